@@ -1,0 +1,317 @@
+"""The arithmetic analyzer: one object that bounds, simplifies and proves under what is known of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import IntEnum, IntFlag
+from typing import Any
+
+from ..ir import dtype as dt
+from ..ir.expr import as_expr
+from . import build as B
+from ._ir import EQ, GE, GT, LE, LT, IntImm, IterVar, PrimExpr, Range, Var
+from .canonical_simplify import CanonicalSimplifier
+from .const_int_bound import ConstIntBound, ConstIntBoundAnalyzer
+from .int_set import IntervalSet, IntSet, IntSetEvaluator, constraint_sets, from_range, simplify_set, to_int_set
+from .modular_set import ModularSet, ModularSetAnalyzer
+from .rewrite_simplify import RewriteSimplifier
+from .transitive import TransitiveComparisons
+
+
+class ProofStrength(IntEnum):
+    """How hard ``can_prove`` tries."""
+
+    DEFAULT = 0
+    SYMBOLIC_BOUND = 1
+
+
+class Extension(IntFlag):
+    """Optional simplifications, off by default."""
+
+    NoExtensions = 0
+    TransitivelyProveInequalities = 1
+    ConvertBooleanToAndOfOrs = 2
+    ApplyConstraintsToBooleanBranches = 4
+    ComparisonOfProductAndSum = 8
+
+
+class ConstraintScope:
+    """A ``with`` block in which a condition holds."""
+
+    def __init__(self, enter: Callable[[], Callable[[], None]]) -> None:
+        self._enter = enter
+        self._exit: Callable[[], None] | None = None
+
+    def __enter__(self) -> ConstraintScope:
+        self._exit = self._enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._exit is not None
+        self._exit()
+        self._exit = None
+
+
+class Analyzer:
+    """Bounds, modular sets, simplification and proofs of integer expressions.
+
+    >>> analyzer = Analyzer()
+    >>> analyzer.bind(i, Range(0, 8))
+    >>> analyzer.simplify((x * 8 + i) // 8)      # -> x
+    """
+
+    def __init__(self) -> None:
+        self.const_int_bound = ConstIntBoundAnalyzer(self)
+        self.modular_set = ModularSetAnalyzer(self)
+        self.rewrite = RewriteSimplifier(self)
+        self.canonical = CanonicalSimplifier(self)
+        self.transitive = TransitiveComparisons()
+        self._domains: dict[Any, IntervalSet] = {}
+        self._set_facts: list[tuple[PrimExpr, IntervalSet]] = []
+        self._extensions = Extension.NoExtensions
+        self._rewrites = 0
+
+    # -- knowledge -----------------------------------------------------------------------------------------
+
+    def bind(self, var: Var | IterVar, expr: PrimExpr | Range | int, allow_override: bool = False) -> None:
+        """Say what a variable is: a value, or a range it runs over."""
+        var = var.var if isinstance(var, IterVar) else var
+        if isinstance(expr, Range):
+            if B.is_one(expr.extent):
+                self.bind(var, expr.min, allow_override)
+                return
+            low, extent = expr.min, expr.extent
+            self.const_int_bound.bind(var, low, extent, allow_override)
+            self.modular_set.bind(var, low, extent, allow_override)
+            self._domains[var] = from_range(expr)
+            self.rewrite.bindings.pop(var, None)
+            self.canonical.bindings.pop(var, None)
+        else:
+            value = self.canonical_simplify(self.rewrite_simplify(as_expr(expr)))
+            if value.dtype != var.dtype and dt.is_integral(var.dtype):
+                value = B.cast(var.dtype, value)
+            if dt.is_integral(value.dtype):
+                self.const_int_bound.update(var, self.const_int_bound.bound(value), allow_override)
+                self.modular_set.update(var, self.modular_set.entry(value), allow_override)
+                self._domains[var] = IntervalSet(value, value)
+            self.rewrite.bindings[var] = value
+            self.canonical.bindings[var] = value
+        self._forget()
+
+    def bind_map(self, variables: Mapping[Any, Range], allow_override: bool = False) -> None:
+        """Bind several ranges."""
+        for var, value in variables.items():
+            self.bind(var, value, allow_override)
+
+    def unbind(self, var: Var) -> None:
+        """Forget everything about a variable."""
+        self.const_int_bound.vars.pop(var, None)
+        self.modular_set.vars.pop(var, None)
+        self._domains.pop(var, None)
+        self.rewrite.bindings.pop(var, None)
+        self.canonical.bindings.pop(var, None)
+        self._forget()
+
+    def update(self, var: Var, info: Any, override: bool = False) -> None:
+        """Set one kind of knowledge: a :class:`ConstIntBound`, :class:`ModularSet` or integer set."""
+        if isinstance(info, ConstIntBound):
+            self.const_int_bound.update(var, (info.min_value, info.max_value), override)
+        elif isinstance(info, ModularSet):
+            self.modular_set.update(var, (info.coeff, info.base), override)
+        elif isinstance(info, IntSet):
+            self._domains[var] = to_int_set(info)
+        else:
+            raise TypeError(f"cannot update a variable with {type(info).__name__}")
+        self._forget()
+
+    def mark_global_non_neg_value(self, expr: PrimExpr) -> None:
+        """Note that a size-like expression (``n``, ``n * 4 + 1``) is never negative."""
+        e: Any = expr
+        if isinstance(e, Var):
+            low, high = self.const_int_bound.bound(e)
+            self.const_int_bound.update(e, (max(low, 0), high), True)
+            self._forget()
+
+    def _forget(self) -> None:
+        self.const_int_bound.clear_memo()
+        self.modular_set.clear_memo()
+        self.rewrite.clear_memo()
+        self.canonical.clear_memo()
+
+    def constraint_scope(self, constraint: PrimExpr) -> ConstraintScope:
+        """``with analyzer.constraint_scope(cond):`` makes ``cond`` true inside the block."""
+
+        def enter() -> Callable[[], None]:
+            simplified = self.rewrite.simplify(constraint)
+            undos: list[Callable[[], None] | None] = []
+            for cond in (constraint, simplified) if simplified is not constraint else (constraint,):
+                undos.append(self.const_int_bound.enter_constraint(cond))
+                undos.append(self.modular_set.enter_constraint(cond))
+                undos.append(self.transitive.enter_constraint(cond))
+            undos.append(self.rewrite.enter_constraint(simplified))
+            size = len(self.canonical.literals)
+            self.canonical.literals.extend(self.rewrite.literals[size:])
+            facts = len(self._set_facts)
+            self._set_facts.extend(constraint_sets(simplified))
+            self._forget()
+
+            def leave() -> None:
+                for undo in reversed(undos):
+                    if undo is not None:
+                        undo()
+                del self.canonical.literals[size:]
+                del self._set_facts[facts:]
+                self._forget()
+
+            return leave
+
+        return ConstraintScope(enter)
+
+    # -- simplification ------------------------------------------------------------------------------------
+
+    def simplify(self, expr: PrimExpr, steps: int = 2) -> PrimExpr:
+        """The simplest form found by alternating canonical and rewrite simplification."""
+        kind = type(expr)
+        if kind is IntImm:
+            return expr
+        if not isinstance(expr, PrimExpr):
+            return as_expr(expr)
+        if isinstance(expr, Var) and expr not in self.rewrite.bindings:
+            return expr
+        result = self.canonical.simplify(expr)
+        for step in range(steps):
+            if type(result) is IntImm:
+                return result
+            result = self.rewrite.simplify(result) if step % 2 == 0 else self.canonical.simplify(result)
+        return result
+
+    def rewrite_simplify(self, expr: PrimExpr) -> PrimExpr:
+        """Rule-based simplification only."""
+        self._rewrites += 1
+        return self.rewrite.simplify(expr)
+
+    @property
+    def rewrite_simplify_stats(self) -> dict[str, int]:
+        """Counters of the rewrite simplifier."""
+        return {"rewrites_attempted": self._rewrites, "max_recursive_depth": 0, "constraints_entered": 0}
+
+    def reset_rewrite_simplify_stats(self) -> None:
+        """Set the counters to zero."""
+        self._rewrites = 0
+
+    def canonical_simplify(self, expr: PrimExpr) -> PrimExpr:
+        """Canonical-form simplification only."""
+        return self.canonical.simplify(expr)
+
+    def int_set(self, expr: PrimExpr, dom_map: Mapping[Any, Any] | None = None) -> IntervalSet:
+        """Interval of ``expr`` over ``dom_map``, or over the bound variables where no map is given."""
+        if dom_map is None:
+            domains: Mapping[Any, IntervalSet] = self._domains
+            facts = self._set_facts
+        else:
+            from .int_set import normalize_dom_map
+
+            domains, facts = normalize_dom_map(dom_map), []
+        return simplify_set(self, IntSetEvaluator(self, domains, True, facts).eval(expr))
+
+    # -- proofs --------------------------------------------------------------------------------------------
+
+    def can_prove(self, expr: PrimExpr, strength: ProofStrength = ProofStrength.DEFAULT) -> bool:
+        """Whether the condition certainly holds."""
+        expr = as_expr(expr)
+        if type(expr) is IntImm:
+            return expr.value != 0
+        result = self.simplify(expr)
+        if type(result) is IntImm:
+            return result.value != 0
+        if strength >= ProofStrength.SYMBOLIC_BOUND:
+            return self._prove_by_sets(expr)
+        return False
+
+    def _prove_by_sets(self, e: Any) -> bool:
+        plans = {LT: (e_b_minus_a, 1), LE: (e_b_minus_a, 0), GT: (e_a_minus_b, 1), GE: (e_a_minus_b, 0)}
+        plan = plans.get(type(e))
+        if plan is None or not dt.is_integral(e.a.dtype):
+            return False
+        diff = self.simplify(plan[0](e))
+        found = self.int_set(diff)
+        if not found.has_lower():
+            return False
+        return self.const_int_bound.bound(self.simplify(found.min_value))[0] >= plan[1]
+
+    def can_prove_equal(self, lhs: PrimExpr, rhs: PrimExpr) -> bool:
+        """Whether both are always the same."""
+        lhs, rhs = as_expr(lhs), as_expr(rhs)
+        if lhs is rhs:
+            return True
+        if type(lhs) is IntImm and type(rhs) is IntImm:
+            return lhs.value == rhs.value
+        if B.deep_equal(lhs, rhs):
+            return True
+        if lhs.dtype != rhs.dtype:
+            if dt.is_integral(lhs.dtype) and dt.is_integral(rhs.dtype):
+                wide = lhs.dtype if dt.bits(lhs.dtype) >= dt.bits(rhs.dtype) else rhs.dtype
+                lhs, rhs = B.cast(wide, lhs), B.cast(wide, rhs)
+            else:
+                return False
+        if not dt.is_integral(lhs.dtype) or lhs.dtype == "bool":
+            return self.can_prove(EQ(lhs, rhs))
+        diff = self.simplify(B.sub(lhs, rhs))
+        if type(diff) is IntImm:
+            return diff.value == 0
+        return self.can_prove(EQ(diff, B.const(diff.dtype, 0)))
+
+    def can_prove_greater_equal(self, expr: PrimExpr, lower_bound: int) -> bool:
+        """Whether ``expr >= lower_bound`` certainly holds."""
+        if type(expr) is IntImm:
+            return expr.value >= lower_bound
+        if self.const_int_bound.bound(expr)[0] >= lower_bound:
+            return True
+        return self.const_int_bound.bound(self.rewrite.simplify(expr))[0] >= lower_bound
+
+    def can_prove_less(self, expr: PrimExpr, upper_bound: int) -> bool:
+        """Whether ``expr < upper_bound`` certainly holds."""
+        if type(expr) is IntImm:
+            return expr.value < upper_bound
+        if self.const_int_bound.bound(expr)[1] < upper_bound:
+            return True
+        return self.const_int_bound.bound(self.rewrite.simplify(expr))[1] < upper_bound
+
+    def can_prove_less_equal_than_symbolic_shape_value(self, lhs: PrimExpr, shape: PrimExpr) -> bool:
+        """Whether a size fits a symbolic one: equal, or a constant that divides it evenly."""
+        if self.can_prove(LE(lhs, shape), ProofStrength.SYMBOLIC_BOUND):
+            return True
+        coeff, base = self.modular_set.entry(shape)
+        return type(lhs) is IntImm and base == 0 and coeff >= lhs.value
+
+    @property
+    def enabled_extensions(self) -> Extension:
+        """Optional simplifications in force."""
+        return self._extensions
+
+    @enabled_extensions.setter
+    def enabled_extensions(self, flags: int | Extension) -> None:
+        self._extensions = Extension(int(flags))
+        self._forget()
+
+    @contextmanager
+    def bound_scope(self, bindings: Mapping[Any, Any]) -> Iterator[None]:
+        """Bind variables for the length of a ``with`` block."""
+        for var, value in bindings.items():
+            self.bind(var, value, True)
+        try:
+            yield
+        finally:
+            for var in bindings:
+                self.unbind(var)
+
+
+def e_b_minus_a(e: Any) -> PrimExpr:
+    """``b - a`` of a comparison."""
+    return B.sub(e.b, e.a)
+
+
+def e_a_minus_b(e: Any) -> PrimExpr:
+    """``a - b`` of a comparison."""
+    return B.sub(e.a, e.b)

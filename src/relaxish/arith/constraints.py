@@ -1,0 +1,32 @@
+"""Taking conditions apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._ir import And, Call, Not, Or, PrimExpr
+from . import build as B
+
+
+def strip_likely(e: Any) -> Any:
+    """The condition inside ``likely(...)``."""
+    while type(e) is Call and getattr(e.op, "name", "") == "tir.likely":
+        e = e.args[0]
+    return e
+
+
+def split_conjunction(cond: PrimExpr) -> list[PrimExpr]:
+    """The parts of ``a and b and ...``; negated disjunctions are opened too."""
+    out: list[PrimExpr] = []
+    stack: list[Any] = [cond]
+    while stack:
+        e = strip_likely(stack.pop())
+        if type(e) is And:
+            stack.append(e.b)
+            stack.append(e.a)
+        elif type(e) is Not and type(e.a) is Or:
+            stack.append(B.not_(e.a.b))
+            stack.append(B.not_(e.a.a))
+        else:
+            out.append(e)
+    return out

@@ -1,0 +1,68 @@
+"""Whether an expression can be moved, dropped or repeated."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from ..ir.functor import Visitor
+
+
+class CallEffectKind(IntEnum):
+    """How much an expression depends on or changes the state of memory."""
+
+    ExprAnnotation = 0
+    Pure = 1
+    ReadState = 2
+    UpdateState = 3
+    Opaque = 4
+
+
+_READS = frozenset(("BufferLoad", "ProducerLoad", "Load"))
+_PURE_PREFIXES = ("tir.",)
+_IMPURE = frozenset((
+    "tir.call_extern", "tir.call_packed", "tir.tvm_call_packed", "tir.call_cpacked", "tir.address_of", "tir.tvm_storage_sync",
+    "tir.tvm_access_ptr", "tir.call_llvm_intrin", "tir.ret", "tir.assume", "tir.undef", "tir.prefetch", "tir.atomic_add",
+    "tir.tvm_thread_allreduce", "tir.tvm_struct_set", "tir.tvm_stack_alloca", "tir.tvm_throw_last_error",
+))  # fmt: skip
+
+
+class _Effects(Visitor):
+    def __init__(self) -> None:
+        self.kind = CallEffectKind.Pure
+
+    def default_visit(self, node: Any) -> None:
+        if type(node).__name__ in _READS:
+            self.kind = max(self.kind, CallEffectKind.ReadState)
+        super().default_visit(node)
+
+    def visit_Call(self, node: Any) -> None:
+        self.kind = max(self.kind, call_effect(node))
+        for arg in node.args:
+            self.visit(arg)
+
+
+def call_effect(call: Any) -> CallEffectKind:
+    """The effect of a call, its arguments apart."""
+    op = call.op
+    getter = getattr(op, "get_attr", None)
+    if getter is None or not hasattr(op, "name"):
+        return CallEffectKind.Opaque
+    declared = getter("TCallEffectKind")
+    if declared is not None:
+        return CallEffectKind(int(declared))
+    if op.name in _IMPURE:
+        return CallEffectKind.Opaque
+    return CallEffectKind.Pure if op.name.startswith(_PURE_PREFIXES) else CallEffectKind.Opaque
+
+
+def side_effect(expr: Any) -> CallEffectKind:
+    """The strongest effect anywhere in ``expr``."""
+    walker = _Effects()
+    walker.visit(expr)
+    return walker.kind
+
+
+def is_pure(expr: Any) -> bool:
+    """No effects and no reads of memory."""
+    return side_effect(expr) <= CallEffectKind.Pure

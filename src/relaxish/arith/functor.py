@@ -1,0 +1,52 @@
+"""Small walks over expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ir.functor import Mutator
+from ..ir.node import Node
+from ._ir import IntImm, Var
+
+
+def free_vars(e: Any) -> list[Var]:
+    """The variables an expression mentions, in order of first sight (bound ones included)."""
+    seen: dict[Any, None] = {}
+    stack = [e]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, Var):
+            seen[x] = None
+        elif isinstance(x, Node):
+            for name in reversed(x._child_fields):
+                child = getattr(x, name)
+                if child is not None and type(child) is not IntImm:
+                    stack.append(child)
+        elif isinstance(x, (tuple, list)):
+            stack.extend(reversed(x))
+    return list(seen)
+
+
+def uses_var(e: Any, var: Any) -> bool:
+    """Whether ``e`` mentions ``var`` (or, given a function or container, any variable it accepts)."""
+    test = var if callable(var) and not isinstance(var, Var) else (lambda v: v is var)
+    return any(test(v) for v in free_vars(e))
+
+
+class _Substitute(Mutator):
+    def __init__(self, mapping: Mapping[Any, Any]) -> None:
+        self.mapping = mapping
+
+    def visit_Var(self, e: Any) -> Any:
+        return self.mapping.get(e, e)
+
+    visit_SizeVar = visit_Var
+
+    def visit_IntImm(self, e: Any) -> Any:
+        return e
+
+
+def substitute(e: Any, mapping: Mapping[Any, Any]) -> Any:
+    """``e`` with variables replaced."""
+    return _Substitute(mapping).visit(e) if mapping else e

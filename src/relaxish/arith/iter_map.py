@@ -1,0 +1,720 @@
+"""Iterator maps: index expressions seen as splits and fusions of loop iterators.
+
+``detect_iter_map([x // 4, x % 4], {x: Range(0, 16)})`` says that both indices together walk ``x`` exactly once.
+An index becomes an :class:`IterSumExpr` of :class:`IterSplitExpr`: ``source // lower_factor % extent * scale``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from math import lcm
+from typing import Any
+
+from ..ir.expr import as_expr
+from ..ir.node import Node, field
+from . import build as B
+from ._ir import EQ, GE, GT, LE, LT, Add, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Range, Sub, Var
+from .analyzer import Analyzer
+from .constraints import split_conjunction
+from .functor import free_vars, substitute
+
+
+class IterMapLevel(IntEnum):
+    """How strict a map must be: cover the inputs exactly, cover the outputs, or anything."""
+
+    Bijective = 0
+    Surjective = 1
+    NoCheck = 3
+
+    @staticmethod
+    def from_str(name: str) -> IterMapLevel:
+        """The level of a name such as ``"surjective"``."""
+        return {
+            "bijective": IterMapLevel.Bijective,
+            "surjective": IterMapLevel.Surjective,
+            "nocheck": IterMapLevel.NoCheck,
+        }[name.lower()]
+
+
+class IterMark(Node):
+    """A source (variable or sum) that runs over ``[0, extent)``."""
+
+    source: PrimExpr = field()
+    extent: PrimExpr = field(conv=as_expr)
+
+
+class IterMapExpr(PrimExpr):
+    """Base of the two expression forms."""
+
+
+class IterSplitExpr(IterMapExpr):
+    """``source // lower_factor % extent * scale``."""
+
+    source: IterMark = field()
+    lower_factor: PrimExpr = field()
+    extent: PrimExpr = field()
+    scale: PrimExpr = field()
+
+    def __init__(self, source: IterMark, lower_factor: Any = None, extent: Any = None, scale: Any = None) -> None:
+        self.source = source
+        self.dtype = source.source.dtype
+        self.lower_factor = B.const(self.dtype, 1) if lower_factor is None else as_expr(lower_factor)
+        self.extent = source.extent if extent is None else as_expr(extent)
+        self.scale = B.const(self.dtype, 1) if scale is None else as_expr(scale)
+        self.span = None
+
+    @classmethod
+    def _make(cls, **f: Any) -> Any:
+        return cls(f["source"], f["lower_factor"], f["extent"], f["scale"])
+
+
+class IterSumExpr(IterMapExpr):
+    """``sum(args) + base``."""
+
+    args: tuple[IterSplitExpr, ...] = field()
+    base: PrimExpr = field()
+
+    def __init__(self, args: Sequence[IterSplitExpr], base: Any) -> None:
+        self.args = tuple(args)
+        self.base = as_expr(base)
+        self.dtype = self.base.dtype
+        self.span = None
+
+    @classmethod
+    def _make(cls, **f: Any) -> Any:
+        return cls(f["args"], f["base"])
+
+
+class IterMapResult(Node):
+    """What :func:`detect_iter_map` found; ``indices`` is empty when it failed, with the reasons in ``errors``."""
+
+    indices: tuple[IterSumExpr, ...] = field()
+    errors: tuple[str, ...] = field(role="attr")
+    padding_predicate: PrimExpr = field()
+
+
+class IterMapError(Exception):
+    """An index is no iterator map."""
+
+
+def _is_map(e: Any) -> bool:
+    return type(e) is IterSumExpr or type(e) is IterSplitExpr
+
+
+class IterMapRewriter:
+    """Turns index expressions over ``input_iters`` into iterator sums."""
+
+    def __init__(
+        self, analyzer: Analyzer, input_iters: Mapping[Any, Range], check_level: IterMapLevel, simplify_trivial: bool
+    ) -> None:
+        self.analyzer = analyzer
+        self.level = check_level
+        self.marks: list[IterMark] = []
+        self.var_map: dict[Any, PrimExpr] = {}
+        self.fused: dict[Any, IterMark] = {}
+        self.constrained: list[tuple[list[Any], IterMark, PrimExpr]] = []
+        self.padding: PrimExpr = B.false()
+        for var, dom in input_iters.items():
+            extent = analyzer.simplify(dom.extent)
+            if simplify_trivial and B.is_one(extent):
+                self.var_map[var] = IterSumExpr((), dom.min)
+                continue
+            mark = IterMark(var if B.is_zero(dom.min) else Sub(var, dom.min), extent)
+            split = IterSplitExpr(mark)
+            self.marks.append(mark)
+            self.var_map[var] = split if B.is_zero(dom.min) else IterSumExpr((split,), dom.min)
+
+    # -- small proofs --------------------------------------------------------------------------------------
+
+    def equal(self, a: Any, b: Any) -> bool:
+        """``a == b``, certainly."""
+        if type(a) is IntImm and type(b) is IntImm:
+            return a.value == b.value
+        return self.analyzer.can_prove_equal(a, b)
+
+    def divides(self, a: Any, b: Any) -> bool:
+        """``a % b == 0``, certainly."""
+        if type(a) is IntImm and type(b) is IntImm:
+            return b.value != 0 and a.value % b.value == 0
+        if B.is_one(b) or B.is_zero(a):
+            return True
+        return self.analyzer.can_prove_equal(B.floormod(a, b), B.const(a.dtype, 0))
+
+    def quotient(self, a: Any, b: Any) -> PrimExpr:
+        """``a // b``, simplified."""
+        if type(a) is IntImm and type(b) is IntImm:
+            return B.floordiv(a, b)
+        return self.analyzer.simplify(B.floordiv(a, b))
+
+    def times(self, a: Any, b: Any) -> PrimExpr:
+        """``a * b``, simplified."""
+        made = B.mul(a, b)
+        return made if type(made) is IntImm or B.is_one(a) or B.is_one(b) else self.analyzer.simplify(made)
+
+    # -- entry ---------------------------------------------------------------------------------------------
+
+    def rewrite(self, e: PrimExpr) -> IterSumExpr:
+        """The fused form of one index. Raises IterMapError."""
+        return self.fuse(self.to_sum(self.mutate(e)))
+
+    def to_sum(self, e: Any) -> IterSumExpr:
+        """Any form as a sum."""
+        if type(e) is IterSumExpr:
+            return e
+        if type(e) is IterSplitExpr:
+            return IterSumExpr((e,), B.const(e.dtype, 0))
+        if any(v in self.var_map for v in free_vars(e)):
+            raise IterMapError(f"{e} is not an affine use of the iterators")
+        return IterSumExpr((), e)
+
+    def mutate(self, e: Any) -> Any:
+        """Rewrite below ``e``."""
+        kind = type(e)
+        if kind is IntImm:
+            return e
+        if isinstance(e, Var):
+            return self.var_map.get(e, e)
+        if kind in (Add, Sub):
+            return self._linear(self.mutate(e.a), self.mutate(e.b), 1 if kind is Add else -1, e)
+        if kind is Mul:
+            return self._scaled(self.mutate(e.a), self.mutate(e.b), e)
+        if kind in (FloorDiv, FloorMod):
+            return self._divided(self.mutate(e.a), self.mutate(e.b), e)
+        if any(v in self.var_map for v in free_vars(e)):
+            raise IterMapError(f"{e} is not an affine use of the iterators")
+        return e
+
+    def _linear(self, a: Any, b: Any, sign: int, e: Any) -> Any:
+        if not _is_map(a) and not _is_map(b):
+            return e if a is e.a and b is e.b else (B.add if sign > 0 else B.sub)(a, b)
+        left, right = self.to_sum(a), self.to_sum(b)
+        args = list(left.args)
+        for arg in right.args:
+            scale = arg.scale if sign > 0 else self.times(arg.scale, B.const(arg.dtype, -1))
+            for i, have in enumerate(args):
+                if self._same_split(have, arg):
+                    total = self.analyzer.simplify(B.add(have.scale, scale))
+                    if B.is_zero(total):
+                        del args[i]
+                    else:
+                        args[i] = IterSplitExpr(have.source, have.lower_factor, have.extent, total)
+                    break
+            else:
+                args.append(IterSplitExpr(arg.source, arg.lower_factor, arg.extent, scale))
+        base = (B.add if sign > 0 else B.sub)(left.base, right.base)
+        return IterSumExpr(args, base if type(base) is IntImm else self.analyzer.simplify(base))
+
+    def _same_split(self, a: IterSplitExpr, b: IterSplitExpr) -> bool:
+        return (
+            a.source is b.source and self.equal(a.lower_factor, b.lower_factor) and self.equal(a.extent, b.extent)
+        )
+
+    def _scaled(self, a: Any, b: Any, e: Any) -> Any:
+        if not _is_map(a) and not _is_map(b):
+            return e if a is e.a and b is e.b else B.mul(a, b)
+        if _is_map(a) and _is_map(b):
+            # A sum without iterators is a plain value in disguise.
+            if type(b) is IterSumExpr and not b.args:
+                b = b.base
+            elif type(a) is IterSumExpr and not a.args:
+                a = a.base
+            else:
+                raise IterMapError(f"{e} multiplies two iterators")
+        if _is_map(b):
+            a, b = b, a
+        if B.is_zero(b):
+            return b
+        total = self.to_sum(a)
+        args = [IterSplitExpr(s.source, s.lower_factor, s.extent, self.times(s.scale, b)) for s in total.args]
+        return IterSumExpr(args, self.times(total.base, b))
+
+    def _divided(self, a: Any, b: Any, e: Any) -> Any:
+        is_div = type(e) is FloorDiv
+        if type(b) is IterSumExpr and not b.args:
+            b = b.base
+        if not _is_map(a) and not _is_map(b):
+            return e if a is e.a and b is e.b else (B.floordiv if is_div else B.floormod)(a, b)
+        if _is_map(b):
+            raise IterMapError(f"{e} divides by an iterator")
+        if B.is_one(b):
+            return a if is_div else IterSumExpr((), B.const(e.dtype, 0))
+        total = self.fuse(self.to_sum(a), allow_many=True)
+        if not total.args:
+            return (B.floordiv if is_div else B.floormod)(total.base, b)
+        if len(total.args) > 1:
+            return self._divide_parts(total, b, e, is_div)
+        return self._divide_split(total.args[0], total.base, b, e, is_div)
+
+    def _divide_parts(self, total: IterSumExpr, b: PrimExpr, e: Any, is_div: bool) -> Any:
+        """Divide a sum that does not fuse: whole multiples of ``b`` apart from a rest that stays below it."""
+        whole = [s for s in total.args if self.divides(s.scale, b)]
+        rest = [s for s in total.args if not self.divides(s.scale, b)]
+        if not whole or not self.divides(total.base, b):
+            raise IterMapError(f"cannot divide the terms of {e}")
+        left: Any = IterSumExpr((), B.const(e.dtype, 0))
+        if rest:
+            part = self.fuse(IterSumExpr(rest, B.const(e.dtype, 0)))
+            left = self._divide_split(part.args[0], part.base, b, e, is_div)
+        if not is_div:
+            return left
+        made = [IterSplitExpr(s.source, s.lower_factor, s.extent, self.quotient(s.scale, b)) for s in whole]
+        out = self.to_sum(left)
+        return IterSumExpr([*made, *out.args], B.add(out.base, self.quotient(total.base, b)))
+
+    def _divide_split(self, s: IterSplitExpr, base: Any, b: Any, e: Any, is_div: bool) -> Any:
+        zero = B.const(e.dtype, 0)
+        if self.divides(s.scale, b):
+            if not self.divides(base, b) and is_div:
+                base = self.analyzer.simplify(B.floordiv(base, b))
+                return IterSumExpr((IterSplitExpr(s.source, s.lower_factor, s.extent, self.quotient(s.scale, b)),), base)
+            if is_div:
+                made = IterSplitExpr(s.source, s.lower_factor, s.extent, self.quotient(s.scale, b))
+                return IterSumExpr((made,), self.quotient(base, b))
+            return IterSumExpr((), self.analyzer.simplify(B.floormod(base, b)))
+        scale = s.scale
+        if not self.divides(b, scale) or not self.divides(base, scale):
+            raise IterMapError(f"the divisor of {e} fits neither the scale nor the offset")
+        divisor = self.quotient(b, scale)
+        base = self.quotient(base, scale)
+        if not B.is_zero(base):
+            # The offset may vanish where everything stays in one block.
+            span = B.add(base, s.extent)
+            if self.analyzer.can_prove(GE(base, zero)) and self.analyzer.can_prove(LE(span, divisor)):
+                if is_div:
+                    return IterSumExpr((), zero)
+                return IterSumExpr((IterSplitExpr(s.source, s.lower_factor, s.extent, scale),), B.mul(base, scale))
+            if not self.divides(base, divisor):
+                return self._divide_padded(s, base, divisor, scale, e, is_div)
+        offset = self.quotient(base, divisor)
+        lower, extent = self._split_factors(s, divisor, e, is_div)
+        source = extent[1]
+        if is_div:
+            return IterSumExpr((IterSplitExpr(source, lower, extent[0], B.const(e.dtype, 1)),), offset)
+        return IterSumExpr((IterSplitExpr(source, lower, extent[0], scale),), zero)
+
+    def _split_factors(self, s: IterSplitExpr, divisor: Any, e: Any, is_div: bool) -> tuple[Any, tuple[Any, IterMark]]:
+        source = s.source
+        if self.divides(s.extent, divisor):
+            if is_div:
+                return self.times(s.lower_factor, divisor), (self.quotient(s.extent, divisor), source)
+            return s.lower_factor, (divisor, source)
+        if self.analyzer.can_prove(LT(s.extent, divisor)) and not is_div:
+            return s.lower_factor, (s.extent, source)
+        whole = self.equal(B.mul(s.lower_factor, s.extent), source.extent)
+        if not whole or self.level == IterMapLevel.Bijective or not isinstance(divisor, IntImm):
+            raise IterMapError(f"the extent {s.extent} is not divisible in {e}")
+        source, extent = self._pad(s, 0, divisor.value)
+        if is_div:
+            return self.times(s.lower_factor, divisor), (self.quotient(extent, divisor), source)
+        return s.lower_factor, (divisor, source)
+
+    def _divide_padded(self, s: Any, base: Any, divisor: Any, scale: Any, e: Any, is_div: bool) -> Any:
+        whole = B.is_one(s.lower_factor) and self.equal(s.extent, s.source.extent)
+        if self.level == IterMapLevel.Bijective or not whole or type(base) is not IntImm or type(divisor) is not IntImm:
+            raise IterMapError(f"the offset of {e} is not divisible")
+        left = base.value % divisor.value
+        source, extent = self._pad(s, left, divisor.value)
+        one = B.const(e.dtype, 1)
+        if is_div:
+            made = IterSplitExpr(source, divisor, self.quotient(extent, divisor), one)
+            return IterSumExpr((made,), B.const(e.dtype, base.value // divisor.value))
+        return IterSumExpr((IterSplitExpr(source, one, divisor, scale),), B.const(e.dtype, 0))
+
+    def _pad(self, s: IterSplitExpr, left: int, divisor: int) -> tuple[IterMark, PrimExpr]:
+        """Widen the mark of ``s`` to a multiple of ``divisor``; remember which points are padding."""
+        mark = s.source
+        key = ("pad", id(mark), left)
+        done = self.fused.get(key)
+        factor = divisor * (s.lower_factor.value if type(s.lower_factor) is IntImm else 1)
+        low = self.analyzer.const_int_bound.bound(mark.extent)
+        if done is not None and self.divides(done.extent, B.const(mark.extent.dtype, factor)):
+            return done, self.quotient(done.extent, s.lower_factor)
+        unit = B.const(mark.extent.dtype, factor)
+        total = B.add(mark.extent, B.const(mark.extent.dtype, left))
+        extent = self.analyzer.simplify(
+            B.mul(B.floordiv(B.add(total, B.const(mark.extent.dtype, factor - 1)), unit), unit)
+        )
+        inner = IterSumExpr((IterSplitExpr(mark),), B.const(mark.extent.dtype, left))
+        padded = IterMark(inner, extent)
+        self.fused[key] = padded
+        if done is None and low[0] != low[1] or not self.equal(extent, mark.extent) or left:
+            position = normalize_iter_map_to_expr(IterSplitExpr(mark))
+            bound = self.analyzer.simplify(B.sub(extent, B.const(extent.dtype, left)))
+            outside = B.ge(B.add(position, B.const(position.dtype, left)), total)
+            if left:
+                outside = B.or_(outside, B.lt(position, B.const(position.dtype, left)))
+            del bound
+            self.padding = B.or_(self.padding, outside)
+        return padded, self.quotient(extent, s.lower_factor)
+
+    # -- fusion --------------------------------------------------------------------------------------------
+
+    def fuse(self, total: IterSumExpr, allow_many: bool = False) -> IterSumExpr:
+        """Bring a sum of several splits to one split of a fused mark. Raises IterMapError."""
+        if not total.args:
+            return total
+        found = None
+        if self.constrained:
+            found = self._apply_constraint(total)
+            if found is not None:
+                total = found
+        if len(total.args) <= 1:
+            return total
+        ordered, base_scale = self._order(list(total.args))
+        if ordered is None:
+            if allow_many:
+                return total
+            raise IterMapError(f"the terms of {normalize_iter_map_to_expr(total)} do not fuse to one iterator")
+        key = tuple((id(s.source), _key(s.lower_factor), _key(s.extent), _key(s.scale)) for s in ordered)
+        first = ordered[0]
+        extent = self.times(first.scale, first.extent)
+        mark = self.fused.get(key)
+        if mark is None:
+            mark = IterMark(IterSumExpr(ordered, B.const(total.dtype, 0)), extent)
+            self.fused[key] = mark
+        return IterSumExpr((IterSplitExpr(mark, scale=base_scale),), total.base)
+
+    def _order(self, args: list[IterSplitExpr]) -> tuple[list[IterSplitExpr] | None, PrimExpr]:
+        """Terms by falling scale with the smallest scale divided out, or None where they leave gaps or overlap."""
+        base = self._smallest(args)
+        if base is None:
+            return None, args[0].scale
+        expected = base
+        left = list(args)
+        picked: list[IterSplitExpr] = []
+        while left:
+            index = next((i for i in range(len(left) - 1, -1, -1) if self.equal(left[i].scale, expected)), None)
+            if index is None and self.level == IterMapLevel.NoCheck:
+                index = self._next_larger(left, expected)
+            if index is None:
+                return None, base
+            s = left.pop(index)
+            expected = self.times(s.scale, s.extent)
+            scale = s.scale if B.is_one(base) else self.quotient(s.scale, base)
+            picked.append(IterSplitExpr(s.source, s.lower_factor, s.extent, scale))
+        picked.reverse()
+        return picked, base
+
+    def _next_larger(self, left: list[IterSplitExpr], expected: Any) -> int | None:
+        best = None
+        for i, s in enumerate(left):
+            if self.analyzer.can_prove(GE(s.scale, expected)) and self.divides(s.scale, expected):
+                if best is None or self.analyzer.can_prove(LT(s.scale, left[best].scale)):
+                    best = i
+        return best
+
+    def _smallest(self, args: list[IterSplitExpr]) -> PrimExpr | None:
+        constants = [s.scale for s in args if type(s.scale) is IntImm]
+        if constants:
+            best = min(constants, key=lambda c: abs(c.value))
+            return best if best.value > 0 else None
+        for s in args:
+            if all(self.divides(o.scale, s.scale) for o in args):
+                return s.scale
+        return None
+
+    def _apply_constraint(self, total: IterSumExpr) -> IterSumExpr | None:
+        """Replace terms that a predicate bounds by the bounded mark."""
+        changed = None
+        for form, mark, base in self.constrained:
+            args = list((changed or total).args)
+            factor = None
+            used: list[int] = []
+            for source, lower, extent, scale in form:
+                for i, s in enumerate(args):
+                    if i in used or s.source is not source or not self.equal(s.lower_factor, lower):
+                        continue
+                    if not self.equal(s.extent, extent) or not self.divides(s.scale, scale):
+                        continue
+                    ratio = self.quotient(s.scale, scale)
+                    if factor is None or self.equal(ratio, factor):
+                        factor = ratio
+                        used.append(i)
+                        break
+                else:
+                    break
+            if factor is None or len(used) != len(form):
+                continue
+            rest = [s for i, s in enumerate(args) if i not in used]
+            rest.append(IterSplitExpr(mark, scale=factor))
+            shift = self.times(base, factor)
+            old_base = (changed or total).base
+            changed = IterSumExpr(rest, self.analyzer.simplify(B.add(old_base, shift)))
+        return changed
+
+    def add_constraint(self, e: PrimExpr, low: Any, high: Any) -> None:
+        """Use ``low <= e < high`` of a predicate to bound a fused iterator."""
+        total = self.to_sum(self.mutate(e))
+        if not total.args:
+            return
+        form = [(s.source, s.lower_factor, s.extent, s.scale) for s in total.args]
+        fused = self.fuse(IterSumExpr(total.args, B.const(total.dtype, 0)))
+        split = fused.args[0]
+        if not B.is_one(split.scale) or not B.is_zero(fused.base):
+            raise IterMapError(f"the predicate on {e} has a scale")
+        mark = split.source
+        whole = B.is_one(split.lower_factor) and self.equal(split.extent, mark.extent)
+        if not whole:
+            raise IterMapError(f"the predicate on {e} bounds part of an iterator")
+        zero = B.const(e.dtype, 0)
+        top = mark.extent
+        if high is not None:
+            limit = self.analyzer.simplify(B.sub(high, total.base))
+            top = limit if not self.analyzer.can_prove(LE(mark.extent, limit)) else top
+        bottom: PrimExpr = zero
+        if low is not None:
+            start = self.analyzer.simplify(B.sub(low, total.base))
+            bottom = start if not self.analyzer.can_prove(LE(start, zero)) else bottom
+        if top is mark.extent and bottom is zero:
+            return
+        extent = self.analyzer.simplify(B.sub(top, bottom))
+        if B.is_zero(bottom):
+            bounded = IterMark(mark.source, extent)
+        else:
+            base = self.times(bottom, B.const(bottom.dtype, -1))
+            bounded = IterMark(IterSumExpr((IterSplitExpr(mark),), base), extent)
+        self.constrained.append((form, bounded, bottom))
+        self.marks.append(bounded)
+
+    # -- checks --------------------------------------------------------------------------------------------
+
+    def check(self, indices: Sequence[IterSumExpr], input_count: int) -> bool:
+        """Whether all indices together satisfy the level."""
+        if self.level == IterMapLevel.NoCheck:
+            return True
+        pending: dict[int, tuple[IterMark, list[IterSplitExpr]]] = {}
+        for total in indices:
+            for s in total.args:
+                pending.setdefault(id(s.source), (s.source, []))[1].append(s)
+        done: set[int] = set()
+        leaves = 0
+        while pending:
+            # A fused mark is settled only when nothing still refers to it from above.
+            key = next(k for k in pending if not self._used_above(k, pending))
+            mark, splits = pending.pop(key)
+            if key in done or not self._covers(mark, splits):
+                return False
+            done.add(key)
+            if type(mark.source) is IterSumExpr:
+                for s in mark.source.args:
+                    pending.setdefault(id(s.source), (s.source, []))[1].append(s)
+            else:
+                leaves += 1
+        return self.level != IterMapLevel.Bijective or leaves == input_count
+
+    @staticmethod
+    def _used_above(key: int, pending: Mapping[int, tuple[IterMark, Any]]) -> bool:
+        for other, (mark, _) in pending.items():
+            if other != key and type(mark.source) is IterSumExpr:
+                stack = list(mark.source.args)
+                while stack:
+                    s = stack.pop()
+                    if id(s.source) == key:
+                        return True
+                    if type(s.source.source) is IterSumExpr:
+                        stack.extend(s.source.source.args)
+        return False
+
+    def _covers(self, mark: IterMark, splits: list[IterSplitExpr]) -> bool:
+        expected: PrimExpr = B.const(mark.extent.dtype, 1)
+        left = list(splits)
+        while left:
+            index = next((i for i, s in enumerate(left) if self.equal(s.lower_factor, expected)), None)
+            if index is None:
+                if self.level == IterMapLevel.Bijective:
+                    return False
+                index = self._skip(left, expected)
+                if index is None:
+                    return False
+            s = left.pop(index)
+            expected = self.times(s.lower_factor, s.extent)
+        if self.level == IterMapLevel.Bijective:
+            return self.equal(expected, mark.extent)
+        return self.divides(mark.extent, expected) or self.equal(expected, mark.extent)
+
+    def _skip(self, left: list[IterSplitExpr], expected: Any) -> int | None:
+        best = None
+        for i, s in enumerate(left):
+            if not self.divides(s.lower_factor, expected):
+                continue
+            if best is None or self.analyzer.can_prove(LT(s.lower_factor, left[best].lower_factor)):
+                best = i
+        return best
+
+
+def _key(e: Any) -> Any:
+    return e.value if type(e) is IntImm else id(e)
+
+
+def _bounds(predicate: PrimExpr, inputs: Mapping[Any, Range]) -> list[tuple[PrimExpr, Any, Any]] | None:
+    """The predicate as ``(expr, low, high)`` with half-open bounds; None where it has another form."""
+    out: list[tuple[PrimExpr, Any, Any]] = []
+    for part in split_conjunction(predicate):
+        e: Any = part
+        if type(e) is IntImm:
+            if e.value == 0:
+                return None
+            continue
+        kind = type(e)
+        if kind not in (LT, LE, GT, GE, EQ):
+            return None
+        a, b = (e.a, e.b) if kind in (LT, LE, EQ) else (e.b, e.a)
+        strict = kind in (LT, GT)
+        one = B.const(a.dtype, 1)
+        a_iter = any(v in inputs for v in free_vars(a))
+        b_iter = any(v in inputs for v in free_vars(b))
+        if a_iter and b_iter:
+            a, b, a_iter, b_iter = B.sub(a, b), B.const(a.dtype, 0), True, False
+        if kind is EQ:
+            if b_iter:
+                a, b = b, a
+            out.append((a, b, B.add(b, one)))
+        elif a_iter:
+            out.append((a, None, b if strict else B.add(b, one)))
+        elif b_iter:
+            out.append((b, B.add(a, one) if strict else a, None))
+    return out
+
+
+def _merge_bounds(found: list[tuple[PrimExpr, Any, Any]]) -> list[tuple[PrimExpr, Any, Any]]:
+    merged: list[tuple[PrimExpr, Any, Any]] = []
+    for e, low, high in found:
+        for i, (other, old_low, old_high) in enumerate(merged):
+            if B.deep_equal(e, other):
+                new_low = low if old_low is None else old_low if low is None else B.maximum(low, old_low)
+                new_high = high if old_high is None else old_high if high is None else B.minimum(high, old_high)
+                merged[i] = (e, new_low, new_high)
+                break
+        else:
+            merged.append((e, low, high))
+    merged.sort(key=lambda item: len(free_vars(item[0])))
+    return merged
+
+
+def _prepare(
+    analyzer: Analyzer, inputs: Mapping[Any, Range], predicate: Any, level: IterMapLevel, trivial: bool
+) -> IterMapRewriter:
+    """A rewriter that knows the predicate. Raises IterMapError."""
+    domains = {v: r for v, r in inputs.items()}
+    bounds = _bounds(as_expr(predicate), domains)
+    if bounds is None:
+        raise IterMapError("the predicate is not a conjunction of bounds on affine expressions")
+    compound: list[tuple[PrimExpr, Any, Any]] = []
+    for e, low, high in _merge_bounds(bounds):
+        if isinstance(e, Var) and e in domains:
+            dom = domains[e]
+            start = dom.min if low is None else analyzer.simplify(B.maximum(dom.min, low))
+            end = B.add(dom.min, dom.extent)
+            end = end if high is None else B.minimum(end, high)
+            domains[e] = Range.from_min_extent(start, analyzer.simplify(B.sub(end, start)))
+        else:
+            compound.append((e, low, high))
+    for var, dom in domains.items():
+        analyzer.bind(var, dom, True)
+    rewriter = IterMapRewriter(analyzer, domains, level, trivial)
+    for e, low, high in compound:
+        rewriter.add_constraint(analyzer.simplify(e), low, high)
+    return rewriter
+
+
+def detect(
+    indices: Sequence[Any], inputs: Mapping[Any, Range], predicate: Any, level: IterMapLevel, trivial: bool,
+    analyzer: Analyzer | None = None,
+) -> tuple[list[IterSumExpr], IterMapRewriter]:
+    """The iterator sums and the rewriter that made them. Raises IterMapError."""
+    analyzer = analyzer or Analyzer()
+    rewriter = _prepare(analyzer, inputs, predicate, level, trivial)
+    out = [rewriter.rewrite(analyzer.simplify(as_expr(e))) for e in indices]
+    out = [rewriter.fuse(s) if rewriter.constrained else s for s in out]
+    if not rewriter.check(out, len(rewriter.marks) - len(rewriter.constrained)):
+        raise IterMapError("the indices do not cover the iterators as the check level demands")
+    return out, rewriter
+
+
+def detect_iter_map(
+    indices: Sequence[Any], input_iters: Mapping[Any, Range], predicate: Any = True,
+    check_level: IterMapLevel | str = IterMapLevel.Surjective, simplify_trivial_iterators: bool = True,
+) -> IterMapResult:
+    """Whether ``indices`` are independent splits and fusions of ``input_iters``; empty ``indices`` if not."""
+    level = IterMapLevel.from_str(check_level) if isinstance(check_level, str) else IterMapLevel(check_level)
+    try:
+        found, rewriter = detect(indices, input_iters, predicate, level, simplify_trivial_iterators)
+    except IterMapError as error:
+        return IterMapResult((), (str(error),), B.false())
+    return IterMapResult(tuple(found), (), rewriter.padding)
+
+
+def normalize_iter_map_to_expr(e: Any) -> PrimExpr:
+    """The plain expression of an iterator map."""
+    if type(e) is IterSumExpr:
+        result: PrimExpr = B.const(e.base.dtype, 0)
+        for arg in e.args:
+            result = B.add(result, normalize_iter_map_to_expr(arg))
+        return B.add(result, e.base)
+    if type(e) is not IterSplitExpr:
+        return e  # type: ignore[no-any-return]
+    source = e.source.source
+    value: PrimExpr = normalize_iter_map_to_expr(source) if type(source) is IterSumExpr else source
+    total = e.source.extent
+    lower, extent = e.lower_factor, e.extent
+    covered = B.mul(lower, extent)
+    whole = B.deep_equal(covered, total)
+    if not B.is_one(lower) or not whole:
+        # The modulus goes inside, the division outside: both see non-negative values.
+        if not whole:
+            value = B.floormod(value, covered)
+        value = B.floordiv(value, lower)
+    return B.mul(value, e.scale)
+
+
+def iter_map_simplify(
+    indices: Sequence[Any], input_iters: Mapping[Any, Range], predicate: Any = True,
+    check_level: IterMapLevel | str = IterMapLevel.Surjective, simplify_trivial_iterators: bool = True,
+) -> list[PrimExpr]:
+    """Indices simplified through their iterator maps; those that have none are simplified plainly."""
+    analyzer = Analyzer()
+    level = IterMapLevel.from_str(check_level) if isinstance(check_level, str) else IterMapLevel(check_level)
+    try:
+        found: list[Any] = list(
+            detect(indices, input_iters, predicate, level, simplify_trivial_iterators, analyzer)[0]
+        )
+    except IterMapError:
+        found = list(indices)
+        for i, e in enumerate(indices):
+            try:
+                found[i] = detect(
+                    [e], input_iters, predicate, IterMapLevel.NoCheck, simplify_trivial_iterators, Analyzer()
+                )[0][0]
+            except IterMapError:
+                pass
+    for var, dom in input_iters.items():
+        analyzer.bind(var, dom, True)
+    return [analyzer.simplify(normalize_iter_map_to_expr(as_expr(e))) for e in found]
+
+
+def normalize_to_iter_sum(index: PrimExpr, input_iters: Mapping[Any, Range]) -> IterSumExpr:
+    """``index`` as a sum of splits, fused only where that keeps every term; strides from large to small."""
+    analyzer = Analyzer()
+    for var, dom in input_iters.items():
+        analyzer.bind(var, dom, True)
+    rewriter = IterMapRewriter(analyzer, input_iters, IterMapLevel.NoCheck, True)
+    try:
+        total = rewriter.to_sum(rewriter.mutate(analyzer.simplify(index)))
+    except IterMapError as error:
+        raise ValueError(str(error)) from None
+    constants = [s for s in total.args if type(s.scale) is IntImm]
+    symbolic = [s for s in total.args if type(s.scale) is not IntImm]
+    constants.sort(key=lambda s: (-s.scale.value, -_const_or(s.extent, 0)))  # type: ignore[attr-defined]
+    return IterSumExpr([*symbolic, *constants], total.base)
+
+
+def _const_or(e: Any, default: int) -> int:
+    return e.value if type(e) is IntImm else default
+
+
+__all__ = [
+    "IterMapError", "IterMapExpr", "IterMapLevel", "IterMapResult", "IterMark", "IterSplitExpr", "IterSumExpr",
+    "IterMapRewriter", "detect", "detect_iter_map", "iter_map_simplify", "lcm", "normalize_iter_map_to_expr",
+    "normalize_to_iter_sum", "substitute",
+]  # fmt: skip

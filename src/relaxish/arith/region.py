@@ -1,0 +1,113 @@
+"""Estimating the region that multi-dimensional indices touch while variables run over ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import build as B
+from ._ir import IntImm, PrimExpr, Range
+from .analyzer import Analyzer
+from .functor import free_vars
+from .int_set import IntervalSet, from_min_extent, intersect, normalize_dom_map, IntSetEvaluator, simplify_set, union
+from .iter_map import IterMapError, IterMapLevel, IterSumExpr, detect, normalize_iter_map_to_expr
+
+
+def _touched_dim(analyzer: Analyzer, total: IterSumExpr, extent: PrimExpr) -> IntervalSet | None:
+    """The exact interval of one dimension of a region whose start is an iterator sum."""
+    if not total.args:
+        return from_min_extent(total.base, extent)
+    if len(total.args) != 1:
+        return None
+    split = total.args[0]
+    if not analyzer.can_prove_greater_equal(split.scale, 0):
+        return None
+    one = B.const(total.dtype, 1)
+    # Steps larger than the extent leave holes: no interval then.
+    if not analyzer.can_prove(B.ge(extent, split.scale)):
+        return None
+    top = B.add(B.add(total.base, B.mul(B.sub(split.extent, one), split.scale)), B.sub(extent, one))
+    return IntervalSet(analyzer.simplify(total.base), analyzer.simplify(top))
+
+
+def estimate_region_strict_bound(
+    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True
+) -> list[IntervalSet] | None:
+    """The exact region, or None where it is no box."""
+    analyzer = Analyzer()
+    for var, dom in var_dom.items():
+        analyzer.bind(var, dom, True)
+    mins = [r.min for r in region]
+    try:
+        sums, _ = detect(mins, var_dom, predicate, IterMapLevel.Surjective, True, analyzer)
+    except IterMapError:
+        return None
+    out = []
+    for total, r in zip(sums, region):
+        dim = _touched_dim(analyzer, total, r.extent)
+        if dim is None:
+            return None
+        out.append(dim)
+    return out
+
+
+def estimate_region_lower_bound(
+    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True
+) -> list[IntervalSet] | None:
+    """A region that is certainly touched, or None where none is known."""
+    if all(type(r.min) is IntImm and type(r.extent) is IntImm for r in region):
+        return [from_min_extent(r.min, r.extent) for r in region]
+    return estimate_region_strict_bound(region, var_dom, predicate)
+
+
+def estimate_region_upper_bound(
+    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True
+) -> list[IntervalSet]:
+    """A region that covers everything touched."""
+    exact = estimate_region_strict_bound(region, var_dom, predicate)
+    if exact is not None:
+        return exact
+    analyzer = Analyzer()
+    domains = normalize_dom_map(var_dom)
+    one = B.const("int32", 1)
+    out = []
+    for r in region:
+        hull = _single_dim(r, var_dom, predicate)
+        if hull is None:
+            top = B.sub(B.add(r.min, r.extent), B.const(r.min.dtype, 1) if r.min.dtype != one.dtype else one)
+            evaluator = IntSetEvaluator(analyzer, domains, True)
+            hull = evaluator.eval_interval(IntervalSet(r.min, top))
+        out.append(simplify_set(analyzer, hull))
+    return out
+
+
+def _single_dim(r: Range, var_dom: Mapping[Any, Range], predicate: Any) -> IntervalSet | None:
+    """One dimension on its own; its iterators need not be independent of other dimensions."""
+    exact = estimate_region_strict_bound([r], var_dom, predicate)
+    return exact[0] if exact is not None else None
+
+
+def union_lower_bound(sets: Sequence[Any]) -> IntervalSet:
+    """An interval inside the union of ``sets``: merged where they certainly touch, else the first."""
+    from .int_set import nothing, to_int_set
+
+    analyzer = Analyzer()
+    items = [to_int_set(s) for s in sets]
+    if not items:
+        return nothing()
+    result = items[0]
+    for other in items[1:]:
+        if other.is_nothing():
+            continue
+        one = B.const(result.min_value.dtype, 1)
+        touch = B.le(other.min_value, B.add(result.max_value, one))
+        back = B.le(result.min_value, B.add(other.max_value, one))
+        if analyzer.can_prove(touch) and analyzer.can_prove(back):
+            result = union(analyzer, result, other)
+    return simplify_set(analyzer, result)
+
+
+__all__ = [
+    "estimate_region_lower_bound", "estimate_region_strict_bound", "estimate_region_upper_bound", "free_vars",
+    "intersect", "normalize_iter_map_to_expr", "union_lower_bound",
+]  # fmt: skip

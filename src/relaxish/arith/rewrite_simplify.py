@@ -1,0 +1,564 @@
+"""The rewrite simplifier: bottom-up application of the rule tables, with proofs from the analyzer.
+
+``x * 4 + x -> x * 5``, ``(i * 8 + j) // 8 -> i`` where ``0 <= j < 8``, ``i < 16 -> True`` where bounds say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..ir import dtype as dt
+from ..ir.functor import Mutator
+from . import build as B
+from . import rules_arith, rules_div, rules_logic, rules_minmax
+from ._ir import (
+    EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Call, Cast, Div, FloatImm, FloorDiv, FloorMod, IntImm, Let, Max, Min,
+    Mod, Mul, Not, Or, PrimExpr, Ramp, Select, SizeVar, Sub, Var,
+)  # fmt: skip
+from .constraints import split_conjunction
+
+if TYPE_CHECKING:
+    from .analyzer import Analyzer
+
+MAX_RECURSION = 5
+# Results of TryCompare as sets of possible relations: bit 1 "less", 2 "equal", 4 "greater".
+LESS, EQUAL, GREATER, UNKNOWN = 1, 2, 4, 7
+
+
+class RewriteSimplifier(Mutator):
+    """See the module docstring; :meth:`simplify` is the entry."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self.analyzer = analyzer
+        self.bindings: dict[Any, PrimExpr] = {}
+        self.literals: list[PrimExpr] = []
+        self.depth = 0
+        self._memo: dict[int, tuple[Any, PrimExpr]] = {}
+
+    def simplify(self, expr: PrimExpr) -> PrimExpr:
+        """Rewrite ``expr`` to a fixpoint of at most two rounds."""
+        result: PrimExpr = expr
+        for _ in range(2):
+            new = self.visit(result)
+            if new is result or type(new) is IntImm:
+                return new  # type: ignore[no-any-return]
+            result = new
+        return result
+
+    def clear_memo(self) -> None:
+        """Forget results; bindings changed."""
+        self._memo.clear()
+
+    def again(self, expr: PrimExpr) -> PrimExpr:
+        """Simplify the result of a rule, unless that went on for too long."""
+        if self.depth >= MAX_RECURSION:
+            return expr
+        self.depth += 1
+        try:
+            return self.visit(expr)  # type: ignore[no-any-return]
+        finally:
+            self.depth -= 1
+
+    def visit(self, x: Any) -> Any:
+        kind = type(x)
+        if kind is IntImm or kind is FloatImm:
+            return x
+        hit = self._memo.get(id(x))
+        if hit is not None:
+            return hit[1]
+        handler = self._table.get(kind)
+        if handler is None:
+            handler = self._resolve(kind)
+        result = handler(self, x)
+        if self.depth == 0 and isinstance(x, PrimExpr):
+            self._memo[id(x)] = (x, result)
+        return result
+
+    # -- facts ---------------------------------------------------------------------------------------------
+
+    def enter_constraint(self, cond: PrimExpr) -> Callable[[], None]:
+        """Hold ``cond`` true; returns the undo."""
+        size = len(self.literals)
+        for part in split_conjunction(self.simplify(cond)):
+            if type(part) is IntImm:
+                continue
+            self.literals.append(part)
+            other = _negated(_negated(part))
+            if not B.deep_equal(other, part):
+                self.literals.append(other)
+        self._memo.clear()
+
+        def undo() -> None:
+            del self.literals[size:]
+            self._memo.clear()
+
+        return undo
+
+    def match_literal(self, e: PrimExpr) -> PrimExpr | None:
+        """True or False if a condition in force says so."""
+        if not self.literals:
+            return None
+        negation = _negated(e)
+        for fact in self.literals:
+            if B.deep_equal(fact, e):
+                return B.true(e.dtype)
+            if B.deep_equal(fact, negation):
+                return B.false(e.dtype)
+        return None
+
+    def compare(self, a: PrimExpr, b: PrimExpr) -> int:
+        """What relations of ``a`` to ``b`` are possible, as a set of bits."""
+        if type(a) is IntImm and type(b) is IntImm:
+            return LESS if a.value < b.value else EQUAL if a.value == b.value else GREATER
+        analyzer = self.analyzer
+        diff = self.again(B.sub(a, b))
+        low, high = analyzer.const_int_bound.bound(diff)
+        possible = UNKNOWN
+        if low > 0:
+            return GREATER
+        if high < 0:
+            return LESS
+        if low == 0 == high:
+            return EQUAL
+        if low >= 0:
+            possible &= ~LESS
+        if high <= 0:
+            possible &= ~GREATER
+        _, base = analyzer.modular_set.entry(diff)
+        if base != 0:
+            possible &= ~EQUAL
+        if analyzer.transitive.known:
+            possible &= analyzer.transitive.compare(a, b)
+        return possible
+
+    # -- leaves and binders --------------------------------------------------------------------------------
+
+    def visit_Var(self, e: Var) -> PrimExpr:
+        bound = self.bindings.get(e)
+        if bound is not None:
+            return bound
+        if e.dtype == "bool":
+            return self.match_literal(e) or e
+        return e
+
+    visit_SizeVar = visit_Var
+
+    def visit_Let(self, e: Let) -> PrimExpr:
+        value = self.visit(e.value)
+        if not isinstance(value, (Call,)) and _is_pure(value):
+            self.analyzer.bind(e.var, value, True)
+            body = self.visit(e.body)
+            self.analyzer.unbind(e.var)
+            return body  # type: ignore[no-any-return]
+        body = self.visit(e.body)
+        return e if value is e.value and body is e.body else Let(e.var, value, body)
+
+    def visit_Select(self, e: Select) -> PrimExpr:
+        cond = self.visit(e.condition)
+        if type(cond) is IntImm:
+            return self.visit(e.true_value if cond.value else e.false_value)  # type: ignore[no-any-return]
+        a, b = self._branches(cond, e.true_value, e.false_value)
+        if B.deep_equal(a, b):
+            return a
+        if cond is e.condition and a is e.true_value and b is e.false_value:
+            return e
+        return B.select(cond, a, b)
+
+    def _branches(self, cond: PrimExpr, a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        if not dt.is_scalar(cond.dtype) or (_trivial(a) and _trivial(b)):
+            return self.visit(a), self.visit(b)
+        with self.analyzer.constraint_scope(cond):
+            a = self.visit(a)
+        with self.analyzer.constraint_scope(B.not_(cond)):
+            b = self.visit(b)
+        return a, b
+
+    def visit_Call(self, e: Call) -> PrimExpr:
+        name = getattr(e.op, "name", "")
+        if name == "tir.if_then_else":
+            cond = self.visit(e.args[0])
+            if type(cond) is IntImm:
+                return self.visit(e.args[1] if cond.value else e.args[2])  # type: ignore[no-any-return]
+            a, b = self._branches(cond, e.args[1], e.args[2])
+            if B.deep_equal(a, b):
+                return a
+            return e if (cond, a, b) == e.args else e.with_fields(args=(cond, a, b))  # type: ignore[no-any-return]
+        args = self.visit_sequence(e.args)
+        if name == "tir.likely" and len(args) == 1:
+            known = args[0] if type(args[0]) is IntImm else self.match_literal(args[0])
+            if known is not None:
+                return known  # type: ignore[no-any-return]
+        new = e if args is e.args else e.with_fields(args=args)
+        folded = _fold_call(name, args, e.dtype)
+        return folded if folded is not None else new  # type: ignore[no-any-return]
+
+    def visit_Cast(self, e: Cast) -> PrimExpr:
+        value = self.visit(e.value)
+        if value is e.value and type(value) not in (IntImm, FloatImm, Broadcast) and value.dtype != e.dtype:
+            return e
+        return B.cast(e.dtype, value)
+
+    def visit_Ramp(self, e: Ramp) -> PrimExpr:
+        base, stride = self.visit(e.base), self.visit(e.stride)
+        if B.is_zero(stride):
+            return Broadcast(base, e.lanes)
+        return e if base is e.base and stride is e.stride else Ramp(base, stride, e.lanes)
+
+    # -- arithmetic ----------------------------------------------------------------------------------------
+
+    def _operands(self, e: Any) -> Any:
+        """``e`` with simplified operands, or the folded constant."""
+        a, b = self.visit(e.a), self.visit(e.b)
+        kind = type(e)
+        folded = B.try_fold(kind, a, b)
+        if folded is not None:
+            return folded
+        return e if a is e.a and b is e.b else kind(a, b)
+
+    def visit_Add(self, e: Add) -> PrimExpr:
+        return self._run(e, rules_arith.ADD, rules_arith.ADD_VECTOR)
+
+    def visit_Sub(self, e: Sub) -> PrimExpr:
+        return self._run(e, rules_arith.SUB, rules_arith.SUB_VECTOR)
+
+    def visit_Mul(self, e: Mul) -> PrimExpr:
+        return self._run(e, rules_arith.MUL, rules_arith.MUL_VECTOR)
+
+    def _run(self, e: Any, table: Any, vector: Any, late: Any = None) -> PrimExpr:
+        node = self._operands(e)
+        kind = type(e)
+        if type(node) is not kind:
+            return node  # type: ignore[no-any-return]
+        dtype = node.dtype
+        if dtype in ("int32", "int64"):
+            result = table.apply(node, self)
+            if result is None and late is not None:
+                result = late.apply(node, self)
+        elif dt.is_scalar(dtype):
+            return node  # type: ignore[no-any-return]
+        else:
+            result = vector.apply(node, self)
+            if result is None and dt.is_integral(dtype):
+                result = table.apply(node, self)
+        return node if result is None else result  # type: ignore[no-any-return]
+
+    def visit_Div(self, e: Div) -> PrimExpr:
+        node = self._operands(e)
+        if type(node) is Div and type(node.b) is FloatImm and node.b.value != 0:
+            return B.mul(node.a, FloatImm(node.b.dtype, 1.0 / node.b.value))
+        if type(node) is Div and node.dtype in ("int32", "int64"):
+            return rules_div.DIV.apply(node, self) or node  # type: ignore[no-any-return]
+        return node  # type: ignore[no-any-return]
+
+    def visit_Mod(self, e: Mod) -> PrimExpr:
+        node = self._operands(e)
+        if type(node) is Mod and node.dtype in ("int32", "int64"):
+            return rules_div.MOD.apply(node, self) or node  # type: ignore[no-any-return]
+        return node  # type: ignore[no-any-return]
+
+    def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
+        node = self._operands(e)
+        if type(node) is not FloorDiv:
+            return node  # type: ignore[no-any-return]
+        if node.dtype in ("int32", "int64"):
+            result = rules_div.FLOORDIV.apply(node, self)
+            if result is None:
+                result = self._divide_scaled(node)
+            if result is None:
+                result = rules_div.FLOORDIV_LATE.apply(node, self)
+        else:
+            result = rules_div.FLOORDIV_VECTOR.apply(node, self) or self._ramp_div(node)
+        return node if result is None else result
+
+    def _divide_scaled(self, node: FloorDiv) -> PrimExpr | None:
+        """``(x * c1 + y) // c2``: drop the residue, or divide through by ``c1``, where bounds allow it."""
+        if type(node.b) is not IntImm or node.b.value <= 0:
+            return None
+        c2 = node.b.value
+        found = _scaled_sum(node.a)
+        if found is None:
+            return None
+        x, c1, y = found
+        dtype = node.dtype
+        y_value: PrimExpr = y if y is not None else B.const(dtype, 0)
+        residue = B.floordiv(
+            B.add(B.mul(x, B.const(dtype, c1 % c2)), B.floormod(y_value, node.b)), node.b
+        )
+        low, high = self.analyzer.const_int_bound.bound(residue)
+        if low == high:
+            quotient = B.floordiv(y_value, node.b)
+            if type(quotient) is not IntImm and self.analyzer.const_int_bound.bound(quotient) == (0, 0):
+                quotient = B.const(dtype, 0)
+            return B.add(B.mul(x, B.const(dtype, c1 // c2)), B.add(quotient, B.const(dtype, low)))
+        if c1 > 0 and c2 % c1 == 0:
+            return B.floordiv(B.add(x, B.floordiv(y_value, B.const(dtype, c1))), B.const(dtype, c2 // c1))
+        return None
+
+    def _ramp_div(self, node: Any) -> PrimExpr | None:
+        base, step, divisor, lanes = _ramp_and_const(node)
+        if lanes is None:
+            return None
+        if self._ramp_in_one_block(base, step, divisor, lanes):
+            return Broadcast(B.floordiv(base, B.const(base.dtype, divisor)), lanes)
+        return None
+
+    def _ramp_in_one_block(self, base: PrimExpr, step: int, divisor: int, lanes: int) -> bool:
+        coeff, offset = self.analyzer.modular_set.entry(base)
+        if offset // divisor != (offset + (lanes - 1) * step) // divisor:
+            return False
+        if coeff % divisor == 0:
+            return True
+        return divisor % coeff == 0 and 0 <= offset + (lanes - 1) * step < coeff
+
+    def visit_FloorMod(self, e: FloorMod) -> PrimExpr:
+        node = self._operands(e)
+        if type(node) is not FloorMod:
+            return node  # type: ignore[no-any-return]
+        if node.dtype in ("int32", "int64"):
+            if type(node.b) is IntImm and node.b.value > 0:
+                coeff, base = self.analyzer.modular_set.entry(node.a)
+                if coeff % node.b.value == 0:
+                    return B.const(node.dtype, base % node.b.value)
+                found = _scaled_sum(node.a)
+                if found is not None and found[1] % node.b.value == 0:
+                    rest = found[2] if found[2] is not None else B.const(node.dtype, 0)
+                    return self.again(B.floormod(rest, node.b))
+            result = rules_div.FLOORMOD.apply(node, self)
+        else:
+            result = rules_div.FLOORMOD_VECTOR.apply(node, self) or self._ramp_mod(node)
+        return node if result is None else result
+
+    def _ramp_mod(self, node: Any) -> PrimExpr | None:
+        base, step, divisor, lanes = _ramp_and_const(node)
+        if lanes is None:
+            return None
+        if self._ramp_in_one_block(base, step, divisor, lanes):
+            return Ramp(B.floormod(base, B.const(base.dtype, divisor)), B.const(base.dtype, step), lanes)
+        return None
+
+    def visit_Min(self, e: Min) -> PrimExpr:
+        return self._extremum(e, rules_minmax.MIN, rules_minmax.MIN_VECTOR, rules_minmax.MIN_SELECT, 1)
+
+    def visit_Max(self, e: Max) -> PrimExpr:
+        return self._extremum(e, rules_minmax.MAX, rules_minmax.MAX_VECTOR, rules_minmax.MAX_SELECT, -1)
+
+    def _extremum(self, e: Any, table: Any, vector: Any, of_select: Any, sign: int) -> PrimExpr:
+        node = self._operands(e)
+        if type(node) is not type(e):
+            return node  # type: ignore[no-any-return]
+        if B.deep_equal(node.a, node.b):
+            return node.a  # type: ignore[no-any-return]
+        if node.dtype in ("int32", "int64"):
+            bounds = self.analyzer.const_int_bound
+            if bounds.vars or bounds.extra or self.analyzer.transitive.known or type(node.b) is IntImm:
+                low, high = bounds.bound(self.again(B.sub(node.a, node.b)))
+                if low * sign >= 0 and high * sign >= 0:
+                    return node.b  # type: ignore[no-any-return]
+                if low * sign <= 0 and high * sign <= 0:
+                    return node.a  # type: ignore[no-any-return]
+            result = table.apply(node, self)
+        elif not dt.is_scalar(node.dtype):
+            result = vector.apply(node, self)
+        else:
+            result = None
+        if result is None:
+            result = of_select.apply(node, self)
+        return node if result is None else result  # type: ignore[no-any-return]
+
+    # -- comparison and logic ------------------------------------------------------------------------------
+
+    def visit_EQ(self, e: EQ) -> PrimExpr:
+        node = self._operands(e)
+        if type(node) is not EQ:
+            return node  # type: ignore[no-any-return]
+        known = self.match_literal(node)
+        if known is not None:
+            return known
+        if B.deep_equal(node.a, node.b) and not dt.is_float(node.a.dtype):
+            return B.true(node.dtype)
+        if node.a.dtype in ("int32", "int64"):
+            possible = self.compare(node.a, node.b)
+            if possible == EQUAL:
+                return B.true()
+            if not possible & EQUAL:
+                return B.false()
+            return rules_logic.EQ.apply(node, self) or node  # type: ignore[no-any-return]
+        return rules_logic.EQ_VECTOR.apply(node, self) or node  # type: ignore[no-any-return]
+
+    def visit_NE(self, e: NE) -> PrimExpr:
+        node = self._operands(e)
+        if type(node) is not NE:
+            return node  # type: ignore[no-any-return]
+        known = self.match_literal(node)
+        if known is not None:
+            return known
+        if node.a.dtype in ("int32", "int64"):
+            possible = self.compare(node.a, node.b)
+            if possible == EQUAL:
+                return B.false()
+            if not possible & EQUAL:
+                return B.true()
+            if possible == GREATER | EQUAL:
+                return self._less(LT(node.b, node.a))
+            if possible == LESS | EQUAL:
+                return self._less(LT(node.a, node.b))
+            return rules_logic.NE.apply(node, self) or node  # type: ignore[no-any-return]
+        return rules_logic.NE_VECTOR.apply(node, self) or node  # type: ignore[no-any-return]
+
+    def visit_LT(self, e: LT) -> PrimExpr:
+        node = self._operands(e)
+        if type(node) is not LT:
+            return node  # type: ignore[no-any-return]
+        known = self.match_literal(node)
+        return known if known is not None else self._less(node)
+
+    def _less(self, node: LT) -> PrimExpr:
+        if node.a.dtype not in ("int32", "int64"):
+            return rules_logic.LT_VECTOR.apply(node, self) or node  # type: ignore[no-any-return]
+        possible = self.compare(node.a, node.b)
+        if possible == LESS:
+            return B.true()
+        if not possible & LESS:
+            return B.false()
+        result = rules_logic.LT.apply(node, self)
+        if result is not None:
+            return result  # type: ignore[no-any-return]
+        moved = self._merge_offsets(node)
+        return node if moved is None else self.again(moved)
+
+    @staticmethod
+    def _merge_offsets(node: LT) -> PrimExpr | None:
+        """Bring the constants of both sides to one side."""
+        a, a_off = _constant_offset(node.a)
+        b, b_off = _constant_offset(node.b)
+        if a_off == 0 and b_off == 0:
+            return None
+        diff = b_off - a_off
+        if diff == 0:
+            return B.lt(a, b)
+        if diff == 1:
+            return B.le(a, b)
+        if diff < 0 and b_off != 0:
+            return B.lt(B.add(a, B.const(a.dtype, -diff)), b)
+        if diff > 0 and a_off != 0:
+            return B.lt(a, B.add(b, B.const(b.dtype, diff)))
+        return None
+
+    def visit_GT(self, e: GT) -> PrimExpr:
+        return self.visit(LT(e.b, e.a))  # type: ignore[no-any-return]
+
+    def visit_LE(self, e: LE) -> PrimExpr:
+        result = self._negate(self.visit(LT(e.b, e.a)))
+        return e if type(result) is LE and result.a is e.a and result.b is e.b else result
+
+    def visit_GE(self, e: GE) -> PrimExpr:
+        return self._negate(self.visit(LT(e.a, e.b)))
+
+    def visit_Not(self, e: Not) -> PrimExpr:
+        a = self.visit(e.a)
+        result = self._negate(a)
+        return e if type(result) is Not and a is e.a else result
+
+    def _negate(self, a: PrimExpr) -> PrimExpr:
+        if type(a) is IntImm:
+            return B.not_(a)
+        node = Not(a)
+        known = self.match_literal(node)
+        if known is not None:
+            return known
+        return rules_logic.NOT.apply(node, self) or node  # type: ignore[no-any-return]
+
+    def visit_And(self, e: And) -> PrimExpr:
+        return self._logic(e, rules_logic.AND, rules_logic.AND_VECTOR)
+
+    def visit_Or(self, e: Or) -> PrimExpr:
+        return self._logic(e, rules_logic.OR, rules_logic.OR_VECTOR)
+
+    def _logic(self, e: Any, table: Any, vector: Any) -> PrimExpr:
+        node = self._operands(e)
+        if type(node) is not type(e):
+            return node  # type: ignore[no-any-return]
+        known = self.match_literal(node)
+        if known is not None:
+            return known
+        if not dt.is_scalar(node.dtype):
+            result = vector.apply(node, self)
+            if result is not None:
+                return result  # type: ignore[no-any-return]
+        return table.apply(node, self) or node  # type: ignore[no-any-return]
+
+
+def _negated(e: Any) -> PrimExpr:
+    """The negation, pushed through comparisons, without further simplification."""
+    kind = type(e)
+    flip = {LT: (LE, True), LE: (LT, True), GT: (LE, False), GE: (LT, False), EQ: (NE, False), NE: (EQ, False)}
+    if kind in flip:
+        cls, swap = flip[kind]
+        return cls(e.b, e.a) if swap else cls(e.a, e.b)  # type: ignore[no-any-return]
+    if kind is Not:
+        return e.a  # type: ignore[no-any-return]
+    if kind is And:
+        return Or(_negated(e.a), _negated(e.b))
+    if kind is Or:
+        return And(_negated(e.a), _negated(e.b))
+    return B.not_(e)
+
+
+def _trivial(e: Any) -> bool:
+    return type(e) in (IntImm, FloatImm, Var, SizeVar)
+
+
+def _is_pure(e: Any) -> bool:
+    from .effects import is_pure
+
+    return is_pure(e)
+
+
+def _scaled_sum(e: Any) -> tuple[Any, int, Any] | None:
+    """``x * c + y`` in any of its forms as ``(x, c, y or None)``."""
+    if type(e) is Mul and type(e.b) is IntImm:
+        return e.a, e.b.value, None
+    if type(e) is Add:
+        for scaled, rest in ((e.a, e.b), (e.b, e.a)):
+            if type(scaled) is Mul and type(scaled.b) is IntImm:
+                return scaled.a, scaled.b.value, rest
+    return None
+
+
+def _ramp_and_const(node: Any) -> tuple[Any, int, int, int | None]:
+    a, b = node.a, node.b
+    if type(a) is Ramp and type(b) is Broadcast and type(a.stride) is IntImm and type(b.value) is IntImm:
+        lanes = B.lanes_value(a)
+        if isinstance(lanes, int) and b.value.value > 0:
+            return a.base, a.stride.value, b.value.value, lanes
+    return None, 0, 0, None
+
+
+def _constant_offset(e: Any) -> tuple[PrimExpr, int]:
+    if type(e) is Add and type(e.b) is IntImm:
+        return e.a, e.b.value
+    if type(e) is Add and type(e.a) is IntImm:
+        return e.b, e.a.value
+    if type(e) is Sub and type(e.b) is IntImm:
+        return e.a, -e.b.value
+    if type(e) is Sub and type(e.a) is IntImm:
+        return B.sub(B.const(e.dtype, 0), e.b), e.a.value
+    return e, 0
+
+
+def _fold_call(name: str, args: Any, dtype: str) -> PrimExpr | None:
+    if len(args) != 2 or type(args[0]) is not IntImm or type(args[1]) is not IntImm:
+        return None
+    a, b = args[0].value, args[1].value
+    if name == "tir.shift_right" and b >= 0:
+        return B.const(dtype, B.wrap(dtype, a >> b))
+    if name == "tir.shift_left" and b >= 0:
+        return B.const(dtype, B.wrap(dtype, a << b))
+    if name == "tir.bitwise_and":
+        return B.const(dtype, a & b)
+    if name == "tir.bitwise_or":
+        return B.const(dtype, a | b)
+    if name == "tir.bitwise_xor":
+        return B.const(dtype, a ^ b)
+    return None

@@ -1,0 +1,335 @@
+"""The matching engine of the simplifier: rules as lines of text, compiled to Python once per root kind.
+
+A table is a block of lines ``pattern => result if condition``::
+
+    (x - y) + y                 =>  x
+    x * c1 < y * c1             =>  x < y           if c1 > 0
+    x + c1 + y                  =>> (x + y) + c1
+
+In a pattern ``x y z w s1 s2 b1 b2 t`` stand for any expression (the same name twice: structurally equal), ``c1``..``c9``
+for integer literals, ``f1`` for a float literal, a number for that literal.  ``//`` and ``%`` are floordiv and floormod;
+``truncdiv truncmod min max select ramp broadcast cast not_`` and ``and or == != < <= > >=`` are what they say.
+``A || B`` gives alternatives with one result.  ``=>>`` simplifies the result again.  In a condition ``c1`` is a plain int;
+``ge(e, k) lt(e, k) eq(e, f) holds(e)`` ask the analyzer for a proof; other helpers are in ``HELPERS``.
+
+Rules are tried in table order among those whose two topmost operand kinds fit; each compiled rule knows its source line.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Any
+
+from . import build as B
+from . import _ir as ir
+
+__all__ = ["Rule", "RuleTable", "rules"]
+
+RuleFn = Callable[[Any, Any], Any]
+
+_BINOPS: dict[type, tuple[str, str]] = {
+    ast.Add: ("Add", "add"),
+    ast.Sub: ("Sub", "sub"),
+    ast.Mult: ("Mul", "mul"),
+    ast.FloorDiv: ("FloorDiv", "floordiv"),
+    ast.Mod: ("FloorMod", "floormod"),
+}
+_CMPOPS: dict[type, tuple[str, str]] = {
+    ast.Eq: ("EQ", "eq"),
+    ast.NotEq: ("NE", "ne"),
+    ast.Lt: ("LT", "lt"),
+    ast.LtE: ("LE", "le"),
+    ast.Gt: ("GT", "gt"),
+    ast.GtE: ("GE", "ge"),
+}
+_CALLS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "truncdiv": ("Div", "truncdiv", ("a", "b")),
+    "truncmod": ("Mod", "truncmod", ("a", "b")),
+    "min": ("Min", "minimum", ("a", "b")),
+    "max": ("Max", "maximum", ("a", "b")),
+    "not_": ("Not", "not_", ("a",)),
+    "select": ("Select", "select", ("condition", "true_value", "false_value")),
+    "ramp": ("Ramp", "ramp", ("base", "stride", "lanes")),
+    "broadcast": ("Broadcast", "broadcast", ("value", "lanes")),
+}
+_PROOFS = {"ge": "can_prove_greater_equal", "lt": "can_prove_less", "eq": "can_prove_equal", "holds": "can_prove"}
+
+
+def _lanes_equal(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, (int, ir.IntImm)) and isinstance(b, (int, ir.IntImm)) and int(a) == int(b))
+
+
+def is_const_power_of_two(value: int) -> bool:
+    """Whether ``value`` is 1, 2, 4, ..."""
+    return value > 0 and value & (value - 1) == 0
+
+
+HELPERS: dict[str, Any] = {
+    "gcd": gcd,
+    "tdiv": B.trunc_div,
+    "tmod": lambda a, b: a - b * B.trunc_div(a, b),
+    "abs": abs,
+    "is_const_power_of_two": is_const_power_of_two,
+}
+
+
+@dataclass(slots=True)
+class Rule:
+    """One rewrite rule: its text, where it was written, and the compiled matcher."""
+
+    text: str
+    file: str
+    line: int
+    kinds: tuple[str | None, ...] = ()
+    fn: RuleFn | None = None
+
+
+class _Compiler:
+    """Turns one rule line into the source of a function ``f(n, s) -> expr or None``."""
+
+    def __init__(self, bool_root: bool) -> None:
+        self.lines: list[str] = []
+        self.bound: dict[str, str] = {}
+        self.kinds: dict[str, str] = {}
+        self.counter = 0
+        self.bool_root = bool_root
+
+    def fresh(self) -> str:
+        self.counter += 1
+        return f"t{self.counter}"
+
+    def fail_if(self, cond: str) -> None:
+        self.lines.append(f"    if {cond}: return None")
+
+    def match(self, pat: ast.expr, place: str, checked: bool = False) -> None:
+        """Emit checks that the expression at ``place`` fits ``pat``."""
+        if isinstance(pat, ast.Name):
+            self._match_name(pat.id, place)
+            return
+        value = _literal(pat)
+        if value is not None:
+            self.fail_if(f"type({place}) is not IntImm or {place}.value != {value}")
+            return
+        cls, _, fields, children = _shape(pat)
+        if not checked:
+            self.fail_if(f"type({place}) is not {cls}")
+        pending = []
+        for name, child in zip(fields, children):
+            spot = self.fresh()
+            self.lines.append(f"    {spot} = {place}.{name}")
+            pending.append((child, spot, name))
+        # Kind tests first: they are the cheapest way to fail.
+        for child, spot, _name in pending:
+            if not isinstance(child, ast.Name) and _literal(child) is None:
+                self.fail_if(f"type({spot}) is not {_shape(child)[0]}")
+        for child, spot, name in pending:
+            if name == "lanes" and isinstance(child, ast.Name):
+                if child.id in self.bound:
+                    self.fail_if(f"not lanes_equal({self.bound[child.id]}, {spot})")
+                else:
+                    self.bound[child.id] = spot
+                continue
+            is_op = not isinstance(child, ast.Name) and _literal(child) is None
+            self.match(child, spot, checked=is_op)
+
+    def _match_name(self, name: str, place: str) -> None:
+        if name[0] == "c" and name[1:].isdigit():
+            self.fail_if(f"type({place}) is not IntImm")
+        elif name[0] == "f" and name[1:].isdigit():
+            self.fail_if(f"type({place}) is not FloatImm")
+        if name in self.bound:
+            self.fail_if(f"not deep_equal({self.bound[name]}, {place})")
+        else:
+            self.bound[name] = place
+
+    def result(self, e: ast.expr, dtype: str) -> str:
+        """Source that builds the expression ``e``."""
+        if isinstance(e, ast.Name):
+            return self.bound[e.id]
+        if isinstance(e, ast.Constant) and isinstance(e.value, bool):
+            return f"const(n.dtype, {int(e.value)})"
+        value = _literal(e)
+        if value is not None:
+            return f"const({dtype}, {value})"
+        if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id == "lit":
+            return f"const({dtype}, {self.condition(e.args[0], dtype)})"
+        _, builder, _, children = _shape(e)
+        return f"{builder}({', '.join(self.result(c, dtype) for c in children)})"
+
+    def condition(self, e: ast.expr, dtype: str) -> str:
+        """Source of a rule condition: literals are ints, proofs go to the analyzer."""
+
+        compiler = self
+
+        class Rewriter(ast.NodeTransformer):
+            def visit_Call(self, node: ast.Call) -> ast.AST:
+                assert isinstance(node.func, ast.Name)
+                name = node.func.id
+                if name in _PROOFS:
+                    args = [compiler.result(node.args[0], dtype)]
+                    if name in ("ge", "lt"):
+                        args.append(compiler.condition(node.args[1], dtype))
+                    elif name == "eq":
+                        args.append(compiler.result(node.args[1], dtype))
+                    return ast.parse(f"s.analyzer.{_PROOFS[name]}({', '.join(args)})", mode="eval").body
+                self.generic_visit(node)
+                return node
+
+            def visit_Name(self, node: ast.Name) -> ast.AST:
+                spot = compiler.bound.get(node.id)
+                if spot is None:
+                    return node
+                if node.id[0] in "cf" and node.id[1:].isdigit():
+                    return ast.parse(f"{spot}.value", mode="eval").body
+                return ast.Name(spot, ast.Load())
+
+        return ast.unparse(Rewriter().visit(e))
+
+
+def _literal(e: ast.expr) -> int | None:
+    if isinstance(e, ast.Constant) and isinstance(e.value, int) and not isinstance(e.value, bool):
+        return e.value
+    if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
+        inner = _literal(e.operand)
+        return None if inner is None else -inner
+    return None
+
+
+def _shape(e: ast.expr) -> tuple[str, str, tuple[str, ...], list[ast.expr]]:
+    """Class name, builder name, field names and children of an operator in a rule."""
+    if isinstance(e, ast.BinOp):
+        cls, builder = _BINOPS[type(e.op)]
+        return cls, builder, ("a", "b"), [e.left, e.right]
+    if isinstance(e, ast.Compare):
+        cls, builder = _CMPOPS[type(e.ops[0])]
+        return cls, builder, ("a", "b"), [e.left, e.comparators[0]]
+    if isinstance(e, ast.BoolOp):
+        is_and = isinstance(e.op, ast.And)
+        left = e.values[0] if len(e.values) == 2 else ast.BoolOp(e.op, e.values[:-1])
+        return ("And", "and_", ("a", "b"), [left, e.values[-1]]) if is_and else (
+            "Or", "or_", ("a", "b"), [left, e.values[-1]])
+    if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.Not):
+        return "Not", "not_", ("a",), [e.operand]
+    assert isinstance(e, ast.Call) and isinstance(e.func, ast.Name), ast.dump(e)
+    cls, builder, fields = _CALLS[e.func.id]
+    return cls, builder, fields, list(e.args)
+
+
+def _split_line(line: str) -> tuple[list[str], str, str | None, bool]:
+    left, arrow, right = line.partition("=>")
+    if not arrow:
+        raise ValueError(f"rule without '=>': {line!r}")
+    recursive = right.startswith(">")
+    right = right.removeprefix(">")
+    result, has_cond, cond = right.partition(" if ")
+    return [p.strip() for p in left.split("||")], result.strip(), cond.strip() if has_cond else None, recursive
+
+
+def _top_kinds(pattern: ast.expr) -> tuple[str | None, ...]:
+    kinds: list[str | None] = []
+    for child in _shape(pattern)[3][:2]:
+        if isinstance(child, ast.Name):
+            name = child.id
+            numeric = name[1:].isdigit()
+            kinds.append("IntImm" if name[0] == "c" and numeric else "FloatImm" if name[0] == "f" and numeric else None)
+        elif _literal(child) is not None:
+            kinds.append("IntImm")
+        else:
+            kinds.append(_shape(child)[0])
+    return tuple(kinds)
+
+
+def _namespace() -> dict[str, Any]:
+    scope: dict[str, Any] = dict(HELPERS)
+    for name in ("const", "deep_equal", *(b for _, b in _BINOPS.values()), *(b for _, b in _CMPOPS.values())):
+        scope[name] = getattr(B, name)
+    for _, builder, _ in _CALLS.values():
+        scope[builder] = getattr(B, builder)
+    scope.update(and_=B.and_, or_=B.or_, lanes_equal=_lanes_equal)
+    for cls in ir.rule_classes:
+        scope[cls.__name__] = cls
+    return scope
+
+
+@dataclass(slots=True)
+class RuleTable:
+    """All rules of one root kind, compiled on first use and indexed by operand kinds."""
+
+    root: str
+    rules: list[Rule] = field(default_factory=list)
+    _source: list[tuple[str, str, int]] = field(default_factory=list)
+    _index: dict[Any, tuple[tuple[RuleFn, ...], ...]] = field(default_factory=dict)
+
+    def compile(self) -> None:
+        """Compile every line of the table; idempotent."""
+        scope = _namespace()
+        source, self._source = self._source, []
+        for text, file, line in source:
+            patterns, result, cond, recursive = _split_line(text)
+            for pattern_text in patterns:
+                self.rules.append(self._compile_one(scope, (pattern_text, result, cond, recursive), text, file, line))
+
+    def _compile_one(
+        self, scope: dict[str, Any], parts: tuple[str, str, str | None, bool], text: str, file: str, line: int
+    ) -> Rule:
+        pattern_text, result, cond, recursive = parts
+        pattern = ast.parse(pattern_text, mode="eval").body
+        compiler = _Compiler(self.root in ("And", "Or", "Not"))
+        compiler.match(pattern, "n", checked=True)
+        dtype = {"And": "'int32'", "Or": "'int32'", "Not": "'int32'", "Select": "n.dtype"}.get(self.root, "n.a.dtype")
+        if cond is not None:
+            compiler.fail_if(f"not ({compiler.condition(ast.parse(cond, mode='eval').body, dtype)})")
+        made = compiler.result(ast.parse(result, mode="eval").body, dtype)
+        compiler.lines.append(f"    return {'s.again(' + made + ')' if recursive else made}")
+        source = "def rule(n, s):\n" + "\n".join(compiler.lines)
+        code = compile(source, f"<rule {file}:{line}>", "exec")
+        local: dict[str, Any] = {}
+        exec(code, scope, local)
+        return Rule(text, file, line, _top_kinds(pattern), local["rule"])
+
+    def candidates(self, node: Any) -> tuple[RuleFn, ...]:
+        """The rules whose topmost operand kinds fit ``node``, in table order."""
+        if self.root == "Not":
+            key: Any = type(node.a)
+            names: tuple[str, ...] = (key.__name__,)
+        elif self.root == "Select":
+            key = type(node.condition)
+            names = (key.__name__,)
+        else:
+            key = (type(node.a), type(node.b))
+            names = (key[0].__name__, key[1].__name__)
+        found = self._index.get(key)
+        if found is None:
+            if self._source:
+                self.compile()
+            fits = tuple(
+                r.fn for r in self.rules
+                if r.fn is not None and all(k is None or k == name for k, name in zip(r.kinds, names))
+            )
+            found = self._index[key] = (fits,)
+        return found[0]
+
+    def apply(self, node: Any, simplifier: Any) -> Any:
+        """The first rewrite that matches, or None."""
+        for fn in self.candidates(node):
+            result = fn(node, simplifier)
+            if result is not None:
+                return result
+        return None
+
+
+def rules(root: str, text: str) -> RuleTable:
+    """A table of rules for ``root`` from a block of lines; see the module docstring for the notation."""
+    frame = sys._getframe(1)
+    first = frame.f_lineno
+    file = frame.f_code.co_filename
+    table = RuleTable(root)
+    for offset, line in enumerate(text.split("\n")):
+        line = line.split("#")[0].strip()
+        if line:
+            table._source.append((line, file, first + offset))
+    return table

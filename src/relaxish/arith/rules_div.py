@@ -1,0 +1,89 @@
+"""Rewrite rules for division and remainder, truncating and flooring."""
+
+from __future__ import annotations
+
+from .rules import rules
+
+DIV = rules("Div", """
+truncdiv(c1, c2)                                     => lit(tdiv(c1, c2))   if c2 != 0
+truncdiv(truncdiv(x, c1), c2)                        => truncdiv(x, c1 * c2)   if c1 > 0 and c2 > 0
+truncdiv(truncdiv(x, c1) + c2, c3)                   => truncdiv(x + c1 * c2, c1 * c3)   if c1 > 0 and c2 >= 0 and c3 > 0 and ge(x, 0)
+truncdiv(x * c1, c2)                                 => x * lit(c1 // c2)   if c2 > 0 and c1 % c2 == 0
+truncdiv(x * c1, c2)                                 => truncdiv(x, lit(c2 // c1))   if c1 > 0 and c2 > 0 and c2 % c1 == 0
+truncdiv(x, x)                                       => 1
+truncdiv(x * c1, x) || truncdiv(c1 * x, x)           => c1
+truncdiv(x * c1 + y, c2)                             => x * lit(c1 // c2) + truncdiv(y, c2)   if c1 >= 0 and c2 > 0 and c1 % c2 == 0 and ge(x, 0) and ge(y, 0)
+truncdiv(y + x * c1, c2)                             => truncdiv(y, c2) + x * lit(c1 // c2)   if c1 >= 0 and c2 > 0 and c1 % c2 == 0 and ge(x, 0) and ge(y, 0)
+truncdiv(min(x * c1, y), c2)                         => min(x * lit(c1 // c2), truncdiv(y, c2))   if c1 >= 0 and c2 > 0 and c1 % c2 == 0 and ge(x, 0) and ge(y, 0)
+truncdiv(max(x * c1, y), c2)                         => max(x * lit(c1 // c2), truncdiv(y, c2))   if c1 >= 0 and c2 > 0 and c1 % c2 == 0 and ge(x, 0) and ge(y, 0)
+truncdiv(x + c1, c2)                                 => truncdiv(x, c2) + lit(c1 // c2)   if c1 > 0 and c2 > 0 and c1 % c2 == 0 and ge(x, 0)
+truncdiv(x + y, x) || truncdiv(y + x, x)             => truncdiv(y, x) + 1   if ge(x, 0) and ge(y, 0)
+truncdiv(x * y, y)                                   => x   if ge(x, 0) and ge(y, 0)
+truncdiv(y * x, y)                                   => x   if ge(x, 0) and ge(y, 0)
+truncdiv(x * z + y, z) || truncdiv(z * x + y, z)     => x + truncdiv(y, z)   if ge(x, 0) and ge(y, 0) and ge(z, 0)
+truncdiv(y + x * z, z) || truncdiv(y + z * x, z)     => truncdiv(y, z) + x   if ge(x, 0) and ge(y, 0) and ge(z, 0)
+truncdiv(x, c1)                                      => 0   if c1 > 0 and ge(x, 0) and lt(x, c1)
+""")
+
+MOD = rules("Mod", """
+truncmod(x, x)                                       => 0
+truncmod(x * c1, c2)                                 => 0   if c2 != 0 and c1 % c2 == 0
+truncmod(x * c1 + y, c2) || truncmod(y + x * c1, c2) => truncmod(y, c2)   if c2 > 0 and c1 % c2 == 0 and ge(x * c1, 0) and ge(y, 0)
+truncmod(x + c1, c2)                                 => truncmod(x, c2)   if c2 > 0 and c1 >= 0 and c1 % c2 == 0 and ge(x, 0)
+truncmod(x * c1, c2)                                 => truncmod(x, lit(c2 // c1)) * c1   if c1 > 0 and c2 > 0 and c2 % c1 == 0 and ge(x, 0)
+truncmod(x, c1)                                      => x   if c1 > 0 and ge(x, 0) and lt(x, c1)
+""")
+
+FLOORDIV_VECTOR = rules("FloorDiv", """
+broadcast(x, lanes) // broadcast(y, lanes)           => broadcast(x // y, lanes)
+ramp(b1, c1, lanes) // broadcast(c2, lanes)          => ramp(b1 // c2, c1 // c2, lanes)   if c2 != 0 and c1 % c2 == 0
+""")
+
+FLOORDIV = rules("FloorDiv", """
+x // c1 // c2                                        => x // (c1 * c2)   if c1 > 0 and c2 > 0
+(x // c1 + c2) // c3                                 => (x + c1 * c2) // (c1 * c3)   if c1 > 0 and c3 > 0
+""")
+
+FLOORDIV_LATE = rules("FloorDiv", """
+x // x                                               => 1
+x * c1 // x || c1 * x // x                           => c1
+min(x * c1, y) // c2                                 => min(x * (c1 // c2), y // c2)   if c2 > 0 and c1 % c2 == 0
+max(x * c1, y) // c2                                 => max(x * (c1 // c2), y // c2)   if c2 > 0 and c1 % c2 == 0
+min(y, x * c1) // c2                                 => min(y // c2, x * (c1 // c2))   if c2 > 0 and c1 % c2 == 0
+max(y, x * c1) // c2                                 => max(y // c2, x * (c1 // c2))   if c2 > 0 and c1 % c2 == 0
+(x + c1) // c2                                       => x // c2 + c1 // c2   if c2 > 0 and c1 % c2 == 0
+(x + y) // x || (y + x) // x                         => y // x + 1   if ge(x, 0)
+((x + y) + z) // x || ((y + x) + z) // x             => (y + z) // x + 1   if ge(x, 0)
+(y + (z + x)) // x || (y + (x + z)) // x             => (y + z) // x + 1   if ge(x, 0)
+x * y // y || y * x // y                             => x   if ge(y, 0)
+(x * z + y) // z || (z * x + y) // z                 => x + y // z   if ge(z, 0)
+(y + x * z) // z || (y + z * x) // z                 => y // z + x   if ge(z, 0)
+x * z // (y * z) || z * x // (y * z) || x * z // (z * y) || z * x // (z * y) => x // y   if ge(z, 1)
+(x - x % c1) // c1                                   => x // c1   if c1 != 0
+x % c1 // c2                                         => x // c2 % lit(c1 // c2)   if False
+x // c1                                              => 0   if c1 > 0 and ge(x, 0) and lt(x, c1)
+x // c1                                              => -1   if c1 > 0 and ge(x, -c1) and lt(x, 0)
+""")
+
+FLOORMOD_VECTOR = rules("FloorMod", """
+broadcast(x, lanes) % broadcast(y, lanes)            => broadcast(x % y, lanes)
+ramp(b1, c1, lanes) % broadcast(c2, lanes)           => broadcast(b1 % c2, lanes)   if c2 != 0 and c1 % c2 == 0
+""")
+
+FLOORMOD = rules("FloorMod", """
+x * c1 % c2                                          => x % lit(c2 // c1) * c1   if c1 > 0 and c2 > c1 and c2 % c1 == 0
+x * c1 % c2                                          => x * (c1 % c2) % c2   if c2 > 0 and (c1 >= c2 or c1 < 0)
+(x * c1 + y) % c2                                    =>> (x * (c1 % c2) + y) % c2   if c2 > 0 and (c1 >= c2 or c1 < 0)
+(x + c1) % c2                                        => (x + c1 % c2) % c2   if c2 > 0 and (c1 >= c2 or c1 < 0)
+(x + y * c1) % c2                                    =>> (x + y * (c1 % c2)) % c2   if c2 > 0 and (c1 >= c2 or c1 < 0)
+x % c1 % c2                                          => x % c2   if c2 > 0 and c1 % c2 == 0
+(x % c1 + y) % c2 || (y + x % c1) % c2               =>> (x + y) % c2   if c2 > 0 and c1 % c2 == 0 and False
+x * c1 % x || c1 * x % x                             => 0
+x % x                                                => 0
+x * y % y || y * x % y                               => 0
+(x + y) % x || (y + x) % x                           => y % x
+(x + y * z) % z || (x + z * y) % z                   => x % z
+(y * z + x) % z || (z * y + x) % z                   => x % z
+x % c1                                               => x   if c1 > 0 and ge(x, 0) and lt(x, c1)
+x % c1                                               => x + c1   if c1 > 0 and ge(x, -c1) and lt(x, 0)
+""")

@@ -1,0 +1,158 @@
+"""Rewrite rules for comparisons, logic and ``Select``."""
+
+from __future__ import annotations
+
+from .rules import rules
+
+EQ_VECTOR = rules("EQ", """
+broadcast(x, lanes) == broadcast(y, lanes)           => broadcast(x == y, lanes)
+""")
+
+EQ = rules("EQ", """
+c1 == x                                              => x == c1
+x - c1 == c2                                         => x == c1 + c2
+c1 - x == c2                                         => x == c1 - c2
+x + c1 == c2                                         => x == c2 - c1
+x * y == 0                                           =>> x == 0 or y == 0
+x + y == x || y + x == x || x == x + y || x == y + x => y == 0
+""")
+
+NE_VECTOR = rules("NE", """
+broadcast(x, lanes) != broadcast(y, lanes)           => broadcast(x != y, lanes)
+""")
+
+NE = rules("NE", """
+c1 != x                                              => x != c1
+x - c1 != c2                                         => x != c1 + c2
+c1 - x != c2                                         => x != c1 - c2
+x + c1 != c2                                         => x != c2 - c1
+x * y != 0                                           =>> x != 0 and y != 0
+x + y != x || y + x != x || x != x + y || x != y + x => y != 0
+""")
+
+LT_VECTOR = rules("LT", """
+broadcast(x, lanes) < broadcast(y, lanes)            => broadcast(x < y, lanes)
+ramp(x, s1, lanes) < ramp(y, s1, lanes)              => broadcast(x < y, lanes)
+""")
+
+LT = rules("LT", """
+x + y < x + z || x + y < z + x || y + x < x + z || y + x < z + x => y < z
+y - x < z - x                                        => y < z
+x - y < x - z                                        => z < y
+x < x + z || x < z + x                               => 0 < z
+x < x - z                                            => z < 0
+c1 < x + c2                                          => c1 - c2 < x
+c1 < c2 - x                                          => x < c2 - c1
+x * c1 < y * c1                                      => x < y   if c1 > 0
+x * c1 < y * c1                                      => y < x   if c1 < 0
+# constant factors: the quotient must round to zero here
+x * c2 < c1                                          => x < lit(tdiv(c1 - 1, c2) + 1)   if c1 > 0 and c2 > 0
+x * c2 < c1                                          => x < lit(tdiv(c1, c2))           if c1 <= 0 and c2 > 0
+x * c2 < c1                                          => lit(tdiv(c1 - 1, c2) - 1) < x   if c1 > 0 and c2 < 0
+x * c2 < c1                                          => lit(tdiv(c1, c2)) < x           if c1 <= 0 and c2 < 0
+c1 < x * c2                                          => lit(tdiv(c1 + 1, c2) - 1) < x   if c1 < 0 and c2 > 0
+c1 < x * c2                                          => lit(tdiv(c1, c2)) < x           if c1 >= 0 and c2 > 0
+c1 < x * c2                                          => x < lit(tdiv(c1 + 1, c2) + 1)   if c1 < 0 and c2 < 0
+c1 < x * c2                                          => x < lit(tdiv(c1, c2))           if c1 >= 0 and c2 < 0
+# truncated division
+truncdiv(x, c1) < c2                                 => x < lit(c1 * c2)             if c1 > 0 and c2 > 0
+truncdiv(x, c1) < c2                                 => x < lit(c1 * (c2 - 1) + 1)   if c1 > 0 and c2 <= 0
+c1 < truncdiv(x, c2)                                 => lit((c1 + 1) * c2 - 1) < x   if c1 >= 0 and c2 > 0
+c1 < truncdiv(x, c2)                                 => lit(c1 * c2) < x             if c1 < 0 and c2 > 0
+truncdiv(x, c1) * c1 < x                             => 0 < truncmod(x, c1)       if c1 > 0
+truncdiv(x, c1) * c1 < x + y                         => 0 < truncmod(x, c1) + y   if c1 > 0
+truncdiv(x, c1) * c1 < x - y                         => y < truncmod(x, c1)       if c1 > 0
+truncdiv(x + c2, c1) * c1 < x                        => c2 < truncmod(x + c2, c1)       if c1 > 0
+truncdiv(x + c2, c1) * c1 < x + y                    => c2 < truncmod(x + c2, c1) + y   if c1 > 0
+truncdiv(x + c2, c1) * c1 < x - y                    => y < truncmod(x + c2, c1) + (0 - c2)   if c1 > 0
+# floor division
+x // c1 < c2                                         => x < lit(c1 * c2)             if c1 > 0
+c1 < x // c2                                         => lit((c1 + 1) * c2 - 1) < x   if c2 > 0
+x // c1 * c1 < x                                     => 0 < x % c1       if c1 > 0
+x // c1 * c1 < x + y                                 => 0 < x % c1 + y   if c1 > 0
+x // c1 * c1 < x - y                                 => y < x % c1       if c1 > 0
+(x + c2) // c1 * c1 < x                              => c2 < (x + c2) % c1       if c1 > 0
+(x + c2) // c1 * c1 < x + y                          => c2 < (x + c2) % c1 + y   if c1 > 0
+(x + c2) // c1 * c1 < x - y                          => y < (x + c2) % c1 + (0 - c2)   if c1 > 0
+# canonical order, then again
+min(x, y) < z                                        =>> x < z or y < z
+max(x, y) < z                                        =>> x < z and y < z
+z < min(x, y)                                        =>> z < x and z < y
+z < max(x, y)                                        =>> z < x or z < y
+x < c1 - y                                           =>> x + y < c1
+x < c1 + y                                           =>> x < y + c1
+c1 - x < y                                           =>> c1 < x + y
+x - y < 0                                            => x < y
+0 < x - y                                            => y < x
+x - y < z                                            =>> x < z + y   if False
+""")
+
+AND_VECTOR = rules("And", """
+broadcast(x, lanes) and broadcast(y, lanes)          => broadcast(x and y, lanes)
+""")
+
+AND = rules("And", """
+x and x                                              => x
+x == y and x != y || x != y and x == y               => False
+x and not x || not x and x                           => False
+x <= y and y < x || y < x and x <= y                 => False
+x < y and y < x                                      => False
+x < y and y <= x || y <= x and x < y                 => False
+x < c1 and c2 < x || c2 < x and x < c1               => False   if c2 + 1 >= c1
+x < c1 and c2 <= x || c2 <= x and x < c1             => False   if c2 >= c1
+x <= c1 and c2 < x || c2 < x and x <= c1             => False   if c2 >= c1
+x <= c1 and c2 <= x || c2 <= x and x <= c1           => False   if c2 > c1
+x == c1 and x != c2 || x != c2 and x == c1           => x == c1   if c1 != c2
+x == c1 and x == c2                                  => False     if c1 != c2
+# x // c2 == c1 and x % c2 == c3: the two halves of one number
+x // c2 == c1 and x % c2 == c3                       => x == lit(c1 * c2 + c3)   if c2 > 0 and 0 <= c3 < c2
+x % c2 == c3 and x // c2 == c1                       => x == lit(c1 * c2 + c3)   if c2 > 0 and 0 <= c3 < c2
+0 <= x - y * c1 and x - y * c1 < c1                  => y == x // c1   if c1 > 0
+x - y * c1 < c1 and 0 <= x - y * c1                  => y == x // c1   if c1 > 0
+x < c1 and x < c2                                    => x < lit(c1 if c1 < c2 else c2)
+c1 < x and c2 < x                                    => lit(c1 if c1 > c2 else c2) < x
+x <= c1 and x <= c2                                  => x <= lit(c1 if c1 < c2 else c2)
+c1 <= x and c2 <= x                                  => lit(c1 if c1 > c2 else c2) <= x
+x <= y and y <= x || x <= y and x >= y               => x == y
+x <= y and x != y || x != y and x <= y               => x < y
+y and (x and y) || (x and y) and y                   => x and y
+y and (y and x) || (y and x) and y                   => y and x
+""")
+
+OR_VECTOR = rules("Or", """
+broadcast(x, lanes) or broadcast(y, lanes)           => broadcast(x or y, lanes)
+""")
+
+OR = rules("Or", """
+x or x                                               => x
+x == y or x != y || x != y or x == y                 => True
+x or not x || not x or x                             => True
+x <= y or y < x || y < x or x <= y                   => True
+x < y or y <= x || y <= x or x < y                   => True
+x < y or y < x                                       => x != y
+x < c1 or c2 < x || c2 < x or x < c1                 => True   if c2 < c1
+x <= c1 or c2 < x || c2 < x or x <= c1               => True   if c2 <= c1
+x < c1 or c2 <= x || c2 <= x or x < c1               => True   if c2 <= c1
+x <= c1 or c2 <= x || c2 <= x or x <= c1             => True   if c2 <= c1 + 1
+x != c1 or x == c2 || x == c2 or x != c1             => x != c1   if c1 != c2
+x != c1 or x != c2                                   => True      if c1 != c2
+x < y or x == y || x == y or x < y                   => x <= y
+x == y or y < x || y < x or x == y                   => y <= x
+x and y or x || y and x or x                         => x
+x or x and y || x or y and x                         => x
+y or (x or y) || (x or y) or y                       => x or y
+y or (y or x) || (y or x) or y                       => y or x
+""")
+
+NOT = rules("Not", """
+not_(broadcast(x, lanes))                            => broadcast(not_(x), lanes)
+not_(not_(x))                                        => x
+not_(x <= y)                                         => y < x
+not_(x >= y)                                         => x < y
+not_(x < y)                                          => y <= x
+not_(x > y)                                          => x <= y
+not_(x == y)                                         => x != y
+not_(x != y)                                         => x == y
+not_(x or y)                                         =>> not_(x) and not_(y)
+not_(x and y)                                        =>> not_(x) or not_(y)
+""")

@@ -1,0 +1,1 @@
+"""LLVM backend: lowered TIR to LLVM text, objects, JIT libraries and shared libraries."""

@@ -1,0 +1,503 @@
+"""Calls in TIR: mathematics, bit operations, pointers, conditionals, external functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...ir import dtype as dt
+from ...ir.expr import GlobalVar
+from ...ir.op import Op
+from ...ir.prim import Call, FloatImm, IntImm, StringImm
+from ...support.errors import RelaxishError
+from .ltypes import element_bytes, llvm_type, scalar_type, splat, zero_of
+
+if TYPE_CHECKING:
+    from .expr_gen import ExprGen
+
+Emit = Callable[["ExprGen", Call], str]
+_TABLE: dict[str, Emit] = {}
+
+# Functions with a polynomial form in VectorMath.
+_POLY = (
+    "exp exp2 exp10 log log2 log10 log1p sigmoid tanh sin cos tan atan sinh cosh erf rsqrt"
+).split()
+# Functions that LLVM maps to instructions.
+_DIRECT = {
+    "sqrt": "llvm.sqrt",
+    "floor": "llvm.floor",
+    "ceil": "llvm.ceil",
+    "trunc": "llvm.trunc",
+    "round": "llvm.round",
+    "nearbyint": "llvm.nearbyint",
+    "rint": "llvm.rint",
+    "fabs": "llvm.fabs",
+    "copysign": "llvm.copysign",
+}
+# Functions left to the C library, lane by lane: rare in models.
+_LIBM1 = "asin acos asinh acosh atanh erfc tgamma lgamma expm1 cbrt".split()
+_LIBM2 = "atan2 hypot fmod nextafter remainder".split()
+
+
+def register(name: str) -> Callable[[Emit], Emit]:
+    """Say how ``tir.<name>`` becomes code."""
+
+    def add(emit: Emit) -> Emit:
+        _TABLE[name] = emit
+        return emit
+
+    return add
+
+
+def call_value(gen: ExprGen, expr: Call) -> str:
+    """The value of a call expression."""
+    op = expr.op
+    if isinstance(op, GlobalVar):
+        return _call_symbol(gen, op.name_hint, expr.args, expr.dtype)
+    if not isinstance(op, Op):
+        raise RelaxishError(f"the LLVM backend cannot call {op!r}")
+    name = op.name.removeprefix("tir.")
+    emit = _TABLE.get(name)
+    if emit is None:
+        lower = op.get_attr("llvm.FLowerIntrinsic") or op.get_attr("default.FLowerIntrinsic")
+        if lower is not None:
+            return gen.visit(lower(expr))
+        raise RelaxishError(f"the LLVM backend has no code for the intrinsic {op.name}")
+    return emit(gen, expr)
+
+
+# ---- mathematics
+
+
+def _in_float32(gen: ExprGen, expr: Call, compute: Callable[..., str]) -> str:
+    """Evaluate in float32, converting narrower types there and back."""
+    lanes = dt.lanes(expr.dtype)
+    wide = dt.with_lanes("float32", lanes)
+    args = [gen.convert(gen.visit(a), a.dtype, wide) for a in expr.args]
+    return gen.convert(compute(*args), wide, expr.dtype)
+
+
+def _poly(name: str) -> Emit:
+    def emit(gen: ExprGen, expr: Call) -> str:
+        if expr.dtype.startswith("float64"):
+            if name == "sigmoid":
+                x = gen.w.pure(f"fneg {llvm_type(expr.dtype)} {gen.visit(expr.args[0])}", gen.visit(expr.args[0]))
+                one = splat("1.0", "double", dt.lanes(expr.dtype))
+                return gen.binary("fdiv", expr.dtype, one, gen.binary("fadd", expr.dtype, one, _libm(gen, "exp", expr.dtype, [x])))
+            if name == "rsqrt":
+                one = splat("1.0", "double", dt.lanes(expr.dtype))
+                root = gen.intrinsic("llvm.sqrt", expr.dtype, gen.visit(expr.args[0]))
+                return gen.binary("fdiv", expr.dtype, one, root)
+            return _libm(gen, name, expr.dtype, [gen.visit(a) for a in expr.args])
+        math_gen = gen.math(dt.lanes(expr.dtype))
+        return _in_float32(gen, expr, getattr(math_gen, name))
+
+    return emit
+
+
+def _direct(intrinsic: str) -> Emit:
+    def emit(gen: ExprGen, expr: Call) -> str:
+        if not dt.is_float(expr.dtype):
+            return gen.visit(expr.args[0])
+        return gen.intrinsic(intrinsic, expr.dtype, *(gen.visit(a) for a in expr.args))
+
+    return emit
+
+
+def _libm(gen: ExprGen, name: str, dtype: str, args: list[str]) -> str:
+    """Call a C library function on every lane."""
+    lanes = dt.lanes(dtype)
+    scalar = scalar_type(dtype)
+    symbol = name + ("f" if scalar == "float" else "")
+    gen.w.module.declare(f"declare {scalar} @{symbol}({', '.join([scalar] * len(args))})")
+    out = []
+    for lane in range(lanes):
+        items = args
+        if lanes > 1:
+            items = [_extract(gen, a, dtype, lane) for a in args]
+        out.append(gen.w.local(f"call {scalar} @{symbol}({', '.join(f'{scalar} {a}' for a in items)})"))
+    return out[0] if lanes == 1 else gen.from_lanes(out, scalar)
+
+
+def _extract(gen: ExprGen, value: str, dtype: str, lane: int) -> str:
+    return gen.w.pure(f"extractelement {llvm_type(dtype)} {value}, i64 {lane}", value)
+
+
+def _c_function(name: str) -> Emit:
+    def emit(gen: ExprGen, expr: Call) -> str:
+        if expr.dtype.startswith("float64"):
+            return _libm(gen, name, expr.dtype, [gen.visit(a) for a in expr.args])
+        wide = dt.with_lanes("float32", dt.lanes(expr.dtype))
+        return _in_float32(gen, expr, lambda *args: _libm(gen, name, wide, list(args)))
+
+    return emit
+
+
+for _name in _POLY:
+    _TABLE[_name] = _poly(_name)
+for _name, _intrinsic in _DIRECT.items():
+    _TABLE[_name] = _direct(_intrinsic)
+for _name in (*_LIBM1, *_LIBM2):
+    _TABLE[_name] = _c_function(_name)
+
+
+@register("pow")
+def _pow(gen: ExprGen, expr: Call) -> str:
+    base, exponent = expr.args
+    constant = _float_constant(exponent)
+    if not dt.is_float(expr.dtype):
+        raise RelaxishError("pow of integers has no LLVM form; cast to a float type first")
+    x = gen.visit(base)
+    if constant is not None and constant == int(constant) and 0 <= abs(constant) <= 4:
+        return _small_power(gen, expr.dtype, x, int(constant))
+    if constant in (0.5, -0.5) and expr.dtype.startswith("float"):
+        root = gen.intrinsic("llvm.sqrt", expr.dtype, x)
+        if constant == 0.5:
+            return root
+        return gen.binary("fdiv", expr.dtype, _one(expr.dtype), root)
+    if expr.dtype.startswith("float64"):
+        return _libm(gen, "pow", expr.dtype, [x, gen.visit(exponent)])
+    wide = dt.with_lanes("float32", dt.lanes(expr.dtype))
+    return _in_float32(gen, expr, lambda *args: _libm(gen, "pow", wide, list(args)))
+
+
+def _float_constant(expr: Any) -> float | None:
+    expr = getattr(expr, "value", expr) if type(expr).__name__ == "Broadcast" else expr
+    return float(expr.value) if isinstance(expr, (FloatImm, IntImm)) else None
+
+
+def _one(dtype: str) -> str:
+    from .ltypes import float_literal
+
+    return splat(float_literal(1.0, dtype), scalar_type(dtype), dt.lanes(dtype))
+
+
+def _small_power(gen: ExprGen, dtype: str, x: str, power: int) -> str:
+    if power == 0:
+        return _one(dtype)
+    result = x
+    for _ in range(abs(power) - 1):
+        result = gen.binary("fmul", dtype, result, x)
+    return result if power > 0 else gen.binary("fdiv", dtype, _one(dtype), result)
+
+
+@register("ldexp")
+def _ldexp(gen: ExprGen, expr: Call) -> str:
+    m = gen.math(dt.lanes(expr.dtype))
+    y = gen.convert(gen.visit(expr.args[1]), expr.args[1].dtype, dt.with_lanes("float32", dt.lanes(expr.dtype)))
+    return gen.binary("fmul", expr.dtype, gen.visit(expr.args[0]), m.exp2(y))
+
+
+@register("abs")
+def _abs(gen: ExprGen, expr: Call) -> str:
+    x = gen.visit(expr.args[0])
+    if dt.is_float(expr.dtype):
+        return gen.intrinsic("llvm.fabs", expr.dtype, x)
+    zero = gen.binary("sub", expr.dtype, zero_of(expr.dtype), x)
+    return gen.intrinsic("llvm.smax", expr.dtype, x, zero)
+
+
+@register("fma")
+def _fma(gen: ExprGen, expr: Call) -> str:
+    return gen.intrinsic("llvm.fma", expr.dtype, *(gen.visit(a) for a in expr.args))
+
+
+@register("isnan")
+def _isnan(gen: ExprGen, expr: Call) -> str:
+    x = expr.args[0]
+    value = gen.visit(x)
+    if not dt.is_float(x.dtype):
+        return "false"
+    return gen.w.pure(f"fcmp uno {llvm_type(x.dtype)} {value}, {value}", value)
+
+
+def _against_infinity(gen: ExprGen, expr: Call, how: str) -> str:
+    from .ltypes import float_literal
+
+    x = expr.args[0]
+    ty = llvm_type(x.dtype)
+    value = gen.intrinsic("llvm.fabs", x.dtype, gen.visit(x))
+    limit = splat(float_literal(math.inf, x.dtype), scalar_type(x.dtype), dt.lanes(x.dtype))
+    return gen.w.pure(f"fcmp {how} {ty} {value}, {limit}", value)
+
+
+@register("isinf")
+def _isinf(gen: ExprGen, expr: Call) -> str:
+    return _against_infinity(gen, expr, "oeq")
+
+
+@register("isfinite")
+def _isfinite(gen: ExprGen, expr: Call) -> str:
+    return _against_infinity(gen, expr, "one")
+
+
+# ---- bits
+
+
+def _bitwise(op: str) -> Emit:
+    def emit(gen: ExprGen, expr: Call) -> str:
+        name = op
+        if op == "shr":
+            name = "ashr" if dt.is_int(expr.dtype) else "lshr"
+        args = [gen.convert(gen.visit(a), a.dtype, expr.dtype) for a in expr.args]
+        return gen.binary(name, expr.dtype, *args)
+
+    return emit
+
+
+for _name, _op in {
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+    "shift_left": "shl",
+    "shift_right": "shr",
+}.items():
+    _TABLE[_name] = _bitwise(_op)
+
+
+@register("bitwise_not")
+def _bitwise_not(gen: ExprGen, expr: Call) -> str:
+    ones = splat("-1" if not dt.is_bool(expr.dtype) else "true", scalar_type(expr.dtype), dt.lanes(expr.dtype))
+    return gen.binary("xor", expr.dtype, gen.visit(expr.args[0]), ones)
+
+
+@register("popcount")
+def _popcount(gen: ExprGen, expr: Call) -> str:
+    return gen.intrinsic("llvm.ctpop", expr.dtype, gen.visit(expr.args[0]))
+
+
+@register("clz")
+def _clz(gen: ExprGen, expr: Call) -> str:
+    source = expr.args[0].dtype
+    ty = llvm_type(source)
+    from .expr_gen import type_suffix
+
+    full = f"llvm.ctlz.{type_suffix(source)}"
+    gen.w.module.declare(f"declare {ty} @{full}({ty}, i1)")
+    x = gen.visit(expr.args[0])
+    value = gen.w.pure(f"call {ty} @{full}({ty} {x}, i1 false)", x)
+    return gen.convert(value, source, expr.dtype)
+
+
+@register("reinterpret")
+def _reinterpret(gen: ExprGen, expr: Call) -> str:
+    source, target = expr.args[0].dtype, expr.dtype
+    value = gen.visit(expr.args[0])
+    a, b = llvm_type(source), llvm_type(target)
+    if a == b:
+        return value
+    if dt.is_handle(source) or dt.is_handle(target):
+        return gen.convert(value, source, target)
+    return gen.w.pure(f"bitcast {a} {value} to {b}", value)
+
+
+@register("large_uint_imm")
+def _large_uint(gen: ExprGen, expr: Call) -> str:
+    low, high = expr.args[0].value, expr.args[1].value
+    value = (high << 32) | (low & 0xFFFFFFFF)
+    return str(value - (1 << 64) if value >> 63 else value)
+
+
+@register("q_multiply_shift")
+def _q_multiply_shift(gen: ExprGen, expr: Call) -> str:
+    """Fixed-point multiply with rounding: (x * y * 2^-(q - s) + 1/2) floored."""
+    x, y, q, s = expr.args
+    lanes = dt.lanes(expr.dtype)
+    wide = dt.with_lanes("int64", lanes)
+    ty = llvm_type(wide)
+    total = q.value - s.value
+    product = gen.binary(
+        "mul", wide, gen.convert(gen.visit(x), x.dtype, wide), gen.convert(gen.visit(y), y.dtype, wide)
+    )
+    if total > 0:
+        rounding = splat(str(1 << (total - 1)), "i64", lanes)
+        product = gen.w.pure(f"add {ty} {product}, {rounding}", product)
+        product = gen.w.pure(f"ashr {ty} {product}, {splat(str(total), 'i64', lanes)}", product)
+    return gen.convert(product, wide, expr.dtype)
+
+
+# ---- control
+
+
+@register("if_then_else")
+def _if_then_else(gen: ExprGen, expr: Call) -> str:
+    cond, a, b = expr.args
+    flag = gen.visit(cond)
+    if flag == "true":
+        return gen.visit(a)
+    if flag == "false":
+        return gen.visit(b)
+    if dt.lanes(cond.dtype) > 1 or not (gen.must_guard(a) or gen.must_guard(b)):
+        x, y = gen.visit(a), gen.visit(b)
+        ty = llvm_type(expr.dtype)
+        return gen.w.pure(f"select {llvm_type(cond.dtype)} {flag}, {ty} {x}, {ty} {y}", flag, x, y)
+    return gen.branch_value(flag, a, b, zero_of(expr.dtype), expr.dtype)
+
+
+def _first_argument(gen: ExprGen, expr: Call) -> str:
+    return gen.visit(expr.args[0])
+
+
+def _nothing(gen: ExprGen, expr: Call) -> str:
+    return "0"
+
+
+for _name in ("likely", "unlikely"):
+    _TABLE[_name] = _first_argument
+for _name in (
+    "tvm_storage_sync", "assume", "type_annotation", "prefetch", "start_profile_intrinsic", "end_profile_intrinsic",
+    "tvm_thread_invariant", "tvm_check_return",
+):  # fmt: skip
+    _TABLE[_name] = _nothing
+_TABLE["tvm_thread_invariant"] = _first_argument
+
+
+@register("undef")
+def _undef(gen: ExprGen, expr: Call) -> str:
+    return zero_of(expr.dtype)
+
+
+@register("isnullptr")
+def _isnullptr(gen: ExprGen, expr: Call) -> str:
+    value = gen.visit(expr.args[0])
+    return gen.w.pure(f"icmp eq ptr {value}, null", value)
+
+
+# ---- vectors
+
+
+def _half(high: bool) -> Emit:
+    def emit(gen: ExprGen, expr: Call) -> str:
+        lanes = dt.lanes(expr.args[0].dtype)
+        value = gen.visit(expr.args[0])
+        start = lanes // 2 if high else 0
+        return gen.shuffle(value, lanes, scalar_type(expr.dtype), range(start, start + lanes // 2))
+
+    return emit
+
+
+_TABLE["vectorhigh"] = _half(True)
+_TABLE["vectorlow"] = _half(False)
+
+
+@register("vectorcombine")
+def _combine(gen: ExprGen, expr: Call) -> str:
+    values = [gen.visit(a) for a in expr.args]
+    return gen.concat(values, [dt.lanes(a.dtype) for a in expr.args], expr.dtype)
+
+
+# ---- pointers and calls
+
+
+@register("address_of")
+def _address_of(gen: ExprGen, expr: Call) -> str:
+    load = expr.args[0]
+    offset = gen.offset_of(load.buffer, load.indices)
+    if isinstance(offset, list):
+        terms, const = offset[0]
+    else:
+        terms, const = offset[0], offset[1][0]
+    return gen.element_pointer(gen.base_pointer(load.buffer.data), load.buffer.dtype, terms, const)
+
+
+@register("tvm_access_ptr")
+def _access_ptr(gen: ExprGen, expr: Call) -> str:
+    annotation, data, offset = expr.args[:3]
+    terms, const = gen.lin(offset)
+    return gen.element_pointer(gen.base_pointer(data), annotation.dtype, terms, const)
+
+
+def _is_pointer_call(expr: Any) -> bool:
+    return dt.is_handle(expr.dtype)
+
+
+def _call_symbol(gen: ExprGen, name: str, args: Any, dtype: str) -> str:
+    typed = ", ".join(gen.typed(a) for a in args)
+    types = ", ".join(llvm_type(a.dtype) for a in args)
+    result = llvm_type(dtype) if dtype and dtype != "void" else "void"
+    gen.w.module.declare(f"declare {result} @{_symbol(name)}({types})")
+    text = f"call {result} @{_symbol(name)}({typed})"
+    if any(_is_pointer_call(a) for a in args):
+        gen.w.touch_all()
+    if result == "void":
+        gen.w.line(text)
+        return "0"
+    return gen.w.effect(text)
+
+
+def _symbol(name: str) -> str:
+    return name if name.replace("_", "").replace(".", "").isalnum() else f'"{name}"'
+
+
+@register("call_extern")
+def _call_extern(gen: ExprGen, expr: Call) -> str:
+    return _call_symbol(gen, expr.args[0].value, expr.args[1:], expr.dtype)
+
+
+_TABLE["call_pure_extern"] = _call_extern
+
+
+@register("call_llvm_intrin")
+def _call_llvm(gen: ExprGen, expr: Call) -> str:
+    first = expr.args[0]
+    if isinstance(first, StringImm):
+        name = first.value
+    else:
+        from ...target.codegen import llvm_get_intrinsic_name
+
+        name = llvm_get_intrinsic_name(first.value)
+    args = list(expr.args[1:])
+    # An old form carries the number of overloading arguments first.
+    if args and isinstance(args[0], IntImm) and args[0].dtype == "uint32":
+        args = args[1:]
+    values = [gen.visit(a) for a in args]
+    types = [llvm_type(a.dtype) for a in args]
+    result = llvm_type(expr.dtype) if expr.dtype and expr.dtype != "void" else "void"
+    full = _mangled(name, expr.dtype, args)
+    gen.w.module.declare(f"declare {result} @{full}({', '.join(types)})")
+    text = f"call {result} @{full}({', '.join(f'{t} {v}' for t, v in zip(types, values, strict=True))})"
+    if result == "void":
+        gen.w.line(text)
+        gen.w.touch_all()
+        return "0"
+    if expr.op.name.endswith("pure_intrin"):
+        return gen.w.pure(text, *values)
+    return gen.w.effect(text)
+
+
+_TABLE["call_llvm_pure_intrin"] = _call_llvm
+
+_OVERLOADED = (
+    "fma fmuladd sqrt floor ceil trunc round rint nearbyint fabs copysign minnum maxnum smax smin umax umin ctpop"
+    " bswap bitreverse sadd.sat uadd.sat ssub.sat usub.sat exp exp2 log log2 log10 pow sin cos fshl fshr"
+).split()
+
+
+def _mangled(name: str, dtype: str, args: list[Any]) -> str:
+    """Add the type suffix that overloaded intrinsics carry, unless the name has it already."""
+    from .expr_gen import type_suffix
+
+    base = name.removeprefix("llvm.")
+    if base in _OVERLOADED:
+        return f"{name}.{type_suffix(dtype)}"
+    if base.startswith("vector.reduce.") and base.count(".") == 2:
+        return f"{name}.{type_suffix(args[-1].dtype)}"
+    return name
+
+
+@register("ret")
+def _ret(gen: ExprGen, expr: Call) -> str:
+    gen.return_value(expr.args[0])  # type: ignore[attr-defined]
+    return "0"
+
+
+@register("atomic_add")
+def _atomic_add(gen: ExprGen, expr: Call) -> str:
+    pointer, value = gen.visit(expr.args[0]), gen.visit(expr.args[1])
+    dtype = expr.args[1].dtype
+    op = "fadd" if dt.is_float(dtype) else "add"
+    gen.w.touch_all()
+    return gen.w.effect(
+        f"atomicrmw {op} ptr {pointer}, {llvm_type(dtype)} {value} monotonic, align {element_bytes(dtype)}"
+    )

@@ -1,0 +1,184 @@
+"""One LLVM module from lowered PrimFuncs: signatures, packed entries, shared declarations and constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir import dtype as dt
+from ...ir.functor import pre_order_visit
+from ...ir.prim import Var
+from .emit import FunctionWriter
+from .ltypes import scalar_type
+from .stmt_gen import StmtGen
+
+
+@dataclass
+class ModuleWriter:
+    """Collects functions, declarations, constants and assertion messages of one module."""
+
+    features: frozenset[str]
+    vector_bits: int
+    functions: list[str] = field(default_factory=list)
+    declarations: dict[str, str] = field(default_factory=dict)
+    constants: dict[bytes, str] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    defined: set[str] = field(default_factory=set)
+    current: str = ""
+    counter: int = 0
+
+    def declare(self, text: str) -> None:
+        """Declare an external function once; the first declaration of a name stands."""
+        name = text[text.index("@") + 1 : text.index("(")]
+        self.declarations.setdefault(name, text)
+
+    def fresh(self, stem: str) -> str:
+        """A module-level name not used before."""
+        self.counter += 1
+        return f"{stem}{self.counter}"
+
+    def string(self, text: str) -> str:
+        """Address of a zero-terminated string."""
+        return self.constant(text.encode() + b"\0")
+
+    def constant(self, data: bytes) -> str:
+        """Address of constant bytes, aligned for vectors."""
+        name = self.constants.get(data)
+        if name is None:
+            name = self.constants[data] = f"@const{len(self.constants)}"
+        return name
+
+    def assertion(self, message: str) -> int:
+        """The error code that stands for ``message``."""
+        self.messages.append(message)
+        return len(self.messages)
+
+    def text(self) -> str:
+        """The module as LLVM text."""
+        width = f'"prefer-vector-width"="{self.vector_bits}" "min-legal-vector-width"="0"'
+        parts = ['target triple = "TRIPLE"']
+        for data, name in self.constants.items():
+            body = "".join(f"\\{b:02X}" for b in data)
+            parts.append(f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{body}", align 64')
+        parts += [text for name, text in self.declarations.items() if name not in self.defined]
+        parts += self.functions
+        parts.append(f"attributes #0 = {{ nounwind {width} }}")
+        parts.append(f"attributes #1 = {{ nounwind noinline {width} }}")
+        return "\n".join(parts)
+
+
+def shape_vars(func: Any) -> list[tuple[Any, int, int]]:
+    """Free shape variables: (variable, parameter index, dimension) in order of first appearance."""
+    params = set(func.params)
+    found: dict[Any, tuple[int, int]] = {}
+    for index, param in enumerate(func.params):
+        buffer = func.buffer_map.get(param)
+        if buffer is None:
+            continue
+        for dim, extent in enumerate(buffer.shape):
+            if isinstance(extent, Var) and extent not in params:
+                found.setdefault(extent, (index, dim))
+    for param in func.params:
+        buffer = func.buffer_map.get(param)
+        for extent in buffer.shape if buffer is not None else ():
+            for var in _vars_of(extent):
+                if var not in params and var not in found:
+                    raise ValueError(f"shape variable {var.name} of {buffer.name} cannot be read from any argument")
+    return [(var, index, dim) for var, (index, dim) in found.items()]
+
+
+def _vars_of(expr: Any) -> list[Any]:
+    out: list[Any] = []
+
+    def look(item: Any) -> bool:
+        if isinstance(item, Var):
+            out.append(item)
+        return True
+
+    pre_order_visit(expr, look)
+    return out
+
+
+def generate_function(module: ModuleWriter, name: str, func: Any) -> None:
+    """Add ``i32 @name(...)`` and ``i32 @name__packed(ptr)`` for a lowered PrimFunc."""
+    module.current = name
+    attrs = func.attrs or {}
+    noalias = bool(attrs.get("tir.noalias", False))
+    gen = StmtGen(FunctionWriter(module), module.features, noalias)
+    params: list[str] = []
+    types: list[str] = []
+    for i, param in enumerate(func.params):
+        buffer = func.buffer_map.get(param)
+        arg = f"%arg{i}"
+        if buffer is not None or dt.is_handle(param.dtype):
+            types.append("ptr")
+            params.append(f"ptr {'noalias ' if noalias else ''}nocapture {arg}")
+            gen.pointers[param] = arg
+            if buffer is not None:
+                gen.pointers[buffer.data] = arg
+                gen.roots[param] = buffer.data
+            continue
+        types.append("double" if dt.is_float(param.dtype) else "i64")
+        params.append(f"{types[-1]} {arg}")
+        _bind_scalar(gen, param, arg)
+    for var, _, _ in shape_vars(func):
+        arg = f"%arg{len(types)}"
+        types.append("i64")
+        params.append(f"i64 {arg}")
+        gen.lin_cache[var] = ({arg: 1}, 0)
+        gen.nonneg.add(arg)
+    for param in func.params:
+        buffer = func.buffer_map.get(param)
+        if buffer is not None:
+            _bind_layout(gen, buffer)
+    gen.stmt(func.body)
+    gen.w.line("ret i32 0")
+    module.defined.add(name)
+    module.functions.append(f"define i32 @{quoted(name)}({', '.join(params)}) #0 {{\n{gen.w.text()}\n}}\n")
+    _packed_entry(module, name, types)
+
+
+def quoted(name: str) -> str:
+    """A symbol as LLVM text wants it."""
+    return name if name.replace("_", "").replace(".", "").isalnum() else f'"{name}"'
+
+
+def _bind_scalar(gen: StmtGen, param: Any, arg: str) -> None:
+    dtype = param.dtype
+    if dt.is_float(dtype):
+        value = arg if dtype == "float64" else gen.w.pure(f"fptrunc double {arg} to {scalar_type(dtype)}", arg)
+        gen.vars[param] = value
+    elif dtype in ("int32", "int64"):
+        gen.lin_cache[param] = ({arg: 1}, 0)
+    elif dtype == "uint64":
+        gen.vars[param] = arg
+    elif dtype == "bool":
+        gen.vars[param] = gen.w.pure(f"icmp ne i64 {arg}, 0", arg)
+    else:
+        gen.vars[param] = gen.w.pure(f"trunc i64 {arg} to {scalar_type(dtype)}", arg)
+
+
+def _bind_layout(gen: StmtGen, buffer: Any) -> None:
+    """Arguments are contiguous and start at element 0: bind stride and offset variables accordingly."""
+    offset = buffer.elem_offset
+    if isinstance(offset, Var) and offset not in gen.lin_cache:
+        gen.lin_cache[offset] = ({}, 0)
+    running: Any = ({}, 1)
+    for stride, extent in zip(reversed(buffer.strides or ()), reversed(buffer.shape), strict=False):
+        if isinstance(stride, Var) and stride not in gen.lin_cache:
+            gen.lin_cache[stride] = running
+        running = gen._product(gen.lin(extent), running)
+
+
+def _packed_entry(module: ModuleWriter, name: str, types: list[str]) -> None:
+    lines = []
+    for i, ty in enumerate(types):
+        lines.append(f"  %s{i} = getelementptr i64, ptr %slots, i64 {i}")
+        lines.append(f"  %v{i} = load {ty}, ptr %s{i}, align 8")
+    args = ", ".join(f"{ty} %v{i}" for i, ty in enumerate(types))
+    lines.append(f"  %code = tail call i32 @{quoted(name)}({args})")
+    lines.append("  ret i32 %code")
+    module.defined.add(name + "__packed")
+    module.functions.append(
+        f"define i32 @{quoted(name + '__packed')}(ptr nocapture %slots) #0 {{\n" + "\n".join(lines) + "\n}\n"
+    )

@@ -1,0 +1,365 @@
+"""TIR statements to LLVM control flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir import dtype as dt
+from ...ir.functor import pre_order_visit
+from ...ir.prim import Call, IntImm, Var
+from ...support.errors import RelaxishError
+from ...tir import BufferLoad, BufferStore, For, ForKind
+from .emit import FunctionWriter
+from .expr_gen import ExprGen
+from .ltypes import element_bytes, llvm_type, memory_type
+
+# Stack space for one buffer and for all buffers of a function; more comes from the heap.
+_STACK_BYTES = 128 * 1024
+_STACK_TOTAL = 512 * 1024
+# A buffer up to this size whose indices are constant after unrolling lives in registers.
+_REGISTER_BYTES = 8192
+_UNROLL_LIMIT = 1024
+
+
+class StmtGen(ExprGen):
+    """Generates the statements of one function."""
+
+    def __init__(self, writer: FunctionWriter, features: frozenset[str], noalias: bool) -> None:
+        super().__init__(writer, features)
+        self.private: set[Any] = set()
+        self.roots: dict[Any, Any] = {}
+        self.merged_params = not noalias
+        self.noalias = noalias
+        self.stack_bytes = 0
+        self.register_buffers: set[Any] = set()
+        self.writes_cache: dict[int, frozenset[Any]] = {}
+        self.terminated = False
+        self.on_return: Callable[[Any], str] | None = None
+
+    def stmt(self, node: Any) -> None:
+        """Generate one statement."""
+        getattr(self, f"stmt_{type(node).__name__}", self._unknown)(node)
+
+    def _unknown(self, node: Any) -> None:
+        hint = "; lower it first" if "Block" in type(node).__name__ else ""
+        raise RelaxishError(f"the LLVM backend has no code for statements of kind {type(node).__name__}{hint}")
+
+    # ---- plain statements
+
+    def stmt_SeqStmt(self, node: Any) -> None:
+        for part in node.seq:
+            self.stmt(part)
+
+    def stmt_Evaluate(self, node: Any) -> None:
+        if not isinstance(node.value, IntImm):
+            self.visit(node.value)
+
+    def stmt_BufferStore(self, node: Any) -> None:
+        value = self.visit(node.value)
+        self.store_elements(node.buffer, self.offset_of(node.buffer, node.indices), value, node.value.dtype)
+
+    def stmt_LetStmt(self, node: Any) -> None:
+        var = node.var
+        if dt.is_handle(var.dtype):
+            self.pointers[var] = self.visit(node.value)
+            source = _pointer_source(node.value)
+            if source is not None:
+                self.roots[var] = self.roots.get(source, source)
+        elif var.dtype in ("int32", "int64"):
+            self.lin_cache[var] = self.lin(node.value)
+        else:
+            self.vars[var] = self.visit(node.value)
+        self.stmt(node.body)
+
+    def stmt_AttrStmt(self, node: Any) -> None:
+        if node.attr_key in ("thread_extent", "virtual_thread"):
+            raise RelaxishError("the program binds GPU threads and cannot be compiled for a CPU target")
+        self.stmt(node.body)
+
+    def stmt_DeclBuffer(self, node: Any) -> None:
+        self.stmt(node.body)
+
+    def stmt_AssertStmt(self, node: Any) -> None:
+        cond = self.visit(node.condition)
+        w = self.w
+        if cond != "true":
+            code = w.module.assertion(getattr(node.message, "value", str(node.message)))
+            good, bad = w.label("ok"), w.label("fail")
+            w.line(f"br i1 {cond}, label %{good}, label %{bad}")
+            w.start_block(bad)
+            w.line(f"ret i32 {code}")
+            w.start_block(good)
+        self.stmt(node.body)
+
+    def return_value(self, value: Any) -> None:
+        """``T.ret``: leave the function; kernels hand results back through buffers, so the value is a code."""
+        text = self.on_return(value) if self.on_return is not None else "0"
+        self.w.line(f"ret i32 {text}")
+        self.w.start_block(self.w.label("dead"))
+
+    # ---- memory
+
+    def stmt_Allocate(self, node: Any) -> None:
+        size = 1
+        for extent in node.extents:
+            size = size * extent.value if size is not None and isinstance(extent, IntImm) else None
+        self.private.add(node.buffer_var)
+        count = dt.lanes(node.dtype)
+        element = dt.element_of(node.dtype)
+        w = self.w
+        if size is not None:
+            total = size * count * element_bytes(element)
+            if total <= _STACK_BYTES and self.stack_bytes + total <= _STACK_TOTAL:
+                self.stack_bytes += total
+                if total <= _REGISTER_BYTES:
+                    self.register_buffers.add(node.buffer_var)
+                ty = memory_type(element)
+                self.pointers[node.buffer_var] = w.alloca(f"[{max(1, size * count)} x {ty}], align 64")
+                self.stmt(node.body)
+                return
+        self._heap(node, count * element_bytes(element))
+
+    def _heap(self, node: Any, unit: int) -> None:
+        w = self.w
+        w.module.declare("declare noalias ptr @malloc(i64)")
+        w.module.declare("declare void @free(ptr)")
+        bytes_ = str(unit + 64)
+        lin: Any = ({}, unit)
+        for extent in node.extents:
+            lin = self._product(lin, self.lin(extent))
+        bytes_ = self.materialize((lin[0], lin[1] + 64))
+        raw = w.effect(f"call noalias ptr @malloc(i64 {bytes_})", "heap")
+        good, bad = w.label("ok"), w.label("nomem")
+        isnull = w.effect(f"icmp eq ptr {raw}, null")
+        w.line(f"br i1 {isnull}, label %{bad}, label %{good}")
+        w.start_block(bad)
+        w.line(f"ret i32 {w.module.assertion('out of memory for a temporary buffer')}")
+        w.start_block(good)
+        address = w.effect(f"ptrtoint ptr {raw} to i64")
+        # Up to the next multiple of 64, so vectors stay within cache lines.
+        pad = w.effect(f"sub i64 0, {address}")
+        pad = w.effect(f"and i64 {pad}, 63")
+        self.pointers[node.buffer_var] = w.effect(f"getelementptr i8, ptr {raw}, i64 {pad}", "buf")
+        self.stmt(node.body)
+        w.line(f"call void @free(ptr {raw})")
+
+    def stmt_AllocateConst(self, node: Any) -> None:
+        import numpy as np
+
+        data = node.data
+        array = data.numpy() if hasattr(data, "numpy") else np.asarray(data)
+        self.pointers[node.buffer_var] = self.w.module.constant(np.ascontiguousarray(array).tobytes())
+        self.private.add(node.buffer_var)
+        self.stmt(node.body)
+
+    # ---- branches
+
+    def stmt_IfThenElse(self, node: Any) -> None:
+        cond = self.visit(node.condition)
+        if cond in ("true", "false"):
+            chosen = node.then_case if cond == "true" else node.else_case
+            if chosen is not None:
+                self.stmt(chosen)
+            return
+        w = self.w
+        then, other, join = w.label("then"), w.label("else"), w.label("join")
+        pre = w.open()
+        w.line(f"br i1 {cond}, label %{then}, label %{other if node.else_case is not None else join}")
+        w.start_block(then)
+        self.stmt(node.then_case)
+        w.line(f"br label %{join}")
+        w.close()
+        if node.else_case is not None:
+            w.open(share=pre)
+            w.start_block(other)
+            self.stmt(node.else_case)
+            w.line(f"br label %{join}")
+            w.close()
+        w.start_block(join)
+
+    # ---- loops
+
+    def stmt_For(self, node: Any) -> None:
+        low, extent = self.lin(node.min), self.lin(node.extent)
+        if not extent[0]:
+            count = extent[1]
+            if count <= 0:
+                return
+            if count == 1 and node.kind != ForKind.THREAD_BINDING:
+                self.lin_cache[node.loop_var] = low
+                self.stmt(node.body)
+                return
+            if node.kind == ForKind.UNROLLED or self._wants_unroll(node, count):
+                self._unrolled(node, low, count)
+                return
+        if node.kind == ForKind.PARALLEL:
+            from .parallel import parallel_loop
+
+            parallel_loop(self, node, low, extent)
+            return
+        if node.kind == ForKind.THREAD_BINDING:
+            raise RelaxishError("the program binds GPU threads and cannot be compiled for a CPU target")
+        self._serial(node, low, extent)
+
+    def _unrolled(self, node: Any, low: Any, count: int) -> None:
+        for i in range(count):
+            self.lin_cache[node.loop_var] = (low[0], low[1] + i)
+            self.stmt(node.body)
+
+    def _serial(self, node: Any, low: Any, extent: Any) -> None:
+        begin = self.materialize(low)
+        end = self.materialize(_sum(low, extent))
+        certain = not extent[0]
+
+        def body(index: str) -> None:
+            if self._is_nonneg(low):
+                self.nonneg.add(index)
+            self.lin_cache[node.loop_var] = ({index: 1}, 0)
+            self.stmt(node.body)
+
+        self.counted_loop(begin, end, self.writes_of(node), certain, body)
+
+    def _is_nonneg(self, lin: Any) -> bool:
+        return lin[1] >= 0 and all(f > 0 and n in self.nonneg for n, f in lin[0].items())
+
+    def counted_loop(
+        self, begin: str, end: str, writes: frozenset[Any], certain: bool, body: Callable[[str], None]
+    ) -> None:
+        """A loop over i64 from ``begin`` below ``end``; without ``certain`` it may run zero times."""
+        w = self.w
+        loop, done = w.label("loop"), w.label("done")
+        if not certain:
+            # The guard is a scope of its own: what is hoisted out of the loop still runs only when the loop does.
+            guard = w.label("guard")
+            go = w.pure(f"icmp slt i64 {begin}, {end}", begin, end, hint="c")
+            w.open()
+            w.line(f"br i1 {go}, label %{guard}, label %{done}")
+            w.start_block(guard)
+        self._touch(writes)
+        w.open(writes, True)
+        entry = w.block
+        w.line(f"br label %{loop}")
+        w.start_block(loop)
+        index = w.name("i")
+        w.define(index)
+        following = w.name("n")
+        slot = len(w.lines)
+        w.lines.append("")
+        body(index)
+        latch = w.block
+        w.lines[slot] = f"  {index} = phi i64 [ {begin}, %{entry} ], [ {following}, %{latch} ]"
+        w.line(f"{following} = add nsw i64 {index}, 1")
+        again = w.name("c")
+        w.line(f"{again} = icmp slt i64 {following}, {end}")
+        w.line(f"br i1 {again}, label %{loop}, label %{done}")
+        w.close()
+        if not certain:
+            w.close()
+        w.start_block(done)
+        self._touch(writes)
+
+    def _touch(self, writes: frozenset[Any]) -> None:
+        if None in writes:
+            self.w.touch_all()
+            return
+        for key in writes:
+            self.w.touch(key)
+
+    def stmt_While(self, node: Any) -> None:
+        w = self.w
+        head, body, done = w.label("while"), w.label("body"), w.label("done")
+        writes = self.writes_of(node)
+        self._touch(writes)
+        w.open(writes)
+        w.line(f"br label %{head}")
+        w.start_block(head)
+        cond = self.visit(node.condition)
+        w.line(f"br i1 {cond}, label %{body}, label %{done}")
+        w.start_block(body)
+        self.stmt(node.body)
+        w.line(f"br label %{head}")
+        w.close()
+        w.start_block(done)
+        self._touch(writes)
+
+    # ---- analysis
+
+    def writes_of(self, node: Any) -> frozenset[Any]:
+        """Alias keys of the buffers written inside ``node``; None among them means anything may be written."""
+        known = self.writes_cache.get(id(node))
+        if known is not None:
+            return known
+        found: set[Any] = set()
+
+        def look(item: Any) -> bool:
+            if isinstance(item, BufferStore):
+                found.add(self.alias_key(item.buffer.data))
+            elif isinstance(item, Call):
+                if any(dt.is_handle(getattr(a, "dtype", "")) for a in item.args) or dt.is_handle(item.dtype):
+                    found.add(None)
+            return True
+
+        pre_order_visit(node, look)
+        result = frozenset(found)
+        self.writes_cache[id(node)] = result
+        return result
+
+    def _wants_unroll(self, node: Any, count: int) -> bool:
+        """Whether unrolling makes the indices of a register-sized buffer constant."""
+        if node.kind != ForKind.SERIAL or not self.register_buffers or count > 64:
+            return False
+        uses = 0
+        size = 0
+        var = node.loop_var
+        loops = 1
+
+        def look(item: Any) -> bool:
+            nonlocal uses, size, loops
+            if isinstance(item, For):
+                if not isinstance(item.extent, IntImm):
+                    loops = _UNROLL_LIMIT
+                else:
+                    loops *= max(1, item.extent.value)
+            if isinstance(item, (BufferLoad, BufferStore)):
+                size += 1
+                if item.buffer.data in self.register_buffers and any(_mentions(i, var) for i in item.indices):
+                    uses += 1
+            return True
+
+        pre_order_visit(node.body, look)
+        return uses > 0 and size * loops * count <= _UNROLL_LIMIT
+
+
+def _mentions(expr: Any, var: Var) -> bool:
+    found = False
+
+    def look(item: Any) -> bool:
+        nonlocal found
+        found = found or item is var
+        return not found
+
+    pre_order_visit(expr, look)
+    return found
+
+
+def _sum(a: Any, b: Any) -> Any:
+    from .index_gen import add_terms
+
+    return add_terms(a[0], b[0]), a[1] + b[1]
+
+
+def _pointer_source(value: Any) -> Any:
+    """The buffer variable a pointer expression points into, if it says so."""
+    if isinstance(value, Var):
+        return value
+    if isinstance(value, Call):
+        name = getattr(value.op, "name", "")
+        if name == "tir.address_of":
+            return value.args[0].buffer.data
+        if name == "tir.tvm_access_ptr":
+            return value.args[1]
+    return None
+
+
+__all__ = ["StmtGen", "llvm_type"]

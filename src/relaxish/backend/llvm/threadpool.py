@@ -1,0 +1,290 @@
+"""The thread pool behind parallel loops, written in LLVM text so that it travels with every library.
+
+Workers spin for a fraction of a millisecond between regions and then sleep on a futex: a launch on two threads costs
+about half a microsecond while the model is busy, and an idle program uses no CPU. A region started while another runs
+(nested, or from a second thread) runs in order on the calling thread. After ``fork`` the child starts its own workers.
+
+The generation word holds a counter and, in its low byte, how many threads take part: one read tells a late worker
+whether the region concerns it, so task and environment are never read while they change.
+"""
+
+from __future__ import annotations
+
+SET_THREADS = "rx_set_num_threads"
+LAUNCH = "rx_parallel_launch"
+_MAX_THREADS = 128
+_SPINS = 4000
+
+_STATE = """
+@rx_gen = internal global i32 0, align 64
+@rx_pending = internal global i32 0, align 64
+@rx_busy = internal global i32 0, align 64
+@rx_sleepers = internal global i32 0, align 64
+@rx_workers = internal global i32 0
+@rx_threads = internal global i32 0
+@rx_pid = internal global i32 0
+@rx_code = internal global i32 0
+@rx_task = internal global ptr null
+@rx_env = internal global ptr null
+@rx_begin = internal global i64 0
+@rx_count = internal global i64 0
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(i64)
+declare i32 @getpid()
+declare i32 @sched_yield()
+"""
+
+_CHUNK = """
+define internal void @rx_chunk(i32 %index, i32 %active) nounwind {
+entry:
+  %task = load ptr, ptr @rx_task
+  %env = load ptr, ptr @rx_env
+  %first = load i64, ptr @rx_begin
+  %count = load i64, ptr @rx_count
+  %i = zext i32 %index to i64
+  %n = zext i32 %active to i64
+  %i1 = add i64 %i, 1
+  %x = mul i64 %count, %i
+  %y = mul i64 %count, %i1
+  %lo = udiv i64 %x, %n
+  %hi = udiv i64 %y, %n
+  %b = add i64 %first, %lo
+  %e = add i64 %first, %hi
+  %some = icmp slt i64 %b, %e
+  br i1 %some, label %run, label %out
+run:
+  %code = call i32 %task(ptr %env, i64 %b, i64 %e)
+  %bad = icmp ne i32 %code, 0
+  br i1 %bad, label %fail, label %out
+fail:
+  store atomic i32 %code, ptr @rx_code monotonic, align 4
+  br label %out
+out:
+  ret void
+}
+"""
+
+_WORKER = """
+define internal ptr @rx_worker(ptr %arg) nounwind {
+entry:
+  %a = ptrtoint ptr %arg to i64
+  %index = trunc i64 %a to i32
+  %high = lshr i64 %a, 32
+  %start = trunc i64 %high to i32
+  br label %wait
+wait:
+  %last = phi i32 [ %start, %entry ], [ %g, %next ]
+  br label %spin
+spin:
+  %n = phi i32 [ 0, %wait ], [ %n1, %pause ], [ 0, %sleep ]
+  %g = load atomic i32, ptr @rx_gen acquire, align 4
+  %new = icmp ne i32 %g, %last
+  br i1 %new, label %work, label %pause
+pause:
+  call void asm sideeffect "PAUSE", ""()
+  %n1 = add i32 %n, 1
+  %more = icmp ult i32 %n1, SPINS
+  br i1 %more, label %spin, label %sleep
+sleep:
+  %s0 = atomicrmw add ptr @rx_sleepers, i32 1 seq_cst
+  SLEEP
+  %s1 = atomicrmw sub ptr @rx_sleepers, i32 1 seq_cst
+  br label %spin
+work:
+  %active = and i32 %g, 255
+  %mine = icmp ult i32 %index, %active
+  br i1 %mine, label %run, label %next
+run:
+  call void @rx_chunk(i32 %index, i32 %active)
+  %p = atomicrmw sub ptr @rx_pending, i32 1 release
+  br label %next
+next:
+  br label %wait
+}
+"""
+
+_THREADS = """
+define void @rx_set_num_threads(i32 %n) nounwind {
+  %small = icmp ult i32 %n, MAX
+  %c = select i1 %small, i32 %n, i32 MAX
+  store i32 %c, ptr @rx_threads
+  ret void
+}
+
+define internal i32 @rx_thread_count() nounwind {
+entry:
+  %n = load i32, ptr @rx_threads
+  %set = icmp ne i32 %n, 0
+  br i1 %set, label %done, label %ask
+ask:
+  %found = call i32 @rx_count_cpus()
+  call void @rx_set_num_threads(i32 %found)
+  br label %done
+done:
+  %r = phi i32 [ %n, %entry ], [ %found, %ask ]
+  ret i32 %r
+}
+"""
+
+_LINUX_CPUS = """
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i64 @llvm.ctpop.i64(i64)
+declare i64 @syscall(i64, ...)
+
+define internal i32 @rx_count_cpus() nounwind {
+entry:
+  %set = alloca [16 x i64], align 8
+  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 128, i1 false)
+  %rc = call i32 @sched_getaffinity(i32 0, i64 128, ptr %set)
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  %sum = phi i64 [ 0, %entry ], [ %sum1, %loop ]
+  %p = getelementptr i64, ptr %set, i64 %i
+  %v = load i64, ptr %p
+  %c = call i64 @llvm.ctpop.i64(i64 %v)
+  %sum1 = add i64 %sum, %c
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, 16
+  br i1 %more, label %loop, label %out
+out:
+  %none = icmp eq i64 %sum1, 0
+  %n = select i1 %none, i64 1, i64 %sum1
+  %r = trunc i64 %n to i32
+  ret i32 %r
+}
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+"""
+
+_POSIX_CPUS = """
+declare i64 @sysconf(i32)
+declare i32 @usleep(i32)
+define internal i32 @rx_count_cpus() nounwind {
+  %n = call i64 @sysconf(i32 58)
+  %bad = icmp slt i64 %n, 1
+  %m = select i1 %bad, i64 1, i64 %n
+  %r = trunc i64 %m to i32
+  ret i32 %r
+}
+"""
+
+_LAUNCH_TEXT = """
+define i32 @rx_parallel_launch(ptr %task, ptr %env, i64 %begin, i64 %count) nounwind {
+entry:
+  %none = icmp sle i64 %count, 0
+  br i1 %none, label %nothing, label %some
+nothing:
+  ret i32 0
+some:
+  %threads = call i32 @rx_thread_count()
+  %t64 = zext i32 %threads to i64
+  %fewer = icmp slt i64 %count, %t64
+  %want64 = select i1 %fewer, i64 %count, i64 %t64
+  %want = trunc i64 %want64 to i32
+  %alone = icmp ule i32 %want, 1
+  br i1 %alone, label %serial, label %try
+try:
+  %pid = call i32 @getpid()
+  %known = load i32, ptr @rx_pid
+  %forked = icmp ne i32 %pid, %known
+  br i1 %forked, label %reset, label %lock
+reset:
+  store i32 0, ptr @rx_workers
+  store atomic i32 0, ptr @rx_busy seq_cst, align 4
+  store atomic i32 0, ptr @rx_sleepers seq_cst, align 4
+  store i32 %pid, ptr @rx_pid
+  br label %lock
+lock:
+  %pair = cmpxchg ptr @rx_busy, i32 0, i32 1 acquire monotonic
+  %got = extractvalue { i32, i1 } %pair, 1
+  br i1 %got, label %staff, label %serial
+serial:
+  %end = add i64 %begin, %count
+  %r = call i32 %task(ptr %env, i64 %begin, i64 %end)
+  ret i32 %r
+staff:
+  %have = load i32, ptr @rx_workers
+  %have1 = add i32 %have, 1
+  %enough = icmp uge i32 %have1, %want
+  br i1 %enough, label %start, label %hire
+hire:
+  %gen0 = load atomic i32, ptr @rx_gen monotonic, align 4
+  %g64 = zext i32 %gen0 to i64
+  %ghigh = shl i64 %g64, 32
+  %i64 = zext i32 %have1 to i64
+  %arg64 = or i64 %ghigh, %i64
+  %arg = inttoptr i64 %arg64 to ptr
+  %handle = alloca i64, align 8
+  %rc = call i32 @pthread_create(ptr %handle, ptr null, ptr @rx_worker, ptr %arg)
+  %hired = icmp eq i32 %rc, 0
+  br i1 %hired, label %count.up, label %start
+count.up:
+  %h = load i64, ptr %handle
+  %d = call i32 @pthread_detach(i64 %h)
+  store i32 %have1, ptr @rx_workers
+  br label %staff
+start:
+  %w = load i32, ptr @rx_workers
+  %w1 = add i32 %w, 1
+  %short = icmp ult i32 %w1, %want
+  %active = select i1 %short, i32 %w1, i32 %want
+  store ptr %task, ptr @rx_task
+  store ptr %env, ptr @rx_env
+  store i64 %begin, ptr @rx_begin
+  store i64 %count, ptr @rx_count
+  store atomic i32 0, ptr @rx_code monotonic, align 4
+  %others = sub i32 %active, 1
+  store atomic i32 %others, ptr @rx_pending monotonic, align 4
+  %gen = load atomic i32, ptr @rx_gen monotonic, align 4
+  %base = and i32 %gen, -256
+  %nextgen = add i32 %base, 256
+  %word = or i32 %nextgen, %active
+  store atomic i32 %word, ptr @rx_gen seq_cst, align 4
+  %asleep = load atomic i32, ptr @rx_sleepers seq_cst, align 4
+  %wake = icmp ne i32 %asleep, 0
+  br i1 %wake, label %rouse, label %mine
+rouse:
+  WAKE
+  br label %mine
+mine:
+  call void @rx_chunk(i32 0, i32 %active)
+  br label %join
+join:
+  %n = phi i32 [ 0, %mine ], [ %n1, %pause ], [ 0, %yield ]
+  %left = load atomic i32, ptr @rx_pending acquire, align 4
+  %done = icmp eq i32 %left, 0
+  br i1 %done, label %finish, label %pause
+pause:
+  call void asm sideeffect "PAUSE", ""()
+  %n1 = add i32 %n, 1
+  %again = icmp ult i32 %n1, SPINS
+  br i1 %again, label %join, label %yield
+yield:
+  %y = call i32 @sched_yield()
+  br label %join
+finish:
+  %code = load atomic i32, ptr @rx_code monotonic, align 4
+  store atomic i32 0, ptr @rx_busy release, align 4
+  ret i32 %code
+}
+"""
+
+
+def pool_text(triple: str) -> str:
+    """The pool's module for one triple."""
+    arch = triple.split("-")[0]
+    linux = "linux" in triple
+    futex = 202 if arch.startswith(("x86", "i")) else 98
+    pause = "pause" if arch.startswith(("x86", "i")) else "yield" if arch.startswith(("aarch", "arm")) else "nop"
+    if linux:
+        sleep = f"%sl = call i64 (i64, ...) @syscall(i64 {futex}, ptr @rx_gen, i32 128, i32 %last, ptr null)"
+        wake = f"%wk = call i64 (i64, ...) @syscall(i64 {futex}, ptr @rx_gen, i32 129, i32 {_MAX_THREADS})"
+    else:
+        sleep = "%sl = call i32 @usleep(i32 100)"
+        wake = ""
+    text = _STATE + (_LINUX_CPUS if linux else _POSIX_CPUS) + _THREADS + _CHUNK + _WORKER + _LAUNCH_TEXT
+    for key, value in (("SLEEP", sleep), ("WAKE", wake), ("PAUSE", pause), ("SPINS", str(_SPINS))):
+        text = text.replace(key, value)
+    return f'target triple = "{triple}"\n' + text.replace("i32 MAX", f"i32 {_MAX_THREADS}").replace(
+        "%n, MAX", f"%n, {_MAX_THREADS}"
+    )

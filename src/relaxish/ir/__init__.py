@@ -1,0 +1,32 @@
+"""The IR common to both levels: nodes, types, scalar expressions, modules, passes."""
+
+from . import dtype, instrument, primops, printing, transform
+from .attrs import Attrs, DictAttrs, make_node
+from .evaluate import evaluate
+from .expr import BaseExpr, BaseFunc, EqualOp, GlobalVar, NotEqualOp, PrimExpr, Range, RelaxExpr, as_expr, convert
+from .functor import Mutator, Visitor, post_order_visit, pre_order_visit
+from .global_info import DummyGlobalInfo, GlobalInfo, VDevice
+from .module import IRModule
+from .node import Node, field, node_class
+from .op import Op, register_intrin_lowering, register_op_attr
+from .prim import CallEffectKind, FloatImm, IntImm
+from .serial import load_json, save_json
+from .source import SourceName, Span
+from .structural import (
+    Mismatch,
+    assert_structural_equal,
+    get_first_structural_mismatch,
+    structural_equal,
+    structural_hash,
+)
+from .types import FuncType, PointerType, PrimType, TupleType, Type, VoidType
+
+__all__ = [
+    "Attrs", "BaseExpr", "BaseFunc", "CallEffectKind", "DictAttrs", "DummyGlobalInfo", "EqualOp", "FloatImm",
+    "FuncType", "GlobalInfo", "GlobalVar", "IRModule", "IntImm", "Mismatch", "Mutator", "Node", "NotEqualOp", "Op",
+    "PointerType", "PrimExpr", "PrimType", "Range", "RelaxExpr", "SourceName", "Span", "TupleType", "Type", "VDevice",
+    "Visitor", "VoidType", "as_expr", "assert_structural_equal", "convert", "dtype", "evaluate", "field",
+    "get_first_structural_mismatch", "instrument", "load_json", "make_node", "node_class", "post_order_visit",
+    "pre_order_visit", "primops", "printing", "register_intrin_lowering", "register_op_attr", "save_json",
+    "structural_equal", "structural_hash", "transform",
+]  # fmt: skip

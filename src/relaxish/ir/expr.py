@@ -1,0 +1,384 @@
+"""Roots of the expression hierarchy, Python operators on scalars, ranges and global names."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from . import dtype as dt
+from .node import Node, field
+from .source import Span
+
+__all__ = [
+    "BaseExpr",
+    "BaseFunc",
+    "EqualOp",
+    "ExprOps",
+    "GlobalVar",
+    "NotEqualOp",
+    "PrimExpr",
+    "Range",
+    "RelaxExpr",
+    "as_expr",
+    "as_exprs",
+    "convert",
+    "optional_expr",
+]
+
+# Binary and unary scalar operators by name; ``primops`` fills the table.
+OPERATORS: dict[str, Callable[..., Any]] = {}
+
+
+class BaseExpr(Node):
+    """Any expression; ``span`` says where in the source it stood."""
+
+    span: Span | None = field(role="ignore", default=None)
+
+
+class ExprOps:
+    """Python operators that build scalar expressions, folding constants on the way."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> PrimExpr:
+        return OPERATORS["add"](self, other)
+
+    def __radd__(self, other: Any) -> PrimExpr:
+        return OPERATORS["add"](other, self)
+
+    def __sub__(self, other: Any) -> PrimExpr:
+        return OPERATORS["subtract"](self, other)
+
+    def __rsub__(self, other: Any) -> PrimExpr:
+        return OPERATORS["subtract"](other, self)
+
+    def __mul__(self, other: Any) -> PrimExpr:
+        return OPERATORS["multiply"](self, other)
+
+    def __rmul__(self, other: Any) -> PrimExpr:
+        return OPERATORS["multiply"](other, self)
+
+    def __truediv__(self, other: Any) -> PrimExpr:
+        return OPERATORS["divide"](self, other)
+
+    def __rtruediv__(self, other: Any) -> PrimExpr:
+        return OPERATORS["divide"](other, self)
+
+    def __floordiv__(self, other: Any) -> PrimExpr:
+        return OPERATORS["floordiv"](self, other)
+
+    def __rfloordiv__(self, other: Any) -> PrimExpr:
+        return OPERATORS["floordiv"](other, self)
+
+    def __mod__(self, other: Any) -> PrimExpr:
+        return OPERATORS["floormod"](self, other)
+
+    def __rmod__(self, other: Any) -> PrimExpr:
+        return OPERATORS["floormod"](other, self)
+
+    def __neg__(self) -> PrimExpr:
+        return OPERATORS["negative"](self)
+
+    def __lshift__(self, other: Any) -> PrimExpr:
+        return OPERATORS["left_shift"](self, other)
+
+    def __rlshift__(self, other: Any) -> PrimExpr:
+        return OPERATORS["left_shift"](other, self)
+
+    def __rshift__(self, other: Any) -> PrimExpr:
+        return OPERATORS["right_shift"](self, other)
+
+    def __rrshift__(self, other: Any) -> PrimExpr:
+        return OPERATORS["right_shift"](other, self)
+
+    def __and__(self, other: Any) -> PrimExpr:
+        return OPERATORS["bitwise_and"](self, other)
+
+    def __rand__(self, other: Any) -> PrimExpr:
+        return OPERATORS["bitwise_and"](other, self)
+
+    def __or__(self, other: Any) -> PrimExpr:
+        return OPERATORS["bitwise_or"](self, other)
+
+    def __ror__(self, other: Any) -> PrimExpr:
+        return OPERATORS["bitwise_or"](other, self)
+
+    def __xor__(self, other: Any) -> PrimExpr:
+        return OPERATORS["bitwise_xor"](self, other)
+
+    def __rxor__(self, other: Any) -> PrimExpr:
+        return OPERATORS["bitwise_xor"](other, self)
+
+    def __invert__(self) -> PrimExpr:
+        return OPERATORS["bitwise_neg"](self)
+
+    def __lt__(self, other: Any) -> PrimExpr:
+        return OPERATORS["less"](self, other)
+
+    def __le__(self, other: Any) -> PrimExpr:
+        return OPERATORS["less_equal"](self, other)
+
+    def __gt__(self, other: Any) -> PrimExpr:
+        return OPERATORS["greater"](self, other)
+
+    def __ge__(self, other: Any) -> PrimExpr:
+        return OPERATORS["greater_equal"](self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return EqualOp(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return NotEqualOp(self, other)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise ValueError(
+            "a symbolic expression has no truth value: use tir.all / tir.any instead of and / or, "
+            "and tir.Select or tir.if_then_else instead of a Python condition"
+        )
+
+    def equal(self, other: Any, span: Span | None = None) -> PrimExpr:
+        """The comparison node, where ``==`` must not stand for identity."""
+        return OPERATORS["equal"](self, other)
+
+    def astype(self, dtype: str, span: Span | None = None) -> PrimExpr:
+        """Cast to ``dtype``."""
+        return OPERATORS["cast"](dtype, self)
+
+
+class EqualOp(ExprOps):
+    """``a == b``, not yet decided whether identity (truth value) or comparison (expression) is meant."""
+
+    __slots__ = ("a", "b")
+    __hash__ = object.__hash__
+
+    def __init__(self, a: Any, b: Any) -> None:
+        self.a = a
+        self.b = b
+
+    def __bool__(self) -> bool:
+        return self.a is self.b
+
+    def asobject(self) -> PrimExpr:
+        """The comparison as an expression."""
+        return OPERATORS["equal"](self.a, self.b)
+
+
+class NotEqualOp(ExprOps):
+    """``a != b``, the counterpart of :class:`EqualOp`."""
+
+    __slots__ = ("a", "b")
+    __hash__ = object.__hash__
+
+    def __init__(self, a: Any, b: Any) -> None:
+        self.a = a
+        self.b = b
+
+    def __bool__(self) -> bool:
+        return self.a is not self.b
+
+    def asobject(self) -> PrimExpr:
+        """The comparison as an expression."""
+        return OPERATORS["not_equal"](self.a, self.b)
+
+
+class PrimExpr(ExprOps, BaseExpr):
+    """A scalar (or short vector) expression; ``dtype`` is known by construction."""
+
+    dtype: str = field(role="cache")
+    __hash__ = object.__hash__
+
+
+class RelaxExpr(BaseExpr):
+    """An expression of the graph level; ``struct_info_`` is filled by normalisation."""
+
+    struct_info_: Any = field(role="cache", default=None)
+
+    @property
+    def struct_info(self) -> Any:
+        """What is known of the value. Raises ValueError before inference."""
+        if self.struct_info_ is None:
+            raise ValueError(
+                f"the expression has no struct_info yet; emit it through a BlockBuilder or run Normalize:\n{self}"
+            )
+        return self.struct_info_
+
+
+class GlobalVar(RelaxExpr):
+    """The name of a function in an :class:`IRModule`."""
+
+    name_hint: str = field(role="attr")
+
+    def __init__(self, name_hint: str, struct_info: Any = None, span: Span | None = None) -> None:
+        self.name_hint = name_hint
+        self.struct_info_ = struct_info
+        self.span = span
+
+    def __call__(self, *args: Any) -> Any:
+        """A call of the function: a tir call if every argument is scalar, else a relax call."""
+        return CALL_GLOBAL(self, args)
+
+    def astext(self, *_: Any) -> str:
+        """Text form."""
+        return self.script()
+
+
+def _no_call(var: GlobalVar, args: tuple[Any, ...]) -> Any:
+    raise TypeError(f"cannot call @{var.name_hint}: the call builder is not loaded (import relaxish.relax)")
+
+
+class _CallGlobal:
+    hook: ClassVar[Callable[[GlobalVar, tuple[Any, ...]], Any]] = staticmethod(_no_call)
+
+    def __call__(self, var: GlobalVar, args: tuple[Any, ...]) -> Any:
+        return type(self).hook(var, args)
+
+
+CALL_GLOBAL = _CallGlobal()
+
+
+def _nearest_int(value: int) -> str:
+    return "int32" if -(1 << 31) <= value < (1 << 31) else "int64"
+
+
+# ``prim`` installs the constant constructors here.
+CONSTANTS: dict[str, Callable[[Any, str], PrimExpr]] = {}
+
+
+def as_expr(value: Any) -> PrimExpr:
+    """Turn a Python or NumPy value into a scalar expression. Raises TypeError if it is none."""
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return CONSTANTS["int"](int(value), "bool")
+    if isinstance(value, int):
+        return CONSTANTS["int"](value, _nearest_int(value))
+    if isinstance(value, np.generic):
+        return CONSTANTS["float" if dt.is_float(str(value.dtype)) else "int"](value.item(), str(value.dtype))
+    if isinstance(value, numbers.Integral):
+        return CONSTANTS["int"](int(value), _nearest_int(int(value)))
+    if isinstance(value, numbers.Real):
+        return CONSTANTS["float"](float(value), "float32")
+    if isinstance(value, str):
+        return CONSTANTS["string"](value, "handle")
+    if hasattr(value, "asobject"):
+        return as_expr(value.asobject())
+    var = getattr(value, "var", None)
+    if isinstance(var, PrimExpr):
+        return var
+    inner = getattr(value, "__prim_expr__", None)
+    if inner is not None:
+        result: PrimExpr = inner()
+        return result
+    raise TypeError(f"expected a scalar expression or number, got {type(value).__name__}: {value!r}")
+
+
+def optional_expr(value: Any) -> PrimExpr | None:
+    """``as_expr`` that lets None through."""
+    return None if value is None else as_expr(value)
+
+
+def as_exprs(values: Iterable[Any] | None) -> tuple[PrimExpr, ...]:
+    """A tuple of expressions; a single scalar counts as one element, None as empty."""
+    if values is None:
+        return ()
+    if isinstance(values, PrimExpr) or not isinstance(values, Iterable) or isinstance(values, str):
+        return (as_expr(values),)
+    return tuple([as_expr(v) for v in values])
+
+
+def convert(value: Any) -> Any:
+    """Turn nested Python values into IR values: numbers to constants, lists to tuples."""
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(convert(v) for v in value)
+    if isinstance(value, dict):
+        return {k: convert(v) for k, v in value.items()}
+    if value is None or isinstance(value, str):
+        return value
+    return as_expr(value)
+
+
+class Range(Node):
+    """A half-open interval ``[min, min + extent)``.
+
+    ``Range(begin, end)`` takes both ends, ``Range(extent)`` starts at zero; ``Range.from_min_extent`` takes a
+    start and a length, which keeps symbolic extents as they are written.
+    """
+
+    min: PrimExpr
+    extent: PrimExpr
+    span: Span | None = field(role="ignore", default=None)
+
+    def __init__(self, begin: Any, end: Any = None, span: Span | None = None) -> None:
+        if end is None:
+            extent = as_expr(begin)
+            self.min = CONSTANTS["int"](0, extent.dtype)
+            self.extent = extent
+        else:
+            self.min = as_expr(begin)
+            self.extent = OPERATORS["subtract"](as_expr(end), self.min)
+        self.span = span
+
+    @staticmethod
+    def from_min_extent(min_value: Any, extent: Any, span: Span | None = None) -> Range:
+        """The range that starts at ``min_value`` and has ``extent`` elements."""
+        made: Range = Range.__new__(Range)
+        made.min = as_expr(min_value)
+        made.extent = as_expr(extent)
+        made.span = span
+        return made
+
+    @classmethod
+    def _make(cls, **fields: Any) -> Range:
+        return cls.from_min_extent(fields["min"], fields["extent"], fields.get("span"))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+class BaseFunc(RelaxExpr):
+    """A function of either level; ``attrs`` maps names to values."""
+
+    attrs: Any = field(default=None)
+
+    def _copy_attrs(self) -> dict[str, Any]:
+        return dict(self.attrs) if self.attrs is not None else {}
+
+    def with_attr(self, attr_key_or_dict: Any, attr_value: Any = None) -> Any:
+        """A copy with one attribute (or several, given a dict) set."""
+        from .attrs import DictAttrs
+
+        attrs = self._copy_attrs()
+        attrs.update(attr_key_or_dict if isinstance(attr_key_or_dict, dict) else {attr_key_or_dict: attr_value})
+        return self._with_attrs(DictAttrs(attrs))
+
+    def with_attrs(self, attr_map: Any) -> Any:
+        """A copy whose attributes are exactly ``attr_map``."""
+        from .attrs import DictAttrs
+
+        return self._with_attrs(DictAttrs(dict(attr_map) if attr_map is not None else {}))
+
+    def without_attr(self, attr_key: str) -> Any:
+        """A copy without one attribute."""
+        from .attrs import DictAttrs
+
+        attrs = self._copy_attrs()
+        attrs.pop(attr_key, None)
+        return self._with_attrs(DictAttrs(attrs))
+
+    def _with_attrs(self, attrs: Any) -> Any:
+        made = self.with_fields(attrs=attrs)
+        made.struct_info_ = self.struct_info_
+        return made
+
+    def get_attr(self, key: str, default: Any = None) -> Any:
+        """One attribute, or ``default``."""
+        return self.attrs.get(key, default) if self.attrs is not None else default

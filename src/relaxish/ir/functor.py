@@ -1,0 +1,166 @@
+"""Walking and rebuilding IR: one visitor and one mutator for every node of every level.
+
+Subclass and define ``visit_<ClassName>``; the nearest class along the node's MRO wins, so ``visit_PrimExpr``
+catches every scalar expression.  What has no handler goes to ``default_visit``, driven by field roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from .node import Node
+
+__all__ = ["Mutator", "Visitor", "post_order_visit", "pre_order_visit"]
+
+_LEAVES = (str, int, float, bool, type(None), bytes)
+
+
+class _Dispatch:
+    """Per-class table from node type to handler, filled on first use."""
+
+    _table: ClassVar[dict[type, Callable[[Any, Any], Any]]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._table = {}
+
+    @classmethod
+    def _resolve(cls, kind: type) -> Callable[[Any, Any], Any]:
+        handler: Callable[[Any, Any], Any] | None = None
+        for base in kind.__mro__:
+            if base is Node:
+                break
+            handler = getattr(cls, f"visit_{base.__name__}", None)
+            if handler is not None and base is not object:
+                break
+        if handler is None:
+            handler = cls._fallback(kind)
+        cls._table[kind] = handler
+        return handler
+
+    @classmethod
+    def _fallback(cls, kind: type) -> Callable[[Any, Any], Any]:
+        if issubclass(kind, Node):
+            return cls.default_visit
+        if issubclass(kind, (tuple, list)):
+            return cls.visit_sequence
+        if issubclass(kind, dict):
+            return cls.visit_mapping
+        return cls.visit_leaf
+
+    def visit(self, x: Any) -> Any:
+        """Dispatch on the type of ``x``: a node, a sequence, a mapping or a plain value."""
+        handler = self._table.get(type(x))
+        if handler is None:
+            handler = self._resolve(type(x))
+        return handler(self, x)
+
+    def default_visit(self, node: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_sequence(self, items: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_mapping(self, items: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_leaf(self, value: Any) -> Any:
+        """Plain Python values stand for themselves."""
+        return value
+
+
+class Visitor(_Dispatch):
+    """Walks children in field order; handlers call ``default_visit`` to go on below."""
+
+    _table = {}
+
+    def default_visit(self, node: Any) -> Any:
+        for name in node._child_fields:
+            child = getattr(node, name)
+            if child is not None:
+                self.visit(child)
+
+    def visit_sequence(self, items: Any) -> Any:
+        for item in items:
+            self.visit(item)
+
+    def visit_mapping(self, items: Any) -> Any:
+        for key, value in items.items():
+            if isinstance(key, Node):
+                self.visit(key)
+            self.visit(value)
+
+
+class Mutator(_Dispatch):
+    """Rebuilds bottom-up; returns the very same object wherever nothing below changed."""
+
+    _table = {}
+
+    def default_visit(self, node: Any) -> Any:
+        changes: dict[str, Any] | None = None
+        for name in node._child_fields:
+            old = getattr(node, name)
+            if old is None:
+                continue
+            new = self.visit(old)
+            if new is not old:
+                if changes is None:
+                    changes = {}
+                changes[name] = new
+        return node if changes is None else node.with_fields(**changes)
+
+    def visit_sequence(self, items: Any) -> Any:
+        out = None
+        for index, item in enumerate(items):
+            new = self.visit(item)
+            if out is not None:
+                out.append(new)
+            elif new is not item:
+                out = list(items[:index])
+                out.append(new)
+        return items if out is None else tuple(out)
+
+    def visit_mapping(self, items: Any) -> Any:
+        out: dict[Any, Any] = {}
+        changed = False
+        for key, value in items.items():
+            new_key = self.visit(key) if isinstance(key, Node) else key
+            new_value = self.visit(value)
+            changed = changed or new_key is not key or new_value is not value
+            out[new_key] = new_value
+        return out if changed else items
+
+
+class _PostOrder(Visitor):
+    def __init__(self, callback: Callable[[Any], Any]) -> None:
+        self.callback = callback
+        self.seen: set[int] = set()
+        self.keep: list[Any] = []
+
+    def default_visit(self, node: Any) -> Any:
+        if id(node) in self.seen:
+            return
+        self.seen.add(id(node))
+        self.keep.append(node)
+        super().default_visit(node)
+        self.callback(node)
+
+
+def post_order_visit(node: Any, callback: Callable[[Any], Any]) -> None:
+    """Call ``callback`` on every distinct node below and including ``node``, children first."""
+    _PostOrder(callback).visit(node)
+
+
+class _PreOrder(Visitor):
+    def __init__(self, callback: Callable[[Any], bool]) -> None:
+        self.callback = callback
+
+    def default_visit(self, node: Any) -> Any:
+        if self.callback(node):
+            super().default_visit(node)
+
+
+def pre_order_visit(node: Any, callback: Callable[[Any], bool]) -> None:
+    """Call ``callback`` parents first; a false answer keeps the walk from going below that node."""
+    _PreOrder(callback).visit(node)

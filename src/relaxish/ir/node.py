@@ -1,0 +1,218 @@
+"""IR nodes: small slotted classes whose *field roles* derive everything else.
+
+A node class is a subclass of :class:`Node` with annotated fields.  From the annotations come ``__slots__``,
+``__init__`` (with conversions), visiting, rebuilding, structural equality and hash, and JSON.  Nothing is
+written twice::
+
+    class For(Stmt):
+        loop_var: Var = field(role="bind")
+        min: PrimExpr = field(conv=as_expr)
+        ...
+
+Roles: ``child`` is compared and visited; ``bind`` is a child that *defines* variables (so equality may map
+them); ``attr`` is compared but holds no nodes; ``ignore`` is neither compared nor visited (names, spans);
+``cache`` is not even a constructor argument (derived or mutable facts such as an inferred dtype).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+        """Only the type checker looks at this mark."""
+        return lambda decorated: decorated
+
+
+__all__ = ["FieldSpec", "MISSING", "Node", "NodeMeta", "field", "node_class", "node_classes"]
+
+MISSING: Any = object()
+_CHECK = os.environ.get("RELAXISH_CHECK", "") not in ("", "0")
+_REGISTRY: dict[str, type[Node]] = {}
+_N = TypeVar("_N", bound="Node")
+
+
+class FieldSpec:
+    """What one field of a node class is: its role, default and argument conversion."""
+
+    __slots__ = ("conv", "default", "name", "role")
+
+    def __init__(self, role: str, default: Any, conv: Callable[[Any], Any] | None) -> None:
+        if role not in ("child", "bind", "attr", "ignore", "cache"):
+            raise ValueError(f"unknown field role {role!r}")
+        self.name = ""
+        self.role = role
+        self.default = default
+        self.conv = conv
+
+
+def field(*, role: str = "child", default: Any = MISSING, conv: Callable[[Any], Any] | None = None) -> Any:
+    """Declare a node field; see the module docstring for the roles."""
+    return FieldSpec(role, default, conv)
+
+
+def _collect(bases: tuple[type, ...], namespace: dict[str, Any]) -> tuple[dict[str, FieldSpec], list[str]]:
+    specs: dict[str, FieldSpec] = {}
+    for base in reversed(bases):
+        specs.update(getattr(base, "_specs", {}))
+    own: list[str] = []
+    for name, annotation in namespace.get("__annotations__", {}).items():
+        if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
+            continue
+        value = namespace.pop(name, MISSING)
+        spec = value if isinstance(value, FieldSpec) else FieldSpec("child", value, None)
+        spec.name = name
+        if name not in specs:
+            own.append(name)
+        specs.pop(name, None)
+        specs[name] = spec
+    # Source positions are always the last constructor argument.
+    if "span" in specs:
+        specs["span"] = specs.pop("span")
+    return specs, own
+
+
+def _make_init(specs: dict[str, FieldSpec], has_post_init: bool) -> Callable[..., None]:
+    params, lines, scope = [], [], {"MISSING": MISSING}
+    for name, spec in specs.items():
+        if spec.role == "cache":
+            scope[f"_d_{name}"] = None if spec.default is MISSING else spec.default
+            lines.append(f"    self.{name} = _d_{name}")
+            continue
+        if spec.default is MISSING:
+            params.append(name)
+        else:
+            scope[f"_d_{name}"] = spec.default
+            params.append(f"{name}=_d_{name}")
+        if spec.conv is not None:
+            scope[f"_c_{name}"] = spec.conv
+            lines.append(f"    self.{name} = _c_{name}({name})")
+        else:
+            lines.append(f"    self.{name} = {name}")
+    if has_post_init:
+        lines.append("    self.__post_init__()")
+    source = f"def __init__(self, {', '.join(params)}):\n" + ("\n".join(lines) or "    pass")
+    exec(source, scope)
+    made: Callable[..., None] = scope["__init__"]
+    return made
+
+
+def _set_once(self: Any, name: str, value: Any) -> None:
+    spec = type(self)._specs.get(name)
+    if spec is not None and spec.role not in ("cache", "ignore"):
+        try:
+            object.__getattribute__(self, name)
+        except AttributeError:
+            pass
+        else:
+            raise AttributeError(
+                f"{type(self).__name__}.{name} is immutable; make a changed copy with .with_fields({name}=...)"
+            )
+    object.__setattr__(self, name, value)
+
+
+@dataclass_transform(field_specifiers=(field,), eq_default=False)
+class NodeMeta(type):
+    """Turns annotations into slots, a constructor and the field tables."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> NodeMeta:
+        specs, own = _collect(bases, namespace)
+        extra = tuple(namespace.pop("__extra_slots__", ()))
+        namespace["__slots__"] = tuple(own) + extra
+        namespace["_specs"] = specs
+        namespace["_fields"] = tuple(n for n, s in specs.items() if s.role != "cache")
+        namespace["_child_fields"] = tuple(n for n, s in specs.items() if s.role in ("child", "bind"))
+        order = namespace.get("_equal_order") or tuple(
+            n for n, s in specs.items() if s.role in ("child", "bind", "attr")
+        )
+        namespace["_equal_plan"] = tuple((n, specs[n].role) for n in order)
+        has_post_init = "__post_init__" in namespace or any(hasattr(b, "__post_init__") for b in bases)
+        # A class that adds no fields keeps the constructor it inherits, hand-written ones included.
+        adds = bool(namespace.get("__annotations__")) or "__post_init__" in namespace
+        if "__init__" not in namespace and specs and adds:
+            namespace["__init__"] = _make_init(specs, has_post_init)
+        if _CHECK and "__setattr__" not in namespace:
+            namespace["__setattr__"] = _set_once
+        cls = super().__new__(mcs, name, bases, namespace, **kwargs)
+        key = namespace.get("_type_key") or f"{cls.__module__.split('.')[1] if '.' in cls.__module__ else ''}.{name}"
+        cls._type_key = key  # type: ignore[attr-defined]
+        _REGISTRY.setdefault(key, cls)  # type: ignore[arg-type]
+        return cls
+
+
+class Node(metaclass=NodeMeta):
+    """Base of everything in the IR: identity equality, field-driven everything else."""
+
+    __extra_slots__ = ("__weakref__",)
+
+    _specs: ClassVar[dict[str, FieldSpec]]
+    _fields: ClassVar[tuple[str, ...]]
+    _child_fields: ClassVar[tuple[str, ...]]
+    _equal_plan: ClassVar[tuple[tuple[str, str], ...]]
+    _equal_order: ClassVar[tuple[str, ...]] = ()
+    _type_key: ClassVar[str]
+    _is_var: ClassVar[bool] = False
+
+    def same_as(self, other: object) -> bool:
+        """Whether both are the very same object."""
+        return self is other
+
+    @classmethod
+    def _make(cls: type[_N], **fields: Any) -> _N:
+        """Build from field values; a class whose constructor takes other arguments overrides this."""
+        return cls(**fields)
+
+    def with_fields(self: _N, **changes: Any) -> _N:
+        """A copy with some fields replaced; derived facts are computed anew."""
+        values = {name: getattr(self, name) for name in self._fields}
+        values.update(changes)
+        return self._make(**values)
+
+    def iter_children(self) -> Iterator[Any]:
+        """The values of all child fields, in order (tuples and dicts are not opened)."""
+        for name in self._child_fields:
+            yield getattr(self, name)
+
+    def __copy__(self: _N) -> _N:
+        return self
+
+    def __deepcopy__(self: _N, memo: dict[int, Any]) -> _N:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from .serial import load_json, save_json
+
+        return load_json, (save_json(self),)
+
+    def __str__(self) -> str:
+        return self.script()
+
+    def __repr__(self) -> str:
+        return self.script()
+
+    def script(self, **config: Any) -> str:
+        """The node as TVMScript text; ``config`` takes the fields of ``PrinterConfig``."""
+        from .printing import render
+
+        return render(self, config)
+
+    def show(self, style: str | None = None, black_format: bool | None = None, **config: Any) -> None:
+        """Print the node as highlighted TVMScript."""
+        from .printing import show
+
+        show(self, style, black_format, config)
+
+
+def node_class(type_key: str) -> type[Node]:
+    """The node class registered under ``layer.ClassName``. Raises KeyError."""
+    return _REGISTRY[type_key]
+
+
+def node_classes() -> dict[str, type[Node]]:
+    """All registered node classes by type key."""
+    return dict(_REGISTRY)

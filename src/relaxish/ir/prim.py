@@ -1,0 +1,610 @@
+"""Scalar expression nodes: variables, constants, arithmetic, comparison, vectors, calls.
+
+Constructors check operand types and never fold; the functions of ``primops`` (and Python's operators) do fold.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, ClassVar
+
+import numpy as np
+
+from . import dtype as dt
+from .expr import CONSTANTS, BaseExpr, PrimExpr, Range, as_expr, as_exprs, optional_expr
+from .node import Node, field
+from .op import Op
+from .source import Span
+from .types import PointerType, PrimType, Type, dtype_of_type
+
+__all__ = [
+    "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "Div", "EQ", "FloatImm",
+    "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let", "LogicalOp", "Max", "Min", "Mod",
+    "Mul", "NE", "Not", "Or", "Ramp", "Reduce", "Select", "Shuffle", "SizeVar", "StringImm", "Sub", "Var",
+    "const", "var_of",
+]  # fmt: skip
+
+
+class Var(PrimExpr):
+    """A scalar or pointer variable; identity, not name, makes it the same variable."""
+
+    _is_var: ClassVar[bool] = True
+
+    name: str = field(role="ignore")
+    type_annotation: Type | None = field(role="attr", default=None)
+
+    def __init__(self, name: str = "", dtype: Any = "int32", span: Span | None = None) -> None:
+        self.name = name
+        if isinstance(dtype, Type):
+            self.type_annotation = dtype
+            self.dtype = dtype_of_type(dtype)
+        else:
+            self.dtype = str(dtype)
+            dt.parse(self.dtype)
+            self.type_annotation = PrimType(self.dtype)
+        self.span = span
+
+    @classmethod
+    def _make(cls, **fields: Any) -> Any:
+        return cls(fields["name"], fields["type_annotation"], fields.get("span"))
+
+    @property
+    def name_hint(self) -> str:
+        """The name, as other nodes call it."""
+        return self.name
+
+    def copy_with_suffix(self, suffix: str) -> Any:
+        """A fresh variable of the same type under a longer name."""
+        return type(self)(self.name + suffix, self.type_annotation)
+
+
+class SizeVar(Var):
+    """A variable known to be non-negative, such as a tensor's dimension."""
+
+
+class IntImm(PrimExpr):
+    """An integer (or truth value) constant."""
+
+    value: int = field(role="attr")
+    dtype: str = field(role="cache")
+
+    def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
+        value = int(value.value if isinstance(value, IntImm) else value)
+        parsed = dt.parse(dtype)
+        if parsed.code not in ("int", "uint", "bool") or parsed.lanes != 1:
+            raise ValueError(f"IntImm needs a scalar integer or bool type, got {dtype!r}")
+        if parsed.code in ("uint", "bool") and value < 0:
+            raise ValueError(f"Literal value {value} is negative for unsigned integer type {dtype}")
+        if parsed.bits < 64 and parsed.code != "bool":
+            low, high = dt.min_value(dtype), dt.max_value(dtype)
+            if not low <= value <= high:
+                raise ValueError(f"Literal value {value} exceeds {'maximum' if value > high else 'minimum'} of {dtype}")
+        self.value = value
+        self.dtype = dtype
+        self.span = span
+
+    @classmethod
+    def _make(cls, **fields: Any) -> Any:
+        return cls(fields["dtype"], fields["value"], fields.get("span"))
+
+    def with_fields(self, **changes: Any) -> Any:
+        return IntImm(changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span))
+
+    def __hash__(self) -> int:
+        return self.value
+
+    def __int__(self) -> int:
+        return self.value
+
+    def __index__(self) -> int:
+        return self.value
+
+    def __nonzero__(self) -> bool:
+        return self.value != 0
+
+    def __bool__(self) -> bool:
+        return self.value != 0
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, (int, IntImm)):
+            return self.value == int(other)
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> Any:
+        if isinstance(other, (int, IntImm)):
+            return self.value != int(other)
+        return super().__ne__(other)
+
+
+class FloatImm(PrimExpr):
+    """A floating-point constant, rounded to its type."""
+
+    value: float = field(role="attr")
+    dtype: str = field(role="cache")
+
+    def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
+        if not dt.is_float(dtype) or dt.lanes(dtype) != 1:
+            raise ValueError(f"FloatImm needs a scalar floating-point type, got {dtype!r}")
+        number = float(value)
+        if dtype == "float32":
+            number = float(np.float32(number))
+        elif dtype == "float16":
+            number = float(np.float16(number))
+        self.value = number
+        self.dtype = dtype
+        self.span = span
+
+    @classmethod
+    def _make(cls, **fields: Any) -> Any:
+        return cls(fields["dtype"], fields["value"], fields.get("span"))
+
+    def with_fields(self, **changes: Any) -> Any:
+        return FloatImm(changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span))
+
+    def __float__(self) -> float:
+        return self.value
+
+
+class StringImm(PrimExpr):
+    """A text constant, used as an intrinsic's argument."""
+
+    value: str = field(role="attr")
+    __hash__ = object.__hash__
+
+    def __post_init__(self) -> None:
+        self.dtype = "handle"
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, StringImm):
+            return self.value == other.value
+        return self.value == other
+
+    def __ne__(self, other: object) -> Any:
+        return not self == other
+
+
+class Cast(PrimExpr):
+    """Value conversion to another dtype (same lanes)."""
+
+    value: PrimExpr
+    dtype: str = field(role="cache")
+
+    def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
+        self.value = as_expr(value)
+        self.dtype = str(dtype)
+        self.span = span
+
+    @classmethod
+    def _make(cls, **fields: Any) -> Any:
+        return cls(fields["dtype"], fields["value"], fields.get("span"))
+
+    def with_fields(self, **changes: Any) -> Any:
+        return Cast(changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span))
+
+
+class BinaryOp(PrimExpr):
+    """Two operands of one type."""
+
+    a: PrimExpr
+    b: PrimExpr
+    _op_name: ClassVar[str] = ""
+
+    def __init__(self, a: Any, b: Any, span: Span | None = None) -> None:
+        self.a = a = as_expr(a)
+        self.b = b = as_expr(b)
+        if a.dtype != b.dtype:
+            raise TypeError(f"mismatched types in {type(self).__name__}: {a.dtype} vs. {b.dtype}")
+        self.dtype = a.dtype
+        self.span = span
+
+
+class Add(BinaryOp):
+    """``a + b``"""
+
+
+class Sub(BinaryOp):
+    """``a - b``"""
+
+
+class Mul(BinaryOp):
+    """``a * b``"""
+
+
+class Div(BinaryOp):
+    """Division that rounds towards zero on integers, true division on floats."""
+
+
+class Mod(BinaryOp):
+    """Remainder of truncated division; takes the sign of the dividend."""
+
+
+class FloorDiv(BinaryOp):
+    """Division that rounds towards minus infinity."""
+
+
+class FloorMod(BinaryOp):
+    """Remainder of floor division; takes the sign of the divisor."""
+
+
+class Min(BinaryOp):
+    """The smaller operand."""
+
+
+class Max(BinaryOp):
+    """The larger operand."""
+
+
+class CmpOp(BinaryOp):
+    """A comparison; its type is bool with the operands' lanes."""
+
+    def __init__(self, a: Any, b: Any, span: Span | None = None) -> None:
+        super().__init__(a, b, span)
+        self.dtype = dt.with_lanes("bool", dt.lanes(self.a.dtype))
+
+
+class EQ(CmpOp):
+    """``a == b``"""
+
+
+class NE(CmpOp):
+    """``a != b``"""
+
+
+class LT(CmpOp):
+    """``a < b``"""
+
+
+class LE(CmpOp):
+    """``a <= b``"""
+
+
+class GT(CmpOp):
+    """``a > b``"""
+
+
+class GE(CmpOp):
+    """``a >= b``"""
+
+
+class LogicalOp(BinaryOp):
+    """Both operands are bool."""
+
+    def __init__(self, a: Any, b: Any, span: Span | None = None) -> None:
+        super().__init__(a, b, span)
+        if not dt.is_bool(self.a.dtype):
+            raise TypeError(f"{type(self).__name__} needs bool operands, got {self.a.dtype}")
+
+
+class And(LogicalOp):
+    """Logical conjunction."""
+
+
+class Or(LogicalOp):
+    """Logical disjunction."""
+
+
+class Not(PrimExpr):
+    """Logical negation."""
+
+    a: PrimExpr = field(conv=as_expr)
+
+    def __post_init__(self) -> None:
+        if not dt.is_bool(self.a.dtype):
+            raise TypeError(f"Not needs a bool operand, got {self.a.dtype}")
+        self.dtype = self.a.dtype
+
+
+class Select(PrimExpr):
+    """``true_value`` where the condition holds, else ``false_value``; both may be evaluated."""
+
+    condition: PrimExpr = field(conv=as_expr)
+    true_value: PrimExpr = field(conv=as_expr)
+    false_value: PrimExpr = field(conv=as_expr)
+
+    def __post_init__(self) -> None:
+        if not dt.is_bool(self.condition.dtype):
+            raise TypeError(f"Select needs a bool condition, got {self.condition.dtype}")
+        if self.true_value.dtype != self.false_value.dtype:
+            raise TypeError(f"Select has mismatched values: {self.true_value.dtype} vs. {self.false_value.dtype}")
+        self.dtype = self.true_value.dtype
+
+
+def _lane_count(lanes: Any) -> int:
+    value = as_expr(lanes)
+    if isinstance(value, IntImm):
+        return value.value
+    # Scalable vectors write lanes as a multiple of the vscale intrinsic.
+    if isinstance(value, Mul):
+        for factor, other in ((value.a, value.b), (value.b, value.a)):
+            if isinstance(factor, IntImm) and isinstance(other, Call):
+                return -factor.value
+    if isinstance(value, Call):
+        return -1
+    raise ValueError(f"vector lanes must be constant or a multiple of vscale, got {value}")
+
+
+class Ramp(PrimExpr):
+    """The vector ``base, base + stride, ...`` of ``lanes`` elements."""
+
+    base: PrimExpr = field(conv=as_expr)
+    stride: PrimExpr = field(conv=as_expr)
+    lanes: PrimExpr = field(conv=as_expr)
+
+    def __post_init__(self) -> None:
+        if self.stride.dtype != self.base.dtype and isinstance(self.stride, IntImm):
+            self.__dict_fix("stride", IntImm(self.base.dtype, self.stride.value))
+        if self.stride.dtype != self.base.dtype:
+            raise TypeError(f"Ramp has base {self.base.dtype} but stride {self.stride.dtype}")
+        self.dtype = dt.with_lanes(self.base.dtype, _lane_count(self.lanes) * dt.lanes(self.base.dtype))
+
+    def __dict_fix(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+class Broadcast(PrimExpr):
+    """A vector of ``lanes`` equal elements."""
+
+    value: PrimExpr = field(conv=as_expr)
+    lanes: PrimExpr = field(conv=as_expr)
+
+    def __post_init__(self) -> None:
+        self.dtype = dt.with_lanes(self.value.dtype, _lane_count(self.lanes) * dt.lanes(self.value.dtype))
+
+
+class Shuffle(PrimExpr):
+    """Elements picked by constant indices from the concatenation of vectors."""
+
+    vectors: tuple[PrimExpr, ...] = field(conv=as_exprs)
+    indices: tuple[PrimExpr, ...] = field(conv=as_exprs)
+
+    def __post_init__(self) -> None:
+        if not self.vectors or not self.indices:
+            raise ValueError("Shuffle needs at least one vector and one index")
+        self.dtype = dt.with_lanes(self.vectors[0].dtype, len(self.indices))
+
+
+class Call(PrimExpr):
+    """An intrinsic, external or global function applied to arguments."""
+
+    op: Any
+    args: tuple[Any, ...]
+    annotations: dict[str, Any] = field(role="attr", default=None)
+
+    def __init__(self, dtype: str, op: Any, args: Any, annotations: Any = None, span: Span | None = None) -> None:
+        if isinstance(op, str):
+            if not Op.exists(op):
+                raise ValueError(f"no intrinsic is registered as {op!r}; for external functions use tir.call_extern")
+            op = Op.get(op)
+        self.op = op
+        self.args = tuple([a if isinstance(a, Node) else as_expr(a) for a in args])
+        self.dtype = str(dtype) if dtype else "void"
+        self.annotations = dict(annotations) if annotations else {}
+        self.span = span
+
+    @classmethod
+    def _make(cls, **f: Any) -> Any:
+        return cls(f["dtype"], f["op"], f["args"], f.get("annotations"), f.get("span"))
+
+    def with_fields(self, **changes: Any) -> Any:
+        return Call(
+            changes.get("dtype", self.dtype),
+            changes.get("op", self.op),
+            changes.get("args", self.args),
+            changes.get("annotations", self.annotations),
+            changes.get("span", self.span),
+        )
+
+
+class Let(PrimExpr):
+    """``body`` with ``var`` standing for ``value``."""
+
+    var: Var = field(role="bind")
+    value: PrimExpr = field(conv=as_expr)
+    body: PrimExpr = field(conv=as_expr)
+    _equal_order = ("value", "var", "body")
+
+    def __post_init__(self) -> None:
+        if self.var.dtype != self.value.dtype:
+            raise TypeError(f"Let binds a {self.var.dtype} variable to a {self.value.dtype} value")
+        self.dtype = self.body.dtype
+
+
+class IterVar(Node):
+    """A variable with a domain and a role in iteration."""
+
+    dom: Range | None
+    var: Var = field(role="bind")
+    iter_type: int = field(role="attr")
+    thread_tag: str = field(role="attr", default="")
+    span: Span | None = field(role="ignore", default=None)
+
+    DataPar: ClassVar[int] = 0
+    ThreadIndex: ClassVar[int] = 1
+    CommReduce: ClassVar[int] = 2
+    Ordered: ClassVar[int] = 3
+    DimInfo: ClassVar[int] = 4
+    Opaque: ClassVar[int] = 4
+    Unrolled: ClassVar[int] = 5
+    Vectorized: ClassVar[int] = 6
+    Parallelized: ClassVar[int] = 7
+    Tensorized: ClassVar[int] = 8
+
+    def __init__(self, dom: Any, var: Any, iter_type: int, thread_tag: str = "", span: Span | None = None) -> None:
+        if dom is not None and not isinstance(dom, Range):
+            if not isinstance(dom, (list, tuple)) or len(dom) != 2:
+                raise TypeError("the domain of an IterVar is a Range or a (begin, end) pair")
+            dom = Range(dom[0], dom[1])
+        if isinstance(var, str):
+            var = Var(var, dom.extent.dtype if dom is not None else "int32")
+        self.dom = dom
+        self.var = var
+        self.iter_type = int(iter_type)
+        self.thread_tag = thread_tag
+        self.span = span
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    @property
+    def dtype(self) -> str:
+        """The variable's type."""
+        return self.var.dtype
+
+    def _arith(self, name: str, *args: Any) -> Any:
+        return getattr(self.var, name)(*args)
+
+    def __add__(self, other: Any) -> Any:
+        return self.var + other
+
+    def __radd__(self, other: Any) -> Any:
+        return as_expr(other) + self.var
+
+    def __sub__(self, other: Any) -> Any:
+        return self.var - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return as_expr(other) - self.var
+
+    def __mul__(self, other: Any) -> Any:
+        return self.var * other
+
+    def __rmul__(self, other: Any) -> Any:
+        return as_expr(other) * self.var
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self.var // other
+
+    def __mod__(self, other: Any) -> Any:
+        return self.var % other
+
+    def __lt__(self, other: Any) -> Any:
+        return self.var < other
+
+    def __le__(self, other: Any) -> Any:
+        return self.var <= other
+
+    def __gt__(self, other: Any) -> Any:
+        return self.var > other
+
+    def __ge__(self, other: Any) -> Any:
+        return self.var >= other
+
+    def __neg__(self) -> Any:
+        return -self.var
+
+    def astype(self, dtype: str) -> Any:
+        """The variable cast to ``dtype``."""
+        return self.var.astype(dtype)
+
+    def equal(self, other: Any) -> Any:
+        """The comparison node with another expression."""
+        return self.var.equal(other)
+
+
+class CommReducer(Node):
+    """An associative, commutative combination of value tuples with its identity."""
+
+    lhs: tuple[Var, ...] = field(role="bind", conv=tuple)
+    rhs: tuple[Var, ...] = field(role="bind", conv=tuple)
+    result: tuple[PrimExpr, ...] = field(conv=as_exprs)
+    identity_element: tuple[PrimExpr, ...] = field(conv=as_exprs)
+    span: Span | None = field(role="ignore", default=None)
+
+
+class Reduce(PrimExpr):
+    """A reduction over ``axis``; ``value_index`` picks one result of a tuple reduction."""
+
+    combiner: CommReducer
+    source: tuple[PrimExpr, ...] = field(conv=as_exprs)
+    init: tuple[PrimExpr, ...]
+    axis: tuple[IterVar, ...] = field(role="bind")
+    condition: PrimExpr
+    value_index: int = field(role="attr")
+    _equal_order = ("axis", "source", "init", "condition", "combiner", "value_index")
+
+    def __init__(
+        self,
+        combiner: CommReducer,
+        src: Any,
+        rdom: Any,
+        condition: Any,
+        value_index: int,
+        init: Any = None,
+        span: Span | None = None,
+    ) -> None:
+        self.combiner = combiner
+        self.source = as_exprs(src)
+        self.axis = tuple(rdom)
+        self.condition = as_expr(condition)
+        self.value_index = int(value_index)
+        self.init = as_exprs(init) if init is not None else ()
+        self.dtype = self.source[self.value_index].dtype
+        self.span = span
+
+    @classmethod
+    def _make(cls, **f: Any) -> Any:
+        return cls(f["combiner"], f["source"], f["axis"], f["condition"], f["value_index"], f["init"], f.get("span"))
+
+
+class Any_(PrimExpr):
+    """An unknown dimension; kept for the old public name ``tir.Any``."""
+
+    def __post_init__(self) -> None:
+        self.dtype = "int32"
+
+
+class CallEffectKind(IntEnum):
+    """What a call may do beyond returning a value."""
+
+    ExprAnnotation = 0
+    Pure = 1
+    ReadState = 2
+    UpdateState = 3
+    SpecialCallArg = 4
+    EmbedInfo = 5
+    ControlJump = 6
+    Opaque = 3
+
+
+def const(value: Any, dtype: str | None = None, span: Span | None = None) -> PrimExpr:
+    """A constant; the type is deduced from the Python value unless given."""
+    if dtype is None:
+        return as_expr(value)
+    element = dt.element_of(dtype)
+    made: PrimExpr
+    if dt.is_float(element):
+        made = FloatImm(element, value, span)
+    elif dt.is_handle(element):
+        raise ValueError("a handle has no constants; use tir.reinterpret of an integer")
+    else:
+        made = _wrap_int(int(value), element, span)
+    return made if dt.lanes(dtype) == 1 else Broadcast(made, dt.lanes(dtype))
+
+
+def _wrap_int(value: int, dtype: str, span: Span | None) -> PrimExpr:
+    if dt.is_bool(dtype):
+        return IntImm(dtype, 1 if value else 0, span)
+    if dt.is_uint(dtype) and value > (1 << 63) - 1:
+        return Call(dtype, Op.register("tir.large_uint_imm"), [IntImm("uint32", value & 0xFFFFFFFF), IntImm("uint32", value >> 32)])
+    return IntImm(dtype, value, span)
+
+
+def var_of(name: str, dtype: Any = "int32") -> Var:
+    """A fresh variable."""
+    return Var(name, dtype)
+
+
+def _make_int(value: Any, dtype: str) -> PrimExpr:
+    return IntImm(dtype, value)
+
+
+def _make_float(value: Any, dtype: str) -> PrimExpr:
+    return FloatImm(dtype, value)
+
+
+CONSTANTS["int"] = _make_int
+CONSTANTS["float"] = _make_float
+CONSTANTS["string"] = lambda value, _dtype: StringImm(value)
+_ = (BaseExpr, PointerType, optional_expr)

@@ -1,0 +1,317 @@
+"""Building scalar expressions with type matching and constant folding: what Python's operators call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from . import dtype as dt
+from .expr import OPERATORS, PrimExpr, as_expr
+from .op import Op
+from .prim import (
+    EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Call, Cast, Div, FloatImm, FloorDiv, FloorMod, IntImm, Max, Min, Mod,
+    Mul, Not, Or, Sub, const,
+)  # fmt: skip
+
+__all__ = [
+    "add", "bitwise_and", "bitwise_neg", "bitwise_or", "bitwise_xor", "cast", "divide", "equal", "fold_binary",
+    "floordiv", "floormod", "greater", "greater_equal", "left_shift", "less", "less_equal", "logical_and",
+    "logical_not", "logical_or", "match_types", "max_", "min_", "multiply", "negative", "not_equal", "right_shift",
+    "subtract", "truncdiv", "truncmod",
+]  # fmt: skip
+
+
+def _wrap(value: int, dtype: str) -> IntImm:
+    """Bring a folded integer back into the range of its type, as the machine would."""
+    parsed = dt.parse(dtype)
+    if parsed.code == "bool":
+        return IntImm(dtype, 1 if value else 0)
+    mask = (1 << parsed.bits) - 1
+    value &= mask
+    if parsed.code == "int" and value >> (parsed.bits - 1):
+        value -= 1 << parsed.bits
+    return IntImm(dtype, value)
+
+
+def cast(dtype: str, value: Any) -> PrimExpr:
+    """Convert to ``dtype``, folding constants and dropping casts that change nothing."""
+    value = as_expr(value)
+    if value.dtype == dtype:
+        return value
+    lanes = dt.lanes(dtype)
+    if dt.lanes(value.dtype) == lanes:
+        if lanes == 1 and isinstance(value, IntImm):
+            if dt.is_float(dtype):
+                return FloatImm(dtype, float(value.value))
+            if dt.is_bool(dtype):
+                return IntImm("bool", 1 if value.value else 0)
+            if dt.is_integral(dtype):
+                return _wrap(value.value, dtype)
+        if lanes == 1 and isinstance(value, FloatImm):
+            if dt.is_float(dtype):
+                return FloatImm(dtype, value.value)
+            if dt.is_integral(dtype) and math.isfinite(value.value):
+                return _wrap(int(value.value), dtype)
+        if isinstance(value, Broadcast):
+            return Broadcast(cast(dt.element_of(dtype), value.value), value.lanes)
+        return Cast(dtype, value)
+    if dt.lanes(value.dtype) == 1:
+        return Broadcast(cast(dt.element_of(dtype), value), lanes)
+    raise TypeError(f"cannot cast {value.dtype} to {dtype}: the lanes differ")
+
+
+def _wider_float(a: str, b: str) -> str:
+    if a == b:
+        return a
+    bits_a, bits_b = dt.bits(a), dt.bits(b)
+    if bits_a == bits_b:
+        raise TypeError(f"cannot combine {a} with {b} without an explicit cast")
+    return a if bits_a > bits_b else b
+
+
+def match_types(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """Cast both operands to a common type: lanes broadcast, ints widen, int meets float as float."""
+    if a.dtype == b.dtype:
+        return a, b
+    lanes_a, lanes_b = dt.lanes(a.dtype), dt.lanes(b.dtype)
+    if lanes_a != lanes_b:
+        if lanes_a == 1:
+            a = Broadcast(a, lanes_b)
+        elif lanes_b == 1:
+            b = Broadcast(b, lanes_a)
+        else:
+            raise TypeError(f"Cannot match type {a.dtype} vs {b.dtype}")
+    lanes = dt.lanes(a.dtype)
+    ta, tb = dt.element_of(a.dtype), dt.element_of(b.dtype)
+    if ta == tb:
+        return a, b
+    if dt.is_float(ta) or dt.is_float(tb):
+        if dt.is_float(ta) and dt.is_float(tb):
+            goal = _wider_float(ta, tb)
+        else:
+            goal = ta if dt.is_float(ta) else tb
+    elif dt.is_handle(ta) or dt.is_handle(tb):
+        raise TypeError(f"Cannot match type {a.dtype} vs {b.dtype}")
+    else:
+        bits = max(dt.bits(ta), dt.bits(tb))
+        if dt.is_uint(ta) == dt.is_uint(tb):
+            goal = f"{'uint' if dt.is_uint(ta) else 'int'}{bits}"
+        elif (isinstance(a, IntImm) and a.value >= 0) or (isinstance(b, IntImm) and b.value >= 0):
+            # A non-negative literal takes the signedness of what it is combined with.
+            goal = f"{'uint' if dt.is_uint(tb if isinstance(a, IntImm) else ta) else 'int'}{bits}"
+        else:
+            goal = f"int{bits}"
+    goal = dt.with_lanes(goal, lanes)
+    return cast(goal, a), cast(goal, b)
+
+
+def _floordiv(a: int, b: int) -> int:
+    return a // b
+
+
+def _truncdiv(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _truncmod(a: int, b: int) -> int:
+    return a - b * _truncdiv(a, b)
+
+
+_INT_FOLDS: dict[type, Callable[[int, int], int]] = {
+    Add: lambda a, b: a + b,
+    Sub: lambda a, b: a - b,
+    Mul: lambda a, b: a * b,
+    Div: _truncdiv,
+    Mod: _truncmod,
+    FloorDiv: _floordiv,
+    FloorMod: lambda a, b: a % b,
+    Min: min,
+    Max: max,
+}
+_CMP_FOLDS: dict[type, Callable[[Any, Any], bool]] = {
+    EQ: lambda a, b: a == b,
+    NE: lambda a, b: a != b,
+    LT: lambda a, b: a < b,
+    LE: lambda a, b: a <= b,
+    GT: lambda a, b: a > b,
+    GE: lambda a, b: a >= b,
+}
+_DIVISIONS = (Div, Mod, FloorDiv, FloorMod)
+
+
+def _fold_float(kind: type, a: float, b: float, dtype: str) -> PrimExpr | None:
+    if kind in _DIVISIONS and b == 0:
+        return None
+    if kind is Add:
+        return FloatImm(dtype, a + b)
+    if kind is Sub:
+        return FloatImm(dtype, a - b)
+    if kind is Mul:
+        return FloatImm(dtype, a * b)
+    if kind is Div:
+        return FloatImm(dtype, a / b)
+    if kind is FloorDiv:
+        return FloatImm(dtype, math.floor(a / b))
+    if kind is Min:
+        return FloatImm(dtype, min(a, b))
+    if kind is Max:
+        return FloatImm(dtype, max(a, b))
+    return None
+
+
+def _const_of(x: PrimExpr) -> int | float | None:
+    return x.value if type(x) is IntImm or type(x) is FloatImm else None  # type: ignore[union-attr]
+
+
+def _identity(kind: type, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
+    """x + 0, x * 1, 0 * x and the like."""
+    va, vb = _const_of(a), _const_of(b)
+    if va is not None:
+        if va == 0 and kind is Add:
+            return b
+        if kind is Mul and va == 1:
+            return b
+        if va == 0 and kind in (Mul, Div, FloorDiv, Mod, FloorMod) and not (kind is Mod and type(a) is FloatImm):
+            return a
+    if vb is not None:
+        if vb == 0 and kind in (Add, Sub):
+            return a
+        if vb == 0 and kind is Mul:
+            return b
+        if vb == 1 and kind in (Mul, Div, FloorDiv):
+            return a
+        if vb == 1 and kind in (Mod, FloorMod) and type(b) is IntImm:
+            return const(0, a.dtype)
+    return None
+
+
+def fold_binary(kind: type, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
+    """The folded result of ``kind(a, b)`` for operands of one type, or None if nothing folds.
+
+    Raises ZeroDivisionError-like ValueError on division by a constant zero.
+    """
+    ta, tb = type(a), type(b)
+    if kind in _DIVISIONS and tb is IntImm and b.value == 0:  # type: ignore[attr-defined]
+        raise ValueError("Divide by zero")
+    if ta is IntImm and tb is IntImm:
+        if kind in _CMP_FOLDS:
+            return IntImm("bool", int(_CMP_FOLDS[kind](a.value, b.value)))  # type: ignore[attr-defined]
+        return _wrap(_INT_FOLDS[kind](a.value, b.value), a.dtype)  # type: ignore[attr-defined]
+    if ta is FloatImm and tb is FloatImm:
+        if kind in _CMP_FOLDS:
+            return IntImm("bool", int(_CMP_FOLDS[kind](a.value, b.value)))  # type: ignore[attr-defined]
+        return _fold_float(kind, a.value, b.value, a.dtype)  # type: ignore[attr-defined]
+    if kind in (Min, Max):
+        return a if a is b else None
+    if kind in _CMP_FOLDS:
+        return None
+    return _identity(kind, a, b)
+
+
+def _binary(kind: type) -> Callable[..., PrimExpr]:
+    def build(a: Any, b: Any, span: Any = None) -> PrimExpr:
+        a, b = match_types(as_expr(a), as_expr(b))
+        folded = fold_binary(kind, a, b)
+        return folded if folded is not None else kind(a, b, span)
+
+    build.__name__ = kind.__name__.lower()
+    build.__doc__ = f"``{kind.__name__}`` with operands brought to one type and constants folded."
+    return build
+
+
+add, subtract, multiply = _binary(Add), _binary(Sub), _binary(Mul)
+floordiv, floormod, truncdiv, truncmod = _binary(FloorDiv), _binary(FloorMod), _binary(Div), _binary(Mod)
+min_, max_ = _binary(Min), _binary(Max)
+equal, not_equal = _binary(EQ), _binary(NE)
+less, less_equal, greater, greater_equal = _binary(LT), _binary(LE), _binary(GT), _binary(GE)
+
+
+def divide(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """``a / b`` on floats. Integers are refused: which rounding is meant must be said."""
+    a, b = as_expr(a), as_expr(b)
+    if dt.is_integral(a.dtype) and dt.is_integral(b.dtype):
+        raise RuntimeError(
+            "`/` on integers is ambiguous: use floordiv / floormod, truncdiv / truncmod, indexdiv / indexmod or tir.div"
+        )
+    return truncdiv(a, b, span)
+
+
+def negative(a: Any, span: Any = None) -> PrimExpr:
+    """``-a``: constants fold, the rest becomes ``0 - a``... kept as a product with -1."""
+    a = as_expr(a)
+    if type(a) is IntImm:
+        return _wrap(-a.value, a.dtype)
+    if type(a) is FloatImm:
+        return FloatImm(a.dtype, -a.value)
+    return multiply(a, const(-1, a.dtype))
+
+
+def logical_not(a: Any, span: Any = None) -> PrimExpr:
+    """Logical negation."""
+    a = as_expr(a)
+    if type(a) is IntImm:
+        return IntImm("bool", int(not a.value))
+    return Not(a, span)
+
+
+def logical_and(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """Conjunction that drops constant operands."""
+    a, b = as_expr(a), as_expr(b)
+    if type(a) is IntImm and dt.is_bool(a.dtype):
+        return b if a.value else a
+    if type(b) is IntImm and dt.is_bool(b.dtype):
+        return a if b.value else b
+    return And(a, b, span)
+
+
+def logical_or(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """Disjunction that drops constant operands."""
+    a, b = as_expr(a), as_expr(b)
+    if type(a) is IntImm and dt.is_bool(a.dtype):
+        return a if a.value else b
+    if type(b) is IntImm and dt.is_bool(b.dtype):
+        return b if b.value else a
+    return Or(a, b, span)
+
+
+def _bit_op(op_name: str, fold: Callable[[int, int], int]) -> Callable[..., PrimExpr]:
+    op = Op.register(f"tir.{op_name}")
+
+    def build(a: Any, b: Any, span: Any = None) -> PrimExpr:
+        a, b = match_types(as_expr(a), as_expr(b))
+        if not dt.is_integral(a.dtype):
+            raise TypeError(f"{op_name} needs integers, got {a.dtype}")
+        if type(a) is IntImm and type(b) is IntImm:
+            return _wrap(fold(a.value, b.value), a.dtype)
+        if op_name in ("shift_left", "shift_right") and type(b) is IntImm and b.value == 0:
+            return a
+        return Call(a.dtype, op, (a, b), span=span)
+
+    build.__doc__ = f"``tir.{op_name}`` on integers of one type."
+    return build
+
+
+bitwise_and = _bit_op("bitwise_and", lambda a, b: a & b)
+bitwise_or = _bit_op("bitwise_or", lambda a, b: a | b)
+bitwise_xor = _bit_op("bitwise_xor", lambda a, b: a ^ b)
+left_shift = _bit_op("shift_left", lambda a, b: a << b)
+right_shift = _bit_op("shift_right", lambda a, b: a >> b)
+_BITWISE_NOT = Op.register("tir.bitwise_not")
+
+
+def bitwise_neg(a: Any, span: Any = None) -> PrimExpr:
+    """Bitwise complement."""
+    a = as_expr(a)
+    if not dt.is_integral(a.dtype):
+        raise TypeError(f"bitwise_not needs integers, got {a.dtype}")
+    return Call(a.dtype, _BITWISE_NOT, (a,), span=span)
+
+
+OPERATORS.update(
+    add=add, subtract=subtract, multiply=multiply, divide=divide, floordiv=floordiv, floormod=floormod,
+    negative=negative, left_shift=left_shift, right_shift=right_shift, bitwise_and=bitwise_and, bitwise_or=bitwise_or,
+    bitwise_xor=bitwise_xor, bitwise_neg=bitwise_neg, less=less, less_equal=less_equal, greater=greater,
+    greater_equal=greater_equal, equal=equal, not_equal=not_equal, cast=cast,
+)  # fmt: skip

@@ -1,0 +1,53 @@
+"""The hook through which low layers print: ``script/printer`` fills it, nodes only call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["SCRIPT_PRINTER", "render", "show"]
+
+
+class _PrinterTable:
+    """Holds the functions that the script layer installs."""
+
+    script: Callable[[Any, dict[str, Any]], str] | None = None
+    show: Callable[[Any, str | None, bool | None, dict[str, Any]], None] | None = None
+
+
+SCRIPT_PRINTER = _PrinterTable()
+
+
+def _load() -> None:
+    if SCRIPT_PRINTER.script is None:
+        import importlib
+
+        # By name, because the script layer stands above this one and fills the table when imported.
+        importlib.import_module("relaxish.script.printer")
+
+
+def fallback(node: Any) -> str:
+    """A plain dump for the rare case that the printer itself is broken or absent."""
+    fields = getattr(node, "_fields", ())
+    inner = ", ".join(f"{f}={fallback(getattr(node, f))}" for f in fields if f != "span")
+    return f"{type(node).__name__}({inner})" if fields else repr(node) if isinstance(node, (str, int)) else str(node)
+
+
+def render(node: Any, config: dict[str, Any]) -> str:
+    """TVMScript text of ``node``."""
+    try:
+        _load()
+    except ImportError:
+        return fallback(node)
+    if SCRIPT_PRINTER.script is None:
+        return fallback(node)
+    return SCRIPT_PRINTER.script(node, config)
+
+
+def show(node: Any, style: str | None, black_format: bool | None, config: dict[str, Any]) -> None:
+    """Print ``node`` highlighted."""
+    _load()
+    if SCRIPT_PRINTER.show is None:
+        print(fallback(node))
+        return
+    SCRIPT_PRINTER.show(node, style, black_format, config)

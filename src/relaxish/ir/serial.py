@@ -1,0 +1,137 @@
+"""JSON form of any IR value: a table of nodes in post order, so that shared nodes stay shared."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+from .expr import PrimExpr
+from .node import Node, node_class
+
+__all__ = ["load_json", "register_array_loader", "save_json"]
+
+_FORMAT = "relaxish-ir"
+_VERSION = 1
+# The relax layer installs how a stored array becomes a runtime array again.
+_ARRAY_LOADER: list[Any] = [lambda array: array]
+# Objects that are not nodes but know their JSON form, by tag: (type, save, load).
+_FOREIGN: dict[str, tuple[type, Any, Any]] = {}
+
+
+def register_array_loader(loader: Any) -> None:
+    """Say how arrays read from JSON are wrapped."""
+    _ARRAY_LOADER[0] = loader
+
+
+def register_foreign(tag: str, kind: type, save: Any, load: Any) -> None:
+    """Make objects that are not nodes (targets) storable: ``save(obj)`` gives JSON, ``load`` takes it."""
+    _FOREIGN[tag] = (kind, save, load)
+
+
+class _Saver:
+    def __init__(self) -> None:
+        self.table: list[Any] = []
+        self.index: dict[int, int] = {}
+        self.keep: list[Any] = []
+
+    def value(self, x: Any) -> Any:
+        if x is None or isinstance(x, (bool, int, str)):
+            return int(x) if isinstance(x, int) and not isinstance(x, bool) else x
+        if isinstance(x, float):
+            return {"f": repr(x)}
+        if isinstance(x, Node):
+            return {"n": self.node(x)}
+        if isinstance(x, (tuple, list)):
+            return [self.value(v) for v in x]
+        if isinstance(x, dict):
+            return {"d": [[self.value(k), self.value(v)] for k, v in x.items()]}
+        for tag, (kind, save, _) in _FOREIGN.items():
+            if isinstance(x, kind):
+                return {"x": tag, "v": save(x)}
+        array = x if isinstance(x, np.ndarray) else x.numpy() if hasattr(x, "numpy") else None
+        if array is not None:
+            raw = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+            return {"a": raw, "t": str(array.dtype), "s": list(array.shape)}
+        if isinstance(x, np.generic):
+            return self.value(x.item())
+        raise TypeError(f"cannot store a {type(x).__name__} in JSON")
+
+    def node(self, node: Any) -> int:
+        known = self.index.get(id(node))
+        if known is not None:
+            return known
+        entry: dict[str, Any] = {"k": type(node)._type_key}
+        for name in type(node)._fields:
+            if name != "span":
+                entry[name] = self.value(getattr(node, name))
+        if isinstance(node, PrimExpr):
+            entry["dtype"] = node.dtype
+        info = getattr(node, "struct_info_", None)
+        if info is not None and "struct_info_" not in entry and type(node)._is_var is False:
+            entry["struct_info_"] = self.value(info)
+        self.index[id(node)] = len(self.table)
+        self.keep.append(node)
+        self.table.append(entry)
+        return len(self.table) - 1
+
+
+def save_json(node: Any) -> str:
+    """The JSON text of a node, list, dict or array; :func:`load_json` brings it back."""
+    saver = _Saver()
+    root = saver.value(node)
+    return json.dumps({"format": _FORMAT, "version": _VERSION, "root": root, "nodes": saver.table})
+
+
+class _Loader:
+    def __init__(self, table: list[Any]) -> None:
+        self.table = table
+        self.made: list[Any] = []
+
+    def value(self, x: Any) -> Any:
+        if isinstance(x, list):
+            return tuple(self.value(v) for v in x)
+        if not isinstance(x, dict):
+            return x
+        if "n" in x:
+            return self.made[x["n"]]
+        if "f" in x:
+            return float(x["f"])
+        if "d" in x:
+            return {self.value(k): self.value(v) for k, v in x["d"]}
+        if "x" in x:
+            return _FOREIGN[x["x"]][2](x["v"])
+        from .dtype import numpy_dtype
+
+        array = np.frombuffer(base64.b64decode(x["a"]), dtype=numpy_dtype(x["t"])).reshape(x["s"]).copy()
+        return _ARRAY_LOADER[0](array)
+
+    def run(self) -> None:
+        for entry in self.table:
+            cls = node_class(entry["k"])
+            fields = {k: self.value(v) for k, v in entry.items() if k not in ("k", "struct_info_")}
+            if "dtype" in fields and "dtype" not in cls._fields and "dtype" not in _DTYPE_MAKERS.get(cls.__name__, ()):
+                fields.pop("dtype")
+            node: Any = cls._make(**fields)
+            if "struct_info_" in entry:
+                node.struct_info_ = self.value(entry["struct_info_"])
+            self.made.append(node)
+
+
+# Classes whose constructor takes the dtype although it is not a declared field.
+_DTYPE_MAKERS = {name: ("dtype",) for name in ("IntImm", "FloatImm", "Cast", "Call")}
+
+
+def load_json(json_str: str) -> Any:
+    """Bring back what :func:`save_json` stored. Raises ValueError on text of another format."""
+    try:
+        data = json.loads(json_str)
+        if data.get("format") != _FORMAT:
+            raise ValueError("no format mark")
+    except (ValueError, AttributeError) as err:
+        raise ValueError(f"not a relaxish IR JSON document: {err}") from None
+    loader = _Loader(data["nodes"])
+    loader.run()
+    return loader.value(data["root"])

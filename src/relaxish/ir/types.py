@@ -1,0 +1,53 @@
+"""Static types below struct info: primitive, pointer, tuple and function types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .node import Node, field
+
+__all__ = ["FuncType", "PointerType", "PrimType", "TupleType", "Type", "VoidType", "dtype_of_type"]
+
+
+class Type(Node):
+    """Base of all types."""
+
+
+class PrimType(Type):
+    """A scalar or vector value of a dtype."""
+
+    dtype: str = field(role="attr", conv=str)
+
+
+class PointerType(Type):
+    """A pointer to elements of ``element_type`` in the memory ``storage_scope`` (empty: global)."""
+
+    element_type: Type
+    storage_scope: str = field(role="attr", default="")
+
+
+class TupleType(Type):
+    """A product of types; the empty one is the type of functions that return nothing."""
+
+    fields: tuple[Type, ...] = field(conv=tuple)
+
+
+class FuncType(Type):
+    """Argument types and a result type."""
+
+    arg_types: tuple[Type, ...] = field(conv=tuple)
+    ret_type: Type
+
+
+def VoidType() -> TupleType:  # noqa: N802  (a constructor by the field's own name)
+    """The type of no value."""
+    return TupleType(())
+
+
+def dtype_of_type(kind: Any) -> str:
+    """The dtype a variable of this type has."""
+    if isinstance(kind, PrimType):
+        return kind.dtype
+    if isinstance(kind, PointerType):
+        return "handle"
+    return "void" if isinstance(kind, TupleType) and not kind.fields else "handle"

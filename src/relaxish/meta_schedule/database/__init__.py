@@ -1,0 +1,20 @@
+"""Databases of tuning records."""
+
+from typing import Any
+
+from .database import Database, PyDatabase, TuningRecord, Workload, hardware_fingerprint
+from .json_database import JSONDatabase
+from .memory_database import MemoryDatabase
+from .schedule_fn_database import ScheduleFnDatabase
+from .union_database import OrderedUnionDatabase, UnionDatabase
+
+
+def create(kind: Any = "json", *args: Any, **kwargs: Any) -> Database:
+    """Make a database by kind; see :meth:`Database.create`."""
+    return Database.create(kind, *args, **kwargs)
+
+
+__all__ = [
+    "Database", "JSONDatabase", "MemoryDatabase", "OrderedUnionDatabase", "PyDatabase", "ScheduleFnDatabase",
+    "TuningRecord", "UnionDatabase", "Workload", "create", "hardware_fingerprint",
+]

@@ -1,0 +1,291 @@
+"""Workloads, tuning records, and what every database can do with them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...ir import IRModule
+from ...target import Target
+from ...tir import Schedule
+from ...tir.schedule import Trace
+from ..arg_info import ArgInfo
+from ..module_equality import ModuleEquality
+
+if TYPE_CHECKING:
+    from ..search_strategy import MeasureCandidate
+
+__all__ = ["Database", "PyDatabase", "TuningRecord", "Workload", "hardware_fingerprint", "mean_seconds"]
+
+INVALID_SECONDS = 1e10
+
+
+@functools.lru_cache(maxsize=1)
+def hardware_fingerprint() -> str:
+    """A short name of this machine's processor: results are only compared where it is the same."""
+    import hashlib
+    import platform
+
+    from ...target.detect import cache_sizes, host_features
+
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as file:
+            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
+    except OSError:
+        pass
+    digest = hashlib.sha256(repr((model, sorted(host_features()), cache_sizes())).encode()).hexdigest()[:12]
+    return f"{model} [{digest}]"
+
+
+def mean_seconds(run_secs: Sequence[float] | None) -> float:
+    """The figure records are ranked by."""
+    return sum(run_secs) / len(run_secs) if run_secs else INVALID_SECONDS
+
+
+class Workload:
+    """A module to tune, with its structural hash."""
+
+    def __init__(self, mod: IRModule, shash: int | None = None) -> None:
+        self.mod = mod
+        self.shash = ModuleEquality("structural").hash(mod) if shash is None else shash
+
+    def as_json(self) -> dict[str, Any]:
+        """A readable form: the hash, the program text, and the exact graph."""
+        from ...ir import save_json
+
+        try:
+            script = self.mod.script()
+        except Exception:  # the text is for people; a printer gap must not lose a workload
+            script = ""
+        return {"hash": f"{self.shash & 0xFFFFFFFFFFFFFFFF:016x}", "script": script, "graph": save_json(self.mod)}
+
+    @staticmethod
+    def from_json(json_obj: Any) -> Workload:
+        """The workload :meth:`as_json` wrote."""
+        from ...ir import load_json
+
+        mod = load_json(json_obj["graph"])
+        return Workload(mod)
+
+
+class TuningRecord:
+    """One measured candidate: its trace, times, target and arguments; a failure is a record with ``error_msg``."""
+
+    def __init__(
+        self, trace: Trace, workload: Workload, run_secs: Sequence[float] | None = None,
+        target: Target | None = None, args_info: Sequence[ArgInfo] | None = None, *,
+        error_msg: str | None = None, valid: bool | None = None, hardware: str | None = None,
+    ) -> None:
+        self.trace = trace
+        self.workload = workload
+        self.run_secs = None if run_secs is None else [float(x) for x in run_secs]
+        self.target = target
+        self.args_info = None if args_info is None else list(args_info)
+        self.error_msg = error_msg
+        self.numerically_valid = valid
+        self.hardware = hardware if hardware is not None else hardware_fingerprint()
+
+    def is_valid(self) -> bool:
+        """Whether the record may win: it has a non-empty trace, believable times, and was not found wrong."""
+        if not self.trace.insts or self.numerically_valid is False or not self.run_secs:
+            return False
+        return all(0 <= x < INVALID_SECONDS for x in self.run_secs)
+
+    def as_measure_candidate(self) -> MeasureCandidate:
+        """The candidate this record came from, its trace applied again."""
+        from ..search_strategy import MeasureCandidate
+
+        sch = Schedule(self.workload.mod, debug_mask="none")
+        self.trace.apply_to_schedule(sch, remove_postproc=False)
+        return MeasureCandidate(sch, self.args_info or [])
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for one line of JSON."""
+        result: dict[str, Any] = {
+            "workload": f"{self.workload.shash & 0xFFFFFFFFFFFFFFFF:016x}",
+            "trace": self.trace.as_json(remove_postproc=False),
+            "run_secs": self.run_secs,
+            "target": None if self.target is None else self.target.export(),
+            "args_info": None if self.args_info is None else [a.as_json() for a in self.args_info],
+            "hardware": self.hardware,
+        }
+        if self.error_msg:
+            result["error"] = self.error_msg[-2000:]
+        if self.numerically_valid is not None:
+            result["valid"] = self.numerically_valid
+        return result
+
+    @staticmethod
+    def from_json(json_obj: Any, workload: Workload) -> TuningRecord:
+        """The record :meth:`as_json` wrote."""
+        sch = Schedule(workload.mod, debug_mask="none", enable_check=False)
+        trace = Trace.from_json(json_obj["trace"]) if hasattr(Trace, "from_json") else None
+        if trace is None:
+            Trace.apply_json_to_schedule(json_obj["trace"], sch)
+            assert sch.trace is not None
+            trace = sch.trace
+        args = json_obj.get("args_info")
+        target = json_obj.get("target")
+        return TuningRecord(
+            trace, workload, json_obj.get("run_secs"), None if target is None else Target(target),
+            None if args is None else [ArgInfo.from_json(a) for a in args], error_msg=json_obj.get("error"),
+            valid=json_obj.get("valid"), hardware=json_obj.get("hardware", ""))
+
+
+_SCOPES = threading.local()
+
+
+def _stack() -> list[Database]:
+    if not hasattr(_SCOPES, "stack"):
+        _SCOPES.stack = []
+    stack: list[Database] = _SCOPES.stack
+    return stack
+
+
+class Database:
+    """Stores workloads and records; subclass and define the six storage methods.
+
+    Used as a scope, ``with database:`` makes it ``Database.current()``, which builds and passes consult.
+    """
+
+    def __init__(self, module_equality: str = "structural") -> None:
+        self.module_equality = ModuleEquality(module_equality)
+
+    # ---- storage, to be defined
+
+    def has_workload(self, mod: IRModule) -> bool:
+        """Whether the workload was committed."""
+        raise NotImplementedError
+
+    def commit_workload(self, mod: IRModule) -> Workload:
+        """Store a workload, or find the equal one already there."""
+        raise NotImplementedError
+
+    def commit_tuning_record(self, record: TuningRecord) -> None:
+        """Store a record; durable once this returns."""
+        raise NotImplementedError
+
+    def get_top_k(self, workload: Workload, top_k: int) -> list[TuningRecord]:
+        """The fastest valid records of a workload, best first."""
+        raise NotImplementedError
+
+    def get_all_tuning_records(self) -> list[TuningRecord]:
+        """Every record, failures included."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    # ---- derived
+
+    def commit_tuning_records(self, records: Iterable[TuningRecord]) -> None:
+        """Store several records."""
+        for record in records:
+            self.commit_tuning_record(record)
+
+    def records_of(self, workload: Workload) -> list[TuningRecord]:
+        """Every record of one workload, failures included, in the order committed."""
+        return [r for r in self.get_all_tuning_records() if self.module_equality.equal(r.workload.mod, workload.mod)]
+
+    def query_tuning_record(self, mod: IRModule, target: Target, workload_name: str = "main") -> TuningRecord | None:
+        """The best record for a module on a target."""
+        if not self.has_workload(mod):
+            return None
+        for record in self.get_top_k(self.commit_workload(mod), 1 << 30):
+            if record.target is None or target is None or _same_device(record.target, target):
+                return record
+        return None
+
+    def query_schedule(self, mod: IRModule, target: Target, workload_name: str = "main") -> Schedule | None:
+        """The best record's trace applied to ``mod``."""
+        record = self.query_tuning_record(mod, target, workload_name)
+        if record is None:
+            return None
+        sch = Schedule(record.workload.mod)
+        record.trace.apply_to_schedule(sch, remove_postproc=False)
+        return sch
+
+    def query_ir_module(self, mod: IRModule, target: Target, workload_name: str = "main") -> IRModule | None:
+        """The best schedule's module."""
+        sch = self.query_schedule(mod, target, workload_name)
+        return None if sch is None else sch.mod
+
+    def query(
+        self, mod: IRModule, target: Target, *, workload_name: str = "main", kind: str = "schedule"
+    ) -> Schedule | IRModule | TuningRecord | None:
+        """``kind``: ``schedule``, ``record`` or ``ir_module``."""
+        table: dict[str, Callable[..., Any]] = {
+            "schedule": self.query_schedule, "record": self.query_tuning_record, "ir_module": self.query_ir_module,
+        }
+        if kind not in table:
+            raise ValueError(f"unknown query kind {kind!r}; expected one of {sorted(table)}")
+        result: Schedule | IRModule | TuningRecord | None = table[kind](mod, target, workload_name)
+        return result
+
+    def dump_pruned(self, destination: Database) -> None:
+        """Copy the best record of each workload into another database."""
+        seen: list[Workload] = []
+        for record in self.get_all_tuning_records():
+            if any(record.workload is w or self.module_equality.equal(record.workload.mod, w.mod) for w in seen):
+                continue
+            seen.append(record.workload)
+            for best in self.get_top_k(record.workload, 1):
+                workload = destination.commit_workload(best.workload.mod)
+                destination.commit_tuning_record(TuningRecord(
+                    best.trace, workload, best.run_secs, best.target, best.args_info, valid=best.numerically_valid,
+                    hardware=best.hardware))
+
+    def __enter__(self) -> Database:
+        _stack().append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _stack().remove(self)
+
+    @staticmethod
+    def current() -> Database | None:
+        """The innermost database in scope."""
+        stack = _stack()
+        return stack[-1] if stack else None
+
+    @staticmethod
+    def create(kind: Any = "json", *args: Any, **kwargs: Any) -> Database:
+        """``json`` | ``memory`` | ``union`` | ``ordered_union`` | a schedule function."""
+        from .json_database import JSONDatabase
+        from .memory_database import MemoryDatabase
+        from .schedule_fn_database import ScheduleFnDatabase
+        from .union_database import OrderedUnionDatabase, UnionDatabase
+
+        if callable(kind):
+            return ScheduleFnDatabase(kind, *args, **kwargs)
+        table: dict[str, Callable[..., Database]] = {
+            "json": JSONDatabase, "memory": MemoryDatabase, "union": UnionDatabase,
+            "ordered_union": OrderedUnionDatabase,
+        }
+        if kind not in table:
+            raise ValueError(f"unknown database kind {kind!r}; expected one of {sorted(table)} or a function")
+        return table[kind](*args, **kwargs)
+
+
+PyDatabase = Database
+
+
+def _same_device(lhs: Target, rhs: Target) -> bool:
+    """Whether a result for one target serves the other: kind and instruction set must agree."""
+    if lhs.kind.name != rhs.kind.name:
+        return False
+    for key in ("mcpu", "arch", "mattr"):
+        a, b = lhs.attrs.get(key), rhs.attrs.get(key)
+        if a and b and a != b:
+            return False
+    return True
+
+
+def rank(records: Iterable[TuningRecord], top_k: int) -> list[TuningRecord]:
+    """The fastest valid records, ties in the order given."""
+    if top_k < 0:
+        raise ValueError("top_k must not be negative")
+    return sorted((r for r in records if r.is_valid()), key=lambda r: mean_seconds(r.run_secs))[:top_k]

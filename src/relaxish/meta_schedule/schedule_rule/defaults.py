@@ -1,0 +1,100 @@
+"""The rules, postprocs and mutators each kind of target gets when the user names none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .add_rfactor import AddRFactor
+from .inline import ApplyCustomRule, AutoInline, InlineConstantScalars
+from .multi_level_tiling import MultiLevelTiling, MultiLevelTilingWithIntrin, ReuseType
+from .root_rules import ParallelizeVectorizeUnroll, RandomComputeLocation
+from .schedule_rule import ScheduleRule
+
+__all__ = ["CPU_KINDS", "default_rules", "kind_of_target"]
+
+CPU_KINDS = ("llvm", "vnni", "avx512", "asimd", "dotprod", "hexagon", "amx")
+_INTRINSICS = {
+    "vnni": ["dot_16x4_vnni"], "avx512": ["dot_16x4_avx512"], "asimd": ["dot_4x4_i8i8s32_neon"],
+    "dotprod": ["dot_4x4_i8i8s32_sdot", "dot_4x4_u8u8u32_udot", "dot_4x4_u8u8i32_hdot"],
+}
+
+
+def kind_of_target(target: Any) -> str:
+    """The rule kind a target selects by its features."""
+    name = target.kind.name
+    if name == "llvm":
+        features = target.llvm_features
+        if "avx512vnni" in features or "avxvnni" in features:
+            return "vnni"
+        if "avx512f" in features and "avx512bw" in features:
+            return "avx512"
+        if target.features.has_dotprod:
+            return "dotprod"
+        if target.features.has_asimd:
+            return "asimd"
+        return "llvm"
+    if name == "hexagon":
+        return "hexagon"
+    if name == "c":
+        raise ValueError("targets of kind 'c' have no default search space; give sch_rules, postprocs and mutator_probs")
+    if name == "cuda":
+        arch = str(target.attrs.get("arch", ""))
+        digits = "".join(c for c in arch.partition("sm_")[2] if c.isdigit())
+        return "cuda-tensorcore" if digits and int(digits) >= 75 else "cuda"
+    if name in ("rocm", "vulkan", "metal", "opencl", "webgpu", "nvptx"):
+        return "cuda"
+    raise ValueError(f"no default search space for targets of kind {name!r}")
+
+
+def _auto_inline_cpu() -> AutoInline:
+    return AutoInline(
+        into_producer=False, into_consumer=True, inline_const_tensor=True, disallow_if_then_else=True,
+        require_injective=True, require_ordered=True, disallow_op=["tir.exp"])
+
+
+def _cpu(kind: str) -> list[ScheduleRule]:
+    arm = kind in ("asimd", "dotprod")
+    jobs, inner = (8, 32) if arm else (16, 64)
+    write = ReuseType("may", (1, 2), "global")
+    steps = [0, 8, 32, 256] if arm else [0, 16, 64, 512]
+    tensorized: list[ScheduleRule] = [
+        MultiLevelTilingWithIntrin(name, "SSRSRS", None, inner, None, None, write) for name in _INTRINSICS.get(kind, ())
+    ]
+    return [
+        ApplyCustomRule(), InlineConstantScalars(), _auto_inline_cpu(),
+        AddRFactor(max_jobs_per_core=jobs, max_innermost_factor=inner), *tensorized,
+        MultiLevelTiling("SSRSRS", None, inner, None, None, write),
+        ParallelizeVectorizeUnroll(jobs, 32 if arm else 64, steps, True), RandomComputeLocation(),
+    ]
+
+
+def default_rules(kind: str) -> list[ScheduleRule]:
+    """The ordered rules of one kind."""
+    if kind in ("llvm", "vnni", "avx512", "asimd", "dotprod"):
+        return _cpu(kind)
+    if kind in ("cuda", "cuda-tensorcore", "hexagon"):
+        raise NotImplementedError(
+            f"the default rules of {kind!r} need thread-binding rules that are not part of this version; "
+            "give sch_rules explicitly")
+    raise ValueError(f"unknown rule kind {kind!r}")
+
+
+def default_postprocs(kind: str) -> list[Any]:
+    """The ordered postprocs of one kind."""
+    from .. import postproc as pp
+
+    if kind not in ("llvm", "vnni", "avx512", "asimd", "dotprod"):
+        raise NotImplementedError(f"no default postprocs for {kind!r} in this version; give postprocs explicitly")
+    tensorize = [] if kind == "llvm" else [pp.RewriteTensorize(vectorize_init_loop=True)]
+    return [pp.DisallowDynamicLoop(), pp.RewriteParallelVectorizeUnroll(), pp.RewriteReductionBlock(), *tensorize,
+            pp.RewriteLayout()]
+
+
+def default_mutators(kind: str) -> dict[Any, float]:
+    """Mutators with their probabilities."""
+    from .. import mutator as mu
+
+    if kind in CPU_KINDS:
+        return {mu.MutateTileSize(): 0.9, mu.MutateComputeLocation(): 0.05, mu.MutateUnroll(): 0.03,
+                mu.MutateParallel(max_jobs_per_core=16): 0.02}
+    return {mu.MutateTileSize(): 0.9, mu.MutateUnroll(): 0.08, mu.MutateThreadBinding(): 0.02}

@@ -1,0 +1,254 @@
+"""Multi-level tiling: the sketch of loops a block with data reuse gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...tir import IterVar, Schedule
+from ...tir.schedule import BlockRV, LoopRV
+from .. import block_analysis as ba
+from .schedule_rule import ScheduleRule
+
+if TYPE_CHECKING:
+    from ..tune_context import TuneContext
+
+__all__ = ["MultiLevelTiling", "MultiLevelTilingWithIntrin", "ReuseType", "TilingState"]
+
+
+class ReuseType(NamedTuple):
+    """How a buffer is cached: ``req`` is ``no``, ``may`` or ``must``; ``levels`` the tiles to place it under."""
+
+    req: str
+    levels: Sequence[int]
+    scope: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"req": self.req, "levels": list(self.levels), "scope": self.scope}
+
+
+def _reuse(value: ReuseType | Mapping[str, Any] | None) -> ReuseType:
+    if value is None:
+        return ReuseType("no", (), "")
+    if isinstance(value, ReuseType):
+        return value
+    reuse = ReuseType(value["req"], tuple(value["levels"]), value["scope"])
+    if reuse.req not in ("no", "may", "must"):
+        raise ValueError(f"reuse requirement {reuse.req!r} is not one of no, may, must")
+    return reuse
+
+
+@dataclass
+class TilingState:
+    """One variant on its way through the sub-rules."""
+
+    sch: Schedule
+    block: BlockRV
+    tiles: list[list[LoopRV]] = field(default_factory=list)
+    write_reuse: dict[int, BlockRV] = field(default_factory=dict)
+    read_reuse: dict[int, BlockRV] = field(default_factory=dict)
+
+    def copy(self) -> TilingState:
+        """A variant that can be changed by itself."""
+        sch = self.sch.copy()
+        sch.seed(self.sch.fork_seed())
+        return replace(self, sch=sch, tiles=[list(t) for t in self.tiles], write_reuse=dict(self.write_reuse),
+                       read_reuse=dict(self.read_reuse))
+
+
+class MultiLevelTiling(ScheduleRule):
+    """Tiles data parallel loops into the S slots and reduction loops into the R slots of ``structure``.
+
+    ``tile_binds`` names the threads the first slots are bound to; ``reuse_read`` and ``reuse_write`` add caches under
+    given slots; ``filter_fn(block, scope)`` overrides which blocks are tiled.
+    """
+
+    def __init__(
+        self, structure: str, tile_binds: Sequence[str] | None = None, max_innermost_factor: int | None = None,
+        vector_load_lens: Sequence[int] | None = None, reuse_read: ReuseType | Mapping[str, Any] | None = None,
+        reuse_write: ReuseType | Mapping[str, Any] | None = None, filter_fn: Callable[..., bool] | None = None,
+    ) -> None:
+        if not structure or set(structure) - set("SR"):
+            raise ValueError(f"tiling structure {structure!r} must be made of the letters S and R")
+        self.structure = structure
+        self.tile_binds = list(tile_binds or [])
+        self.max_innermost_factor = max_innermost_factor
+        self.vector_load_lens = list(vector_load_lens or [])
+        self.reuse_read = _reuse(reuse_read)
+        self.reuse_write = _reuse(reuse_write)
+        self.filter_fn = filter_fn
+        self._slots = {
+            int(IterVar.DataPar): [i for i, c in enumerate(structure) if c == "S"],
+            int(IterVar.CommReduce): [i for i, c in enumerate(structure) if c == "R"],
+        }
+        self._warp_size = -1
+        self._max_threads = -1
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        attrs = context.target.attrs if context.target is not None else {}
+        if "max_threads_per_block" in attrs:
+            self._max_threads = int(attrs["max_threads_per_block"])
+            if "thread_warp_size" in attrs:
+                self._warp_size = int(attrs["thread_warp_size"])
+
+    def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        node = sch.get(block)
+        place = ba.enclosing(sch, node)[1]
+        chosen = self.filter_fn is not None and self.filter_fn(node, place.scope)
+        if place.scope is None or not (chosen or ba.needs_multi_level_tiling(place)):
+            return [sch]
+        sch.annotate(block, ba.TILING_KEY, self.structure)
+        return [state.sch for state in self.apply_sub_rules([TilingState(sch, block)])]
+
+    def apply_sub_rules(self, states: list[TilingState]) -> list[TilingState]:
+        """The steps of the rule, each turning a list of variants into another."""
+        for step in (self.tile_loop_nest, self.add_write_reuse, self.add_read_reuse):
+            states = [made for state in states for made in step(state)]
+        return states
+
+    def split_loop(self, state: TilingState, loop: LoopRV, n: int) -> list[LoopRV]:
+        """Cut one loop into ``n`` tiles of sampled sizes."""
+        limit = -1 if self.max_innermost_factor is None else self.max_innermost_factor
+        factors = state.sch.sample_perfect_tile(loop, n=n, max_innermost_factor=limit)
+        loops: list[LoopRV] = state.sch.split(loop, factors=list(factors))
+        return loops
+
+    def tile_loop_nest(self, state: TilingState) -> list[TilingState]:
+        """Split, reorder and bind the loops of the block."""
+        sch = state.sch
+        loops = sch.get_loops(state.block)
+        kinds = ba.iter_types(sch.get(state.block))
+        # A blockized tensorised block has its own axes; the outer ones come first and pair with the loops.
+        tiles: list[list[LoopRV]] = [[] for _ in self.structure]
+        space = 1
+        for loop, kind in zip(loops[-len(kinds):] if kinds else [], kinds, strict=True):
+            slots = self._slots.get(kind)
+            if slots is None:
+                continue
+            if kind == IterVar.DataPar:
+                extent = ba.int_extent(sch.get(loop))
+                space = -1 if extent is None or space == -1 else space * extent
+            if len(slots) == 1:
+                tiles[slots[0]].append(loop)
+                continue
+            for slot, tile in zip(slots, self.split_loop(state, loop, len(slots)), strict=True):
+                tiles[slot].append(tile)
+        sch.reorder(*[loop for tile in tiles for loop in tile])
+        for index, thread in enumerate(self.tile_binds[:len(tiles)]):
+            fused = sch.fuse(*tiles[index])
+            sch.bind(fused, thread)
+            tiles[index] = [fused]
+        state.tiles = tiles
+        if self._warp_size != -1:
+            low = self._warp_size if space > 2 * self._warp_size else 1
+            sch.annotate(state.block, "meta_schedule.thread_extent_low_inclusive", low)
+            sch.annotate(state.block, "meta_schedule.thread_extent_high_inclusive", self._max_threads)
+        return [state]
+
+    def add_write_reuse(self, state: TilingState) -> list[TilingState]:
+        """Variants with the result held in a cache and written back under each chosen tile."""
+        config, levels = self.reuse_write, list(self.reuse_write.levels)
+        if config.req == "no":
+            return [state]
+        required = config.req
+        asked = ba.annotation(state.sch.get(state.block), "meta_schedule.write_cache_level")
+        if asked is not None:
+            required, levels = "must", [int(getattr(x, "value", x)) for x in asked]
+        results: list[TilingState] = []
+
+        def placed(base: TilingState, cache: BlockRV) -> list[TilingState]:
+            made = []
+            for level in levels:
+                variant = base.copy()
+                variant.sch.reverse_compute_at(cache, variant.tiles[level - 1][-1], preserve_unit_loops=True)
+                made.append(variant)
+            return made
+
+        if required == "may":
+            consumers = state.sch.get_consumers(state.block)
+            if len(consumers) == 1 and ba.is_write_cache(state.sch.get(consumers[0])):
+                # The consumer already walks over the result once; it serves as the cache's write-back.
+                results = placed(state, consumers[0])
+                state.write_reuse[0] = consumers[0]
+                return [*results, state]
+            results.append(state.copy())
+        cache = state.sch.cache_write(state.block, 0, config.scope)
+        state.write_reuse[0] = cache
+        return results + placed(state, cache)
+
+    def add_read_reuse(self, state: TilingState) -> list[TilingState]:
+        """Variants with every input staged under each chosen tile."""
+        config = self.reuse_read
+        if config.req == "no":
+            return [state]
+        if config.req == "may":
+            raise ValueError("optional read caches are not supported; use 'must' or 'no'")
+        results = []
+        for level in config.levels:
+            variant = state.copy()
+            sch, loop = variant.sch, variant.tiles[level - 1][-1]
+            block = sch.get(variant.block)
+            written = {id(w.buffer) for w in block.writes}
+            ranks = [-1 if id(r.buffer) in written else len(r.buffer.shape) for r in block.reads]
+            for index, rank in enumerate(ranks):
+                if rank == -1:
+                    continue
+                cache = sch.cache_read(variant.block, index, config.scope, [variant.block])
+                sch.compute_at(cache, loop, preserve_unit_loops=True)
+                sch.fuse(*sch.get_loops(cache)[-rank:])
+                self._annotate_fetch(sch, cache)
+                variant.read_reuse[index] = cache
+            results.append(variant)
+        return results
+
+    def _annotate_fetch(self, sch: Schedule, block: BlockRV) -> None:
+        dtype = sch.get(block).writes[0].buffer.dtype
+        widest = {"float32": 4, "float16": 8, "int8": 16, "uint8": 16}.get(dtype, 16)
+        lengths = [n for n in self.vector_load_lens if n <= widest and (dtype != "float16" or n == 1 or n % 2 == 0)]
+        if lengths:
+            choice = sch.sample_categorical(candidates=lengths, probs=[1.0 / len(lengths)] * len(lengths))
+            sch.annotate(block, "meta_schedule.cooperative_fetch", choice)
+
+
+class MultiLevelTilingWithIntrin(MultiLevelTiling):
+    """Multi-level tiling around a tensor intrinsic: the innermost tile becomes one call of it."""
+
+    def __init__(
+        self, intrin_name: str, structure: str, tile_binds: Sequence[str] | None = None,
+        max_innermost_factor: int | None = None, vector_load_lens: Sequence[int] | None = None,
+        reuse_read: ReuseType | Mapping[str, Any] | None = None,
+        reuse_write: ReuseType | Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(structure, tile_binds, max_innermost_factor, vector_load_lens, reuse_read, reuse_write)
+        from ...tir import TensorIntrin
+
+        TensorIntrin.get(intrin_name)
+        self.intrin_name = intrin_name
+
+    def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        place = ba.enclosing(sch, sch.get(block))[1]
+        if place.scope is None or not ba.needs_multi_level_tiling(place):
+            return [sch]
+        if not self._fits(sch, block):
+            return [sch]
+        return super().apply(sch.copy(), block) or [sch]
+
+    def _fits(self, sch: Schedule, block: BlockRV) -> bool:
+        from ..schedule_util import tile_with_tensor_intrin
+
+        try:
+            return tile_with_tensor_intrin(sch.copy(), block, self.intrin_name) is not None
+        except Exception:  # "does not match" comes in as many shapes as programs do
+            return False
+
+    def apply_sub_rules(self, states: list[TilingState]) -> list[TilingState]:
+        from ..schedule_util import tile_with_tensor_intrin
+
+        for state in states:
+            loop = tile_with_tensor_intrin(state.sch, state.block, self.intrin_name)
+            assert loop is not None
+            state.block = state.sch.blockize(loop)
+            state.sch.annotate(state.block, "meta_schedule.auto_tensorize", self.intrin_name)
+        return super().apply_sub_rules(states)

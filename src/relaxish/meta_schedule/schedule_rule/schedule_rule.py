@@ -1,0 +1,57 @@
+"""The base of schedule rules: a rule looks at one block and returns the schedules it makes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...tir import Schedule
+from ...tir.schedule import BlockRV
+
+if TYPE_CHECKING:
+    from ..tune_context import TuneContext
+
+__all__ = ["PyScheduleRule", "ScheduleRule"]
+
+
+class ScheduleRule:
+    """Subclass and define ``apply(sch, block) -> [schedules]``; returning ``[sch]`` leaves the block alone."""
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        """Called once before use."""
+
+    def initialize_with_tune_context(self, context: TuneContext) -> None:
+        """Called once before use; learns the target from the context."""
+        self._initialize_with_tune_context(context)
+
+    def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """The schedules this rule makes of one block."""
+        raise NotImplementedError
+
+    def clone(self) -> ScheduleRule:
+        """An independent copy."""
+        import copy
+
+        return copy.copy(self)
+
+    @staticmethod
+    def create(kind: str) -> list[ScheduleRule]:
+        """The default rules of ``llvm``, ``cuda``, ``cuda-tensorcore``, ``hexagon``, ``vnni``, ``avx512``, ..."""
+        from .defaults import default_rules
+
+        return default_rules(kind)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_"))
+        return f"{type(self).__name__}({shown})"
+
+
+PyScheduleRule = ScheduleRule
+
+
+def target_cores(context: Any) -> int:
+    """Cores of the context's target, else of this machine."""
+    from ..utils import cpu_count
+
+    attrs = context.target.attrs if context is not None and context.target is not None else {}
+    cores = attrs.get("num-cores")
+    return int(cores) if cores else cpu_count(logical=False)

@@ -1,0 +1,64 @@
+"""Small helpers every part of the tuner shares."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..ir import IRModule, structural_hash
+
+T = TypeVar("T")
+
+__all__ = ["cpu_count", "derived_object", "fork_seed", "get_global_func_with_default_on_worker", "rand_seed", "shash2hex"]
+
+_MODULUS = 2147483647
+
+
+def derived_object(cls: type[T]) -> type[T]:
+    """Mark a user's subclass; subclassing alone is enough here, so the class is returned unchanged."""
+    return cls
+
+
+def cpu_count(logical: bool = True) -> int:
+    """Processors this process may run on; with ``logical=False`` physical cores, hyper-threads counted once."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    if logical:
+        return available
+    try:
+        import psutil
+    except ImportError:
+        return available
+    return max(1, min(available, psutil.cpu_count(logical=False) or available))
+
+
+def rand_seed(seed: int | None) -> int:
+    """A usable seed; None and -1 draw one from the operating system."""
+    if seed is None or seed == -1:
+        return int.from_bytes(os.urandom(4), "little") % (_MODULUS - 1) + 1
+    return int(seed) % _MODULUS or 1
+
+
+def fork_seed(seed: int | None, n: int) -> list[int]:
+    """``n`` seeds for independent streams, derived from one."""
+    state, seeds = rand_seed(seed), []
+    for _ in range(n):
+        state = state * 48271 % _MODULUS
+        seeds.append(state * 32767 % 1999999973)
+    return seeds
+
+
+def shash2hex(mod: IRModule) -> str:
+    """The structural hash of a module as hexadecimal text."""
+    return f"0x{structural_hash(mod) & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
+def get_global_func_with_default_on_worker(name: str | Callable[..., Any] | None, default: Any) -> Any:
+    """Resolve a packed function by name inside a worker; a callable stands for itself, None for ``default``."""
+    if name is None:
+        return default
+    if callable(name):
+        return name
+    from ..runtime.registry import get_global_func
+
+    return get_global_func(name)

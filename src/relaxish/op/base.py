@@ -1,0 +1,227 @@
+"""Operators about the program itself: calls of loops and packed functions, shapes as values, devices, debugging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ir.attrs import make_node
+from ..ir.global_info import VDevice
+from ..ir.op import Op
+from ..relax.call_forms import (
+    call_builtin_with_ctx,
+    call_dps_packed,
+    call_inplace_packed,
+    call_pure_packed,
+    call_tir,
+    call_tir_inplace,
+    call_tir_with_grad,
+    invoke_closure,
+    invoke_pure_closure,
+    make_closure,
+)
+from ..relax.expr import Call, Expr, StringImm
+from ..relax.op_table import OpRecord, register_op, update_op
+from ..relax.scalars import const_int
+from ..relax.struct_info import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from ..relax.utils import convert_to_expr
+from ..support.errors import RelaxishError
+
+__all__ = [
+    "assert_op", "call_builtin_with_ctx", "call_dps_packed", "call_inplace_packed", "call_pure_packed", "call_tir",
+    "call_tir_inplace", "call_tir_with_grad", "hint_on_device", "invoke_closure", "invoke_pure_closure",
+    "make_closure", "null_value", "print", "register_gradient", "relax_assert_op", "relax_print",
+    "relax_shape_to_tensor", "render_object", "shape_of", "shape_to_tensor", "tensor_to_shape", "to_vdevice",
+]  # fmt: skip
+
+
+def void() -> TupleStructInfo:
+    """The struct info of an operator that gives no value."""
+    return TupleStructInfo(())
+
+
+def _tensor_info(call: Call) -> TensorStructInfo:
+    if len(call.args) != 1:
+        raise RelaxishError(f"{call.op.name} takes one argument, got {len(call.args)}")
+    info = call.args[0].struct_info
+    if not isinstance(info, TensorStructInfo):
+        raise RelaxishError(f"{call.op.name} expects a tensor, but its argument has struct info {info}")
+    return info
+
+
+def _infer_shape_of(call: Call, _: Any) -> StructInfo:
+    info = _tensor_info(call)
+    dims = info.dims()
+    return ShapeStructInfo(dims) if dims is not None else ShapeStructInfo(ndim=info.ndim)
+
+
+def _infer_tensor_to_shape(call: Call, _: Any) -> StructInfo:
+    info = _tensor_info(call)
+    if info.dtype and info.dtype != "int64":
+        raise RelaxishError(f"tensor_to_shape expects an int64 tensor, got {info.dtype}")
+    if info.ndim not in (-1, 1):
+        raise RelaxishError(f"tensor_to_shape expects a tensor of rank 1, got rank {info.ndim}")
+    dims = info.dims()
+    length = const_int(dims[0]) if dims else None
+    return ShapeStructInfo(ndim=-1 if length is None else length)
+
+
+def _infer_shape_to_tensor(call: Call, _: Any) -> StructInfo:
+    info = call.args[0].struct_info
+    if not isinstance(info, ShapeStructInfo):
+        raise RelaxishError(f"shape_to_tensor expects a shape, but its argument has struct info {info}")
+    if info.ndim < 0:
+        return TensorStructInfo(None, "int64", ndim=1)
+    return TensorStructInfo([info.ndim], "int64")
+
+
+def _infer_vdevice(call: Call, _: Any) -> StructInfo:
+    info = _tensor_info(call)
+    device = call.attrs.dst_vdevice
+    if info.shape is not None:
+        return TensorStructInfo(info.shape, info.dtype, device)
+    return TensorStructInfo(None, info.dtype, device, info.ndim)
+
+
+def _define(name: str, infer: Callable[[Call, Any], StructInfo], *, pure: bool = True, args: tuple[str, ...]) -> Op:
+    register_op(OpRecord(f"relax.{name}", infer, pure=pure, arg_names=args))
+    return Op.get(f"relax.{name}")
+
+
+_SHAPE_OF = _define("shape_of", _infer_shape_of, args=("expr",))
+_TENSOR_TO_SHAPE = _define("tensor_to_shape", _infer_tensor_to_shape, args=("expr",))
+_SHAPE_TO_TENSOR = _define("shape_to_tensor", _infer_shape_to_tensor, args=("expr",))
+_NULL = _define("null_value", lambda *_: ObjectStructInfo(), args=())
+_PRINT = _define("print", lambda *_: void(), pure=False, args=("vals",))
+
+
+def _infer_assert(call: Call, _: Any) -> StructInfo:
+    if not call.args:
+        raise RelaxishError("Assert must have at least one argument (the condition).")
+    info = call.args[0].struct_info
+    ok = (
+        isinstance(info, PrimStructInfo)
+        and info.dtype == "bool"
+        or isinstance(info, TensorStructInfo)
+        and info.ndim in (0, -1)
+        and info.dtype in ("bool", "")
+    )
+    if not ok:
+        raise RelaxishError(f"The argument to assert must be a boolean scalar, but has struct info {info}")
+    return void()
+
+
+_ASSERT = _define("assert_op", _infer_assert, pure=False, args=("condition", "format"))
+_TO_VDEVICE = _define("to_vdevice", _infer_vdevice, args=("data",))
+_HINT = _define("hint_on_device", _infer_vdevice, args=("data",))
+
+
+def null_value() -> Call:
+    """A typed None."""
+    return Call(_NULL, ())
+
+
+def shape_of(expr: Expr) -> Call:
+    """The shape of a tensor as a value."""
+    return Call(_SHAPE_OF, (expr,))
+
+
+def tensor_to_shape(expr: Expr) -> Call:
+    """A rank-1 int64 tensor as a shape value."""
+    return Call(_TENSOR_TO_SHAPE, (expr,))
+
+
+def shape_to_tensor(expr: Expr) -> Call:
+    """A shape value as a rank-1 int64 tensor."""
+    return Call(_SHAPE_TO_TENSOR, (expr,))
+
+
+def _text(value: Any) -> Any:
+    return value if isinstance(value, StringImm) else StringImm(value)
+
+
+def print(*values: Any, format: str | Expr = "") -> Call:  # noqa: A001  (public name of the operator)
+    """Print values at run time; ``format`` is a Python format string."""
+    return Call(_PRINT, (_text(format), *(convert_to_expr(v) for v in values)))
+
+
+def assert_op(condition: Any, format_args: Any = None, format: str | Expr = "") -> Call:  # noqa: A002
+    """Fail at run time unless ``condition`` holds; the message is ``format`` filled with ``format_args``."""
+    if format_args is None:
+        format_args = []
+    if not isinstance(format_args, (list, tuple)):
+        format_args = [format_args]
+    return Call(_ASSERT, (convert_to_expr(condition), _text(format), *(convert_to_expr(a) for a in format_args)))
+
+
+def _device(dst: Any) -> VDevice:
+    return dst if isinstance(dst, VDevice) else VDevice(dst)
+
+
+def to_vdevice(data: Expr, dst_vdevice: Any) -> Call:
+    """Copy a tensor to a virtual device."""
+    return Call(_TO_VDEVICE, (data,), make_node("relax.attrs.ToVDeviceAttrs", dst_vdevice=_device(dst_vdevice)))
+
+
+def hint_on_device(data: Expr, dst_vdevice: Any, memory_scope: str = "global") -> Call:
+    """Hint that a tensor should live on a device."""
+    if not isinstance(dst_vdevice, VDevice):
+        kind = str(dst_vdevice).split("(")[0].strip()
+        index = getattr(dst_vdevice, "device_id", getattr(dst_vdevice, "index", 0))
+        dst_vdevice = VDevice({"kind": {"cpu": "llvm", "gpu": "cuda"}.get(kind, kind)}, index, memory_scope)
+    return Call(_HINT, (data,), make_node("relax.attrs.HintOnDeviceAttrs", dst_vdevice=dst_vdevice))
+
+
+def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None, level: int = 10) -> Any:
+    """Set the gradient of an operator; without a function, returns a decorator."""
+
+    def attach(function: Callable[..., Any]) -> Callable[..., Any]:
+        update_op(op_name, gradient=function)
+        return function
+
+    return attach if fgradient is None else attach(fgradient)
+
+
+def render_object(value: Any) -> str:
+    """Text of a run-time value for printing."""
+    if hasattr(value, "numpy"):
+        return str(value.numpy())
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(render_object(v) for v in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    return str(value)
+
+
+def relax_print(format_str: str, *format_args: Any) -> None:
+    """What ``print`` does at run time."""
+    import builtins
+
+    shown = [render_object(a) for a in format_args]
+    builtins.print(str(format_str).format(*shown) if str(format_str) else " ".join(shown))
+
+
+def relax_assert_op(condition: Any, format_str: str, *format_args: Any) -> None:
+    """What ``assert_op`` does at run time. Raises AssertionError."""
+    value = condition.numpy() if hasattr(condition, "numpy") else condition
+    if not bool(value):
+        shown = [render_object(a) for a in format_args]
+        text = str(format_str).format(*shown) if str(format_str) else ", ".join(shown)
+        raise AssertionError(f"Assertion Failed{': ' + text if text else ''}")
+
+
+def relax_shape_to_tensor(shape_tuple: Any) -> Any:
+    """What ``shape_to_tensor`` does at run time."""
+    import numpy as np
+
+    from ..runtime import nd
+
+    return nd.array(np.array([int(v) for v in shape_tuple], dtype="int64"))
+
+

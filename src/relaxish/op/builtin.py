@@ -1,0 +1,47 @@
+"""Allocation before memory planning, and the mark that keeps parameters from being lifted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.op import Op
+from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm
+from ..relax.op_table import OpRecord, register_op
+from ..relax.struct_info import StructInfo, TensorStructInfo
+
+__all__ = ["alloc_tensor", "stop_lift_params"]
+
+
+def _infer_alloc(call: Call, _: Any) -> StructInfo:
+    return TensorStructInfo(call.args[0], call.args[1].value)
+
+
+register_op(
+    OpRecord(
+        "relax.builtin.alloc_tensor",
+        _infer_alloc,
+        pure=False,
+        arg_names=("shape", "dtype", "runtime_device_index", "storage_scope"),
+    )
+)
+register_op(
+    OpRecord("relax.builtin.stop_lift_params", lambda call, _: call.args[0].struct_info, arg_names=("x",))
+)
+
+
+def alloc_tensor(shape: Any, dtype: Any, runtime_device_index: Any, storage_scope: Any = "global") -> Call:
+    """Allocate a tensor; memory planning turns this into storage and tensors in it."""
+    return Call(
+        Op.get("relax.builtin.alloc_tensor"),
+        (
+            shape if isinstance(shape, Expr) else ShapeExpr(shape),
+            dtype if isinstance(dtype, Expr) else DataTypeImm(dtype),
+            runtime_device_index if isinstance(runtime_device_index, Expr) else PrimValue(runtime_device_index),
+            storage_scope if isinstance(storage_scope, Expr) else StringImm(storage_scope),
+        ),
+    )
+
+
+def stop_lift_params(x: Expr) -> Call:
+    """Mark a value that ``LiftTransformParams`` must leave where it is."""
+    return Call(Op.get("relax.builtin.stop_lift_params"), (x,))

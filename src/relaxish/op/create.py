@@ -1,0 +1,297 @@
+"""Operators that make tensors from shapes and scalars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import topi
+from ..ir.expr import PrimExpr
+from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Var, const
+from ..relax.scalars import simplify
+from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo
+from ..tir import FloatImm, IntImm, ceil, ceildiv
+from .inference import (
+    as_expr,
+    as_prim_value,
+    as_shape,
+    check_count,
+    fail,
+    make_call,
+    tensor,
+    tensor_arg,
+    type_fail,
+)
+from .literals import scalar_const
+from .record import define
+
+__all__ = [
+    "arange", "eye", "eye_like", "full", "full_like", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
+]  # fmt: skip
+
+
+def _dtype_attr(dtype: Any) -> str:
+    return "" if dtype is None else str(dtype)
+
+
+def _shape_result(call: Call, dtype: str) -> StructInfo:
+    arg = call.args[0]
+    info = arg.struct_info_
+    if not isinstance(info, ShapeStructInfo):
+        raise type_fail(call, f"requires the input shape to be a Shape, but got {type(info).__name__}")
+    if isinstance(arg, (ShapeExpr, Var)):
+        return TensorStructInfo(arg, dtype)
+    return tensor(list(info.values) if info.values is not None else None, dtype, info.ndim)
+
+
+def _like(call: Call, dtype: str) -> StructInfo:
+    info = tensor_arg(call, 0)
+    kind = dtype or info.dtype
+    return TensorStructInfo(info.shape, kind, info.vdevice) if info.shape is not None else tensor(
+        None, kind, info.ndim, info.vdevice
+    )
+
+
+def _check_fill(call: Call) -> TensorStructInfo:
+    info = tensor_arg(call, 1)
+    if info.ndim != 0:
+        raise fail(call, f"requires the input fill value to be zero rank Tensor, but its rank is {info.ndim}")
+    return info
+
+
+def _fill_value(value: Any, dtype: Any) -> Expr:
+    if isinstance(value, (bool, int, float)):
+        return const(value, dtype) if dtype else const(value)
+    if isinstance(value, Expr):
+        return value
+    raise TypeError(f"fill_value must be a tensor or a number, not {type(value).__name__}")
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Expr:
+    """A tensor of one value."""
+    return make_call("full", [as_shape(shape), _fill_value(fill_value, dtype)], {"dtype": _dtype_attr(dtype)})
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Expr:
+    """A tensor of one value, shaped as ``x``."""
+    return make_call("full_like", [as_expr(x), _fill_value(fill_value, dtype)], {"dtype": _dtype_attr(dtype)})
+
+
+def ones(shape: Any, dtype: Any) -> Expr:
+    """Ones."""
+    return make_call("ones", [as_shape(shape)], {"dtype": _required(dtype, "ones")})
+
+
+def zeros(shape: Any, dtype: Any) -> Expr:
+    """Zeros."""
+    return make_call("zeros", [as_shape(shape)], {"dtype": _required(dtype, "zeros")})
+
+
+def ones_like(x: Any, dtype: Any = None) -> Expr:
+    """Ones, shaped as ``x``."""
+    return make_call("ones_like", [as_expr(x)], {"dtype": _dtype_attr(dtype)})
+
+
+def zeros_like(x: Any, dtype: Any = None) -> Expr:
+    """Zeros, shaped as ``x``."""
+    return make_call("zeros_like", [as_expr(x)], {"dtype": _dtype_attr(dtype)})
+
+
+def _required(dtype: Any, name: str) -> str:
+    if dtype is None or str(dtype) in ("", "void"):
+        from ..support.errors import RelaxishError
+
+        raise RelaxishError(f"relax.{name}: needs a known dtype")
+    return str(dtype)
+
+
+def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = "float32") -> Expr:
+    """Ones on the ``k``-th diagonal of an ``n`` by ``m`` matrix."""
+    m = n if m is None else m
+    return make_call("eye", [as_prim_value(n), as_prim_value(m), as_prim_value(k)], {"dtype": str(dtype)})
+
+
+def eye_like(x: Any, k: Any = 0, dtype: Any = None) -> Expr:
+    """Ones on the ``k``-th diagonal, shaped as the matrix ``x``."""
+    return make_call("eye_like", [as_expr(x), as_prim_value(k)], {"dtype": _dtype_attr(dtype)})
+
+
+def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None) -> Expr:
+    """Evenly spaced values in ``[start, end)``."""
+    if end is None:
+        start, end = 0, start
+
+    def is_int(value: Any) -> bool:
+        if isinstance(value, PrimValue):
+            value = value.value
+        if isinstance(value, PrimExpr):
+            return "int" in value.dtype
+        return isinstance(value, int)
+
+    if dtype is None:
+        dtype = "int64" if all(is_int(v) for v in (start, end, step)) else "float32"
+    args = [as_prim_value(v) for v in (start, end, step)]
+    return make_call("arange", args, {"dtype": str(dtype)})
+
+
+def tril(x: Any, k: Any = 0) -> Expr:
+    """The lower triangle of each matrix; the rest is zero."""
+    return make_call("tril", [as_expr(x), as_prim_value(k)])
+
+
+def triu(x: Any, k: Any = 0) -> Expr:
+    """The upper triangle of each matrix; the rest is zero."""
+    return make_call("triu", [as_expr(x), as_prim_value(k)])
+
+
+def _infer_full(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 2)
+    fill = _check_fill(call)
+    return _shape_result(call, call.attrs.dtype or fill.dtype)
+
+
+def _infer_full_like(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 2)
+    _check_fill(call)
+    return _like(call, call.attrs.dtype)
+
+
+def _infer_fixed(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    return _shape_result(call, call.attrs.dtype)
+
+
+def _infer_like(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    return _like(call, call.attrs.dtype)
+
+
+def _prim(call: Call, index: int, integer: bool = True) -> Any:
+    info = call.args[index].struct_info_
+    if not isinstance(info, PrimStructInfo):
+        raise type_fail(call, f"expects argument {index} to be a scalar (PrimValue), got {type(info).__name__}")
+    if integer and "int" not in info.dtype:
+        raise type_fail(call, f"expects argument {index} to be an integer, got {info.dtype}")
+    return info.value
+
+
+def _infer_eye(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 3)
+    n, m = _prim(call, 0), _prim(call, 1)
+    _prim(call, 2)
+    return tensor([n, m] if n is not None and m is not None else None, call.attrs.dtype, 2)
+
+
+def _infer_eye_like(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 2)
+    info = tensor_arg(call, 0)
+    if info.ndim not in (2, -1):
+        raise fail(call, f"expects a 2-dimensional tensor, but the input has {info.ndim} dimensions")
+    _prim(call, 1)
+    return _like(call, call.attrs.dtype)
+
+
+def _infer_arange(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 3)
+    start, end, step = (_prim(call, i, False) for i in range(3))
+    if start is None or end is None or step is None:
+        return tensor(None, call.attrs.dtype, 1)
+    if all("int" in v.dtype for v in (start, end, step)):
+        count = ceildiv((end - start).astype("int64"), step.astype("int64"))
+    else:
+        values = [v.value for v in (start, end, step) if isinstance(v, (IntImm, FloatImm))]
+        if len(values) == 3:
+            return tensor([len(np.arange(*values))], call.attrs.dtype)
+        count = ceil((end - start).astype("float32") / step.astype("float32")).astype("int64")
+    return tensor([simplify(count)], call.attrs.dtype)
+
+
+def _infer_tri(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 2)
+    info = tensor_arg(call, 0)
+    if 0 <= info.ndim < 2:
+        raise fail(call, f"requires the input tensor to have at least two dimensions, but it has {info.ndim}")
+    _prim(call, 1)
+    return info
+
+
+def _known(call: Call) -> Any:
+    """The shape argument to compute over."""
+    info = call.args[0].struct_info
+    return info.shape if isinstance(info, TensorStructInfo) else call.args[0]
+
+
+def _legalize_full(builder: Any, call: Call) -> Expr:
+    value = scalar_const(call.args[1], python_native=True)
+    value = call.args[1] if value is None else value
+    made: Expr = builder.call_te(topi.full, _known(call), call.struct_info.dtype, value, primfunc_name_hint="full")
+    return made
+
+
+def _legalize_fixed(value: float, name: str) -> Any:
+    def legalize(builder: Any, call: Call) -> Expr:
+        made: Expr = builder.call_te(topi.full, _known(call), call.struct_info.dtype, value, primfunc_name_hint=name)
+        return made
+
+    return legalize
+
+
+def _legalize_tri(upper: bool, name: str) -> Any:
+    def legalize(builder: Any, call: Call) -> Expr:
+        data, k = call.args
+        made: Expr = builder.call_te(topi.trilu, data, k, upper=upper, primfunc_name_hint=name)
+        return made
+
+    return legalize
+
+
+def _legalize_eye(builder: Any, call: Call) -> Expr:
+    if call.op.name == "relax.eye_like":
+        rows, cols = call.args[0].struct_info.shape.values
+        k = call.args[1]
+    else:
+        rows, cols, k = call.args
+    made: Expr = builder.call_te(
+        topi.eye, rows, cols, k, call.struct_info.dtype, primfunc_name_hint=call.op.name.split(".")[1]
+    )
+    return made
+
+
+def _legalize_arange(builder: Any, call: Call) -> Expr:
+    values = [a.value if isinstance(a, PrimValue) else None for a in call.args]
+    dtype = call.attrs.dtype
+    if all(isinstance(v, (IntImm, FloatImm)) for v in values):
+        numbers = [v.value for v in values]  # type: ignore[union-attr]
+        return const(np.arange(*numbers, dtype=None).astype(dtype), dtype)
+    made: Expr = builder.call_te(topi.arange, *call.args, dtype, primfunc_name_hint="arange")
+    return made
+
+
+_X = np.arange(12, dtype="float32").reshape(3, 4)
+define("full", _infer_full, legalize=_legalize_full, precision="follow", arg_names=("shape", "fill_value"))
+define("full_like", _infer_full_like, legalize=_legalize_full, precision="follow", arg_names=("x", "fill_value"))
+for _name, _value in (("ones", 1.0), ("zeros", 0.0)):
+    define(_name, _infer_fixed, legalize=_legalize_fixed(_value, _name), precision="follow", arg_names=("shape",))
+    define(
+        f"{_name}_like",
+        _infer_like,
+        legalize=_legalize_fixed(_value, _name),
+        precision="follow",
+        reference=getattr(np, f"{_name}_like"),
+        samples=lambda: [((_X,), {})],
+        arg_names=("x",),
+    )
+define("eye", _infer_eye, legalize=_legalize_eye, precision="follow", arg_names=("n", "m", "k"))
+define("eye_like", _infer_eye_like, legalize=_legalize_eye, precision="follow", arg_names=("x", "k"))
+define("arange", _infer_arange, legalize=_legalize_arange, precision="follow", arg_names=("start", "end", "step"))
+for _name, _ref in (("tril", np.tril), ("triu", np.triu)):
+    define(
+        _name,
+        _infer_tri,
+        legalize=_legalize_tri(_name == "triu", _name),
+        precision="follow",
+        reference=_ref,
+        samples=lambda: [((_X,), {}), ((_X,), {"k": 1})],
+        arg_names=("x", "k"),
+    )

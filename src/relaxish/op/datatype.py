@@ -1,0 +1,53 @@
+"""Conversion between dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import topi
+from ..relax.expr import Call, Constant, Expr, const
+from ..relax.struct_info import StructInfo
+from .inference import as_expr, check_count, make_call, tensor_arg, with_dtype
+from .literals import scalar_const
+from .record import define
+
+__all__ = ["astype", "wrap_param"]
+
+
+def astype(x: Any, dtype: Any) -> Expr:
+    """``x`` converted to ``dtype``."""
+    return make_call("astype", [as_expr(x)], {"dtype": str(dtype)})
+
+
+def wrap_param(data: Any, dtype: Any = "float32") -> Expr:
+    """Marks a parameter to be stored as is and used as ``dtype``."""
+    return make_call("wrap_param", [as_expr(data)], {"dtype": str(dtype)})
+
+
+def _infer(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    return with_dtype(tensor_arg(call, 0), call.attrs.dtype)
+
+
+def _legalize(builder: Any, call: Call) -> Expr:
+    arg = call.args[0]
+    if isinstance(arg, Constant) and scalar_const(arg) is not None:
+        from ..ir.dtype import numpy_dtype
+
+        return const(arg.data.numpy().astype(numpy_dtype(call.attrs.dtype)), call.attrs.dtype)
+    made: Expr = builder.call_te(topi.cast, arg, call.attrs.dtype, primfunc_name_hint="cast")
+    return made
+
+
+define(
+    "astype",
+    _infer,
+    legalize=_legalize,
+    precision="follow",
+    reference=lambda x, dtype: x.astype(dtype),
+    samples=lambda: [((np.arange(6, dtype="float32"),), {"dtype": "int32"})],
+    arg_names=("x",),
+)
+define("wrap_param", _infer, legalize=_legalize, precision="follow", arg_names=("data",))

@@ -1,0 +1,279 @@
+"""What struct-info inference of the operators shares: argument checks, broadcasting, axes, results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..ir import dtype as dt
+from ..ir.expr import PrimExpr
+from ..ir.op import Op
+from ..relax.expr import Call, Expr, ShapeExpr, prim_of
+from ..relax.expr import PrimValue
+from ..relax.scalars import const_int, prove_equal
+from ..relax.struct_info import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from ..support.errors import RelaxishError
+
+__all__ = [
+    "OpTypeError", "as_expr", "as_prim_value", "as_shape", "broadcast", "check_axes", "check_axis", "common_dtype",
+    "common_vdevice", "dims_of", "fail", "input_tensors", "make_call", "opt_int", "require_float", "same_as_first",
+    "shape_info", "tensor", "tensor_arg", "tensor_of_tuple", "type_fail", "unknown_like",
+]  # fmt: skip
+
+
+class OpTypeError(RelaxishError, TypeError):
+    """An operator was given a value of the wrong kind or dtype."""
+
+
+def _name(call: Call) -> str:
+    return str(call.op.name) if isinstance(call.op, Op) else str(call.op)
+
+
+def fail(call: Call, message: str) -> RelaxishError:
+    """The error of an operator call, to be raised."""
+    error = RelaxishError(f"{_name(call)}: {message}")
+    error.span = call.span  # type: ignore[attr-defined]
+    return error
+
+
+def type_fail(call: Call, message: str) -> OpTypeError:
+    """As :func:`fail`, for values of the wrong kind."""
+    return OpTypeError(f"{_name(call)}: {message}")
+
+
+def make_call(name: str, args: Sequence[Any], attrs: Any = None) -> Call:
+    """A call of operator ``relax.<name>``."""
+    return Call(Op.get(name if name.startswith("relax.") else f"relax.{name}"), tuple(args), attrs)
+
+
+def as_expr(value: Any) -> Expr:
+    """An argument that must already be an expression."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, (list, tuple)):
+        from ..relax.expr import Tuple
+
+        return Tuple([as_expr(v) for v in value])
+    inner = getattr(value, "_expr", None)
+    if isinstance(inner, Expr):
+        return inner
+    raise TypeError(f"expected a relax expression, got {type(value).__name__}: {value!r}")
+
+
+def as_prim_value(value: Any) -> Expr:
+    """A scalar argument as an expression."""
+    if isinstance(value, Expr):
+        return value
+    return PrimValue(value)
+
+
+def as_shape(value: Any) -> Expr:
+    """A shape argument: a sequence of dimensions, or an expression that is a shape."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, (int, PrimExpr)):
+        return ShapeExpr([value])
+    return ShapeExpr([_dim(v) for v in value])
+
+
+def _dim(value: Any) -> Any:
+    if isinstance(value, PrimValue):
+        return value.value
+    if isinstance(value, PrimExpr) and value.dtype != "int64" and const_int(value) is not None:
+        return prim_of(const_int(value), "int64")
+    return value
+
+
+def opt_int(value: Any) -> int | None:
+    """An optional integer attribute."""
+    return None if value is None else int(value)
+
+
+def check_count(call: Call, count: int) -> None:
+    """The number of arguments must fit."""
+    if len(call.args) != count:
+        raise fail(call, f"Op should have {count} arguments, but {len(call.args)} were given")
+
+
+def tensor_arg(call: Call, index: int, name: str = "") -> TensorStructInfo:
+    """The struct info of a tensor argument. Raises if the argument is no tensor."""
+    info = call.args[index].struct_info_
+    if info is None:
+        raise fail(call, f"argument {index} has no struct info; emit it first")
+    if not isinstance(info, TensorStructInfo):
+        what = f"input {name}" if name else f"argument {index}"
+        raise type_fail(call, f"the {what} should be Tensor, but its struct info is {type(info).__name__}")
+    return info
+
+
+def input_tensors(call: Call, count: int) -> list[TensorStructInfo]:
+    """All arguments as tensors."""
+    check_count(call, count)
+    return [tensor_arg(call, i) for i in range(count)]
+
+
+def tensor_of_tuple(call: Call, arg: Any) -> list[TensorStructInfo]:
+    """The tensors in a tuple argument."""
+    info = arg.struct_info_
+    if not isinstance(info, TupleStructInfo):
+        raise type_fail(call, f"expects the input to be a Tuple of Tensors, but got {type(info).__name__}")
+    for item in info.fields:
+        if not isinstance(item, TensorStructInfo):
+            raise type_fail(call, f"expects the input to be a Tuple of Tensors, but a field is {type(item).__name__}")
+    return list(info.fields)
+
+
+def dims_of(info: TensorStructInfo) -> tuple[PrimExpr, ...] | None:
+    """The dimensions, if they are written out."""
+    return info.dims()
+
+
+def shape_info(call: Call, index: int) -> ShapeStructInfo:
+    """The struct info of a shape argument."""
+    info = call.args[index].struct_info_
+    if not isinstance(info, ShapeStructInfo):
+        raise type_fail(call, f"expects argument {index} to be a Shape, but got {type(info).__name__}")
+    return info
+
+
+def tensor(
+    shape: Sequence[Any] | Expr | None, dtype: str, ndim: int = -1, vdevice: Any = None
+) -> TensorStructInfo:
+    """A result: with dimensions if known, else with rank."""
+    if shape is None:
+        return TensorStructInfo(None, dtype, vdevice, ndim)
+    return TensorStructInfo(shape if isinstance(shape, Expr) else list(shape), dtype, vdevice)
+
+
+def unknown_like(info: TensorStructInfo, dtype: str | None = None) -> TensorStructInfo:
+    """The same rank and dtype without dimensions."""
+    return TensorStructInfo(None, info.dtype if dtype is None else dtype, info.vdevice, info.ndim)
+
+
+def with_dtype(info: TensorStructInfo, dtype: str) -> TensorStructInfo:
+    """The same tensor with another dtype."""
+    if info.shape is None:
+        return TensorStructInfo(None, dtype, info.vdevice, info.ndim)
+    return TensorStructInfo(info.shape, dtype, info.vdevice)
+
+
+def require_float(call: Call, info: TensorStructInfo) -> None:
+    """The dtype, if known, must be floating-point."""
+    if info.dtype and not dt.is_float(info.dtype):
+        raise type_fail(
+            call, f"requires the input tensor to have float dtype. However, the given input dtype is {info.dtype}"
+        )
+
+
+def common_dtype(call: Call, infos: Sequence[TensorStructInfo | PrimStructInfo]) -> str:
+    """The one dtype of all inputs, or unknown if any is unknown."""
+    result: str | None = None
+    unknown = False
+    for info in infos:
+        if not info.dtype:
+            unknown = True
+        elif result is None:
+            result = info.dtype
+        elif result != info.dtype:
+            raise type_fail(
+                call,
+                "Binary operators must have the same datatype for both operands. "
+                f"However, the call uses datatype {result} on the LHS and datatype {info.dtype} on the RHS",
+            )
+    return "" if unknown or result is None else result
+
+
+def common_vdevice(call: Call, infos: Sequence[Any]) -> Any:
+    """The one virtual device of all inputs that have one."""
+    found = None
+    for info in infos:
+        device = getattr(info, "vdevice", None)
+        if device is None:
+            continue
+        if found is not None and found is not device and not _same_device(found, device):
+            raise type_fail(call, "the inputs live on different virtual devices")
+        found = device
+    return found
+
+
+def _same_device(a: Any, b: Any) -> bool:
+    from ..ir import structural_equal
+
+    return bool(structural_equal(a, b))
+
+
+def broadcast(
+    call: Call, a: Sequence[PrimExpr], b: Sequence[PrimExpr]
+) -> list[PrimExpr] | None:
+    """The broadcast shape; None where it cannot be told, an error where it cannot be."""
+    out: list[PrimExpr] = []
+    short = min(len(a), len(b))
+    for i in range(1, short + 1):
+        x, y = a[-i], b[-i]
+        cx, cy = const_int(x), const_int(y)
+        if cx == 1:
+            out.append(y)
+        elif cy == 1:
+            out.append(x)
+        elif prove_equal(x, y):
+            out.append(x)
+        elif cx is not None and cy is not None:
+            raise fail(
+                call,
+                f"the first input shape at dim {len(a) - i} is {x} and the second input shape at dim {len(b) - i} "
+                f"is {y}, which are not broadcastable",
+            )
+        else:
+            return None
+    longer = a if len(a) > len(b) else b
+    out.extend(longer[-i] for i in range(short + 1, len(longer) + 1))
+    return out[::-1]
+
+
+def check_axis(call: Call, ndim: int, axis: Any) -> int:
+    """A non-negative axis within range."""
+    value = int(axis)
+    if not -ndim <= value < ndim:
+        raise fail(call, f"the input tensor has {ndim} dimensions, but axis {value} is out of range")
+    return value + ndim if value < 0 else value
+
+
+def check_axes(call: Call, ndim: int, axes: Sequence[Any]) -> list[int]:
+    """Non-negative, distinct axes within range."""
+    result = [check_axis(call, ndim, a) for a in axes]
+    if len(set(result)) != len(result):
+        raise fail(call, f"the input axes {[int(a) for a in axes]} are not distinct")
+    return result
+
+
+def same_as_first(require: bool = False) -> Callable[[Call, Any], StructInfo]:
+    """The result has the struct info of the first argument."""
+
+    def infer(call: Call, builder: Any) -> StructInfo:
+        info = tensor_arg(call, 0)
+        if require:
+            require_float(call, info)
+        return info
+
+    return infer
+
+
+def axis_list(value: Any) -> tuple[int, ...] | None:
+    """An axis attribute: None, one axis or several."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return tuple(int(v) for v in value)
+    return (int(value),)
+
+
+def object_info() -> StructInfo:
+    """Nothing is known of the value."""
+    return ObjectStructInfo()

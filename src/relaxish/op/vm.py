@@ -1,0 +1,75 @@
+"""Operators of the virtual machine, after memory planning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.op import Op
+from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm, Tuple
+from ..relax.op_table import OpRecord, register_op
+from ..relax.struct_info import ObjectStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+
+__all__ = ["alloc_storage", "alloc_tensor", "call_tir_dyn", "kill_object"]
+
+
+def _infer_tensor(call: Call, _: Any) -> StructInfo:
+    shape = call.args[2]
+    dtype = call.args[3].value
+    if isinstance(shape, ShapeExpr):
+        return TensorStructInfo(shape, dtype)
+    info = shape.struct_info
+    ndim = info.ndim if isinstance(info, ShapeStructInfo) else -1
+    return TensorStructInfo(shape, dtype) if isinstance(info, ShapeStructInfo) else TensorStructInfo(None, dtype, None, ndim)
+
+
+def _void(*_: Any) -> StructInfo:
+    return TupleStructInfo(())
+
+
+register_op(
+    OpRecord(
+        "relax.vm.alloc_storage",
+        lambda *_: ObjectStructInfo(),
+        pure=False,
+        arg_names=("size", "runtime_device_index", "dtype", "storage_scope"),
+    )
+)
+register_op(
+    OpRecord("relax.vm.alloc_tensor", _infer_tensor, pure=False, arg_names=("storage", "offset", "shape", "dtype"))
+)
+register_op(OpRecord("relax.vm.kill_object", _void, pure=False, arg_names=("obj",)))
+register_op(OpRecord("relax.vm.call_tir_dyn", _void, pure=False, arg_names=("func", "args")))
+
+
+def _prim(value: Any) -> Expr:
+    return value if isinstance(value, Expr) else PrimValue(value)
+
+
+def alloc_storage(shape: Any, runtime_device_index: Any, dtype: Any, storage_scope: Any = "global") -> Call:
+    """Allocate storage."""
+    return Call(
+        Op.get("relax.vm.alloc_storage"),
+        (
+            shape if isinstance(shape, Expr) else ShapeExpr(shape),
+            _prim(runtime_device_index),
+            dtype if isinstance(dtype, Expr) else DataTypeImm(dtype),
+            storage_scope if isinstance(storage_scope, Expr) else StringImm(storage_scope),
+        ),
+    )
+
+
+def alloc_tensor(storage: Expr, offset: Any, shape: Any, dtype: Any) -> Call:
+    """A tensor at an offset inside storage."""
+    shape = shape if isinstance(shape, Expr) else ShapeExpr(shape)
+    dtype = dtype if isinstance(dtype, Expr) else DataTypeImm(dtype)
+    return Call(Op.get("relax.vm.alloc_tensor"), (storage, _prim(offset), shape, dtype))
+
+
+def kill_object(obj: Expr) -> Call:
+    """Free an object's register."""
+    return Call(Op.get("relax.vm.kill_object"), (obj,))
+
+
+def call_tir_dyn(func: Expr, args: Any) -> Call:
+    """Call a PrimFunc with tensors followed by a shape that holds its symbolic variables."""
+    return Call(Op.get("relax.vm.call_tir_dyn"), (func, args if isinstance(args, Expr) else Tuple(args)))

@@ -1,0 +1,696 @@
+"""The nodes of graph programs: variables, constants, calls, bindings, functions.
+
+Programs are in A-normal form: a function body is a :class:`SeqExpr`, a list of binding blocks plus a result; every
+call is bound to a variable.  Expressions learn their struct info from the :class:`~relaxish.relax.BlockBuilder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.attrs import DictAttrs
+from ..ir.expr import CALL_GLOBAL, BaseFunc, GlobalVar, PrimExpr, RelaxExpr
+from ..ir.node import Node, field
+from ..ir.op import Op
+from ..ir.prim import Call as PrimCall
+from ..ir.prim import FloatImm, IntImm
+from ..support.errors import RelaxishError
+
+__all__ = [
+    "Binding",
+    "BindingBlock",
+    "Call",
+    "Constant",
+    "DataTypeImm",
+    "DataflowBlock",
+    "DataflowVar",
+    "Expr",
+    "ExprWithOp",
+    "ExternFunc",
+    "Function",
+    "Id",
+    "If",
+    "MatchCast",
+    "PrimValue",
+    "SeqExpr",
+    "ShapeExpr",
+    "StringImm",
+    "Tuple",
+    "TupleGetItem",
+    "Var",
+    "VarBinding",
+    "as_shape_dim",
+    "const",
+    "extern",
+    "get_shape_of",
+    "is_leaf",
+    "make_shape",
+    "prim_of",
+    "te_tensor",
+]
+
+Expr = RelaxExpr
+
+
+def as_shape_dim(value: Any) -> PrimExpr:
+    """A dimension as an int64 expression. Raises TypeError for what is no integer expression."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return IntImm("int64", int(value))
+    if isinstance(value, PrimExpr):
+        if value.dtype == "int64":
+            return value
+        if isinstance(value, IntImm):
+            return IntImm("int64", value.value)
+        raise RelaxishError(f"dimensions of a shape must be int64, but {value} is {value.dtype}")
+    if isinstance(value, PrimValue):
+        return as_shape_dim(value.value)
+    raise TypeError(f"a dimension must be an integer or an integer expression, not {type(value).__name__}")
+
+
+def prim_of(value: Any, dtype: str | None = None) -> PrimExpr:
+    """A Python scalar as a scalar expression: ints are int64, floats float64, unless ``dtype`` says otherwise."""
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return IntImm(dtype or "bool", int(value))
+    if isinstance(value, (int, np.integer)):
+        return IntImm(dtype or "int64", int(value))
+    if isinstance(value, (float, np.floating)):
+        return FloatImm(dtype or "float64", float(value))
+    raise TypeError(f"cannot make a scalar expression of {type(value).__name__}")
+
+
+class ExprWithOp(Expr):
+    """Expressions that carry Python operators: ``x + y``, ``x[0]``, ``f(x)``, ``x.astype("float16")``."""
+
+    def __neg__(self) -> Any:
+        return _op("negative", self)
+
+    def __add__(self, other: Any) -> Any:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return _binary("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _binary("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _binary("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _binary("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _binary("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _binary("divide", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _binary("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _binary("floor_divide", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return _binary("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _binary("mod", other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return _binary("power", self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _binary("power", other, self)
+
+    def __lt__(self, other: Any) -> Any:
+        return _binary("less", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _binary("greater", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return _binary("less_equal", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _binary("greater_equal", self, other)
+
+    def astype(self, dtype: str) -> Any:
+        """This tensor converted to ``dtype``."""
+        return _op("astype", self, dtype)
+
+    def __call__(self, *args: Any, attrs: Mapping[str, Any] | None = None) -> Call:
+        return Call(self, args, attrs=attrs)
+
+    def __getitem__(self, index: int) -> Any:
+        return TupleGetItem(self, index)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype as known at run time: ``x.dtype.bits`` and so on are expressions."""
+        from .inspect_proxy import DTypeProxy
+
+        return DTypeProxy(self)
+
+    @property
+    def ndim(self) -> Any:
+        """The rank as known at run time, an expression."""
+        return _inspect("tensor_ndim", self)
+
+    @property
+    def shape(self) -> Any:
+        """``x.shape[i]``: a dimension as known at run time, an expression."""
+        from .inspect_proxy import AxisProxy
+
+        return AxisProxy(self, "tensor_shape_i")
+
+    @property
+    def strides(self) -> Any:
+        """``x.strides[i]``: a stride as known at run time, an expression."""
+        from .inspect_proxy import AxisProxy
+
+        return AxisProxy(self, "tensor_stride_i")
+
+    @property
+    def byte_offset(self) -> Any:
+        """Offset of the data in bytes as known at run time, an expression."""
+        return _inspect("tensor_byte_offset", self)
+
+    @property
+    def elem_offset(self) -> Any:
+        """Offset of the data in elements as known at run time, an expression."""
+        return _inspect("tensor_elem_offset", self)
+
+
+def _inspect(name: str, tensor: Any) -> Any:
+    from .inspect_proxy import inspect_call
+
+    return inspect_call(name, tensor)
+
+
+def _op(name: str, *args: Any) -> Any:
+    from .op_table import op_function
+
+    return op_function(name)(*args)
+
+
+def _binary(name: str, lhs: Any, rhs: Any) -> Any:
+    def operand(value: Any, other: Any) -> Any:
+        if isinstance(value, Node):
+            return PrimValue(value) if isinstance(value, PrimExpr) else value
+        if isinstance(value, (int, float, bool, np.number)):
+            raise TypeError(
+                f"a bare number in '{name}' has no dtype; write relax.const({value}, dtype) for a tensor "
+                f"or relax.PrimValue({value}) for a scalar"
+            )
+        raise TypeError(f"unsupported operand of '{name}': {type(value).__name__}")
+
+    return _op(name, operand(lhs, rhs), operand(rhs, lhs))
+
+
+class Id:
+    """The identity of a variable: two variables are the same exactly if their ``vid`` is the same object."""
+
+    __slots__ = ("name_hint",)
+
+    def __init__(self, name_hint: str) -> None:
+        self.name_hint = name_hint
+
+    def same_as(self, other: object) -> bool:
+        """Whether both are the very same object."""
+        return self is other
+
+    def __repr__(self) -> str:
+        return self.name_hint
+
+
+class Var(ExprWithOp):
+    """A named value. ``Var("x", TensorStructInfo([n, 4], "float32"))``."""
+
+    __extra_slots__ = ("_vid",)
+    _is_var = True
+
+    name_hint: str = field(role="ignore")
+    struct_info_: Any = field(role="child")
+    span: Any = field(role="ignore")
+
+    def __init__(self, name_hint: str | Id, struct_info: Any = None, span: Any = None) -> None:
+        if isinstance(name_hint, Id):
+            self._vid = name_hint
+            name_hint = name_hint.name_hint
+        if not isinstance(name_hint, str):
+            raise TypeError(f"the name of a variable must be a string, not {type(name_hint).__name__}")
+        self.name_hint = name_hint
+        self.struct_info_ = None if struct_info is None else _as_struct_info(struct_info)
+        self.span = span
+
+    @classmethod
+    def _make(cls, **fields: Any) -> Var:
+        return cls(fields["name_hint"], fields.get("struct_info_"), fields.get("span"))
+
+    @property
+    def vid(self) -> Id:
+        """The identity object of this variable."""
+        try:
+            return self._vid
+        except AttributeError:
+            self._vid = Id(self.name_hint)
+            return self._vid
+
+    @property
+    def name(self) -> str:
+        """The same as ``name_hint``."""
+        return self.name_hint
+
+
+def _as_struct_info(info: Any) -> Any:
+    if isinstance(info, StructInfo):
+        return info
+    raise TypeError(f"the struct info of a variable must be a StructInfo, not {type(info).__name__}")
+
+
+class DataflowVar(Var):
+    """A variable that only its dataflow block may use."""
+
+
+class Constant(ExprWithOp):
+    """A tensor known at compile time."""
+
+    data: Any = field(role="attr")
+    struct_info_: Any = field(role="child")
+    span: Any = field(role="ignore")
+
+    def __init__(self, data: Any, struct_info: Any = None, span: Any = None) -> None:
+        self.data = _as_ndarray(data)
+        if struct_info is None:
+            struct_info = TensorStructInfo([int(d) for d in self.data.shape], str(self.data.dtype))
+        elif not isinstance(struct_info, TensorStructInfo):
+            raise TypeError("the struct info of a Constant must be a TensorStructInfo")
+        self.struct_info_ = struct_info
+        self.span = span
+
+    @classmethod
+    def _make(cls, **fields: Any) -> Constant:
+        return cls(fields["data"], fields.get("struct_info_"), fields.get("span"))
+
+
+def _as_ndarray(data: Any) -> Any:
+    from ..runtime import ndarray
+
+    if isinstance(data, ndarray.NDArray):
+        return data
+    if isinstance(data, (np.ndarray, np.generic, int, float, bool, list)):
+        return ndarray.array(np.asarray(data))
+    raise TypeError(f"a Constant holds an NDArray or a NumPy array, not {type(data).__name__}")
+
+
+class ShapeExpr(ExprWithOp):
+    """A shape as a value: a tuple of int64 expressions."""
+
+    values: tuple[PrimExpr, ...]
+    span: Any = field(role="ignore")
+
+    def __init__(self, values: Sequence[Any], span: Any = None) -> None:
+        self.values = tuple(as_shape_dim(v) for v in values)
+        self.struct_info_ = ShapeStructInfo(self.values)
+        self.span = span
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values[index]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Any:
+        return iter(self.values)
+
+
+class PrimValue(Expr):
+    """A scalar expression as a graph value."""
+
+    value: PrimExpr
+    span: Any = field(role="ignore")
+
+    def __init__(self, value: Any, span: Any = None) -> None:
+        self.value = prim_of(value)
+        self.struct_info_ = PrimStructInfo(value=self.value)
+        self.span = span
+
+
+class StringImm(Expr):
+    """A string literal."""
+
+    value: str = field(role="attr")
+    span: Any = field(role="ignore")
+
+    def __init__(self, value: str, span: Any = None) -> None:
+        self.value = str(value)
+        self.struct_info_ = ObjectStructInfo()
+        self.span = span
+
+
+class DataTypeImm(Expr):
+    """A dtype literal."""
+
+    value: str = field(role="attr")
+    span: Any = field(role="ignore")
+
+    def __init__(self, value: Any, span: Any = None) -> None:
+        self.value = str(value)
+        self.struct_info_ = ObjectStructInfo()
+        self.span = span
+
+
+class Tuple(ExprWithOp):
+    """Several values as one."""
+
+    fields: tuple[Any, ...]
+    span: Any = field(role="ignore")
+
+    def __init__(self, fields: Sequence[Any], span: Any = None) -> None:
+        items = tuple(fields)
+        if not all(isinstance(item, (Expr, BaseFunc)) for item in items):
+            items = tuple(_convert(item) for item in items)
+        self.fields = items
+        self.struct_info_ = None
+        infos = [item.struct_info_ for item in items]
+        if all(info is not None for info in infos):
+            self.struct_info_ = TupleStructInfo(infos)
+        self.span = span
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= len(self.fields) or index < -len(self.fields):
+            raise IndexError(f"Tuple index out of range: {index} of {len(self.fields)}")
+        return self.fields[index]
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __iter__(self) -> Any:
+        return iter(self.fields)
+
+
+class TupleGetItem(ExprWithOp):
+    """One field of a tuple, by constant index."""
+
+    tuple_value: Any
+    index: int = field(role="attr")
+    span: Any = field(role="ignore")
+
+    def __init__(self, tuple_value: Any, index: int, span: Any = None) -> None:
+        index = int(index)
+        if index < 0:
+            raise IndexError(f"Index out of bounds: a tuple cannot be accessed with negative index {index}")
+        info = tuple_value.struct_info_
+        self.struct_info_ = None
+        if isinstance(info, TupleStructInfo):
+            if index >= len(info.fields):
+                raise IndexError(
+                    f"Index out of bounds: the tuple is of size {len(info.fields)}, "
+                    f"and cannot be accessed with index {index}"
+                )
+            self.struct_info_ = info.fields[index]
+        elif info is not None and not isinstance(info, ObjectStructInfo):
+            raise RelaxishError(f"TupleGetItem expects a tuple, but its argument has struct info {info}")
+        self.tuple_value = tuple_value
+        self.index = index
+        self.span = span
+
+
+class Call(ExprWithOp):
+    """The application of an operator, a function or a packed function."""
+
+    op: Any
+    args: tuple[Any, ...]
+    attrs: Any
+    sinfo_args: tuple[Any, ...]
+    span: Any = field(role="ignore")
+
+    def __init__(
+        self, op: Any, args: Sequence[Any], attrs: Any = None, sinfo_args: Any = None, span: Any = None
+    ) -> None:
+        self.op = Op.get(op) if isinstance(op, str) else op
+        self.struct_info_ = None
+        self.args = args if type(args) is tuple else tuple(args)
+        if attrs is not None and not isinstance(attrs, Node):
+            attrs = DictAttrs(dict(attrs))
+        self.attrs = attrs
+        if sinfo_args is None:
+            self.sinfo_args = ()
+        else:
+            self.sinfo_args = (sinfo_args,) if isinstance(sinfo_args, StructInfo) else tuple(sinfo_args)
+        self.span = span
+
+
+class If(ExprWithOp):
+    """A conditional; both branches are sequences that give a value."""
+
+    cond: Any
+    true_branch: Any
+    false_branch: Any
+    span: Any = field(role="ignore")
+
+    def __init__(self, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> None:
+        self.cond = cond
+        self.struct_info_ = None
+        self.true_branch = _as_seq(true_branch)
+        self.false_branch = _as_seq(false_branch)
+        self.span = span
+
+
+class Binding(Node):
+    """One line of a block: gives a variable its value."""
+
+
+class VarBinding(Binding):
+    """``var = value``."""
+
+    _equal_order = ("value", "var")
+
+    var: Var = field(role="bind")
+    value: Any
+    span: Any = field(role="ignore", default=None)
+
+
+class MatchCast(Binding):
+    """``var = match_cast(value, struct_info)``: checked at run time; binds the symbolic dims it names."""
+
+    _equal_order = ("value", "struct_info", "var")
+
+    var: Var = field(role="bind")
+    value: Any
+    struct_info: Any = field(role="bind")
+    span: Any = field(role="ignore", default=None)
+
+
+class BindingBlock(Node):
+    """Bindings in order."""
+
+    bindings: tuple[Binding, ...] = field(conv=tuple)
+    span: Any = field(role="ignore", default=None)
+
+
+class DataflowBlock(BindingBlock):
+    """A block without side effects or control flow."""
+
+
+class SeqExpr(ExprWithOp):
+    """Blocks of bindings, then the result."""
+
+    blocks: tuple[BindingBlock, ...]
+    body: Any
+    span: Any = field(role="ignore")
+
+    def __init__(self, blocks: Sequence[BindingBlock], body: Any, span: Any = None) -> None:
+        self.blocks = tuple(blocks)
+        self.struct_info_ = None
+        self.body = body
+        self.span = span
+
+
+def is_leaf(expr: Any) -> bool:
+    """Whether A-normal form lets the expression stand as an argument: no computation in it (tuples count)."""
+    return not isinstance(expr, (Call, If, SeqExpr, Function, TupleGetItem))
+
+
+def _as_seq(body: Any) -> SeqExpr:
+    if isinstance(body, SeqExpr):
+        return body
+    seq = SeqExpr((), body)
+    if is_leaf(body):
+        seq.struct_info_ = body.struct_info_
+    return seq
+
+
+class Function(BaseFunc, ExprWithOp):
+    """A graph function. A body that gives a finer struct info than ``ret_struct_info`` refines it."""
+
+    params: tuple[Var, ...] = field(role="bind")
+    body: Any
+    ret_struct_info: Any
+    is_pure: bool = field(role="attr")
+    attrs: Any
+    span: Any = field(role="ignore")
+
+    def __init__(
+        self,
+        params: Sequence[Var],
+        body: Any,
+        ret_struct_info: Any = None,
+        is_pure: bool | None = True,
+        attrs: Any = None,
+        span: Any = None,
+    ) -> None:
+        self.params = tuple(params)
+        infos = []
+        for param in self.params:
+            if param.struct_info_ is None:
+                raise RelaxishError(f"parameter '{param.name_hint}' of a function needs a struct info")
+            infos.append(param.struct_info_)
+        body_info = body.struct_info_ if body is not None else None
+        if body_info is None and ret_struct_info is None:
+            raise RelaxishError("a Function needs ret_struct_info as long as its body is not normalized")
+        if ret_struct_info is None or (body_info is not None and ret_struct_info.is_base_of(body_info)):
+            ret_struct_info = body_info
+        self.body = _as_seq(body) if body is not None else None
+        self.ret_struct_info = ret_struct_info
+        self.is_pure = True if is_pure is None else bool(is_pure)
+        self.attrs = attrs if isinstance(attrs, DictAttrs) else DictAttrs(dict(attrs or {}))
+        self.struct_info_ = FuncStructInfo(infos, ret_struct_info, self.is_pure)
+        self.span = span
+
+    @staticmethod
+    def create_empty(
+        params: Sequence[Var], ret_struct_info: Any, is_pure: bool = True, attrs: Any = None, span: Any = None
+    ) -> Function:
+        """A function without body, for when its struct info is needed before the body exists."""
+        return Function(params, None, ret_struct_info, is_pure, attrs, span)
+
+    def __call__(self, *args: Any, attrs: Any = None) -> Call:
+        return Call(self, args, attrs)
+
+    def bind_symbolic_vars(self, binding_map: Mapping[Any, Any]) -> Function:
+        """Replace symbolic dimensions (by name or variable) with expressions."""
+        from .binding_tools import bind_symbolic_vars
+
+        return bind_symbolic_vars(self, binding_map)
+
+    def bind_params(self, binding_map: Mapping[Any, Any]) -> Function:
+        """Replace parameters (by name or variable) with constants or other expressions."""
+        from .binding_tools import bind_params
+
+        return bind_params(self, binding_map)
+
+    def inline_functions(self, function_map: Mapping[Any, Function]) -> Function:
+        """Inline calls to the given module functions (by name or GlobalVar)."""
+        from .inline import inline_functions
+
+        return inline_functions(self, function_map)
+
+
+class ExternFunc(BaseFunc, ExprWithOp):
+    """A packed function, by its global name."""
+
+    global_symbol: str = field(role="attr")
+    attrs: Any = field(role="cache")
+    span: Any = field(role="ignore")
+
+    def __init__(self, global_symbol: str, struct_info: Any = None, span: Any = None) -> None:
+        self.global_symbol = str(global_symbol)
+        self.attrs = DictAttrs({})
+        if struct_info is not None and not isinstance(struct_info, FuncStructInfo):
+            raise TypeError("the struct info of an ExternFunc must be a FuncStructInfo")
+        self.struct_info_ = struct_info or FuncStructInfo.opaque_func(derive_func="relax.infer_by_sinfo_args")
+        self.span = span
+
+    @classmethod
+    def _make(cls, **fields: Any) -> ExternFunc:
+        return cls(fields["global_symbol"], None, fields.get("span"))
+
+    def __call__(self, *args: Any, attrs: Any = None) -> Call:
+        return Call(self, args, attrs)
+
+
+def _convert(value: Any) -> Any:
+    from .utils import convert_to_expr
+
+    return convert_to_expr(value)
+
+
+def extern(name: str, struct_info: Any = None, span: Any = None) -> ExternFunc:
+    """The packed function ``name``."""
+    return ExternFunc(name, struct_info, span)
+
+
+def const(value: Any, dtype: Any = None) -> Constant:
+    """A constant tensor. Python ints become int32 and floats float32 unless ``dtype`` says otherwise."""
+    from ..ir.dtype import numpy_dtype
+
+    wanted = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
+    if isinstance(value, (bool, int, float, list, tuple)):
+        array = np.array(value)
+        if wanted is None and array.dtype == np.int64:
+            wanted = np.dtype("int32")
+        elif wanted is None and array.dtype == np.float64:
+            wanted = np.dtype("float32")
+        value = array.astype(wanted) if wanted is not None else array
+    elif isinstance(value, (np.ndarray, np.generic)):
+        value = np.asarray(value)
+        if wanted is not None:
+            value = value.astype(wanted)
+    elif not hasattr(value, "numpy"):
+        raise ValueError("value has to be scalar or NDArray")
+    return Constant(value)
+
+
+def make_shape(shape: Sequence[Any]) -> ShapeExpr:
+    """A sequence of dimensions as a ShapeExpr."""
+    if isinstance(shape, (list, tuple)):
+        return ShapeExpr(shape)
+    raise ValueError("Wrong type")
+
+
+def get_shape_of(expr: Any) -> Any:
+    """The shape of a tensor expression: what its struct info says, else a ``shape_of`` call."""
+    info = expr.struct_info_
+    if isinstance(info, TensorStructInfo) and info.shape is not None:
+        return info.shape
+    return _op("shape_of", expr)
+
+
+def te_tensor(value: Any, tir_var_map: Mapping[Any, Any], name: str = "rxplaceholder") -> Any:
+    """A TE placeholder with the shape and dtype of a tensor expression."""
+    from .te_bridge import te_tensor as convert
+
+    return convert(value, tir_var_map, name)
+
+
+from .struct_info import (  # noqa: E402  (the two modules need each other; this one goes first)
+    FuncStructInfo,
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+
+
+def _call_global(callee: Any, args: Sequence[Any]) -> Any:
+    """``gv(x)``: scalar arguments make a tir call, anything else a graph call."""
+    if isinstance(callee, GlobalVar) and args and all(isinstance(a, (PrimExpr, int, float)) for a in args):
+        info = callee.struct_info_
+        ret = info.ret if isinstance(info, FuncStructInfo) else None
+        return PrimCall(ret.dtype if isinstance(ret, PrimStructInfo) else "void", callee, args)
+    return Call(callee, args)
+
+
+type(CALL_GLOBAL).hook = staticmethod(_call_global)

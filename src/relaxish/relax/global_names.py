@@ -1,0 +1,62 @@
+"""Settling the names of module functions."""
+
+from __future__ import annotations
+
+from ..ir.expr import BaseFunc, GlobalVar
+from ..ir.module import IRModule
+
+__all__ = ["normalize_global_vars"]
+
+
+def normalize_global_vars(mod: IRModule) -> IRModule:
+    """Public functions take the name of their ``global_symbol``; private ones in the way are renamed.
+
+    Raises ValueError if two public functions claim one name.
+    """
+    public: dict[str, GlobalVar] = {}
+    for var, func in mod.functions.items():
+        symbol = _symbol(func)
+        if symbol is None:
+            continue
+        if symbol in public:
+            raise ValueError(f"two functions of the module have the global_symbol '{symbol}'")
+        public[symbol] = var
+    used = set(public)
+    renames: dict[GlobalVar, GlobalVar] = {}
+    for var, func in mod.functions.items():
+        symbol = _symbol(func)
+        if symbol is not None:
+            if symbol != var.name_hint:
+                renames[var] = GlobalVar(symbol, var.struct_info_)
+        elif var.name_hint in used:
+            count = 1
+            while f"{var.name_hint}_{count}" in used or f"{var.name_hint}_{count}" in mod:
+                count += 1
+            renames[var] = GlobalVar(f"{var.name_hint}_{count}", var.struct_info_)
+            used.add(renames[var].name_hint)
+        else:
+            used.add(var.name_hint)
+    return rename_global_vars(mod, renames) if renames else mod.clone()
+
+
+def _symbol(func: BaseFunc) -> str | None:
+    symbol = func.attrs.get("global_symbol") if func.attrs is not None else None
+    return None if symbol is None else str(getattr(symbol, "value", symbol))
+
+
+def rename_global_vars(mod: IRModule, renames: dict[GlobalVar, GlobalVar]) -> IRModule:
+    """Rename functions, in keys and in bodies; attributes stay."""
+    from ..ir.functor import Mutator
+
+    class Rename(Mutator):
+        """Replaces the names."""
+
+        def visit_GlobalVar(self, var: GlobalVar) -> GlobalVar:
+            return renames.get(var, var)
+
+        def visit_Var(self, var: object) -> object:
+            return var
+
+    rename = Rename()
+    out = {renames.get(var, var): rename.visit(func) for var, func in mod.functions.items()}
+    return IRModule(out, mod.attrs, mod.global_infos)

@@ -1,0 +1,71 @@
+"""Fields of a tensor as known at run time: ``x.dtype.bits``, ``x.shape[i]`` as expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.op import Op
+from ..support.errors import RelaxishError
+from .expr import Call, PrimValue
+from .struct_info import ObjectStructInfo, TensorStructInfo
+
+__all__ = ["AxisProxy", "DTypeProxy", "inspect_call"]
+
+
+def _check_tensor(tensor: Any) -> None:
+    info = tensor.struct_info_
+    if info is not None and not isinstance(info, (TensorStructInfo, ObjectStructInfo)):
+        raise TypeError(f"run-time tensor fields need a tensor, but the expression has struct info {info}")
+
+
+def inspect_call(name: str, tensor: Any, *args: Any) -> Call:
+    """A call of ``relax.inspect.<name>``."""
+    _check_tensor(tensor)
+    from .op_table import get_op_record
+
+    full = f"relax.inspect.{name}"
+    if get_op_record(full) is None:
+        raise RelaxishError(f"operator {full} is not registered")
+    return Call(Op.get(full), (tensor, *args))
+
+
+class DTypeProxy:
+    """``type_code``, ``bits`` and ``lanes`` of a tensor, read at run time."""
+
+    def __init__(self, tensor: Any) -> None:
+        _check_tensor(tensor)
+        self.tensor = tensor
+
+    @property
+    def type_code(self) -> Any:
+        """The DLPack type code."""
+        return inspect_call("tensor_dtype_code", self.tensor)
+
+    @property
+    def bits(self) -> Any:
+        """Bits of one lane."""
+        return inspect_call("tensor_dtype_bits", self.tensor)
+
+    @property
+    def lanes(self) -> Any:
+        """Number of lanes."""
+        return inspect_call("tensor_dtype_lanes", self.tensor)
+
+
+class AxisProxy:
+    """Indexable by axis: a dimension or a stride, read at run time."""
+
+    def __init__(self, tensor: Any, name: str) -> None:
+        _check_tensor(tensor)
+        self.tensor = tensor
+        self.name = name
+
+    def __getitem__(self, axis: Any) -> Any:
+        if isinstance(axis, int):
+            ndim = getattr(self.tensor.struct_info_, "ndim", -1)
+            if axis < 0 and ndim >= 0:
+                axis += ndim
+            axis = PrimValue(axis)
+        elif not hasattr(axis, "struct_info_"):
+            axis = PrimValue(axis)
+        return inspect_call(self.name, self.tensor, axis)

@@ -1,0 +1,206 @@
+"""Struct info: what the compiler knows of a graph value (kind, shape, dtype, fields, signature).
+
+The kinds form a lattice with :class:`ObjectStructInfo` on top.  Every expression of a normalised program has one;
+shapes may hold symbolic integer expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..ir.dtype import parse as parse_dtype
+from ..ir.node import Node, field
+from ..ir.expr import PrimExpr
+from . import expr as _expr
+
+__all__ = [
+    "FuncStructInfo",
+    "ObjectStructInfo",
+    "PrimStructInfo",
+    "ShapeStructInfo",
+    "StructInfo",
+    "TensorStructInfo",
+    "TupleStructInfo",
+]
+
+
+class StructInfo(Node):
+    """Base of all struct infos."""
+
+    def is_base_of(self, derived: StructInfo) -> bool:
+        """Whether every value described by ``derived`` is described by this one too."""
+        from .analysis.struct_info import BaseCheckResult, struct_info_base_check
+
+        return struct_info_base_check(self, derived) == BaseCheckResult.PASS
+
+
+class ObjectStructInfo(StructInfo):
+    """Any value at all; the top of the lattice."""
+
+    span: Any = field(role="ignore", default=None)
+
+
+def _as_prim(value: Any) -> PrimExpr:
+    return _expr.as_shape_dim(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class PrimStructInfo(StructInfo):
+    """A scalar: its dtype, and its value where known.
+
+    ``PrimStructInfo("int64")`` or ``PrimStructInfo(value=n)``.
+    """
+
+    value: PrimExpr | None
+    dtype: str = field(role="attr")
+    span: Any = field(role="ignore")
+
+    def __init__(self, dtype: Any = None, value: Any = None, span: Any = None) -> None:
+        if dtype is None and value is None:
+            raise ValueError("PrimStructInfo needs a dtype or a value")
+        if value is None and isinstance(dtype, PrimExpr):
+            dtype, value = None, dtype
+        if isinstance(value, (int, float)):
+            value = _expr.prim_of(value, dtype)
+        if value is not None:
+            if dtype is not None and str(dtype) != value.dtype:
+                raise ValueError(f"dtype {dtype} and the dtype of the value, {value.dtype}, differ")
+            dtype = value.dtype
+        parse_dtype(str(dtype))
+        self.value = value
+        self.dtype = str(dtype)
+        self.span = span
+
+
+class ShapeStructInfo(StructInfo):
+    """A shape value: its dimensions, or only their number (``ndim=-1``: not even that)."""
+
+    values: tuple[PrimExpr, ...] | None
+    ndim: int = field(role="attr")
+    span: Any = field(role="ignore")
+
+    def __init__(self, values: Sequence[Any] | None = None, ndim: int = -1, span: Any = None) -> None:
+        if values is not None:
+            self.values = tuple(_expr.as_shape_dim(v) for v in values)
+            if ndim not in (-1, len(self.values)):
+                raise ValueError(f"ShapeStructInfo has {len(self.values)} values but ndim={ndim}")
+            self.ndim = len(self.values)
+        else:
+            if ndim < -1:
+                raise ValueError(f"ndim must be at least -1, got {ndim}")
+            self.values = None
+            self.ndim = int(ndim)
+        self.span = span
+
+
+class TensorStructInfo(StructInfo):
+    """A tensor: shape (a ``ShapeExpr`` or a variable that holds a shape) or rank, dtype, device.
+
+    ``dtype=""`` means unknown, ``ndim=-1`` unknown rank.
+    """
+
+    shape: Any
+    dtype: str = field(role="attr")
+    vdevice: Any = field(role="child")
+    ndim: int = field(role="attr")
+    span: Any = field(role="ignore")
+
+    def __init__(
+        self, shape: Any = None, dtype: Any = "float32", vdevice: Any = None, ndim: int = -1, span: Any = None
+    ) -> None:
+        if isinstance(shape, (list, tuple)):
+            shape = _expr.ShapeExpr(shape)
+        self.dtype = "" if dtype in (None, "", "void") else str(dtype)
+        if self.dtype:
+            parse_dtype(self.dtype)
+        if isinstance(vdevice, str):
+            vdevice = _resolve_vdevice(vdevice)
+        if shape is not None:
+            info = shape.struct_info_
+            if not isinstance(info, ShapeStructInfo):
+                raise ValueError("the shape of a TensorStructInfo must be a ShapeExpr or a variable with ShapeStructInfo")
+            if ndim not in (-1, info.ndim):
+                raise ValueError(f"TensorStructInfo has a shape of rank {info.ndim} but ndim={ndim}")
+            if not isinstance(shape, (_expr.ShapeExpr, _expr.Var)):
+                raise ValueError(f"the shape of a TensorStructInfo cannot be a {type(shape).__name__}")
+            ndim = info.ndim
+        elif ndim < -1:
+            raise ValueError(f"ndim must be at least -1, got {ndim}")
+        self.shape = shape
+        self.vdevice = vdevice
+        self.ndim = int(ndim)
+        self.span = span
+
+    @property
+    def is_unknown_ndim(self) -> bool:
+        """Whether not even the rank is known."""
+        return self.ndim < 0
+
+    def dims(self) -> tuple[PrimExpr, ...] | None:
+        """The dimensions if they are written out: from a ``ShapeExpr``, or from the shape variable's struct info."""
+        if isinstance(self.shape, _expr.ShapeExpr):
+            return self.shape.values
+        if self.shape is not None and isinstance(self.shape.struct_info_, ShapeStructInfo):
+            return self.shape.struct_info_.values
+        return None
+
+
+def _resolve_vdevice(text: str) -> Any:
+    """``"llvm"``, ``"cuda:1"``, ``"cuda:1:global"`` as a VDevice."""
+    from ..ir import VDevice
+
+    parts = text.split(":")
+    index = int(parts[1]) if len(parts) > 1 else 0
+    return VDevice(parts[0], index, parts[2] if len(parts) > 2 else "global")
+
+
+class TupleStructInfo(StructInfo):
+    """A tuple and the struct info of each field."""
+
+    fields: tuple[StructInfo, ...] = field(conv=tuple)
+    span: Any = field(role="ignore", default=None)
+
+
+class FuncStructInfo(StructInfo):
+    """A function: parameters, result, purity; or *opaque*: unknown parameters and a rule for the result."""
+
+    params: tuple[StructInfo, ...] | None
+    ret: StructInfo
+    derive_func: Any = field(role="attr")
+    purity: bool = field(role="attr")
+    span: Any = field(role="ignore")
+
+    def __init__(
+        self,
+        params: Sequence[StructInfo] | None,
+        ret: StructInfo,
+        purity: bool = True,
+        span: Any = None,
+        derive_func: Any = None,
+    ) -> None:
+        self.params = None if params is None else tuple(params)
+        self.ret = ret if ret is not None else ObjectStructInfo()
+        self.derive_func = derive_func
+        self.purity = bool(purity)
+        self.span = span
+
+    @classmethod
+    def _make(cls, **fields: Any) -> FuncStructInfo:
+        return cls(**fields)
+
+    @staticmethod
+    def opaque_func(
+        *,
+        ret: StructInfo | None = None,
+        derive_func: str | Callable[..., StructInfo] | None = None,
+        purity: bool = False,
+        span: Any = None,
+    ) -> FuncStructInfo:
+        """A function of unknown signature: its result is ``ret``, or what ``derive_func(call, builder)`` says."""
+        if ret is not None and derive_func is not None:
+            raise ValueError("give ret or derive_func, not both")
+        return FuncStructInfo(None, ret or ObjectStructInfo(), purity, span, derive_func)
+
+    def is_opaque(self) -> bool:
+        """Whether the parameters are unknown."""
+        return self.params is None

@@ -1,0 +1,192 @@
+"""From graph expressions to TE and back: arguments become placeholders, results become ``call_tir``."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..ir.expr import PrimExpr
+from ..ir.node import Node
+from ..ir.prim import Var as TirVar
+from ..support.errors import RelaxishError
+from .expr import Call, Expr, ShapeExpr, Tuple, TupleGetItem, Var
+from .scalars import prim_vars, substitute_prim
+from .struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo, TupleStructInfo
+
+if TYPE_CHECKING:
+    from .block_builder import BlockBuilder
+
+__all__ = ["call_te", "call_te_with_grad", "gen_call_tir_inputs", "te_tensor"]
+
+
+def te_tensor(value: Any, tir_var_map: Mapping[Any, Any], name: str = "rxplaceholder") -> Any:
+    """A TE placeholder like ``value``, with symbolic dimensions renamed by ``tir_var_map``."""
+    from ..te import placeholder
+
+    info = value.struct_info
+    if not isinstance(info, TensorStructInfo) or not isinstance(info.shape, ShapeExpr):
+        raise RelaxishError(f"TE needs a tensor of known shape, but the argument has struct info {info}")
+    if not info.dtype:
+        raise RelaxishError("TE needs a tensor of known dtype")
+    return placeholder([substitute_prim(d, tir_var_map) for d in info.shape.values], info.dtype, name=name)
+
+
+class _Converter:
+    """Turns arguments into TE ones, collecting what the PrimFunc and the call need."""
+
+    def __init__(self) -> None:
+        self.renamed: dict[TirVar, TirVar] = {}
+        self.call_args: list[Any] = []
+        self.func_args: list[Any] = []
+        self.extra: list[PrimExpr] = []
+
+    def fresh(self, expr: PrimExpr) -> None:
+        """Rename every symbolic variable of ``expr``: the PrimFunc shares none with the graph."""
+        for var in prim_vars(expr):
+            if var not in self.renamed:
+                self.renamed[var] = type(var)(var.name, var.dtype)
+
+    def _name(self, arg: Any, kind: str) -> str:
+        count = len(self.func_args)
+        if isinstance(arg, Var):
+            return arg.name_hint
+        return string.ascii_uppercase[count] if count < 26 and kind == "tensor" else f"{kind}_input_{count}"
+
+    def convert(self, arg: Any) -> Any:
+        """One argument, however nested."""
+        if isinstance(arg, PrimExpr):
+            self.fresh(arg)
+            made = substitute_prim(arg, self.renamed)
+            self.extra.append(made)
+            return made
+        if isinstance(arg, Expr) and not isinstance(arg, TirVar):
+            return self._expr(arg)
+        if isinstance(arg, list):
+            return [self.convert(a) for a in arg]
+        if isinstance(arg, tuple):
+            return tuple(self.convert(a) for a in arg)
+        if isinstance(arg, dict):
+            return {k: self.convert(v) for k, v in arg.items()}
+        if arg is None or isinstance(arg, (int, float, str, bool, Node)) or callable(arg):
+            return arg
+        raise TypeError(f"not supported type in emit_te: {type(arg)}")
+
+    def _expr(self, arg: Any) -> Any:
+        info = arg.struct_info
+        if isinstance(info, TensorStructInfo):
+            if not isinstance(info.shape, ShapeExpr):
+                raise RelaxishError(
+                    f"emit_te needs tensors with a ShapeExpr shape, but '{arg}' has struct info {info}"
+                )
+            for dim in info.shape.values:
+                self.fresh(dim)
+            tensor = te_tensor(arg, self.renamed, self._name(arg, "tensor"))
+            self.call_args.append(arg)
+            self.func_args.append(tensor)
+            return tensor
+        if isinstance(info, ShapeStructInfo):
+            if info.values is None:
+                raise RelaxishError("emit_te needs shapes whose dimensions are known")
+            return [self.convert(v) for v in info.values]
+        if isinstance(info, PrimStructInfo):
+            if info.value is not None:
+                return self.convert(info.value)
+            scalar = TirVar(self._name(arg, "scalar"), info.dtype)
+            self.call_args.append(arg)
+            self.func_args.append(scalar)
+            return scalar
+        if isinstance(info, TupleStructInfo):
+            fields = arg.fields if isinstance(arg, Tuple) else [TupleGetItem(arg, i) for i in range(len(info.fields))]
+            return [self.convert(f) for f in fields]
+        if hasattr(arg, "value"):
+            return arg.value
+        raise TypeError(f"not supported type in emit_te: an expression with struct info {info}")
+
+
+def _unbound(tensors: list[Any], extra: list[PrimExpr]) -> list[TirVar]:
+    """Symbolic variables used in the computation that no tensor shape or scalar parameter binds."""
+    bound: set[TirVar] = set()
+    used: dict[TirVar, None] = {}
+    for item in tensors:
+        if isinstance(item, PrimExpr):
+            if isinstance(item, TirVar):
+                bound.add(item)
+            used.update(dict.fromkeys(prim_vars(item)))
+            continue
+        for dim in item.shape:
+            if isinstance(dim, TirVar):
+                bound.add(dim)
+            if isinstance(dim, PrimExpr):
+                used.update(dict.fromkeys(prim_vars(dim)))
+    for expr in extra:
+        used.update(dict.fromkeys(prim_vars(expr)))
+    return [v for v in used if v not in bound]
+
+
+def _vdevice(args: list[Any]) -> Any:
+    for arg in args:
+        info = arg.struct_info_
+        if isinstance(info, TensorStructInfo):
+            return info.vdevice
+    return None
+
+
+def gen_call_tir_inputs(func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, list[Any], Any, Any]:
+    """Run a TE function on graph arguments; returns ``(PrimFunc, call_tir args, out_sinfo, tir_vars)``."""
+    from ..te import create_prim_func
+
+    attrs = kwargs.pop("primfunc_attrs", None)
+    custom_out = kwargs.pop("sinfo_args", None)
+    converter = _Converter()
+    te_args = [converter.convert(a) for a in args]
+    te_kwargs = {k: converter.convert(v) for k, v in kwargs.items()}
+    outputs = func(*te_args, **te_kwargs)
+    single = not isinstance(outputs, (list, tuple))
+    outs = [outputs] if single else list(outputs)
+    unbound = _unbound([*converter.func_args, *outs], converter.extra)
+    prim_func = create_prim_func([*converter.func_args, *outs, *unbound], "int64").without_attr("global_symbol")
+    if attrs:
+        prim_func = prim_func.with_attr(dict(attrs))
+    original = {new: old for old, new in converter.renamed.items()}
+    vdevice = _vdevice(converter.call_args)
+    infos: Any = [
+        TensorStructInfo([_dim(d, original) for d in out.shape], out.dtype, vdevice) for out in outs
+    ]
+    if single or len(infos) == 1:
+        infos = infos[0]
+    tir_vars = ShapeExpr([_dim(v, original) for v in unbound]) if unbound else None
+    return prim_func, converter.call_args, custom_out or infos, tir_vars
+
+
+def _dim(value: Any, original: Mapping[TirVar, TirVar]) -> Any:
+    return value if isinstance(value, int) else substitute_prim(value, original)
+
+
+def _prepare(builder: BlockBuilder, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    kwargs = dict(kwargs)
+    name = kwargs.pop("primfunc_name_hint", None) or getattr(func, "__name__", "te_func")
+    prim_func, call_args, out_sinfo, tir_vars = gen_call_tir_inputs(func, *args, **kwargs)
+    return builder.add_func(prim_func, name), call_args, out_sinfo, tir_vars
+
+
+def call_te(builder: BlockBuilder, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Call:
+    """The call_tir of a TE function, not yet bound."""
+    from .call_forms import call_tir
+
+    return call_tir(*_prepare(builder, func, args, kwargs))
+
+
+def call_te_with_grad(
+    builder: BlockBuilder,
+    func: Callable[..., Any],
+    args: Any,
+    kwargs: dict[str, Any],
+    te_grad_name: str,
+    te_grad_kwargs: dict[str, Any] | None,
+) -> Call:
+    """The call_tir_with_grad of a TE function, not yet bound."""
+    from .call_forms import call_tir_with_grad
+
+    gvar, call_args, out_sinfo, tir_vars = _prepare(builder, func, args, kwargs)
+    return call_tir_with_grad(gvar, call_args, out_sinfo, te_grad_name, te_grad_kwargs, tir_vars)

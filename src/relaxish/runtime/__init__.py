@@ -1,0 +1,34 @@
+"""What a deployed model needs, and nothing of the compiler.
+
+>>> from relaxish import runtime
+>>> vm = runtime.VirtualMachine(runtime.load_module("model.so"), runtime.cpu())
+>>> out = vm["main"](x)
+"""
+
+from ..support.threads import num_threads
+from . import nd
+from .benchmark import BenchmarkResult
+from .container import ShapeTuple, String, convert
+from .device import Device, cpu, cuda, device, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
+from .dtype import DataType
+from .executable import Executable, VMExecutable
+from .export import load_module
+from .kernel import (
+    ArgumentError, KernelError, KernelSpec, NativeKernel, NativeLibrary, ParamSpec, ShapeVarSource, SharedLibrary,
+)
+from .module import Module
+from .nd import NDArray
+from .ndarray import array, empty, from_dlpack
+from .plan import ExecutionPlan
+from .profiling import Report, Timer
+from .registry import get_global_func, list_global_func_names, register_func, remove_global_func
+from .vm import VirtualMachine, VMInstrumentReturnKind
+
+__all__ = [
+    "ArgumentError", "BenchmarkResult", "DataType", "Device", "Executable", "ExecutionPlan", "KernelError", "KernelSpec",
+    "Module", "NDArray", "NativeKernel", "NativeLibrary", "ParamSpec", "Report", "ShapeTuple", "ShapeVarSource",
+    "SharedLibrary", "String", "Timer", "VMExecutable", "VMInstrumentReturnKind", "VirtualMachine", "array", "convert",
+    "cpu", "cuda", "device", "empty", "ext_dev", "from_dlpack", "get_global_func", "hexagon", "list_global_func_names",
+    "load_module", "metal", "nd", "num_threads", "opencl", "register_func", "remove_global_func", "rocm", "vpi", "vulkan",
+    "webgpu",
+]

@@ -1,0 +1,360 @@
+"""The ``vm.builtin.*`` functions that lowered models call.
+
+Those listed in :data:`WITH_CONTEXT` get the virtual machine as their first argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .container import ShapeTuple
+from .device import Device
+from .dtype import itemsize
+from .kernel import ArgumentError
+from .memory import Storage, clear_memory_pools
+from .ndarray import NDArray, alloc_tensor, array, from_numpy
+from .registry import get_global_func, register_func
+
+
+class MatchShapeCode:
+    """What :func:`match_shape` does with each dimension."""
+
+    ASSERT_EQUAL_TO_IMM, STORE_TO_HEAP, NO_OP, ASSERT_EQUAL_TO_LOAD = range(4)
+
+
+class MakeShapeCode:
+    """Where :func:`make_shape` takes each dimension from."""
+
+    USE_IMM, LOAD_SHAPE = range(2)
+
+
+class VMClosure:
+    """A function of the machine with captured values, which are passed last."""
+
+    __slots__ = ("captured", "func", "func_name")
+
+    def __init__(self, func_name: str, func: Callable[..., Any], captured: tuple[Any, ...] = ()) -> None:
+        self.func_name = func_name
+        self.func = func
+        self.captured = captured
+
+    def __call__(self, *args: Any) -> Any:
+        return self.func(*args, *self.captured)
+
+    def __repr__(self) -> str:
+        return f"VMClosure({self.func_name}, {len(self.captured)} captured)"
+
+
+def _context(text: Any) -> str:
+    return f"{text} " if text else ""
+
+
+def _builtin(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(func: Callable[..., Any]) -> Callable[..., Any]:
+        register_func("vm.builtin." + name, func, override=True)
+        return func
+
+    return register
+
+
+# ---- memory
+
+
+@_builtin("alloc_storage")
+def alloc_storage(vm: Any, shape: Any, device_index: int, dtype_hint: str = "uint8", mem_scope: str = "global") -> Storage:
+    """A block of memory; ``shape`` holds its size in elements of ``dtype_hint``."""
+    nbytes = itemsize(dtype_hint) if dtype_hint else 1
+    for dim in shape if isinstance(shape, tuple) else (shape,):
+        nbytes *= int(dim)
+    return vm.allocator(device_index).allocate(nbytes, None if mem_scope == "global" else mem_scope)
+
+
+@_builtin("alloc_tensor")
+def alloc_tensor_in(storage: Storage, offset: int, shape: tuple[int, ...], dtype: str) -> NDArray:
+    """A tensor inside a block."""
+    return alloc_tensor(storage, int(offset), shape, dtype)
+
+
+@_builtin("alloc_shape_heap")
+def alloc_shape_heap(vm: Any, size: int) -> NDArray:
+    """The int64 array that holds the values of symbolic dimensions."""
+    return from_numpy(np.zeros(max(1, int(size)), np.int64))
+
+
+register_func("vm.builtin.memory_manager.clear", clear_memory_pools, override=True)
+
+
+# ---- checks
+
+
+@_builtin("check_tensor_info")
+def check_tensor_info(arg: Any, ndim: int, dtype: str = "", err_ctx: str = "") -> None:
+    """Fail unless ``arg`` is a tensor of this rank (-1: any) and dtype ("" or "void": any)."""
+    if not isinstance(arg, NDArray):
+        raise TypeError(f"{_context(err_ctx)}expect a Tensor but get {type(arg).__name__}")
+    if ndim != -1 and len(arg.shape) != ndim:
+        raise ArgumentError(f"{_context(err_ctx)}expect Tensor with ndim {ndim} but get {len(arg.shape)}")
+    if dtype not in ("", "void") and arg.dtype != dtype:
+        raise ArgumentError(f"{_context(err_ctx)}expect Tensor with dtype {dtype} but get {arg.dtype}")
+
+
+@_builtin("check_shape_info")
+def check_shape_info(arg: Any, ndim: int, err_ctx: str = "") -> None:
+    """Fail unless ``arg`` is a shape of this rank."""
+    if not isinstance(arg, tuple) or not all(isinstance(d, int) for d in arg):
+        raise TypeError(f"{_context(err_ctx)}expect a Shape but get {type(arg).__name__}")
+    if ndim != -1 and len(arg) != ndim:
+        raise ArgumentError(f"{_context(err_ctx)}expect Shape with ndim {ndim} but get {len(arg)}")
+
+
+@_builtin("check_prim_value_info")
+def check_prim_value_info(arg: Any, dtype: str, err_ctx: str = "") -> None:
+    """Fail unless ``arg`` is a scalar that ``dtype`` can hold."""
+    kind = bool if dtype == "bool" else float if dtype.startswith(("float", "bfloat")) else int
+    fits = isinstance(arg, bool | int | np.integer | np.bool_) if kind is not float else isinstance(arg, float | int)
+    if kind is int and isinstance(arg, bool):
+        fits = False
+    if not fits:
+        raise TypeError(f"{_context(err_ctx)}expect a scalar of dtype {dtype} but get {type(arg).__name__}")
+
+
+@_builtin("check_tuple_info")
+def check_tuple_info(arg: Any, size: int, err_ctx: str = "") -> None:
+    """Fail unless ``arg`` is a tuple of ``size`` fields."""
+    if not isinstance(arg, tuple | list) or isinstance(arg, ShapeTuple):
+        raise TypeError(f"{_context(err_ctx)}expect a Tuple but get {type(arg).__name__}")
+    if len(arg) != size:
+        raise ArgumentError(f"{_context(err_ctx)}expect a Tuple with {size} elements, but get a Tuple with {len(arg)} elements")
+
+
+@_builtin("check_func_info")
+def check_func_info(arg: Any, err_ctx: str = "") -> None:
+    """Fail unless ``arg`` can be called."""
+    if not callable(arg):
+        raise TypeError(f"{_context(err_ctx)}expect a Function but get {type(arg).__name__}")
+
+
+@_builtin("match_shape")
+def match_shape(value: Any, heap: NDArray | None, size: int, *rest: Any) -> None:
+    """Check a shape (or a tensor's) dimension by dimension, storing symbolic ones: (code, number) pairs, then a text."""
+    err = rest[2 * size] if len(rest) > 2 * size else ""
+    shape = value.shape if isinstance(value, NDArray) else value
+    if len(shape) != size:
+        raise ArgumentError(f"{_context(err)}match_cast shape size does not match expectation: {len(shape)} dimensions, expected {size}")
+    cells = heap._host() if heap is not None else None
+    for axis in range(size):
+        code, number = rest[2 * axis], rest[2 * axis + 1]
+        dim = shape[axis]
+        if code == MatchShapeCode.ASSERT_EQUAL_TO_IMM:
+            if dim != number:
+                raise ArgumentError(
+                    f"{_context(err)}match_cast error, shape[{axis}] mismatch to specified constant: got {dim}, expected {number}")
+        elif code == MatchShapeCode.STORE_TO_HEAP:
+            cells[number] = dim  # type: ignore[index]
+        elif code == MatchShapeCode.ASSERT_EQUAL_TO_LOAD:
+            if dim != cells[number]:  # type: ignore[index]
+                raise ArgumentError(
+                    f"{_context(err)}match_cast error, shape[{axis}] mismatch to a previous populated value: "
+                    f"got {dim}, expected {cells[number]}")  # type: ignore[index]
+
+
+@_builtin("match_prim_value")
+def match_prim_value(value: int, heap: NDArray, code: int, number: int, err_ctx: str = "") -> None:
+    """The scalar form of :func:`match_shape`."""
+    cells = heap._host()
+    if code == MatchShapeCode.STORE_TO_HEAP:
+        cells[number] = value
+    elif code != MatchShapeCode.NO_OP:
+        expected = number if code == MatchShapeCode.ASSERT_EQUAL_TO_IMM else int(cells[number])
+        if value != expected:
+            raise ArgumentError(f"{_context(err_ctx)}match_cast error, value mismatch: got {value}, expected {expected}")
+
+
+# ---- shapes and scalars
+
+
+@_builtin("make_shape")
+def make_shape(heap: NDArray | None, size: int, *rest: int) -> ShapeTuple:
+    """A shape from immediates and heap cells: ``size`` pairs of (code, number)."""
+    cells = heap._host() if heap is not None else None
+    dims = (
+        rest[2 * i + 1] if rest[2 * i] == MakeShapeCode.USE_IMM else int(cells[rest[2 * i + 1]])  # type: ignore[index]
+        for i in range(size)
+    )
+    return ShapeTuple(dims)
+
+
+@_builtin("make_prim_value")
+def make_prim_value(heap: NDArray | None, code: int, number: int) -> int:
+    """A scalar, immediate or from the heap."""
+    return number if code == MakeShapeCode.USE_IMM else int(heap._host()[number])  # type: ignore[union-attr]
+
+
+@_builtin("shape_of")
+def shape_of(tensor: NDArray) -> ShapeTuple:
+    """The shape of a tensor."""
+    return ShapeTuple(tensor.shape)
+
+
+@_builtin("tensor_to_shape")
+def tensor_to_shape(tensor: NDArray) -> ShapeTuple:
+    """The elements of a one-dimensional integer tensor as a shape."""
+    values = tensor.numpy()
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise ValueError("tensor_to_shape expects a one-dimensional integer tensor")
+    return ShapeTuple(values.tolist())
+
+
+@_builtin("read_if_cond")
+def read_if_cond(cond: Any) -> bool:
+    """The truth of a condition: a scalar, or a tensor of one element."""
+    if isinstance(cond, NDArray):
+        if cond.size != 1:
+            raise ValueError("the condition of an If must have exactly one element")
+        return bool(cond.numpy().reshape(())[()])
+    return bool(cond)
+
+
+# ---- tensors, tuples, values
+
+
+@_builtin("reshape")
+def reshape(data: NDArray, shape: Any) -> NDArray:
+    """The same memory under another shape."""
+    target = tuple(shape)
+    size = 1
+    for dim in target:
+        size *= dim
+    if size != data.size:
+        raise ValueError(f"cannot reshape {data.shape} into {target}")
+    return data._create_view(target)
+
+
+@_builtin("copy")
+def copy(value: Any) -> Any:
+    """The value itself (a register copy)."""
+    return value
+
+
+@_builtin("ensure_zero_offset")
+def ensure_zero_offset(data: NDArray) -> NDArray:
+    """Pointers already include offsets, so nothing is to be done."""
+    return data
+
+
+@_builtin("null_value")
+def null_value(*_: Any) -> None:
+    """The null object."""
+
+
+@_builtin("make_tuple")
+def make_tuple(*fields: Any) -> tuple[Any, ...]:
+    """A tuple value."""
+    return fields
+
+
+@_builtin("tuple_getitem")
+def tuple_getitem(fields: Any, index: int) -> Any:
+    """A field of a tuple."""
+    return fields[index]
+
+
+@_builtin("tuple_reset_item")
+def tuple_reset_item(fields: Any, index: int) -> Any:
+    """Take a field out of a list, leaving null (tuples are immutable and keep theirs)."""
+    value = fields[index]
+    if isinstance(fields, list):
+        fields[index] = None
+    return value
+
+
+@_builtin("to_device")
+def to_device(data: NDArray, device_type: int, device_id: int) -> NDArray:
+    """The tensor on another device; itself when it is there already."""
+    target = Device(device_type, device_id)
+    return data if data.device == target else data.copyto(target)
+
+
+# ---- calls
+
+
+@_builtin("make_closure")
+def make_closure(func: Any, *captured: Any) -> VMClosure:
+    """Bind the last arguments of a function."""
+    if isinstance(func, VMClosure):
+        return VMClosure(func.func_name, func.func, captured + func.captured)
+    return VMClosure(getattr(func, "func_name", getattr(func, "__name__", "closure")), func, captured)
+
+
+@_builtin("invoke_closure")
+def invoke_closure(vm: Any, closure: Any, *args: Any) -> Any:
+    """Call a closure."""
+    return closure(*args)
+
+
+@_builtin("call_tir_dyn")
+def call_tir_dyn(kernel: Callable[..., Any], *args: Any) -> None:
+    """Call a kernel; the last argument, a shape, holds its scalar arguments."""
+    kernel(*args[:-1], *args[-1])
+
+
+@_builtin("invoke_debug_func")
+def invoke_debug_func(io_effect: Any, func_name: str, num_args: int, line_info: str, *args: Any) -> Any:
+    """Call a registered function with the line it was written on, keeping the effect token."""
+    get_global_func(func_name)(line_info, *args)
+    return io_effect
+
+
+WITH_CONTEXT = frozenset(("vm.builtin.alloc_storage", "vm.builtin.alloc_shape_heap", "vm.builtin.invoke_closure"))
+
+
+# ---- operators that are calls at run time
+
+
+def _relax_run(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(func: Callable[..., Any]) -> Callable[..., Any]:
+        register_func("relax.run." + name, func, override=True)
+        return func
+
+    return register
+
+
+def _plain(value: Any) -> Any:
+    return value.numpy() if isinstance(value, NDArray) else value
+
+
+@_relax_run("print")
+def relax_print(format_str: str = "", *values: Any) -> None:
+    """Print values, through a format string when there is one."""
+    shown = [_plain(v) for v in values]
+    print(format_str.format(*shown) if format_str else " ".join(str(v) for v in shown))
+
+
+@_relax_run("assert_op")
+def relax_assert(condition: Any, format_str: str = "", *values: Any) -> None:
+    """Raise ``AssertionError`` when the condition is false."""
+    if not read_if_cond(condition):
+        shown = [_plain(v) for v in values]
+        detail = format_str.format(*shown) if format_str else ", ".join(str(v) for v in shown)
+        raise AssertionError("Assertion Failed" + (f": {detail}" if detail else ""))
+
+
+@_relax_run("shape_to_tensor")
+def shape_to_tensor(shape: Any) -> NDArray:
+    """A shape as an int64 tensor."""
+    return array(np.asarray(tuple(shape), np.int64))
+
+
+@_relax_run("unique")
+def unique(data: NDArray, sorted: int = 1, return_index: int = 0, return_inverse: int = 0, return_counts: int = 0,
+           axis: int | None = None) -> Any:
+    """Unique elements and, when asked for, their indices, the inverse map and the counts."""
+    values = np.unique(data.numpy(), bool(return_index), bool(return_inverse), bool(return_counts), axis=axis)
+    if not isinstance(values, tuple):
+        return array(values)
+    return tuple(array(np.ascontiguousarray(v)) for v in values)
+
+

@@ -1,0 +1,160 @@
+"""Instructions of the virtual machine and the text forms of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+VOID_REGISTER = -1
+"""Destination of a call whose result nobody wants."""
+VM_REGISTER = -2
+"""Stands for the virtual machine itself, the context argument of many builtins."""
+
+
+class Arg(NamedTuple):
+    """An operand: ``kind`` is "r" (register), "i" (immediate), "c" (constant index) or "f" (function index)."""
+
+    kind: str
+    value: int
+
+
+@dataclass(frozen=True)
+class CallOp:
+    """``dst = functions[func](*args)``."""
+
+    dst: int
+    func: int
+    args: tuple[Arg, ...]
+
+
+@dataclass(frozen=True)
+class RetOp:
+    """Return a register."""
+
+    reg: int
+
+
+@dataclass(frozen=True)
+class GotoOp:
+    """Jump by ``offset`` instructions."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class IfOp:
+    """Go on when the register is true, else jump by ``false_offset``."""
+
+    cond: int
+    false_offset: int
+
+
+Instruction = CallOp | RetOp | GotoOp | IfOp
+
+
+@dataclass
+class FunctionInfo:
+    """An entry of the function table.
+
+    ``kind`` is "vm" (bytecode here), "kernel" (a loop program of this executable) or "packed" (a builtin or a global
+    function found by name when the machine starts).
+    """
+
+    kind: str
+    name: str
+    param_names: tuple[str, ...] = ()
+    num_registers: int = 0
+    code: list[Instruction] = field(default_factory=list)
+
+
+def _reg(index: int) -> str:
+    return {VOID_REGISTER: "%void", VM_REGISTER: "%vm"}.get(index, f"%{index}")
+
+
+def _arg(arg: Arg, functions: Sequence[FunctionInfo]) -> str:
+    if arg.kind == "r":
+        return _reg(arg.value)
+    if arg.kind == "f":
+        return f"f[{functions[arg.value].name}]"
+    return f"{arg.kind}{arg.value}" if arg.kind == "i" else f"c[{arg.value}]"
+
+
+def to_text(functions: Sequence[FunctionInfo]) -> str:
+    """Readable assembly of every bytecode function."""
+    blocks = []
+    for function in functions:
+        if function.kind == "kernel":
+            blocks.append(f"@{function.name} kernel;\n")
+        elif function.kind == "packed":
+            blocks.append(f"@{function.name} packed_func;\n")
+        else:
+            lines = [f"@{function.name}:"]
+            lines += ["  " + _instruction_text(i, functions) for i in function.code]
+            blocks.append("\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def _instruction_text(op: Instruction, functions: Sequence[FunctionInfo]) -> str:
+    if isinstance(op, CallOp):
+        args = ", ".join(_arg(a, functions) for a in op.args)
+        return f"call  {functions[op.func].name:<20} in: {args:<20} dst: {_reg(op.dst)}"
+    if isinstance(op, RetOp):
+        return f"ret   {_reg(op.reg)}"
+    if isinstance(op, GotoOp):
+        return f"goto  {op.offset}"
+    return f"if    cond: {_reg(op.cond)} false: {op.false_offset}"
+
+
+def to_python(functions: Sequence[FunctionInfo]) -> str:
+    """The program as calls of :class:`relaxish.relax.ExecBuilder`."""
+    lines = ["ib = rx.ExecBuilder()"]
+    for function in functions:
+        if function.kind != "vm":
+            continue
+        inputs = f"num_inputs={len(function.param_names)}"
+        lines.append(f'with ib.function("{function.name}", {inputs}):')
+        body = [_instruction_python(i, functions) for i in function.code]
+        lines += ["    " + b for b in body or ["pass"]]
+    return "\n".join(lines) + "\n"
+
+
+def _instruction_python(op: Instruction, functions: Sequence[FunctionInfo]) -> str:
+    if isinstance(op, CallOp):
+        args = ", ".join(_arg_python(a, functions) for a in op.args)
+        dst = f", dst=ib.r({op.dst})" if op.dst != VOID_REGISTER else ""
+        return f'ib.emit_call("{functions[op.func].name}", args=[{args}]{dst})'
+    if isinstance(op, RetOp):
+        return f"ib.emit_ret(ib.r({op.reg}))"
+    if isinstance(op, GotoOp):
+        return f"ib.emit_goto({op.offset})"
+    return f"ib.emit_if(ib.r({op.cond}), {op.false_offset})"
+
+
+def _arg_python(arg: Arg, functions: Sequence[FunctionInfo]) -> str:
+    if arg.kind == "r":
+        return {VOID_REGISTER: "ib.void_arg()", VM_REGISTER: "ib.vm_state()"}.get(arg.value, f"ib.r({arg.value})")
+    if arg.kind == "f":
+        return f'ib.f("{functions[arg.value].name}")'
+    return f"ib.{'imm' if arg.kind == 'i' else 'c'}({arg.value})"
+
+
+def instruction_to_json(op: Instruction) -> list[Any]:
+    """Plain data."""
+    if isinstance(op, CallOp):
+        return ["call", op.dst, op.func, [[a.kind, a.value] for a in op.args]]
+    if isinstance(op, RetOp):
+        return ["ret", op.reg]
+    if isinstance(op, GotoOp):
+        return ["goto", op.offset]
+    return ["if", op.cond, op.false_offset]
+
+
+def instruction_from_json(data: list[Any]) -> Instruction:
+    """Inverse of :func:`instruction_to_json`."""
+    kind = data[0]
+    if kind == "call":
+        return CallOp(data[1], data[2], tuple(Arg(k, v) for k, v in data[3]))
+    if kind == "ret":
+        return RetOp(data[1])
+    return GotoOp(data[1]) if kind == "goto" else IfOp(data[1], data[2])

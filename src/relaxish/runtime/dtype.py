@@ -1,0 +1,129 @@
+"""Data types of run-time values: plain strings such as ``"float32"``, with their NumPy and DLPack forms."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..support.errors import MissingExtraError
+
+_NAME = re.compile(r"^(bool|handle|void|u?int|bfloat|float)(\d*)((?:_[a-z0-9]+)?)(?:x(\d+))?$")
+_ML_DTYPES = frozenset((
+    "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fnuz",
+    "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
+))
+
+# DLPack type codes
+DL_INT, DL_UINT, DL_FLOAT, DL_HANDLE, DL_BFLOAT, DL_COMPLEX, DL_BOOL = 0, 1, 2, 3, 4, 5, 6
+_FLOAT8_CODES = {
+    "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14, "float6_e2m3fn": 15, "float6_e3m2fn": 16,
+    "float4_e2m1fn": 17,
+}
+_FLOAT8_NAMES = {code: name for name, code in _FLOAT8_CODES.items()}
+
+
+class DataType(str):
+    """A data type as a string with parts: ``DataType("float32x4").lanes == 4``."""
+
+    def __new__(cls, text: Any) -> DataType:
+        return super().__new__(cls, dtype_str(text))
+
+    @property
+    def type_code(self) -> int:
+        """The DLPack type code."""
+        return dlpack_code(self)[0]
+
+    @property
+    def bits(self) -> int:
+        """Bits of one lane."""
+        return dlpack_code(self)[1]
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes; 1 for a scalar type."""
+        return dlpack_code(self)[2]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element, all lanes together."""
+        return (self.bits * self.lanes + 7) // 8
+
+
+@lru_cache(maxsize=None)
+def dlpack_code(dtype: str) -> tuple[int, int, int]:
+    """``(type code, bits, lanes)`` of a type name."""
+    match = _NAME.match(dtype)
+    if match is None:
+        raise ValueError(f"unknown dtype {dtype!r}")
+    base, width, suffix, lanes = match.groups()
+    count = int(lanes or 1)
+    if suffix:
+        code = _FLOAT8_CODES.get(f"{base}{width}{suffix}")
+        if code is None:
+            raise ValueError(f"unknown dtype {dtype!r}")
+        return code, int(width), count
+    if base == "bool":
+        return DL_BOOL, 8, count
+    if base in ("handle", "void"):
+        return DL_HANDLE, 64 if base == "handle" else 0, count
+    if base == "bfloat":
+        return DL_BFLOAT, int(width or 16), count
+    code = {"int": DL_INT, "uint": DL_UINT, "float": DL_FLOAT}[base]
+    return code, int(width or 32), count
+
+
+@lru_cache(maxsize=None)
+def dtype_of_dlpack(code: int, bits: int, lanes: int = 1) -> str:
+    """The type name of a DLPack triple."""
+    tail = f"x{lanes}" if lanes > 1 else ""
+    if code == DL_BOOL or (code == DL_UINT and bits == 1):
+        return "bool" + tail
+    if code in _FLOAT8_NAMES:
+        return _FLOAT8_NAMES[code] + tail
+    base = {DL_INT: "int", DL_UINT: "uint", DL_FLOAT: "float", DL_BFLOAT: "bfloat", DL_HANDLE: "handle"}.get(code)
+    if base is None:
+        raise ValueError(f"DLPack type code {code} is not supported")
+    return "handle" if base == "handle" else f"{base}{bits}{tail}"
+
+
+@lru_cache(maxsize=None)
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy type holding elements of ``dtype``; vector types get a trailing subarray-free scalar type."""
+    code, _, lanes = dlpack_code(dtype)
+    if lanes > 1:
+        dtype = dtype.rsplit("x", 1)[0]
+    if code == DL_BOOL:
+        return np.dtype(np.bool_)
+    if dtype in _ML_DTYPES:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise MissingExtraError("onnx", "ml_dtypes", f"dtype {dtype}") from None
+        return np.dtype(getattr(ml_dtypes, dtype))
+    if code == DL_HANDLE:
+        return np.dtype(np.uint64)
+    return np.dtype(dtype)
+
+
+@lru_cache(maxsize=None)
+def itemsize(dtype: str) -> int:
+    """Bytes one element takes in memory (sub-byte types take a whole byte)."""
+    _, bits, lanes = dlpack_code(dtype)
+    return max(1, (bits + 7) // 8) * lanes
+
+
+def dtype_str(dtype: Any) -> str:
+    """The name of a type given as a string, a NumPy type, or anything printing as one (``torch.float32``)."""
+    if isinstance(dtype, str):
+        dlpack_code(dtype)
+        return str(dtype)
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = str(dtype).rpartition(".")[2]
+    dlpack_code(name)
+    return name

@@ -1,0 +1,139 @@
+"""A compiled model: bytecode, constants, kernels, and plans of its static functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import bytecode
+from .bytecode import FunctionInfo
+from .kernel import KernelSpec, NativeLibrary
+from .ndarray import NDArray
+from .plan import ExecutionPlan
+
+
+class Executable:
+    """Everything the virtual machine needs to run a model.
+
+    ``objects`` are the relocatable object files behind ``libraries``; they make :meth:`export_library` possible.
+    ``python_kernels`` (the interpreting mode) take the place of machine code.
+    """
+
+    type_key = "relax.Executable"
+
+    def __init__(
+        self, functions: Sequence[FunctionInfo], constants: Sequence[Any] = (), *,
+        kernels: Mapping[str, KernelSpec] | None = None, libraries: Sequence[NativeLibrary] = (),
+        plans: Mapping[str, ExecutionPlan] | None = None, objects: Sequence[bytes] = (),
+        python_kernels: Mapping[str, Callable[..., Any]] | None = None,
+        linker: Callable[[str, Sequence[bytes]], None] | None = None, metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.functions = list(functions)
+        self.constants = list(constants)
+        self.kernels = dict(kernels or {})
+        self.libraries = list(libraries)
+        self.plans = dict(plans or {})
+        self.objects = list(objects)
+        self.python_kernels = dict(python_kernels or {})
+        self.linker = linker
+        self.metadata = dict(metadata or {})
+
+    @property
+    def mod(self) -> Executable:
+        """Itself; scripts write ``ex.mod``."""
+        return self
+
+    @property
+    def function_names(self) -> list[str]:
+        """Names of the bytecode functions."""
+        return [f.name for f in self.functions if f.kind == "vm"]
+
+    def stats(self) -> str:
+        """A few lines of text: constants, functions, kernels."""
+        shapes = [f"{list(c.shape)} {c.dtype}" if isinstance(c, NDArray) else repr(c) for c in self.constants]
+        packed = [f.name for f in self.functions if f.kind == "packed"]
+        nbytes = sum(c.nbytes for c in self.constants if isinstance(c, NDArray))
+        lines = [
+            "Relax VM executable statistics:",
+            f"  Constant pool (# {len(self.constants)}, {nbytes} bytes): [{', '.join(shapes)}]",
+            f"  Globals (#{len(self.function_names)}): [{', '.join(self.function_names)}]",
+            f"  Packed functions (#{len(packed)}): [{', '.join(packed)}]",
+            f"  Kernels (#{len(self.kernels)}): [{', '.join(self.kernels)}]",
+        ]
+        for plan in self.plans.values():
+            scratch = sum(s.nbytes for s in plan.slots if s.kind == "workspace")
+            lines.append(f"  Native entry {plan.name}: {len(plan.calls)} kernel calls, {scratch} bytes of workspace")
+        return "\n".join(lines)
+
+    def as_text(self) -> str:
+        """The bytecode as text."""
+        return bytecode.to_text(self.functions)
+
+    def as_python(self) -> str:
+        """The bytecode as a Python program building it."""
+        return bytecode.to_python(self.functions)
+
+    def jit(self, fcompile: Any = None, addons: Any = None, force_recompile: bool = False, **kwargs: Any) -> Executable:
+        """Ready to run; kernels are compiled already, so this is the executable itself."""
+        return self
+
+    def export_library(
+        self, file_name: str | os.PathLike[str], fcompile: Any = None, addons: Any = None, workspace_dir: Any = None,
+        **kwargs: Any,
+    ) -> str:
+        """Write shared object, weights and manifest; load them again with :func:`relaxish.runtime.load_module`."""
+        from .export import export_executable
+
+        return export_executable(self, os.fspath(file_name))
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        from .device import cpu
+        from .vm import VirtualMachine
+
+        return VirtualMachine(self, cpu())[name]
+
+    def library_of(self, symbol: str) -> NativeLibrary | None:
+        """The library that exports a symbol."""
+        for library in self.libraries:
+            try:
+                library.address(symbol)
+            except KeyError:
+                continue
+            return library
+        return None
+
+
+VMExecutable = Executable
+
+
+def constant_to_json(value: Any) -> Any:
+    """A non-tensor constant as plain data."""
+    if isinstance(value, tuple):
+        kind = "shape" if all(isinstance(v, int) for v in value) else "tuple"
+        return [kind, list(value) if kind == "shape" else [constant_to_json(v) for v in value]]
+    if isinstance(value, str):
+        return ["string", value]
+    if value is None:
+        return ["null", None]
+    if isinstance(value, bool | np.bool_):
+        return ["bool", bool(value)]
+    if isinstance(value, int | np.integer):
+        return ["int", int(value)]
+    if isinstance(value, float | np.floating):
+        return ["float", float(value)]
+    raise TypeError(f"a constant of type {type(value).__name__} cannot be exported")
+
+
+def constant_from_json(data: Any) -> Any:
+    """Inverse of :func:`constant_to_json`."""
+    from .container import ShapeTuple
+
+    kind, value = data
+    if kind == "shape":
+        return ShapeTuple(value)
+    if kind == "tuple":
+        return tuple(constant_from_json(v) for v in value)
+    return value

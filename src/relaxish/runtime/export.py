@@ -1,0 +1,171 @@
+"""Deployment files: shared object, weights, manifest.
+
+``model.so`` holds kernels and native entries, ``model.safetensors`` the constants, ``model.json`` everything else
+(bytecode, signatures, plans). ``model.tar`` packs the three into one file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..support.errors import RelaxishError
+from . import safetensors_file
+from .bytecode import FunctionInfo, instruction_from_json, instruction_to_json
+from .executable import Executable, constant_from_json, constant_to_json
+from .kernel import KernelSpec, SharedLibrary
+from .module import Module
+from .ndarray import NDArray
+from .plan import ExecutionPlan
+
+FORMAT_VERSION = 1
+
+
+def _write_text(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text)
+        os.replace(temporary, path)
+    except OSError as err:
+        raise RelaxishError(f"cannot write {path}: {err.strerror}") from None
+
+
+def _in_tar(file_name: str, write: Any) -> str:
+    with tempfile.TemporaryDirectory(prefix="relaxish-export-") as folder:
+        stem = Path(file_name).stem
+        write(os.path.join(folder, stem + ".so"))
+        try:
+            with tarfile.open(file_name, "w") as tar:
+                for part in sorted(os.listdir(folder)):
+                    tar.add(os.path.join(folder, part), part)
+        except OSError as err:
+            raise RelaxishError(f"cannot write {file_name}: {err.strerror}") from None
+    return file_name
+
+
+def _link(path: str, objects: list[bytes], linker: Any) -> None:
+    if linker is None:
+        raise RelaxishError("this module has no object code to export (it runs in the interpreting mode)")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise RelaxishError(f"cannot write {path}: {folder} is not a writable directory")
+    linker(path, objects)
+
+
+def export_executable(executable: Executable, file_name: str) -> str:
+    """Write an executable; returns the file name."""
+    if file_name.endswith(".tar"):
+        return _in_tar(file_name, lambda path: export_executable(executable, path))
+    if executable.python_kernels:
+        raise RelaxishError("an executable of the interpreting mode cannot be exported")
+    path = Path(file_name)
+    if executable.kernels:
+        _link(file_name, executable.objects, executable.linker)
+    tensors = {f"c{i}": c for i, c in enumerate(executable.constants) if isinstance(c, NDArray)}
+    safetensors_file.save(str(path.with_suffix(".safetensors")), tensors)
+    constants = [None if isinstance(c, NDArray) else constant_to_json(c) for c in executable.constants]
+    manifest = {
+        "format": "relaxish-executable",
+        "version": FORMAT_VERSION,
+        "library": path.name if executable.kernels else None,
+        "weights": path.with_suffix(".safetensors").name,
+        "functions": [_function_to_json(f) for f in executable.functions],
+        "constants": constants,
+        "kernels": [k.to_json() for k in executable.kernels.values()],
+        "plans": [p.to_json() for p in executable.plans.values()],
+        "metadata": executable.metadata,
+    }
+    _write_text(path.with_suffix(".json"), json.dumps(manifest))
+    return file_name
+
+
+def export_module(module: Module, file_name: str) -> str:
+    """Write a module of kernels; returns the file name."""
+    if file_name.endswith(".tar"):
+        return _in_tar(file_name, lambda path: export_module(module, path))
+    path = Path(file_name)
+    _link(file_name, module.objects, module.linker)
+    manifest = {
+        "format": "relaxish-kernels",
+        "version": FORMAT_VERSION,
+        "library": path.name,
+        "kernels": [k.to_json() for k in module.kernels.values()],
+        "entry": module.entry_name,
+    }
+    _write_text(path.with_suffix(".json"), json.dumps(manifest))
+    return file_name
+
+
+def _function_to_json(info: FunctionInfo) -> dict[str, Any]:
+    return {
+        "kind": info.kind,
+        "name": info.name,
+        "params": list(info.param_names),
+        "registers": info.num_registers,
+        "code": [instruction_to_json(i) for i in info.code],
+    }
+
+
+def _function_from_json(data: dict[str, Any]) -> FunctionInfo:
+    code = [instruction_from_json(i) for i in data["code"]]
+    return FunctionInfo(data["kind"], data["name"], tuple(data["params"]), data["registers"], code)
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    manifest_path = path.with_suffix(".json")
+    try:
+        manifest = json.loads(manifest_path.read_text())
+    except FileNotFoundError:
+        raise RelaxishError(f"cannot load {path}: its manifest {manifest_path} is missing") from None
+    except (OSError, ValueError) as err:
+        raise RelaxishError(f"cannot load {path}: the manifest {manifest_path} is damaged ({err})") from None
+    if not isinstance(manifest, dict) or not str(manifest.get("format", "")).startswith("relaxish-"):
+        raise RelaxishError(f"cannot load {path}: {manifest_path} is not a relaxish manifest")
+    if manifest.get("version") != FORMAT_VERSION:
+        raise RelaxishError(f"cannot load {path}: manifest version {manifest.get('version')} is not supported")
+    return manifest
+
+
+def load_module(path: str | os.PathLike[str], fmt: str = "") -> Executable | Module:
+    """Load what ``export_library`` wrote; give the shared object, the manifest or the tar file."""
+    location = Path(path)
+    if not location.exists():
+        raise RelaxishError(f"cannot load {location}: no such file")
+    if tarfile.is_tarfile(location):
+        return _load_tar(location)
+    manifest = _read_manifest(location)
+    libraries = []
+    if manifest["library"]:
+        libraries = [SharedLibrary(str((location.parent / manifest["library"]).resolve()))]
+    kernels = {k["name"]: KernelSpec.from_json(k) for k in manifest["kernels"]}
+    if manifest["format"] == "relaxish-kernels":
+        return Module(kernels, libraries[0], entry_name=manifest["entry"])
+    weights = safetensors_file.load(str(location.parent / manifest["weights"]))
+    constants = [weights[f"c{i}"] if c is None else constant_from_json(c) for i, c in enumerate(manifest["constants"])]
+    plans = [ExecutionPlan.from_json(p) for p in manifest["plans"]]
+    return Executable(
+        [_function_from_json(f) for f in manifest["functions"]], constants, kernels=kernels, libraries=libraries,
+        plans={p.name: p for p in plans}, metadata=manifest.get("metadata"),
+    )
+
+
+_UNPACKED: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _load_tar(path: Path) -> Executable | Module:
+    folder = tempfile.TemporaryDirectory(prefix="relaxish-load-")
+    _UNPACKED.append(folder)  # the library stays mapped from there
+    with tarfile.open(path) as tar:
+        for member in tar.getmembers():
+            source = tar.extractfile(member)
+            name = os.path.basename(member.name)
+            if source is not None and name:
+                (Path(folder.name) / name).write_bytes(source.read())
+    manifests = list(Path(folder.name).glob("*.json"))
+    if len(manifests) != 1:
+        raise RelaxishError(f"cannot load {path}: it does not contain exactly one manifest")
+    return load_module(manifests[0])

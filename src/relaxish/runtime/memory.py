@@ -1,0 +1,157 @@
+"""Memory of run-time tensors: 64-byte-aligned blocks and pools of them.
+
+A pool hands a block out again once its :class:`Storage` is gone *and* no NumPy or DLPack view of it is alive. Views
+refer to the block's byte array, so its reference count tells.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from .device import DeviceAPI, _CPU0, Device, register_device_api
+
+ALIGNMENT = 64
+_ByteArray = Any  # a one-dimensional uint8 array
+
+
+def aligned_bytes(nbytes: int, alignment: int = ALIGNMENT) -> tuple[_ByteArray, int]:
+    """Uninitialised memory: the byte array owning it, and the aligned address of ``nbytes`` bytes inside."""
+    # The owner itself is returned, not a slice: every NumPy view refers to the owner, and pools count on that.
+    raw = np.empty(nbytes + alignment, np.uint8)
+    address = raw.__array_interface__["data"][0]
+    return raw, address + -address % alignment
+
+
+class Storage:
+    """A block of memory tensors are placed in; it goes back to its pool when nobody uses it."""
+
+    __slots__ = ("device", "mem", "nbytes", "pool", "ptr", "__weakref__")
+
+    def __init__(self, mem: Any, ptr: int, nbytes: int, device: Device = _CPU0, pool: list[Any] | None = None) -> None:
+        self.mem = mem
+        self.ptr = ptr
+        self.nbytes = nbytes
+        self.device = device
+        self.pool = pool
+
+    def __del__(self) -> None:
+        pool = self.pool
+        # 2: our slot and getrefcount's argument. More means a view outlives us.
+        if pool is not None and _refcount(self.mem) == 2:
+            pool.append((self.mem, self.ptr))
+
+
+_refcount = sys.getrefcount
+
+
+class Allocator:
+    """Hands out :class:`Storage` on one device; ``pooled`` keeps freed blocks for reuse by size."""
+
+    def __init__(self, device: Device = _CPU0, kind: str = "pooled") -> None:
+        if kind not in ("pooled", "naive"):
+            raise ValueError(f"unknown allocator kind {kind!r}; use 'pooled' or 'naive'")
+        self.device = device
+        self.kind = kind
+        self._free: dict[int, list[Any]] = {}
+
+    def free_list(self, nbytes: int) -> list[Any] | None:
+        """The free blocks of the size class of ``nbytes``; ``None`` when this allocator does not pool."""
+        if self.kind == "naive":
+            return None
+        return self._free.setdefault(size_class(nbytes), [])
+
+    def allocate(self, nbytes: int, mem_scope: str | None = None) -> Storage:
+        """Memory for ``nbytes`` bytes."""
+        if self.device.device_type != Device.kDLCPU:
+            ptr, owner = self.device.api.allocate(self.device.device_id, nbytes, ALIGNMENT, mem_scope)
+            return Storage(owner, ptr, nbytes, self.device)
+        size = size_class(nbytes)
+        free = self.free_list(nbytes)
+        try:
+            mem, ptr = free.pop()  # type: ignore[union-attr]
+        except (IndexError, AttributeError):
+            mem, ptr = aligned_bytes(size)
+        return Storage(mem, ptr, size, self.device, free)
+
+    def clear(self) -> None:
+        """Give free blocks back to the system."""
+        for blocks in self._free.values():
+            blocks.clear()
+
+    def used_bytes(self) -> int:
+        """Bytes waiting in the pool."""
+        return sum(size * len(blocks) for size, blocks in self._free.items())
+
+
+def size_class(nbytes: int) -> int:
+    """Round a size up so that nearly equal requests share blocks: 64 bytes below 4 KiB, pages above."""
+    unit = ALIGNMENT if nbytes <= 4096 else 4096
+    return max(unit, (nbytes + unit - 1) // unit * unit)
+
+
+_ALLOCATORS: dict[tuple[Device, str], Allocator] = {}
+
+
+def get_allocator(device: Device = _CPU0, kind: str = "pooled") -> Allocator:
+    """The process-wide allocator of a device."""
+    key = (device, kind)
+    found = _ALLOCATORS.get(key)
+    if found is None:
+        found = _ALLOCATORS[key] = Allocator(device, kind)
+    return found
+
+
+def clear_memory_pools() -> None:
+    """Empty every pool (``vm.builtin.memory_manager.clear``)."""
+    for allocator in _ALLOCATORS.values():
+        allocator.clear()
+
+
+class _CPUAPI(DeviceAPI):
+    def exists(self, index: int) -> bool:
+        return True
+
+    def attribute(self, index: int, name: str) -> Any:
+        if name == "device_name":
+            return _cpu_name()
+        if name == "multi_processor_count":
+            from ..support.threads import available_cores
+
+            return available_cores()
+        if name in ("total_global_memory", "available_global_memory"):
+            import os
+
+            pages = "SC_PHYS_PAGES" if name.startswith("total") else "SC_AVPHYS_PAGES"
+            return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+        return {"max_threads_per_block": 1, "warp_size": 1}.get(name)
+
+    def allocate(self, index: int, nbytes: int, alignment: int, mem_scope: str | None) -> tuple[int, object]:
+        mem, ptr = aligned_bytes(nbytes, alignment)
+        return ptr, mem
+
+    def copy(self, source: int, source_device: Device, target: int, target_device: Device, nbytes: int) -> None:
+        import ctypes
+
+        ctypes.memmove(target, source, nbytes)
+
+    def synchronize(self, index: int, stream: int | None = None) -> None:
+        return None
+
+
+def _cpu_name() -> str:
+    import platform
+
+    try:
+        with open("/proc/cpuinfo") as info:
+            for line in info:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+register_device_api(Device.kDLCPU, _CPUAPI)

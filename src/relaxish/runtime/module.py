@@ -1,0 +1,126 @@
+"""Compiled loop programs without a graph around them: what building an ``IRModule`` of PrimFuncs returns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..support.errors import RelaxishError
+from .benchmark import BenchmarkResult, time_evaluator
+from .kernel import KernelSpec, NativeKernel, NativeLibrary, PythonKernel
+
+
+class Module:
+    """Kernels by name, called in destination-passing style: ``mod(a, b, out)``, ``mod["matmul"](a, b, out)``."""
+
+    def __init__(
+        self, kernels: Mapping[str, KernelSpec], library: NativeLibrary | None, *, entry_name: str | None = None,
+        objects: Sequence[bytes] = (), linker: Callable[[str, Sequence[bytes]], None] | None = None,
+        sources: Mapping[str, str] | None = None, type_key: str = "llvm",
+        python_kernels: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self.kernels = dict(kernels)
+        self.library = library
+        self.objects = list(objects)
+        self.linker = linker
+        self.sources = dict(sources or {})
+        self.type_key = type_key
+        self.python_kernels = dict(python_kernels or {})
+        self.imported_modules: list[Module] = []
+        self.entry_name = entry_name or self._guess_entry()
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def _guess_entry(self) -> str | None:
+        if len(self.kernels) == 1:
+            return next(iter(self.kernels))
+        return next((n for n in ("main", "__tvm_main__", "default_function") if n in self.kernels), None)
+
+    is_runnable = True
+    is_dso_exportable = True
+    is_binary_serializable = False
+    is_device_module = False
+
+    @property
+    def mod(self) -> Module:
+        """Itself."""
+        return self
+
+    def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
+        """The kernel of that name."""
+        found = self._functions.get(name)
+        if found is not None:
+            return found
+        if name in self.python_kernels:
+            found = PythonKernel(self.kernels[name], self.python_kernels[name])
+        elif name in self.kernels and self.library is not None:
+            found = NativeKernel(self.kernels[name], self.library)
+        elif query_imports:
+            for module in self.imported_modules:
+                if module.implements_function(name, True):
+                    return module.get_function(name, True)
+        if found is None:
+            raise AttributeError(f"Module has no function '{name}' (functions: {', '.join(self.kernels)})")
+        self._functions[name] = found
+        return found
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        """Whether there is a kernel of that name."""
+        return name in self.kernels or (
+            query_imports and any(m.implements_function(name, True) for m in self.imported_modules))
+
+    def import_module(self, module: Module) -> None:
+        """Add another module that name look-ups may fall back to."""
+        self.imported_modules.append(module)
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        if not isinstance(name, str):
+            raise ValueError("Can only take string as function name")
+        return self.get_function(name)
+
+    @property
+    def entry_func(self) -> Callable[..., Any]:
+        """The function :meth:`__call__` runs."""
+        if self.entry_name is None:
+            raise RelaxishError(f"the module has several functions; choose one by name: {', '.join(self.kernels)}")
+        return self.get_function(self.entry_name)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.entry_func(*args)
+
+    def get_source(self, fmt: str = "") -> str:
+        """Generated code, as "ll" (default), "asm", ... where the backend kept it."""
+        if not fmt:
+            return next(iter(self.sources.values()), "")
+        if fmt not in self.sources:
+            raise RelaxishError(f"no source of format {fmt!r}; available: {', '.join(self.sources) or 'none'}")
+        return self.sources[fmt]
+
+    def time_evaluator(
+        self, func_name: str, dev: Any = None, number: int = 10, repeat: int = 1, min_repeat_ms: int = 0,
+        cooldown_interval_ms: int = 0, repeats_to_cooldown: int = 1, f_preproc: str = "",
+    ) -> Callable[..., BenchmarkResult]:
+        """A function that times a kernel on the arguments it is given."""
+        func: Any = self.entry_func if func_name == "__tvm_main__" else self.get_function(func_name)
+
+        def evaluate(*args: Any) -> BenchmarkResult:
+            # Check once; the timed loop then runs on trusted arguments.
+            checked = func.check(args) if isinstance(func, NativeKernel) else list(args)
+            run = func.call if isinstance(func, NativeKernel) else func
+            timed = time_evaluator(
+                run, number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, f_preproc)
+            return timed(*checked)
+
+        return evaluate
+
+    def export_library(
+        self, file_name: str | os.PathLike[str], fcompile: Any = None, addons: Any = None, workspace_dir: Any = None,
+        **kwargs: Any,
+    ) -> str:
+        """Write a shared object and its manifest; load with :func:`relaxish.runtime.load_module`."""
+        from .export import export_module
+
+        return export_module(self, os.fspath(file_name))
+
+    def __repr__(self) -> str:
+        return f"Module({self.type_key}: {', '.join(self.kernels)})"

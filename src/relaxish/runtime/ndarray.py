@@ -1,0 +1,308 @@
+"""Tensors at run time.
+
+An :class:`NDArray` is an address, a shape, a dtype and whatever keeps the memory alive. Its NumPy view is made only
+when asked for, so passing arrays between kernels costs no NumPy call. CPU memory we allocate is 64-byte aligned.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..support.errors import RelaxishError
+from .device import _CPU0, Device, cpu
+from .device import device as make_device
+from .dlpack import export_capsule, import_capsule
+from .dtype import dtype_str, itemsize, numpy_dtype
+from .memory import Allocator, Storage, get_allocator
+
+_NUMPY_DLPACK = frozenset((
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "bool",
+))
+
+
+class NDArray:
+    """A dense, compact tensor on a device. Make one with :func:`array`, :func:`empty` or :func:`from_dlpack`."""
+
+    __slots__ = ("device", "dtype", "ptr", "shape", "_np", "_owner", "__weakref__")
+    __array_priority__ = 100
+
+    def __init__(self, ptr: int, shape: tuple[int, ...], dtype: str, device: Device, owner: Any, view: Any = None) -> None:
+        self.ptr = ptr
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+        self._owner = owner
+        self._np = view
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        total = 1
+        for dim in self.shape:
+            total *= dim
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * itemsize(self.dtype)
+
+    @property
+    def ctx(self) -> Device:
+        """Old name of :attr:`device`."""
+        return self.device
+
+    @property
+    def handle(self) -> int:
+        """The address of the first element."""
+        return self.ptr
+
+    def _host(self) -> Any:
+        """The NumPy array viewing this memory (CPU only)."""
+        view = self._np
+        if view is None:
+            if self.device.device_type != Device.kDLCPU:
+                raise RelaxishError(f"memory on {self.device} cannot be viewed by NumPy; copy it with .numpy()")
+            owner = self._owner
+            if isinstance(owner, Storage):
+                offset = self.ptr - owner.mem.__array_interface__["data"][0]
+                view = np.ndarray(self.shape, numpy_dtype(self.dtype), buffer=owner.mem, offset=offset)
+            else:
+                view = import_capsule(_request_capsule(owner))[0]
+            self._np = view
+        return view
+
+    def numpy(self) -> Any:
+        """A copy as a NumPy array."""
+        if self.device.device_type == Device.kDLCPU:
+            return self._host().copy()
+        return self.copyto(cpu(0))._host()
+
+    asnumpy = numpy
+
+    def copyfrom(self, source_array: Any) -> NDArray:
+        """Overwrite the contents with those of an array of the same shape; converts the dtype if needed."""
+        if isinstance(source_array, NDArray):
+            source_array.copyto(self)
+            return self
+        source = np.asarray(source_array)
+        if source.shape != self.shape:
+            raise ValueError(f"array shape do not match the shape of NDArray: {source.shape} vs {self.shape}")
+        if self.device.device_type == Device.kDLCPU:
+            _cast_into(self._host(), source)
+        else:
+            array(source.astype(numpy_dtype(self.dtype), copy=False)).copyto(self)
+        return self
+
+    def copyto(self, target: NDArray | Device, mem_scope: str | None = None) -> NDArray:
+        """Copy into another array, or into a new one on a device."""
+        if isinstance(target, Device):
+            target = empty(self.shape, self.dtype, target, mem_scope)
+        elif not isinstance(target, NDArray):
+            raise ValueError(f"unsupported target type {type(target).__name__}")
+        if target.shape != self.shape or target.dtype != self.dtype:
+            raise ValueError(
+                f"copyto: shapes and dtypes must agree, got {self.shape} {self.dtype} and {target.shape} {target.dtype}")
+        here, there = self.device.device_type, target.device.device_type
+        if here == there == Device.kDLCPU:
+            if self.nbytes:
+                ctypes.memmove(target.ptr, self.ptr, self.nbytes)
+        else:
+            api = (target if there != Device.kDLCPU else self).device.api
+            api.copy(self.ptr, self.device, target.ptr, target.device, self.nbytes)
+        return target
+
+    def _create_view(self, shape: Sequence[int], dtype: str | None = None, relative_byte_offset: int = 0) -> NDArray:
+        """Another array over the same memory."""
+        new_shape = tuple(int(d) for d in shape)
+        new_dtype = self.dtype if dtype is None else dtype_str(dtype)
+        view = NDArray(self.ptr + relative_byte_offset, new_shape, new_dtype, self.device, self._owner)
+        if view.nbytes + relative_byte_offset > self.nbytes:
+            raise ValueError(f"view of {view.nbytes} bytes at offset {relative_byte_offset} exceeds {self.nbytes} bytes")
+        if not isinstance(self._owner, Storage) and self.device.device_type == Device.kDLCPU:
+            raw = self._host().reshape(-1).view(np.uint8)[relative_byte_offset : relative_byte_offset + view.nbytes]
+            view._np = raw.view(numpy_dtype(new_dtype)).reshape(new_shape)
+            view._owner = self
+        return view
+
+    def reshape(self, shape: Sequence[int]) -> NDArray:
+        """The same elements in another shape, without a copy."""
+        return self._create_view(shape)
+
+    def same_as(self, other: object) -> bool:
+        """Identity."""
+        return self is other
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._host()[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, slice) and index == slice(None):
+            if isinstance(value, NDArray):
+                value.copyto(self)
+            elif np.ndim(value) == 0:
+                self._host()[...] = value
+            else:
+                self.copyfrom(value)
+            return
+        self._host()[index] = value
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if self.device.device_type != Device.kDLCPU:
+            view = self.numpy()
+        else:
+            view = self.numpy() if copy else self._host()
+        return view if dtype is None else view.astype(dtype, copy=False)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        if copy:
+            return self.copyto(self.device).__dlpack__()
+        if self._np is None and isinstance(self._owner, Storage):
+            # The consumer must pin the memory block, not this object: pools watch the block's reference count.
+            return export_capsule(self.ptr, self.shape, self.dtype, self.device, (self, self._owner.mem))
+        return export_capsule(self.ptr, self.shape, self.dtype, self.device, self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device.device_type, self.device.device_id
+
+    def to_dlpack(self) -> Any:
+        """A DLPack capsule sharing the memory."""
+        return self.__dlpack__()
+
+    def __float__(self) -> float:
+        return float(self._host())
+
+    def __int__(self) -> int:
+        return int(self._host())
+
+    def __bool__(self) -> bool:
+        return bool(self._host())
+
+    def __repr__(self) -> str:
+        body = repr(self.numpy()) if self.size <= 1000 else "..."
+        return f"<relaxish.nd.NDArray shape={self.shape}, dtype={self.dtype}, {self.device}>\n{body}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_bytes, (self.numpy().tobytes(), self.shape, self.dtype, self.device)
+
+
+def _cast_into(target: Any, source: Any) -> None:
+    if source.dtype.kind == "c":
+        raise TypeError("complex arrays are not supported")
+    target[...] = source if source.dtype == target.dtype else source.astype(target.dtype)
+
+
+def _from_bytes(data: bytes, shape: tuple[int, ...], dtype: str, device: Device) -> NDArray:
+    return array(np.frombuffer(data, numpy_dtype(dtype)).reshape(shape), device)
+
+
+def from_numpy(source: Any) -> NDArray:
+    """An NDArray over a NumPy array's own memory: no copy when it is compact, one otherwise."""
+    if not source.flags.c_contiguous:
+        source = np.ascontiguousarray(source)
+    dtype = source.dtype
+    name = _DTYPE_NAMES.get(dtype)
+    if name is None:
+        name = _DTYPE_NAMES[dtype] = dtype_str(dtype)
+    return NDArray(source.__array_interface__["data"][0], source.shape, name, _CPU0, source, source)
+
+
+_DTYPE_NAMES: dict[Any, str] = {}
+
+
+def array(arr: Any, device: Device | None = None, mem_scope: str | None = None) -> NDArray:
+    """A new array with a copy of ``arr`` (anything NumPy understands, or an NDArray)."""
+    device = device or _CPU0
+    if isinstance(arr, NDArray):
+        return arr.copyto(empty(arr.shape, arr.dtype, device, mem_scope))
+    if not isinstance(arr, np.ndarray | np.generic) and hasattr(arr, "__dlpack__"):
+        return from_dlpack(arr).copyto(device)
+    source = np.asarray(arr)
+    made = empty(source.shape, dtype_str(source.dtype), device, mem_scope)
+    made.copyfrom(source)
+    return made
+
+
+def empty(shape: Any, dtype: Any = "float32", device: Device | None = None, mem_scope: str | None = None) -> NDArray:
+    """An uninitialised array."""
+    dims = (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(d) for d in shape)
+    name = dtype_str(dtype)
+    place = device or _CPU0
+    nbytes = itemsize(name)
+    for dim in dims:
+        if dim < 0:
+            raise ValueError(f"negative dimension in shape {dims}")
+        nbytes *= dim
+    return alloc_tensor(get_allocator(place).allocate(nbytes, mem_scope), 0, dims, name)
+
+
+def alloc_tensor(storage: Storage, offset: int, shape: tuple[int, ...], dtype: str) -> NDArray:
+    """A tensor at a byte offset of a block."""
+    return NDArray(storage.ptr + offset, shape, dtype, storage.device, storage)
+
+
+def numpyasarray(np_data: Any) -> NDArray:
+    """Zero-copy from NumPy (name used by older scripts)."""
+    return from_numpy(np.asarray(np_data))
+
+
+def from_dlpack(external: Any) -> NDArray:
+    """Share memory with any object speaking DLPack (torch tensor, NumPy array, capsule); strided input is copied."""
+    if isinstance(external, NDArray):
+        return external
+    if isinstance(external, np.ndarray):
+        return from_numpy(external)
+    if hasattr(external, "__dlpack__"):
+        external = _request_capsule(external)
+    view, ptr, shape, dtype, device, owner = import_capsule(external)
+    if view is None:
+        return NDArray(ptr, shape, dtype, device, owner)
+    if not view.flags.c_contiguous:
+        return from_numpy(np.ascontiguousarray(view))
+    return NDArray(ptr, shape, dtype, device, view, view)
+
+
+def _request_capsule(producer: Any) -> Any:
+    if getattr(producer, "requires_grad", False):
+        producer = producer.detach()
+    return producer.__dlpack__()
+
+
+def as_ndarray(value: Any) -> NDArray | None:
+    """Share the memory of a tensor-like value; ``None`` if it is not one."""
+    if isinstance(value, NDArray):
+        return value
+    if isinstance(value, np.ndarray):
+        return from_numpy(value)
+    if isinstance(value, np.generic):
+        return from_numpy(np.asarray(value))
+    if type(value).__module__.startswith("torch") and hasattr(value, "data_ptr"):
+        return _from_torch(value)
+    if hasattr(value, "__dlpack__"):
+        return from_dlpack(value)
+    return None
+
+
+def _from_torch(value: Any) -> NDArray:
+    # A DLPack round trip costs some 20 us; asking the tensor for its address costs 0.1.
+    if value.device.type != "cpu" or not value.is_contiguous():
+        return from_dlpack(value)
+    return NDArray(value.data_ptr(), tuple(value.shape), dtype_str(str(value.dtype)[6:]), _CPU0, value)
+
+
+__all__ = [
+    "Allocator", "Device", "NDArray", "alloc_tensor", "array", "as_ndarray", "empty", "from_dlpack", "from_numpy",
+    "make_device", "numpyasarray",
+]

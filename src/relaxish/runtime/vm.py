@@ -1,0 +1,345 @@
+"""The virtual machine: a small loop over instructions, and a direct lane for static models."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+from ..support.errors import RelaxishError
+from . import builtin as _builtin_functions
+from .benchmark import BenchmarkResult, time_evaluator
+from .bound_plan import BoundPlan
+from .builtin import VMClosure
+from .bytecode import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
+from .container import ShapeTuple
+from .device import Device, cpu
+from .executable import Executable
+from .kernel import PACKED_SUFFIX, ArgumentError, NativeKernel, PythonKernel
+from .memory import Allocator, get_allocator
+from .ndarray import NDArray, as_ndarray
+from .profiling import CallRecord, Report, shapes_of
+from .registry import get_global_func
+
+assert _builtin_functions.WITH_CONTEXT  # importing it registers the builtins
+
+_CALL, _RET, _GOTO, _IF = range(4)
+# A linked instruction: (opcode, destination or jump, function, argument getter, function name)
+_Linked = tuple[int, int, Any, Any, str]
+
+
+class VMInstrumentReturnKind(enum.IntEnum):
+    """What an instrument tells the machine: go on, or skip the call."""
+
+    NO_OP = 0
+    SKIP_RUN = 1
+
+
+class VirtualMachine:
+    """Runs an :class:`Executable`.
+
+    >>> vm = VirtualMachine(executable, relaxish.cpu())
+    >>> out = vm["main"](x)
+
+    ``memory_cfg`` is "pooled" (default) or "naive", or a mapping from device to one of them. With ``profile=True`` each
+    kernel is called by itself and :meth:`profile` can report on it.
+    """
+
+    NAIVE_ALLOCATOR = 1
+    POOLED_ALLOCATOR = 2
+
+    def __init__(
+        self, rt_mod: Any, device: Device | Sequence[Device] | None = None, memory_cfg: Any = None, profile: bool = False,
+    ) -> None:
+        rt_mod = getattr(rt_mod, "executable", rt_mod)
+        if not isinstance(rt_mod, Executable):
+            raise TypeError(f"VirtualMachine expects an Executable, got {type(rt_mod).__name__}")
+        self.module = rt_mod
+        self.executable = rt_mod
+        self.devices = self._device_list(device)
+        self._allocators = [self._make_allocator(d, memory_cfg) for d in self.devices]
+        self._profile_enabled = profile
+        self._instrument: Callable[..., Any] | None = None
+        self._records: list[CallRecord] | None = None
+        self._saved: dict[str, Callable[..., Any]] = {}
+        self._inputs: dict[str, list[Any]] = {}
+        self._outputs: dict[str, Any] = {}
+        self._linked: dict[int, tuple[list[_Linked], list[Any]]] = {}
+        self._closures: dict[str, Callable[..., Any]] = {}
+        self._infos = {f.name: i for i, f in enumerate(rt_mod.functions) if f.kind == "vm"}
+        self._callables = [self._resolve(i, f) for i, f in enumerate(rt_mod.functions)]
+
+    @staticmethod
+    def _device_list(device: Device | Sequence[Device] | None) -> list[Device]:
+        if device is None:
+            raise RuntimeError("no device is given to VirtualMachine")
+        devices = [device] if isinstance(device, Device) else list(device)
+        if not devices or not all(isinstance(d, Device) for d in devices):
+            raise TypeError("the device of VirtualMachine must be a Device or a list of them")
+        if any(d.device_type == Device.kDLCPU for d in devices[:-1]):
+            raise RuntimeError("CPU host is required to be the last element of the device list if provided.")
+        if devices[-1].device_type != Device.kDLCPU:
+            devices.append(cpu(0))
+        return devices
+
+    @staticmethod
+    def _make_allocator(device: Device, memory_cfg: Any) -> Allocator:
+        kind = memory_cfg
+        if isinstance(memory_cfg, Mapping):
+            kind = memory_cfg.get(device, "pooled")
+        elif memory_cfg is not None and not isinstance(memory_cfg, str):
+            raise TypeError(f"memory_cfg must be a string or a mapping from devices, got {type(memory_cfg).__name__}")
+        return get_allocator(device, kind or "pooled") if kind != "naive" else Allocator(device, "naive")
+
+    def allocator(self, device_index: int) -> Allocator:
+        """The allocator of the ``device_index``-th device; -1 is the host."""
+        return self._allocators[device_index]
+
+    # ---- linking
+
+    def _resolve(self, index: int, info: FunctionInfo) -> Callable[..., Any]:
+        if info.kind == "vm":
+            return VMClosure(info.name, lambda *args, _i=index: self._run(_i, args))
+        if info.kind == "kernel":
+            return self._kernel(info.name)
+        found = get_global_func(info.name, allow_missing=True)
+        if found is None:
+            raise RelaxishError(
+                f"Cannot find PackedFunc {info.name} in either Relax VM kernel library, or in the runtime registry")
+        return found
+
+    def _kernel(self, name: str) -> Callable[..., Any]:
+        executable = self.executable
+        if name in executable.python_kernels:
+            return PythonKernel(executable.kernels[name], executable.python_kernels[name]).call
+        library = executable.library_of(name + PACKED_SUFFIX)
+        if library is None or name not in executable.kernels:
+            raise RelaxishError(f"Cannot find PackedFunc {name} in the kernel library of the executable")
+        return NativeKernel(executable.kernels[name], library).call
+
+    def _link(self, index: int) -> tuple[list[_Linked], list[Any]]:
+        """Decode a function once. Immediates, constants and the machine itself become extra registers, so that
+        fetching the arguments of a call is one C-level ``itemgetter``."""
+        info = self.executable.functions[index]
+        extra: dict[Arg, int] = {}
+        template: list[Any] = [None] * (info.num_registers + 1)
+        void = info.num_registers
+
+        def place(arg: Arg) -> int:
+            if arg.kind == "r" and arg.value >= 0:
+                return arg.value
+            if arg not in extra:
+                extra[arg] = len(template)
+                template.append(self._operand(arg))
+            return extra[arg]
+
+        code: list[_Linked] = []
+        for op in info.code:
+            if isinstance(op, CallOp):
+                getter = _getter([place(a) for a in op.args])
+                name = self.executable.functions[op.func].name
+                code.append((_CALL, op.dst if op.dst >= 0 else void, self._callables[op.func], getter, name))
+            elif isinstance(op, RetOp):
+                code.append((_RET, op.reg if op.reg >= 0 else void, None, None, ""))
+            elif isinstance(op, GotoOp):
+                code.append((_GOTO, op.offset, None, None, ""))
+            else:
+                code.append((_IF, op.false_offset, op.cond, None, ""))
+        self._linked[index] = (code, template)
+        return code, template
+
+    def _operand(self, arg: Arg) -> Any:
+        if arg.kind == "c":
+            return self.executable.constants[arg.value]
+        if arg.kind == "f":
+            return self._callables[arg.value]
+        if arg.kind == "r":
+            return {VM_REGISTER: self, VOID_REGISTER: None}[arg.value]
+        return arg.value
+
+    # ---- running
+
+    def _run(self, index: int, args: Sequence[Any]) -> Any:
+        code, template = self._linked.get(index) or self._link(index)
+        info = self.executable.functions[index]
+        if len(args) != len(info.param_names):
+            raise ArgumentError(
+                f"Invoking function {info.name} requires {len(info.param_names)} inputs "
+                f"({', '.join(info.param_names)}) but only {len(args)} inputs are provided.")
+        regs = template.copy()
+        regs[: len(args)] = args
+        if self._instrument is not None or self._records is not None:
+            return self._run_watched(code, regs)
+        pc = 0
+        while True:
+            op, a, func, getter, _ = code[pc]
+            if op == _CALL:
+                regs[a] = func(*getter(regs))
+                pc += 1
+            elif op == _RET:
+                return regs[a]
+            elif op == _GOTO:
+                pc += a
+            else:
+                pc += 1 if regs[func] else a
+
+    def _run_watched(self, code: list[_Linked], regs: list[Any]) -> Any:
+        pc = 0
+        while True:
+            op, a, func, getter, name = code[pc]
+            if op == _CALL:
+                regs[a] = self._call_watched(func, name, getter(regs))
+                pc += 1
+            elif op == _RET:
+                return regs[a]
+            elif op == _GOTO:
+                pc += a
+            else:
+                pc += 1 if regs[func] else a
+
+    def _call_watched(self, func: Callable[..., Any], name: str, args: Sequence[Any]) -> Any:
+        instrument, records = self._instrument, self._records
+        shown = args[1:] if args and args[0] is self else args
+        if instrument is not None and instrument(func, name, True, None, *shown) == VMInstrumentReturnKind.SKIP_RUN:
+            return None
+        begin = time.perf_counter()
+        result = func(*args)
+        seconds = time.perf_counter() - begin
+        if records is not None and not isinstance(func, VMClosure):
+            records.append(CallRecord(name, seconds, str(self.devices[0]), shapes_of(shown)))
+        if instrument is not None:
+            instrument(func, name, False, result, *shown)
+        return result
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        found = self._closures.get(name)
+        if found is None:
+            found = self._closures[name] = self._make_entry(name)
+        return found
+
+    def _make_entry(self, name: str) -> Callable[..., Any]:
+        if name in self._saved:
+            return self._saved[name]
+        index = self._infos.get(name)
+        if index is None:
+            if name in self.executable.kernels:
+                return self._kernel(name)
+            known = ", ".join(self._infos) or "none"
+            raise AttributeError(f"Module has no function '{name}' (functions: {known})")
+
+        def call(*args: Any) -> Any:
+            return self._run(index, [_to_value(a) for a in args])
+
+        plan = self.executable.plans.get(name)
+        if plan is not None and not self._profile_enabled and not self.executable.python_kernels:
+            bound = BoundPlan(plan, self.executable, self._allocators[-1])
+            fast = bound.run
+            if self._instrument is None:
+                return fast
+        return call
+
+    def invoke_closure(self, closure: Any, *args: Any) -> Any:
+        """Call a closure value a function returned."""
+        if not callable(closure):
+            raise TypeError(f"invoke_closure expects a closure, got {type(closure).__name__}")
+        return closure(*[_to_value(a) for a in args])
+
+    def save_function(self, func_name: str, saved_name: str, *args: Any, include_return: bool = True, **kwargs: Any) -> None:
+        """Bind arguments (positional, then by parameter name) so that ``vm[saved_name]()`` takes none."""
+        if saved_name in self._saved or saved_name in self._infos:
+            raise RelaxishError(f"function {saved_name} exists already")
+        bound = self._bind(func_name, args, kwargs)
+        func = self[func_name]
+
+        def saved() -> Any:
+            result = func(*bound)
+            return result if include_return else None
+
+        self._saved[saved_name] = saved
+
+    def _bind(self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        if func_name not in self._infos:
+            raise AttributeError(f"Module has no function '{func_name}'")
+        names = self.executable.functions[self._infos[func_name]].param_names
+        bound = [_to_value(a) for a in args]
+        for name in names[len(bound):]:
+            if name not in kwargs:
+                break
+            bound.append(_to_value(kwargs[name]))
+        unknown = [k for k in kwargs if k not in names]
+        if unknown:
+            raise ValueError(f"{func_name} has no parameter {', '.join(unknown)}; parameters: {', '.join(names)}")
+        if len(bound) != len(names):
+            raise ValueError(f"{func_name} requires {len(names)} inputs ({', '.join(names)}), got {len(bound)}")
+        return bound
+
+    # ---- stateful interface
+
+    def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
+        """Remember the arguments for :meth:`invoke_stateful`."""
+        self._inputs[func_name] = self._bind(func_name, args, kwargs)
+
+    def invoke_stateful(self, func_name: str) -> None:
+        """Call a function on its remembered arguments and keep the result."""
+        if func_name not in self._inputs:
+            raise RelaxishError(f"Input is not set for function {func_name}: call set_input first")
+        self._outputs[func_name] = self[func_name](*self._inputs[func_name])
+
+    def get_outputs(self, func_name: str) -> Any:
+        """The result :meth:`invoke_stateful` kept."""
+        if func_name not in self._outputs:
+            raise RelaxishError(f"No output of function {func_name}: call invoke_stateful first")
+        return self._outputs[func_name]
+
+    # ---- watching
+
+    def set_instrument(self, instrument: Callable[..., Any] | str | None) -> None:
+        """Call ``instrument(func, name, before_run, ret, *args)`` before and after each call; it may return
+        :class:`VMInstrumentReturnKind`. ``None`` removes it."""
+        self._instrument = get_global_func(instrument) if isinstance(instrument, str) else instrument
+        self._closures.clear()
+
+    def time_evaluator(
+        self, func_name: str, dev: Device | None = None, number: int = 10, repeat: int = 1, min_repeat_ms: int = 0,
+        cooldown_interval_ms: int = 0, repeats_to_cooldown: int = 1, f_preproc: str = "",
+    ) -> Callable[..., BenchmarkResult]:
+        """A function that times ``func_name`` on the arguments it is given."""
+        return time_evaluator(
+            self[func_name], number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, f_preproc)
+
+    def profile(self, func_name: str, *args: Any) -> Report:
+        """Run once, timing every call the machine makes."""
+        if not self._profile_enabled:
+            raise RelaxishError("profiling needs VirtualMachine(..., profile=True)")
+        func = self[func_name]
+        func(*args)
+        self._records = []
+        try:
+            begin = time.perf_counter()
+            func(*args)
+            total = time.perf_counter() - begin
+            return Report(self._records, total)
+        finally:
+            self._records = None
+
+
+def _getter(indices: list[int]) -> Callable[[list[Any]], Sequence[Any]]:
+    if not indices:
+        return lambda regs: ()
+    if len(indices) == 1:
+        return itemgetter(slice(indices[0], indices[0] + 1))
+    return itemgetter(*indices)
+
+
+def _to_value(value: Any) -> Any:
+    """A Python argument as a run-time value: tensors of other libraries are shared, lists become tuples."""
+    if isinstance(value, NDArray | str | int | float | ShapeTuple) or value is None:
+        return value
+    if isinstance(value, list | tuple):
+        if value and all(type(v) is int for v in value):
+            return ShapeTuple(value)
+        return tuple(_to_value(v) for v in value)
+    tensor = as_ndarray(value)
+    return value if tensor is None else tensor

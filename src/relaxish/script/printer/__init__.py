@@ -1,0 +1,27 @@
+"""The TVMScript printer: IR of both levels to text that the parser reads back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.printing import SCRIPT_PRINTER
+from . import doc, ir_module, tir_block, tir_buffer, tir_expr, tir_func, tir_stmt  # noqa: F401
+from .config import PrinterConfig
+from .doc_printer import doc_to_python, to_python_script
+from .path import ObjectPath
+from .render import render, show
+
+__all__ = ["ObjectPath", "PrinterConfig", "doc", "doc_to_python", "render", "show", "to_python_script"]
+
+
+def _install() -> None:
+    SCRIPT_PRINTER.script = render
+    SCRIPT_PRINTER.show = show
+
+
+_install()
+
+
+def script(node: Any, **config: Any) -> str:
+    """The text of any IR node."""
+    return render(node, config)

@@ -1,0 +1,272 @@
+"""IR to docs: frames, names, and the table of node printers.
+
+A frame stands for a scope of the text being made. It collects statements that must come before the one being
+printed (declarations of free variables) and, when left, forgets the names defined in it so that siblings may
+use them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.node import Node
+from .config import PrinterConfig
+from .doc import AssignDoc, CommentDoc, Doc, ExprDoc, IdDoc, LiteralDoc, StmtBlockDoc, StmtDoc
+from .path import ObjectPath
+
+__all__ = ["Docsifier", "Frame", "printer_of", "header"]
+
+Printer = Callable[[Any, ObjectPath, "Docsifier"], Doc]
+_TABLES: dict[str, dict[type, Printer]] = {"": {}, "ir": {}, "tir": {}, "relax": {}}
+
+
+def printer_of(*classes: type, token: str = "") -> Callable[[Printer], Printer]:
+    """Register a printer of node classes, under a dialect token or for all dialects."""
+
+    def register(function: Printer) -> Printer:
+        for cls in classes:
+            _TABLES[token][cls] = function
+        _CACHE.clear()
+        return function
+
+    return register
+
+
+_CACHE: dict[tuple[str, type], Printer] = {}
+
+
+def _lookup(token: str, cls: type) -> Printer:
+    key = (token, cls)
+    found = _CACHE.get(key)
+    if found is None:
+        for table in (_TABLES[token], _TABLES[""]):
+            for base in cls.__mro__:
+                if base in table:
+                    found = table[base]
+                    break
+            if found is not None:
+                break
+        if found is None:
+            raise TypeError(f"no printer for {cls.__module__}.{cls.__name__}")
+        _CACHE[key] = found
+    return found
+
+
+class Frame:
+    """A scope of the text: ``kind`` is ``ir``, ``tir`` or ``relax``; ``node`` is the statement it stands for."""
+
+    def __init__(self, docsifier: Docsifier, kind: str, node: Any = None, is_func: bool = False) -> None:
+        self.docsifier = docsifier
+        self.kind = kind
+        self.node = node
+        self.stmts: list[StmtDoc] = []
+        self.concise = False
+        self.is_func = is_func
+        self.func_vars: set[int] | None = None
+        self.alias_printed = False
+        self.tokens = 0
+        self.defined: list[Any] = []
+
+    def token(self, name: str) -> None:
+        """Use another dialect's printers until the frame is left."""
+        self.docsifier.tokens.append(name)
+        self.tokens += 1
+
+    def __enter__(self) -> Frame:
+        self.docsifier.frames.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        docsifier = self.docsifier
+        for obj in reversed(self.defined):
+            docsifier.remove(obj)
+        for _i in range(self.tokens):
+            docsifier.tokens.pop()
+        docsifier.frames.pop()
+
+
+class Docsifier:
+    """State of one printing: frames, variable names, metadata, usage of dialects."""
+
+    def __init__(self, config: PrinterConfig) -> None:
+        self.cfg = config
+        self.frames: list[Frame] = []
+        self.tokens: list[str] = [""]
+        self.vars: dict[int, tuple[Any, Callable[[], ExprDoc], str | None]] = {}
+        self.names: set[str] = set()
+        self.usage: set[str] = set()
+        self.metadata: dict[str, list[Any]] = {}
+        self.common_prefix: dict[int, list[Any]] = {}
+        self.module_doc: Any = None
+
+    # Names.
+
+    def define(self, obj: Any, frame: Frame, hint: str) -> IdDoc:
+        """Give an object a fresh name in a frame."""
+        known = self.vars.get(id(obj))
+        if known is not None:
+            found = known[1]()
+            assert isinstance(found, IdDoc)
+            return found
+        name = self.fresh(hint)
+        self.names.add(name)
+        self.vars[id(obj)] = (obj, lambda: IdDoc(name), name)
+        frame.defined.append(obj)
+        return IdDoc(name)
+
+    def define_as(self, obj: Any, frame: Frame, creator: Callable[[], ExprDoc]) -> None:
+        """Let an object be shown by an expression, such as ``cls.main``."""
+        self.vars[id(obj)] = (obj, creator, None)
+        frame.defined.append(obj)
+
+    def fresh(self, hint: str) -> str:
+        """A name not in use that starts with ``hint``."""
+        base = "".join(c if c == "_" or (c.isalnum() and c.isascii()) else "_" for c in hint)
+        name, i = base, 1
+        while name in self.names:
+            name = f"{base}_{i}"
+            i += 1
+        return name
+
+    def remove(self, obj: Any) -> None:
+        """Forget an object's name."""
+        entry = self.vars.pop(id(obj), None)
+        if entry is not None and entry[2] is not None:
+            self.names.discard(entry[2])
+
+    def is_defined(self, obj: Any) -> bool:
+        """Whether the object has a name."""
+        return id(obj) in self.vars
+
+    def var_doc(self, obj: Any) -> ExprDoc | None:
+        """The object's name, or None."""
+        entry = self.vars.get(id(obj))
+        return entry[1]() if entry is not None else None
+
+    # Printing.
+
+    def doc(self, obj: Any, path: ObjectPath) -> Any:
+        """The doc of any IR value."""
+        if obj is None:
+            return LiteralDoc(None, path)
+        made = _lookup(self.tokens[-1], type(obj))(obj, path, self)
+        made.source_paths.append(path)
+        cfg = self.cfg
+        if cfg.obj_to_annotate or cfg.obj_to_underline or cfg.path_to_annotate:
+            self._decorate(made, obj, path)
+        return made
+
+    def _decorate(self, made: Doc, obj: Any, path: ObjectPath) -> None:
+        cfg = self.cfg
+        notes = []
+        note = cfg.obj_to_annotate.get(id(obj))
+        if note is not None:
+            notes.append(note)
+        notes += [text for where, text in cfg.path_to_annotate if where == path]
+        for text in notes:
+            target: Any = made
+            if isinstance(made, StmtBlockDoc) and made.stmts:
+                target = made.stmts[0]
+            if isinstance(target, StmtDoc):
+                target.comment = text if target.comment is None else f"{target.comment}\n{text}"
+        for wanted in cfg.obj_to_underline:
+            if wanted is obj:
+                cfg.path_to_underline.append(path)
+
+    def add_metadata(self, obj: Node) -> ExprDoc:
+        """Put a value into the metadata section and refer to it."""
+        key = type(obj)._type_key
+        entries = self.metadata.setdefault(key, [])
+        for index, known in enumerate(entries):
+            if known is obj:
+                break
+        else:
+            index = len(entries)
+            entries.append(obj)
+        return IdDoc("metadata")[LiteralDoc(key)][LiteralDoc(index)]
+
+    def prefix(self, dialect: str, name: str) -> ExprDoc:
+        """``T.name``, ``R.name`` or ``I.name``, noting that the dialect is used."""
+        self.usage.add(dialect)
+        cfg = self.cfg
+        short = {"ir": cfg.ir_prefix, "tir": cfg.tir_prefix, "relax": cfg.relax_prefix}[dialect]
+        made: ExprDoc = IdDoc(short)
+        for part in name.split("."):
+            made = made.attr(part)
+        return made
+
+    # Where variables are used: the statements that enclose all uses of each.
+
+    def set_common_prefix(self, root: Any, is_var: Callable[[Any], bool]) -> None:
+        """Find, for each variable under ``root``, the innermost chain of nodes around all its uses."""
+        common: dict[int, list[Any]] = self.common_prefix
+        fresh: dict[int, list[Any]] = {}
+        chain: list[Any] = []
+        # (node, leaving) on an explicit stack, since programs can be deep.
+        stack: list[tuple[Any, bool]] = [(root, False)]
+        while stack:
+            node, leaving = stack.pop()
+            if leaving:
+                chain.pop()
+                continue
+            if isinstance(node, (tuple, list)):
+                stack.extend((x, False) for x in reversed(node))
+                continue
+            if isinstance(node, dict):
+                stack.extend((x, False) for pair in reversed(list(node.items())) for x in reversed(pair))
+                continue
+            if not isinstance(node, Node):
+                continue
+            if is_var(node):
+                known = fresh.get(id(node))
+                if known is None:
+                    fresh[id(node)] = list(chain)
+                else:
+                    n = 0
+                    for a, b in zip(known, chain):
+                        if a is not b:
+                            break
+                        n += 1
+                    del known[n:]
+            chain.append(node)
+            stack.append((node, True))
+            stack.extend((getattr(node, f), False) for f in reversed(type(node)._child_fields))
+        common.update(fresh)
+
+    def lowest_frame(self, var: Any) -> Frame | None:
+        """The innermost frame that encloses all uses of a variable."""
+        chain = self.common_prefix.get(id(var))
+        if chain is None:
+            return None
+        by_node: dict[int, Frame] = {}
+        fallback: Frame | None = None
+        for frame in reversed(self.frames):
+            if frame.kind == "tir":
+                if frame.node is not None:
+                    by_node.setdefault(id(frame.node), frame)
+                elif fallback is None:
+                    fallback = frame
+        for node in reversed(chain):
+            if id(node) in by_node:
+                return by_node[id(node)]
+        return fallback
+
+
+def header(docsifier: Docsifier, doc: StmtDoc) -> Doc:
+    """A top-level definition under the import comments it needs."""
+    if not docsifier.usage or len(docsifier.frames) > 2:
+        return doc
+    cfg = docsifier.cfg
+    lines: list[StmtDoc] = []
+    for dialect, short in (("ir", cfg.ir_prefix), ("tir", cfg.tir_prefix), ("relax", cfg.relax_prefix)):
+        if dialect in docsifier.usage:
+            lines.append(CommentDoc(f"from relaxish.script import {dialect} as {short}"))
+    lines.append(CommentDoc(""))
+    lines.append(doc)
+    return StmtBlockDoc(lines)
+
+
+def assign(lhs: ExprDoc, rhs: ExprDoc) -> AssignDoc:
+    """``lhs = rhs``"""
+    return AssignDoc(lhs, rhs, None)

@@ -1,0 +1,87 @@
+"""Printing of modules and what belongs to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.global_info import DummyGlobalInfo, VDevice
+from ...ir.module import IRModule
+from .doc import AssignDoc, ClassDoc, Doc, DictDoc, ExprDoc, ExprStmtDoc, IdDoc, LiteralDoc, StmtBlockDoc, StmtDoc
+from .docsifier import Docsifier, Frame, header, printer_of
+from .path import ObjectPath
+
+__all__: list[str] = []
+
+
+def _order(item: tuple[Any, Any]) -> str:
+    name: str = item[0].name_hint
+    return "" if name == "main" else name
+
+
+@printer_of(IRModule)
+def _module(mod: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    functions = sorted(mod.functions.items(), key=_order)
+    with Frame(d, "ir") as frame:
+        frame.token("ir")
+        name = d.define(mod, frame, d.cfg.binding_names[-1] if d.cfg.binding_names else "Module")
+        d.module_doc = name
+        if mod.attrs is not None and len(mod.attrs):
+            shown = d.doc(mod.attrs, path.attr("attrs"))
+            frame.stmts.append(ExprStmtDoc(d.prefix("ir", "module_attrs").call(shown)))
+        if mod.global_infos:
+            d.module_infos = mod.global_infos
+            shown = d.doc(mod.global_infos, path.attr("global_infos"))
+            frame.stmts.append(ExprStmtDoc(d.prefix("ir", "module_global_infos").call(shown)))
+        for gv, _ in functions:
+            d.define_as(gv, frame, lambda gv=gv: _module_reference(d).attr(gv.name_hint))
+        for gv, func in functions:
+            d.cfg.binding_names.append(gv.name_hint)
+            try:
+                made = d.doc(func, path.attr("functions").map_value(gv))
+            finally:
+                d.cfg.binding_names.pop()
+            if isinstance(made, StmtBlockDoc):
+                stmt: StmtDoc = made.stmts[-1]
+                stmt.source_paths.extend(made.source_paths)
+            elif isinstance(made, ExprDoc):
+                stmt = AssignDoc(IdDoc(gv.name_hint), made)
+            else:
+                stmt = made
+            frame.stmts.append(stmt)
+        return header(d, ClassDoc(name, [d.prefix("ir", "ir_module")], frame.stmts))
+
+
+def _module_reference(d: Docsifier) -> ExprDoc:
+    """What a function calls its module: the class name in tensor functions, the alias in graph functions."""
+    if d.tokens[-1] != "relax" or not d.cfg.module_alias:
+        return IdDoc(d.module_doc.name)
+    for frame in reversed(d.frames):
+        if frame.kind == "relax" and frame.is_func:
+            if not frame.alias_printed:
+                frame.alias_printed = True
+                frame.stmts.append(AssignDoc(IdDoc(d.cfg.module_alias), IdDoc(d.module_doc.name)))
+            break
+    return IdDoc(d.cfg.module_alias)
+
+
+@printer_of(DummyGlobalInfo)
+def _dummy(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    return d.prefix("ir", "dummy_global_info").call()
+
+
+@printer_of(VDevice)
+def _vdevice(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    target = node.target
+    shown = d.doc(_target_dict(target), path.attr("target")) if target is not None else DictDoc({})
+    return d.prefix("ir", "vdevice").call(
+        shown, LiteralDoc(node.vdevice_id, path.attr("vdevice_id")), LiteralDoc(node.memory_scope, path.attr("scope"))
+    )
+
+
+def _target_dict(target: Any) -> Any:
+    return target.export() if hasattr(target, "export") else str(target)
+
+
+def show_target(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    """``T.target({...})``"""
+    return d.prefix("tir", "target").call(d.doc(_target_dict(node), path))

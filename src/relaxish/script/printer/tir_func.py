@@ -1,0 +1,175 @@
+"""Printing of tensor functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import tir
+from ...ir.attrs import Attrs, DictAttrs
+from ...ir.node import Node
+from ...ir.types import TupleType
+from .doc import AssignDoc, CommentDoc, Doc, ExprDoc, ExprStmtDoc, FunctionDoc, IdDoc, LiteralDoc
+from .docsifier import Docsifier, Frame, assign, header, printer_of
+from .path import ObjectPath
+from .tir_buffer import buffer_annotation, buffer_decl, define_buffer, is_simple_buffer
+from .tir_expr import define_var
+from .tir_stmt import body_into, is_one
+
+__all__ = ["function_name", "is_var_or_buffer", "show_attrs"]
+
+
+def is_var_or_buffer(node: Any) -> bool:
+    """Whether free occurrences of a node need a declaration."""
+    return isinstance(node, (tir.Var, tir.Buffer))
+
+
+def function_name(func: Any, d: Docsifier) -> str:
+    """The name a function is printed under."""
+    if d.cfg.binding_names:
+        return d.cfg.binding_names[-1]
+    symbol = func.get_attr("global_symbol")
+    return str(getattr(symbol, "value", symbol)) if symbol is not None else "main"
+
+
+def show_attrs(func: Any, name: str, dialect: str, path: ObjectPath, d: Docsifier, hide_symbol: bool = True) -> Any:
+    """The ``func_attr`` statement, or None; the symbol that equals the name is not shown."""
+    attrs = dict(func.attrs.items()) if func.attrs is not None else {}
+    symbol = attrs.get("global_symbol")
+    if hide_symbol and symbol is not None and str(getattr(symbol, "value", symbol)) == name:
+        del attrs["global_symbol"]
+    if not attrs:
+        return None
+    return ExprStmtDoc(d.prefix(dialect, "func_attr").call(d.doc(attrs, path.attr("attrs"))))
+
+
+def _count(func: Any) -> dict[int, int]:
+    """How often each variable occurs in a function, its signature included."""
+    counts: dict[int, int] = {}
+    seen_buffers: set[int] = set()
+    stack: list[Any] = [func]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (tuple, list)):
+            stack.extend(node)
+        elif isinstance(node, dict):
+            stack.extend(node.keys())
+            stack.extend(node.values())
+        elif isinstance(node, tir.Var):
+            counts[id(node)] = counts.get(id(node), 0) + 1
+        elif isinstance(node, tir.Buffer):
+            if id(node) not in seen_buffers:
+                seen_buffers.add(id(node))
+                stack.extend(node.iter_children())
+        elif isinstance(node, Node):
+            stack.extend(node.iter_children())
+    return counts
+
+
+def _implicit_root(func: Any) -> Any:
+    """The root block that the parser would put back by itself, or None."""
+    realize = func.body
+    if not isinstance(realize, tir.BlockRealize) or realize.iter_values or not is_one(realize.predicate):
+        return None
+    root = realize.block
+    if root.annotations or root.match_buffers or root.reads or root.writes or root.init is not None:
+        return None
+    inner = root.body
+    if root.alloc_buffers:
+        return root
+    if isinstance(inner, tir.BlockRealize):
+        return root if inner.block.iter_vars else None
+    return root if contains_block(inner) else None
+
+
+def contains_block(stmt: Any) -> bool:
+    """Whether a statement has a block inside."""
+    stack = [stmt]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tir.BlockRealize):
+            return True
+        if isinstance(node, (tuple, list)):
+            stack.extend(node)
+        elif isinstance(node, tir.Stmt):
+            stack.extend(c for c in node.iter_children() if isinstance(c, (tir.Stmt, tuple)))
+    return False
+
+
+def _parameters(func: Any, path: ObjectPath, frame: Frame, d: Docsifier) -> tuple[list[AssignDoc], set[int]]:
+    args: list[AssignDoc] = []
+    inlined: set[int] = set()
+    counts = _count(func)
+    data_uses: dict[int, int] = {}
+    for buffer in func.buffer_map.values():
+        data_uses[id(buffer.data)] = data_uses.get(id(buffer.data), 0) + 1
+    for i, var in enumerate(func.params):
+        where = path.attr("params").array_index(i)
+        buffer = func.buffer_map.get(var)
+        if d.cfg.syntax_sugar and buffer is not None and counts[id(var)] == 2:
+            if is_simple_buffer(buffer) and data_uses[id(buffer.data)] == 1:
+                buffer_path = path.attr("buffer_map").map_value(var)
+                lhs = define_buffer(buffer, frame, d)
+                args.append(AssignDoc(lhs, None, buffer_annotation(buffer, buffer_path, frame, d)))
+                inlined.add(id(buffer))
+                continue
+        kind = d.doc(var.type_annotation, where.attr("type_annotation"))
+        args.append(AssignDoc(define_var(var, frame, d), None, kind))
+    return args, inlined
+
+
+@printer_of(tir.PrimFunc)
+def _prim_func(func: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    with Frame(d, "tir", func) as frame:
+        frame.token("tir")
+        name = function_name(func, d)
+        d.set_common_prefix(func, is_var_or_buffer)
+        args, inlined = _parameters(func, path, frame, d)
+        attrs = show_attrs(func, name, "tir", path, d)
+        if attrs is not None:
+            frame.stmts.append(attrs)
+        for i, var in enumerate(func.params):
+            buffer = func.buffer_map.get(var)
+            if buffer is None or id(buffer) in inlined:
+                continue
+            where = path.attr("buffer_map").map_value(var)
+            lhs = define_buffer(buffer, frame, d)
+            rhs = buffer_decl(buffer, "match_buffer", [args[i].lhs], where, frame, d)
+            frame.stmts.append(assign(lhs, rhs))
+        root = _implicit_root(func) if d.cfg.syntax_sugar else None
+        if root is not None:
+            where = path.attr("body").attr("block")
+            frame.stmts.append(CommentDoc('with T.block("root"):'.replace("T.", d.cfg.tir_prefix + ".", 1)))
+            for i, buffer in enumerate(root.alloc_buffers):
+                lhs = define_buffer(buffer, frame, d)
+                at = where.attr("alloc_buffers").array_index(i)
+                frame.stmts.append(assign(lhs, buffer_decl(buffer, "alloc_buffer", [], at, frame, d)))
+            body_into(root.body, where.attr("body"), frame, d)
+        else:
+            body_into(func.body, path.attr("body"), frame, d)
+        ret: ExprDoc | None = None
+        if func.ret_type is not None and not (isinstance(func.ret_type, TupleType) and not func.ret_type.fields):
+            ret = d.doc(func.ret_type, path.attr("ret_type"))
+        decorator: ExprDoc = d.prefix("tir", "prim_func")
+        if func.get_attr("global_symbol") is None:
+            decorator = decorator.call(private=LiteralDoc(True))
+        made = FunctionDoc(IdDoc(name), args, [decorator], ret, frame.stmts)
+        return header(d, made)
+
+
+@printer_of(DictAttrs)
+def _dict_attrs(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    shown: Doc = d.doc(dict(node.items()), path)
+    return shown
+
+
+@printer_of(Attrs)
+def _attrs(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    shown: Doc = d.doc(dict(node.items()), path)
+    return shown
+
+
+@printer_of(tir.TensorIntrin)
+def _tensor_intrin(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    return d.prefix("tir", "TensorIntrin").call(
+        d.doc(node.desc.script(name="desc"), path.attr("desc")), d.doc(node.impl.script(name="impl"), path.attr("impl"))
+    )

@@ -1,0 +1,126 @@
+"""Typed knobs: the only place that reads the environment.
+
+Each knob has a name in the environment, a type, a default and a line of documentation, and says whether it changes
+generated code; those that do are part of every cache key (:func:`code_key`). Read one with ``knob.value``, change it
+for a while with ``with knob.override(value):``, for good with ``knob.set(value)``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from .errors import RelaxishError
+
+T = TypeVar("T")
+_UNSET: Any = object()
+KNOBS: dict[str, Knob[Any]] = {}
+
+
+def _parse_bool(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("expected one of 1/0, true/false, yes/no, on/off")
+
+
+def _parse_positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError("expected a positive integer")
+    return number
+
+
+class Knob(Generic[T]):
+    """One setting. Order of precedence: override, :meth:`set`, environment, default."""
+
+    __slots__ = ("changes_code", "default", "doc", "env", "name", "parse", "_override", "_set")
+
+    def __init__(self, name: str, parse: Callable[[str], T], default: T, doc: str, *, changes_code: bool) -> None:
+        self.name = name
+        self.env = "RELAXISH_" + name.upper()
+        self.parse = parse
+        self.default = default
+        self.doc = doc
+        self.changes_code = changes_code
+        self._set: T = _UNSET
+        self._override: T = _UNSET
+        KNOBS[name] = self
+
+    @property
+    def value(self) -> T:
+        """The value in force now."""
+        if self._override is not _UNSET:
+            return self._override
+        if self._set is not _UNSET:
+            return self._set
+        text = os.environ.get(self.env)
+        if text is None:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as err:
+            raise RelaxishError(f"environment variable {self.env}={text!r} is not valid: {err}") from None
+
+    def set(self, value: T) -> None:
+        """Set for the rest of the process."""
+        self._set = value
+
+    def reset(self) -> None:
+        """Forget what :meth:`set` stored."""
+        self._set = _UNSET
+
+    @contextlib.contextmanager
+    def override(self, value: T) -> Iterator[None]:
+        """Set inside a ``with`` block."""
+        before = self._override
+        self._override = value
+        try:
+            yield
+        finally:
+            self._override = before
+
+    def __repr__(self) -> str:
+        return f"Knob({self.env}={self.value!r})"
+
+
+CHECK = Knob("check", _parse_bool, False, "verify invariants: frozen nodes, passes checked before and after", changes_code=False)
+NUM_THREADS: Knob[int | None] = Knob(
+    "num_threads", _parse_positive, None, "threads of parallel loops; default: target num-cores, else CPU affinity",
+    changes_code=False)
+CACHE_DIR = Knob(
+    "cache_dir", lambda s: Path(s).expanduser(),
+    Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "relaxish",
+    "where compiled objects are kept", changes_code=False)
+CACHE = Knob("cache", _parse_bool, True, "use the object cache", changes_code=False)
+LOG = Knob("log", str, "", "log levels by channel, for example 'meta_schedule=debug,vm=info' or 'debug'", changes_code=False)
+DUMP_DIR: Knob[Path | None] = Knob("dump_dir", Path, None, "write IR, LLVM text and assembly of every build here", changes_code=False)
+OPT_LEVEL = Knob("codegen_opt", int, 3, "code generator optimisation level, 0 to 3", changes_code=True)
+FAST_MATH = Knob("fast_math", _parse_bool, True, "allow contraction and polynomial approximations", changes_code=True)
+DISABLE_FEATURES = Knob(
+    "disable_features", str, "", "comma separated CPU features to ignore, for example 'amx,avx512f'", changes_code=True)
+WORKER_START_SEC = Knob("worker_start_sec", float, 120.0, "time limit for a worker process to start", changes_code=False)
+COLOR: Knob[str] = Knob("color", str, "auto", "coloured terminal output: auto, always, never", changes_code=False)
+
+
+def code_key() -> tuple[tuple[str, Any], ...]:
+    """Names and values of all knobs that change generated code, for cache keys."""
+    return tuple((name, KNOBS[name].value) for name in sorted(KNOBS) if KNOBS[name].changes_code)
+
+
+def describe() -> str:
+    """A table of all knobs with their present values."""
+    rows = [f"{k.env:<28} {k.value!s:<28} {k.doc}{' [changes code]' if k.changes_code else ''}" for k in KNOBS.values()]
+    return "\n".join(rows)
+
+
+def worker_environment(**extra: str) -> dict[str, str]:
+    """The environment for a child process: ours, with ``extra`` on top."""
+    env = dict(os.environ)
+    env.update(extra)
+    return env

@@ -1,0 +1,86 @@
+"""Error classes shared by every layer.
+
+The names follow the public API users know (``TVMError``, ``DiagnosticError``, ``ScheduleError``, ``OpNotImplemented``
+and so on). Where Python has a fitting class the error derives from it as well, so ``except ImportError`` works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .diagnostics import Diagnostic
+
+
+class RelaxishError(RuntimeError):
+    """Base class of every error this package raises on purpose (a ``RuntimeError``, as users of the API expect)."""
+
+
+TVMError = RelaxishError
+
+
+class InternalError(RelaxishError):
+    """A broken invariant inside the compiler: always a bug, never the user's fault."""
+
+
+class DiagnosticError(RelaxishError):
+    """One or more located messages about source text; ``str()`` is the rendered report."""
+
+    def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = tuple(diagnostics)
+
+
+class ScheduleError(RelaxishError):
+    """A schedule primitive was asked to do something illegal; schedule code derives detailed kinds from it."""
+
+
+class MissingExtraError(RelaxishError, ImportError):
+    """An optional package is needed and absent.
+
+    ``MissingExtraError("onnx", "onnx")`` tells the user to run ``pip install relaxish[onnx]``.
+    """
+
+    def __init__(self, extra: str, package: str = "", feature: str = "") -> None:
+        what = feature or "this feature"
+        missing = f"package '{package}'" if package else "an optional package"
+        super().__init__(f"{what} needs {missing}, which is not installed: pip install 'relaxish[{extra}]'")
+        self.extra = extra
+        self.package = package
+
+
+class OpError(RelaxishError):
+    """Base class of errors about operators in a frontend or in legalisation."""
+
+
+class OpNotImplemented(OpError, NotImplementedError):
+    """An operator has no conversion or implementation."""
+
+
+class OpAttributeRequired(OpError, AttributeError):
+    """An operator lacks an attribute it must have."""
+
+
+class OpAttributeInvalid(OpError, AttributeError):
+    """An operator's attribute has an illegal value."""
+
+
+class OpAttributeUnImplemented(OpError, NotImplementedError):
+    """An operator's attribute is legal but not supported."""
+
+
+class RPCError(RelaxishError):
+    """A remote call failed on the other side."""
+
+
+class RPCSessionTimeoutError(RPCError, TimeoutError):
+    """A remote session ran into its time limit."""
+
+
+class WorkerError(RelaxishError):
+    """The worker machinery itself (not a task) failed, for example workers that never start."""
+
+
+class JournalError(RelaxishError):
+    """A journal file cannot be opened, locked or written."""

@@ -1,0 +1,201 @@
+"""Append-only JSON-lines file that survives ``kill -9`` and many writers.
+
+An append takes an exclusive lock, repairs a torn last line left by a writer that died, writes whole lines with one
+``write`` and syncs. A record is *acknowledged* once :meth:`Journal.append` returns; an acknowledged record is never
+lost. Readers take a shared lock only for the moment of reading and never see half a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .errors import JournalError
+from .log import get_logger
+
+try:
+    import fcntl
+except ImportError:  # no advisory locks on this platform: single-writer use only
+    fcntl = None  # type: ignore[assignment]
+
+_log = get_logger("journal")
+_CHUNK = 1 << 16
+
+
+class Journal:
+    """One journal file, opened for appending and incremental reading.
+
+    >>> journal = Journal("records.jsonl")
+    >>> journal.append({"trial": 1})
+    >>> journal.read_new()
+    [{'trial': 1}]
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, sync: bool = True, readonly: bool = False) -> None:
+        self.path = Path(path)
+        self.sync = sync
+        self.readonly = readonly
+        self.skipped = 0
+        self._position = 0
+        self._thread_lock = threading.Lock()
+        self._fd = self._open()
+        self._pid = os.getpid()
+
+    def _open(self) -> int:
+        flags = os.O_RDONLY if self.readonly else os.O_RDWR | os.O_APPEND | os.O_CREAT
+        fresh = not self.path.exists()
+        try:
+            if not self.readonly:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.path, flags | getattr(os, "O_CLOEXEC", 0), 0o644)
+        except OSError as err:
+            raise JournalError(f"cannot open journal {self.path}: {err.strerror}") from err
+        if fresh and self.sync and not self.readonly:
+            _sync_directory(self.path.parent)
+        return fd
+
+    def _descriptor(self) -> int:
+        # flock belongs to the open file, which a forked child shares: the child needs its own or locks do not exclude.
+        if self._fd < 0 or self._pid != os.getpid():
+            self._fd = self._open()
+            self._pid = os.getpid()
+            self._thread_lock = threading.Lock()
+        return self._fd
+
+    @contextlib.contextmanager
+    def lock(self, *, shared: bool = False) -> Iterator[int]:
+        """Hold the file lock; not reentrant within one Journal object."""
+        fd = self._descriptor()
+        with self._thread_lock:
+            if fcntl is None:
+                yield fd
+                return
+            fcntl.flock(fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            try:
+                yield fd
+            finally:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def append(self, record: Any) -> None:
+        """Write one record durably."""
+        self.extend((record,))
+
+    def extend(self, records: Iterable[Any]) -> None:
+        """Write several records durably with one lock, one write and one sync."""
+        data = b"".join(json.dumps(r, separators=(",", ":")).encode() + b"\n" for r in records)
+        if not data:
+            return
+        if self.readonly:
+            raise JournalError(f"journal {self.path} was opened read-only")
+        with self.lock() as fd:
+            end = _repair_tail(fd, self.path)
+            self._write(fd, data, end)
+
+    def _write(self, fd: int, data: bytes, end: int) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(fd, view):]
+            if self.sync:
+                os.fsync(fd)
+        except OSError as err:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, end)
+            raise JournalError(f"cannot write to journal {self.path}: {err.strerror}") from err
+
+    def read_new(self) -> list[Any]:
+        """Complete records added (by anyone) since the last call; the first call returns all."""
+        with self.lock(shared=True) as fd:
+            data = _read_from(fd, self._position)
+        cut = data.rfind(b"\n") + 1
+        self._position += cut
+        return self._parse(data[:cut])
+
+    def read(self) -> list[Any]:
+        """All complete records from the beginning; does not move the position of :meth:`read_new`."""
+        with self.lock(shared=True) as fd:
+            data = _read_from(fd, 0)
+        return self._parse(data[: data.rfind(b"\n") + 1])
+
+    def _parse(self, data: bytes) -> list[Any]:
+        records = []
+        for line in data.split(b"\n"):
+            if not line.strip():
+                continue
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                self.skipped += 1
+                _log.warning("%s: skipping a damaged line of %d bytes", self.path, len(line))
+        return records
+
+    def repair(self) -> None:
+        """Drop a torn last line now instead of at the next append."""
+        with self.lock() as fd:
+            _repair_tail(fd, self.path)
+
+    def close(self) -> None:
+        """Close the file; a later call opens it again."""
+        if self._fd >= 0 and self._pid == os.getpid():
+            os.close(self._fd)
+        self._fd = -1
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+
+def _sync_directory(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _read_from(fd: int, position: int) -> bytes:
+    chunks = []
+    while chunk := os.pread(fd, 1 << 20, position):
+        chunks.append(chunk)
+        position += len(chunk)
+    return b"".join(chunks)
+
+
+def _repair_tail(fd: int, path: Path) -> int:
+    """Make the file end in a newline; returns its length. Call with the exclusive lock held."""
+    size = os.fstat(fd).st_size
+    if size == 0 or os.pread(fd, 1, size - 1) == b"\n":
+        return size
+    begin = size
+    tail = b""
+    while begin > 0 and b"\n" not in tail:
+        step = min(_CHUNK, begin)
+        begin -= step
+        tail = os.pread(fd, step, begin) + tail
+    fragment = tail[tail.rfind(b"\n") + 1:]
+    if fragment[:1] in (b"{", b"[") and _is_json(fragment):
+        os.write(fd, b"\n")  # only the newline was lost
+        return size + 1
+    _log.warning("%s: dropping a torn last line of %d bytes", path, len(fragment))
+    os.ftruncate(fd, size - len(fragment))
+    return size - len(fragment)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,416 @@
+"""``Target``: which device code is made for, and what that device can do."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+from .kind import Option, TargetKind, get_kind, list_kinds
+from .parse import config_of_any, option_of, text_of_value
+
+
+class TargetFeatures:
+    """Attribute access to device features: ``target.features.has_avx512``. Unknown names are None."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._target.feature_map.get(name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._target.feature_map.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._target.feature_map
+
+    def __repr__(self) -> str:
+        return f"TargetFeatures({self._target.feature_map!r})"
+
+
+class _Scopes(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Target] = []
+
+
+_SCOPES = _Scopes()
+
+
+class Target:
+    """A device to compile for. Immutable; equal when kind, keys, attributes and host are equal.
+
+    Forms: ``Target("llvm -mcpu=skylake-avx512 -num-cores=4")``, ``Target({"kind": "cuda", "arch": "sm_80"})``,
+    a JSON string, a tag such as ``Target("nvidia/nvidia-a100")``, another ``Target``; ``host`` names the device that
+    runs the host code. Used as a scope, ``with target:`` makes it ``Target.current()`` of the thread.
+    """
+
+    __slots__ = ("kind", "host", "tag", "keys", "attrs", "__dict__")
+
+    kind: TargetKind
+    host: Target | None
+    tag: str
+    keys: tuple[str, ...]
+    attrs: dict[str, Any]
+
+    def __init__(
+        self, target: str | dict[str, Any] | Target, host: str | dict[str, Any] | Target | None = None
+    ) -> None:
+        if isinstance(target, Target):
+            self.kind, self.tag, self.keys, self.attrs = target.kind, target.tag, target.keys, dict(target.attrs)
+            self.host = target.host
+        elif isinstance(target, (str, dict)):
+            self._fill(config_of_any(target))
+        else:
+            raise ValueError(f"target has to be a string, a dictionary or a Target, got {type(target).__name__}")
+        if host is not None:
+            if not isinstance(host, (str, dict, Target)):
+                raise ValueError(f"target host has to be a string, a dictionary or a Target, got {host!r}")
+            self.host = Target(host)
+
+    def _fill(self, config: dict[str, Any]) -> None:
+        config = dict(config)
+        self.kind = get_kind(config.pop("kind"))
+        self.tag = config.pop("tag", "")
+        host = config.pop("host", None)
+        self.host = None if host is None else Target(host)
+        keys = list(config.pop("keys", None) or self.kind.default_keys)
+        if "device" in config:
+            keys.append(config["device"])
+        self.keys = tuple(dict.fromkeys(keys))
+        if "devices" in config:
+            config["devices"] = tuple(Target(d) for d in config["devices"])
+        if config.pop("from_device", None) is not None and self.kind.name == "llvm":
+            config.setdefault("mattr", _host_mattr())
+        if self.kind.preprocess is not None:
+            config = self.kind.preprocess(config)
+        for name, option in self.kind.schema.items():
+            if option.default is not None:
+                config.setdefault(name, option.default)
+        self.attrs = {name: config[name] for name in sorted(config)}
+
+    # ---- identity and text
+
+    def __str__(self) -> str:
+        parts = [self.kind.name]
+        if self.keys:
+            parts.append("-keys=" + ",".join(self.keys))
+        for name, value in self.attrs.items():
+            if name == "devices":
+                parts.append("-devices=" + ",".join("{" + str(v) + "}" for v in value))
+            else:
+                parts.append(f"-{name}={text_of_value(value)}")
+        return " ".join(parts)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def export(self) -> dict[str, Any]:
+        """The target as a plain dictionary, from which ``Target`` makes an equal one."""
+        result: dict[str, Any] = {"kind": self.kind.name, "tag": self.tag, "keys": list(self.keys)}
+        for name, value in self.attrs.items():
+            if name == "devices":
+                result[name] = [device.export() for device in value]
+            else:
+                result[name] = list(value) if isinstance(value, tuple) else value
+        if self.host is not None:
+            result["host"] = self.host.export()
+        return result
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self.kind.name, self.keys, tuple(self.attrs.items()), self.host)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and (self is other or self._key() == other._key())
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def same_as(self, other: object) -> bool:
+        """Whether ``other`` is this very object."""
+        return self is other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Target, (self.export(),))
+
+    def __copy__(self) -> Target:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Target:
+        return self
+
+    # ---- scope
+
+    def __enter__(self) -> Target:
+        _SCOPES.stack.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _SCOPES.stack.pop()
+
+    @staticmethod
+    def current(allow_none: bool = True) -> Target | None:
+        """The innermost target in scope; ValueError when there is none and ``allow_none`` is False."""
+        if _SCOPES.stack:
+            return _SCOPES.stack[-1]
+        if allow_none:
+            return None
+        raise ValueError("Target context required: enter one with `with Target(...):`")
+
+    # ---- queries
+
+    def with_host(self, host: str | dict[str, Any] | Target) -> Target:
+        """The same target with another host."""
+        return Target(self, host)
+
+    def without_host(self) -> Target:
+        """The same target with no host."""
+        result = Target(self)
+        result.host = None
+        return result
+
+    @staticmethod
+    def from_device(device: Any) -> Target:
+        """The target describing a device of this machine: an object with ``device_type``, or text like "cuda:0"."""
+        return _target_of_device(device)
+
+    @staticmethod
+    def list_kinds() -> list[str]:
+        """Names of every kind."""
+        return list_kinds()
+
+    @staticmethod
+    def target_or_current(target: Any) -> Target:
+        """``target`` itself, or the current one when it is None."""
+        result = Target.current() if target is None else Target(target)
+        if result is None:
+            raise ValueError("Target is not set in env or passed as argument.")
+        return result
+
+    @staticmethod
+    def canon_target(target: Any) -> Target | None:
+        """``target`` as a Target; None stays None."""
+        return target if target is None or isinstance(target, Target) else Target(target)
+
+    @staticmethod
+    def canon_target_and_host(target: Any, target_host: Any = None) -> tuple[Target | None, Target | None]:
+        """Both as targets, the host attached to the first."""
+        if target is None:
+            if target_host is not None:
+                raise ValueError("Target host is not empty when target is empty.")
+            return None, None
+        result = Target(target, target_host)
+        return result, result.host
+
+    @staticmethod
+    def canon_multi_target(multi_targets: Any) -> tuple[Target, ...] | None:
+        """A tuple of targets from one target, a sequence, or a map whose values are targets."""
+        if multi_targets is None:
+            return None
+        if isinstance(multi_targets, (str, Target)) or (isinstance(multi_targets, dict) and "kind" in multi_targets):
+            return (Target(multi_targets),)
+        values = multi_targets.values() if isinstance(multi_targets, dict) else multi_targets
+        return tuple(Target(t) for t in values)
+
+    @staticmethod
+    def canon_multi_target_and_host(target: Any, target_host: Any = None) -> tuple[Target, ...]:
+        """Like ``canon_multi_target``, every target with the host attached."""
+        targets = Target.canon_multi_target(target)
+        if not targets:
+            raise ValueError("At least one target is needed.")
+        return tuple(Target(t, target_host) for t in targets)
+
+    @staticmethod
+    def canon_target_map_and_host(
+        target_map: dict[Any, Any], target_host: Any = None
+    ) -> tuple[dict[Any, Target], Target | None]:
+        """A map with its values as targets, and the host."""
+        result = {key: Target(value, target_host) for key, value in target_map.items()}
+        hosts = [t.host for t in result.values() if t.host is not None]
+        return result, hosts[0] if hosts else None
+
+    def get_kind_attr(self, attr_name: str) -> Any:
+        """A fact about the kind, not this target: ``"default_device_type"`` or ``"default_keys"``."""
+        return getattr(self.kind, attr_name, None)
+
+    def get_target_device_type(self) -> int:
+        """DLPack device type of this target."""
+        return int(self.attrs.get("target_device_type", self.kind.default_device_type))
+
+    def get_attr(self, name: str, default: Any = None) -> Any:
+        """Attribute ``name``, or ``default`` when it is not set."""
+        return self.attrs.get(name, default)
+
+    @property
+    def schema(self) -> dict[str, Option]:
+        """The attributes this target's kind knows."""
+        return self.kind.schema
+
+    def with_attrs(self, **changes: Any) -> Target:
+        """A copy with attributes changed (underscores in names stand for dashes where the schema has dashes)."""
+        config = self.export()
+        for name, value in changes.items():
+            dashed = name.replace("_", "-")
+            option_of(self.kind, name if name in self.kind.schema else dashed)
+            config[name if name in self.kind.schema else dashed] = value
+        return Target(config)
+
+    @property
+    def features(self) -> TargetFeatures:
+        """Device features by name."""
+        return TargetFeatures(self)
+
+    @functools.cached_property
+    def feature_map(self) -> dict[str, Any]:
+        """Every known feature: ``has_*`` for CPUs, ``feature.*`` attributes for any kind."""
+        result = {name[8:]: value for name, value in self.attrs.items() if name.startswith("feature.")}
+        if self.get_target_device_type() == 1 and self.kind.name in ("llvm", "c", "hexagon"):
+            from .cpu_features import named_features
+
+            result = {**named_features(self), **result}
+        return result
+
+    @functools.cached_property
+    def llvm_features(self) -> frozenset[str]:
+        """Features the code may use, by their LLVM names (those of the host for a plain ``llvm`` target)."""
+        from .cpu_features import llvm_features
+
+        return llvm_features(self)
+
+    @functools.cached_property
+    def vector_bits(self) -> int:
+        """Width in bits of the vector registers that code for this CPU should use."""
+        from .cpu_features import vector_bits
+
+        return vector_bits(self)
+
+    @property
+    def num_cores(self) -> int:
+        """Threads that parallel loops of this target run on."""
+        from .detect import num_threads
+
+        return num_threads(self.attrs.get("num-cores"))
+
+    @property
+    def arch(self) -> str:
+        """CUDA architecture, for example ``sm_80``."""
+        return str(self.attrs["arch"])
+
+    @property
+    def max_num_threads(self) -> int:
+        """Most threads in a GPU block."""
+        return int(self.attrs["max_num_threads"])
+
+    @property
+    def max_block_size_x(self) -> int:
+        """Most threads in dimension x of a block."""
+        return int(self.attrs.get("max_block_size_x", self.max_num_threads))
+
+    @property
+    def max_block_size_y(self) -> int:
+        """Most threads in dimension y of a block."""
+        return int(self.attrs.get("max_block_size_y", self.max_num_threads))
+
+    @property
+    def thread_warp_size(self) -> int:
+        """Threads that run in lockstep."""
+        return int(self.attrs["thread_warp_size"])
+
+    @property
+    def max_shared_memory_per_block(self) -> int:
+        """Bytes of shared memory one block may have."""
+        return int(self.attrs["max_shared_memory_per_block"])
+
+    @property
+    def max_function_args(self) -> int:
+        """Most parameters of a kernel; 0 when not limited."""
+        return int(self.attrs.get("max_function_args", 0))
+
+    @property
+    def vtcm_capacity(self) -> int:
+        """Bytes of Hexagon's tightly coupled memory."""
+        return int(self.attrs.get("vtcm-capacity", 0))
+
+    @property
+    def device_name(self) -> str:
+        """Value of ``-device``."""
+        return str(self.attrs.get("device", ""))
+
+    @property
+    def model(self) -> str:
+        """Value of ``-model``; "unknown" when not given."""
+        return str(self.attrs.get("model", "unknown"))
+
+    @property
+    def mcpu(self) -> str:
+        """Value of ``-mcpu``."""
+        return str(self.attrs.get("mcpu", ""))
+
+    @property
+    def mattr(self) -> list[str]:
+        """Value of ``-mattr`` as a list."""
+        return list(self.attrs.get("mattr", ()))
+
+    @property
+    def libs(self) -> list[str]:
+        """Libraries that may be called."""
+        return list(self.attrs.get("libs", ()))
+
+    @property
+    def supports_integer_dot_product(self) -> bool:
+        """Whether 8-bit dot-product instructions may be used."""
+        if "supports_integer_dot_product" in self.attrs:
+            return bool(self.attrs["supports_integer_dot_product"])
+        if self.kind.name == "cuda":
+            return int("".join(c for c in self.arch if c.isdigit())) >= 61
+        return False
+
+    @property
+    def supports_cooperative_matrix(self) -> bool:
+        """Whether Vulkan cooperative matrices may be used."""
+        return bool(self.attrs.get("supports_cooperative_matrix", False))
+
+    @property
+    def l2_cache_size_bytes(self) -> int:
+        """Bytes of the second-level cache; 0 when not known."""
+        return int(self.attrs.get("l2_cache_size_bytes", 0))
+
+
+def _host_mattr() -> tuple[str, ...]:
+    from .detect import host_features
+
+    return tuple(sorted("+" + name for name in host_features()))
+
+
+def _target_of_device(device: Any) -> Target:
+    names = {1: "llvm", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm"}
+    if isinstance(device, str):
+        name = device.split(":")[0]
+        name = {"cpu": "llvm", "gpu": "cuda"}.get(name, name)
+    else:
+        device_type = int(getattr(device, "device_type", 0))
+        if device_type not in names:
+            raise ValueError(f"Cannot make a target from device {device!r}")
+        name = names[device_type]
+    if name == "llvm":
+        from .detect import available_cores, host_triple
+
+        return Target({"kind": "llvm", "mtriple": host_triple(), "num-cores": available_cores()})
+    if name == "cuda":
+        from .detect import host_cuda_arch
+
+        arch = host_cuda_arch()
+        if arch is None:
+            raise ValueError("Cannot make a target from device cuda: no NVIDIA driver or GPU was found")
+        return Target(
+            {
+                "kind": "cuda",
+                "arch": arch,
+                "max_shared_memory_per_block": 49152,
+                "max_threads_per_block": 1024,
+                "registers_per_block": 65536,
+            }
+        )
+    return Target(name)

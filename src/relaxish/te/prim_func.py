@@ -1,0 +1,331 @@
+"""From compute definitions to TensorIR: one block per operation, one loop nest per block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..ir.functor import Mutator, Visitor
+from ..tir import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    For,
+    ForKind,
+    IntImm,
+    IterVar,
+    LetStmt,
+    PrimExpr,
+    PrimFunc,
+    Reduce,
+    Select,
+    SeqStmt,
+    Stmt,
+    Var,
+    const,
+    decl_buffer,
+)
+from ..ir import PrimType, Range
+from ..tir.functor import substitute
+from .access import block_regions
+from .graph import post_order
+from .index_dtype import normalize_index_dtype
+from .operation import ComputeOp, ExternOp, Operation, PlaceholderOp
+from .tensor import Tensor
+
+__all__ = ["create_prim_func", "create_prim_func_from_outputs"]
+
+
+class _LoadsToBuffers(Mutator):
+    """Tensor loads become buffer loads; mapped variables are replaced on the way."""
+
+    def __init__(self, buffers: dict[Tensor, Buffer]) -> None:
+        self.buffers = buffers
+        self.vars: dict[Any, PrimExpr] = {}
+
+    def visit_Var(self, var: Any) -> Any:
+        return self.vars.get(var, var)
+
+    def visit_ProducerLoad(self, load: Any) -> Any:
+        indices = tuple(self.visit(i) for i in load.indices)
+        buffer = self.buffers.get(load.producer)
+        if buffer is None:
+            raise IndexError(f"Cannot find the tensor {load.producer}")
+        return BufferLoad(buffer, indices)
+
+
+class _BufferSwap(Mutator):
+    """Replaces the buffers and variables an extern body was written with."""
+
+    def __init__(self, buffers: dict[Buffer, Buffer]) -> None:
+        self.buffers = buffers
+        self.vars = {old.data: new.data for old, new in buffers.items()}
+
+    def visit_Var(self, var: Any) -> Any:
+        return self.vars.get(var, var)
+
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return self.buffers.get(buffer, buffer)
+
+    def visit_BufferLoad(self, load: Any) -> Any:
+        return BufferLoad(self.visit_Buffer(load.buffer), tuple(self.visit(i) for i in load.indices))
+
+    def visit_BufferStore(self, store: Any) -> Any:
+        indices = tuple(self.visit(i) for i in store.indices)
+        return BufferStore(self.visit_Buffer(store.buffer), self.visit(store.value), indices)
+
+    def visit_BufferRegion(self, region: Any) -> Any:
+        return BufferRegion(self.visit_Buffer(region.buffer), tuple(self.visit(r) for r in region.region))
+
+
+class _Names:
+    """Fresh block names: ``T_add``, ``T_add_1``, ..."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, int] = {}
+
+    def fresh(self, base: str) -> str:
+        name = base.replace(".", "_")
+        if name not in self.used:
+            self.used[name] = 0
+            return name
+        while True:
+            self.used[name] += 1
+            candidate = f"{name}_{self.used[name]}"
+            if candidate not in self.used:
+                self.used[candidate] = 0
+                return candidate
+
+
+class _Builder:
+    """State of one conversion: bound buffers, allocations, block names."""
+
+    def __init__(self, args: Sequence[Any]) -> None:
+        from ..arith import Analyzer
+
+        self.args = [a for a in args if isinstance(a, Tensor)]
+        self.buffers: dict[Tensor, Buffer] = {}
+        self.root_alloc: list[Buffer] = []
+        self.names = _Names()
+        self.loads = _LoadsToBuffers(self.buffers)
+        self.simplify = Analyzer().simplify
+
+    def is_arg(self, tensor: Tensor) -> bool:
+        return tensor in self.args
+
+    def bind_extern_buffers(self, ops: Sequence[Operation]) -> None:
+        """Buffers an extern operation was written with serve its tensors too."""
+        for op in ops:
+            if isinstance(op, ExternOp):
+                for tensor, buffer in zip(op.inputs, op.input_placeholders):
+                    self.buffers.setdefault(tensor, buffer)
+                for index, buffer in enumerate(op.output_placeholders):
+                    self.buffers.setdefault(op.output(index), buffer)
+
+    def declare(self, tensor: Tensor) -> Buffer:
+        buffer = self.buffers.get(tensor)
+        if buffer is None:
+            buffer = decl_buffer(tensor.shape, tensor.dtype, _name_hint(tensor), scope="global")
+            self.buffers[tensor] = buffer
+        if not self.is_arg(tensor) and not any(buffer is b for b in self.root_alloc):
+            self.root_alloc.append(buffer)
+        return buffer
+
+    def stage(self, op: Operation) -> Stmt | None:
+        if isinstance(op, PlaceholderOp):
+            tensor = op.output(0)
+            if not self.is_arg(tensor):
+                raise ValueError(
+                    f"The operation {op.name} produces tensor {tensor}, but this tensor does not appear as a function "
+                    "argument.  Add it to the list of tensors given to create_prim_func"
+                )
+            self.buffers.setdefault(tensor, decl_buffer(op.shape, op.dtype, op.name, scope="global"))
+            return None
+        if isinstance(op, ComputeOp):
+            return self.compute_stage(op)
+        if isinstance(op, ExternOp):
+            return self.extern_stage(op)
+        raise TypeError(f"Unsupported Operation: {type(op).__name__}; only te.placeholder, te.compute and te.extern")
+
+    def compute_stage(self, op: ComputeOp) -> Stmt:
+        axes = [*op.axis, *op.reduce_axis]
+        loops = [Var(a.var.name, _axis_dtype(a)) for a in axes]
+        if isinstance(op.body[0], Reduce):
+            _check_same_reduce(op)
+            groups = [([op.output(i) for i in range(op.num_outputs)], op.body[0])]
+        else:
+            groups = [([op.output(i)], body) for i, body in enumerate(op.body)]
+        stmt = _seq([self.block(op, tensors, loops, body) for tensors, body in groups])
+        for loop, axis in zip(reversed(loops), reversed(axes)):
+            extent = self.simplify(self.loads.visit(axis.dom.extent))
+            stmt = For(loop, self.loads.visit(axis.dom.min), extent, ForKind.SERIAL, stmt)
+        return stmt
+
+    def block(self, op: ComputeOp, tensors: list[Tensor], loops: list[Var], body: PrimExpr) -> Stmt:
+        iters: list[IterVar] = []
+        self.loads.vars = {}
+        for axis in (*op.axis, *op.reduce_axis):
+            fresh = Var("v_" + axis.var.name, axis.var.dtype)
+            self.loads.vars[axis.var] = fresh
+            low = self.simplify(self.loads.visit(axis.dom.min))
+            extent = self.simplify(self.loads.visit(axis.dom.extent))
+            iters.append(IterVar(Range.from_min_extent(low, extent), fresh, axis.iter_type, axis.thread_tag))
+        buffers = [self.declare(t) for t in tensors]
+        indices = tuple(i.var for i in iters[: len(op.axis)])
+        init: Stmt | None = None
+        if isinstance(body, Reduce):
+            init, stmt = self.reduction(body, buffers, indices)
+        else:
+            stmt = BufferStore(buffers[0], self.simplify(self.loads.visit(body)), indices)
+        bindings: list[PrimExpr] = list(loops)
+        if not iters:
+            iters = [IterVar(Range.from_min_extent(0, 1), Var("vi", "int32"), IterVar.DataPar)]
+            bindings = [const(0, "int32")]
+        notes = {key: self.attribute(value) for key, value in op.attrs.items()}
+        self.loads.vars = {}
+        reads, writes = block_regions(stmt, init)
+        block = Block(iters, reads, writes, self.names.fresh(op.name), stmt, init, (), (), notes)
+        return BlockRealize(bindings, const(True, "bool"), block)
+
+    def attribute(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.buffers[value]
+        if isinstance(value, (list, tuple)):
+            return tuple(self.attribute(v) for v in value)
+        return value
+
+    def reduction(self, reduce: Reduce, buffers: list[Buffer], indices: Sequence[PrimExpr]) -> tuple[Stmt, Stmt]:
+        combiner = reduce.combiner
+        identity = [self.loads.visit(e) for e in combiner.identity_element]
+        lhs = [BufferLoad(b, indices) for b in buffers]
+        sources = [self.loads.visit(s) for s in reduce.source]
+        condition = self.loads.visit(reduce.condition)
+        if not (isinstance(condition, IntImm) and condition.value):
+            sources = [Select(condition, s, i) for s, i in zip(sources, identity)]
+        rhs = [self.simplify(s) for s in sources]
+        start = [self.loads.visit(e) for e in reduce.init] if reduce.init else identity
+        init = _seq([BufferStore(b, value, indices) for b, value in zip(buffers, start)])
+        chosen = dict(zip((*combiner.lhs, *combiner.rhs), (*lhs, *rhs)))
+        results = [substitute(e, chosen) for e in combiner.result]
+        if len(buffers) == 1:
+            return init, BufferStore(buffers[0], results[0], indices)
+        # All results are bound before any is stored, because each may read every old value.
+        temps = [Var("v_" + b.name, PrimType(b.dtype)) for b in buffers]
+        stmt = _seq([BufferStore(b, t, indices) for b, t in zip(buffers, temps)])
+        for temp, value in zip(reversed(temps), reversed(results)):
+            stmt = LetStmt(temp, value, stmt)
+        return init, stmt
+
+    def extern_stage(self, op: ExternOp) -> Stmt:
+        swap: dict[Buffer, Buffer] = {}
+        for tensor, buffer in zip(op.inputs, op.input_placeholders):
+            if self.buffers[tensor] is not buffer:
+                swap[buffer] = self.buffers[tensor]
+        for index, buffer in enumerate(op.output_placeholders):
+            made = self.declare(op.output(index))
+            if made is not buffer:
+                swap[buffer] = made
+        body = _BufferSwap(swap).visit(op.body) if swap else op.body
+        reads = [_full(self.buffers[t]) for t in op.inputs]
+        writes = [_full(self.buffers[op.output(i)]) for i in range(op.num_outputs)]
+        block = Block((), reads, writes, self.names.fresh(op.name), body, None, (), (), dict(op.attrs))
+        return BlockRealize((), const(True, "bool"), block)
+
+
+def _full(buffer: Buffer) -> BufferRegion:
+    ranges = [Range.from_min_extent(const(0, str(extent.dtype)), extent) for extent in buffer.shape]
+    return BufferRegion(buffer, ranges)
+
+
+def _name_hint(tensor: Tensor) -> str:
+    return tensor.op.name if tensor.op.num_outputs == 1 else f"{tensor.op.name}_v{tensor.value_index}"
+
+
+def _axis_dtype(axis: IterVar) -> str:
+    low, extent = str(axis.dom.min.dtype), str(axis.dom.extent.dtype)
+    return "int64" if "int64" in (low, extent) else low
+
+
+def _seq(stmts: Sequence[Stmt]) -> Stmt:
+    return stmts[0] if len(stmts) == 1 else SeqStmt(tuple(stmts))
+
+
+def _check_same_reduce(op: ComputeOp) -> None:
+    first = op.body[0]
+    for other in op.body[1:]:
+        if other.combiner is not first.combiner or len(other.source) != len(first.source):
+            raise ValueError("The Reduce inputs of ComputeOp should have the same attribute except value_index")
+
+
+class _LayoutFree(Visitor):
+    """Collects the buffers that blocks name in ``layout_free_placeholders``."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+
+    def visit_Block(self, block: Any) -> None:
+        self.buffers.extend(block.annotations.get("layout_free_placeholders", ()))
+        self.default_visit(block)
+
+
+class _DropLayoutFree(Mutator):
+    def visit_Block(self, block: Any) -> Any:
+        made = self.default_visit(block)
+        if "layout_free_placeholders" not in made.annotations:
+            return made
+        kept = {k: v for k, v in made.annotations.items() if k != "layout_free_placeholders"}
+        return made.with_fields(annotations=kept)
+
+
+def _normalize_layout_free(func: PrimFunc) -> PrimFunc:
+    finder = _LayoutFree()
+    finder.visit(func.body)
+    if not finder.buffers:
+        return func
+    order = [func.buffer_map.get(p) for p in func.params]
+    places = sorted({i for i, b in enumerate(order) for f in finder.buffers if b is f})
+    body = _DropLayoutFree().visit(func.body)
+    made = func.with_fields(body=body)
+    return made.with_attr("layout_free_buffers", [const(i, "int32") for i in places]) if places else made
+
+
+def create_prim_func(ops: Sequence[Tensor | Var], index_dtype_override: str | None = None) -> PrimFunc:
+    """A schedulable ``PrimFunc`` whose parameters are ``ops`` in the given order.
+
+    Example: ``te.create_prim_func([A, B, C])`` for ``C = te.compute(..)`` over placeholders ``A`` and ``B``.
+    ``index_dtype_override`` makes all loop variables, extents and indices that type.
+    """
+    args = list(ops) if isinstance(ops, (list, tuple)) else [ops]
+    return create_prim_func_from_outputs(args, index_dtype_override, {})
+
+
+def create_prim_func_from_outputs(
+    args: Sequence[Any], index_dtype_override: str | None, attrs: Mapping[str, Any]
+) -> PrimFunc:
+    """As :func:`create_prim_func`, with further function attributes."""
+    builder = _Builder(args)
+    order = post_order([t.op for t in builder.args])
+    builder.bind_extern_buffers(order)
+    stmts = [s for s in (builder.stage(op) for op in order) if s is not None]
+    params: list[Var] = []
+    buffer_map: dict[Var, Buffer] = {}
+    for arg in args:
+        if isinstance(arg, Tensor):
+            param = Var("var_" + _name_hint(arg), "handle")
+            buffer_map[param] = builder.buffers[arg]
+            params.append(param)
+        else:
+            params.append(arg)
+    body = _seq(stmts)
+    has_root = not builder.root_alloc and isinstance(body, BlockRealize) and not body.block.iter_vars
+    if not has_root:
+        root = Block((), (), (), "root", body, None, tuple(builder.root_alloc), (), {})
+        body = BlockRealize((), const(True, "bool"), root)
+    func = PrimFunc(tuple(params), body, None, buffer_map)
+    func = func.with_attr({"global_symbol": "main", "tir.noalias": const(True, "bool"), **attrs})
+    if index_dtype_override is not None:
+        func = normalize_index_dtype(func, index_dtype_override)
+    return _normalize_layout_free(func)

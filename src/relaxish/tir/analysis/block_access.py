@@ -1,0 +1,174 @@
+"""Which regions of which buffers a block touches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...ir.expr import Range
+from ...ir.functor import Visitor
+from ...ir.prim import Call, IntImm, Ramp, Var, const
+from ..functor import substitute
+from ..stmt import Block, BufferRegion
+
+__all__ = ["get_block_access_region", "get_block_read_write_region"]
+
+
+class _Detector(Visitor):
+    """Collects accesses in order of first occurrence; loops inside the block are relaxed."""
+
+    def __init__(self, buffer_var_map: Mapping[Any, Any]) -> None:
+        from ...arith import Analyzer
+
+        self.by_var = dict(buffer_var_map)
+        self.loops: dict[Any, Any] = {}
+        self.lets: dict[Any, Any] = {}
+        self.matches: dict[Any, Any] = {}
+        self.reads: dict[Any, Any] = {}
+        self.writes: dict[Any, Any] = {}
+        self.opaques: dict[Any, Any] = {}
+        self.analyzer = Analyzer()
+
+    def _touch(self, table: dict[Any, Any], buffer: Any, region: list[Range]) -> None:
+        from ..schedule.region import evaluate_region, union_sets
+
+        match = self.matches.get(buffer)
+        if match is not None:
+            buffer, region = match.source.buffer, _through_match(match, region)
+        if self.lets:
+            region = [
+                Range.from_min_extent(substitute(r.min, self.lets), substitute(r.extent, self.lets)) for r in region
+            ]
+        box = evaluate_region(region, self.loops, const(True, "bool"), self.analyzer)
+        known = table.get(buffer)
+        table[buffer] = box if known is None else union_sets(known, box, self.analyzer)  # type: ignore[arg-type]
+
+    def visit_For(self, node: Any) -> None:
+        self.loops[node.loop_var] = Range.from_min_extent(node.min, node.extent)
+        self.default_visit(node)
+        self.loops.pop(node.loop_var, None)
+
+    def visit_LetStmt(self, node: Any) -> None:
+        self.visit(node.value)
+        self.lets[node.var] = substitute(node.value, self.lets)
+        self.visit(node.body)
+        del self.lets[node.var]
+
+    visit_Let = visit_LetStmt
+
+    def visit_Var(self, node: Any) -> None:
+        buffer = self.by_var.get(node)
+        if buffer is not None:
+            full = [Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape]
+            self._touch(self.opaques, buffer, full)
+
+    def visit_Buffer(self, node: Any) -> None:
+        pass
+
+    def visit_BufferLoad(self, node: Any) -> None:
+        self._touch(self.reads, node.buffer, [_point(i) for i in node.indices])
+        self.visit(node.indices)
+
+    def visit_BufferStore(self, node: Any) -> None:
+        self._touch(self.writes, node.buffer, [_point(i) for i in node.indices])
+        self.visit(node.value)
+        self.visit(node.indices)
+
+    def visit_Call(self, node: Call) -> None:
+        name = getattr(node.op, "name", "")
+        if name == "tir.tvm_access_ptr":
+            data = node.args[1]
+            buffer = self.by_var.get(data)
+            if buffer is not None:
+                mask = int(node.args[4].value) if isinstance(node.args[4], IntImm) else 3
+                full = [Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape]
+                if mask & 1:
+                    self._touch(self.reads, buffer, full)
+                if mask & 2:
+                    self._touch(self.writes, buffer, full)
+            for arg in node.args[2:]:
+                self.visit(arg)
+            return
+        self.default_visit(node)
+
+    def visit_BlockRealize(self, node: Any) -> None:
+        block = node.block
+        values = {iv.var: v for iv, v in zip(block.iter_vars, node.iter_values, strict=True)}
+        for table, regions in ((self.reads, block.reads), (self.writes, block.writes)):
+            for item in regions:
+                bound = [
+                    Range.from_min_extent(substitute(r.min, values), substitute(r.extent, values)) for r in item.region
+                ]
+                self._touch(table, item.buffer, bound)
+
+    def run(self, block: Block) -> None:
+        """Collect the accesses of a block's own body."""
+        for match in block.match_buffers:
+            self.by_var.setdefault(match.source.buffer.data, match.source.buffer)
+            self.matches[match.buffer] = match
+        if block.init is not None:
+            self.visit(block.init)
+        self.visit(block.body)
+
+    def regions(self, table: Mapping[Any, Any]) -> list[BufferRegion]:
+        """The boxes as regions, clipped to the buffers where they are more than a point."""
+        out = []
+        for buffer, box in table.items():
+            dims = []
+            for (low, high), extent in zip(box, buffer.shape, strict=True):
+                dims.append(self._range(low, high, extent))
+            out.append(BufferRegion(buffer, tuple(dims)))
+        return out
+
+    def _range(self, low: Any, high: Any, extent: Any) -> Range:
+        if low is high:
+            return Range.from_min_extent(low, const(1, low.dtype))
+        if "inf" in str(type(low).__name__).lower() or _infinite(low) or _infinite(high):
+            return Range.from_min_extent(const(0, extent.dtype), extent)
+        size = self.analyzer.simplify(high - low + 1)
+        if isinstance(size, IntImm) and size.value == 1:
+            return Range.from_min_extent(low, const(1, low.dtype))
+        return Range.from_min_extent(self.analyzer.simplify(low), size)
+
+
+def _infinite(expr: Any) -> bool:
+    return isinstance(expr, Var) and expr.name in ("pos_inf", "neg_inf")
+
+
+def _point(index: Any) -> Range:
+    if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value > 0:
+        lanes = index.lanes
+        return Range.from_min_extent(index.base, (lanes - 1) * index.stride + 1)
+    return Range.from_min_extent(index, const(1, index.dtype))
+
+
+def _through_match(match: Any, region: list[Range]) -> list[Range]:
+    """A region of a matched view as a region of the buffer it views."""
+    source = match.source.region
+    offset = len(source) - len(region)
+    out = [Range.from_min_extent(r.min, r.extent) for r in source[:offset]]
+    for have, want in zip(source[offset:], region, strict=True):
+        out.append(Range.from_min_extent(have.min + want.min, want.extent))
+    return out
+
+
+def get_block_access_region(block: Block, buffer_var_map: Mapping[Any, Any]) -> list[list[BufferRegion]]:
+    """[reads, writes, opaque accesses] of a block's body, in order of occurrence.
+
+    ``buffer_var_map`` maps pointer variables to the buffers they belong to, so that uses of bare pointers count
+    as opaque accesses of the whole buffer.
+    """
+    detector = _Detector(buffer_var_map)
+    detector.run(block)
+    return [detector.regions(t) for t in (detector.reads, detector.writes, detector.opaques)]
+
+
+def get_block_read_write_region(block: Block, buffer_var_map: Mapping[Any, Any]) -> list[list[BufferRegion]]:
+    """[reads, writes] of a block, opaque accesses counted as both."""
+    detector = _Detector(buffer_var_map)
+    detector.run(block)
+    reads, writes = detector.regions(detector.reads), detector.regions(detector.writes)
+    for region in detector.regions(detector.opaques):
+        reads.append(region)
+        writes.append(region)
+    return [reads, writes]

@@ -1,0 +1,263 @@
+"""Buffers: typed views of memory with a shape and, where it matters, strides, scope and alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..ir import dtype as dt
+from ..ir.expr import PrimExpr, Range, as_expr, as_exprs
+from ..ir.node import Node, field
+from ..ir.op import Op
+from ..ir.prim import Call, IntImm, Ramp, Var, const
+from ..ir.source import Span
+from ..ir.types import PointerType, PrimType
+
+__all__ = ["Buffer", "DataProducer", "decl_buffer"]
+
+# ``tir.stmt`` and ``tir.expr`` install the node constructors that indexing needs.
+INDEXING: dict[str, Callable[..., Any]] = {}
+_READ, _WRITE = 1, 2
+
+
+class Buffer(Node):
+    """An n-dimensional array in memory; ``buf[i, j]`` reads an element, ``buf[0:4, j]`` names a region."""
+
+    data: Var = field(role="bind")
+    dtype: str = field(role="attr")
+    shape: tuple[PrimExpr, ...] = field(role="bind")
+    strides: tuple[PrimExpr, ...] = field(role="bind")
+    elem_offset: PrimExpr = field(role="bind")
+    name: str = field(role="ignore")
+    data_alignment: int = field(role="attr")
+    offset_factor: int = field(role="attr")
+    buffer_type: int = field(role="attr")
+    axis_separators: tuple[PrimExpr, ...]
+    span: Span | None = field(role="ignore", default=None)
+
+    READ = _READ
+    WRITE = _WRITE
+    DEFAULT = 1
+    AUTO_BROADCAST = 2
+
+    def __init__(
+        self,
+        data: Var,
+        dtype: str,
+        shape: Any,
+        strides: Any = (),
+        elem_offset: Any = None,
+        name: str = "buffer",
+        data_alignment: int = -1,
+        offset_factor: int = 0,
+        buffer_type: Any = 1,
+        axis_separators: Any = (),
+        span: Span | None = None,
+    ) -> None:
+        self.data = data
+        self.dtype = dtype
+        self.shape = as_exprs(shape)
+        self.strides = as_exprs(strides)
+        self.elem_offset = const(0, self._index_dtype()) if elem_offset is None else as_expr(elem_offset)
+        self.name = name
+        self.data_alignment = 64 if int(data_alignment) <= 0 else int(data_alignment)
+        self.offset_factor = 1 if int(offset_factor) == 0 else int(offset_factor)
+        self.buffer_type = (2 if buffer_type == "auto_broadcast" else 1) if isinstance(buffer_type, str) else buffer_type
+        self.axis_separators = as_exprs(axis_separators)
+        self.span = span
+
+    def _index_dtype(self) -> str:
+        return self.shape[0].dtype if self.shape else "int32"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def scope(self) -> str:
+        """The memory scope; plain memory is ``"global"``."""
+        annotation = self.data.type_annotation
+        if not isinstance(annotation, PointerType):
+            raise TypeError(f"the data of buffer {self.name} is no pointer")
+        return annotation.storage_scope or "global"
+
+    def __getitem__(self, indices: Any) -> Any:
+        if not isinstance(indices, (tuple, list)):
+            indices = (indices,)
+        if not any(isinstance(i, slice) for i in indices):
+            return INDEXING["load"](self, [as_expr(i) for i in indices])
+        return self._slice(tuple(indices))
+
+    def _slice(self, indices: tuple[Any, ...]) -> Any:
+        if any(isinstance(i, slice) and i.step not in (None, 1) for i in indices) or all(
+            not isinstance(i, slice) or (i.stop is not None and i.step is not None) for i in indices
+        ):
+            return INDEXING["load"](self, [self._ramp(i, d) for d, i in enumerate(indices)])
+        region = []
+        for index, item in enumerate(indices):
+            if isinstance(item, slice):
+                start = 0 if item.start is None else item.start
+                stop = self.shape[index] if item.stop is None else item.stop
+                begin = as_expr(start)
+                region.append(Range.from_min_extent(begin, as_expr(stop) - begin))
+            else:
+                begin = as_expr(item)
+                region.append(Range.from_min_extent(begin, const(1, begin.dtype)))
+        return INDEXING["region"](self, region)
+
+    def _ramp(self, item: Any, dim: int) -> PrimExpr:
+        if not isinstance(item, slice):
+            return as_expr(item)
+        step = 1 if item.step is None else item.step
+        start = as_expr(0 if item.start is None else item.start)
+        stop = as_expr(self.shape[dim] if item.stop is None else item.stop)
+        from ..ir.primops import floordiv
+
+        from .. import arith
+
+        lanes = arith.Analyzer().simplify(floordiv(stop - start + step - 1, step))
+        if isinstance(lanes, IntImm) and lanes.value == 1:
+            return start
+        return Ramp(start, const(int(step), start.dtype), lanes)
+
+    def vload(self, begin: Any, dtype: str | None = None, predicate: Any = None) -> PrimExpr:
+        """Load one value, or a vector of ``dtype``'s lanes, starting at ``begin``."""
+        indices = self._vector_indices(begin, dtype or self.dtype)
+        made: PrimExpr = INDEXING["load"](self, indices, predicate)
+        return made
+
+    def vstore(self, begin: Any, value: Any, predicate: Any = None) -> Any:
+        """Store a value (or vector) starting at ``begin``."""
+        value = as_expr(value)
+        return INDEXING["store"](self, value, self._vector_indices(begin, value.dtype), predicate)
+
+    def _vector_indices(self, begin: Any, dtype: str) -> list[PrimExpr]:
+        indices = list(as_exprs(begin))
+        lanes = dt.lanes(dtype) // dt.lanes(self.dtype)
+        if lanes > 1 and indices and dt.lanes(indices[-1].dtype) == 1:
+            indices[-1] = Ramp(indices[-1], const(1, indices[-1].dtype), lanes)
+        return indices
+
+    def access_ptr(
+        self,
+        access_mask: Any,
+        ptr_type: str = "handle",
+        content_lanes: int = 1,
+        offset: Any = 0,
+        extent: Any = None,
+    ) -> PrimExpr:
+        """A pointer expression for intrinsics: ``access_mask`` is ``"r"``, ``"w"``, ``"rw"`` or the bit mask."""
+        if isinstance(access_mask, str):
+            bits = 0
+            for letter in access_mask:
+                if letter not in "rw":
+                    raise ValueError(f"Unknown access_mask {letter}")
+                bits |= _READ if letter == "r" else _WRITE
+            access_mask = bits
+        offset = as_expr(offset)
+        elem = self.elem_offset
+        total: PrimExpr = const(1, self._index_dtype())
+        if self.strides:
+            total = self.strides[0] * self.shape[0]
+        else:
+            for dim in self.shape:
+                total = total * dim
+        dtype = self.dtype
+        extent = total - offset if extent is None else as_expr(extent)
+        start = elem + offset
+        if content_lanes > 1:
+            dtype = dt.with_lanes(dtype, content_lanes)
+            extent = extent // const(content_lanes, extent.dtype)
+            start = start // const(content_lanes, start.dtype)
+        annotation = Call(dtype, Op.register("tir.type_annotation"), [])
+        return Call(ptr_type, Op.register("tir.tvm_access_ptr"), [annotation, self.data, start, extent, as_expr(access_mask)])
+
+    def offset_of(self, indices: Any) -> list[PrimExpr]:
+        """Flat element offsets of ``indices``, one for each group of dimensions between axis separators."""
+        return flat_offsets(self, as_exprs(indices))
+
+    def get_flattened_buffer(self) -> Buffer:
+        """The same memory as a buffer of one dimension (one for each group, with axis separators)."""
+        groups = _groups(self)
+        shape = []
+        for group in groups:
+            if self.strides and group:
+                # With strides the extent is that of the whole strided span.
+                shape.append(self.strides[group[0]] * self.shape[group[0]])
+                continue
+            total: PrimExpr = const(1, self._index_dtype())
+            for dim in group:
+                total = total * self.shape[dim]
+            shape.append(total)
+        if len(self.shape) == len(shape) and not self.strides:
+            return self
+        separators = [const(i + 1, "int32") for i in range(len(groups) - 1)]
+        return self.with_fields(shape=tuple(shape), strides=(), axis_separators=tuple(separators))
+
+
+def _groups(buffer: Buffer) -> list[list[int]]:
+    cuts = [int(s) for s in buffer.axis_separators]  # type: ignore[call-overload]
+    edges = [0, *cuts, len(buffer.shape)]
+    return [list(range(a, b)) for a, b in zip(edges, edges[1:])]
+
+
+def flat_offsets(buffer: Buffer, indices: Sequence[PrimExpr]) -> list[PrimExpr]:
+    """Row-major (or strided) offsets of an element; see :meth:`Buffer.offset_of`."""
+    if len(indices) != len(buffer.shape):
+        raise ValueError(f"buffer {buffer.name} has {len(buffer.shape)} dimensions, indexed with {len(indices)}")
+    out = []
+    for group in _groups(buffer):
+        offset: PrimExpr | None = None
+        for dim in group:
+            if buffer.strides:
+                term = indices[dim] * buffer.strides[dim]
+                offset = term if offset is None else offset + term
+            else:
+                offset = indices[dim] if offset is None else offset * buffer.shape[dim] + indices[dim]
+        out.append(const(0, buffer._index_dtype()) if offset is None else offset)
+    elem = buffer.elem_offset
+    if out and not (isinstance(elem, IntImm) and elem.value == 0):
+        out[-1] = out[-1] + elem
+    return out
+
+
+def decl_buffer(
+    shape: Any,
+    dtype: str | None = None,
+    name: str = "buffer",
+    data: Var | None = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "",
+    data_alignment: int = -1,
+    offset_factor: int = 0,
+    buffer_type: str = "",
+    axis_separators: Any = None,
+    span: Span | None = None,
+) -> Buffer:
+    """Declare a buffer, making its data pointer unless one is given.
+
+    >>> from relaxish import tir
+    >>> tir.decl_buffer((16, 4), "float32", "A").scope()
+    'global'
+    """
+    shape = as_exprs(shape)
+    dtype = dtype or "float32"
+    if offset_factor != 0 and elem_offset is None:
+        elem_offset = Var(f"{name}_elem_offset", shape[0].dtype if shape else "int32")
+    if data is None:
+        element = "int8" if dt.is_bool(dtype) else dtype
+        data = Var(name, PointerType(PrimType(element), scope), span)
+    return Buffer(
+        data, dtype, shape, strides or (), elem_offset, name, data_alignment, offset_factor, buffer_type,
+        axis_separators or (), span,
+    )  # fmt: skip
+
+
+class DataProducer(Node):
+    """Something whose elements can be read before it has memory (a compute definition's tensor)."""

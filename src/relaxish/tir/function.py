@@ -1,0 +1,163 @@
+"""PrimFunc: a function over buffers and scalars; TensorIntrin: its pattern/implementation pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ir.attrs import DictAttrs
+from ..ir.expr import BaseFunc, PrimExpr, as_expr
+from ..ir.node import Node, field
+from ..ir.prim import IntImm, Var
+from ..ir.source import Span
+from ..ir.types import PointerType, PrimType, TupleType, Type
+from .buffer import Buffer
+from .functor import substitute_buffers
+from .stmt import Stmt
+
+__all__ = ["PrimFunc", "TensorIntrin"]
+
+
+class PrimFunc(BaseFunc):
+    """A tensor program: parameters, the buffers behind pointer parameters, and a body."""
+
+    params: tuple[Var, ...] = field(role="bind")
+    body: Stmt
+    ret_type: Type
+    buffer_map: dict[Var, Buffer] = field(role="bind")
+    attrs: Any = field(default=None)
+    _equal_order = ("params", "buffer_map", "ret_type", "body", "attrs")
+
+    def __init__(
+        self,
+        params: Any,
+        body: Stmt,
+        ret_type: Type | None = None,
+        buffer_map: Mapping[Var, Buffer] | None = None,
+        attrs: Any = None,
+        span: Span | None = None,
+    ) -> None:
+        buffers: dict[Var, Buffer] = dict(buffer_map or {})
+        made: list[Var] = []
+        for param in params:
+            if isinstance(param, Buffer):
+                handle = Var(param.name, "handle")
+                buffers[handle] = param
+                made.append(handle)
+            elif isinstance(param, Var):
+                made.append(param)
+            else:
+                raise TypeError(f"a PrimFunc parameter is a Var or a Buffer, not {type(param).__name__}")
+        self.params = tuple(made)
+        self.body = body
+        self.ret_type = ret_type if ret_type is not None else TupleType(())
+        self.buffer_map = buffers
+        self.attrs = attrs if isinstance(attrs, DictAttrs) else DictAttrs(dict(attrs) if attrs else {})
+        self.struct_info_ = _STRUCT_INFO_HOOK[0](self) if _STRUCT_INFO_HOOK[0] is not None else None
+        self.span = span
+
+    @classmethod
+    def _make(cls, **f: Any) -> PrimFunc:
+        return cls(f["params"], f["body"], f["ret_type"], f["buffer_map"], f["attrs"], f.get("span"))
+
+    def with_body(self, new_body: Stmt, span: Span | None = None) -> PrimFunc:
+        """The same signature and attributes around another body."""
+        return PrimFunc(self.params, new_body, self.ret_type, self.buffer_map, self.attrs, span or self.span)
+
+    def specialize(self, param_map: Mapping[Var, Any]) -> PrimFunc:
+        """Bind parameters: a scalar to a value, a buffer parameter to a buffer of known shape.
+
+        Raises ValueError for a parameter that the function does not have or a value of the wrong kind.
+
+        >>> from relaxish.script import tir as T
+        >>> @T.prim_func
+        ... def f(a: T.handle, n: T.int32):
+        ...     A = T.match_buffer(a, (n,), "float32")
+        ...     for i in range(n):
+        ...         A[i] = A[i] + T.float32(1)
+        >>> [int(d) for d in f.specialize({f.params[1]: 8}).buffer_map[f.params[0]].shape]
+        [8]
+        """
+        values: dict[Var, PrimExpr] = {}
+        buffers: dict[Buffer, Buffer] = {}
+        for param, instance in param_map.items():
+            if param not in self.params:
+                raise ValueError(f"param {getattr(param, 'name', param)} is not one of the function's parameters")
+            if isinstance(instance, Buffer):
+                self._bind_buffer(param, instance, values, buffers)
+            else:
+                if param in self.buffer_map:
+                    raise ValueError(f"Specialize expects param {param.name} to be bound to a buffer, not a scalar")
+                values[param] = as_expr(instance)
+        params = [p for p in self.params if p not in values]
+        func = PrimFunc(params, self.body, self.ret_type, self.buffer_map, self.attrs, self.span)
+        out: PrimFunc = substitute_buffers(func, values, buffers)
+        return out
+
+    def _bind_buffer(
+        self, param: Var, instance: Buffer, values: dict[Var, PrimExpr], buffers: dict[Buffer, Buffer]
+    ) -> None:
+        old = self.buffer_map.get(param)
+        if old is None:
+            raise ValueError(f"Specialize expects param {param.name} to be in the buffer map")
+        if old.dtype != instance.dtype or len(old.shape) != len(instance.shape):
+            raise ValueError(f"buffer of param {param.name} has another dtype or rank than the one it is bound to")
+        pairs = list(zip(old.shape, instance.shape)) + list(zip(old.strides, instance.strides))
+        pairs.append((old.elem_offset, instance.elem_offset))
+        for have, want in pairs:
+            if isinstance(have, Var) and have is not want:
+                known = values.get(have)
+                if known is not None and not _same(known, want):
+                    raise ValueError(f"variable {have.name} would be bound to two different values")
+                values[have] = want
+        buffers[old] = instance
+
+
+def _same(a: PrimExpr, b: PrimExpr) -> bool:
+    return a is b or (isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value)
+
+
+# The relax layer installs how a PrimFunc's struct info is derived.
+_STRUCT_INFO_HOOK: list[Any] = [None]
+
+
+class TensorIntrin(Node):
+    """A tensor instruction: ``desc`` says what it computes, ``impl`` how it is issued."""
+
+    desc: PrimFunc
+    impl: PrimFunc
+
+    @staticmethod
+    def register(name: str, desc: PrimFunc, impl: PrimFunc, override: bool = False) -> TensorIntrin:
+        """Register under a name. Raises ValueError if taken (unless ``override``) or if the two do not fit."""
+        if name in _INTRINS and not override:
+            raise ValueError(f"TensorIntrin '{name}' has already been registered")
+        _check_pair(desc, impl)
+        _INTRINS[name] = made = TensorIntrin(desc, impl)
+        return made
+
+    @staticmethod
+    def get(name: str, allow_missing: bool = False) -> TensorIntrin | None:
+        """The intrinsic of that name. Raises ValueError if there is none, unless ``allow_missing``."""
+        if name not in _INTRINS and _LOADER[0] is not None:
+            _LOADER[0]()
+        found = _INTRINS.get(name)
+        if found is None and not allow_missing:
+            raise ValueError(f"TensorIntrin '{name}' is not registered")
+        return found
+
+
+_INTRINS: dict[str, TensorIntrin] = {}
+# ``tensor_intrin`` installs its loader, so that looking one up by name finds the shipped ones.
+_LOADER: list[Any] = [None]
+
+
+def _check_pair(desc: PrimFunc, impl: PrimFunc) -> None:
+    if len(desc.params) != len(impl.params):
+        raise ValueError("description and implementation of a tensor intrinsic must have the same number of parameters")
+    for index, (a, b) in enumerate(zip(desc.params, impl.params)):
+        if a not in desc.buffer_map or b not in impl.buffer_map:
+            raise ValueError(f"parameter {index} of a tensor intrinsic must be a buffer on both sides")
+
+
+_ = (PointerType, PrimType)

@@ -1,0 +1,79 @@
+"""Ranges under an index map, and its inverse, through the iterator-map analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.expr import PrimExpr, Range
+from ..ir.prim import IntImm, Var, const
+from .. import arith
+
+__all__ = ["invert", "map_ranges"]
+
+
+def map_ranges(index_map: Any, ranges: Sequence[Range], analyzer: Any = None) -> list[Range]:
+    """Ranges covering the image of ``ranges``; see :meth:`IndexMap.map_ranges`."""
+    analyzer = analyzer if analyzer is not None else arith.Analyzer()
+    if not index_map.initial_indices:
+        return [Range.from_min_extent(e, const(1, e.dtype)) for e in index_map.final_indices]
+    domain = dict(zip(index_map.initial_indices, ranges))
+    found = arith.detect_iter_map(
+        list(index_map.final_indices), domain, const(1, "bool"), arith.IterMapLevel.NoCheck, analyzer
+    )
+    indices = getattr(found, "indices", found) or []
+    if indices:
+        return [_extent_of(item, analyzer) for item in indices]
+    out = []
+    sets = {var: arith.IntervalSet(r.min, analyzer.simplify(r.min + r.extent - 1)) for var, r in domain.items()}
+    for expr in index_map.final_indices:
+        interval = analyzer.int_set(expr, sets)
+        low = interval.min_value
+        out.append(Range.from_min_extent(analyzer.simplify(low), analyzer.simplify(interval.max_value - low + 1)))
+    return out
+
+
+def _extent_of(item: Any, analyzer: Any) -> Range:
+    """An iterator sum covers ``[base, base + extent)``, the extent being scale times that of its outermost part."""
+    if not item.args:
+        return Range.from_min_extent(item.base, const(1, item.base.dtype))
+    extent: PrimExpr = const(1, item.base.dtype)
+    for split in item.args:
+        extent = extent + (split.extent - const(1, split.extent.dtype)) * split.scale
+    return Range.from_min_extent(analyzer.simplify(item.base), analyzer.simplify(extent))
+
+
+def invert(index_map: Any, ranges: Sequence[Range]) -> tuple[Any, PrimExpr]:
+    """An inverse of the map and the padding condition in terms of the new indices."""
+    analyzer = arith.Analyzer()
+    outputs: list[Var] = []
+    for number, expr in enumerate(index_map.final_indices):
+        is_var = isinstance(expr, Var) and any(expr is v for v in index_map.initial_indices)
+        outputs.append(Var(expr.name, expr.dtype) if is_var else Var(f"axis{number}", expr.dtype))
+    domain = dict(zip(index_map.initial_indices, ranges))
+    found = arith.detect_iter_map(
+        list(index_map.final_indices), domain, const(1, "bool"), arith.IterMapLevel.NoCheck, analyzer
+    )
+    indices = getattr(found, "indices", found) or []
+    if not indices:
+        errors = getattr(found, "errors", ())
+        raise RuntimeError(f"Could not parse mapping as sum of iterators. Error: {errors[0] if errors else index_map}")
+    mapped = arith.inverse_affine_iter_map(indices, list(outputs))
+    lookup = {getattr(k, "var", k): v for k, v in mapped.items()}
+    new_ranges = map_ranges(index_map, ranges, analyzer)
+    for var, rng in zip(outputs, new_ranges):
+        analyzer.bind(var, rng)
+    final = []
+    for var, rng in zip(index_map.initial_indices, ranges):
+        expr = lookup.get(var)
+        if expr is None:
+            if not (isinstance(rng.extent, IntImm) and rng.extent.value == 1):
+                raise RuntimeError(f"the map drops index {var.name}, so it has no inverse")
+            expr = rng.min
+        final.append(analyzer.simplify(expr))
+    padding = analyzer.simplify(getattr(found, "padding_predicate", const(0, "bool")))
+    if not isinstance(padding, IntImm):
+        from .functor import substitute
+
+        padding = analyzer.simplify(substitute(padding, dict(zip(index_map.initial_indices, final))))
+    return type(index_map)(outputs, final), padding

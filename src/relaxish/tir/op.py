@@ -1,0 +1,515 @@
+"""Intrinsics: math functions, control, external calls, and the low-level names that lowering produces.
+
+Every intrinsic is an :class:`~relaxish.ir.Op` named ``tir.<name>`` with a call effect.  Families are made from
+tables; only what does more than build a call has a function of its own.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+from ..ir import dtype as dt
+from ..ir.expr import PrimExpr, as_expr
+from ..ir.node import Node
+from ..ir.op import Op
+from ..ir.prim import (
+    Call, CallEffectKind, CommReducer, FloatImm, IntImm, IterVar, Reduce, Select, StringImm, Var, const,
+)  # fmt: skip
+from ..ir.primops import (
+    add, bitwise_and, bitwise_neg, bitwise_or, bitwise_xor, cast, divide, floordiv, floormod, left_shift, logical_and,
+    logical_or, match_types, max_, min_, multiply, right_shift, subtract, truncdiv, truncmod,
+)  # fmt: skip
+from ..ir.types import PointerType
+from .buffer import Buffer
+from .op_table import EFFECTS, FLOAT_UNARY, HANDLE_CALLS, PLAIN_UNARY
+
+__all__ = [
+    "abs", "address_of", "all", "any", "add", "subtract", "multiply", "bitwise_and", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "call_cpacked", "call_cpacked_lowered", "call_extern", "call_intrin", "call_llvm_intrin",
+    "call_llvm_pure_intrin", "call_packed", "call_packed_lowered", "call_pure_extern", "call_tir", "ceildiv",
+    "comm_reducer", "div", "dp4a", "floordiv", "floormod", "if_then_else", "indexdiv", "indexmod", "infinity",
+    "isfinite", "isinf", "isnan", "isnullptr", "likely", "logical_and", "logical_or", "lookup_param", "max",
+    "max_value", "min", "min_value", "pow", "power", "reinterpret", "ret", "shift_left", "shift_right", "sum", "trace",
+    "truncdiv", "truncmod", "undef", "vscale", "get_active_lane_mask", "start_profile_intrinsic",
+    "end_profile_intrinsic", "call_builtin", "sigmoid", "assume", "anylist_getitem", "anylist_resetitem",
+    "ignore_loop_partition", "tvm_tuple", "q_multiply_shift", "round", "exp",
+]  # fmt: skip
+
+for _name, _effect in EFFECTS.items():
+    Op.register(f"tir.{_name}").set_attr("TCallEffectKind", _effect)
+
+
+def _op(name: str) -> Op:
+    return Op.register(f"tir.{name}")
+
+
+def call_builtin(dtype: str, name: str, *args: Any, span: Any = None) -> Call:
+    """A call of the intrinsic ``tir.<name>``."""
+    return Call(dtype, _op(name), [_arg(a) for a in args], span=span)
+
+
+def _arg(value: Any) -> Any:
+    if isinstance(value, Buffer):
+        return value.data
+    if isinstance(value, Node) and not isinstance(value, PrimExpr) and hasattr(value, "__prim_expr__"):
+        return value.__prim_expr__()
+    return value
+
+
+def _float_unary(name: str) -> Callable[..., PrimExpr]:
+    def build(x: Any, span: Any = None) -> PrimExpr:
+        x = as_expr(x)
+        if dt.is_integral(x.dtype):
+            x = cast(dt.with_lanes("float32", dt.lanes(x.dtype)), x)
+        return Call(x.dtype, _op(name), [x], span=span)
+
+    build.__name__ = name
+    build.__doc__ = f"Elementwise ``{name}``; integers are converted to float32 first."
+    return build
+
+
+def _plain_unary(name: str) -> Callable[..., PrimExpr]:
+    def build(x: Any, span: Any = None) -> PrimExpr:
+        x = as_expr(x)
+        return Call(x.dtype, _op(name), [x], span=span)
+
+    build.__name__ = name
+    build.__doc__ = f"Intrinsic ``{name}`` of the operand's own type."
+    return build
+
+
+def _handle_call(name: str, dtype: str) -> Callable[..., PrimExpr]:
+    def build(*args: Any, span: Any = None) -> PrimExpr:
+        return call_builtin(dtype, name, *args, span=span)
+
+    build.__name__ = name
+    build.__doc__ = f"Low-level intrinsic ``{name}``."
+    return build
+
+
+for _name in FLOAT_UNARY:
+    globals()[_name] = _float_unary(_name)
+for _name in PLAIN_UNARY:
+    globals()[_name] = _plain_unary(_name)
+for _name, _dtype in HANDLE_CALLS.items():
+    globals()[_name] = _handle_call(_name, _dtype)
+__all__ += [*FLOAT_UNARY, *PLAIN_UNARY, *HANDLE_CALLS]  # noqa: PLE0605
+exp: Callable[..., PrimExpr] = globals()["exp"]
+sigmoid: Callable[..., PrimExpr] = globals()["sigmoid"]
+
+
+def _rounding(name: str, fold: Callable[[float], float]) -> Callable[..., PrimExpr]:
+    def build(x: Any, span: Any = None) -> PrimExpr:
+        x = as_expr(x)
+        if dt.is_integral(x.dtype):
+            return x
+        if isinstance(x, FloatImm):
+            return FloatImm(x.dtype, fold(x.value))
+        return Call(x.dtype, _op(name), [x], span=span)
+
+    build.__name__ = name
+    build.__doc__ = f"``{name}``; integers are their own result."
+    return build
+
+
+def _fold_round(value: float) -> float:
+    return float(builtins.round(value))
+
+
+def _fold_trunc(value: float) -> float:
+    return float(int(value))
+
+
+def _fold_floor(value: float) -> float:
+    import math
+
+    return float(math.floor(value))
+
+
+def _fold_ceil(value: float) -> float:
+    import math
+
+    return float(math.ceil(value))
+
+
+floor = _rounding("floor", _fold_floor)
+ceil = _rounding("ceil", _fold_ceil)
+round = _rounding("round", _fold_round)
+nearbyint = _rounding("nearbyint", _fold_round)
+trunc = _rounding("trunc", _fold_trunc)
+__all__ += ["floor", "ceil", "nearbyint", "trunc"]
+
+
+def abs(x: Any, span: Any = None) -> PrimExpr:
+    """Absolute value: ``fabs`` on floats, a select on integers, the operand itself if unsigned."""
+    x = as_expr(x)
+    if dt.is_uint(x.dtype):
+        return x
+    if dt.is_int(x.dtype):
+        if isinstance(x, IntImm):
+            return const(builtins.abs(x.value), x.dtype)
+        return Select(x >= const(0, x.dtype), x, const(0, x.dtype) - x)
+    if isinstance(x, FloatImm):
+        return FloatImm(x.dtype, builtins.abs(x.value))
+    return Call(x.dtype, _op("fabs"), [x], span=span)
+
+
+fabs = abs
+
+
+def _classify(name: str) -> Callable[..., PrimExpr]:
+    def build(x: Any, span: Any = None) -> PrimExpr:
+        x = as_expr(x)
+        result = dt.with_lanes("bool", dt.lanes(x.dtype))
+        if dt.is_integral(x.dtype):
+            return const(name == "isfinite", result)
+        if isinstance(x, FloatImm):
+            import math
+
+            return const(getattr(math, name)(x.value), result)
+        if name == "isnan":
+            if dt.bits(x.dtype) == 16:
+                x = cast(dt.with_lanes("float32", dt.lanes(x.dtype)), x)
+            return Call(result, _op("isnan"), [x], span=span)
+        infinite = abs(x).equal(infinity(x.dtype))
+        if name == "isinf":
+            return logical_and(infinite, logical_not_(isnan(x)))
+        return logical_and(logical_not_(infinite), logical_not_(isnan(x)))
+
+    build.__name__ = name
+    build.__doc__ = f"Whether the value ``{name}``; bool of the operand's lanes."
+    return build
+
+
+def logical_not_(x: PrimExpr) -> PrimExpr:
+    """Negation, as this module's helpers need it."""
+    from ..ir.primops import logical_not
+
+    return logical_not(x)
+
+
+isnan, isinf, isfinite = _classify("isnan"), _classify("isinf"), _classify("isfinite")
+
+
+def isnullptr(x: Any, span: Any = None) -> PrimExpr:
+    """Whether a handle is null."""
+    return call_builtin("bool", "isnullptr", x)
+
+
+def infinity(dtype: str, span: Any = None) -> PrimExpr:
+    """Positive infinity of a floating-point type."""
+    if not dt.is_float(dtype):
+        raise ValueError(f"Cannot decide infinity for type {dtype}")
+    return const(float("inf"), dtype)
+
+
+_FLOAT_MAX = {"float64": 1.7976931348623157e308, "float32": 3.4028234663852886e38, "float16": 65504.0,
+              "bfloat16": 3.38953138925e38, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}  # fmt: skip
+
+
+def max_value(dtype: str, span: Any = None) -> PrimExpr:
+    """The largest finite value of a type."""
+    element = dt.element_of(dtype)
+    if dt.is_float(element):
+        return const(_FLOAT_MAX[element], dtype)
+    return const(dt.max_value(element), dtype)
+
+
+def min_value(dtype: str, span: Any = None) -> PrimExpr:
+    """The smallest finite value of a type."""
+    element = dt.element_of(dtype)
+    if dt.is_float(element):
+        return const(-_FLOAT_MAX[element], dtype)
+    return const(dt.min_value(element), dtype)
+
+
+def power(x: Any, y: Any, span: Any = None) -> PrimExpr:
+    """``x ** y``; both operands are brought to one floating-point type."""
+    x, y = match_types(as_expr(x), as_expr(y))
+    if not dt.is_float(x.dtype):
+        raise TypeError(f"power only applies to float, got {x.dtype}")
+    if isinstance(y, (IntImm, FloatImm)) and y.value == 1:
+        return x
+    return Call(x.dtype, _op("pow"), [x, y], span=span)
+
+
+pow = power
+
+
+def _float_binary(name: str) -> Callable[..., PrimExpr]:
+    def build(x1: Any, x2: Any, span: Any = None) -> PrimExpr:
+        a, b = as_expr(x1), as_expr(x2)
+        return Call(a.dtype, _op(name), [a, b], span=span)
+
+    build.__name__ = name
+    build.__doc__ = f"Elementwise ``{name}(x1, x2)``."
+    return build
+
+
+fmod, atan2, copysign = _float_binary("fmod"), _float_binary("atan2"), _float_binary("copysign")
+hypot, nextafter, ldexp = _float_binary("hypot"), _float_binary("nextafter"), _float_binary("ldexp")
+__all__ += ["fmod", "atan2", "copysign", "hypot", "nextafter", "ldexp"]
+
+shift_left, shift_right, bitwise_not = left_shift, right_shift, bitwise_neg
+
+
+def div(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """``a / b`` as C does it: truncating on integers."""
+    return truncdiv(a, b, span)
+
+
+def indexdiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """Division of non-negative indices (which rounding is meant does not matter)."""
+    return floordiv(a, b, span)
+
+
+def indexmod(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """Remainder of non-negative indices."""
+    return floormod(a, b, span)
+
+
+def ceildiv(lhs: Any, rhs: Any, span: Any = None) -> PrimExpr:
+    """``ceil(lhs / rhs)`` on integers."""
+    lhs, rhs = match_types(as_expr(lhs), as_expr(rhs))
+    return floordiv(lhs + (rhs - const(1, rhs.dtype)), rhs, span)
+
+
+def if_then_else(cond: Any, t: Any, f: Any, span: Any = None) -> PrimExpr:
+    """``t if cond else f``, evaluating only the branch taken (unlike Select)."""
+    cond = as_expr(cond)
+    t, f = match_types(as_expr(t), as_expr(f))
+    if not dt.is_bool(cond.dtype):
+        cond = cast("bool", cond)
+    if isinstance(cond, IntImm):
+        return t if cond.value else f
+    return Call(t.dtype, _op("if_then_else"), [cond, t, f], span=span)
+
+
+def likely(cond: Any, span: Any = None) -> PrimExpr:
+    """Mark a condition as usually true."""
+    cond = as_expr(cond)
+    return cond if isinstance(cond, IntImm) else Call(cond.dtype, _op("likely"), [cond], span=span)
+
+
+def assume(cond: Any, span: Any = None) -> PrimExpr:
+    """Promise that a condition holds."""
+    return Call("bool", _op("assume"), [as_expr(cond)], span=span)
+
+
+def undef() -> PrimExpr:
+    """A value that nothing may depend on."""
+    return Call("int32", _op("undef"), [])
+
+
+def ret(val: Any, span: Any = None) -> PrimExpr:
+    """Return a value from a PrimFunc."""
+    val = as_expr(val)
+    return Call(val.dtype, _op("ret"), [val], span=span)
+
+
+def reinterpret(dtype: str, value: Any, span: Any = None) -> PrimExpr:
+    """The same bits as another type."""
+    value = as_expr(value)
+    if value.dtype == dtype:
+        return value
+    return Call(dtype, _op("reinterpret"), [value], span=span)
+
+
+def address_of(obj: Any, span: Any = None) -> PrimExpr:
+    """The address of a buffer's first element, or of the element that is loaded."""
+    if isinstance(obj, Buffer):
+        obj = obj[tuple(0 for _ in obj.shape)]
+    return Call("handle", _op("address_of"), [obj], span=span)
+
+
+def lookup_param(param_name: str, span: Any = None) -> PrimExpr:
+    """A parameter by name."""
+    return Call("handle", _op("lookup_param"), [StringImm(param_name)], span=span)
+
+
+def _packed(name: str) -> Callable[..., PrimExpr]:
+    def build(*args: Any, span: Any = None) -> PrimExpr:
+        return Call("int32", _op(name), [_packed_arg(a) for a in args], span=span)
+
+    build.__doc__ = f"``{name}``: call a registered packed function by name."
+    return build
+
+
+def _packed_arg(value: Any) -> Any:
+    if isinstance(value, Buffer):
+        return _pack_buffer(value)
+    return _arg(value)
+
+
+def _pack_buffer(buf: Buffer) -> PrimExpr:
+    shape = Call("handle", _op("tvm_stack_make_shape"), buf.shape)
+    strides = Call("handle", _op("tvm_stack_make_shape"), buf.strides) if buf.strides else const(0, "int64")
+    args = [buf.data, shape, strides, len(buf.shape), const(0, buf.dtype), buf.elem_offset]
+    return Call("handle", _op("tvm_stack_make_array"), args)
+
+
+call_packed, call_cpacked = _packed("tvm_call_packed"), _packed("tvm_call_cpacked")
+call_packed_lowered = _packed("tvm_call_packed_lowered")
+call_cpacked_lowered = _packed("tvm_call_cpacked_lowered")
+tvm_call_packed, tvm_call_cpacked = call_packed, call_cpacked
+trace = _packed("tvm_call_trace_packed")
+__all__ += ["tvm_call_packed", "tvm_call_cpacked"]
+
+
+def call_intrin(dtype: str, func_name: Any, *args: Any, span: Any = None) -> PrimExpr:
+    """Call an intrinsic by name or :class:`Op`."""
+    return Call(dtype, func_name, [_arg(a) for a in args], span=span)
+
+
+def call_extern(dtype: str, func_name: str, *args: Any, span: Any = None) -> PrimExpr:
+    """Call a C function that may have effects."""
+    return Call(dtype, _op("call_extern"), [StringImm(func_name), *[_arg(a) for a in args]], span=span)
+
+
+def call_pure_extern(dtype: str, func_name: str, *args: Any, span: Any = None) -> PrimExpr:
+    """Call a C function without effects."""
+    return Call(dtype, _op("call_pure_extern"), [StringImm(func_name), *[_arg(a) for a in args]], span=span)
+
+
+def call_llvm_intrin(dtype: str, name: Any, *args: Any, span: Any = None) -> PrimExpr:
+    """Call an LLVM intrinsic by name, e.g. ``"llvm.x86.avx512.vpdpbusd.512"``."""
+    return Call(dtype, _op("call_llvm_intrin"), [StringImm(name) if isinstance(name, str) else name, *args], span=span)
+
+
+def call_llvm_pure_intrin(dtype: str, name: Any, *args: Any, span: Any = None) -> PrimExpr:
+    """Call an LLVM intrinsic that has no effects."""
+    first = StringImm(name) if isinstance(name, str) else name
+    return Call(dtype, _op("call_llvm_pure_intrin"), [first, *args], span=span)
+
+
+def call_tir(global_var: Any, *args: Any) -> PrimExpr:
+    """Call another PrimFunc of the module."""
+    return Call("void", global_var, [_arg(a) for a in args])
+
+
+def dp4a(vec1: Any, vec2: Any, acc: Any = 0) -> PrimExpr:
+    """Dot product of four 8-bit pairs added to an accumulator."""
+    return Call("int32", _op("dp4a"), [as_expr(vec1), as_expr(vec2), as_expr(acc)])
+
+
+def q_multiply_shift(x: Any, y: Any, q: Any, s: Any) -> PrimExpr:
+    """Fixed-point multiplication with rounding shift."""
+    return call_builtin("int32", "q_multiply_shift", x, y, q, s)
+
+
+def tvm_tuple(*value: Any) -> PrimExpr:
+    """Several values as one call argument."""
+    return call_builtin("handle", "tvm_tuple", *value)
+
+
+def vscale() -> PrimExpr:
+    """The number of 128-bit granules in a scalable vector register."""
+    return Call("int32", _op("vscale"), [])
+
+
+def get_active_lane_mask(dtype: str, base: Any, limit: Any) -> PrimExpr:
+    """A predicate that is true for lanes ``base + i < limit``."""
+    return call_builtin(dtype, "get_active_lane_mask", base, limit)
+
+
+def start_profile_intrinsic(id: int) -> PrimExpr:
+    """Start of a profiled region."""
+    return call_builtin("handle", "start_profile_intrinsic", id)
+
+
+def end_profile_intrinsic(id: int) -> PrimExpr:
+    """End of a profiled region."""
+    return call_builtin("handle", "end_profile_intrinsic", id)
+
+
+def anylist_getitem(list_handle: Any, index: Any) -> PrimExpr:
+    """An item of a runtime list."""
+    return call_builtin("handle", "anylist_getitem", list_handle, index)
+
+
+def anylist_resetitem(list_handle: Any, index: Any) -> PrimExpr:
+    """Clear an item of a runtime list."""
+    return call_builtin("int32", "anylist_resetitem", list_handle, index)
+
+
+def ignore_loop_partition(predicate: Any) -> PrimExpr:
+    """Keep a condition out of loop partitioning."""
+    return call_builtin("bool", "ignore_loop_partition", predicate)
+
+
+def all(*args: Any, span: Any = None) -> PrimExpr:
+    """Conjunction of conditions."""
+    if not args:
+        raise ValueError("Any must take at least 1 argument")
+    out = as_expr(args[0])
+    for item in args[1:]:
+        out = logical_and(out, item)
+    return out
+
+
+def any(*args: Any, span: Any = None) -> PrimExpr:
+    """Disjunction of conditions."""
+    if not args:
+        raise ValueError("Any must take at least 1 argument")
+    out = as_expr(args[0])
+    for item in args[1:]:
+        out = logical_or(out, item)
+    return out
+
+
+def comm_reducer(fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce") -> Callable[..., Any]:
+    """Make a reduction from a combiner and its identity.
+
+    >>> from relaxish import tir
+    >>> mul = tir.comm_reducer(lambda x, y: x * y, lambda t: tir.const(1, dtype=t), name="mul")
+    """
+
+    def _over_axis(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
+        axes = axis if isinstance(axis, (list, tuple)) else [axis]
+        condition = const(1, "bool") if where is None else as_expr(where)
+        exprs = list(expr) if isinstance(expr, (tuple, list)) else [as_expr(expr)]
+        exprs = [as_expr(e) for e in exprs]
+        identity = fidentity(*[e.dtype for e in exprs])
+        identities = list(identity) if isinstance(identity, (tuple, list)) else [identity]
+        single = len(exprs) == 1
+        lhs = [Var("x" if single else f"lhs_{i}", e.dtype) for i, e in enumerate(exprs)]
+        rhs = [Var("y" if single else f"rhs_{i}", e.dtype) for i, e in enumerate(exprs)]
+        result = fcombine(lhs[0], rhs[0]) if single else fcombine(lhs, rhs)
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        reducer = CommReducer(lhs, rhs, results, identities)
+        inits = [] if init is None else list(init) if isinstance(init, (tuple, list)) else [init]
+        outputs = [Reduce(reducer, exprs, axes, condition, i, inits) for i in range(len(exprs))]
+        return outputs[0] if single else tuple(outputs)
+
+    def reducer(expr: Any, axis: Any, where: Any = None, init: Any = None, *args: Any) -> Any:
+        first = axis[0] if isinstance(axis, (list, tuple)) and axis else axis
+        if isinstance(first, IterVar):
+            return _over_axis(expr, axis, where, init)
+        out = fcombine(expr, axis)
+        for item in (where, init, *args):
+            if item is not None:
+                out = fcombine(out, item)
+        return out
+
+    reducer.__name__ = name
+    reducer.__doc__ = f"Reduce by ``{name}`` over an axis, or combine values given one by one."
+    return reducer
+
+
+sum = comm_reducer(lambda x, y: x + y, lambda t: const(0, dtype=t), name="sum")
+min = comm_reducer(lambda x, y: min_(x, y), max_value, name="min")
+max = comm_reducer(lambda x, y: max_(x, y), min_value, name="max")
+
+
+def effect_of(call: Call) -> int:
+    """The effect kind of a call; calls of functions are opaque."""
+    if isinstance(call.op, Op):
+        kind = call.op.get_attr("TCallEffectKind")
+        return int(kind) if kind is not None else int(CallEffectKind.Opaque)
+    return int(CallEffectKind.Opaque)
+
+
+__all__ += ["effect_of", "fabs"]
+_ = (PointerType, divide)

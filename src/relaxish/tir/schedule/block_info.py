@@ -1,0 +1,171 @@
+"""Computing the cached facts of a schedule state: affine bindings, region cover, stage pipelines."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from ...ir.expr import Range
+from ..expr import IntImm
+from ..stmt import Block, For
+from .sref import DepKind, StmtSRef
+from .subst import realize_of
+
+if TYPE_CHECKING:
+    from .state import ScheduleState
+
+__all__ = ["affine_binding", "loop_ranges", "region_flags"]
+
+_REMEMBERED: OrderedDict[Any, dict[int, tuple[bool, bool]]] = OrderedDict()
+_REMEMBER_LIMIT = 128
+
+
+def loop_ranges(sref: StmtSRef | None, stop: StmtSRef | None = None) -> dict[Any, Any]:
+    """Ranges of the loops from ``sref`` outwards to the nearest block (or to ``stop``, excluded)."""
+    out: dict[Any, Any] = {}
+    at = sref
+    while at is not None and at is not stop and isinstance(at.stmt, For):
+        loop = at.stmt
+        out[loop.loop_var] = Range.from_min_extent(loop.min, loop.extent)
+        at = at.parent
+    return out
+
+
+def affine_binding(state: ScheduleState, block_sref: StmtSRef) -> bool:
+    """Whether the block's bindings are affine and independent; remembered while bindings and loops stay."""
+    from .bindings import is_affine_binding
+
+    if block_sref.parent is None:
+        return True
+    realize = realize_of(block_sref)
+    key: list[Any] = [*realize.iter_values, realize.predicate]
+    at = block_sref.parent
+    while at is not None and isinstance(at.stmt, For):
+        key += [at.stmt.loop_var, at.stmt.extent]
+        at = at.parent
+    info = state.info(block_sref)
+    old = info.affine_key
+    if len(old) == len(key) and all(x is y for x, y in zip(old, key, strict=True)):
+        return info.affine
+    ranges = loop_ranges(block_sref.parent)
+    info.affine = is_affine_binding(realize.iter_values, realize.predicate, ranges)
+    info.affine_key = tuple(key)
+    return info.affine
+
+
+def region_flags(state: ScheduleState, block_sref: StmtSRef) -> None:
+    """Fill in ``region_cover`` and ``stage_pipeline`` of a block, from the program the state began with."""
+    info = state.info(block_sref)
+    if info.region_cover is not None and info.stage_pipeline is not None:
+        return
+    origin = state.origin_of(block_sref)
+    if origin is not None:
+        root_block, srefs = origin
+        flags = _REMEMBERED.get(root_block)
+        if flags is None:
+            flags = _compute_tree(root_block)
+            _REMEMBERED[root_block] = flags
+            if len(_REMEMBERED) > _REMEMBER_LIMIT:
+                _REMEMBERED.popitem(last=False)
+        for index, sref in enumerate(srefs):
+            found = state.info(sref)
+            if found.region_cover is None:
+                found.region_cover = flags[index][0]
+            if found.stage_pipeline is None:
+                found.stage_pipeline = flags[index][1]
+    if info.region_cover is None or info.stage_pipeline is None:
+        cover, pipeline = _flags_of_scope(state, block_sref)
+        info.stage_pipeline = pipeline if info.stage_pipeline is None else info.stage_pipeline
+        if info.region_cover is None:
+            scope = _enclosing_block(block_sref)
+            info.region_cover = True if scope is None else _flags_of_scope(state, scope)[0].get(block_sref, True)
+
+
+def _enclosing_block(sref: StmtSRef) -> StmtSRef | None:
+    at = sref.parent
+    while at is not None and not isinstance(at.stmt, Block):
+        at = at.parent
+    return at
+
+
+def _compute_tree(root_block: Any) -> dict[int, tuple[bool, bool]]:
+    """Flags of every block of a program, by position in a preorder walk of the blocks."""
+    from ...ir.prim import const
+    from ..function import PrimFunc
+    from ..stmt import BlockRealize
+    from .state import ScheduleState, blocks_in_order
+
+    func = PrimFunc((), BlockRealize((), const(True, "bool"), root_block))
+    state = ScheduleState(func)
+    order = [state.stmt2ref[b] for b in blocks_in_order(root_block)]
+    cover: dict[StmtSRef, bool] = {}
+    pipeline: dict[StmtSRef, bool] = {}
+    for sref in order:
+        child_cover, pipeline[sref] = _flags_of_scope(state, sref)
+        cover.update(child_cover)
+    return {i: (cover.get(s, True), pipeline[s]) for i, s in enumerate(order)}
+
+
+def _flags_of_scope(state: ScheduleState, scope_sref: StmtSRef) -> tuple[dict[StmtSRef, bool], bool]:
+    """``region_cover`` of the children and ``stage_pipeline`` of the scope."""
+    scope = state.get_block_scope(scope_sref)
+    cover: dict[StmtSRef, bool] = {}
+    for child in scope.children:
+        producers: dict[Any, list[StmtSRef]] = {}
+        for dep in scope.get_deps_by_dst(child):
+            if dep.kind == DepKind.RAW:
+                for region in dep.src.stmt.writes:
+                    producers.setdefault(region.buffer, []).append(dep.src)
+        cover[child] = all(
+            _covered(state, child, region, producers[region.buffer])
+            for region in child.stmt.reads
+            if region.buffer in producers
+        )
+    pipeline = all(cover.values())
+    for deps in scope.src2deps.values():
+        if any(dep.kind in (DepKind.WAR, DepKind.OPAQUE) for dep in deps):
+            pipeline = False
+    return cover, pipeline
+
+
+def _covered(state: ScheduleState, consumer: StmtSRef, region: Any, producers: list[StmtSRef]) -> bool:
+    """Whether what ``consumer`` reads of a buffer was written in full at the time it reads."""
+    from ...arith import Analyzer
+    from .region import relax_region, union_sets
+
+    above = list(consumer.ancestors())
+    produced: list[Any] | None = None
+    groups: dict[StmtSRef, list[StmtSRef]] = {}
+    for producer in producers:
+        lca = next(a for a in producer.ancestors() if a in above)
+        groups.setdefault(lca, []).append(producer)
+    for lca, members in groups.items():
+        analyzer = Analyzer()
+        for var, dom in loop_ranges(lca).items():
+            analyzer.bind(var, dom)
+        produced = None
+        for producer in members:
+            for written in producer.stmt.writes:
+                if written.buffer is not region.buffer:
+                    continue
+                part = relax_region(written, producer, lca, analyzer, lower_bound=True)
+                if part is not None:
+                    produced = part if produced is None else union_sets(produced, part, analyzer)
+        wanted = relax_region(region, consumer, lca, analyzer)
+        if produced is not None and wanted is not None and _contains(produced, wanted, region.buffer.shape, analyzer):
+            return True
+    return False
+
+
+def _contains(produced: list[Any], wanted: list[Any], shape: Any, analyzer: Any) -> bool:
+    for have, need, extent in zip(produced, wanted, shape, strict=True):
+        low, high = need[0], need[1]
+        if not (_at_most(have[0], low, analyzer) or _at_most(have[0], IntImm(extent.dtype, 0), analyzer)):
+            return False
+        if not (_at_most(high, have[1], analyzer) or _at_most(extent - 1, have[1], analyzer)):
+            return False
+    return True
+
+
+def _at_most(a: Any, b: Any, analyzer: Any) -> bool:
+    return a is b or bool(analyzer.can_prove(a <= b))

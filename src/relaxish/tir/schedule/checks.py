@@ -1,0 +1,243 @@
+"""Legality checks that many primitives share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..expr import IntImm, IterVar
+from ..stmt import Block, BlockRealize, For
+from .errors import PrimitiveError
+from .sref import DepKind, StmtSRef
+from .subst import realize_of
+from .walk import vars_in
+
+if TYPE_CHECKING:
+    from .state import ScheduleState
+
+__all__ = [
+    "check_block",
+    "check_loop",
+    "check_reduction_block",
+    "complete_reason",
+    "loops_above",
+    "reduction_reason",
+    "scope_root",
+]
+
+
+def check_block(sref: StmtSRef) -> Block:
+    """The block behind ``sref``."""
+    if not isinstance(sref.stmt, Block):
+        raise TypeError("expected a block, got a loop")
+    return sref.stmt
+
+
+def check_loop(sref: StmtSRef) -> For:
+    """The loop behind ``sref``."""
+    if not isinstance(sref.stmt, For):
+        raise TypeError("expected a loop, got a block or a compute-location mark")
+    return sref.stmt
+
+
+def scope_root(state: ScheduleState, sref: StmtSRef, require_stage_pipeline: bool = False) -> StmtSRef:
+    """The block whose scope ``sref`` belongs to."""
+    at = sref.parent
+    while at is not None and not isinstance(at.stmt, Block):
+        at = at.parent
+    if at is None:
+        raise PrimitiveError(
+            "The primitive cannot be applied to the root block {0}.",
+            [sref],
+            hint="take a block inside the function, not the root block",
+        )
+    if require_stage_pipeline and state.enable_check and not state.is_stage_pipeline(at):
+        raise PrimitiveError(
+            "The scope {0} is not a stage pipeline: every block must be complete or a reduction, and what a block "
+            "reads must have been written in full before, with nothing overwriting it in between.",
+            [at],
+        )
+    return at
+
+
+def loops_above(sref: StmtSRef) -> list[StmtSRef]:
+    """The loops between a block or loop and its enclosing block, outermost first."""
+    out = []
+    at = sref.parent
+    while at is not None and isinstance(at.stmt, For):
+        out.append(at)
+        at = at.parent
+    out.reverse()
+    return out
+
+
+def in_scope_of(sref: StmtSRef, ancestor: StmtSRef) -> bool:
+    """Whether ``ancestor`` is strictly above ``sref``."""
+    return any(a is ancestor for a in sref.ancestors())
+
+
+def _is_dominant(state: ScheduleState, scope: StmtSRef, block_sref: StmtSRef) -> bool:
+    """Whether the block is the only writer, within the scope, of what it writes."""
+    writers = state.get_block_scope(scope).buffer_writers
+    return all(len(writers.get(region.buffer, (None,))) == 1 for region in block_sref.stmt.writes)
+
+
+def complete_reason(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> str | None:
+    """Why a block is not complete, None if it is: all axes parallel, the only writer, no overlap of in and out."""
+    block = block_sref.stmt
+    if any(iv.iter_type != IterVar.DataPar for iv in block.iter_vars):
+        return "not all of its block variables are data parallel"
+    if not _is_dominant(state, scope, block_sref):
+        return "it is not the only writer of its output buffers"
+    written = {region.buffer for region in block.writes}
+    if any(region.buffer in written for region in block.reads):
+        return "it reads and writes the same buffer"
+    return None
+
+
+def reduction_reason(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> str | None:
+    """Why a block is not a reduction block, None if it is."""
+    block = block_sref.stmt
+    if block.init is None:
+        return "it has no init statement"
+    if not state.is_affine(block_sref):
+        return "its bindings are not quasi-affine"
+    if any(iv.iter_type not in (IterVar.DataPar, IterVar.CommReduce) for iv in block.iter_vars):
+        return "its block variables are not all data parallel or reductions"
+    if not _is_dominant(state, scope, block_sref):
+        return "it is not the only writer of its output buffers"
+    if reduces_output_index(block):
+        return "a reduction variable indexes its output buffers"
+    return None
+
+
+def reduces_output_index(block: Block) -> bool:
+    """Whether some store of the block is indexed by a reduction variable."""
+    from ...ir.functor import Visitor
+
+    reduction = {iv.var for iv in block.iter_vars if iv.iter_type == IterVar.CommReduce}
+    written = {region.buffer for region in block.writes}
+    hit = False
+
+    class Stores(Visitor):
+        def visit_BufferStore(self, node: Any) -> None:
+            nonlocal hit
+            if node.buffer in written and any(v in reduction for v in vars_in(node.indices)):
+                hit = True
+
+        def visit_PrimExpr(self, node: Any) -> None:
+            pass
+
+    Stores().visit(block.body)
+    return hit
+
+
+def check_complete(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> None:
+    """Demand a complete block."""
+    if not state.enable_check:
+        return
+    why = complete_reason(state, block_sref, scope)
+    if why:
+        raise PrimitiveError(f"The block {{0}} is not a complete block: {why}.", [block_sref])
+
+
+def check_reduction_block(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> None:
+    """Demand a reduction block."""
+    if not state.enable_check:
+        return
+    why = reduction_reason(state, block_sref, scope)
+    if why:
+        raise PrimitiveError(f"The block {{0}} is not a reduction block: {why}.", [block_sref])
+
+
+def check_complete_or_reduction(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> None:
+    """Demand a complete or a reduction block."""
+    if not state.enable_check:
+        return
+    why = complete_reason(state, block_sref, scope)
+    if why is None:
+        return
+    other = reduction_reason(state, block_sref, scope)
+    if other is not None:
+        raise PrimitiveError(
+            f"The block {{0}} is neither complete ({why}) nor a reduction block ({other}).", [block_sref]
+        )
+
+
+def check_affine(state: ScheduleState, block_sref: StmtSRef) -> None:
+    """Demand affine bindings."""
+    if state.enable_check and not state.is_affine(block_sref):
+        raise PrimitiveError("The bindings of {0} are not quasi-affine maps of its loops.", [block_sref])
+
+
+def check_compact_dataflow(state: ScheduleState, sref: StmtSRef, scope: StmtSRef) -> None:
+    """Demand that every block below a loop is complete or a reduction block."""
+    if not state.enable_check:
+        return
+    for child in state.child_blocks(sref):
+        why = complete_reason(state, child, scope)
+        if why is None:
+            continue
+        other = reduction_reason(state, child, scope)
+        if other is not None:
+            raise PrimitiveError(
+                f"The subtree of {{0}} has no compact dataflow: its {{1}} is neither complete ({why}) "
+                f"nor a reduction block ({other}).",
+                [sref, child],
+            )
+
+
+def check_not_output(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> None:
+    """Demand a block that writes only buffers allocated in its scope."""
+    if is_output_block(block_sref, scope):
+        raise PrimitiveError("The block {0} is an output block: it writes a buffer that outlives its scope.", [block_sref])
+
+
+def is_output_block(block_sref: StmtSRef, scope: StmtSRef) -> bool:
+    """Whether the block writes a buffer that its scope does not allocate."""
+    own = set(scope.stmt.alloc_buffers)
+    return any(region.buffer not in own for region in block_sref.stmt.writes)
+
+
+def producers_of(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> list[StmtSRef]:
+    """Blocks of the scope that write what ``block_sref`` reads or overwrites."""
+    deps = state.get_block_scope(scope).get_deps_by_dst(block_sref)
+    return _distinct(d.src for d in deps if d.kind in (DepKind.RAW, DepKind.WAW))
+
+
+def consumers_of(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> list[StmtSRef]:
+    """Blocks of the scope that read or overwrite what ``block_sref`` writes."""
+    deps = state.get_block_scope(scope).get_deps_by_src(block_sref)
+    return _distinct(d.dst for d in deps if d.kind in (DepKind.RAW, DepKind.WAW))
+
+
+def _distinct(items: Iterable[StmtSRef]) -> list[StmtSRef]:
+    return list(dict.fromkeys(items))
+
+
+def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Any:
+    """The buffer of the ``index``-th region that a block reads or writes."""
+    regions = block_sref.stmt.writes if write else block_sref.stmt.reads
+    word = "write" if write else "read"
+    if not 0 <= index < len(regions):
+        raise PrimitiveError(
+            f"The {word} buffer index {index} of {{0}} is out of range: it has {len(regions)} {word} regions.",
+            [block_sref],
+        )
+    return regions[index].buffer
+
+
+def is_zero(expr: Any) -> bool:
+    """Whether ``expr`` is the constant zero."""
+    return isinstance(expr, IntImm) and expr.value == 0
+
+
+def is_one(expr: Any) -> bool:
+    """Whether ``expr`` is the constant one."""
+    return isinstance(expr, IntImm) and expr.value == 1
+
+
+def realize_and_block(sref: StmtSRef) -> tuple[BlockRealize, Block]:
+    """The realize and the block of a reference."""
+    realize = realize_of(sref)
+    return realize, realize.block

@@ -1,0 +1,188 @@
+"""Instruction kinds: what a primitive takes, does, and how it is written as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...ir.expr import PrimExpr
+from ..expr import FloatImm, IntImm, StringImm, Var
+from .rv import BlockRV, LoopRV
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["Instruction", "InstructionKind", "kind_table", "register_kind"]
+
+_KINDS: dict[str, InstructionKind] = {}
+
+
+class InstructionKind:
+    """One primitive as data.
+
+    A subclass names its ``inputs`` (random variables and expressions; a trailing ``*`` takes all the rest) and
+    ``attrs`` (plain values), and implements :meth:`apply`.  Text and JSON follow from these.  ``version`` goes
+    up whenever the meaning of a recorded instruction changes.
+    """
+
+    name: ClassVar[str] = ""
+    method: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+    is_pure: ClassVar[bool] = False
+    inputs: ClassVar[tuple[str, ...]] = ()
+    attrs: ClassVar[tuple[str, ...]] = ()
+    # Whether text shows the inputs without their names, as ``sch.reorder(l1, l2)``.
+    positional: ClassVar[bool] = False
+    # Whether a single result is still written as a list, as ``l1, = ...``.
+    many_outputs: ClassVar[bool] = False
+    # Order of arguments in text, where it is not inputs followed by attributes.
+    text_order: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def get(name: str) -> InstructionKind:
+        """The kind registered under ``name``. Raises ValueError."""
+        try:
+            return _KINDS[name]
+        except KeyError:
+            raise ValueError(f"no schedule instruction is named {name!r}") from None
+
+    @property
+    def is_postproc(self) -> bool:
+        """Whether this kind marks where post-processing begins."""
+        return self.name == "EnterPostproc"
+
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any
+    ) -> tuple[list[Any], Any]:
+        """Do it.  Returns the outputs (references or integers) and the decision taken, if any."""
+        raise NotImplementedError
+
+    def attrs_to_json(self, attrs: Sequence[Any]) -> list[Any]:
+        """Attributes as plain JSON values."""
+        return [plain(x) for x in attrs]
+
+    def attrs_from_json(self, data: Sequence[Any]) -> list[Any]:
+        """Attributes from JSON values; the inverse of :meth:`attrs_to_json`."""
+        return list(data)
+
+    def arguments(self, inputs: Sequence[Any], attrs: Sequence[Any]) -> dict[str, Any]:
+        """Argument names with values, in the order of the text form."""
+        named: dict[str, Any] = {}
+        for index, name in enumerate(self.inputs):
+            if name.endswith("*"):
+                named[name[:-1]] = list(inputs[index:])
+            else:
+                named[name] = inputs[index]
+        named.update(zip(self.attrs, attrs, strict=True))
+        if self.text_order:
+            return {name: named[name] for name in self.text_order}
+        return named
+
+    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
+        """One line of Python that repeats the instruction on a schedule called ``sch``."""
+        rendered = []
+        for name, value in self.arguments([Raw(x) for x in inputs], attrs).items():
+            text = python_text(value)
+            if self.positional and isinstance(value, list):
+                rendered += [python_text(x) for x in value]
+            else:
+                rendered.append(f"{name}={text}")
+        if decision is not None:
+            rendered.append(f"decision={python_text(decision)}")
+        left = ", ".join(outputs) + ("," if self.many_outputs and len(outputs) == 1 else "")
+        return f"{left + ' = ' if outputs else ''}sch.{self.method}({', '.join(rendered)})"
+
+    def __repr__(self) -> str:
+        return f"InstructionKind({self.name})"
+
+
+class Raw(str):
+    """Text that is to be written without quotes."""
+
+    __slots__ = ()
+
+
+def plain(value: Any) -> Any:
+    """IR literals as Python values, recursively."""
+    if isinstance(value, (IntImm, FloatImm, StringImm)):
+        return value.value
+    if isinstance(value, (tuple, list)):
+        return [plain(x) for x in value]
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    return value
+
+
+def python_text(value: Any) -> str:
+    """A value as it is written in the text form."""
+    value = plain(value)
+    if isinstance(value, Raw):
+        return str(value)
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return f"[{', '.join(python_text(x) for x in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{python_text(k)}: {python_text(v)}" for k, v in value.items()) + "}"
+    if hasattr(value, "to_python_text"):
+        return str(value.to_python_text())
+    return repr(value) if isinstance(value, (int, float, bool, type(None))) else str(value)
+
+
+def register_kind(cls: type[InstructionKind]) -> type[InstructionKind]:
+    """Class decorator that enters a kind into the table."""
+    if cls.name in _KINDS:
+        raise ValueError(f"instruction kind {cls.name!r} is registered twice")
+    _KINDS[cls.name] = cls()
+    return cls
+
+
+def kind_table() -> dict[str, InstructionKind]:
+    """All kinds by name."""
+    return dict(_KINDS)
+
+
+class Instruction:
+    """One step of a trace: a kind applied to inputs and attributes, giving outputs."""
+
+    __slots__ = ("__weakref__", "attrs", "inputs", "kind", "outputs")
+
+    def __init__(
+        self, kind: InstructionKind | str, inputs: Sequence[Any], attrs: Sequence[Any], outputs: Sequence[Any]
+    ) -> None:
+        self.kind = InstructionKind.get(kind) if isinstance(kind, str) else kind
+        self.inputs = list(inputs)
+        self.attrs = list(attrs)
+        self.outputs = list(outputs)
+
+    def __repr__(self) -> str:
+        return self.kind.as_python([_short(x) for x in self.inputs], self.attrs, None, ["_" for _ in self.outputs])
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, BlockRV):
+        return "block"
+    if isinstance(value, LoopRV):
+        return "loop"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_short(x) for x in value)}]"
+    return value.name if isinstance(value, Var) else python_text(value)
+
+
+def map_rvs(value: Any, lookup: Callable[[Any], Any]) -> Any:
+    """``value`` with random variables replaced, through lists, dicts and expressions."""
+    if isinstance(value, (BlockRV, LoopRV)):
+        return lookup(value)
+    if isinstance(value, Var):
+        return lookup(value)
+    if isinstance(value, (list, tuple)):
+        return [map_rvs(x, lookup) for x in value]
+    if isinstance(value, dict):
+        return {k: map_rvs(v, lookup) for k, v in value.items()}
+    if isinstance(value, PrimExpr) and not isinstance(value, (IntImm, FloatImm, StringImm)):
+        from ..functor import substitute
+        from .walk import vars_in
+
+        return substitute(value, {v: lookup(v) for v in vars_in(value)})
+    return value

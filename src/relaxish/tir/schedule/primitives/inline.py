@@ -1,0 +1,279 @@
+"""compute_inline and reverse_compute_inline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .... import arith
+from ....ir.expr import Range
+from ....ir.functor import Mutator
+from ....ir.structural import structural_equal
+from ...expr import BufferLoad, IntImm, Var, const
+from ...functor import substitute
+from ...op import all as tir_all
+from ...stmt import Block, BlockRealize, BufferStore, IfThenElse
+from .. import checks
+from ..errors import PrimitiveError
+from ..instruction import InstructionKind, register_kind
+from ..rewrite import ScopeRewriter, dead_statement, signature_of, with_alloc
+from ..sref import StmtSRef
+from ..subst import is_true, realize_of
+from ..walk import vars_in
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+    from ..state import ScheduleState
+
+__all__: list[str] = []
+
+
+class _Loads(Mutator):
+    """Replaces the loads of one buffer through a callback."""
+
+    def __init__(self, buffer: Any, replace: Any) -> None:
+        self.buffer = buffer
+        self.replace = replace
+
+    def visit_Buffer(self, node: Any) -> Any:
+        return node
+
+    def visit_IntImm(self, node: Any) -> Any:
+        return node
+
+    visit_FloatImm = visit_IntImm
+    visit_Var = visit_IntImm
+    visit_IterVar = visit_IntImm
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        made = self.default_visit(node)
+        return self.replace(made) if made.buffer is self.buffer else made
+
+
+def loads_of(node: Any, buffer: Any) -> list[Any]:
+    """All loads of one buffer."""
+    found: list[Any] = []
+
+    def keep(load: Any) -> Any:
+        found.append(load)
+        return load
+
+    _Loads(buffer, keep).visit(node)
+    return found
+
+
+def _single_output(block_sref: StmtSRef) -> Any:
+    writes = block_sref.stmt.writes
+    if len(writes) != 1:
+        raise PrimitiveError("The block {0} must write exactly one buffer to be inlined.", [block_sref])
+    return writes[0].buffer
+
+
+def index_substitution(store: BufferStore, block: Block) -> Any:
+    """A function from load indices to the values of the producer's block variables, None if there is none."""
+    indices = store.indices
+    unit = {iv.var: iv.dom.min for iv in block.iter_vars if checks.is_one(iv.dom.extent)}
+    needed = [v for v in vars_in(store.value) if v in {iv.var for iv in block.iter_vars}]
+    own = [i for i in indices if isinstance(i, Var)]
+    if len(own) == len(indices) == len({id(v) for v in own}) and all(v in set(own) or v in unit for v in needed):
+        rest = {v: m for v, m in unit.items() if v not in set(own)}
+        return lambda given: {**rest, **dict(zip(own, given, strict=True))}
+    doms = {iv.var: iv.dom for iv in block.iter_vars}
+    result = arith.detect_iter_map(list(indices), doms, True, check_level=arith.IterMapLevel.Bijective)
+    found = getattr(result, "indices", result)
+    if not found:
+        return None
+    return lambda given: {**unit, **arith.inverse_affine_iter_map(found, list(given))}
+
+
+class _Inliner(ScopeRewriter):
+    def __init__(self, scope: Block, buffer: Any, store: BufferStore, mapping: Any, dead: Any) -> None:
+        super().__init__(dead)
+        self.scope = scope
+        self.buffer = buffer
+        self.loads = _Loads(buffer, lambda load: substitute(store.value, mapping(load.indices)))
+
+    def rewrite_block(self, node: Block) -> Block:
+        if node is self.scope:
+            body = self.visit(node.body)
+            return with_alloc(node.with_fields(body=body), remove=self.buffer)
+        if not any(r.buffer is self.buffer for r in (*node.reads, *node.writes)):
+            return node
+        for match in node.match_buffers:
+            if match.source.buffer is self.buffer:
+                raise PrimitiveError("The buffer is viewed by a match_buffer in {0} and cannot be inlined.", [node])
+        body = self.loads.visit(node.body)
+        init = None if node.init is None else self.loads.visit(node.init)
+        for stmt, changed in _nested_blocks(node.body, body):
+            self.reuse[stmt] = changed
+        return signature_of(node.with_fields(body=body, init=init))
+
+
+def _nested_blocks(old: Any, new: Any) -> list[tuple[Any, Any]]:
+    """Pairs of corresponding blocks of two bodies of the same shape."""
+    from ..walk import block_realizes_below
+
+    out = []
+    for a, b in zip(block_realizes_below(old), block_realizes_below(new), strict=True):
+        if a.block is not b.block:
+            out.append((a.block, b.block))
+            out += _nested_blocks(a.block.body, b.block.body)
+    return out
+
+
+def inline_block(state: ScheduleState, block_sref: StmtSRef, check_only: bool = False) -> None:
+    """Put the expression of a producer into all its consumers and remove it."""
+    block = checks.check_block(block_sref)
+    scope = checks.scope_root(state, block_sref, require_stage_pipeline=True)
+    buffer = _single_output(block_sref)
+    checks.check_not_output(state, block_sref, scope)
+    checks.check_complete(state, block_sref, scope)
+    store = block.body
+    if not isinstance(store, BufferStore) or store.buffer is not buffer or store.predicate is not None:
+        raise PrimitiveError("The body of {0} must be a single buffer store to be inlined.", [block_sref])
+    mapping = index_substitution(store, block)
+    if mapping is None:
+        raise PrimitiveError(
+            "The store of {0} must be indexed by its block variables in an invertible way to be inlined.", [block_sref]
+        )
+    dead = dead_statement(block_sref, scope)
+    rewriter = _Inliner(scope.stmt, buffer, store, mapping, dead)
+    new_scope = rewriter.visit(scope.stmt)
+    if not check_only:
+        state.replace(scope, new_scope, rewriter.reuse)
+
+
+@register_kind
+class ComputeInline(InstructionKind):
+    """A producer's expression into its consumers."""
+
+    name, method = "ComputeInline", "compute_inline"
+    inputs = ("block",)
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        inline_block(sch.state, sch.sref(inputs[0]))
+        return [], None
+
+
+class _ReverseInliner(ScopeRewriter):
+    def __init__(self, scope: Block, producer: BlockRealize, new_block: Block, buffer: Any, dead: Any) -> None:
+        super().__init__(dead)
+        self.scope, self.producer, self.new_block, self.buffer = scope, producer, new_block, buffer
+
+    def rewrite_block(self, node: Block) -> Block:
+        if node is self.producer.block:
+            return self.new_block
+        made = super().rewrite_block(node)
+        return with_alloc(made, remove=self.buffer) if node is self.scope else made
+
+
+def _producer_store(block: Block) -> tuple[Any, BufferStore] | None:
+    """(condition or None, store) of a producer whose body is a store, perhaps under a condition."""
+    body = block.body
+    if isinstance(body, BufferStore):
+        return None, body
+    if isinstance(body, IfThenElse) and body.else_case is None and isinstance(body.then_case, BufferStore):
+        return body.condition, body.then_case
+    return None
+
+
+def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only: bool = False) -> None:
+    """Put the expression of a consumer into its only producer and remove it."""
+    consumer = checks.check_block(block_sref)
+    scope = checks.scope_root(state, block_sref, require_stage_pipeline=True)
+    _single_output(block_sref)
+    checks.check_complete(state, block_sref, scope)
+    read = [r.buffer for r in consumer.reads]
+    producers = checks.producers_of(state, block_sref, scope)
+    if len(producers) != 1:
+        raise PrimitiveError(
+            f"The block {{0}} must have exactly one producer to be inlined into it, but has {len(producers)}.", [block_sref]
+        )
+    producer_sref = producers[0]
+    made = {r.buffer for r in producer_sref.stmt.writes}
+    shared = [b for b in read if b in made]
+    if len(shared) != 1 or len(made) != 1:
+        raise PrimitiveError("The producer {1} of {0} must write exactly the one buffer read.", [block_sref, producer_sref])
+    buffer = shared[0]
+    users = checks.consumers_of(state, producer_sref, scope)
+    if len(users) != 1:
+        raise PrimitiveError("{1} has other consumers than {0}.", [block_sref, producer_sref])
+    checks.check_not_output(state, producer_sref, scope)
+    checks.check_complete(state, producer_sref, scope)
+    if not isinstance(consumer.body, BufferStore):
+        raise PrimitiveError("The body of {0} must be a single buffer store to be inlined.", [block_sref])
+    new_block = _merged_producer(block_sref, producer_sref, buffer)
+    dead = dead_statement(block_sref, scope)
+    rewriter = _ReverseInliner(scope.stmt, realize_of(producer_sref), new_block, buffer, dead)
+    new_scope = rewriter.visit(scope.stmt)
+    if not check_only:
+        state.replace(scope, new_scope, rewriter.reuse)
+
+
+def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, buffer: Any) -> Block:
+    """The producer block computing what the consumer stored."""
+    consumer, producer = consumer_sref.stmt, producer_sref.stmt
+    realize = realize_of(consumer_sref)
+    loads = loads_of(consumer.body, buffer)
+    if not loads or any(not structural_equal(x.indices, loads[0].indices) for x in loads[1:]):
+        raise PrimitiveError("{0} must read the buffer at one and the same index everywhere.", [consumer_sref])
+    parts = _producer_store(producer)
+    if parts is None:
+        raise PrimitiveError("The body of the producer {0} must be a single buffer store.", [producer_sref])
+    condition, store = parts
+    values = _consumer_values(consumer_sref, loads[0], realize, store.indices)
+    analyzer = arith.Analyzer()
+    for iv in producer.iter_vars:
+        analyzer.bind(iv.var, iv.dom)
+    values = {v: analyzer.simplify(e) for v, e in values.items()}
+    inlined = _Loads(buffer, lambda load: store.value).visit(consumer.body)
+    body: Any = substitute(inlined, values)
+    bounds = [
+        b
+        for iv in consumer.iter_vars
+        for b in (values[iv.var] >= iv.dom.min, values[iv.var] < iv.dom.min + iv.dom.extent)
+    ]
+    guard: Any = analyzer.simplify(tir_all(*bounds)) if bounds else const(True, "bool")
+    if condition is not None and not structural_equal(guard, analyzer.simplify(condition)):
+        guard = analyzer.simplify(tir_all(guard, condition)) if not is_true(guard) else condition
+    if not is_true(guard):
+        body = IfThenElse(guard, body)
+    return signature_of(producer.with_fields(body=body))
+
+
+def _consumer_values(consumer_sref: StmtSRef, load: Any, realize: BlockRealize, indices: Sequence[Any]) -> dict[Any, Any]:
+    """Each block variable of the consumer in terms of the producer's store indices."""
+    consumer = consumer_sref.stmt
+    values: dict[Any, Any] = {}
+    pairs = list(zip(load.indices, indices, strict=True))
+    if all(isinstance(i, (Var, IntImm)) for i, _ in pairs):
+        for index, given in pairs:
+            if isinstance(index, Var):
+                values[index] = given
+    else:
+        doms = {iv.var: Range.from_min_extent(iv.dom.min, iv.dom.extent) for iv in consumer.iter_vars}
+        result = arith.detect_iter_map(list(load.indices), doms, True, check_level=arith.IterMapLevel.NoCheck)
+        found = getattr(result, "indices", result)
+        if not found:
+            raise PrimitiveError("{0} reads the buffer at an index that cannot be inverted.", [consumer_sref])
+        values.update(arith.inverse_affine_iter_map(found, list(indices)))
+    for iv in consumer.iter_vars:
+        if iv.var not in values:
+            if not checks.is_one(iv.dom.extent):
+                raise PrimitiveError(
+                    f'The block variable "{iv.var.name}" of {{0}} is not determined by the index it reads.', [consumer_sref]
+                )
+            values[iv.var] = iv.dom.min
+    return values
+
+
+@register_kind
+class ReverseComputeInline(InstructionKind):
+    """A consumer's expression into its producer."""
+
+    name, method = "ReverseComputeInline", "reverse_compute_inline"
+    inputs = ("block",)
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        reverse_inline_block(sch.state, sch.sref(inputs[0]))
+        return [], None

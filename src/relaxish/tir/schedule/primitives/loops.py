@@ -1,0 +1,363 @@
+"""Splitting, fusing, reordering and adding loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....arith import Analyzer
+from ....ir import dtype as dt
+from ....ir.expr import Range
+from ...expr import IntImm, IterVar, Var, const
+from ...op import ceildiv, floordiv, floormod
+from ...stmt import BlockRealize, For, ForKind
+from .. import checks
+from ..bindings import simplify_bindings
+from ..block_info import loop_ranges
+from ..errors import PrimitiveError
+from ..instruction import InstructionKind, plain, register_kind
+from ..sref import StmtSRef
+from ..subst import append_predicate, realize_of, substitute_loops
+from ..walk import block_realizes_below, vars_in
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+    from ..state import ScheduleState
+
+__all__: list[str] = []
+
+
+def check_plain_loop(loop: StmtSRef) -> For:
+    """Demand a loop from zero without annotations or thread binding."""
+    node = checks.check_loop(loop)
+    if node.annotations or node.thread_binding is not None:
+        raise PrimitiveError(
+            "The loop {0} has annotations or a thread binding and cannot be transformed any more.", [loop],
+            hint="transform loops before annotating or binding them",
+        )
+    if not checks.is_zero(node.min):
+        raise PrimitiveError("The loop {0} does not start at zero.", [loop])
+    return node
+
+
+def _wider(a: str, *others: Any) -> str:
+    best = a
+    for other in others:
+        if isinstance(other, IntImm):
+            continue
+        if dt.bits(other.dtype) > dt.bits(best):
+            best = other.dtype
+    return best
+
+
+def _fit(expr: Any, dtype: str) -> Any:
+    if expr.dtype == dtype:
+        return expr
+    return IntImm(dtype, expr.value) if isinstance(expr, IntImm) else expr.astype(dtype)
+
+
+def split_loop(
+    state: ScheduleState, loop: StmtSRef, factors: Sequence[Any], keep_units: bool, no_predicate: bool
+) -> list[StmtSRef]:
+    """Split one loop into a nest with the given extents."""
+    node = check_plain_loop(loop)
+    dtype = _wider(node.loop_var.dtype, *factors)
+    factors = [_fit(f, dtype) for f in factors]
+    ranges = loop_ranges(loop.parent)
+    new_vars = []
+    value: Any = const(0, dtype)
+    for index, factor in enumerate(factors):
+        var = Var(f"{node.loop_var.name}_{index}", dtype)
+        new_vars.append(var)
+        value = value * factor + var
+    reuse: dict[Any, Any] = {}
+    body = substitute_loops(node.body, {node.loop_var: value}, reuse)
+    if not no_predicate and not _fits(node.extent, factors, value, new_vars):
+        body = append_predicate(body, value < _fit(node.extent, dtype))
+    for var, factor in zip(reversed(new_vars), reversed(factors), strict=True):
+        body = For(var, const(0, dtype), factor, ForKind.SERIAL, body)
+    body = simplify_bindings(body, ranges, keep_units, reuse)
+    state.replace(loop, body, reuse)
+    return nest_of(state, body, len(factors))
+
+
+def nest_of(state: ScheduleState, stmt: Any, count: int) -> list[StmtSRef]:
+    """References of the ``count`` loops that start at ``stmt``."""
+    out = []
+    for _ in range(count):
+        out.append(state.stmt2ref[stmt])
+        stmt = stmt.body
+    return out
+
+
+def _fits(extent: Any, factors: Sequence[Any], value: Any, new_vars: Sequence[Any]) -> bool:
+    """Whether the product of the factors cannot exceed the extent."""
+    if isinstance(extent, IntImm) and all(isinstance(f, IntImm) for f in factors):
+        product = 1
+        for f in factors:
+            product *= int(f.value)
+        return product <= int(extent.value)
+    analyzer = Analyzer()
+    for var, factor in zip(new_vars, factors, strict=True):
+        analyzer.bind(var, Range.from_min_extent(const(0, var.dtype), factor))
+    return bool(analyzer.can_prove(value < extent))
+
+
+def resolve_factors(loop: StmtSRef, factors: Sequence[Any], dtype_of: Any) -> list[Any]:
+    """Fill in the one factor left open and check that the factors cover the loop."""
+    node = loop.stmt
+    dtype = node.loop_var.dtype
+    known: list[Any] = []
+    missing = -1
+    total: Any = const(1, dtype)
+    for index, factor in enumerate(factors):
+        if factor is None:
+            if missing >= 0:
+                raise PrimitiveError("Only one of the factors may be left open (None).", [loop])
+            missing = index
+            known.append(None)
+            continue
+        value = dtype_of(factor)
+        if isinstance(value, IntImm) and value.value <= 0:
+            raise PrimitiveError("All factors of a split must be positive; got {}.".format(value.value), [loop])
+        value = _fit(value, dtype) if isinstance(value, IntImm) else value
+        known.append(value)
+        total = total * value
+    analyzer = Analyzer()
+    if missing >= 0:
+        open_factor = analyzer.simplify(floordiv(node.extent + total - 1, total))
+        known[missing] = open_factor
+    elif not _covers(node.extent, total, analyzer):
+        raise PrimitiveError(
+            f"The product of the factors ({total}) is smaller than the extent of {{0}} ({node.extent}).", [loop],
+            hint="leave one factor open (None) to have it inferred",
+        )
+    return known
+
+
+def _covers(extent: Any, total: Any, analyzer: Analyzer) -> bool:
+    if isinstance(extent, IntImm) and isinstance(total, IntImm):
+        return bool(total.value >= extent.value)
+    return bool(analyzer.can_prove(total >= extent))
+
+
+@register_kind
+class Split(InstructionKind):
+    """One loop into a nest."""
+
+    name, method, many_outputs = "Split", "split", True
+    inputs, attrs = ("loop", "factors*"), ("preserve_unit_iters", "disable_predication")
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        loop = sch.sref(inputs[0])
+        checks.check_loop(loop)
+        factors = resolve_factors(loop, inputs[1:], sch.value_of)
+        attrs = [bool(plain(x)) for x in attrs] + [False] * (2 - len(attrs))
+        return list(split_loop(sch.state, loop, factors, attrs[0], attrs[1])), None
+
+
+def _check_chain(loops: Sequence[StmtSRef]) -> None:
+    """Demand that each loop is the only statement in the body of the one before."""
+    for outer, inner in zip(loops, loops[1:], strict=False):
+        if inner.parent is not outer:
+            raise PrimitiveError("The loop {0} is not the parent of {1}; only nested loops fuse.", [outer, inner])
+        if outer.stmt.body is not inner.stmt:
+            raise PrimitiveError("The loop {0} is not the only child of {1}.", [inner, outer])
+
+
+def fuse_loops(state: ScheduleState, loops: Sequence[StmtSRef], keep_units: bool) -> StmtSRef:
+    """Make one loop of a chain of loops."""
+    nodes = [check_plain_loop(loop) for loop in loops]
+    _check_chain(loops)
+    outer_vars: set[Any] = set()
+    for index, node in enumerate(nodes):
+        used = [v for v in vars_in(node.extent) if v in outer_vars]
+        if used:
+            raise PrimitiveError(f"The extent of {{0}} depends on the loop variable {used[0].name}.", [loops[index]])
+        outer_vars.add(node.loop_var)
+    dtype = _wider(nodes[0].loop_var.dtype, *[n.loop_var for n in nodes])
+    fused = Var("_".join(n.loop_var.name for n in nodes) + "_fused", dtype)
+    values: dict[Any, Any] = {}
+    lower: Any = const(1, dtype)
+    for node in reversed(nodes[1:]):
+        extent = _fit(node.extent, dtype)
+        if checks.is_one(extent):
+            values[node.loop_var] = const(0, dtype)
+        else:
+            values[node.loop_var] = floordiv(floormod(fused, lower * extent), lower)
+        lower = lower * extent
+    first = nodes[0]
+    values[first.loop_var] = const(0, dtype) if checks.is_one(first.extent) else floordiv(fused, lower)
+    extent = _fit(first.extent, dtype) * lower
+    if not isinstance(extent, IntImm):
+        extent = Analyzer().simplify(extent)
+    reuse: dict[Any, Any] = {}
+    body = substitute_loops(nodes[-1].body, values, reuse)
+    made: Any = For(fused, const(0, dtype), extent, ForKind.SERIAL, body)
+    made = simplify_bindings(made, loop_ranges(loops[0].parent), keep_units, reuse)
+    state.replace(loops[0], made, reuse)
+    return state.stmt2ref[made]
+
+
+@register_kind
+class Fuse(InstructionKind):
+    """A chain of loops into one."""
+
+    name, method, positional = "Fuse", "fuse", True
+    inputs, attrs = ("loops*",), ("preserve_unit_iters",)
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        loops = [sch.sref(x) for x in inputs]
+        if not loops:
+            raise ValueError("'fuse' requires at least 1 loop(s)")
+        if len(loops) == 1:
+            return [loops[0]], None
+        return [fuse_loops(sch.state, loops, bool(plain(attrs[0])))], None
+
+
+def reorder_loops(state: ScheduleState, ordered: Sequence[StmtSRef]) -> None:
+    """Put the loops of one nest into the given order, at the places they hold together."""
+    wanted: dict[StmtSRef, None] = {}
+    for loop in ordered:
+        checks.check_loop(loop)
+        if loop in wanted:
+            raise PrimitiveError("The loop {0} is listed twice.", [loop])
+        wanted[loop] = None
+    chain = _chain_through(ordered, wanted)
+    _check_blocks_below(state, chain[0])
+    remaining = list(ordered)
+    new_order = [remaining.pop(0) if loop in wanted else loop for loop in chain]
+    body: Any = chain[-1].stmt.body
+    inner: set[Any] = set()
+    for loop in reversed(new_order):
+        node = loop.stmt
+        used = [v for v in (*vars_in(node.min), *vars_in(node.extent)) if v in inner or v is node.loop_var]
+        if used:
+            raise PrimitiveError(
+                f"The bounds of {{0}} depend on {used[0].name}, which would be a loop further inside.", [loop]
+            )
+        inner.add(node.loop_var)
+        body = node.with_fields(body=body)
+    state.replace(chain[0], body)
+
+
+def _chain_through(ordered: Sequence[StmtSRef], wanted: dict[StmtSRef, None]) -> list[StmtSRef]:
+    """The loops from the outermost to the innermost of those listed, all on one line."""
+    best: list[StmtSRef] = []
+    for loop in ordered:
+        line = [loop, *[a for a in _loops_up(loop)]]
+        if all(x in line for x in wanted):
+            best = line
+            break
+    if not best:
+        raise PrimitiveError("The loops are not on one path of the program, so they cannot be reordered.", list(ordered))
+    top = max(best.index(x) for x in wanted)
+    chain = best[: top + 1][::-1]
+    for outer, inner in zip(chain, chain[1:], strict=False):
+        if outer.stmt.body is not inner.stmt:
+            raise PrimitiveError("{0} has more than one child, so the loops are no chain.", [outer])
+    return chain
+
+
+def _loops_up(loop: StmtSRef) -> list[StmtSRef]:
+    out = []
+    at = loop.parent
+    while at is not None and isinstance(at.stmt, For):
+        out.append(at)
+        at = at.parent
+    return out
+
+
+def _check_blocks_below(state: ScheduleState, top: StmtSRef) -> None:
+    if not state.enable_check:
+        return
+    for child in state.child_blocks(top):
+        for iter_var in child.stmt.iter_vars:
+            if iter_var.iter_type not in (IterVar.DataPar, IterVar.CommReduce):
+                raise PrimitiveError(
+                    f'The block variable "{iter_var.var.name}" of {{0}} is neither data parallel nor a reduction.',
+                    [child],
+                )
+        checks.check_affine(state, child)
+
+
+@register_kind
+class Reorder(InstructionKind):
+    """A new order for loops of one nest."""
+
+    name, method, positional = "Reorder", "reorder", True
+    inputs = ("loops*",)
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        loops = [sch.sref(x) for x in inputs]
+        if not loops:
+            raise ValueError("'reorder' requires at least 1 loop(s)")
+        if len(loops) > 1:
+            reorder_loops(sch.state, loops)
+        return [], None
+
+
+@register_kind
+class ReorderBlockIterVar(InstructionKind):
+    """A new order for the variables of a block."""
+
+    name, method = "ReorderBlockIterVar", "reorder_block_iter_var"
+    inputs = ("block", "new_order")
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        sref = sch.sref(inputs[0])
+        block = checks.check_block(sref)
+        order = [int(plain(x)) for x in inputs[1]]
+        if sorted(order) != list(range(len(block.iter_vars))):
+            raise PrimitiveError(
+                f"{order} is not a permutation of the {len(block.iter_vars)} block variables of {{0}}.", [sref]
+            )
+        realize = realize_of(sref)
+        new_block = block.with_fields(iter_vars=tuple(block.iter_vars[i] for i in order))
+        new_realize = BlockRealize(tuple(realize.iter_values[i] for i in order), realize.predicate, new_block)
+        replace_realize(sch.state, sref, realize, new_realize)
+        return [], None
+
+
+def replace_realize(state: ScheduleState, sref: StmtSRef, realize: Any, new_realize: Any) -> None:
+    """Exchange a block together with its bindings."""
+    from ..walk import replace_stmts
+
+    parent = sref.parent
+    assert parent is not None
+    old = parent.stmt
+    new = old.with_fields(body=replace_stmts(old.body, {id(realize): new_realize}))
+    reuse = {realize.block: new_realize.block}
+    if not isinstance(old, For):
+        reuse[old] = new
+    state.replace(parent, new, reuse)
+
+
+@register_kind
+class AddUnitLoop(InstructionKind):
+    """A loop of one iteration around a block or loop."""
+
+    name, method = "AddUnitLoop", "add_unit_loop"
+    inputs = ("block_or_loop",)
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        sref = sch.sref(inputs[0])
+        state = sch.state
+        if isinstance(sref.stmt, For):
+            node = sref.stmt
+            made = For(Var("u", node.loop_var.dtype), 0, 1, ForKind.SERIAL, node)
+            state.replace(sref, made)
+            return [state.stmt2ref[made]], None
+        realize = realize_of(sref)
+        dtype = realize.iter_values[0].dtype if realize.iter_values else "int32"
+        made = For(Var("u", dtype), 0, 1, ForKind.SERIAL, realize)
+        parent = sref.parent
+        from ..walk import replace_stmts
+
+        old = parent.stmt  # type: ignore[union-attr]
+        new = old.with_fields(body=replace_stmts(old.body, {id(realize): made}))
+        state.replace(parent, new, {} if isinstance(old, For) else {old: new})  # type: ignore[arg-type]
+        return [state.stmt2ref[made]], None
+
+
+__all__ += ["block_realizes_below", "ceildiv"]

@@ -1,0 +1,209 @@
+"""Regions a block touches, seen from an outer loop: boxes given as (min, max) pairs per dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...arith import Analyzer, estimate_region_lower_bound, estimate_region_upper_bound
+from ...ir.expr import Range
+from ...ir.prim import Add, IntImm, Mul, Sub, Var, const
+from ..functor import substitute
+from ..op import max as tir_max
+from ..op import min as tir_min
+from ..stmt import Block, For
+from .sref import StmtSRef
+from .subst import is_true, realize_of
+from .walk import vars_in
+
+__all__ = ["box_to_ranges", "loops_between", "relax_region", "union_sets"]
+
+Box = list[tuple[Any, Any]]
+
+
+def loops_between(low: StmtSRef | None, high: StmtSRef | None, extra_scope: str = "") -> dict[Any, Any]:
+    """Ranges of the loops from ``low`` (included) up to ``high`` (excluded) or the nearest block.
+
+    With ``extra_scope`` "shared", "local" and so on, thread loops further out that such memory spans count too.
+    """
+    out: dict[Any, Any] = {}
+    at = low
+    while at is not None and at is not high and isinstance(at.stmt, For):
+        out[at.stmt.loop_var] = Range.from_min_extent(at.stmt.min, at.stmt.extent)
+        at = at.parent
+    if extra_scope not in ("", "global"):
+        while at is not None and isinstance(at.stmt, For):
+            binding = at.stmt.thread_binding
+            if binding is not None and scope_spans_thread(extra_scope, binding.thread_tag):
+                out[at.stmt.loop_var] = Range.from_min_extent(at.stmt.min, at.stmt.extent)
+            at = at.parent
+    return out
+
+
+def scope_spans_thread(storage_scope: str, thread_tag: str) -> bool:
+    """Whether memory of this scope is one for all threads of this kind."""
+    is_block_idx = thread_tag.startswith("blockIdx")
+    is_thread_idx = thread_tag.startswith("threadIdx") or thread_tag.startswith("vthread")
+    if storage_scope.startswith("global"):
+        return is_block_idx or is_thread_idx
+    if storage_scope.startswith("shared"):
+        return is_thread_idx
+    if storage_scope.startswith(("warp", "wmma", "m16n8k8")):
+        return thread_tag == "threadIdx.x"
+    return False
+
+
+class _NotLinear(Exception):
+    """Interval evaluation by hand does not apply."""
+
+
+def _linear(expr: Any, scale: int, doms: Mapping[Any, Any], coefs: dict[Any, int], rest: list[tuple[Any, int]]) -> int:
+    """Split into relaxed variables with coefficients, unrelaxed terms, and a constant."""
+    kind = type(expr)
+    if kind is IntImm:
+        return int(expr.value) * scale
+    if isinstance(expr, Var):
+        if expr in doms:
+            coefs[expr] = coefs.get(expr, 0) + scale
+        else:
+            rest.append((expr, scale))
+        return 0
+    if kind is Add:
+        return _linear(expr.a, scale, doms, coefs, rest) + _linear(expr.b, scale, doms, coefs, rest)
+    if kind is Sub:
+        return _linear(expr.a, scale, doms, coefs, rest) + _linear(expr.b, -scale, doms, coefs, rest)
+    if kind is Mul and isinstance(expr.b, IntImm):
+        return _linear(expr.a, scale * int(expr.b.value), doms, coefs, rest)
+    if not any(v in doms for v in vars_in(expr)):
+        rest.append((expr, scale))
+        return 0
+    raise _NotLinear
+
+
+def _sum(rest: Sequence[tuple[Any, int]], constant: int, dtype: str) -> Any:
+    made: Any = None
+    for expr, scale in rest:
+        if scale == 0:
+            continue
+        term = expr if scale == 1 else expr * const(scale, dtype)
+        made = term if made is None else made + term
+    if made is None:
+        return const(constant, dtype)
+    if constant > 0:
+        return made + const(constant, dtype)
+    return made if constant == 0 else made - const(-constant, dtype)
+
+
+def _quick_dim(
+    dim: Any, doms: Mapping[Any, Any], exact: bool, taken: set[Any]
+) -> tuple[Any, Any]:
+    """The interval of one dimension; ``exact`` demands that every point of it is really touched."""
+    if type(dim.extent) is not IntImm:
+        raise _NotLinear
+    coefs: dict[Any, int] = {}
+    rest: list[tuple[Any, int]] = []
+    base = _linear(dim.min, 1, doms, coefs, rest)
+    low = high = base
+    reach = int(dim.extent.value)
+    high += reach - 1
+    for var, coef in sorted(coefs.items(), key=lambda item: abs(item[1])):
+        dom = doms[var]
+        if type(dom.extent) is not IntImm or type(dom.min) is not IntImm:
+            raise _NotLinear
+        first, last = int(dom.min.value), int(dom.min.value + dom.extent.value) - 1
+        if exact:
+            if var in taken or coef > reach or coef < 0:
+                raise _NotLinear
+            taken.add(var)
+            reach += coef * (last - first)
+        low += coef * (first if coef > 0 else last)
+        high += coef * (last if coef > 0 else first)
+    dtype = dim.min.dtype
+    return _sum(rest, low, dtype), _sum(rest, high, dtype)
+
+
+def evaluate_region(
+    region: Sequence[Any], doms: Mapping[Any, Any], predicate: Any, analyzer: Analyzer, lower_bound: bool = False
+) -> Box | None:
+    """The box that ``region`` sweeps while the variables in ``doms`` run.
+
+    With ``lower_bound`` the box must be covered entirely (None if that cannot be shown); otherwise it encloses.
+    """
+    if is_true(predicate):
+        try:
+            taken: set[Any] = set()
+            return [_quick_dim(dim, doms, lower_bound, taken) for dim in region]
+        except _NotLinear:
+            pass
+    estimate = estimate_region_lower_bound if lower_bound else estimate_region_upper_bound
+    sets = estimate(list(region), dict(doms), predicate, analyzer)
+    if sets is None:
+        return None
+    return [(_simplify(s.min_value, analyzer), _simplify(s.max_value, analyzer)) for s in sets]
+
+
+def _simplify(expr: Any, analyzer: Analyzer) -> Any:
+    return expr if isinstance(expr, (IntImm, Var)) else analyzer.simplify(expr)
+
+
+def relax_region(
+    region: Any,
+    block_sref: StmtSRef,
+    stop: StmtSRef | None,
+    analyzer: Analyzer,
+    lower_bound: bool = False,
+    realize: Any = None,
+    extra_scope: str = "",
+) -> Box | None:
+    """The box a block's ``region`` covers seen from ``stop``: bindings substituted, inner loops relaxed.
+
+    When ``stop`` lies beyond the nearest block around, the walk goes on through that block's bindings.
+    """
+    realize = realize if realize is not None else realize_of(block_sref)
+    values = {iv.var: value for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)}
+    doms = loops_between(block_sref.parent, stop, extra_scope)
+    bound = [
+        Range.from_min_extent(substitute(r.min, values), substitute(r.extent, values)) for r in region.region
+    ]
+    return evaluate_region(bound, doms, realize.predicate, analyzer, lower_bound)
+
+
+def union_sets(a: Box, b: Box, analyzer: Analyzer) -> Box:
+    """The box around two boxes."""
+    return [
+        (_extreme(x[0], y[0], analyzer, low=True), _extreme(x[1], y[1], analyzer, low=False))
+        for x, y in zip(a, b, strict=True)
+    ]
+
+
+def _extreme(a: Any, b: Any, analyzer: Analyzer, low: bool) -> Any:
+    if a is b:
+        return a
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        return a if (a.value <= b.value) == low else b
+    if analyzer.can_prove(a <= b):
+        return a if low else b
+    if analyzer.can_prove(b <= a):
+        return b if low else a
+    return tir_min(a, b) if low else tir_max(a, b)
+
+
+def box_to_ranges(box: Box, analyzer: Analyzer) -> list[Range]:
+    """(min, max) pairs as ranges with simplified ends."""
+    out = []
+    for low, high in box:
+        low = _simplify(low, analyzer)
+        if isinstance(low, IntImm) and isinstance(high, IntImm):
+            extent: Any = const(int(high.value) - int(low.value) + 1, low.dtype)
+        else:
+            extent = analyzer.simplify(high - low + 1)
+        out.append(Range.from_min_extent(low, extent))
+    return out
+
+
+def enclosing_block(sref: StmtSRef) -> StmtSRef | None:
+    """The nearest block strictly above."""
+    at = sref.parent
+    while at is not None and not isinstance(at.stmt, Block):
+        at = at.parent
+    return at

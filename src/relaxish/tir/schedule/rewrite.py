@@ -1,0 +1,159 @@
+"""Rewriting inside a scope: exchanging buffers, dropping blocks, recomputing signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...ir.functor import Mutator
+from ..stmt import Block, BlockRealize, BufferRegion, For, MatchBufferRegion, SeqStmt
+from .errors import PrimitiveError
+from .sref import StmtSRef
+from .subst import realize_of
+
+__all__ = ["BufferSwap", "ScopeRewriter", "dead_statement", "signature_of", "with_alloc"]
+
+
+def dead_statement(block_sref: StmtSRef, scope: StmtSRef) -> Any:
+    """The outermost statement that holds nothing but this block, to be taken out of a sequence."""
+    node: Any = realize_of(block_sref)
+    at = block_sref.parent
+    while at is not None and at is not scope and isinstance(at.stmt, For) and at.stmt.body is node:
+        node = at.stmt
+        at = at.parent
+    assert at is not None
+    body = at.stmt.body
+    if not isinstance(body, SeqStmt) or not any(part is node for part in body.seq):
+        raise PrimitiveError("The block {0} is the only one in its scope and cannot be removed.", [block_sref])
+    return node
+
+
+class ScopeRewriter(Mutator):
+    """Base of rewriters over a scope block; collects the blocks it changed in ``reuse``.
+
+    ``dead`` is a statement to drop from the sequence it stands in.
+    """
+
+    def __init__(self, dead: Any = None) -> None:
+        self.dead = dead
+        self.reuse: dict[Any, Any] = {}
+
+    def visit_PrimExpr(self, node: Any) -> Any:
+        return node
+
+    def visit_Buffer(self, node: Any) -> Any:
+        return node
+
+    def visit_IterVar(self, node: Any) -> Any:
+        return node
+
+    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+        parts, changed = [], False
+        for part in node.seq:
+            if part is self.dead:
+                changed = True
+                continue
+            made = self.visit(part)
+            changed = changed or made is not part
+            parts.append(made)
+        if not changed:
+            return node
+        return parts[0] if len(parts) == 1 else SeqStmt(parts)
+
+    def visit_For(self, node: For) -> Any:
+        body = self.visit(node.body)
+        return node if body is node.body else node.with_fields(body=body)
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        block = self.visit(node.block)
+        return node if block is node.block else node.with_fields(block=block)
+
+    def visit_Block(self, node: Block) -> Any:
+        made = self.rewrite_block(node)
+        if made is not node:
+            self.reuse[node] = made
+        return made
+
+    def rewrite_block(self, node: Block) -> Block:
+        """What becomes of a block; the default goes on inside."""
+        body = self.visit(node.body)
+        return node if body is node.body else node.with_fields(body=body)
+
+
+class BufferSwap(Mutator):
+    """Replaces buffers (and their pointers) in expressions, statements, regions and views."""
+
+    def __init__(self, buffers: Mapping[Any, Any], reuse: dict[Any, Any] | None = None) -> None:
+        self.buffers = dict(buffers)
+        self.data = {old.data: new.data for old, new in buffers.items() if old.data is not new.data}
+        self.reuse = reuse if reuse is not None else {}
+
+    def visit_Var(self, node: Any) -> Any:
+        return self.data.get(node, node)
+
+    def visit_IntImm(self, node: Any) -> Any:
+        return node
+
+    visit_FloatImm = visit_IntImm
+
+    def visit_Buffer(self, node: Any) -> Any:
+        return self.buffers.get(node, node)
+
+    def visit_IterVar(self, node: Any) -> Any:
+        return node
+
+    def visit_Block(self, node: Block) -> Any:
+        made = self.default_visit(node)
+        if made.match_buffers and made is not node:
+            made = retarget_matches(made)
+        if made is not node:
+            self.reuse[node] = made
+        return made
+
+
+def retarget_matches(block: Block) -> Block:
+    """Give views of moved buffers the memory scope of their new source."""
+    from .buffers import with_scope
+
+    swaps: dict[Any, Any] = {}
+    matches = []
+    for match in block.match_buffers:
+        scope = match.source.buffer.scope()
+        if match.buffer.scope() != scope:
+            view = with_scope(match.buffer, scope, match.buffer.name)
+            swaps[match.buffer] = view
+            matches.append(MatchBufferRegion(view, match.source))
+        else:
+            matches.append(match)
+    if not swaps:
+        return block
+    worker = BufferSwap(swaps)
+    return block.with_fields(
+        match_buffers=tuple(matches),
+        body=worker.visit(block.body),
+        init=None if block.init is None else worker.visit(block.init),
+    )
+
+
+def signature_of(block: Block, buffers: Mapping[Any, Any] | None = None) -> Block:
+    """The block with its reads and writes found anew; a reduction does not list its own result as read."""
+    from ..analysis.block_access import get_block_read_write_region
+
+    reads, writes = get_block_read_write_region(block, buffers or {})
+    if block.init is not None:
+        own = {r.buffer for r in writes}
+        reads = [r for r in reads if r.buffer not in own]
+    return block.with_fields(reads=tuple(reads), writes=tuple(writes))
+
+
+def with_alloc(block: Block, *, add: Any = None, remove: Any = None) -> Block:
+    """A block with a buffer allocated, or no longer allocated, in it."""
+    allocs = tuple(b for b in block.alloc_buffers if b is not remove)
+    if add is not None:
+        allocs = (*allocs, add)
+    return block.with_fields(alloc_buffers=allocs)
+
+
+def swap_regions(regions: Any, old: Any, new: Any) -> tuple[BufferRegion, ...]:
+    """Regions with one buffer exchanged."""
+    return tuple(BufferRegion(new, r.region) if r.buffer is old else r for r in regions)

@@ -1,0 +1,141 @@
+"""Reading the text form of traces, by walking its syntax tree: nothing but schedule calls is ever executed."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+__all__ = ["apply_text", "evaluate_expr"]
+
+_BINARY = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def _fail(node: ast.AST, why: str) -> ValueError:
+    return ValueError(f"trace text, line {getattr(node, 'lineno', '?')}: {why}: {ast.unparse(node)}")
+
+
+def _lambda(node: ast.Lambda) -> Any:
+    from ..index_map import IndexMap
+
+    args = node.args
+    plain_names = [a.arg for a in args.args]
+    if args.vararg or args.kwarg or args.kwonlyargs or args.defaults:
+        raise _fail(node, "an index map takes plain arguments only")
+
+    def function(*values: Any) -> Any:
+        return _evaluate(node.body, dict(zip(plain_names, values, strict=True)))
+
+    namespace: dict[str, Any] = {"function": function}
+    # The arity of an index map is read off the signature, so the wrapper needs named parameters.
+    exec(f"def wrapped({', '.join(plain_names)}): return function({', '.join(plain_names)})", namespace)
+    return IndexMap.from_func(namespace["wrapped"])
+
+
+def _evaluate(node: ast.expr, env: dict[str, Any]) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        if node.id not in env:
+            raise _fail(node, "unknown name")
+        return env[node.id]
+    if isinstance(node, (ast.List, ast.Tuple)):
+        items = [_evaluate(x, env) for x in node.elts]
+        return items if isinstance(node, ast.List) else tuple(items)
+    if isinstance(node, ast.Dict):
+        return {
+            _evaluate(k, env): _evaluate(v, env) for k, v in zip(node.keys, node.values, strict=True) if k is not None
+        }
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_evaluate(node.operand, env)
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        return _BINARY[type(node.op)](_evaluate(node.left, env), _evaluate(node.right, env))
+    if isinstance(node, ast.Lambda):
+        return _lambda(node)
+    if isinstance(node, ast.Call):
+        return _call(node, env)
+    if isinstance(node, ast.Attribute):
+        from ..index_map import IndexMap
+
+        if node.attr == "AXIS_SEPARATOR":
+            return IndexMap.AXIS_SEPARATOR
+    raise _fail(node, "not allowed in a trace")
+
+
+def _call(node: ast.Call, env: dict[str, Any]) -> Any:
+    from .. import op
+
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    args = [_evaluate(x, env) for x in node.args]
+    if name in ("min", "max"):
+        return getattr(op, name)(*args)
+    if name in ("int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool"):
+        from ..expr import const
+
+        return const(args[0], name)
+    if name == "floordiv":
+        return op.floordiv(*args)
+    if name == "floormod":
+        return op.floormod(*args)
+    raise _fail(node, "this call is not allowed in a trace")
+
+
+def evaluate_expr(text: str, env: dict[str, Any]) -> Any:
+    """A scalar expression over the names in ``env``."""
+    return _evaluate(ast.parse(text, mode="eval").body, env)
+
+
+def _apply_call(node: ast.expr, env: dict[str, Any], sch: Schedule) -> Any:
+    if not (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "sch"
+        and not node.func.attr.startswith("_")
+    ):
+        raise _fail(node, "a trace consists of calls of schedule methods")
+    method = getattr(sch, node.func.attr, None)
+    if method is None:
+        raise _fail(node, "there is no such schedule primitive")
+    args = [_evaluate(x, env) for x in node.args]
+    kwargs = {k.arg: _evaluate(k.value, env) for k in node.keywords if k.arg is not None}
+    return method(*args, **kwargs)
+
+
+def _statements(text: str) -> list[ast.stmt]:
+    lines = text.strip("\n")
+    tree = ast.parse(lines)
+    if len(tree.body) == 1 and isinstance(tree.body[0], ast.FunctionDef):
+        return tree.body[0].body
+    return tree.body
+
+
+def apply_text(text: str, sch: Schedule) -> None:
+    """Replay trace text (bare lines or the printed function) on ``sch``."""
+    import textwrap
+
+    env: dict[str, Any] = {}
+    for stmt in _statements(textwrap.dedent(text)):
+        if isinstance(stmt, ast.Pass):
+            continue
+        if isinstance(stmt, ast.Expr):
+            _apply_call(stmt.value, env, sch)
+            continue
+        if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
+            raise _fail(stmt, "not allowed in a trace")
+        result = _apply_call(stmt.value, env, sch)
+        target = stmt.targets[0]
+        if isinstance(target, ast.Name):
+            env[target.id] = result[0] if isinstance(result, list) and len(result) == 1 else result
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for name, value in zip(target.elts, result, strict=True):
+                env[name.id] = value  # type: ignore[attr-defined]

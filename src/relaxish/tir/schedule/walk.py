@@ -1,0 +1,184 @@
+"""Fast walks over the loop/block skeleton of a program and cheap rebuilding of single nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ...ir.functor import Mutator, Visitor
+from ..stmt import Block, BlockRealize, For, IfThenElse, SeqStmt, Stmt
+
+__all__ = [
+    "block_realizes_below",
+    "replace_child",
+    "replace_stmts",
+    "seq_or_single",
+    "stmt_children",
+    "uses_var",
+    "vars_in",
+    "with_body",
+]
+
+
+def stmt_children(stmt: Any) -> list[Any]:
+    """The outermost loops and blocks in a statement (itself, if it is one)."""
+    if isinstance(stmt, For):
+        return [stmt]
+    if isinstance(stmt, BlockRealize):
+        return [stmt.block]
+    if isinstance(stmt, Block):
+        return [stmt]
+    if isinstance(stmt, SeqStmt):
+        out: list[Any] = []
+        for part in stmt.seq:
+            if isinstance(part, For):
+                out.append(part)
+            elif isinstance(part, BlockRealize):
+                out.append(part.block)
+            else:
+                out.extend(stmt_children(part))
+        return out
+    found: list[Any] = []
+    for name in getattr(stmt, "_child_fields", ()):
+        child = getattr(stmt, name)
+        if isinstance(child, Stmt):
+            found.extend(stmt_children(child))
+    return found
+
+
+def with_body(node: Any, body: Any) -> Any:
+    """``node`` (a loop, block or realize) with another body."""
+    if isinstance(node, BlockRealize):
+        return node.with_fields(block=node.block.with_fields(body=body))
+    return node.with_fields(body=body)
+
+
+class _ReplaceOne(Mutator):
+    def __init__(self, mapping: dict[int, Any]) -> None:
+        self.mapping = mapping
+
+    def visit(self, x: Any) -> Any:
+        found = self.mapping.get(id(x))
+        return found if found is not None else super().visit(x)
+
+    def visit_PrimExpr(self, node: Any) -> Any:
+        return node
+
+    def visit_BufferRegion(self, node: Any) -> Any:
+        return node
+
+    def visit_IterVar(self, node: Any) -> Any:
+        return node
+
+
+def replace_stmts(stmt: Any, mapping: dict[int, Any]) -> Any:
+    """``stmt`` with statements, given by ``id``, replaced; expressions are not entered."""
+    return _ReplaceOne(mapping).visit(stmt)
+
+
+def _swap(stmt: Any, old: Any, new: Any) -> Any:
+    """``stmt`` with the child ``old`` replaced, None when it does not occur."""
+    if stmt is old:
+        return new
+    if isinstance(stmt, BlockRealize):
+        if stmt.block is old:
+            return new if isinstance(new, (BlockRealize, For, SeqStmt)) else stmt.with_fields(block=new)
+        return None
+    if isinstance(stmt, SeqStmt):
+        for index, part in enumerate(stmt.seq):
+            if part is old or (isinstance(part, BlockRealize) and part.block is old):
+                return SeqStmt((*stmt.seq[:index], _swap(part, old, new), *stmt.seq[index + 1 :]))
+        for index, part in enumerate(stmt.seq):
+            if isinstance(part, (For, BlockRealize)):
+                continue
+            made = _swap(part, old, new)
+            if made is not None:
+                return SeqStmt((*stmt.seq[:index], made, *stmt.seq[index + 1 :]))
+        return None
+    if isinstance(stmt, (For, Block)):
+        return None
+    for name in getattr(stmt, "_child_fields", ()):
+        child = getattr(stmt, name)
+        if isinstance(child, Stmt):
+            made = _swap(child, old, new)
+            if made is not None:
+                return stmt.with_fields(**{name: made})
+    return None
+
+
+def replace_child(parent: Any, old: Any, new: Any) -> Any:
+    """The loop or block ``parent`` with its direct child loop or block ``old`` replaced by ``new``."""
+    body = _swap(parent.body, old, new)
+    if body is None:
+        raise AssertionError("the statement to replace is not a child of its parent")
+    return parent.with_fields(body=body)
+
+
+def seq_or_single(stmts: Iterable[Any]) -> Any:
+    """One statement out of several; nested sequences are flattened."""
+    flat: list[Any] = []
+    for stmt in stmts:
+        if isinstance(stmt, SeqStmt):
+            flat.extend(stmt.seq)
+        else:
+            flat.append(stmt)
+    return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
+
+
+def block_realizes_below(stmt: Any, out: list[Any] | None = None) -> list[Any]:
+    """The nearest block realizes in a statement, in program order; blocks are not entered."""
+    if out is None:
+        out = []
+    while isinstance(stmt, For):
+        stmt = stmt.body
+    if isinstance(stmt, BlockRealize):
+        out.append(stmt)
+    elif isinstance(stmt, SeqStmt):
+        for part in stmt.seq:
+            block_realizes_below(part, out)
+    elif isinstance(stmt, IfThenElse):
+        block_realizes_below(stmt.then_case, out)
+        if stmt.else_case is not None:
+            block_realizes_below(stmt.else_case, out)
+    elif isinstance(stmt, Stmt):
+        for name in stmt._child_fields:
+            child = getattr(stmt, name)
+            if isinstance(child, Stmt):
+                block_realizes_below(child, out)
+    return out
+
+
+class _VarCollector(Visitor):
+    def __init__(self) -> None:
+        self.found: dict[Any, None] = {}
+
+    def visit_Var(self, node: Any) -> None:
+        self.found[node] = None
+
+
+def vars_in(expr: Any) -> dict[Any, None]:
+    """The variables of an expression or statement, in order of first occurrence."""
+    collector = _VarCollector()
+    collector.visit(expr)
+    return collector.found
+
+
+class _Uses(Visitor):
+    def __init__(self, test: Callable[[Any], bool]) -> None:
+        self.test = test
+        self.hit = False
+
+    def visit(self, x: Any) -> Any:
+        if not self.hit:
+            super().visit(x)
+
+    def visit_Var(self, node: Any) -> None:
+        if self.test(node):
+            self.hit = True
+
+
+def uses_var(node: Any, test: Callable[[Any], bool]) -> bool:
+    """Whether some variable in ``node`` passes ``test``."""
+    visitor = _Uses(test)
+    visitor.visit(node)
+    return visitor.hit

@@ -1,0 +1,260 @@
+"""Operators that pick or place elements by position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import te, tir
+from ..ir.primops import match_types
+from ..tir import PrimExpr, ceildiv, const, if_then_else
+from . import tag as tags
+from .utils import ax_compute, const_int, expr_list, normalize_axis, simplify, unravel_index
+
+__all__ = [
+    "arange", "dynamic_strided_slice", "eye", "gather", "gather_nd", "one_hot", "sequence_mask", "strided_slice",
+    "take", "trilu", "where",
+]  # fmt: skip
+
+
+def take(a: Any, indices: Any, axis: int | None = None, batch_dims: int = 0, mode: str = "clip") -> Any:
+    """Slices of ``a`` along ``axis`` (or elements of the flat ``a``) at ``indices``.
+
+    ``mode`` says what an index outside does: ``clip``, ``wrap``, or ``fast`` (unchecked).
+    """
+    ind_shape = list(indices.shape)
+
+    def bounded(index: Any, extent: Any) -> Any:
+        if mode == "clip":
+            return tir.min(tir.max(const(0, index.dtype), index), extent - 1)
+        if mode == "wrap":
+            return tir.truncmod(tir.truncmod(index, extent) + extent, extent)
+        return index
+
+    if axis is None:
+        total: Any = a.shape[0]
+        for dim in a.shape[1:]:
+            total = total * dim
+        return ax_compute(
+            ind_shape,
+            lambda i: a(*unravel_index(bounded(indices(*i), total), a.shape)),
+            "T_take",
+            tags.INJECTIVE,
+        )
+    axis = normalize_axis(axis, len(a.shape))
+    n_ind = len(ind_shape) - batch_dims
+    shape = [*a.shape[:axis], *ind_shape[batch_dims:], *a.shape[axis + 1 :]]
+
+    def body(i: list[Any]) -> Any:
+        position = [*i[:batch_dims], *i[axis : axis + n_ind]]
+        index = bounded(indices(*position), a.shape[axis])
+        return a(*i[:axis], index, *i[axis + n_ind :])
+
+    return ax_compute(shape, body, "T_take", tags.INJECTIVE)
+
+
+def _canonical(index: int, extent: int, stride: int) -> int:
+    low, high = (-1, extent - 1) if stride < 0 else (0, extent)
+    if index < 0:
+        index += extent
+    return min(max(index, low), high)
+
+
+def strided_slice(
+    a: Any,
+    begin: Sequence[Any],
+    end: Sequence[Any],
+    strides: Sequence[Any] | None = None,
+    axes: Sequence[int] | None = None,
+    slice_mode: str = "end",
+    assume_inbound: bool = True,
+) -> Any:
+    """``a[begin:end:stride]`` on the given axes; in mode ``size``, ``end`` is a length."""
+    begins, ends = expr_list(begin), expr_list(end)
+    steps = expr_list(strides) if strides else [1] * len(begins)
+    steps += [1] * (len(begins) - len(steps))
+    dims = [normalize_axis(int(x), len(a.shape)) for x in axes] if axes else list(range(len(begins)))
+    static = all(const_int(v) is not None for v in [*begins, *ends, *steps]) and all(
+        const_int(a.shape[d]) is not None for d in dims
+    )
+    shape = list(a.shape)
+    starts: list[Any] = []
+    for d, b, e, s in zip(dims, begins, ends, steps):
+        kind = str(a.shape[d].dtype)
+        if static:
+            extent, step = int(a.shape[d]), int(s)
+            first = _canonical(int(b), extent, step)
+            if slice_mode == "size":
+                last = extent if int(e) < 0 else first + int(e)
+            else:
+                last = int(e)
+            last = _canonical(last, extent, step)
+            length = (first - last - step - 1) // -step if step < 0 else (last - first + step - 1) // step
+            if length < 0:
+                length = 0
+            shape[d] = const(length, kind)
+            starts.append(const(first, kind))
+        else:
+            b, e, s = (tir.convert(v).astype(kind) for v in (b, e, s))
+            starts.append(b)
+            shape[d] = simplify(ceildiv(e - b, s) if const_int(s) != 1 else e - b)
+            if const_int(b) is not None and const_int(b) < 0:  # type: ignore[operator]
+                starts[-1] = b + a.shape[d]
+                shape[d] = simplify(ceildiv(e - starts[-1], s))
+    name = "T_strided_slice_with_axes" if static else "T_dynamic_strided_slice_with_axes"
+
+    def body(i: list[Any]) -> Any:
+        source = list(i)
+        for d, b, s in zip(dims, starts, steps):
+            source[d] = i[d] * tir.convert(s).astype(str(i[d].dtype)) + b
+        return a(*source)
+
+    return ax_compute(shape, body, name, tags.INJECTIVE)
+
+
+def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any, output_shape: Sequence[Any]) -> Any:
+    """A slice whose bounds are tensors; ``output_shape`` is known from elsewhere."""
+
+    def body(i: list[Any]) -> Any:
+        kind = str(begin.dtype)
+        source: list[Any] = []
+        for d, index in enumerate(i):
+            at = const(d, "int64")
+            step = strides(at)
+            extent = x.shape[d].astype(kind)
+            start = begin(at)
+            start = tir.Select(tir.LT(start, const(0, kind)), start + extent, start)
+            low = tir.Select(tir.LT(step, const(0, kind)), const(-1, kind), const(0, kind))
+            high = tir.Select(tir.LT(step, const(0, kind)), extent - 1, extent)
+            start = tir.min(tir.max(start, low), high)
+            source.append(index * step.astype(str(index.dtype)) + start.astype(str(index.dtype)))
+        return x(*source)
+
+    return ax_compute(list(output_shape), body, "T_strided_slice_dynamic", tags.INJECTIVE)
+
+
+def gather(data: Any, axis: int, indices: Any) -> Any:
+    """``out[i][j] = data[indices[i][j]][j]`` for axis 0, and so on."""
+    axis = normalize_axis(axis, len(data.shape))
+
+    def body(i: list[Any]) -> Any:
+        return data(*i[:axis], indices(*i), *i[axis + 1 :])
+
+    return ax_compute(indices.shape, body, "T_gather", tags.INJECTIVE)
+
+
+def gather_nd(data: Any, indices: Any, batch_dims: int = 0) -> Any:
+    """Slices of ``data`` at the coordinates in the *first* axis of ``indices``."""
+    ndim_i = len(indices.shape)
+    depth = const_int(indices.shape[0])
+    if depth is None:
+        raise ValueError("gather_nd needs a constant first dimension of indices")
+    shape = [*indices.shape[1:], *data.shape[depth + batch_dims :]]
+
+    def body(i: list[Any]) -> Any:
+        where = i[: ndim_i - 1]
+        source: list[Any] = list(i[:batch_dims])
+        for d in range(depth):
+            index = indices(const(d, "int64"), *where)
+            source.append(index if str(index.dtype).startswith("int") else index.astype("int64"))
+        return data(*source, *i[ndim_i - 1 :])
+
+    return ax_compute(shape, body, "T_gather_nd", tags.INJECTIVE)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """``x`` where the condition holds, else ``y``; all three broadcast."""
+    from .broadcast import _broadcast_plan
+
+    shape, _, _ = _broadcast_plan(x.shape, y.shape)
+    shape, _, _ = _broadcast_plan(condition.shape, shape)
+
+    def at(tensor: Any, i: list[Any]) -> Any:
+        tail = i[len(i) - len(tensor.shape) :]
+        picked = [
+            const(0, str(v.dtype)) if const_int(d) == 1 and const_int(s) != 1 else v
+            for v, d, s in zip(tail, tensor.shape, shape[len(shape) - len(tensor.shape) :])
+        ]
+        return tensor(*picked)
+
+    def body(i: list[Any]) -> Any:
+        test = at(condition, i)
+        if test.dtype != "bool":
+            test = tir.NE(test, const(0, test.dtype))
+            return tir.Select(test, at(x, i), at(y, i))
+        return tir.Select(test, at(x, i), at(y, i))
+
+    return ax_compute(shape, body, "T_where", tags.BROADCAST)
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str = "float32") -> Any:
+    """Evenly spaced values in ``[start, stop)``."""
+    if stop is None:
+        start, stop = 0, start
+
+    def scalar(value: Any) -> Any:
+        return value if isinstance(value, PrimExpr) else const(value, "int64" if isinstance(value, int) else "float32")
+
+    low, high, gap = scalar(start), scalar(stop), scalar(step)
+    if all(str(v.dtype).startswith(("int", "uint")) for v in (low, high, gap)):
+        count = simplify(ceildiv((high - low).astype("int64"), gap.astype("int64")))
+    else:
+        count = simplify(tir.ceil((high - low).astype("float32") / gap.astype("float32")).astype("int64"))
+    return ax_compute(
+        [count], lambda i: low.astype(dtype) + gap.astype(dtype) * i[0].astype(dtype), "T_arange", tags.INJECTIVE
+    )
+
+
+def eye(n: Any, m: Any = None, k: Any = 0, dtype: str = "float32") -> Any:
+    """Ones on the ``k``-th diagonal, zeros elsewhere."""
+    rows = tir.convert(n)
+    cols = rows if m is None else tir.convert(m)
+    return te.compute(
+        (rows, cols),
+        lambda i, j: tir.Select(tir.EQ(j - i, tir.convert(k).astype(str(i.dtype))), const(1, dtype), const(0, dtype)),
+        "eye",
+        tags.INJECTIVE,
+    )
+
+
+def trilu(data: Any, k: Any, upper: bool) -> Any:
+    """The upper or lower triangle of each matrix, counted from the ``k``-th diagonal; the rest is zero."""
+    if isinstance(k, te.Tensor):
+        k = k()
+
+    def body(*indices: Any) -> Any:
+        row, col = indices[-2], indices[-1]
+        offset = tir.convert(k)
+        if str(offset.dtype) != str(row.dtype):
+            offset = offset.astype(str(row.dtype))
+        limit = col - offset if const_int(offset) != 0 else col
+        keep = tir.LE(row, limit) if upper else tir.GE(row, limit)
+        return tir.Select(keep, data(*indices), const(0, data.dtype))
+
+    return te.compute(data.shape, body, "trilu", tags.ELEMWISE)
+
+
+def one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: int, dtype: str) -> Any:
+    """A new axis of extent ``depth`` with ``on_value`` at the index and ``off_value`` elsewhere."""
+    ndim = len(indices.shape)
+    axis = ndim if axis == -1 else axis
+    kind = str(indices.shape[0].dtype) if ndim else "int64"
+    shape = [*indices.shape[:axis], const(depth, kind), *indices.shape[axis:]]
+    on, off = (tir.convert(v).astype(dtype) for v in (on_value, off_value))
+
+    def body(i: list[Any]) -> Any:
+        index = indices(*i[:axis], *i[axis + 1 :])
+        return tir.Select(tir.EQ(*match_types(index, i[axis])), on, off)
+
+    return ax_compute(shape, body, "T_one_hot", tags.INJECTIVE)
+
+
+def sequence_mask(data: Any, valid_length: Any, mask_value: float = 0, axis: int = 0) -> Any:
+    """Elements at or beyond each sequence's length replaced by ``mask_value``."""
+
+    def body(*i: Any) -> Any:
+        at, batch = (i[0], i[1]) if axis == 0 else (i[1], i[0])
+        inside = tir.LT(*match_types(at, valid_length(batch)))
+        return if_then_else(inside, data(*i), const(mask_value, data.dtype))
+
+    return te.compute(data.shape, body, "T_sequence_mask", tags.INJECTIVE)

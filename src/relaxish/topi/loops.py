@@ -1,0 +1,41 @@
+"""Short forms for writing statements by hand, where an operator is no element-wise definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..tir import BufferLoad, BufferStore, For, ForKind, SeqStmt, Stmt, Var, const
+
+__all__ = ["loop", "loops", "read", "seq", "write"]
+
+
+def seq(*stmts: Stmt) -> Stmt:
+    """Statements one after the other."""
+    return stmts[0] if len(stmts) == 1 else SeqStmt(tuple(stmts))
+
+
+def loop(name: str, extent: Any, body: Callable[[Any], Stmt]) -> Stmt:
+    """``for name in range(extent)``."""
+    dtype = str(extent.dtype) if hasattr(extent, "dtype") else "int64"
+    var = Var(name, dtype)
+    return For(var, const(0, dtype), extent, ForKind.SERIAL, body(var))
+
+
+def loops(shape: Sequence[Any], body: Callable[[list[Any]], Stmt], prefix: str = "i") -> Stmt:
+    """A nest over all indices of ``shape``."""
+    variables = [Var(f"{prefix}{k}", str(d.dtype)) for k, d in enumerate(shape)]
+    stmt = body(list(variables))
+    for var, extent in zip(reversed(variables), reversed(list(shape))):
+        stmt = For(var, const(0, str(extent.dtype)), extent, ForKind.SERIAL, stmt)
+    return stmt
+
+
+def read(buffer: Any, *indices: Any) -> Any:
+    """An element."""
+    return BufferLoad(buffer, tuple(indices))
+
+
+def write(buffer: Any, value: Any, *indices: Any) -> Stmt:
+    """Store an element."""
+    return BufferStore(buffer, value, tuple(indices))

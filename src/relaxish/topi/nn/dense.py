@@ -1,0 +1,82 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import te
+from ...tir import const
+from ..utils import const_int, simplify
+
+__all__ = ["batch_matmul", "dense", "matmul"]
+
+
+def _reduce(extent: Any) -> Any:
+    return te.reduce_axis((const(0, str(extent.dtype)), extent), "k")
+
+
+def matmul(
+    tensor_a: Any,
+    tensor_b: Any,
+    bias: Any = None,
+    out_dtype: str | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> Any:
+    """``a @ b (+ bias)`` on the last two axes; leading axes of ``a`` are kept."""
+    out_dtype = out_dtype or tensor_a.dtype
+    rows = tensor_a.shape[-1] if transpose_a else tensor_a.shape[-2]
+    inner = tensor_a.shape[-2] if transpose_a else tensor_a.shape[-1]
+    cols = tensor_b.shape[-2] if transpose_b else tensor_b.shape[-1]
+    k = _reduce(inner)
+    lead = list(tensor_a.shape[:-2])
+    kind = "TN"
+
+    def body(*indices: Any) -> Any:
+        *batch, i, j = indices
+        left = tensor_a(*batch, *((k.var, i) if transpose_a else (i, k.var)))
+        right_lead = batch[len(batch) - (len(tensor_b.shape) - 2) :] if len(tensor_b.shape) > 2 else []
+        right = tensor_b(*right_lead, *((j, k.var) if transpose_b else (k.var, j)))
+        return te.sum(left.astype(out_dtype) * right.astype(out_dtype), axis=k)
+
+    name = f"T_matmul_{kind[0 if transpose_a else 1]}{kind[0 if transpose_b else 1]}"
+    if not transpose_a and transpose_b and not lead:
+        name = "T_matmul_NT"
+    made = te.compute([*lead, rows, cols], body, name, "dense" if name == "T_matmul_NT" else "matmul")
+    if bias is None:
+        return made
+    return te.compute(made.shape, lambda *i: made(*i) + bias(i[-1]).astype(out_dtype), "T_add", "broadcast")
+
+
+def dense(data: Any, weight: Any, bias: Any = None, out_dtype: str | None = None) -> Any:
+    """``data @ weight.T (+ bias)``."""
+    return matmul(data, weight, bias, out_dtype, False, True)
+
+
+def batch_matmul(
+    tensor_a: Any,
+    tensor_b: Any,
+    oshape: Any = None,
+    out_dtype: str | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = True,
+) -> Any:
+    """Products of matrix pairs; a batch of one is repeated."""
+    out_dtype = out_dtype or tensor_a.dtype
+    batch_a, batch_b = tensor_a.shape[0], tensor_b.shape[0]
+    rows = tensor_a.shape[2] if transpose_a else tensor_a.shape[1]
+    inner = tensor_a.shape[1] if transpose_a else tensor_a.shape[2]
+    cols = tensor_b.shape[1] if transpose_b else tensor_b.shape[2]
+    one_a, one_b = const_int(batch_a) == 1, const_int(batch_b) == 1
+    batch = batch_b if one_a else batch_a
+    k = _reduce(inner)
+
+    def body(b: Any, i: Any, j: Any) -> Any:
+        zero = const(0, str(b.dtype))
+        at_a, at_b = (zero if one_a and not one_b else b), (zero if one_b and not one_a else b)
+        left = tensor_a(at_a, *((k.var, i) if transpose_a else (i, k.var)))
+        right = tensor_b(at_b, *((j, k.var) if transpose_b else (k.var, j)))
+        return te.sum(left.astype(out_dtype) * right.astype(out_dtype), axis=k)
+
+    name = f"T_batch_matmul_{'T' if transpose_a else 'N'}{'T' if transpose_b else 'N'}"
+    return te.compute((batch, simplify(rows), simplify(cols)), body, name, "batch_matmul")

@@ -1,0 +1,166 @@
+"""Reductions over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import te, tir
+from ..tir import const
+from . import tag as tags
+from .utils import ax_compute, const_int, equal_dims, is_one, normalize_axis, ravel_index
+
+__all__ = ["all", "any", "argmax", "argmin", "collapse_sum", "max", "min", "prod", "real_axes", "sum"]
+
+
+def real_axes(ndim: int, axis: Any) -> list[int]:
+    """Sorted non-negative axes; ``None`` means all of them."""
+    if axis is None:
+        return list(range(ndim))
+    items = list(axis) if isinstance(axis, (tuple, list)) else [axis]
+    return sorted({normalize_axis(int(a), ndim) for a in items})
+
+
+def _target_shape(data: Any, axes: Sequence[int], keepdims: bool) -> list[Any]:
+    if keepdims:
+        return [const(1, str(d.dtype)) if i in axes else d for i, d in enumerate(data.shape)]
+    return [d for i, d in enumerate(data.shape) if i not in axes]
+
+
+def _full_indices(
+    indices: list[Any], rvars: Sequence[Any], axes: Sequence[int], ndim: int, keepdims: bool
+) -> list[Any]:
+    """The index of ``data`` for one output index and the reduction variables."""
+    out: list[Any] = []
+    k = r = 0
+    for i in range(ndim):
+        if i in axes:
+            out.append(rvars[r])
+            r += 1
+            k += 1 if keepdims else 0
+        else:
+            out.append(indices[k])
+            k += 1
+    return out
+
+
+def _reduce_axes(data: Any, axes: Sequence[int]) -> list[Any]:
+    return [te.reduce_axis((const(0, str(data.shape[a].dtype)), data.shape[a]), f"k{a}") for a in axes]
+
+
+def _comm_reduce(data: Any, axis: Any, keepdims: bool, reducer: Callable[..., Any]) -> Any:
+    axes = real_axes(len(data.shape), axis)
+    if not axes:
+        return ax_compute(data.shape, lambda i: data(*i), f"{data.op.name}_red", tags.COMM_REDUCE)
+    rv = _reduce_axes(data, axes)
+
+    def body(indices: list[Any]) -> Any:
+        return reducer(data(*_full_indices(indices, [r.var for r in rv], axes, len(data.shape), keepdims)), rv)
+
+    return ax_compute(_target_shape(data, axes, keepdims), body, f"{data.op.name}_red", tags.COMM_REDUCE)
+
+
+def sum(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Sum over axes (truth values: any)."""
+    if data.dtype == "bool":
+        return _comm_reduce(data, axis, keepdims, lambda e, rv: te.any(e, axis=rv))
+    return _comm_reduce(data, axis, keepdims, lambda e, rv: te.sum(e, axis=rv))
+
+
+def max(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Maximum over axes."""
+    return _comm_reduce(data, axis, keepdims, lambda e, rv: te.max(e, axis=rv))
+
+
+def min(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Minimum over axes."""
+    return _comm_reduce(data, axis, keepdims, lambda e, rv: te.min(e, axis=rv))
+
+
+_PROD = te.comm_reducer(lambda x, y: x * y, lambda dtype: const(1, dtype), "prod")
+_ALL = te.comm_reducer(lambda x, y: tir.And(x, y), lambda dtype: const(True, dtype), "all")
+_ANY = te.comm_reducer(lambda x, y: tir.Or(x, y), lambda dtype: const(False, dtype), "any")
+
+
+def prod(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Product over axes."""
+    return _comm_reduce(data, axis, keepdims, lambda e, rv: _PROD(e, axis=rv))
+
+
+def all(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Whether all elements hold, over axes."""
+    return _comm_reduce(data, axis, keepdims, lambda e, rv: _ALL(e, axis=rv))
+
+
+def any(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """Whether any element holds, over axes."""
+    return _comm_reduce(data, axis, keepdims, lambda e, rv: _ANY(e, axis=rv))
+
+
+def _arg_reducer(largest: bool, select_last_index: bool) -> Any:
+    def combine(lhs: Any, rhs: Any) -> Any:
+        better = tir.GT(lhs[1], rhs[1]) if largest else tir.LT(lhs[1], rhs[1])
+        first = tir.GT(lhs[0], rhs[0]) if select_last_index else tir.LT(lhs[0], rhs[0])
+        take_left = tir.Or(better, tir.And(tir.EQ(lhs[1], rhs[1]), first))
+        return tir.Select(take_left, lhs[0], rhs[0]), tir.Select(better, lhs[1], rhs[1])
+
+    def identity(index_dtype: str, value_dtype: str) -> Any:
+        worst = te.min_value(value_dtype) if largest else te.max_value(value_dtype)
+        return const(-1, index_dtype), worst
+
+    return te.comm_reducer(combine, identity, "argmax" if largest else "argmin")
+
+
+def _arg_reduce(data: Any, axis: Any, keepdims: bool, select_last_index: bool, largest: bool) -> Any:
+    ndim = len(data.shape)
+    axes = real_axes(ndim, axis)
+    rv = _reduce_axes(data, axes)
+    reducer = _arg_reducer(largest, select_last_index)
+
+    def body(*indices: Any) -> Any:
+        rvars = [r.var for r in rv]
+        flat = ravel_index(rvars, [data.shape[a] for a in axes])
+        return reducer((flat, data(*_full_indices(list(indices), rvars, axes, ndim, keepdims))), axis=rv)
+
+    shape = _target_shape(data, axes, keepdims)
+    names = [f"ax{i}" for i in range(len(shape))]
+    temp = te.compute(shape, body, f"{data.op.name}_red_temp", tags.COMM_REDUCE_IDX, None, names)
+    return ax_compute(shape, lambda i: temp[0](*i), f"{data.op.name}_red", tags.COMM_REDUCE_IDX)
+
+
+def argmax(data: Any, axis: Any = None, keepdims: bool = False, select_last_index: bool = False) -> Any:
+    """Position of the maximum over axes."""
+    return _arg_reduce(data, axis, keepdims, select_last_index, True)
+
+
+def argmin(data: Any, axis: Any = None, keepdims: bool = False, select_last_index: bool = False) -> Any:
+    """Position of the minimum over axes."""
+    return _arg_reduce(data, axis, keepdims, select_last_index, False)
+
+
+def collapse_sum(data: Any, target_shape: Sequence[Any]) -> Any:
+    """Sums away what broadcasting ``target_shape`` to the shape of ``data`` would have repeated."""
+    target = [tir.convert(t) for t in target_shape]
+    source = list(data.shape)
+    lead = len(source) - len(target)
+    if lead < 0:
+        raise ValueError(f"cannot collapse {source} to the larger shape {target}")
+    axes: list[int] = list(range(lead))
+    squeeze: list[int] = list(range(lead))
+    for i, dim in enumerate(target):
+        if equal_dims(source[lead + i], dim):
+            continue
+        if not is_one(dim) and const_int(dim) is not None:
+            raise ValueError(f"Wrong collapse: dimension {source[lead + i]} to {dim}")
+        axes.append(lead + i)
+    if not axes:
+        return ax_compute(source, lambda i: data(*i), f"{data.op.name}_red", tags.COMM_REDUCE)
+    rv = _reduce_axes(data, axes)
+
+    def body(indices: list[Any]) -> Any:
+        full: list[Any] = []
+        for d in range(len(source)):
+            full.append(rv[axes.index(d)].var if d in axes else indices[d - len(squeeze)])
+        return te.sum(data(*full), axis=rv)
+
+    return ax_compute(target, body, f"{data.op.name}_red", tags.COMM_REDUCE)

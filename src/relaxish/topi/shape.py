@@ -1,0 +1,213 @@
+"""Operators that rename, reorder, join or cut dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import tir
+from ..tir import const, floordiv, floormod, if_then_else
+from . import tag as tags
+from .utils import ax_compute, const_int, expr_list, normalize_axis, ravel_index, simplify, unravel_index
+
+__all__ = [
+    "concatenate", "expand_dims", "flatten", "flip", "layout_transform", "repeat", "reshape", "split", "squeeze",
+    "stack", "tile", "transpose",
+]  # fmt: skip
+
+
+def expand_dims(a: Any, axis: int, num_newaxis: int = 1) -> Any:
+    """New axes of extent one before ``axis``."""
+    ndim = len(a.shape)
+    axis = axis + ndim + 1 if axis < 0 else axis
+    one = [const(1, "int64" if a.shape and str(a.shape[0].dtype) == "int64" else "int32")] * num_newaxis
+    shape = [*a.shape[:axis], *one, *a.shape[axis:]]
+    return ax_compute(shape, lambda i: a(*i[:axis], *i[axis + num_newaxis :]), "T_expand_dims", tags.BROADCAST)
+
+
+def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
+    """Axes in a new order; reversed by default."""
+    ndim = len(a.shape)
+    order = list(range(ndim))[::-1] if axes is None or not len(axes) else [normalize_axis(x, ndim) for x in axes]
+    if sorted(order) != list(range(ndim)):
+        raise ValueError(f"repeated axis in transpose: {axes}")
+
+    def body(i: list[Any]) -> Any:
+        source: list[Any] = [None] * ndim
+        for position, axis in enumerate(order):
+            source[axis] = i[position]
+        return a(*source)
+
+    return ax_compute([a.shape[x] for x in order], body, "T_transpose", tags.INJECTIVE)
+
+
+def _has_zero(shape: Sequence[Any]) -> bool:
+    return any(const_int(s) == 0 for s in shape)
+
+
+def reshape(a: Any, newshape: Sequence[Any]) -> Any:
+    """The same elements, row by row, under another shape (already inferred: no -1)."""
+    target = [tir.convert(s) for s in newshape]
+    if _has_zero(a.shape):
+        return ax_compute(target, lambda i: const(0, a.dtype), "T_reshape", tags.INJECTIVE)
+    # One index type for the arithmetic: the wider of both shapes.
+    wide = any(str(s.dtype) == "int64" for s in (*target, *a.shape))
+    target = [s.astype("int64") for s in target] if wide else target
+
+    def body(i: list[Any]) -> Any:
+        flat = ravel_index(i, target) if i else const(0, "int64" if wide else "int32")
+        return a(*unravel_index(flat, a.shape))
+
+    return ax_compute(target, body, "T_reshape", tags.INJECTIVE)
+
+
+def flatten(x: Any) -> Any:
+    """All axes but the first become one."""
+    extra = list(x.shape[1:])
+    total: Any = 1
+    for dim in extra:
+        total = dim * total
+    return ax_compute([x.shape[0], total], lambda i: x(i[0], *unravel_index(i[1], extra)), "tensor", tags.INJECTIVE)
+
+
+def squeeze(a: Any, axis: Any = None) -> Any:
+    """Without axes of extent one (all of them, or those named)."""
+    ndim = len(a.shape)
+    if axis is None or (isinstance(axis, (tuple, list)) and not axis):
+        drop = {i for i, d in enumerate(a.shape) if const_int(d) == 1} if axis is None else set()
+    else:
+        drop = {normalize_axis(x, ndim) for x in expr_list(axis)}
+    kept = [i for i in range(ndim) if i not in drop]
+
+    def body(i: list[Any]) -> Any:
+        source = [const(0, str(a.shape[d].dtype)) for d in range(ndim)]
+        for position, d in enumerate(kept):
+            source[d] = i[position]
+        return a(*source)
+
+    return ax_compute([a.shape[d] for d in kept], body, "T_squeeze", tags.INJECTIVE)
+
+
+def concatenate(a_tuple: Sequence[Any], axis: int = 0) -> Any:
+    """Tensors one behind the other along ``axis``."""
+    tensors = list(a_tuple)
+    ndim = len(tensors[0].shape)
+    axis = normalize_axis(axis, ndim)
+    total = tensors[0].shape[axis]
+    for t in tensors[1:]:
+        total = total + t.shape[axis]
+    shape = [simplify(total) if d == axis else dim for d, dim in enumerate(tensors[0].shape)]
+
+    def body(i: list[Any]) -> Any:
+        result = tensors[0](*i)
+        position = i[axis]
+        for previous, tensor in zip(tensors, tensors[1:]):
+            position = position - previous.shape[axis]
+            inner = tensor(*i[:axis], position, *i[axis + 1 :])
+            result = if_then_else(tir.GE(position, const(0, str(position.dtype))), inner, result)
+        return result
+
+    return ax_compute(shape, body, "T_concat", tags.INJECTIVE)
+
+
+def stack(tensors: Sequence[Any], axis: int = 0) -> Any:
+    """Tensors of one shape side by side along a new axis."""
+    items = list(tensors)
+    ndim = len(items[0].shape)
+    axis = axis + ndim + 1 if axis < 0 else axis
+    dtype = str(items[0].shape[0].dtype) if ndim else "int64"
+    shape = [*items[0].shape[:axis], const(len(items), dtype), *items[0].shape[axis:]]
+
+    def body(i: list[Any]) -> Any:
+        source = [*i[:axis], *i[axis + 1 :]]
+        result = items[0](*source)
+        for index in range(1, len(items)):
+            value = items[index](*source)
+            result = if_then_else(tir.EQ(i[axis], const(index, str(i[axis].dtype))), value, result)
+        return result
+
+    return ax_compute(shape, body, "T_stack", tags.INJECTIVE)
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """Parts along ``axis``: a number of equal parts (the last may be shorter), or the cut positions."""
+    axis = normalize_axis(axis, len(ary.shape))
+    extent = ary.shape[axis]
+    dtype = str(extent.dtype)
+    if isinstance(indices_or_sections, (tuple, list)):
+        begins = [const(0, dtype), *(tir.convert(x).astype(dtype) for x in indices_or_sections)]
+        ends = [*begins[1:], extent]
+    else:
+        sections = int(indices_or_sections)
+        size = simplify(tir.floordiv(extent + (sections - 1), const(sections, dtype)))
+        begins = [simplify(size * k) for k in range(sections)]
+        ends = [*begins[1:], extent]
+    name = "T_split" if isinstance(indices_or_sections, (tuple, list)) else "T_split_sections"
+
+    def part(begin: Any, end: Any) -> Any:
+        length = simplify(end - begin)
+        if const_int(length) is not None and const_int(length) < 0:  # type: ignore[operator]
+            raise ValueError("split: the number of sections leaves parts without elements")
+        shape = [length if d == axis else dim for d, dim in enumerate(ary.shape)]
+        return ax_compute(shape, lambda i: ary(*i[:axis], i[axis] + begin, *i[axis + 1 :]), name, tags.INJECTIVE)
+
+    return [part(b, e) for b, e in zip(begins, ends)]
+
+
+def repeat(a: Any, repeats: int, axis: int = 0) -> Any:
+    """Every element along ``axis`` repeated in place."""
+    axis = normalize_axis(axis, len(a.shape))
+    shape = [dim * repeats if d == axis else dim for d, dim in enumerate(a.shape)]
+    return ax_compute(
+        shape, lambda i: a(*i[:axis], floordiv(i[axis], repeats), *i[axis + 1 :]), "T_repeat", tags.BROADCAST
+    )
+
+
+def tile(a: Any, reps: Sequence[int]) -> Any:
+    """The whole tensor repeated along each axis."""
+    ndim, count = len(a.shape), len(reps)
+    rank = max(ndim, count)
+    one = const(1, str(a.shape[0].dtype)) if ndim else const(1, "int64")
+    data_shape = [one] * (rank - ndim) + list(a.shape)
+    all_reps = [1] * (rank - count) + [r for r in reps]
+    shape = [d * r for d, r in zip(data_shape, all_reps)]
+    if _has_zero(shape):
+        return ax_compute(shape, lambda i: const(0, a.dtype), "T_tile", tags.BROADCAST)
+    return ax_compute(
+        shape,
+        lambda i: a(*[floormod(x, d) for x, d in zip(i[rank - ndim :], a.shape)]),
+        "T_tile",
+        tags.BROADCAST,
+    )
+
+
+def flip(a: Any, axis: int = 0) -> Any:
+    """Elements along ``axis`` in reverse."""
+    axis = normalize_axis(axis, len(a.shape))
+
+    def body(i: list[Any]) -> Any:
+        extent = a.shape[axis]
+        return a(*i[:axis], extent - i[axis] - 1, *i[axis + 1 :])
+
+    return ax_compute(a.shape, body, "T_reverse_sequence", tags.INJECTIVE)
+
+
+def layout_transform(array: Any, src_layout: str, dst_layout: str) -> Any:
+    """From one named layout to another, e.g. ``NCHW`` to ``NCHW16c``; padding is filled with zero."""
+    if src_layout == dst_layout:
+        return array
+    bijection = tir.bijective_layout(src_layout, dst_layout)
+    shape = bijection.forward_shape(array.shape)
+    covered = bijection.backward_shape(shape)
+
+    def body(i: list[Any]) -> Any:
+        source = [simplify(x) for x in bijection.backward_index(i)]
+        tests = [
+            tir.LT(x, orig)
+            for x, dim, orig in zip(source, covered, array.shape)
+            if const_int(simplify(dim - orig)) != 0
+        ]
+        value = array(*source)
+        return if_then_else(tir.all(*tests), value, const(0, array.dtype)) if tests else value
+
+    return ax_compute(shape, body, "T_layout_trans", tags.INJECTIVE)

@@ -1,0 +1,110 @@
+"""Stable sorting as plain loops: a bottom-up merge of positions, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import te, tir
+from ..tir import IfThenElse, Stmt, While, const
+from . import tag as tags
+from .loops import loop, loops, read, seq, write
+from .utils import ax_compute, normalize_axis
+
+__all__ = ["argsort", "sort", "sorted_positions", "topk"]
+
+
+def _merge_pass(order: Any, spare: Any, state: Any, at: Any, before: Any, n: Any) -> Stmt:
+    """Merge neighbouring runs of ``state[0]`` positions from ``order`` into ``spare``, then copy back.
+
+    ``state`` holds the run length, the start of the current pair, and the two read positions.
+    """
+    s = [const(k, "int64") for k in range(4)]
+
+    def get(k: int) -> Any:
+        return read(state, s[k])
+
+    middle = tir.min(get(1) + get(0), n)
+    end = tir.min(get(1) + get(0) * 2, n)
+    last = n - 1
+
+    def take(k: Any) -> Stmt:
+        left = read(order, *at(tir.min(get(2), last)))
+        right = read(order, *at(tir.min(get(3), last)))
+        from_left = tir.And(get(2) < middle, tir.Or(get(3) >= end, tir.Not(before(right, left))))
+        target = at(get(1) + k)
+        return IfThenElse(
+            from_left,
+            seq(write(spare, left, *target), write(state, get(2) + 1, s[2])),
+            seq(write(spare, right, *target), write(state, get(3) + 1, s[3])),
+        )
+
+    pair = seq(
+        write(state, get(1), s[2]),
+        write(state, middle, s[3]),
+        loop("k", end - get(1), take),
+        write(state, get(1) + get(0) * 2, s[1]),
+    )
+    return seq(
+        write(state, const(0, "int64"), s[1]),
+        While(get(1) < n, pair),
+        loop("k", n, lambda k: write(order, read(spare, *at(k)), *at(k))),
+        write(state, get(0) * 2, s[0]),
+    )
+
+
+def sorted_positions(data: Any, axis: int, descending: bool) -> Any:
+    """Positions (int64) that sort ``data`` along ``axis``; equal elements keep their order."""
+    axis = normalize_axis(axis, len(data.shape))
+    others = [d for k, d in enumerate(data.shape) if k != axis]
+    n = data.shape[axis].astype("int64")
+
+    def body(ins: Any, outs: Any) -> Any:
+        order, spare, state = outs
+
+        def row(outer: list[Any]) -> Stmt:
+            def at(k: Any) -> list[Any]:
+                return [*outer[:axis], k, *outer[axis:]]
+
+            def before(a: Any, b: Any) -> Any:
+                left, right = read(ins[0], *at(a)), read(ins[0], *at(b))
+                return tir.GT(left, right) if descending else tir.LT(left, right)
+
+            start = loop("k", n, lambda k: write(order, k, *at(k)))
+            first = write(state, const(1, "int64"), const(0, "int64"))
+            again = While(read(state, const(0, "int64")) < n, _merge_pass(order, spare, state, at, before, n))
+            return seq(start, first, again)
+
+        return loops(others, row) if others else row([])
+
+    shape = tuple(data.shape)
+    made = te.extern([shape, shape, (const(4, "int64"),)], [data], body, "argsort", ["int64"] * 3)
+    return made[0]
+
+
+def sort(data: Any, axis: int = -1, is_ascend: bool = True) -> Any:
+    """Sorted values."""
+    axis = normalize_axis(axis, len(data.shape))
+    order = sorted_positions(data, axis, not is_ascend)
+    return ax_compute(data.shape, lambda i: data(*i[:axis], order(*i), *i[axis + 1 :]), "sorted", tags.INJECTIVE)
+
+
+def argsort(data: Any, valid_count: Any = None, axis: int = -1, is_ascend: bool = True, dtype: str = "float32") -> Any:
+    """Positions that sort the data."""
+    axis = normalize_axis(axis, len(data.shape))
+    order = sorted_positions(data, axis, not is_ascend)
+    return ax_compute(data.shape, lambda i: order(*i).astype(dtype), "argsorted", tags.INJECTIVE)
+
+
+def topk(
+    data: Any, k: Any = 1, axis: int = -1, ret_type: str = "both", is_ascend: bool = False, dtype: str = "int64"
+) -> Any:
+    """The ``k`` first elements in order, their positions, or both; ``k < 1`` means all."""
+    axis = normalize_axis(axis, len(data.shape))
+    order = sorted_positions(data, axis, not is_ascend)
+    count = data.shape[axis] if isinstance(k, int) and k < 1 else tir.convert(k).astype(str(data.shape[axis].dtype))
+    shape = [count if d == axis else dim for d, dim in enumerate(data.shape)]
+    values = ax_compute(shape, lambda i: data(*i[:axis], order(*i), *i[axis + 1 :]), "topk_values", tags.INJECTIVE)
+    places = ax_compute(shape, lambda i: order(*i).astype(dtype), "topk_indices", tags.INJECTIVE)
+    if ret_type == "both":
+        return [values, places]
+    return values if ret_type == "values" else places

@@ -1,0 +1,113 @@
+"""Targets: parsing, printing, scopes, features, tags."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from relaxish.target import Target, TargetKind, arm_cpu, codegen, cuda, list_tags, register_tag, x86
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llvm",
+        "llvm -mcpu=skylake-avx512 -num-cores 4",
+        "llvm -mtriple=aarch64-linux-gnu -mattr=+neon,+dotprod",
+        "cuda -arch=sm_80",
+        "opencl -device=adreno",
+        "c",
+        "vulkan -supports_float16=1",
+    ],
+)
+def test_text_dict_and_pickle_round_trip(text: str) -> None:
+    target = Target(text)
+    assert Target(str(target)) == target
+    assert Target(target.export()) == target
+    assert Target(json.dumps(target.export())) == target
+    assert pickle.loads(pickle.dumps(target)) == target
+    assert hash(Target(str(target))) == hash(target)
+
+
+def test_attributes_are_typed_by_the_schema() -> None:
+    target = Target("llvm -num-cores 4 -mattr=+avx2,+fma -fast-math=1")
+    assert target.attrs["num-cores"] == 4
+    assert target.mattr == ["+avx2", "+fma"]
+    assert target.attrs["fast-math"] is True
+    assert Target("cuda -arch=sm_75").max_num_threads == 1024
+    assert Target("cuda -arch=sm_75").thread_warp_size == 32
+
+
+@pytest.mark.parametrize(
+    ("spec", "part"),
+    [
+        ("llmv", "did you mean llvm"),
+        ("llvm -mcpuu=x", "did you mean mcpu"),
+        ("llvm -num-cores=many", "must be of type int"),
+        ("", "empty"),
+        ("nvidia/no-such-gpu", "not registered"),
+        ("cuda -arch=80", "sm_80"),
+        ({"keys": ["cpu"]}, "kind"),
+        ("llvm -mcpu=a -mcpu=b", "twice"),
+    ],
+)
+def test_bad_targets_say_what_is_wrong(spec: object, part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        Target(spec)  # type: ignore[arg-type]
+
+
+def test_host_and_canonicalisers() -> None:
+    target = Target({"kind": "cuda", "arch": "sm_80", "host": "llvm -mcpu=haswell"})
+    assert target.host is not None and target.host.mcpu == "haswell"
+    assert Target("cuda -arch=sm_80", host="llvm -mcpu=haswell") == target
+    assert Target.canon_target_and_host("cuda -arch=sm_80", "llvm -mcpu=haswell")[0] == target
+    multi = Target.canon_multi_target_and_host(["cuda -arch=sm_80", "llvm"], "llvm")
+    assert [t.kind.name for t in multi] == ["cuda", "llvm"]
+
+
+def test_scope_is_a_stack() -> None:
+    assert Target.current() is None
+    with pytest.raises(ValueError, match="context"):
+        Target.current(allow_none=False)
+    with Target("llvm") as outer:
+        with Target("cuda -arch=sm_80"):
+            assert Target.current().kind.name == "cuda"
+        assert Target.current() is outer
+    assert Target.current() is None
+
+
+def test_tags() -> None:
+    h100 = Target("nvidia/nvidia-h100")
+    assert h100.arch == "sm_90a" and h100.l2_cache_size_bytes == 50 * 1024 * 1024
+    assert h100.tag == "nvidia/nvidia-h100"
+    assert "aws/cpu/c5.xlarge" in list_tags()
+    register_tag("test/tag", {"kind": "llvm", "mcpu": "haswell"}, override=True)
+    assert Target("test/tag").mcpu == "haswell"
+    with pytest.raises(ValueError, match="previously defined"):
+        register_tag("test/tag", {"kind": "llvm"})
+
+
+def test_cpu_features_follow_the_model() -> None:
+    skx = Target("llvm -mcpu=skylake-avx512")
+    assert skx.features.has_avx512 and not skx.features.has_avx512vnni
+    assert skx.vector_bits == 512
+    assert Target("llvm -mcpu=haswell").vector_bits == 256
+    assert Target("llvm -mcpu=cascadelake").features.has_avx512vnni
+    assert Target("llvm -mtriple=aarch64-linux-gnu -mattr=+dotprod").features.has_dotprod
+    spr = Target("llvm -mcpu=sapphirerapids")
+    assert spr.features.has_amx_bf16 and spr.features.has_amx_int8
+    assert not Target("llvm -mcpu=sapphirerapids -mattr=-amx-int8").features.has_amx_int8
+    with skx:
+        assert x86.get_simd_32bit_lanes() == 16
+        assert codegen.target_has_features("avx512f,avx512bw")
+
+
+def test_keys_and_constructors() -> None:
+    assert Target("opencl -device=adreno").keys == ("opencl", "gpu", "adreno")
+    assert arm_cpu("rasp4b64").mcpu == "cortex-a72"
+    assert cuda(arch="sm_86").arch == "sm_86"
+    assert "num-cores" in TargetKind.options_from_name("llvm")
+    composite = Target({"kind": "composite", "devices": ["llvm", "cuda -arch=sm_80"]})
+    assert [d.kind.name for d in composite.attrs["devices"]] == ["llvm", "cuda"]
