@@ -152,7 +152,7 @@ def test_errors_of_the_machine():
     with ib.function("f", num_inputs=0):
         ib.emit_call("no.such.function", [], ib.r(0))
         ib.emit_ret(ib.r(0))
-    with pytest.raises(RelaxishError, match="Cannot find PackedFunc no.such.function"):
+    with pytest.raises(RelaxishError, match=r"Cannot find PackedFunc no\.such\.function"):
         VirtualMachine(ib.get(), cpu())
     with pytest.raises(RuntimeError, match="last element"):
         VirtualMachine(ib.get(), [cpu(), cuda()])
@@ -163,7 +163,7 @@ def test_errors_of_the_machine():
         bad.emit_goto(5)
     with pytest.raises(RelaxishError, match="leaves the function"):
         bad.get()
-    with pytest.raises(RelaxishError, match="already registered|emit instructions"):
+    with pytest.raises(RelaxishError, match=r"already registered|emit instructions"):
         bad.emit_ret(bad.r(0))
 
 

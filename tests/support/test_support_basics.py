@@ -62,7 +62,7 @@ def test_knob_precedence(monkeypatch):
         assert threads.num_threads() == 5
     monkeypatch.setenv("RELAXISH_NUM_THREADS", "many")
     with pytest.raises(errors.RelaxishError, match="RELAXISH_NUM_THREADS='many'"):
-        config.NUM_THREADS.value  # noqa: B018
+        config.NUM_THREADS.value
     monkeypatch.delenv("RELAXISH_NUM_THREADS")
     assert threads.num_threads(8) == 8
     assert threads.num_threads() == len(os.sched_getaffinity(0))

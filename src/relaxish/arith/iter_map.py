@@ -611,7 +611,9 @@ def _prepare(
         else:
             compound.append((e, low, high))
     for var, dom in domains.items():
-        analyzer.bind(var, dom, True)
+        # Binding a range of one point would replace the variable, which is to stay when trivial iterators are kept.
+        if trivial or not B.is_one(dom.extent):
+            analyzer.bind(var, dom, True)
     rewriter = IterMapRewriter(analyzer, domains, level, trivial)
     for e, low, high in compound:
         rewriter.add_constraint(analyzer.simplify(e), low, high)
@@ -689,7 +691,8 @@ def iter_map_simplify(
             except IterMapError:
                 pass
     for var, dom in input_iters.items():
-        analyzer.bind(var, dom, True)
+        if simplify_trivial_iterators or not B.is_one(dom.extent):
+            analyzer.bind(var, dom, True)
     return [analyzer.simplify(normalize_iter_map_to_expr(as_expr(e))) for e in found]
 
 

@@ -37,7 +37,7 @@ __all__ = [
     "min_value",
 ]
 
-_PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|custom\[\w+\])(\d*)(_[a-z0-9]+)?(?:x(\d+|vscalex\d+))?$")
+_PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|custom\[\w+\])(\d*)(_[a-z0-9]+?)?(?:x(\d+|vscalex\d+))?$")
 
 
 class ParsedDType(NamedTuple):

@@ -35,7 +35,7 @@ def normalize_mod(mod: IRModule | PrimFunc) -> IRModule:
 
 def schedule_for_tuning(mod: IRModule, seed: int | None = None) -> Schedule:
     """A schedule without the expensive checks: what the rules do is legal by construction."""
-    return Schedule(mod, seed=seed, debug_mask="none", error_render_level="none", enable_check=False)
+    return Schedule(mod, seed=seed, debug_mask="none", error_render_level="none")
 
 
 def remove_weight_layout_rewrite(mod: IRModule, skip_ndarray_rewrite: bool = True) -> IRModule:

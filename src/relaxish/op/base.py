@@ -223,5 +223,3 @@ def relax_shape_to_tensor(shape_tuple: Any) -> Any:
     from ..runtime import nd
 
     return nd.array(np.array([int(v) for v in shape_tuple], dtype="int64"))
-
-

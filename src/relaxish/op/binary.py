@@ -58,8 +58,10 @@ def _infer(out: str | None) -> Callable[[Call, Any], StructInfo]:
         device = common_vdevice(call, tensors)
         if len(tensors) == 1:
             only = tensors[0]
-            return TensorStructInfo(only.shape, dtype, device) if only.shape is not None else tensor(
-                None, dtype, only.ndim, device
+            return (
+                TensorStructInfo(only.shape, dtype, device)
+                if only.shape is not None
+                else tensor(None, dtype, only.ndim, device)
             )
         a, b = tensors
         dims_a, dims_b = a.dims(), b.dims()
@@ -102,7 +104,9 @@ def _scalar_if_constant(arg: Any) -> Any:
     return arg if made is None else made
 
 
-def _binary(name: str, reference: Any, out: str | None = None, kind: str = "float32", low: float = 0.5, high: float = 3.0) -> Callable[[Any, Any], Expr]:
+def _binary(
+    name: str, reference: Any, out: str | None = None, kind: str = "float32", low: float = 0.5, high: float = 3.0
+) -> Callable[[Any, Any], Expr]:
     def function(x1: Any, x2: Any) -> Expr:
         return make_call(name, [_operand(x1), _operand(x2)])
 

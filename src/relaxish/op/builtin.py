@@ -24,9 +24,7 @@ register_op(
         arg_names=("shape", "dtype", "runtime_device_index", "storage_scope"),
     )
 )
-register_op(
-    OpRecord("relax.builtin.stop_lift_params", lambda call, _: call.args[0].struct_info, arg_names=("x",))
-)
+register_op(OpRecord("relax.builtin.stop_lift_params", lambda call, _: call.args[0].struct_info, arg_names=("x",)))
 
 
 def alloc_tensor(shape: Any, dtype: Any, runtime_device_index: Any, storage_scope: Any = "global") -> Call:

@@ -48,8 +48,10 @@ def _shape_result(call: Call, dtype: str) -> StructInfo:
 def _like(call: Call, dtype: str) -> StructInfo:
     info = tensor_arg(call, 0)
     kind = dtype or info.dtype
-    return TensorStructInfo(info.shape, kind, info.vdevice) if info.shape is not None else tensor(
-        None, kind, info.ndim, info.vdevice
+    return (
+        TensorStructInfo(info.shape, kind, info.vdevice)
+        if info.shape is not None
+        else tensor(None, kind, info.ndim, info.vdevice)
     )
 
 

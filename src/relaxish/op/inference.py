@@ -143,9 +143,7 @@ def shape_info(call: Call, index: int) -> ShapeStructInfo:
     return info
 
 
-def tensor(
-    shape: Sequence[Any] | Expr | None, dtype: str, ndim: int = -1, vdevice: Any = None
-) -> TensorStructInfo:
+def tensor(shape: Sequence[Any] | Expr | None, dtype: str, ndim: int = -1, vdevice: Any = None) -> TensorStructInfo:
     """A result: with dimensions if known, else with rank."""
     if shape is None:
         return TensorStructInfo(None, dtype, vdevice, ndim)
@@ -209,9 +207,7 @@ def _same_device(a: Any, b: Any) -> bool:
     return bool(structural_equal(a, b))
 
 
-def broadcast(
-    call: Call, a: Sequence[PrimExpr], b: Sequence[PrimExpr]
-) -> list[PrimExpr] | None:
+def broadcast(call: Call, a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> list[PrimExpr] | None:
     """The broadcast shape; None where it cannot be told, an error where it cannot be."""
     out: list[PrimExpr] = []
     short = min(len(a), len(b))

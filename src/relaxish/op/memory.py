@@ -40,9 +40,7 @@ register_op(
     )
 )
 register_op(
-    OpRecord(
-        "relax.memory.alloc_tensor", _infer_tensor, pure=False, arg_names=("storage", "offset", "shape", "dtype")
-    )
+    OpRecord("relax.memory.alloc_tensor", _infer_tensor, pure=False, arg_names=("storage", "offset", "shape", "dtype"))
 )
 register_op(OpRecord("relax.memory.kill_storage", _void, pure=False, arg_names=("storage",)))
 register_op(OpRecord("relax.memory.kill_tensor", _void, pure=False, arg_names=("tensor",)))
@@ -63,9 +61,7 @@ def _dtype(value: Any) -> Expr:
 def alloc_storage(size: Any, virtual_device_index: Any, storage_scope: Any, dtype: Any) -> Call:
     """Allocate raw memory."""
     scope = storage_scope if isinstance(storage_scope, Expr) else StringImm(storage_scope)
-    return Call(
-        Op.get("relax.memory.alloc_storage"), (_shape(size), _prim(virtual_device_index), scope, _dtype(dtype))
-    )
+    return Call(Op.get("relax.memory.alloc_storage"), (_shape(size), _prim(virtual_device_index), scope, _dtype(dtype)))
 
 
 def alloc_tensor(storage: Expr, offset: Any, shape: Any, dtype: Any) -> Call:
@@ -138,12 +134,8 @@ def _check_view_size(call: Call, info: Any, shape: Any, dtype: str, offset: int 
         raise RelaxishError(f"{call.op.name}: {need} bytes at offset {offset} exceed the {have} bytes of the tensor")
 
 
-register_op(
-    OpRecord("relax.memory.view", _infer_view, arg_names=("data", "shape", "dtype", "relative_byte_offset"))
-)
-register_op(
-    OpRecord("relax.memory.ensure_zero_offset", lambda call, _: call.args[0].struct_info, arg_names=("data",))
-)
+register_op(OpRecord("relax.memory.view", _infer_view, arg_names=("data", "shape", "dtype", "relative_byte_offset")))
+register_op(OpRecord("relax.memory.ensure_zero_offset", lambda call, _: call.args[0].struct_info, arg_names=("data",)))
 
 
 def view(data: Expr, shape: Any = None, dtype: Any = None, relative_byte_offset: Any = None) -> Call:

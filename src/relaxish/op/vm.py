@@ -19,7 +19,11 @@ def _infer_tensor(call: Call, _: Any) -> StructInfo:
         return TensorStructInfo(shape, dtype)
     info = shape.struct_info
     ndim = info.ndim if isinstance(info, ShapeStructInfo) else -1
-    return TensorStructInfo(shape, dtype) if isinstance(info, ShapeStructInfo) else TensorStructInfo(None, dtype, None, ndim)
+    return (
+        TensorStructInfo(shape, dtype)
+        if isinstance(info, ShapeStructInfo)
+        else TensorStructInfo(None, dtype, None, ndim)
+    )
 
 
 def _void(*_: Any) -> StructInfo:

@@ -23,8 +23,10 @@ class BenchmarkResult:
         self.max = float(np.max(self.results))
 
     def __repr__(self) -> str:
-        return (f"BenchmarkResult(min={self.min}, mean={self.mean}, median={self.median}, max={self.max}, "
-                f"std={self.std}, results={self.results})")
+        return (
+            f"BenchmarkResult(min={self.min}, mean={self.mean}, median={self.median}, max={self.max}, "
+            f"std={self.std}, results={self.results})"
+        )
 
     def __str__(self) -> str:
         head = "  ".join(f"{n + ' (ms)':^12}" for n in ("mean", "median", "max", "min", "std"))
@@ -33,8 +35,13 @@ class BenchmarkResult:
 
 
 def measure(
-    call: Callable[[], Any], number: int = 10, repeat: int = 1, min_repeat_ms: int = 0,
-    cooldown_interval_ms: int = 0, repeats_to_cooldown: int = 1, f_preproc: Callable[[], Any] | None = None,
+    call: Callable[[], Any],
+    number: int = 10,
+    repeat: int = 1,
+    min_repeat_ms: int = 0,
+    cooldown_interval_ms: int = 0,
+    repeats_to_cooldown: int = 1,
+    f_preproc: Callable[[], Any] | None = None,
 ) -> BenchmarkResult:
     """Run once to warm up, then ``repeat`` times ``number`` calls (more, until ``min_repeat_ms`` have passed)."""
     call()
@@ -61,14 +68,20 @@ def measure(
 
 
 def time_evaluator(
-    call: Callable[..., Any], number: int = 10, repeat: int = 1, min_repeat_ms: int = 0, cooldown_interval_ms: int = 0,
-    repeats_to_cooldown: int = 1, f_preproc: str = "",
+    call: Callable[..., Any],
+    number: int = 10,
+    repeat: int = 1,
+    min_repeat_ms: int = 0,
+    cooldown_interval_ms: int = 0,
+    repeats_to_cooldown: int = 1,
+    f_preproc: str = "",
 ) -> Callable[..., BenchmarkResult]:
     """A function that times ``call`` on the arguments it is given."""
     prepare = get_global_func(f_preproc) if f_preproc else None
 
     def evaluate(*args: Any) -> BenchmarkResult:
         return measure(
-            lambda: call(*args), number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, prepare)
+            lambda: call(*args), number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, prepare
+        )
 
     return evaluate

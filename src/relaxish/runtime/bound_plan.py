@@ -59,14 +59,16 @@ class BoundPlan:
             raise TypeError(f"{where}: expect a Tensor but get {type(value).__name__}")
         if len(tensor.shape) != len(spec.shape):
             raise ArgumentError(
-                f"{where}: expect Tensor with ndim {len(spec.shape)} (shape {spec.shape}) but get {len(tensor.shape)}")
+                f"{where}: expect Tensor with ndim {len(spec.shape)} (shape {spec.shape}) but get {len(tensor.shape)}"
+            )
         if tensor.dtype != spec.dtype:
             raise ArgumentError(f"{where}: expect Tensor with dtype {spec.dtype} but get {tensor.dtype}")
         if tuple(tensor.shape) != spec.shape:
             axis = next(i for i, (a, b) in enumerate(zip(tensor.shape, spec.shape, strict=True)) if a != b)
             raise ArgumentError(
                 f"{where}: shape mismatch, shape[{axis}] is {tensor.shape[axis]} but {spec.shape[axis]} is expected "
-                f"(shape {tuple(tensor.shape)}, expected {spec.shape})")
+                f"(shape {tuple(tensor.shape)}, expected {spec.shape})"
+            )
         if tensor.device != _CPU0 and tensor.device.device_type != _CPU0.device_type:
             tensor = tensor.copyto(_CPU0)
         return tensor
@@ -83,16 +85,26 @@ class BoundPlan:
         names = ", ".join(s.name if s is not None else "?" for s in self.plan.inputs)
         raise ArgumentError(
             f"Invoking function {self.plan.name} requires {len(self.plan.inputs)} inputs ({names}) "
-            f"but only {len(args)} inputs are provided." if len(args) < len(self.plan.inputs) else
-            f"Invoking function {self.plan.name} requires {len(self.plan.inputs)} inputs ({names}) "
-            f"but {len(args)} inputs are provided.")
+            f"but only {len(args)} inputs are provided."
+            if len(args) < len(self.plan.inputs)
+            else f"Invoking function {self.plan.name} requires {len(self.plan.inputs)} inputs ({names}) "
+            f"but {len(args)} inputs are provided."
+        )
 
     def _generate(self) -> Callable[..., Any]:
         plan = self.plan
         scope: dict[str, Any] = {
-            "NDArray": NDArray, "Storage": Storage, "CPU": _CPU0, "check": self.check, "fail": self.fail,
-            "frames": self._frames, "new_frame": self._new_frame, "entry": self._entry, "count": self.wrong_count,
-            "alloc": aligned_bytes, "constants": self._constants,
+            "NDArray": NDArray,
+            "Storage": Storage,
+            "CPU": _CPU0,
+            "check": self.check,
+            "fail": self.fail,
+            "frames": self._frames,
+            "new_frame": self._new_frame,
+            "entry": self._entry,
+            "count": self.wrong_count,
+            "alloc": aligned_bytes,
+            "constants": self._constants,
         }
         names = [f"a{i}" for i in range(len(plan.inputs))]
         body = [f" if len(args) != {len(names)}: count(args)"]
@@ -102,7 +114,9 @@ class BoundPlan:
             if spec is None:
                 continue
             scope[f"S{i}"], scope[f"D{i}"] = spec.shape, spec.dtype
-            test = f"a{i}.__class__ is not NDArray or a{i}.shape != S{i} or a{i}.dtype != D{i} or a{i}.device is not CPU"
+            test = (
+                f"a{i}.__class__ is not NDArray or a{i}.shape != S{i} or a{i}.dtype != D{i} or a{i}.device is not CPU"
+            )
             body.append(f" if {test}: a{i} = check({i}, a{i})")
         body += self._output_lines(scope)
         body.append(" frame = frames.pop() if frames else new_frame()")
@@ -127,7 +141,12 @@ class BoundPlan:
                 lines.append(f" m{i}, p{i} = alloc({size})")
             else:
                 # Another thread may take the last block between a test and the pop.
-                lines += [" try:", f"  m{i}, p{i} = free{i}.pop()", " except IndexError:", f"  m{i}, p{i} = alloc({size})"]
+                lines += [
+                    " try:",
+                    f"  m{i}, p{i} = free{i}.pop()",
+                    " except IndexError:",
+                    f"  m{i}, p{i} = alloc({size})",
+                ]
             lines.append(f" o{i} = Storage(m{i}, p{i}, {size}, CPU, free{i})")
             lines.append(f" m{i} = None")
         return lines

@@ -14,7 +14,7 @@ from .container import ShapeTuple
 from .device import Device
 from .dtype import itemsize
 from .kernel import ArgumentError
-from .memory import Storage, clear_memory_pools
+from .memory import Allocator, Storage, clear_memory_pools
 from .ndarray import NDArray, alloc_tensor, array, from_numpy
 from .registry import get_global_func, register_func
 
@@ -64,12 +64,15 @@ def _builtin(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 @_builtin("alloc_storage")
-def alloc_storage(vm: Any, shape: Any, device_index: int, dtype_hint: str = "uint8", mem_scope: str = "global") -> Storage:
+def alloc_storage(
+    vm: Any, shape: Any, device_index: int, dtype_hint: str = "uint8", mem_scope: str = "global"
+) -> Storage:
     """A block of memory; ``shape`` holds its size in elements of ``dtype_hint``."""
     nbytes = itemsize(dtype_hint) if dtype_hint else 1
     for dim in shape if isinstance(shape, tuple) else (shape,):
         nbytes *= int(dim)
-    return vm.allocator(device_index).allocate(nbytes, None if mem_scope == "global" else mem_scope)
+    allocator: Allocator = vm.allocator(device_index)
+    return allocator.allocate(nbytes, None if mem_scope == "global" else mem_scope)
 
 
 @_builtin("alloc_tensor")
@@ -127,7 +130,9 @@ def check_tuple_info(arg: Any, size: int, err_ctx: str = "") -> None:
     if not isinstance(arg, tuple | list) or isinstance(arg, ShapeTuple):
         raise TypeError(f"{_context(err_ctx)}expect a Tuple but get {type(arg).__name__}")
     if len(arg) != size:
-        raise ArgumentError(f"{_context(err_ctx)}expect a Tuple with {size} elements, but get a Tuple with {len(arg)} elements")
+        raise ArgumentError(
+            f"{_context(err_ctx)}expect a Tuple with {size} elements, but get a Tuple with {len(arg)} elements"
+        )
 
 
 @_builtin("check_func_info")
@@ -139,11 +144,13 @@ def check_func_info(arg: Any, err_ctx: str = "") -> None:
 
 @_builtin("match_shape")
 def match_shape(value: Any, heap: NDArray | None, size: int, *rest: Any) -> None:
-    """Check a shape (or a tensor's) dimension by dimension, storing symbolic ones: (code, number) pairs, then a text."""
+    """Check a shape (or a tensor's) by dimension, storing symbolic ones: (code, number) pairs, then a text."""
     err = rest[2 * size] if len(rest) > 2 * size else ""
     shape = value.shape if isinstance(value, NDArray) else value
     if len(shape) != size:
-        raise ArgumentError(f"{_context(err)}match_cast shape size does not match expectation: {len(shape)} dimensions, expected {size}")
+        raise ArgumentError(
+            f"{_context(err)}match_cast shape size does not match expectation: {len(shape)} dimensions, expected {size}"
+        )
     cells = heap._host() if heap is not None else None
     for axis in range(size):
         code, number = rest[2 * axis], rest[2 * axis + 1]
@@ -151,14 +158,17 @@ def match_shape(value: Any, heap: NDArray | None, size: int, *rest: Any) -> None
         if code == MatchShapeCode.ASSERT_EQUAL_TO_IMM:
             if dim != number:
                 raise ArgumentError(
-                    f"{_context(err)}match_cast error, shape[{axis}] mismatch to specified constant: got {dim}, expected {number}")
+                    f"{_context(err)}match_cast error, shape[{axis}] mismatch to specified constant: "
+                    f"got {dim}, expected {number}"
+                )
         elif code == MatchShapeCode.STORE_TO_HEAP:
             cells[number] = dim  # type: ignore[index]
         elif code == MatchShapeCode.ASSERT_EQUAL_TO_LOAD:
             if dim != cells[number]:  # type: ignore[index]
                 raise ArgumentError(
                     f"{_context(err)}match_cast error, shape[{axis}] mismatch to a previous populated value: "
-                    f"got {dim}, expected {cells[number]}")  # type: ignore[index]
+                    f"got {dim}, expected {cells[number]}"
+                )  # type: ignore[index]
 
 
 @_builtin("match_prim_value")
@@ -170,7 +180,9 @@ def match_prim_value(value: int, heap: NDArray, code: int, number: int, err_ctx:
     elif code != MatchShapeCode.NO_OP:
         expected = number if code == MatchShapeCode.ASSERT_EQUAL_TO_IMM else int(cells[number])
         if value != expected:
-            raise ArgumentError(f"{_context(err_ctx)}match_cast error, value mismatch: got {value}, expected {expected}")
+            raise ArgumentError(
+                f"{_context(err_ctx)}match_cast error, value mismatch: got {value}, expected {expected}"
+            )
 
 
 # ---- shapes and scalars
@@ -349,12 +361,17 @@ def shape_to_tensor(shape: Any) -> NDArray:
 
 
 @_relax_run("unique")
-def unique(data: NDArray, sorted: int = 1, return_index: int = 0, return_inverse: int = 0, return_counts: int = 0,
-           axis: int | None = None) -> Any:
+def unique(
+    data: NDArray,
+    sorted: int = 1,
+    return_index: int = 0,
+    return_inverse: int = 0,
+    return_counts: int = 0,
+    axis: int | None = None,
+) -> Any:
     """Unique elements and, when asked for, their indices, the inverse map and the counts."""
-    values = np.unique(data.numpy(), bool(return_index), bool(return_inverse), bool(return_counts), axis=axis)
+    values: Any = np.unique(  # type: ignore[call-overload]
+        data.numpy(), bool(return_index), bool(return_inverse), bool(return_counts), axis=axis)
     if not isinstance(values, tuple):
         return array(values)
     return tuple(array(np.ascontiguousarray(v)) for v in values)
-
-

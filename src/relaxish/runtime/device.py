@@ -12,13 +12,31 @@ from typing import Any, ClassVar
 from ..support.errors import RelaxishError
 
 _NAMES = {
-    1: "cpu", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 9: "vpi", 10: "rocm", 12: "ext_dev", 14: "hexagon",
+    1: "cpu",
+    2: "cuda",
+    4: "opencl",
+    7: "vulkan",
+    8: "metal",
+    9: "vpi",
+    10: "rocm",
+    12: "ext_dev",
+    14: "hexagon",
     15: "webgpu",
 }
 _TYPES = {
     **{name: number for number, name in _NAMES.items()},
-    "llvm": 1, "c": 1, "test": 1, "hybrid": 1, "composite": 1, "nvptx": 2, "cl": 4, "sdaccel": 4, "aocl": 5,
-    "aocl_sw_emu": 5, "mtl": 8, "gpu": 2,
+    "llvm": 1,
+    "c": 1,
+    "test": 1,
+    "hybrid": 1,
+    "composite": 1,
+    "nvptx": 2,
+    "cl": 4,
+    "sdaccel": 4,
+    "aocl": 5,
+    "aocl_sw_emu": 5,
+    "mtl": 8,
+    "gpu": 2,
 }
 
 
@@ -67,10 +85,8 @@ class Device:
     kDLROCM: ClassVar[int] = 10
 
     def __init__(self, device_type: int | str, device_id: int = 0) -> None:
-        if isinstance(device_type, str):
-            device_type = device(device_type).device_type
-        self.device_type = int(device_type)
-        self.device_id = int(device_id)
+        self.device_type: int = _TYPES[device_type] if isinstance(device_type, str) else int(device_type)
+        self.device_id: int = int(device_id)
 
     @property
     def api(self) -> DeviceAPI:
@@ -110,8 +126,7 @@ class Device:
         self.api.synchronize(self.device_id, stream)
 
     def __eq__(self, other: object) -> bool:
-        return (isinstance(other, Device) and other.device_type == self.device_type
-                and other.device_id == self.device_id)
+        return isinstance(other, Device) and other.device_type == self.device_type and other.device_id == self.device_id
 
     def __hash__(self) -> int:
         return hash((self.device_type, self.device_id))

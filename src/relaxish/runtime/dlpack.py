@@ -25,8 +25,12 @@ class _DLDataType(ctypes.Structure):
 
 class _DLTensor(ctypes.Structure):
     _fields_ = (
-        ("data", ctypes.c_void_p), ("device", _DLDevice), ("ndim", ctypes.c_int32), ("dtype", _DLDataType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("data", ctypes.c_void_p),
+        ("device", _DLDevice),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DLDataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("byte_offset", ctypes.c_uint64),
     )
 
@@ -52,22 +56,25 @@ _NAME, _USED = b"dltensor", b"used_dltensor"
 _exported: dict[int, tuple[Any, ...]] = {}
 
 
-@_DELETER
-def _release_export(managed: Any) -> None:
+def _forget(managed: Any) -> None:
     _exported.pop(ctypes.addressof(managed.contents), None)
 
 
+_release_export = _DELETER(_forget)
+
+
 _CAPSULE_DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-_get_pointer_raw = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", _api))
+_get_pointer_raw = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _is_valid_raw = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 
 
-@_CAPSULE_DESTRUCTOR
-def _drop_unused(capsule: int) -> None:
+def _drop(capsule: int) -> None:
     # A consumer renames the capsule and calls the deleter itself; only an unconsumed one is ours to free.
     if _is_valid_raw(capsule, _NAME):
         _exported.pop(_get_pointer_raw(capsule, _NAME), None)
+
+
+_drop_unused = _CAPSULE_DESTRUCTOR(_drop)
 
 
 def export_capsule(ptr: int, shape: tuple[int, ...], dtype: str, device: Device, owner: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,40 @@ import numpy as np
 from ..support.errors import MissingExtraError
 
 _NAME = re.compile(r"^(bool|handle|void|u?int|bfloat|float)(\d*)((?:_[a-z0-9]+)?)(?:x(\d+))?$")
-_ML_DTYPES = frozenset((
-    "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fnuz",
-    "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
-))
+_ML_DTYPES = frozenset(
+    (
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
+        "float4_e2m1fn",
+        "int4",
+        "uint4",
+        "int2",
+        "uint2",
+    )
+)
 
 # DLPack type codes
 DL_INT, DL_UINT, DL_FLOAT, DL_HANDLE, DL_BFLOAT, DL_COMPLEX, DL_BOOL = 0, 1, 2, 3, 4, 5, 6
 _FLOAT8_CODES = {
-    "float8_e3m4": 7, "float8_e4m3": 8, "float8_e4m3b11fnuz": 9, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11,
-    "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14, "float6_e2m3fn": 15, "float6_e3m2fn": 16,
+    "float8_e3m4": 7,
+    "float8_e4m3": 8,
+    "float8_e4m3b11fnuz": 9,
+    "float8_e4m3fn": 10,
+    "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12,
+    "float8_e5m2fnuz": 13,
+    "float8_e8m0fnu": 14,
+    "float6_e2m3fn": 15,
+    "float6_e3m2fn": 16,
     "float4_e2m1fn": 17,
 }
 _FLOAT8_NAMES = {code: name for name, code in _FLOAT8_CODES.items()}
@@ -53,7 +77,7 @@ class DataType(str):
         return (self.bits * self.lanes + 7) // 8
 
 
-@lru_cache(maxsize=None)
+@cache
 def dlpack_code(dtype: str) -> tuple[int, int, int]:
     """``(type code, bits, lanes)`` of a type name."""
     match = _NAME.match(dtype)
@@ -76,7 +100,7 @@ def dlpack_code(dtype: str) -> tuple[int, int, int]:
     return code, int(width or 32), count
 
 
-@lru_cache(maxsize=None)
+@cache
 def dtype_of_dlpack(code: int, bits: int, lanes: int = 1) -> str:
     """The type name of a DLPack triple."""
     tail = f"x{lanes}" if lanes > 1 else ""
@@ -90,7 +114,7 @@ def dtype_of_dlpack(code: int, bits: int, lanes: int = 1) -> str:
     return "handle" if base == "handle" else f"{base}{bits}{tail}"
 
 
-@lru_cache(maxsize=None)
+@cache
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """The NumPy type holding elements of ``dtype``; vector types get a trailing subarray-free scalar type."""
     code, _, lanes = dlpack_code(dtype)
@@ -106,10 +130,11 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
         return np.dtype(getattr(ml_dtypes, dtype))
     if code == DL_HANDLE:
         return np.dtype(np.uint64)
-    return np.dtype(dtype)
+    made: np.dtype[Any] = np.dtype(dtype)
+    return made
 
 
-@lru_cache(maxsize=None)
+@cache
 def itemsize(dtype: str) -> int:
     """Bytes one element takes in memory (sub-byte types take a whole byte)."""
     _, bits, lanes = dlpack_code(dtype)
@@ -122,7 +147,7 @@ def dtype_str(dtype: Any) -> str:
         dlpack_code(dtype)
         return str(dtype)
     try:
-        name = np.dtype(dtype).name
+        name: str = np.dtype(dtype).name
     except TypeError:
         name = str(dtype).rpartition(".")[2]
     dlpack_code(name)

@@ -100,7 +100,10 @@ class ExecBuilder:
 
     @contextlib.contextmanager
     def function(
-        self, func_name: str, num_inputs: int | None = 0, param_names: Sequence[str] | None = None,
+        self,
+        func_name: str,
+        num_inputs: int | None = 0,
+        param_names: Sequence[str] | None = None,
     ) -> Iterator[ExecBuilder]:
         """Open a bytecode function."""
         if self._current is not None:
@@ -135,8 +138,13 @@ class ExecBuilder:
             return value
         return self.imm(value) if type(value) is int else self.convert_constant(value)
 
-    def emit_call(self, name: str | Arg, args: Sequence[Any] | None = None, dst: Arg | None = None,
-                  ret: Mapping[str, Any] | None = None) -> None:
+    def emit_call(
+        self,
+        name: str | Arg,
+        args: Sequence[Any] | None = None,
+        dst: Arg | None = None,
+        ret: Mapping[str, Any] | None = None,
+    ) -> None:
         """``dst = name(*args)``; arguments that are not operands become constants."""
         operands = tuple(self._as_arg(a) for a in args or ())
         index = name.value if isinstance(name, Arg) else self.get_function(name)
@@ -175,8 +183,13 @@ class ExecBuilder:
         """The finished executable, after checking it."""
         self._check()
         return Executable(
-            self.functions, self.constants, kernels=self.kernels, libraries=self.libraries, plans=self.plans,
-            python_kernels=self.python_kernels)
+            self.functions,
+            self.constants,
+            kernels=self.kernels,
+            libraries=self.libraries,
+            plans=self.plans,
+            python_kernels=self.python_kernels,
+        )
 
     def _check(self) -> None:
         for function in self.functions:
@@ -190,6 +203,8 @@ class ExecBuilder:
                 if isinstance(op, CallOp):
                     bad = [a for a in op.args if a.kind == "c" and not 0 <= a.value < len(self.constants)]
                     if bad:
-                        raise RelaxishError(f"function {function.name}: call at {position} uses unknown constant {bad[0].value}")
+                        raise RelaxishError(
+                            f"function {function.name}: call at {position} uses unknown constant {bad[0].value}"
+                        )
             if not function.code or not isinstance(function.code[-1], RetOp | GotoOp):
                 raise RelaxishError(f"function {function.name} does not end in a return")

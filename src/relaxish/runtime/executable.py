@@ -25,11 +25,17 @@ class Executable:
     type_key = "relax.Executable"
 
     def __init__(
-        self, functions: Sequence[FunctionInfo], constants: Sequence[Any] = (), *,
-        kernels: Mapping[str, KernelSpec] | None = None, libraries: Sequence[NativeLibrary] = (),
-        plans: Mapping[str, ExecutionPlan] | None = None, objects: Sequence[bytes] = (),
+        self,
+        functions: Sequence[FunctionInfo],
+        constants: Sequence[Any] = (),
+        *,
+        kernels: Mapping[str, KernelSpec] | None = None,
+        libraries: Sequence[NativeLibrary] = (),
+        plans: Mapping[str, ExecutionPlan] | None = None,
+        objects: Sequence[bytes] = (),
         python_kernels: Mapping[str, Callable[..., Any]] | None = None,
-        linker: Callable[[str, Sequence[bytes]], None] | None = None, metadata: Mapping[str, Any] | None = None,
+        linker: Callable[[str, Sequence[bytes]], None] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self.functions = list(functions)
         self.constants = list(constants)
@@ -81,7 +87,11 @@ class Executable:
         return self
 
     def export_library(
-        self, file_name: str | os.PathLike[str], fcompile: Any = None, addons: Any = None, workspace_dir: Any = None,
+        self,
+        file_name: str | os.PathLike[str],
+        fcompile: Any = None,
+        addons: Any = None,
+        workspace_dir: Any = None,
         **kwargs: Any,
     ) -> str:
         """Write shared object, weights and manifest; load them again with :func:`relaxish.runtime.load_module`."""

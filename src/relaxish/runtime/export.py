@@ -148,8 +148,12 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Executable | Mod
     constants = [weights[f"c{i}"] if c is None else constant_from_json(c) for i, c in enumerate(manifest["constants"])]
     plans = [ExecutionPlan.from_json(p) for p in manifest["plans"]]
     return Executable(
-        [_function_from_json(f) for f in manifest["functions"]], constants, kernels=kernels, libraries=libraries,
-        plans={p.name: p for p in plans}, metadata=manifest.get("metadata"),
+        [_function_from_json(f) for f in manifest["functions"]],
+        constants,
+        kernels=kernels,
+        libraries=libraries,
+        plans={p.name: p for p in plans},
+        metadata=manifest.get("metadata"),
     )
 
 

@@ -15,9 +15,15 @@ class Module:
     """Kernels by name, called in destination-passing style: ``mod(a, b, out)``, ``mod["matmul"](a, b, out)``."""
 
     def __init__(
-        self, kernels: Mapping[str, KernelSpec], library: NativeLibrary | None, *, entry_name: str | None = None,
-        objects: Sequence[bytes] = (), linker: Callable[[str, Sequence[bytes]], None] | None = None,
-        sources: Mapping[str, str] | None = None, type_key: str = "llvm",
+        self,
+        kernels: Mapping[str, KernelSpec],
+        library: NativeLibrary | None,
+        *,
+        entry_name: str | None = None,
+        objects: Sequence[bytes] = (),
+        linker: Callable[[str, Sequence[bytes]], None] | None = None,
+        sources: Mapping[str, str] | None = None,
+        type_key: str = "llvm",
         python_kernels: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.kernels = dict(kernels)
@@ -67,7 +73,8 @@ class Module:
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether there is a kernel of that name."""
         return name in self.kernels or (
-            query_imports and any(m.implements_function(name, True) for m in self.imported_modules))
+            query_imports and any(m.implements_function(name, True) for m in self.imported_modules)
+        )
 
     def import_module(self, module: Module) -> None:
         """Add another module that name look-ups may fall back to."""
@@ -97,8 +104,15 @@ class Module:
         return self.sources[fmt]
 
     def time_evaluator(
-        self, func_name: str, dev: Any = None, number: int = 10, repeat: int = 1, min_repeat_ms: int = 0,
-        cooldown_interval_ms: int = 0, repeats_to_cooldown: int = 1, f_preproc: str = "",
+        self,
+        func_name: str,
+        dev: Any = None,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: int = 0,
+        cooldown_interval_ms: int = 0,
+        repeats_to_cooldown: int = 1,
+        f_preproc: str = "",
     ) -> Callable[..., BenchmarkResult]:
         """A function that times a kernel on the arguments it is given."""
         func: Any = self.entry_func if func_name == "__tvm_main__" else self.get_function(func_name)
@@ -108,13 +122,18 @@ class Module:
             checked = func.check(args) if isinstance(func, NativeKernel) else list(args)
             run = func.call if isinstance(func, NativeKernel) else func
             timed = time_evaluator(
-                run, number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, f_preproc)
+                run, number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, f_preproc
+            )
             return timed(*checked)
 
         return evaluate
 
     def export_library(
-        self, file_name: str | os.PathLike[str], fcompile: Any = None, addons: Any = None, workspace_dir: Any = None,
+        self,
+        file_name: str | os.PathLike[str],
+        fcompile: Any = None,
+        addons: Any = None,
+        workspace_dir: Any = None,
         **kwargs: Any,
     ) -> str:
         """Write a shared object and its manifest; load with :func:`relaxish.runtime.load_module`."""

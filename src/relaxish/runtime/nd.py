@@ -6,6 +6,22 @@ from .ndarray import NDArray, array, empty, from_dlpack, numpyasarray
 gpu = cuda
 
 __all__ = [
-    "Device", "NDArray", "array", "cpu", "cuda", "device", "empty", "ext_dev", "from_dlpack", "gpu", "hexagon", "metal",
-    "numpyasarray", "opencl", "rocm", "vpi", "vulkan", "webgpu",
+    "Device",
+    "NDArray",
+    "array",
+    "cpu",
+    "cuda",
+    "device",
+    "empty",
+    "ext_dev",
+    "from_dlpack",
+    "gpu",
+    "hexagon",
+    "metal",
+    "numpyasarray",
+    "opencl",
+    "rocm",
+    "vpi",
+    "vulkan",
+    "webgpu",
 ]

@@ -19,9 +19,22 @@ from .dlpack import export_capsule, import_capsule
 from .dtype import dtype_str, itemsize, numpy_dtype
 from .memory import Allocator, Storage, get_allocator
 
-_NUMPY_DLPACK = frozenset((
-    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "bool",
-))
+_NUMPY_DLPACK = frozenset(
+    (
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "bool",
+    )
+)
 
 
 class NDArray:
@@ -30,7 +43,9 @@ class NDArray:
     __slots__ = ("device", "dtype", "ptr", "shape", "_np", "_owner", "__weakref__")
     __array_priority__ = 100
 
-    def __init__(self, ptr: int, shape: tuple[int, ...], dtype: str, device: Device, owner: Any, view: Any = None) -> None:
+    def __init__(
+        self, ptr: int, shape: tuple[int, ...], dtype: str, device: Device, owner: Any, view: Any = None
+    ) -> None:
         self.ptr = ptr
         self.shape = shape
         self.dtype = dtype
@@ -111,7 +126,8 @@ class NDArray:
             raise ValueError(f"unsupported target type {type(target).__name__}")
         if target.shape != self.shape or target.dtype != self.dtype:
             raise ValueError(
-                f"copyto: shapes and dtypes must agree, got {self.shape} {self.dtype} and {target.shape} {target.dtype}")
+                f"copyto: shapes and dtypes must agree, got {self.shape} {self.dtype} and {target.shape} {target.dtype}"
+            )
         here, there = self.device.device_type, target.device.device_type
         if here == there == Device.kDLCPU:
             if self.nbytes:
@@ -127,7 +143,9 @@ class NDArray:
         new_dtype = self.dtype if dtype is None else dtype_str(dtype)
         view = NDArray(self.ptr + relative_byte_offset, new_shape, new_dtype, self.device, self._owner)
         if view.nbytes + relative_byte_offset > self.nbytes:
-            raise ValueError(f"view of {view.nbytes} bytes at offset {relative_byte_offset} exceeds {self.nbytes} bytes")
+            raise ValueError(
+                f"view of {view.nbytes} bytes at offset {relative_byte_offset} exceeds {self.nbytes} bytes"
+            )
         if not isinstance(self._owner, Storage) and self.device.device_type == Device.kDLCPU:
             raw = self._host().reshape(-1).view(np.uint8)[relative_byte_offset : relative_byte_offset + view.nbytes]
             view._np = raw.view(numpy_dtype(new_dtype)).reshape(new_shape)
@@ -166,7 +184,9 @@ class NDArray:
             view = self.numpy() if copy else self._host()
         return view if dtype is None else view.astype(dtype, copy=False)
 
-    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
         if copy:
             return self.copyto(self.device).__dlpack__()
         if self._np is None and isinstance(self._owner, Storage):
@@ -303,6 +323,15 @@ def _from_torch(value: Any) -> NDArray:
 
 
 __all__ = [
-    "Allocator", "Device", "NDArray", "alloc_tensor", "array", "as_ndarray", "empty", "from_dlpack", "from_numpy",
-    "make_device", "numpyasarray",
+    "Allocator",
+    "Device",
+    "NDArray",
+    "alloc_tensor",
+    "array",
+    "as_ndarray",
+    "empty",
+    "from_dlpack",
+    "from_numpy",
+    "make_device",
+    "numpyasarray",
 ]

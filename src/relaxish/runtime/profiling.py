@@ -41,12 +41,15 @@ class Report:
         """A text table."""
         rows = self.rows(aggregate, sort)
         width = max([len(r[0]) for r in rows] + [8])
-        lines = [f"{'Name':<{width}}  {'Duration (us)':>14}  {'Percent':>8}  {'Count':>6}  {'Device':<8}  Argument Shapes"]
+        lines = [
+            f"{'Name':<{width}}  {'Duration (us)':>14}  {'Percent':>8}  {'Count':>6}  {'Device':<8}  Argument Shapes"
+        ]
         lines += [f"{n:<{width}}  {s * 1e6:>14.2f}  {p:>8.2f}  {c:>6}  {d:<8}  {a}" for n, s, p, c, d, a in rows]
         if col_sums:
             spent = sum(r[1] for r in rows)
             lines.append("-" * (width + 44))
-            lines.append(f"{'Sum':<{width}}  {spent * 1e6:>14.2f}  {100 * spent / (self.total or 1e-12):>8.2f}  {len(self.calls):>6}")
+            share = 100 * spent / (self.total or 1e-12)
+            lines.append(f"{'Sum':<{width}}  {spent * 1e6:>14.2f}  {share:>8.2f}  {len(self.calls):>6}")
             lines.append(f"{'Total':<{width}}  {self.total * 1e6:>14.2f}")
         return "\n".join(lines)
 
@@ -54,13 +57,17 @@ class Report:
         """Comma separated rows, not aggregated."""
         lines = ["Name,Duration (us),Percent,Device,Argument Shapes"]
         total = self.total or 1e-12
-        lines += [f'{c.name},{c.seconds * 1e6},{100 * c.seconds / total},{c.device},"{c.argument_shapes}"' for c in self.calls]
+        lines += [
+            f'{c.name},{c.seconds * 1e6},{100 * c.seconds / total},{c.device},"{c.argument_shapes}"' for c in self.calls
+        ]
         return "\n".join(lines) + "\n"
 
     def json(self) -> str:
         """The calls as JSON."""
-        calls = [{"Name": c.name, "Duration (us)": c.seconds * 1e6, "Device": c.device, "Argument Shapes": c.argument_shapes}
-                 for c in self.calls]
+        calls = [
+            {"Name": c.name, "Duration (us)": c.seconds * 1e6, "Device": c.device, "Argument Shapes": c.argument_shapes}
+            for c in self.calls
+        ]
         return json.dumps({"calls": calls, "total_us": self.total * 1e6})
 
     __str__ = table

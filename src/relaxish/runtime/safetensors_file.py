@@ -1,7 +1,7 @@
 """Reading and writing the safetensors format with 64-byte-aligned tensors.
 
-The format forbids gaps, so alignment comes from small ``__pad.N`` tensors; any safetensors reader can read the file, and
-ours can map it and use the weights in place.
+The format forbids gaps, so alignment comes from small ``__pad.N`` tensors; any safetensors reader can read the file,
+and ours can map it and use the weights in place.
 """
 
 from __future__ import annotations
@@ -21,9 +21,22 @@ from .memory import ALIGNMENT
 from .ndarray import NDArray, from_numpy
 
 _NAMES = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32",
-    "int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
-    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "int16": "I16",
+    "uint16": "U16",
+    "int32": "I32",
+    "uint32": "U32",
+    "int64": "I64",
+    "uint64": "U64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
 }
 _DTYPES = {text: name for name, text in _NAMES.items()}
 _PAD = "__pad."
@@ -53,8 +66,13 @@ def save(path: str, tensors: Mapping[str, NDArray], metadata: Mapping[str, str] 
         with open(temporary, "wb") as out:
             out.write(struct.pack("<Q", len(text)) + text)
             for item in order:
-                out.write(item if isinstance(item, bytes) else np.ascontiguousarray(item._host()).view(np.uint8).data
-                          if item.ndim else item.numpy().tobytes())
+                out.write(
+                    item
+                    if isinstance(item, bytes)
+                    else np.ascontiguousarray(item._host()).view(np.uint8).data
+                    if item.ndim
+                    else item.numpy().tobytes()
+                )
         os.replace(temporary, path)
     except OSError as err:
         raise RelaxishError(f"cannot write {path}: {err.strerror}") from None

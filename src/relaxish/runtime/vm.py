@@ -51,7 +51,11 @@ class VirtualMachine:
     POOLED_ALLOCATOR = 2
 
     def __init__(
-        self, rt_mod: Any, device: Device | Sequence[Device] | None = None, memory_cfg: Any = None, profile: bool = False,
+        self,
+        rt_mod: Any,
+        device: Device | Sequence[Device] | None = None,
+        memory_cfg: Any = None,
+        profile: bool = False,
     ) -> None:
         rt_mod = getattr(rt_mod, "executable", rt_mod)
         if not isinstance(rt_mod, Executable):
@@ -107,7 +111,8 @@ class VirtualMachine:
         found = get_global_func(info.name, allow_missing=True)
         if found is None:
             raise RelaxishError(
-                f"Cannot find PackedFunc {info.name} in either Relax VM kernel library, or in the runtime registry")
+                f"Cannot find PackedFunc {info.name} in either Relax VM kernel library, or in the runtime registry"
+            )
         return found
 
     def _kernel(self, name: str) -> Callable[..., Any]:
@@ -167,7 +172,8 @@ class VirtualMachine:
         if len(args) != len(info.param_names):
             raise ArgumentError(
                 f"Invoking function {info.name} requires {len(info.param_names)} inputs "
-                f"({', '.join(info.param_names)}) but only {len(args)} inputs are provided.")
+                f"({', '.join(info.param_names)}) but only {len(args)} inputs are provided."
+            )
         regs = template.copy()
         regs[: len(args)] = args
         if self._instrument is not None or self._records is not None:
@@ -246,7 +252,9 @@ class VirtualMachine:
             raise TypeError(f"invoke_closure expects a closure, got {type(closure).__name__}")
         return closure(*[_to_value(a) for a in args])
 
-    def save_function(self, func_name: str, saved_name: str, *args: Any, include_return: bool = True, **kwargs: Any) -> None:
+    def save_function(
+        self, func_name: str, saved_name: str, *args: Any, include_return: bool = True, **kwargs: Any
+    ) -> None:
         """Bind arguments (positional, then by parameter name) so that ``vm[saved_name]()`` takes none."""
         if saved_name in self._saved or saved_name in self._infos:
             raise RelaxishError(f"function {saved_name} exists already")
@@ -264,7 +272,7 @@ class VirtualMachine:
             raise AttributeError(f"Module has no function '{func_name}'")
         names = self.executable.functions[self._infos[func_name]].param_names
         bound = [_to_value(a) for a in args]
-        for name in names[len(bound):]:
+        for name in names[len(bound) :]:
             if name not in kwargs:
                 break
             bound.append(_to_value(kwargs[name]))
@@ -302,12 +310,20 @@ class VirtualMachine:
         self._closures.clear()
 
     def time_evaluator(
-        self, func_name: str, dev: Device | None = None, number: int = 10, repeat: int = 1, min_repeat_ms: int = 0,
-        cooldown_interval_ms: int = 0, repeats_to_cooldown: int = 1, f_preproc: str = "",
+        self,
+        func_name: str,
+        dev: Device | None = None,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: int = 0,
+        cooldown_interval_ms: int = 0,
+        repeats_to_cooldown: int = 1,
+        f_preproc: str = "",
     ) -> Callable[..., BenchmarkResult]:
         """A function that times ``func_name`` on the arguments it is given."""
         return time_evaluator(
-            self[func_name], number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, f_preproc)
+            self[func_name], number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, f_preproc
+        )
 
     def profile(self, func_name: str, *args: Any) -> Report:
         """Run once, timing every call the machine makes."""

@@ -89,22 +89,38 @@ class Knob(Generic[T]):
         return f"Knob({self.env}={self.value!r})"
 
 
-CHECK = Knob("check", _parse_bool, False, "verify invariants: frozen nodes, passes checked before and after", changes_code=False)
+CHECK = Knob(
+    "check", _parse_bool, False, "verify invariants: frozen nodes, passes checked before and after", changes_code=False
+)
 NUM_THREADS: Knob[int | None] = Knob(
-    "num_threads", _parse_positive, None, "threads of parallel loops; default: target num-cores, else CPU affinity",
-    changes_code=False)
+    "num_threads",
+    _parse_positive,
+    None,
+    "threads of parallel loops; default: target num-cores, else CPU affinity",
+    changes_code=False,
+)
 CACHE_DIR = Knob(
-    "cache_dir", lambda s: Path(s).expanduser(),
+    "cache_dir",
+    lambda s: Path(s).expanduser(),
     Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "relaxish",
-    "where compiled objects are kept", changes_code=False)
+    "where compiled objects are kept",
+    changes_code=False,
+)
 CACHE = Knob("cache", _parse_bool, True, "use the object cache", changes_code=False)
-LOG = Knob("log", str, "", "log levels by channel, for example 'meta_schedule=debug,vm=info' or 'debug'", changes_code=False)
-DUMP_DIR: Knob[Path | None] = Knob("dump_dir", Path, None, "write IR, LLVM text and assembly of every build here", changes_code=False)
+LOG = Knob(
+    "log", str, "", "log levels by channel, for example 'meta_schedule=debug,vm=info' or 'debug'", changes_code=False
+)
+DUMP_DIR: Knob[Path | None] = Knob(
+    "dump_dir", Path, None, "write IR, LLVM text and assembly of every build here", changes_code=False
+)
 OPT_LEVEL = Knob("codegen_opt", int, 3, "code generator optimisation level, 0 to 3", changes_code=True)
 FAST_MATH = Knob("fast_math", _parse_bool, True, "allow contraction and polynomial approximations", changes_code=True)
 DISABLE_FEATURES = Knob(
-    "disable_features", str, "", "comma separated CPU features to ignore, for example 'amx,avx512f'", changes_code=True)
-WORKER_START_SEC = Knob("worker_start_sec", float, 120.0, "time limit for a worker process to start", changes_code=False)
+    "disable_features", str, "", "comma separated CPU features to ignore, for example 'amx,avx512f'", changes_code=True
+)
+WORKER_START_SEC = Knob(
+    "worker_start_sec", float, 120.0, "time limit for a worker process to start", changes_code=False
+)
 COLOR: Knob[str] = Knob("color", str, "auto", "coloured terminal output: auto, always, never", changes_code=False)
 
 

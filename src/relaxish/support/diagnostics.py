@@ -141,8 +141,9 @@ class DiagnosticContext:
         return text
 
 
-def fail(message: str, span: SpanLike | None = None, *, label: str = "", notes: Sequence[str] = (),
-         source: str | None = None) -> DiagnosticError:
+def fail(
+    message: str, span: SpanLike | None = None, *, label: str = "", notes: Sequence[str] = (), source: str | None = None
+) -> DiagnosticError:
     """Build (not raise) a :class:`DiagnosticError` of one message; write ``raise fail(...)``."""
     diagnostic = Diagnostic(Severity.ERROR, message, span, label, tuple(notes))
     return DiagnosticError(diagnostic.render(source), (diagnostic,))

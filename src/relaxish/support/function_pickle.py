@@ -72,7 +72,13 @@ def _reduce_function(func: types.FunctionType) -> tuple[Any, ...]:
         "dict": dict(func.__dict__),
         "recursive": recursive,
     }
-    shell = (marshal.dumps(func.__code__), func.__name__, func.__qualname__, func.__module__, len(func.__closure__ or ()))
+    shell = (
+        marshal.dumps(func.__code__),
+        func.__name__,
+        func.__qualname__,
+        func.__module__,
+        len(func.__closure__ or ()),
+    )
     return _make_function, shell, state, None, None, _fill_function
 
 

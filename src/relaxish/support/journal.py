@@ -100,7 +100,7 @@ class Journal:
         view = memoryview(data)
         try:
             while view:
-                view = view[os.write(fd, view):]
+                view = view[os.write(fd, view) :]
             if self.sync:
                 os.fsync(fd)
         except OSError as err:
@@ -184,7 +184,7 @@ def _repair_tail(fd: int, path: Path) -> int:
         step = min(_CHUNK, begin)
         begin -= step
         tail = os.pread(fd, step, begin) + tail
-    fragment = tail[tail.rfind(b"\n") + 1:]
+    fragment = tail[tail.rfind(b"\n") + 1 :]
     if fragment[:1] in (b"{", b"[") and _is_json(fragment):
         os.write(fd, b"\n")  # only the newline was lost
         return size + 1

@@ -231,8 +231,14 @@ class WorkerPool:
     """
 
     def __init__(
-        self, max_workers: int = 1, *, initializer: Callable[..., Any] | None = None, initargs: Sequence[Any] = (),
-        memory_limit: int | None = None, preload: Sequence[str] = (), max_tasks: int | None = None,
+        self,
+        max_workers: int = 1,
+        *,
+        initializer: Callable[..., Any] | None = None,
+        initargs: Sequence[Any] = (),
+        memory_limit: int | None = None,
+        preload: Sequence[str] = (),
+        max_tasks: int | None = None,
         env: dict[str, str] | None = None,
     ) -> None:
         if max_workers < 1:

@@ -45,3 +45,15 @@ __all__ = [
     "stm32",
     "x86",
 ]
+
+
+def _connect_to_ir() -> None:
+    """Let modules hold targets: in virtual devices and in saved JSON."""
+    from ..ir.global_info import TARGET_FROM
+    from ..ir.serial import register_foreign
+
+    TARGET_FROM["convert"] = Target
+    register_foreign("target", Target, Target.export, Target)
+
+
+_connect_to_ir()

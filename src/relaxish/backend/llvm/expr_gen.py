@@ -36,6 +36,7 @@ class ExprGen(IndexGen, MemoryGen):
         self.nonneg: set[str] = set()
         self.lin_cache: dict[Any, Lin] = {}
         self.pointers: dict[Any, str] = {}
+        self.ranges: dict[Any, tuple[int, int]] = {}
 
     def visit(self, expr: Any) -> str:
         """The LLVM operand holding the value of ``expr``."""
@@ -261,6 +262,12 @@ class ExprGen(IndexGen, MemoryGen):
         a, b = self.visit(expr.true_value), self.visit(expr.false_value)
         ty, cty = llvm_type(expr.dtype), llvm_type(expr.condition.dtype)
         return self.w.pure(f"select {cty} {cond}, {ty} {a}, {ty} {b}", cond, a, b)
+
+    def decide(self, cond: Any) -> bool | None:
+        """True or False when the ranges of the loops around settle ``cond``."""
+        from .ranges import prove
+
+        return prove(cond, self.ranges)
 
     def must_guard(self, expr: Any) -> bool:
         """Whether evaluating ``expr`` early could fault (it loads memory or divides)."""

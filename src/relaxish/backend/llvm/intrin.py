@@ -323,7 +323,8 @@ def _q_multiply_shift(gen: ExprGen, expr: Call) -> str:
 @register("if_then_else")
 def _if_then_else(gen: ExprGen, expr: Call) -> str:
     cond, a, b = expr.args
-    flag = gen.visit(cond)
+    decided = gen.decide(cond)
+    flag = gen.visit(cond) if decided is None else str(decided).lower()
     if flag == "true":
         return gen.visit(a)
     if flag == "false":

@@ -18,6 +18,7 @@ class MemoryGen:
     pointers: dict[Any, str]
     merged_params: bool = False
     private: set[Any]
+    promoted: dict[Any, Any]
 
     # ---- supplied by the other mixins
 
@@ -140,6 +141,12 @@ class MemoryGen:
 
     def visit_BufferLoad(self, expr: Any) -> str:
         buffer = expr.buffer
+        promotion = self.promoted.get(buffer.data)
+        if promotion is not None:
+            from .promote import slot_of
+
+            slot = slot_of(self, promotion, self.offset_of(buffer, expr.indices), expr.dtype)  # type: ignore[arg-type]
+            return self.w.effect(f"load {llvm_type(expr.dtype)}, ptr {slot}, align 64")
         return self.load_elements(buffer, self.offset_of(buffer, expr.indices), expr.dtype)
 
     def load_elements(self, buffer: Any, offset: Any, dtype: str) -> str:
@@ -286,6 +293,13 @@ class MemoryGen:
 
     def store_elements(self, buffer: Any, offset: Any, value: str, dtype: str) -> None:
         """Store ``value`` of ``dtype`` at ``offset``."""
+        promotion = self.promoted.get(buffer.data)
+        if promotion is not None:
+            from .promote import slot_of
+
+            slot = slot_of(self, promotion, offset, dtype)  # type: ignore[arg-type]
+            self.w.line(f"store {llvm_type(dtype)} {value}, ptr {slot}, align 64")
+            return
         element = buffer.dtype
         base = self.base_pointer(buffer.data)
         key = self.alias_key(buffer.data)

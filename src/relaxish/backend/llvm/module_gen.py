@@ -10,6 +10,7 @@ from ...ir.functor import pre_order_visit
 from ...ir.prim import Var
 from .emit import FunctionWriter
 from .ltypes import scalar_type
+from .promote import PromotionConflict
 from .stmt_gen import StmtGen
 
 
@@ -101,10 +102,23 @@ def _vars_of(expr: Any) -> list[Any]:
 
 def generate_function(module: ModuleWriter, name: str, func: Any) -> None:
     """Add ``i32 @name(...)`` and ``i32 @name__packed(ptr)`` for a lowered PrimFunc."""
+    never: set[Any] = set()
+    while True:
+        made = len(module.functions)
+        try:
+            _generate(module, name, func, never)
+            return
+        except PromotionConflict as conflict:
+            del module.functions[made:]
+            never.add(conflict.buffer_var)
+
+
+def _generate(module: ModuleWriter, name: str, func: Any, never: set[Any]) -> None:
     module.current = name
     attrs = func.attrs or {}
     noalias = bool(attrs.get("tir.noalias", False))
     gen = StmtGen(FunctionWriter(module), module.features, noalias)
+    gen.never_promote = never
     params: list[str] = []
     types: list[str] = []
     for i, param in enumerate(func.params):

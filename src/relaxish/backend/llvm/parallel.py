@@ -49,7 +49,7 @@ def parallel_loop(gen: StmtGen, node: Any, low: Any, extent: Any) -> None:
         elif var in gen.vars:
             captured.append((var, llvm_type(var.dtype), gen.vars[var]))
     name = w.module.fresh(f"{w.module.current}.par")
-    _emit_body(gen, node, name, captured)
+    _emit_body(gen, node, name, captured, low, extent)
     env_type = "{ " + ", ".join(ty for _, ty, _ in captured) + " }" if captured else "{ i8 }"
     env = w.alloca(f"{env_type}, align 64", "env")
     for i, (_, ty, operand) in enumerate(captured):
@@ -68,13 +68,17 @@ def parallel_loop(gen: StmtGen, node: Any, low: Any, extent: Any) -> None:
     w.start_block(good)
 
 
-def _emit_body(gen: StmtGen, node: Any, name: str, captured: list[tuple[Any, str, str]]) -> None:
+def _emit_body(
+    gen: StmtGen, node: Any, name: str, captured: list[tuple[Any, str, str]], low: Any, extent: Any
+) -> None:
     """Two functions: ``name.task`` unpacks the environment, ``name`` has parameters that may say ``noalias``."""
     module = gen.w.module
     child = StmtGen(FunctionWriter(module), gen.features, gen.noalias)
     child.inside_parallel = True  # type: ignore[attr-defined]
     child.private = set(gen.private)
     child.roots = dict(gen.roots)
+    child.never_promote = gen.never_promote
+    child.ranges = dict(gen.ranges)
     params = ["i64 %begin", "i64 %end"]
     for i, (var, ty, operand) in enumerate(captured):
         arg = f"%a{i}.in"
@@ -93,6 +97,8 @@ def _emit_body(gen: StmtGen, node: Any, name: str, captured: list[tuple[Any, str
         if gen._is_nonneg(gen.lin(node.min)):
             child.nonneg.add(index)
         child.lin_cache[node.loop_var] = ({index: 1}, 0)
+        if not low[0] and not extent[0]:
+            child.ranges[node.loop_var] = (low[1], low[1] + extent[1] - 1)
         child.stmt(node.body)
 
     child.counted_loop("%begin", "%end", child.writes_of(node), False, body)

@@ -13,6 +13,9 @@ from ...tir import BufferLoad, BufferStore, For, ForKind
 from .emit import FunctionWriter
 from .expr_gen import ExprGen
 from .ltypes import element_bytes, llvm_type, memory_type
+from .promote import Promotion, find_accumulators, write_back
+from .ranges import peel_count, prove
+from .vectorize import vector_loop
 
 # Stack space for one buffer and for all buffers of a function; more comes from the heap.
 _STACK_BYTES = 128 * 1024
@@ -27,6 +30,7 @@ class StmtGen(ExprGen):
 
     def __init__(self, writer: FunctionWriter, features: frozenset[str], noalias: bool) -> None:
         super().__init__(writer, features)
+        self.vector_bits: int = writer.module.vector_bits
         self.private: set[Any] = set()
         self.roots: dict[Any, Any] = {}
         self.merged_params = not noalias
@@ -35,6 +39,9 @@ class StmtGen(ExprGen):
         self.register_buffers: set[Any] = set()
         self.writes_cache: dict[int, frozenset[Any]] = {}
         self.terminated = False
+        self.promoted: dict[Any, Promotion] = {}
+        self.never_promote: set[Any] = set()
+        self.branches = 0
         self.on_return: Callable[[Any], str] | None = None
 
     def stmt(self, node: Any) -> None:
@@ -156,7 +163,8 @@ class StmtGen(ExprGen):
     # ---- branches
 
     def stmt_IfThenElse(self, node: Any) -> None:
-        cond = self.visit(node.condition)
+        decided = prove(node.condition, self.ranges)
+        cond = self.visit(node.condition) if decided is None else str(decided).lower()
         if cond in ("true", "false"):
             chosen = node.then_case if cond == "true" else node.else_case
             if chosen is not None:
@@ -164,6 +172,7 @@ class StmtGen(ExprGen):
             return
         w = self.w
         then, other, join = w.label("then"), w.label("else"), w.label("join")
+        self.branches += 1
         pre = w.open()
         w.line(f"br i1 {cond}, label %{then}, label %{other if node.else_case is not None else join}")
         w.start_block(then)
@@ -177,6 +186,7 @@ class StmtGen(ExprGen):
             w.line(f"br label %{join}")
             w.close()
         w.start_block(join)
+        self.branches -= 1
 
     # ---- loops
 
@@ -187,7 +197,7 @@ class StmtGen(ExprGen):
             if count <= 0:
                 return
             if count == 1 and node.kind != ForKind.THREAD_BINDING:
-                self.lin_cache[node.loop_var] = low
+                self._bind(node.loop_var, low)
                 self.stmt(node.body)
                 return
             if node.kind == ForKind.UNROLLED or self._wants_unroll(node, count):
@@ -204,21 +214,60 @@ class StmtGen(ExprGen):
 
     def _unrolled(self, node: Any, low: Any, count: int) -> None:
         for i in range(count):
-            self.lin_cache[node.loop_var] = (low[0], low[1] + i)
+            self._bind(node.loop_var, (low[0], low[1] + i))
             self.stmt(node.body)
 
+    def _bind(self, var: Any, value: Any) -> None:
+        """Give a loop variable a linear value; a constant also becomes its range."""
+        self.lin_cache[var] = value
+        if value[0]:
+            self.ranges.pop(var, None)
+        else:
+            self.ranges[var] = (value[1], value[1])
+
     def _serial(self, node: Any, low: Any, extent: Any) -> None:
+        if not low[0] and not extent[0] and extent[1] > 2:
+            first, last = peel_count(node, low[1], extent[1], self.ranges)
+            if first or last:
+                begin, count = low[1], extent[1]
+                for i in range(first):
+                    self._bind(node.loop_var, ({}, begin + i))
+                    self.stmt(node.body)
+                self._loop(node, ({}, begin + first), ({}, count - first - last))
+                for i in range(count - last, count):
+                    self._bind(node.loop_var, ({}, begin + i))
+                    self.stmt(node.body)
+                return
+        self._loop(node, low, extent)
+
+    def _loop(self, node: Any, low: Any, extent: Any) -> None:
+        if not vector_loop(self, node, low, extent):
+            self._loop_plain(node, low, extent)
+
+    def _loop_plain(self, node: Any, low: Any, extent: Any) -> None:
         begin = self.materialize(low)
         end = self.materialize(_sum(low, extent))
         certain = not extent[0]
+        promotions: list[Promotion] = []
+        accumulators = find_accumulators(self, node) if certain else []
 
         def body(index: str) -> None:
+            for buffer in accumulators:
+                promotion = Promotion(buffer, self.w.depth, self.branches)
+                promotions.append(promotion)
+                self.promoted[buffer.data] = promotion
             if self._is_nonneg(low):
                 self.nonneg.add(index)
             self.lin_cache[node.loop_var] = ({index: 1}, 0)
+            self.ranges.pop(node.loop_var, None)
+            if not low[0] and not extent[0]:
+                self.ranges[node.loop_var] = (low[1], low[1] + extent[1] - 1)
             self.stmt(node.body)
 
         self.counted_loop(begin, end, self.writes_of(node), certain, body)
+        for promotion in promotions:
+            del self.promoted[promotion.buffer.data]
+            write_back(self, promotion)
 
     def _is_nonneg(self, lin: Any) -> bool:
         return lin[1] >= 0 and all(f > 0 and n in self.nonneg for n, f in lin[0].items())

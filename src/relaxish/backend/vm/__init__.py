@@ -1,6 +1,8 @@
 """Graph programs to virtual machine code: bytecode, and flat plans of static functions."""
 
-from .codegen import VMCodeGenError, generate
-from .planner import plan_function
+from ...runtime.exec_builder import ExecBuilder
+from .codegen import VMCodeGenError, generate, symbol_of
+from .planner import NotPlannable, plan_function
+from .signature import plan_inputs
 
-__all__ = ["VMCodeGenError", "generate", "plan_function"]
+__all__ = ["ExecBuilder", "NotPlannable", "VMCodeGenError", "generate", "plan_function", "plan_inputs", "symbol_of"]

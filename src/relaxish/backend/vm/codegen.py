@@ -1,7 +1,7 @@
 """Fully lowered Relax functions to bytecode.
 
-What arrives here has been through ``VMShapeLower`` and ``AttachGlobalSymbol``: shapes are constants or values computed by
-builtins, memory is allocated explicitly, operators are gone. Each bound variable gets a register of its own::
+What arrives here has been through ``VMShapeLower`` and ``AttachGlobalSymbol``: shapes are constants or values computed
+by builtins, memory is allocated explicitly, operators are gone. Each bound variable gets a register of its own::
 
     R.Function main(x):                      main(x):
         s = R.vm.alloc_storage(...)            call vm.builtin.alloc_storage  in: %vm, c[0], i0, ...  dst: %1
@@ -20,7 +20,18 @@ from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import FloatImm, IntImm
 from ...relax.expr import (
-    Call, Constant, DataTypeImm, ExternFunc, Function, If, PrimValue, SeqExpr, ShapeExpr, StringImm, Tuple, TupleGetItem,
+    Call,
+    Constant,
+    DataTypeImm,
+    ExternFunc,
+    Function,
+    If,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    StringImm,
+    Tuple,
+    TupleGetItem,
     Var,
 )
 from ...runtime.builtin import WITH_CONTEXT

@@ -1,7 +1,7 @@
 """Static bytecode functions to flat execution plans.
 
-The function is run once on *abstract* values: inputs of known shape, blocks of memory, tensors inside them. Builtins that
-allocate, check, reshape or shuffle tuples happen here and now; kernel calls are written down. If anything depends on
+The function is run once on *abstract* values: inputs of known shape, blocks of memory, tensors inside them. Builtins
+that allocate, check, reshape or shuffle tuples happen here and now; kernel calls are written down. If anything depends on
 run-time data, there is no plan, and :class:`NotPlannable` says why; the function then runs as bytecode.
 
 Blocks that hold results become outputs. All others share one workspace: each block lives from the first to the last
@@ -22,7 +22,13 @@ from ...runtime.dtype import itemsize
 from ...runtime.kernel import KernelSpec
 from ...runtime.ndarray import NDArray
 from ...runtime.plan import (
-    ExecutionPlan, KernelCall, Operand, ResultTensor, ResultValue, Slot, TensorSpec,
+    ExecutionPlan,
+    KernelCall,
+    Operand,
+    ResultTensor,
+    ResultValue,
+    Slot,
+    TensorSpec,
 )
 
 _ALIGN = 64
@@ -79,7 +85,9 @@ class _RecordedCall:
 class _Machine:
     """Abstract execution of bytecode."""
 
-    def __init__(self, functions: Sequence[FunctionInfo], constants: Sequence[Any], kernels: Mapping[str, KernelSpec]) -> None:
+    def __init__(
+        self, functions: Sequence[FunctionInfo], constants: Sequence[Any], kernels: Mapping[str, KernelSpec]
+    ) -> None:
         self.functions = functions
         self.constants = constants
         self.kernels = kernels
@@ -249,7 +257,10 @@ _BUILTINS: dict[str, Callable[[_Machine, list[Any]], Any]] = {
 
 
 def plan_function(
-    name: str, functions: Sequence[FunctionInfo], constants: Sequence[Any], kernels: Mapping[str, KernelSpec],
+    name: str,
+    functions: Sequence[FunctionInfo],
+    constants: Sequence[Any],
+    kernels: Mapping[str, KernelSpec],
     inputs: Sequence[TensorSpec],
 ) -> ExecutionPlan:
     """The plan of a static function; raises :class:`NotPlannable` when it is not static.
@@ -314,8 +325,7 @@ def _pack(blocks: Sequence[_Block]) -> int:
     total = 0
     for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first)):
         size = (block.nbytes + _ALIGN - 1) // _ALIGN * _ALIGN
-        rivals = sorted(
-            (p for p in placed if p.first <= block.last and block.first <= p.last), key=lambda p: p.offset)
+        rivals = sorted((p for p in placed if p.first <= block.last and block.first <= p.last), key=lambda p: p.offset)
         offset = 0
         for rival in rivals:
             if offset + size <= rival.offset:

@@ -34,19 +34,25 @@ class IRBuilderFrame:
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[], Any]] = []
+        self.entry_span: Any = None
 
     def __enter__(self) -> Any:
-        IRBuilder.current().frames.append(self)
+        builder = IRBuilder.current()
+        self.entry_span = builder.span
+        builder.frames.append(self)
         return self
 
     def __exit__(self, exc_type: Any = None, exc_value: Any = None, trace: Any = None) -> None:
-        frames = IRBuilder.current().frames
+        builder = IRBuilder.current()
+        frames = builder.frames
         if exc_type is None and exc_value is None:
             for callback in reversed(self.callbacks):
                 callback()
             self.callbacks.clear()
             frames.pop()
+            outer, builder.span = builder.span, self.entry_span
             self.finish()
+            builder.span = outer
         else:
             while frames and frames.pop() is not self:
                 pass
@@ -83,6 +89,8 @@ class IRBuilder:
     def __init__(self) -> None:
         self.frames: list[IRBuilderFrame] = []
         self.result: Any = None
+        # Where the statement being built stands in source text, when it is parsed from some.
+        self.span: Any = None
 
     def __enter__(self) -> IRBuilder:
         _stack().append(self)

@@ -65,7 +65,7 @@ class _Completer(Mutator):
             return node.with_fields(body=body, init=init)
         annotations = {k: v for k, v in node.annotations.items() if k != DETECT_ACCESS}
         block = node.with_fields(body=body, init=init, annotations=annotations)
-        from ...tir.analysis import get_block_access_region
+        from ...tir.analysis.block_access import get_block_access_region
 
         reads, writes, opaque = get_block_access_region(block, self.buffers)
         if opaque:

@@ -29,6 +29,8 @@ def as_stmt(stmts: list[Any]) -> Any:
 def add_to_parent(stmt: Any) -> None:
     """Hand a statement to the innermost frame, or to the builder when there is none."""
     builder = IRBuilder.current()
+    if builder.span is not None and stmt.span is None:
+        stmt.span = builder.span
     if not builder.frames:
         if builder.result is not None:
             raise ValueError("IRBuilder.result is already set")
@@ -61,14 +63,13 @@ class PrimFuncFrame(TIRFrame):
         self.attrs: dict[str, Any] = {}
         self.env_threads: dict[int, IterVar] = {}
         self.root_alloc_buffers: list[Any] = []
-        self.span: Any = None
 
     def finish(self) -> None:
         attrs = dict(self.attrs)
         if not self.is_private and self.name is not None and "global_symbol" not in attrs:
             attrs["global_symbol"] = self.name
         func = tir.PrimFunc(
-            self.args, as_stmt(self.stmts), self.ret_type, self.buffer_map, DictAttrs(attrs), self.span
+            self.args, as_stmt(self.stmts), self.ret_type, self.buffer_map, DictAttrs(attrs), self.entry_span
         )
         func = complete(func, self.root_alloc_buffers)
         builder = IRBuilder.current()
@@ -105,7 +106,6 @@ class BlockFrame(TIRFrame):
         self.match_buffers: list[Any] = []
         self.annotations: dict[str, Any] | None = None
         self.predicate: Any = None
-        self.span: Any = None
 
     def finish(self) -> None:
         attrs = dict(self.annotations or {})
@@ -114,7 +114,7 @@ class BlockFrame(TIRFrame):
             attrs[DETECT_ACCESS] = missing
         block = tir.Block(
             self.iter_vars, self.reads or (), self.writes or (), self.name, as_stmt(self.stmts), self.init,
-            self.alloc_buffers, self.match_buffers, attrs, self.span,
+            self.alloc_buffers, self.match_buffers, attrs, self.entry_span,
         )  # fmt: skip
         if self.no_realize:
             if self.iter_values:
@@ -124,7 +124,7 @@ class BlockFrame(TIRFrame):
             add_to_parent(block)
         else:
             predicate = True if self.predicate is None else self.predicate
-            add_to_parent(tir.BlockRealize(self.iter_values, predicate, block, self.span))
+            add_to_parent(tir.BlockRealize(self.iter_values, predicate, block, self.entry_span))
 
 
 class BlockInitFrame(TIRFrame):
@@ -152,7 +152,6 @@ class ForFrame(TIRFrame):
         self.vars = variables
         self.doms = doms
         self.make = make
-        self.span: Any = None
 
     def __enter__(self) -> Any:
         super().__enter__()

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...ir.global_info import DummyGlobalInfo, VDevice
 from ...ir.module import IRModule
+from ...ir.source import SourceName, Span
 from .doc import AssignDoc, ClassDoc, Doc, DictDoc, ExprDoc, ExprStmtDoc, IdDoc, LiteralDoc, StmtBlockDoc, StmtDoc
 from .docsifier import Docsifier, Frame, header, printer_of
 from .path import ObjectPath
@@ -85,3 +86,14 @@ def _target_dict(target: Any) -> Any:
 def show_target(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     """``T.target({...})``"""
     return d.prefix("tir", "target").call(d.doc(_target_dict(node), path))
+
+
+@printer_of(Span)
+def _span(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    numbers = (node.line, node.end_line, node.column, node.end_column)
+    return d.prefix("ir", "Span").call(LiteralDoc(node.source_name.name), *[LiteralDoc(n) for n in numbers])
+
+
+@printer_of(SourceName)
+def _source_name(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    return d.prefix("ir", "SourceName").call(LiteralDoc(node.name))

@@ -244,8 +244,6 @@ def _call(node: tir.Call, path: ObjectPath, d: Docsifier) -> Doc:
     if isinstance(node.op, Op):
         name = script_name(node.op)
         prefix = d.prefix("tir", name)
-        if name in ("call_llvm_intrin", "call_llvm_pure_intrin"):
-            return prefix.call(*_llvm_args(node, args_path, d))
         args: list[ExprDoc] = [d.doc(a, args_path.array_index(i)) for i, a in enumerate(node.args)]
         if name in DTYPE_FIRST:
             args.insert(0, LiteralDoc(node.dtype, path.attr("dtype")))
@@ -254,18 +252,6 @@ def _call(node: tir.Call, path: ObjectPath, d: Docsifier) -> Doc:
         return prefix.call(*args)
     prefix = d.doc(node.op, path.attr("op"))
     return prefix.call(*[d.doc(a, args_path.array_index(i)) for i, a in enumerate(node.args)])
-
-
-def _llvm_args(node: tir.Call, path: ObjectPath, d: Docsifier) -> list[ExprDoc]:
-    args: list[ExprDoc] = [LiteralDoc(node.dtype)]
-    for i, arg in enumerate(node.args):
-        if i == 0 and isinstance(arg, tir.IntImm):
-            from ...tir.op import llvm_intrinsic_name
-
-            args.append(LiteralDoc(llvm_intrinsic_name(arg.value)))
-        else:
-            args.append(d.doc(arg, path.array_index(i)))
-    return args
 
 
 @printer_of(CommReducer)

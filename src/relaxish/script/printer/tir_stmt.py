@@ -121,7 +121,11 @@ def _launch_thread(node: Any, path: ObjectPath, d: Docsifier) -> tuple[ExprDoc, 
 def _attr_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     concise = _concise(d, node)
     defined = None
-    if node.attr_key in ("thread_extent", "virtual_thread") and isinstance(node.node, tir.IterVar):
+    body, body_path = node.body, path.attr("body")
+    if node.attr_key == "realize_scope" and isinstance(body, tir.BufferRealize) and body.buffer is node.node:
+        rhs = _realize_call(body, node.value, body_path, d)
+        body, body_path = body.body, body_path.attr("body")
+    elif node.attr_key in ("thread_extent", "virtual_thread") and isinstance(node.node, tir.IterVar):
         rhs, defined = _launch_thread(node, path, d)
     else:
         rhs = d.prefix("tir", "attr").call(
@@ -131,7 +135,7 @@ def _attr_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
         )
     with Frame(d, "tir", node) as frame:
         lhs = define_var(defined, frame, d) if defined is not None else None
-        body_into(node.body, path.attr("body"), frame, d)
+        body_into(body, body_path, frame, d)
         return _scoped(lhs, rhs, frame.stmts, concise)
 
 
@@ -186,17 +190,23 @@ def _buffer_store(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     return assign(buffer[buffer_indices(node.indices, path.attr("indices"), d)], value)
 
 
+def _realize_call(node: Any, scope: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+    buffer = d.doc(node.buffer, path.attr("buffer"))
+    args = [buffer[buffer_slices(node.bounds, path.attr("bounds"), d)]]
+    if scope is not None:
+        args.append(d.doc(scope, path.attr("value")))
+    if not is_one(node.condition):
+        args.append(d.doc(node.condition, path.attr("condition")))
+    return d.prefix("tir", "realize").call(*args)
+
+
 @printer_of(tir.BufferRealize)
 def _buffer_realize(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     concise = _concise(d, node)
-    buffer = d.doc(node.buffer, path.attr("buffer"))
-    region = buffer[buffer_slices(node.bounds, path.attr("bounds"), d)]
-    args = [region, LiteralDoc(node.buffer.scope(), path.attr("buffer").attr("scope"))]
-    if not is_one(node.condition):
-        args.append(d.doc(node.condition, path.attr("condition")))
+    rhs = _realize_call(node, None, path, d)
     with Frame(d, "tir", node) as frame:
         body_into(node.body, path.attr("body"), frame, d)
-        return _scoped(None, d.prefix("tir", "realize").call(*args), frame.stmts, concise)
+        return _scoped(None, rhs, frame.stmts, concise)
 
 
 @printer_of(tir.ProducerStore)

@@ -160,6 +160,10 @@ def get_block_access_region(block: Block, buffer_var_map: Mapping[Any, Any]) -> 
     """
     detector = _Detector(buffer_var_map)
     detector.run(block)
+    if block.init is not None:
+        # What a reduction reads of its own result is the init's value, not an input of the block.
+        for buffer in detector.writes:
+            detector.reads.pop(buffer, None)
     return [detector.regions(t) for t in (detector.reads, detector.writes, detector.opaques)]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map, iter_map_simplify
 from ...ir.functor import Mutator
+from ...ir.structural import structural_equal
 from ...ir.prim import Add, FloorDiv, FloorMod, IntImm, Mul, Sub, Var, const
 from ..stmt import For
 from .subst import is_true
@@ -45,6 +46,8 @@ def _split_term(expr: Any, ranges: Mapping[Any, Any], scale: int) -> tuple[Any, 
     inner = expr.a
     if isinstance(inner, Var):
         extent = _extent(inner, ranges)
+        if extent == c and type(expr) is FloorMod:
+            return (inner, 1, c, scale, inner)
         if extent % c or c == 1 or c >= extent:
             raise _NotSimple
         if type(expr) is FloorDiv:
@@ -90,7 +93,8 @@ def _quick(values: Sequence[Any], ranges: Mapping[Any, Any]) -> list[tuple[list[
 
 def _mixed_radix(terms: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Terms by falling scale if they form a mixed-radix number with last scale 1."""
-    ordered = sorted(terms, key=lambda t: -t[3])
+    # A unit term of the same scale stands to the right of the one it follows in the nest.
+    ordered = sorted(terms, key=lambda t: (-t[3], t[2] == 1))
     expected = 1
     for _, _, extent, scale, _ in reversed(ordered):
         if scale != expected:
@@ -123,13 +127,7 @@ def is_affine_binding(values: Sequence[Any], predicate: Any, ranges: Mapping[Any
 def _quick_simplify(values: Sequence[Any], ranges: Mapping[Any, Any], keep_units: bool) -> list[Any]:
     out = []
     for value, (terms, base) in zip(values, _quick(values, ranges), strict=True):
-        if any(t[2] == 1 for t in terms):
-            if keep_units:
-                # Unit terms are ordered by the iteration-map fuser; only the obviously canonical form is kept here.
-                if not (len(terms) == 1 and isinstance(value, Var)):
-                    raise _NotSimple
-                out.append(value)
-                continue
+        if not keep_units:
             terms = [t for t in terms if t[2] != 1]
         out.append(_rebuild(value, _mixed_radix(terms), base))
     return out
@@ -143,7 +141,9 @@ def _rebuild(value: Any, terms: list[tuple[Any, ...]], base: int) -> Any:
         made = term if made is None else Add(made, term)
     if made is None:
         return const(base, dtype)
-    return made if base == 0 else Add(made, const(base, dtype))
+    if base != 0:
+        made = Add(made, const(base, dtype))
+    return value if structural_equal(made, value) else made
 
 
 def simplified_values(values: Sequence[Any], ranges: Mapping[Any, Any], predicate: Any, keep_units: bool) -> list[Any]:

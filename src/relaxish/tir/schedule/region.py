@@ -136,7 +136,7 @@ def evaluate_region(
         except _NotLinear:
             pass
     estimate = estimate_region_lower_bound if lower_bound else estimate_region_upper_bound
-    sets = estimate(list(region), dict(doms), predicate, analyzer)
+    sets = estimate(list(region), dict(doms), predicate)
     if sets is None:
         return None
     return [(_simplify(s.min_value, analyzer), _simplify(s.max_value, analyzer)) for s in sets]

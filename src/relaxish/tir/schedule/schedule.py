@@ -365,7 +365,8 @@ class Schedule(ScheduleCore):
 
     @staticmethod
     def _pad_map(pad_value: Any, index_map: IndexMap, dtype: str) -> IndexMap:
-        from ..expr import FloatImm, const
+        from ...ir.prim import const
+        from ..expr import FloatImm
 
         if callable(pad_value):
             made = IndexMap.from_func(

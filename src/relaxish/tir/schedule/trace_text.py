@@ -79,7 +79,7 @@ def _call(node: ast.Call, env: dict[str, Any]) -> Any:
     if name in ("min", "max"):
         return getattr(op, name)(*args)
     if name in ("int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool"):
-        from ..expr import const
+        from ...ir.prim import const
 
         return const(args[0], name)
     if name == "floordiv":

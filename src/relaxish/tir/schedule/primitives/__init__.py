@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import loops, marks, queries, sample
+from . import buffer_attrs, cache, compute_at, inline, loops, marks, queries, reduction, sample
 
-__all__ = ["loops", "marks", "queries", "sample"]
+__all__ = ["buffer_attrs", "cache", "compute_at", "inline", "loops", "marks", "queries", "reduction", "sample"]

@@ -9,7 +9,8 @@ from .... import arith
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.structural import structural_equal
-from ...expr import BufferLoad, IntImm, Var, const
+from ...expr import BufferLoad, IntImm, Var
+from ....ir.prim import const
 from ...functor import substitute
 from ...op import all as tir_all
 from ...stmt import Block, BlockRealize, BufferStore, IfThenElse

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import Range
-from ...expr import IntImm, IterVar, Var, const
+from ...expr import IntImm, IterVar, Var
+from ....ir.prim import const
 from ...op import ceildiv, floordiv, floormod
 from ...stmt import BlockRealize, For, ForKind
 from .. import checks

@@ -1,0 +1,160 @@
+"""Accumulators in registers: what a loop updates again and again at one place leaves memory while the loop runs.
+
+In ``for k: C[i, j] = C[i, j] + A[i, k] * B[k, j]`` the element does not depend on ``k``. Its value is loaded once
+before the loop into a stack slot, updated there, and stored once after it; since each slot is only ever accessed
+whole, LLVM keeps it in a register. It works for whole register tiles: unrolled and vectorised inner loops give each
+vector of the tile a slot of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...ir import dtype as dt
+from ...ir.functor import pre_order_visit
+from ...ir.prim import Call, IntImm, Var
+from ...ir.structural import structural_equal
+from ...tir import BufferLoad, BufferStore, For, ForKind, LetStmt, While
+from .ltypes import llvm_type
+
+if TYPE_CHECKING:
+    from .stmt_gen import StmtGen
+
+# More slots than this cannot all be registers (AVX-512 has 32 of them).
+_MAX_SLOTS = 64
+
+
+class PromotionConflict(Exception):
+    """Accesses turned out to overlap in part: generate the function again without promoting this buffer."""
+
+    def __init__(self, buffer_var: Any) -> None:
+        super().__init__(buffer_var)
+        self.buffer_var = buffer_var
+
+
+@dataclass
+class Promotion:
+    """One promoted buffer in one loop: its slots by access."""
+
+    buffer: Any
+    scope: int
+    branches: int
+    slots: dict[Any, tuple[str, Any, str]] = field(default_factory=dict)
+
+
+def find_accumulators(gen: StmtGen, loop: For) -> list[Any]:
+    """Buffers that ``loop`` reads and writes only at places fixed over its iterations."""
+    accesses: dict[Any, list[Any]] = {}
+    stored: set[Any] = set()
+    blocked: set[Any] = set()
+    moving: set[Any] = {loop.loop_var}
+
+    def look(item: Any) -> bool:
+        if isinstance(item, (BufferLoad, BufferStore)):
+            accesses.setdefault(item.buffer.data, []).append(item)
+            if isinstance(item, BufferStore):
+                stored.add(item.buffer.data)
+        elif isinstance(item, For):
+            if item.kind == ForKind.PARALLEL:
+                blocked.add(None)
+            elif not _unrolls(item):
+                moving.add(item.loop_var)
+        elif isinstance(item, While):
+            _block_all(item, blocked)
+        elif isinstance(item, LetStmt):
+            moving.add(item.var)
+        elif isinstance(item, Call) and (
+            dt.is_handle(item.dtype) or any(dt.is_handle(getattr(a, "dtype", "")) for a in item.args)
+        ):
+            blocked.add(None)
+        elif isinstance(item, Call) and getattr(item.op, "name", "") in ("tir.call_extern", "tir.ret"):
+            blocked.add(None)
+        return True
+
+    pre_order_visit(loop.body, look)
+    if None in blocked:
+        return []
+    found = []
+    shared: dict[Any, int] = {}
+    for var in accesses:
+        key = gen.alias_key(var)
+        shared[key] = shared.get(key, 0) + 1
+    for var in stored - blocked - gen.never_promote:
+        items = accesses[var]
+        if var in gen.register_buffers or var in gen.promoted or shared[gen.alias_key(var)] > 1:
+            continue
+        if all(isinstance(i, BufferStore) for i in items):
+            continue
+        first = items[0].indices
+        if all(_same(first, item.indices) for item in items[1:]) and not any(_uses(i, moving) for i in first):
+            found.append(items[0].buffer)
+    return found
+
+
+def _unrolls(loop: For) -> bool:
+    if not isinstance(loop.extent, IntImm):
+        return False
+    return loop.kind == ForKind.UNROLLED or loop.extent.value == 1
+
+
+def _block_all(branch: Any, blocked: set[Any]) -> None:
+    def look(item: Any) -> bool:
+        if isinstance(item, (BufferLoad, BufferStore)):
+            blocked.add(item.buffer.data)
+        return True
+
+    pre_order_visit(branch, look)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return len(a) == len(b) and all(x is y or structural_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _uses(expr: Any, variables: set[Any]) -> bool:
+    hit = False
+
+    def look(item: Any) -> bool:
+        nonlocal hit
+        hit = hit or (isinstance(item, Var) and item in variables) or isinstance(item, BufferLoad)
+        return not hit
+
+    pre_order_visit(expr, look)
+    return hit
+
+
+def slot_of(gen: StmtGen, promotion: Promotion, offset: Any, dtype: str) -> str:
+    """The stack slot standing for an access; filled from memory before the loop when it is new."""
+    if isinstance(offset, list) or gen.branches != promotion.branches:
+        # Under a condition that is not decided here, the element may not even exist.
+        raise PromotionConflict(promotion.buffer.data)
+    terms, consts = offset
+    key = (tuple(sorted(terms.items())), consts, dtype)
+    known = promotion.slots.get(key)
+    if known is not None:
+        return known[0]
+    w = gen.w
+    outside = promotion.scope - 1
+    if any(w.depth_of.get(name, 0) > outside for name in terms) or len(promotion.slots) >= _MAX_SLOTS:
+        raise PromotionConflict(promotion.buffer.data)
+    for (other_terms, other_consts, _), _slot in promotion.slots.items():
+        if other_terms == key[0] and set(other_consts) & set(consts):
+            raise PromotionConflict(promotion.buffer.data)
+    slot = w.alloca(f"{llvm_type(dtype)}, align 64", "acc")
+    lines, scopes = w.lines, w.scopes
+    # Write as if we still stood before the loop.
+    w.lines, w.scopes = scopes[promotion.scope].pre, scopes[: promotion.scope]
+    active = gen.promoted.pop(promotion.buffer.data)
+    value = gen.load_elements(promotion.buffer, offset, dtype)
+    w.line(f"store {llvm_type(dtype)} {value}, ptr {slot}, align 64")
+    gen.promoted[promotion.buffer.data] = active
+    w.lines, w.scopes = lines, scopes
+    promotion.slots[key] = (slot, offset, dtype)
+    return slot
+
+
+def write_back(gen: StmtGen, promotion: Promotion) -> None:
+    """After the loop: slots to memory."""
+    for slot, offset, dtype in promotion.slots.values():
+        value = gen.w.effect(f"load {llvm_type(dtype)}, ptr {slot}, align 64")
+        gen.store_elements(promotion.buffer, offset, value, dtype)

@@ -1,0 +1,162 @@
+"""What loop ranges say about conditions: proving guards and finding loops whose last iteration to peel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.functor import pre_order_visit
+from ...ir.op import Op
+from ...ir.prim import (
+    EQ, GE, GT, LE, LT, NE, Add, And, Call, Cast, FloorDiv, FloorMod, IntImm, Max, Min, Mul, Not, Or, Sub, Var,
+)  # fmt: skip
+from ...tir import For, IfThenElse
+
+Interval = tuple[int, int]
+Ranges = dict[Any, Interval]
+_LIKELY = Op.register("tir.likely")
+
+
+def bounds(expr: Any, ranges: Ranges) -> Interval | None:
+    """Smallest and largest value of an integer expression; None when a variable's range is not known."""
+    kind = type(expr)
+    if kind is IntImm:
+        return expr.value, expr.value
+    if isinstance(expr, Var):
+        return ranges.get(expr)
+    if kind is Cast:
+        return bounds(expr.value, ranges)
+    if kind not in (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max):
+        return None
+    linear = _linear(expr)
+    if linear is not None and linear[0]:
+        low = high = linear[1]
+        for var, factor in linear[0].items():
+            span = ranges.get(var)
+            if span is None:
+                return None
+            low += min(factor * span[0], factor * span[1])
+            high += max(factor * span[0], factor * span[1])
+        return low, high
+    a, b = bounds(expr.a, ranges), bounds(expr.b, ranges)
+    if a is None or b is None:
+        return None
+    if kind is Add:
+        return a[0] + b[0], a[1] + b[1]
+    if kind is Sub:
+        return a[0] - b[1], a[1] - b[0]
+    if kind is Mul:
+        products = [x * y for x in a for y in b]
+        return min(products), max(products)
+    if kind is Min:
+        return min(a[0], b[0]), min(a[1], b[1])
+    if kind is Max:
+        return max(a[0], b[0]), max(a[1], b[1])
+    if b[0] != b[1] or b[0] <= 0:
+        return None
+    if kind is FloorDiv:
+        return a[0] // b[0], a[1] // b[0]
+    if a[0] // b[0] == a[1] // b[0]:
+        return a[0] % b[0], a[1] % b[0]
+    return 0, b[0] - 1
+
+
+def _linear(expr: Any) -> tuple[dict[Any, int], int] | None:
+    """``expr`` as a sum of variables times constants; None when it is not one."""
+    kind = type(expr)
+    if kind is IntImm:
+        return {}, expr.value
+    if isinstance(expr, Var):
+        return {expr: 1}, 0
+    if kind is Add or kind is Sub:
+        a, b = _linear(expr.a), _linear(expr.b)
+        if a is None or b is None:
+            return None
+        sign = 1 if kind is Add else -1
+        out = dict(a[0])
+        for var, factor in b[0].items():
+            out[var] = out.get(var, 0) + sign * factor
+        return out, a[1] + sign * b[1]
+    if kind is Mul:
+        a, b = _linear(expr.a), _linear(expr.b)
+        if a is None or b is None or (a[0] and b[0]):
+            return None
+        if a[0]:
+            a, b = b, a
+        return {var: factor * a[1] for var, factor in b[0].items()}, a[1] * b[1]
+    return None
+
+
+def prove(cond: Any, ranges: Ranges) -> bool | None:
+    """True or False when the ranges decide ``cond``; else None."""
+    kind = type(cond)
+    if kind is IntImm:
+        return bool(cond.value)
+    if kind is Call and cond.op is _LIKELY:
+        return prove(cond.args[0], ranges)
+    if kind is And or kind is Or:
+        a, b = prove(cond.a, ranges), prove(cond.b, ranges)
+        strong = kind is Or
+        if a is strong or b is strong:
+            return strong
+        return None if a is None or b is None else not strong
+    if kind is Not:
+        inner = prove(cond.a, ranges)
+        return None if inner is None else not inner
+    if kind not in (LT, LE, GT, GE, EQ, NE) or not cond.a.dtype.startswith(("int", "uint")):
+        return None
+    difference = bounds(Sub(cond.a, cond.b), ranges) if cond.a.dtype == cond.b.dtype else None
+    if difference is None:
+        return None
+    return _decide(kind, *difference)
+
+
+def _decide(kind: type, low: int, high: int) -> bool | None:
+    if kind in (GE, GT, NE):
+        opposite = _decide({GE: LT, GT: LE, NE: EQ}[kind], low, high)
+        return None if opposite is None else not opposite
+    if kind is EQ:
+        return True if low == high == 0 else False if low > 0 or high < 0 else None
+    limit = 0 if kind is LE else -1
+    return True if high <= limit else False if low > limit else None
+
+
+def peel_count(loop: For, low: int, count: int, ranges: Ranges) -> tuple[int, int]:
+    """How many first and last iterations to generate apart so that every guard is decided in between."""
+    conditions: list[Any] = []
+    inner: Ranges = dict(ranges)
+
+    def look(item: Any) -> bool:
+        if isinstance(item, IfThenElse):
+            conditions.append((item.condition, dict(inner)))
+        elif isinstance(item, For):
+            begin, extent = item.min, item.extent
+            if isinstance(begin, IntImm) and isinstance(extent, IntImm):
+                inner[item.loop_var] = (begin.value, begin.value + extent.value - 1)
+        return True
+
+    pre_order_visit(loop.body, look)
+    inner.pop(loop.loop_var, None)
+    best = (0, 0)
+    for cond, known in conditions:
+        if not _mentions(cond, loop.loop_var):
+            continue
+        for first, last in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            if first + last >= count:
+                break
+            known[loop.loop_var] = (low + first, low + count - 1 - last)
+            if prove(cond, known) is not None:
+                best = max(best[0], first), max(best[1], last)
+                break
+    return best
+
+
+def _mentions(expr: Any, var: Any) -> bool:
+    found = False
+
+    def look(item: Any) -> bool:
+        nonlocal found
+        found = found or item is var
+        return not found
+
+    pre_order_visit(expr, look)
+    return found

@@ -1,0 +1,26 @@
+"""What a graph function's declared parameter types mean for a static plan."""
+
+from __future__ import annotations
+
+from ...ir.prim import IntImm
+from ...relax.expr import Function, ShapeExpr
+from ...relax.struct_info import TensorStructInfo
+from ...runtime.plan import TensorSpec
+from .planner import NotPlannable
+
+
+def plan_inputs(func: Function) -> tuple[TensorSpec, ...]:
+    """Shapes and dtypes of the parameters; :class:`NotPlannable` unless all are tensors of static shape."""
+    specs = []
+    for param in func.params:
+        info = param.struct_info_
+        if not isinstance(info, TensorStructInfo):
+            raise NotPlannable(f"parameter {param.name_hint} is not a tensor")
+        shape = info.shape
+        if not isinstance(shape, ShapeExpr) or not all(isinstance(d, IntImm) for d in shape.values):
+            raise NotPlannable(f"parameter {param.name_hint} has no static shape")
+        if not info.dtype or info.dtype == "void":
+            raise NotPlannable(f"parameter {param.name_hint} has no dtype")
+        dims = tuple(int(d.value) for d in shape.values if isinstance(d, IntImm))
+        specs.append(TensorSpec(param.name_hint, dims, info.dtype))
+    return tuple(specs)

@@ -1,0 +1,224 @@
+"""The whole story of a build, in one screen: pipeline, default schedules, lowering, code generation.
+
+>>> ex = relaxish.build(mod, target="llvm")
+>>> vm = relaxish.VirtualMachine(ex, relaxish.cpu())
+>>> vm["main"](x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .backend.vm import ExecBuilder, NotPlannable, generate, plan_function, plan_inputs, symbol_of
+from .ir.module import IRModule
+from .ir.transform import Pass
+from .relax.expr import Function
+from .runtime.executable import Executable
+from .runtime.module import Module
+from .runtime.plan import ExecutionPlan
+from .support.errors import RelaxishError
+from .support.log import get_logger
+from .target import Target
+from .tir.function import PrimFunc
+
+_log = get_logger("driver")
+_EXEC_MODES = ("bytecode", "compiled", "interpret")
+Pipeline = Pass | Callable[[IRModule], IRModule]
+
+
+def build(
+    mod: IRModule | PrimFunc | Function,
+    target: str | Target | None = None,
+    params: Mapping[str, Any] | None = None,
+    relax_pipeline: str | Pipeline | None = None,
+    tir_pipeline: str | Pipeline | None = "default",
+    exec_mode: str = "bytecode",
+    *,
+    system_lib: bool | None = None,
+) -> Executable:
+    """Compile a module of graph functions.
+
+    With no ``relax_pipeline`` the target's own default runs (fuse, lay out, schedule, lower); name one of
+    ``relaxish.get_pipeline`` or pass any module pass instead. ``params`` are bound to parameters of ``main`` by name.
+    ``exec_mode`` "bytecode" and "compiled" make machine code, with a native entry for each static function;
+    "interpret" runs every kernel in the reference interpreter.
+    """
+    if exec_mode not in _EXEC_MODES:
+        raise ValueError(f"unknown exec_mode {exec_mode!r}; use one of {', '.join(_EXEC_MODES)}")
+    module = _as_module(mod)
+    where = _resolve_target(target)
+    if params:
+        from .transform import BindParams
+
+        module = BindParams("main", dict(params))(module)
+    with where:
+        module = _relax_pipeline(relax_pipeline, where)(module)
+    kernels, graph = _split(module)
+    builder = generate(graph)
+    if exec_mode == "interpret":
+        return _interpreted(builder, kernels)
+    kernels = lower_kernels(kernels, where, tir_pipeline)
+    return _native(builder, graph, kernels, where)
+
+
+def build_tir(
+    mod: IRModule | PrimFunc,
+    target: str | Target | None = None,
+    pipeline: str | Pipeline | None = "default",
+    *,
+    default_schedule: bool = False,
+    name: str | None = None,
+) -> Module:
+    """Compile loop programs; the result is called with arrays, outputs last: ``mod(a, b, c)``.
+
+    Functions are taken as they are written, unless ``default_schedule`` asks for the rule-based schedules.
+    """
+    module = _as_module(mod, name or "main")
+    where = _resolve_target(target)
+    kernels = IRModule({g: f for g, f in module.functions.items() if isinstance(f, PrimFunc)})
+    if not kernels.functions:
+        raise RelaxishError("there is no PrimFunc to build")
+    lowered = lower_kernels(kernels, where, pipeline, schedule=default_schedule)
+    _check_buildable(where)
+    from .backend.llvm.compile import compile_primfuncs, jit_load, link_shared
+
+    compiled = compile_primfuncs(lowered, where)
+    sources = {"ll": compiled.llvm_text}
+    return Module(
+        compiled.kernels,
+        jit_load(compiled),
+        objects=[compiled.object_bytes],
+        linker=link_shared,
+        sources=sources,
+        type_key=where.kind.name,
+    )
+
+
+def compile(
+    mod: IRModule | PrimFunc,
+    target: str | Target | None = None,
+    *,
+    relax_pipeline: str | Pipeline | None = "default",
+    tir_pipeline: str | Pipeline | None = "default",
+) -> Executable | Module:
+    """Compile anything: modules with graph functions by :func:`build`, loop programs by :func:`build_tir`."""
+    module = _as_module(mod)
+    if any(isinstance(f, Function) for f in module.functions.values()):
+        return build(module, target, relax_pipeline=relax_pipeline, tir_pipeline=tir_pipeline)
+    return build_tir(module, target, tir_pipeline)
+
+
+# ---- steps
+
+
+def _as_module(mod: Any, name: str = "main") -> IRModule:
+    if isinstance(mod, IRModule):
+        return mod
+    if isinstance(mod, PrimFunc | Function):
+        given = mod.attrs.get("global_symbol") if mod.attrs is not None else None
+        return IRModule({str(given or name): mod})
+    if isinstance(mod, type) and hasattr(mod, "__relaxish_module__"):
+        return _as_module(mod.__relaxish_module__)
+    raise TypeError(f"expected an IRModule or a function, got {type(mod).__name__}")
+
+
+def _resolve_target(target: str | Target | None) -> Target:
+    if target is None:
+        target = Target.current(allow_none=True) or "llvm"
+    return target if isinstance(target, Target) else Target(target)
+
+
+def _check_buildable(target: Target) -> None:
+    if target.kind.name not in ("llvm", "c"):
+        raise RelaxishError(f"no code generator for target kind '{target.kind.name}' is available here; use 'llvm'")
+
+
+def _relax_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:
+    from .pipeline import get_default_pipeline, get_pipeline
+
+    if pipeline is None:
+        return get_default_pipeline(target)
+    if isinstance(pipeline, str):
+        return get_pipeline(pipeline)
+    return pipeline
+
+
+def _split(mod: IRModule) -> tuple[IRModule, IRModule]:
+    """Kernels by themselves, and the module the VM code generator sees (kernels included, for their names)."""
+    kernels = IRModule({g: f for g, f in mod.functions.items() if isinstance(f, PrimFunc)}, mod.attrs)
+    return kernels, mod
+
+
+def lower_kernels(
+    kernels: IRModule,
+    target: Target,
+    pipeline: str | Pipeline | None = "default",
+    *,
+    schedule: bool = True,
+) -> IRModule:
+    """Give unscheduled functions their default schedule, then lower all of them for code generation."""
+    if not kernels.functions:
+        return kernels
+    with target:
+        if schedule:
+            kernels = _default_schedules(kernels, target)
+        if pipeline is None or isinstance(pipeline, str):
+            if pipeline not in (None, "default"):
+                from .tir.transform import get_tir_pipeline
+
+                return get_tir_pipeline(pipeline)(kernels)
+            from .tir.transform.pipeline import lower_for_cpu
+
+            return lower_for_cpu(kernels, target)
+        return pipeline(kernels)
+
+
+def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
+    try:
+        from .dlight import default_cpu_rules
+    except ImportError:
+        _log.debug("no default schedules are available")
+        return kernels
+    from .dlight import ApplyDefaultSchedule
+
+    return ApplyDefaultSchedule(*default_cpu_rules(target))(kernels)
+
+
+def _native(builder: ExecBuilder, graph: IRModule, kernels: IRModule, target: Target) -> Executable:
+    executable = builder.get()
+    if not kernels.functions:
+        return executable
+    _check_buildable(target)
+    from .backend.llvm.compile import compile_primfuncs, jit_load, kernel_spec, link_shared
+
+    specs = {symbol_of(g, f): kernel_spec(symbol_of(g, f), f) for g, f in kernels.functions.items()}
+    executable.kernels = specs
+    executable.plans = {plan.name: plan for plan in _plans(executable, graph)}
+    compiled = compile_primfuncs(kernels, target, tuple(executable.plans.values()))
+    executable.kernels = compiled.kernels
+    executable.libraries = [jit_load(compiled)]
+    executable.objects = [compiled.object_bytes]
+    executable.linker = link_shared
+    executable.metadata = {"target": str(target)}
+    return executable
+
+
+def _plans(executable: Executable, graph: IRModule) -> Iterator[ExecutionPlan]:
+    """Plans of all functions that have one; the others run as bytecode."""
+    for var, func in graph.functions.items():
+        if not isinstance(func, Function):
+            continue
+        name = symbol_of(var, func)
+        try:
+            yield plan_function(name, executable.functions, executable.constants, executable.kernels, plan_inputs(func))
+        except NotPlannable as reason:
+            _log.info("%s runs as bytecode: %s", name, reason)
+
+
+def _interpreted(builder: ExecBuilder, kernels: IRModule) -> Executable:
+    from .backend.vm.interpreted import interpreted_kernels
+
+    for spec, run in interpreted_kernels(kernels):
+        builder.add_kernel(spec, run)
+    return builder.get()

@@ -1,0 +1,368 @@
+"""Elementwise operators of PyTorch: arithmetic, comparison, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ... import op
+from ...ir import PrimExpr
+from ...ir import dtype as dt
+from .importer import Importer, dtype_of, torch_dtype
+from .table import CONVERTERS, converter
+
+__all__: list[str] = []
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "mul": op.multiply, "maximum": op.maximum, "minimum": op.minimum, "eq": op.equal, "ne": op.not_equal,
+    "lt": op.less, "le": op.less_equal, "gt": op.greater, "ge": op.greater_equal, "bitwise_and": op.bitwise_and,
+    "bitwise_or": op.bitwise_or, "bitwise_xor": op.bitwise_xor, "__and__": op.bitwise_and, "__or__": op.bitwise_or,
+    "__xor__": op.bitwise_xor, "bitwise_left_shift": op.left_shift, "bitwise_right_shift": op.right_shift,
+    "__lshift__": op.left_shift, "__rshift__": op.right_shift,
+}  # fmt: skip
+_BOOLEAN = {"bitwise_and": op.logical_and, "bitwise_or": op.logical_or, "bitwise_xor": op.logical_xor}
+# Python's operators on symbolic sizes show up as calls of the ``operator`` module.
+_SCALAR: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b, "eq": lambda a, b: a == b, "neg": lambda a: -a,
+}  # fmt: skip
+
+
+def _binary(name: str, function: Callable[..., Any]) -> None:
+    def convert(self: Importer, a: Any, b: Any, **_: Any) -> Any:
+        if not self.is_tensor(a) and not self.is_tensor(b):
+            return _SCALAR[name](a, b)
+        a, b = self.promote(a, b)
+        key = f"bitwise_{name.strip('_')}" if name.startswith("__") else name
+        chosen = _BOOLEAN.get(key, function) if dtype_of(a) == "bool" else function
+        return self.emit(chosen(a, b))
+
+    CONVERTERS[name] = convert
+
+
+for _name, _function in _BINARY.items():
+    _binary(_name, _function)
+
+
+def _additive(kind: str) -> Callable[..., Any]:
+    def convert(self: Importer, a: Any, b: Any, alpha: Any = 1, **_: Any) -> Any:
+        if not self.is_tensor(a) and not self.is_tensor(b):
+            return a + b if kind == "add" else a - b if kind == "sub" else b - a
+        if kind == "rsub":
+            a, b = b, a
+            if alpha != 1:
+                b = self.emit(op.multiply(*self.promote(b, alpha)))
+        elif alpha != 1:
+            b = self.emit(op.multiply(*self.promote(b, alpha))) if self.is_tensor(b) else b * alpha
+        a, b = self.promote(a, b)
+        return self.emit((op.add if kind == "add" else op.subtract)(a, b))
+
+    return convert
+
+
+for _kind in ("add", "sub", "rsub"):
+    CONVERTERS[_kind] = _additive(_kind)
+
+
+@converter("div", "true_divide", "truediv")
+def _div(self: Importer, a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
+    a, b = self.promote(a, b)
+    if rounding_mode is None:
+        return self.emit(op.divide(self.floating(a), self.floating(b)))
+    if rounding_mode == "floor":
+        return self.emit(op.floor_divide(a, b))
+    integral = not dt.is_float(dtype_of(a))
+    kind = dtype_of(a)
+    quotient = self.emit(op.divide(self.floating(a), self.floating(b)))
+    truncated = _trunc(self, quotient)
+    return self.cast(truncated, kind) if integral else truncated
+
+
+@converter("floor_divide", "floordiv")
+def _floor_divide(self: Importer, a: Any, b: Any) -> Any:
+    if not self.is_tensor(a) and not self.is_tensor(b):
+        return a // b
+    return self.emit(op.floor_divide(*self.promote(a, b)))
+
+
+@converter("remainder", "mod")
+def _remainder(self: Importer, a: Any, b: Any) -> Any:
+    if not self.is_tensor(a) and not self.is_tensor(b):
+        return a % b
+    return self.emit(op.floor_mod(*self.promote(a, b)))
+
+
+@converter("fmod")
+def _fmod(self: Importer, a: Any, b: Any) -> Any:
+    return self.emit(op.mod(*self.promote(a, b)))
+
+
+@converter("pow")
+def _pow(self: Importer, a: Any, b: Any) -> Any:
+    if isinstance(b, (int, float)) and self.is_tensor(a):
+        if b == 2:
+            return self.emit(op.multiply(a, a))
+        if b == 3:
+            return self.emit(op.multiply(self.emit(op.multiply(a, a)), a))
+        if b == 0.5:
+            return self.emit(op.sqrt(self.floating(a)))
+        if b == -0.5:
+            return self.emit(op.rsqrt(self.floating(a)))
+    a, b = self.promote(a, b)
+    if dt.is_float(dtype_of(a)):
+        return self.emit(op.power(a, b))
+    kind = dtype_of(a)
+    return self.cast(self.emit(op.power(self.floating(a), self.floating(b))), kind)
+
+
+def _logical_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(self: Importer, a: Any, b: Any) -> Any:
+        return self.emit(function(_truth(self, a), _truth(self, b)))
+
+    return convert
+
+
+for _name, _function in (
+    ("logical_and", op.logical_and), ("logical_or", op.logical_or), ("logical_xor", op.logical_xor)
+):  # fmt: skip
+    CONVERTERS[_name] = _logical_of(_function)
+
+
+def _truth(self: Importer, x: Any) -> Any:
+    x = self.tensor(x)
+    return x if dtype_of(x) == "bool" else self.emit(op.not_equal(x, self.scalar(0, dtype_of(x))))
+
+
+@converter("logical_not")
+def _logical_not(self: Importer, x: Any) -> Any:
+    return self.emit(op.logical_not(_truth(self, x)))
+
+
+@converter("bitwise_not")
+def _bitwise_not(self: Importer, x: Any) -> Any:
+    return self.emit(op.logical_not(x) if dtype_of(x) == "bool" else op.bitwise_not(x))
+
+
+_FLOAT_UNARY = (
+    "acos acosh asin asinh atan atanh cos cosh exp erf log rsqrt sigmoid sin sinh sqrt tan tanh"
+).split()
+_UNARY = {
+    "abs": op.abs, "ceil": op.ceil, "floor": op.floor, "neg": op.negative, "sign": op.sign, "square": op.square,
+    "isnan": op.isnan, "isinf": op.isinf, "isfinite": op.isfinite, "relu": op.nn.relu, "silu": op.nn.silu,
+    "selu": op.nn.selu,
+}  # fmt: skip
+
+
+def _unary(function: Callable[..., Any], to_float: bool) -> Callable[..., Any]:
+    def convert(self: Importer, x: Any, **_: Any) -> Any:
+        if not self.is_tensor(x) and isinstance(x, PrimExpr):
+            return -x
+        return self.emit(function(self.floating(x) if to_float else x))
+
+    return convert
+
+
+for _name in _FLOAT_UNARY:
+    CONVERTERS[_name] = _unary(getattr(op, _name), True)
+for _name, _function in _UNARY.items():
+    CONVERTERS[_name] = _unary(_function, False)
+
+
+def _trunc(self: Importer, x: Any) -> Any:
+    below = self.emit(op.less(x, self.scalar(0.0, dtype_of(x))))
+    return self.emit(op.where(below, self.emit(op.ceil(x)), self.emit(op.floor(x))))
+
+
+@converter("trunc", "fix")
+def _trunc_converter(self: Importer, x: Any) -> Any:
+    return _trunc(self, x)
+
+
+@converter("round")
+def _round(self: Importer, x: Any, *, decimals: int = 0) -> Any:
+    if decimals == 0:
+        return self.emit(op.round(x))
+    scale = self.scalar(float(10**decimals), dtype_of(x))
+    return self.emit(op.divide(self.emit(op.round(self.emit(op.multiply(x, scale)))), scale))
+
+
+@converter("reciprocal")
+def _reciprocal(self: Importer, x: Any) -> Any:
+    x = self.floating(x)
+    return self.emit(op.divide(self.scalar(1.0, dtype_of(x)), x))
+
+
+def _log_base(factor: float) -> Callable[..., Any]:
+    def convert(self: Importer, x: Any) -> Any:
+        x = self.floating(x)
+        return self.emit(op.multiply(self.emit(op.log(x)), self.scalar(factor, dtype_of(x))))
+
+    return convert
+
+
+CONVERTERS["log2"] = _log_base(1 / math.log(2))
+CONVERTERS["log10"] = _log_base(1 / math.log(10))
+
+
+@converter("log1p")
+def _log1p(self: Importer, x: Any) -> Any:
+    x = self.floating(x)
+    return self.emit(op.log(self.emit(op.add(x, self.scalar(1.0, dtype_of(x))))))
+
+
+@converter("expm1")
+def _expm1(self: Importer, x: Any) -> Any:
+    x = self.floating(x)
+    return self.emit(op.subtract(self.emit(op.exp(x)), self.scalar(1.0, dtype_of(x))))
+
+
+@converter("exp2")
+def _exp2(self: Importer, x: Any) -> Any:
+    x = self.floating(x)
+    return self.emit(op.exp(self.emit(op.multiply(x, self.scalar(math.log(2), dtype_of(x))))))
+
+
+@converter("gelu")
+def _gelu(self: Importer, x: Any, *, approximate: str = "none") -> Any:
+    return self.emit(op.nn.gelu(x) if approximate == "none" else op.nn.gelu_tanh(x))
+
+
+@converter("leaky_relu")
+def _leaky_relu(self: Importer, x: Any, negative_slope: float = 0.01) -> Any:
+    return self.emit(op.nn.leakyrelu(x, negative_slope))
+
+
+@converter("elu", "celu")
+def _elu(self: Importer, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    kind = dtype_of(x)
+    scaled = x if input_scale == 1 else self.emit(op.multiply(x, self.scalar(input_scale, kind)))
+    negative = self.emit(op.subtract(self.emit(op.exp(scaled)), self.scalar(1.0, kind)))
+    negative = self.emit(op.multiply(negative, self.scalar(alpha, kind)))
+    positive = self.emit(op.greater(x, self.scalar(0.0, kind)))
+    out = self.emit(op.where(positive, x, negative))
+    return out if scale == 1 else self.emit(op.multiply(out, self.scalar(scale, kind)))
+
+
+@converter("hardtanh", "relu6")
+def _hardtanh(self: Importer, x: Any, min_val: float = 0.0, max_val: float = 6.0) -> Any:
+    return self.emit(op.clip(x, min_val, max_val))
+
+
+CONVERTERS["hardtanh"] = lambda self, x, lo=-1.0, hi=1.0: self.emit(op.clip(x, lo, hi))
+
+
+@converter("hardsigmoid")
+def _hardsigmoid(self: Importer, x: Any) -> Any:
+    kind = dtype_of(x)
+    shifted = self.emit(op.clip(self.emit(op.add(x, self.scalar(3.0, kind))), 0, 6))
+    return self.emit(op.divide(shifted, self.scalar(6.0, kind)))
+
+
+@converter("hardswish")
+def _hardswish(self: Importer, x: Any) -> Any:
+    return self.emit(op.multiply(x, _hardsigmoid(self, x)))
+
+
+@converter("softplus")
+def _softplus(self: Importer, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    return self.emit(op.nn.softplus(x, beta, threshold))
+
+
+@converter("mish")
+def _mish(self: Importer, x: Any) -> Any:
+    return self.emit(op.multiply(x, self.emit(op.tanh(self.emit(op.nn.softplus(x))))))
+
+
+@converter("prelu", "_prelu_kernel")
+def _prelu(self: Importer, x: Any, weight: Any) -> Any:
+    shape = [1] * self.rank(x)
+    if self.rank(x) > 1:
+        shape[1] = self.shape(weight)[0] if self.rank(weight) else 1
+    slope = self.emit(op.reshape(weight, shape))
+    positive = self.emit(op.greater(x, self.scalar(0.0, dtype_of(x))))
+    return self.emit(op.where(positive, x, self.emit(op.multiply(x, slope))))
+
+
+@converter("clamp", "clip")
+def _clamp(self: Importer, x: Any, min: Any = None, max: Any = None) -> Any:
+    if self.is_tensor(min) or self.is_tensor(max):
+        if min is not None:
+            x = self.emit(op.maximum(*self.promote(x, min)))
+        return x if max is None else self.emit(op.minimum(*self.promote(x, max)))
+    low = -math.inf if min is None else min
+    high = math.inf if max is None else max
+    return self.emit(op.clip(x, low, high))
+
+
+CONVERTERS["clamp_min"] = lambda self, x, low: _clamp(self, x, low, None)
+CONVERTERS["clamp_max"] = lambda self, x, high: _clamp(self, x, None, high)
+
+
+@converter("where")
+def _where(self: Importer, condition: Any, a: Any, b: Any) -> Any:
+    if not self.is_tensor(a) and not self.is_tensor(b):
+        a = self.tensor(a)
+    a, b = self.promote(a, b)
+    return self.emit(op.where(condition, a, b))
+
+
+@converter("masked_fill")
+def _masked_fill(self: Importer, x: Any, mask: Any, value: Any) -> Any:
+    fill = value if self.is_tensor(value) else self.scalar(value, dtype_of(x))
+    return self.emit(op.where(mask, fill, x))
+
+
+@converter("addcmul")
+def _addcmul(self: Importer, x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
+    product = self.emit(op.multiply(a, b))
+    if value != 1:
+        product = self.emit(op.multiply(product, self.scalar(value, dtype_of(product))))
+    return self.emit(op.add(x, product))
+
+
+@converter("addcdiv")
+def _addcdiv(self: Importer, x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
+    quotient = self.emit(op.divide(a, b))
+    if value != 1:
+        quotient = self.emit(op.multiply(quotient, self.scalar(value, dtype_of(quotient))))
+    return self.emit(op.add(x, quotient))
+
+
+@converter("lerp")
+def _lerp(self: Importer, start: Any, end: Any, weight: Any) -> Any:
+    step = self.emit(op.multiply(self.emit(op.subtract(end, start)), self.tensor(weight, start)))
+    return self.emit(op.add(start, step))
+
+
+@converter(
+    "_to_copy", "to.dtype", "to.dtype_layout", "to.device", "type_as", "to"
+)
+def _to(self: Importer, x: Any, *args: Any, dtype: Any = None, **_: Any) -> Any:
+    for arg in args:
+        if self.is_tensor(arg):
+            return self.cast(x, dtype_of(arg))
+        if str(arg).startswith("torch.") and "device" not in str(arg):
+            dtype = arg
+            break
+    return x if dtype is None else self.cast(x, torch_dtype(dtype))
+
+
+@converter(
+    "dropout", "feature_dropout", "alpha_dropout", "detach", "alias", "contiguous", "clone", "lift_fresh_copy",
+    "lift_fresh", "positive", "_assert_tensor_metadata", "detach_"
+)  # fmt: skip
+def _identity(self: Importer, x: Any, *_: Any, **__: Any) -> Any:
+    return x
+
+
+@converter("dropout_")
+def _dropout_inplace(self: Importer, x: Any, *_: Any) -> Any:
+    return x
+
+
+@converter("copy_", "copy")
+def _copy(self: Importer, x: Any, source: Any, *_: Any) -> Any:
+    source = self.cast(source, dtype_of(x))
+    return self.emit(op.broadcast_to(source, self.shape(x)))
+

@@ -1,0 +1,246 @@
+"""Importing a ``torch.export.ExportedProgram`` into a Relax module."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ... import relax, tir
+from ...ir import IRModule
+from ...support.errors import OpNotImplemented
+from ..common import need
+from . import creation, elementwise, neural, reduction, shape
+from .importer import Importer, torch_dtype
+from .table import find
+
+__all__ = ["from_exported_program"]
+
+_ = (creation, elementwise, neural, reduction, shape)  # imported for the converters that they register
+_IGNORED = ("_assert_scalar", "sym_constrain_range_for_size", "_assert_async", "_set_grad_enabled",
+            "_enter_autocast", "_exit_autocast")  # fmt: skip
+
+
+def from_exported_program(
+    exported_program: Any,
+    *,
+    keep_params_as_input: bool = False,
+    unwrap_unit_return_tuple: bool = False,
+    no_bind_return_tuple: bool = False,
+) -> IRModule:
+    """Import a program exported by ``torch.export.export``.
+
+    Parameters
+    ----------
+    exported_program
+        The program, or the path of a ``.pt2`` file.
+    keep_params_as_input
+        Keep parameters and buffers as inputs after the user's; their values go to the function attribute
+        ``params``.  Otherwise they become constants.
+    unwrap_unit_return_tuple
+        Return the only output itself instead of a tuple of one.
+    no_bind_return_tuple
+        Do not bind the returned tuple to a variable.
+
+    Raises
+    ------
+    OpNotImplemented
+        One error that lists every operator without a converter.
+    """
+    torch = need("torch", "torch")
+    if isinstance(exported_program, (str, bytes)) or hasattr(exported_program, "__fspath__"):
+        exported_program = torch.export.load(exported_program)
+    _check_coverage(exported_program)
+    return _ExportedProgramImporter(exported_program).run(
+        keep_params_as_input, unwrap_unit_return_tuple, no_bind_return_tuple
+    )
+
+
+def _name_of(target: Any) -> str:
+    """``add.Tensor`` for an ATen overload, ``mul`` for a Python operator."""
+    overload = getattr(target, "_overloadname", None)
+    if overload is not None:
+        return f"{target.overloadpacket.__name__}.{overload}"
+    return str(getattr(target, "__name__", target))
+
+
+def _check_coverage(program: Any) -> None:
+    gaps = sorted(
+        {
+            _name_of(node.target)
+            for node in program.graph.nodes
+            if node.op == "call_function" and find(_name_of(node.target)) is None and not _ignored(node)
+        }
+    )
+    if gaps:
+        raise OpNotImplemented(f"The following operators are not supported by the torch frontend: {', '.join(gaps)}")
+
+
+def _ignored(node: Any) -> bool:
+    return any(_name_of(node.target).startswith(name) for name in _IGNORED)
+
+
+class _ExportedProgramImporter:
+    """Walks the graph of one program in order, keeping the value of every node."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        self.values: dict[Any, Any] = {}
+        self.builder = relax.BlockBuilder()
+        self.importer = Importer(self.builder)
+
+    def _dim(self, size: Any) -> Any:
+        if isinstance(size, int):
+            return size
+        name = str(size.node.expr) if hasattr(size, "node") else str(size)
+        symbols = self.importer.symbols
+        if name.isidentifier():
+            return symbols.setdefault(name, tir.SizeVar(name, "int64"))
+        return _parse_dim(name, symbols)
+
+    def _inputs(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Variables of user inputs and of parameters, by placeholder name."""
+        kinds = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs if hasattr(spec.arg, "name")}
+        users: dict[str, Any] = {}
+        params: dict[str, Any] = {}
+        for node in self.program.graph.nodes:
+            if node.op != "placeholder":
+                continue
+            value = node.meta.get("val")
+            spec = kinds.get(node.name)
+            if not hasattr(value, "shape"):
+                self.values[node] = self._scalar_input(node, value, users)
+                continue
+            info = relax.TensorStructInfo([self._dim(d) for d in value.shape], torch_dtype(value.dtype))
+            var = relax.Var(node.name, info)
+            self.values[node] = var
+            is_user = spec is None or spec.kind.name == "USER_INPUT"
+            (users if is_user else params)[node.name] = var
+        return users, params
+
+    def _scalar_input(self, node: Any, value: Any, users: dict[str, Any]) -> Any:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        symbol = self._dim(value)
+        users[node.name] = relax.Var(node.name, relax.ShapeStructInfo([symbol]))
+        return symbol
+
+    def _weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Values of parameters, buffers and lifted constants, by placeholder name."""
+        out: dict[str, np.ndarray[Any, Any]] = {}
+        for spec in self.program.graph_signature.input_specs:
+            kind = spec.kind.name
+            if kind in ("PARAMETER", "BUFFER"):
+                source = self.program.state_dict
+                tensor = source.get(spec.target)
+                if tensor is None:
+                    tensor = self.program.constants[spec.target]
+            elif kind == "CONSTANT_TENSOR":
+                tensor = self.program.constants[spec.target]
+            else:
+                continue
+            out[spec.arg.name] = _to_numpy(tensor)
+        return out
+
+    def _argument(self, arg: Any) -> Any:
+        if hasattr(arg, "graph") and hasattr(arg, "op"):
+            return self.values[arg]
+        if isinstance(arg, (list, tuple)):
+            return [self._argument(a) for a in arg]
+        return arg
+
+    def _call(self, node: Any) -> Any:
+        name = _name_of(node.target)
+        if _ignored(node):
+            return None
+        function = find(name)
+        assert function is not None  # coverage was checked before the first node
+        args = [self._argument(a) for a in node.args]
+        kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
+        if node.target is operator.getitem:
+            return args[0][args[1]] if isinstance(args[0], (list, tuple)) else function(self.importer, *args)
+        try:
+            return function(self.importer, *args, **kwargs)
+        except (ValueError, TypeError, IndexError) as err:
+            raise type(err)(f"while importing node {node.name} = {name}{tuple(node.args)}: {err}") from err
+
+    def run(self, keep_params: bool, unwrap: bool, no_bind: bool) -> IRModule:
+        """The imported module."""
+        users, params = self._inputs()
+        weights = self._weights()
+        if not keep_params:
+            for node in self.program.graph.nodes:
+                if node.op == "placeholder" and node.name in params:
+                    self.values[node] = relax.const(weights[node.name])
+        inputs = [*users.values(), *(params.values() if keep_params else ())]
+        attrs: dict[str, Any] = {"num_input": len(users)} if keep_params else {}
+        with self.builder.function("main", inputs, attrs=attrs or None):
+            result: Any = None
+            with self.builder.dataflow():
+                for node in self.program.graph.nodes:
+                    if node.op == "call_function":
+                        self.values[node] = self._call(node)
+                    elif node.op == "get_attr":
+                        self.values[node] = relax.const(_to_numpy(_attribute(self.program.graph_module, node.target)))
+                    elif node.op == "output":
+                        result = self._output(node, unwrap, no_bind)
+            self.builder.emit_func_output(result)
+        mod = self.builder.get()
+        if keep_params:
+            from ...runtime.ndarray import array
+
+            mod["main"] = mod["main"].with_attr("params", [array(weights[name]) for name in params])
+        return mod
+
+    def _output(self, node: Any, unwrap: bool, no_bind: bool) -> Any:
+        specs = self.program.graph_signature.output_specs
+        values = self._argument(node.args[0])
+        kept = [v for v, s in zip(values, specs) if s.kind.name == "USER_OUTPUT"]
+        kept = [v if isinstance(v, relax.Expr) else self.importer.tensor(v) for v in kept if v is not None]
+        if unwrap and len(kept) == 1:
+            return self.builder.emit_output(kept[0])
+        if no_bind:
+            return relax.Tuple([self.builder.emit_output(v) for v in kept])
+        return self.builder.emit_output(relax.Tuple(kept))
+
+
+def _to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
+    detached = tensor.detach().cpu()
+    if str(detached.dtype) == "torch.bfloat16":
+        import ml_dtypes
+        import torch
+
+        return detached.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
+    array: np.ndarray[Any, Any] = np.ascontiguousarray(detached.numpy())
+    return array.reshape(tuple(detached.shape))
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _parse_dim(text: str, symbols: dict[str, Any]) -> Any:
+    """A size such as ``2*s0 + 1`` as an expression; only integers, names and arithmetic are understood."""
+    import ast
+
+    def walk(node: ast.AST) -> Any:
+        if isinstance(node, ast.Expression):
+            return walk(node.body)
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        if isinstance(node, ast.Name):
+            return symbols.setdefault(node.id, tir.SizeVar(node.id, "int64"))
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            return _ARITHMETIC[type(node.op)](walk(node.left), walk(node.right))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -walk(node.operand)
+        raise ValueError(f"cannot understand the symbolic size {text!r}")
+
+    _ARITHMETIC: dict[type, Any] = {
+        ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+        ast.Mod: operator.mod, ast.Pow: operator.pow,
+    }  # fmt: skip
+    return walk(ast.parse(text, mode="eval"))

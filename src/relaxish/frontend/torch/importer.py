@@ -1,0 +1,135 @@
+"""State and helpers shared by the converters of one import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import op, relax, tir
+from ...ir import PrimExpr
+from ...ir import dtype as dt
+
+__all__ = ["Importer", "dtype_of", "torch_dtype"]
+
+
+def torch_dtype(dtype: Any) -> str:
+    """The relaxish dtype of a ``torch.dtype``. Raises ValueError for types without a counterpart."""
+    text = str(dtype).removeprefix("torch.")
+    aliases = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32"}
+    text = aliases.get(text, text)
+    try:
+        dt.parse(text)
+    except ValueError:
+        raise ValueError(f"torch dtype {dtype} has no counterpart here") from None
+    return text
+
+
+def dtype_of(x: Any) -> str:
+    """The element type of a tensor expression."""
+    return str(x.struct_info.dtype)
+
+
+class Importer:
+    """Emits bindings into one BlockBuilder and answers questions of shape and type."""
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self.builder = builder
+        self.symbols: dict[str, tir.Var] = {}
+
+    def emit(self, expr: Any, name: str = "") -> Any:
+        """Bind an expression, inferring its struct info."""
+        return self.builder.emit(expr, name) if name else self.builder.emit(expr)
+
+    @staticmethod
+    def is_tensor(x: Any) -> bool:
+        """Whether ``x`` is a Relax tensor expression (and not a Python number)."""
+        return isinstance(x, relax.Expr) and isinstance(x.struct_info, relax.TensorStructInfo)
+
+    @staticmethod
+    def shape(x: Any) -> list[Any]:
+        """Dimensions: ints where known, scalar expressions where symbolic."""
+        info = x.struct_info
+        if info.shape is None:
+            raise ValueError(f"the rank of {x} is known but not its shape")
+        return [int(d) if isinstance(d, tir.IntImm) else d for d in info.shape.values]
+
+    @staticmethod
+    def rank(x: Any) -> int:
+        """Number of dimensions."""
+        return int(x.struct_info.ndim)
+
+    def axis(self, x: Any, axis: int) -> int:
+        """A non-negative axis."""
+        return axis + self.rank(x) if axis < 0 else axis
+
+    def scalar(self, value: Any, dtype: str) -> Any:
+        """A constant tensor of no dimensions."""
+        if isinstance(value, PrimExpr) and not isinstance(value, (tir.IntImm, tir.FloatImm)):
+            return self.emit(op.astype(op.shape_to_tensor(relax.ShapeExpr([value])), dtype))
+        number = getattr(value, "value", value)
+        return relax.const(np.array(number, dtype=dt.numpy_dtype(dtype)), dtype)
+
+    def tensor(self, value: Any, like: Any = None, dtype: str | None = None) -> Any:
+        """A tensor expression: numbers become constants of ``like``'s type."""
+        if self.is_tensor(value):
+            return value
+        kind = dtype or (dtype_of(like) if like is not None else None)
+        if kind is None:
+            kind = "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
+        if isinstance(value, float) and not dt.is_float(kind):
+            kind = "float32"
+        return self.scalar(value, kind)
+
+    def promote(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """Operands of one type, by torch's promotion rules for tensors and numbers."""
+        if not self.is_tensor(a):
+            return self.tensor(a, b) if not _needs_float(a, b) else self.scalar(a, "float32"), self.as_float_for(a, b)
+        if not self.is_tensor(b):
+            return self.as_float_for(b, a), self.tensor(b, a) if not _needs_float(b, a) else self.scalar(b, "float32")
+        da, db = dtype_of(a), dtype_of(b)
+        if da == db:
+            return a, b
+        goal = _wider(da, db, self.rank(a), self.rank(b))
+        return self.cast(a, goal), self.cast(b, goal)
+
+    def as_float_for(self, number: Any, x: Any) -> Any:
+        """``x``, cast to float32 if it is integral while ``number`` is a float."""
+        return self.cast(x, "float32") if _needs_float(number, x) else x
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        """``x`` as ``dtype``."""
+        return x if dtype_of(x) == dtype else self.emit(op.astype(x, dtype))
+
+    def floating(self, x: Any) -> Any:
+        """``x`` as a floating-point tensor."""
+        return x if dt.is_float(dtype_of(x)) else self.cast(x, "float32")
+
+    def dims(self, sizes: Sequence[Any]) -> list[Any]:
+        """Sizes as ints or scalar expressions."""
+        return [s.value if isinstance(s, (tir.IntImm, relax.PrimValue)) and not isinstance(s.value, PrimExpr) else
+                s.value if isinstance(s, relax.PrimValue) else s for s in sizes]  # fmt: skip
+
+
+def _needs_float(number: Any, x: Any) -> bool:
+    return isinstance(number, float) and not dt.is_float(dtype_of(x))
+
+
+_ORDER = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+
+
+def _wider(a: str, b: str, rank_a: int, rank_b: int) -> str:
+    kind_a, kind_b = dt.is_float(a), dt.is_float(b)
+    if kind_a == kind_b and (rank_a == 0) != (rank_b == 0):
+        # A tensor without dimensions does not widen one that has them, within a category.
+        return b if rank_a == 0 and a != "bool" and b != "bool" else a if rank_b == 0 and b != "bool" else max(
+            a, b, key=_ORDER.index
+        )
+    if kind_a != kind_b:
+        return a if kind_a else b
+    if {a, b} == {"float16", "bfloat16"}:
+        return "float32"
+    if {a, b} == {"uint8", "int8"}:
+        return "int16"
+    return max(a, b, key=_ORDER.index)

@@ -1,0 +1,154 @@
+"""Reductions and scans of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ... import op
+from ...ir import dtype as dt
+from .importer import Importer, dtype_of, torch_dtype
+from .table import CONVERTERS, converter
+
+__all__: list[str] = []
+
+
+def _axes(dim: Any) -> Any:
+    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
+        return None
+    return [dim] if isinstance(dim, int) else list(dim)
+
+
+def _reduce(function: Callable[..., Any], widen: bool = False) -> Callable[..., Any]:
+    def convert(self: Importer, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, **_: Any) -> Any:
+        if dtype is not None:
+            x = self.cast(x, torch_dtype(dtype))
+        elif widen and not dt.is_float(dtype_of(x)):
+            x = self.cast(x, "int64")
+        return self.emit(function(x, _axes(dim), keepdim))
+
+    return convert
+
+
+CONVERTERS.update(
+    sum=_reduce(op.sum, widen=True), mean=_reduce(op.mean), amax=_reduce(op.max), amin=_reduce(op.min),
+    prod=_reduce(op.prod, widen=True),
+)  # fmt: skip
+
+
+def _extreme(reduce: Callable[..., Any], arg: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(self: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return self.emit(reduce(x))
+        if self.is_tensor(dim):
+            return self.emit((op.maximum if reduce is op.max else op.minimum)(*self.promote(x, dim)))
+        return [self.emit(reduce(x, [dim], keepdim)), self.emit(arg(x, dim, keepdim))]
+
+    return convert
+
+
+CONVERTERS["max"] = _extreme(op.max, op.argmax)
+CONVERTERS["min"] = _extreme(op.min, op.argmin)
+
+
+def _arg_reduce(function: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(self: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        return self.emit(function(x, dim, keepdim))
+
+    return convert
+
+
+CONVERTERS["argmax"] = _arg_reduce(op.argmax)
+CONVERTERS["argmin"] = _arg_reduce(op.argmin)
+
+
+def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(
+        self: Importer, x: Any, dim: Any = None, unbiased: Any = True, keepdim: bool = False, *, correction: Any = None
+    ) -> Any:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        correction = (1 if unbiased else 0) if correction is None else correction
+        axes = _axes(dim)
+        variance = self.emit(op.variance(x, axes, keepdim))
+        if correction:
+            count: Any = 1
+            for axis in range(self.rank(x)) if axes is None else axes:
+                count = count * self.shape(x)[axis]
+            factor = count / max(count - correction, 0) if count > correction else float("nan")
+            variance = self.emit(op.multiply(variance, self.scalar(factor, dtype_of(x))))
+        return variance if function is op.variance else self.emit(op.sqrt(variance))
+
+    return convert
+
+
+CONVERTERS["var"] = _spread(op.variance)
+CONVERTERS["std"] = _spread(op.std)
+
+
+@converter("any")
+def _any(self: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return self.cast(self.emit(op.max(_as_int(self, x), _axes(dim), keepdim)), "bool")
+
+
+@converter("all")
+def _all(self: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return self.cast(self.emit(op.min(_as_int(self, x), _axes(dim), keepdim)), "bool")
+
+
+def _as_int(self: Importer, x: Any) -> Any:
+    if dtype_of(x) != "bool":
+        x = self.emit(op.not_equal(x, self.scalar(0, dtype_of(x))))
+    return self.cast(x, "int8")
+
+
+def _scan(function: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(self: Importer, x: Any, dim: int, *, dtype: Any = None) -> Any:
+        kind = torch_dtype(dtype) if dtype is not None else None
+        if kind is None and not dt.is_float(dtype_of(x)):
+            kind = "int64"
+        return self.emit(function(x, dim, kind))
+
+    return convert
+
+
+CONVERTERS["cumsum"] = _scan(op.cumsum)
+CONVERTERS["cumprod"] = _scan(op.cumprod)
+
+
+@converter("softmax", "_softmax", "_safe_softmax")
+def _softmax(self: Importer, x: Any, dim: int, *args: Any, dtype: Any = None) -> Any:
+    for arg in args:
+        dtype = arg if str(arg).startswith("torch.") else dtype
+    return self.emit(op.nn.softmax(x if dtype is None else self.cast(x, torch_dtype(dtype)), dim))
+
+
+@converter("log_softmax", "_log_softmax")
+def _log_softmax(self: Importer, x: Any, dim: int, *args: Any, dtype: Any = None) -> Any:
+    for arg in args:
+        dtype = arg if str(arg).startswith("torch.") else dtype
+    return self.emit(op.nn.log_softmax(x if dtype is None else self.cast(x, torch_dtype(dtype)), dim))
+
+
+@converter("logsumexp")
+def _logsumexp(self: Importer, x: Any, dim: Any, keepdim: bool = False) -> Any:
+    axes = _axes(dim)
+    top = self.emit(op.max(x, axes, True))
+    total = self.emit(op.sum(self.emit(op.exp(self.emit(op.subtract(x, top)))), axes, True))
+    out = self.emit(op.add(self.emit(op.log(total)), top))
+    return out if keepdim else self.emit(op.squeeze(out, axes))
+
+
+@converter("norm", "linalg_vector_norm")
+def _norm(self: Importer, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
+    axes = _axes(dim)
+    if ord is None or ord == 2:
+        return self.emit(op.sqrt(self.emit(op.sum(self.emit(op.multiply(x, x)), axes, keepdim))))
+    magnitude = self.emit(op.abs(x))
+    if ord == 1:
+        return self.emit(op.sum(magnitude, axes, keepdim))
+    if ord == float("inf"):
+        return self.emit(op.max(magnitude, axes, keepdim))
+    power = self.emit(op.power(magnitude, self.scalar(float(ord), dtype_of(x))))
+    total = self.emit(op.sum(power, axes, keepdim))
+    return self.emit(op.power(total, self.scalar(1.0 / ord, dtype_of(x))))

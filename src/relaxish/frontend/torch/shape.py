@@ -1,0 +1,368 @@
+"""Operators of PyTorch that rearrange, pick or join elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import op, relax
+from .importer import Importer, dtype_of
+from .table import CONVERTERS, converter
+
+__all__: list[str] = []
+_INT_MAX = 9223372036854775807
+
+
+@converter("view", "reshape", "_unsafe_view", "view_copy", "_reshape_alias")
+def _reshape(self: Importer, x: Any, shape: Sequence[Any], *_: Any) -> Any:
+    return self.emit(op.reshape(x, self.dims(shape)))
+
+
+@converter("flatten")
+def _flatten(self: Importer, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    shape = self.shape(x)
+    if not shape:
+        return self.emit(op.reshape(x, [1]))
+    start, end = self.axis(x, start_dim), self.axis(x, end_dim)
+    merged: Any = 1
+    for dim in shape[start : end + 1]:
+        merged = merged * dim
+    return self.emit(op.reshape(x, [*shape[:start], merged, *shape[end + 1 :]]))
+
+
+@converter("unflatten")
+def _unflatten(self: Importer, x: Any, dim: int, sizes: Sequence[Any]) -> Any:
+    shape, dim = self.shape(x), self.axis(x, dim)
+    sizes = list(self.dims(sizes))
+    if -1 in sizes:
+        known = 1
+        for size in sizes:
+            known = known * size if size != -1 else known
+        sizes[sizes.index(-1)] = shape[dim] // known
+    return self.emit(op.reshape(x, [*shape[:dim], *sizes, *shape[dim + 1 :]]))
+
+
+@converter("transpose", "swapaxes", "transpose_copy")
+def _transpose(self: Importer, x: Any, dim0: int, dim1: int) -> Any:
+    axes = list(range(self.rank(x)))
+    a, b = self.axis(x, dim0), self.axis(x, dim1)
+    axes[a], axes[b] = axes[b], axes[a]
+    return self.emit(op.permute_dims(x, axes))
+
+
+@converter("t", "t_copy", "numpy_T")
+def _t(self: Importer, x: Any) -> Any:
+    return x if self.rank(x) < 2 else self.emit(op.permute_dims(x))
+
+
+@converter("permute", "permute_copy")
+def _permute(self: Importer, x: Any, dims: Sequence[int]) -> Any:
+    return self.emit(op.permute_dims(x, [self.axis(x, d) for d in dims]))
+
+
+@converter("unsqueeze", "unsqueeze_copy")
+def _unsqueeze(self: Importer, x: Any, dim: int) -> Any:
+    return self.emit(op.expand_dims(x, dim))
+
+
+@converter("squeeze", "squeeze_copy")
+def _squeeze(self: Importer, x: Any, dim: Any = None) -> Any:
+    dims = [dim] if isinstance(dim, int) else list(dim) if dim is not None else None
+    if dims is None:
+        return self.emit(op.squeeze(x))
+    shape = self.shape(x)
+    keep = [self.axis(x, d) for d in dims if shape and shape[self.axis(x, d)] == 1]
+    return self.emit(op.squeeze(x, keep)) if keep else x
+
+
+@converter("expand", "expand_copy", "broadcast_to")
+def _expand(self: Importer, x: Any, sizes: Sequence[Any], *_: Any, **__: Any) -> Any:
+    sizes = list(self.dims(sizes))
+    shape = self.shape(x)
+    offset = len(sizes) - len(shape)
+    for index, size in enumerate(sizes):
+        if isinstance(size, int) and size == -1:
+            sizes[index] = shape[index - offset]
+    return self.emit(op.broadcast_to(x, sizes))
+
+
+@converter("expand_as")
+def _expand_as(self: Importer, x: Any, other: Any) -> Any:
+    return self.emit(op.broadcast_to(x, self.shape(other)))
+
+
+@converter("cat", "concat", "concatenate")
+def _cat(self: Importer, tensors: Sequence[Any], dim: int = 0) -> Any:
+    kept = [t for t in tensors if self.shape(t) != [0]] or list(tensors)[:1]
+    if len(kept) == 1:
+        return kept[0]
+    first = kept[0]
+    kinds = {dtype_of(t) for t in kept}
+    if len(kinds) > 1:
+        goal = dtype_of(self.promote(first, kept[-1])[0])
+        kept = [self.cast(t, goal) for t in kept]
+    return self.emit(op.concat(kept, self.axis(first, dim)))
+
+
+@converter("stack")
+def _stack(self: Importer, tensors: Sequence[Any], dim: int = 0) -> Any:
+    dim = dim + self.rank(tensors[0]) + 1 if dim < 0 else dim
+    return self.emit(op.concat([self.emit(op.expand_dims(t, dim)) for t in tensors], dim))
+
+
+def _pieces(self: Importer, value: Any, count: int) -> list[Any]:
+    return [self.emit(relax.TupleGetItem(value, i)) for i in range(count)]
+
+
+def _split_at(self: Importer, x: Any, cuts: list[int], dim: int) -> list[Any]:
+    if not cuts:
+        return [x]
+    return _pieces(self, self.emit(op.split(x, cuts, dim)), len(cuts) + 1)
+
+
+@converter("split", "split_with_sizes", "split_copy", "split_with_sizes_copy", "unsafe_split")
+def _split(self: Importer, x: Any, size: Any, dim: int = 0) -> list[Any]:
+    dim = self.axis(x, dim)
+    total = self.shape(x)[dim]
+    if isinstance(size, int):
+        cuts = list(range(size, total, size))
+    else:
+        cuts, at = [], 0
+        for part in list(size)[:-1]:
+            at += part
+            cuts.append(at)
+    return _split_at(self, x, cuts, dim)
+
+
+@converter("chunk", "unsafe_chunk")
+def _chunk(self: Importer, x: Any, chunks: int, dim: int = 0) -> list[Any]:
+    dim = self.axis(x, dim)
+    total = self.shape(x)[dim]
+    step = -(-total // chunks)
+    return _split_at(self, x, list(range(step, total, step)), dim)
+
+
+@converter("unbind", "unbind_copy")
+def _unbind(self: Importer, x: Any, dim: int = 0) -> list[Any]:
+    dim = self.axis(x, dim)
+    count = self.shape(x)[dim]
+    parts = _split_at(self, x, list(range(1, count)), dim)
+    return [self.emit(op.squeeze(p, [dim])) for p in parts]
+
+
+@converter("slice", "slice_copy")
+def _slice(self: Importer, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    dim = self.axis(x, dim)
+    size = self.shape(x)[dim]
+    begin = 0 if start is None else start
+    stop = _INT_MAX if end is None else end
+    if isinstance(begin, int) and begin == 0 and step == 1 and isinstance(stop, int):
+        if stop >= _INT_MAX or (isinstance(size, int) and stop >= size):
+            return x
+    if isinstance(size, int):
+        begin = max(begin + size, 0) if isinstance(begin, int) and begin < 0 else begin
+        stop = max(stop + size, 0) if isinstance(stop, int) and stop < 0 else stop
+        stop = min(stop, size) if isinstance(stop, int) else stop
+        begin = min(begin, size) if isinstance(begin, int) else begin
+    return self.emit(op.strided_slice(x, [dim], [begin], [stop], [step]))
+
+
+@converter("select", "select_copy")
+def _select(self: Importer, x: Any, dim: int, index: Any) -> Any:
+    dim = self.axis(x, dim)
+    size = self.shape(x)[dim]
+    if isinstance(index, int) and index < 0:
+        index = index + size
+    return self.emit(op.take(x, relax.const(index, "int64") if isinstance(index, int) else self.tensor(index), dim))
+
+
+@converter("narrow")
+def _narrow(self: Importer, x: Any, dim: int, start: Any, length: Any) -> Any:
+    return self.emit(op.strided_slice(x, [self.axis(x, dim)], [start], [start + length], [1]))
+
+
+@converter("index_select")
+def _index_select(self: Importer, x: Any, dim: int, index: Any) -> Any:
+    return self.emit(op.take(x, index, self.axis(x, dim)))
+
+
+@converter("embedding")
+def _embedding(self: Importer, weight: Any, indices: Any, *_: Any) -> Any:
+    shape = self.shape(indices)
+    if len(shape) <= 1:
+        return self.emit(op.take(weight, indices, 0))
+    flat = self.emit(op.reshape(indices, [-1]))
+    rows = self.emit(op.take(weight, flat, 0))
+    return self.emit(op.reshape(rows, [*shape, self.shape(weight)[1]]))
+
+
+@converter("gather")
+def _gather(self: Importer, x: Any, dim: int, index: Any, **_: Any) -> Any:
+    return self.emit(op.gather_elements(x, index, self.axis(x, dim)))
+
+
+@converter("scatter")
+def _scatter(self: Importer, x: Any, dim: int, index: Any, src: Any) -> Any:
+    if not self.is_tensor(src):
+        src = self.emit(op.full(self.shape(index), self.scalar(src, dtype_of(x)), dtype_of(x)))
+    return self.emit(op.scatter_elements(x, index, src, self.axis(x, dim)))
+
+
+@converter("index")
+def _index(self: Importer, x: Any, indices: Sequence[Any]) -> Any:
+    given = [(d, i) for d, i in enumerate(indices) if i is not None]
+    if len(given) == 1:
+        dim, index = given[0]
+        if dtype_of(index) == "bool":
+            raise ValueError("indexing with a boolean mask gives a shape that depends on data; use torch.where")
+        return self.emit(op.take(x, index, dim))
+    dims = [d for d, _ in given]
+    if dims != list(range(dims[0], dims[0] + len(dims))):
+        raise ValueError("index tensors must stand in adjacent dimensions")
+    wide = self.emit(op.broadcast_to(given[0][1], _broadcast_shape(self, [i for _, i in given])))
+    shape = self.shape(wide)
+    parts = [self.emit(op.broadcast_to(self.cast(i, dtype_of(wide)), shape)) for _, i in given]
+    packed = self.emit(op.concat([self.emit(op.expand_dims(p, len(shape))) for p in parts], len(shape)))
+    if dims[0] == 0:
+        return self.emit(op.gather_nd(x, packed))
+    front = [*dims, *[d for d in range(self.rank(x)) if d not in dims]]
+    gathered = self.emit(op.gather_nd(self.emit(op.permute_dims(x, front)), packed))
+    lead, rank = len(shape), len(shape) + self.rank(x) - len(dims)
+    before = list(range(lead, lead + dims[0]))
+    return self.emit(op.permute_dims(gathered, [*before, *range(lead), *range(lead + dims[0], rank)]))
+
+
+def _broadcast_shape(self: Importer, tensors: Sequence[Any]) -> list[Any]:
+    rank = max(self.rank(t) for t in tensors)
+    out: list[Any] = [1] * rank
+    for tensor in tensors:
+        shape = [1] * (rank - self.rank(tensor)) + self.shape(tensor)
+        out = [b if isinstance(a, int) and a == 1 else a for a, b in zip(out, shape)]
+    return out
+
+
+@converter("index_put", "index_put_", "_index_put_impl")
+def _index_put(self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, *_: Any) -> Any:
+    if any(i is None for i in indices):
+        raise ValueError("index_put needs an index for every leading dimension")
+    shape = _broadcast_shape(self, indices)
+    parts = [self.emit(op.broadcast_to(self.cast(i, "int64"), shape)) for i in indices]
+    packed = self.emit(op.concat([self.emit(op.expand_dims(p, len(shape))) for p in parts], len(shape)))
+    wanted = [*shape, *self.shape(x)[len(indices) :]]
+    values = self.emit(op.broadcast_to(self.tensor(values, x), wanted))
+    return self.emit(op.scatter_nd(x, packed, values, "add" if accumulate else "update"))
+
+
+@converter("repeat")
+def _repeat(self: Importer, x: Any, repeats: Sequence[Any]) -> Any:
+    return self.emit(op.tile(x, list(repeats)))
+
+
+CONVERTERS["tile"] = CONVERTERS["repeat"]
+
+
+@converter("repeat_interleave")
+def _repeat_interleave(self: Importer, x: Any, repeats: int, dim: int | None = None, **_: Any) -> Any:
+    return self.emit(op.repeat(x, repeats, dim))
+
+
+@converter("flip")
+def _flip(self: Importer, x: Any, dims: Sequence[int]) -> Any:
+    for dim in dims:
+        x = self.emit(op.flip(x, self.axis(x, dim)))
+    return x
+
+
+@converter("roll")
+def _roll(self: Importer, x: Any, shifts: Any, dims: Any = ()) -> Any:
+    shifts = [shifts] if isinstance(shifts, int) else list(shifts)
+    dims = [dims] if isinstance(dims, int) else list(dims)
+    original = self.shape(x)
+    if not dims:
+        x = self.emit(op.reshape(x, [-1]))
+        dims = [0]
+    for shift, dim in zip(shifts, dims):
+        dim = self.axis(x, dim)
+        size = self.shape(x)[dim]
+        cut = (size - shift) % size
+        if cut:
+            a, b = _split_at(self, x, [cut], dim)
+            x = self.emit(op.concat([b, a], dim))
+    return self.emit(op.reshape(x, original)) if self.rank(x) != len(original) else x
+
+
+@converter("tril")
+def _tril(self: Importer, x: Any, diagonal: int = 0) -> Any:
+    return self.emit(op.tril(x, diagonal))
+
+
+@converter("triu")
+def _triu(self: Importer, x: Any, diagonal: int = 0) -> Any:
+    return self.emit(op.triu(x, diagonal))
+
+
+@converter("one_hot")
+def _one_hot(self: Importer, x: Any, num_classes: int = -1) -> Any:
+    if num_classes < 0:
+        raise ValueError("one_hot needs num_classes: the largest class is not known when compiling")
+    return self.emit(op.one_hot(x, relax.PrimValue(1), relax.PrimValue(0), num_classes, -1))
+
+
+@converter("pad", "constant_pad_nd")
+def _pad(self: Importer, x: Any, pad: Sequence[int], mode: Any = "constant", value: Any = None) -> Any:
+    if not isinstance(mode, str):
+        mode, value = "constant", mode
+    if all(isinstance(p, int) and p == 0 for p in pad):
+        return x
+    widths = [0] * (2 * self.rank(x))
+    for index in range(len(pad) // 2):
+        dim = self.rank(x) - 1 - index
+        widths[2 * dim], widths[2 * dim + 1] = pad[2 * index], pad[2 * index + 1]
+    if any(isinstance(w, int) and w < 0 for w in widths):
+        shape = self.shape(x)
+        axes = [d for d in range(self.rank(x)) if min(widths[2 * d], widths[2 * d + 1]) < 0]
+        begin = [max(-widths[2 * d], 0) for d in axes]
+        end = [shape[d] - max(-widths[2 * d + 1], 0) for d in axes]
+        x = self.emit(op.strided_slice(x, axes, begin, end, [1] * len(axes)))
+        return _pad(self, x, [max(p, 0) for p in pad], mode, value)
+    return self.emit(op.nn.pad(x, widths, mode if mode != "replicate" else "edge", float(value or 0.0)))
+
+
+@converter("sym_size.int", "sym_size")
+def _sym_size(self: Importer, x: Any, dim: int) -> Any:
+    return self.shape(x)[self.axis(x, dim)]
+
+
+@converter("getitem")
+def _getitem(self: Importer, value: Any, index: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return value[index]
+    return self.emit(relax.TupleGetItem(value, index))
+
+
+@converter("item", "_local_scalar_dense")
+def _item(self: Importer, x: Any) -> Any:
+    return x
+
+
+@converter("sort")
+def _sort(self: Importer, x: Any, dim: int = -1, descending: bool = False, **_: Any) -> list[Any]:
+    order = self.emit(op.argsort(x, dim, descending, "int64"))
+    return [self.emit(op.sort(x, dim, descending)), order]
+
+
+@converter("topk")
+def _topk(self: Importer, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Any]:
+    return _pieces(self, self.emit(op.topk(x, k, dim, "both", largest, "int64")), 2)
+
+
+@converter("pixel_shuffle")
+def _pixel_shuffle(self: Importer, x: Any, factor: int) -> Any:
+    *lead, channels, height, width = self.shape(x)
+    r, n = factor, len(lead)
+    split = self.emit(op.reshape(x, [*lead, channels // (r * r), r, r, height, width]))
+    order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
+    moved = self.emit(op.permute_dims(split, order))
+    return self.emit(op.reshape(moved, [*lead, channels // (r * r), height * r, width * r]))
+
+

@@ -1,0 +1,43 @@
+"""The table of converters: from an ATen overload to the function that emits Relax for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["CONVERTERS", "converter", "find", "supported_operators"]
+
+Converter = Callable[..., Any]
+CONVERTERS: dict[str, Converter] = {}
+
+
+def converter(*names: str) -> Callable[[Converter], Converter]:
+    """Register a converter for operator names such as ``add.Tensor`` (or ``add`` for every overload).
+
+    A converter takes the importer and the operator's positional arguments, already turned into Relax
+    expressions and Python values, plus its keyword arguments.
+    """
+
+    def register(function: Converter) -> Converter:
+        for name in names:
+            CONVERTERS[name] = function
+        return function
+
+    return register
+
+
+def find(name: str) -> Converter | None:
+    """The converter for ``op.overload``; an in-place variant (``add_.Tensor``) is the same in a functional graph."""
+    base, _, overload = name.partition(".")
+    for candidate in (base, base.removesuffix("_") if not base.startswith("_") else base):
+        for key in (f"{candidate}.{overload}", candidate):
+            if key in CONVERTERS:
+                return CONVERTERS[key]
+    return None
+
+
+def supported_operators() -> list[str]:
+    """Names that can be converted, sorted."""
+    from . import creation, elementwise, neural, reduction, shape  # noqa: F401  (they fill the table)
+
+    return sorted(CONVERTERS)

@@ -1,0 +1,8 @@
+"""Builders: from scheduled modules to artifacts a runner can load."""
+
+from .builder import Builder, BuilderInput, BuilderResult, PyBuilder
+from .local_builder import LocalBuilder
+
+create = Builder.create
+
+__all__ = ["Builder", "BuilderInput", "BuilderResult", "LocalBuilder", "PyBuilder", "create"]

@@ -1,0 +1,105 @@
+"""Builds candidates in worker processes of this machine; the code travels back as bytes, no files, no linker."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir import IRModule
+from ...support.workers import WorkerPool
+from ...target import Target
+from ..utils import cpu_count, get_global_func_with_default_on_worker
+from .builder import Builder, BuilderInput, BuilderResult
+
+__all__ = ["LocalBuilder", "default_build"]
+
+PRELOAD = ("numpy", "relaxish.meta_schedule.builder.local_builder", "relaxish.backend.llvm.compile", "llvmlite.binding")
+
+
+class LocalBuilder(Builder):
+    """``max_workers`` processes, each build stopped after ``timeout_sec``.
+
+    ``f_build(mod, target, params)`` and ``f_export(module) -> path`` replace the defaults; either is a function or
+    the name of a packed function, resolved in the worker.
+    """
+
+    def __init__(
+        self, *, max_workers: int | None = None, timeout_sec: float = 30.0, f_build: Any = None, f_export: Any = None,
+        initializer: Callable[[], None] | None = None, memory_limit: int | None = None,
+    ) -> None:
+        self.max_workers = max_workers or cpu_count(logical=True)
+        self.timeout_sec = timeout_sec
+        self.f_build = f_build
+        self.f_export = f_export
+        self.initializer = initializer
+        self.memory_limit = memory_limit
+        self._pool: WorkerPool | None = None
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The worker pool, started on first use."""
+        if self._pool is None:
+            self._pool = WorkerPool(self.max_workers, initializer=self.initializer, preload=PRELOAD,
+                                    memory_limit=self.memory_limit)
+        return self._pool
+
+    def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        futures = [
+            self.pool.submit(_build_in_worker, x.mod, x.target, x.params, self.f_build, self.f_export,
+                             timeout_sec=self.timeout_sec)
+            for x in build_inputs
+        ]
+        results = []
+        for future in futures:
+            outcome = future.result()
+            if outcome.ok:
+                results.append(BuilderResult(outcome.value, None))
+            else:
+                results.append(BuilderResult(None, f"LocalBuilder: {outcome.status}: {outcome.error}"))
+        return results
+
+    def shutdown(self) -> None:
+        """Stop the workers."""
+        if self._pool is not None:
+            self._pool.shutdown(kill=True)
+            self._pool = None
+
+
+def _build_in_worker(mod: IRModule, target: Target, params: Any, f_build: Any, f_export: Any) -> str | bytes:
+    build = get_global_func_with_default_on_worker(f_build, default_build)
+    export = get_global_func_with_default_on_worker(f_export, None)
+    built = build(mod, target, params)
+    if export is not None:
+        return str(export(built))
+    return built if isinstance(built, (str, bytes)) else default_export(built)
+
+
+@functools.lru_cache(maxsize=1)
+def _lowering() -> Callable[..., IRModule]:
+    from ...tir.transform.pipeline import lower_for_cpu
+
+    func: Callable[..., IRModule] = lower_for_cpu
+    return func
+
+
+def default_build(mod: IRModule, target: Target, params: Any = None) -> bytes:
+    """Lower and compile to object code, weight repacking dropped."""
+    from ...backend.llvm.compile import compile_primfuncs
+    from ..schedule_util import remove_weight_layout_rewrite
+
+    mod = remove_weight_layout_rewrite(mod)
+    compiled = compile_primfuncs(_lowering()(mod, target), target)
+    compiled.llvm_text = ""
+    return pickle.dumps(compiled)
+
+
+def default_export(built: Any) -> str:
+    """Write any other build result to a file."""
+    folder = tempfile.mkdtemp(prefix="relaxish-artifact-")
+    path = os.path.join(folder, "module.so")
+    built.export_library(path)
+    return path

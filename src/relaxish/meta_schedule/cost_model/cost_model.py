@@ -1,0 +1,97 @@
+"""Cost models: scores for candidates, the higher the faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..runner import RunnerResult
+    from ..search_strategy import MeasureCandidate
+    from ..tune_context import TuneContext
+
+__all__ = ["CostModel", "PyCostModel", "RandomModel"]
+
+
+class CostModel:
+    """Subclass and define ``load``, ``save``, ``update`` and ``predict``.
+
+    A model that can score feature matrices directly also defines :meth:`predict_features`; the vectorised search
+    then needs no program per candidate.
+    """
+
+    def load(self, path: str) -> None:
+        """Read the model's state."""
+        raise NotImplementedError
+
+    def save(self, path: str) -> None:
+        """Write the model's state."""
+        raise NotImplementedError
+
+    def update(
+        self, context: TuneContext, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        """Learn from measured candidates."""
+        raise NotImplementedError
+
+    def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray[Any, Any]:
+        """One score per candidate."""
+        raise NotImplementedError
+
+    def predict_features(self, blocks: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:
+        """Scores from feature matrices, one per stored buffer, each ``[candidates, features]``; None if unable."""
+        return None
+
+    @staticmethod
+    def create(kind: str, *args: Any, **kwargs: Any) -> CostModel | None:
+        """``xgb`` | ``mlp`` | ``random`` | ``none``; ``xgb`` takes ``num_tuning_cores``."""
+        if kind == "xgb":
+            from .xgb_model import XGBModel
+
+            return XGBModel(*args, **kwargs)
+        if kind == "random":
+            kwargs.pop("num_tuning_cores", None)
+            return RandomModel(*args, **kwargs)
+        if kind == "mlp":
+            from .mlp_model import MLPModel
+
+            kwargs.pop("num_tuning_cores", None)
+            return MLPModel(*args, **kwargs)
+        if kind == "none":
+            return None
+        raise ValueError(f"unknown cost model {kind!r}; expected one of xgb, mlp, random, none")
+
+
+PyCostModel = CostModel
+
+
+class RandomModel(CostModel):
+    """Uniform random scores in ``[0, max_range)``."""
+
+    def __init__(self, *, seed: int | None = None, path: str | None = None, max_range: int = 100) -> None:
+        self.random_state = np.random.RandomState(seed)
+        self.max_range = max_range
+        if path is not None:
+            self.load(path)
+
+    def load(self, path: str) -> None:
+        state = np.load(path, allow_pickle=False)
+        self.random_state.set_state(("MT19937", state["keys"], int(state["pos"]), int(state["has"]), float(state["gauss"])))
+
+    def save(self, path: str) -> None:
+        _, keys, pos, has, gauss = self.random_state.get_state()
+        with open(path, "wb") as file:
+            np.savez(file, keys=keys, pos=pos, has=has, gauss=gauss)
+
+    def update(
+        self, context: TuneContext, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        """Nothing to learn."""
+
+    def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray[Any, Any]:
+        return self.random_state.rand(len(candidates)) * self.max_range
+
+    def predict_features(self, blocks: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        return self.random_state.rand(blocks[0].shape[0] if blocks else 0) * self.max_range

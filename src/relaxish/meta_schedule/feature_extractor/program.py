@@ -1,0 +1,203 @@
+"""What the features need to know of a program: its loops, and for each store its accesses in index normal form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir.dtype import is_float, nbytes
+from ...tir import (
+    Add, And, Block, BlockRealize, BufferLoad, BufferStore, Call, Cast, Div, FloatImm, FloorDiv, FloorMod, For,
+    ForKind, IfThenElse, IntImm, LetStmt, Max, Min, Mod, Mul, Not, Or, PrimFunc, Select, Sub, Var,
+)
+from ...tir import EQ, GE, GT, LE, LT, NE
+from ..index_form import IndexForm, parse_index
+
+__all__ = ["Access", "LoopInfo", "Program", "StoreInfo", "extract_program"]
+
+# Slots of the arithmetic counters, floats first.
+MAD, ADD_SUB, MUL, DIV_MOD, CMP, MATH, OTHER = range(7)
+INT, BOOL_OP, SELECT_OP = 7, 14, 15
+
+_SLOT = {Add: ADD_SUB, Sub: ADD_SUB, Mul: MUL, Div: DIV_MOD, Mod: DIV_MOD, FloorDiv: DIV_MOD, FloorMod: DIV_MOD,
+         Max: CMP, Min: CMP, EQ: CMP, NE: CMP, LT: CMP, LE: CMP, GT: CMP, GE: CMP}
+_INDEX_OPS = (Add, Sub, Mul, FloorDiv, FloorMod, Var)
+
+
+@dataclass
+class LoopInfo:
+    """One loop; ``unroll`` is the pragma in force from here inwards, 0 for none."""
+
+    var: Var
+    extent: int
+    kind: str = "serial"
+    unroll: int = 0
+
+
+@dataclass
+class Access:
+    """All accesses of one store to one buffer; ``kind`` 1 reads, 2 writes, 3 both."""
+
+    buffer: Any
+    kind: int
+    indices: list[list[IndexForm]]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return nbytes(self.buffer.dtype)
+
+    def shape(self) -> list[int]:
+        """Extents of the buffer, 1 where unknown."""
+        return [int(getattr(x, "value", 1)) for x in self.buffer.shape]
+
+
+@dataclass
+class StoreInfo:
+    """One store: the loops around it, its accesses, operation counts, and where its buffer is allocated."""
+
+    buffer: Any
+    loops: list[int]
+    accesses: list[Access]
+    ops: list[float]
+    index_forms: list[IndexForm]
+    alloc_loops: list[int] | None = None
+    order: int = 0
+
+
+@dataclass
+class Program:
+    """Loops by number and stores in program order."""
+
+    loops: list[LoopInfo] = field(default_factory=list)
+    stores: list[StoreInfo] = field(default_factory=list)
+    allocs: dict[int, list[int]] = field(default_factory=dict)
+    blocks: dict[str, list[int]] = field(default_factory=dict)
+
+
+class _Counter:
+    """Counts operations of a value; integer index arithmetic is handed over as normal forms instead."""
+
+    def __init__(self, bindings: Mapping[Var, Any]) -> None:
+        self.ops = [0.0] * 16
+        self.forms: list[IndexForm] = []
+        self.loads: list[BufferLoad] = []
+        self._bindings = bindings
+
+    def visit(self, x: Any) -> None:
+        if isinstance(x, (IntImm, FloatImm, str, int, float)) or x is None:
+            return
+        dtype = getattr(x, "dtype", "")
+        if isinstance(x, _INDEX_OPS) and not is_float(dtype) and not self._has_load(x):
+            self.forms.append(parse_index(x, self._bindings))
+            return
+        if isinstance(x, BufferLoad):
+            self.loads.append(x)
+            for index in x.indices:
+                self.visit(index)
+            return
+        slot = _SLOT.get(type(x))
+        if slot is not None:
+            operand = getattr(x.a, "dtype", dtype)
+            self.ops[slot if is_float(operand) else slot + INT] += 1
+        elif isinstance(x, (And, Or, Not)):
+            self.ops[BOOL_OP] += 1
+        elif isinstance(x, Select):
+            self.ops[SELECT_OP] += 1
+        elif isinstance(x, Call):
+            self.ops[(MATH if _is_pure(x) else OTHER) + (0 if is_float(dtype) else INT)] += 1
+        for child in x.iter_children():
+            for item in child if isinstance(child, (tuple, list)) else (child,):
+                if hasattr(item, "iter_children") and hasattr(item, "dtype"):
+                    self.visit(item)
+
+    def _has_load(self, x: Any) -> bool:
+        if isinstance(x, (BufferLoad, Call)):
+            return True
+        if isinstance(x, (Add, Sub, Mul, FloorDiv, FloorMod)):
+            return self._has_load(x.a) or self._has_load(x.b)
+        return not isinstance(x, (Var, IntImm, Cast))
+
+
+def _is_pure(call: Call) -> bool:
+    from ...tir.expr import CallEffectKind
+    from ...tir.op import effect_of
+
+    try:
+        return effect_of(call) <= CallEffectKind.Pure
+    except Exception:  # an operator without a declared effect
+        return False
+
+
+class _Extractor:
+    def __init__(self) -> None:
+        self.program = Program()
+
+    def walk(self, stmt: Any, loops: list[int], bindings: dict[Var, Any]) -> None:
+        if isinstance(stmt, For):
+            self._loop(stmt, loops, bindings)
+        elif isinstance(stmt, BlockRealize):
+            self._block(stmt, loops, bindings)
+        elif isinstance(stmt, BufferStore):
+            self._store(stmt, loops, bindings)
+        elif isinstance(stmt, LetStmt):
+            self.walk(stmt.body, loops, {**bindings, stmt.var: parse_index(stmt.value, bindings)})
+        elif isinstance(stmt, IfThenElse):
+            self.walk(stmt.then_case, loops, bindings)
+            if stmt.else_case is not None:
+                self.walk(stmt.else_case, loops, bindings)
+        elif getattr(stmt, "seq", None) is not None:
+            for item in stmt.seq:
+                self.walk(item, loops, bindings)
+        elif getattr(stmt, "body", None) is not None:
+            self.walk(stmt.body, loops, bindings)
+
+    def _loop(self, stmt: For, loops: list[int], bindings: dict[Var, Any]) -> None:
+        extent = getattr(stmt.extent, "value", None)
+        step = stmt.annotations.get("pragma_auto_unroll_max_step") if stmt.annotations else None
+        unroll = int(getattr(step, "value", step)) if step is not None else 0
+        kind = {ForKind.SERIAL: "serial", ForKind.PARALLEL: "parallel", ForKind.VECTORIZED: "vectorized",
+                ForKind.UNROLLED: "unrolled"}.get(stmt.kind, "")
+        if stmt.thread_binding is not None:
+            kind = stmt.thread_binding.thread_tag
+        self.program.loops.append(LoopInfo(stmt.loop_var, extent if isinstance(extent, int) else 1, kind, unroll))
+        self.walk(stmt.body, [*loops, len(self.program.loops) - 1], bindings)
+
+    def _block(self, stmt: BlockRealize, loops: list[int], bindings: dict[Var, Any]) -> None:
+        block: Block = stmt.block
+        inner = dict(bindings)
+        for iv, value in zip(block.iter_vars, stmt.iter_values, strict=True):
+            inner[iv.var] = parse_index(value, bindings)
+        for buffer in block.alloc_buffers:
+            self.program.allocs[id(buffer)] = list(loops)
+        self.program.blocks[block.name_hint] = list(loops)
+        if block.init is not None:
+            self.walk(block.init, loops, inner)
+        self.walk(block.body, loops, inner)
+
+    def _store(self, stmt: BufferStore, loops: list[int], bindings: dict[Var, Any]) -> None:
+        if isinstance(stmt.value, (IntImm, FloatImm)):
+            return
+        counter = _Counter(bindings)
+        counter.visit(stmt.value)
+        accesses = {id(stmt.buffer): Access(stmt.buffer, 2, [[parse_index(i, bindings) for i in stmt.indices]])}
+        for load in counter.loads:
+            found = accesses.get(id(load.buffer))
+            indices = [parse_index(i, bindings) for i in load.indices]
+            if found is None:
+                accesses[id(load.buffer)] = Access(load.buffer, 1, [indices])
+            elif found.kind == 2:
+                found.kind = 3
+            elif found.kind == 1:
+                found.indices.append(indices)
+        self.program.stores.append(StoreInfo(stmt.buffer, list(loops), list(accesses.values()), counter.ops,
+                                             counter.forms, self.program.allocs.get(id(stmt.buffer))))
+
+
+def extract_program(funcs: Iterable[PrimFunc]) -> Program:
+    """Read functions, scheduled or lowered: blocks are opened and their axes replaced by what they are bound to."""
+    extractor = _Extractor()
+    for func in funcs:
+        extractor.walk(func.body, [], {})
+    return extractor.program

@@ -1,0 +1,266 @@
+"""Mutators: small random changes of a trace's decisions."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from ...tir import IterVar, PrimFunc
+from ...tir.schedule import Instruction, Trace
+from .. import block_analysis as ba
+from ..schedule_util import schedule_for_tuning
+
+if TYPE_CHECKING:
+    from ..tune_context import TuneContext
+
+__all__ = [
+    "MutateComputeLocation", "MutateParallel", "MutateThreadBinding", "MutateTileSize", "MutateUnroll", "Mutator",
+    "PyMutator", "divisors_above_one",
+]
+
+
+class Mutator:
+    """Subclass and define ``apply(trace) -> Trace | None``; None means there was nothing to change."""
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        """Called once before use."""
+
+    def initialize_with_tune_context(self, context: TuneContext) -> None:
+        """Called once before use; learns target and module from the context."""
+        self._initialize_with_tune_context(context)
+
+    def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
+        """A changed copy of the trace."""
+        raise NotImplementedError
+
+    def clone(self) -> Mutator:
+        """An independent copy."""
+        import copy
+
+        return copy.copy(self)
+
+    @staticmethod
+    def create(kind: str) -> dict[Mutator, float]:
+        """The default mutators of a kind of target, with their probabilities."""
+        from ..schedule_rule.defaults import default_mutators
+
+        return default_mutators(kind)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+PyMutator = Mutator
+
+
+def divisors_above_one(n: int) -> list[int]:
+    """Divisors of ``n`` except 1, ascending."""
+    return [d for d in range(2, n + 1) if n % d == 0]
+
+
+def _rng(rand: Any) -> random.Random:
+    return rand if isinstance(rand, random.Random) else random.Random(rand)
+
+
+class MutateTileSize(Mutator):
+    """Moves a factor from one tile to another, or picks another vector length for cooperative fetching."""
+
+    def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
+        rng = _rng(rand)
+        tiles, vectors = [], []
+        fetch = {inst.inputs[1] for inst in trace.insts
+                 if inst.kind.name == "Annotate" and inst.attrs[0] == "meta_schedule.cooperative_fetch"
+                 and len(inst.inputs) > 1}
+        for inst, decision in trace.decisions.items():
+            if inst.kind.name == "SamplePerfectTile" and len(decision) > 1 and any(x > 1 for x in decision):
+                tiles.append(inst)
+            elif inst.kind.name == "SampleCategorical" and inst.outputs[0] in fetch:
+                vectors.append(inst)
+        if not tiles and not vectors:
+            return None
+        pick = rng.randrange(len(tiles) + len(vectors))
+        if pick >= len(tiles):
+            return _other_category(trace, vectors[pick - len(tiles)], rng)
+        inst = tiles[pick]
+        made = self._move(list(trace.decisions[inst]), int(_attr(inst, "max_innermost_factor", -1)), rng)
+        return None if made is None else trace.with_decision(inst, made, remove_postproc=True)
+
+    @staticmethod
+    def _move(tiles: list[int], limit: int, rng: random.Random) -> list[int] | None:
+        n = len(tiles)
+        for _ in range(16):
+            x = rng.choice([i for i in range(n) if tiles[i] > 1])
+            y = rng.randrange(n - 1)
+            y += y >= x
+            room = limit // tiles[y] if y == n - 1 and limit > 0 else tiles[x]
+            factors = [d for d in divisors_above_one(tiles[x]) if d <= room]
+            if factors:
+                factor = rng.choice(factors)
+                tiles[x] //= factor
+                tiles[y] *= factor
+                return tiles
+        return None
+
+
+def _attr(inst: Instruction, name: str, default: Any) -> Any:
+    named = dict(zip(inst.kind.attrs, inst.attrs, strict=True))
+    value = named.get(name, default)
+    return default if value is None else getattr(value, "value", value)
+
+
+def _other_category(trace: Trace, inst: Instruction, rng: random.Random) -> Trace | None:
+    probs = [float(getattr(p, "value", p)) for p in _attr(inst, "probs", [])]
+    current = int(trace.decisions[inst])
+    choices = [i for i in range(len(probs)) if i != current]
+    if not choices:
+        return None
+    chosen = rng.choices(choices, [probs[i] for i in choices])[0]
+    return trace.with_decision(inst, chosen, remove_postproc=True)
+
+
+class MutateUnroll(Mutator):
+    """Picks another unroll depth."""
+
+    def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
+        rng = _rng(rand)
+        steps = {inst.inputs[1] for inst in trace.insts if inst.kind.name == "Annotate"
+                 and str(inst.attrs[0]).startswith("meta_schedule.unroll_") and len(inst.inputs) > 1
+                 and not isinstance(inst.inputs[1], (int, str))}
+        insts = [i for i in trace.decisions if i.kind.name == "SampleCategorical" and i.outputs[0] in steps]
+        return _other_category(trace, rng.choice(insts), rng) if insts else None
+
+
+class MutateComputeLocation(Mutator):
+    """Moves one sampled block somewhere else."""
+
+    def __init__(self) -> None:
+        self._mod: Any = None
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        self._mod = context.mod
+
+    def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
+        rng = _rng(rand)
+        found: list[tuple[Instruction, list[int]]] = []
+
+        def watch(inst: Instruction, inputs: Any, attrs: Any, decision: Any) -> Any:
+            if inst.kind.name == "SampleComputeLocation" and decision is not None:
+                others = [x for x in compute_locations(sch, inputs[0]) if x != decision]
+                if others:
+                    found.append((inst, others))
+            return decision
+
+        if not any(i.kind.name == "SampleComputeLocation" for i in trace.decisions):
+            return None
+        sch = schedule_for_tuning(self._mod)
+        trace.apply_to_schedule(sch, remove_postproc=True, decision_provider=watch)
+        if not found:
+            return None
+        inst, others = rng.choice(found)
+        return trace.with_decision(inst, rng.choice(others), remove_postproc=True)
+
+
+def compute_locations(sch: Any, block: Any) -> list[int]:
+    """Legal decisions of a sampled compute location: loop indices, -1 for inlining, -2 for the root."""
+    from ...tir.schedule.primitives.compute_at import compute_locations as legal
+
+    return [int(x) for x in legal(sch.state, sch.sref(block))[1]]
+
+
+class MutateParallel(Mutator):
+    """Changes how many outer loops run in parallel."""
+
+    def __init__(self, max_jobs_per_core: int) -> None:
+        self.max_jobs_per_core = max_jobs_per_core
+        self._max_parallel_extent = -1
+        self._mod: Any = None
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        from ..schedule_rule.schedule_rule import target_cores
+
+        self._max_parallel_extent = target_cores(context) * self.max_jobs_per_core
+        self._mod = context.mod
+
+    def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
+        rng = _rng(rand)
+        marks = [i for i in trace.insts if i.kind.name == "Annotate" and i.attrs[0] == "meta_schedule.parallel"]
+        if not marks:
+            return None
+        inst = rng.choice(marks)
+        sch = schedule_for_tuning(self._mod)
+        trace.apply_to_schedule(sch, remove_postproc=True)
+        limits = parallel_limits(sch.mod, self._max_parallel_extent)
+        current = int(getattr(inst.inputs[1], "value", inst.inputs[1]))
+        patterns = {parallel_pattern(sch.mod, limit): limit for limit in limits}
+        patterns.pop(parallel_pattern(sch.mod, current), None)
+        if not patterns:
+            return None
+        return with_annotation(trace, inst, rng.choice(list(patterns.values())))
+
+
+def _parallel_nests(mod: Any) -> list[list[int]]:
+    nests = []
+    for func in mod.functions.values():
+        if not isinstance(func, PrimFunc):
+            continue
+        root = next((p.realize.block for p in ba.places(func) if p.scope is None), None)
+        for place in ba.places(func):
+            if place.scope is not root or not place.loops:
+                continue
+            extents = []
+            for loop in place.loops:
+                if ba.loop_type(place, loop) != IterVar.DataPar or ba.has_annotation_or_binding(loop):
+                    break
+                extents.append(ba.int_extent(loop) or 1)
+                if not ba.is_single_statement(loop.body):
+                    break
+            nests.append(extents)
+    return nests
+
+
+def parallel_limits(mod: Any, top: int) -> list[int]:
+    """Limits worth trying: the products of outer extents that stay below ``top``, 1 and ``top`` itself."""
+    limits = {1, top}
+    for extents in _parallel_nests(mod):
+        product = 1
+        for extent in extents:
+            product *= extent
+            if product > top:
+                break
+            limits.add(product)
+    return sorted(limits)
+
+
+def parallel_pattern(mod: Any, limit: int) -> tuple[int, ...]:
+    """How many loops each nest would fuse under a limit."""
+    pattern = []
+    for extents in _parallel_nests(mod):
+        product = count = 0
+        for count, extent in enumerate(extents, 1):  # noqa: B007
+            product = (product or 1) * extent
+            if product > limit:
+                break
+        pattern.append(count)
+    return tuple(pattern)
+
+
+def with_annotation(trace: Trace, inst: Instruction, value: int) -> Trace:
+    """A copy of the trace in which one annotation has another value."""
+    made = Instruction(inst.kind, [inst.inputs[0], value], inst.attrs, inst.outputs)
+    insts = [made if i is inst else i for i in trace._kept(True)]
+    known = set(insts)
+    return Trace(insts, {k: v for k, v in trace.decisions.items() if k in known})
+
+
+class MutateThreadBinding(Mutator):
+    """Picks another extent for a loop that is split and bound to a thread axis."""
+
+    def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
+        rng = _rng(rand)
+        sampled = {i.outputs[0]: i for i in trace.decisions if i.kind.name == "SampleCategorical"}
+        bound = {i.inputs[0] for i in trace.insts if i.kind.name == "Bind" and "threadIdx" in str(i.attrs[0])}
+        insts = []
+        for inst in trace.insts:
+            if inst.kind.name == "Split" and any(out in bound for out in inst.outputs):
+                insts += [sampled[x] for x in inst.inputs[1:] if x in sampled]
+        return _other_category(trace, rng.choice(insts), rng) if insts else None

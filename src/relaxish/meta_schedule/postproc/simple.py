@@ -1,0 +1,117 @@
+"""Postprocs for static shapes, reductions and tensor intrinsics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...support.log import get_logger
+from ...tir import For, IterVar, PrimFunc, Schedule
+from ...tir.schedule import BlockRV, ScheduleError
+from .. import block_analysis as ba
+from .postproc import Postproc
+
+__all__ = ["DisallowDynamicLoop", "RewriteReductionBlock", "RewriteTensorize"]
+
+_log = get_logger("meta_schedule")
+
+
+def _functions(sch: Schedule) -> list[tuple[str, PrimFunc]]:
+    return [(gv.name_hint, f) for gv, f in sch.mod.functions.items() if isinstance(f, PrimFunc)]
+
+
+class DisallowDynamicLoop(Postproc):
+    """Rejects programs with a loop whose extent is not a literal."""
+
+    def apply(self, sch: Schedule) -> bool:
+        from ...ir.functor import post_order_visit
+
+        dynamic = False
+
+        def visit(node: Any) -> None:
+            nonlocal dynamic
+            dynamic = dynamic or (isinstance(node, For) and ba.int_extent(node) is None)
+
+        for _, func in _functions(sch):
+            post_order_visit(func.body, visit)
+        return not dynamic
+
+
+class RewriteReductionBlock(Postproc):
+    """Moves the initialisation of each reduction to just before its outermost reduction loop."""
+
+    def apply(self, sch: Schedule) -> bool:
+        for name, _ in _functions(sch):
+            done: set[str] = set()
+            while self._rewrite_one(sch, name, done):
+                pass
+        return True
+
+    def _rewrite_one(self, sch: Schedule, func_name: str, done: set[str]) -> bool:
+        for place in ba.places(sch.mod[func_name]):
+            block = place.realize.block
+            if place.scope is None or block.name_hint in done or not ba.is_reduction(block):
+                continue
+            done.add(block.name_hint)
+            point = self._decompose_point(place)
+            if point == -1:
+                continue
+            rv = sch.get_block(block.name_hint, func_name)
+            init = sch.decompose_reduction(rv, sch.get_loops(rv)[point])
+            self._move_tensorize_marks(sch, block, rv, init)
+            return True
+        return False
+
+    @staticmethod
+    def _decompose_point(place: ba.Place) -> int:
+        kinds = [ba.loop_type(place, loop) for loop in place.loops]
+        for loop, kind in zip(place.loops, kinds, strict=True):
+            if kind == IterVar.CommReduce and loop.thread_binding is not None:
+                return -1
+        return next((i for i, kind in enumerate(kinds) if kind != IterVar.DataPar), -1)
+
+    @staticmethod
+    def _move_tensorize_marks(sch: Schedule, block: Any, rv: BlockRV, init: BlockRV) -> None:
+        if ba.annotation(block, "meta_schedule.auto_tensorize") is None:
+            return
+        sch.unannotate(init, "meta_schedule.auto_tensorize")
+        for_init = ba.annotation(block, "meta_schedule.auto_tensorize_init")
+        sch.annotate(init, "meta_schedule.auto_tensorize", for_init or "")
+        if for_init is not None:
+            sch.unannotate(rv, "meta_schedule.auto_tensorize_init")
+            sch.unannotate(init, "meta_schedule.auto_tensorize_init")
+
+
+class RewriteTensorize(Postproc):
+    """Replaces blocks marked ``meta_schedule.auto_tensorize`` by calls of the named intrinsic."""
+
+    def __init__(self, vectorize_init_loop: bool = False) -> None:
+        self.vectorize_init_loop = vectorize_init_loop
+
+    def apply(self, sch: Schedule) -> bool:
+        jobs = []
+        for func_name, func in _functions(sch):
+            for place in ba.places(func):
+                block = place.realize.block
+                name = ba.annotation(block, "meta_schedule.auto_tensorize")
+                if name is not None:
+                    jobs.append((block.name_hint, func_name, name))
+        for block_name, func_name, intrin in jobs:
+            rv = sch.get_block(block_name, func_name)
+            sch.unannotate(rv, "meta_schedule.auto_tensorize")
+            if intrin:
+                try:
+                    sch.tensorize(rv, intrin)
+                except ScheduleError as err:
+                    _log.warning("tensorize of %s with %s failed: %s", block_name, intrin, err)
+                    return False
+            elif "init" in block_name and self.vectorize_init_loop:
+                self._vectorize_init(sch, rv)
+        return True
+
+    @staticmethod
+    def _vectorize_init(sch: Schedule, block: BlockRV) -> None:
+        children = sch.get_child_blocks(block)
+        if len(children) == 1:
+            loops = sch.get_loops(children[0])
+            if loops:
+                sch.vectorize(loops[-1])

@@ -1,0 +1,87 @@
+"""Runners: from artifacts to seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..arg_info import ArgInfo
+
+__all__ = ["EvaluatorConfig", "PyRunner", "PyRunnerFuture", "Runner", "RunnerFuture", "RunnerInput", "RunnerResult"]
+
+
+class EvaluatorConfig(NamedTuple):
+    """How long to measure: ``repeat`` results, each of ``number`` runs or as many as fill ``min_repeat_ms``."""
+
+    number: int = 3
+    repeat: int = 1
+    min_repeat_ms: int = 100
+    enable_cpu_cache_flush: bool = False
+
+    @staticmethod
+    def _normalized(config: EvaluatorConfig | None) -> EvaluatorConfig:
+        return EvaluatorConfig() if config is None else EvaluatorConfig(*config)
+
+
+@dataclass
+class RunnerInput:
+    """An artifact, the device to run on, and its arguments."""
+
+    artifact_path: str | bytes
+    device_type: str
+    args_info: list[ArgInfo]
+
+
+@dataclass
+class RunnerResult:
+    """Seconds per run, one for each repeat, or the reason there are none."""
+
+    run_secs: list[float] | None
+    error_msg: str | None = None
+
+
+class RunnerFuture:
+    """A result that will be there later; made from two functions, or by subclassing."""
+
+    def __init__(
+        self, f_done: Callable[[], bool] | None = None, f_result: Callable[[], RunnerResult] | None = None
+    ) -> None:
+        self._f_done = f_done
+        self._f_result = f_result
+
+    def done(self) -> bool:
+        """Whether the result is there."""
+        assert self._f_done is not None
+        return self._f_done()
+
+    def result(self) -> RunnerResult:
+        """Wait for the result."""
+        assert self._f_result is not None
+        return self._f_result()
+
+
+PyRunnerFuture = RunnerFuture
+
+
+class Runner:
+    """Subclass and define ``run(inputs) -> futures``."""
+
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
+        """Start measuring a batch."""
+        raise NotImplementedError
+
+    @staticmethod
+    def create(kind: str = "local", *args: Any, **kwargs: Any) -> Runner:
+        """``local``; keyword ``max_workers`` is accepted for other kinds."""
+        if kind == "local":
+            from .local_runner import LocalRunner
+
+            kwargs.pop("max_workers", None)
+            return LocalRunner(*args, **kwargs)
+        if kind == "rpc":
+            raise NotImplementedError("remote runners are not part of this version; use 'local'")
+        raise ValueError(f"unknown runner {kind!r}; expected 'local'")
+
+
+PyRunner = Runner

@@ -1,0 +1,12 @@
+"""Search strategies: which candidates are measured next."""
+
+from .evolutionary_search import EvolutionarySearch
+from .replay import ReplayFunc, ReplayTrace
+from .search_strategy import MeasureCandidate, PySearchStrategy, SearchStrategy
+
+create = SearchStrategy.create
+
+__all__ = [
+    "EvolutionarySearch", "MeasureCandidate", "PySearchStrategy", "ReplayFunc", "ReplayTrace", "SearchStrategy",
+    "create",
+]

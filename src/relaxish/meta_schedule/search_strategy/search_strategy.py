@@ -1,0 +1,82 @@
+"""The base of search strategies, and what they hand out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...tir import Schedule
+from ..arg_info import ArgInfo
+
+if TYPE_CHECKING:
+    from ..cost_model import CostModel
+    from ..database import Database
+    from ..runner import RunnerResult
+    from ..tune_context import TuneContext
+
+__all__ = ["MeasureCandidate", "PySearchStrategy", "SearchStrategy"]
+
+
+class MeasureCandidate:
+    """A schedule to be measured, with the arguments of its program."""
+
+    def __init__(self, sch: Schedule, args_info: Sequence[ArgInfo]) -> None:
+        self.sch = sch
+        self.args_info = list(args_info)
+        self.valid: bool | None = None
+
+
+class SearchStrategy:
+    """Subclass and define the five methods below; batches of candidates go out, results come back."""
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        """Called once before use."""
+
+    def initialize_with_tune_context(self, context: TuneContext) -> None:
+        """Called once before use."""
+        self._initialize_with_tune_context(context)
+
+    def pre_tuning(
+        self, max_trials: int, num_trials_per_iter: int, design_spaces: list[Schedule],
+        database: Database | None = None, cost_model: CostModel | None = None,
+    ) -> None:
+        """Start a search over the given sketches."""
+        raise NotImplementedError
+
+    def post_tuning(self) -> None:
+        """End the search."""
+        raise NotImplementedError
+
+    def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
+        """The next batch, None when the search is over."""
+        raise NotImplementedError
+
+    def notify_runner_results(
+        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
+    ) -> None:
+        """Learn what the candidates took."""
+        raise NotImplementedError
+
+    def clone(self) -> SearchStrategy:
+        """An independent copy that has not started."""
+        import copy
+
+        return copy.copy(self)
+
+    @staticmethod
+    def create(kind: str = "evolutionary", *args: Any, **kwargs: Any) -> SearchStrategy:
+        """``evolutionary`` | ``replay-trace`` | ``replay-func``."""
+        from .evolutionary_search import EvolutionarySearch
+        from .replay import ReplayFunc, ReplayTrace
+
+        table: dict[str, Any] = {
+            "evolutionary": EvolutionarySearch, "replay-trace": ReplayTrace, "replay-func": ReplayFunc,
+            "replay_trace": ReplayTrace, "replay_func": ReplayFunc,
+        }
+        if kind not in table:
+            raise ValueError(f"unknown search strategy {kind!r}; expected evolutionary, replay-trace or replay-func")
+        strategy: SearchStrategy = table[kind](*args, **kwargs)
+        return strategy
+
+
+PySearchStrategy = SearchStrategy

@@ -1,0 +1,7 @@
+"""Space generators: from a module to its sketches."""
+
+from .space_generator import PostOrderApply, PySpaceGenerator, ScheduleFn, SpaceGenerator, SpaceGeneratorUnion
+
+create = SpaceGenerator.create
+
+__all__ = ["PostOrderApply", "PySpaceGenerator", "ScheduleFn", "SpaceGenerator", "SpaceGeneratorUnion", "create"]

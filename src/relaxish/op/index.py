@@ -1,0 +1,309 @@
+"""Picking slices by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import topi
+from ..ir.expr import PrimExpr
+from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple
+from ..relax.scalars import const_int, simplify
+from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ..tir import IntImm, ceildiv, const, min
+from .inference import (
+    as_expr,
+    check_axes,
+    check_axis,
+    check_count,
+    fail,
+    input_tensors,
+    make_call,
+    opt_int,
+    tensor,
+    tensor_arg,
+    type_fail,
+)
+from .record import define
+
+__all__ = ["dynamic_strided_slice", "strided_slice", "take"]
+
+
+def take(x: Any, indices: Any, axis: int | None = None) -> Expr:
+    """Slices of ``x`` along ``axis`` at ``indices``; without an axis, ``x`` must have one dimension."""
+    indices = (
+        indices
+        if isinstance(indices, Expr)
+        else PrimValue(indices)
+        if isinstance(indices, (int, PrimExpr))
+        else as_expr(indices)
+    )
+    return make_call("take", [as_expr(x), indices], {"axis": opt_int(axis)})
+
+
+def _infer_take(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 2)
+    info = tensor_arg(call, 0)
+    where = call.args[1].struct_info_
+    if isinstance(where, PrimStructInfo):
+        where = TensorStructInfo([], where.dtype)
+    if not isinstance(where, TensorStructInfo):
+        raise type_fail(call, f"requires the indices to be a Tensor or a scalar, not {type(where).__name__}")
+    if where.dtype and "int" not in where.dtype:
+        raise type_fail(call, f"requires the input indices to have integer dtype, not {where.dtype}")
+    axis = call.attrs.axis
+    if axis is None:
+        if info.ndim not in (1, -1):
+            raise fail(call, f"expects the input data to be 1-dimensional when axis is not given, not {info.ndim}")
+        axis = 0
+    if info.ndim < 0 or where.ndim < 0:
+        return tensor(None, info.dtype, -1, info.vdevice)
+    axis = check_axis(call, info.ndim, axis)
+    dims, picks = info.dims(), where.dims()
+    if dims is None or picks is None:
+        return tensor(None, info.dtype, info.ndim + where.ndim - 1, info.vdevice)
+    return tensor([*dims[:axis], *picks, *dims[axis + 1 :]], info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_take(builder: Any, call: Call) -> Expr:
+    data, indices = call.args
+    axis = opt_int(call.attrs.axis)
+    if isinstance(indices.struct_info, PrimStructInfo):
+
+        def scalar(a: Any, index: Any) -> Any:
+            at = 0 if axis is None else axis % len(a.shape)
+            shape = [d for i, d in enumerate(a.shape) if i != at]
+            from .. import te
+
+            return te.compute(shape, lambda *i: a(*i[:at], index, *i[at:]), "T_take")
+
+        made: Expr = builder.call_te(scalar, data, indices, primfunc_name_hint="take")
+        return made
+    made = builder.call_te(topi.take, data, indices, axis, mode="fast", primfunc_name_hint="take")
+    return made
+
+
+def _tuple_of(values: Any) -> Expr:
+    if isinstance(values, Expr):
+        if isinstance(values, ShapeExpr):
+            return Tuple([PrimValue(v) for v in values.values])
+        return values
+    return Tuple([v if isinstance(v, Expr) else PrimValue(_int64(v)) for v in values])
+
+
+def _int64(value: Any) -> Any:
+    return IntImm("int64", int(value)) if isinstance(value, (int, IntImm)) else value
+
+
+def strided_slice(x: Any, axes: Any, begin: Any, end: Any, strides: Any = None, assume_inbound: bool = False) -> Expr:
+    """``x[begin:end:stride]`` on ``axes``."""
+    args = [as_expr(x), _tuple_of(axes), _tuple_of(begin), _tuple_of(end)]
+    if strides is not None:
+        args.append(_tuple_of(strides))
+    return make_call("strided_slice", args, {"assume_inbound": bool(assume_inbound)})
+
+
+def _prim_tuple(call: Call, index: int, name: str) -> list[Any] | None:
+    info = call.args[index].struct_info_
+    if not isinstance(info, TupleStructInfo):
+        raise type_fail(call, f"requires {name} to be a tuple of integers, not {type(info).__name__}")
+    values = []
+    for field in info.fields:
+        if not isinstance(field, PrimStructInfo) or not field.dtype.startswith("int"):
+            raise type_fail(call, f"requires {name} to be a tuple of integers")
+        values.append(field.value)
+    return None if any(v is None for v in values) else values
+
+
+def _bound(value: Any, extent: Any, step: int, is_begin: bool, inbound: bool) -> Any:
+    """A slice bound brought into range (constants), or as it is."""
+    known, size = const_int(value), const_int(extent)
+    if known is None:
+        return value
+    if size is None:
+        if known < 0:
+            return extent + known
+        if known >= 2**31 - 1:
+            return extent
+        if not is_begin and not inbound and step > 0:
+            return min(value, extent)
+        return value
+    if known < 0:
+        known += size
+    low, high = (-1, size - 1) if step < 0 else (0, size)
+    return const(max(low, known if known < high else high), "int64")
+
+
+def slice_extent(begin: Any, end: Any, stride: Any, extent: Any, inbound: bool = False) -> Any:
+    """How many elements a slice of one axis has."""
+    step = const_int(stride)
+    if step is None:
+        return simplify(ceildiv(end - begin, stride))
+    b, e = _bound(begin, extent, step, True, inbound), _bound(end, extent, step, False, inbound)
+    x, y = const_int(b), const_int(e)
+    if x is not None and y is not None:
+        return max(0, -((x - y) // step) if step > 0 else -((y - x) // -step))
+    if step > 0:
+        return simplify(ceildiv(e - b, const(step, "int64")) if step != 1 else e - b)
+    return simplify(ceildiv(b - e, const(-step, "int64")) if step != -1 else b - e)
+
+
+def _infer_slice(call: Call, builder: Any) -> StructInfo:
+    if len(call.args) not in (4, 5):
+        raise fail(call, f"Op should have 4 or 5 arguments, but {len(call.args)} were given")
+    info = tensor_arg(call, 0)
+    axes = _prim_tuple(call, 1, "axes")
+    begin, end = _prim_tuple(call, 2, "begin"), _prim_tuple(call, 3, "end")
+    strides = _prim_tuple(call, 4, "strides") if len(call.args) == 5 else None
+    counts = {len(call.args[i].struct_info_.fields) for i in range(1, len(call.args))}
+    if len(counts) > 1:
+        raise fail(call, "requires axes, begin, end and strides to have the same length")
+    if axes is None or any(const_int(a) is None for a in axes) or info.ndim < 0:
+        return tensor(None, info.dtype, info.ndim, info.vdevice)
+    places = check_axes(call, info.ndim, [const_int(a) for a in axes])
+    dims = info.dims()
+    if not places:
+        return info
+    if dims is None or begin is None or end is None or (len(call.args) == 5 and strides is None):
+        return tensor(None, info.dtype, info.ndim, info.vdevice)
+    steps = strides or [const(1, "int64")] * len(places)
+    shape = list(dims)
+    inbound = bool(call.attrs.assume_inbound)
+    for axis, b, e, s in zip(places, begin, end, steps):
+        if const_int(s) == 0:
+            raise fail(call, "requires non-zero strides")
+        b, e, s = (v if v.dtype == "int64" else v.astype("int64") for v in (b, e, s))
+        shape[axis] = slice_extent(b, e, s, dims[axis], inbound)
+    return tensor(shape, info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_slice(builder: Any, call: Call) -> Expr:
+    parts = [_prim_tuple(call, i, "bounds") for i in range(1, len(call.args))]
+    if any(p is None for p in parts) or any(const_int(a) is None for a in parts[0] or ()):
+        return call
+    axes = [const_int(a) for a in parts[0] or ()]
+    begin, end = parts[1], parts[2]
+    strides = parts[3] if len(parts) == 4 else [const(1, "int64")] * len(axes)
+    made: Expr = builder.call_te(
+        topi.strided_slice,
+        call.args[0],
+        begin,
+        end,
+        strides,
+        axes,
+        slice_mode="end",
+        assume_inbound=bool(call.attrs.assume_inbound),
+        primfunc_name_hint="strided_slice",
+    )
+    return made
+
+
+def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Expr:
+    """A slice of every axis whose bounds are one-dimensional int64 tensors."""
+    return make_call("dynamic_strided_slice", [as_expr(v) for v in (x, begin, end, strides)])
+
+
+def _infer_dynamic(call: Call, builder: Any) -> StructInfo:
+    data, *bounds = input_tensors(call, 4)
+    if data.ndim < 0:
+        raise fail(call, "input data is of unknown rank")
+    for name, info in zip(("begin", "end", "strides"), bounds):
+        if info.dtype and info.dtype != "int64":
+            raise type_fail(call, f"requires the input {name} to have int64 dtype, not {info.dtype}")
+        if info.ndim not in (1, -1):
+            raise fail(call, f"requires {name} to be 1-dimensional, not {info.ndim}")
+        dims = info.dims()
+        if dims is not None and const_int(dims[0]) not in (None, data.ndim):
+            raise fail(call, f"requires {name} to have one entry for each of the {data.ndim} axes, not {dims[0]}")
+    return tensor(None, data.dtype, data.ndim, data.vdevice)
+
+
+def dynamic_slice_shape(x: Any, begin: Any, end: Any, strides: Any) -> Any:
+    """The shape of a slice with tensor bounds, as an int64 tensor."""
+    from .. import te, tir
+
+    def body(i: Any) -> Any:
+        extent: Any = const(0, "int64")
+        for k in reversed(range(len(x.shape))):
+            extent = tir.Select(i.equal(const(k, "int64")), x.shape[k].astype("int64"), extent)
+        step = strides(i)
+        zero, minus = const(0, "int64"), const(-1, "int64")
+
+        def clamped(value: Any) -> Any:
+            value = tir.Select(value < zero, value + extent, value)
+            low = tir.Select(step < zero, minus, zero)
+            high = tir.Select(step < zero, extent - 1, extent)
+            return tir.min(tir.max(value, low), high)
+
+        first, last = clamped(begin(i)), clamped(end(i))
+        forward = tir.max(tir.ceildiv(last - first, tir.max(step, const(1, "int64"))), zero)
+        backward = tir.max(tir.ceildiv(first - last, tir.max(step * minus, const(1, "int64"))), zero)
+        return tir.Select(step < zero, backward, forward)
+
+    return te.compute((const(len(x.shape), "int64"),), body, "T_shape_func_strided_slice_dynamic")
+
+
+def _legalize_dynamic(builder: Any, call: Call) -> Expr:
+    """The output shape is computed first, checked against symbolic dimensions, then used."""
+    from ..relax.expr import Var
+    from ..tir import Var as TirVar
+    from .base import tensor_to_shape
+
+    x, begin, end, strides = call.args
+    ndim = call.struct_info.ndim
+    shape = builder.emit(builder.call_te(dynamic_slice_shape, x, begin, end, strides, primfunc_name_hint="shape_func"))
+    as_shape = builder.emit(tensor_to_shape(shape))
+    symbols = [TirVar("s", "int64") for _ in range(ndim)]
+    matched: Var = builder.match_cast(as_shape, ShapeStructInfo(symbols))
+    del matched
+    made: Expr = builder.call_te(
+        topi.dynamic_strided_slice,
+        x,
+        begin,
+        end,
+        strides,
+        ShapeExpr(symbols),
+        primfunc_name_hint="dynamic_strided_slice",
+    )
+    return made
+
+
+_X = np.arange(24, dtype="float32").reshape(4, 6)
+
+
+def _slice_reference(x: Any, axes: Any, begin: Any, end: Any, strides: Any = None, assume_inbound: bool = False) -> Any:
+    index = [slice(None)] * x.ndim
+    for k, axis in enumerate(axes):
+        index[axis] = slice(begin[k], end[k], strides[k] if strides else None)
+    return x[tuple(index)]
+
+
+define(
+    "take",
+    _infer_take,
+    legalize=_legalize_take,
+    precision="follow",
+    reference=lambda x, indices, axis=None: np.take(x, indices, axis),
+    samples=lambda: [((_X, np.array([3, 0, 2])), {"axis": 0}), ((_X, np.array([[1], [5]])), {"axis": 1})],
+    arg_names=("x", "indices"),
+)
+define(
+    "strided_slice",
+    _infer_slice,
+    legalize=_legalize_slice,
+    precision="follow",
+    reference=_slice_reference,
+    samples=lambda: [
+        ((_X,), {"axes": [0, 1], "begin": [1, 0], "end": [3, 6], "strides": [1, 2]}),
+        ((_X,), {"axes": [1], "begin": [-4], "end": [100]}),
+    ],
+    arg_names=("x", "axes", "begin", "end", "strides"),
+)
+define(
+    "dynamic_strided_slice",
+    _infer_dynamic,
+    legalize=_legalize_dynamic,
+    precision="follow",
+    arg_names=("x", "begin", "end", "strides"),
+)

@@ -1,0 +1,269 @@
+"""Matrix products and Einstein sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import te
+from ..relax.expr import Call, Expr, Tuple
+from ..relax.scalars import const_int, prove_equal
+from ..relax.struct_info import StructInfo, TensorStructInfo
+from ..tir import IntImm, const
+from .inference import (
+    as_expr,
+    broadcast,
+    check_count,
+    common_vdevice,
+    fail,
+    input_tensors,
+    make_call,
+    tensor,
+    tensor_of_tuple,
+    type_fail,
+)
+from .record import define
+
+__all__ = ["einsum", "linear", "matmul"]
+
+
+def matmul(x1: Any, x2: Any, out_dtype: Any = None) -> Expr:
+    """Matrix product with NumPy's rules for vectors and batches."""
+    return make_call("matmul", [as_expr(x1), as_expr(x2)], {"out_dtype": "" if out_dtype is None else str(out_dtype)})
+
+
+def linear(data: Any, weight: Any, bias: Any = None, out_dtype: Any = None) -> Expr:
+    """``data @ weight.T (+ bias)``, written with :func:`matmul`."""
+    from .binary import add
+    from .manipulate import permute_dims
+
+    product = matmul(data, permute_dims(weight, axes=None), out_dtype=out_dtype)
+    return add(product, bias) if bias is not None else product
+
+
+def einsum(operands: Any, subscripts: str) -> Expr:
+    """Einstein sum, e.g. ``einsum((a, b), "ij,jk->ik")``."""
+    args = Tuple(list(operands)) if isinstance(operands, (list, tuple)) else operands
+    return make_call("einsum", [args], {"subscripts": subscripts})
+
+
+def _out_dtype(call: Call, a: TensorStructInfo, b: TensorStructInfo) -> str:
+    wanted = str(call.attrs.out_dtype or "")
+    if wanted and wanted != "void":
+        return wanted
+    if not a.dtype or not b.dtype:
+        return ""
+    if a.dtype != b.dtype:
+        raise type_fail(call, f"the operands have different datatypes, {a.dtype} and {b.dtype}; give out_dtype")
+    return a.dtype
+
+
+def _infer_matmul(call: Call, builder: Any) -> StructInfo:
+    a, b = input_tensors(call, 2)
+    dtype = _out_dtype(call, a, b)
+    device = common_vdevice(call, [a, b])
+    if a.ndim < 0 or b.ndim < 0:
+        return tensor(None, dtype, -1, device)
+    if a.ndim == 0 or b.ndim == 0:
+        raise fail(call, f"requires both inputs to have at least one dimension, but they have {a.ndim} and {b.ndim}")
+    ndim = max(a.ndim, b.ndim, 2) - (a.ndim == 1) - (b.ndim == 1)
+    dims_a, dims_b = a.dims(), b.dims()
+    if dims_a is None or dims_b is None:
+        return tensor(None, dtype, ndim, device)
+    rows, cols = list(dims_a), list(dims_b)
+    if a.ndim == 1:
+        rows.insert(0, const(1, "int64"))
+    if b.ndim == 1:
+        cols.append(const(1, "int64"))
+    batch = broadcast(call, rows[:-2], cols[:-2])
+    k_a, k_b = rows[-1], cols[-2]
+    known_a, known_b = const_int(k_a), const_int(k_b)
+    if known_a is not None and known_b is not None and known_a != known_b:
+        raise fail(call, f"requires the reduction length of the operands to be equal, but they are {k_a} and {k_b}")
+    if batch is None:
+        return tensor(None, dtype, ndim, device)
+    shape = list(batch)
+    if a.ndim > 1:
+        shape.append(rows[-2])
+    if b.ndim > 1:
+        shape.append(cols[-1])
+    return tensor(shape, dtype, vdevice=device)
+
+
+def te_matmul(out_shape: Any, dtype: str) -> Any:
+    """The compute definition for operands of the given result."""
+
+    def compute(a: Any, b: Any) -> Any:
+        shape_a, shape_b = list(a.shape), list(b.shape)
+        vector_a, vector_b = len(shape_a) == 1, len(shape_b) == 1
+        one = const(1, "int64")
+        if vector_a:
+            shape_a.insert(0, one)
+        if vector_b:
+            shape_b.append(one)
+        longer_a = len(shape_a) > len(shape_b)
+        offset = abs(len(shape_a) - len(shape_b))
+        batch = max(len(shape_a), len(shape_b)) - 2
+        shape = _result_shape(shape_a, shape_b, vector_a, vector_b)
+
+        def element(*indices: Any) -> Any:
+            k = te.reduce_axis((const(0, str(shape_a[-1].dtype)), shape_a[-1]), "k")
+            at_a: list[Any] = []
+            at_b: list[Any] = []
+            for i in range(offset):
+                (at_a if longer_a else at_b).append(indices[i])
+            for i in range(offset, batch):
+                dim_a = shape_a[i if longer_a else i - offset]
+                dim_b = shape_b[i if not longer_a else i - offset]
+                if prove_equal(dim_a, dim_b):
+                    at_a.append(indices[i])
+                    at_b.append(indices[i])
+                else:
+                    at_a.append(const(0, "int64") if const_int(dim_a) == 1 else indices[i])
+                    at_b.append(const(0, "int64") if const_int(dim_b) == 1 else indices[i])
+            if not vector_a:
+                at_a.append(indices[-2 + vector_b])
+            at_a.append(k.var)
+            at_b.append(k.var)
+            if not vector_b:
+                at_b.append(indices[-1])
+            left, right = a(*at_a), b(*at_b)
+            if dtype:
+                left, right = left.astype(dtype), right.astype(dtype)
+            return te.sum(left * right, axis=k)
+
+        return te.compute(shape, element, "matmul")
+
+    return compute
+
+
+def _result_shape(a: list[Any], b: list[Any], vector_a: bool, vector_b: bool) -> list[Any]:
+    lead_a, lead_b = a[:-2], b[:-2]
+    count = max(len(lead_a), len(lead_b))
+    lead_a = [IntImm("int64", 1)] * (count - len(lead_a)) + lead_a
+    lead_b = [IntImm("int64", 1)] * (count - len(lead_b)) + lead_b
+    shape = [y if const_int(x) == 1 else x for x, y in zip(lead_a, lead_b)]
+    if not vector_a:
+        shape.append(a[-2])
+    if not vector_b:
+        shape.append(b[-1])
+    return shape
+
+
+def _legalize_matmul(builder: Any, call: Call) -> Expr:
+    dtype = str(call.attrs.out_dtype or "")
+    compute = te_matmul(None, "" if dtype == "void" else dtype)
+    made: Expr = builder.call_te(compute, call.args[0], call.args[1], primfunc_name_hint="matmul")
+    return made
+
+
+def _parse(call: Call | None, text: str, count: int, ranks: list[int]) -> tuple[list[str], str]:
+    """Per-operand letters and the output letters; ``...`` becomes upper-case letters of its own."""
+    text = text.replace(" ", "")
+    inputs, _, output = text.partition("->")
+    terms = inputs.split(",")
+    if len(terms) != count:
+        message = f"the subscripts '{text}' name {len(terms)} operands, but {count} were given"
+        raise fail(call, message) if call is not None else ValueError(message)
+    widest = max([r - len(t.replace("...", "")) for t, r in zip(terms, ranks) if "..." in t], default=0)
+    used = set(text)
+    spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in used][:widest]
+    expanded = []
+    for term, rank in zip(terms, ranks):
+        if "..." in term:
+            width = rank - len(term.replace("...", ""))
+            term = term.replace("...", "".join(spare[len(spare) - width :]))
+        if len(term) != rank and rank >= 0:
+            message = f"the subscripts '{term}' do not fit an operand of rank {rank}"
+            raise fail(call, message) if call is not None else ValueError(message)
+        expanded.append(term)
+    if "->" in text:
+        result = output.replace("...", "".join(spare))
+    else:
+        letters = "".join(expanded)
+        result = "".join(spare) + "".join(sorted({c for c in letters if letters.count(c) == 1 and c not in spare}))
+    return expanded, result
+
+
+def _extents(terms: list[str], shapes: list[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for term, shape in zip(terms, shapes):
+        for letter, dim in zip(term, shape):
+            if letter not in found or const_int(found[letter]) == 1:
+                found[letter] = dim
+    return found
+
+
+def _infer_einsum(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    infos = tensor_of_tuple(call, call.args[0])
+    if not infos:
+        raise fail(call, "expects at least one operand")
+    dtypes = {i.dtype for i in infos}
+    if len(dtypes) > 1 and "" not in dtypes:
+        raise type_fail(call, f"the operands have different datatypes {sorted(dtypes)}")
+    dtype = "" if "" in dtypes else infos[0].dtype
+    device = common_vdevice(call, infos)
+    if any(i.dims() is None for i in infos):
+        return tensor(None, dtype, -1, device)
+    terms, output = _parse(call, call.attrs.subscripts, len(infos), [i.ndim for i in infos])
+    shapes = [list(i.dims() or ()) for i in infos]
+    found = _extents(terms, shapes)
+    for term, shape in zip(terms, shapes):
+        for letter, dim in zip(term, shape):
+            x, y = const_int(dim), const_int(found[letter])
+            if x is not None and y is not None and x != y and 1 not in (x, y):
+                raise fail(call, f"index '{letter}' stands for both {x} and {y}")
+    return tensor([found[letter] for letter in output], dtype, vdevice=device)
+
+
+def te_einsum(subscripts: str) -> Any:
+    """The compute definition of an Einstein sum."""
+
+    def compute(operands: Any) -> Any:
+        terms, output = _parse(None, subscripts, len(operands), [len(t.shape) for t in operands])
+        found = _extents(terms, [list(t.shape) for t in operands])
+        summed = [c for c in dict.fromkeys("".join(terms)) if c not in output]
+        axes = {c: te.reduce_axis((const(0, str(found[c].dtype)), found[c]), f"k_{c}") for c in summed}
+
+        def element(*indices: Any) -> Any:
+            where = dict(zip(output, indices)) | {c: a.var for c, a in axes.items()}
+            value: Any = None
+            for tensor_, term in zip(operands, terms):
+                at = [
+                    const(0, "int64") if const_int(d) == 1 and const_int(found[c]) != 1 else where[c]
+                    for c, d in zip(term, tensor_.shape)
+                ]
+                value = tensor_(*at) if value is None else value * tensor_(*at)
+            return te.sum(value, axis=list(axes.values())) if axes else value
+
+        return te.compute([found[c] for c in output], element, "T_einsum")
+
+    return compute
+
+
+def _legalize_einsum(builder: Any, call: Call) -> Expr:
+    made: Expr = builder.call_te(te_einsum(call.attrs.subscripts), call.args[0], primfunc_name_hint="einsum")
+    return made
+
+
+def _samples() -> Any:
+    rng = np.random.default_rng(3)
+
+    def a(*shape: int) -> Any:
+        return rng.uniform(-1, 1, shape).astype("float32")
+
+    return [((a(4, 5), a(5, 6)), {}), ((a(2, 1, 4, 5), a(3, 5, 6)), {}), ((a(5), a(5, 3)), {}), ((a(4, 5), a(5)), {})]
+
+
+define(
+    "matmul",
+    _infer_matmul,
+    legalize=_legalize_matmul,
+    precision="always",
+    reference=lambda x1, x2, out_dtype=None: np.matmul(x1, x2),
+    samples=_samples,
+    arg_names=("x1", "x2"),
+)
+define("einsum", _infer_einsum, legalize=_legalize_einsum, precision="follow", arg_names=("operands",))

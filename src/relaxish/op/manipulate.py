@@ -1,0 +1,758 @@
+"""Operators that rename, reorder, join or cut dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import te, topi
+from ..ir.expr import PrimExpr
+from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple
+from ..relax.scalars import const_int, product, prove_equal, simplify
+from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ..tir import IndexMap, const, floordiv
+from .inference import (
+    as_expr,
+    as_shape,
+    axis_list,
+    check_axes,
+    check_axis,
+    check_count,
+    common_vdevice,
+    fail,
+    input_tensors,
+    make_call,
+    opt_int,
+    shape_info,
+    tensor,
+    tensor_arg,
+    tensor_of_tuple,
+    type_fail,
+)
+from .record import define
+
+__all__ = [
+    "broadcast_to", "collapse_sum_like", "collapse_sum_to", "concat", "expand_dims", "flatten", "flip",
+    "layout_transform", "permute_dims", "repeat", "reshape", "split", "squeeze", "stack", "tile",
+]  # fmt: skip
+
+
+def _te(builder: Any, name: str, compute: Any, *args: Any, **kwargs: Any) -> Expr:
+    made: Expr = builder.call_te(compute, *args, primfunc_name_hint=name, **kwargs)
+    return made
+
+
+# ---- broadcast_to -------------------------------------------------------------------------------------------------
+
+
+def broadcast_to(x: Any, shape: Any) -> Expr:
+    """``x`` repeated to ``shape``."""
+    return make_call("broadcast_to", [as_expr(x), as_shape(shape)])
+
+
+def _infer_broadcast_to(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 2)
+    info, want = tensor_arg(call, 0), shape_info(call, 1)
+    if info.ndim >= 0 and want.ndim >= 0 and want.ndim < info.ndim:
+        raise fail(
+            call,
+            f"expects the input shape to have the number of ndim at least as the input tensor's: {want.ndim} < {info.ndim}",
+        )
+    dims = info.dims()
+    if dims is not None and want.values is not None:
+        for have, goal in zip(reversed(dims), reversed(want.values)):
+            x, y = const_int(have), const_int(goal)
+            if x == 1 or prove_equal(have, goal):
+                continue
+            if x is not None and y is not None:
+                raise fail(call, f"expects the input tensor shape to be broadcastable to the target shape: {x} to {y}")
+    target = call.args[1]
+    return (
+        TensorStructInfo(target, info.dtype, info.vdevice)
+        if isinstance(target, ShapeExpr)
+        else tensor(list(want.values) if want.values is not None else None, info.dtype, want.ndim, info.vdevice)
+    )
+
+
+# ---- concat, stack ------------------------------------------------------------------------------------------------
+
+
+def concat(tensors: Any, axis: int | None = 0) -> Expr:
+    """Tensors one behind the other along ``axis`` (the flat ones if it is None)."""
+    if isinstance(tensors, (list, tuple)):
+        tensors = Tuple([as_expr(t) for t in tensors])
+    return make_call("concat", [tensors], {"axis": opt_int(axis)})
+
+
+def stack(tensors: Any, axis: int = 0) -> Expr:
+    """Tensors of one shape side by side along a new axis."""
+    items = list(tensors.fields) if isinstance(tensors, Tuple) else list(tensors)
+    return concat([expand_dims(t, axis) for t in items], axis=axis)
+
+
+def _infer_concat(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    infos = tensor_of_tuple(call, call.args[0])
+    if not infos:
+        raise fail(call, "expects the input tuple to have at least one tensor")
+    dtypes = {i.dtype for i in infos if i.dtype}
+    if len(dtypes) > 1:
+        raise type_fail(call, f"expects all input tensors to have the same dtype, but got {sorted(dtypes)}")
+    dtype = infos[0].dtype if all(i.dtype for i in infos) else ""
+    device = common_vdevice(call, infos)
+    ranks = {i.ndim for i in infos if i.ndim >= 0}
+    if len(ranks) > 1:
+        raise fail(call, f"expects all input tensors to have same ndim, but got {sorted(ranks)}")
+    ndim = ranks.pop() if ranks else -1
+    axis = call.attrs.axis
+    if axis is None:
+        if ndim not in (1, -1):
+            raise fail(call, "requires all input tensors to have one dimension when axis is None")
+        axis = 0
+    if ndim < 0:
+        return tensor(None, dtype, -1, device)
+    axis = check_axis(call, ndim, axis)
+    shapes = [i.dims() for i in infos]
+    known = [s for s in shapes if s is not None]
+    shape: list[Any] = []
+    for d in range(ndim):
+        if d == axis:
+            shape.append(simplify(sum((s[d] for s in known[1:]), known[0][d])) if len(known) == len(infos) else None)
+            continue
+        for s in known[1:]:
+            x, y = const_int(known[0][d]), const_int(s[d])
+            if x is not None and y is not None and x != y:
+                raise fail(
+                    call,
+                    f"expects the input tensors to have the same shape on every dimension except axis {axis}: {x} vs {y}",
+                )
+        same = all(prove_equal(known[0][d], s[d]) for s in known[1:]) if known else False
+        shape.append(known[0][d] if same and len(known) == len(infos) else None)
+    if not known or any(s is None for s in shape):
+        return tensor(None, dtype, ndim, device)
+    return tensor(shape, dtype, vdevice=device)
+
+
+def _legalize_concat(builder: Any, call: Call) -> Expr:
+    arg = call.args[0]
+    count = len(arg.struct_info.fields)
+    items = arg if isinstance(arg, Tuple) else [builder.emit(arg[i]) for i in range(count)]
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
+    fields = list(items.fields) if isinstance(items, Tuple) else items
+    return _te(builder, "concatenate", topi.concatenate, fields, axis)
+
+
+# ---- expand_dims, squeeze -----------------------------------------------------------------------------------------
+
+
+def expand_dims(x: Any, axis: Any) -> Expr:
+    """New axes of extent one at the positions ``axis`` of the result."""
+    return make_call("expand_dims", [as_expr(x)], {"axis": axis_list(axis) or ()})
+
+
+def _infer_expand_dims(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    added = call.attrs.axis
+    if not len(added):
+        return info
+    if info.ndim < 0:
+        return tensor(None, info.dtype, -1, info.vdevice)
+    ndim = info.ndim + len(added)
+    axes = check_axes(call, ndim, added)
+    dims = info.dims()
+    if dims is None:
+        return tensor(None, info.dtype, ndim, info.vdevice)
+    rest = iter(dims)
+    return tensor([1 if i in axes else next(rest) for i in range(ndim)], info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_expand_dims(builder: Any, call: Call) -> Expr:
+    axes = [int(a) for a in call.attrs.axis]
+
+    def compute(data: Any) -> Any:
+        ndim = len(data.shape) + len(axes)
+        new = {a % ndim for a in axes}
+        kept = [i for i in range(ndim) if i not in new]
+        rest = iter(data.shape)
+        shape = [const(1, "int64") if i in new else next(rest) for i in range(ndim)]
+        return te.compute(shape, lambda *i: data(*[i[k] for k in kept]), "expand_dims")
+
+    return _te(builder, "expand_dims", compute, call.args[0])
+
+
+def squeeze(x: Any, axis: Any = None) -> Expr:
+    """Without axes of extent one (all of them, or those named)."""
+    return make_call("squeeze", [as_expr(x)], {"axis": axis_list(axis)})
+
+
+def _infer_squeeze(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    axis = call.attrs.axis
+    if axis is not None and not len(axis):
+        return info
+    if info.ndim < 0:
+        return tensor(None, info.dtype, -1, info.vdevice)
+    dims = info.dims()
+    if axis is None:
+        if dims is None or any(const_int(d) is None for d in dims):
+            # Whether a symbolic dimension is one cannot be told.
+            if dims is None:
+                return tensor(None, info.dtype, -1, info.vdevice)
+            if not all(const_int(d) is not None for d in dims):
+                return tensor(None, info.dtype, -1, info.vdevice)
+        return tensor([d for d in dims if const_int(d) != 1], info.dtype, vdevice=info.vdevice)
+    axes = check_axes(call, info.ndim, axis)
+    if dims is None:
+        return tensor(None, info.dtype, info.ndim - len(axes), info.vdevice)
+    for a in axes:
+        size = const_int(dims[a])
+        if size is not None and size != 1:
+            raise fail(
+                call,
+                f"squeeze expects the input tensor shape values at the given axis positions to be 1, got {size} at {a}",
+            )
+    return tensor([d for i, d in enumerate(dims) if i not in axes], info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_squeeze(builder: Any, call: Call) -> Expr:
+    axis = call.attrs.axis
+    return _te(builder, "squeeze", topi.squeeze, call.args[0], None if axis is None else [int(a) for a in axis])
+
+
+# ---- reshape, flatten ---------------------------------------------------------------------------------------------
+
+
+def reshape(x: Any, shape: Any) -> Expr:
+    """The same elements row by row under ``shape``; one entry may be -1, 0 copies the input's dimension."""
+    return make_call("reshape", [as_expr(x), _reshape_target(x, shape)])
+
+
+def _reshape_target(x: Any, shape: Any) -> Expr:
+    if isinstance(shape, Expr) and not isinstance(shape, ShapeExpr):
+        return shape
+    items = (
+        list(shape.values)
+        if isinstance(shape, ShapeExpr)
+        else [
+            v.value if isinstance(v, PrimValue) else v for v in (shape if isinstance(shape, (list, tuple)) else [shape])
+        ]
+    )
+    info = getattr(as_expr(x), "struct_info_", None)
+    dims = info.dims() if isinstance(info, TensorStructInfo) else None
+    holes: list[int] = []
+    out: list[Any] = []
+    for i, item in enumerate(items):
+        value = const_int(item) if isinstance(item, (int, PrimExpr)) else None
+        if value == -1:
+            holes.append(i)
+            out.append(None)
+        elif value == 0:
+            if dims is None:
+                raise fail_value("a 0 in the new shape needs an input of known shape")
+            if i >= len(dims):
+                raise fail_value(f"the new shape has a 0 at {i}, but the input has only {len(dims)} dimensions")
+            out.append(dims[i])
+        elif value is not None and value < -1:
+            raise fail_value(f"the new shape has the illegal value {value}")
+        else:
+            out.append(item)
+    if len(holes) > 1:
+        raise fail_value("at most one dimension of the new shape may be -1")
+    if holes:
+        if dims is None:
+            raise fail_value("a -1 in the new shape needs an input of known shape")
+        known = product([d if isinstance(d, PrimExpr) else const(d, "int64") for d in out if d is not None])
+        total = product(dims)
+        out[holes[0]] = simplify(floordiv(total, known))
+        x_total, x_known = const_int(total), const_int(known)
+        if x_total is not None and x_known and x_total % x_known:
+            raise fail_value(f"an input of {x_total} elements cannot be reshaped to {items}")
+    return as_shape(out)
+
+
+def fail_value(message: str) -> Exception:
+    """The error of a bad argument, found before the call exists."""
+    from ..support.errors import RelaxishError
+
+    return RelaxishError(f"relax.reshape: {message}")
+
+
+def _infer_reshape(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 2)
+    info, want = tensor_arg(call, 0), shape_info(call, 1)
+    dims = info.dims()
+    if dims is not None and want.values is not None:
+        have, need = simplify(product(dims)), simplify(product(want.values))
+        x, y = const_int(have), const_int(need)
+        if x is not None and y is not None and x != y:
+            raise fail(call, f"expects the new shape to be convertible from the old shape: {x} elements against {y}")
+    target = call.args[1]
+    if isinstance(target, ShapeExpr) or want.values is None:
+        shape = target if isinstance(target, ShapeExpr) or _is_shape_var(target) else None
+        return tensor(shape, info.dtype, want.ndim, info.vdevice)
+    return tensor(target if _is_shape_var(target) else list(want.values), info.dtype, want.ndim, info.vdevice)
+
+
+def _is_shape_var(value: Any) -> bool:
+    from ..relax.expr import Var
+
+    return isinstance(value, Var) and isinstance(value.struct_info_, ShapeStructInfo)
+
+
+def _legalize_reshape(builder: Any, call: Call) -> Expr:
+    target: Any = call.args[1]
+    if not isinstance(target, ShapeExpr):
+        shape = call.struct_info.dims()
+        if shape is None:
+            return call
+        target = ShapeExpr(shape)
+    return _te(builder, "reshape", topi.reshape, call.args[0], target)
+
+
+def flatten(x: Any) -> Expr:
+    """One axis with all elements."""
+    return make_call("flatten", [as_expr(x)])
+
+
+def _infer_flatten(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    if info.ndim == 0:
+        return tensor([1], info.dtype, vdevice=info.vdevice)
+    if info.ndim == 1:
+        return info
+    dims = info.dims()
+    if dims is None:
+        return tensor(None, info.dtype, 1, info.vdevice)
+    return tensor([simplify(product(dims))], info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_flatten(builder: Any, call: Call) -> Expr:
+    return _te(builder, "reshape", topi.reshape, call.args[0], call.struct_info.shape)
+
+
+# ---- permute_dims, flip, layout_transform -------------------------------------------------------------------------
+
+
+def permute_dims(x: Any, axes: Any = None) -> Expr:
+    """Axes in a new order; reversed by default."""
+    return make_call("permute_dims", [as_expr(x)], {"axes": axis_list(axes)})
+
+
+def _infer_permute_dims(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    axes = call.attrs.axes
+    if info.ndim < 0:
+        return tensor(None, info.dtype, len(axes) if axes is not None else -1, info.vdevice)
+    if axes is None:
+        order = list(range(info.ndim))[::-1]
+    else:
+        if len(axes) != info.ndim:
+            raise fail(call, f"expects the number of axes, {len(axes)}, to be the rank of the input, {info.ndim}")
+        order = check_axes(call, info.ndim, axes)
+    if order == list(range(info.ndim)):
+        return info
+    dims = info.dims()
+    if dims is None:
+        return tensor(None, info.dtype, info.ndim, info.vdevice)
+    return tensor([dims[a] for a in order], info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_permute_dims(builder: Any, call: Call) -> Expr:
+    axes = call.attrs.axes
+    return _te(builder, "transpose", topi.transpose, call.args[0], None if axes is None else [int(a) for a in axes])
+
+
+def flip(data: Any, axis: int) -> Expr:
+    """Elements along ``axis`` in reverse."""
+    return make_call("flip", [as_expr(data)], {"axis": int(axis)})
+
+
+def _infer_flip(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    if info.ndim >= 0:
+        check_axis(call, info.ndim, call.attrs.axis)
+    return info
+
+
+def _legalize_flip(builder: Any, call: Call) -> Expr:
+    return _te(builder, "flip", topi.flip, call.args[0], int(call.attrs.axis))
+
+
+def layout_transform(
+    x: Any, index_map: Any, pad_value: Any = None, axis_separators: Any = None, input_axis_separators: Any = None
+) -> Expr:
+    """Elements moved by an index map, e.g. ``lambda n, c, h, w: (n, c // 4, h, w, c % 4)``."""
+    info = getattr(x, "struct_info_", None)
+    if callable(index_map) and not isinstance(index_map, IndexMap):
+        index_map = IndexMap.from_func(index_map, index_dtype="int64")
+    if isinstance(pad_value, (int, float)):
+        dtype = info.dtype if isinstance(info, TensorStructInfo) and info.dtype else None
+        pad_value = const(pad_value, dtype) if dtype else pad_value
+    if pad_value is not None and not isinstance(pad_value, PrimValue):
+        pad_value = PrimValue(pad_value)
+    attrs = {
+        "index_map": index_map,
+        "pad_value": pad_value,
+        "axis_separators": tuple(axis_separators or ()),
+        "input_axis_separators": tuple(input_axis_separators or ()),
+    }
+    return make_call("layout_transform", [as_expr(x)], attrs)
+
+
+def _infer_layout_transform(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    index_map = call.attrs.index_map
+    pad = call.attrs.pad_value
+    if pad is not None and info.dtype and str(pad.struct_info.dtype) != info.dtype:
+        raise type_fail(call, f"the padding value is {pad.struct_info.dtype}, but the tensor is {info.dtype}")
+    if info.ndim < 0:
+        return tensor(None, info.dtype, len(index_map.final_indices), info.vdevice)
+    if info.ndim != len(index_map.initial_indices):
+        raise fail(
+            call,
+            f"the index map takes {len(index_map.initial_indices)} indices, but the input has {info.ndim} dimensions",
+        )
+    dims = info.dims()
+    if dims is None:
+        return tensor(None, info.dtype, len(index_map.final_indices), info.vdevice)
+    return tensor(list(index_map.map_shape(list(dims))), info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_layout_transform(builder: Any, call: Call) -> Expr:
+    index_map = call.attrs.index_map
+    pad = call.attrs.pad_value
+
+    def compute(data: Any) -> Any:
+        inverse, predicate = index_map.non_surjective_inverse(list(data.shape))
+        shape = index_map.map_shape(list(data.shape))
+
+        def element(*i: Any) -> Any:
+            from ..tir import IntImm, if_then_else
+            from ..tir.functor import substitute
+
+            source = inverse.map_indices(list(i))
+            value = data(*source)
+            test = substitute(predicate, dict(zip(inverse.initial_indices, i)))
+            if isinstance(test, IntImm) and not test.value:
+                return value
+            fill = const(0, data.dtype) if pad is None else pad.value
+            return if_then_else(test, fill, value)
+
+        return te.compute(shape, element, "te_layout_transform")
+
+    return _te(builder, "te_layout_transform", compute, call.args[0])
+
+
+# ---- split --------------------------------------------------------------------------------------------------------
+
+
+def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Expr:
+    """Parts along ``axis``: a number of equal ones, or the cut positions."""
+    if isinstance(indices_or_sections, (list, tuple)):
+        cuts: Any = tuple(int(getattr(v, "value", v)) for v in indices_or_sections)
+    else:
+        cuts = int(getattr(indices_or_sections, "value", indices_or_sections))
+        if cuts <= 0:
+            raise fail_value(f"split expects a positive number of sections, got {cuts}")
+    return make_call("split", [as_expr(x)], {"indices_or_sections": cuts, "axis": int(axis)})
+
+
+def _infer_split(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    cuts = call.attrs.indices_or_sections
+    axis = check_axis(call, info.ndim, call.attrs.axis) if info.ndim >= 0 else -1
+    dims = info.dims()
+    if isinstance(cuts, tuple):
+        count = len(cuts) + 1
+        if dims is None or info.ndim < 0:
+            return TupleStructInfo([tensor(None, info.dtype, info.ndim, info.vdevice)] * count)
+        extent = dims[axis]
+        bounds: list[Any] = [const(0, "int64"), *(const(int(c), "int64") for c in cuts), extent]
+        lengths = [_part_length(a, b, extent) for a, b in zip(bounds, bounds[1:])]
+        fields = [tensor(_replaced(dims, axis, n), info.dtype, vdevice=info.vdevice) for n in lengths]
+        return TupleStructInfo(fields)
+    sections = int(cuts)
+    if dims is None or info.ndim < 0:
+        return TupleStructInfo([tensor(None, info.dtype, info.ndim, info.vdevice)] * sections)
+    size = const_int(dims[axis])
+    if size is None:
+        if sections == 1:
+            return TupleStructInfo([info])
+        each = simplify(floordiv(dims[axis] + (sections - 1), const(sections, "int64")))
+        last = simplify(dims[axis] - each * (sections - 1))
+        parts = [each] * (sections - 1) + [last]
+        return TupleStructInfo([tensor(_replaced(dims, axis, n), info.dtype, vdevice=info.vdevice) for n in parts])
+    if size % sections:
+        raise fail(
+            call,
+            f"expects the input tensor's size along axis {axis} to be divisible by the number of sections: "
+            f"{size} by {sections}",
+        )
+    part = tensor(_replaced(dims, axis, size // sections), info.dtype, vdevice=info.vdevice)
+    return TupleStructInfo([part] * sections)
+
+
+def _part_length(begin: Any, end: Any, extent: Any) -> Any:
+    """Cuts beyond the end leave empty parts."""
+    b, e, n = const_int(begin), const_int(end), const_int(extent)
+    if n is not None and b is not None and e is not None:
+        return max(min(e, n) - min(max(b, 0), n), 0)
+    return simplify(end - begin)
+
+
+def _replaced(dims: Any, axis: int, value: Any) -> list[Any]:
+    return [value if i == axis else d for i, d in enumerate(dims)]
+
+
+def _legalize_split(builder: Any, call: Call) -> Expr:
+    cuts = call.attrs.indices_or_sections
+    cuts = [const(int(c), "int64") for c in cuts] if isinstance(cuts, tuple) else int(cuts)
+    return _te(builder, "split", topi.split, call.args[0], cuts, int(call.attrs.axis))
+
+
+# ---- collapse_sum, repeat, tile -----------------------------------------------------------------------------------
+
+
+def collapse_sum_like(data: Any, collapse_target: Any) -> Expr:
+    """Summed to the shape of ``collapse_target``: the transpose of broadcasting."""
+    return make_call("collapse_sum_like", [as_expr(data), as_expr(collapse_target)])
+
+
+def collapse_sum_to(data: Any, shape: Any) -> Expr:
+    """Summed to ``shape``: the transpose of broadcasting."""
+    return make_call("collapse_sum_to", [as_expr(data), as_shape(shape)])
+
+
+def _check_collapse(call: Call, dims: Any, target: Any) -> None:
+    if len(target) > len(dims):
+        raise fail(call, f"the target has rank {len(target)}, more than the input's {len(dims)}")
+    for have, want in zip(reversed(dims), reversed(target)):
+        x, y = const_int(have), const_int(want)
+        if x is not None and y is not None and x != y and y != 1:
+            raise fail(call, f"the target dimension {y} is neither one nor the input's {x}")
+
+
+def _infer_collapse_like(call: Call, builder: Any) -> StructInfo:
+    info, target = input_tensors(call, 2)
+    dims, want = info.dims(), target.dims()
+    if dims is not None and want is not None:
+        _check_collapse(call, dims, want)
+    return tensor(target.shape, info.dtype, target.ndim, info.vdevice)
+
+
+def _infer_collapse_to(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 2)
+    info, want = tensor_arg(call, 0), shape_info(call, 1)
+    dims = info.dims()
+    if dims is not None and want.values is not None:
+        _check_collapse(call, dims, want.values)
+    target = call.args[1]
+    known = target if isinstance(target, ShapeExpr) or _is_shape_var(target) else want.values
+    return tensor(known, info.dtype, want.ndim, info.vdevice)
+
+
+def _legalize_collapse(builder: Any, call: Call) -> Expr:
+    target = call.struct_info.shape
+    return _te(builder, "collapse_sum", topi.collapse_sum, call.args[0], target)
+
+
+def repeat(data: Any, repeats: int, axis: int | None = None) -> Expr:
+    """Every element repeated in place along ``axis`` (in the flat data by default)."""
+    return make_call("repeat", [as_expr(data)], {"repeats": int(repeats), "axis": opt_int(axis)})
+
+
+def _infer_repeat(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    count, axis = int(call.attrs.repeats), call.attrs.axis
+    dims = info.dims()
+    if axis is None:
+        if dims is None:
+            return tensor(None, info.dtype, 1, info.vdevice)
+        return tensor([simplify(product(dims) * count)], info.dtype, vdevice=info.vdevice)
+    if info.ndim < 0:
+        return tensor(None, info.dtype, -1, info.vdevice)
+    at = check_axis(call, info.ndim, axis)
+    if dims is None:
+        return tensor(None, info.dtype, info.ndim, info.vdevice)
+    return tensor(_replaced(dims, at, simplify(dims[at] * count)), info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_repeat(builder: Any, call: Call) -> Expr:
+    count, axis = int(call.attrs.repeats), call.attrs.axis
+
+    def compute(data: Any) -> Any:
+        if axis is None:
+            flat = topi.reshape(data, [product(data.shape)])
+            return topi.repeat(flat, count, 0)
+        return topi.repeat(data, count, int(axis))
+
+    return _te(builder, "repeat", compute, call.args[0])
+
+
+def tile(data: Any, repeats: Any) -> Expr:
+    """The whole tensor repeated along each axis."""
+    return make_call("tile", [as_expr(data)], {"repeats": axis_list(repeats) or ()})
+
+
+def _infer_tile(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    counts = [int(r) for r in call.attrs.repeats]
+    if info.ndim < 0:
+        return tensor(None, info.dtype, -1, info.vdevice)
+    ndim = max(info.ndim, len(counts))
+    dims = info.dims()
+    if dims is None:
+        return tensor(None, info.dtype, ndim, info.vdevice)
+    full_dims: list[Any] = [const(1, "int64")] * (ndim - info.ndim) + list(dims)
+    full_counts = [1] * (ndim - len(counts)) + counts
+    return tensor([simplify(d * r) for d, r in zip(full_dims, full_counts)], info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_tile(builder: Any, call: Call) -> Expr:
+    return _te(builder, "tile", topi.tile, call.args[0], [int(r) for r in call.attrs.repeats])
+
+
+_X = np.arange(24, dtype="float32").reshape(2, 3, 4)
+
+
+def _sample(*args: Any, **kwargs: Any) -> Any:
+    return lambda: [(args, kwargs)]
+
+
+define(
+    "broadcast_to",
+    _infer_broadcast_to,
+    legalize=lambda b, c: _te(b, "broadcast_to", topi.broadcast_to, c.args[0], c.args[1]),
+    precision="follow",
+    reference=lambda x, shape: np.broadcast_to(x, shape),
+    samples=_sample(_X[:, :1], shape=(5, 2, 3, 4)),
+    arg_names=("x", "shape"),
+)
+define(
+    "concat",
+    _infer_concat,
+    legalize=_legalize_concat,
+    precision="follow",
+    reference=lambda tensors, axis=0: np.concatenate(tensors, axis=axis),
+    samples=_sample((_X, _X + 1), axis=1),
+    arg_names=("tensors",),
+)
+define(
+    "expand_dims",
+    _infer_expand_dims,
+    legalize=_legalize_expand_dims,
+    precision="follow",
+    reference=lambda x, axis: np.expand_dims(x, axis if isinstance(axis, int) else tuple(axis)),
+    samples=_sample(_X, axis=[0, -1]),
+    arg_names=("x",),
+)
+define(
+    "squeeze",
+    _infer_squeeze,
+    legalize=_legalize_squeeze,
+    precision="follow",
+    reference=lambda x, axis=None: np.squeeze(x, axis=tuple(axis) if axis is not None else None),
+    samples=lambda: [((_X.reshape(2, 1, 3, 1, 4),), {}), ((_X.reshape(2, 1, 3, 1, 4),), {"axis": [1]})],
+    arg_names=("x",),
+)
+define(
+    "reshape",
+    _infer_reshape,
+    legalize=_legalize_reshape,
+    precision="follow",
+    reference=lambda x, shape: x.reshape(shape),
+    samples=lambda: [((_X,), {"shape": (6, 4)}), ((_X,), {"shape": (3, -1)})],
+    arg_names=("x", "shape"),
+)
+define(
+    "flatten",
+    _infer_flatten,
+    legalize=_legalize_flatten,
+    precision="follow",
+    reference=lambda x: x.reshape(-1),
+    samples=_sample(_X),
+    arg_names=("x",),
+)
+define(
+    "permute_dims",
+    _infer_permute_dims,
+    legalize=_legalize_permute_dims,
+    precision="follow",
+    reference=lambda x, axes=None: np.transpose(x, axes),
+    samples=lambda: [((_X,), {}), ((_X,), {"axes": [1, 0, 2]})],
+    arg_names=("x",),
+)
+define(
+    "flip",
+    _infer_flip,
+    legalize=_legalize_flip,
+    precision="follow",
+    reference=lambda data, axis: np.flip(data, axis),
+    samples=_sample(_X, axis=1),
+    arg_names=("data",),
+)
+define(
+    "layout_transform",
+    _infer_layout_transform,
+    legalize=_legalize_layout_transform,
+    precision="follow",
+    arg_names=("x",),
+)
+define(
+    "split",
+    _infer_split,
+    legalize=_legalize_split,
+    precision="follow",
+    reference=lambda x, indices_or_sections, axis=0: np.split(x, indices_or_sections, axis),
+    samples=lambda: [
+        ((_X,), {"indices_or_sections": 2, "axis": 2}),
+        ((_X,), {"indices_or_sections": [1, 3], "axis": -1}),
+    ],
+    arg_names=("x",),
+)
+define(
+    "collapse_sum_like",
+    _infer_collapse_like,
+    legalize=_legalize_collapse,
+    precision="follow",
+    reference=lambda data, collapse_target: data.sum(0).sum(1, keepdims=True),
+    samples=_sample(_X, np.zeros((3, 1), "float32")),
+    arg_names=("data", "collapse_target"),
+)
+define(
+    "collapse_sum_to",
+    _infer_collapse_to,
+    legalize=_legalize_collapse,
+    precision="follow",
+    reference=lambda data, shape: data.sum(0).sum(1, keepdims=True),
+    samples=_sample(_X, shape=(3, 1)),
+    arg_names=("data", "shape"),
+)
+define(
+    "repeat",
+    _infer_repeat,
+    legalize=_legalize_repeat,
+    precision="follow",
+    reference=lambda data, repeats, axis=None: np.repeat(data, repeats, axis),
+    samples=lambda: [((_X,), {"repeats": 2}), ((_X,), {"repeats": 3, "axis": 1})],
+    arg_names=("data",),
+)
+define(
+    "tile",
+    _infer_tile,
+    legalize=_legalize_tile,
+    precision="follow",
+    reference=lambda data, repeats: np.tile(data, repeats),
+    samples=_sample(_X, repeats=(2, 1, 2, 1)),
+    arg_names=("data",),
+)

@@ -1,0 +1,276 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import te, tir, topi
+from ...relax.expr import Call, Expr
+from ...relax.scalars import const_int, prove_equal
+from ...relax.struct_info import StructInfo
+from ...tir import const
+from ..inference import as_expr, common_vdevice, fail, input_tensors, make_call, tensor, tensor_arg, type_fail
+from ..record import define
+
+__all__ = ["attention", "attention_var_len"]
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    scale: Any = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+) -> Expr:
+    """``softmax(q k^T * scale + bias) v`` on ``[batch, sequence, heads, size]`` tensors.
+
+    ``causal_mask`` is None, ``TopLeft`` or ``BottomRight``: the corner the triangle is aligned to.
+    """
+    attrs = {
+        "scale": None if scale is None else float(getattr(scale, "value", scale)),
+        "causal_mask": causal_mask,
+        "window_size": None if window_size is None else int(window_size),
+    }
+    args = [as_expr(v) for v in (query, key, value)]
+    if bias is None:
+        return make_call("nn.attention", args, attrs)
+    return make_call("nn.attention_bias", [*args, as_expr(bias)], attrs)
+
+
+def attention_var_len(
+    queries: Any,
+    keys: Any,
+    values: Any,
+    seqstart_q: Any,
+    max_seqlen_q: Any,
+    seqstart_k: Any = None,
+    max_seqlen_k: Any = None,
+    scale: Any = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+) -> Expr:
+    """Attention over sequences of different lengths laid one behind the other."""
+    seqstart_k = seqstart_q if seqstart_k is None else seqstart_k
+    max_seqlen_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
+    attrs = {
+        "scale": None if scale is None else float(getattr(scale, "value", scale)),
+        "causal_mask": causal_mask,
+        "window_size": None if window_size is None else int(window_size),
+    }
+    args = [queries, keys, values, seqstart_q, seqstart_k, max_seqlen_q, max_seqlen_k]
+    return make_call("nn.attention_var_len", [as_expr(a) for a in args], attrs)
+
+
+def _same(call: Call, a: Any, b: Any, what: str) -> None:
+    x, y = const_int(a), const_int(b)
+    if x is not None and y is not None and x != y:
+        raise fail(call, f"the {what} must agree, but they are {x} and {y}")
+    if (x is None or y is None) and not prove_equal(a, b):
+        # Symbolic sizes are checked when the program runs.
+        return
+
+
+def _infer(call: Call, builder: Any) -> StructInfo:
+    with_bias = call.op.name == "relax.nn.attention_bias"
+    infos = input_tensors(call, 4 if with_bias else 3)
+    q, k, v = infos[:3]
+    for info, name in zip((q, k, v), "qkv"):
+        if info.ndim not in (4, -1):
+            raise fail(call, f"expects {name} to have 4 dimensions, but it has {info.ndim}")
+    dtypes = {i.dtype for i in (q, k, v) if i.dtype}
+    if len(dtypes) > 1:
+        raise type_fail(call, f"expects q, k and v of one dtype, not {sorted(dtypes)}")
+    device = common_vdevice(call, infos)
+    dq, dk, dv = q.dims(), k.dims(), v.dims()
+    if dq is None or dk is None or dv is None:
+        return tensor(None, q.dtype, 4, device)
+    _same(call, dq[0], dk[0], "batch sizes of query and key")
+    _same(call, dq[0], dv[0], "batch sizes of query and value")
+    _same(call, dq[2], dk[2], "numbers of heads of query and key")
+    _same(call, dq[2], dv[2], "numbers of heads of query and value")
+    _same(call, dk[1], dv[1], "sequence lengths of key and value")
+    _same(call, dq[3], dk[3], "head sizes of query and key")
+    if with_bias:
+        bias = infos[3]
+        dims = bias.dims()
+        if bias.ndim not in (4, -1):
+            raise fail(call, f"expects bias to have 4 dimensions, but it has {bias.ndim}")
+        if dims is not None:
+            wanted = (dq[0], dq[2], dq[1], dk[1])
+            for have, want, what in zip(dims, wanted, ("batch size", "head count", "query length", "key length")):
+                if const_int(have) != 1:
+                    _same(call, have, want, f"{what} of the bias and the inputs")
+    return tensor([dq[0], dq[1], dq[2], dv[3]], q.dtype, vdevice=device)
+
+
+def _infer_var_len(call: Call, builder: Any) -> StructInfo:
+    q, v = tensor_arg(call, 0), tensor_arg(call, 2)
+    dq, dv = q.dims(), v.dims()
+    if dq is None or dv is None:
+        return tensor(None, q.dtype, 4, q.vdevice)
+    return tensor([dq[0], dq[1], dq[2], dv[3]], q.dtype, vdevice=q.vdevice)
+
+
+def te_attention(q: Any, k: Any, v: Any, bias: Any, scale: Any, causal_mask: str | None) -> Any:
+    """The computation, written with matrix products over ``[batch * heads]``."""
+    batch, rows, heads, size = q.shape
+    _, cols, _, out_size = v.shape
+    together = batch * heads
+    q, k, v = (topi.transpose(t, [0, 2, 1, 3]) for t in (q, k, v))
+    q = topi.reshape(q, [together, rows, size])
+    k = topi.reshape(k, [together, cols, size])
+    v = topi.reshape(v, [together, cols, out_size])
+    p = topi.nn.batch_matmul(q, k)
+    if scale is not None:
+        p = topi.multiply(p, const(scale, p.dtype))
+    else:
+        p = topi.divide(p, tir.sqrt(tir.Cast(p.dtype, size)))
+    if bias is not None:
+        p = topi.reshape(p, [batch, heads, rows, cols])
+        p = topi.add(p, bias)
+        p = topi.reshape(p, [together, rows, cols])
+    if causal_mask is None:
+        s = topi.nn.softmax(p)
+    else:
+        if causal_mask == "TopLeft":
+            offset: Any = const(0, "int32")
+        elif causal_mask == "BottomRight":
+            offset = tir.abs(rows - cols).astype("int32")
+        else:
+            raise NotImplementedError(f"causal_mask must be TopLeft or BottomRight, not {causal_mask!r}")
+        masked = topi.trilu(p, offset, False)
+        shifted = topi.subtract(masked, topi.max(masked, -1, True))
+        powers = topi.trilu(topi.exp(shifted), offset, False)
+        s = topi.divide(powers, topi.sum(powers, -1, True))
+    out = topi.nn.batch_matmul(s, v, transpose_b=False)
+    out = topi.reshape(out, [batch, heads, rows, out_size])
+    return topi.transpose(out, [0, 2, 1, 3])
+
+
+def _legalize(builder: Any, call: Call) -> Expr:
+    a = call.attrs
+    if a.window_size is not None:
+        raise NotImplementedError("nn.attention with window_size has no generic lowering")
+    with_bias = call.op.name == "relax.nn.attention_bias"
+
+    def compute(q: Any, k: Any, v: Any, *rest: Any) -> Any:
+        scale = None if a.scale is None else float(a.scale)
+        return te_attention(q, k, v, rest[0] if rest else None, scale, a.causal_mask)
+
+    name = "attention_bias" if with_bias else "attention"
+    made: Expr = builder.call_te(compute, *call.args, primfunc_name_hint=name)
+    return made
+
+
+def te_attention_var_len(
+    q: Any, k: Any, v: Any, start_q: Any, start_k: Any, scale: Any, causal_mask: str | None
+) -> Any:
+    """Attention in which a query sees only the keys of its own sequence."""
+    _, rows, heads, size = q.shape
+    cols, out_size = k.shape[1], v.shape[3]
+    count = start_q.shape[0] - 1
+    factor = const(scale, q.dtype) if scale is not None else const(1, q.dtype) / tir.sqrt(tir.Cast(q.dtype, size))
+    low = te.min_value(q.dtype)
+
+    def owner(name: str, length: Any, starts: Any) -> Any:
+        s = te.reduce_axis((const(0, "int64"), count), "s")
+        return te.compute(
+            (length,),
+            lambda i: te.sum(
+                tir.Select(starts(s.var + 1).astype("int64") <= i, const(1, "int64"), const(0, "int64")), axis=s
+            ),
+            name,
+        )
+
+    seq_q, seq_k = owner("seq_q", rows, start_q), owner("seq_k", cols, start_k)
+    d = te.reduce_axis((const(0, "int64"), size), "d")
+    raw = te.compute(
+        (heads, rows, cols),
+        lambda h, i, j: te.sum(q(0, i, h, d.var) * k(0, j, h, d.var), axis=d),
+        "scores",
+    )
+
+    def masked(h: Any, i: Any, j: Any) -> Any:
+        inside = seq_q(i).equal(seq_k(j))
+        if causal_mask is not None:
+            at_q = i - start_q(seq_q(i)).astype("int64")
+            at_k = j - start_k(seq_q(i)).astype("int64")
+            if causal_mask == "BottomRight":
+                len_q = start_q(seq_q(i) + 1) - start_q(seq_q(i))
+                len_k = start_k(seq_q(i) + 1) - start_k(seq_q(i))
+                at_k = at_k - (len_k - len_q).astype("int64")
+            inside = tir.And(inside, at_k <= at_q)
+        return tir.Select(inside, raw(h, i, j) * factor, low)
+
+    weights = topi.nn.softmax(te.compute((heads, rows, cols), masked, "masked_scores"))
+    c = te.reduce_axis((const(0, "int64"), cols), "c")
+    return te.compute(
+        (const(1, "int64"), rows, heads, out_size),
+        lambda b, i, h, e: te.sum(weights(h, i, c.var) * v(0, c.var, h, e), axis=c),
+        "attention_var_len",
+    )
+
+
+def _legalize_var_len(builder: Any, call: Call) -> Expr:
+    a = call.attrs
+    q, k, v, start_q, start_k = call.args[:5]
+
+    def compute(q: Any, k: Any, v: Any, sq: Any, sk: Any) -> Any:
+        return te_attention_var_len(q, k, v, sq, sk, None if a.scale is None else float(a.scale), a.causal_mask)
+
+    made: Expr = builder.call_te(compute, q, k, v, start_q, start_k, primfunc_name_hint="attention_var_len")
+    return made
+
+
+def _np_attention(q: Any, k: Any, v: Any, bias: Any = None, scale: Any = None, causal_mask: str | None = None) -> Any:
+    p = np.einsum("bihd,bjhd->bhij", q, k) * (scale if scale is not None else q.shape[-1] ** -0.5)
+    if bias is not None:
+        p = p + bias
+    if causal_mask is not None:
+        offset = 0 if causal_mask == "TopLeft" else abs(q.shape[1] - k.shape[1])
+        p = np.where(np.tril(np.ones(p.shape[-2:], bool), offset), p, -np.inf)
+    e = np.exp(p - p.max(-1, keepdims=True))
+    return np.einsum("bhij,bjhd->bihd", e / e.sum(-1, keepdims=True), v).astype(q.dtype)
+
+
+def _samples(with_bias: bool) -> Any:
+    rng = np.random.default_rng(12)
+
+    def a(*shape: int) -> Any:
+        return rng.uniform(-1, 1, shape).astype("float32")
+
+    args = (a(2, 4, 3, 8), a(2, 5, 3, 8), a(2, 5, 3, 6))
+    if with_bias:
+        return [((*args, a(2, 3, 4, 5)), {"scale": 0.5})]
+    return [(args, {}), (args, {"causal_mask": "TopLeft"}), (args, {"causal_mask": "BottomRight"})]
+
+
+define(
+    "nn.attention",
+    _infer,
+    legalize=_legalize,
+    precision="always",
+    reference=_np_attention,
+    samples=lambda: _samples(False),
+    arg_names=("query", "key", "value"),
+)
+define(
+    "nn.attention_bias",
+    _infer,
+    legalize=_legalize,
+    precision="always",
+    reference=_np_attention,
+    samples=lambda: _samples(True),
+    arg_names=("query", "key", "value", "bias"),
+)
+define(
+    "nn.attention_var_len",
+    _infer_var_len,
+    legalize=_legalize_var_len,
+    precision="always",
+    arg_names=("queries", "keys", "values", "seqstart_q", "seqstart_k", "max_seqlen_q", "max_seqlen_k"),
+)

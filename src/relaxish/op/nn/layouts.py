@@ -1,0 +1,37 @@
+"""Reading layout strings, and reordering dimensions between layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...relax.expr import Call
+from ...tir import Layout, bijective_layout, layout
+from ..inference import fail
+
+__all__ = ["check_rank", "layout_attr", "reorder"]
+
+
+def layout_attr(call: Call, name: str, text: str, reference: str) -> tuple[Layout, Any]:
+    """A layout attribute and its conversion to the reference layout. Raises if there is none."""
+    try:
+        made = layout(text)
+        convert = bijective_layout(made, reference)
+        valid = bool(convert)
+    except (ValueError, RuntimeError, TypeError):
+        valid = False
+        made, convert = None, None
+    if not valid:
+        raise fail(call, f"requires the given {name} layout to be convertible from {reference} layout, but got {text}")
+    return made, convert
+
+
+def check_rank(call: Call, what: str, ndim: int, made: Layout) -> None:
+    """A tensor must have as many dimensions as its layout."""
+    if ndim >= 0 and ndim != len(made):
+        raise fail(call, f"the {what} layout {made.name} does not fit a tensor of {ndim} dimensions")
+
+
+def reorder(convert: Any, dims: Sequence[Any]) -> list[Any]:
+    """Dimensions in the reference layout."""
+    return list(convert.forward_shape(list(dims)))

@@ -1,0 +1,346 @@
+"""Batch, layer, group and RMS normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import topi
+from ...relax.expr import Call, Expr
+from ...relax.scalars import const_int, prove_equal
+from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..inference import (
+    as_expr,
+    axis_list,
+    check_axes,
+    check_axis,
+    fail,
+    input_tensors,
+    make_call,
+    require_float,
+    type_fail,
+)
+from ..record import define
+
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
+
+
+def batch_norm(
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    moving_mean: Any,
+    moving_var: Any,
+    axis: int,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+    momentum: float = 0.1,
+    training: bool = True,
+) -> Expr:
+    """Normalised by channel; returns the result and the new moving mean and variance."""
+    attrs = {
+        "axis": int(axis),
+        "epsilon": float(epsilon),
+        "center": bool(center),
+        "scale": bool(scale),
+        "momentum": float(momentum),
+        "training": bool(training),
+    }
+    return make_call("nn.batch_norm", [as_expr(v) for v in (data, gamma, beta, moving_mean, moving_var)], attrs)
+
+
+def layer_norm(
+    data: Any, gamma: Any, beta: Any, axes: Any, epsilon: float = 1e-5, center: bool = True, scale: bool = True
+) -> Expr:
+    """Normalised over ``axes`` of each sample."""
+    attrs = {"axes": axis_list(axes), "epsilon": float(epsilon), "center": bool(center), "scale": bool(scale)}
+    return make_call("nn.layer_norm", [as_expr(v) for v in (data, gamma, beta)], attrs)
+
+
+def group_norm(
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    num_groups: int,
+    channel_axis: int,
+    axes: Any,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Expr:
+    """Normalised within groups of channels."""
+    attrs = {
+        "num_groups": int(num_groups),
+        "channel_axis": int(channel_axis),
+        "axes": axis_list(axes),
+        "epsilon": float(epsilon),
+        "center": bool(center),
+        "scale": bool(scale),
+    }
+    return make_call("nn.group_norm", [as_expr(v) for v in (data, gamma, beta)], attrs)
+
+
+def instance_norm(
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    channel_axis: int,
+    axes: Any,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Expr:
+    """Normalised for every channel of every sample."""
+    attrs = {
+        "channel_axis": int(channel_axis),
+        "axes": axis_list(axes),
+        "epsilon": float(epsilon),
+        "center": bool(center),
+        "scale": bool(scale),
+    }
+    return make_call("nn.instance_norm", [as_expr(v) for v in (data, gamma, beta)], attrs)
+
+
+def rms_norm(data: Any, weight: Any, axes: Any = -1, epsilon: float = 1e-5) -> Expr:
+    """Divided by the root mean square over ``axes``, then scaled."""
+    return make_call(
+        "nn.rms_norm", [as_expr(data), as_expr(weight)], {"axes": axis_list(axes), "epsilon": float(epsilon)}
+    )
+
+
+def _check_weights(call: Call, infos: Sequence[TensorStructInfo], axes: Sequence[Any]) -> list[int] | None:
+    """The data is float, its axes are in range, and every weight has exactly those axes."""
+    data, *weights = infos
+    for info in infos:
+        require_float(call, info)
+    dtypes = {i.dtype for i in infos if i.dtype}
+    if len(dtypes) > 1:
+        raise type_fail(call, f"expects all inputs to have the same dtype, but got {sorted(dtypes)}")
+    places = check_axes(call, data.ndim, axes) if data.ndim >= 0 else None
+    for weight in weights:
+        if weight.ndim >= 0 and weight.ndim != len(axes):
+            raise fail(
+                call,
+                f"expects each weight to have as many dimensions as there are axes, {len(axes)}, not {weight.ndim}",
+            )
+    dims = data.dims()
+    known = [w.dims() for w in weights]
+    for k in range(len(axes)):
+        sizes = [d[k] for d in known if d is not None]
+        if dims is not None and places is not None:
+            sizes.append(dims[places[k]])
+        for size in sizes[1:]:
+            a, b = const_int(sizes[0]), const_int(size)
+            if a is not None and b is not None and a != b:
+                raise fail(
+                    call, f"the data and the weights have different sizes along the normalised axes: {a} and {b}"
+                )
+            if (a is None) == (b is None) and not prove_equal(sizes[0], size):
+                raise fail(call, f"the sizes along the normalised axes cannot be proven equal: {sizes[0]} and {size}")
+    return places
+
+
+def _infer_batch_norm(call: Call, builder: Any) -> StructInfo:
+    infos = input_tensors(call, 5)
+    _check_weights(call, infos, [call.attrs.axis])
+    data, _, _, mean, variance = infos
+    return TupleStructInfo([data, mean, variance])
+
+
+def _infer_layer_norm(call: Call, builder: Any) -> StructInfo:
+    infos = input_tensors(call, 3)
+    _check_weights(call, infos, call.attrs.axes)
+    return infos[0]
+
+
+def _infer_rms_norm(call: Call, builder: Any) -> StructInfo:
+    infos = input_tensors(call, 2)
+    _check_weights(call, infos, call.attrs.axes)
+    return infos[0]
+
+
+def _infer_group_norm(call: Call, builder: Any) -> StructInfo:
+    infos = input_tensors(call, 3)
+    data = infos[0]
+    channel = [call.attrs.channel_axis]
+    for info in infos:
+        require_float(call, info)
+    if data.ndim >= 0:
+        at = check_axis(call, data.ndim, call.attrs.channel_axis)
+        axes = check_axes(call, data.ndim, call.attrs.axes)
+        if at in axes:
+            raise fail(call, "the channel axis must not be among the normalised axes")
+        dims = data.dims()
+        size = const_int(dims[at]) if dims is not None else None
+        groups = int(call.attrs.num_groups)
+        if size is not None and size % groups:
+            raise fail(call, f"expects the size of channel_axis {size} to be divisible by num_groups {groups}")
+    _check_weights(call, infos, channel)
+    return data
+
+
+def _infer_instance_norm(call: Call, builder: Any) -> StructInfo:
+    infos = input_tensors(call, 3)
+    _check_weights(call, infos, [call.attrs.channel_axis])
+    if infos[0].ndim >= 0:
+        check_axes(call, infos[0].ndim, call.attrs.axes)
+    return infos[0]
+
+
+def _legalize_batch_norm(builder: Any, call: Call) -> Expr:
+    a = call.attrs
+    made: Expr = builder.call_te(
+        topi.nn.batch_norm,
+        *call.args,
+        axis=int(a.axis),
+        epsilon=float(a.epsilon),
+        center=bool(a.center),
+        scale=bool(a.scale),
+        training=bool(a.training),
+        momentum=float(a.momentum),
+        primfunc_name_hint="batch_norm",
+    )
+    return made
+
+
+def _legalize_layer_norm(builder: Any, call: Call) -> Expr:
+    axes = [int(v) for v in call.attrs.axes]
+    made: Expr = builder.call_te(
+        topi.nn.layer_norm, *call.args, axes, float(call.attrs.epsilon), primfunc_name_hint="layer_norm"
+    )
+    return made
+
+
+def _legalize_rms_norm(builder: Any, call: Call) -> Expr:
+    axes = [int(v) for v in call.attrs.axes]
+    made: Expr = builder.call_te(
+        topi.nn.rms_norm, *call.args, axes, float(call.attrs.epsilon), primfunc_name_hint="rms_norm"
+    )
+    return made
+
+
+def _legalize_group_norm(builder: Any, call: Call) -> Expr:
+    a = call.attrs
+    made: Expr = builder.call_te(
+        topi.nn.group_norm,
+        *call.args,
+        int(a.num_groups),
+        int(a.channel_axis),
+        [int(v) for v in a.axes],
+        float(a.epsilon),
+        primfunc_name_hint="group_norm",
+    )
+    return made
+
+
+def _legalize_instance_norm(builder: Any, call: Call) -> Expr:
+    a = call.attrs
+    made: Expr = builder.call_te(
+        topi.nn.instance_norm,
+        *call.args,
+        int(a.channel_axis),
+        [int(v) for v in a.axes],
+        float(a.epsilon),
+        primfunc_name_hint="instance_norm",
+    )
+    return made
+
+
+_RNG = np.random.default_rng(2)
+
+
+def _a(*shape: int) -> Any:
+    return _RNG.uniform(0.5, 1.5, shape).astype("float32")
+
+
+def _np_layer_norm(x: Any, g: Any, b: Any, axes: Any, epsilon: float = 1e-5) -> Any:
+    axes = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
+    mean, var = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    return (x - mean) / np.sqrt(var + epsilon) * g + b
+
+
+def _np_batch_norm(
+    x: Any,
+    g: Any,
+    b: Any,
+    m: Any,
+    v: Any,
+    axis: int,
+    epsilon: float = 1e-5,
+    training: bool = True,
+    momentum: float = 0.1,
+) -> Any:
+    row = [1] * x.ndim
+    row[axis] = -1
+    rest = tuple(i for i in range(x.ndim) if i != axis)
+    mean, var = (x.mean(rest), x.var(rest)) if training else (m, v)
+    out = (x - mean.reshape(row)) / np.sqrt(var.reshape(row) + epsilon) * g.reshape(row) + b.reshape(row)
+    if not training:
+        return out, m, v
+    return out, (1 - momentum) * m + momentum * mean, (1 - momentum) * v + momentum * var
+
+
+def _np_group_norm(x: Any, g: Any, b: Any, num_groups: int, channel_axis: int, axes: Any, epsilon: float = 1e-5) -> Any:
+    n, c, *rest = x.shape
+    grouped = x.reshape(n, num_groups, -1)
+    mean, var = grouped.mean(-1, keepdims=True), grouped.var(-1, keepdims=True)
+    row = (1, c, *([1] * len(rest)))
+    return ((grouped - mean) / np.sqrt(var + epsilon)).reshape(x.shape) * g.reshape(row) + b.reshape(row)
+
+
+define(
+    "nn.batch_norm",
+    _infer_batch_norm,
+    legalize=_legalize_batch_norm,
+    precision="never",
+    reference=_np_batch_norm,
+    samples=lambda: [
+        ((_a(2, 3, 4, 5), _a(3), _a(3), _a(3), _a(3)), {"axis": 1}),
+        ((_a(2, 3, 4, 5), _a(3), _a(3), _a(3), _a(3)), {"axis": 1, "training": False}),
+    ],
+    arg_names=("data", "gamma", "beta", "moving_mean", "moving_var"),
+)
+define(
+    "nn.layer_norm",
+    _infer_layer_norm,
+    legalize=_legalize_layer_norm,
+    precision="never",
+    reference=_np_layer_norm,
+    samples=lambda: [
+        ((_a(2, 3, 5), _a(5), _a(5)), {"axes": -1}),
+        ((_a(2, 3, 5), _a(3, 5), _a(3, 5)), {"axes": [-2, -1]}),
+    ],
+    arg_names=("data", "gamma", "beta"),
+)
+define(
+    "nn.group_norm",
+    _infer_group_norm,
+    legalize=_legalize_group_norm,
+    precision="never",
+    reference=_np_group_norm,
+    samples=lambda: [((_a(2, 4, 3, 5), _a(4), _a(4)), {"num_groups": 2, "channel_axis": 1, "axes": [2, 3]})],
+    arg_names=("data", "gamma", "beta"),
+)
+define(
+    "nn.instance_norm",
+    _infer_instance_norm,
+    legalize=_legalize_instance_norm,
+    precision="never",
+    reference=lambda x, g, b, channel_axis, axes, epsilon=1e-5: _np_layer_norm(
+        x, g.reshape(1, -1, 1, 1), b.reshape(1, -1, 1, 1), axes, epsilon
+    ),
+    samples=lambda: [((_a(2, 4, 3, 5), _a(4), _a(4)), {"channel_axis": 1, "axes": [2, 3]})],
+    arg_names=("data", "gamma", "beta"),
+)
+define(
+    "nn.rms_norm",
+    _infer_rms_norm,
+    legalize=_legalize_rms_norm,
+    precision="never",
+    reference=lambda x, w, axes=-1, epsilon=1e-5: x / np.sqrt((x * x).mean(axes, keepdims=True) + epsilon) * w,
+    samples=lambda: [((_a(2, 3, 5), _a(5)), {"axes": -1})],
+    arg_names=("data", "weight"),
+)

@@ -1,0 +1,371 @@
+"""Windowed and adaptive pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import topi
+from ...relax.expr import Call, Expr
+from ...relax.scalars import const_int, simplify
+from ...relax.struct_info import StructInfo
+from ...tir import IntImm
+from ..inference import as_expr, check_count, make_call, tensor, tensor_arg
+from ..record import define
+from .conv import _many, _padding
+from .layouts import check_rank, layout_attr, reorder
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "max_pool1d", "max_pool2d", "max_pool3d",
+]  # fmt: skip
+
+_LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+
+
+def _pool_call(
+    name: str,
+    n: int,
+    data: Any,
+    pool_size: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    layout: str,
+    out_layout: str | None,
+) -> Expr:
+    size = _many(pool_size, n, "pool_size")
+    attrs = {
+        "pool_size": size,
+        "strides": size if strides is None else _many(strides, n, "strides"),
+        "padding": _padding(padding, n),
+        "dilation": _many(dilation, n, "dilation"),
+        "ceil_mode": bool(ceil_mode),
+        "count_include_pad": bool(count_include_pad),
+        "layout": layout,
+        "out_layout": out_layout or layout,
+    }
+    return make_call(f"nn.{name}_pool{n}d", [as_expr(data)], attrs)
+
+
+def max_pool1d(
+    data: Any,
+    pool_size: Any = 1,
+    strides: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCW",
+    out_layout: str | None = None,
+) -> Expr:
+    """The largest element of each window of one axis."""
+    return _pool_call(
+        "max", 1, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
+    )
+
+
+def max_pool2d(
+    data: Any,
+    pool_size: Any = (1, 1),
+    strides: Any = None,
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> Expr:
+    """The largest element of each window of two axes."""
+    return _pool_call(
+        "max", 2, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
+    )
+
+
+def max_pool3d(
+    data: Any,
+    pool_size: Any = (1, 1, 1),
+    strides: Any = None,
+    padding: Any = (0, 0, 0),
+    dilation: Any = (1, 1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
+) -> Expr:
+    """The largest element of each window of three axes."""
+    return _pool_call(
+        "max", 3, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
+    )
+
+
+def avg_pool1d(
+    data: Any,
+    pool_size: Any = 1,
+    strides: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCW",
+    out_layout: str | None = None,
+) -> Expr:
+    """The mean of each window of one axis."""
+    return _pool_call(
+        "avg", 1, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
+    )
+
+
+def avg_pool2d(
+    data: Any,
+    pool_size: Any = (1, 1),
+    strides: Any = None,
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCHW",
+    out_layout: str | None = None,
+) -> Expr:
+    """The mean of each window of two axes."""
+    return _pool_call(
+        "avg", 2, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
+    )
+
+
+def avg_pool3d(
+    data: Any,
+    pool_size: Any = (1, 1, 1),
+    strides: Any = None,
+    padding: Any = (0, 0, 0),
+    dilation: Any = (1, 1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str = "NCDHW",
+    out_layout: str | None = None,
+) -> Expr:
+    """The mean of each window of three axes."""
+    return _pool_call(
+        "avg", 3, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
+    )
+
+
+def _adaptive_call(n: int, data: Any, output_size: Any, layout: str, out_layout: str | None) -> Expr:
+    size = None if output_size is None else _many(output_size, n, "output_size")
+    attrs = {"output_size": size, "layout": layout, "out_layout": out_layout or layout}
+    return make_call(f"nn.adaptive_avg_pool{n}d", [as_expr(data)], attrs)
+
+
+def adaptive_avg_pool1d(data: Any, output_size: Any = None, layout: str = "NCW", out_layout: str | None = None) -> Expr:
+    """The mean of windows that divide one axis into ``output_size`` parts."""
+    return _adaptive_call(1, data, output_size, layout, out_layout)
+
+
+def adaptive_avg_pool2d(
+    data: Any, output_size: Any = None, layout: str = "NCHW", out_layout: str | None = None
+) -> Expr:
+    """The mean of windows that divide two axes into ``output_size`` parts."""
+    return _adaptive_call(2, data, output_size, layout, out_layout)
+
+
+def adaptive_avg_pool3d(
+    data: Any, output_size: Any = None, layout: str = "NCDHW", out_layout: str | None = None
+) -> Expr:
+    """The mean of windows that divide three axes into ``output_size`` parts."""
+    return _adaptive_call(3, data, output_size, layout, out_layout)
+
+
+def _infer_pool(n: int) -> Callable[[Call, Any], StructInfo]:
+    def infer(call: Call, builder: Any) -> StructInfo:
+        check_count(call, 1)
+        info = tensor_arg(call, 0)
+        a = call.attrs
+        layout, convert = layout_attr(call, "input", a.layout, _LAYOUT[n])
+        out_layout, to_out = layout_attr(call, "output", a.out_layout, _LAYOUT[n])
+        check_rank(call, "data", info.ndim, layout)
+        dims = info.dims()
+        if dims is None:
+            return tensor(None, info.dtype, len(out_layout), info.vdevice)
+        batch, channels, *size = reorder(convert, dims)
+        window, steps, gaps, pads = ([int(v) for v in a[k]] for k in ("pool_size", "strides", "dilation", "padding"))
+        shape = [batch, channels]
+        for k in range(n):
+            span = size[k] + (pads[k] + pads[k + n]) - gaps[k] * (window[k] - 1) - 1
+            shape.append(_pooled(span, size[k], pads[k], steps[k], bool(a.ceil_mode)))
+        return tensor(list(to_out.backward_shape(shape)), info.dtype, vdevice=info.vdevice)
+
+    return infer
+
+
+def _pooled(span: Any, extent: Any, head: int, step: int, ceil_mode: bool) -> Any:
+    if not ceil_mode:
+        return simplify(span // step + 1)
+    count = simplify((span + (step - 1)) // step + 1)
+    known, size = const_int(count), const_int(extent)
+    if known is not None and size is not None and (known - 1) * step >= size + head:
+        # A last window that starts in the tail padding does not count.
+        return IntImm("int64", known - 1)
+    return count
+
+
+def _infer_adaptive(n: int) -> Callable[[Call, Any], StructInfo]:
+    def infer(call: Call, builder: Any) -> StructInfo:
+        check_count(call, 1)
+        info = tensor_arg(call, 0)
+        a = call.attrs
+        layout, convert = layout_attr(call, "input", a.layout, _LAYOUT[n])
+        out_layout, to_out = layout_attr(call, "output", a.out_layout, _LAYOUT[n])
+        check_rank(call, "data", info.ndim, layout)
+        dims = info.dims()
+        if dims is None:
+            if a.output_size is None and a.layout == a.out_layout:
+                return info
+            return tensor(None, info.dtype, len(out_layout), info.vdevice)
+        batch, channels, *size = reorder(convert, dims)
+        wanted = size if a.output_size is None else [int(v) for v in a.output_size]
+        return tensor(list(to_out.backward_shape([batch, channels, *wanted])), info.dtype, vdevice=info.vdevice)
+
+    return infer
+
+
+def _legalize_pool(kind: str, n: int) -> Callable[[Any, Call], Expr]:
+    compute = getattr(topi.nn, f"pool{n}d")
+
+    def legalize(builder: Any, call: Call) -> Expr:
+        a = call.attrs
+        if a.out_layout != a.layout:
+            return call
+        made: Expr = builder.call_te(
+            compute,
+            call.args[0],
+            kernel=tuple(int(v) for v in a.pool_size),
+            stride=tuple(int(v) for v in a.strides),
+            dilation=tuple(int(v) for v in a.dilation),
+            padding=tuple(int(v) for v in a.padding),
+            pool_type=kind,
+            ceil_mode=bool(a.ceil_mode),
+            layout=a.layout,
+            count_include_pad=bool(a.count_include_pad),
+            primfunc_name_hint=f"{kind}_pool{n}d",
+        )
+        return made
+
+    return legalize
+
+
+def _legalize_adaptive(n: int) -> Callable[[Any, Call], Expr]:
+    compute = topi.nn.adaptive_pool if n == 2 else getattr(topi.nn, f"adaptive_pool{n}d")
+
+    def legalize(builder: Any, call: Call) -> Expr:
+        a = call.attrs
+        if a.out_layout != a.layout:
+            return call
+
+        def te_pool(data: Any) -> Any:
+            letters = [c for c in a.layout if c.isalpha()]
+            size = (
+                [data.shape[letters.index(c)] for c in "DHW"[3 - n :]]
+                if a.output_size is None
+                else [int(v) for v in a.output_size]
+            )
+            return compute(data, size, "avg", a.layout)
+
+        made: Expr = builder.call_te(te_pool, call.args[0], primfunc_name_hint=f"adaptive_avg_pool{n}d")
+        return made
+
+    return legalize
+
+
+def _np_pool(kind: str, n: int) -> Callable[..., Any]:
+    def pool(
+        x: Any,
+        pool_size: Any,
+        strides: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+    ) -> Any:
+        window = _many(pool_size, n, "pool_size")
+        steps = window if strides is None else _many(strides, n, "strides")
+        gaps, pads = _many(dilation, n, "dilation"), _padding(padding, n)
+        size = []
+        for k in range(n):
+            span = x.shape[2 + k] + pads[k] + pads[k + n] - gaps[k] * (window[k] - 1) - 1
+            count = (span + (steps[k] - 1 if ceil_mode else 0)) // steps[k] + 1
+            if ceil_mode and (count - 1) * steps[k] >= x.shape[2 + k] + pads[k]:
+                count -= 1
+            size.append(count)
+        out = np.zeros((*x.shape[:2], *size), x.dtype)
+        for at in np.ndindex(*size):
+            index, whole = [], 1
+            for k in range(n):
+                start = at[k] * steps[k] - pads[k]
+                spots = [start + w * gaps[k] for w in range(window[k])]
+                whole *= len([s for s in spots if s < x.shape[2 + k] + pads[k + n]])
+                index.append([s for s in spots if 0 <= s < x.shape[2 + k]])
+            part = x[np.ix_(range(x.shape[0]), range(x.shape[1]), *index)]
+            flat = part.reshape(*x.shape[:2], -1)
+            if kind == "max":
+                out[(..., *at)] = flat.max(-1)
+            else:
+                out[(..., *at)] = flat.sum(-1) / (whole if count_include_pad else flat.shape[-1])
+        return out
+
+    return pool
+
+
+def _np_adaptive(n: int) -> Callable[..., Any]:
+    def pool(x: Any, output_size: Any = None) -> Any:
+        size = x.shape[2:] if output_size is None else _many(output_size, n, "output_size")
+        out = np.zeros((*x.shape[:2], *size), x.dtype)
+        for at in np.ndindex(*size):
+            index = [range(i * d // s, -((-(i + 1) * d) // s)) for i, d, s in zip(at, x.shape[2:], size)]
+            part = x[np.ix_(range(x.shape[0]), range(x.shape[1]), *index)]
+            out[(..., *at)] = part.reshape(*x.shape[:2], -1).mean(-1)
+        return out
+
+    return pool
+
+
+def _x(n: int) -> Any:
+    return np.random.default_rng(8).uniform(-1, 1, (2, 3, *(9, 8, 7)[:n])).astype("float32")
+
+
+def _samples(n: int) -> Callable[[], Any]:
+    return lambda: [
+        ((_x(n),), {"pool_size": 2}),
+        ((_x(n),), {"pool_size": 3, "strides": 2, "padding": 1}),
+        ((_x(n),), {"pool_size": 3, "strides": 2, "ceil_mode": True}),
+        ((_x(n),), {"pool_size": 3, "strides": 2, "padding": 1, "count_include_pad": True}),
+    ]
+
+
+def _samples_adaptive(n: int) -> Callable[[], Any]:
+    return lambda: [((_x(n),), {"output_size": 1}), ((_x(n),), {"output_size": 3}), ((_x(n),), {"output_size": 5})]
+
+
+for _n in (1, 2, 3):
+    for _kind in ("max", "avg"):
+        define(
+            f"nn.{_kind}_pool{_n}d",
+            _infer_pool(_n),
+            legalize=_legalize_pool(_kind, _n),
+            precision="follow",
+            reference=_np_pool(_kind, _n),
+            samples=_samples(_n),
+            arg_names=("data",),
+        )
+    define(
+        f"nn.adaptive_avg_pool{_n}d",
+        _infer_adaptive(_n),
+        legalize=_legalize_adaptive(_n),
+        precision="follow",
+        reference=_np_adaptive(_n),
+        samples=_samples_adaptive(_n),
+        arg_names=("data",),
+    )

@@ -1,0 +1,123 @@
+"""Selection by a condition and positions of extremes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import topi
+from ..relax.expr import Call, Expr
+from ..relax.struct_info import StructInfo
+from .inference import (
+    as_expr,
+    broadcast,
+    check_axis,
+    check_count,
+    common_dtype,
+    common_vdevice,
+    input_tensors,
+    make_call,
+    opt_int,
+    tensor,
+    tensor_arg,
+    type_fail,
+)
+from .record import define
+
+__all__ = ["argmax", "argmin", "where"]
+
+
+def where(condition: Any, x1: Any, x2: Any) -> Expr:
+    """``x1`` where the condition holds, else ``x2``; all broadcast."""
+    return make_call("where", [as_expr(condition), as_expr(x1), as_expr(x2)])
+
+
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Expr:
+    """Position of the maximum along ``axis`` (of the flat data by default)."""
+    return make_call("argmax", [as_expr(x)], {"axis": opt_int(axis), "keepdims": bool(keepdims)})
+
+
+def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Expr:
+    """Position of the minimum along ``axis`` (of the flat data by default)."""
+    return make_call("argmin", [as_expr(x)], {"axis": opt_int(axis), "keepdims": bool(keepdims)})
+
+
+def _infer_where(call: Call, builder: Any) -> StructInfo:
+    cond, a, b = input_tensors(call, 3)
+    if cond.dtype and cond.dtype != "bool":
+        raise type_fail(call, f"requires the input condition tensor to have boolean dtype, not {cond.dtype}")
+    dtype = common_dtype(call, [a, b])
+    device = common_vdevice(call, [cond, a, b])
+    infos = (cond, a, b)
+    ndim = -1 if any(i.ndim < 0 for i in infos) else max(i.ndim for i in infos)
+    if all(i.shape is not None for i in infos) and cond.shape is a.shape is b.shape:
+        return tensor(cond.shape, dtype, vdevice=device)
+    dims = [i.dims() for i in infos]
+    if any(d is None for d in dims):
+        return tensor(None, dtype, ndim, device)
+    inner = broadcast(call, dims[1], dims[2])  # type: ignore[arg-type]
+    shape = None if inner is None else broadcast(call, dims[0], inner)  # type: ignore[arg-type]
+    return tensor(shape, dtype, ndim, device)
+
+
+def _infer_arg(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    axis, keep = call.attrs.axis, bool(call.attrs.keepdims)
+    if axis is not None and info.ndim >= 0:
+        axis = check_axis(call, info.ndim, axis)
+    if info.ndim < 0:
+        if axis is None and not keep:
+            return tensor([], "int64", vdevice=info.vdevice)
+        return tensor(None, "int64", -1, info.vdevice)
+    if axis is None:
+        return tensor([1] * info.ndim if keep else [], "int64", vdevice=info.vdevice)
+    dims = info.dims()
+    if dims is None:
+        return tensor(None, "int64", info.ndim if keep else info.ndim - 1, info.vdevice)
+    shape: list[Any] = [d for i, d in enumerate(dims) if i != axis]
+    if keep:
+        shape.insert(axis, 1)
+    return tensor(shape, "int64", vdevice=info.vdevice)
+
+
+def _legalize_where(builder: Any, call: Call) -> Expr:
+    made: Expr = builder.call_te(topi.where, *call.args, primfunc_name_hint="where")
+    return made
+
+
+def _legalize_arg(name: str) -> Any:
+    compute = getattr(topi, name)
+
+    def legalize(builder: Any, call: Call) -> Expr:
+        axis = opt_int(call.attrs.axis)
+        made: Expr = builder.call_te(
+            compute, call.args[0], None if axis is None else axis, bool(call.attrs.keepdims), primfunc_name_hint=name
+        )
+        return made
+
+    return legalize
+
+
+_RNG = np.random.default_rng(9)
+_X, _Y = (_RNG.uniform(-1, 1, (3, 4)).astype("float32") for _ in range(2))
+define(
+    "where",
+    _infer_where,
+    legalize=_legalize_where,
+    precision="follow",
+    reference=np.where,
+    samples=lambda: [((_X > 0, _X, _Y), {})],
+    arg_names=("condition", "x1", "x2"),
+)
+for _name, _ref in (("argmax", np.argmax), ("argmin", np.argmin)):
+    define(
+        _name,
+        _infer_arg,
+        legalize=_legalize_arg(_name),
+        precision="never",
+        reference=lambda x, axis=None, keepdims=False, f=_ref: np.asarray(f(x, axis=axis, keepdims=keepdims)),
+        samples=lambda: [((_X,), {}), ((_X,), {"axis": 1}), ((_X,), {"axis": 0, "keepdims": True})],
+        arg_names=("x",),
+    )

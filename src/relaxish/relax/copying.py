@@ -1,0 +1,64 @@
+"""Fresh copies of functions: new variables everywhere, or new symbolic variables only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.prim import Var as TirVar
+from .analysis.struct_info import map_struct_info
+from .analysis.variables import defined_symbolic_vars
+from .expr import Function, Var
+from .expr_functor import PyExprMutator
+from .scalars import substitute_prim
+from .struct_info import StructInfo
+
+__all__ = ["SymbolSubstitutor", "copy_with_new_vars", "renew_symbolic_vars", "substitute_symbols"]
+
+
+class SymbolSubstitutor(PyExprMutator):
+    """Replaces symbolic variables throughout."""
+
+    def __init__(self, mapping: dict[TirVar, Any]) -> None:
+        super().__init__()
+        self.mapping = mapping
+
+    def visit_prim_expr(self, value: Any) -> Any:
+        return substitute_prim(value, self.mapping)
+
+
+def substitute_symbols(func: Function, mapping: dict[TirVar, Any]) -> Function:
+    """The function with symbolic variables replaced; struct infos follow."""
+    if not mapping:
+        return func
+    made: Function = SymbolSubstitutor(mapping).visit_expr(func)
+    return made
+
+
+def renew_symbolic_vars(func: Function) -> Function:
+    """The function with fresh symbolic variables, so that it shares none with its callers."""
+    return substitute_symbols(func, {v: type(v)(v.name, v.dtype) for v in defined_symbolic_vars(func)})
+
+
+class _Renew(SymbolSubstitutor):
+    """Also makes every bound variable a fresh one."""
+
+    def visit_var_def_(self, var: Var) -> Any:
+        info = var.struct_info_
+        made = type(var)(var.name_hint, None if info is None else self.visit_struct_info_node(info), var.span)
+        self.var_remap_[var] = made
+        return made
+
+    def visit_struct_info_node(self, info: StructInfo) -> StructInfo:
+        return map_struct_info(info, self.visit_prim_expr, self._shape_var)
+
+    def with_struct_info(self, var: Var, struct_info: StructInfo | None) -> Var:
+        return var
+
+
+def copy_with_new_vars(func: Function) -> Function:
+    """A copy in which every bound variable, symbolic ones included, is fresh."""
+    renew = _Renew({v: type(v)(v.name, v.dtype) for v in defined_symbolic_vars(func)})
+    params = [renew.visit_var_def_(p) for p in func.params]
+    body = renew.visit_with_new_scope(func.body, params)
+    ret = renew.visit_struct_info_node(func.ret_struct_info)
+    return Function(params, body, ret, func.is_pure, func.attrs, func.span)

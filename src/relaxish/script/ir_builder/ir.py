@@ -1,0 +1,147 @@
+"""Module builders, shared by both levels: what ``I`` offers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.attrs import DictAttrs
+from ...ir.expr import GlobalVar, Range
+from ...ir.global_info import DummyGlobalInfo, VDevice
+from ...ir.module import IRModule
+from .base import IRBuilder, IRBuilderFrame, Namer
+from .tir_stmt import plain_attr
+
+__all__ = [
+    "IRModuleFrame", "Range", "decl_function", "def_function", "dummy_global_info", "ir_module", "lookup_vdevice",
+    "module_attrs", "module_get_attr", "module_get_attrs", "module_global_infos", "module_set_attr", "vdevice",
+]  # fmt: skip
+
+
+class IRModuleFrame(IRBuilderFrame):
+    """A module being written: declared functions, then their definitions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.global_vars: dict[str, GlobalVar] = {}
+        self.signatures: dict[str, Any] = {}
+        self.functions: dict[str, Any] = {}
+        self.attrs: dict[str, Any] = {}
+        self.global_infos: dict[str, list[Any]] = {}
+
+    def finish(self) -> None:
+        functions = {}
+        for name, gv in self.global_vars.items():
+            if name not in self.functions:
+                raise ValueError(f"function {name} is declared but not defined")
+            functions[gv] = self.functions[name]
+        builder = IRBuilder.current()
+        if builder.result is not None:
+            raise ValueError("IRBuilder.result is already set")
+        attrs = DictAttrs(self.attrs) if self.attrs else None
+        builder.result = IRModule(functions, attrs, self.global_infos)
+
+
+def ir_module() -> IRModuleFrame:
+    """Open a module."""
+    return IRModuleFrame()
+
+
+def find_module_frame(method: str) -> IRModuleFrame:
+    """The module being written. Raises ValueError if there is none."""
+    frame = IRBuilder.current().find(IRModuleFrame)
+    if frame is None:
+        raise ValueError(f"IRModule frame not found. Please ensure '{method}' is called under I.ir_module()")
+    return frame
+
+
+def decl_function(func_name: str, func_signature: Any) -> GlobalVar:
+    """Declare a function, so that others may call it before it is defined."""
+    frame = find_module_frame("I.decl_function")
+    if func_name in frame.global_vars:
+        raise ValueError(f"function {func_name} already exists")
+    gv = GlobalVar(func_name)
+    gv.struct_info_ = getattr(func_signature, "struct_info_", None)
+    frame.global_vars[func_name] = gv
+    frame.signatures[func_name] = func_signature
+    return gv
+
+
+def def_function(func_name: str, func: Any) -> None:
+    """Define a declared function."""
+    frame = find_module_frame("I.def_function")
+    gv = frame.global_vars.get(func_name)
+    if gv is None:
+        raise ValueError(f"function {func_name} does not exist, declare it first.")
+    frame.functions[func_name] = func
+    info = getattr(func, "struct_info_", None)
+    if info is not None:
+        gv.struct_info_ = info
+
+
+def module_attrs(attrs: dict[str, Any], allow_overwrite: bool = False) -> None:
+    """Set the module's attributes."""
+    frame = find_module_frame("I.module_attrs")
+    if frame.attrs and not allow_overwrite:
+        raise ValueError(f"Duplicate module attrs, previous one is: {frame.attrs}")
+    frame.attrs = {k: plain_attr(v) for k, v in attrs.items()}
+
+
+def module_get_attrs() -> dict[str, Any]:
+    """The attributes set so far."""
+    return dict(find_module_frame("I.module_get_attrs").attrs)
+
+
+def module_get_attr(attr_key: str) -> Any:
+    """One attribute set so far, or None."""
+    return find_module_frame("I.module_get_attr").attrs.get(attr_key)
+
+
+def module_set_attr(attr_key: str, attr_value: Any, allow_overwrite: bool = False) -> None:
+    """Set one attribute."""
+    frame = find_module_frame("I.module_set_attr")
+    if attr_key in frame.attrs and not allow_overwrite:
+        raise ValueError(f"Duplicate module attr {attr_key}, previous one is: {frame.attrs[attr_key]}")
+    frame.attrs[attr_key] = attr_value
+
+
+def module_global_infos(global_infos: dict[str, Any]) -> None:
+    """Set the module's global information."""
+    frame = find_module_frame("I.module_global_infos")
+    if frame.global_infos:
+        raise ValueError(f"Duplicate module global_infos, previous one is: {frame.global_infos}")
+    frame.global_infos = {k: list(v) for k, v in global_infos.items()}
+
+
+def dummy_global_info() -> DummyGlobalInfo:
+    """Global information that says nothing."""
+    return DummyGlobalInfo()
+
+
+def vdevice(target: Any = None, vdevice_id: int = 0, memory_scope: str = "global") -> VDevice:
+    """A virtual device."""
+    return VDevice(target, vdevice_id, memory_scope)
+
+
+def lookup_vdevice(target_kind: str | None = None, device_index: int = -1) -> Any:
+    """A virtual device of the module being written, by kind and position among that kind."""
+    frame = find_module_frame("I.lookup_vdevice")
+    infos = frame.global_infos.get("vdevice")
+    if not infos:
+        raise ValueError("The target VDevice in the GlobalInfos was not found.")
+    if not target_kind or target_kind == "vdevice":
+        return infos[device_index]
+    count = 0
+    for item in infos:
+        kind = getattr(getattr(item.target, "kind", None), "name", None)
+        if kind == target_kind:
+            if count == device_index:
+                return item
+            count += 1
+    raise ValueError("The target VDevice in the GlobalInfos was not found.")
+
+
+def _name_nothing(obj: Any, name: str) -> None:
+    return None
+
+
+Namer.table[GlobalVar] = _name_nothing

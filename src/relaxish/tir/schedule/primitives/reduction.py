@@ -1,0 +1,157 @@
+"""decompose_reduction: a reduction as initialisation and update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....ir.prim import const
+from ...expr import And, IterVar, Var
+from ...functor import substitute
+from ...stmt import Block, BlockRealize, For
+from .. import checks
+from ..errors import PrimitiveError
+from ..instruction import InstructionKind, register_kind
+from ..rewrite import ScopeRewriter
+from ..sref import StmtSRef
+from ..subst import and_predicate, realize_of
+from ..walk import seq_or_single, uses_var, vars_in
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+    from ..state import ScheduleState
+
+__all__: list[str] = []
+
+
+def copy_var(var: Any, suffix: str) -> Any:
+    """A fresh variable with a longer name."""
+    return Var(var.name + suffix, var.type_annotation if var.dtype == "handle" else var.dtype)
+
+
+def conjuncts(predicate: Any) -> list[Any]:
+    """The terms of a conjunction."""
+    if isinstance(predicate, And):
+        return [*conjuncts(predicate.a), *conjuncts(predicate.b)]
+    return [predicate]
+
+
+def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[Any, Block]:
+    """The initialisation of a reduction under copies of those ``loops`` (outer to inner) that it needs."""
+    block = realize.block
+    renamed: dict[Any, Any] = {}
+    iter_vars, values = [], []
+    for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        if iv.iter_type == IterVar.DataPar:
+            fresh = IterVar(iv.dom, copy_var(iv.var, "_init"), iv.iter_type, iv.thread_tag)
+            renamed[iv.var] = fresh.var
+            iter_vars.append(fresh)
+            values.append(value)
+    init_block = Block(
+        tuple(iter_vars),
+        (),
+        tuple(substitute(region, renamed) for region in block.writes),
+        block.name_hint + "_init",
+        substitute(block.init, renamed),
+        annotations=dict(block.annotations),
+    )
+    kept = [s for s in loops if uses_var(tuple(values), lambda v, s=s: v is s.stmt.loop_var)]
+    dropped = {s.stmt.loop_var for s in loops if s not in kept}
+    predicate: Any = const(True, "bool")
+    for term in conjuncts(realize.predicate):
+        if not any(v in dropped for v in vars_in(term)):
+            predicate = and_predicate(predicate, term)
+    body: Any = BlockRealize(tuple(values), predicate, init_block)
+    loop_map: dict[Any, Any] = {}
+    for sref in reversed(kept):
+        node = sref.stmt
+        fresh_var = copy_var(node.loop_var, "_init")
+        loop_map[node.loop_var] = fresh_var
+        binding = node.thread_binding
+        if binding is not None:
+            binding = IterVar(binding.dom, copy_var(binding.var, "_init"), binding.iter_type, binding.thread_tag)
+        body = For(fresh_var, node.min, node.extent, node.kind, body, binding, dict(node.annotations))
+    from ..subst import substitute_loops
+
+    body = substitute_loops(body, loop_map)
+    return body, _block_in(body)
+
+
+def _block_in(stmt: Any) -> Block:
+    while isinstance(stmt, For):
+        stmt = stmt.body
+    return stmt.block  # type: ignore[no-any-return]
+
+
+def make_update_block(block: Block) -> Block:
+    """A reduction block without its initialisation; it reads what it updates."""
+    read = {r.buffer for r in block.reads}
+    own = tuple(w for w in block.writes if w.buffer not in read)
+    return block.with_fields(name_hint=block.name_hint + "_update", init=None, reads=(*own, *block.reads))
+
+
+class _Decompose(ScopeRewriter):
+    def __init__(self, loop: For, realize: BlockRealize, update: Block, init: Any) -> None:
+        super().__init__()
+        self.loop, self.realize, self.update, self.init = loop, realize, update, init
+
+    def visit_For(self, node: For) -> Any:
+        made = super().visit_For(node)
+        return seq_or_single([self.init, made]) if node is self.loop else made
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        if node is self.realize:
+            self.reuse[node.block] = self.update
+            return node.with_fields(block=self.update)
+        return node
+
+
+def decompose(state: ScheduleState, block_sref: StmtSRef, loop_sref: StmtSRef) -> StmtSRef:
+    """Split the initialisation off, to stand right before ``loop``; gives the init block."""
+    block = checks.check_block(block_sref)
+    checks.check_loop(loop_sref)
+    scope = checks.scope_root(state, block_sref)
+    checks.check_reduction_block(state, block_sref, scope)
+    if block.init is None:
+        raise PrimitiveError("The block {0} has no init statement to split off.", [block_sref])
+    loops = checks.loops_above(block_sref)
+    if loop_sref not in loops:
+        raise PrimitiveError("The loop {1} is not an ancestor of {0}.", [block_sref, loop_sref])
+    position = loops.index(loop_sref)
+    realize = realize_of(block_sref)
+    _check_height(block_sref, loop_sref, loops[:position], realize)
+    init, init_block = make_init_nest(realize, loops[position:])
+    rewriter = _Decompose(loop_sref.stmt, realize, make_update_block(block), init)
+    parent = loop_sref.parent
+    assert parent is not None
+    old = parent.stmt
+    new = old.with_fields(body=rewriter.visit(old.body))
+    state.replace(parent, new, rewriter.reuse if isinstance(old, For) else {**rewriter.reuse, old: new})
+    made = state.stmt2ref[init_block]
+    state.mark_new_block(made)
+    return made
+
+
+def _check_height(block: StmtSRef, loop: StmtSRef, above: Sequence[StmtSRef], realize: BlockRealize) -> None:
+    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        if iv.iter_type != IterVar.CommReduce:
+            continue
+        used = vars_in(value)
+        for outer in above:
+            if outer.stmt.loop_var in used:
+                raise PrimitiveError(
+                    "The loop {1} is inside the reduction loop {2} of {0}; the init must come before all of them.",
+                    [block, loop, outer],
+                    hint="reorder the reduction loops inside, or decompose at a loop further out",
+                )
+
+
+@register_kind
+class DecomposeReduction(InstructionKind):
+    """Init and update of a reduction apart."""
+
+    name, method = "DecomposeReduction", "decompose_reduction"
+    inputs = ("block", "loop")
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        return [decompose(sch.state, sch.sref(inputs[0]), sch.sref(inputs[1]))], None

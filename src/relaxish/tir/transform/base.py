@@ -1,0 +1,95 @@
+"""Passes over PrimFuncs: the pass class, its decorator, and a few helpers every pass uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.module import IRModule
+from ...ir.prim import IntImm, Var
+from ...ir.transform import Pass, PassContext, PassInfo, make_pass_decorator
+from ..function import PrimFunc
+from ..stmt import Evaluate, SeqStmt, Stmt
+
+__all__ = ["PrimFuncPass", "body_pass", "config", "func_pass", "is_noop", "prim_func_pass", "seq"]
+
+FuncTransform = Callable[[PrimFunc, IRModule, PassContext], PrimFunc | None]
+
+
+class PrimFuncPass(Pass):
+    """A pass that transforms each PrimFunc of a module; a result of None removes the function."""
+
+    def __init__(self, function: FuncTransform, info: PassInfo) -> None:
+        super().__init__(info)
+        self.function = function
+
+    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        mod = self._required(mod, ctx)
+        changes: dict[Any, Any] = {}
+        for var, func in mod.functions.items():
+            if isinstance(func, PrimFunc):
+                new = self.function(func, mod, ctx)
+                if new is not func:
+                    changes[var] = new
+        if not changes:
+            return mod
+        out = mod.clone()
+        for var, new in changes.items():
+            if new is None:
+                del out[var]
+            else:
+                out.update_func(var, new)
+        return out
+
+
+prim_func_pass = make_pass_decorator(PrimFuncPass, PrimFuncPass, "transform_function")
+"""Turn a function ``f(func, mod, ctx)`` or a class with ``transform_function`` into a :class:`PrimFuncPass`."""
+
+
+def func_pass(function: Callable[[PrimFunc], PrimFunc], name: str) -> PrimFuncPass:
+    """A pass from a transformation that needs neither module nor context."""
+    return PrimFuncPass(lambda f, _mod, _ctx: function(f), PassInfo(0, name))
+
+
+def body_pass(function: Callable[[Stmt], Stmt], name: str) -> PrimFuncPass:
+    """A pass from a transformation of bodies."""
+
+    def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
+        body = function(func.body)
+        return func if body is func.body else func.with_body(body)
+
+    return PrimFuncPass(run, PassInfo(0, name))
+
+
+def config(key: str, default: Any) -> Any:
+    """An option of the current pass context; IR constants come as plain values."""
+    value = PassContext.current().config.get(key, default)
+    return value.value if isinstance(value, IntImm) else value
+
+
+def options(key: str, defaults: dict[str, Any]) -> dict[str, Any]:
+    """A group of options of the current pass context, such as ``tir.UnrollLoop``."""
+    given = PassContext.current().config.get(key) or {}
+    out = dict(defaults)
+    for name, value in (given.items() if hasattr(given, "items") else ()):
+        if name not in defaults:
+            raise AttributeError(f"{key} has no option {name!r}; it takes {sorted(defaults)}")
+        out[name] = value.value if isinstance(value, IntImm) else value
+    return out
+
+
+def is_noop(stmt: Any) -> bool:
+    """Whether a statement certainly does nothing."""
+    if stmt is None:
+        return True
+    if isinstance(stmt, Evaluate):
+        return isinstance(stmt.value, (IntImm, Var))
+    return isinstance(stmt, SeqStmt) and all(is_noop(s) for s in stmt.seq)
+
+
+def seq(stmts: list[Stmt]) -> Stmt:
+    """Statements in order, without those that do nothing."""
+    kept = [s for s in stmts if not is_noop(s)]
+    if not kept:
+        return Evaluate(0)
+    return kept[0] if len(kept) == 1 else SeqStmt(kept)

@@ -1,0 +1,48 @@
+"""HoistIfThenElse: conditions that a loop does not change move out of it.
+
+Before: ``for i in range(n): if c > 0: A[i] = 1``.
+After: ``if c > 0: for i in range(n): A[i] = 1``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith.effects import is_pure
+from ...arith.functor import uses_var
+from ...ir.functor import Mutator
+from ..stmt import AttrStmt, For, ForKind, IfThenElse, Stmt
+from .base import PrimFuncPass, body_pass
+
+
+class _Hoist(Mutator):
+    def visit_PrimExpr(self, e: Any) -> Any:
+        return e
+
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return buffer
+
+    def visit_For(self, loop: For) -> Any:
+        new = self.default_visit(loop)
+        inner = new.body
+        if loop.kind == ForKind.THREAD_BINDING:
+            return new
+        if isinstance(inner, IfThenElse) and is_pure(inner.condition) and not uses_var(inner.condition, loop.loop_var):
+            then = new.with_fields(body=inner.then_case)
+            other = None if inner.else_case is None else new.with_fields(body=inner.else_case)
+            return IfThenElse(inner.condition, then, other)
+        return new
+
+    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+        return self.default_visit(attr)
+
+
+def hoist(stmt: Stmt) -> Stmt:
+    """Hoist all invariant conditions that fill a loop body."""
+    return _Hoist().visit(stmt)  # type: ignore[no-any-return]
+
+
+def HoistIfThenElse(variant: str | None = None) -> PrimFuncPass:  # noqa: N802
+    """Move loop-invariant conditions outwards; ``variant`` ``"basic"`` leaves loops with other statements alone."""
+    del variant
+    return body_pass(hoist, "tir.HoistIfThenElse")

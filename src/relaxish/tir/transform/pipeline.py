@@ -1,0 +1,121 @@
+"""The lowering pipelines of tensor programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.module import IRModule
+from ...ir.transform import Pass, PassContext, Sequential, module_pass
+from ..function import PrimFunc
+from . import (
+    compact_buffer, convert_blocks_to_opaque, flatten_buffer, hoist_if_then_else, lower_init_block, lower_match_buffer,
+    lower_opaque_block, plan_allocation, remove_no_op, rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop,
+)  # fmt: skip
+from .base import config, options
+
+__all__ = ["default_tir_pipeline", "get_default_tir_pipeline", "get_tir_pipeline", "lower_for_cpu", "lower_function_for_cpu"]
+
+
+def lower_function_for_cpu(func: PrimFunc) -> PrimFunc:
+    """One function from blocks to flat loops; vectorized and unrolled loops expanded."""
+    func = _body(func, lower_init_block._Lower().visit)
+    func = plan_allocation.plan(func)
+    func = convert_blocks_to_opaque.convert(func)
+    func = compact_buffer.compact(func)
+    func = lower_match_buffer.lower(func)
+    func = lower_opaque_block.lower(func)
+    func = flatten_buffer.flatten(func)
+    func = simplify.simplify(func)
+    func = _body(func, lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))
+    func = _body(func, hoist_if_then_else.hoist)
+    settings = options("tir.UnrollLoop", unroll_loop.DEFAULTS)
+    unrolled = _body(func, lambda s: unroll_loop.unroll_loops(s, settings))
+    if unrolled is not func or _has_vectors(func):
+        func = simplify.simplify(unrolled)
+    func = _body(func, remove_no_op.remove_no_op)
+    return _body(func, rewrite_unsafe_select.rewrite)
+
+
+def _has_vectors(func: PrimFunc) -> bool:
+    from ...ir.functor import pre_order_visit
+    from ...ir.prim import Ramp
+
+    found = False
+
+    def look(node: Any) -> bool:
+        nonlocal found
+        found = found or type(node) is Ramp
+        return not found
+
+    pre_order_visit(func.body, look)
+    return found
+
+
+def _body(func: PrimFunc, run: Callable[[Any], Any]) -> PrimFunc:
+    body = run(func.body)
+    return func if body is func.body else func.with_body(body)
+
+
+def _has_blocks(func: PrimFunc) -> bool:
+    from ...ir.functor import pre_order_visit
+    from ..stmt import BlockRealize
+
+    found = False
+
+    def look(node: Any) -> bool:
+        nonlocal found
+        found = found or type(node) is BlockRealize
+        return not found
+
+    pre_order_visit(func.body, look)
+    return found
+
+
+def lower_for_cpu(mod: IRModule, target: Any = None) -> IRModule:
+    """Lower every PrimFunc of ``mod`` for a CPU: the default pipeline without the steps that only devices need."""
+    changes: dict[Any, PrimFunc] = {}
+    for var, func in mod.functions.items():
+        if not isinstance(func, PrimFunc):
+            continue
+        new = lower_function_for_cpu(func)
+        if target is not None and new.get_attr("target") is None:
+            new = new.with_attr("target", target)
+        if new is not func:
+            changes[var] = new
+    if not changes:
+        return mod
+    out = mod.clone()
+    for var, new in changes.items():
+        out.update_func(var, new)
+    return out
+
+
+def default_tir_pipeline() -> Pass:
+    """The default lowering pipeline as a module pass."""
+
+    @module_pass(opt_level=0, name="default_tir_pipeline")
+    def pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
+        from .steps import default_passes
+
+        return Sequential(default_passes(ctx))(mod)
+
+    return pipeline  # type: ignore[no-any-return]
+
+
+PIPELINES: dict[str, Callable[[], Pass]] = {"default": default_tir_pipeline}
+
+
+def get_tir_pipeline(name: str | None = None, **kwargs: Any) -> Pass:
+    """A registered pipeline by name. Raises ValueError for an unknown name."""
+    if name is None:
+        name = "default"
+    if name not in PIPELINES:
+        raise ValueError(f"Unknown pre-built pipeline {name},candidates are {list(PIPELINES)}")
+    return PIPELINES[name](**kwargs)
+
+
+def get_default_tir_pipeline(target: Any) -> Pass:
+    """The pipeline used for ``target`` where none is named."""
+    del target
+    return default_tir_pipeline()

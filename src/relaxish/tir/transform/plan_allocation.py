@@ -1,0 +1,254 @@
+"""PlanAndUpdateBufferAllocationLocation: each buffer is allocated at the innermost place that holds all its uses.
+
+Before: the root block allocates ``B``, which only the body of loop ``i`` uses.
+After: a block inside loop ``i`` allocates ``B``, so that each iteration has a small buffer of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir import prim as P
+from ...ir.functor import Mutator, Visitor
+from ..buffer import Buffer
+from ..function import PrimFunc
+from ..stmt import Block, BlockRealize, BufferRegion, For, ForKind
+from .base import PrimFuncPass, func_pass
+
+
+class Scope:
+    """A loop or block on the way to a statement."""
+
+    __slots__ = ("depth", "node", "parent")
+
+    def __init__(self, parent: Scope | None, node: Any) -> None:
+        self.parent = parent
+        self.node = node
+        self.depth = 0 if parent is None else parent.depth + 1
+
+
+def common_scope(a: Scope | None, b: Scope) -> Scope:
+    """The innermost scope that holds both."""
+    if a is None:
+        return b
+    x: Scope = a
+    while x.depth > b.depth:
+        assert x.parent is not None
+        x = x.parent
+    while b.depth > x.depth:
+        assert b.parent is not None
+        b = b.parent
+    while x is not b:
+        assert x.parent is not None and b.parent is not None
+        x, b = x.parent, b.parent
+    return x
+
+
+class AccessScopes(Visitor):
+    """Finds the innermost common scope of all accesses of each buffer."""
+
+    def __init__(self) -> None:
+        self.scope = Scope(None, None)
+        self.found: dict[Buffer, Scope] = {}
+        self.by_data: dict[Any, list[Buffer]] = {}
+        self.loops: dict[Any, Scope] = {}
+        self.threads: list[Scope] = []
+
+    def touch(self, buffer: Buffer, scope: Scope | None = None) -> None:
+        """Note a use of ``buffer`` at the current scope."""
+        self.by_data.setdefault(buffer.data, [])
+        if not any(b is buffer for b in self.by_data[buffer.data]):
+            self.by_data[buffer.data].append(buffer)
+        self.found[buffer] = common_scope(self.found.get(buffer), scope or self.scope)
+
+    def visit_For(self, loop: For) -> None:
+        self.visit(loop.min)
+        self.visit(loop.extent)
+        saved = self.scope
+        self.scope = self.loops[loop.loop_var] = Scope(saved, loop)
+        self.visit(loop.body)
+        self.scope = saved
+
+    def visit_BlockRealize(self, realize: BlockRealize) -> None:
+        for value in realize.iter_values:
+            self.visit(value)
+        self.visit(realize.predicate)
+        block = realize.block
+        saved = self.scope
+        outermost = self._reduction_scope(realize, saved)
+        self.scope = Scope(saved, block)
+        for match in block.match_buffers:
+            self.touch(match.source.buffer)
+        if block.init is not None:
+            self.visit(block.init)
+        self.visit(block.body)
+        if outermost is not None:
+            for region in block.writes:
+                self.touch(region.buffer, outermost)
+        self.scope = saved
+
+    def _reduction_scope(self, realize: BlockRealize, here: Scope) -> Scope | None:
+        """The scope just outside all loops that a reduction of this block runs over."""
+        best: Scope | None = None
+        for iv, value in zip(realize.block.iter_vars, realize.iter_values):
+            if iv.iter_type == P.IterVar.DataPar:
+                continue
+            for var in _vars(value):
+                loop = self.loops.get(var)
+                if loop is not None and loop.parent is not None and (best is None or loop.parent.depth < best.depth):
+                    best = loop.parent
+        return best
+
+    def visit_BufferLoad(self, load: Any) -> None:
+        self.touch(load.buffer)
+        for index in load.indices:
+            self.visit(index)
+
+    def visit_BufferStore(self, store: Any) -> None:
+        self.touch(store.buffer)
+        self.visit(store.value)
+        for index in store.indices:
+            self.visit(index)
+
+    def visit_Buffer(self, buffer: Buffer) -> None:
+        return
+
+    def visit_BufferRegion(self, region: BufferRegion) -> None:
+        return
+
+    def visit_Var(self, var: Any) -> None:
+        for buffer in self.by_data.get(var, ()):
+            self.touch(buffer)
+
+
+def _vars(e: Any) -> list[Any]:
+    from ...arith.functor import free_vars
+
+    return free_vars(e)
+
+
+def _register_allocated(body: Any, finder: AccessScopes) -> list[Buffer]:
+    """All buffers that blocks allocate; their pointers count as uses where they appear."""
+    out: list[Buffer] = []
+
+    class Collect(Visitor):
+        def visit_PrimExpr(self, e: Any) -> None:
+            return
+
+        def visit_Block(self, block: Block) -> None:
+            for buffer in block.alloc_buffers:
+                out.append(buffer)
+                finder.by_data.setdefault(buffer.data, []).append(buffer)
+            if block.init is not None:
+                self.visit(block.init)
+            self.visit(block.body)
+
+    Collect().visit(body)
+    return out
+
+
+def _allowed(scope: Scope, buffer: Buffer) -> Scope:
+    """Move a shared or global buffer out of the thread loops that share it."""
+    kind = buffer.scope()
+    if kind.startswith(("local", "warp", "wmma", "m16n8k8", "metal")):
+        return scope
+    result = scope
+    at: Scope | None = scope
+    while at is not None:
+        loop = at.node
+        if isinstance(loop, For) and loop.kind == ForKind.THREAD_BINDING and loop.thread_binding is not None:
+            tag = loop.thread_binding.thread_tag
+            if (tag.startswith("threadIdx") or not kind.startswith("shared")) and at.parent is not None:
+                result = at.parent
+        at = at.parent
+    return result
+
+
+class _Place(Mutator):
+    def __init__(self, wanted: dict[int, list[Buffer]], moved: set[int]) -> None:
+        self.wanted = wanted
+        self.moved = moved
+
+    def visit_PrimExpr(self, e: Any) -> Any:
+        return e
+
+    def visit_For(self, loop: For) -> Any:
+        body = self.visit(loop.body)
+        buffers = self.wanted.get(id(loop))
+        if buffers:
+            block = Block((), (), (), "", body, None, buffers)
+            block = _with_regions(block)
+            body = BlockRealize((), True, block)
+        return loop if body is loop.body else loop.with_fields(body=body)
+
+    def visit_Block(self, block: Block) -> Any:
+        body = self.visit(block.body)
+        keep = [b for b in block.alloc_buffers if id(b) not in self.moved]
+        added = self.wanted.get(id(block), [])
+        buffers = tuple(b for b in (*keep, *added))
+        same = len(buffers) == len(block.alloc_buffers) and all(
+            a is b for a, b in zip(buffers, block.alloc_buffers)
+        )
+        if body is block.body and same:
+            return block
+        return block.with_fields(body=body, alloc_buffers=buffers)
+
+
+def _with_regions(block: Block) -> Block:
+    """Reads and writes of a new block as seen from outside."""
+    from ..analysis import block_access
+
+    variables = {b.data: b for b in block.alloc_buffers}
+    known: dict[Any, Any] = dict(variables)
+
+    class Collect(Visitor):
+        def visit_BufferLoad(self, load: Any) -> None:
+            known.setdefault(load.buffer.data, load.buffer)
+            self.default_visit(load)
+
+        def visit_BufferStore(self, store: Any) -> None:
+            known.setdefault(store.buffer.data, store.buffer)
+            self.default_visit(store)
+
+        def visit_BufferRegion(self, region: Any) -> None:
+            known.setdefault(region.buffer.data, region.buffer)
+
+        def visit_Buffer(self, buffer: Any) -> None:
+            return
+
+    Collect().visit(block.body)
+    reads, writes, opaque = block_access.get_block_access_region(block, known)[:3]
+    inside = {id(b) for b in block.alloc_buffers}
+    out_reads = [r for r in (*reads, *opaque) if id(r.buffer) not in inside]
+    out_writes = [r for r in (*writes, *opaque) if id(r.buffer) not in inside]
+    return block.with_fields(reads=tuple(out_reads), writes=tuple(out_writes))
+
+
+def plan(func: PrimFunc) -> PrimFunc:
+    """Move every allocation to its innermost place."""
+    finder = AccessScopes()
+    buffers = _register_allocated(func.body, finder)
+    if not buffers:
+        return func
+    finder.visit(func.body)
+    wanted: dict[int, list[Buffer]] = {}
+    moved: set[int] = set()
+    for buffer in buffers:
+        scope = finder.found.get(buffer)
+        if scope is None:
+            moved.add(id(buffer))
+            continue
+        scope = _allowed(scope, buffer)
+        while scope.node is None or not isinstance(scope.node, (For, Block)):
+            break
+        if scope.node is None:
+            continue
+        moved.add(id(buffer))
+        wanted.setdefault(id(scope.node), []).append(buffer)
+    body = _Place(wanted, moved).visit(func.body)
+    return func if body is func.body else func.with_body(body)
+
+
+def PlanAndUpdateBufferAllocationLocation() -> PrimFuncPass:  # noqa: N802
+    """Move buffer allocations to the innermost scope that holds all accesses."""
+    return func_pass(plan, "tir.PlanAndUpdateBufferAllocationLocation")

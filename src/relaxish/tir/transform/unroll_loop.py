@@ -1,0 +1,131 @@
+"""UnrollLoop: loops marked unrolled, or small enough under a pragma, are written out.
+
+Before: ``for i in T.unroll(2): A[i] = B[i]``.
+After: ``A[0] = B[0]; A[1] = B[1]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import Analyzer
+from ...arith import build as B
+from ...arith.functor import substitute
+from ...ir.functor import Mutator
+from ...ir.prim import IntImm
+from ..stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
+from .base import PrimFuncPass, body_pass, options
+
+DEFAULTS = {
+    "auto_max_step": 0, "auto_max_depth": 8, "auto_max_extent": 0, "explicit_unroll": 1, "unroll_local_access": 0,
+}  # fmt: skip
+
+
+class _Unroll(Mutator):
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.max_step = int(settings["auto_max_step"])
+        self.max_depth = int(settings["auto_max_depth"])
+        self.max_extent = int(settings["auto_max_extent"])
+        self.explicit = bool(settings["explicit_unroll"])
+        self.analyzer = Analyzer()
+        self.normal_loops = 0
+        self.unroll_depth = 0
+        self.steps = 0
+
+    def visit_PrimExpr(self, e: Any) -> Any:
+        return e
+
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return buffer
+
+    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+        if attr.attr_key == "pragma_auto_unroll_max_step":
+            saved, self.max_step = self.max_step, int(B.as_int(attr.value) or 0)
+            body = self.visit(attr.body)
+            self.max_step = saved
+            return body
+        if attr.attr_key == "pragma_unroll_explicit":
+            saved_flag, self.explicit = self.explicit, bool(B.as_int(attr.value))
+            body = self.visit(attr.body)
+            self.explicit = saved_flag
+            return body
+        return self.default_visit(attr)
+
+    def visit_For(self, loop: For) -> Any:
+        body = self.visit(loop.body)
+        if body is not loop.body:
+            loop = loop.with_fields(body=body)
+        extent = self._extent(loop)
+        auto = (
+            loop.kind == ForKind.SERIAL and extent >= 0 and self.normal_loops == 0
+            and self.unroll_depth <= self.max_depth
+        )
+        auto = auto and (self.steps * extent <= self.max_step or extent <= self.max_extent)
+        if loop.kind == ForKind.UNROLLED:
+            if extent < 0:
+                raise ValueError(f"Cannot unroll non-constant loop {loop.loop_var.name}")
+            auto = True
+        if auto and (self.explicit or extent == 0 or (extent == 1 and not loop.annotations)):
+            self.steps = max(self.steps, 1) * max(extent, 1)
+            self.unroll_depth += 1
+            return unroll(loop)
+        if extent > 0 and loop.kind in (ForKind.SERIAL, ForKind.UNROLLED):
+            self.steps *= extent
+        self.normal_loops += 1
+        if auto and loop.kind != ForKind.UNROLLED:
+            loop = loop.with_fields(kind=ForKind.UNROLLED)
+        return loop
+
+    def visit_BufferStore(self, stmt: BufferStore) -> Any:
+        self.steps += 1
+        return stmt
+
+    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+        self.steps += 1
+        return stmt
+
+    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+        made = []
+        steps = depth = normal = 0
+        saved = (self.steps, self.unroll_depth, self.normal_loops)
+        for s in stmt.seq:
+            self.steps = self.unroll_depth = self.normal_loops = 0
+            made.append(self.visit(s))
+            steps += self.steps
+            depth = max(depth, self.unroll_depth)
+            normal = max(normal, self.normal_loops)
+        self.steps = saved[0] + steps
+        self.unroll_depth = max(depth, saved[1])
+        self.normal_loops = max(normal, saved[2])
+        return stmt if all(a is b for a, b in zip(made, stmt.seq)) else SeqStmt(made)
+
+    def _extent(self, loop: For) -> int:
+        extent = loop.extent
+        if not isinstance(extent, IntImm):
+            extent = self.analyzer.simplify(extent)
+        return extent.value if isinstance(extent, IntImm) else -1
+
+
+def unroll(loop: For) -> Stmt:
+    """The iterations of a loop of constant extent, one after another."""
+    count = B.as_int(loop.extent)
+    assert count is not None
+    if count <= 0:
+        return Evaluate(0)
+    bodies = []
+    for i in range(count):
+        value = B.add(loop.min, B.const(loop.loop_var.dtype, i))
+        bodies.append(substitute(loop.body, {loop.loop_var: value}))
+    return bodies[0] if len(bodies) == 1 else SeqStmt(bodies)
+
+
+def unroll_loops(stmt: Stmt, settings: dict[str, Any] | None = None) -> Stmt:
+    """Unroll as marks, pragmas and ``settings`` (``tir.UnrollLoop``) say."""
+    given = dict(DEFAULTS)
+    given.update(settings or {})
+    return _Unroll(given).visit(stmt)  # type: ignore[no-any-return]
+
+
+def UnrollLoop() -> PrimFuncPass:  # noqa: N802
+    """Unroll loops."""
+    return body_pass(lambda s: unroll_loops(s, options("tir.UnrollLoop", DEFAULTS)), "tir.UnrollLoop")

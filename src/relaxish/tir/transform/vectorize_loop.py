@@ -1,0 +1,312 @@
+"""VectorizeLoop: loops marked vectorized become vector operations.
+
+Before: ``for i in T.vectorized(8): A[i] = B[i] + 1.0``.
+After: ``A[T.Ramp(0, 1, 8)] = B[T.Ramp(0, 1, 8)] + T.Broadcast(1.0, 8)``.  What has no vector form stays a loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import Analyzer
+from ...arith import build as B
+from ...arith.functor import substitute
+from ...ir import dtype as dt
+from ...ir.functor import Mutator
+from ...ir.prim import (
+    Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Sub, Var,
+)  # fmt: skip
+from ..expr import BufferLoad
+from ..function import PrimFunc
+from ..stmt import (
+    Allocate, AssertStmt, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt, While,
+)  # fmt: skip
+from .base import PrimFuncPass, body_pass
+
+_VECTOR_CALLS = frozenset((
+    "ceil", "clz", "cos", "cosh", "erf", "exp", "exp10", "exp2", "fabs", "floor", "fmod", "isfinite", "isinf", "isnan", "ldexp", "log",
+    "log10", "log1p", "log2", "nearbyint", "nextafter", "popcount", "pow", "round", "rsqrt", "sigmoid", "sin", "sinh",
+    "sqrt", "tan", "tanh", "trunc", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left",
+    "shift_right", "likely", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "hypot", "copysign", "fma",
+))  # fmt: skip
+
+
+class NeedsScalar(Exception):
+    """A statement has no vector form."""
+
+
+def _lanes(e: Any) -> int:
+    return dt.lanes(e.dtype)
+
+
+def spread(e: Any, lanes: int) -> Any:
+    """``e`` with ``lanes`` lanes."""
+    have = _lanes(e)
+    if have == lanes:
+        return e
+    if have != 1:
+        raise NeedsScalar(f"cannot spread {have} lanes to {lanes}")
+    return Broadcast(e, lanes)
+
+
+class _Vectorizer(Mutator):
+    """Rewrites the body of one vectorized loop; expressions that do not depend on its variable stay scalar."""
+
+    def __init__(self, var: Var, lanes: int) -> None:
+        self.var = var
+        self.lanes = lanes
+        self.ramp = Ramp(B.const(var.dtype, 0), B.const(var.dtype, 1), lanes)
+        self.lets: dict[Var, Any] = {}
+        self.allocated: dict[Any, Any] = {}
+
+    # -- expressions ---------------------------------------------------------------------------------------
+
+    def visit_Var(self, e: Var) -> Any:
+        if e is self.var:
+            return self.ramp
+        return self.lets.get(e, e)
+
+    def visit_IntImm(self, e: Any) -> Any:
+        return e
+
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return buffer
+
+    def visit_BinaryOp(self, e: BinaryOp) -> Any:
+        a, b = self.visit(e.a), self.visit(e.b)
+        if a is e.a and b is e.b:
+            return e
+        lanes = max(_lanes(a), _lanes(b))
+        if type(e) in (Add, Sub) and lanes > 1:
+            if type(a) is Ramp and _lanes(b) == 1:
+                return Ramp(B.BUILDERS[type(e)](a.base, b), a.stride, a.lanes)
+            if type(b) is Ramp and _lanes(a) == 1:
+                if type(e) is Add:
+                    return Ramp(B.add(a, b.base), b.stride, b.lanes)
+                return Ramp(B.sub(a, b.base), B.sub(B.const(b.stride.dtype, 0), b.stride), b.lanes)
+        if type(e) is Mul and lanes > 1:
+            if type(a) is Ramp and _lanes(b) == 1:
+                return Ramp(B.mul(a.base, b), B.mul(a.stride, b), a.lanes)
+            if type(b) is Ramp and _lanes(a) == 1:
+                return Ramp(B.mul(b.base, a), B.mul(b.stride, a), b.lanes)
+        return B.BUILDERS[type(e)](spread(a, lanes), spread(b, lanes))
+
+    def visit_Not(self, e: Not) -> Any:
+        a = self.visit(e.a)
+        return e if a is e.a else Not(a)
+
+    def visit_Select(self, e: Select) -> Any:
+        cond, a, b = self.visit(e.condition), self.visit(e.true_value), self.visit(e.false_value)
+        if cond is e.condition and a is e.true_value and b is e.false_value:
+            return e
+        lanes = max(_lanes(cond), _lanes(a), _lanes(b))
+        return Select(spread(cond, lanes), spread(a, lanes), spread(b, lanes))
+
+    def visit_Cast(self, e: Cast) -> Any:
+        value = self.visit(e.value)
+        if value is e.value:
+            return e
+        return Cast(dt.with_lanes(dt.element_of(e.dtype), _lanes(value)), value)
+
+    def visit_Ramp(self, e: Ramp) -> Any:
+        base, stride = self.visit(e.base), self.visit(e.stride)
+        if base is e.base and stride is e.stride:
+            return e
+        inner = B.lanes_value(e)
+        if type(base) is Ramp and _lanes(stride) == 1 and B.is_zero(B.sub(base.stride, B.mul(stride, B.const(stride.dtype, inner)))):
+            return Ramp(base.base, stride, inner * self.lanes)
+        raise NeedsScalar("a vector inside a vectorized loop")
+
+    def visit_Broadcast(self, e: Broadcast) -> Any:
+        value = self.visit(e.value)
+        if value is e.value:
+            return e
+        if type(value) is Broadcast:
+            return Broadcast(value.value, B.lanes_value(e) * self.lanes)
+        raise NeedsScalar("a vector inside a vectorized loop")
+
+    def visit_Call(self, e: Call) -> Any:
+        name = getattr(e.op, "name", "")
+        if name == "tir.if_then_else":
+            return self._if_then_else(e)
+        args = tuple(self.visit(a) for a in e.args)
+        if all(a is b for a, b in zip(args, e.args)):
+            return e
+        if name.removeprefix("tir.") not in _VECTOR_CALLS:
+            raise NeedsScalar(f"{name or e.op} has no vector form")
+        lanes = max(_lanes(a) for a in args)
+        dtype = dt.with_lanes(dt.element_of(e.dtype), lanes)
+        return Call(dtype, e.op, tuple(spread(a, lanes) for a in args), e.annotations)
+
+    def _if_then_else(self, e: Call) -> Any:
+        cond = self.visit(e.args[0])
+        if _lanes(cond) > 1:
+            # Lanes may take different branches, and the branch not taken may not even be readable.
+            raise NeedsScalar("a condition that differs between lanes")
+        a, b = self.visit(e.args[1]), self.visit(e.args[2])
+        if cond is e.args[0] and a is e.args[1] and b is e.args[2]:
+            return e
+        lanes = max(_lanes(a), _lanes(b))
+        return Call(dt.with_lanes(dt.element_of(e.dtype), lanes), e.op, (cond, spread(a, lanes), spread(b, lanes)))
+
+    def visit_BufferLoad(self, e: BufferLoad) -> Any:
+        indices = self._indices(e.indices)
+        if indices is None and e.buffer not in self.allocated:
+            return e
+        return self._access(e.buffer, e.indices if indices is None else indices, e.predicate)
+
+    def _access(self, buffer: Any, indices: Any, predicate: Any) -> Any:
+        if predicate is not None:
+            raise NeedsScalar("a predicated access")
+        return BufferLoad(buffer, indices)
+
+    def _indices(self, indices: Any) -> list[Any] | None:
+        """Vector indices: only the last may have lanes; None if nothing depends on the loop."""
+        made = [self.visit(i) for i in indices]
+        if all(a is b for a, b in zip(made, indices)):
+            return None
+        if any(_lanes(i) > 1 for i in made[:-1]):
+            raise NeedsScalar("lanes in an outer dimension")
+        return made
+
+    def visit_Let(self, e: Let) -> Any:
+        value = self.visit(e.value)
+        if value is not e.value:
+            fresh = Var(e.var.name, value.dtype)
+            self.lets[e.var] = fresh
+            return Let(fresh, value, self.visit(e.body))
+        body = self.visit(e.body)
+        return e if body is e.body else Let(e.var, value, body)
+
+    # -- statements ----------------------------------------------------------------------------------------
+
+    def visit_Stmt(self, stmt: Stmt) -> Any:
+        if isinstance(stmt, (While, AssertStmt)):
+            raise NeedsScalar(f"{type(stmt).__name__} in a vectorized loop")
+        return self.default_visit(stmt)
+
+    def statement(self, stmt: Stmt) -> Any:
+        """The vector form of ``stmt``, or a scalar loop around it."""
+        try:
+            return self.visit(stmt)
+        except NeedsScalar:
+            return self.scalar(stmt)
+
+    def scalar(self, stmt: Stmt) -> Stmt:
+        """A serial loop over the lanes."""
+        if self.lets or self.allocated:
+            raise NeedsScalar("depends on vector values outside")
+        fresh = Var(self.var.name + "_s", self.var.dtype)
+        body = substitute(stmt, {self.var: fresh})
+        return For(fresh, B.const(fresh.dtype, 0), B.const(fresh.dtype, self.lanes), ForKind.SERIAL, body)
+
+    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+        made = [self.statement(s) for s in stmt.seq]
+        return stmt if all(a is b for a, b in zip(made, stmt.seq)) else SeqStmt(made)
+
+    def visit_BufferStore(self, stmt: BufferStore) -> Any:
+        indices = self._indices(stmt.indices)
+        value = self.visit(stmt.value)
+        if indices is None:
+            if value is stmt.value:
+                return stmt
+            raise NeedsScalar("all lanes store to one place")
+        if stmt.predicate is not None:
+            raise NeedsScalar("a predicated access")
+        lanes = _lanes(indices[-1])
+        element = dt.lanes(stmt.buffer.dtype)
+        return BufferStore(stmt.buffer, spread(value, lanes * element), indices, None, stmt.span)
+
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+        cond = self.visit(stmt.condition)
+        if _lanes(cond) > 1:
+            raise NeedsScalar("a condition that differs between lanes")
+        then = self.statement(stmt.then_case)
+        other = None if stmt.else_case is None else self.statement(stmt.else_case)
+        if cond is stmt.condition and then is stmt.then_case and other is stmt.else_case:
+            return stmt
+        return IfThenElse(cond, then, other, stmt.span)
+
+    def visit_For(self, loop: For) -> Any:
+        low, extent = self.visit(loop.min), self.visit(loop.extent)
+        if low is not loop.min or extent is not loop.extent:
+            raise NeedsScalar("loop bounds that differ between lanes")
+        body = self.statement(loop.body)
+        return loop if body is loop.body else loop.with_fields(body=body)
+
+    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+        value = self.visit(stmt.value)
+        if value is stmt.value:
+            body = self.statement(stmt.body)
+            return stmt if body is stmt.body else stmt.with_fields(body=body)
+        fresh = Var(stmt.var.name, value.dtype)
+        self.lets[stmt.var] = fresh
+        return LetStmt(fresh, value, self.visit(stmt.body))
+
+    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+        value = self.visit(stmt.value)
+        if value is stmt.value:
+            return stmt
+        raise NeedsScalar("an effect for each lane")
+
+    def visit_AttrStmt(self, stmt: AttrStmt) -> Any:
+        value = self.visit(stmt.value)
+        if value is not stmt.value:
+            raise NeedsScalar("an attribute that differs between lanes")
+        body = self.statement(stmt.body)
+        return stmt if body is stmt.body else stmt.with_fields(body=body)
+
+    def visit_Allocate(self, stmt: Allocate) -> Any:
+        # Each iteration has memory of its own; lanes would need one copy each.
+        raise NeedsScalar("an allocation inside a vectorized loop")
+
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+        body = self.statement(stmt.body)
+        return stmt if body is stmt.body else stmt.with_fields(body=body)
+
+
+class _Loops(Mutator):
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+        self.analyzer = Analyzer()
+
+    def visit_PrimExpr(self, e: Any) -> Any:
+        return e
+
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return buffer
+
+    def visit_For(self, loop: For) -> Any:
+        if loop.kind != ForKind.VECTORIZED:
+            return self.default_visit(loop)
+        if not self.enabled:
+            return self.visit(loop.with_fields(kind=ForKind.SERIAL))
+        extent = loop.extent
+        if not isinstance(extent, IntImm):
+            raise ValueError(
+                f"Failed to vectorize loop {loop.loop_var.name} with extent {extent}: the extent must be a constant"
+            )
+        body = self.visit(loop.body)
+        if extent.value == 1:
+            return substitute(body, {loop.loop_var: loop.min})
+        if not B.is_zero(loop.min):
+            body = substitute(body, {loop.loop_var: B.add(loop.loop_var, loop.min)})
+        vectorizer = _Vectorizer(loop.loop_var, extent.value)
+        made = vectorizer.statement(body)
+        if made is body:
+            # Nothing depends on the lane: doing it once is doing it always, unless it reads what it writes.
+            return vectorizer.scalar(body)
+        return made
+
+
+def vectorize(stmt: Stmt, enabled: bool = True) -> Stmt:
+    """Vectorize all marked loops of a statement."""
+    return _Loops(enabled).visit(stmt)  # type: ignore[no-any-return]
+
+
+def VectorizeLoop(enable_vectorize: bool = True) -> PrimFuncPass:  # noqa: N802
+    """Lower vectorized loops; with ``enable_vectorize=False`` they become serial."""
+    return body_pass(lambda s: vectorize(s, enable_vectorize), "tir.VectorizeLoop")
+
+
+__all__ = ["VectorizeLoop", "spread", "vectorize"]

@@ -1,0 +1,30 @@
+"""AnnotateTIROpPattern: notes on each PrimFunc what kind of operator it computes."""
+
+from __future__ import annotations
+
+from ..ir.module import IRModule
+from ..ir.transform import Pass
+from ..relax.analysis.tir_pattern import detect_op_pattern
+from ..tir import PrimFunc
+from .base import as_module_pass
+
+__all__ = ["AnnotateTIROpPattern"]
+
+
+def _run(mod: IRModule) -> IRModule:
+    changed = {}
+    for var, func in mod.functions.items():
+        if isinstance(func, PrimFunc) and "op_pattern" not in (func.attrs or ()):
+            changed[var] = func.with_attr("op_pattern", int(detect_op_pattern(func)))
+    if not changed:
+        return mod
+    out = mod.clone()
+    out.update(changed)
+    return out
+
+
+def AnnotateTIROpPattern() -> Pass:  # noqa: N802  (public name of the pass)
+    """Set the attribute ``op_pattern`` of every PrimFunc: 0 elementwise, 1 broadcast, 2 injective, 3 reduction,
+    4 fusable on the output (matmul, conv), 8 opaque. ``FuseOps`` decides by it.
+    """
+    return as_module_pass(_run, "AnnotateTIROpPattern")

@@ -1,0 +1,115 @@
+"""What the graph passes share: making passes, walking the functions of a module, pass decorators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..ir.module import IRModule
+from ..ir.transform import ModulePass, Pass, PassContext, PassInfo, make_pass_decorator
+from ..relax.expr import BindingBlock, DataflowBlock, Function, SeqExpr
+from ..relax.expr_functor import PyExprMutator
+
+__all__ = [
+    "DataflowBlockPass",
+    "FunctionPass",
+    "as_module_pass",
+    "dataflowblock_pass",
+    "function_pass",
+    "map_relax_functions",
+    "rebuild_body",
+    "symbol_of",
+]
+
+
+class _Module(ModulePass):
+    """A module pass made of a function of the module."""
+
+    def __init__(self, run: Callable[[IRModule], IRModule], info: PassInfo) -> None:
+        super().__init__(info)
+        self._run = run
+
+    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        return self._run(mod)
+
+
+def as_module_pass(
+    run: Callable[[IRModule], IRModule], name: str, opt_level: int = 0, required: Sequence[str] = ()
+) -> Pass:
+    """A pass that applies ``run`` to the whole module."""
+    return _Module(run, PassInfo(opt_level, name, required))
+
+
+def map_relax_functions(mod: IRModule, transform: Callable[[Any, Function], Function | None]) -> IRModule:
+    """The module with every graph function replaced; a transform that returns None removes it."""
+    changed: dict[Any, Any] = {}
+    for var, func in mod.functions.items():
+        if isinstance(func, Function):
+            new = transform(var, func)
+            if new is not func:
+                changed[var] = new
+    if not changed:
+        return mod
+    out = mod.clone()
+    for var, func in changed.items():
+        if func is None:
+            del out[var]
+        else:
+            out.update_func(var, func)
+    return out
+
+
+def rebuild_body(func: Function, blocks: Sequence[BindingBlock], result: Any | None = None) -> Function:
+    """The function with other blocks (and result); empty blocks are dropped."""
+    kept = tuple(b for b in blocks if b.bindings)
+    body = SeqExpr(kept, func.body.body if result is None else result, func.body.span)
+    info = body.body.struct_info_
+    body.struct_info_ = func.body.struct_info_ if result is None else info
+    return Function(func.params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
+
+
+def symbol_of(func: Any) -> str | None:
+    """The ``global_symbol`` of a function, or None if it is private."""
+    symbol = func.attrs.get("global_symbol") if func.attrs is not None else None
+    return None if symbol is None else str(getattr(symbol, "value", symbol))
+
+
+class FunctionPass(Pass):
+    """A pass over each graph function."""
+
+    def __init__(self, function: Callable[..., Function], info: PassInfo) -> None:
+        super().__init__(info)
+        self.function = function
+
+    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: self.function(func, mod, ctx))
+
+
+class _BlockMutator(PyExprMutator):
+    def __init__(self, mod: IRModule, transform: Callable[[DataflowBlock], Any]) -> None:
+        super().__init__(mod)
+        self.transform = transform
+
+    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+        # Twice through the default rules: before, so that earlier renamings are seen, and after, to infer anew.
+        new = self.transform(super().visit_dataflow_block_(block))
+        return super().visit_dataflow_block_(new)
+
+
+class DataflowBlockPass(Pass):
+    """A pass over each dataflow block."""
+
+    def __init__(self, function: Callable[..., DataflowBlock], info: PassInfo) -> None:
+        super().__init__(info)
+        self.function = function
+
+    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        def run(_: Any, func: Function) -> Function:
+            made: Function = _BlockMutator(mod, lambda block: self.function(block, mod, ctx)).visit_expr(func)
+            return made
+
+        return map_relax_functions(mod, run)
+
+
+function_pass = make_pass_decorator(FunctionPass, FunctionPass, "transform_function")
+dataflowblock_pass = make_pass_decorator(DataflowBlockPass, DataflowBlockPass, "transform_dataflowblock")

@@ -1,0 +1,78 @@
+"""DeadCodeElimination: bindings nobody uses and functions nobody reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.expr import GlobalVar
+from ..ir.functor import Visitor
+from ..ir.module import IRModule
+from ..ir.transform import Pass
+from ..relax.analysis.cleanup import remove_all_unused
+from ..relax.expr import Function
+from .base import as_module_pass, map_relax_functions, symbol_of
+
+__all__ = ["DeadCodeElimination", "remove_unreachable"]
+
+
+class _Callees(Visitor):
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+
+    def visit_GlobalVar(self, var: GlobalVar) -> None:
+        self.names[var.name_hint] = None
+
+    def visit_StructInfo(self, info: Any) -> None:
+        """No functions in there."""
+
+    def visit_Var(self, var: Any) -> None:
+        """Nor there."""
+
+    def visit_Buffer(self, buffer: Any) -> None:
+        """Nor there."""
+
+
+def remove_unreachable(mod: IRModule, entries: Sequence[str]) -> IRModule:
+    """The module without the functions that no entry reaches."""
+    reached: set[str] = set()
+    stack = [name for name in entries if name in mod]
+    while stack:
+        name = stack.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        callees = _Callees()
+        callees.visit(mod[name])
+        stack.extend(n for n in callees.names if n in mod and n not in reached)
+    if len(reached) == len(mod.functions):
+        return mod
+    return IRModule(
+        {v: f for v, f in mod.functions.items() if v.name_hint in reached}, mod.attrs, mod.global_infos
+    )
+
+
+def _entries(mod: IRModule, given: Sequence[str] | None) -> list[str]:
+    names = list(given or ())
+    names += [v.name_hint for v, f in mod.functions.items() if symbol_of(f) is not None]
+    return names
+
+
+def eliminate(mod: IRModule, entry_functions: Sequence[str] | None = None) -> IRModule:
+    """Dead bindings and unreachable functions removed."""
+    entries = _entries(mod, entry_functions)
+    mod = remove_unreachable(mod, entries)
+
+    def clean(_: Any, func: Function) -> Function:
+        new: Function = remove_all_unused(func)
+        return new
+
+    mod = map_relax_functions(mod, clean)
+    return remove_unreachable(mod, entries)
+
+
+def DeadCodeElimination(entry_functions: list[str] | None = None) -> Pass:  # noqa: N802  (public name of the pass)
+    """Remove bindings whose value is unused and that have no side effects, then functions that no public function
+    (or one of ``entry_functions``) reaches.
+    """
+    return as_module_pass(lambda mod: eliminate(mod, entry_functions), "DeadCodeElimination", 1)

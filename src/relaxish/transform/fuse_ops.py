@@ -1,0 +1,133 @@
+"""FuseOps: groups ``call_tir`` bindings of a dataflow block into functions that FuseTIR makes one kernel each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.transform import Pass, PassContext
+from ..relax.analysis.tir_pattern import OpPatternKind as K
+from ..relax.analysis.variables import direct_uses
+from ..relax.expr import (
+    BindingBlock,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from .base import as_module_pass
+from .graph_partition import ForwardGraph, GraphNode, partition
+from .grouped_functions import fuse_by_groups
+
+__all__ = ["FuseOps", "build_forward_graph"]
+
+
+class _GraphCreator:
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self.graph = ForwardGraph()
+
+    def run(self) -> ForwardGraph:
+        for func in self.mod.functions.values():
+            if isinstance(func, Function) and not func.attrs.get("Codegen") and not func.attrs.get("Primitive"):
+                for param in func.params:
+                    self.graph.place(self.graph.create(param))
+                self._seq(func.body)
+        return self.graph
+
+    def _seq(self, body: SeqExpr) -> None:
+        for block in body.blocks:
+            if isinstance(block, DataflowBlock):
+                for binding in block.bindings:
+                    self._binding(binding)
+            else:
+                self._plain_block(block)
+
+    def _plain_block(self, block: BindingBlock) -> None:
+        """Ordinary blocks are not fused, but blocks inside them may be."""
+        from ..relax.expr import If
+
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, If):
+                self._seq(value.true_branch)
+                self._seq(value.false_branch)
+            elif isinstance(value, Function):
+                for param in value.params:
+                    self.graph.place(self.graph.create(param))
+                self._seq(value.body)
+            self.graph.place(self.graph.create(binding.var))
+
+    def _binding(self, binding: Any) -> None:
+        graph = self.graph
+        node = graph.create(binding.var)
+        value = binding.value
+        if isinstance(binding, VarBinding):
+            node.extern_ref = not isinstance(binding.var, DataflowVar)
+            if isinstance(value, Call):
+                self._call(value, node)
+            elif isinstance(value, TupleGetItem):
+                node.pattern = K.INJECTIVE
+                self._leaf(value.tuple_value, node, K.INJECTIVE)
+            else:
+                for used in direct_uses(value):
+                    self._leaf(used, node, K.OPAQUE)
+        graph.place(node)
+
+    def _call(self, call: Call, node: GraphNode) -> None:
+        args: Any = call.args
+        if isinstance(call.op, Op) and call.op.name in ("relax.call_tir", "relax.call_tir_inplace"):
+            func = self.mod[call.args[0]] if call.args[0] in self.mod else None
+            if func is not None and func.attrs is not None:
+                pattern = func.attrs.get("op_pattern", K.OPAQUE)
+                node.pattern = int(getattr(pattern, "value", pattern))
+            args = call.args[1].fields if isinstance(call.args[1], Tuple) else (call.args[1],)
+        for arg in args:
+            self._leaf(arg, node, node.pattern)
+
+    def _leaf(self, leaf: Any, node: GraphNode, pattern: int) -> None:
+        if isinstance(leaf, Tuple):
+            for item in leaf.fields:
+                self._leaf(item, node, pattern)
+            return
+        if not isinstance(leaf, (Var, Constant)):
+            return
+        source = self.graph.nodes.get(leaf)
+        if source is None:
+            source = self.graph.create(leaf)
+            self.graph.place(source)
+        source.outputs.append((node, pattern))
+
+
+def build_forward_graph(mod: IRModule) -> ForwardGraph:
+    """The dataflow graph over all functions of the module."""
+    return _GraphCreator(mod).run()
+
+
+def FuseOps(fuse_opt_level: int = -1) -> Pass:  # noqa: N802  (public name of the pass)
+    """Group operators into ``Primitive`` functions.
+
+    ::
+
+        lv = R.call_tir(cls.conv2d, (x, w), ...)      ->   gv = cls.fused_conv2d_relu(x, w)
+        gv = R.call_tir(cls.relu, (lv,), ...)
+
+    A heavy operator takes the elementwise ones that follow it, elementwise ones join each other and a reduction they
+    feed.  The option ``relax.FuseOps.max_depth`` of the PassContext bounds the size of a group (256).
+    """
+
+    def run(mod: IRModule) -> IRModule:
+        context = PassContext.current()
+        level = context.opt_level if fuse_opt_level == -1 else fuse_opt_level
+        depth = int(context.config.get("relax.FuseOps.max_depth", 256))
+        groups = partition(build_forward_graph(mod), level, depth)
+        return fuse_by_groups(mod, groups, lift_constants=True)
+
+    return as_module_pass(run, "FuseOps")

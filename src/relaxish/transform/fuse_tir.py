@@ -1,0 +1,335 @@
+"""FuseTIR: each ``Primitive`` function that FuseOps made becomes one PrimFunc."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.expr import GlobalVar, PrimExpr, Range
+from ..ir.functor import Mutator
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.prim import Var as TirVar
+from ..ir.transform import Pass, Sequential
+from ..relax.call_forms import call_tir
+from ..relax.expr import Call, Constant, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem
+from ..relax.expr_functor import PyExprMutator
+from ..relax.scalars import const_int
+from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ..support.errors import RelaxishError
+from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, SeqStmt, decl_buffer
+from ..tir.functor import renew_defs, substitute, substitute_buffers
+from .base import as_module_pass
+from .dead_code_elimination import DeadCodeElimination
+
+__all__ = ["FuseTIR"]
+
+
+class _UniteRegions(Mutator):
+    """One access region a buffer in each block, and block names that differ."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+
+    def visit_Block(self, block: Any) -> Any:
+        new = self.default_visit(block)
+        return new.with_fields(
+            reads=_unite(new.reads), writes=_unite(new.writes), name_hint=self._unique(new.name_hint)
+        )
+
+    def visit_PrimExpr(self, node: Any) -> Any:
+        return node
+
+    def visit_Buffer(self, node: Any) -> Any:
+        return node
+
+    def _unique(self, name: str) -> str:
+        if name not in self.names:
+            self.names[name] = 0
+            return name
+        while True:
+            self.names[name] += 1
+            made = f"{name}_{self.names[name]}"
+            if made not in self.names:
+                self.names[made] = 0
+                return made
+
+
+def _unite(regions: tuple[Any, ...]) -> tuple[Any, ...]:
+    found: dict[Any, list[Any]] = {}
+    for region in regions:
+        found.setdefault(region.buffer, []).append(region.region)
+    if len(found) == len(regions):
+        return regions
+    return tuple(BufferRegion(b, rs[0] if len(rs) == 1 else _hull(rs)) for b, rs in found.items())
+
+
+def _hull(regions: list[Any]) -> list[Range]:
+    from ..ir.structural import structural_equal
+    from ..tir import max as tir_max
+    from ..tir import min as tir_min
+
+    out = []
+    for ranges in zip(*regions):
+        first = ranges[0]
+        if all(structural_equal(first, r) for r in ranges[1:]):
+            out.append(first)
+            continue
+        low, high = first.min, first.min + first.extent
+        for other in ranges[1:]:
+            low = tir_min(low, other.min)
+            high = tir_max(high, other.min + other.extent)
+        from ..relax.scalars import simplify
+
+        out.append(Range.from_min_extent(simplify(low), simplify(high - low)))
+    return out
+
+
+class _FusedFunction:
+    """Builds the PrimFunc of one Primitive function."""
+
+    def __init__(self, mod: IRModule, func: Function) -> None:
+        self.mod = mod
+        self.func = func
+        self.buffers: dict[Any, list[Any]] = {}
+        self.params: list[Buffer | TirVar] = []
+        self.allocated: list[Buffer] = []
+        self.bodies: list[Any] = []
+        self.symbols: dict[TirVar, PrimExpr] = {}
+
+    def build(self) -> PrimFunc:
+        for param in self.func.params:
+            self.buffers[param] = self._param(f"p_{param.name_hint}", param.struct_info)
+        for block in self.func.body.blocks:
+            for binding in block.bindings:
+                self._binding(binding)
+        outputs = self._values(self.func.body.body)
+        inputs = [p for p in self.params if isinstance(p, Buffer)]
+        scalars = [p for p in self.params if not isinstance(p, Buffer)]
+        for output in outputs:
+            if output in inputs:
+                raise RelaxishError("a fused function cannot return one of its parameters unchanged")
+        handles: list[Any] = []
+        buffer_map: dict[Any, Buffer] = {}
+        for buffer in dict.fromkeys([*inputs, *outputs]):
+            handle = TirVar(buffer.name, "handle")
+            handles.append(handle)
+            buffer_map[handle] = buffer
+        allocated = [b for b in self.allocated if b not in outputs]
+        body = SeqStmt.flatten(*self.bodies) if hasattr(SeqStmt, "flatten") else _sequence(self.bodies)
+        body = _UniteRegions().visit(body)
+        root = Block((), (), (), "root", body, None, allocated)
+        made = PrimFunc(
+            [*handles, *scalars], BlockRealize((), True, root), None, buffer_map, {"tir.noalias": True}
+        )
+        return renew_defs(made)  # type: ignore[no-any-return]
+
+    def _param(self, name: str, info: StructInfo) -> list[Any]:
+        if isinstance(info, TensorStructInfo):
+            if info.dims() is None:
+                raise RelaxishError(f"FuseTIR needs tensors of known shape, but {name} has {info}")
+            buffer = decl_buffer(list(info.dims() or ()), info.dtype, name)
+            self.params.append(buffer)
+            return [buffer]
+        if isinstance(info, TupleStructInfo):
+            return [b for i, f in enumerate(info.fields) for b in self._param(f"{name}_{i}", f)]
+        if isinstance(info, PrimStructInfo):
+            scalar = info.value if isinstance(info.value, TirVar) else TirVar(name, info.dtype)
+            self.params.append(scalar)
+            return [scalar]
+        if isinstance(info, ShapeStructInfo) and info.values is not None:
+            for value in info.values:
+                if not isinstance(value, TirVar):
+                    raise RelaxishError(f"a shape parameter of a fused function holds variables, not {value}")
+                self.params.append(value)
+            return list(info.values)
+        raise RelaxishError(f"a fused function cannot take a parameter of struct info {info}")
+
+    def _values(self, expr: Any) -> list[Any]:
+        """Buffers (or scalars) that an expression stands for."""
+        if isinstance(expr, Tuple):
+            return [b for f in expr.fields for b in self._values(f)]
+        if isinstance(expr, PrimValue):
+            return [expr.value]
+        if isinstance(expr, ShapeExpr):
+            return list(expr.values)
+        if expr in self.buffers:
+            return self.buffers[expr]
+        if isinstance(expr, Constant):
+            raise RelaxishError("constants inside Primitive functions must be lifted to parameters first")
+        raise RelaxishError(f"FuseTIR cannot handle {expr} inside a Primitive function")
+
+    def _binding(self, binding: Any) -> None:
+        value = binding.value
+        if isinstance(value, Call):
+            self.buffers[binding.var] = self._call(value)
+        elif isinstance(value, TupleGetItem):
+            self.buffers[binding.var] = self._field(value)
+        else:
+            self.buffers[binding.var] = self._values(value)
+
+    def _field(self, item: TupleGetItem) -> list[Any]:
+        """A tuple's buffers lie flat, so skip those of the fields before."""
+        info = item.tuple_value.struct_info
+        counts = [_count(f) for f in info.fields]
+        start = sum(counts[: item.index])
+        return self._values(item.tuple_value)[start : start + counts[item.index]]
+
+    def _call(self, call: Call) -> list[Any]:
+        if not isinstance(call.op, Op) or call.op.name != "relax.call_tir":
+            raise RelaxishError(f"only call_tir is supported inside Primitive functions, not {call.op}")
+        func = renew_defs(self.mod[call.args[0]])
+        root = func.body
+        if not isinstance(root, BlockRealize) or root.block.iter_vars:
+            raise RelaxishError(f"only schedulable PrimFuncs can be fused, but the body of {call.args[0]} has no root block")
+        args = self._values(call.args[1])
+        if len(call.args) > 2:
+            args_tail = list(call.args[2].values) if isinstance(call.args[2], ShapeExpr) else self._values(call.args[2])
+        else:
+            args_tail = []
+        outputs = _leaves(call.sinfo_args[0])
+        buffers: dict[Buffer, Buffer] = {}
+        values: dict[TirVar, PrimExpr] = {}
+        made: list[Any] = []
+        params = list(func.params)
+        for param, arg in zip(params, args):
+            self._match(func, param, arg, buffers, values)
+        for param, info in zip(params[len(args) :], outputs):
+            old = func.buffer_map[param]
+            new = old.with_fields(
+                data=TirVar(old.data.name, old.data.type_annotation), shape=info.shape.values, name=old.name
+            )
+            self.allocated.append(new)
+            made.append(new)
+            self._match(func, param, new, buffers, values)
+        for param, value in zip(params[len(args) + len(outputs) :], args_tail):
+            values[param] = value
+        block = root.block
+        inner = {b: _specialised(b, values) for b in block.alloc_buffers}
+        self.allocated.extend(inner.values())
+        self.bodies.append(substitute_buffers(block.body, values, {**buffers, **inner}))
+        return made
+
+    def _match(self, func: PrimFunc, param: Any, arg: Any, buffers: dict[Any, Any], values: dict[Any, Any]) -> None:
+        buffer = func.buffer_map.get(param)
+        if buffer is None:
+            values[param] = arg
+            return
+        buffers[buffer] = arg
+        values[buffer.data] = arg.data
+        for formal, actual in zip(buffer.shape, arg.shape):
+            if isinstance(formal, TirVar) and formal not in values:
+                values[formal] = actual if actual.dtype == formal.dtype else actual.astype(formal.dtype)
+            elif const_int(formal) is None:
+                _solve(formal, actual, values)
+
+
+def _solve(formal: PrimExpr, actual: PrimExpr, values: dict[Any, Any]) -> None:
+    """Match a composite dimension structurally: equal operators bind their operands."""
+    if isinstance(formal, TirVar):
+        values.setdefault(formal, actual)
+    elif type(formal) is type(actual):
+        for lhs, rhs in zip(formal.iter_children(), actual.iter_children()):
+            if isinstance(lhs, PrimExpr) and isinstance(rhs, PrimExpr):
+                _solve(lhs, rhs, values)
+
+
+def _specialised(buffer: Buffer, values: dict[Any, Any]) -> Buffer:
+    shape = [substitute(d, values) for d in buffer.shape]
+    if all(a is b for a, b in zip(shape, buffer.shape)):
+        return buffer
+    made: Buffer = buffer.with_fields(shape=shape)
+    return made
+
+
+def _sequence(bodies: list[Any]) -> Any:
+    flat: list[Any] = []
+    for body in bodies:
+        flat.extend(body.seq if isinstance(body, SeqStmt) else [body])
+    return flat[0] if len(flat) == 1 else SeqStmt(flat)
+
+
+def _leaves(info: StructInfo) -> list[Any]:
+    if isinstance(info, TupleStructInfo):
+        return [leaf for f in info.fields for leaf in _leaves(f)]
+    return [info]
+
+
+def _count(info: StructInfo) -> int:
+    if isinstance(info, TupleStructInfo):
+        return sum(_count(f) for f in info.fields)
+    if isinstance(info, ShapeStructInfo):
+        return max(info.ndim, 0)
+    return 1
+
+
+class _CallSites(PyExprMutator):
+    """Calls of Primitive functions become ``call_tir`` of the fused PrimFuncs."""
+
+    def __init__(self, mod: IRModule, fused: dict[str, GlobalVar]) -> None:
+        super().__init__(mod)
+        self.fused = fused
+
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        if not isinstance(call.op, GlobalVar) or call.op.name_hint not in self.fused:
+            return call
+        args: list[Any] = []
+        tir_vars: list[Any] = []
+        for arg in call.args:
+            self._flatten(arg, args, tir_vars)
+        made = call_tir(
+            self.fused[call.op.name_hint], Tuple(args), call.struct_info, ShapeExpr(tir_vars) if tir_vars else None
+        )
+        made.span = call.span
+        return made
+
+    def _flatten(self, arg: Any, args: list[Any], tir_vars: list[Any]) -> None:
+        info = arg.struct_info
+        if isinstance(info, TupleStructInfo):
+            for index in range(len(info.fields)):
+                item = arg.fields[index] if isinstance(arg, Tuple) else self.builder_.emit(TupleGetItem(arg, index))
+                self._flatten(item, args, tir_vars)
+        elif isinstance(info, ShapeStructInfo):
+            tir_vars.extend(info.values or ())
+        elif isinstance(info, PrimStructInfo):
+            if info.value is None:
+                raise RelaxishError("a scalar argument of a fused function must be a known expression")
+            tir_vars.append(info.value)
+        else:
+            args.append(arg)
+
+
+def _run(mod: IRModule) -> IRModule:
+    primitive = {
+        v: f for v, f in mod.functions.items() if isinstance(f, Function) and _is_true(f.attrs.get("Primitive"))
+    }
+    if not primitive:
+        return mod
+    out = mod.clone()
+    fused: dict[str, GlobalVar] = {}
+    for var, func in primitive.items():
+        prim_func = _FusedFunction(mod, func).build()
+        name = GlobalVar(var.name_hint)
+        fused[var.name_hint] = name
+        out.update_func(name, prim_func)
+    sites = _CallSites(out, fused)
+    for var, func in list(out.functions.items()):
+        if isinstance(func, Function):
+            new = sites.visit_expr(func)
+            if new is not func:
+                sites.builder_.update_func(var, new)
+    return sites.builder_.get()
+
+
+def _is_true(value: Any) -> bool:
+    return bool(getattr(value, "value", value))
+
+
+def FuseTIR() -> Pass:  # noqa: N802  (public name of the pass)
+    """Make one PrimFunc of every ``Primitive`` function and drop what nothing refers to any more.
+
+    Intermediate tensors become buffers allocated in the fused PrimFunc's root block.
+    """
+    return Sequential([as_module_pass(_run, "InnerFuseTIR"), DeadCodeElimination()], name="FuseTIR")
+
+

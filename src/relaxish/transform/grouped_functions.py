@@ -1,0 +1,273 @@
+"""Turning groups of bindings into functions: shared by FuseOps and FuseOpsByPattern."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ir.expr import GlobalVar
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..relax.analysis.variables import direct_uses, free_symbolic_vars
+from ..relax.copying import renew_symbolic_vars
+from ..relax.expr import (
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from ..relax.expr_functor import PyExprMutator
+from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
+from ..support.errors import RelaxishError
+from .graph_partition import Group
+
+__all__ = ["OperatorFusor", "fuse_by_groups"]
+
+
+class _FunctionCreator(PyExprMutator):
+    """Collects the bindings of one group, then makes its function."""
+
+    def __init__(self, mod: IRModule, lift_constants: bool) -> None:
+        super().__init__()
+        self.lift_constants = lift_constants
+        self.name_hint = "fused"
+        self.bindings: list[Any] = []
+        self.arguments: list[Any] = []
+        self.params: list[Var] = []
+        self.seen_args: dict[Any, Var] = {}
+        self.defined: set[Var] = set()
+        self.outputs: dict[Var, int] = {}
+        self.partial: dict[Any, list[int]] = {}
+        self.items: dict[tuple[Any, int], Var] = {}
+        self.function: Function | None = None
+        self.constants = 0
+
+    def append_binding(self, binding: Any) -> None:
+        value = binding.value
+        self.bindings.append(binding)
+        if isinstance(value, Call):
+            self._append_call(value)
+        elif isinstance(value, TupleGetItem):
+            self._need(value.tuple_value)
+            indices = self.partial.get(value.tuple_value)
+            if indices is not None and value.index not in indices:
+                indices.append(value.index)
+        else:
+            for item in value.fields if isinstance(value, Tuple) else (value,):
+                self._need(item)
+        self.defined.add(binding.var)
+        if not isinstance(binding.var, DataflowVar):
+            self.append_output(binding.var)
+
+    def _append_call(self, call: Call) -> None:
+        if isinstance(call.op, Op) and call.op.name in ("relax.call_tir", "relax.call_tir_inplace"):
+            self.name_hint += "_" + call.args[0].name_hint
+            args = call.args[1].fields
+        else:
+            if isinstance(call.op, Op):
+                self.name_hint += "_" + call.op.name.replace(".", "_")
+            elif isinstance(call.op, GlobalVar):
+                self.name_hint += "_" + call.op.name_hint
+            args = call.args
+        for arg in args:
+            self._need(arg)
+            if isinstance(arg, Expr) and isinstance(arg.struct_info_, TupleStructInfo):
+                # Used whole, so it stays one parameter.
+                self.partial.pop(arg, None)
+
+    def _need(self, expr: Any) -> None:
+        """Make a parameter of what the group does not define itself."""
+        if expr in self.seen_args or expr in self.defined:
+            return
+        if isinstance(expr, Tuple):
+            for item in expr.fields:
+                self._need(item)
+            return
+        if isinstance(expr, Constant) and not self.lift_constants:
+            return
+        if not isinstance(expr, (Var, Constant, ShapeExpr)):
+            return
+        if isinstance(expr, ShapeExpr) and not self.lift_constants:
+            return
+        if isinstance(expr, Var):
+            name = expr.name_hint
+        else:
+            name = f"param_{self.constants}"
+            self.constants += 1
+        param = Var(name, expr.struct_info)
+        self.seen_args[expr] = param
+        self.arguments.append(expr)
+        self.params.append(param)
+        self.var_remap_[expr] = param
+        if isinstance(expr.struct_info_, TupleStructInfo):
+            self.partial[expr] = []
+
+    def append_output(self, var: Var) -> None:
+        self.outputs.setdefault(var, len(self.outputs))
+
+    def visit_constant_(self, op: Constant) -> Any:
+        return self.seen_args.get(op, op)
+
+    def visit_shape_expr_(self, op: ShapeExpr) -> Any:
+        return self.seen_args.get(op, op)
+
+    def _split_partial_tuples(self) -> None:
+        """A tuple of which only some fields are used is passed field by field."""
+        for value, indices in self.partial.items():
+            if not indices:
+                continue
+            position = self.arguments.index(value)
+            param = self.params[position]
+            fields = value.struct_info.fields
+            args = [TupleGetItem(value, i) for i in indices]
+            params = [Var(f"{param.name_hint}_{i}", fields[i]) for i in indices]
+            for index, new in zip(indices, params):
+                self.items[(value, index)] = new
+            self.arguments[position : position + 1] = args
+            self.params[position : position + 1] = params
+
+    def create(self, attrs: Mapping[str, Any]) -> None:
+        """Build the function; a group nobody outside uses makes none."""
+        if not self.outputs:
+            return
+        self._split_partial_tuples()
+        self.builder_.begin_dataflow_block()
+        results: list[Any] = [None] * len(self.outputs)
+        for binding in self.bindings:
+            value = binding.value
+            output = self.outputs.get(binding.var)
+            if isinstance(value, TupleGetItem) and (value.tuple_value, value.index) in self.items:
+                item = self.items[(value.tuple_value, value.index)]
+                self.var_remap_[binding.var] = item
+                if output is not None:
+                    results[output] = item
+            elif output is not None:
+                made = self.builder_.emit_output(self.visit_expr(value))
+                self.var_remap_[binding.var] = made
+                results[output] = made
+            else:
+                self.visit_binding(binding)
+        block = self.builder_.end_block()
+        result = results[0] if len(results) == 1 else Tuple(results)
+        self.builder_.begin_scope(self.params)
+        body = self.builder_.normalize(SeqExpr([block] if block.bindings else [], result))
+        self.builder_.end_scope()
+        all_attrs = {**attrs, "Primitive": True}
+        func = Function(self.params, body, body.body.struct_info, True, all_attrs)
+        free = free_symbolic_vars(func)
+        if free:
+            self.params.append(Var("tir_vars", ShapeStructInfo(free)))
+            self.arguments.append(ShapeExpr(free))
+            func = Function(self.params, body, body.body.struct_info, True, all_attrs)
+        func.body.struct_info_ = func.ret_struct_info
+        self.function = renew_symbolic_vars(func)
+
+
+class OperatorFusor(PyExprMutator):
+    """Rewrites dataflow blocks so that each group of bindings is one call of a new function."""
+
+    def __init__(self, mod: IRModule, groups: Mapping[Any, Group], lift_constants: bool) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self.groups = groups
+        self.lift_constants = lift_constants
+        self.creators: dict[Group, _FunctionCreator] = {}
+
+    def _group(self, var: Any) -> Group | None:
+        group = self.groups.get(var)
+        return group.find() if group is not None else None
+
+    def _is_single(self, group: Group | None) -> bool:
+        return group is None or (group.num_nodes == 1 and not group.attrs)
+
+    def _collect(self, block: DataflowBlock) -> None:
+        self.creators = {}
+        for binding in block.bindings:
+            group = self._group(binding.var)
+            if not self._is_single(group):
+                assert group is not None
+                if group not in self.creators:
+                    self.creators[group] = _FunctionCreator(self.mod, self.lift_constants)
+                if isinstance(binding, MatchCast):
+                    raise RelaxishError("match_cast cannot be part of a fused function")
+                self.creators[group].append_binding(binding)
+        for binding in block.bindings:
+            current = self._group(binding.var)
+            for used in direct_uses(binding.value):
+                producer = self._group(used)
+                if producer is not None and producer is not current and producer in self.creators:
+                    self.creators[producer].append_output(used)
+        for group, creator in self.creators.items():
+            creator.create(group.attrs)
+
+    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+        self._collect(block)
+        if not self.creators:
+            return super().visit_dataflow_block_(block)
+        self.builder_.begin_dataflow_block()
+        pending: dict[Group, list[Var]] = {}
+        for binding in block.bindings:
+            group = self._group(binding.var)
+            if self._is_single(group):
+                self.visit_binding(binding)
+                continue
+            assert group is not None
+            creator = self.creators[group]
+            if creator.function is None:
+                continue
+            multiple = len(creator.outputs) > 1
+            if multiple and binding.var in creator.outputs:
+                pending.setdefault(group, []).append(binding.var)
+            if creator.bindings[-1] is binding:
+                self._emit_call(binding, creator, pending.get(group, []) if multiple else None)
+        return self.builder_.end_block()
+
+    def _emit_call(self, binding: VarBinding, creator: _FunctionCreator, pending: list[Var] | None) -> None:
+        assert creator.function is not None
+        name = self.builder_.add_func(creator.function, creator.name_hint)
+        args = [self.visit_expr(a) if not isinstance(a, (PrimValue, ShapeExpr)) else a for a in creator.arguments]
+        args = [
+            self.builder_.emit(a) if isinstance(a, TupleGetItem) else a  # an argument must be a leaf
+            for a in args
+        ]
+        call = Call(name, args)
+        if pending is None:
+            (only,) = creator.outputs
+            if isinstance(only, DataflowVar):
+                self.var_remap_[only] = self.builder_.emit(call)
+            else:
+                self.var_remap_[only] = self.builder_.emit_output(call)
+            return
+        result = self.builder_.emit(call)
+        for var in pending:
+            item = TupleGetItem(result, creator.outputs[var])
+            if isinstance(var, DataflowVar):
+                self.var_remap_[var] = self.builder_.emit(item)
+            else:
+                self.var_remap_[var] = self.builder_.emit_output(item)
+
+
+def fuse_by_groups(
+    mod: IRModule, groups: Mapping[Any, Group], *, lift_constants: bool, only: set[str] | None = None
+) -> IRModule:
+    """Rewrite every graph function of the module (or those named in ``only``) by groups."""
+    fusor = OperatorFusor(mod, groups, lift_constants)
+    for var, func in list(mod.functions.items()):
+        if not isinstance(func, Function) or (only is not None and var.name_hint not in only):
+            continue
+        if func.attrs.get("Primitive") or func.attrs.get("Codegen") or func.attrs.get("Composite"):
+            continue
+        new = fusor.visit_expr(func)
+        if new is not func:
+            fusor.builder_.update_func(var, new)
+    return fusor.builder_.get()
