@@ -137,11 +137,10 @@ def _check_buildable(target: Target) -> None:
 def _relax_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:
     from .pipeline import get_default_pipeline, get_pipeline
 
-    if pipeline is None:
-        return get_default_pipeline(target)
-    if isinstance(pipeline, str):
-        return get_pipeline(pipeline)
-    return pipeline
+    if pipeline is not None and not isinstance(pipeline, str):
+        return pipeline
+    found: Callable[[IRModule], IRModule] = get_default_pipeline(target) if pipeline is None else get_pipeline(pipeline)
+    return found
 
 
 def _split(mod: IRModule) -> tuple[IRModule, IRModule]:
@@ -163,15 +162,18 @@ def lower_kernels(
     with target:
         if schedule:
             kernels = _default_schedules(kernels, target)
-        if pipeline is None or isinstance(pipeline, str):
-            if pipeline not in (None, "default"):
-                from .tir.transform import get_tir_pipeline
+        return _tir_pipeline(pipeline, target)(kernels)
 
-                return get_tir_pipeline(pipeline)(kernels)
-            from .tir.transform.pipeline import lower_for_cpu
 
-            return lower_for_cpu(kernels, target)
-        return pipeline(kernels)
+def _tir_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:
+    if pipeline is not None and not isinstance(pipeline, str):
+        return pipeline
+    from .tir.transform import pipeline as pipelines
+
+    if pipeline in (None, "default"):
+        return lambda kernels: pipelines.lower_for_cpu(kernels, target)
+    named: Callable[[IRModule], IRModule] = pipelines.get_tir_pipeline(pipeline)
+    return named
 
 
 def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
@@ -182,7 +184,8 @@ def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
         return kernels
     from .dlight import ApplyDefaultSchedule
 
-    return ApplyDefaultSchedule(*default_cpu_rules(target))(kernels)
+    scheduled: IRModule = ApplyDefaultSchedule(*default_cpu_rules(target))(kernels)
+    return scheduled
 
 
 def _native(builder: ExecBuilder, graph: IRModule, kernels: IRModule, target: Target) -> Executable:

@@ -416,9 +416,9 @@ class IterMapRewriter:
 
     def _apply_constraint(self, total: IterSumExpr) -> IterSumExpr | None:
         """Replace terms that a predicate bounds by the bounded mark."""
-        changed = None
+        current = total
         for form, mark, base in self.constrained:
-            args = list((changed or total).args)
+            args = list(current.args)
             factor = None
             used: list[int] = []
             for source, lower, extent, scale in form:
@@ -439,9 +439,8 @@ class IterMapRewriter:
             rest = [s for i, s in enumerate(args) if i not in used]
             rest.append(IterSplitExpr(mark, scale=factor))
             shift = self.times(base, factor)
-            old_base = (changed or total).base
-            changed = IterSumExpr(rest, self.analyzer.simplify(B.add(old_base, shift)))
-        return changed
+            current = IterSumExpr(rest, self.analyzer.simplify(B.add(current.base, shift)))
+        return None if current is total else current
 
     def add_constraint(self, e: PrimExpr, low: Any, high: Any) -> None:
         """Use ``low <= e < high`` of a predicate to bound a fused iterator."""
@@ -616,7 +615,7 @@ def _prepare(
             analyzer.bind(var, dom, True)
     rewriter = IterMapRewriter(analyzer, domains, level, trivial)
     for e, low, high in compound:
-        rewriter.add_constraint(analyzer.simplify(e), low, high)
+        rewriter.add_constraint(e, low, high)
     return rewriter
 
 
@@ -627,7 +626,7 @@ def detect(
     """The iterator sums and the rewriter that made them. Raises IterMapError."""
     analyzer = analyzer or Analyzer()
     rewriter = _prepare(analyzer, inputs, predicate, level, trivial)
-    out = [rewriter.rewrite(analyzer.simplify(as_expr(e))) for e in indices]
+    out = [rewriter.rewrite(as_expr(e)) for e in indices]
     out = [rewriter.fuse(s) if rewriter.constrained else s for s in out]
     if not rewriter.check(out, len(rewriter.marks) - len(rewriter.constrained)):
         raise IterMapError("the indices do not cover the iterators as the check level demands")

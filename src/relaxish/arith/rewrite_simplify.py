@@ -139,7 +139,8 @@ class RewriteSimplifier(Mutator):
         if bound is not None:
             return bound
         if e.dtype == "bool":
-            return self.match_literal(e) or e
+            known = self.match_literal(e)
+            return e if known is None else known
         return e
 
     visit_SizeVar = visit_Var
@@ -248,13 +249,13 @@ class RewriteSimplifier(Mutator):
         if type(node) is Div and type(node.b) is FloatImm and node.b.value != 0:
             return B.mul(node.a, FloatImm(node.b.dtype, 1.0 / node.b.value))
         if type(node) is Div and node.dtype in ("int32", "int64"):
-            return rules_div.DIV.apply(node, self) or node  # type: ignore[no-any-return]
+            return rules_div.DIV.run(node, self)  # type: ignore[no-any-return]
         return node  # type: ignore[no-any-return]
 
     def visit_Mod(self, e: Mod) -> PrimExpr:
         node = self._operands(e)
         if type(node) is Mod and node.dtype in ("int32", "int64"):
-            return rules_div.MOD.apply(node, self) or node  # type: ignore[no-any-return]
+            return rules_div.MOD.run(node, self)  # type: ignore[no-any-return]
         return node  # type: ignore[no-any-return]
 
     def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
@@ -268,7 +269,9 @@ class RewriteSimplifier(Mutator):
             if result is None:
                 result = rules_div.FLOORDIV_LATE.apply(node, self)
         else:
-            result = rules_div.FLOORDIV_VECTOR.apply(node, self) or self._ramp_div(node)
+            result = rules_div.FLOORDIV_VECTOR.apply(node, self)
+            if result is None:
+                result = self._ramp_div(node)
         return node if result is None else result
 
     def _divide_scaled(self, node: FloorDiv) -> PrimExpr | None:
@@ -326,7 +329,9 @@ class RewriteSimplifier(Mutator):
                     return self.again(B.floormod(rest, node.b))
             result = rules_div.FLOORMOD.apply(node, self)
         else:
-            result = rules_div.FLOORMOD_VECTOR.apply(node, self) or self._ramp_mod(node)
+            result = rules_div.FLOORMOD_VECTOR.apply(node, self)
+            if result is None:
+                result = self._ramp_mod(node)
         return node if result is None else result
 
     def _ramp_mod(self, node: Any) -> PrimExpr | None:
@@ -383,8 +388,8 @@ class RewriteSimplifier(Mutator):
                 return B.true()
             if not possible & EQUAL:
                 return B.false()
-            return rules_logic.EQ.apply(node, self) or node  # type: ignore[no-any-return]
-        return rules_logic.EQ_VECTOR.apply(node, self) or node  # type: ignore[no-any-return]
+            return rules_logic.EQ.run(node, self)  # type: ignore[no-any-return]
+        return rules_logic.EQ_VECTOR.run(node, self)  # type: ignore[no-any-return]
 
     def visit_NE(self, e: NE) -> PrimExpr:
         node = self._operands(e)
@@ -403,8 +408,8 @@ class RewriteSimplifier(Mutator):
                 return self._less(LT(node.b, node.a))
             if possible == LESS | EQUAL:
                 return self._less(LT(node.a, node.b))
-            return rules_logic.NE.apply(node, self) or node  # type: ignore[no-any-return]
-        return rules_logic.NE_VECTOR.apply(node, self) or node  # type: ignore[no-any-return]
+            return rules_logic.NE.run(node, self)  # type: ignore[no-any-return]
+        return rules_logic.NE_VECTOR.run(node, self)  # type: ignore[no-any-return]
 
     def visit_LT(self, e: LT) -> PrimExpr:
         node = self._operands(e)
@@ -415,7 +420,7 @@ class RewriteSimplifier(Mutator):
 
     def _less(self, node: LT) -> PrimExpr:
         if node.a.dtype not in ("int32", "int64"):
-            return rules_logic.LT_VECTOR.apply(node, self) or node  # type: ignore[no-any-return]
+            return rules_logic.LT_VECTOR.run(node, self)  # type: ignore[no-any-return]
         possible = self.compare(node.a, node.b)
         if possible == LESS:
             return B.true()
@@ -467,7 +472,7 @@ class RewriteSimplifier(Mutator):
         known = self.match_literal(node)
         if known is not None:
             return known
-        return rules_logic.NOT.apply(node, self) or node  # type: ignore[no-any-return]
+        return rules_logic.NOT.run(node, self)  # type: ignore[no-any-return]
 
     def visit_And(self, e: And) -> PrimExpr:
         return self._logic(e, rules_logic.AND, rules_logic.AND_VECTOR)
@@ -486,7 +491,7 @@ class RewriteSimplifier(Mutator):
             result = vector.apply(node, self)
             if result is not None:
                 return result  # type: ignore[no-any-return]
-        return table.apply(node, self) or node  # type: ignore[no-any-return]
+        return table.run(node, self)  # type: ignore[no-any-return]
 
 
 def _negated(e: Any) -> PrimExpr:

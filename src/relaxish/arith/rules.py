@@ -18,6 +18,7 @@ Rules are tried in table order among those whose two topmost operand kinds fit; 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -225,8 +226,9 @@ def _split_line(line: str) -> tuple[list[str], str, str | None, bool]:
         raise ValueError(f"rule without '=>': {line!r}")
     recursive = right.startswith(">")
     right = right.removeprefix(">")
-    result, has_cond, cond = right.partition(" if ")
-    return [p.strip() for p in left.split("||")], result.strip(), cond.strip() if has_cond else None, recursive
+    # Two blanks set a rule's condition off from a Python conditional inside its result.
+    result, *cond = re.split(r"\s{2,}if ", right, maxsplit=1)
+    return [p.strip() for p in left.split("||")], result.strip(), cond[0].strip() if cond else None, recursive
 
 
 def _top_kinds(pattern: ast.expr) -> tuple[str | None, ...]:
@@ -320,6 +322,11 @@ class RuleTable:
             if result is not None:
                 return result
         return None
+
+    def run(self, node: Any, simplifier: Any) -> Any:
+        """The first rewrite that matches, or ``node`` itself."""
+        result = self.apply(node, simplifier)
+        return node if result is None else result
 
 
 def rules(root: str, text: str) -> RuleTable:

@@ -151,7 +151,7 @@ def match_shape(value: Any, heap: NDArray | None, size: int, *rest: Any) -> None
         raise ArgumentError(
             f"{_context(err)}match_cast shape size does not match expectation: {len(shape)} dimensions, expected {size}"
         )
-    cells = heap._host() if heap is not None else None
+    cells: Any = heap._host() if heap is not None else None
     for axis in range(size):
         code, number = rest[2 * axis], rest[2 * axis + 1]
         dim = shape[axis]
@@ -162,13 +162,13 @@ def match_shape(value: Any, heap: NDArray | None, size: int, *rest: Any) -> None
                     f"got {dim}, expected {number}"
                 )
         elif code == MatchShapeCode.STORE_TO_HEAP:
-            cells[number] = dim  # type: ignore[index]
+            cells[number] = dim
         elif code == MatchShapeCode.ASSERT_EQUAL_TO_LOAD:
-            if dim != cells[number]:  # type: ignore[index]
+            if dim != cells[number]:
                 raise ArgumentError(
                     f"{_context(err)}match_cast error, shape[{axis}] mismatch to a previous populated value: "
                     f"got {dim}, expected {cells[number]}"
-                )  # type: ignore[index]
+                )
 
 
 @_builtin("match_prim_value")
@@ -191,9 +191,9 @@ def match_prim_value(value: int, heap: NDArray, code: int, number: int, err_ctx:
 @_builtin("make_shape")
 def make_shape(heap: NDArray | None, size: int, *rest: int) -> ShapeTuple:
     """A shape from immediates and heap cells: ``size`` pairs of (code, number)."""
-    cells = heap._host() if heap is not None else None
+    cells: Any = heap._host() if heap is not None else None
     dims = (
-        rest[2 * i + 1] if rest[2 * i] == MakeShapeCode.USE_IMM else int(cells[rest[2 * i + 1]])  # type: ignore[index]
+        rest[2 * i + 1] if rest[2 * i] == MakeShapeCode.USE_IMM else int(cells[rest[2 * i + 1]])
         for i in range(size)
     )
     return ShapeTuple(dims)
@@ -370,8 +370,8 @@ def unique(
     axis: int | None = None,
 ) -> Any:
     """Unique elements and, when asked for, their indices, the inverse map and the counts."""
-    values: Any = np.unique(  # type: ignore[call-overload]
-        data.numpy(), bool(return_index), bool(return_inverse), bool(return_counts), axis=axis)
+    find: Any = np.unique
+    values = find(data.numpy(), bool(return_index), bool(return_inverse), bool(return_counts), axis=axis)
     if not isinstance(values, tuple):
         return array(values)
     return tuple(array(np.ascontiguousarray(v)) for v in values)

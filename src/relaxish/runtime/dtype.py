@@ -127,11 +127,12 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
             import ml_dtypes
         except ImportError:
             raise MissingExtraError("onnx", "ml_dtypes", f"dtype {dtype}") from None
-        return np.dtype(getattr(ml_dtypes, dtype))
+        made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype))
+        return made
     if code == DL_HANDLE:
         return np.dtype(np.uint64)
-    made: np.dtype[Any] = np.dtype(dtype)
-    return made
+    plain: np.dtype[Any] = np.dtype(dtype)
+    return plain
 
 
 @cache

@@ -108,7 +108,7 @@ class VirtualMachine:
             return VMClosure(info.name, lambda *args, _i=index: self._run(_i, args))
         if info.kind == "kernel":
             return self._kernel(info.name)
-        found = get_global_func(info.name, allow_missing=True)
+        found: Callable[..., Any] | None = get_global_func(info.name, allow_missing=True)
         if found is None:
             raise RelaxishError(
                 f"Cannot find PackedFunc {info.name} in either Relax VM kernel library, or in the runtime registry"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.functor import Mutator, Visitor
@@ -152,35 +152,81 @@ class _Builder:
 
     def compute_stage(self, op: ComputeOp) -> Stmt:
         axes = [*op.axis, *op.reduce_axis]
-        loops = [Var(a.var.name, _axis_dtype(a)) for a in axes]
         if isinstance(op.body[0], Reduce):
             _check_same_reduce(op)
             groups = [([op.output(i) for i in range(op.num_outputs)], op.body[0])]
         else:
             groups = [([op.output(i)], body) for i, body in enumerate(op.body)]
-        stmt = _seq([self.block(op, tensors, loops, body) for tensors, body in groups])
+        own = {a.var for a in axes}
+        inner = [a for a in axes if _mentions(a.dom, own)]
+        if inner:
+            return self.nested_stage(op, [a for a in axes if a not in inner], inner, groups)
+        loops = [Var(a.var.name, _axis_dtype(a)) for a in axes]
+        stmt = _seq([self.block(op, tensors, axes, loops, body) for tensors, body in groups])
+        return self.nest(loops, axes, stmt)
+
+    def nest(self, loops: Sequence[Var], axes: Sequence[IterVar], stmt: Stmt) -> Stmt:
+        """Wrap ``stmt`` in one serial loop per axis."""
         for loop, axis in zip(reversed(loops), reversed(axes)):
             extent = self.simplify(self.loads.visit(axis.dom.extent))
-            stmt = For(loop, self.loads.visit(axis.dom.min), extent, ForKind.SERIAL, stmt)
+            stmt = For(loop, self.simplify(self.loads.visit(axis.dom.min)), extent, ForKind.SERIAL, stmt)
         return stmt
 
-    def block(self, op: ComputeOp, tensors: list[Tensor], loops: list[Var], body: PrimExpr) -> Stmt:
-        iters: list[IterVar] = []
+    def nested_stage(
+        self, op: ComputeOp, outer: list[IterVar], inner: list[IterVar], groups: list[tuple[list[Tensor], PrimExpr]]
+    ) -> Stmt:
+        """Axes whose domain depends on other axes are looped over inside a block that binds those others."""
+        loops = [Var(a.var.name, _axis_dtype(a)) for a in outer]
         self.loads.vars = {}
-        for axis in (*op.axis, *op.reduce_axis):
+        iters = self.iter_vars(outer)
+        bound = dict(self.loads.vars)
+        rows = [
+            IterVar(Range.from_min_extent(i.var, const(1, str(i.var.dtype))), a.var, a.iter_type)
+            for i, a in zip(iters, outer)
+        ]
+        inner_loops = [Var(a.var.name, _axis_dtype(a)) for a in inner]
+        bindings = [*(i.var for i in iters), *inner_loops]
+        stmts = [self.block(op, tensors, [*rows, *inner], bindings, body, bound) for tensors, body in groups]
+        reads, writes = _outer_regions([s.block for s in stmts], len(iters), self.simplify)
+        self.loads.vars = bound
+        stmt = self.nest(inner_loops, inner, _seq(stmts))
+        self.loads.vars = {}
+        block = Block(iters, reads, writes, self.names.fresh(op.name), stmt, None, (), (), {})
+        return self.nest(loops, outer, BlockRealize(list(loops), const(True, "bool"), block))
+
+    def iter_vars(self, axes: Sequence[IterVar], known: Mapping[Any, Any] | None = None) -> list[IterVar]:
+        """Block variables for ``axes``; fills the substitution of axis variables on the way."""
+        iters: list[IterVar] = []
+        for axis in axes:
             fresh = Var("v_" + axis.var.name, axis.var.dtype)
-            self.loads.vars[axis.var] = fresh
+            scope = self.loads.vars
+            # Domains of a nested block speak of the variables of the block around it.
+            self.loads.vars = dict(known) if known is not None else scope
             low = self.simplify(self.loads.visit(axis.dom.min))
             extent = self.simplify(self.loads.visit(axis.dom.extent))
+            self.loads.vars = scope
+            scope[axis.var] = fresh
             iters.append(IterVar(Range.from_min_extent(low, extent), fresh, axis.iter_type, axis.thread_tag))
+        return iters
+
+    def block(
+        self,
+        op: ComputeOp,
+        tensors: list[Tensor],
+        axes: Sequence[IterVar],
+        bindings: Sequence[PrimExpr],
+        body: PrimExpr,
+        known: Mapping[Any, Any] | None = None,
+    ) -> BlockRealize:
+        self.loads.vars = {}
+        iters = self.iter_vars(axes, known)
         buffers = [self.declare(t) for t in tensors]
-        indices = tuple(i.var for i in iters[: len(op.axis)])
+        indices = tuple(self.loads.vars[a.var] for a in op.axis)
         init: Stmt | None = None
         if isinstance(body, Reduce):
             init, stmt = self.reduction(body, buffers, indices)
         else:
             stmt = BufferStore(buffers[0], self.simplify(self.loads.visit(body)), indices)
-        bindings: list[PrimExpr] = list(loops)
         if not iters:
             iters = [IterVar(Range.from_min_extent(0, 1), Var("vi", "int32"), IterVar.DataPar)]
             bindings = [const(0, "int32")]
@@ -188,7 +234,7 @@ class _Builder:
         self.loads.vars = {}
         reads, writes = block_regions(stmt, init)
         block = Block(iters, reads, writes, self.names.fresh(op.name), stmt, init, (), (), notes)
-        return BlockRealize(bindings, const(True, "bool"), block)
+        return BlockRealize(list(bindings), const(True, "bool"), block)
 
     def attribute(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -233,6 +279,47 @@ class _Builder:
         writes = [_full(self.buffers[op.output(i)]) for i in range(op.num_outputs)]
         block = Block((), reads, writes, self.names.fresh(op.name), body, None, (), (), dict(op.attrs))
         return BlockRealize((), const(True, "bool"), block)
+
+
+class _Mentions(Visitor):
+    def __init__(self, names: set[Any]) -> None:
+        self.names = names
+        self.found = False
+
+    def visit_Var(self, var: Any) -> None:
+        self.found = self.found or var in self.names
+
+
+def _mentions(dom: Any, names: set[Any]) -> bool:
+    visitor = _Mentions(names)
+    visitor.visit(dom)
+    return visitor.found
+
+
+def _outer_regions(
+    blocks: Sequence[Block], outer: int, simplify: Callable[[Any], Any]
+) -> tuple[list[BufferRegion], list[BufferRegion]]:
+    """What the surrounding block touches: the inner regions, swept over the inner variables.
+
+    Indices are affine and rise with the inner variables in every computation that has such axes.
+    """
+    found: tuple[list[BufferRegion], list[BufferRegion]] = ([], [])
+    for block in blocks:
+        first = {i.var: i.dom.min for i in block.iter_vars}
+        last = {
+            i.var: i.dom.min if k < outer else i.dom.min + i.dom.extent - 1 for k, i in enumerate(block.iter_vars)
+        }
+        for regions, out in zip((block.reads, block.writes), found):
+            for region in regions:
+                if any(region.buffer is known.buffer for known in out):
+                    continue
+                ranges = []
+                for r in region.region:
+                    low = simplify(substitute(r.min, first))
+                    high = simplify(substitute(r.min + r.extent, last))
+                    ranges.append(Range.from_min_extent(low, simplify(high - low)))
+                out.append(BufferRegion(region.buffer, ranges))
+    return found
 
 
 def _full(buffer: Buffer) -> BufferRegion:

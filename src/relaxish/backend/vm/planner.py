@@ -1,8 +1,8 @@
 """Static bytecode functions to flat execution plans.
 
 The function is run once on *abstract* values: inputs of known shape, blocks of memory, tensors inside them. Builtins
-that allocate, check, reshape or shuffle tuples happen here and now; kernel calls are written down. If anything depends on
-run-time data, there is no plan, and :class:`NotPlannable` says why; the function then runs as bytecode.
+that allocate, check, reshape or shuffle tuples happen here and now; kernel calls are written down. If anything depends
+on run-time data, there is no plan, and :class:`NotPlannable` says why; the function then runs as bytecode.
 
 Blocks that hold results become outputs. All others share one workspace: each block lives from the first to the last
 kernel call that touches it, and blocks that never live together may overlap.

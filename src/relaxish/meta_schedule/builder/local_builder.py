@@ -103,3 +103,12 @@ def default_export(built: Any) -> str:
     path = os.path.join(folder, "module.so")
     built.export_library(path)
     return path
+
+
+def build_whole(mod: IRModule, target: Target) -> bytes:
+    """Lower and compile everything, weight repacking included."""
+    from ...backend.llvm.compile import compile_primfuncs
+
+    compiled = compile_primfuncs(_lowering()(mod, target), target)
+    compiled.llvm_text = ""
+    return pickle.dumps(compiled)

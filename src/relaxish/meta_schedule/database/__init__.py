@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .database import Database, PyDatabase, TuningRecord, Workload, hardware_fingerprint
+from .database import Database, PyDatabase, TuningRecord, Workload, hardware_fingerprint, mean_seconds
 from .json_database import JSONDatabase
 from .memory_database import MemoryDatabase
 from .schedule_fn_database import ScheduleFnDatabase
@@ -16,5 +16,5 @@ def create(kind: Any = "json", *args: Any, **kwargs: Any) -> Database:
 
 __all__ = [
     "Database", "JSONDatabase", "MemoryDatabase", "OrderedUnionDatabase", "PyDatabase", "ScheduleFnDatabase",
-    "TuningRecord", "UnionDatabase", "Workload", "create", "hardware_fingerprint",
+    "TuningRecord", "UnionDatabase", "Workload", "create", "hardware_fingerprint", "mean_seconds",
 ]

@@ -52,6 +52,12 @@ def _auto_inline_cpu() -> AutoInline:
         require_injective=True, require_ordered=True, disallow_op=["tir.exp"])
 
 
+def _known(name: str) -> bool:
+    from ...tir import TensorIntrin
+
+    return TensorIntrin.get(name, allow_missing=True) is not None
+
+
 def _cpu(kind: str) -> list[ScheduleRule]:
     arm = kind in ("asimd", "dotprod")
     jobs, inner = (8, 32) if arm else (16, 64)
@@ -59,6 +65,7 @@ def _cpu(kind: str) -> list[ScheduleRule]:
     steps = [0, 8, 32, 256] if arm else [0, 16, 64, 512]
     tensorized: list[ScheduleRule] = [
         MultiLevelTilingWithIntrin(name, "SSRSRS", None, inner, None, None, write) for name in _INTRINSICS.get(kind, ())
+        if _known(name)
     ]
     return [
         ApplyCustomRule(), InlineConstantScalars(), _auto_inline_cpu(),

@@ -23,7 +23,7 @@ def as_stmt(stmts: list[Any]) -> Any:
     """Several statements as one."""
     if not stmts:
         return tir.Evaluate(const(0, "int32"))
-    return stmts[0] if len(stmts) == 1 else tir.SeqStmt(stmts)
+    return stmts[0] if len(stmts) == 1 else tir.SeqStmt(stmts, stmts[0].span)
 
 
 def add_to_parent(stmt: Any) -> None:

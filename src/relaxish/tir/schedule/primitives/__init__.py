@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
-from . import buffer_attrs, cache, compute_at, inline, loops, marks, queries, reduction, sample
+from . import (
+    blockize,
+    buffer_attrs,
+    cache,
+    compute_at,
+    inline,
+    loops,
+    marks,
+    queries,
+    reduction,
+    rfactor,
+    sample,
+    tensorize,
+)
 
-__all__ = ["buffer_attrs", "cache", "compute_at", "inline", "loops", "marks", "queries", "reduction", "sample"]
+__all__ = [
+    "blockize", "buffer_attrs", "cache", "compute_at", "inline", "loops", "marks", "queries", "reduction", "rfactor",
+    "sample", "tensorize",
+]  # fmt: skip

@@ -82,7 +82,7 @@ class SetScope(InstructionKind):
         if site is None:
             raise PrimitiveError("The buffer is not allocated inside the function, so its scope is fixed.", [sref])
         if buffer.scope() != storage:
-            swap_buffer(sch.state, site, buffer, with_scope(buffer, storage, buffer.name))
+            swap_buffer(sch.state, site, buffer, with_scope(buffer, storage))
         return [], None
 
 

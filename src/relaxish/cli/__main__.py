@@ -1,0 +1,5 @@
+"""``python -m relaxish.cli``."""
+
+from . import main
+
+main()

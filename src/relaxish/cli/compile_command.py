@@ -1,0 +1,69 @@
+"""``relaxish compile``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from ..support.errors import RelaxishError
+from .common import parse_shapes, resolve_target, writable_file
+from .models import LoadedModel, load_model
+
+
+def build_model(model: LoadedModel, target: Any, database: str | None = None) -> Any:
+    """An executable of a loaded model, with tuned kernels where the database has them."""
+    from ..driver import build, build_tir
+    from ..relax.expr import Function
+
+    if model.kind == "compiled":
+        return model.mod
+    if not any(isinstance(f, Function) for f in model.mod.functions.values()):
+        return build_tir(model.mod, target)
+    if database is None:
+        executable = build(model.mod, target)
+    else:
+        executable = _build_tuned(model, target, database)
+    executable.metadata["inputs"] = [[s.name, list(s.shape), s.dtype] for s in model.inputs]
+    return executable
+
+
+def _build_tuned(model: LoadedModel, target: Any, database: str) -> Any:
+    from ..meta_schedule.relax_integration import compile_relax
+
+    return compile_relax(open_database(database), model.mod, target, params=None)
+
+
+def open_database(work_dir: str) -> Any:
+    """The database in a tuning directory, which must exist."""
+    import os
+
+    from ..meta_schedule.database import JSONDatabase
+
+    path = os.path.join(work_dir, "database_tuning_record.json")
+    if not os.path.exists(path):
+        raise RelaxishError(f"{work_dir}: no tuning database here (database_tuning_record.json is missing)")
+    return JSONDatabase(work_dir=work_dir, allow_missing=False)
+
+
+@click.command("compile", help="Compile MODEL (.onnx, .pt2, .py) to a shared object with weights and manifest.")
+@click.argument("model_path", metavar="MODEL")
+@click.option("-o", "--output", default=None, help="File to write (.so or .tar); default: MODEL's name with .so.")
+@click.option("--target", "target_text", default="llvm", show_default=True, help="What to compile for.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
+@click.option("--db", "database", default=None, metavar="DIR", help="Use tuned schedules from this directory.")
+def command(model_path: str, output: str | None, target_text: str, shapes: tuple[str, ...], database: str | None) -> None:
+    """The command."""
+    target = resolve_target(target_text)
+    given = parse_shapes(shapes)
+    path = writable_file(output or model_path.rsplit(".", 1)[0] + ".so")
+    if path.suffix not in (".so", ".tar"):
+        raise RelaxishError(f"{path}: the output must end in .so or .tar")
+    model = load_model(model_path, given)
+    if model.kind == "compiled":
+        raise RelaxishError(f"{model_path}: is compiled already")
+    begin = time.perf_counter()
+    executable = build_model(model, target, database)
+    executable.export_library(str(path))
+    click.echo(f"compiled {model.name} for {target.kind.name} in {time.perf_counter() - begin:.1f} s: {path}")

@@ -1,0 +1,59 @@
+"""``relaxish info``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..support import config
+from ..support.threads import available_cores, num_threads
+from .common import print_mapping
+
+_PACKAGES = ("numpy", "llvmlite", "onnx", "onnxruntime", "torch", "xgboost-cpu", "xgboost", "ml_dtypes", "safetensors")
+
+
+def _versions() -> dict[str, str]:
+    found = {"relaxish": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _machine() -> dict[str, Any]:
+    from ..runtime import cpu
+    from ..target import Target
+
+    host = Target("llvm")
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": cpu(0).device_name,
+        "cores": available_cores(),
+        "threads": num_threads(),
+        "vector bits": host.vector_bits,
+        "matrix units": ", ".join(sorted(f for f in host.llvm_features if f.startswith("amx"))) or "none",
+    }
+
+
+@click.command("info", help="Show versions, the machine, targets and settings.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(as_json: bool) -> None:
+    """The command."""
+    from ..target import Target
+
+    settings = {k.env: str(k.value) for k in config.KNOBS.values()}
+    data = {"versions": _versions(), "machine": _machine(), "targets": Target.list_kinds(), "settings": settings}
+    if as_json:
+        click.echo(json.dumps(data, indent=2))
+        return
+    print_mapping("Versions", data["versions"])
+    print_mapping("Machine", data["machine"])
+    click.echo("Targets\n  " + ", ".join(data["targets"]))
+    print_mapping("Settings", data["settings"])

@@ -1,0 +1,66 @@
+"""``relaxish opt``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..support.errors import RelaxishError
+from .common import parse_shapes, resolve_target, writable_file
+from .models import load_model
+
+
+def make_pass(name: str) -> Any:
+    """A pass by name, looked for among graph passes, then loop passes, then pipelines; arguments as Python literals."""
+    import ast
+
+    call_name, _, rest = name.partition("(")
+    try:
+        arguments = list(ast.literal_eval(f"({rest.rstrip(')')},)")) if rest.rstrip(") ") else []
+    except (ValueError, SyntaxError):
+        raise RelaxishError(f"{name!r}: pass arguments must be Python literals") from None
+    from .. import pipeline, transform
+    from ..tir import transform as tir_transform
+
+    for place in (transform, tir_transform):
+        found = getattr(place, call_name, None)
+        if found is not None and callable(found):
+            return found(*arguments)
+    if call_name in pipeline.PIPELINE_MAP:
+        return pipeline.get_pipeline(call_name)
+    near = [n for n in [*dir(transform), *dir(tir_transform)] if n.lower() == call_name.lower()]
+    raise RelaxishError(f"unknown pass {call_name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+@click.command("opt", help="Run passes over MODEL (.onnx, .pt2, .py) and print the program.")
+@click.argument("model_path", metavar="MODEL")
+@click.option("-p", "--pass", "passes", multiple=True, metavar="NAME", help="A pass, e.g. LegalizeOps; in order.")
+@click.option("--target", "target_text", default="llvm", show_default=True)
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...")
+@click.option("-o", "--output", default=None, help="Write the program here instead of printing it.")
+@click.option("--timing", is_flag=True, help="Print how long each pass took.")
+def command(
+    model_path: str, passes: tuple[str, ...], target_text: str, shapes: tuple[str, ...], output: str | None, timing: bool,
+) -> None:
+    """The command."""
+    import time
+
+    target = resolve_target(target_text)
+    chosen = [(p, make_pass(p)) for p in passes]
+    destination = writable_file(output) if output else None
+    model = load_model(model_path, parse_shapes(shapes))
+    if model.kind == "compiled":
+        raise RelaxishError(f"{model_path}: is compiled; passes need the source program")
+    mod = model.mod
+    for name, step in chosen:
+        begin = time.perf_counter()
+        with target:
+            mod = step(mod)
+        if timing:
+            click.echo(f"{name}: {time.perf_counter() - begin:.3f} s", err=True)
+    text = mod.script()
+    if destination is not None:
+        destination.write_text(text + "\n")
+    else:
+        click.echo(text)

@@ -1,0 +1,82 @@
+"""Running a module right away: export, build, bind parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...runtime import NDArray, VirtualMachine
+from ...runtime import device as make_device
+from ...runtime.ndarray import array, from_dlpack
+from .core import Module
+
+__all__ = ["CompiledModule", "jit"]
+
+# The driver stands above the frontends and registers how a module is built.
+BUILD: list[Any] = [None]
+
+
+def _build(mod: Any, target: str, pipeline: Any) -> Any:
+    if BUILD[0] is None:
+        import importlib
+
+        return importlib.import_module("relaxish.driver").build(mod, target, relax_pipeline=pipeline)
+    return BUILD[0](mod, target, pipeline)
+
+
+class CompiledModule:
+    """A built module: methods by name, parameters bound, effects threaded through."""
+
+    def __init__(self, vm: Any, params: list[NDArray], effects: Any, out_format: str) -> None:
+        self.vm = vm
+        self.params = params
+        self.effects = effects
+        self.out_format = out_format
+
+    def __getitem__(self, method: str) -> Any:
+        function = self.vm[method]
+
+        def call(*args: Any) -> Any:
+            inputs = [_to_runtime(a) for a in args]
+            if self.effects is None:
+                return self._out(function(*inputs, *self.params))
+            result, self.effects = function(*inputs, *self.effects, *self.params)
+            return self._out(result)
+
+        return call
+
+    def _out(self, value: Any) -> Any:
+        if isinstance(value, NDArray):
+            if self.out_format == "numpy":
+                return value.numpy()
+            import torch
+
+            return torch.from_dlpack(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(self._out(v) for v in value)
+        return value
+
+
+def _to_runtime(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return array(value)
+    if hasattr(value, "__dlpack__") and not isinstance(value, NDArray):
+        return from_dlpack(value.contiguous() if hasattr(value, "contiguous") else value)
+    return value
+
+
+def jit(module: Module, spec: Any, device: Any, pipeline: Any, out_format: str, debug: bool) -> CompiledModule:
+    """See :meth:`Module.jit`. Raises ValueError for an unknown format or parameters without data."""
+    if out_format not in ("torch", "numpy"):
+        raise ValueError(f"Unknown out_format {out_format!r}; it is 'torch' or 'numpy'")
+    mod, named = module.export_tvm(spec, debug=debug)
+    unbound = [name for name, param in named if param.data is None]
+    if unbound:
+        raise ValueError(f"parameters without data: {', '.join(unbound)}; use load_state_dict first")
+    where = make_device(device) if isinstance(device, str) else device
+    target = "llvm" if str(device).startswith("cpu") or not isinstance(device, str) else str(device).split(":")[0]
+    vm = VirtualMachine(_build(mod, target, pipeline), where)
+    effects = vm["_initialize_effect"]() if "_initialize_effect" in mod else None
+    params = [param.data for _, param in named]
+    return CompiledModule(vm, [p for p in params if p is not None], effects, out_format)

@@ -1,0 +1,453 @@
+"""Operators on :class:`~relaxish.frontend.nn.Tensor`; each emits one Relax operator (or a few)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ... import op as _op
+from ... import relax, tir
+from .core import Object, Tensor, wrap_nested
+
+__all__ = [
+    "add", "argsort", "astype", "avg_pool2d", "batch_norm", "broadcast_to", "chunk", "concat", "conv1d",
+    "conv1d_transpose", "conv2d", "conv3d", "cumsum", "divide", "empty", "equal", "exp", "extern", "full", "gelu",
+    "get_timestep_embedding", "greater", "greater_equal", "group_norm", "interpolate", "layer_norm", "less",
+    "less_equal", "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "multinomial_from_uniform",
+    "multiply", "negative", "not_equal", "ones", "pad", "permute", "permute_dims", "power", "relu", "repeat",
+    "reshape", "rms_norm", "scaled_dot_product_attention", "sigmoid", "silu", "softmax", "softplus", "sort", "split",
+    "sqrt", "square", "squeeze", "subtract", "sum", "take", "tanh", "tensor_expr_op", "tensor_ir_op", "topk", "triu",
+    "unsqueeze", "where", "zeros",
+]  # fmt: skip
+
+
+def _expr(value: Any, like: Tensor | None = None) -> Any:
+    if isinstance(value, (Tensor, Object)):
+        return value._expr
+    if like is not None and not isinstance(value, relax.Expr):
+        return relax.const(value, like.dtype)
+    return value
+
+
+def _unary(function: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+    def apply(x: Tensor, name: str = "") -> Tensor:
+        return wrap_nested(function(x._expr), name or apply.__name__)  # type: ignore[no-any-return]
+
+    apply.__doc__ = doc
+    apply.__name__ = function.__name__
+    return apply
+
+
+relu = _unary(_op.nn.relu, "``max(x, 0)``.")
+silu = _unary(_op.nn.silu, "``x * sigmoid(x)``.")
+sigmoid = _unary(_op.sigmoid, "Logistic function.")
+tanh = _unary(_op.tanh, "Hyperbolic tangent.")
+exp = _unary(_op.exp, "Exponential.")
+negative = _unary(_op.negative, "``-x``.")
+square = _unary(_op.square, "``x * x``.")
+sqrt = _unary(_op.sqrt, "Square root.")
+
+
+def _binary(function: Callable[..., Any]) -> Callable[..., Tensor]:
+    def apply(a: Any, b: Any, name: str = "") -> Tensor:
+        like = a if isinstance(a, Tensor) else b
+        return wrap_nested(function(_expr(a, like), _expr(b, like)), name or apply.__name__)  # type: ignore[no-any-return]
+
+    apply.__name__ = function.__name__
+    apply.__doc__ = f"Elementwise {function.__name__} with broadcasting; numbers take the tensor's dtype."
+    return apply
+
+
+add, subtract, multiply, divide = _binary(_op.add), _binary(_op.subtract), _binary(_op.multiply), _binary(_op.divide)
+maximum, minimum, power = _binary(_op.maximum), _binary(_op.minimum), _binary(_op.power)
+less, less_equal, greater = _binary(_op.less), _binary(_op.less_equal), _binary(_op.greater)
+greater_equal, equal, not_equal = _binary(_op.greater_equal), _binary(_op.equal), _binary(_op.not_equal)
+
+
+def gelu(x: Tensor, approximate: str | None = None, name: str = "gelu") -> Tensor:
+    """Gaussian error linear unit; ``approximate="tanh"`` takes the tanh formula."""
+    return wrap_nested(_op.nn.gelu_tanh(x._expr) if approximate == "tanh" else _op.nn.gelu(x._expr), name)  # type: ignore[no-any-return]
+
+
+def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0, name: str = "softplus") -> Tensor:
+    """``log(1 + exp(beta x)) / beta``, linear above ``threshold``."""
+    return wrap_nested(_op.nn.softplus(x._expr, beta, threshold), name)  # type: ignore[no-any-return]
+
+
+def softmax(x: Tensor, axis: int = -1, name: str = "softmax") -> Tensor:
+    """Softmax along an axis."""
+    return wrap_nested(_op.nn.softmax(x._expr, axis), name)  # type: ignore[no-any-return]
+
+
+def unsqueeze(x: Tensor, dim: int, name: str = "unsqueeze") -> Tensor:
+    """Insert a dimension of size 1."""
+    return wrap_nested(_op.expand_dims(x._expr, dim), name)  # type: ignore[no-any-return]
+
+
+def squeeze(x: Tensor, axis: int = -1, name: str = "squeeze") -> Tensor:
+    """Drop a dimension of size 1."""
+    return wrap_nested(_op.squeeze(x._expr, axis), name)  # type: ignore[no-any-return]
+
+
+def concat(x: Sequence[Tensor], dim: int, name: str = "concat") -> Tensor:
+    """Join along a dimension."""
+    return wrap_nested(_op.concat([t._expr for t in x], dim), name)  # type: ignore[no-any-return]
+
+
+def split(
+    ary: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0, name: str = "split"
+) -> tuple[Tensor, ...]:
+    """Cut at indices, or into equal sections."""
+    return wrap_nested(_op.split(ary._expr, indices_or_sections, axis), name)  # type: ignore[no-any-return]
+
+
+def chunk(x: Tensor, chunks: int, dim: int = 0, name: str = "chunk") -> tuple[Tensor, ...]:
+    """Cut into equal parts."""
+    return wrap_nested(_op.split(x._expr, chunks, dim), name)  # type: ignore[no-any-return]
+
+
+def reshape(x: Tensor, shape: Sequence[Any], name: str = "reshape") -> Tensor:
+    """The same elements in another shape."""
+    return wrap_nested(_op.reshape(x._expr, list(shape)), name)  # type: ignore[no-any-return]
+
+
+def permute_dims(x: Tensor, axes: Sequence[int] | None = None, name: str | None = None) -> Tensor:
+    """Axes in another order; reversed if None."""
+    return wrap_nested(_op.permute_dims(x._expr, axes), name or "permute_dims")  # type: ignore[no-any-return]
+
+
+def permute(x: Tensor, axes: Sequence[int] | None, name: str = "permute") -> Tensor:
+    """:func:`permute_dims` under PyTorch's name."""
+    return permute_dims(x, axes, name)
+
+
+def repeat(x: Tensor, repeats: int, axis: int | None = None, name: str = "repeat") -> Tensor:
+    """Every element (of an axis) several times."""
+    return wrap_nested(_op.repeat(x._expr, repeats, axis), name)  # type: ignore[no-any-return]
+
+
+def broadcast_to(x: Tensor, shape: Sequence[Any], name: str = "broadcast_to") -> Tensor:
+    """Broadcast to a shape."""
+    return wrap_nested(_op.broadcast_to(x._expr, list(shape)), name)  # type: ignore[no-any-return]
+
+
+def take(x: Tensor, indices: Tensor, axis: int | None = None, name: str = "take") -> Tensor:
+    """Elements by index along an axis."""
+    return wrap_nested(_op.take(x._expr, indices._expr, axis), name)  # type: ignore[no-any-return]
+
+
+def astype(x: Tensor, dtype: str, name: str = "astype") -> Tensor:
+    """Convert to a dtype; a tensor of that dtype is returned as it is."""
+    return x if x.dtype == dtype else wrap_nested(_op.astype(x._expr, dtype), name)
+
+
+def pad(
+    x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0, name: str = "pad"
+) -> Tensor:
+    """Pad: (before, after) of every dimension in order."""
+    return wrap_nested(_op.nn.pad(x._expr, list(pad), mode, value), name)  # type: ignore[no-any-return]
+
+
+def triu(x: Tensor, diagonal: int = 0, name: str = "triu") -> Tensor:
+    """The upper triangle."""
+    return wrap_nested(_op.triu(x._expr, diagonal), name)  # type: ignore[no-any-return]
+
+
+def where(condition: Tensor, x1: Any, x2: Any, name: str = "where") -> Tensor:
+    """``x1`` where the condition holds, else ``x2``."""
+    like = x1 if isinstance(x1, Tensor) else x2
+    picked = _op.astype(condition._expr, "bool") if condition.dtype != "bool" else condition._expr
+    return wrap_nested(_op.where(picked, _expr(x1, like), _expr(x2, like)), name)  # type: ignore[no-any-return]
+
+
+def _reduction(function: Callable[..., Any]) -> Callable[..., Tensor]:
+    def apply(x: Tensor, axis: Any = None, keepdims: bool = False, name: str = "") -> Tensor:
+        return wrap_nested(function(x._expr, axis, keepdims), name or apply.__name__)  # type: ignore[no-any-return]
+
+    apply.__name__ = function.__name__
+    apply.__doc__ = f"Reduce by {function.__name__} over axes (all if None)."
+    return apply
+
+
+sum, max, min, mean = _reduction(_op.sum), _reduction(_op.max), _reduction(_op.min), _reduction(_op.mean)
+
+
+def cumsum(
+    data: Tensor, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None, name: str = "cumsum"
+) -> Tensor:
+    """Running sum along an axis."""
+    return wrap_nested(_op.cumsum(data._expr, axis, dtype, bool(exclusive)), name)  # type: ignore[no-any-return]
+
+
+def sort(x: Tensor, axis: int = -1, descending: bool = False, name: str = "sort") -> Tensor:
+    """Sort along an axis."""
+    return wrap_nested(_op.sort(x._expr, axis, descending), name)  # type: ignore[no-any-return]
+
+
+def argsort(
+    data: Tensor, axis: int = -1, descending: bool = False, dtype: str = "int32", name: str = "argsort"
+) -> Tensor:
+    """Indices that sort along an axis."""
+    return wrap_nested(_op.argsort(data._expr, axis, descending, dtype), name)  # type: ignore[no-any-return]
+
+
+def topk(
+    data: Tensor, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32",
+    name: str = "topk",
+) -> Any:  # fmt: skip
+    """The k largest (or smallest) elements along an axis."""
+    return wrap_nested(_op.topk(data._expr, k, axis, ret_type, largest, dtype), name)
+
+
+def matmul(a: Tensor, b: Tensor, out_dtype: str | None = None, name: str = "matmul") -> Tensor:
+    """Matrix product, batched over leading dimensions."""
+    return wrap_nested(_op.matmul(a._expr, b._expr, out_dtype=out_dtype), name)  # type: ignore[no-any-return]
+
+
+def _with_bias(out: Any, bias: Tensor | None, rank: int, axis: int) -> Any:
+    if bias is None:
+        return out
+    shape = [1] * rank
+    shape[axis] = bias.shape[0]
+    builder = relax.BlockBuilder.current()
+    assert builder is not None
+    return _op.add(builder.emit(out), _op.reshape(bias._expr, shape))
+
+
+def conv1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1, name: str = "conv1d",
+) -> Tensor:  # fmt: skip
+    """Convolution over ``NCW``."""
+    out = _op.nn.conv1d(x._expr, weight._expr, strides=stride, padding=padding, dilation=dilation, groups=groups)
+    return wrap_nested(_with_bias(out, bias, 3, 1), name)  # type: ignore[no-any-return]
+
+
+def conv2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1, data_layout: str = "NCHW", name: str = "conv2d",
+) -> Tensor:  # fmt: skip
+    """Convolution over ``NCHW`` or ``NHWC``."""
+    out = _op.nn.conv2d(
+        x._expr, weight._expr, strides=stride, padding=padding, dilation=dilation, groups=groups,
+        data_layout=data_layout,
+    )  # fmt: skip
+    return wrap_nested(_with_bias(out, bias, 4, data_layout.index("C")), name)  # type: ignore[no-any-return]
+
+
+def conv3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1, data_layout: str = "NCDHW", name: str = "conv3d",
+) -> Tensor:  # fmt: skip
+    """Convolution over ``NCDHW``."""
+    out = _op.nn.conv3d(
+        x._expr, weight._expr, strides=stride, padding=padding, dilation=dilation, groups=groups,
+        data_layout=data_layout,
+    )  # fmt: skip
+    return wrap_nested(_with_bias(out, bias, 5, data_layout.index("C")), name)  # type: ignore[no-any-return]
+
+
+def conv1d_transpose(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    dilation: Any = 1, groups: int = 1, name: str = "conv1d_transpose",
+) -> Tensor:  # fmt: skip
+    """Transposed convolution over ``NCW``."""
+    out = _op.nn.conv1d_transpose(
+        x._expr, weight._expr, strides=stride, padding=padding, output_padding=output_padding, dilation=dilation,
+        groups=groups,
+    )  # fmt: skip
+    return wrap_nested(_with_bias(out, bias, 3, 1), name)  # type: ignore[no-any-return]
+
+
+def max_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, name: str = "max_pool2d"
+) -> Tensor:
+    """Maximum over windows of ``NCHW``."""
+    strides = kernel_size if stride is None else stride
+    return wrap_nested(_op.nn.max_pool2d(x._expr, kernel_size, strides, padding), name)  # type: ignore[no-any-return]
+
+
+def avg_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, name: str = "avg_pool2d"
+) -> Tensor:
+    """Mean over windows of ``NCHW``; padding counts."""
+    strides = kernel_size if stride is None else stride
+    out = _op.nn.avg_pool2d(x._expr, kernel_size, strides, padding, count_include_pad=True)
+    return wrap_nested(out, name)  # type: ignore[no-any-return]
+
+
+def batch_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float = 1e-5, name: str = "batch_norm"
+) -> Tensor:
+    """Batch normalisation with stored statistics over channel axis 1."""
+    args = [t._expr for t in (weight, bias, mean, var)]
+    return wrap_nested(_op.nn.batch_norm(x._expr, *args, axis=1, epsilon=eps), name)[0]  # type: ignore[no-any-return]
+
+
+def _ones_or(weight: Tensor | None, shape: Any, dtype: str, make: Callable[..., Any]) -> Any:
+    if weight is not None:
+        return weight._expr
+    builder = relax.BlockBuilder.current()
+    assert builder is not None
+    return builder.emit(make(list(shape), dtype))
+
+
+def layer_norm(
+    x: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+    name: str = "layer_norm",
+) -> Tensor:  # fmt: skip
+    """Normalisation over the trailing dimensions of ``normalized_shape``."""
+    shape = list(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else [normalized_shape]
+    gamma = _ones_or(weight, shape, x.dtype, _op.ones)
+    beta = _ones_or(bias, shape, x.dtype, _op.zeros)
+    axes = list(range(-len(shape), 0))
+    return wrap_nested(_op.nn.layer_norm(x._expr, gamma, beta, axes=axes, epsilon=eps), name)  # type: ignore[no-any-return]
+
+
+def rms_norm(x: Tensor, weight: Tensor, axes: Any, epsilon: float = 1e-5, name: str = "rms_norm") -> Tensor:
+    """Division by the root mean square over ``axes``."""
+    return wrap_nested(_op.nn.rms_norm(x._expr, weight._expr, axes, epsilon), name)  # type: ignore[no-any-return]
+
+
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+    channel_axis: int = 1, axes: Sequence[int] | None = None, name: str = "group_norm",
+) -> Tensor:  # fmt: skip
+    """Normalisation over groups of channels and ``axes`` (all after the first two if None)."""
+    channels = [x.shape[channel_axis]]
+    gamma = _ones_or(weight, channels, x.dtype, _op.ones)
+    beta = _ones_or(bias, channels, x.dtype, _op.zeros)
+    chosen = list(range(2, x.ndim)) if axes is None else list(axes)
+    out = _op.nn.group_norm(
+        x._expr, gamma, beta, num_groups=num_groups, channel_axis=channel_axis, axes=chosen, epsilon=eps
+    )
+    return wrap_nested(out, name)  # type: ignore[no-any-return]
+
+
+def full(shape: Sequence[Any], fill_value: Any, dtype: str = "float32", name: str = "full") -> Tensor:
+    """A tensor of one value."""
+    value = fill_value._expr if isinstance(fill_value, Tensor) else relax.const(fill_value, dtype)
+    return wrap_nested(_op.full(list(shape), value, dtype), name)  # type: ignore[no-any-return]
+
+
+def zeros(shape: Sequence[Any], dtype: str = "float32", name: str = "zeros") -> Tensor:
+    """A tensor of zeros."""
+    return wrap_nested(_op.zeros(list(shape), dtype), name)  # type: ignore[no-any-return]
+
+
+def ones(shape: Sequence[Any], dtype: str = "float32", name: str = "ones") -> Tensor:
+    """A tensor of ones."""
+    return wrap_nested(_op.ones(list(shape), dtype), name)  # type: ignore[no-any-return]
+
+
+def empty(shape: Sequence[Any], dtype: str = "float32", name: str = "empty") -> Tensor:
+    """An uninitialised tensor."""
+    info = relax.TensorStructInfo(list(shape), dtype)
+    alloc = _op.builtin.alloc_tensor(relax.ShapeExpr(list(info.shape.values)), dtype, 0)
+    return wrap_nested(alloc, name)  # type: ignore[no-any-return]
+
+
+def get_timestep_embedding(
+    x: Tensor, embedding_dim: int, flip_sin_to_cos: bool = False, downscale_freq_shift: float = 1, scale: float = 1,
+    max_period: int = 10000, name: str = "get_timestep_embedding",
+) -> Tensor:  # fmt: skip
+    """Sinusoidal embedding of time steps ``[n]`` as ``[n, embedding_dim]`` (Vaswani et al. 2017)."""
+    import numpy as np
+
+    half = embedding_dim // 2
+    exponent = -math.log(max_period) * np.arange(half, dtype="float32") / (half - downscale_freq_shift)
+    frequencies = Tensor.from_const((scale * np.exp(exponent)).astype("float32"))
+    angles = astype(unsqueeze(x, 1), "float32") * unsqueeze(frequencies, 0)
+    sine = wrap_nested(_op.sin(angles._expr), "sin")
+    cosine = wrap_nested(_op.cos(angles._expr), "cos")
+    out = concat([cosine, sine] if flip_sin_to_cos else [sine, cosine], -1, name)
+    return pad(out, [0, 0, 0, 1]) if embedding_dim % 2 else out
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool | None = False,
+    scale: float | None = None, name: str = "scaled_dot_product_attention",
+) -> Tensor:  # fmt: skip
+    """Attention over ``[batch, length, heads, features]``."""
+    out = _op.nn.attention(
+        query._expr, key._expr, value._expr, bias=attn_mask._expr if attn_mask is not None else None, scale=scale,
+        causal_mask="TopLeft" if is_causal else None,
+    )  # fmt: skip
+    return wrap_nested(out, name)  # type: ignore[no-any-return]
+
+
+def interpolate(
+    x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None, antialias: bool | None = None, data_layout: str | None = "NCHW",
+    name: str = "interpolate",
+) -> Tensor:  # fmt: skip
+    """Resize images. Raises ValueError for antialiasing and for 3-D modes."""
+    if recompute_scale_factor or antialias:
+        raise ValueError("interpolate supports neither recompute_scale_factor nor antialias")
+    layout = data_layout or "NCHW"
+    if size is None:
+        scale = scale_factor if isinstance(scale_factor, (list, tuple)) else [scale_factor, scale_factor]
+        spatial = [x.shape[layout.index("H")], x.shape[layout.index("W")]]
+        size = [int(s * f) if isinstance(s, int) else s * f for s, f in zip(spatial, scale)]
+    method = {"nearest": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic"}.get(mode)
+    if method is None:
+        raise ValueError(f"interpolate has no mode {mode!r}")
+    transform = "align_corners" if align_corners else "asymmetric" if mode == "nearest" else "half_pixel"
+    out = _op.image.resize2d(
+        x._expr, size, layout=layout, method=method, coordinate_transformation_mode=transform,
+        rounding_method="floor" if mode == "nearest" else "",
+    )  # fmt: skip
+    return wrap_nested(out, name)  # type: ignore[no-any-return]
+
+
+def tensor_expr_op(
+    tensor_expr_func: Callable[..., Any], name_hint: str, args: Sequence[Any], *,
+    attrs: dict[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """A tensor-expression function as an operator."""
+    builder = relax.BlockBuilder.current()
+    if builder is None:
+        raise RuntimeError("tensor_expr_op needs an active BlockBuilder")
+    exprs = [_expr(a) for a in args]
+    return wrap_nested(
+        builder.emit_te(tensor_expr_func, *exprs, primfunc_name_hint=name_hint, primfunc_attrs=attrs), name_hint
+    )
+
+
+def tensor_ir_op(func: Any, name_hint: str, args: Any, out: Any) -> Any:
+    """A PrimFunc as an operator: it gets ``args`` and writes tensors like ``out``."""
+    builder = relax.BlockBuilder.current()
+    if builder is None:
+        raise RuntimeError("tensor_ir_op needs an active BlockBuilder")
+    global_var = builder.add_func(func, name_hint)
+    given = list(args) if isinstance(args, (list, tuple)) else [args]
+    tensors = [a._expr for a in given if isinstance(a, (Tensor, Object))]
+    scalars = [a for a in given if isinstance(a, (int, tir.PrimExpr))]
+    infos = [o._expr.struct_info for o in out] if isinstance(out, (list, tuple)) else out._expr.struct_info
+    call = relax.call_tir(global_var, tensors, infos, tir_vars=relax.ShapeExpr(scalars) if scalars else None)
+    return wrap_nested(call, name_hint)
+
+
+def extern(name: str, args: Sequence[Any], out: Any) -> Any:
+    """A registered packed function, called in destination-passing style."""
+    infos = [o._expr.struct_info for o in out] if isinstance(out, (list, tuple)) else out._expr.struct_info
+    exprs = [relax.PrimValue(a) if isinstance(a, (int, float)) else relax.StringImm(a) if isinstance(a, str)
+             else _expr(a) for a in args]  # fmt: skip
+    return wrap_nested(relax.call_dps_packed(name, exprs, infos), name)
+
+
+def multinomial_from_uniform(
+    prob: Tensor, uniform_sample: Tensor, sample_indices: Tensor | None = None, dtype: str = "int64",
+    name: str = "multinomial_from_uniform",
+) -> Tensor:  # fmt: skip
+    """Draw indices with the given probabilities from uniform samples ``[n, 1]``."""
+    import numpy as np
+
+    if sample_indices is None:
+        count = prob.shape[0]
+        if not isinstance(count, int):
+            raise ValueError("multinomial_from_uniform needs sample_indices when the batch size is symbolic")
+        sample_indices = Tensor.from_const(np.arange(count, dtype="int64").reshape(-1, 1))
+    out = _op.multinomial_from_uniform(prob._expr, uniform_sample._expr, sample_indices._expr, dtype)
+    return wrap_nested(out, name)  # type: ignore[no-any-return]

@@ -1,0 +1,301 @@
+"""Task schedulers: which task gets the next batch of trials, and the loop around it all."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from logging import Logger
+from typing import TYPE_CHECKING, Any
+
+from ..builder import BuilderInput, BuilderResult
+from ..database import mean_seconds
+from ..logging import get_logger
+from ..measure_callback import MeasureCallback
+from ..profiler import Profiler
+from ..runner import RunnerFuture, RunnerInput, RunnerResult
+
+if TYPE_CHECKING:
+    from ..builder import Builder
+    from ..cost_model import CostModel
+    from ..database import Database
+    from ..runner import Runner
+    from ..search_strategy import MeasureCandidate
+    from ..tune_context import TuneContext
+
+__all__ = ["GradientBased", "PyTaskScheduler", "RoundRobin", "TaskRecord", "TaskScheduler"]
+
+
+@dataclass
+class TaskRecord:
+    """One task and what has been spent on it."""
+
+    ctx: TuneContext
+    task_weight: float = 1.0
+    flop: float = 1.0
+    is_terminated: bool = False
+    build_error_count: int = 0
+    run_error_count: int = 0
+    latency_ms: list[float] = field(default_factory=list)
+    measure_candidates: list[MeasureCandidate] | None = None
+    builder_results: list[BuilderResult] | None = None
+    runner_futures: list[RunnerFuture] | None = None
+    best_time_cost_history: list[float] = field(default_factory=list)
+    latest_result: float = math.inf
+
+    @property
+    def trials(self) -> int:
+        """Measured candidates, failures included."""
+        return len(self.latency_ms)
+
+    @property
+    def best_ms(self) -> float:
+        """Best latency so far."""
+        return min(self.latency_ms, default=math.inf)
+
+
+class TaskScheduler:
+    """Subclass and define ``next_task_id``; everything else is here."""
+
+    def __init__(self) -> None:
+        self.tasks_: list[TaskRecord] = []
+        self.measure_callbacks_: list[MeasureCallback] = []
+        self.database_: Database | None = None
+        self.cost_model_: CostModel | None = None
+        self.remaining_tasks_ = 0
+        self.logger: Logger = get_logger("task_scheduler")
+
+    def next_task_id(self) -> int:
+        """The task to work on next, -1 when all are done."""
+        raise NotImplementedError
+
+    # ---- the loop
+
+    def tune(
+        self, tasks: Sequence[TuneContext], task_weights: Sequence[float], max_trials_global: int,
+        max_trials_per_task: int, num_trials_per_iter: int, builder: Builder, runner: Runner,
+        measure_callbacks: Sequence[MeasureCallback], database: Database | None, cost_model: CostModel | None,
+    ) -> None:
+        """Tune until the trials are spent or every task is done."""
+        if len(tasks) != len(task_weights):
+            raise ValueError(f"{len(tasks)} tasks but {len(task_weights)} weights")
+        self.measure_callbacks_ = list(measure_callbacks)
+        self.database_, self.cost_model_ = database, cost_model
+        self._builder, self._runner = builder, runner
+        self.tasks_ = []
+        for index, (ctx, weight) in enumerate(zip(tasks, task_weights, strict=True)):
+            self._start_task(index, ctx, weight, max_trials_per_task, num_trials_per_iter)
+        self.remaining_tasks_ = sum(not t.is_terminated for t in self.tasks_)
+        while self.trials_used() < max_trials_global:
+            task_id = self.next_task_id()
+            if task_id == -1:
+                break
+            self._one_round(task_id)
+        for task_id, task in enumerate(self.tasks_):
+            if task.runner_futures is not None:
+                self.join_running_task(task_id)
+            if not task.is_terminated:
+                self.terminate_task(task_id)
+            task.ctx.post_tuning()
+        self.print_tuning_statistics()
+
+    def trials_used(self) -> int:
+        """Trials measured or under way, over all tasks."""
+        return sum(t.trials + len(t.runner_futures or ()) for t in self.tasks_)
+
+    def _start_task(self, index: int, ctx: TuneContext, weight: float, trials: int, batch: int) -> None:
+        with Profiler.timeit("InitializeTask"):
+            task = TaskRecord(ctx, float(weight), _flops(ctx))
+            self.tasks_.append(task)
+            ctx.logger.info("Initializing Task #%d: %s", index, ctx.task_name)
+            spaces = ctx.generate_design_space()
+            if not spaces:
+                task.is_terminated = True
+                return
+            ctx.logger.info("Total %d design space(s) generated", len(spaces))
+            for number, space in enumerate(spaces):
+                ctx.logger.info("Design space #%d:\n%s", number, space.trace)
+            ctx.pre_tuning(trials, batch, spaces, self.database_, self.cost_model_)
+
+    def _one_round(self, task_id: int) -> None:
+        task = self.tasks_[task_id]
+        if task.runner_futures is not None:
+            self.join_running_task(task_id)
+        candidates = None if task.is_terminated else task.ctx.generate_measure_candidates()
+        if not candidates:
+            if not task.is_terminated:
+                self.terminate_task(task_id)
+            return
+        task.measure_candidates = candidates
+        target: Any = task.ctx.target
+        with Profiler.timeit("SendToBuilder"):
+            task.builder_results = self._builder.build([BuilderInput(c.sch.mod, target) for c in candidates])
+        with Profiler.timeit("SendToRunner"):
+            inputs, slots = [], []
+            for index, (candidate, built) in enumerate(zip(candidates, task.builder_results, strict=True)):
+                if built.error_msg is None and built.artifact_path is not None:
+                    slots.append(index)
+                    inputs.append(RunnerInput(built.artifact_path, target.kind.name, candidate.args_info))
+            running = iter(self._runner.run(inputs))
+            ready = {index: next(running) for index in slots}
+            task.runner_futures = [
+                ready.get(i) or _failed(b.error_msg or "the builder gave no artifact")
+                for i, b in enumerate(task.builder_results)
+            ]
+
+    def join_running_task(self, task_id: int) -> list[RunnerResult]:
+        """Wait for a task's measurements and hand them to callbacks and strategy."""
+        task = self.tasks_[task_id]
+        assert task.runner_futures is not None and task.measure_candidates is not None
+        with Profiler.timeit("JoinRunnerFutures"):
+            results = [future.result() for future in task.runner_futures]
+        candidates, built = task.measure_candidates, task.builder_results or []
+        for b, r in zip(built, results, strict=True):
+            if b.error_msg:
+                task.build_error_count += 1
+            elif r.error_msg:
+                task.run_error_count += 1
+            cost = mean_seconds(r.run_secs) if r.run_secs else math.inf
+            task.latency_ms.append(cost * 1000)
+            error = b.error_msg or r.error_msg
+            if error:
+                task.ctx.logger.warning("[trial %d] %s", task.trials, error)
+            else:
+                task.ctx.logger.info("[trial %d] %.4f us, %.4f GFLOP/s, best %.4f us", task.trials, cost * 1e6,
+                                     task.flop / cost / 1e9, task.best_ms * 1000)
+        for callback in self.measure_callbacks_:
+            callback.apply(self, task_id, candidates, built, results)
+        task.ctx.notify_runner_results(candidates, results)
+        task.best_time_cost_history.append(task.best_ms)
+        task.measure_candidates = task.builder_results = task.runner_futures = None
+        return results
+
+    def touch_task(self, task_id: int) -> None:
+        """Take in a task's results if they are there already; never waits."""
+        task = self.tasks_[task_id]
+        if not task.is_terminated and task.runner_futures is not None and all(f.done() for f in task.runner_futures):
+            self.join_running_task(task_id)
+
+    def terminate_task(self, task_id: int) -> None:
+        """Mark a task as done."""
+        task = self.tasks_[task_id]
+        if not task.is_terminated:
+            task.is_terminated = True
+            self.remaining_tasks_ -= 1
+            self.logger.info("Task #%d (%s) has finished; %d remain", task_id, task.ctx.task_name, self.remaining_tasks_)
+
+    # ---- reporting
+
+    def tuning_statistics(self) -> str:
+        """The table of tasks as text."""
+        head = ("ID", "Name", "FLOP", "Weight", "Speed (GFLOPS)", "Latency (us)", "Weighted Latency (us)", "Trials", "Done")
+        rows, total_trials, total_latency = [head], 0, 0.0
+        for index, task in enumerate(self.tasks_):
+            best = task.best_ms
+            known = math.isfinite(best)
+            total_trials += task.trials
+            total_latency += best * 1000 * task.task_weight if known else 0.0
+            rows.append((
+                str(index), task.ctx.task_name, f"{task.flop:.0f}", f"{task.task_weight:g}",
+                f"{task.flop / best / 1e6:.4f}" if known else "N/A", f"{best * 1000:.4f}" if known else "N/A",
+                f"{best * 1000 * task.task_weight:.4f}" if known else "N/A", str(task.trials),
+                "Y" if task.is_terminated else ""))
+        widths = [max(len(r[i]) for r in rows) for i in range(len(head))]
+        lines = [" | ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
+        lines.insert(1, "-" * len(lines[0]))
+        return "\n".join([*lines, f"Total trials: {total_trials}", f"Total latency (us): {total_latency:.6g}"])
+
+    def print_tuning_statistics(self) -> None:
+        """Write the table to the log."""
+        self.logger.info("\n%s", self.tuning_statistics())
+
+    @staticmethod
+    def create(kind: str = "gradient", *args: Any, **kwargs: Any) -> TaskScheduler:
+        """``gradient`` | ``round-robin``."""
+        if kind == "gradient":
+            return GradientBased(*args, **kwargs)
+        if kind == "round-robin":
+            return RoundRobin(*args, **kwargs)
+        raise ValueError(f"unknown task scheduler {kind!r}; expected 'gradient' or 'round-robin'")
+
+
+PyTaskScheduler = TaskScheduler
+
+
+def _failed(message: str) -> RunnerFuture:
+    return RunnerFuture(lambda: True, lambda: RunnerResult(None, message))
+
+
+def _flops(ctx: TuneContext) -> float:
+    """Floating-point operations of the task, counted from its stores."""
+    from ...tir import PrimFunc
+    from ..feature_extractor.program import extract_program
+
+    assert ctx.mod is not None
+    program = extract_program(f for f in ctx.mod.functions.values() if isinstance(f, PrimFunc))
+    total = 0.0
+    for store in program.stores:
+        total += sum(store.ops[:7]) * math.prod(program.loops[i].extent for i in store.loops)
+    return max(1.0, total)
+
+
+class RoundRobin(TaskScheduler):
+    """One task after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = -1
+
+    def next_task_id(self) -> int:
+        n = len(self.tasks_)
+        for step in range(1, n + 1):
+            task_id = (self._last + step) % n
+            task = self.tasks_[task_id]
+            if task.is_terminated:
+                continue
+            if task.runner_futures is not None:
+                self.join_running_task(task_id)
+            self._last = task_id
+            return task_id
+        return -1
+
+
+class GradientBased(TaskScheduler):
+    """After one round for each task, the task whose weighted latency is expected to fall most."""
+
+    def __init__(self, *, alpha: float = 0.2, window_size: int = 3, seed: int = -1) -> None:
+        super().__init__()
+        self.alpha = alpha
+        self.window_size = window_size
+        self._random = random.Random(None if seed == -1 else seed)
+        self._warm = 0
+
+    def next_task_id(self) -> int:
+        n = len(self.tasks_)
+        for task_id in range(n):
+            self.touch_task(task_id)
+        while self._warm < n:
+            task_id = self._warm
+            self._warm += 1
+            if not self.tasks_[task_id].is_terminated:
+                return task_id
+        alive = [i for i in range(n) if not self.tasks_[i].is_terminated]
+        if not alive:
+            return -1
+        for i in alive:  # gradients need at least one result of each task
+            if not self.tasks_[i].best_time_cost_history and self.tasks_[i].runner_futures is not None:
+                self.join_running_task(i)
+        gains = [self._gain(self.tasks_[i]) for i in alive]
+        top = max(gains)
+        return self._random.choice([i for i, g in zip(alive, gains, strict=True) if g == top])
+
+    def _gain(self, task: TaskRecord) -> float:
+        history = task.best_time_cost_history
+        if not history or not math.isfinite(history[-1]):
+            return -1e9
+        best, rounds, window = history[-1], len(history), self.window_size
+        drop = 0.0
+        if rounds > window and math.isfinite(history[rounds - 1 - window]):
+            drop = (history[rounds - 1 - window] - best) / window
+        return task.task_weight * (self.alpha * drop + (1 - self.alpha) * best / rounds)

@@ -1,0 +1,79 @@
+"""The core driver: tune a list of tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .builder import Builder
+from .cost_model import CostModel
+from .database import Database
+from .logging import get_scheduler_log
+from .measure_callback import MeasureCallback
+from .runner import Runner
+from .task_scheduler import TaskScheduler
+from .tune_context import TuneContext
+from .validate import trusted_winners
+
+__all__ = ["tune_tasks"]
+
+
+def _callbacks(value: Any) -> list[MeasureCallback]:
+    if isinstance(value, str):
+        made = MeasureCallback.create(value)
+        return made if isinstance(made, list) else [made]
+    return [value] if isinstance(value, MeasureCallback) else list(value)
+
+
+def tune_tasks(
+    *, tasks: Sequence[TuneContext], task_weights: Sequence[float], work_dir: str, max_trials_global: int,
+    max_trials_per_task: int | None = None, num_trials_per_iter: int = 64, builder: Builder | str = "local",
+    runner: Runner | str = "local", database: Database | str = "json", cost_model: CostModel | str = "xgb",
+    measure_callbacks: Any = "default", task_scheduler: TaskScheduler | str = "gradient",
+    module_equality: str = "structural", post_optimization: bool = False, validate: bool = True,
+) -> Database:
+    """Tune several tasks into one database, which is returned.
+
+    ``work_dir`` receives logs and, with ``database="json"``, the database; run again with the same directory, tuning
+    goes on from what is there. With ``validate`` the fastest records are compared numerically with the unscheduled
+    program and timed again, and wrong ones can no longer win.
+    """
+    if not tasks:
+        raise ValueError("No tasks to tune")
+    if len(tasks) != len(task_weights):
+        raise ValueError(f"Length of tasks ({len(tasks)}) and task_weights ({len(task_weights)}) do not match")
+    if post_optimization:
+        raise NotImplementedError("post_optimization is not part of this version")
+    os.makedirs(work_dir, exist_ok=True)
+    own: list[Any] = []
+    if max_trials_per_task is None:
+        max_trials_per_task = max_trials_global
+    if isinstance(builder, str):
+        builder = Builder.create(builder)
+        own.append(builder)
+    if isinstance(runner, str):
+        runner = Runner.create(runner, max_workers=None)
+        own.append(runner)
+    if isinstance(database, str):
+        database = Database.create(database, work_dir=work_dir, module_equality=module_equality) \
+            if database == "json" else Database.create(database, module_equality=module_equality)
+    model = CostModel.create(cost_model, num_tuning_cores=tasks[0].num_threads) \
+        if isinstance(cost_model, str) else cost_model
+    scheduler = TaskScheduler.create(task_scheduler) if isinstance(task_scheduler, str) else task_scheduler
+    scheduler.logger = get_scheduler_log(work_dir)
+    try:
+        scheduler.tune(
+            tasks=tasks, task_weights=list(task_weights), max_trials_global=max_trials_global,
+            max_trials_per_task=max_trials_per_task, num_trials_per_iter=num_trials_per_iter, builder=builder,
+            runner=runner, measure_callbacks=_callbacks(measure_callbacks), database=database, cost_model=model)
+        if validate:
+            for task in tasks:
+                trusted_winners(task, database, builder, runner)
+    finally:
+        for part in own:
+            if hasattr(part, "shutdown"):
+                part.shutdown()
+    return database
+
+

@@ -1,0 +1,208 @@
+"""Printing of graph expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import relax, tir
+from ...ir.attrs import Attrs
+from ...ir.expr import GlobalVar
+from ...ir.op import Op
+from .doc import AssignDoc, CallDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
+from .docsifier import Docsifier, Frame, printer_of
+from .path import ObjectPath
+from .relax_sinfo import vdevice_text
+
+__all__ = ["define_relax_var"]
+
+
+def define_relax_var(var: Any, frame: Frame, d: Docsifier) -> ExprDoc:
+    """Name a graph variable in a frame."""
+    known = d.var_doc(var)
+    if known is not None:
+        return known
+    return d.define(var, frame, var.name_hint or "v")
+
+
+@printer_of(relax.Var, relax.DataflowVar)
+def _var(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    if not d.is_defined(node):
+        frame = d.frames[-1]
+        ann = d.doc(node.struct_info_, path.attr("struct_info_")) if node.struct_info_ is not None else None
+        name = define_relax_var(node, frame, d)
+        frame.stmts.append(AssignDoc(name, None, ann) if ann is not None else AssignDoc(name))
+    found = d.var_doc(node)
+    assert found is not None
+    return found
+
+
+@printer_of(relax.PrimValue)
+def _prim_value(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    return d.prefix("relax", "prim_value").call(d.doc(node.value, path.attr("value")))
+
+
+@printer_of(relax.StringImm)
+def _string(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    return d.prefix("relax", "str").call(LiteralDoc(node.value, path.attr("value")))
+
+
+@printer_of(relax.DataTypeImm)
+def _dtype(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    return d.prefix("relax", "dtype").call(LiteralDoc(node.value, path.attr("value")))
+
+
+@printer_of(relax.Tuple)
+def _tuple(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    if not node.fields:
+        return d.prefix("relax", "tuple").call()
+    return TupleDoc([d.doc(f, path.attr("fields").array_index(i)) for i, f in enumerate(node.fields)])
+
+
+@printer_of(relax.TupleGetItem)
+def _get_item(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    value = d.doc(node.tuple_value, path.attr("tuple_value"))
+    made: Doc = value[LiteralDoc(node.index, path.attr("index"))]
+    return made
+
+
+@printer_of(relax.ShapeExpr)
+def _shape(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    values = [d.doc(v, path.attr("values").array_index(i)) for i, v in enumerate(node.values)]
+    return d.prefix("relax", "shape").call(ListDoc(values))
+
+
+def _scalar(data: Any) -> Any:
+    """The value of a scalar constant as a Python number, or None for arrays."""
+    import numpy as np
+
+    array = np.asarray(data.numpy() if hasattr(data, "numpy") else data)
+    if array.ndim != 0:
+        return None
+    value = array.item() if array.dtype.kind in "biuf" else float(array.astype("float64"))
+    return value
+
+
+@printer_of(relax.Constant)
+def _constant(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    value = _scalar(node.data)
+    if value is not None:
+        dtype = node.struct_info_.dtype if node.struct_info_ is not None else str(node.data.dtype)
+        return d.prefix("relax", "const").call(LiteralDoc(value, path.attr("data")), LiteralDoc(dtype))
+    return d.add_metadata(node)
+
+
+def _callee(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+    if isinstance(node, relax.ExternFunc):
+        return LiteralDoc(node.global_symbol, path)
+    shown: ExprDoc = d.doc(node, path)
+    return shown
+
+
+_CALL_TIR = {
+    "relax.call_tir", "relax.call_tir_inplace", "relax.call_tir_with_grad", "relax.dist.call_tir_local_view",
+    "relax.call_dps_packed",
+}  # fmt: skip
+
+
+def _call_tir(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+    name = node.op.name.removeprefix("relax.")
+    where = path.attr("args")
+    args = [_callee(node.args[0], where.array_index(0), d), d.doc(node.args[1], where.array_index(1))]
+    kwargs: dict[str, ExprDoc] = {}
+    if name == "call_tir_inplace":
+        kwargs["inplace_indices"] = ListDoc([LiteralDoc(int(i)) for i in node.attrs["inplace_indices"]])
+    info = node.sinfo_args[0]
+    info_path = path.attr("sinfo_args").array_index(0)
+    if isinstance(info, relax.TupleStructInfo):
+        fields = [d.doc(f, info_path.attr("fields").array_index(i)) for i, f in enumerate(info.fields)]
+        kwargs["out_sinfo"] = ListDoc(fields)
+    else:
+        kwargs["out_sinfo"] = d.doc(info, info_path)
+    if type(info).__name__ == "DTensorStructInfo":
+        name = "dist.call_tir"
+    if name == "call_tir_with_grad":
+        kwargs["te_grad_name"] = LiteralDoc(str(node.attrs["te_grad_name"]))
+        grad_kwargs = node.attrs.get("te_grad_kwargs")
+        if grad_kwargs:
+            kwargs["te_grad_kwargs"] = d.doc(grad_kwargs, path.attr("attrs"))
+    if len(node.args) == 3:
+        kwargs["tir_vars"] = d.doc(node.args[2], where.array_index(2))
+    return CallDoc(d.prefix("relax", name), args, list(kwargs), list(kwargs.values()))
+
+
+def _formatted(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+    """``R.print`` and ``R.assert_op``: the format string moves to a keyword."""
+    name = node.op.name.removeprefix("relax.")
+    where = path.attr("args")
+    shown = [d.doc(a, where.array_index(i)) for i, a in enumerate(node.args)]
+    index = 1 if name == "assert_op" else 0
+    text = LiteralDoc(node.args[index].value, where.array_index(index))
+    rest = shown[index + 1 :]
+    prefix = d.prefix("relax", name)
+    if name == "print":
+        return CallDoc(prefix, rest, ["format"], [text])
+    return CallDoc(prefix, [shown[0], ListDoc(rest)] if rest else [shown[0]], ["format"], [text])
+
+
+def _attr_value(value: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return LiteralDoc(value, path)
+    if isinstance(value, tir.FloatImm):
+        return LiteralDoc(float(value.value), path)
+    shown: ExprDoc = d.doc(value, path)
+    return shown
+
+
+def _attr_pairs(attrs: Any, path: ObjectPath, d: Docsifier) -> list[tuple[str, ExprDoc]]:
+    if attrs is None:
+        return []
+    if isinstance(attrs, Attrs):
+        items = list(attrs.items())
+        if getattr(attrs, "type_name", "DictAttrs") == "DictAttrs":
+            items.sort()
+    else:
+        items = [(f, getattr(attrs, f)) for f in type(attrs)._fields if f != "span"]
+    return [(k, _attr_value(v, path.attr(k), d)) for k, v in items]
+
+
+@printer_of(relax.Call)
+def _call(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    if isinstance(node.op, Op):
+        name = node.op.name
+        if name in _CALL_TIR:
+            return _call_tir(node, path, d)
+        if name in ("relax.print", "relax.assert_op") and _has_format(node, name):
+            return _formatted(node, path, d)
+        if name == "relax.to_vdevice":
+            value = d.doc(node.args[0], path.attr("args").array_index(0))
+            target = LiteralDoc(vdevice_text(node.attrs["dst_vdevice"], d), path.attr("attrs"))
+            return CallDoc(d.prefix("relax", "to_vdevice"), [value], ["dst_vdevice"], [target])
+    args: list[ExprDoc] = []
+    prefix: ExprDoc
+    if isinstance(node.op, relax.ExternFunc):
+        prefix = d.prefix("relax", "call_packed")
+        args.append(LiteralDoc(node.op.global_symbol, path.attr("op").attr("global_symbol")))
+    elif isinstance(node.op, Op):
+        name = node.op.name
+        prefix = d.prefix("relax", name[6:]) if name.startswith("relax.") else IdDoc(name)
+    else:
+        prefix = d.doc(node.op, path.attr("op"))
+    where = path.attr("args")
+    for i, arg in enumerate(node.args):
+        show = _callee if i == 0 else lambda a, p, dd: dd.doc(a, p)
+        args.append(show(arg, where.array_index(i), d))
+    pairs = _attr_pairs(node.attrs, path.attr("attrs"), d)
+    if node.attrs is not None and isinstance(node.op, relax.ExternFunc) and pairs:
+        pairs.insert(0, ("attrs_type_key", LiteralDoc(getattr(node.attrs, "type_name", "DictAttrs"))))
+    if node.sinfo_args:
+        infos = [d.doc(s, path.attr("sinfo_args").array_index(i)) for i, s in enumerate(node.sinfo_args)]
+        pairs.append(("sinfo_args", TupleDoc(infos)))
+    return CallDoc(prefix, args, [k for k, _ in pairs], [v for _, v in pairs])
+
+
+def _has_format(node: Any, name: str) -> bool:
+    index = 1 if name == "relax.assert_op" else 0
+    return len(node.args) > index and isinstance(node.args[index], relax.StringImm)
+
+
+_ = GlobalVar

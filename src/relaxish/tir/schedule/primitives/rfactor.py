@@ -1,0 +1,308 @@
+"""rfactor: a reduction as partial results per iteration of one loop, and their final reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....ir.expr import Range
+from ....ir.prim import const
+from ....ir.structural import structural_equal
+from ...expr import Add, BufferLoad, IterVar, Max, Min, Mul, Var
+from ...functor import substitute
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, LetStmt, SeqStmt
+from .. import checks
+from ..buffers import derived_buffer
+from ..errors import PrimitiveError
+from ..instruction import InstructionKind, plain, register_kind
+from ..rewrite import ScopeRewriter
+from ..sref import StmtSRef
+from ..subst import and_predicate, realize_of, substitute_loops
+from ..walk import seq_or_single, vars_in
+from .reduction import conjuncts, copy_var
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+    from ..state import ScheduleState
+
+__all__: list[str] = []
+
+
+class Reducer:
+    """What a reduction block does: buffers, store indices, initial values, and how two partial results combine."""
+
+    def __init__(self, block_sref: StmtSRef) -> None:
+        block = block_sref.stmt
+        inits = block.init.seq if isinstance(block.init, SeqStmt) else (block.init,)
+        if not all(isinstance(s, BufferStore) for s in inits):
+            raise PrimitiveError("The init of {0} is not a sequence of buffer stores.", [block_sref])
+        self.buffers = [s.buffer for s in inits]
+        self.identities = [s.value for s in inits]
+        lets, stores = _updates(block.body)
+        by_buffer = {s.buffer: s for s in stores}
+        if len(by_buffer) != len(stores) or set(by_buffer) != set(self.buffers):
+            raise PrimitiveError("The init and the update of {0} do not write the same buffers.", [block_sref])
+        self.stores = [by_buffer[b] for b in self.buffers]
+        self.indices = self.stores[0].indices
+        if any(not structural_equal(s.indices, self.indices) for s in (*self.stores, *inits)):
+            raise PrimitiveError("The stores of {0} are not all at the same indices.", [block_sref])
+        values = [substitute(s.value, lets) for s in self.stores]
+        if len(values) == 1:
+            self._single(block_sref, values[0])
+        else:
+            self._tuple(block_sref, values)
+
+    def _single(self, sref: StmtSRef, value: Any) -> None:
+        if not isinstance(value, (Add, Mul, Min, Max)):
+            raise PrimitiveError("The update of {0} is not a known commutative reduction.", [sref])
+        kind = type(value)
+        if self._is_own(value.a, 0):
+            rhs = value.b
+        elif self._is_own(value.b, 0):
+            rhs = value.a
+        else:
+            raise PrimitiveError("The update of {0} does not combine its result with a new value.", [sref])
+        self.rhs = [rhs]
+        self.combine = lambda x, y: [kind(x[0], y[0])]
+
+    def _is_own(self, expr: Any, index: int) -> bool:
+        return (
+            isinstance(expr, BufferLoad)
+            and expr.buffer is self.buffers[index]
+            and structural_equal(expr.indices, self.indices)
+        )
+
+    def _tuple(self, sref: StmtSRef, values: Sequence[Any]) -> None:
+        from ...expr import GE, GT, LE, LT, Or, Select
+
+        if len(values) != 2 or not all(isinstance(v, Select) for v in values):
+            raise PrimitiveError("The update of {0} is not a known reduction over several buffers.", [sref])
+        first, second = values
+        if not (self._is_own(first.true_value, 0) and self._is_own(second.true_value, 1)):
+            raise PrimitiveError("The update of {0} does not keep its former result on the true side.", [sref])
+        self.rhs = [first.false_value, second.false_value]
+        rule = second.condition
+        if not isinstance(rule, (GE, GT, LE, LT, Or)):
+            raise PrimitiveError("The update of {0} is not a known argmin or argmax.", [sref])
+        pattern = list(values)
+        own = [BufferLoad(b, self.indices) for b in self.buffers]
+        rhs = self.rhs
+
+        def combine(x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
+            return [_replace_exprs(p, [*own, *rhs], [*x, *y]) for p in pattern]
+
+        self.combine = combine
+
+
+def _replace_exprs(expr: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    """``expr`` with subexpressions structurally equal to ``old`` replaced."""
+    from ....ir.functor import Mutator
+
+    class Swap(Mutator):
+        def visit(self, x: Any) -> Any:
+            for a, b in zip(old, new, strict=True):
+                if type(x) is type(a) and structural_equal(x, a):
+                    return b
+            return super().visit(x)
+
+        def visit_Buffer(self, node: Any) -> Any:
+            return node
+
+    return Swap().visit(expr)
+
+
+def _updates(body: Any) -> tuple[dict[Any, Any], list[BufferStore]]:
+    lets: dict[Any, Any] = {}
+    while isinstance(body, LetStmt):
+        lets[body.var] = substitute(body.value, lets)
+        body = body.body
+    stores = list(body.seq) if isinstance(body, SeqStmt) else [body]
+    if not all(isinstance(s, BufferStore) for s in stores):
+        raise PrimitiveError("The update of the reduction is not a sequence of buffer stores.")
+    return lets, stores
+
+
+def _stores(buffers: Sequence[Any], values: Sequence[Any], indices: Sequence[Any]) -> Any:
+    """The stores of a (possibly tuple) reduction; tuple values are computed before any is stored."""
+    if len(buffers) == 1:
+        return BufferStore(buffers[0], values[0], indices)
+    names = [Var(f"v_{b.name}", b.dtype) for b in buffers]
+    body: Any = seq_or_single(BufferStore(b, v, indices) for b, v in zip(buffers, names, strict=True))
+    for name, value in reversed(list(zip(names, values, strict=True))):
+        body = LetStmt(name, value, body)
+    return body
+
+
+def _points(indices: Sequence[Any]) -> tuple[Range, ...]:
+    return tuple(Range.from_min_extent(i, const(1, i.dtype)) for i in indices)
+
+
+class _Factor:
+    """One rfactor: everything both new blocks share."""
+
+    def __init__(self, state: ScheduleState, loop_sref: StmtSRef, factor_axis: int) -> None:
+        self.loop = checks.check_loop(loop_sref)
+        children = state.child_blocks(loop_sref)
+        if len(children) != 1:
+            raise PrimitiveError("The loop {0} must have exactly one block below it.", [loop_sref])
+        self.block_sref = children[0]
+        self.block = self.block_sref.stmt
+        self.realize = realize_of(self.block_sref)
+        self.scope = checks.scope_root(state, self.block_sref, require_stage_pipeline=True)
+        checks.check_reduction_block(state, self.block_sref, self.scope)
+        self.loops = [s.stmt for s in checks.loops_above(self.block_sref)]
+        self.reduce_vars = self._classify(loop_sref)
+        self.reducer = Reducer(self.block_sref)
+        rank = len(self.reducer.buffers[0].shape)
+        if not -(rank + 1) <= factor_axis <= rank:
+            raise PrimitiveError(
+                f"The factor axis {factor_axis} is out of range [-{rank + 1}, {rank}] for the output of {{0}}.", [self.block_sref]
+            )
+        self.axis = factor_axis + rank + 1 if factor_axis < 0 else factor_axis
+        self.buffers = [self._rf_buffer(b) for b in self.reducer.buffers]
+
+    def _classify(self, loop_sref: StmtSRef) -> set[Any]:
+        data, reduce = set(), set()
+        for iv, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
+            (data if iv.iter_type == IterVar.DataPar else reduce).update(vars_in(value))
+        for node in self.loops:
+            if node.loop_var in data and node.loop_var in reduce:
+                raise PrimitiveError("The loop {0} drives both data-parallel and reduction variables.", [node])
+            if node.kind not in (ForKind.SERIAL, ForKind.THREAD_BINDING) and node.loop_var in reduce:
+                raise PrimitiveError("The reduction loop {0} is not serial.", [node])
+        if self.loop.loop_var not in reduce:
+            raise PrimitiveError("The loop {0} is not a reduction loop.", [loop_sref])
+        if not checks.is_zero(self.loop.min):
+            raise PrimitiveError("The loop {0} does not start at zero.", [loop_sref])
+        return {node.loop_var for node in self.loops if node.loop_var in reduce}
+
+    def _rf_buffer(self, buffer: Any) -> Any:
+        extent = self.loop.extent
+        if buffer.shape and buffer.shape[0].dtype != extent.dtype and hasattr(extent, "value"):
+            extent = const(extent.value, buffer.shape[0].dtype)
+        shape = (*buffer.shape[: self.axis], extent, *buffer.shape[self.axis :])
+        return derived_buffer(buffer, buffer.name + "_rf", shape=shape, strides=())
+
+    def _insert(self, indices: Sequence[Any], extra: Any) -> tuple[Any, ...]:
+        return (*indices[: self.axis], extra, *indices[self.axis :])
+
+    def _loop_iter(self, node: For, kind: int) -> IterVar:
+        dom = Range.from_min_extent(node.min, node.extent)
+        return IterVar(dom, Var("v" + node.loop_var.name, node.loop_var.dtype), kind)
+
+    def rf_nest(self) -> tuple[Any, Block]:
+        """The block of partial results under copies of all loops."""
+        extra = self._loop_iter(self.loop, IterVar.DataPar)
+        iter_vars, values = [extra], [self.loop.loop_var]
+        binding: dict[Any, Any] = {self.loop.loop_var: extra.var}
+        var_map: dict[Any, Any] = {}
+        by_var = {n.loop_var: n for n in self.loops}
+        for iv, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
+            if iv.iter_type == IterVar.DataPar or self.loop.loop_var not in vars_in(value):
+                iter_vars.append(iv)
+                values.append(value)
+                continue
+            for var in vars_in(value):
+                if var in by_var and var not in binding:
+                    made = self._loop_iter(by_var[var], IterVar.CommReduce)
+                    binding[var] = made.var
+                    iter_vars.append(made)
+                    values.append(var)
+            var_map[iv.var] = substitute(value, binding)
+        block = self._reduction_block(
+            self.block.name_hint + "_rf", iter_vars, var_map, self.buffers,
+            self._insert(self.reducer.indices, extra.var),
+            [substitute(r, var_map) for r in self.reducer.rhs],
+            tuple(substitute(r, var_map) for r in self.block.reads),
+        )
+        renamed = {n.loop_var: copy_var(n.loop_var, "") for n in self.loops}
+        body: Any = BlockRealize(
+            tuple(substitute(v, renamed) for v in values), substitute(self.realize.predicate, renamed), block
+        )
+        for n in reversed(self.loops):
+            body = n.with_fields(
+                loop_var=renamed[n.loop_var], min=substitute(n.min, renamed), extent=substitute(n.extent, renamed), body=body
+            )
+        return body, block
+
+    def _reduction_block(
+        self, name: str, iter_vars: Sequence[IterVar], var_map: Any, buffers: Sequence[Any], indices: Sequence[Any],
+        rhs: Sequence[Any], reads: tuple[Any, ...],
+    ) -> Block:
+        indices = tuple(substitute(i, var_map) for i in indices)
+        own = [BufferLoad(b, indices) for b in buffers]
+        body = _stores(buffers, self.reducer.combine(own, rhs), indices)
+        init = seq_or_single(
+            BufferStore(b, v, indices) for b, v in zip(buffers, self.reducer.identities, strict=True)
+        )
+        writes = tuple(BufferRegion(b, _points(indices)) for b in buffers)
+        return Block(tuple(iter_vars), reads, writes, name, body, init, annotations=dict(self.block.annotations))
+
+    def write_back(self) -> BlockRealize:
+        """The block that reduces the partial results; it stands where the old block stood."""
+        extra = self._loop_iter(self.loop, IterVar.CommReduce)
+        iter_vars, values, var_map = [extra], [self.loop.loop_var], {}
+        for iv, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
+            if iv.iter_type == IterVar.DataPar:
+                made = IterVar(iv.dom, copy_var(iv.var, ""), iv.iter_type, iv.thread_tag)
+                var_map[iv.var] = made.var
+                iter_vars.append(made)
+                values.append(value)
+        indices = [substitute(i, var_map) for i in self.reducer.indices]
+        source = self._insert(indices, extra.var)
+        partial = [BufferLoad(b, source) for b in self.buffers]
+        reads = tuple(BufferRegion(b, _points(source)) for b in self.buffers)
+        block = self._reduction_block(
+            self.block.name_hint, iter_vars, var_map, self.reducer.buffers, self.reducer.indices, partial, reads
+        )
+        predicate: Any = const(True, "bool")
+        for term in conjuncts(self.realize.predicate):
+            if not any(v in self.reduce_vars for v in vars_in(term)):
+                predicate = and_predicate(predicate, term)
+        return BlockRealize(tuple(values), predicate, block)
+
+
+class _Place(ScopeRewriter):
+    def __init__(self, factor: _Factor, nest: Any, write_back: BlockRealize) -> None:
+        super().__init__()
+        self.factor, self.nest, self.write_back = factor, nest, write_back
+        self.gone = factor.reduce_vars - {factor.loop.loop_var}
+
+    def visit_For(self, node: For) -> Any:
+        made = super().visit_For(node)
+        if node.loop_var in self.gone:
+            made = made.body
+        if node is self.factor.loops[0]:
+            return seq_or_single([self.nest, made])
+        return made
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        if node is self.factor.realize:
+            self.reuse[node.block] = self.write_back.block
+            return self.write_back
+        return node
+
+
+@register_kind
+class RFactor(InstructionKind):
+    """Partial results per iteration of one reduction loop."""
+
+    name, method = "RFactor", "rfactor"
+    inputs, attrs = ("loop",), ("factor_axis",)
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        state = sch.state
+        factor = _Factor(state, sch.sref(inputs[0]), int(plain(attrs[0])))
+        nest, rf_block = factor.rf_nest()
+        rewriter = _Place(factor, nest, factor.write_back())
+        old = factor.scope.stmt
+        new = old.with_fields(
+            body=rewriter.visit(old.body), alloc_buffers=(*old.alloc_buffers, *factor.buffers)
+        )
+        state.replace(factor.scope, new, {**rewriter.reuse, old: new})
+        made = state.stmt2ref[rf_block]
+        state.mark_new_block(made)
+        return [made], None
+
+
+__all__ += ["substitute_loops"]

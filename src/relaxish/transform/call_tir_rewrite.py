@@ -1,0 +1,105 @@
+"""CallTIRRewrite: destination-passing calls get explicit allocations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.transform import Pass
+from ..relax.expr import Call, DataTypeImm, Function, PrimValue, StringImm, Tuple
+from ..relax.expr_functor import PyExprMutator
+from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..support.errors import RelaxishError
+from .base import as_module_pass, map_relax_functions
+
+__all__ = ["CallTIRRewrite"]
+
+_NAMES = ("relax.call_tir", "relax.call_dps_packed", "relax.call_tir_inplace")
+
+
+class _Rewriter(PyExprMutator):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.mod = mod
+
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        if not isinstance(call.op, Op) or call.op.name not in _NAMES:
+            return call
+        args = self._args(call)
+        inplace = list(call.attrs.get_int_tuple("inplace_indices")) if call.op.name == _NAMES[2] else None
+        outputs = self._outputs(call.sinfo_args[0], args, inplace)
+        fresh = [o for i, o in enumerate(outputs) if inplace is None or inplace[i] == -1]
+        if len(call.args) == 2:
+            self.builder_.emit(Call(call.args[0], (*args, *fresh)), "_")
+        else:
+            dynamic = Op.get("relax.vm.call_tir_dyn")
+            self.builder_.emit(Call(dynamic, (call.args[0], Tuple((*args, *fresh, call.args[2])))), "_")
+        if isinstance(call.sinfo_args[0], TupleStructInfo):
+            return Tuple(outputs)
+        return outputs[0]
+
+    def _args(self, call: Call) -> list[Any]:
+        value = call.args[1]
+        if isinstance(value, Tuple):
+            return list(value.fields)
+        info = value.struct_info
+        if isinstance(info, TupleStructInfo):
+            from ..relax.expr import TupleGetItem
+
+            return [self.builder_.emit(TupleGetItem(value, i)) for i in range(len(info.fields))]
+        return [value]
+
+    def _outputs(self, info: StructInfo, args: list[Any], inplace: list[int] | None) -> list[Any]:
+        infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
+        return [
+            args[inplace[i]] if inplace is not None and inplace[i] != -1 else self._alloc(each)
+            for i, each in enumerate(infos)
+        ]
+
+    def _alloc(self, info: StructInfo) -> Any:
+        if not isinstance(info, TensorStructInfo) or info.shape is None:
+            raise RelaxishError(f"the output of a destination-passing call needs a known shape, but has {info}")
+        if not info.dtype:
+            raise RelaxishError("the output of a destination-passing call needs a known dtype")
+        index, scope = self._device(info.vdevice)
+        call = Call(
+            Op.get("relax.builtin.alloc_tensor"),
+            (info.shape, DataTypeImm(info.dtype), PrimValue(index), StringImm(scope)),
+        )
+        return self.builder_.emit(call, "alloc")
+
+    def _device(self, vdevice: Any) -> tuple[int, str]:
+        if vdevice is None:
+            return 0, "global"
+        from ..relax.analysis.struct_info import same_vdevice
+
+        for index, known in enumerate(self.mod.global_infos.get("vdevice", ())):
+            if same_vdevice(known, vdevice):
+                return index, str(vdevice.memory_scope)
+        raise RelaxishError("a tensor lives on a virtual device that the module does not list")
+
+
+def _run(mod: IRModule) -> IRModule:
+    rewriter = _Rewriter(mod)
+
+    def rewrite(_: Any, func: Function) -> Function:
+        made: Function = rewriter.visit_expr(func)
+        return made
+
+    return map_relax_functions(mod, rewrite)
+
+
+def CallTIRRewrite() -> Pass:  # noqa: N802  (public name of the pass)
+    """Make allocations explicit.
+
+    ::
+
+        lv = R.call_tir(cls.f, (x,), R.Tensor((4,), "float32"))
+        # becomes
+        alloc = R.builtin.alloc_tensor(R.shape([4]), R.dtype("float32"), R.prim_value(0))
+        _ = cls.f(x, alloc)
+        lv = alloc
+    """
+    return as_module_pass(_run, "CallTIRRewrite")

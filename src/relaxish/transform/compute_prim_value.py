@@ -1,0 +1,48 @@
+"""ComputePrimValue: scalar expressions used as values are computed by small host functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.prim import Call as PrimCall
+from ..ir.prim import FloatImm, IntImm
+from ..ir.prim import Var as TirVar
+from ..ir.transform import Pass
+from ..ir.types import PrimType
+from ..relax.expr import Call, Function, PrimValue
+from ..relax.expr_functor import PyExprMutator
+from ..relax.scalars import prim_vars
+from ..tir import Evaluate, PrimFunc
+from ..tir.functor import renew_defs
+from .base import as_module_pass
+
+__all__ = ["ComputePrimValue"]
+
+
+class _Compute(PyExprMutator):
+    def visit_prim_value_(self, op: PrimValue) -> Any:
+        value = op.value
+        if isinstance(value, (IntImm, FloatImm, TirVar)):
+            return op
+        params = prim_vars(value)
+        body = Evaluate(PrimCall(value.dtype, Op.get("tir.ret"), [value]))
+        func = PrimFunc(params, body, PrimType(value.dtype), {}, {"tir.is_host_func": True})
+        name = self.builder_.add_func(renew_defs(func), "compute_symbolic_expr")
+        return Call(name, [PrimValue(p) for p in params])
+
+
+def _run(mod: IRModule) -> IRModule:
+    compute = _Compute(mod)
+    for var, func in list(mod.functions.items()):
+        if isinstance(func, Function):
+            new = compute.visit_expr(func)
+            if new is not func:
+                compute.builder_.update_func(var, new)
+    return compute.builder_.get()
+
+
+def ComputePrimValue() -> Pass:  # noqa: N802  (public name of the pass)
+    """``R.prim_value(n * 4)`` becomes a call of a host PrimFunc that computes it from ``n``."""
+    return as_module_pass(_run, "ComputePrimValue")

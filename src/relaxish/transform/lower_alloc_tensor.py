@@ -1,0 +1,53 @@
+"""LowerAllocTensor: allocations that memory planning left become storage plus a tensor in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir import dtype as dt
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.prim import IntImm
+from ..ir.transform import Pass
+from ..relax.expr import Call, Function, PrimValue, ShapeExpr
+from ..relax.expr_functor import PyExprMutator
+from ..relax.struct_info import ShapeStructInfo
+from ..support.errors import RelaxishError
+from .base import as_module_pass, map_relax_functions
+
+__all__ = ["LowerAllocTensor"]
+
+
+class _Lower(PyExprMutator):
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        if not isinstance(call.op, Op) or call.op.name != "relax.builtin.alloc_tensor":
+            return call
+        shape, dtype, device, scope = call.args
+        info = shape.struct_info
+        if not isinstance(info, ShapeStructInfo) or info.values is None:
+            raise RelaxishError(f"cannot allocate a tensor of unknown shape {info}")
+        size: Any = IntImm("int64", dt.nbytes(dtype.value))
+        for dim in info.values:
+            size = size * dim
+        storage = self.builder_.emit(
+            Call(Op.get("relax.memory.alloc_storage"), (ShapeExpr([size]), device, scope, dtype)), "storage"
+        )
+        return Call(Op.get("relax.memory.alloc_tensor"), (storage, PrimValue(0), shape, dtype), None, None, call.span)
+
+
+def _run(mod: IRModule) -> IRModule:
+    lower = _Lower(mod)
+
+    def rewrite(_: Any, func: Function) -> Function:
+        made: Function = lower.visit_expr(func)
+        return made
+
+    return map_relax_functions(mod, rewrite)
+
+
+def LowerAllocTensor() -> Pass:  # noqa: N802  (public name of the pass)
+    """``R.builtin.alloc_tensor`` becomes ``R.memory.alloc_storage`` of the size in bytes plus
+    ``R.memory.alloc_tensor`` at offset 0.
+    """
+    return as_module_pass(_run, "LowerAllocTensor")

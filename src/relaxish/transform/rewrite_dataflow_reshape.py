@@ -1,0 +1,74 @@
+"""RewriteDataflowReshape: kernels that only reshape become ``reshape``, which copies nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.transform import Pass
+from ..relax.analysis.tir_pattern import has_reshape_pattern
+from ..relax.expr import Call, DataflowBlock, Function, Tuple
+from ..relax.expr_functor import PyExprMutator
+from ..relax.scalars import product, prove_equal
+from ..relax.struct_info import TensorStructInfo
+from ..tir import PrimFunc
+from .base import as_module_pass, map_relax_functions
+
+__all__ = ["RewriteDataflowReshape"]
+
+
+class _Rewriter(PyExprMutator):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self.known: dict[str, bool] = {}
+        self.in_dataflow = False
+
+    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+        outer, self.in_dataflow = self.in_dataflow, True
+        new = super().visit_dataflow_block_(block)
+        self.in_dataflow = outer
+        return new
+
+    def _is_reshape(self, name: Any) -> bool:
+        known = self.known.get(name.name_hint)
+        if known is None:
+            func = self.mod[name] if name in self.mod else None
+            known = self.known[name.name_hint] = isinstance(func, PrimFunc) and has_reshape_pattern(func)
+        return known
+
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        if not self.in_dataflow or not isinstance(call.op, Op) or call.op.name != "relax.call_tir":
+            return call
+        if not isinstance(call.args[1], Tuple) or len(call.args[1].fields) != 1:
+            return call
+        (arg,) = call.args[1].fields
+        out, source = call.sinfo_args[0], arg.struct_info_
+        if not isinstance(out, TensorStructInfo) or not isinstance(source, TensorStructInfo):
+            return call
+        if out.dtype != source.dtype or out.dims() is None or source.dims() is None:
+            return call
+        if not prove_equal(product(out.dims() or ()), product(source.dims() or ()), self.builder_.get_analyzer()):
+            return call
+        if not self._is_reshape(call.args[0]):
+            return call
+        return Call(Op.get("relax.reshape"), (arg, out.shape), None, None, call.span)
+
+
+def _run(mod: IRModule) -> IRModule:
+    rewriter = _Rewriter(mod)
+
+    def rewrite(_: Any, func: Function) -> Function:
+        made: Function = rewriter.visit_expr(func)
+        return made
+
+    return map_relax_functions(mod, rewrite)
+
+
+def RewriteDataflowReshape() -> Pass:  # noqa: N802  (public name of the pass)
+    """In dataflow blocks, ``call_tir`` to a function that only moves its input in row-major order becomes
+    ``R.reshape``, which later shares the input's memory.
+    """
+    return as_module_pass(_run, "RewriteDataflowReshape")

@@ -1,0 +1,42 @@
+"""ToNonDataflow: dataflow blocks become ordinary ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.module import IRModule
+from ..ir.transform import Pass
+from ..relax.expr import DataflowBlock, DataflowVar, Function, Var
+from ..relax.expr_functor import PyExprMutator
+from .base import as_module_pass, map_relax_functions
+
+__all__ = ["ToNonDataflow"]
+
+
+class _Plain(PyExprMutator):
+    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+        self.builder_.begin_binding_block()
+        for binding in block.bindings:
+            self.visit_binding(binding)
+        return self.builder_.end_block()
+
+    def visit_dataflow_var_def_(self, var: DataflowVar) -> Any:
+        made = self.var_remap_.get(var)
+        if made is None:
+            made = self.var_remap_[var] = Var(var.name_hint, var.struct_info_, var.span)
+        return made
+
+
+def _run(mod: IRModule) -> IRModule:
+    plain = _Plain()
+
+    def rewrite(_: Any, func: Function) -> Function:
+        made: Function = plain.visit_expr(func)
+        return made
+
+    return map_relax_functions(mod, rewrite)
+
+
+def ToNonDataflow() -> Pass:  # noqa: N802  (public name of the pass)
+    """Turn every dataflow block into an ordinary block and its variables into ordinary ones."""
+    return as_module_pass(_run, "ToNonDataflow")

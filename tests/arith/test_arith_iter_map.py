@@ -1,0 +1,133 @@
+"""Iterator maps: detection, simplification, division into subspaces, inversion."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from relaxish import arith, tir
+from relaxish.arith.build import deep_equal
+from relaxish.ir import Range
+from relaxish.ir import evaluate
+
+
+
+def value_of(e: Any, env: dict[Any, int]) -> int:
+    return int(evaluate(e, env))
+
+
+x, y, z = (tir.Var(n, "int32") for n in "xyz")
+
+
+def detect(indices: Any, dom: dict[Any, int], predicate: Any = True, level: Any = "surjective") -> Any:
+    return arith.detect_iter_map(indices, {v: Range(0, n) for v, n in dom.items()}, predicate, level)
+
+
+GOOD = [
+    ([x], {x: 10}),
+    ([x * 4 + y], {x: 3, y: 4}),
+    ([x // 4, x % 4], {x: 16}),
+    ([x // 8, x % 8 // 2, x % 2], {x: 64}),
+    ([(x * 4 + y) // 2, (x * 4 + y) % 2], {x: 3, y: 4}),
+    ([(x * 16 + y) // 32, (x * 16 + y) % 32], {x: 4, y: 16}),
+    ([y * 16 + x], {x: 16, y: 4}),
+    ([x + 3, y], {x: 4, y: 5}),
+    ([(x * 12 + y * 3 + z) // 6, (x * 12 + y * 3 + z) % 6], {x: 2, y: 4, z: 3}),
+]
+BAD = [
+    ([x * 2 + y], {x: 3, y: 4}),
+    ([x, x], {x: 4}),
+    ([x * y], {x: 3, y: 4}),
+    ([x // 4 + y], {x: 16, y: 8}),
+    ([x % 4, x % 8 // 2], {x: 16}),
+    ([x * 5 + y], {x: 3, y: 4}),
+]
+
+
+@pytest.mark.parametrize("indices, dom", GOOD)
+def test_detect(indices: Any, dom: Any) -> None:
+    result = detect(indices, dom)
+    assert len(result.indices) == len(indices), result.errors
+    for values in itertools.product(*(range(n) for n in dom.values())):
+        env = dict(zip(dom, values))
+        for e, found in zip(indices, result.indices):
+            assert value_of(arith.normalize_iter_map_to_expr(found), env) == value_of(e, env)
+
+
+@pytest.mark.parametrize("indices, dom", BAD)
+def test_reject(indices: Any, dom: Any) -> None:
+    result = detect(indices, dom)
+    assert not result.indices
+    assert result.errors
+
+
+def test_bijective_needs_all_iterators() -> None:
+    assert detect([x], {x: 4, y: 3}).indices
+    assert not detect([x], {x: 4, y: 3}, level="bijective").indices
+    assert not detect([x % 4], {x: 16}, level=arith.IterMapLevel.Bijective).indices
+    assert detect([x % 4], {x: 16}).indices
+
+
+def test_predicate_bounds_a_fused_iterator() -> None:
+    result = detect([x * 16 + y], {x: 8, y: 16}, x * 16 + y < 100)
+    (total,) = result.indices
+    assert int(total.args[0].extent) == 100
+    result = detect([(x * 16 + y) // 10, (x * 16 + y) % 10], {x: 8, y: 16}, x * 16 + y < 100)
+    assert [int(i.args[0].extent) for i in result.indices] == [10, 10]
+
+
+def test_padding_is_reported() -> None:
+    result = detect([x // 4, x % 4], {x: 10})
+    assert result.indices
+    assert not (isinstance(result.padding_predicate, tir.IntImm) and result.padding_predicate.value == 0)
+    assert not detect([x // 4, x % 4], {x: 10}, level="bijective").indices
+
+
+def test_simplify() -> None:
+    simplified = arith.iter_map_simplify([(x * 8 + y) // 8, (x * 8 + y) % 8], {x: Range(0, 4), y: Range(0, 8)})
+    assert simplified[0] is x and simplified[1] is y
+
+
+def test_subspace_divide() -> None:
+    result = arith.subspace_divide([x * 16 + y], {x: Range(0, 4), y: Range(0, 16)}, [y])
+    (outer, inner), _ = result
+    assert int(outer.extent) == 4 and int(inner.extent) == 16
+    env = {x: 3, y: 5}
+    assert value_of(arith.normalize_iter_map_to_expr(outer.source), env) == 3
+    assert value_of(arith.normalize_iter_map_to_expr(inner.source), env) == 5
+    assert arith.subspace_divide([x * 16 + y], {x: Range(0, 4), y: Range(0, 16)}, [x]) == []
+
+
+def test_subspace_divide_splits_a_fused_iterator() -> None:
+    fused = x * 32 + y * 8 + z
+    dom = {x: Range(0, 2), y: Range(0, 4), z: Range(0, 8)}
+    pairs = arith.subspace_divide([fused // 4, fused % 4], dom, [y, z])
+    extents = [(int(a.extent), int(b.extent)) for a, b in pairs[:-1]]
+    assert extents == [(2, 8), (1, 4)]
+    for values in itertools.product(range(2), range(4), range(8)):
+        env = dict(zip((x, y, z), values))
+        total = 32 * values[0] + 8 * values[1] + values[2]
+        for (outer, inner), expected in zip(pairs[:-1], (total // 4, total % 4)):
+            a = value_of(arith.normalize_iter_map_to_expr(outer.source), env)
+            b = value_of(arith.normalize_iter_map_to_expr(inner.source), env)
+            assert a * int(inner.extent) + b == expected
+
+
+def test_inverse() -> None:
+    a, b = tir.Var("a", "int32"), tir.Var("b", "int32")
+    found = detect([x // 4, x % 4], {x: 16}).indices
+    inverse = arith.inverse_affine_iter_map(found, [a, b])
+    assert deep_equal(inverse[x], arith.Analyzer().simplify(a * 4 + b))
+    found = detect([(x * 16 + y) // 8, (x * 16 + y) % 8], {x: 4, y: 16}).indices
+    inverse = arith.inverse_affine_iter_map(found, [a, b])
+    for i, j in itertools.product(range(4), range(16)):
+        env = {a: (i * 16 + j) // 8, b: (i * 16 + j) % 8}
+        assert value_of(inverse[x], env) == i and value_of(inverse[y], env) == j
+
+
+def test_normalize_to_iter_sum() -> None:
+    total = arith.normalize_to_iter_sum(y * 4 + x * 32 + 3, {x: Range(0, 4), y: Range(0, 8)})
+    assert [int(s.scale) for s in total.args] == [32, 4]
+    assert int(total.base) == 3
