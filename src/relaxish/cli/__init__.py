@@ -73,6 +73,9 @@ def main(args: Sequence[str] | None = None) -> Any:
         _fail("interrupted", 130)
     except click.exceptions.Exit as err:
         sys.exit(err.exit_code)
+    except click.exceptions.NoArgsIsHelpError as err:
+        click.echo(err.format_message())
+        sys.exit(0)
     except click.UsageError as err:
         hint = f" (try '{err.ctx.command_path} --help')" if err.ctx is not None else ""
         _fail(err.format_message() + hint, 2)

@@ -53,7 +53,9 @@ def open_database(work_dir: str) -> Any:
 @click.option("--target", "target_text", default="llvm", show_default=True, help="What to compile for.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
 @click.option("--db", "database", default=None, metavar="DIR", help="Use tuned schedules from this directory.")
-def command(model_path: str, output: str | None, target_text: str, shapes: tuple[str, ...], database: str | None) -> None:
+def command(
+    model_path: str, output: str | None, target_text: str, shapes: tuple[str, ...], database: str | None
+) -> None:
     """The command."""
     target = resolve_target(target_text)
     given = parse_shapes(shapes)

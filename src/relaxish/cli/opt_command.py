@@ -41,7 +41,12 @@ def make_pass(name: str) -> Any:
 @click.option("-o", "--output", default=None, help="Write the program here instead of printing it.")
 @click.option("--timing", is_flag=True, help="Print how long each pass took.")
 def command(
-    model_path: str, passes: tuple[str, ...], target_text: str, shapes: tuple[str, ...], output: str | None, timing: bool,
+    model_path: str,
+    passes: tuple[str, ...],
+    target_text: str,
+    shapes: tuple[str, ...],
+    output: str | None,
+    timing: bool,
 ) -> None:
     """The command."""
     import time

@@ -9,7 +9,14 @@ import numpy as np
 
 from ..support.errors import RelaxishError
 from .common import (
-    flatten_result, human_time, load_inputs, parse_shapes, random_input, resolve_target, show_shape, writable_file,
+    flatten_result,
+    human_time,
+    load_inputs,
+    parse_shapes,
+    random_input,
+    resolve_target,
+    show_shape,
+    writable_file,
 )
 from .compile_command import build_model
 from .models import LoadedModel, load_model
@@ -22,7 +29,8 @@ def prepare_inputs(model: LoadedModel, files: tuple[str, ...], seed: int) -> lis
     for spec in model.inputs:
         if any(d < 0 for d in spec.shape):
             raise RelaxishError(
-                f"input {spec.name!r} has unknown dimensions {show_shape(spec.shape)}: give --shape {spec.name}=... or --input"
+                f"input {spec.name!r} has unknown dimensions {show_shape(spec.shape)}: "
+                f"give --shape {spec.name}=... or --input"
             )
     rng = np.random.default_rng(seed)
     return [random_input(spec, rng) for spec in model.inputs]
@@ -40,8 +48,16 @@ def prepare_inputs(model: LoadedModel, files: tuple[str, ...], seed: int) -> lis
 @click.option("--profile", is_flag=True, help="Print time by kernel.")
 @click.option("--repeat", default=0, metavar="N", help="Also time N calls.")
 def command(
-    model_path: str, files: tuple[str, ...], output: str | None, name: str, target_text: str, shapes: tuple[str, ...],
-    database: str | None, seed: int, profile: bool, repeat: int,
+    model_path: str,
+    files: tuple[str, ...],
+    output: str | None,
+    name: str,
+    target_text: str,
+    shapes: tuple[str, ...],
+    database: str | None,
+    seed: int,
+    profile: bool,
+    repeat: int,
 ) -> None:
     """The command."""
     from ..runtime import Executable, VirtualMachine, cpu
@@ -60,7 +76,9 @@ def command(
     results = flatten_result(machine[name](*inputs))
     for i, value in enumerate(results):
         numbers = value.astype("float64") if value.dtype.kind in "fiub" else value.astype("float32")
-        stats = f"mean {numbers.mean():.6g}  min {numbers.min():.6g}  max {numbers.max():.6g}" if value.size else "empty"
+        stats = (
+            f"mean {numbers.mean():.6g}  min {numbers.min():.6g}  max {numbers.max():.6g}" if value.size else "empty"
+        )
         click.echo(f"output {i}: {value.dtype}{list(value.shape)}  {stats}")
     if destination is not None:
         np.savez(destination, **{f"output_{i}": v for i, v in enumerate(results)})

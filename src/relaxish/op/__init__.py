@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from . import base, builtin, memory, nn, vm
+from . import base, builtin, image, memory, nn, vm
 from .base import *  # noqa: F403
 from .binary import *  # noqa: F403
 from .create import *  # noqa: F403
 from .datatype import *  # noqa: F403
+from .gather import *  # noqa: F403
 from .index import *  # noqa: F403
 from .linear_algebra import *  # noqa: F403
 from .manipulate import *  # noqa: F403
+from .qdq import *  # noqa: F403
 from .search import *  # noqa: F403
+from .small import *  # noqa: F403
+from .sorting import *  # noqa: F403
 from .statistical import *  # noqa: F403
 from .unary import *  # noqa: F403

@@ -121,7 +121,9 @@ DISABLE_FEATURES = Knob(
 WORKER_START_SEC = Knob(
     "worker_start_sec", float, 120.0, "time limit for a worker process to start", changes_code=False
 )
-TRACEBACK = Knob("traceback", _parse_bool, False, "show the Python traceback of command line errors", changes_code=False)
+TRACEBACK = Knob(
+    "traceback", _parse_bool, False, "show the Python traceback of command line errors", changes_code=False
+)
 COLOR: Knob[str] = Knob("color", str, "auto", "coloured terminal output: auto, always, never", changes_code=False)
 
 

@@ -160,6 +160,8 @@ class _Builder:
         own = {a.var for a in axes}
         inner = [a for a in axes if _mentions(a.dom, own)]
         if inner:
+            # One reduction must not be spread over two blocks, so all its axes go inside.
+            inner = [a for a in axes if a in inner or a.iter_type == IterVar.CommReduce]
             return self.nested_stage(op, [a for a in axes if a not in inner], inner, groups)
         loops = [Var(a.var.name, _axis_dtype(a)) for a in axes]
         stmt = _seq([self.block(op, tensors, axes, loops, body) for tensors, body in groups])
@@ -306,9 +308,7 @@ def _outer_regions(
     found: tuple[list[BufferRegion], list[BufferRegion]] = ([], [])
     for block in blocks:
         first = {i.var: i.dom.min for i in block.iter_vars}
-        last = {
-            i.var: i.dom.min if k < outer else i.dom.min + i.dom.extent - 1 for k, i in enumerate(block.iter_vars)
-        }
+        last = {i.var: i.dom.min if k < outer else i.dom.min + i.dom.extent - 1 for k, i in enumerate(block.iter_vars)}
         for regions, out in zip((block.reads, block.writes), found):
             for region in regions:
                 if any(region.buffer is known.buffer for known in out):

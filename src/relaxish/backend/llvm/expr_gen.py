@@ -10,6 +10,7 @@ from ...ir.prim import (
     EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Call, Cast, Div, FloatImm, FloorDiv, FloorMod, IntImm, Let, Max, Min,
     Mod, Mul, Not, Or, Ramp, Select, Shuffle, StringImm, Sub, Var,
 )  # fmt: skip
+from ...support import config
 from ...support.errors import RelaxishError
 from .emit import FunctionWriter
 from .index_gen import IndexGen, Lin
@@ -52,7 +53,7 @@ class ExprGen(IndexGen, MemoryGen):
 
     def math(self, lanes: int) -> VectorMath:
         """Polynomial functions for vectors of ``lanes`` float32."""
-        return VectorMath(self.w, lanes, self.has_fma)
+        return VectorMath(self.w, lanes, self.has_fma, "avx512f" in self.features)
 
     # ---- leaves
 
@@ -151,7 +152,14 @@ class ExprGen(IndexGen, MemoryGen):
 
     def visit_Div(self, expr: Div) -> str:
         if dt.is_float(expr.dtype):
-            return self.binary("fdiv", expr.dtype, self.visit(expr.a), self.visit(expr.b))
+            b = expr.b
+            if isinstance(b, Broadcast) and dt.lanes(b.value.dtype) == 1 and config.FAST_MATH.value:
+                # One division for all lanes, and outside the loop when the divisor is fixed there.
+                one = float_literal(1.0, b.value.dtype)
+                inverse = self.binary("fdiv", b.value.dtype, one, self.visit(b.value))
+                wide = self.splat_value(inverse, scalar_type(expr.dtype), dt.lanes(expr.dtype))
+                return self.binary("fmul", expr.dtype, self.visit(expr.a), wide)
+            return self.binary("fdiv", expr.dtype, self.visit(expr.a), self.visit(b))
         return self.int_division("div", expr)
 
     def visit_Mod(self, expr: Mod) -> str:

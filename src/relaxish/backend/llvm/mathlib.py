@@ -37,8 +37,9 @@ _ATAN_P = (-3.33329491539e-1, 1.99777106478e-1, -1.38776856032e-1, 8.05374449538
 class VectorMath:
     """Float32 functions on ``lanes`` lanes (one lane means a scalar)."""
 
-    def __init__(self, writer: FunctionWriter, lanes: int, has_fma: bool) -> None:
+    def __init__(self, writer: FunctionWriter, lanes: int, has_fma: bool, has_scalef: bool = False) -> None:
         self.w = writer
+        self.has_scalef = has_scalef and lanes == 16
         self.lanes = lanes
         self.has_fma = has_fma
         self.f = vector_type(lanes, "float")
@@ -119,6 +120,9 @@ class VectorMath:
     def _exp_scaled(self, x: str, per: float, parts: tuple[float, float], low: float, high: float) -> str:
         # Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits: no conversion that NaN could upset.
         magic = self.const(12582912.0)
+        if self.has_scalef:
+            # scalef saturates by itself; the clamp only keeps the polynomial finite.
+            x = self._clamp(x, low * 1.2, high * 1.01)
         t = self.fma(x, self.const(per), magic)
         n = self.op("fsub", t, magic)
         r = self.fma(n, self.const(-parts[0]), x)
@@ -127,6 +131,11 @@ class VectorMath:
             r = self.op("fmul", r, self.const(math.log(2)))
         tail = self.poly(r, _EXP_TAIL)
         p = self.op("fadd", self.fma(self.op("fmul", r, r), tail, r), self.const(1.0))
+        if self.has_scalef:
+            name = "llvm.x86.avx512.mask.scalef.ps.512"
+            self.w.module.declare(f"declare {self.f} @{name}({self.f}, {self.f}, {self.f}, i16, i32)")
+            args = f"{self.f} {p}, {self.f} {n}, {self.f} zeroinitializer, i16 -1, i32 4"
+            return self.w.pure(f"call {self.f} @{name}({args})", p, n)
         scale = self.from_bits(self.iop("shl", self.iop("add", self.bits(t), self.iconst(126)), self.iconst(23)))
         value = self.op("fmul", self.op("fmul", p, scale), self.const(2.0))
         value = self.select(self.cmp("olt", x, self.const(low)), self.const(0.0), value)

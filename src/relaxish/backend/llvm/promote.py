@@ -15,7 +15,7 @@ from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
 from ...ir.prim import Call, IntImm, Var
 from ...ir.structural import structural_equal
-from ...tir import BufferLoad, BufferStore, For, ForKind, LetStmt, While
+from ...tir import Allocate, BufferLoad, BufferStore, For, ForKind, LetStmt, While
 from .ltypes import llvm_type
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[Any]:
                 moving.add(item.loop_var)
         elif isinstance(item, While):
             _block_all(item, blocked)
+        elif isinstance(item, Allocate):
+            blocked.add(item.buffer_var)
         elif isinstance(item, LetStmt):
             moving.add(item.var)
         elif isinstance(item, Call) and (

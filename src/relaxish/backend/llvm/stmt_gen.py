@@ -360,11 +360,12 @@ class StmtGen(ExprGen):
             return False
         uses = 0
         size = 0
+        wide = False
         var = node.loop_var
         loops = 1
 
         def look(item: Any) -> bool:
-            nonlocal uses, size, loops
+            nonlocal uses, size, loops, wide
             if isinstance(item, For):
                 if not isinstance(item.extent, IntImm):
                     loops = _UNROLL_LIMIT
@@ -372,12 +373,14 @@ class StmtGen(ExprGen):
                     loops *= max(1, item.extent.value)
             if isinstance(item, (BufferLoad, BufferStore)):
                 size += 1
+                wide = wide or any(dt.lanes(i.dtype) > 1 for i in item.indices)
                 if item.buffer.data in self.register_buffers and any(_mentions(i, var) for i in item.indices):
                     uses += 1
             return True
 
         pre_order_visit(node.body, look)
-        return uses > 0 and size * loops * count <= _UNROLL_LIMIT
+        # Scalar rows are better left to be made vectors of.
+        return uses > 0 and (wide or count <= 8) and size * loops * count <= _UNROLL_LIMIT
 
 
 def _mentions(expr: Any, var: Var) -> bool:

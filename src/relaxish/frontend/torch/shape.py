@@ -366,3 +366,17 @@ def _pixel_shuffle(self: Importer, x: Any, factor: int) -> Any:
     return self.emit(op.reshape(moved, [*lead, channels // (r * r), height * r, width * r]))
 
 
+
+
+@converter("diff")
+def _diff(self: Importer, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    parts = [p for p in (prepend, x, append) if p is not None]
+    x = self.emit(op.concat([self.cast(p, dtype_of(x)) for p in parts], self.axis(x, dim))) if len(parts) > 1 else x
+    for _ in range(n):
+        axis = self.axis(x, dim)
+        size = self.shape(x)[axis]
+        after = self.emit(op.strided_slice(x, [axis], [1], [size], [1]))
+        before = self.emit(op.strided_slice(x, [axis], [0], [size - 1], [1]))
+        differ = op.not_equal if dtype_of(x) == "bool" else op.subtract
+        x = self.emit(differ(after, before))
+    return x

@@ -1,5 +1,9 @@
-"""Analyses of graph programs."""
+"""Analyses of graph programs. Those that need visitors resolve on first use, because visitors need this package."""
+
 from __future__ import annotations
+
+import importlib
+from typing import Any
 
 from .struct_info import (
     BaseCheckResult,
@@ -12,6 +16,28 @@ from .struct_info import (
     tir_vars_in_struct_info,
 )
 
+_LAZY: dict[str, str] = {
+    "OpPatternKind": "tir_pattern",
+    "all_global_vars": "variables",
+    "all_vars": "variables",
+    "bound_vars": "variables",
+    "collect_non_negative_expressions": "wellformed",
+    "computable_at_compile_time": "compile_time",
+    "contains_impure_call": "variables",
+    "defined_symbolic_vars": "variables",
+    "detect_op_pattern": "tir_pattern",
+    "detect_recursion": "recursion",
+    "free_symbolic_vars": "variables",
+    "free_vars": "variables",
+    "get_var2val": "variables",
+    "has_reshape_pattern": "tir_pattern",
+    "name_to_binding": "variables",
+    "post_order_visit": "variables",
+    "remove_all_unused": "cleanup",
+    "udchain": "variables",
+    "well_formed": "wellformed",
+}
+
 __all__ = [
     "BaseCheckResult",
     "definable_tir_vars_in_struct_info",
@@ -21,4 +47,14 @@ __all__ = [
     "struct_info_base_check",
     "struct_info_lca",
     "tir_vars_in_struct_info",
-]
+    *_LAZY,
+]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value

@@ -176,7 +176,7 @@ def has_reshape_pattern(func: PrimFunc) -> bool:
 
 
 def _flat(buffer: Any, indices: Sequence[Any]) -> Any:
-    total: Any = IntImm("int64", 0)
+    total: Any = IntImm(indices[0].dtype if indices else "int64", 0)
     for size, index in zip(buffer.shape, indices):
         total = total * size + index
     return total
@@ -201,14 +201,15 @@ def _fused_equal(block: Block, load: BufferLoad, store: BufferStore) -> bool:
     """Write the block's axes in terms of one running index and compare what both sides make of it."""
     from ...arith import Analyzer
     from ...ir.expr import Range
-    from ...tir.stmt_functor import substitute
+    from ...tir.functor import substitute
 
     analyzer = Analyzer()
-    total: Any = IntImm("int64", 1)
+    dtype = block.iter_vars[0].var.dtype
+    total: Any = IntImm(dtype, 1)
     for axis in block.iter_vars:
         total = total * axis.dom.extent
-    running = TirVar("i", block.iter_vars[0].var.dtype)
-    analyzer.bind(running, Range.from_min_extent(0, total))
+    running = TirVar("i", dtype)
+    analyzer.bind(running, Range.from_min_extent(IntImm(dtype, 0), total))
     mapping: dict[Any, Any] = {}
     rest: Any = running
     for axis in reversed(block.iter_vars):

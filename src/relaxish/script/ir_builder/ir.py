@@ -80,6 +80,9 @@ def def_function(func_name: str, func: Any) -> None:
 
 def module_attrs(attrs: dict[str, Any], allow_overwrite: bool = False) -> None:
     """Set the module's attributes."""
+    # Python runs the class body too, before the parser does.
+    if not IRBuilder.is_in_scope():
+        return
     frame = find_module_frame("I.module_attrs")
     if frame.attrs and not allow_overwrite:
         raise ValueError(f"Duplicate module attrs, previous one is: {frame.attrs}")
@@ -98,6 +101,9 @@ def module_get_attr(attr_key: str) -> Any:
 
 def module_set_attr(attr_key: str, attr_value: Any, allow_overwrite: bool = False) -> None:
     """Set one attribute."""
+    # Python runs the class body too, before the parser does.
+    if not IRBuilder.is_in_scope():
+        return
     frame = find_module_frame("I.module_set_attr")
     if attr_key in frame.attrs and not allow_overwrite:
         raise ValueError(f"Duplicate module attr {attr_key}, previous one is: {frame.attrs[attr_key]}")
@@ -106,6 +112,9 @@ def module_set_attr(attr_key: str, attr_value: Any, allow_overwrite: bool = Fals
 
 def module_global_infos(global_infos: dict[str, Any]) -> None:
     """Set the module's global information."""
+    # Python runs the class body too, before the parser does.
+    if not IRBuilder.is_in_scope():
+        return
     frame = find_module_frame("I.module_global_infos")
     if frame.global_infos:
         raise ValueError(f"Duplicate module global_infos, previous one is: {frame.global_infos}")

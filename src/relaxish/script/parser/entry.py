@@ -16,12 +16,12 @@ __all__ = ["capture", "from_source", "in_class_body", "parse"]
 
 
 def _default_names() -> dict[str, Any]:
-    import relaxish
-
     from .. import ir, relax, tir
 
+    # The root package is the value of a name in scripts, not something this layer uses.
+    root = sys.modules["relaxish"]
     return {
-        "relaxish": relaxish, "tvm": relaxish, "I": ir, "ir": ir, "T": tir, "tir": tir, "R": relax, "relax": relax,
+        "relaxish": root, "tvm": root, "I": ir, "ir": ir, "T": tir, "tir": tir, "R": relax, "relax": relax,
     }  # fmt: skip
 
 

@@ -176,7 +176,7 @@ class Docsifier:
 
     def add_metadata(self, obj: Node) -> ExprDoc:
         """Put a value into the metadata section and refer to it."""
-        key = type(obj)._type_key
+        key = type(obj)._type_key.replace("relax.Constant", "relax.expr.Constant")
         entries = self.metadata.setdefault(key, [])
         for index, known in enumerate(entries):
             if known is obj:

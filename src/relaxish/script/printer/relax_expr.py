@@ -162,6 +162,8 @@ def _attr_pairs(attrs: Any, path: ObjectPath, d: Docsifier) -> list[tuple[str, E
             items.sort()
     else:
         items = [(f, getattr(attrs, f)) for f in type(attrs)._fields if f != "span"]
+    # An unset type is written ``void``, as everywhere in script.
+    items = [(k, "void" if v == "" and k.endswith("dtype") else v) for k, v in items]
     return [(k, _attr_value(v, path.attr(k), d)) for k, v in items]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from ...ir.module import IRModule
@@ -81,7 +80,7 @@ def render(node: Any, config: dict[str, Any]) -> str:
 def _metadata_text(d: Docsifier) -> str:
     from ...ir.serial import save_json
 
-    saved = json.dumps({key: [json.loads(save_json(x)) for x in values] for key, values in d.metadata.items()})
+    saved = save_json({key: tuple(values) for key, values in d.metadata.items()})
     escaped = saved.replace("\\", "\\\\")
     return f'metadata = relaxish.ir.load_json("""{escaped}""")\n'
 

@@ -170,6 +170,18 @@ def check_affine(state: ScheduleState, block_sref: StmtSRef) -> None:
         raise PrimitiveError("The bindings of {0} are not quasi-affine maps of its loops.", [block_sref])
 
 
+def check_partial_affine(state: ScheduleState, block_sref: StmtSRef, top: StmtSRef) -> None:
+    """Demand bindings that are affine in the loops from ``top`` inwards, those further out taken as constants."""
+    if not state.enable_check or state.is_affine(block_sref):
+        return
+    from .bindings import is_affine_binding
+    from .block_info import loop_ranges
+
+    realize = realize_of(block_sref)
+    if not is_affine_binding(realize.iter_values, realize.predicate, loop_ranges(block_sref.parent, top.parent)):
+        raise PrimitiveError("The bindings of {0} are not quasi-affine maps of the loops below {1}.", [block_sref, top])
+
+
 def check_compact_dataflow(state: ScheduleState, sref: StmtSRef, scope: StmtSRef) -> None:
     """Demand that every block below a loop is complete or a reduction block."""
     if not state.enable_check:

@@ -259,6 +259,10 @@ def _input_to_python(value: Any, names: dict[Any, str]) -> str:
         return Raw("{" + ", ".join(f'"{k}": {_input_to_python(v, names)}' for k, v in value.items()) + "}")
     if isinstance(value, PrimExpr) and not isinstance(value, (IntImm, FloatImm, StringImm)):
         return Raw(_expr_text(value, names))
+    if isinstance(value, IndexMap):
+        from .primitives.layout import index_map_text
+
+        return Raw(index_map_text(value))
     return Raw(python_text(value))
 
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from . import (
+    access,
     blockize,
     buffer_attrs,
     cache,
     compute_at,
     inline,
+    layout,
     loops,
     marks,
+    padding,
+    partition,
     queries,
     reduction,
+    reindex,
     rfactor,
     sample,
     tensorize,
 )
 
 __all__ = [
-    "blockize", "buffer_attrs", "cache", "compute_at", "inline", "loops", "marks", "queries", "reduction", "rfactor",
+    "access", "blockize", "buffer_attrs", "cache", "compute_at", "inline", "layout", "loops", "marks", "padding", "partition", "queries", "reduction", "reindex", "rfactor",
     "sample", "tensorize",
 ]  # fmt: skip

@@ -245,6 +245,9 @@ def move_block(
         if not checks.in_scope_of(partner, loop_sref):
             raise PrimitiveError(f"Not all {word} of {{0}} stand under {{1}}: {{2}} does not.", [block_sref, loop_sref, partner])
     position = _insertion_point(state, loop, producers, consumers, index)
+    dead = dead_statement(block_sref, scope)
+    if check_only:
+        return
     analyzer = Analyzer()
     ranges = loop_ranges(loop_sref)
     for var, dom in ranges.items():
@@ -252,9 +255,6 @@ def move_block(
     domains = _Domains(block, analyzer)
     _collect(block, partners, loop_sref, backwards, domains, analyzer)
     nest = _new_nest(block, domains.solve(), keep_units, analyzer)
-    dead = dead_statement(block_sref, scope)
-    if check_only:
-        return
     _place(state, scope, loop_sref, loop, position, nest, dead)
 
 

@@ -279,7 +279,7 @@ def _check_blocks_below(state: ScheduleState, top: StmtSRef) -> None:
                     f'The block variable "{iter_var.var.name}" of {{0}} is neither data parallel nor a reduction.',
                     [child],
                 )
-        checks.check_affine(state, child)
+        checks.check_partial_affine(state, child, top)
 
 
 @register_kind

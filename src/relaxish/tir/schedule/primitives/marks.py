@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_REDUCTION_SAFE_PREFIXES = ("threadIdx", "vthread")
-
 
 def _check_parallel(state: ScheduleState, loop: StmtSRef, kind: ForKind, tag: str) -> None:
     """Demand that the iterations of a loop may run side by side."""
@@ -32,7 +30,6 @@ def _check_parallel(state: ScheduleState, loop: StmtSRef, kind: ForKind, tag: st
     word = kind.name.lower()
     loop_var = loop.stmt.loop_var
     for child in state.child_blocks(loop):
-        checks.check_affine(state, child)
         realize = realize_of(child)
         for iter_var, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
             if loop_var not in vars_in(value):

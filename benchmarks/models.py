@@ -1,0 +1,140 @@
+"""Latency of whole models, untuned, against torch, ONNX Runtime and OpenVINO in the same run.
+
+    python benchmarks/models.py [--cores 1] [--models resnet50,bert] [--rounds 9]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+
+warnings.filterwarnings("ignore")
+
+
+def _last_hidden(module: Any) -> Any:
+    import torch
+
+    class First(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, x: Any) -> Any:
+            out = self.inner(x)
+            return out[0]
+
+    return First().eval()
+
+
+def make(name: str) -> tuple[Any, Any]:
+    """A torch model with random weights and an input."""
+    import torch
+    import transformers as tf
+
+    torch.manual_seed(0)
+    image = torch.randn(1, 3, 224, 224)
+    if name == "resnet50":
+        return _last_hidden(tf.ResNetForImageClassification(tf.ResNetConfig())), image
+    if name == "mobilenetv2":
+        return _last_hidden(tf.MobileNetV2ForImageClassification(tf.MobileNetV2Config())), image
+    if name == "bert":
+        return _last_hidden(tf.BertModel(tf.BertConfig())), torch.randint(0, 30000, (1, 128))
+    if name == "gpt2":
+        return _last_hidden(tf.GPT2Model(tf.GPT2Config(use_cache=False))), torch.randint(0, 50000, (1, 64))
+    if name == "vit":
+        return _last_hidden(tf.ViTModel(tf.ViTConfig())), image
+    raise SystemExit(f"unknown model {name}")
+
+
+def bench(name: str, rounds: int, cores: int) -> dict[str, Any]:
+    """One row of the table."""
+    import torch
+
+    torch.set_num_threads(cores)
+    model, x = make(name)
+    with torch.no_grad():
+        expected = model(x).numpy()
+    program = torch.export.export(model, (x,))
+
+    import relaxish
+    from relaxish.frontend.torch import from_exported_program
+
+    mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+    start = time.perf_counter()
+    vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm", exec_mode="compiled"), relaxish.cpu())
+    compile_sec = time.perf_counter() - start
+    ours = relaxish.nd.array(x.numpy())
+    run = vm["main"]
+    error = common.relative_error(run(ours).numpy(), expected)
+
+    def torch_run() -> None:
+        with torch.no_grad():
+            model(x)
+
+    runs: dict[str, Any] = {"relaxish": lambda: run(ours), "torch": torch_run}
+    runs.update(_onnx_peers(model, x, cores))
+    times = common.interleaved(runs, rounds)
+    best = min(v for k, v in times.items() if k != "relaxish")
+    row: dict[str, Any] = {"model": name, "cores": cores}
+    row.update({f"{k} ms": v * 1e3 for k, v in times.items()})
+    row.update({"ratio to best peer": times["relaxish"] / best, "error": error, "compile s": compile_sec})
+    return row
+
+
+def _onnx_peers(model: Any, x: Any, cores: int) -> dict[str, Any]:
+    import torch
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        try:
+            torch.onnx.export(model, (x,), str(path), dynamo=True, verbose=False)
+        except Exception as err:  # noqa: BLE001  (a peer that cannot take the model is left out, and said)
+            print(f"no ONNX peers: {type(err).__name__}: {str(err)[:200]}")
+            return {}
+        return {**_onnxruntime(path, x, cores), **_openvino(path, x, cores)}
+
+
+def _onnxruntime(path: Path, x: Any, cores: int) -> dict[str, Any]:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = cores
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feed = {session.get_inputs()[0].name: x.numpy()}
+    return {"onnxruntime": lambda: session.run(None, feed)}
+
+
+def _openvino(path: Path, x: Any, cores: int) -> dict[str, Any]:
+    try:
+        import openvino as ov
+    except ImportError:
+        return {}
+    core = ov.Core()
+    options = {"INFERENCE_NUM_THREADS": cores, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(str(path)), "CPU", options)
+    request = compiled.create_infer_request()
+    data = np.ascontiguousarray(x.numpy())
+    return {"openvino": lambda: request.infer([data])}
+
+
+def main() -> None:
+    """Measure and save."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--models", default="resnet50,mobilenetv2,bert,gpt2,vit")
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    common.pin(options.cores)
+    rows = [bench(name, options.rounds, options.cores) for name in options.models.split(",")]
+    common.save(f"models_{options.cores}core", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""``relaxish bench``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+import numpy as np
+
+from ..support.errors import RelaxishError
+from ..support.threads import num_threads
+from .common import flatten_result, format_table, human_time, parse_shapes, resolve_target, writable_file
+from .compile_command import build_model
+from .models import LoadedModel, load_model
+from .run_command import prepare_inputs
+
+Runner = Callable[[], Any]
+
+
+def _relaxish(model: LoadedModel, target: Any, database: str | None, inputs: list[Any]) -> tuple[Runner, Runner]:
+    from ..runtime import VirtualMachine, cpu, nd
+
+    machine = VirtualMachine(build_model(model, target, database), cpu())
+    main = machine["main"]
+    arrays = [nd.array(v) for v in inputs]
+    return lambda: main(*arrays), lambda: flatten_result(main(*arrays))
+
+
+def _onnxruntime(model: LoadedModel, inputs: list[Any], threads: int) -> tuple[Runner, Runner] | None:
+    if model.kind != "onnx":
+        return None
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        return None
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(model.source.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    given = session.get_inputs()
+    if len(given) != len(inputs):
+        return None
+    feed = {spec.name: value for spec, value in zip(given, inputs, strict=True)}
+    return lambda: session.run(None, feed), lambda: session.run(None, feed)
+
+
+def _torch(model: LoadedModel, inputs: list[Any], threads: int) -> tuple[Runner, Runner] | None:
+    if model.kind != "torch":
+        return None
+    import torch
+
+    torch.set_num_threads(threads)
+    module = model.source.module()
+    tensors = [torch.from_numpy(v) for v in inputs]
+
+    def call() -> Any:
+        with torch.inference_mode():
+            return module(*tensors)
+
+    def results() -> Any:
+        value = call()
+        leaves = torch.utils._pytree.tree_leaves(value)
+        return [t.detach().numpy() for t in leaves if isinstance(t, torch.Tensor)]
+
+    return call, results
+
+
+def _median(runner: Runner, budget: float) -> tuple[float, float, int]:
+    """Median and minimum seconds of calls made within a time budget (at least five)."""
+    for _ in range(3):
+        runner()
+    times: list[float] = []
+    limit = time.perf_counter() + budget
+    while len(times) < 5 or (time.perf_counter() < limit and len(times) < 10000):
+        begin = time.perf_counter()
+        runner()
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times)), min(times), len(times)
+
+
+def _largest_error(ours: list[Any], theirs: list[Any]) -> float | None:
+    if len(ours) < len(theirs):
+        return None
+    worst = 0.0
+    for a, b in zip(ours, theirs, strict=False):
+        if a.shape != b.shape:
+            return None
+        scale = float(np.abs(b.astype("float64")).max(initial=0.0)) or 1.0
+        worst = max(worst, float(np.abs(a.astype("float64") - b.astype("float64")).max(initial=0.0)) / scale)
+    return worst
+
+
+@click.command("bench", help="Time MODEL (.onnx, .pt2, .py, .so) against ONNX Runtime and torch in the same run.")
+@click.argument("model_path", metavar="MODEL")
+@click.option(
+    "--db", "database", default=None, metavar="DIR", help="Also time the model with tuned schedules from here."
+)
+@click.option("--target", "target_text", default="llvm", show_default=True)
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
+@click.option("--input", "files", multiple=True, metavar="[NAME=]FILE", help=".npy or .npz file.")
+@click.option("--seconds", default=3.0, show_default=True, help="Time spent on each row.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--json", "json_path", default=None, help="Also write the numbers to this file.")
+def command(
+    model_path: str,
+    database: str | None,
+    target_text: str,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    seconds: float,
+    seed: int,
+    json_path: str | None,
+) -> None:
+    """The command."""
+    target = resolve_target(target_text)
+    destination = writable_file(json_path) if json_path else None
+    model = load_model(model_path, parse_shapes(shapes))
+    inputs = prepare_inputs(model, files, seed)
+    if not inputs and not model.inputs:
+        raise RelaxishError(f"{model_path}: there is no function 'main' with tensor inputs to time")
+    threads = num_threads(target.attrs.get("num-cores"))
+    entries: list[tuple[str, tuple[Runner, Runner] | None]] = [
+        ("relaxish (untuned)" if model.kind != "compiled" else "relaxish", _relaxish(model, target, None, inputs))
+    ]
+    if database is not None:
+        entries.append(("relaxish (tuned)", _relaxish(model, target, database, inputs)))
+    entries.append(("ONNX Runtime", _onnxruntime(model, inputs, threads)))
+    entries.append(("torch", _torch(model, inputs, threads)))
+    present = [(name, pair) for name, pair in entries if pair is not None]
+    reference = next((pair[1]() for name, pair in present if not name.startswith("relaxish")), None)
+    rows: list[dict[str, Any]] = []
+    for name, pair in present:
+        median, fastest, count = _median(pair[0], seconds)
+        error = _largest_error(pair[1](), reference) if reference is not None else None
+        rows.append({"name": name, "median": median, "min": fastest, "calls": count, "error": error})
+    peers = [r["median"] for r in rows if not r["name"].startswith("relaxish")]
+    best = min(peers) if peers else rows[0]["median"]
+    cells = [
+        [r["name"], human_time(r["median"]), human_time(r["min"]), r["calls"], f"{r['median'] / best:.2f}",
+         "-" if r["error"] is None else f"{r['error']:.1e}"] for r in rows]  # fmt: skip
+    click.echo(f"{model.name} on {threads} thread{'s' if threads > 1 else ''}")
+    click.echo(format_table(["", "median", "min", "calls", "vs best peer", "max rel. error"], cells))
+    if destination is not None:
+        data = {"model": model.name, "threads": threads, "target": str(target), "rows": rows}
+        destination.write_text(json.dumps(data, indent=2) + "\n")

@@ -1,0 +1,18 @@
+"""Default schedules by rules: good code without search, dynamic shapes included."""
+
+from __future__ import annotations
+
+from . import analysis, base, cpu
+from .base import ApplyDefaultSchedule, ScheduleRule
+
+__all__ = ["ApplyDefaultCPUSchedule", "ApplyDefaultSchedule", "ScheduleRule", "analysis", "base", "cpu", "default_cpu_rules"]
+
+
+def default_cpu_rules(target: object = None) -> list[ScheduleRule]:
+    """The CPU rules in the order they are tried."""
+    return [cpu.Elementwise(), cpu.Contraction(), cpu.GEMV(), cpu.RowReduction(), cpu.Fallback()]
+
+
+def ApplyDefaultCPUSchedule() -> ApplyDefaultSchedule:  # noqa: N802 - a pass is called by its class-like name
+    """The pass that gives every unscheduled function its default CPU schedule."""
+    return ApplyDefaultSchedule(*default_cpu_rules())

@@ -1,0 +1,86 @@
+"""Rules that schedule a function without search, and the pass that applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ir.module import IRModule
+from ..ir.transform import Pass, PassContext, PassInfo
+from ..support.log import get_logger
+from ..target import Target
+from ..tir import PrimFunc
+from ..tir.schedule import Schedule
+
+_LOG = get_logger("dlight")
+
+
+class ScheduleRule:
+    """One way to schedule a PrimFunc: ``apply`` gives a schedule, several (when tunable), or None for "not mine"."""
+
+    def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | list[Schedule] | None:
+        """Schedule ``func`` for ``target``; None when the rule does not fit."""
+        raise NotImplementedError
+
+    @staticmethod
+    def from_callable(name: str) -> Callable[[Callable[[PrimFunc, Target, bool], Any]], ScheduleRule]:
+        """Decorator that turns ``f(func, target, tunable)`` into a rule called ``name``."""
+
+        def make(function: Callable[[PrimFunc, Target, bool], Any]) -> ScheduleRule:
+            class Rule(ScheduleRule):
+                def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Any:
+                    return function(func, target, tunable)
+
+                def __reduce__(self) -> str:
+                    return name
+
+            Rule.__name__ = Rule.__qualname__ = name
+            return Rule()
+
+        return make
+
+
+def is_scheduled(func: Any) -> bool:
+    """Whether a function already carries its schedule."""
+    return bool((func.attrs or {}).get("tir.is_scheduled", False))
+
+
+class ApplyDefaultSchedule(Pass):
+    """Schedule every PrimFunc that has no schedule yet with the first rule that fits.
+
+    The target is the function's own ``target`` attribute or the current one. A function that gets a schedule is
+    marked ``tir.is_scheduled``; one that no rule takes stays as it is.
+    """
+
+    def __init__(self, *rules: ScheduleRule) -> None:
+        super().__init__(PassInfo(0, "ApplyDefaultSchedule"))
+        self.rules = rules
+
+    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        """Schedule the functions of ``mod``."""
+        updates: dict[Any, Any] = {}
+        for gvar, func in mod.functions.items():
+            if not isinstance(func, PrimFunc) or is_scheduled(func):
+                continue
+            attrs = func.attrs or {}
+            target = attrs.get("target") or Target.current(allow_none=False)
+            scheduled = self._apply(gvar.name_hint, func, Target(target))
+            if scheduled is not None:
+                updates[gvar] = scheduled
+        if not updates:
+            return mod
+        result = mod.clone() if hasattr(mod, "clone") else IRModule(dict(mod.functions), mod.attrs, mod.global_infos)
+        for gvar, func in updates.items():
+            result.update_func(gvar, func)
+        return result
+
+    def _apply(self, name: str, func: PrimFunc, target: Target) -> PrimFunc | None:
+        for rule in self.rules:
+            space = rule.apply(func, target, False)
+            if space is None:
+                continue
+            schedule = space[0] if isinstance(space, list) else space
+            _LOG.debug("%s: %s", name, type(rule).__name__)
+            made = schedule.mod["main"]
+            return made.with_attr("tir.is_scheduled", True)
+        return None

@@ -1,0 +1,10 @@
+"""Default schedules for CPUs."""
+
+from __future__ import annotations
+
+from .contraction import Contraction
+from .elementwise import Elementwise, Fallback
+from .gemv import GEMV
+from .reduction import RowReduction
+
+__all__ = ["GEMV", "Contraction", "Elementwise", "Fallback", "RowReduction"]

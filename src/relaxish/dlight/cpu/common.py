@@ -1,0 +1,111 @@
+"""Steps that CPU rules share: inlining, parallel outer loops, vector inner loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...target import Target
+from ...tir import PrimFunc
+from ...tir.schedule import Schedule
+from ...tir.schedule.errors import ScheduleError
+from ..analysis import BlockInfo, block_info, is_conditional, is_costly
+
+# A parallel region costs about a microsecond: loops with less work than this stay serial.
+PARALLEL_WORK = 16384
+
+
+def blocks_of(sch: Schedule) -> list[Any]:
+    """The blocks under the root, in program order."""
+    return list(sch.get_child_blocks(sch.get_block("root")))
+
+
+def open_function(func: PrimFunc) -> tuple[Schedule, list[BlockInfo]] | None:
+    """A schedule of ``func`` and the facts of its blocks; None when a block is not of a form rules understand."""
+    sch = Schedule(func)
+    infos = []
+    for rv in blocks_of(sch):
+        info = block_info(sch, rv)
+        if info is None:
+            return None
+        infos.append(info)
+    return (sch, infos) if infos else None
+
+
+def refresh(sch: Schedule) -> list[BlockInfo]:
+    """Facts of the blocks after changes; blocks with compound bindings are left out."""
+    infos = [block_info(sch, rv) for rv in blocks_of(sch)]
+    return [info for info in infos if info is not None]
+
+
+def attempt(action: Any, *args: Any) -> bool:
+    """Run a primitive; False when it does not apply."""
+    try:
+        action(*args)
+    except ScheduleError:
+        return False
+    return True
+
+
+def inline_injective(sch: Schedule, keep_conditional_for_reductions: bool = True) -> None:
+    """Fold elementwise stages into their consumers, but never work that a reduction would then repeat."""
+    changed = True
+    while changed:
+        changed = False
+        for info in refresh(sch):
+            if not info.is_injective or info.store is None:
+                continue
+            consumers = [block_info(sch, c) for c in sch.get_consumers(info.rv)]
+            if not consumers or any(c is None for c in consumers):
+                continue
+            into_reduction = any(c is not None and c.is_reduction for c in consumers)
+            if into_reduction and (is_costly(info.block) or (keep_conditional_for_reductions and is_conditional(info.block))):
+                continue
+            if len(consumers) > 1 and is_costly(info.block):
+                continue
+            if attempt(sch.compute_inline, info.rv):
+                changed = True
+                break
+
+
+def work_of(info: BlockInfo) -> int | None:
+    """Number of iterations; None when dynamic."""
+    total = 1
+    for it in info.iters:
+        if it.dom is None:
+            return None
+        total *= it.dom
+    return total
+
+
+def parallel_outer(sch: Schedule, loops: list[Any], work: int | None, threads: int) -> Any | None:
+    """Fuse ``loops`` and run them in parallel when there is enough to do; returns the loop."""
+    if not loops:
+        return None
+    fused = loops[0] if len(loops) == 1 else sch.fuse(*loops)
+    if threads > 1 and (work is None or work >= PARALLEL_WORK):
+        sch.parallel(fused)
+    return fused
+
+
+def decompose(sch: Schedule, info: BlockInfo) -> None:
+    """Take the start value of a reduction out of its innermost reduction loops."""
+    depth = len(info.reductions)
+    loops = sch.get_loops(info.rv)
+    if depth and depth <= len(loops):
+        attempt(sch.decompose_reduction, info.rv, loops[-depth])
+
+
+def schedule_elementwise(sch: Schedule, info: BlockInfo, target: Target) -> None:
+    """Parallel outside, one contiguous serial loop inside, which code generation turns into vectors."""
+    spatial = info.spatial
+    if len(spatial) != len(info.iters) or not spatial:
+        return
+    loops = [it.loop for it in spatial]
+    work = work_of(info)
+    if len(loops) == 1:
+        extent = spatial[0].dom
+        if extent is not None and extent >= PARALLEL_WORK and target.num_cores > 1:
+            outer, _ = sch.split(loops[0], [None, 4096] if extent % 4096 == 0 else [target.num_cores, None])
+            sch.parallel(outer)
+        return
+    parallel_outer(sch, loops[:-1], work, target.num_cores)

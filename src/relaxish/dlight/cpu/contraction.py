@@ -1,0 +1,212 @@
+"""Contractions with a contiguous output axis: matmul, convolution, depthwise convolution, pooling.
+
+The tile is ``rows`` x ``vectors`` accumulators held in registers over all reduction loops::
+
+    for n, v_outer, other..., row_outer:            # parallel, weights outermost
+        for reductions:                             # accumulators stay in registers
+            for row, vector (unrolled): C += A * B  # one broadcast load and fused multiply-adds
+        epilogue on the finished tile               # bias, activation, residual
+
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...target import Target
+from ...tir import PrimFunc
+from ...tir.schedule import Schedule
+from ..analysis import BlockInfo, IterInfo, access_stride, combiner_of
+from ..base import ScheduleRule
+from .common import (
+    attempt, blocks_of, inline_injective, open_function, parallel_outer, refresh, schedule_elementwise, work_of,
+)  # fmt: skip
+
+
+@dataclass
+class Tile:
+    """Sizes of the register tile."""
+
+    lanes: int
+    vectors: int
+    rows: int
+
+
+def _divisors(n: int, limit: int) -> list[int]:
+    return [d for d in range(1, min(n, limit) + 1) if n % d == 0]
+
+
+def choose_tile(width: int, height: int | None, lanes: int, registers: int) -> Tile:
+    """The tile with the fewest loads for each multiply-add that fits the register file.
+
+    ``width`` is the extent of the vector axis, ``height`` that of the row axis (None: dynamic or absent).
+    """
+    fit = max(d for d in _divisors(width, lanes))
+    if fit < lanes // 2 and width >= lanes:
+        fit = max(d for d in (lanes, lanes // 2, lanes // 4, 1) if d >= 1 and (width % d == 0 or d == 1))
+    best = Tile(fit, 1, 1)
+    best_cost = float("inf")
+    for vectors in _divisors(width // fit, 6):
+        rows_options = _divisors(height, 16) if height else [1]
+        for rows in rows_options:
+            if rows * vectors + vectors + 1 > registers:
+                continue
+            # Loads a step, and the latency that too few independent accumulators leave open.
+            cost = (rows + vectors) / (rows * vectors) + max(0.0, 8 / (rows * vectors) - 1.0)
+            if cost < best_cost - 1e-9:
+                best_cost, best = cost, Tile(fit, vectors, rows)
+    return best
+
+
+class Contraction(ScheduleRule):
+    """One reduction block whose output moves by one element along some spatial axis that no input strides over."""
+
+    def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
+        """See the module."""
+        if target.get_target_device_type() != 1:
+            return None
+        opened = open_function(func)
+        if opened is None:
+            return None
+        sch, _ = opened
+        inline_injective(sch)
+        infos = refresh(sch)
+        if len(infos) != len(blocks_of(sch)):
+            return None
+        anchors = [info for info in infos if info.is_reduction]
+        if len(anchors) != 1:
+            return None
+        anchor = anchors[0]
+        vector = vector_axis(anchor)
+        if vector is None or vector.dom is None or vector.dom < 4:
+            return None
+        names = [info.name for info in infos]
+        at = names.index(anchor.name)
+        before, after = infos[:at], infos[at + 1 :]
+        if len(after) > 1 or any(not info.is_injective for info in after):
+            return None
+        for info in before:
+            schedule_elementwise(sch, info, target)
+        _tile(sch, anchor, vector, after[0] if after else None, target)
+        return sch
+
+
+def vector_axis(info: BlockInfo) -> IterInfo | None:
+    """The spatial iterator to put in vector lanes: contiguous in the output, contiguous or absent in every input."""
+    store = info.store
+    if store is None or combiner_of(info.block) == "other" or any(it.kind == "O" for it in info.iters):
+        return None
+    for it in reversed(info.spatial):
+        if access_stride(store.indices, it.var) != "unit":
+            continue
+        kinds = [access_stride(load.indices, it.var) for load in info.loads()]
+        if "other" not in kinds and ("unit" in kinds or "strided" in kinds):
+            return it
+    return None
+
+
+def row_axis(info: BlockInfo, vector: IterInfo) -> IterInfo | None:
+    """The axis whose values share the vector loads: the innermost that some vector input does not move along."""
+    candidates = [it for it in info.spatial if it is not vector and (it.dom is None or it.dom > 1)]
+    loads = info.loads()
+
+    def shares(it: IterInfo) -> bool:
+        return any(
+            access_stride(load.indices, vector.var) in ("unit", "strided") and not _moves(load, it)
+            for load in loads
+        )
+
+    for it in reversed(candidates):
+        if it.dom is not None and shares(it) and max(_divisors(it.dom, 16)) >= 4:
+            return it
+    sharing = [it for it in candidates if shares(it)]
+    if sharing:
+        return sharing[-1]
+    return candidates[-1] if candidates else None
+
+
+def _moves(load: Any, it: IterInfo) -> bool:
+    from ..analysis import uses
+
+    return any(uses(index, it.var) for index in load.indices)
+
+
+def _tile(sch: Schedule, anchor: BlockInfo, vector: IterInfo, epilogue: BlockInfo | None, target: Target) -> None:
+    bits = target.vector_bits
+    registers = 32 if bits == 512 or target.features.has_asimd else 16
+    store = anchor.store
+    assert store is not None
+    lanes = max(1, bits // _bits_of(store.value.dtype))
+    rows_iter = row_axis(anchor, vector)
+    height = rows_iter.dom if rows_iter is not None else None
+    assert vector.dom is not None
+    tile = choose_tile(vector.dom, height, lanes, registers)
+    partial = False
+    if rows_iter is not None and height is not None and height > 16 and tile.rows < 4:
+        # No divisor fits (a prime, say): tiles of six, the last one partial.
+        tile = choose_tile(vector.dom, 6, lanes, registers)
+        partial = True
+    v_outer, v_mid, v_lane = sch.split(vector.loop, [None, tile.vectors, tile.lanes])
+    others = [it.loop for it in anchor.spatial if it is not vector and it is not rows_iter]
+    reductions = [it.loop for it in anchor.reductions]
+    if rows_iter is not None:
+        r_outer, r_inner = sch.split(rows_iter.loop, [None, tile.rows])
+        order = [*others[:1], v_outer, *others[1:], r_outer] if len(others) > 1 else [*others, v_outer, r_outer]
+        inner = [r_inner, v_mid, v_lane]
+    else:
+        order = [*others[:1], v_outer, *others[1:]]
+        inner = [v_mid, v_lane]
+    sch.reorder(*order, *reductions, *inner)
+    for loop in inner[:-1]:
+        sch.unroll(loop)
+    if tile.lanes > 1:
+        sch.vectorize(v_lane)
+    place = order[-1]
+    if epilogue is not None:
+        _attach_epilogue(sch, epilogue, order[-2] if partial and len(order) > 1 else place, tile)
+    outer = order[:-1] if len(order) > 1 and rows_iter is not None else order
+    # Before the reduction is decomposed: a guarded start block would no longer count as covering its output.
+    parallel_outer(sch, outer, work_of(anchor), target.num_cores)
+    sch.decompose_reduction(anchor.rv, reductions[0])
+
+
+def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: Any, tile: Tile) -> None:
+    if not attempt(sch.reverse_compute_at, epilogue.rv, place, True):
+        return
+    loops = sch.get_loops(epilogue.rv)
+    depth = _depth_below(sch, loops, place)
+    inner = loops[depth:]
+    if not inner:
+        return
+    extents = [getattr(sch.get(loop).extent, "value", None) for loop in inner]
+    if any(e is None for e in extents):
+        return
+    last = extents[-1]
+    total = 1
+    for e in extents:
+        total *= e
+    if tile.lanes > 1 and last % tile.lanes == 0 and total <= tile.lanes * 64:
+        if last > tile.lanes:
+            middle, lane = sch.split(inner[-1], [None, tile.lanes])
+            sch.unroll(middle)
+            sch.vectorize(lane)
+        else:
+            sch.vectorize(inner[-1])
+        for loop, extent in zip(inner[:-1], extents[:-1], strict=True):
+            if extent > 1:
+                sch.unroll(loop)
+
+
+def _depth_below(sch: Schedule, loops: list[Any], place: Any) -> int:
+    wanted = sch.get(place).loop_var
+    for i, loop in enumerate(loops):
+        if sch.get(loop).loop_var is wanted:
+            return i + 1
+    return len(loops)
+
+
+def _bits_of(dtype: str) -> int:
+    from ...ir import dtype as dt
+
+    return max(8, dt.bits(dtype))

@@ -1,0 +1,63 @@
+"""Elementwise functions, and whatever no other rule takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...target import Target
+from ...tir import PrimFunc
+from ...tir.schedule import Schedule
+from ..base import ScheduleRule
+from .common import attempt, decompose, inline_injective, open_function, refresh, schedule_elementwise
+
+
+def _is_cpu(target: Target) -> bool:
+    return target.get_target_device_type() == 1
+
+
+class Elementwise(ScheduleRule):
+    """Functions without reductions: inline the stages, run rows in parallel, vectors along the last axis."""
+
+    def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
+        """See the class."""
+        if not _is_cpu(target):
+            return None
+        opened = open_function(func)
+        if opened is None:
+            return None
+        sch, infos = opened
+        if not all(info.is_injective for info in infos):
+            return None
+        inline_injective(sch)
+        for info in refresh(sch):
+            schedule_elementwise(sch, info, target)
+        return sch
+
+
+class Fallback(ScheduleRule):
+    """Every block on its own: outer spatial loops in parallel, reductions decomposed from their start values."""
+
+    def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
+        """See the class."""
+        if not _is_cpu(target):
+            return None
+        sch = Schedule(func)
+        if not attempt(lambda: sch.get_block("root")):
+            return None
+        inline_injective(sch)
+        for info in refresh(sch):
+            attempt(self._one, sch, info, target)
+        return sch
+
+    @staticmethod
+    def _one(sch: Schedule, info: Any, target: Target) -> None:
+        if info.is_injective:
+            schedule_elementwise(sch, info, target)
+            return
+        spatial = [it.loop for it in info.spatial]
+        if spatial and all(it.kind in "SR" for it in info.iters) and info.reductions:
+            sch.reorder(*spatial, *[it.loop for it in info.reductions])
+            fused = spatial[0] if len(spatial) == 1 else sch.fuse(*spatial)
+            if target.num_cores > 1:
+                sch.parallel(fused)
+            decompose(sch, info)

@@ -1,0 +1,190 @@
+"""What converters work with: the builder, the values of the graph, and shapes known at import time.
+
+A one-dimensional int64 tensor whose elements are known expressions travels as a ``ShapeExpr``, a scalar one as a
+``PrimValue``: shape arithmetic of exported models is thus done during import, symbolic dimensions included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import op, relax
+from ...ir.expr import PrimExpr
+from ...relax.expr import Constant, Expr, PrimValue, ShapeExpr, Tuple
+from ...relax.scalars import const_int, simplify
+from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
+from ...support.errors import OpAttributeInvalid
+
+__all__ = ["CONVERTERS", "Context", "convert", "dtype_name"]
+
+#: Operator name to its implementations by the first opset they hold for.
+CONVERTERS: dict[str, dict[int, Callable[..., Any]]] = {}
+
+#: Constants up to this many elements take part in arithmetic at import time.
+_FOLD_LIMIT = 1024
+
+
+def convert(name: str, since: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register ``f(ctx, inputs, attrs)`` as the converter of an ONNX operator from opset ``since`` on."""
+
+    def register(func: Callable[..., Any]) -> Callable[..., Any]:
+        CONVERTERS.setdefault(name, {})[since] = func
+        return func
+
+    return register
+
+
+def dtype_name(code: int) -> str:
+    """The dtype an ONNX type code stands for."""
+    import onnx
+
+    kinds = {onnx.TensorProto.BFLOAT16: "bfloat16", onnx.TensorProto.FLOAT8E4M3FN: "float8_e4m3fn"}
+    if code in kinds:
+        return kinds[code]
+    return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)))
+
+
+class Context:
+    """One import in progress."""
+
+    def __init__(self, builder: relax.BlockBuilder, opset: int) -> None:
+        self.builder = builder
+        self.opset = opset
+
+    def emit(self, expr: Any, name: str = "") -> Any:
+        """Bind an expression, so that its shape is known."""
+        if isinstance(expr, (Constant, ShapeExpr, PrimValue)) or getattr(expr, "struct_info_", None) is not None:
+            return expr
+        return self.builder.emit(expr, name)
+
+    def info(self, x: Any) -> TensorStructInfo:
+        """What is known of a tensor."""
+        found = self.tensor(x).struct_info
+        assert isinstance(found, TensorStructInfo)
+        return found
+
+    def dtype(self, x: Any) -> str:
+        """The dtype of a value."""
+        if isinstance(x, ShapeExpr):
+            return "int64"
+        info = x.struct_info
+        if isinstance(info, (TensorStructInfo, PrimStructInfo)):
+            return info.dtype
+        return "int64"
+
+    def dims(self, x: Any) -> list[PrimExpr]:
+        """The dimensions of a tensor. Raises if they are unknown."""
+        if isinstance(x, ShapeExpr):
+            return [relax.PrimValue(len(x.values)).value]
+        if isinstance(x, PrimValue):
+            return []
+        dims = x.struct_info.dims() if isinstance(x.struct_info, TensorStructInfo) else None
+        if dims is None:
+            raise OpAttributeInvalid("the operator needs an input of known shape")
+        return list(dims)
+
+    def ndim(self, x: Any) -> int:
+        """The rank of a value."""
+        if isinstance(x, ShapeExpr):
+            return 1
+        if isinstance(x, PrimValue):
+            return 0
+        rank = x.struct_info.ndim
+        if rank < 0:
+            raise OpAttributeInvalid("the operator needs an input of known rank")
+        return int(rank)
+
+    def tensor(self, x: Any) -> Any:
+        """A value as a tensor: shapes and scalars become tensors."""
+        if isinstance(x, PrimValue):
+            known = getattr(x.value, "value", None)
+            if known is not None:
+                return relax.const(np.asarray(known, x.value.dtype), x.value.dtype)
+            row = self.emit(op.shape_to_tensor(ShapeExpr([x.value])))
+            return self.emit(op.reshape(row, []))
+        if isinstance(x, ShapeExpr):
+            values = [const_int(v) for v in x.values]
+            if all(v is not None for v in values):
+                return relax.const(np.asarray(values, "int64"), "int64")
+            return self.emit(op.shape_to_tensor(x))
+        if isinstance(getattr(x, "struct_info_", None), ShapeStructInfo):
+            return self.emit(op.shape_to_tensor(x))
+        return x
+
+    def constant(self, x: Any) -> Any:
+        """The NumPy value of a constant, else None."""
+        if isinstance(x, Constant):
+            return x.data.numpy()
+        if isinstance(x, ShapeExpr):
+            values = [const_int(v) for v in x.values]
+            return np.asarray(values, "int64") if all(v is not None for v in values) else None
+        if isinstance(x, PrimValue):
+            known = getattr(x.value, "value", None)
+            return None if known is None else np.asarray(known, x.value.dtype)
+        return None
+
+    def need_constant(self, x: Any, what: str) -> Any:
+        """As :meth:`constant`, with an error naming what had to be one."""
+        value = self.constant(x)
+        if value is None:
+            raise OpAttributeInvalid(f"{what} must be a constant")
+        return value
+
+    def scalars(self, x: Any) -> list[PrimExpr] | None:
+        """The elements of a small integer value as expressions, if known."""
+        if isinstance(x, ShapeExpr):
+            return list(x.values)
+        if isinstance(x, PrimValue):
+            return [x.value]
+        if isinstance(x, Constant):
+            array = x.data.numpy()
+            if array.size <= _FOLD_LIMIT and np.issubdtype(array.dtype, np.integer) and array.ndim <= 1:
+                return [relax.PrimValue(int(v)).value for v in array.reshape(-1)]
+        return None
+
+    def is_shape(self, x: Any) -> bool:
+        """Whether a value is known element by element and not simply a constant."""
+        return isinstance(x, (ShapeExpr, PrimValue))
+
+    def from_scalars(self, values: Sequence[Any], rank: int) -> Any:
+        """Known elements as a value of rank 0 or 1."""
+        items = [simplify(v) if isinstance(v, PrimExpr) else v for v in values]
+        return PrimValue(items[0]) if rank == 0 else ShapeExpr(items)
+
+    def const(self, value: Any, dtype: str) -> Any:
+        """A constant tensor."""
+        return relax.const(np.asarray(value), dtype)
+
+    def fold(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+        """``function`` applied to constants at import time, or None if an input is not a small one."""
+        arrays = [self.constant(x) for x in inputs]
+        if any(a is None or a.size > _FOLD_LIMIT for a in arrays):
+            return None
+        made = np.asarray(function(*arrays))
+        return relax.const(made, str(made.dtype))
+
+    def axes(self, x: Any, what: str = "axes") -> list[int]:
+        """Axes given as an input tensor."""
+        return [int(v) for v in np.atleast_1d(self.need_constant(x, what))]
+
+
+def as_list(value: Any) -> list[Any]:
+    """The fields of a tuple, or one value."""
+    if isinstance(value, Tuple):
+        return list(value.fields)
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def attr_ints(attrs: dict[str, Any], name: str, default: Sequence[int] | None = None) -> list[int] | None:
+    """A list-of-integers attribute."""
+    if name not in attrs:
+        return None if default is None else list(default)
+    return [int(v) for v in attrs[name]]
+
+
+def is_expr(x: Any) -> bool:
+    """Whether a value is a graph expression."""
+    return isinstance(x, Expr)

@@ -1,0 +1,282 @@
+"""Reading an ONNX graph node by node into one Relax function."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ... import relax
+from ...ir.module import IRModule
+from ...relax.expr import Constant, Expr, Tuple
+from ...relax.struct_info import TensorStructInfo, TupleStructInfo
+from ...runtime.ndarray import array
+from ...support.errors import OpNotImplemented, RelaxishError
+from ...tir import SizeVar, Var
+from .context import CONVERTERS, Context, dtype_name
+
+__all__ = ["from_onnx"]
+
+#: Operators that other code here handles without a converter of its own.
+_NO_OUTPUT = ""
+
+
+class _Importer:
+    """State of one import."""
+
+    def __init__(
+        self,
+        shape_dict: dict[str, Any],
+        dtype_dict: str | dict[str, str],
+        keep_params: bool,
+        sanitize: bool,
+    ) -> None:
+        self.shape_dict = shape_dict
+        self.dtype_dict = dtype_dict
+        self.keep_params = keep_params
+        self.sanitize = sanitize
+        self.values: dict[str, Any] = {}
+        self.inputs: list[Any] = []
+        self.param_vars: list[Any] = []
+        self.params: list[Any] = []
+        self.symbols: dict[str, Var] = {}
+        self.names: dict[str, str] = {}
+
+    # ---- names, symbolic dimensions
+
+    def input_name(self, name: str) -> str:
+        """A valid, distinct identifier for an input."""
+        if not self.sanitize:
+            return name
+        clean = re.sub(r"\W", "_", name)
+        if not clean or not (clean[0].isalpha() or clean[0] == "_"):
+            clean = f"input_{clean}"
+        base, count = clean, 0
+        while clean in self.names.values():
+            count += 1
+            clean = f"{base}_{count}"
+        if clean != name:
+            warnings.warn(f"Renaming name {name} to {clean}", stacklevel=2)
+        self.names[name] = clean
+        return clean
+
+    def dimension(self, text: str) -> Any:
+        """A dimension name: a symbol, or a symbol combined with numbers by ``+ - * //``."""
+        tokens = re.split(r"(//|[-+*])", text.replace(" ", ""))
+        tokens = [t for t in tokens if t]
+        simple = len(tokens) % 2 == 1 and all(re.fullmatch(r"\w+", t) for t in tokens[::2])
+        if not simple or len(tokens) == 1:
+            return self.symbol(text)
+        value: Any = self.symbol_or_int(tokens[0])
+        for sign, right in zip(tokens[1::2], tokens[2::2]):
+            other = self.symbol_or_int(right)
+            value = {
+                "+": lambda a, b: a + b,
+                "-": lambda a, b: a - b,
+                "*": lambda a, b: a * b,
+                "//": lambda a, b: a // b,
+            }[sign](value, other)
+        return value
+
+    def symbol_or_int(self, text: str) -> Any:
+        """A number or the symbol of that name."""
+        return int(text) if text.isdigit() else self.symbol(text)
+
+    def symbol(self, name: str) -> Var:
+        """The symbolic dimension called ``name``; the same name is the same dimension."""
+        if name not in self.symbols:
+            self.symbols[name] = SizeVar(re.sub(r"\W", "_", name), "int64")
+        return self.symbols[name]
+
+    # ---- graph parts
+
+    def input_info(self, value: Any) -> tuple[list[Any], str]:
+        """Shape and dtype of a graph input, user's wishes first."""
+        kind = value.type.tensor_type
+        if value.name in self.shape_dict:
+            shape = [self.symbol(d) if isinstance(d, str) else d for d in self.shape_dict[value.name]]
+        else:
+            shape = []
+            for position, dim in enumerate(kind.shape.dim):
+                if dim.HasField("dim_value"):
+                    shape.append(int(dim.dim_value))
+                elif dim.dim_param:
+                    shape.append(self.dimension(dim.dim_param))
+                else:
+                    shape.append(self.symbol(f"{value.name}_dim_{position}"))
+        if isinstance(self.dtype_dict, dict):
+            dtype = self.dtype_dict.get(value.name) or (dtype_name(kind.elem_type) if kind.elem_type else "float32")
+        else:
+            dtype = dtype_name(kind.elem_type) if kind.elem_type else self.dtype_dict
+        return shape, dtype
+
+    def read_inputs(self, graph: Any) -> None:
+        """Graph inputs and weights."""
+        weights = {t.name: t for t in graph.initializer}
+        for value in graph.input:
+            if value.name in weights:
+                continue
+            shape, dtype = self.input_info(value)
+            var = relax.Var(self.input_name(value.name), TensorStructInfo(shape, dtype))
+            self.values[value.name] = var
+            self.inputs.append(var)
+        for name, proto in weights.items():
+            data = self.weight(proto)
+            if self.keep_params:
+                info = TensorStructInfo(list(data.shape), str(data.dtype))
+                var = relax.Var(self.input_name(name), info)
+                self.values[name] = var
+                self.param_vars.append(var)
+                self.params.append(array(data))
+            else:
+                self.values[name] = Constant(array(data))
+
+    def weight(self, proto: Any) -> Any:
+        """The array of an initializer."""
+        import onnx
+
+        return np.ascontiguousarray(onnx.numpy_helper.to_array(proto))
+
+    def check_supported(self, graph: Any) -> None:
+        """All operators without a converter, in one error."""
+        missing = sorted({self.op_name(n) for n in graph.node if self.op_name(n) not in CONVERTERS})
+        if missing:
+            raise OpNotImplemented(f"The following operators are not supported for frontend ONNX: {', '.join(missing)}")
+
+    def op_name(self, node: Any) -> str:
+        """The operator's name; contributed domains share the table."""
+        return str(node.op_type)
+
+    def run_node(self, ctx: Context, node: Any) -> None:
+        """Convert one node and bind its outputs."""
+        inputs = [self.values[name] if name else None for name in node.input]
+        attrs = {a.name: _attribute(a) for a in node.attribute}
+        attrs["__outputs__"] = len([n for n in node.output if n])
+        attrs["__name__"] = node.output[0] if node.output else ""
+        chosen = _implementation(self.op_name(node), ctx.opset)
+        try:
+            made = chosen(ctx, inputs, attrs)
+        except (RelaxishError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+            where = node.name or (node.output[0] if node.output else "")
+            error.add_note(f"while importing node '{where}' ({node.op_type})")
+            raise
+        outputs = [n for n in node.output]
+        if len(outputs) == 1:
+            self.values[outputs[0]] = self.bind(ctx, made, outputs[0])
+            return
+        fields = self.fields(ctx, made)
+        for name, field in zip(outputs, fields):
+            if name:
+                self.values[name] = self.bind(ctx, field, name)
+
+    def bind(self, ctx: Context, value: Any, name: str) -> Any:
+        """A converter's result as a value of the graph."""
+        if isinstance(value, Expr) and not isinstance(value, Tuple):
+            return ctx.emit(value)
+        return value
+
+    def fields(self, ctx: Context, made: Any) -> list[Any]:
+        """The results of a node with several outputs."""
+        if isinstance(made, (list, tuple)):
+            return list(made)
+        if isinstance(made, Tuple):
+            return list(made.fields)
+        bound = ctx.emit(made)
+        info = bound.struct_info
+        if isinstance(info, TupleStructInfo):
+            return [ctx.builder.emit(bound[i]) for i in range(len(info.fields))]
+        return [bound]
+
+    def run(self, graph: Any, opset: int) -> IRModule:
+        """The whole graph as a module with one function, ``main``."""
+        self.check_supported(graph)
+        builder = relax.BlockBuilder()
+        self.read_inputs(graph)
+        attrs: dict[str, Any] = {"num_input": len(self.inputs)}
+        with builder.function("main", [*self.inputs, *self.param_vars]):
+            ctx = Context(builder, opset)
+            with builder.dataflow():
+                for node in graph.node:
+                    self.run_node(ctx, node)
+                outputs = [self.output(ctx, self.values[o.name]) for o in graph.output]
+                result = builder.emit_output(outputs[0] if len(outputs) == 1 else Tuple(outputs))
+            builder.emit_func_output(result)
+        module = builder.get()
+        main = module["main"].with_attr(attrs)
+        if self.params:
+            main = main.with_attr({"params": self.params})
+        module.update_func(module.get_global_var("main"), main)
+        return module
+
+    def output(self, ctx: Context, value: Any) -> Any:
+        """A graph output as a tensor (sequences stay tuples)."""
+        return value if isinstance(value, Tuple) else ctx.tensor(value)
+
+
+def _implementation(name: str, opset: int) -> Any:
+    versions = CONVERTERS[name]
+    fitting = [v for v in versions if v <= opset]
+    if not fitting:
+        raise OpNotImplemented(f"opset {opset} of {name} is not supported: it starts at {min(versions)}")
+    return versions[max(fitting)]
+
+
+def _attribute(proto: Any) -> Any:
+    import onnx
+
+    if proto.type == onnx.AttributeProto.TENSOR:
+        return onnx.numpy_helper.to_array(proto.t)
+    value = onnx.helper.get_attribute_value(proto)
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], bytes):
+        return [v.decode("utf-8") for v in value]
+    return value
+
+
+def _opset_of(model: Any) -> int:
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            return int(entry.version)
+    return 1
+
+
+def from_onnx(
+    model: Any,
+    shape_dict: dict[str, list[Any]] | None = None,
+    dtype_dict: str | dict[str, str] = "float32",
+    opset: int | None = None,
+    keep_params_in_input: bool = False,
+    sanitize_input_names: bool = True,
+) -> IRModule:
+    """Import an ONNX model (``onnx.ModelProto``) as a module whose ``main`` computes its graph.
+
+    ``shape_dict`` fixes shapes of inputs; other named dimensions become symbolic. Weights are constants, or extra
+    parameters (with their values in the function attribute ``params``) if ``keep_params_in_input`` is set. The
+    attribute ``num_input`` counts the real inputs. Operators that cannot be converted are reported all at once.
+    """
+    try:
+        import onnx
+    except ImportError:
+        from ...support.errors import MissingExtraError
+
+        raise MissingExtraError("onnx", "onnx", "the ONNX frontend") from None
+    from . import converters  # noqa: F401  (fills the table)
+
+    try:
+        onnx.checker.check_model(model)
+    except Exception as error:  # noqa: BLE001  (the checker is stricter than what can be imported)
+        warnings.warn(str(error), stacklevel=2)
+    found = _opset_of(model)
+    if opset is None:
+        opset = found
+    elif opset < found:
+        warnings.warn(
+            f"You are overwriting original opset ver = {found} by lower ver = {opset}. That might cause model "
+            "conversion errors.",
+            stacklevel=2,
+        )
+    importer = _Importer(dict(shape_dict or {}), dtype_dict, keep_params_in_input, sanitize_input_names)
+    return importer.run(model.graph, opset)

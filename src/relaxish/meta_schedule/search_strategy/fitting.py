@@ -1,0 +1,154 @@
+"""Numbers of a program as formulas in the sketch's decisions, found from a few examples and checked on others.
+
+Loop extents and index coefficients of scheduled programs are products of tile factors, or sums of two such products
+(what a sliding window needs), sometimes cut off at a constant. These forms are tried in turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Environment", "Fitter", "Formula", "Unfit"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Unfit(Exception):
+    """A number follows no known form."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """``min(cap, const + sum(factor * product of column ranges))``."""
+
+    const: float
+    terms: tuple[tuple[float, tuple[tuple[int, int], ...]], ...] = ()
+    cap: float | None = None
+
+    def __call__(self, env: Environment) -> Any:
+        """The value for every row of the environment."""
+        if not self.terms and self.cap is None:
+            return self.const
+        return env.value(self)
+
+
+class Environment:
+    """One matrix of decisions; products and formulas are computed once."""
+
+    def __init__(self, matrix: Array) -> None:
+        self.matrix = matrix.astype("float64")
+        self.size = len(matrix)
+        self._ranges: dict[tuple[int, int], Array] = {}
+        self._values: dict[Formula, Any] = {}
+
+    def range(self, key: tuple[int, int]) -> Array:
+        """The product of columns ``key[0]`` to ``key[1] - 1``."""
+        found = self._ranges.get(key)
+        if found is None:
+            low, high = key
+            found = self.matrix[:, low].copy() if high == low + 1 else self.range((low, high - 1)) * self.matrix[:, high - 1]
+            self._ranges[key] = found
+        return found
+
+    def value(self, formula: Formula) -> Any:
+        """A formula's values."""
+        found = self._values.get(formula)
+        if found is None:
+            found = formula.const
+            for factor, keys in formula.terms:
+                product: Any = factor
+                for key in keys:
+                    product = product * self.range(key)
+                found = found + product
+            if formula.cap is not None:
+                found = np.minimum(found, formula.cap)
+            self._values[formula] = found
+        return found
+
+
+class Fitter:
+    """Finds formulas over tile columns, given as ``(first, past the last)`` for each sampled tile."""
+
+    def __init__(self, tiles: Sequence[tuple[int, int]], examples: Array) -> None:
+        self.env = Environment(examples)
+        self._ranges = [(a, b) for low, high in tiles for a in range(low, high) for b in range(a + 1, high + 1)
+                        if not (a == low and b == high)]
+        self._owner = [next(i for i, (low, high) in enumerate(tiles) if low <= a < high) for a, _ in self._ranges]
+        self._table = np.array([self.env.range(r) for r in self._ranges]).reshape(len(self._ranges), self.env.size)
+        self._known: dict[bytes, Formula] = {}
+
+    def fit(self, values: Sequence[float]) -> Formula:
+        """A formula through all given values; NaN where a value is unknown."""
+        target = np.asarray(values, dtype="float64")
+        key = target.tobytes()
+        if key not in self._known:
+            self._known[key] = self._search(target)
+        return self._known[key]
+
+    def _search(self, target: Array) -> Formula:
+        known = ~np.isnan(target)
+        if not known.any():
+            return Formula(1.0)
+        found = self._fit_on(target, known)
+        if found is None:
+            # Perhaps cut off at the largest value seen.
+            cap = float(np.nanmax(target))
+            below = known & (target < cap)
+            if below.sum() >= 3:
+                found = self._fit_on(target, below)
+                if found is not None:
+                    found = Formula(found.const, found.terms, cap)
+                    if not np.array_equal(self.env.value(found)[known], target[known]):
+                        found = None
+        if found is None:
+            raise Unfit(f"no formula for the values {sorted(set(target[known].tolist()))[:8]}")
+        return found
+
+    def _fit_on(self, target: Array, rows: Array) -> Formula | None:
+        want, table = target[rows], self._table[:, rows]
+        if (want == want[0]).all():
+            return Formula(float(want[0]))
+        for i in range(len(self._ranges)):
+            if np.array_equal(table[i], want):
+                return Formula(0.0, ((1.0, (self._ranges[i],)),))
+        found = self._scaled(table, want)
+        return found or self._products(table, want) or self._windows(table, want)
+
+    def _scaled(self, table: Array, want: Array) -> Formula | None:
+        for i, column in enumerate(table):
+            spread = column.max() - column.min()
+            if spread == 0:
+                continue
+            low, high = column.argmin(), column.argmax()
+            factor = (want[high] - want[low]) / spread
+            const = want[low] - factor * column[low]
+            if factor == round(factor) and np.array_equal(factor * column + const, want):
+                return Formula(float(const), ((float(factor), (self._ranges[i],)),))
+        return None
+
+    def _pairs(self) -> Any:
+        for i, j in itertools.combinations(range(len(self._ranges)), 2):
+            if self._owner[i] != self._owner[j]:
+                yield i, j
+
+    def _products(self, table: Array, want: Array) -> Formula | None:
+        for i, j in self._pairs():
+            if np.array_equal(table[i] * table[j], want):
+                return Formula(0.0, ((1.0, (self._ranges[i], self._ranges[j])),))
+        return None
+
+    def _windows(self, table: Array, want: Array) -> Formula | None:
+        ones = np.ones_like(want)
+        for i, j in self._pairs():
+            basis = np.stack([table[i], table[j], ones], axis=1)
+            solution, _, rank, _ = np.linalg.lstsq(basis, want, rcond=None)
+            rounded = np.round(solution)
+            if rank == 3 and np.abs(solution - rounded).max() < 1e-6 and np.array_equal(basis @ rounded, want):
+                return Formula(float(rounded[2]), ((float(rounded[0]), (self._ranges[i],)),
+                                                   (float(rounded[1]), (self._ranges[j],))))
+        return None

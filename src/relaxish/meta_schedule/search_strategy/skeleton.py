@@ -1,0 +1,134 @@
+"""The shape of a scheduled program, before postprocs, with every number taken out into slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir import IRModule
+from ...tir import IterVar, PrimFunc
+from .. import block_analysis as ba
+from ..feature_extractor.columns import ColumnForm, ColumnRest
+from ..feature_extractor.program import Program, extract_program
+from ..index_form import IndexForm, parse_index
+from .fitting import Environment, Fitter, Formula, Unfit
+
+__all__ = ["BlockShape", "FittedForm", "Reading", "fit_forms", "read_program"]
+
+NAN = float("nan")
+
+
+@dataclass
+class BlockShape:
+    """A block directly under the root: its loops, whether each may be fused, and the regions it touches."""
+
+    name: str
+    loops: list[int]
+    data_parallel: list[bool]
+    single: list[bool]
+    regions: list[list[IndexForm]]
+    shapes: list[list[int]]
+    spatial: bool
+
+
+@dataclass
+class Reading:
+    """One concrete program as the vectoriser sees it."""
+
+    program: Program
+    blocks: list[BlockShape]
+
+    def signature(self) -> Any:
+        """Everything but the numbers; equal for programs of one structural variant."""
+        return (
+            len(self.program.loops),
+            tuple((s.buffer.name, tuple(s.loops), tuple(s.ops), len(s.index_forms),
+                   tuple((a.buffer.name, a.kind, tuple(len(i) for i in a.indices)) for a in s.accesses))
+                  for s in self.program.stores),
+            tuple((b.name, tuple(b.loops), tuple(b.data_parallel), tuple(b.single), b.spatial) for b in self.blocks),
+        )
+
+
+def read_program(mod: IRModule) -> Reading:
+    """Read a module after its trace and before its postprocs. Raises :class:`Unfit` for shapes not covered."""
+    funcs = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
+    program = extract_program(funcs)
+    number = {loop.var: i for i, loop in enumerate(program.loops)}
+    blocks = []
+    for func in funcs:
+        found = ba.places(func)
+        root = next((p.realize.block for p in found if p.scope is None), None)
+        for place in found:
+            if place.scope is None:
+                continue
+            if place.scope is not root:
+                raise Unfit("blocks within blocks")
+            if place.realize.block.match_buffers or place.realize.block.annotations.get("meta_schedule.auto_tensorize"):
+                raise Unfit("tensor intrinsics")
+            blocks.append(_block_shape(place, number))
+    return Reading(program, blocks)
+
+
+def _block_shape(place: ba.Place, number: dict[Any, int]) -> BlockShape:
+    block = place.realize.block
+    bindings = dict(zip((iv.var for iv in block.iter_vars), place.realize.iter_values, strict=True))
+    regions, shapes = [], []
+    for region in (*block.reads, *block.writes):
+        regions.append([parse_index(dim.min, bindings) for dim in region.region])
+        shapes.append([ba.const_int(x) or 1 for x in region.buffer.shape])
+    if any(ba.has_annotation_or_binding(loop) for loop in place.loops):
+        raise Unfit("loops with annotations or bindings")
+    return BlockShape(
+        block.name_hint, [number[loop.loop_var] for loop in place.loops],
+        [ba.loop_type(place, loop) == IterVar.DataPar for loop in place.loops],
+        [ba.is_single_statement(loop.body) for loop in place.loops], regions, shapes, ba.is_spatial(block))
+
+
+@dataclass
+class FittedForm:
+    """An index whose numbers are formulas; terms by position in the list of loops given when fitting."""
+
+    const: Formula
+    terms: list[tuple[int, Formula, Formula]]
+    rests: list[tuple[Formula, str, list[FittedForm], Formula]] = field(default_factory=list)
+
+    def columns(self, env: Environment) -> ColumnForm:
+        """The index for every row of the environment."""
+        return ColumnForm(
+            self.const(env), [(at, coef(env), width(env)) for at, coef, width in self.terms],
+            [ColumnRest(coef(env), op, [f.columns(env) for f in forms], div(env)) for coef, op, forms, div in self.rests])
+
+
+def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequence[Any]]) -> FittedForm:
+    """One index in several examples; ``loops[k]`` are example ``k``'s :class:`LoopInfo` in position order."""
+    places = [{loop.var: i for i, loop in enumerate(own)} for own in loops]
+    table: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
+    count = len(forms)
+    for k, form in enumerate(forms):
+        seen: dict[int, int] = {}
+        for term in sorted(form.terms, key=lambda t: -abs(t.coef)):
+            at = places[k].get(term.var)
+            if at is None:
+                raise Unfit("an index depends on a loop outside its block")
+            extent = loops[k][at].extent
+            if extent == 1:
+                continue  # whether such a term is still written down says nothing
+            order = seen.get(at, 0)
+            seen[at] = order + 1
+            coefs, widths = table.setdefault((at, order), ([NAN] * count, [NAN] * count))
+            left = -(-extent // term.div)
+            coefs[k] = float(term.coef)
+            widths[k] = float(min(term.extent, left) if term.extent else left)
+    terms = [(at, fitter.fit(coefs), fitter.fit(widths)) for (at, _), (coefs, widths) in sorted(table.items())]
+    if len({len(f.rests) for f in forms}) != 1 or len({tuple(r.op for r in f.rests) for f in forms}) != 1:
+        raise Unfit("a non-affine index simplifies differently between candidates")
+    rests = []
+    for i, rest in enumerate(forms[0].rests):
+        every = [f.rests[i] for f in forms]
+        if len({len(r.forms) for r in every}) != 1:
+            raise Unfit("a non-affine index simplifies differently between candidates")
+        inner = [fit_forms(fitter, [r.forms[j] for r in every], loops) for j in range(len(rest.forms))]
+        rests.append((fitter.fit([float(r.coef) for r in every]), rest.op, inner,
+                      fitter.fit([float(r.divisor) for r in every])))
+    return FittedForm(fitter.fit([float(f.const) for f in forms]), terms, rests)

@@ -1,0 +1,134 @@
+"""Sorting and the largest elements, compiled to native code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import topi
+from ..relax.expr import Call, Expr
+from ..relax.scalars import const_int
+from ..relax.struct_info import StructInfo, TupleStructInfo
+from .inference import as_expr, check_axis, check_count, fail, make_call, tensor, tensor_arg, with_dtype
+from .record import define
+
+__all__ = ["argsort", "sort", "topk"]
+
+
+def sort(x: Any, axis: int = -1, descending: bool = False) -> Expr:
+    """Sorted values along ``axis``."""
+    return make_call("sort", [as_expr(x)], {"axis": int(axis), "descending": bool(descending)})
+
+
+def argsort(data: Any, axis: int = -1, descending: bool = False, dtype: str = "int32") -> Expr:
+    """Positions that sort ``data`` along ``axis``."""
+    attrs = {"axis": int(axis), "descending": bool(descending), "dtype": dtype}
+    return make_call("argsort", [as_expr(data)], attrs)
+
+
+def topk(
+    data: Any, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32"
+) -> Expr:
+    """The ``k`` largest (or smallest) values, their positions, or both."""
+    attrs = {"k": int(k), "axis": int(axis), "ret_type": ret_type, "largest": bool(largest), "dtype": dtype}
+    return make_call("topk", [as_expr(data)], attrs)
+
+
+def _infer_sort(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    if info.ndim >= 0:
+        check_axis(call, info.ndim, call.attrs.axis)
+    return info
+
+
+def _infer_argsort(call: Call, builder: Any) -> StructInfo:
+    return with_dtype(_infer_sort(call, builder), call.attrs.dtype or "int32")  # type: ignore[arg-type]
+
+
+def _infer_topk(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    a = call.attrs
+    index = a.dtype or "int64"
+    if a.ret_type not in ("both", "values", "indices"):
+        raise fail(call, f"ret_type must be both, values or indices, not {a.ret_type!r}")
+    dims = info.dims()
+    shape: Any = None
+    if info.ndim >= 0:
+        axis = check_axis(call, info.ndim, a.axis)
+        if dims is not None:
+            extent = const_int(dims[axis])
+            k = int(a.k)
+            if extent is not None and k > extent:
+                k = extent
+            shape = [(dims[axis] if k < 1 else k) if i == axis else d for i, d in enumerate(dims)]
+    values = tensor(shape, info.dtype, info.ndim, info.vdevice)
+    indices = tensor(shape, index, info.ndim, info.vdevice)
+    if a.ret_type == "both":
+        return TupleStructInfo([values, indices])
+    return values if a.ret_type == "values" else indices
+
+
+def _te(builder: Any, name: str, compute: Any, *args: Any) -> Expr:
+    made: Expr = builder.call_te(compute, *args, primfunc_name_hint=name)
+    return made
+
+
+def _legalize_topk(builder: Any, call: Call) -> Expr:
+    a = call.attrs
+    axis = int(a.axis)
+    extent = const_int(call.args[0].struct_info.shape.values[axis])
+    k = min(int(a.k), extent) if extent is not None else int(a.k)
+    dtype = a.dtype or "int64"
+    return _te(builder, "topk", lambda x: topi.topk(x, k, axis, a.ret_type, not bool(a.largest), dtype), call.args[0])
+
+
+_X = np.random.default_rng(21).permutation(24).astype("float32").reshape(4, 6)
+
+
+def _np_topk(
+    x: Any, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32"
+) -> Any:
+    order = np.argsort(-x if largest else x, axis=axis, kind="stable")
+    index = np.take(order, range(k), axis=axis)
+    return np.take_along_axis(x, index, axis), index.astype(dtype)
+
+
+define(
+    "sort",
+    _infer_sort,
+    legalize=lambda b, c: _te(
+        b, "sort", lambda x: topi.sort(x, int(c.attrs.axis), not bool(c.attrs.descending)), c.args[0]
+    ),
+    precision="never",
+    reference=lambda x, axis=-1, descending=False: np.flip(np.sort(x, axis), axis) if descending else np.sort(x, axis),
+    samples=lambda: [((_X,), {}), ((_X,), {"axis": 0, "descending": True})],
+    arg_names=("x",),
+)
+define(
+    "argsort",
+    _infer_argsort,
+    legalize=lambda b, c: _te(
+        b,
+        "argsort",
+        lambda x: topi.argsort(x, None, int(c.attrs.axis), not bool(c.attrs.descending), c.attrs.dtype or "int32"),
+        c.args[0],
+    ),
+    precision="never",
+    reference=lambda x, axis=-1, descending=False, dtype="int32": np.argsort(
+        -x if descending else x, axis, kind="stable"
+    ).astype(dtype),
+    samples=lambda: [((_X,), {}), ((_X,), {"axis": 0, "descending": True})],
+    arg_names=("data",),
+)
+define(
+    "topk",
+    _infer_topk,
+    legalize=_legalize_topk,
+    precision="never",
+    reference=_np_topk,
+    samples=lambda: [((_X,), {"k": 3}), ((_X,), {"k": 2, "axis": 0, "largest": False})],
+    arg_names=("data",),
+)

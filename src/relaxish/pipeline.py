@@ -1,0 +1,282 @@
+"""Pipelines: which passes run, in which order, for which target."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from . import transform
+from .ir.module import IRModule
+from .ir.transform import Pass, PassContext, Sequential, module_pass
+from .target import Target
+
+__all__ = [
+    "PIPELINE_MAP",
+    "dataflow_lower_passes",
+    "default_build_pipeline",
+    "finalize_passes",
+    "get_default_pipeline",
+    "get_pipeline",
+    "legalize_passes",
+    "library_dispatch_passes",
+    "register_pipeline",
+    "static_shape_tuning_pipeline",
+    "zero_pipeline",
+]
+
+_GPU = ("cuda", "rocm", "metal", "vulkan", "opencl", "webgpu", "adreno")
+
+
+def _optional(module: str, name: str, *args: Any, **kwargs: Any) -> list[Pass]:
+    """A pass of a layer that may be absent from a deployment: an empty list if it is."""
+    try:
+        found = getattr(importlib.import_module(f"relaxish.{module}"), name)
+    except (ImportError, AttributeError):
+        return []
+    return [found(*args, **kwargs)]
+
+
+def _dispatch() -> list[Pass]:
+    return [*_optional("backend.dispatch_sampling", "DispatchSampling"), *_optional("backend.dispatch_sort_scan", "DispatchSortScan")]
+
+
+def zero_pipeline(*, enable_warning: bool = False) -> Pass:
+    """Legalise and fuse, then apply the current tuning database if there is one. The default of ``get_pipeline``."""
+
+    @module_pass(opt_level=0, name="zero_pipeline")
+    def f_zero_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
+        passes: list[Pass] = [
+            transform.LegalizeOps(enable_warning=enable_warning),
+            transform.AnnotateTIROpPattern(),
+            transform.FoldConstant(),
+            transform.FuseOps(),
+            transform.FuseTIR(),
+        ]
+        mod = Sequential(passes)(mod)
+        if _database_is_current():
+            mod = Sequential(_optional("meta_schedule", "MetaScheduleApplyDatabase", enable_warning=enable_warning))(mod)
+        return mod
+
+    result: Pass = f_zero_pipeline
+    return result
+
+
+def _database_is_current() -> bool:
+    try:
+        database = importlib.import_module("relaxish.meta_schedule.database").Database
+    except (ImportError, AttributeError):
+        return False
+    return database.current() is not None
+
+
+def default_build_pipeline() -> Pass:
+    """From any graph module to one the virtual machine runs; no fusion and no scheduling."""
+
+    @module_pass(opt_level=0, name="default_build_pipeline")
+    def f_default_build_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
+        passes = [
+            *_dispatch(),
+            transform.LegalizeOps(),
+            *_dataflow_lower(),
+            *_finalize(cuda_graph=True),
+        ]
+        return Sequential(passes)(mod)
+
+    result: Pass = f_default_build_pipeline
+    return result
+
+
+def static_shape_tuning_pipeline(
+    total_trials: int,
+    target: str | Target,
+    work_dir: str = "tuning_logs",
+    cpu_weight_prepack: bool = False,
+) -> Pass:
+    """Tune the kernels of a model of static shapes and apply what was found.
+
+    With ``cpu_weight_prepack`` constant weights are brought into the layout that the best schedules want.
+    """
+
+    @module_pass(opt_level=0, name="static_shape_tuning_pipeline")
+    def f_tuning(mod: IRModule, ctx: PassContext) -> IRModule:
+        before: list[Pass] = []
+        after: list[Pass] = []
+        if cpu_weight_prepack:
+            before = [transform.AttachAttrLayoutFreeBuffers()]
+            after = [
+                transform.SplitLayoutRewritePreproc(),
+                transform.LiftTransformParams(),
+                transform.FoldConstant(),
+            ]
+        tuning: list[Pass] = []
+        schedule = importlib.import_module("relaxish.meta_schedule")
+        if total_trials > 0:
+            tuning = [schedule.MetaScheduleTuneIRMod({}, work_dir, total_trials)]
+        with _as_target(target):
+            return Sequential(
+                [
+                    transform.DecomposeOpsForInference(),
+                    transform.CanonicalizeBindings(),
+                    zero_pipeline(),
+                    *before,
+                    *tuning,
+                    schedule.MetaScheduleApplyDatabase(work_dir),
+                    *after,
+                ]
+            )(mod)
+
+    result: Pass = f_tuning
+    return result
+
+
+PIPELINE_MAP: dict[str, Callable[..., Pass]] = {
+    "zero": zero_pipeline,
+    "default": default_build_pipeline,
+    "default_build": default_build_pipeline,
+    "static_shape_tuning": static_shape_tuning_pipeline,
+}
+
+
+def get_pipeline(name: str = "zero", **kwargs: Any) -> Pass:
+    """The pipeline registered as ``name``. Raises ValueError if there is none.
+
+    >>> get_pipeline("zero")(mod)  # doctest: +SKIP
+    """
+    if name not in PIPELINE_MAP:
+        raise ValueError(f"Unknown pre-built pipeline {name}, candidates are {sorted(PIPELINE_MAP)}")
+    return PIPELINE_MAP[name](**kwargs)
+
+
+def register_pipeline(name: str) -> Callable[[Callable[..., Pass]], Callable[..., Pass]]:
+    """Decorator: make a function that returns a pass available as ``get_pipeline(name)``."""
+    if name in PIPELINE_MAP:
+        raise ValueError(f"Pipeline {name} has already been registered")
+
+    def register(func: Callable[..., Pass]) -> Callable[..., Pass]:
+        PIPELINE_MAP[name] = func
+        return func
+
+    return register
+
+
+def _as_target(target: str | Target) -> Target:
+    return target if isinstance(target, Target) else Target(target)
+
+
+def _family(target: str | Target) -> str:
+    """``cpu``, ``cuda``, ``adreno`` or ``gpu``. Raises ValueError for a target without passes of its own."""
+    made = _as_target(target)
+    kind = getattr(made.kind, "name", str(made.kind))
+    if kind in ("llvm", "c"):
+        return "cpu"
+    if kind == "cuda":
+        return "cuda"
+    if kind == "opencl" and "adreno" in made.keys:
+        return "adreno"
+    if kind in _GPU:
+        return "gpu"
+    raise ValueError(f"Target {made} is not yet supported by relax pipelines; register one with register_pipeline.")
+
+
+def library_dispatch_passes(target: str | Target) -> list[Pass]:
+    """Passes that hand work to libraries and special kernels."""
+    family = _family(target)
+    if family == "cpu":
+        return []
+    if family == "adreno":
+        keys = _as_target(target).keys
+        return _optional("backend.adreno", "OpenCLMLOffLoad") if "clml" in keys else []
+    return _dispatch()
+
+
+def legalize_passes(target: str | Target) -> list[Pass]:
+    """Passes from operators to fused (and on GPUs scheduled) kernels."""
+    family = _family(target)
+    core: list[Pass] = [
+        transform.LegalizeOps(),
+        transform.AnnotateTIROpPattern(),
+        transform.FoldConstant(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+    ]
+    if family == "cpu":
+        return core
+    if family == "adreno":
+        head: list[Pass] = [transform.DecomposeOpsForInference(), transform.FoldConstant()]
+        return [*head, *core, transform.DeadCodeElimination(), *_default_schedule("Reduction", "GeneralReduction", "Fallback")]
+    return [*core, *_default_schedule("Matmul", "GEMV", "Reduction", "GeneralReduction", "Fallback")]
+
+
+def _default_schedule(*rules: str) -> list[Pass]:
+    dlight = importlib.import_module("relaxish.dlight")
+    made: Pass = dlight.ApplyDefaultSchedule(*(getattr(dlight.gpu, rule)() for rule in rules))
+    return [made]
+
+
+def _dataflow_lower() -> list[Pass]:
+    return [
+        transform.RewriteDataflowReshape(),
+        transform.ToNonDataflow(),
+        transform.RemovePurityChecking(),
+        transform.CallTIRRewrite(),
+    ]
+
+
+def _finalize(*, cuda_graph: bool) -> list[Pass]:
+    graph = [transform.RewriteCUDAGraph()] if cuda_graph else []
+    return [
+        transform.StaticPlanBlockMemory(),
+        *graph,
+        transform.LowerAllocTensor(),
+        transform.KillAfterLastUse(),
+        transform.LowerRuntimeBuiltin(),
+        transform.ComputePrimValue(),
+        transform.VMShapeLower(),
+        transform.AttachGlobalSymbol(),
+    ]
+
+
+def dataflow_lower_passes(target: str | Target) -> list[Pass]:
+    """Passes from dataflow form to explicit allocation."""
+    _family(target)
+    return _dataflow_lower()
+
+
+def finalize_passes(target: str | Target) -> list[Pass]:
+    """Passes from explicit allocation to what the virtual machine runs."""
+    return _finalize(cuda_graph=_family(target) == "cuda")
+
+
+def _cpu_fast(target: Target) -> list[Pass]:
+    """What makes the untuned CPU build fast: folded batch norms, blocked layouts and packed weights."""
+    return [
+        transform.DecomposeOpsForInference(),
+        transform.CanonicalizeBindings(),
+        *_optional("transform.cpu_layout", "CPULayoutPacking", target),
+    ]
+
+
+def get_default_pipeline(target: str | Target) -> Pass:
+    """The target's own pipeline, used by ``relaxish.build`` when none is named. Raises ValueError for unknown targets."""
+    made = _as_target(target)
+    family = _family(made)
+
+    @module_pass(opt_level=0, name="default_pipeline")
+    def default_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
+        with made:
+            head = _cpu_fast(made) if family == "cpu" else []
+            tail = _optional("dlight", "ApplyDefaultCPUSchedule") if family == "cpu" else []
+            return Sequential(
+                [
+                    *head,
+                    *library_dispatch_passes(made),
+                    *legalize_passes(made),
+                    *tail,
+                    *dataflow_lower_passes(made),
+                    *finalize_passes(made),
+                ]
+            )(mod)
+
+    result: Pass = default_pipeline
+    return result

@@ -1,0 +1,78 @@
+"""Comparisons with useful messages, and pytest parameterisation helpers."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import numpy as np
+
+from ..ir import IRModule, assert_structural_equal
+from ..ir.transform import Pass
+
+__all__ = ["assert_allclose", "assert_pass", "main", "object_use_count", "parameter", "parameters"]
+
+
+def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 1e-7, verbose: bool = True) -> None:
+    """NumPy's ``assert_allclose`` that also compares shapes and accepts runtime arrays."""
+    have = np.asarray(actual.numpy() if hasattr(actual, "numpy") else actual)
+    want = np.asarray(desired.numpy() if hasattr(desired, "numpy") else desired)
+    np.testing.assert_allclose(have.shape, want.shape)
+    np.testing.assert_allclose(have, want, rtol=rtol, atol=atol, verbose=verbose)
+
+
+def assert_pass(transform: Pass, before: IRModule, expected: IRModule) -> IRModule:
+    """Run a pass and require the expected module; returns what the pass made.
+
+    >>> from relaxish import ir
+    >>> from relaxish.testing import assert_pass
+    >>> identity = ir.transform.module_pass(lambda mod, ctx: mod, opt_level=0, name="identity")
+    >>> _ = assert_pass(identity, ir.IRModule(), ir.IRModule())
+    """
+    after = transform(before)
+    assert_structural_equal(after, expected)
+    return after
+
+
+def parameter(*values: Any, ids: Any = None, by_dict: dict[str, Any] | None = None) -> Any:
+    """A pytest fixture that takes each of ``values`` in turn; assign it to a name in a test module or class."""
+    import pytest
+
+    if by_dict is not None:
+        ids, values = list(by_dict), tuple(by_dict.values())
+
+    @pytest.fixture(params=list(values), ids=ids)
+    def fixture(request: Any) -> Any:
+        return request.param
+
+    return fixture
+
+
+def parameters(*value_sets: Any, ids: Any = None) -> list[Any]:
+    """Several fixtures whose values change together, one tuple of values at a time."""
+    import pytest
+
+    def make(index: int) -> Any:
+        @pytest.fixture(params=[s[index] for s in value_sets], ids=ids)
+        def fixture(request: Any) -> Any:
+            return request.param
+
+        return fixture
+
+    return [make(i) for i in range(len(value_sets[0]))] if value_sets else []
+
+
+def main() -> None:
+    """Run the tests of the calling file with pytest."""
+    import pytest
+
+    frame = inspect.currentframe()
+    caller = frame.f_back if frame is not None else None
+    path = caller.f_globals.get("__file__", "") if caller is not None else ""
+    sys.exit(pytest.main([path, *sys.argv[1:]]))
+
+
+def object_use_count(obj: Any) -> int:
+    """How many references there are to an object."""
+    return sys.getrefcount(obj) - 2

@@ -1,0 +1,115 @@
+"""Changing what a block declares to access: unsafe_hide_buffer_access, annotate_buffer_access."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....arith import Analyzer
+from ....ir.expr import Range
+from ....ir.prim import const
+from ...expr import Var
+from ...functor import substitute
+from ...index_map import IndexMap
+from ...stmt import Block, BufferRegion
+from .. import checks
+from ..errors import PrimitiveError
+from ..instruction import InstructionKind, plain, register_kind
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+
+__all__ = ["range_map"]
+
+
+@register_kind
+class UnsafeHideBufferAccess(InstructionKind):
+    """Regions taken out of a block's signature."""
+
+    name, method = "UnsafeHideBufferAccess", "unsafe_hide_buffer_access"
+    inputs = ("block", "buf_type", "buf_index_array")
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        sref = sch.sref(inputs[0])
+        block = checks.check_block(sref)
+        field = {"read": "reads", "write": "writes"}.get(inputs[1])
+        if field is None:
+            raise PrimitiveError(f'The buffer type must be "read" or "write", got "{inputs[1]}".', [sref])
+        regions = getattr(block, field)
+        hidden = {int(plain(i)) for i in inputs[2]}
+        if any(not 0 <= i < len(regions) for i in hidden):
+            raise PrimitiveError(f"{{0}} has {len(regions)} {inputs[1]} regions; an index is out of range.", [sref])
+        new = block.with_fields(**{field: tuple(r for i, r in enumerate(regions) if i not in hidden)})
+        sch.state.replace(sref, new, {block: new})
+        return [], None
+
+
+def range_map(block: Block, function: Callable[..., Any]) -> IndexMap:
+    """An index map from block variables to the begin and end of each dimension, alternating."""
+    axes = [Var(iv.var.name, iv.var.dtype) for iv in block.iter_vars]
+    flat: list[Any] = []
+    for item in function(*axes):
+        if isinstance(item, (tuple, list)):
+            if len(item) != 2:
+                raise ValueError("a range is (begin, end)")
+            flat += [item[0], item[1]]
+        else:
+            flat += [item, item + 1]
+    return IndexMap(axes, flat)
+
+
+@register_kind
+class AnnotateBufferAccess(InstructionKind):
+    """A region of a block stated by hand."""
+
+    name, method = "AnnotateBufferAccess", "annotate_buffer_access"
+    inputs = ("block", "buffer_index", "buf_type", "gen_new_ranges")
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        sref, index, write, index_map = sch.sref(inputs[0]), int(plain(inputs[1])), bool(plain(inputs[2])), inputs[3]
+        block = checks.check_block(sref)
+        buffer = checks.nth_buffer(sref, index, write)
+        values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
+        ends = [substitute(e, values) for e in index_map.final_indices]
+        if len(ends) != 2 * len(buffer.shape):
+            raise PrimitiveError(f"{len(ends) // 2} ranges are given for the {len(buffer.shape)}-d buffer of {{0}}.", [sref])
+        analyzer = Analyzer()
+        for iv in block.iter_vars:
+            analyzer.bind(iv.var, iv.dom)
+        region = tuple(
+            Range.from_min_extent(low, analyzer.simplify(high - low))
+            for low, high in zip(ends[::2], ends[1::2], strict=True)
+        )
+        field = "writes" if write else "reads"
+        regions = list(getattr(block, field))
+        regions[index] = BufferRegion(buffer, region)
+        key = "explicit_write_region" if write else "explicit_read_region"
+        # The buffer index is kept with the block, so that passes which recompute regions leave this one alone.
+        listed = [int(x) for x in plain(block.annotations.get(key, ()))] if key in block.annotations else []
+        notes = {**block.annotations, key: [*listed, const(index, "int32")]}
+        new = block.with_fields(**{field: tuple(regions)}, annotations=notes)
+        sch.state.replace(sref, new, {block: new})
+        return [], None
+
+    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
+        kind = '"write"' if inputs[2] == "1" else '"read"'
+        body = inputs[3]
+        head, _, tail = body.partition("[")
+        items = _split_items(tail[:-1])
+        pairs = ", ".join(f"({a}, {b})" for a, b in zip(items[::2], items[1::2], strict=True))
+        return (
+            f"sch.annotate_buffer_access(block={inputs[0]}, buffer_index={inputs[1]}, buf_type={kind}, "
+            f"gen_new_ranges={head}[{pairs}])"
+        )
+
+
+def _split_items(text: str) -> list[str]:
+    """The comma-separated items of a list's text, parentheses respected."""
+    out, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "([") - (c in ")]")
+        if c == "," and depth == 0:
+            out.append(text[start:i].strip())
+            start = i + 1
+    out.append(text[start:].strip())
+    return out

@@ -1,0 +1,376 @@
+"""transform_layout, transform_block_layout, set_axis_separator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....arith import Analyzer
+from ....ir.expr import Range
+from ....ir.functor import Mutator
+from ....ir.prim import const
+from ...expr import BufferLoad, IntImm, IterVar, Var
+from ...functor import substitute
+from ...index_map import IndexMap
+from ...op import if_then_else
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind
+from .. import checks
+from ..errors import PrimitiveError
+from ..instruction import InstructionKind, plain, register_kind
+from ..rewrite import signature_of
+from ..sref import StmtSRef
+from ..subst import realize_of
+from ..walk import vars_in
+from .buffer_attrs import alloc_site
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+    from ..state import ScheduleState
+
+__all__ = ["replace_everywhere"]
+
+
+class _Relayout(Mutator):
+    """Maps every access of a buffer through an index map."""
+
+    def __init__(self, old: Any, new: Any, index_map: IndexMap) -> None:
+        self.old, self.new, self.index_map = old, new, index_map
+        self.analyzer = Analyzer()
+        self.reuse: dict[Any, Any] = {}
+
+    def map_indices(self, indices: Sequence[Any]) -> tuple[Any, ...]:
+        """The new indices of an access."""
+        values = dict(zip(self.index_map.initial_indices, (fit(i, v.dtype) for i, v in zip(
+            indices, self.index_map.initial_indices, strict=True)), strict=True))
+        dtype = indices[0].dtype if indices else "int32"
+        return tuple(
+            fit(self.analyzer.simplify(substitute(e, values)), dtype) for e in self.index_map.final_indices
+        )
+
+    def visit_Buffer(self, node: Any) -> Any:
+        return self.new if node is self.old else node
+
+    def visit_Var(self, node: Any) -> Any:
+        return self.new.data if node is self.old.data else node
+
+    def visit_For(self, node: For) -> Any:
+        self.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
+        return self.default_visit(node)
+
+    def visit_IterVar(self, node: Any) -> Any:
+        self.analyzer.bind(node.var, node.dom, True)
+        return node
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        indices = self.visit(node.indices)
+        if node.buffer is self.old:
+            return BufferLoad(self.new, self.map_indices(indices))
+        return node if indices is node.indices else node.with_fields(indices=indices)
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        value, indices = self.visit(node.value), self.visit(node.indices)
+        if node.buffer is self.old:
+            return BufferStore(self.new, value, self.map_indices(indices))
+        if value is node.value and indices is node.indices:
+            return node
+        return node.with_fields(value=value, indices=indices)
+
+    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+        if node.buffer is not self.old:
+            return node
+        if all(checks.is_one(r.extent) for r in node.region):
+            points = self.map_indices([r.min for r in node.region])
+            return BufferRegion(self.new, tuple(Range.from_min_extent(p, const(1, p.dtype)) for p in points))
+        return BufferRegion(self.new, tuple(Range.from_min_extent(const(0, d.dtype), d) for d in self.new.shape))
+
+    def visit_Block(self, node: Block) -> Any:
+        made = self.default_visit(node)
+        if made is not node:
+            touched = any(r.buffer is self.old for r in (*node.reads, *node.writes))
+            if touched and not node.match_buffers:
+                made = signature_of(made)
+            self.reuse[node] = made
+        return made
+
+
+def fit(expr: Any, dtype: str) -> Any:
+    """An index expression in another integer type; casts of what already has the type fall away."""
+    if expr.dtype == dtype:
+        return expr
+    if isinstance(expr, IntImm):
+        return IntImm(dtype, expr.value)
+    if getattr(expr, "value", None) is not None and getattr(expr.value, "dtype", None) == dtype:
+        return expr.value
+    return expr.astype(dtype)
+
+
+def with_index_dtype(index_map: IndexMap, dtype: str) -> IndexMap:
+    """The map over indices of another integer type."""
+    if all(v.dtype == dtype for v in index_map.initial_indices):
+        return index_map
+    fresh = {v: Var(v.name, dtype) for v in index_map.initial_indices}
+    final = [_retype(e, fresh, dtype) for e in index_map.final_indices]
+    inverse = index_map.inverse_index_map
+    return IndexMap(list(fresh.values()), final, None if inverse is None else with_index_dtype(inverse, dtype))
+
+
+def _retype(expr: Any, fresh: dict[Any, Any], dtype: str) -> Any:
+    class Retype(Mutator):
+        def visit_Var(self, node: Any) -> Any:
+            return fresh.get(node, node)
+
+        def visit_IntImm(self, node: Any) -> Any:
+            return IntImm(dtype, node.value)
+
+    return Retype().visit(expr)
+
+
+def replace_everywhere(state: ScheduleState, sref: StmtSRef, old: Any, new: Any, worker: Any) -> None:
+    """Run a rewriting of one buffer from where it is defined: its allocation, or the whole function."""
+    site = alloc_site(state, sref, old)
+    if site is not None:
+        state.replace(site, worker.visit(site.stmt), worker.reuse)
+        return
+    gvar, func, root = state.func_of(sref)
+    if not any(b is old for b in func.buffer_map.values()):
+        raise PrimitiveError(f"The buffer {old.name} is neither allocated in the function nor a parameter of it.", [sref])
+    made = worker.visit(root.stmt)
+    state.replace(root, made, {**worker.reuse, root.stmt: made})
+    gvar, func, root = state.func_of(root)
+    buffers = {p: new if b is old else b for p, b in func.buffer_map.items()}
+    state.update_func(gvar, func.with_fields(buffer_map=buffers))
+
+
+def _padding(index_map: IndexMap, shape: Sequence[Any]) -> tuple[IndexMap, Any]:
+    """(inverse, condition under which a new index is padding)."""
+    return index_map.non_surjective_inverse(list(shape))  # type: ignore[return-value]
+
+
+def transform_layout(
+    state: ScheduleState, sref: StmtSRef, index: int, write: bool, index_map: IndexMap, pad_value: Any, injective: bool
+) -> None:
+    """Lay a buffer out anew, wherever it is used."""
+    block = checks.check_block(sref)
+    buffer = checks.nth_buffer(sref, index, write)
+    dtype = buffer.shape[0].dtype if buffer.shape else "int32"
+    index_map = with_index_dtype(index_map, dtype)
+    if len(index_map.initial_indices) != len(buffer.shape):
+        raise PrimitiveError(
+            f"The index map takes {len(index_map.initial_indices)} indices, the buffer of {{0}} has {len(buffer.shape)}.", [sref]
+        )
+    padding = None
+    if not injective:
+        inverse, condition = _padding(index_map, buffer.shape)
+        if not (isinstance(condition, IntImm) and condition.value == 0):
+            padding = (inverse, condition)
+            if pad_value is None:
+                raise PrimitiveError(
+                    "The transformation introduces padding in the buffer {0} uses, but no pad_value is given.", [sref],
+                    hint="pass pad_value, or assume_injective_transform=True",
+                )
+    shape = tuple(fit(d, dtype) for d in index_map.map_shape(list(buffer.shape)))
+    new = buffer.with_fields(shape=shape, strides=(), axis_separators=())
+    worker = _Relayout(buffer, new, index_map)
+    replace_everywhere(state, sref, buffer, new, worker)
+    if padding is not None and write:
+        _pad_writer(state, sref, new, padding, pad_value)
+    del block
+
+
+def _pad_writer(state: ScheduleState, sref: StmtSRef, buffer: Any, padding: tuple[IndexMap, Any], pad_value: Any) -> None:
+    """Let the writer of a padded buffer run over all of it and store the pad value outside the old shape."""
+    realize = realize_of(sref)
+    block = realize.block
+    store = block.body
+    loops = checks.loops_above(sref)
+    spatial = all(iv.iter_type == IterVar.DataPar for iv in block.iter_vars)
+    if not isinstance(store, BufferStore) or not spatial or block.init is not None or not loops:
+        raise PrimitiveError("Padding is supported where {0} stores one value per element of the buffer.", [sref])
+    inverse, condition = padding
+    fresh = [Var(f"v_{i}", d.dtype) for i, d in enumerate(buffer.shape)]
+    back = dict(zip(inverse.initial_indices, fresh, strict=True))
+    analyzer = Analyzer()
+    for var, extent in zip(fresh, buffer.shape, strict=True):
+        analyzer.bind(var, Range.from_min_extent(const(0, extent.dtype), extent))
+    old_values = [analyzer.simplify(substitute(e, back)) for e in inverse.final_indices]
+    outside = analyzer.simplify(substitute(condition, back))
+    original = {iv.var: old_values[i] for i, iv in enumerate(block.iter_vars)}
+    value = substitute(store.value, original)
+    pad = substitute(pad_value.final_indices[0], dict(zip(pad_value.initial_indices, fresh, strict=True)))
+    body = BufferStore(buffer, if_then_else(outside, pad, value), tuple(fresh))
+    iter_vars = tuple(
+        IterVar(Range.from_min_extent(const(0, d.dtype), d), v, IterVar.DataPar)
+        for v, d in zip(fresh, buffer.shape, strict=True)
+    )
+    made = signature_of(block.with_fields(iter_vars=iter_vars, body=body))
+    nest = _nest(made, [d for d in buffer.shape], [f"axis{i}" for i in range(len(fresh))])
+    state.replace(loops[0], nest, {block: made})
+
+
+def _nest(block: Block, extents: Sequence[Any], names: Sequence[str]) -> Any:
+    loop_vars = [Var(name, e.dtype) for name, e in zip(names, extents, strict=True)]
+    body: Any = BlockRealize(tuple(loop_vars), const(True, "bool"), block)
+    for var, extent in reversed(list(zip(loop_vars, extents, strict=True))):
+        body = For(var, const(0, var.dtype), extent, ForKind.SERIAL, body)
+    return body
+
+
+@register_kind
+class TransformLayout(InstructionKind):
+    """A buffer laid out by an index map."""
+
+    name, method = "TransformLayout", "transform_layout"
+    inputs = ("block", "index_map")
+    attrs = ("buffer_index", "buffer_index_type", "pad_value", "assume_injective_transform")
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        index, write = int(plain(attrs[0])), bool(plain(attrs[1]))
+        transform_layout(sch.state, sch.sref(inputs[0]), index, write, inputs[1], attrs[2], bool(plain(attrs[3])))
+        return [], None
+
+    def attrs_to_json(self, attrs: Sequence[Any]) -> list[Any]:
+        from ....ir.serial import save_json
+
+        index, write, pad, injective = (plain(x) for x in attrs)
+        return [index, write, pad if pad is None else save_json(pad), injective]
+
+    def attrs_from_json(self, data: Sequence[Any]) -> list[Any]:
+        from ....ir.serial import load_json
+
+        return [data[0], data[1], None if data[2] is None else load_json(data[2]), bool(data[3])]
+
+    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
+        kind = "write" if plain(attrs[1]) else "read"
+        pad = attrs[2].to_python_text() if hasattr(attrs[2], "to_python_text") else index_map_text(attrs[2])
+        return (
+            f'sch.transform_layout(block={inputs[0]}, buffer=("{kind}", {plain(attrs[0])}), index_map={inputs[1]}, '
+            f"pad_value={pad}, assume_injective_transform={bool(plain(attrs[3]))})"
+        )
+
+
+def index_map_text(index_map: Any) -> str:
+    """An index map as a lambda."""
+    if index_map is None:
+        return "None"
+    from ..trace import _expr_text
+
+    names = {v: f"i{k}" for k, v in enumerate(index_map.initial_indices)}
+    final = ", ".join(_expr_text(e, names) for e in index_map.final_indices)
+    return f"lambda {', '.join(names.values())}: [{final}]" if names else f"lambda: [{final}]"
+
+
+# -- block layout ------------------------------------------------------------------------------------------
+
+
+def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: IndexMap) -> None:
+    """New variables and loops for a block, made of the old ones by an index map."""
+    block = checks.check_block(sref)
+    loops = checks.loops_above(sref)
+    realize = realize_of(sref)
+    if not loops or any(not isinstance(v, Var) for v in realize.iter_values):
+        raise PrimitiveError("The bindings of {0} must be plain loop variables.", [sref])
+    for outer, inner in zip(loops, [*loops[1:], None], strict=True):
+        if outer.stmt.body is not (realize if inner is None else inner.stmt):
+            raise PrimitiveError("The block {0} must be alone in its loop nest.", [sref])
+    if len(index_map.initial_indices) != len(block.iter_vars):
+        raise PrimitiveError(
+            f"The index map takes {len(index_map.initial_indices)} indices, {{0}} has {len(block.iter_vars)} variables.", [sref]
+        )
+    dtype = block.iter_vars[0].var.dtype
+    index_map = with_index_dtype(index_map, dtype)
+    doms = [iv.dom for iv in block.iter_vars]
+    try:
+        inverse = with_index_dtype(index_map.inverse(doms), dtype)
+    except (ValueError, RuntimeError) as err:
+        raise PrimitiveError(f"The index map is not one to one on the variables of {{0}}: {err}", [sref]) from None
+    extents = [fit(e, dtype) for e in index_map.map_shape([d.extent for d in doms])]
+    kinds = _iter_types(block, index_map)
+    fresh = [Var(f"v{i}", dtype) for i in range(len(extents))]
+    analyzer = Analyzer()
+    for var, extent in zip(fresh, extents, strict=True):
+        analyzer.bind(var, Range.from_min_extent(const(0, dtype), extent))
+    back = dict(zip(inverse.initial_indices, fresh, strict=True))
+    subst = {
+        iv.var: analyzer.simplify(substitute(e, back))
+        for iv, e in zip(block.iter_vars, inverse.final_indices, strict=True)
+    }
+    worker = _SubstSimplify(subst, analyzer)
+    iter_vars = tuple(
+        IterVar(Range.from_min_extent(const(0, dtype), e), v, k) for v, e, k in zip(fresh, extents, kinds, strict=True)
+    )
+    made = block.with_fields(
+        iter_vars=iter_vars, reads=worker.visit(block.reads), writes=worker.visit(block.writes),
+        body=worker.visit(block.body), init=None if block.init is None else worker.visit(block.init),
+    )
+    state.replace(loops[0], _nest(made, extents, [f"ax{i}" for i in range(len(extents))]), {block: made})
+
+
+class _SubstSimplify(Mutator):
+    """Replaces block variables and simplifies the indices they occur in."""
+
+    def __init__(self, values: dict[Any, Any], analyzer: Analyzer) -> None:
+        self.values, self.analyzer = values, analyzer
+
+    def visit_Var(self, node: Any) -> Any:
+        return self.values.get(node, node)
+
+    def visit_Buffer(self, node: Any) -> Any:
+        return node
+
+    def visit_Range(self, node: Any) -> Any:
+        low = self.analyzer.simplify(self.visit(node.min))
+        return Range.from_min_extent(low, self.analyzer.simplify(self.visit(node.extent)))
+
+    def visit_BufferLoad(self, node: Any) -> Any:
+        return node.with_fields(indices=tuple(self.analyzer.simplify(self.visit(i)) for i in node.indices))
+
+    def visit_BufferStore(self, node: Any) -> Any:
+        indices = tuple(self.analyzer.simplify(self.visit(i)) for i in node.indices)
+        return node.with_fields(value=self.visit(node.value), indices=indices)
+
+
+def _iter_types(block: Block, index_map: IndexMap) -> list[int]:
+    kind_of = {v: iv.iter_type for v, iv in zip(index_map.initial_indices, block.iter_vars, strict=True)}
+    out = []
+    for expr in index_map.final_indices:
+        kinds = {kind_of[v] for v in vars_in(expr)}
+        if len(kinds) > 1:
+            raise PrimitiveError("The index map mixes data-parallel and reduction variables of {0}.", [block])
+        out.append(kinds.pop() if kinds else IterVar.DataPar)
+    return out
+
+
+@register_kind
+class TransformBlockLayout(InstructionKind):
+    """A block's variables by an index map."""
+
+    name, method = "TransformBlockLayout", "transform_block_layout"
+    inputs = ("block", "index_map")
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        transform_block_layout(sch.state, sch.sref(inputs[0]), inputs[1])
+        return [], None
+
+
+@register_kind
+class SetAxisSeparator(InstructionKind):
+    """Dimensions grouped for multi-dimensional memory."""
+
+    name, method = "SetAxisSeparator", "set_axis_separator"
+    inputs, attrs = ("block",), ("buffer_index", "buffer_index_type", "axis_separators")
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        from ..rewrite import BufferSwap
+
+        sref = sch.sref(inputs[0])
+        buffer = checks.nth_buffer(sref, int(plain(attrs[0])), bool(plain(attrs[1])))
+        new = buffer.with_fields(axis_separators=tuple(int(x) for x in plain(attrs[2])))
+        replace_everywhere(sch.state, sref, buffer, new, BufferSwap({buffer: new}))
+        return [], None
+
+    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
+        kind = "write" if plain(attrs[1]) else "read"
+        return (
+            f'sch.set_axis_separator(block={inputs[0]}, buffer=("{kind}", {plain(attrs[0])}), '
+            f"axis_separators={plain(attrs[2])})"
+        )

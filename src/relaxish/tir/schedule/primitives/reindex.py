@@ -1,0 +1,213 @@
+"""reindex and the reindexing caches: copies laid out by the variables of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....ir.expr import Range
+from ....ir.functor import Mutator
+from ....ir.prim import const
+from ....ir.structural import structural_equal
+from ...expr import BufferLoad, IterVar, Var
+from ...functor import substitute
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
+from .. import checks
+from ..buffers import derived_buffer
+from ..errors import PrimitiveError
+from ..instruction import InstructionKind, plain, register_kind
+from ..rewrite import ScopeRewriter
+from ..sref import StmtSRef
+from ..walk import block_realizes_below, seq_or_single, vars_in
+from .cache import check_scope_name
+from .layout import fit, with_index_dtype
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+    from ..state import ScheduleState
+
+__all__: list[str] = []
+
+
+class _Accesses(Mutator):
+    """Collects the index tuples of one buffer and, given new ones, replaces the accesses."""
+
+    def __init__(self, old: Any, new: Any = None, indices: Any = None) -> None:
+        self.old, self.new, self.indices = old, new, indices
+        self.found: list[Any] = []
+
+    def visit_Buffer(self, node: Any) -> Any:
+        return node
+
+    def visit_IterVar(self, node: Any) -> Any:
+        return node
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        if node.buffer is not self.old:
+            return self.default_visit(node)
+        self.found.append(node.indices)
+        return node if self.new is None else BufferLoad(self.new, self.indices)
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        if node.buffer is not self.old:
+            return self.default_visit(node)
+        self.found.append(node.indices)
+        value = self.visit(node.value)
+        return node.with_fields(value=value) if self.new is None else BufferStore(self.new, value, self.indices)
+
+    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+        if node.buffer is not self.old or self.new is None:
+            return node
+        return BufferRegion(self.new, points(self.indices))
+
+
+def points(indices: Sequence[Any]) -> tuple[Range, ...]:
+    """A region of single elements."""
+    return tuple(Range.from_min_extent(i, const(1, i.dtype)) for i in indices)
+
+
+def _one_access(sref: StmtSRef, buffer: Any) -> tuple[Any, ...]:
+    finder = _Accesses(buffer)
+    finder.visit(sref.stmt.body)
+    if sref.stmt.init is not None:
+        finder.visit(sref.stmt.init)
+    if not finder.found:
+        raise PrimitiveError("The block {0} does not access the buffer directly.", [sref])
+    if any(not structural_equal(f, finder.found[0]) for f in finder.found):
+        raise PrimitiveError("The block {0} accesses the buffer at more than one index.", [sref])
+    return tuple(finder.found[0])
+
+
+def _stage(
+    iters: Sequence[IterVar], source: Any, source_indices: Any, target: Any, target_indices: Any, name: str
+) -> tuple[Any, Block]:
+    block = Block(
+        tuple(iters),
+        (BufferRegion(source, points(source_indices)),),
+        (BufferRegion(target, points(target_indices)),),
+        name,
+        BufferStore(target, BufferLoad(source, source_indices), target_indices),
+    )
+    loop_vars = [Var(f"ax{i}", iv.dom.extent.dtype) for i, iv in enumerate(iters)]
+    values = tuple(v if checks.is_zero(iv.dom.min) else iv.dom.min + v for v, iv in zip(loop_vars, iters, strict=True))
+    body: Any = BlockRealize(values, const(True, "bool"), block)
+    for var, iv in reversed(list(zip(loop_vars, iters, strict=True))):
+        body = For(var, const(0, var.dtype), iv.dom.extent, ForKind.SERIAL, body)
+    return body, block
+
+
+class _Insert(ScopeRewriter):
+    def __init__(self, scope: Block, block: Block, made: Block, stage: Any, buffer: Any, after: bool) -> None:
+        super().__init__()
+        self.scope, self.block, self.made, self.stage, self.buffer, self.after = scope, block, made, stage, buffer, after
+
+    def rewrite_block(self, node: Block) -> Block:
+        if node is self.block:
+            return self.made
+        if node is not self.scope:
+            return super().rewrite_block(node)
+        parts = list(node.body.seq) if isinstance(node.body, SeqStmt) else [node.body]
+        at = next(i for i, p in enumerate(parts) if any(r.block is self.block for r in block_realizes_below(p)))
+        parts = [self.visit(p) for p in parts]
+        parts.insert(at + 1 if self.after else at, self.stage)
+        return node.with_fields(body=seq_or_single(parts), alloc_buffers=(*node.alloc_buffers, self.buffer))
+
+
+def stage_block(
+    state: ScheduleState, sref: StmtSRef, buffer: Any, write: bool, new: Any, own_indices: Sequence[Any],
+    stage_indices: Sequence[Any], used: Sequence[IterVar], renamed: dict[Any, Any], name: str,
+) -> StmtSRef:
+    """Insert the copy between ``buffer`` and ``new`` and let the block use ``new``."""
+    scope = checks.scope_root(state, sref)
+    original = _one_access(sref, buffer)
+    iters = [IterVar(iv.dom, renamed[iv.var], IterVar.DataPar) for iv in used]
+    target = [substitute(i, renamed) for i in original]
+    if write:
+        stage, made = _stage(iters, new, stage_indices, buffer, target, name)
+    else:
+        stage, made = _stage(iters, buffer, target, new, stage_indices, name)
+    block = _Accesses(buffer, new, tuple(own_indices)).default_visit(sref.stmt)
+    rewriter = _Insert(scope.stmt, sref.stmt, block, stage, new, write)
+    changed = rewriter.visit(scope.stmt)
+    state.replace(scope, changed, rewriter.reuse)
+    result = state.stmt2ref[made]
+    state.mark_new_block(result)
+    return result
+
+
+def _used(sref: StmtSRef, indices: Sequence[Any]) -> list[IterVar]:
+    present = vars_in(tuple(indices))
+    return [iv for iv in sref.stmt.iter_vars if iv.var in present]
+
+
+@register_kind
+class ReIndex(InstructionKind):
+    """A copy laid out by a block's variables."""
+
+    name, method = "ReIndex", "reindex"
+    inputs, attrs = ("block",), ("buffer_index", "buffer_index_type")
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        sref, write = sch.sref(inputs[0]), bool(plain(attrs[1]))
+        buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write)
+        used = _used(sref, _one_access(sref, buffer))
+        renamed = {iv.var: Var(f"v{i}", iv.var.dtype) for i, iv in enumerate(sref.stmt.iter_vars)}
+        new = derived_buffer(
+            buffer, f"{buffer.name}_reindex", shape=tuple(iv.dom.extent for iv in used), strides=(), axis_separators=()
+        )
+        own = [iv.var for iv in used]
+        made = stage_block(
+            sch.state, sref, buffer, write, new, own, [renamed[v] for v in own], used, renamed, f"{buffer.name}_reindex"
+        )
+        return [made], None
+
+    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
+        kind = "write" if plain(attrs[1]) else "read"
+        return f'{outputs[0]} = sch.reindex(block={inputs[0]}, buffer=("{kind}", {plain(attrs[0])}))'
+
+
+class _ReindexCache(InstructionKind):
+    inputs = ("block", "index_map")
+    write = False
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        sref, storage = sch.sref(inputs[0]), attrs[1]
+        check_scope_name(storage)
+        buffer = checks.nth_buffer(sref, int(plain(attrs[0])), self.write)
+        block = sref.stmt
+        index_map = with_index_dtype(inputs[1], block.iter_vars[0].var.dtype if block.iter_vars else "int32")
+        used = _used(sref, _one_access(sref, buffer))
+        values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
+        own = [substitute(e, values) for e in index_map.final_indices]
+        present = {iv.var for iv in used}
+        if any(v not in present for v in vars_in(tuple(own))):
+            raise PrimitiveError("The index map uses variables of {0} that do not index the buffer.", [sref])
+        shape = index_map.map_shape([iv.dom.extent for iv in block.iter_vars])
+        dtype = buffer.shape[0].dtype if buffer.shape else "int32"
+        new = derived_buffer(
+            buffer, f"{buffer.name}_{storage}", storage, shape=tuple(fit(d, dtype) for d in shape), strides=(),
+            axis_separators=(),
+        )
+        renamed = {iv.var: Var(f"v{i}", iv.var.dtype) for i, iv in enumerate(block.iter_vars)}
+        stage_indices = [substitute(e, renamed) for e in own]
+        made = stage_block(
+            sch.state, sref, buffer, self.write, new, own, stage_indices, used, renamed, f"{buffer.name}_{storage}"
+        )
+        return [made], None
+
+
+@register_kind
+class ReindexCacheRead(_ReindexCache):
+    """A staging copy in a layout of the reader's choice."""
+
+    name, method, attrs = "ReindexCacheRead", "reindex_cache_read", ("read_buffer_index", "storage_scope")
+    text_order = ("block", "read_buffer_index", "storage_scope", "index_map")
+
+
+@register_kind
+class ReindexCacheWrite(_ReindexCache):
+    """A staging copy in a layout of the writer's choice."""
+
+    name, method, attrs = "ReindexCacheWrite", "reindex_cache_write", ("write_buffer_index", "storage_scope")
+    text_order = ("block", "write_buffer_index", "storage_scope", "index_map")
+    write = True

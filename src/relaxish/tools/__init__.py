@@ -1,0 +1,1 @@
+"""Reports and explorers over what tuning recorded."""

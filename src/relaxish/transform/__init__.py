@@ -1,0 +1,60 @@
+"""Passes over graph programs, one a file. Names resolve on first use, so that importing this package is cheap."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# Public name -> the module that defines it.
+_MODULES: dict[str, str] = {
+    "AnnotateTIROpPattern": "annotate_tir_op_pattern",
+    "AttachGlobalSymbol": "attach_global_symbol",
+    "BindParams": "bind_params",
+    "BindSymbolicVars": "bind_params",
+    "CallTIRRewrite": "call_tir_rewrite",
+    "CanonicalizeBindings": "canonicalize_bindings",
+    "ComputePrimValue": "compute_prim_value",
+    "ConvertToDataflow": "convert_to_dataflow",
+    "DataflowBlockPass": "base",
+    "DeadCodeElimination": "dead_code_elimination",
+    "DecomposeOpsForInference": "decompose_ops",
+    "DecomposeOpsForTraining": "decompose_ops",
+    "EliminateCommonSubexpr": "eliminate_common_subexpr",
+    "FoldBatchnormToConv2D": "fold_batchnorm",
+    "FoldConstant": "fold_constant",
+    "FunctionPass": "base",
+    "FuseOps": "fuse_ops",
+    "FuseTIR": "fuse_tir",
+    "InlinePrivateFunctions": "inline_private_functions",
+    "KillAfterLastUse": "kill_after_last_use",
+    "LegalizeOps": "legalize_ops",
+    "LowerAllocTensor": "lower_alloc_tensor",
+    "LowerRuntimeBuiltin": "lower_runtime_builtin",
+    "Normalize": "normalize",
+    "NormalizeGlobalVar": "normalize",
+    "RemovePurityChecking": "remove_purity_checking",
+    "RewriteCUDAGraph": "rewrite_cuda_graph",
+    "RewriteDataflowReshape": "rewrite_dataflow_reshape",
+    "StaticPlanBlockMemory": "static_plan_block_memory",
+    "ToNonDataflow": "to_non_dataflow",
+    "UpdateParamStructInfo": "update_param_struct_info",
+    "VMBuiltinLower": "lower_runtime_builtin",
+    "VMShapeLower": "vm_shape_lower",
+    "dataflowblock_pass": "base",
+    "function_pass": "base",
+}
+
+__all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

@@ -1,0 +1,347 @@
+"""VMShapeLower: symbolic dimensions live in a heap of integers at run time, and struct infos become checks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..ir.expr import PrimExpr
+from ..ir.module import IRModule
+from ..ir.prim import IntImm
+from ..ir.prim import Var as TirVar
+from ..ir.structural import structural_equal, structural_hash
+from ..ir.transform import Pass
+from ..relax.call_forms import call_builtin_with_ctx
+from ..relax.expr import (
+    Call,
+    DataTypeImm,
+    ExternFunc,
+    Function,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from ..relax.expr_functor import PyExprMutator, PyExprVisitor
+from ..relax.scalars import prim_vars
+from ..relax.struct_info import (
+    FuncStructInfo,
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from ..support.errors import RelaxishError
+from ..tir import BufferLoad, BufferStore, PrimFunc, SeqStmt, decl_buffer
+from .base import as_module_pass
+
+__all__ = ["VMShapeLower"]
+
+_VOID = TupleStructInfo(())
+_ASSERT_IMM, _STORE, _NO_OP, _ASSERT_LOAD = range(4)
+_USE_IMM, _LOAD = range(2)
+
+
+class _Slot:
+    """One cell of the heap."""
+
+    __slots__ = ("computed", "expr", "index")
+
+    def __init__(self, expr: PrimExpr, index: int) -> None:
+        self.expr = expr
+        self.index = index
+        self.computed = False
+
+
+class _Slots:
+    """Cells by expression; equal expressions share one."""
+
+    def __init__(self) -> None:
+        self.order: list[_Slot] = []
+        self.by_object: dict[Any, _Slot] = {}
+        self.by_hash: dict[int, list[_Slot]] = {}
+
+    def add(self, expr: PrimExpr) -> _Slot:
+        known = self.by_object.get(expr)
+        if known is not None:
+            return known
+        bucket: list[_Slot] = [] if isinstance(expr, TirVar) else self.by_hash.setdefault(structural_hash(expr), [])
+        slot = next((s for s in bucket if structural_equal(s.expr, expr)), None)
+        if slot is None:
+            slot = _Slot(expr, len(self.order))
+            self.order.append(slot)
+            bucket.append(slot)
+        self.by_object[expr] = slot
+        return slot
+
+
+class _Collector(PyExprVisitor):
+    """Finds every expression that needs a cell."""
+
+    def __init__(self, slots: _Slots) -> None:
+        self.slots = slots
+
+    def visit_prim_expr(self, value: Any) -> None:
+        if not isinstance(value, IntImm) and value.dtype == "int64":
+            self.slots.add(value)
+
+    def info(self, info: StructInfo | None) -> None:
+        if isinstance(info, TensorStructInfo):
+            for dim in info.shape.values if isinstance(info.shape, ShapeExpr) else ():
+                self.visit_prim_expr(dim)
+        elif isinstance(info, ShapeStructInfo):
+            for dim in info.values or ():
+                self.visit_prim_expr(dim)
+        elif isinstance(info, PrimStructInfo):
+            if info.value is not None:
+                self.visit_prim_expr(info.value)
+        elif isinstance(info, TupleStructInfo):
+            for item in info.fields:
+                self.info(item)
+
+    def visit_function_(self, op: Function) -> None:
+        for param in op.params:
+            self.info(param.struct_info_)
+        self.visit_expr(op.body)
+        self.info(op.ret_struct_info)
+
+    def visit_match_cast_(self, binding: MatchCast) -> None:
+        self.visit_expr(binding.value)
+        self.info(binding.struct_info)
+
+
+class _Todo(NamedTuple):
+    value: Any
+    pattern: tuple[PrimExpr, ...]
+    context: str
+
+
+class _Lower(PyExprMutator):
+    def __init__(self, mod: IRModule, emit_context: bool) -> None:
+        super().__init__(mod)
+        self.emit_context = emit_context
+        self.slots = _Slots()
+        self.heap: Any = None
+        self.ready: list[_Slot] = []
+
+    def rewrite(self, name: str, func: Function) -> Function:
+        self.slots, self.ready = _Slots(), []
+        _Collector(self.slots).visit_expr(func)
+        builder = self.builder_
+        builder.begin_scope(func.params)
+        builder.begin_binding_block()
+        builder.emit_normalized(self._heap_binding())
+        todos: list[_Todo] = []
+        for index, param in enumerate(func.params):
+            info = param.struct_info
+            context = f"ErrorContext(fn={name}, loc=param[{index}], param={param.name_hint}, annotation="
+            self._check(info, param, True, self._context(context, info), todos)
+        self._settle(todos)
+        blocks = [builder.end_block()]
+        body = self.visit_expr(func.body)
+        blocks.extend(body.blocks)
+        builder.begin_binding_block()
+        todos = []
+        info = func.ret_struct_info
+        self._check(info, body.body, False, self._context(f"ErrorContext(fn={name}, loc=return, annotation=", info), todos)
+        self._match(todos, True)
+        blocks.append(builder.end_block())
+        new_body = builder.normalize(SeqExpr([b for b in blocks if b.bindings], body.body))
+        builder.end_scope()
+        return Function(func.params, new_body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
+
+    def _context(self, head: str, info: StructInfo) -> str:
+        return f"{head}{info}) " if self.emit_context else ""
+
+    def _heap_binding(self) -> VarBinding:
+        if not self.slots.order:
+            from ..ir.op import Op
+
+            value: Any = self.builder_.normalize(Call(Op.get("relax.null_value"), ()))
+            self.heap = Var("shape_heap", ObjectStructInfo())
+        else:
+            info = TensorStructInfo(None, "int64", None, 1)
+            value = call_builtin_with_ctx(
+                "vm.builtin.alloc_shape_heap", [PrimValue(len(self.slots.order))], sinfo_args=[info]
+            )
+            value = self.builder_.normalize(value)
+            self.heap = Var("shape_heap", info)
+        return VarBinding(self.heap, value)
+
+    def _emit(self, func: str, args: list[Any]) -> None:
+        self.builder_.emit(Call(ExternFunc(f"vm.builtin.{func}"), args, None, (_VOID,)), "_")
+
+    def _settle(self, todos: list[_Todo]) -> None:
+        """Match, compute what became computable, then match the rest against it."""
+        rest = self._match(todos, False)
+        self._compute()
+        self._match(rest, True)
+
+    def _check(self, info: StructInfo, value: Any, always: bool, context: str, todos: list[_Todo]) -> None:
+        """Emit checks of the kind of ``value``; dimensions to match are added to ``todos``."""
+        known = value.struct_info_
+        if not always and known is not None and info.is_base_of(known):
+            return
+        text = StringImm(context)
+        if isinstance(info, TensorStructInfo):
+            coarse = TensorStructInfo(None, info.dtype, None, info.ndim)
+            if always or not coarse.is_base_of(known):
+                self._emit("check_tensor_info", [value, PrimValue(info.ndim), DataTypeImm(info.dtype or "void"), text])
+            if isinstance(info.shape, ShapeExpr):
+                todos.append(_Todo(value, info.shape.values, context))
+        elif isinstance(info, ShapeStructInfo):
+            if always or not ShapeStructInfo(ndim=info.ndim).is_base_of(known):
+                self._emit("check_shape_info", [value, PrimValue(info.ndim), text])
+            if info.values is not None:
+                todos.append(_Todo(value, info.values, context))
+        elif isinstance(info, PrimStructInfo):
+            if always or not PrimStructInfo(info.dtype).is_base_of(known):
+                self._emit("check_prim_value_info", [value, DataTypeImm(info.dtype), text])
+            if info.value is not None and info.dtype == "int64":
+                todos.append(_Todo(value, (info.value,), context))
+        elif isinstance(info, TupleStructInfo):
+            self._check_tuple(info, value, always, context, todos)
+        elif isinstance(info, FuncStructInfo) and (always or not isinstance(known, FuncStructInfo)):
+            self._emit("check_func_info", [value, text])
+
+    def _check_tuple(
+        self, info: TupleStructInfo, value: Any, always: bool, context: str, todos: list[_Todo]
+    ) -> None:
+        known = value.struct_info_
+        is_tuple = isinstance(known, TupleStructInfo) and len(known.fields) == len(info.fields)
+        if always or not is_tuple:
+            self._emit("check_tuple_info", [value, PrimValue(len(info.fields)), StringImm(context)])
+        for index, field in enumerate(info.fields):
+            if isinstance(value, Tuple):
+                item = value.fields[index]
+            elif isinstance(known, TupleStructInfo):
+                item = self.builder_.emit(TupleGetItem(value, index))
+            else:
+                getter = ExternFunc("vm.builtin.tuple_getitem")
+                item = self.builder_.emit(Call(getter, (value, PrimValue(index)), None, (ObjectStructInfo(),)))
+            self._check(field, item, always, context, todos)
+
+    def _match(self, todos: list[_Todo], need_values: bool) -> list[_Todo]:
+        """Emit matches; returns the items that still hold an expression without a value."""
+        rest = []
+        for item in todos:
+            codes = [self._match_code(e, need_values) for e in item.pattern]
+            if any(code == _NO_OP for code, _ in codes):
+                rest.append(item)
+            if all(code == _NO_OP for code, _ in codes) and codes:
+                continue
+            flat = [PrimValue(v) for pair in codes for v in pair]
+            text = StringImm(item.context)
+            if isinstance(item.value.struct_info_, PrimStructInfo):
+                self._emit("match_prim_value", [item.value, self.heap, *flat, text])
+            else:
+                self._emit("match_shape", [item.value, self.heap, PrimValue(len(codes)), *flat, text])
+        return rest
+
+    def _match_code(self, expr: PrimExpr, need_value: bool) -> tuple[int, int]:
+        if isinstance(expr, IntImm):
+            return _ASSERT_IMM, expr.value
+        slot = self.slots.add(expr)
+        if slot.computed:
+            return _ASSERT_LOAD, slot.index
+        if need_value:
+            raise RelaxishError(f"PrimExpr {expr} has not been computed")
+        if isinstance(expr, TirVar):
+            slot.computed = True
+            self.ready.append(slot)
+            return _STORE, slot.index
+        return _NO_OP, 0
+
+    def _compute(self) -> None:
+        """Emit a host function that fills every cell whose variables are all known by now."""
+        if not self.ready:
+            return
+        self.ready = []
+        cells = {s.expr: s for s in self.slots.order if isinstance(s.expr, TirVar) and s.computed}
+        todo = [s for s in self.slots.order if not s.computed and all(v in cells for v in prim_vars(s.expr))]
+        if not todo:
+            return
+        heap = decl_buffer([IntImm("int64", len(self.slots.order))], "int64", "H")
+        loads: dict[Any, Any] = {v: BufferLoad(heap, [IntImm("int64", s.index)]) for v, s in cells.items()}
+        stores: list[Any] = []
+        for slot in todo:
+            slot.computed = True
+            value = _replace(slot.expr, loads)
+            stores.append(BufferStore(heap, value, [IntImm("int64", slot.index)]))
+        handle = TirVar("var_H", "handle")
+        func = PrimFunc(
+            [handle],
+            stores[0] if len(stores) == 1 else SeqStmt(stores),
+            None,
+            {handle: heap},
+            {"tir.is_host_func": True},
+        )
+        name = self.builder_.add_func(func, "shape_func")
+        self.builder_.emit(Call(name, (self.heap,), None, (_VOID,)), "_")
+
+    def _make_code(self, expr: PrimExpr) -> tuple[int, int]:
+        if isinstance(expr, IntImm):
+            return _USE_IMM, expr.value
+        slot = self.slots.add(expr)
+        if not slot.computed:
+            raise RelaxishError(f"PrimExpr {expr} is not computed before its use")
+        return _LOAD, slot.index
+
+    def visit_shape_expr_(self, op: ShapeExpr) -> Any:
+        if all(isinstance(v, IntImm) for v in op.values):
+            return op
+        flat = [PrimValue(v) for e in op.values for v in self._make_code(e)]
+        args = (self.heap, PrimValue(len(op.values)), *flat)
+        return Call(ExternFunc("vm.builtin.make_shape"), args, None, (ShapeStructInfo(ndim=len(op.values)),))
+
+    def visit_prim_value_(self, op: PrimValue) -> Any:
+        value = op.value
+        if value.dtype != "int64" or isinstance(value, IntImm) or not prim_vars(value):
+            return op
+        args = (self.heap, *(PrimValue(v) for v in self._make_code(value)))
+        return Call(ExternFunc("vm.builtin.make_prim_value"), args, None, (PrimStructInfo(value.dtype),))
+
+    def visit_match_cast_(self, binding: MatchCast) -> None:
+        value = self.visit_expr(binding.value)
+        todos: list[_Todo] = []
+        self._check(binding.struct_info, value, False, self._context("ErrorContext(match_cast, ", binding.struct_info), todos)
+        self._settle(todos)
+        if value is binding.value:
+            self.builder_.emit_normalized(binding)
+        else:
+            self.builder_.emit_normalized(MatchCast(binding.var, value, binding.struct_info, binding.span))
+
+    def visit_struct_info_node(self, info: StructInfo) -> StructInfo:
+        return info
+
+
+def _replace(expr: PrimExpr, loads: dict[Any, Any]) -> Any:
+    from ..tir.functor import substitute
+
+    return substitute(expr, loads)
+
+
+
+def VMShapeLower(*, emit_err_ctx: bool = True) -> Pass:  # noqa: N802  (public name of the pass)
+    """Lower symbolic shapes to run-time calls.
+
+    Every function first checks its arguments against their annotations (``vm.builtin.check_tensor_info``,
+    ``match_shape``), storing symbolic dimensions in a heap; composite ones are computed there by a generated host
+    function; shapes used as values are built by ``vm.builtin.make_shape``.  With ``emit_err_ctx`` each check
+    carries text that names function, parameter and annotation.
+    """
+
+    def run(mod: IRModule) -> IRModule:
+        lower = _Lower(mod, emit_err_ctx)
+        for var, func in list(mod.functions.items()):
+            if isinstance(func, Function):
+                lower.builder_.update_func(var, lower.rewrite(var.name_hint, func))
+        return lower.builder_.get()
+
+    return as_module_pass(run, "VMShapeLower")
