@@ -9,7 +9,7 @@ from ..ir.module import IRModule
 from ..ir.transform import Pass, PassContext, PassInfo
 from ..support.log import get_logger
 from ..target import Target
-from ..tir import PrimFunc
+from ..tir import BlockRealize, PrimFunc
 from ..tir.schedule import Schedule
 
 _LOG = get_logger("dlight")
@@ -45,6 +45,11 @@ def is_scheduled(func: Any) -> bool:
     return bool((func.attrs or {}).get("tir.is_scheduled", False))
 
 
+def schedulable(func: PrimFunc) -> bool:
+    """Whether there are blocks to schedule; host helpers such as shape functions are plain statements."""
+    return isinstance(func.body, BlockRealize) and not (func.attrs or {}).get("tir.is_host_func", False)
+
+
 class ApplyDefaultSchedule(Pass):
     """Schedule every PrimFunc that has no schedule yet with the first rule that fits.
 
@@ -60,7 +65,7 @@ class ApplyDefaultSchedule(Pass):
         """Schedule the functions of ``mod``."""
         updates: dict[Any, Any] = {}
         for gvar, func in mod.functions.items():
-            if not isinstance(func, PrimFunc) or is_scheduled(func):
+            if not isinstance(func, PrimFunc) or is_scheduled(func) or not schedulable(func):
                 continue
             attrs = func.attrs or {}
             target = attrs.get("target") or Target.current(allow_none=False)

@@ -292,8 +292,8 @@ def as_exprs(values: Iterable[Any] | None) -> tuple[PrimExpr, ...]:
 
 
 def convert(value: Any) -> Any:
-    """Turn nested Python values into IR values: numbers to constants, lists to tuples."""
-    if isinstance(value, Node):
+    """Turn nested Python values into IR values: numbers to constants, lists to tuples; arrays stay as they are."""
+    if isinstance(value, (Node, np.ndarray)) or hasattr(value, "numpy"):
         return value
     if isinstance(value, (list, tuple)):
         return tuple(convert(v) for v in value)

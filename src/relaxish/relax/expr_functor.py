@@ -308,6 +308,10 @@ class PyExprMutator(ExprFunctor):
         if _same(params, op.params) and body is op.body:
             return op
         ret = self.visit_struct_info_node(op.ret_struct_info)
+        known = body.struct_info_ if body is not None else None
+        if known is not None and not known.is_base_of(ret):
+            # The annotation stays only where the body merely lost precision; otherwise the body decides.
+            ret = known
         return Function(params, body, ret, op.is_pure, op.attrs, op.span)
 
     def visit_call_(self, op: Call) -> Any:

@@ -8,8 +8,10 @@ from typing import Any
 
 from ..ir.module import IRModule
 from ..ir.op import Op
+from ..ir.prim import IntImm
+from ..ir.structural import structural_hash
 from ..ir.transform import Pass, PassContext
-from ..relax.expr import Call, Function
+from ..relax.expr import Call, Function, ShapeExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
@@ -40,6 +42,7 @@ class _Legalizer(PyExprMutator):
         self.custom = custom
         self.warn = warn
         self.mod = mod
+        self.cache: dict[Any, Call] = {}
 
     def run(self) -> IRModule:
         for var, func in list(self.mod.functions.items()):
@@ -78,14 +81,47 @@ class _Legalizer(PyExprMutator):
                 not call.op.get_attr("FDataDependent") and not _known(call.struct_info_)
             ):
                 return call
+        key = _cache_key(call)
+        known = self.cache.get(key) if key is not None else None
+        if known is not None:
+            return _again(known, call)
         with _target_of(call):
             new = rule(self.builder_, call)
         new = self.builder_.normalize(new)
+        if key is not None and _is_plain_call_tir(new, call):
+            self.cache[key] = new
         if new is call or not isinstance(new, Call) or not isinstance(new.op, Op):
             return new
         if new.op is call.op and new.op.name not in _NEVER_LEGALIZED:
             return new
         return new if new.op.name in _NEVER_LEGALIZED else self._legalize(new)
+
+
+def _cache_key(call: Call) -> Any:
+    """What decides the legalised form of a call on variables of static or shared symbolic shapes, or None."""
+    infos = []
+    for arg in call.args:
+        info = arg.struct_info_
+        if not isinstance(arg, Var) or not isinstance(info, TensorStructInfo) or not isinstance(info.shape, ShapeExpr):
+            return None
+        dims = tuple(d.value if isinstance(d, IntImm) else d for d in info.shape.values)
+        infos.append((dims, info.dtype, info.vdevice))
+    attrs = None if call.attrs is None else structural_hash(call.attrs)
+    return call.op, attrs, tuple(infos), len(set(call.args)) == len(call.args)
+
+
+def _is_plain_call_tir(new: Any, call: Call) -> bool:
+    """Whether the result is one ``call_tir`` on exactly the operator's arguments."""
+    if not isinstance(new, Call) or not isinstance(new.op, Op) or new.op.name != "relax.call_tir":
+        return False
+    args = getattr(new.args[1], "fields", ())
+    return len(args) == len(call.args) and all(a is b for a, b in zip(args, call.args))
+
+
+def _again(known: Call, call: Call) -> Call:
+    made = Call(known.op, (known.args[0], Tuple(call.args), *known.args[2:]), known.attrs, known.sinfo_args, call.span)
+    made.struct_info_ = known.struct_info_
+    return made
 
 
 def _target_of(call: Call) -> Any:

@@ -40,11 +40,15 @@ class Promotion:
     buffer: Any
     scope: int
     branches: int
+    uniform: bool
     slots: dict[Any, tuple[str, Any, str]] = field(default_factory=dict)
 
 
-def find_accumulators(gen: StmtGen, loop: For) -> list[Any]:
-    """Buffers that ``loop`` reads and writes only at places fixed over its iterations."""
+def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
+    """Buffers that ``loop`` reads and writes only at places fixed over its iterations.
+
+    The flag says that all accesses have the very same index expression, as one statement under unrolled loops has.
+    """
     accesses: dict[Any, list[Any]] = {}
     stored: set[Any] = set()
     blocked: set[Any] = set()
@@ -77,7 +81,7 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[Any]:
     pre_order_visit(loop.body, look)
     if None in blocked:
         return []
-    found = []
+    found: list[tuple[Any, bool]] = []
     shared: dict[Any, int] = {}
     for var in accesses:
         key = gen.alias_key(var)
@@ -88,9 +92,10 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[Any]:
             continue
         if all(isinstance(i, BufferStore) for i in items):
             continue
+        if len(items) > 2 * _MAX_SLOTS or any(_uses(i, moving) for item in items for i in item.indices):
+            continue
         first = items[0].indices
-        if all(_same(first, item.indices) for item in items[1:]) and not any(_uses(i, moving) for i in first):
-            found.append(items[0].buffer)
+        found.append((items[0].buffer, all(_same(first, item.indices) for item in items[1:])))
     return found
 
 
@@ -140,7 +145,11 @@ def slot_of(gen: StmtGen, promotion: Promotion, offset: Any, dtype: str) -> str:
     if any(w.depth_of.get(name, 0) > outside for name in terms) or len(promotion.slots) >= _MAX_SLOTS:
         raise PromotionConflict(promotion.buffer.data)
     for (other_terms, other_consts, _), _slot in promotion.slots.items():
-        if other_terms == key[0] and set(other_consts) & set(consts):
+        if other_terms != key[0]:
+            # Two places whose distance is not a constant: distinct only when one tile statement made both.
+            if not promotion.uniform:
+                raise PromotionConflict(promotion.buffer.data)
+        elif set(other_consts) & set(consts):
             raise PromotionConflict(promotion.buffer.data)
     slot = w.alloca(f"{llvm_type(dtype)}, align 64", "acc")
     lines, scopes = w.lines, w.scopes

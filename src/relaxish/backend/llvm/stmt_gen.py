@@ -252,8 +252,8 @@ class StmtGen(ExprGen):
         accumulators = find_accumulators(self, node) if certain else []
 
         def body(index: str) -> None:
-            for buffer in accumulators:
-                promotion = Promotion(buffer, self.w.depth, self.branches)
+            for buffer, uniform in accumulators:
+                promotion = Promotion(buffer, self.w.depth, self.branches, uniform)
                 promotions.append(promotion)
                 self.promoted[buffer.data] = promotion
             if self._is_nonneg(low):

@@ -59,6 +59,21 @@ class ColumnForm:
             low, high = low + np.minimum(x, y), high + np.maximum(x, y)
         return low, high
 
+    def coefficient(self, position: int) -> Column:
+        """Like :meth:`step`, for loops of one iteration as well."""
+        best: Column = 0.0
+        for at, coef, _ in self.terms:
+            if at == position:
+                best = _min_nonzero(best, np.abs(coef))
+        for rest in self.rests:
+            inner: Column = 0.0
+            for form in rest.forms:
+                inner = _min_nonzero(inner, form.coefficient(position))
+            if rest.op == "div":
+                inner = np.where(inner > 0, np.maximum(1.0, inner // rest.divisor), 0.0)
+            best = _min_nonzero(best, np.abs(rest.coef) * inner)
+        return best
+
     def step(self, position: int) -> Column:
         """Smallest move of the index when one loop moves, 0 for none."""
         best: Column = 0.0
@@ -368,11 +383,21 @@ def _arithmetic(out: Any, store: ColumnStore, levels: _Levels) -> None:
 def _count_form(form: ColumnForm, levels: _Levels, counts: Any) -> Any:
     """Book additions, multiplications and divisions of one index; returns whether the form is not constant."""
     terms: Any = 0.0
-    for position in {t[0] for t in form.terms}:
+    groups: list[tuple[Any, Any]] = [(0.0, levels.in_parallel), (0.0, levels.in_vector)]
+    for position in sorted({t[0] for t in form.terms}):
         step = ColumnForm(0, [t for t in form.terms if t[0] == position]).step(position)
-        active = (step != 0) & (levels.extent[position] > 1)
-        terms = terms + active
-        counts[9] += active & (step != 1)
+        step = np.where(levels.extent[position] > 1, step, 0.0)
+        if not levels.plain:
+            # Digits of one fused loop are one term.
+            for k, (best, member) in enumerate(groups):
+                groups[k] = (_min_nonzero(best, np.where(member[position], step, 0.0)), member)
+            step = np.where(levels.in_parallel[position] | levels.in_vector[position], 0.0, step)
+        terms = terms + (step != 0)
+        counts[9] += (step != 0) & (step != 1)
+    if not levels.plain:
+        for step, _ in groups:
+            terms = terms + (step != 0)
+            counts[9] += (step != 0) & (step != 1)
     for rest in form.rests:
         active: Any = False
         for inner in rest.forms:

@@ -120,14 +120,14 @@ class CompiledVariant:
     def _strides(env: Environment, region: list[FittedForm], dims: list[int], extents: list[Array]) -> list[Array]:
         forms = [form.columns(env) for form in region]
         out = []
-        for position, extent in enumerate(extents):
+        for position in range(len(extents)):
             stride: Any = np.zeros(env.size)
             buffer_stride = 1.0
             for form, dim in zip(reversed(forms), reversed(dims), strict=True):
-                step = form.step(position) if position in form.positions() else 0.0
+                step = form.coefficient(position)
                 stride = np.where(stride == 0, step * buffer_stride, stride)
                 buffer_stride *= dim
-            out.append(np.where(extent > 1, stride, 0.0))
+            out.append(stride)
         return out
 
     # ---- features

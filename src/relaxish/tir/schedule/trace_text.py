@@ -25,8 +25,6 @@ def _fail(node: ast.AST, why: str) -> ValueError:
 
 
 def _lambda(node: ast.Lambda) -> Any:
-    from ..index_map import IndexMap
-
     args = node.args
     plain_names = [a.arg for a in args.args]
     if args.vararg or args.kwarg or args.kwonlyargs or args.defaults:
@@ -38,7 +36,7 @@ def _lambda(node: ast.Lambda) -> Any:
     namespace: dict[str, Any] = {"function": function}
     # The arity of an index map is read off the signature, so the wrapper needs named parameters.
     exec(f"def wrapped({', '.join(plain_names)}): return function({', '.join(plain_names)})", namespace)
-    return IndexMap.from_func(namespace["wrapped"])
+    return namespace["wrapped"]
 
 
 def _evaluate(node: ast.expr, env: dict[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from ...ir.prim import Call, IntImm
 from ..function import PrimFunc
 from ..stmt import For, ForKind, IfThenElse, SeqStmt
 from .base import PrimFuncPass, func_pass, is_noop, options
+from .remove_no_op import remove_no_op
 from .simplify import StmtSimplifier
 
 DEFAULTS = {"partition_const_loop": False, "no_unroll_loop_with_extent_one": False, "unroll_loop_with_partition_hint_no_interval": False}
@@ -99,7 +100,7 @@ class _Partition(Mutator):
         body = substitute(loop.body, {loop.loop_var: B.add(fresh, first)})
         piece = For(fresh, B.const(fresh.dtype, 0), extent, loop.kind, body, None, kept)
         simplifier = StmtSimplifier()
-        return simplifier.visit(piece)
+        return remove_no_op(simplifier.visit(piece))
 
 
 def partition(func: PrimFunc, const_loops: bool = False) -> PrimFunc:

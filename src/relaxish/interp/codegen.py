@@ -1,0 +1,441 @@
+"""Tensor programs as Python source: one statement of the program, one of Python.
+
+Buffers live in flat NumPy arrays; an access computes its flat offset. Integers are Python integers, wrapped where
+they are stored or converted; floats are NumPy scalars of their type, so that rounding happens as on a machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import tir
+from ..ir import dtype as dt
+from ..ir.functor import Visitor
+from ..ir.op import Op
+
+__all__ = ["Compiler"]
+
+_BINARY = {
+    tir.Add: "+", tir.Sub: "-", tir.Mul: "*", tir.EQ: "==", tir.NE: "!=", tir.LT: "<", tir.LE: "<=", tir.GT: ">",
+    tir.GE: ">=", tir.FloorDiv: "//", tir.FloorMod: "%",
+}  # fmt: skip
+
+
+class _HasSync(Visitor):
+    """Whether threads meet inside a statement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def visit_Call(self, node: Any) -> None:  # noqa: N802
+        if getattr(node.op, "name", "") in ("tir.tvm_storage_sync", "tir.tvm_thread_allreduce"):
+            self.found = True
+        self.default_visit(node)
+
+
+def has_sync(stmt: Any) -> bool:
+    """Whether threads meet inside a statement."""
+    visitor = _HasSync()
+    visitor.visit(stmt)
+    return visitor.found
+
+
+class Compiler(Visitor):
+    """Writes the Python source of one function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[int, str] = {}
+        self.keep: list[Any] = []
+        self.constants: dict[str, Any] = {}
+        self.views: dict[int, tuple[str, list[str], str]] = {}
+        self.counter = 0
+        self.thread_loops: list[tuple[str, str]] = []
+        self.in_threads = False
+
+    # Text.
+
+    def line(self, text: str) -> None:
+        """One line of Python."""
+        self.lines.append("    " * self.depth + text)
+
+    def fresh(self, hint: str) -> str:
+        """A new Python name."""
+        self.counter += 1
+        clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in hint)
+        return f"{clean}_{self.counter}"
+
+    def var(self, var: Any) -> str:
+        """The Python name of a variable."""
+        name = self.names.get(id(var))
+        if name is None:
+            name = self.names[id(var)] = self.fresh(var.name or "v")
+            self.keep.append(var)
+        return name
+
+    def constant(self, value: Any) -> str:
+        """A name for a Python object."""
+        name = self.fresh("const")
+        self.constants[name] = value
+        return name
+
+    # Expressions.
+
+    def expr(self, node: Any) -> str:
+        """An expression as Python text."""
+        text: str = self.visit(node)
+        return text
+
+    def visit_Var(self, node: Any) -> str:  # noqa: N802
+        return self.var(node)
+
+    def visit_IntImm(self, node: Any) -> str:  # noqa: N802
+        return str(bool(node.value)) if node.dtype == "bool" else str(node.value)
+
+    def visit_FloatImm(self, node: Any) -> str:  # noqa: N802
+        from .intrinsics import np_dtype
+
+        return self.constant(np_dtype(node.dtype).type(node.value))
+
+    def visit_StringImm(self, node: Any) -> str:  # noqa: N802
+        return repr(node.value)
+
+    def visit_BinaryOp(self, node: Any) -> str:  # noqa: N802
+        a, b = self.expr(node.a), self.expr(node.b)
+        kind = type(node)
+        vector = dt.lanes(node.dtype) != 1
+        if kind in _BINARY:
+            text = f"({a} {_BINARY[kind]} {b})"
+            element = dt.element_of(node.dtype)
+            if kind in (tir.Add, tir.Sub, tir.Mul) and not vector and (dt.is_int(element) or dt.is_uint(element)):
+                if dt.bits(element) < 32:
+                    text = f"wrap_int({text}, {dt.bits(element)}, {dt.is_int(element)})"
+            return text
+        if kind in (tir.Min, tir.Max):
+            function = "minimum" if kind is tir.Min else "maximum"
+            if vector or dt.is_float(node.dtype):
+                return f"np.{function}({a}, {b})"
+            return f"{'min' if kind is tir.Min else 'max'}({a}, {b})"
+        if kind is tir.And:
+            return f"np.logical_and({a}, {b})" if vector else f"({a} and {b})"
+        if kind is tir.Or:
+            return f"np.logical_or({a}, {b})" if vector else f"({a} or {b})"
+        if kind is tir.Div:
+            return f"({a} / {b})" if dt.is_float(node.dtype) else f"trunc_div({a}, {b})"
+        if kind is tir.Mod:
+            return f"trunc_mod({a}, {b})"
+        raise NotImplementedError(kind.__name__)
+
+    def visit_Not(self, node: Any) -> str:  # noqa: N802
+        a = self.expr(node.a)
+        return f"np.logical_not({a})" if dt.lanes(node.dtype) != 1 else f"(not {a})"
+
+    def visit_Cast(self, node: Any) -> str:  # noqa: N802
+        return f"cast({self.expr(node.value)}, {node.value.dtype!r}, {node.dtype!r})"
+
+    def visit_Select(self, node: Any) -> str:  # noqa: N802
+        c, t, f = self.expr(node.condition), self.expr(node.true_value), self.expr(node.false_value)
+        return f"np.where({c}, {t}, {f})" if dt.lanes(node.condition.dtype) != 1 else f"({t} if {c} else {f})"
+
+    def visit_Ramp(self, node: Any) -> str:  # noqa: N802
+        n = int(node.lanes)
+        return f"({self.expr(node.base)} + {self.expr(node.stride)} * {self._arange(n)})"
+
+    def _arange(self, n: int) -> str:
+        import numpy as np
+
+        return self.constant(np.arange(n))
+
+    def visit_Broadcast(self, node: Any) -> str:  # noqa: N802
+        element = dt.element_of(node.value.dtype)
+        return f"broadcast({self.expr(node.value)}, {int(node.lanes)}, {element!r})"
+
+    def visit_Shuffle(self, node: Any) -> str:  # noqa: N802
+        vectors = ", ".join(f"np.atleast_1d({self.expr(v)})" for v in node.vectors)
+        indices = ", ".join(self.expr(i) for i in node.indices)
+        text = f"np.concatenate([{vectors}])[[{indices}]]"
+        return f"{text}[0]" if len(node.indices) == 1 else text
+
+    def visit_Let(self, node: Any) -> str:  # noqa: N802
+        return f"(lambda {self.var(node.var)}: {self.expr(node.body)})({self.expr(node.value)})"
+
+    def offset(self, buffer: Any, indices: Any) -> str:
+        """The flat offset of an element."""
+        texts = [self.expr(i) for i in indices]
+        view = self.views.get(id(buffer))
+        if view is not None:
+            base, strides, _ = view
+            return " + ".join([base, *[f"{i} * {s}" for i, s in zip(texts, strides)]])
+        elem = "" if isinstance(buffer.elem_offset, tir.IntImm) and buffer.elem_offset.value == 0 else (
+            f" + {self.expr(buffer.elem_offset)}"
+        )
+        if buffer.strides:
+            terms = [f"{i} * {self.expr(s)}" for i, s in zip(texts, buffer.strides)]
+            return (" + ".join(terms) or "0") + elem
+        out = "0"
+        for text, extent in zip(texts, buffer.shape):
+            out = text if out == "0" else f"({out}) * {self.expr(extent)} + {text}"
+        return out + elem
+
+    def memory(self, buffer: Any) -> str:
+        """The flat array of a buffer, in the buffer's dtype."""
+        view = self.views.get(id(buffer))
+        name = view[2] if view is not None else self.var(buffer.data)
+        kind = getattr(buffer.data.type_annotation, "element_type", None)
+        stored = getattr(kind, "dtype", buffer.dtype)
+        if stored in (buffer.dtype, "void", "") or {stored, buffer.dtype} == {"int8", "bool"}:
+            return name
+        return f"retype({name}, {buffer.dtype!r})"
+
+    def visit_BufferLoad(self, node: Any) -> str:  # noqa: N802
+        if dt.lanes(node.buffer.dtype) != 1:
+            return f"load_vector({self.memory(node.buffer)}, {self.offset(node.buffer, node.indices)})"
+        text = f"{self.memory(node.buffer)}[{self.offset(node.buffer, node.indices)}]"
+        if node.predicate is not None:
+            return f"load_masked({self.memory(node.buffer)}, {self.offset(node.buffer, node.indices)}, " \
+                   f"{self.expr(node.predicate)})"  # fmt: skip
+        if dt.lanes(node.dtype) == 1:
+            if node.dtype == "bool":
+                return f"bool({text})"
+            if not dt.is_float(node.dtype):
+                return f"int({text})"
+        return text
+
+    def visit_Call(self, node: Any) -> str:  # noqa: N802
+        if not isinstance(node.op, Op):
+            args = ", ".join(self.expr(a) for a in node.args)
+            return f"call_global({node.op.name_hint!r}, [{args}])"
+        name = node.op.name.removeprefix("tir.")
+        if name == "if_then_else":
+            c, t, f = (self.expr(a) for a in node.args)
+            return f"({t} if {c} else {f})"
+        if name in ("call_extern", "call_pure_extern", "call_llvm_intrin", "call_llvm_pure_intrin"):
+            args = ", ".join(self.expr(a) for a in node.args[1:])
+            return f"extern({node.args[0].value!r}, {node.dtype!r}, [{args}])"
+        if name == "reinterpret":
+            return f"reinterpret({self.expr(node.args[0])}, {node.args[0].dtype!r}, {node.dtype!r})"
+        if name == "address_of":
+            load = node.args[0]
+            return f"Pointer({self.memory(load.buffer)}, {self.offset(load.buffer, load.indices)})"
+        if name == "tvm_access_ptr":
+            return f"Pointer({self.expr(node.args[1])}, {self.expr(node.args[2])})"
+        if name == "ret":
+            return self.expr(node.args[0])
+        args = ", ".join(self.expr(a) for a in node.args)
+        text = f"intrinsic({name!r})({args})"
+        if name == "shift_left" and dt.lanes(node.dtype) == 1:
+            text = f"wrap_int({text}, {dt.bits(node.dtype)}, {dt.is_int(node.dtype)})"
+        if dt.is_float(node.dtype) and dt.lanes(node.dtype) == 1:
+            return f"as_float({text}, {node.dtype!r})"
+        return text
+
+    # Statements.
+
+    def block_of(self, stmt: Any) -> None:
+        """A statement, indented."""
+        self.depth += 1
+        before = len(self.lines)
+        self.visit(stmt)
+        if len(self.lines) == before:
+            self.line("pass")
+        self.depth -= 1
+
+    def visit_SeqStmt(self, node: Any) -> None:  # noqa: N802
+        for item in node.seq:
+            self.visit(item)
+
+    def visit_Evaluate(self, node: Any) -> None:  # noqa: N802
+        value = node.value
+        if isinstance(value, tir.Call):
+            name = getattr(value.op, "name", "")
+            if name == "tir.tvm_storage_sync":
+                if self.in_threads:
+                    self.line("yield")
+                return
+            if name == "tir.ret":
+                self.line(f"return {self.expr(value.args[0])}")
+                return
+            if name == "tir.tvm_thread_allreduce":
+                raise NotImplementedError("tvm_thread_allreduce is lowered for devices only; run the program before it")
+            self.line(self.expr(value))
+
+    def visit_BufferStore(self, node: Any) -> None:  # noqa: N802
+        memory, offset = self.memory(node.buffer), self.offset(node.buffer, node.indices)
+        value = self.expr(node.value)
+        if node.predicate is not None:
+            self.line(f"store_masked({memory}, {offset}, {value}, {self.expr(node.predicate)})")
+            return
+        element = dt.element_of(node.buffer.dtype)
+        if (dt.is_int(element) or dt.is_uint(element)) and dt.lanes(node.value.dtype) == 1:
+            value = f"wrap_int({value}, {dt.bits(element)}, {dt.is_int(element)})"
+        self.line(f"{memory}[{offset}] = {value}")
+
+    def visit_For(self, node: Any) -> None:  # noqa: N802
+        var = self.var(node.loop_var)
+        low, extent = self.expr(node.min), self.expr(node.extent)
+        tag = node.thread_binding.thread_tag if node.thread_binding is not None else ""
+        if tag.startswith("threadIdx") and not self.in_threads and has_sync(node.body):
+            self._threads(node.body, [(var, f"range({low}, {low} + {extent})")])
+            return
+        self.line(f"for {var} in range({low}, {low} + {extent}):")
+        self.block_of(node.body)
+
+    def _threads(self, body: Any, loops: list[tuple[str, str]]) -> None:
+        """Threads that meet at barriers: each is a generator, and all run in turns."""
+        while True:
+            if isinstance(body, tir.For) and body.thread_binding is not None:
+                low, extent = self.expr(body.min), self.expr(body.extent)
+                loops.append((self.var(body.loop_var), f"range({low}, {low} + {extent})"))
+                body = body.body
+            elif isinstance(body, tir.AttrStmt) and body.attr_key == "thread_extent":
+                loops.append((self.var(body.node.var), f"range({self.expr(body.value)})"))
+                body = body.body
+            else:
+                break
+        name = self.fresh("thread")
+        names = ", ".join(v for v, _ in loops)
+        self.line("shared = {}")
+        self.line(f"def {name}({names}):")
+        self.in_threads = True
+        self.block_of(body)
+        self.depth += 1
+        self.line("return")
+        self.line("yield")
+        self.depth -= 1
+        self.in_threads = False
+        generators = " ".join(f"for {v} in {r}" for v, r in loops)
+        self.line(f"run_threads([{name}({names}) {generators}])")
+
+    def visit_AttrStmt(self, node: Any) -> None:  # noqa: N802
+        if node.attr_key in ("thread_extent", "virtual_thread"):
+            tag = node.node.thread_tag
+            if tag.startswith("threadIdx") and not self.in_threads and has_sync(node.body):
+                self._threads(node, [])
+                return
+            self.line(f"for {self.var(node.node.var)} in range({self.expr(node.value)}):")
+            self.block_of(node.body)
+            return
+        self.visit(node.body)
+
+    def visit_While(self, node: Any) -> None:  # noqa: N802
+        self.line(f"while {self.expr(node.condition)}:")
+        self.block_of(node.body)
+
+    def visit_IfThenElse(self, node: Any) -> None:  # noqa: N802
+        self.line(f"if {self.expr(node.condition)}:")
+        self.block_of(node.then_case)
+        if node.else_case is not None:
+            self.line("else:")
+            self.block_of(node.else_case)
+
+    def visit_LetStmt(self, node: Any) -> None:  # noqa: N802
+        self.line(f"{self.var(node.var)} = {self.expr(node.value)}")
+        self.visit(node.body)
+
+    def visit_AssertStmt(self, node: Any) -> None:  # noqa: N802
+        self.line(f"if not ({self.expr(node.condition)}): raise AssertionError({self.expr(node.message)})")
+        self.visit(node.body)
+
+    def _allocate(self, var: Any, dtype: str, extents: list[str]) -> None:
+        size = " * ".join(f"({e})" for e in extents) or "1"
+        scope = getattr(var.type_annotation, "storage_scope", "")
+        made = f"allocate({size}, {dtype!r})"
+        name = self.var(var)
+        if self.in_threads and scope.startswith("shared"):
+            # All threads of a block see one allocation.
+            made = f"shared.setdefault({name!r}, {made})"
+        self.line(f"{name} = {made}")
+
+    def visit_Allocate(self, node: Any) -> None:  # noqa: N802
+        self._allocate(node.buffer_var, node.dtype, [self.expr(e) for e in node.extents])
+        self.visit(node.body)
+
+    def visit_AllocateConst(self, node: Any) -> None:  # noqa: N802
+        data = node.data_or_idx
+        data = data.numpy() if hasattr(data, "numpy") else data
+        self.line(f"{self.var(node.buffer_var)} = {self.constant(data)}.reshape(-1)")
+        self.visit(node.body)
+
+    def visit_DeclBuffer(self, node: Any) -> None:  # noqa: N802
+        self.visit(node.body)
+
+    def visit_BufferRealize(self, node: Any) -> None:  # noqa: N802
+        self._allocate(node.buffer.data, node.buffer.dtype, [self.expr(e) for e in node.buffer.shape])
+        self.visit(node.body)
+
+    def visit_BlockRealize(self, node: Any) -> None:  # noqa: N802
+        block = node.block
+        for iter_var, value in zip(block.iter_vars, node.iter_values):
+            self.line(f"{self.var(iter_var.var)} = {self.expr(value)}")
+        predicate = node.predicate
+        guarded = not (isinstance(predicate, tir.IntImm) and predicate.value)
+        if guarded:
+            self.line(f"if {self.expr(predicate)}:")
+            self.depth += 1
+        self._block(block)
+        if guarded:
+            self.depth -= 1
+
+    def _block(self, block: Any) -> None:
+        for buffer in block.alloc_buffers:
+            size = [self.expr(e) for e in buffer.shape]
+            if buffer.strides:
+                size = [f"({self.expr(buffer.shape[0])}) * ({self.expr(buffer.strides[0])})"]
+            self._allocate(buffer.data, buffer.dtype, size)
+        for match in block.match_buffers:
+            self._match(match)
+        reduced = [iv for iv in block.iter_vars if iv.iter_type == 2]
+        before = len(self.lines)
+        if block.init is not None:
+            if reduced:
+                first = " and ".join(f"{self.var(iv.var)} == {self.expr(iv.dom.min)}" for iv in reduced)
+                self.line(f"if {first}:")
+                self.block_of(block.init)
+            else:
+                self.visit(block.init)
+        self.visit(block.body)
+        if len(self.lines) == before:
+            self.line("pass")
+
+    def _match(self, match: Any) -> None:
+        """A view: its base and strides are those of the region it shows."""
+        source, target = match.source.buffer, match.buffer
+        base = self.fresh(f"{target.name}_base")
+        self.line(f"{base} = {self.offset(source, [r.min for r in match.source.region])}")
+        strides = self.strides(source)[len(source.shape) - len(target.shape) :]
+        names = []
+        for stride in strides:
+            name = self.fresh(f"{target.name}_stride")
+            self.line(f"{name} = {stride}")
+            names.append(name)
+        view = self.views.get(id(source))
+        memory = view[2] if view is not None else self.var(source.data)
+        self.views[id(target)] = (base, names, memory)
+        self.keep.append(target)
+        self.line(f"{self.var(target.data)} = {memory}")
+        if isinstance(target.elem_offset, tir.Var):
+            self.line(f"{self.var(target.elem_offset)} = {base}")
+        for stride_var, name in zip(target.strides, names):
+            if isinstance(stride_var, tir.Var):
+                self.line(f"{self.var(stride_var)} = {name}")
+        offset = len(match.source.region) - len(target.shape)
+        for extent, item in zip(target.shape, match.source.region[offset:]):
+            if isinstance(extent, tir.Var):
+                self.line(f"{self.var(extent)} = {self.expr(item.extent)}")
+
+    def strides(self, buffer: Any) -> list[str]:
+        """The strides of a buffer, written out."""
+        view = self.views.get(id(buffer))
+        if view is not None:
+            return list(view[1])
+        if buffer.strides:
+            return [self.expr(s) for s in buffer.strides]
+        out: list[str] = []
+        running = "1"
+        for extent in reversed(buffer.shape):
+            out.insert(0, running)
+            running = f"({running}) * ({self.expr(extent)})"
+        return out

@@ -1,0 +1,208 @@
+"""A sketch's sampling instructions as columns of a matrix, with sampling and mutation of whole populations."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...tir.schedule import Instruction, Trace
+from ...tir.schedule.sampling import factor_tuples
+
+__all__ = ["DecisionTable"]
+
+Array = np.ndarray[Any, Any]
+_LIMIT = 200_000
+
+
+@lru_cache(maxsize=512)
+def _tile_table(extent: int, n: int, limit: int) -> Array:
+    tuples = factor_tuples(extent, n, limit)
+    if not tuples or len(tuples) > _LIMIT:
+        raise ValueError(f"{len(tuples)} factorisations of {extent}")
+    return np.array(tuples, dtype=np.int64)
+
+
+@lru_cache(maxsize=512)
+def _divisor_table(extent: int) -> tuple[Array, Array]:
+    """Row ``v``: divisors of ``v`` above 1, padded with a huge number; and how many there are."""
+    values = [d for d in range(1, extent + 1) if extent % d == 0]
+    rows = [[d for d in values if d > 1 and v % d == 0] for v in values]
+    width = max(1, max(len(r) for r in rows))
+    table = np.full((extent + 1, width), 1 << 40, dtype=np.int64)
+    count = np.zeros(extent + 1, dtype=np.int64)
+    for v, row in zip(values, rows, strict=True):
+        table[v, :len(row)] = row
+        count[v] = len(row)
+    return table, count
+
+
+class DecisionTable:
+    """Which columns belong to which instruction. Tiles come first, then categories, then the parallel limit."""
+
+    def __init__(self, trace: Trace, parallel_limits: list[int]) -> None:
+        self.trace = trace
+        self.tiles: list[tuple[Instruction, int, int, int, int]] = []  # inst, first column, n, extent, limit
+        self.categories: list[tuple[Instruction, int, list[int], Array]] = []
+        self.locations: list[Instruction] = []
+        self.parallel: Instruction | None = None
+        self.unroll = -1
+        self.vectorize = -1
+        at = 0
+        for inst in trace.insts:
+            named = dict(zip(inst.kind.attrs, inst.attrs, strict=False))
+            if inst.kind.name == "SamplePerfectTile":
+                n = int(named["n"])
+                extent = int(np.prod([int(x) for x in trace.decisions[inst]]))
+                limit = int(named["max_innermost_factor"])
+                _tile_table(extent, n, limit)
+                self.tiles.append((inst, at, n, extent, limit))
+                at += n
+            elif inst.kind.name == "SampleComputeLocation":
+                self.locations.append(inst)
+            elif inst.kind.name not in ("SampleCategorical", "Annotate") and inst.kind.name.startswith("Sample"):
+                raise ValueError(f"the instruction {inst.kind.name} has no column form")
+        self.num_tile_columns = at
+        for inst in trace.insts:
+            if inst.kind.name == "SampleCategorical":
+                named = dict(zip(inst.kind.attrs, inst.attrs, strict=True))
+                probs = np.array([float(getattr(p, "value", p)) for p in named["probs"]])
+                values = [int(getattr(c, "value", c)) for c in named["candidates"]]
+                self.categories.append((inst, at, values, probs / probs.sum()))
+                at += 1
+        self.parallel_limits = np.array(parallel_limits or [-1], dtype=np.int64)
+        self.parallel_column = at
+        self.width = at + 1
+        self._annotations(trace)
+        self.signature = self._text(trace)
+
+    def _annotations(self, trace: Trace) -> None:
+        for inst in trace.insts:
+            if inst.kind.name != "Annotate":
+                continue
+            key, value = inst.attrs[0], inst.inputs[1]
+            if key == "meta_schedule.parallel":
+                self.parallel = inst
+            elif key == "meta_schedule.vectorize":
+                self.vectorize = int(getattr(value, "value", value))
+            elif str(key).startswith("meta_schedule.unroll_"):
+                self.unroll = next((i for i, c in enumerate(self.categories) if c[0].outputs[0] is value), -2)
+        used = {i for i in (self.unroll,) if i >= 0}
+        if self.unroll == -2 or len(used) != len(self.categories):
+            raise ValueError("a sampled category that is not the unroll depth")
+
+    @staticmethod
+    def _text(trace: Trace) -> str:
+        insts, _ = trace.simplified(remove_postproc=True).as_json(remove_postproc=True)
+        for inst in insts:
+            if inst[0] == "Annotate" and inst[2] and inst[2][0] == "meta_schedule.parallel":
+                inst[1] = [inst[1][0], 0]
+        return json.dumps(insts)
+
+    # ---- columns
+
+    @property
+    def tile_ranges(self) -> list[tuple[int, int]]:
+        """First and past-the-last column of each tile."""
+        return [(at, at + n) for _, at, n, _, _ in self.tiles]
+
+    def unroll_values(self, matrix: Array) -> Array:
+        """The unroll depth of each row."""
+        if self.unroll < 0:
+            return np.zeros(len(matrix))
+        _, at, values, _ = self.categories[self.unroll]
+        return np.array(values, dtype=float)[matrix[:, at]]
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        """Random rows, every factorisation equally likely."""
+        matrix = np.empty((count, self.width), dtype=np.int64)
+        for _, at, n, extent, limit in self.tiles:
+            table = _tile_table(extent, n, limit)
+            matrix[:, at:at + n] = table[rng.integers(0, len(table), count)]
+        for _, at, values, probs in self.categories:
+            matrix[:, at] = rng.choice(len(values), size=count, p=probs)
+        default = self.parallel_limits[-1] if self.parallel is None else _annotated(self.parallel)
+        matrix[:, self.parallel_column] = default
+        return matrix
+
+    def mutate_tiles(self, rng: np.random.Generator, matrix: Array) -> None:
+        """In each row, move a factor from one place of one tile to another."""
+        movable = [t for t in self.tiles if t[2] > 1 and t[3] > 1]
+        if not movable or not len(matrix):
+            return
+        which = rng.integers(0, len(movable), len(matrix))
+        for index, (_, at, n, extent, limit) in enumerate(movable):
+            rows = np.nonzero(which == index)[0]
+            if not rows.size:
+                continue
+            part = matrix[rows, at:at + n]
+            x = np.argmax(np.where(part > 1, rng.random(part.shape), -1.0), axis=1)
+            y = (x + rng.integers(1, n, rows.size)) % n
+            each = np.arange(rows.size)
+            table, count = _divisor_table(extent)
+            source = part[each, x]
+            options = count[source]
+            if limit > 0:
+                room = np.where(y == n - 1, limit // part[each, y], 1 << 39)
+                options = np.minimum(options, (table[source] <= room[:, None]).sum(axis=1))
+            pick = (rng.random(rows.size) * options).astype(np.int64)
+            factor = np.where(options > 0, table[source, np.minimum(pick, table.shape[1] - 1)], 1)
+            part[each, x] //= factor
+            part[each, y] *= factor
+            matrix[rows, at:at + n] = part
+
+    def mutate_unroll(self, rng: np.random.Generator, matrix: Array) -> None:
+        """Another unroll depth in each row."""
+        if self.unroll >= 0 and len(matrix):
+            _, at, values, _ = self.categories[self.unroll]
+            if len(values) > 1:
+                matrix[:, at] = (matrix[:, at] + rng.integers(1, len(values), len(matrix))) % len(values)
+
+    def mutate_parallel(self, rng: np.random.Generator, matrix: Array) -> None:
+        """Another limit of parallel iterations in each row."""
+        if self.parallel is not None and len(matrix):
+            matrix[:, self.parallel_column] = rng.choice(self.parallel_limits, len(matrix))
+
+    # ---- rows and traces
+
+    def to_trace(self, row: Array, locations: tuple[int, ...]) -> Trace:
+        """The trace a row stands for."""
+        decisions: dict[Instruction, Any] = {}
+        for inst, at, n, _, _ in self.tiles:
+            decisions[inst] = [int(x) for x in row[at:at + n]]
+        for inst, at, _, _ in self.categories:
+            decisions[inst] = int(row[at])
+        for inst, value in zip(self.locations, locations, strict=True):
+            decisions[inst] = int(value)
+        insts = list(self.trace.insts)
+        if self.parallel is not None and int(row[self.parallel_column]) != _annotated(self.parallel):
+            changed = Instruction(self.parallel.kind, [self.parallel.inputs[0], int(row[self.parallel_column])],
+                                  self.parallel.attrs, self.parallel.outputs)
+            insts[insts.index(self.parallel)] = changed
+        return Trace(insts, decisions)
+
+    def from_trace(self, trace: Trace) -> tuple[Array, tuple[int, ...]] | None:
+        """The row of a trace of this sketch, None if it is of another."""
+        simple = trace.simplified(remove_postproc=True)
+        if self._text(simple) != self.signature:
+            return None
+        row = np.empty(self.width, dtype=np.int64)
+        own = [i for i in simple.insts if i.kind.name.startswith("Sample")]
+        mine = [i for i in self.trace.insts if i.kind.name.startswith("Sample")]
+        decided = {a: simple.decisions[b] for a, b in zip(mine, own, strict=True)}
+        for inst, at, n, extent, _ in self.tiles:
+            if int(np.prod(decided[inst])) != extent:
+                return None
+            row[at:at + n] = decided[inst]
+        for inst, at, _, _ in self.categories:
+            row[at] = decided[inst]
+        row[self.parallel_column] = next(
+            (_annotated(i) for i in simple.insts if i.kind.name == "Annotate"
+             and i.attrs[0] == "meta_schedule.parallel"), -1)
+        return row, tuple(int(decided[i]) for i in self.locations)
+
+
+def _annotated(inst: Instruction) -> int:
+    return int(getattr(inst.inputs[1], "value", inst.inputs[1]))

@@ -1,0 +1,232 @@
+"""CPULayoutPacking: convolutions keep channels contiguous through the whole graph.
+
+Before::
+
+    y = nn.conv2d(x, w)                 # NCHW, OIHW
+    z = nn.relu(add(y, bias))           # bias: (1, C, 1, 1)
+
+After (permutations that meet have cancelled, weights are permuted at compile time)::
+
+    y = nn.conv2d(permute_dims(x, [0, 2, 3, 1]), w_hwio, data_layout="NHWC", kernel_layout="HWIO")
+    z = permute_dims(nn.relu(add(y, bias_nhwc)), [0, 3, 1, 2])
+
+With channels innermost, vectors of output channels are contiguous in weights and outputs, one input element serves a
+whole vector, and neither strides nor odd image sizes get in the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.transform import Pass
+from ..op import concat, mean, permute_dims, reshape
+from ..op.nn import conv2d
+from ..relax.expr import Call, Constant, Function, Var, const
+from ..relax.expr_functor import PyExprMutator
+from ..relax.struct_info import TensorStructInfo
+from ..target import Target
+from .base import as_module_pass, map_relax_functions
+
+__all__ = ["CPULayoutPacking"]
+
+_TO = (0, 2, 3, 1)
+_FROM = (0, 3, 1, 2)
+_UNARY = frozenset(
+    "nn.relu nn.relu6 nn.leakyrelu nn.gelu nn.gelu_tanh nn.silu sigmoid tanh exp sqrt rsqrt negative abs erf clip"
+    " floor ceil round square log hardsigmoid hardswish".split()
+)
+_BINARY = frozenset("add subtract multiply divide maximum minimum power".split())
+_POOL = {"nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
+
+
+def _shape(expr: Any) -> tuple[int, ...] | None:
+    info = expr.struct_info_
+    if not isinstance(info, TensorStructInfo) or info.shape is None:
+        return None
+    values = getattr(info.shape, "values", None)
+    if values is None:
+        return None
+    out = []
+    for value in values:
+        number = getattr(value, "value", None)
+        if not isinstance(number, int):
+            return None
+        out.append(number)
+    return tuple(out)
+
+
+class _Layout(PyExprMutator):
+    """Rebuilds a function, remembering for each variable its channels-last twin."""
+
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.twins: dict[Any, Any] = {}
+
+    def visit_dataflow_block_(self, block: Any) -> Any:
+        """Twins are variables of the block and mean nothing outside it."""
+        before, self.twins = self.twins, {}
+        made = super().visit_dataflow_block_(block)
+        self.twins = before
+        return made
+
+    def visit_call_(self, op: Call) -> Any:
+        """Convert a call whose operator has a channels-last form."""
+        call = super().visit_call_(op)
+        if not isinstance(call.op, Op):
+            return call
+        name = call.op.name.removeprefix("relax.")
+        if name == "nn.conv2d":
+            return self._conv(call)
+        if name in _POOL:
+            return self._pool(call)
+        if name in _UNARY:
+            twin = self._twin(call.args[0])
+            return call if twin is None else self._back(Call(call.op, (twin, *call.args[1:]), call.attrs))
+        if name in _BINARY:
+            return self._binary(call)
+        if name == "concat":
+            return self._concat(call)
+        if name == "mean":
+            return self._mean(call)
+        return call
+
+    # ---- twins
+
+    def _resolve(self, expr: Any) -> Any:
+        while isinstance(expr, Var):
+            if expr in self.twins:
+                return expr
+            bound = self.builder_.lookup_binding(expr)
+            if not isinstance(bound, Var):
+                return expr
+            expr = bound
+        return expr
+
+    def _twin(self, expr: Any) -> Any | None:
+        resolved = self._resolve(expr)
+        return self.twins.get(resolved) if isinstance(resolved, Var) else None
+
+    def _forced(self, expr: Any) -> Any:
+        """The channels-last twin, made by a permutation when there is none yet."""
+        twin = self._twin(expr)
+        if twin is not None:
+            return twin
+        if isinstance(expr, Constant):
+            return const(np.ascontiguousarray(expr.data.numpy().transpose(_TO)))
+        twin = self.builder_.emit(permute_dims(expr, list(_TO)))
+        resolved = self._resolve(expr)
+        if isinstance(resolved, Var):
+            self.twins[resolved] = twin
+        return twin
+
+    def _back(self, call: Any) -> Any:
+        """Emit a channels-last result and its channels-first alias, which dies when nobody needs it."""
+        twin = self.builder_.emit(call)
+        alias = self.builder_.emit(permute_dims(twin, list(_FROM)))
+        self.twins[alias] = twin
+        return alias
+
+    # ---- operators
+
+    def _conv(self, call: Call) -> Any:
+        data, weight = call.args
+        a = call.attrs
+        shape = _shape(data)
+        if a.data_layout != "NCHW" or a.kernel_layout != "OIHW" or shape is None or not isinstance(weight, Constant):
+            return call
+        if a.get("out_layout") not in (None, "", "NCHW"):
+            return call
+        groups = int(getattr(a.groups, "value", a.groups))
+        kernel = weight.data.numpy()
+        if groups != 1 and (kernel.shape[1] != 1 or kernel.shape[0] != groups):
+            return call
+        packed = const(np.ascontiguousarray(kernel.transpose(2, 3, 1, 0)))
+        made = conv2d(
+            self._forced(data), packed, list(a.strides), list(a.padding), list(a.dilation), groups, "NHWC", "HWIO",
+            "NHWC", a.get("out_dtype") or None,
+        )  # fmt: skip
+        return self._back(made)
+
+    def _pool(self, call: Call) -> Any:
+        twin = self._twin(call.args[0])
+        a = call.attrs
+        if twin is None or a.layout != "NCHW" or a.get("out_layout") not in (None, "", "NCHW"):
+            return call
+        values = dict(a.items())
+        values["layout"] = "NHWC"
+        values["out_layout"] = "NHWC"
+        return self._back(Call(call.op, (twin, *call.args[1:]), type(a)(values, a.type_name)))
+
+    def _binary(self, call: Call) -> Any:
+        twins = [self._twin(arg) for arg in call.args]
+        if all(twin is None for twin in twins):
+            return call
+        out = []
+        for arg, twin in zip(call.args, twins, strict=True):
+            shape = _shape(arg)
+            if twin is not None:
+                out.append(twin)
+            elif shape is None:
+                return call
+            elif len(shape) == 4:
+                if shape[2] * shape[3] != 1 and not isinstance(arg, Constant):
+                    return call
+                out.append(self._forced(arg))
+            elif all(extent == 1 for extent in shape):
+                out.append(arg)
+            elif len(shape) == 3 and shape[1:] == (1, 1):
+                out.append(self.builder_.emit(reshape(arg, (1, 1, shape[0]))))
+            else:
+                return call
+        return self._back(Call(call.op, tuple(out), call.attrs))
+
+    def _concat(self, call: Call) -> Any:
+        from ..relax.expr import Tuple
+
+        parts = call.args[0]
+        if isinstance(parts, Var):
+            parts = self.builder_.lookup_binding(parts)
+        axis = int(getattr(call.attrs.axis, "value", call.attrs.axis))
+        if not isinstance(parts, Tuple) or axis != 1:
+            return call
+        twins = [self._twin(part) for part in parts.fields]
+        if any(twin is None for twin in twins):
+            return call
+        return self._back(concat(twins, 3))
+
+    def _mean(self, call: Call) -> Any:
+        twin = self._twin(call.args[0])
+        axes = call.attrs.get("axis")
+        if twin is None or axes is None:
+            return call
+        wanted = sorted(int(getattr(x, "value", x)) % 4 for x in axes)
+        keepdims = bool(getattr(call.attrs.keepdims, "value", call.attrs.keepdims))
+        if wanted != [2, 3]:
+            return call
+        made = mean(twin, [1, 2], keepdims)
+        return self._back(made) if keepdims else made
+
+
+def CPULayoutPacking(target: Target | None = None) -> Pass:  # noqa: N802  (public name of the pass)
+    """Keep activations channels-last around convolutions and permute constant weights to match; see the module."""
+
+    def run(mod: IRModule) -> IRModule:
+        layout = _Layout(mod)
+
+        def convert(_: Any, func: Function) -> Function:
+            made: Function = layout.visit_expr(func)
+            return made
+
+        from .canonicalize_bindings import CanonicalizeBindings
+        from .dead_code_elimination import DeadCodeElimination
+
+        changed = map_relax_functions(mod, convert)
+        if changed is mod:
+            return mod
+        return DeadCodeElimination()(CanonicalizeBindings()(changed))
+
+    return as_module_pass(run, "CPULayoutPacking")
