@@ -38,13 +38,20 @@ def _optional(module: str, name: str, *args: Any, **kwargs: Any) -> list[Pass]:
 
 
 def _dispatch() -> list[Pass]:
-    return [*_optional("backend.dispatch_sampling", "DispatchSampling"), *_optional("backend.dispatch_sort_scan", "DispatchSortScan")]
+    return [
+        *_optional("backend.dispatch_sampling", "DispatchSampling"),
+        *_optional("backend.dispatch_sort_scan", "DispatchSortScan"),
+    ]
+
+
+def _pass(run: Callable[[IRModule, PassContext], IRModule], name: str) -> Pass:
+    made: Pass = module_pass(run, opt_level=0, name=name)
+    return made
 
 
 def zero_pipeline(*, enable_warning: bool = False) -> Pass:
     """Legalise and fuse, then apply the current tuning database if there is one. The default of ``get_pipeline``."""
 
-    @module_pass(opt_level=0, name="zero_pipeline")
     def f_zero_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
         passes: list[Pass] = [
             transform.LegalizeOps(enable_warning=enable_warning),
@@ -55,11 +62,11 @@ def zero_pipeline(*, enable_warning: bool = False) -> Pass:
         ]
         mod = Sequential(passes)(mod)
         if _database_is_current():
-            mod = Sequential(_optional("meta_schedule", "MetaScheduleApplyDatabase", enable_warning=enable_warning))(mod)
+            apply = _optional("meta_schedule", "MetaScheduleApplyDatabase", enable_warning=enable_warning)
+            mod = Sequential(apply)(mod)
         return mod
 
-    result: Pass = f_zero_pipeline
-    return result
+    return _pass(f_zero_pipeline, "zero_pipeline")
 
 
 def _database_is_current() -> bool:
@@ -73,7 +80,6 @@ def _database_is_current() -> bool:
 def default_build_pipeline() -> Pass:
     """From any graph module to one the virtual machine runs; no fusion and no scheduling."""
 
-    @module_pass(opt_level=0, name="default_build_pipeline")
     def f_default_build_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
         passes = [
             *_dispatch(),
@@ -83,8 +89,7 @@ def default_build_pipeline() -> Pass:
         ]
         return Sequential(passes)(mod)
 
-    result: Pass = f_default_build_pipeline
-    return result
+    return _pass(f_default_build_pipeline, "default_build_pipeline")
 
 
 def static_shape_tuning_pipeline(
@@ -98,7 +103,6 @@ def static_shape_tuning_pipeline(
     With ``cpu_weight_prepack`` constant weights are brought into the layout that the best schedules want.
     """
 
-    @module_pass(opt_level=0, name="static_shape_tuning_pipeline")
     def f_tuning(mod: IRModule, ctx: PassContext) -> IRModule:
         before: list[Pass] = []
         after: list[Pass] = []
@@ -126,8 +130,7 @@ def static_shape_tuning_pipeline(
                 ]
             )(mod)
 
-    result: Pass = f_tuning
-    return result
+    return _pass(f_tuning, "static_shape_tuning_pipeline")
 
 
 PIPELINE_MAP: dict[str, Callable[..., Pass]] = {
@@ -204,7 +207,8 @@ def legalize_passes(target: str | Target) -> list[Pass]:
         return core
     if family == "adreno":
         head: list[Pass] = [transform.DecomposeOpsForInference(), transform.FoldConstant()]
-        return [*head, *core, transform.DeadCodeElimination(), *_default_schedule("Reduction", "GeneralReduction", "Fallback")]
+        schedule = _default_schedule("Reduction", "GeneralReduction", "Fallback")
+        return [*head, *core, transform.DeadCodeElimination(), *schedule]
     return [*core, *_default_schedule("Matmul", "GEMV", "Reduction", "GeneralReduction", "Fallback")]
 
 
@@ -251,6 +255,8 @@ def finalize_passes(target: str | Target) -> list[Pass]:
 def _cpu_fast(target: Target) -> list[Pass]:
     """What makes the untuned CPU build fast: folded batch norms, blocked layouts and packed weights."""
     return [
+        transform.CanonicalizeBindings(),
+        transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
         *_optional("transform.cpu_layout", "CPULayoutPacking", target),
@@ -258,11 +264,10 @@ def _cpu_fast(target: Target) -> list[Pass]:
 
 
 def get_default_pipeline(target: str | Target) -> Pass:
-    """The target's own pipeline, used by ``relaxish.build`` when none is named. Raises ValueError for unknown targets."""
+    """The target's own pipeline, used by ``relaxish.build`` when none is named. Raises ValueError if unknown."""
     made = _as_target(target)
     family = _family(made)
 
-    @module_pass(opt_level=0, name="default_pipeline")
     def default_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
         with made:
             head = _cpu_fast(made) if family == "cpu" else []
@@ -278,5 +283,4 @@ def get_default_pipeline(target: str | Target) -> Pass:
                 ]
             )(mod)
 
-    result: Pass = default_pipeline
-    return result
+    return _pass(default_pipeline, "default_pipeline")

@@ -198,3 +198,39 @@ def test_long_chains_need_no_recursion():
     for make in (transform.LegalizeOps, transform.AnnotateTIROpPattern, transform.FuseOps, transform.DeadCodeElimination):
         mod = make()(mod)
     assert analysis.well_formed(mod)
+
+
+def test_weights_are_transformed_once():
+    x, w = relax.Var("x", _tensor([3, 4])), relax.Var("w", _tensor([5, 4]))
+    mod = _module([x, w], lambda bb: bb.emit(matmul(x, bb.emit(op_function("permute_dims")(w)))))
+    mod["main"] = mod["main"].with_attr("num_input", 1)
+    assert [v.name_hint for v in analysis.computable_at_compile_time(mod["main"])] == ["w", "lv"]
+    lifted = transform.LiftTransformParams()(mod)
+    assert _calls(lifted) == ["relax.matmul"]
+    assert _calls(lifted, "main_transform_params") == ["relax.permute_dims"]
+    assert structural_equal(lifted["main"].params[1].struct_info, _tensor([4, 5]))
+    assert analysis.well_formed(lifted)
+
+
+def test_layout_free_buffers_are_marked():
+    x, w = relax.Var("x", _tensor([3, 4])), relax.Var("w", _tensor([4, 4]))
+    mod = transform.LegalizeOps()(_module([x, w], lambda bb: bb.emit(matmul(x, w))))
+    mod["main"] = mod["main"].with_attr("num_input", 1)
+    marked = transform.AttachAttrLayoutFreeBuffers()(mod)
+    (kernel,) = [f for f in marked.functions.values() if isinstance(f, PrimFunc)]
+    assert [int(i) for i in kernel.attrs["layout_free_buffers"]] == [1]
+
+
+def test_lambda_lift_makes_a_closure():
+    x, a = relax.Var("x", _tensor([2])), relax.Var("a", _tensor([2]))
+    inner_bb = relax.BlockBuilder()
+    inner_bb.begin_scope([a])
+    inner_bb.begin_binding_block()
+    out = inner_bb.emit(add(a, x))
+    body = inner_bb.normalize(relax.SeqExpr([inner_bb.end_block()], out))
+    inner_bb.end_scope()
+    inner = relax.Function([a], body)
+    mod = _module([x], lambda bb: bb.emit(relax.Call(bb.emit(inner), [x])), dataflow=False)
+    lifted = transform.LambdaLift()(mod)
+    assert "relax.make_closure" in _calls(lifted) and "relax.invoke_pure_closure" in _calls(lifted)
+    assert len(lifted.functions) == 2 and analysis.well_formed(lifted)

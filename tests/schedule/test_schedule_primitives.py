@@ -117,7 +117,9 @@ def test_compute_at():
 
 def test_cache_and_reverse_compute_at():
     @T.prim_func
-    def expected(A: T.Buffer((128, 128), "float32"), B: T.Buffer((128, 128), "float32"), C: T.Buffer((128, 128), "float32")):
+    def expected(
+        A: T.Buffer((128, 128), "float32"), B: T.Buffer((128, 128), "float32"), C: T.Buffer((128, 128), "float32")
+    ):
         C_local = T.alloc_buffer((128, 128), scope="local")
         A_shared = T.alloc_buffer((128, 128), scope="shared")
         for i_0 in range(8):
@@ -171,7 +173,9 @@ def test_decompose_reduction_drops_foreign_predicates():
 
 def test_rfactor():
     @T.prim_func
-    def expected(A: T.Buffer((128, 128), "float32"), B: T.Buffer((128, 128), "float32"), C: T.Buffer((128, 128), "float32")):
+    def expected(
+        A: T.Buffer((128, 128), "float32"), B: T.Buffer((128, 128), "float32"), C: T.Buffer((128, 128), "float32")
+    ):
         C_rf = T.alloc_buffer((8, 128, 128))
         for i, j, k_0, k_1 in T.grid(128, 128, 16, 8):
             with T.block("C_rf"):
@@ -195,7 +199,9 @@ def test_rfactor():
 
 def test_blockize_and_tensorize_amx():
     @T.prim_func
-    def packed(A: T.Buffer((64, 128), "bfloat16"), B: T.Buffer((64, 32, 2), "bfloat16"), C: T.Buffer((64, 32), "float32")):
+    def packed(
+        A: T.Buffer((64, 128), "bfloat16"), B: T.Buffer((64, 32, 2), "bfloat16"), C: T.Buffer((64, 32), "float32")
+    ):
         for i, j, k in T.grid(64, 32, 128):
             with T.block("C"):
                 vi, vj, vk = T.axis.remap("SSR", [i, j, k])

@@ -360,9 +360,10 @@ def matmul_relu(A: T.Buffer((64, 64), "float32"), B: T.Buffer((64, 64), "float32
             D[vi, vj] = T.max(C[vi, vj], T.float32(0))
 
 
+@pytest.mark.parametrize("decompose", [False, True])
 @pytest.mark.parametrize("tile", [(8, 16, 4), (7, 24, 5)])
 @pytest.mark.parametrize("lower", [transform.lower_for_cpu, lambda m: transform.get_tir_pipeline("default")(m)])
-def test_scheduled_program_keeps_its_values(tile: Any, lower: Any) -> None:
+def test_scheduled_program_keeps_its_values(tile: Any, decompose: bool, lower: Any) -> None:
     sch = tir.Schedule(IRModule({"main": matmul_relu.with_attr("global_symbol", "main")}))
     block = sch.get_block("C")
     i, j, k = sch.get_loops(block)
@@ -375,6 +376,7 @@ def test_scheduled_program_keeps_its_values(tile: Any, lower: Any) -> None:
     sch.parallel(i0)
     if 64 % tile[0] == 0:
         sch.reverse_compute_at(sch.get_block("D"), j0)
+    if decompose:
         sch.decompose_reduction(block, k0)
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((64, 64)).astype("float32") for _ in range(2))

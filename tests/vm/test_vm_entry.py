@@ -111,3 +111,12 @@ def test_one_kernel_model_call_overhead():
             main(x)
         best = min(best, (time.perf_counter() - begin) / 1000)
     assert best < 5e-6, f"{best * 1e6:.2f} us"
+
+
+def test_function_outlives_machine_and_executable():
+    import gc
+
+    mains = [VirtualMachine(build(chain), cpu())["main"] for chain in (1, 2, 3)]
+    gc.collect()
+    for chain, main in zip((1, 2, 3), mains):
+        np.testing.assert_array_equal(main(X).numpy(), reference(chain))

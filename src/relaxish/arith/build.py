@@ -84,44 +84,44 @@ def _is(a: Any, value: int) -> bool:
     return (kind is IntImm or kind is FloatImm) and a.value == value
 
 
-def add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def add(a: Any, b: Any) -> PrimExpr:
     """``a + b``."""
     ka, kb = type(a), type(b)
     if kb is IntImm:
         if ka is IntImm:
             return const(a.dtype, wrap(a.dtype, a.value + b.value))
         if b.value == 0:
-            return a
+            return a  # type: ignore[no-any-return]
     elif ka is IntImm:
         if a.value == 0:
-            return b
+            return b  # type: ignore[no-any-return]
     elif ka is FloatImm or kb is FloatImm:
         if ka is kb:
             return FloatImm(a.dtype, a.value + b.value)
         if _is(a, 0):
-            return b
+            return b  # type: ignore[no-any-return]
         if _is(b, 0):
-            return a
+            return a  # type: ignore[no-any-return]
     return Add(a, b)
 
 
-def sub(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def sub(a: Any, b: Any) -> PrimExpr:
     """``a - b``."""
     kb = type(b)
     if kb is IntImm:
         if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, a.value - b.value))
         if b.value == 0:
-            return a
+            return a  # type: ignore[no-any-return]
     elif kb is FloatImm:
         if type(a) is FloatImm:
             return FloatImm(a.dtype, a.value - b.value)
         if b.value == 0:
-            return a
+            return a  # type: ignore[no-any-return]
     return Sub(a, b)
 
 
-def mul(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def mul(a: Any, b: Any) -> PrimExpr:
     """``a * b``."""
     ka, kb = type(a), type(b)
     if ka is IntImm and kb is IntImm:
@@ -130,18 +130,18 @@ def mul(a: PrimExpr, b: PrimExpr) -> PrimExpr:
         return FloatImm(a.dtype, a.value * b.value)
     if kb is IntImm or kb is FloatImm:
         if b.value == 1:
-            return a
+            return a  # type: ignore[no-any-return]
         if b.value == 0:
-            return b
+            return b  # type: ignore[no-any-return]
     elif ka is IntImm or ka is FloatImm:
         if a.value == 1:
-            return b
+            return b  # type: ignore[no-any-return]
         if a.value == 0:
-            return a
+            return a  # type: ignore[no-any-return]
     return Mul(a, b)
 
 
-def floordiv(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def floordiv(a: Any, b: Any) -> PrimExpr:
     """``a // b``, rounding down."""
     if type(b) is IntImm:
         if b.value == 0:
@@ -149,13 +149,13 @@ def floordiv(a: PrimExpr, b: PrimExpr) -> PrimExpr:
         if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, a.value // b.value))
         if b.value == 1:
-            return a
+            return a  # type: ignore[no-any-return]
     if type(a) is IntImm and a.value == 0:
         return a
     return FloorDiv(a, b)
 
 
-def floormod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def floormod(a: Any, b: Any) -> PrimExpr:
     """``a % b`` with the sign of ``b``."""
     if type(b) is IntImm:
         if b.value == 0:
@@ -175,7 +175,7 @@ def trunc_div(a: int, b: int) -> int:
     return q if (a >= 0) == (b >= 0) else -q
 
 
-def truncdiv(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def truncdiv(a: Any, b: Any) -> PrimExpr:
     """``a / b``, rounding to zero for integers."""
     kb = type(b)
     if kb is IntImm:
@@ -184,18 +184,18 @@ def truncdiv(a: PrimExpr, b: PrimExpr) -> PrimExpr:
         if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, trunc_div(a.value, b.value)))
         if b.value == 1:
-            return a
+            return a  # type: ignore[no-any-return]
     elif kb is FloatImm:
         if type(a) is FloatImm and b.value != 0:
             return FloatImm(a.dtype, a.value / b.value)
         if b.value == 1:
-            return a
+            return a  # type: ignore[no-any-return]
     if _is(a, 0):
-        return a
+        return a  # type: ignore[no-any-return]
     return Div(a, b)
 
 
-def truncmod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def truncmod(a: Any, b: Any) -> PrimExpr:
     """``a`` modulo ``b`` with the sign of ``a``."""
     if type(b) is IntImm:
         if b.value == 0:
@@ -209,21 +209,21 @@ def truncmod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return Mod(a, b)
 
 
-def minimum(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def minimum(a: Any, b: Any) -> PrimExpr:
     """``min(a, b)``."""
     if _ints(a, b) or _floats(a, b):
-        return a if a.value <= b.value else b
+        return a if a.value <= b.value else b  # type: ignore[no-any-return]
     if a is b:
-        return a
+        return a  # type: ignore[no-any-return]
     return Min(a, b)
 
 
-def maximum(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def maximum(a: Any, b: Any) -> PrimExpr:
     """``max(a, b)``."""
     if _ints(a, b) or _floats(a, b):
-        return a if a.value >= b.value else b
+        return a if a.value >= b.value else b  # type: ignore[no-any-return]
     if a is b:
-        return a
+        return a  # type: ignore[no-any-return]
     return Max(a, b)
 
 
@@ -242,10 +242,10 @@ def false(dtype: str = "bool") -> PrimExpr:
 
 
 def _fold_cmp(cls: Any, test: Any) -> Any:
-    def compare(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    def compare(a: Any, b: Any) -> PrimExpr:
         if _ints(a, b) or _floats(a, b):
             return const("bool", test(a.value, b.value))
-        return cls(a, b)
+        return cls(a, b)  # type: ignore[no-any-return]
 
     return compare
 
@@ -258,7 +258,7 @@ gt = _fold_cmp(GT, lambda a, b: a > b)
 ge = _fold_cmp(GE, lambda a, b: a >= b)
 
 
-def and_(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def and_(a: Any, b: Any) -> PrimExpr:
     """``a and b``."""
     if type(a) is IntImm:
         return b if a.value else a
@@ -267,7 +267,7 @@ def and_(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return And(a, b)
 
 
-def or_(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def or_(a: Any, b: Any) -> PrimExpr:
     """``a or b``."""
     if type(a) is IntImm:
         return a if a.value else b
@@ -276,24 +276,24 @@ def or_(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return Or(a, b)
 
 
-def not_(a: PrimExpr) -> PrimExpr:
+def not_(a: Any) -> PrimExpr:
     """``not a``."""
     if type(a) is IntImm:
         return const("bool", not a.value)
     return Not(a)
 
 
-def select(cond: PrimExpr, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def select(cond: Any, a: Any, b: Any) -> PrimExpr:
     """``a if cond else b`` (both evaluated)."""
     if type(cond) is IntImm:
-        return a if cond.value else b
+        return a if cond.value else b  # type: ignore[no-any-return]
     return Select(cond, a, b)
 
 
-def cast(dtype: str, value: PrimExpr) -> PrimExpr:
+def cast(dtype: str, value: Any) -> PrimExpr:
     """``value`` converted to ``dtype``; literals are converted at once."""
     if value.dtype == dtype:
-        return value
+        return value  # type: ignore[no-any-return]
     if dt.is_scalar(dtype):
         if type(value) is IntImm:
             if dt.is_bool(dtype):
@@ -319,7 +319,7 @@ def broadcast(value: PrimExpr, lanes: Any) -> PrimExpr:
     return Broadcast(value, lanes)
 
 
-BUILDERS: dict[type, Any] = {
+BUILDERS: dict[Any, Any] = {
     Add: add,
     Sub: sub,
     Mul: mul,
@@ -340,7 +340,7 @@ BUILDERS: dict[type, Any] = {
 }
 
 
-def try_fold(cls: type, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
+def try_fold(cls: Any, a: Any, b: Any) -> PrimExpr | None:
     """The constant-folded ``cls(a, b)``, or None where nothing folds."""
     ka, kb = type(a), type(b)
     if ka is not IntImm and kb is not IntImm and ka is not FloatImm and kb is not FloatImm and a is not b:

@@ -21,8 +21,10 @@ class CallEffectKind(IntEnum):
 _READS = frozenset(("BufferLoad", "ProducerLoad", "Load"))
 _PURE_PREFIXES = ("tir.",)
 _IMPURE = frozenset((
-    "tir.call_extern", "tir.call_packed", "tir.tvm_call_packed", "tir.call_cpacked", "tir.address_of", "tir.tvm_storage_sync",
-    "tir.tvm_access_ptr", "tir.call_llvm_intrin", "tir.ret", "tir.assume", "tir.undef", "tir.prefetch", "tir.atomic_add",
+    "tir.call_extern", "tir.call_packed", "tir.tvm_call_packed", "tir.call_cpacked",
+    "tir.address_of", "tir.tvm_storage_sync",
+    "tir.tvm_access_ptr", "tir.call_llvm_intrin", "tir.ret", "tir.assume", "tir.undef", "tir.prefetch",
+    "tir.atomic_add",
     "tir.tvm_thread_allreduce", "tir.tvm_struct_set", "tir.tvm_stack_alloca", "tir.tvm_throw_last_error",
 ))  # fmt: skip
 

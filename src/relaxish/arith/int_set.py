@@ -190,8 +190,15 @@ def union(analyzer: Analyzer, a: IntervalSet, b: IntervalSet) -> IntervalSet:
 
 def intersect(analyzer: Analyzer, a: IntervalSet, b: IntervalSet) -> IntervalSet:
     """The interval of common values."""
-    low = b.min_value if not a.has_lower() else a.min_value if not b.has_lower() else B.maximum(a.min_value, b.min_value)
-    high = b.max_value if not a.has_upper() else a.max_value if not b.has_upper() else B.minimum(a.max_value, b.max_value)
+    low, high = a.min_value, a.max_value
+    if not a.has_lower():
+        low = b.min_value
+    elif b.has_lower():
+        low = B.maximum(low, b.min_value)
+    if not a.has_upper():
+        high = b.max_value
+    elif b.has_upper():
+        high = B.minimum(high, b.max_value)
     if not _is_inf(low) and not _is_inf(high):
         if analyzer.can_prove(LT(high, low)):
             return nothing()
@@ -254,7 +261,7 @@ class IntSetEvaluator:
         for expr, allowed in self.constraints:
             if B.deep_equal(expr, e):
                 result = intersect(self.analyzer, result, allowed)
-        return result  # type: ignore[no-any-return]
+        return result
 
     def eval_interval(self, s: IntervalSet) -> IntervalSet:
         """The hull of ``s`` once its ends are relaxed as well."""
@@ -447,7 +454,9 @@ def _modulo(analyzer: Analyzer, a: IntervalSet, b: IntervalSet, kind: type) -> I
 _EVAL: dict[type, Callable[[IntSetEvaluator, Any], IntervalSet]] = {
     Var: IntSetEvaluator._var,
     SizeVar: IntSetEvaluator._var,
-    **dict.fromkeys((Add, Sub, Mul, Div, Mod, FloorDiv, FloorMod, Min, Max, EQ, LT, LE, GT, GE, And), IntSetEvaluator._binary),
+    **dict.fromkeys(
+        (Add, Sub, Mul, Div, Mod, FloorDiv, FloorMod, Min, Max, EQ, LT, LE, GT, GE, And), IntSetEvaluator._binary
+    ),
     Select: IntSetEvaluator._select,
     Cast: IntSetEvaluator._cast,
     Ramp: IntSetEvaluator._ramp,

@@ -267,7 +267,8 @@ class IterMapRewriter:
         if self.divides(s.scale, b):
             if not self.divides(base, b) and is_div:
                 base = self.analyzer.simplify(B.floordiv(base, b))
-                return IterSumExpr((IterSplitExpr(s.source, s.lower_factor, s.extent, self.quotient(s.scale, b)),), base)
+                made = IterSplitExpr(s.source, s.lower_factor, s.extent, self.quotient(s.scale, b))
+                return IterSumExpr((made,), base)
             if is_div:
                 made = IterSplitExpr(s.source, s.lower_factor, s.extent, self.quotient(s.scale, b))
                 return IterSumExpr((made,), self.quotient(base, b))
@@ -340,11 +341,9 @@ class IterMapRewriter:
         self.fused[key] = padded
         if done is None and low[0] != low[1] or not self.equal(extent, mark.extent) or left:
             position = normalize_iter_map_to_expr(IterSplitExpr(mark))
-            bound = self.analyzer.simplify(B.sub(extent, B.const(extent.dtype, left)))
             outside = B.ge(B.add(position, B.const(position.dtype, left)), total)
             if left:
                 outside = B.or_(outside, B.lt(position, B.const(position.dtype, left)))
-            del bound
             self.padding = B.or_(self.padding, outside)
         return padded, self.quotient(extent, s.lower_factor)
 

@@ -223,8 +223,6 @@ def subspace_divide(
             out.append([IterMark(d.outer, d.outer_extent), IterMark(d.inner, d.inner_extent)])
     except IterMapError:
         return []
-    zero = B.const("bool", 0)
-    del zero
     one = B.const("int32", 1)
     out.append([IterMark(divider.outer_pred, one), IterMark(divider.inner_pred, one)])
     return out
@@ -270,9 +268,8 @@ def inverse_affine_iter_map(iter_map: Sequence[IterSumExpr], outputs: Sequence[A
 
     for total, output in zip(iter_map, outputs):
         value = B.sub(output, total.base)
-        for i, s in enumerate(total.args):
+        for s in total.args:
             back(s, value, len(total.args) == 1)
-            del i
     result: dict[Var, PrimExpr] = {}
     for key in reversed(order):
         mark = marks[key]

@@ -85,7 +85,9 @@ class ModularSetAnalyzer:
         """Set what is known of a variable. Raises ValueError where it contradicts an earlier fact."""
         old = self.vars.get(var)
         if not allow_override and old is not None and old != entry:
-            raise ValueError(f"Trying to update var '{var.name}' with a different modular set: original={old}, new={entry}")
+            raise ValueError(
+                f"Trying to update var '{var.name}' with a different modular set: original={old}, new={entry}"
+            )
         self.vars[var] = _norm(*entry)
         self._memo.clear()
 

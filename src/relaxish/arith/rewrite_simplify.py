@@ -42,7 +42,7 @@ class RewriteSimplifier(Mutator):
         for _ in range(2):
             new = self.visit(result)
             if new is result or type(new) is IntImm:
-                return new  # type: ignore[no-any-return]
+                return new
             result = new
         return result
 
@@ -184,15 +184,15 @@ class RewriteSimplifier(Mutator):
             a, b = self._branches(cond, e.args[1], e.args[2])
             if B.deep_equal(a, b):
                 return a
-            return e if (cond, a, b) == e.args else e.with_fields(args=(cond, a, b))  # type: ignore[no-any-return]
+            return e if (cond, a, b) == e.args else e.with_fields(args=(cond, a, b))
         args = self.visit_sequence(e.args)
         if name == "tir.likely" and len(args) == 1:
             known = args[0] if type(args[0]) is IntImm else self.match_literal(args[0])
             if known is not None:
-                return known  # type: ignore[no-any-return]
+                return known
         new = e if args is e.args else e.with_fields(args=args)
         folded = _fold_call(name, args, e.dtype)
-        return folded if folded is not None else new  # type: ignore[no-any-return]
+        return folded if folded is not None else new
 
     def visit_Cast(self, e: Cast) -> PrimExpr:
         value = self.visit(e.value)
@@ -433,7 +433,7 @@ class RewriteSimplifier(Mutator):
         return node if moved is None else self.again(moved)
 
     @staticmethod
-    def _merge_offsets(node: LT) -> PrimExpr | None:
+    def _merge_offsets(node: LT) -> Any:
         """Bring the constants of both sides to one side."""
         a, a_off = _constant_offset(node.a)
         b, b_off = _constant_offset(node.b)
@@ -500,7 +500,7 @@ def _negated(e: Any) -> PrimExpr:
     flip = {LT: (LE, True), LE: (LT, True), GT: (LE, False), GE: (LT, False), EQ: (NE, False), NE: (EQ, False)}
     if kind in flip:
         cls, swap = flip[kind]
-        return cls(e.b, e.a) if swap else cls(e.a, e.b)  # type: ignore[no-any-return]
+        return cls(e.b, e.a) if swap else cls(e.a, e.b)
     if kind is Not:
         return e.a  # type: ignore[no-any-return]
     if kind is And:

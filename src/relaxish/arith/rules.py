@@ -6,13 +6,14 @@ A table is a block of lines ``pattern => result if condition``::
     x * c1 < y * c1             =>  x < y           if c1 > 0
     x + c1 + y                  =>> (x + y) + c1
 
-In a pattern ``x y z w s1 s2 b1 b2 t`` stand for any expression (the same name twice: structurally equal), ``c1``..``c9``
-for integer literals, ``f1`` for a float literal, a number for that literal.  ``//`` and ``%`` are floordiv and floormod;
-``truncdiv truncmod min max select ramp broadcast cast not_`` and ``and or == != < <= > >=`` are what they say.
-``A || B`` gives alternatives with one result.  ``=>>`` simplifies the result again.  In a condition ``c1`` is a plain int;
-``ge(e, k) lt(e, k) eq(e, f) holds(e)`` ask the analyzer for a proof; other helpers are in ``HELPERS``.
+In a pattern ``x y z w s1 s2 b1 b2 t`` stand for any expression (the same name twice: structurally equal),
+``c1``..``c9`` for integer literals, ``f1`` for a float literal, a number for that literal.  ``//`` and ``%`` are
+floordiv and floormod; ``truncdiv truncmod min max select ramp broadcast not_`` and ``and or == != < <= > >=`` are
+what they say.  ``A || B`` gives alternatives with one result.  ``=>>`` simplifies the result again.  In a condition
+(set off by two blanks) ``c1`` is a plain int, as in ``lit(...)``, which makes a literal; ``ge(e, k) lt(e, k) eq(e, f)
+holds(e)`` ask the analyzer for a proof; other helpers are in ``HELPERS``.
 
-Rules are tried in table order among those whose two topmost operand kinds fit; each compiled rule knows its source line.
+Rules are tried in table order among those whose two topmost operand kinds fit; each knows its source line.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Rewrite rules for sums, differences and products. Notation: see :mod:`relaxish.arith.rules`."""
 
+# A rule is one line of data; the longest ones do not wrap.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from .rules import rules

@@ -68,7 +68,10 @@ class IntConstraintsTransform(Node):
     dst_to_src: dict[Var, PrimExpr] = field(conv=dict)
 
 
-def smith_normal_form(matrix: list[list[int]], columns: int) -> tuple[list[list[int]], list[list[int]], list[list[int]], list[list[int]]]:
+Matrix = list[list[int]]
+
+
+def smith_normal_form(matrix: Matrix, columns: int) -> tuple[Matrix, Matrix, Matrix, Matrix]:
     """``S = U A V`` diagonal for unimodular ``U``, ``V``; returns ``S, U, V, V**-1``."""
     rows = len(matrix)
     s = [list(r) for r in matrix]
@@ -213,9 +216,9 @@ def _range_relations(
     for var, dom in new_ranges.items():
         analyzer.bind(var, dom, True)
     for var, value in src_to_dst.items():
-        dom = system.ranges.get(var)
-        if dom is None:
+        if var not in system.ranges:
             continue
+        dom = system.ranges[var]
         for cond in (LE(dom.min, value), LT(value, B.add(dom.min, dom.extent))):
             left = analyzer.simplify(cond)
             if not B.is_one(left):
@@ -326,17 +329,17 @@ def solve_linear_inequalities(
     new_ranges: dict[Var, Range] = {}
     analyzer = Analyzer()
     for var in reversed(system.variables):
-        found = solved.get(var)
-        low = substitute(found.min, src_to_dst) if found is not None else B.const(var.dtype, 0)
-        if found is not None and B.is_one(found.extent):
+        known: Range | None = solved.get(var)
+        low = substitute(known.min, src_to_dst) if known is not None else B.const(var.dtype, 0)
+        if known is not None and B.is_one(known.extent):
             src_to_dst[var] = analyzer.simplify(low)
             continue
         fresh = Var(var.name, var.dtype)
         src_to_dst[var] = analyzer.simplify(B.add(fresh, low))
-        dst_to_src[fresh] = analyzer.simplify(B.sub(var, found.min)) if found is not None else var
+        dst_to_src[fresh] = analyzer.simplify(B.sub(var, known.min)) if known is not None else var
         new_vars.append(fresh)
-        if found is not None:
-            extent = analyzer.simplify(substitute(found.extent, src_to_dst))
+        if known is not None:
+            extent = analyzer.simplify(substitute(known.extent, src_to_dst))
             new_ranges[fresh] = Range.from_min_extent(B.const(var.dtype, 0), extent)
     relations = [analyzer.simplify(substitute(r, src_to_dst)) for r in rest]
     dst = IntConstraints(tuple(reversed(new_vars)), new_ranges, tuple(r for r in relations if not B.is_one(r)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,6 +66,8 @@ def describe_error(err: BaseException) -> str:
 
 def main(args: Sequence[str] | None = None) -> Any:
     """Run the command line; exits the process with its status."""
+    if not config.TRACEBACK.value and not sys.warnoptions:
+        warnings.simplefilter("ignore")
     try:
         cli.main(args=list(args) if args is not None else None, standalone_mode=False)
     except click.exceptions.Abort:

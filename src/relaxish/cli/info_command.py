@@ -49,7 +49,7 @@ def command(as_json: bool) -> None:
     from ..target import Target
 
     settings = {k.env: str(k.value) for k in config.KNOBS.values()}
-    data = {"versions": _versions(), "machine": _machine(), "targets": Target.list_kinds(), "settings": settings}
+    data: dict[str, Any] = {"versions": _versions(), "machine": _machine(), "targets": Target.list_kinds(), "settings": settings}
     if as_json:
         click.echo(json.dumps(data, indent=2))
         return

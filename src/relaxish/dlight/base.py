@@ -47,7 +47,9 @@ def is_scheduled(func: Any) -> bool:
 
 def schedulable(func: PrimFunc) -> bool:
     """Whether there are blocks to schedule; host helpers such as shape functions are plain statements."""
-    return isinstance(func.body, BlockRealize) and not (func.attrs or {}).get("tir.is_host_func", False)
+    body = func.body
+    rooted = isinstance(body, BlockRealize) and body.block.name_hint == "root"
+    return rooted and not (func.attrs or {}).get("tir.is_host_func", False)
 
 
 class ApplyDefaultSchedule(Pass):

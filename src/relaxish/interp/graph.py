@@ -201,6 +201,7 @@ class Interpreter:
         outs: list[Any] = []
         fresh: list[Any] = []
         indices = [int(i) for i in expr.attrs["inplace_indices"]] if name == "call_tir_inplace" else [-1] * len(infos)
+        one: Any
         for index, one in zip(indices, infos):
             if index >= 0:
                 args[index] = np.array(args[index])

@@ -16,18 +16,10 @@ them); ``attr`` is compared but holds no nodes; ``ignore`` is neither compared n
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
-
-if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform
-else:
-
-    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
-        """Only the type checker looks at this mark."""
-        return lambda decorated: decorated
-
 
 __all__ = ["FieldSpec", "MISSING", "Node", "NodeMeta", "field", "node_class", "node_classes"]
 
@@ -116,7 +108,6 @@ def _set_once(self: Any, name: str, value: Any) -> None:
     object.__setattr__(self, name, value)
 
 
-@dataclass_transform(field_specifiers=(field,), eq_default=False)
 class NodeMeta(type):
     """Turns annotations into slots, a constructor and the field tables."""
 
@@ -157,6 +148,11 @@ class Node(metaclass=NodeMeta):
     _equal_order: ClassVar[tuple[str, ...]] = ()
     _type_key: ClassVar[str]
     _is_var: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            """Made from the fields; arguments are converted, so checkers must accept more than the field types."""
 
     def same_as(self, other: object) -> bool:
         """Whether both are the very same object."""
@@ -210,6 +206,9 @@ class Node(metaclass=NodeMeta):
 
 def node_class(type_key: str) -> type[Node]:
     """The node class registered under ``layer.ClassName``. Raises KeyError."""
+    if type_key not in _REGISTRY and type_key.split(".")[0] in ("relax", "tir"):
+        # A program read from a file may be the first thing in this process that needs its layer.
+        importlib.import_module(f"relaxish.{type_key.split('.')[0]}")
     return _REGISTRY[type_key]
 
 

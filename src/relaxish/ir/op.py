@@ -17,13 +17,13 @@ class Op(RelaxExpr):
     """A named operator, e.g. ``relax.add`` or ``tir.exp``; one object a name."""
 
     name: str = field(role="attr")
-    __extra_slots__ = ("attr_map",)
+    attr_map: dict[str, Any] = field(role="cache", default=None)
 
     def __init__(self, name: str, span: Any = None) -> None:
         self.name = name
         self.span = span
         self.struct_info_ = None
-        object.__setattr__(self, "attr_map", {})
+        self.attr_map = {}
 
     @classmethod
     def _make(cls, **fields: Any) -> Op:

@@ -111,11 +111,13 @@ class _Loader:
     def run(self) -> None:
         for entry in self.table:
             cls = node_class(entry["k"])
-            fields = {k: self.value(v) for k, v in entry.items() if k not in ("k", "struct_info_")}
+            # On some classes the struct info is a field like any other, on most a fact noted afterwards.
+            noted = "struct_info_" in entry and "struct_info_" not in cls._fields
+            fields = {k: self.value(v) for k, v in entry.items() if k != "k" and not (noted and k == "struct_info_")}
             if "dtype" in fields and "dtype" not in cls._fields and "dtype" not in _DTYPE_MAKERS.get(cls.__name__, ()):
                 fields.pop("dtype")
             node: Any = cls._make(**fields)
-            if "struct_info_" in entry:
+            if noted:
                 node.struct_info_ = self.value(entry["struct_info_"])
             self.made.append(node)
 

@@ -118,7 +118,7 @@ class Comparer:
         for value, node in ((lhs, rhs), (rhs, lhs)):
             if isinstance(node, PrimExpr) and not isinstance(value, Node) and hasattr(node, "value"):
                 return True if type(value) in (int, float, bool, str) and node.value == value else self.fail(lhs, rhs)
-        if isinstance(lhs, Node) or isinstance(rhs, Node) or type(lhs) is bool != (type(rhs) is bool):
+        if isinstance(lhs, Node) or isinstance(rhs, Node) or isinstance(lhs, bool) != isinstance(rhs, bool):
             return self.fail(lhs, rhs)
         return True if lhs == rhs else self.fail(lhs, rhs)
 

@@ -123,6 +123,11 @@ _TO_VDEVICE = _define("to_vdevice", _infer_vdevice, args=("data",))
 _HINT = _define("hint_on_device", _infer_vdevice, args=("data",))
 
 
+# Operators that are calls of functions registered at run time.
+for _name in ("print", "assert_op", "shape_to_tensor"):
+    Op.get(f"relax.{_name}").set_attr("FCallPacked", f"relax.run.{_name}")
+
+
 def null_value() -> Call:
     """A typed None."""
     return Call(_NULL, ())

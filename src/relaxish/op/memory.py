@@ -84,7 +84,7 @@ def _is_null(arg: Any) -> bool:
 
 
 def _given(arg: Any) -> bool:
-    return not _is_null(arg) and not type(arg.struct_info) is ObjectStructInfo
+    return not _is_null(arg) and type(arg.struct_info) is not ObjectStructInfo
 
 
 def _infer_view(call: Call, _: Any) -> StructInfo:

@@ -24,6 +24,7 @@ from .expr import (
     Tuple,
     Var,
     VarBinding,
+    is_leaf,
 )
 from .scalars import fresh_analyzer
 from .struct_info import ShapeStructInfo, StructInfo
@@ -300,7 +301,7 @@ class BlockBuilder:
     def bind_value(self, value: Any, name_hint: str = "", *, output: bool = False) -> Var:
         """Bind an already normalised value."""
         frame = self._frame()
-        kind = DataflowVar if frame.dataflow and not output else Var
+        kind: type[Var] = DataflowVar if frame.dataflow and not output else Var
         name = self.get_unique_name(name_hint or ("lv" if frame.dataflow and not output else "gv"))
         while isinstance(value, SeqExpr):
             for block in value.blocks:
@@ -347,9 +348,9 @@ class BlockBuilder:
         """Emit a MatchCast: a run-time check that also defines the symbolic variables in ``struct_info``."""
         frame = self._frame()
         value = self.normalize(convert_to_expr(value))
-        if not normalizer.is_leaf(value):
+        if not is_leaf(value):
             value = self.bind_value(value)
-        kind = DataflowVar if frame.dataflow else Var
+        kind: type[Var] = DataflowVar if frame.dataflow else Var
         var = kind(self.get_unique_name(name_hint or ("lv" if frame.dataflow else "gv")), struct_info)
         self.emit_normalized(MatchCast(var, value, struct_info))
         return var

@@ -45,13 +45,15 @@ def _one_sinfo(call: Call, _: Any) -> StructInfo:
             f"{call.op.name} expects the first argument to be a GlobalVar referring to a TIR PrimFunc. "
             f"However, the argument {call.args[0]} instead has type {type(call.args[0]).__name__}"
         )
-    return call.sinfo_args[0]
+    info: StructInfo = call.sinfo_args[0]
+    return info
 
 
 def _dps_sinfo(call: Call, _: Any) -> StructInfo:
     if len(call.sinfo_args) != 1:
         raise RelaxishError("sinfo_args should have exact 1 output struct info.")
-    return call.sinfo_args[0]
+    info: StructInfo = call.sinfo_args[0]
+    return info
 
 
 def _packed_sinfo(call: Call, builder: Any) -> StructInfo:

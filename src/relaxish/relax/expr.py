@@ -315,7 +315,7 @@ def _as_ndarray(data: Any) -> Any:
 class ShapeExpr(ExprWithOp):
     """A shape as a value: a tuple of int64 expressions."""
 
-    values: tuple[PrimExpr, ...]
+    values: tuple[PrimExpr, ...] = field(default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, values: Sequence[Any], span: Any = None) -> None:
@@ -336,7 +336,7 @@ class ShapeExpr(ExprWithOp):
 class PrimValue(Expr):
     """A scalar expression as a graph value."""
 
-    value: PrimExpr
+    value: PrimExpr = field(default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, value: Any, span: Any = None) -> None:
@@ -348,7 +348,7 @@ class PrimValue(Expr):
 class StringImm(Expr):
     """A string literal."""
 
-    value: str = field(role="attr")
+    value: str = field(role="attr", default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, value: str, span: Any = None) -> None:
@@ -360,7 +360,7 @@ class StringImm(Expr):
 class DataTypeImm(Expr):
     """A dtype literal."""
 
-    value: str = field(role="attr")
+    value: str = field(role="attr", default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, value: Any, span: Any = None) -> None:
@@ -372,7 +372,7 @@ class DataTypeImm(Expr):
 class Tuple(ExprWithOp):
     """Several values as one."""
 
-    fields: tuple[Any, ...]
+    fields: tuple[Any, ...] = field(default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, fields: Sequence[Any], span: Any = None) -> None:
@@ -401,8 +401,8 @@ class Tuple(ExprWithOp):
 class TupleGetItem(ExprWithOp):
     """One field of a tuple, by constant index."""
 
-    tuple_value: Any
-    index: int = field(role="attr")
+    tuple_value: Any = field(default=None)
+    index: int = field(role="attr", default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, tuple_value: Any, index: int, span: Any = None) -> None:
@@ -428,10 +428,10 @@ class TupleGetItem(ExprWithOp):
 class Call(ExprWithOp):
     """The application of an operator, a function or a packed function."""
 
-    op: Any
-    args: tuple[Any, ...]
-    attrs: Any
-    sinfo_args: tuple[Any, ...]
+    op: Any = field(default=None)
+    args: tuple[Any, ...] = field(default=None)
+    attrs: Any = field(default=None)
+    sinfo_args: tuple[Any, ...] = field(default=None)
     span: Any = field(role="ignore")
 
     def __init__(
@@ -453,9 +453,9 @@ class Call(ExprWithOp):
 class If(ExprWithOp):
     """A conditional; both branches are sequences that give a value."""
 
-    cond: Any
-    true_branch: Any
-    false_branch: Any
+    cond: Any = field(default=None)
+    true_branch: Any = field(default=None)
+    false_branch: Any = field(default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> None:
@@ -469,14 +469,15 @@ class If(ExprWithOp):
 class Binding(Node):
     """One line of a block: gives a variable its value."""
 
+    var: Var = field(role="bind")
+    value: Any
+
 
 class VarBinding(Binding):
     """``var = value``."""
 
     _equal_order = ("value", "var")
 
-    var: Var = field(role="bind")
-    value: Any
     span: Any = field(role="ignore", default=None)
 
 
@@ -485,8 +486,6 @@ class MatchCast(Binding):
 
     _equal_order = ("value", "struct_info", "var")
 
-    var: Var = field(role="bind")
-    value: Any
     struct_info: Any = field(role="bind")
     span: Any = field(role="ignore", default=None)
 
@@ -494,8 +493,12 @@ class MatchCast(Binding):
 class BindingBlock(Node):
     """Bindings in order."""
 
-    bindings: tuple[Binding, ...] = field(conv=tuple)
+    bindings: tuple[Binding, ...]
     span: Any = field(role="ignore", default=None)
+
+    def __init__(self, bindings: Sequence[Binding], span: Any = None) -> None:
+        self.bindings = tuple(bindings)
+        self.span = span
 
 
 class DataflowBlock(BindingBlock):
@@ -505,8 +508,8 @@ class DataflowBlock(BindingBlock):
 class SeqExpr(ExprWithOp):
     """Blocks of bindings, then the result."""
 
-    blocks: tuple[BindingBlock, ...]
-    body: Any
+    blocks: tuple[BindingBlock, ...] = field(default=None)
+    body: Any = field(default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, blocks: Sequence[BindingBlock], body: Any, span: Any = None) -> None:
@@ -533,11 +536,11 @@ def _as_seq(body: Any) -> SeqExpr:
 class Function(BaseFunc, ExprWithOp):
     """A graph function. A body that gives a finer struct info than ``ret_struct_info`` refines it."""
 
-    params: tuple[Var, ...] = field(role="bind")
-    body: Any
-    ret_struct_info: Any
-    is_pure: bool = field(role="attr")
-    attrs: Any
+    params: tuple[Var, ...] = field(role="bind", default=None)
+    body: Any = field(default=None)
+    ret_struct_info: Any = field(default=None)
+    is_pure: bool = field(role="attr", default=None)
+    attrs: Any = field(default=None)
     span: Any = field(role="ignore")
 
     def __init__(
@@ -599,8 +602,8 @@ class Function(BaseFunc, ExprWithOp):
 class ExternFunc(BaseFunc, ExprWithOp):
     """A packed function, by its global name."""
 
-    global_symbol: str = field(role="attr")
-    attrs: Any = field(role="cache")
+    global_symbol: str = field(role="attr", default=None)
+    attrs: Any = field(role="cache", default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, global_symbol: str, struct_info: Any = None, span: Any = None) -> None:

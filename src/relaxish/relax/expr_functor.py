@@ -502,12 +502,13 @@ def mutator(cls: _C) -> _C:
 
     A class with its own ``__init__`` that forgets ``super().__init__()`` still gets a builder.
     """
-    original: Callable[..., None] = cls.__init__
+    target: Any = cls
+    original: Callable[..., None] = target.__init__
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         PyExprMutator.__init__(self, args[0] if args and isinstance(args[0], IRModule) else None)
         original(self, *args, **kwargs)
 
     if "__init__" in cls.__dict__:
-        cls.__init__ = __init__
+        target.__init__ = __init__
     return cls

@@ -87,7 +87,7 @@ def op_record_of(op: Any) -> OpRecord | None:
     """The record of an ``Op`` object, or None for anything else."""
     if not isinstance(op, Op):
         return None
-    record: OpRecord | None = op.attr_map.get("relax.record")
+    record: OpRecord | None = op.get_attr("relax.record")
     return record if record is not None else get_op_record(op.name)
 
 

@@ -157,8 +157,12 @@ def _resolve_vdevice(text: str) -> Any:
 class TupleStructInfo(StructInfo):
     """A tuple and the struct info of each field."""
 
-    fields: tuple[StructInfo, ...] = field(conv=tuple)
+    fields: tuple[StructInfo, ...]
     span: Any = field(role="ignore", default=None)
+
+    def __init__(self, fields: Sequence[StructInfo], span: Any = None) -> None:
+        self.fields = tuple(fields)
+        self.span = span
 
 
 class FuncStructInfo(StructInfo):

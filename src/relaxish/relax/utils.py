@@ -96,7 +96,8 @@ class _ArgsConverter:
                 to_expr.append(name)
             elif "ist[" in whole and "Expr]" in whole:
                 to_list.append(name)
-        return _ArgsConverter.convert(to_expr, to_list)(func)
+        made: Callable[..., Any] = _ArgsConverter.convert(to_expr, to_list)(func)
+        return made
 
 
 args_converter = _ArgsConverter

@@ -29,6 +29,7 @@ class BoundPlan:
         library = executable.library_of(plan.symbol)
         if library is None:
             raise KernelError(f"no library exports the entry {plan.symbol} of function {plan.name}")
+        self._library = library  # the generated function may outlive the executable, its machine code must not go
         self._entry = packed_entry(library, plan.symbol)
         self._constants = executable.constants
         self._allocator = allocator

@@ -10,7 +10,7 @@ __all__ = ["cprint"]
 
 def _format(text: str) -> str:
     try:
-        import black
+        import black  # type: ignore[import-not-found]
     except ImportError:
         print("black is not installed; the script is shown as it is", file=sys.stderr)
         return text
@@ -40,7 +40,7 @@ def cprint(printable: Any, style: str | None = None, black_format: bool | None =
         return
     chosen = _style(style)
     if _in_notebook():
-        from IPython import display
+        from IPython import display  # type: ignore[import-not-found]
 
         formatter = HtmlFormatter(style=chosen)
         formatter.noclasses = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,9 @@ __all__ = [  # noqa: PLE0604
 ]  # fmt: skip
 
 
-def function(f: Any = None, pure: Any = True, private: Any = False, check_well_formed: Any = True) -> Any:
+def function(  # type: ignore[no-redef]
+    f: Any = None, pure: Any = True, private: Any = False, check_well_formed: Any = True
+) -> Any:
     """Turn a Python function into a graph function.
 
     >>> from relaxish.script import relax as R
@@ -87,12 +90,12 @@ class _Dist(SimpleNamespace):
 
     DTensor = staticmethod(DTensor)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: builtins.str) -> Any:
         return getattr(_builder.__getattr__("distributed"), name)
 
 
 dist = _Dist()
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: builtins.str) -> Any:
     return getattr(_builder, name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from .ir_builder import tir as _builder
 from .ir_builder.tir import *  # noqa: F403
-from .ir_builder.tir_scalars import handle, ptr
+from .ir_builder.tir_scalars import SCALARS, handle, ptr
 from .ir_builder.tir_stmt import buffer as _buffer
 from .parser.entry import capture, in_class_body, parse
 from .parser.macro import TIRMacro
@@ -15,7 +15,9 @@ from .parser.macro import TIRMacro
 __all__ = [*_builder.__all__, "Buffer", "Ptr", "bool", "inline", "macro", "prim_func"]  # noqa: PLE0604
 
 
-def prim_func(func: Callable[..., Any] | None = None, private: Any = False, check_well_formed: Any = True) -> Any:
+def prim_func(  # type: ignore[no-redef]
+    func: Callable[..., Any] | None = None, private: Any = False, check_well_formed: Any = True
+) -> Any:
     """Turn a Python function into a PrimFunc.
 
     >>> from relaxish.script import tir as T
@@ -118,4 +120,4 @@ def __getattr__(name: str) -> Any:
     return getattr(_builder, name)
 
 
-globals()["bool"] = _builder.SCALARS["bool"]
+globals()["bool"] = SCALARS["bool"]

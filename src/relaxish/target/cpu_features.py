@@ -61,7 +61,7 @@ def arch_of(target: Target) -> str:
 
 
 def llvm_features(target: Target) -> frozenset[str]:
-    """The features code may use: the host's for a plain target, else those of ``-mcpu``; ``-mattr`` adds and removes."""
+    """The features code may use: the host's for a plain target, else ``-mcpu``'s; ``-mattr`` adds and removes."""
     from .detect import host_features
     from .x86 import features_of_model
 

@@ -23,7 +23,7 @@ Preprocessor = Callable[[Config], Config]
 
 @dataclass(frozen=True)
 class Option:
-    """The type of one attribute ("int", "bool", "str", "float", "list", "target", "target_list", "map") and its default."""
+    """The type of one attribute (int, bool, str, float, list, target, target_list) and its default."""
 
     type: str
     default: Any = None

@@ -6,10 +6,11 @@ from . import functor as stmt_functor
 from .buffer import Buffer, DataProducer, decl_buffer
 from .data_layout import BijectiveLayout, Layout, bijective_layout, layout
 from .expr import (
-    EQ, GE, GT, LE, LT, NE, Add, And, Any, BinaryOp, Broadcast, BufferLoad, Call, CallEffectKind, Cast, CmpOp,
+    EQ, GE, GT, LE, LT, NE, Add, And, BinaryOp, Broadcast, BufferLoad, Call, CallEffectKind, Cast, CmpOp,
     CommReducer, Div, FloatImm, FloorDiv, FloorMod, IntImm, IterVar, Let, LogicalOp, Max, Min, Mod, Mul, Not, Or,
     ProducerLoad, Ramp, Reduce, Select, Shuffle, SizeVar, StringImm, Sub, Var,
 )  # fmt: skip
+from .expr import Any_ as Any
 from .function import PrimFunc, TensorIntrin
 from .index_map import IndexMap
 from .op import *  # noqa: F403

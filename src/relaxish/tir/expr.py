@@ -12,11 +12,10 @@ from ..ir.prim import (
     FloatImm, FloorDiv, FloorMod, IntImm, IterVar, Let, LogicalOp, Max, Min, Mod, Mul, Not, Or, Ramp, Reduce, Select,
     Shuffle, SizeVar, StringImm, Sub, Var,
 )  # fmt: skip
-from ..ir.source import Span
 from .buffer import INDEXING, Buffer
 
 __all__ = [
-    "Add", "And", "Any", "BinaryOp", "Broadcast", "BufferLoad", "Call", "CallEffectKind", "Cast", "CmpOp",
+    "Add", "And", "Any_", "BinaryOp", "Broadcast", "BufferLoad", "Call", "CallEffectKind", "Cast", "CmpOp",
     "CommReducer", "Div", "EQ", "FloatImm", "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let",
     "LogicalOp", "Max", "Min", "Mod", "Mul", "NE", "Not", "Or", "ProducerLoad", "Ramp", "Reduce", "Select", "Shuffle",
     "SizeVar", "StringImm", "Sub", "Var",
@@ -64,5 +63,3 @@ def _load(buffer: Buffer, indices: Any, predicate: Any = None) -> BufferLoad:
 
 
 INDEXING["load"] = _load
-Any = Any_  # type: ignore[misc,assignment]
-_ = Span

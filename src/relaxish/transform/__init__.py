@@ -8,6 +8,7 @@ from typing import Any
 # Public name -> the module that defines it.
 _MODULES: dict[str, str] = {
     "AnnotateTIROpPattern": "annotate_tir_op_pattern",
+    "AttachAttrLayoutFreeBuffers": "attach_attr_layout_free_buffers",
     "AttachGlobalSymbol": "attach_global_symbol",
     "BindParams": "bind_params",
     "BindSymbolicVars": "bind_params",
@@ -28,6 +29,8 @@ _MODULES: dict[str, str] = {
     "InlinePrivateFunctions": "inline_private_functions",
     "KillAfterLastUse": "kill_after_last_use",
     "LegalizeOps": "legalize_ops",
+    "LambdaLift": "lambda_lift",
+    "LiftTransformParams": "lift_transform_params",
     "LowerAllocTensor": "lower_alloc_tensor",
     "LowerRuntimeBuiltin": "lower_runtime_builtin",
     "Normalize": "normalize",

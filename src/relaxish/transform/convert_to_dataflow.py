@@ -77,16 +77,17 @@ class _Converter(PyExprMutator):
                 renamed.append(block)
                 continue
             bindings: list[Any] = []
-            for binding in block.bindings:
-                var = binding.var
+            members: tuple[Any, ...] = block.bindings
+            for item in members:
+                var = item.var
                 if var in outside or isinstance(var, DataflowVar):
-                    bindings.append(binding)
+                    bindings.append(item)
                     continue
                 new = self.var_remap_[var] = DataflowVar(var.name_hint, var.struct_info_, var.span)
-                if isinstance(binding, MatchCast):
-                    bindings.append(MatchCast(new, binding.value, binding.struct_info, binding.span))
+                if isinstance(item, MatchCast):
+                    bindings.append(MatchCast(new, item.value, item.struct_info, item.span))
                 else:
-                    bindings.append(VarBinding(new, binding.value, binding.span))
+                    bindings.append(VarBinding(new, item.value, item.span))
             renamed.append(DataflowBlock(bindings, block.span))
         return renamed
 

@@ -105,7 +105,8 @@ class _Eliminator(PyExprMutator):
         for scope in reversed(self.available):
             for other, var in scope.get(key, ()):
                 if structural_equal(other, value):
-                    return var
+                    found: Var = var
+                    return found
         return None
 
     def visit_match_cast_(self, binding: MatchCast) -> None:

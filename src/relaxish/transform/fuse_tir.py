@@ -180,7 +180,7 @@ class _FusedFunction:
         func = renew_defs(self.mod[call.args[0]])
         root = func.body
         if not isinstance(root, BlockRealize) or root.block.iter_vars:
-            raise RelaxishError(f"only schedulable PrimFuncs can be fused, but the body of {call.args[0]} has no root block")
+            raise RelaxishError(f"only schedulable PrimFuncs can be fused, but {call.args[0]} has no root block")
         args = self._values(call.args[1])
         if len(call.args) > 2:
             args_tail = list(call.args[2].values) if isinstance(call.args[2], ShapeExpr) else self._values(call.args[2])
@@ -313,10 +313,10 @@ def _run(mod: IRModule) -> IRModule:
         fused[var.name_hint] = name
         out.update_func(name, prim_func)
     sites = _CallSites(out, fused)
-    for var, func in list(out.functions.items()):
-        if isinstance(func, Function):
-            new = sites.visit_expr(func)
-            if new is not func:
+    for var, each in list(out.functions.items()):
+        if isinstance(each, Function):
+            new = sites.visit_expr(each)
+            if new is not each:
                 sites.builder_.update_func(var, new)
     return sites.builder_.get()
 

@@ -11,7 +11,7 @@ from ..ir.op import Op
 from ..ir.prim import IntImm
 from ..ir.structural import structural_hash
 from ..ir.transform import Pass, PassContext
-from ..relax.expr import Call, Function, ShapeExpr, Tuple, Var
+from ..relax.expr import Call, ExternFunc, Function, ShapeExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
@@ -71,6 +71,8 @@ class _Legalizer(PyExprMutator):
                 from ..relax.call_forms import call_pure_packed
 
                 info = call.struct_info
+                if record is not None and not record.pure:
+                    return Call(ExternFunc(str(packed)), call.args, None, (info,), call.span)
                 return call_pure_packed(str(packed), *call.args, sinfo_args=info)
             if self.warn and not name.startswith(("relax.call_", "relax.memory", "relax.builtin", "relax.vm")):
                 get_logger("relax.legalize").warning("no legalization of %s is found", name)
@@ -137,7 +139,7 @@ def LegalizeOps(  # noqa: N802  (public name of the pass)
 ) -> Pass:
     """Lower operators to ``call_tir``.
 
-    ``lv = R.add(x, y)`` becomes ``lv = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor(...))`` plus ``@T.prim_func add``.
+    ``lv = R.add(x, y)`` becomes ``lv = R.call_tir(cls.add, (x, y), out_sinfo=...)`` plus ``@T.prim_func add``.
     ``customize_legalize_map`` maps operator names to functions ``(BlockBuilder, Call) -> Expr`` that go first.
     Operators on tensors of unknown shape stay.
     """

@@ -71,7 +71,8 @@ class _Storage:
 def _bounds(func: Function) -> dict[TirVar, Any]:
     """Symbolic variables with an upper bound, from the function's attribute ``tir_var_upper_bound``."""
     given = func.attrs.get("tir_var_upper_bound") or {}
-    table = {str(k): int(getattr(v, "value", v)) for k, v in dict(given).items()}
+    items: dict[Any, Any] = dict(given)
+    table = {str(k): int(getattr(v, "value", v)) for k, v in items.items()}
     out: dict[TirVar, Any] = {}
     for param in func.params:
         for var in tir_vars_in_struct_info(param.struct_info):
@@ -219,6 +220,7 @@ def _request(free: list[_Storage], token: _Token) -> _Storage | None:
 def _rewrite(body: SeqExpr, tokens: list[_Token], bounds: dict[TirVar, Any]) -> list[BindingBlock]:
     by_var = {t.var: t for t in tokens if t.storage is not None}
     blocks = []
+    binding: Any
     for block in body.blocks:
         out: list[Any] = []
         for binding in block.bindings:

@@ -149,7 +149,8 @@ class _Lower(PyExprMutator):
         builder.begin_binding_block()
         todos = []
         info = func.ret_struct_info
-        self._check(info, body.body, False, self._context(f"ErrorContext(fn={name}, loc=return, annotation=", info), todos)
+        context = self._context(f"ErrorContext(fn={name}, loc=return, annotation=", info)
+        self._check(info, body.body, False, context, todos)
         self._match(todos, True)
         blocks.append(builder.end_block())
         new_body = builder.normalize(SeqExpr([b for b in blocks if b.bindings], body.body))
@@ -310,7 +311,8 @@ class _Lower(PyExprMutator):
     def visit_match_cast_(self, binding: MatchCast) -> None:
         value = self.visit_expr(binding.value)
         todos: list[_Todo] = []
-        self._check(binding.struct_info, value, False, self._context("ErrorContext(match_cast, ", binding.struct_info), todos)
+        context = self._context("ErrorContext(match_cast, ", binding.struct_info)
+        self._check(binding.struct_info, value, False, context, todos)
         self._settle(todos)
         if value is binding.value:
             self.builder_.emit_normalized(binding)

@@ -344,6 +344,8 @@ class StmtGen(ExprGen):
         def look(item: Any) -> bool:
             if isinstance(item, BufferStore):
                 found.add(self.alias_key(item.buffer.data))
+                # Memory allocated inside ``node`` becomes private, and gets another key, only once that is reached.
+                found.add(self.roots.get(item.buffer.data, item.buffer.data))
             elif isinstance(item, Call):
                 if any(dt.is_handle(getattr(a, "dtype", "")) for a in item.args) or dt.is_handle(item.dtype):
                     found.add(None)

@@ -58,7 +58,8 @@ def inline_injective(sch: Schedule, keep_conditional_for_reductions: bool = True
             if not consumers or any(c is None for c in consumers):
                 continue
             into_reduction = any(c is not None and c.is_reduction for c in consumers)
-            if into_reduction and (is_costly(info.block) or (keep_conditional_for_reductions and is_conditional(info.block))):
+            keep = keep_conditional_for_reductions and is_conditional(info.block)
+            if into_reduction and (keep or is_costly(info.block)):
                 continue
             if len(consumers) > 1 and is_costly(info.block):
                 continue

@@ -88,7 +88,7 @@ class Contraction(ScheduleRule):
             return None
         for info in before:
             schedule_elementwise(sch, info, target)
-        _tile(sch, anchor, vector, after[0] if after else None, target)
+        tile_block(sch, anchor, vector, after[0] if after else None, target)
         return sch
 
 
@@ -132,7 +132,10 @@ def _moves(load: Any, it: IterInfo) -> bool:
     return any(uses(index, it.var) for index in load.indices)
 
 
-def _tile(sch: Schedule, anchor: BlockInfo, vector: IterInfo, epilogue: BlockInfo | None, target: Target) -> None:
+def tile_block(
+    sch: Schedule, anchor: BlockInfo, vector: IterInfo, epilogue: BlockInfo | None, target: Target
+) -> None:
+    """Give a reduction block its register tile, with ``epilogue`` computed on each finished tile."""
     bits = target.vector_bits
     registers = 32 if bits == 512 or target.features.has_asimd else 16
     store = anchor.store

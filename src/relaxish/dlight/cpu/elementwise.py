@@ -8,6 +8,7 @@ from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ..base import ScheduleRule
+from .contraction import tile_block, vector_axis
 from .common import attempt, decompose, inline_injective, open_function, refresh, schedule_elementwise
 
 
@@ -53,6 +54,10 @@ class Fallback(ScheduleRule):
     def _one(sch: Schedule, info: Any, target: Target) -> None:
         if info.is_injective:
             schedule_elementwise(sch, info, target)
+            return
+        vector = vector_axis(info) if info.reductions else None
+        if vector is not None and vector.dom is not None and vector.dom >= 4:
+            tile_block(sch, info, vector, None, target)
             return
         spatial = [it.loop for it in info.spatial]
         if spatial and all(it.kind in "SR" for it in info.iters) and info.reductions:

@@ -281,8 +281,10 @@ def batch_norm(
     x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float = 1e-5, name: str = "batch_norm"
 ) -> Tensor:
     """Batch normalisation with stored statistics over channel axis 1."""
-    args = [t._expr for t in (weight, bias, mean, var)]
-    return wrap_nested(_op.nn.batch_norm(x._expr, *args, axis=1, epsilon=eps), name)[0]  # type: ignore[no-any-return]
+    out = _op.nn.batch_norm(
+        x._expr, weight._expr, bias._expr, mean._expr, var._expr, axis=1, epsilon=eps
+    )
+    return wrap_nested(out, name)[0]  # type: ignore[no-any-return]
 
 
 def _ones_or(weight: Tensor | None, shape: Any, dtype: str, make: Callable[..., Any]) -> Any:
@@ -294,7 +296,7 @@ def _ones_or(weight: Tensor | None, shape: Any, dtype: str, make: Callable[..., 
 
 
 def layer_norm(
-    x: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+    x: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float | None = 1e-5,
     name: str = "layer_norm",
 ) -> Tensor:  # fmt: skip
     """Normalisation over the trailing dimensions of ``normalized_shape``."""
@@ -302,7 +304,7 @@ def layer_norm(
     gamma = _ones_or(weight, shape, x.dtype, _op.ones)
     beta = _ones_or(bias, shape, x.dtype, _op.zeros)
     axes = list(range(-len(shape), 0))
-    return wrap_nested(_op.nn.layer_norm(x._expr, gamma, beta, axes=axes, epsilon=eps), name)  # type: ignore[no-any-return]
+    return wrap_nested(_op.nn.layer_norm(x._expr, gamma, beta, axes=axes, epsilon=1e-5 if eps is None else eps), name)
 
 
 def rms_norm(x: Tensor, weight: Tensor, axes: Any, epsilon: float = 1e-5, name: str = "rms_norm") -> Tensor:
@@ -425,7 +427,7 @@ def tensor_ir_op(func: Any, name_hint: str, args: Any, out: Any) -> Any:
     tensors = [a._expr for a in given if isinstance(a, (Tensor, Object))]
     scalars = [a for a in given if isinstance(a, (int, tir.PrimExpr))]
     infos = [o._expr.struct_info for o in out] if isinstance(out, (list, tuple)) else out._expr.struct_info
-    call = relax.call_tir(global_var, tensors, infos, tir_vars=relax.ShapeExpr(scalars) if scalars else None)
+    call = _op.call_tir(global_var, tensors, infos, tir_vars=relax.ShapeExpr(scalars) if scalars else None)
     return wrap_nested(call, name_hint)
 
 
@@ -434,7 +436,7 @@ def extern(name: str, args: Sequence[Any], out: Any) -> Any:
     infos = [o._expr.struct_info for o in out] if isinstance(out, (list, tuple)) else out._expr.struct_info
     exprs = [relax.PrimValue(a) if isinstance(a, (int, float)) else relax.StringImm(a) if isinstance(a, str)
              else _expr(a) for a in args]  # fmt: skip
-    return wrap_nested(relax.call_dps_packed(name, exprs, infos), name)
+    return wrap_nested(_op.call_dps_packed(name, exprs, infos), name)
 
 
 def multinomial_from_uniform(

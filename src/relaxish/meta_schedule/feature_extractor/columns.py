@@ -346,7 +346,7 @@ def _intensity(out: Any, store: ColumnStore, levels: _Levels, under: Any) -> Non
     n = levels.n
     if per_iteration <= 0 or n == 0:
         return
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         compute = np.log2(per_iteration * levels.suffix[:n])[::-1].copy()
         memory = np.maximum(np.log2(under), 1e-9)[::-1].copy()
     if not levels.plain:

@@ -116,7 +116,8 @@ def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequen
                 continue  # whether such a term is still written down says nothing
             order = seen.get(at, 0)
             seen[at] = order + 1
-            coefs, widths = table.setdefault((at, order), ([NAN] * count, [NAN] * count))
+            # A digit that is not written down has one value.
+            coefs, widths = table.setdefault((at, order), ([NAN] * count, [1.0] * count))
             left = -(-extent // term.div)
             coefs[k] = float(term.coef)
             widths[k] = float(min(term.extent, left) if term.extent else left)

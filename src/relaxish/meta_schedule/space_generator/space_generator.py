@@ -12,7 +12,6 @@ from .. import block_analysis as ba
 from ..mutator import Mutator
 from ..postproc import Postproc
 from ..schedule_rule import ScheduleRule
-from ..schedule_util import schedule_for_tuning
 
 if TYPE_CHECKING:
     from ..tune_context import TuneContext
@@ -25,7 +24,8 @@ Rules = "Sequence[ScheduleRule] | str | None"
 class SpaceGenerator:
     """Subclass and define ``generate_design_space(mod) -> [schedules]``.
 
-    ``sch_rules``, ``postprocs`` and ``mutator_probs`` are objects, a kind such as ``"llvm"``, ``"from-target"``, or None.
+    ``sch_rules``, ``postprocs`` and ``mutator_probs`` are objects, a kind such as ``"llvm"``,
+    ``"from-target"``, or None.
     """
 
     def __init__(

@@ -183,13 +183,15 @@ class TaskScheduler:
         if not task.is_terminated:
             task.is_terminated = True
             self.remaining_tasks_ -= 1
-            self.logger.info("Task #%d (%s) has finished; %d remain", task_id, task.ctx.task_name, self.remaining_tasks_)
+            self.logger.info("Task #%d (%s) has finished; %d remain", task_id, task.ctx.task_name,
+                             self.remaining_tasks_)
 
     # ---- reporting
 
     def tuning_statistics(self) -> str:
         """The table of tasks as text."""
-        head = ("ID", "Name", "FLOP", "Weight", "Speed (GFLOPS)", "Latency (us)", "Weighted Latency (us)", "Trials", "Done")
+        head = ("ID", "Name", "FLOP", "Weight", "Speed (GFLOPS)", "Latency (us)", "Weighted Latency (us)", "Trials",
+                "Done")
         rows, total_trials, total_latency = [head], 0, 0.0
         for index, task in enumerate(self.tasks_):
             best = task.best_ms

@@ -36,7 +36,8 @@ def conv2d_nchw(
     y = te.placeholder((co, ci, kh, kw), in_dtype, name="W")
     oh = (h + 2 * padding - (kh - 1) * dilation - 1) // stride + 1
     ow = (w + 2 * padding - (kw - 1) * dilation - 1) // stride + 1
-    rc, rh, rw = te.reduce_axis((0, ci), name="rc"), te.reduce_axis((0, kh), name="rh"), te.reduce_axis((0, kw), name="rw")
+    rc = te.reduce_axis((0, ci), name="rc")
+    rh, rw = te.reduce_axis((0, kh), name="rh"), te.reduce_axis((0, kw), name="rw")
     padded = _pad(x, (n, ci, h + 2 * padding, w + 2 * padding), (2, 3), padding)
     out = te.compute(
         (n, co, oh, ow),

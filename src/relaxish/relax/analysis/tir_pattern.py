@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.functor import Visitor
 from ...ir.prim import Add, Cast, IntImm, Mul
 from ...ir.prim import Var as TirVar
-from ...tir import Block, BufferLoad, BufferStore, IterVar, PrimFunc
+from ...tir import BufferLoad, BufferStore, IterVar, PrimFunc
 from ..scalars import prim_vars
 
 __all__ = ["OpPatternKind", "detect_op_pattern", "has_reshape_pattern"]
@@ -182,7 +182,7 @@ def _flat(buffer: Any, indices: Sequence[Any]) -> Any:
     return total
 
 
-def _same_linear_index(block: Block, load: BufferLoad, store: BufferStore) -> bool:
+def _same_linear_index(block: Any, load: BufferLoad, store: BufferStore) -> bool:
     from ...arith import Analyzer
     from ..scalars import prove_equal_shapes
 
@@ -197,7 +197,7 @@ def _same_linear_index(block: Block, load: BufferLoad, store: BufferStore) -> bo
     return _fused_equal(block, load, store)
 
 
-def _fused_equal(block: Block, load: BufferLoad, store: BufferStore) -> bool:
+def _fused_equal(block: Any, load: BufferLoad, store: BufferStore) -> bool:
     """Write the block's axes in terms of one running index and compare what both sides make of it."""
     from ...arith import Analyzer
     from ...ir.expr import Range

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 from typing import Any
 
@@ -28,12 +29,11 @@ def resolve(value: Any) -> Any:
         return value.as_struct_info({})
     if isinstance(value, list):
         return [resolve(v) for v in value]
-    if type(value) is _TUPLE:
-        return _TUPLE(resolve(v) for v in value)
+    if type(value) is builtins.tuple:
+        return builtins.tuple(resolve(v) for v in value)
     return value
 
 
-_TUPLE, _STR = tuple, str
 
 
 def function(is_pure: bool = True, is_private: bool = False) -> FunctionFrame:
@@ -41,7 +41,7 @@ def function(is_pure: bool = True, is_private: bool = False) -> FunctionFrame:
     return FunctionFrame(is_pure, is_private)
 
 
-def arg(name: _STR, struct_info: Any) -> Any:
+def arg(name: builtins.str, struct_info: Any) -> Any:
     """Add a parameter."""
     frame = function_frame("R.Arg")
     var = _relax.Var(name, resolve(struct_info))
@@ -49,7 +49,7 @@ def arg(name: _STR, struct_info: Any) -> Any:
     return var
 
 
-def func_name(name: _STR) -> None:
+def func_name(name: builtins.str) -> None:
     """Name the function."""
     frame = function_frame("R.func_name")
     if frame.name is not None:
@@ -57,7 +57,7 @@ def func_name(name: _STR) -> None:
     frame.name = name
 
 
-def func_attr(attrs: dict[_STR, Any]) -> None:
+def func_attr(attrs: dict[builtins.str, Any]) -> None:
     """Set the function's attributes."""
     frame = function_frame("R.func_attr")
     if frame.attrs:
@@ -197,11 +197,11 @@ def call_packed(func: Any, *args: Any, sinfo_args: Any = None, **kwargs: Any) ->
     """Call a packed function by name."""
     from ...ir.attrs import make_node
 
-    op = ExternFunc(func) if isinstance(func, _STR) else func
+    op = ExternFunc(func) if isinstance(func, builtins.str) else func
     infos = resolve(sinfo_args)
     if infos is None:
         raise ValueError("R.call_packed is required to have type_args")
-    if not isinstance(infos, (list, _TUPLE)):
+    if not isinstance(infos, (list, builtins.tuple)):
         infos = [infos]
     infos = [i() if callable(i) and not isinstance(i, _relax.StructInfo) else i for i in infos]
     attrs = None
@@ -272,7 +272,7 @@ class _OpNamespace:
     def __init__(self, module: Any) -> None:
         self._module = module
 
-    def __getattr__(self, name: _STR) -> Any:
+    def __getattr__(self, name: builtins.str) -> Any:
         return _wrap(getattr(self._module, name))
 
 
@@ -291,7 +291,7 @@ def _wrap(found: Any) -> Any:
     return call
 
 
-def __getattr__(name: _STR) -> Any:
+def __getattr__(name: builtins.str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     ops = importlib.import_module("relaxish.op")

@@ -95,6 +95,10 @@ class FunctionFrame(SeqExprFrame):
         attrs = dict(self.attrs)
         if not self.is_private and self.name is not None and "global_symbol" not in attrs:
             attrs["global_symbol"] = self.name
+        # What the caller sees may mention only what the parameters define.
+        self.builder.end_scope()
+        self._scope()
+        body.struct_info_ = self.builder.erase_for_scope(body.struct_info_)
         self.builder.end_scope()
         func = relax.Function(self.params, body, self.ret_struct_info, self.is_pure, attrs, self.entry_span)
         builder = IRBuilder.current()

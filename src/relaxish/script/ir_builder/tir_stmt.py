@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
@@ -668,5 +668,3 @@ def evaluate(value: Any) -> None:
         value = tir.IntImm("bool", value)
     frame.add_to_parent(tir.Evaluate(value))
 
-
-_ = Callable

@@ -81,7 +81,7 @@ class Parser:
             value.span = self.source.span(node)
         elif isinstance(value, Node) and not isinstance(value, PrimExpr):
             if "span" in type(value)._specs and getattr(value, "span", True) is None:
-                value.span = self.source.span(node)
+                object.__setattr__(value, "span", self.source.span(node))
 
     def error(self, node: Any, problem: Any) -> DiagnosticError:
         """A located error, ready to be raised."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from ...ir.module import IRModule
@@ -120,7 +119,12 @@ def capture(program: Any, depth: int) -> dict[str, Any]:
         names.update(vars(module) if module is not None else {})
     names.update(locals_around)
     for function in functions:
-        names.update(inspect.getclosurevars(function).nonlocals)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            try:
+                names[name] = cell.cell_contents
+            except ValueError:
+                # A name that is bound only after the definition, such as the module's own.
+                names.pop(name, None)
     return names
 
 
@@ -132,5 +136,3 @@ def in_class_body(depth: int) -> bool:
     """Whether the caller ``depth`` frames up runs the body of a class."""
     return _is_class_body(sys._getframe(depth))
 
-
-_ = Callable

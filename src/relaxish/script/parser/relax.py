@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import numbers
+from functools import partial
 from typing import Any
 
 from ... import relax, tir
@@ -235,7 +236,7 @@ def _signature(parser: Parser, node: ast.FunctionDef) -> tuple[list[tuple[str, A
     names = parser.var_table.get()
     params = []
     for arg, proxy in zip(node.args.args, proxies):
-        info = parser.guard(arg.annotation, lambda p=proxy: p.as_struct_info(names))
+        info = parser.guard(arg.annotation, partial(proxy.as_struct_info, names))
         params.append((arg.arg, info))
     ret = None
     if node.returns is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from functools import partial
 from typing import Any
 
 from ... import tir
@@ -83,7 +84,7 @@ def _logical(node_class: type, make: Any) -> None:
 _logical(ast.And, tir.And)
 _logical(ast.Or, tir.Or)
 register_op(ast.Not, PrimExpr)(lambda a: tir.Not(a))
-register_op(ast.IfExp, PrimExpr)(lambda test, a, b: tir.if_then_else(test, a, b))  # type: ignore[attr-defined]
+register_op(ast.IfExp, PrimExpr)(lambda test, a, b: tir.if_then_else(test, a, b))
 
 
 # Binding of names.
@@ -312,7 +313,7 @@ def _return(parser: Parser, node: ast.Return) -> None:
     value = parser.eval(node.value) if node.value is not None else None
     if value is None:
         raise parser.error(node, "Expression to be returned must be a PrimExpr")
-    T.evaluate(tir.ret(as_expr(value)))  # type: ignore[attr-defined]
+    T.evaluate(tir.ret(as_expr(value)))
 
 
 @dialect("tir", "Pass")
@@ -378,7 +379,7 @@ def _function(parser: Parser, node: ast.FunctionDef) -> None:
                 found = _argument(parser, arg, given)
                 if parser.var_table.exist(found):
                     found = _fresh(found)
-                param = parser.guard(arg, lambda a=arg, f=found: T.arg(a.arg, f))
+                param = parser.guard(arg, partial(T.arg, arg.arg, found))
                 parser.var_table.add(arg.arg, param)
             parser.visit_body(node.body)
 

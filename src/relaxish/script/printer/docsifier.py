@@ -99,6 +99,7 @@ class Docsifier:
         self.metadata: dict[str, list[Any]] = {}
         self.common_prefix: dict[int, list[Any]] = {}
         self.module_doc: Any = None
+        self.module_infos: dict[str, Any] = {}
 
     # Names.
 
@@ -178,11 +179,8 @@ class Docsifier:
         """Put a value into the metadata section and refer to it."""
         key = type(obj)._type_key.replace("relax.Constant", "relax.expr.Constant")
         entries = self.metadata.setdefault(key, [])
-        for index, known in enumerate(entries):
-            if known is obj:
-                break
-        else:
-            index = len(entries)
+        index = next((i for i, known in enumerate(entries) if known is obj), len(entries))
+        if index == len(entries):
             entries.append(obj)
         return IdDoc("metadata")[LiteralDoc(key)][LiteralDoc(index)]
 

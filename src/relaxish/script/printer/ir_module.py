@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ...ir.global_info import DummyGlobalInfo, VDevice
 from ...ir.module import IRModule
 from ...ir.source import SourceName, Span
+from ...target import Target
 from .doc import AssignDoc, ClassDoc, Doc, DictDoc, ExprDoc, ExprStmtDoc, IdDoc, LiteralDoc, StmtBlockDoc, StmtDoc
 from .docsifier import Docsifier, Frame, header, printer_of
 from .path import ObjectPath
@@ -34,7 +36,7 @@ def _module(mod: Any, path: ObjectPath, d: Docsifier) -> Doc:
             shown = d.doc(mod.global_infos, path.attr("global_infos"))
             frame.stmts.append(ExprStmtDoc(d.prefix("ir", "module_global_infos").call(shown)))
         for gv, _ in functions:
-            d.define_as(gv, frame, lambda gv=gv: _module_reference(d).attr(gv.name_hint))
+            d.define_as(gv, frame, partial(_member, d, gv.name_hint))
         for gv, func in functions:
             d.cfg.binding_names.append(gv.name_hint)
             try:
@@ -50,6 +52,11 @@ def _module(mod: Any, path: ObjectPath, d: Docsifier) -> Doc:
                 stmt = made
             frame.stmts.append(stmt)
         return header(d, ClassDoc(name, [d.prefix("ir", "ir_module")], frame.stmts))
+
+
+def _member(d: Docsifier, name: str) -> ExprDoc:
+    """A function of the module by name."""
+    return _module_reference(d).attr(name)
 
 
 def _module_reference(d: Docsifier) -> ExprDoc:
@@ -83,7 +90,8 @@ def _target_dict(target: Any) -> Any:
     return target.export() if hasattr(target, "export") else str(target)
 
 
-def show_target(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+@printer_of(Target)
+def _target(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     """``T.target({...})``"""
     return d.prefix("tir", "target").call(d.doc(_target_dict(node), path))
 

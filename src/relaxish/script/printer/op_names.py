@@ -8,7 +8,7 @@ __all__ = ["DTYPE_FIRST", "DTYPE_LAST", "script_name"]
 
 DTYPE_FIRST = frozenset(
     """
-    reinterpret call_extern call_pure_extern call_llvm_intrin call_llvm_pure_intrin
+    type_annotation reinterpret call_extern call_pure_extern call_llvm_intrin call_llvm_pure_intrin
     ptx_mma ptx_mma_sp ptx_ldmatrix ptx_cp_async mma_store mma_fill
     vectorlow vectorhigh vectorcombine dp4a get_active_lane_mask large_uint_imm_dtype
     """.split()

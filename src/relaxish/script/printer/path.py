@@ -19,7 +19,7 @@ class ObjectPath:
         self.parent = parent
         self.kind = kind
         self.key = key
-        self.length = 1 if parent is None else parent.length + 1
+        self.length: int = 1 if parent is None else parent.length + 1
 
     @staticmethod
     def root(root_name: str | None = None) -> ObjectPath:

@@ -44,11 +44,6 @@ def render(node: Any, config: dict[str, Any]) -> str:
         _load_relax()
     d = Docsifier(cfg)
     kind = "ir" if isinstance(node, IRModule) else "relax" if relax else "tir"
-    if type(node).__module__ == "relaxish.target.target":
-        from .docsifier import printer_of
-        from .ir_module import show_target
-
-        printer_of(type(node))(show_target)
     d.set_common_prefix(node, is_var_or_buffer)
     with Frame(d, kind) as frame:
         frame.token(kind)

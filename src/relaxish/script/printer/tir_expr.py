@@ -99,16 +99,29 @@ def _cast(node: tir.Cast, path: ObjectPath, d: Docsifier) -> Doc:
     )
 
 
-def _min_max(name: str) -> Any:
+def _rebuilds(function: Any, node: Any) -> bool:
+    """Whether applying the function to the operands makes this very node, rather than folding it."""
+    try:
+        built = function(node.a, node.b)
+    except (ValueError, ZeroDivisionError):
+        return False
+    return type(built) is type(node) and built.a is node.a and built.b is node.b
+
+
+def _called(name: str, function: Any) -> Any:
+    """A binary node as a call, of the folding function where that builds this very node."""
+
     def show(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
-        return d.prefix("tir", name).call(d.doc(node.a, path.attr("a")), d.doc(node.b, path.attr("b")))
+        a, b = d.doc(node.a, path.attr("a")), d.doc(node.b, path.attr("b"))
+        same = _rebuilds(function, node)
+        return d.prefix("tir", name if same else type(node).__name__).call(a, b)
 
     return show
 
 
-printer_of(tir.Min)(_min_max("min"))
-printer_of(tir.Max)(_min_max("max"))
-printer_of(tir.Mod)(_min_max("truncmod"))
+printer_of(tir.Min)(_called("min", primops.min_))
+printer_of(tir.Max)(_called("max", primops.max_))
+printer_of(tir.Mod)(_called("truncmod", primops.truncmod))
 
 
 def _sugared(function: Any, kind: OperationKind) -> Any:
@@ -116,8 +129,7 @@ def _sugared(function: Any, kind: OperationKind) -> Any:
 
     def show(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
         a, b = d.doc(node.a, path.attr("a")), d.doc(node.b, path.attr("b"))
-        built = function(node.a, node.b)
-        if type(built) is type(node) and built.a is node.a and built.b is node.b:
+        if _rebuilds(function, node):
             return OperationDoc(kind, [a, b])
         return d.prefix("tir", type(node).__name__).call(a, b)
 
@@ -228,8 +240,10 @@ def _buffer_load(node: tir.BufferLoad, path: ObjectPath, d: Docsifier) -> Doc:
     buffer = d.doc(node.buffer, path.attr("buffer"))
     if node.predicate is not None:
         indices = d.doc(node.indices, path.attr("indices"))
-        return buffer.attr("vload").call(indices, predicate=d.doc(node.predicate, path.attr("predicate")))
-    return buffer[buffer_indices(node.indices, path.attr("indices"), d)]
+        masked: Doc = buffer.attr("vload").call(indices, predicate=d.doc(node.predicate, path.attr("predicate")))
+        return masked
+    made: Doc = buffer[buffer_indices(node.indices, path.attr("indices"), d)]
+    return made
 
 
 @printer_of(tir.ProducerLoad)
@@ -251,7 +265,8 @@ def _call(node: tir.Call, path: ObjectPath, d: Docsifier) -> Doc:
             args.append(LiteralDoc(node.dtype, path.attr("dtype")))
         return prefix.call(*args)
     prefix = d.doc(node.op, path.attr("op"))
-    return prefix.call(*[d.doc(a, args_path.array_index(i)) for i, a in enumerate(node.args)])
+    made: Doc = prefix.call(*[d.doc(a, args_path.array_index(i)) for i, a in enumerate(node.args)])
+    return made
 
 
 @printer_of(CommReducer)

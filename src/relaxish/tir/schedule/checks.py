@@ -202,7 +202,9 @@ def check_compact_dataflow(state: ScheduleState, sref: StmtSRef, scope: StmtSRef
 def check_not_output(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> None:
     """Demand a block that writes only buffers allocated in its scope."""
     if is_output_block(block_sref, scope):
-        raise PrimitiveError("The block {0} is an output block: it writes a buffer that outlives its scope.", [block_sref])
+        raise PrimitiveError(
+            "The block {0} is an output block: it writes a buffer that outlives its scope.", [block_sref]
+        )
 
 
 def is_output_block(block_sref: StmtSRef, scope: StmtSRef) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ...ir.expr import GlobalVar, PrimExpr
 from ..expr import IntImm, Var
 from ..stmt import Block, For
-from .errors import PrimitiveError, ScheduleError, render_error
+from .errors import PrimitiveError, render_error
 from .instruction import Instruction, InstructionKind, plain
 from .rv import BlockRV, LoopRV
 from .sampling import LinearCongruentialEngine
@@ -174,7 +174,9 @@ class ScheduleCore:
 
     # -- running instructions ------------------------------------------------------------------------------
 
-    def _run(self, kind: InstructionKind | str, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any = None) -> list[Any]:
+    def _run(
+        self, kind: InstructionKind | str, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any = None
+    ) -> list[Any]:
         """Apply one instruction, record it, give its outputs as random variables."""
         if isinstance(kind, str):
             kind = InstructionKind.get(kind)
@@ -212,6 +214,3 @@ def _is_mark(sref: StmtSRef) -> bool:
 
 def _snake(kind: InstructionKind) -> str:
     return kind.method.replace("_", "-")
-
-
-__all__ += ["ScheduleError"]

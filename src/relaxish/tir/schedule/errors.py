@@ -72,8 +72,14 @@ def render_error(error: PrimitiveError, mod: Any, primitive: str, step: int | No
     elif level == "fast":
         made = ScheduleError(f"{head}\n\nError message: {error.fast or error.message()}")
     else:
-        parts = [head, "", "The IR with diagnostic is:", _program_text(mod, error.locations), "",
-                 f"Error message: {error.message()}"]
+        parts = [
+            head,
+            "",
+            "The IR with diagnostic is:",
+            _program_text(mod, error.locations),
+            "",
+            f"Error message: {error.message()}",
+        ]
         if error.hint:
             parts += ["", f"Hint: {error.hint}"]
         made = ScheduleError("\n".join(parts))

@@ -51,9 +51,7 @@ class InstructionKind:
         """Whether this kind marks where post-processing begins."""
         return self.name == "EnterPostproc"
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any
-    ) -> tuple[list[Any], Any]:
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         """Do it.  Returns the outputs (references or integers) and the decision taken, if any."""
         raise NotImplementedError
 

@@ -94,9 +94,7 @@ def _sum(rest: Sequence[tuple[Any, int]], constant: int, dtype: str) -> Any:
     return made if constant == 0 else made - const(-constant, dtype)
 
 
-def _quick_dim(
-    dim: Any, doms: Mapping[Any, Any], exact: bool, taken: set[Any]
-) -> tuple[Any, Any]:
+def _quick_dim(dim: Any, doms: Mapping[Any, Any], exact: bool, taken: set[Any]) -> tuple[Any, Any]:
     """The interval of one dimension; ``exact`` demands that every point of it is really touched."""
     if type(dim.extent) is not IntImm:
         raise _NotLinear
@@ -162,9 +160,7 @@ def relax_region(
     realize = realize if realize is not None else realize_of(block_sref)
     values = {iv.var: value for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)}
     doms = loops_between(block_sref.parent, stop, extra_scope)
-    bound = [
-        Range.from_min_extent(substitute(r.min, values), substitute(r.extent, values)) for r in region.region
-    ]
+    bound = [Range.from_min_extent(substitute(r.min, values), substitute(r.extent, values)) for r in region.region]
     return evaluate_region(bound, doms, realize.predicate, analyzer, lower_bound)
 
 

@@ -72,7 +72,9 @@ class Schedule(ScheduleCore):
                 raise ValueError(f'the buffer is given as ("read" or "write", index), got {kind!r}')
             same = [r for r in regions if r[0] == kind]
             if not 0 <= index < len(same):
-                raise ValueError(f"block {node.name_hint} has {len(same)} {kind} regions, index {index} is out of range")
+                raise ValueError(
+                    f"block {node.name_hint} has {len(same)} {kind} regions, index {index} is out of range"
+                )
             found = same[index]
         elif isinstance(buffer, str):
             named = [r for r in regions if r[2].name == buffer]
@@ -106,7 +108,9 @@ class Schedule(ScheduleCore):
 
     # -- sampling ------------------------------------------------------------------------------------------
 
-    def sample_categorical(self, candidates: Sequence[int], probs: Sequence[float], decision: int | None = None) -> ExprRV:
+    def sample_categorical(
+        self, candidates: Sequence[int], probs: Sequence[float], decision: int | None = None
+    ) -> ExprRV:
         """One of ``candidates`` by probability."""
         return self._run("SampleCategorical", [], [list(candidates), [float(p) for p in probs]], decision)[0]
 
@@ -186,9 +190,7 @@ class Schedule(ScheduleCore):
                 raise TypeError(f"a split factor is an integer or expression, got {type(factor).__name__}")
         return self._run("Split", [_loop(loop), *factors], [preserve_unit_iters, disable_predication])
 
-    def loop_partition(
-        self, loop: LoopRV, factors: Sequence[Any], preserve_unit_iters: bool = True
-    ) -> list[LoopRV]:
+    def loop_partition(self, loop: LoopRV, factors: Sequence[Any], preserve_unit_iters: bool = True) -> list[LoopRV]:
         """``for i in 10`` with factors [4, None] becomes ``for i in 4`` followed by ``for i in (4, 10)``."""
         return self._run("LoopPartition", [_loop(loop), *factors], [preserve_unit_iters])
 
@@ -234,7 +236,11 @@ class Schedule(ScheduleCore):
         """Read a buffer through a copy in ``storage_scope``; gives the copying block."""
         block = self._block(block)
         consumers = [self._block(b) for b in consumer_blocks or ()]
-        index = self._buffer(block, read_buffer_index, "read")[1] if not isinstance(read_buffer_index, int) else read_buffer_index
+        index = (
+            self._buffer(block, read_buffer_index, "read")[1]
+            if not isinstance(read_buffer_index, int)
+            else read_buffer_index
+        )
         return self._run("CacheRead", [block, consumers], [index, _str(storage_scope, "storage_scope")])[0]
 
     def cache_write(
@@ -247,7 +253,11 @@ class Schedule(ScheduleCore):
         """Write a buffer through a copy in ``storage_scope``; gives the block that copies back."""
         block = self._block(block)
         consumers = [self._block(b) for b in consumer_blocks or ()]
-        index = write_buffer_index if isinstance(write_buffer_index, int) else self._buffer(block, write_buffer_index, "write")[1]
+        index = (
+            write_buffer_index
+            if isinstance(write_buffer_index, int)
+            else self._buffer(block, write_buffer_index, "write")[1]
+        )
         return self._run("CacheWrite", [block, consumers], [index, _str(storage_scope, "storage_scope")])[0]
 
     def reindex_cache_read(
@@ -271,10 +281,16 @@ class Schedule(ScheduleCore):
             return index_map
         return IndexMap.from_func(index_map, ndim=len(self.get(block).iter_vars), index_dtype=self._index_dtype(block))
 
-    def cache_inplace(self, block: BlockArg, read_buffer_index: int | str | Buffer, storage_scope: str) -> list[BlockRV]:
+    def cache_inplace(
+        self, block: BlockArg, read_buffer_index: int | str | Buffer, storage_scope: str
+    ) -> list[BlockRV]:
         """Copies before and after a block that updates a buffer in place."""
         block = self._block(block)
-        index = read_buffer_index if isinstance(read_buffer_index, int) else self._buffer(block, read_buffer_index, "read")[1]
+        index = (
+            read_buffer_index
+            if isinstance(read_buffer_index, int)
+            else self._buffer(block, read_buffer_index, "read")[1]
+        )
         return self._run("CacheInplace", [block], [index, storage_scope])
 
     def cache_index(self, block: BlockArg, storage_scope: str, cse_thresh: int = 0) -> list[BlockRV]:
@@ -301,7 +317,9 @@ class Schedule(ScheduleCore):
         """Move a producer under ``loop``, computing there just what the consumers need."""
         self._run("ComputeAt", [self._block(block), _loop(loop)], [preserve_unit_loops, index])
 
-    def reverse_compute_at(self, block: BlockArg, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1) -> None:
+    def reverse_compute_at(
+        self, block: BlockArg, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
+    ) -> None:
         """Move a consumer under ``loop``, consuming there just what the producers made."""
         self._run("ReverseComputeAt", [self._block(block), _loop(loop)], [preserve_unit_loops, index])
 

@@ -237,9 +237,7 @@ class ScheduleState:
 
     # -- the edit ------------------------------------------------------------------------------------------
 
-    def replace(
-        self, src_sref: StmtSRef, tgt_stmt: Any, block_sref_reuse: Mapping[Any, Any] | None = None
-    ) -> None:
+    def replace(self, src_sref: StmtSRef, tgt_stmt: Any, block_sref_reuse: Mapping[Any, Any] | None = None) -> None:
         """Put ``tgt_stmt`` where ``src_sref`` is.
 
         Subtrees that occur unchanged keep their references, and so do loops with the same loop variable and

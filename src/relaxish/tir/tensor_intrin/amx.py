@@ -52,10 +52,14 @@ def _description(a_type: str, b_type: str, c_type: str, depth: int, pack: int) -
 def _implementation(a_type: str, b_type: str, c_type: str, depth: int, pack: int, name: str) -> PrimFunc:
     a, b, c = _buffers(a_type, b_type, c_type, depth, pack, True)
     call = call_llvm_intrin(
-        "int32", name,
-        c.access_ptr("rw"), c.strides[0],
-        a.access_ptr("r"), a.strides[0],
-        b.access_ptr("r"), b.strides[0],
+        "int32",
+        name,
+        c.access_ptr("rw"),
+        c.strides[0],
+        a.access_ptr("r"),
+        a.strides[0],
+        b.access_ptr("r"),
+        b.strides[0],
     )
     return root_func([a, b, c], [c, a, b], [c], Evaluate(call))
 

@@ -28,7 +28,9 @@ def _buffers() -> tuple[Any, Any, Any]:
 def _description() -> PrimFunc:
     a, b, c = _buffers()
     return dot_description(
-        a, b, c,
+        a,
+        b,
+        c,
         [("i", 16, "S"), ("k", 4, "R")],
         lambda i, k: [i],
         lambda i, k: (a[k].astype("int32") * b[i, k].astype("int32"), [(a, [k]), (b, [i, k])]),

@@ -239,7 +239,7 @@ class _Rewrite(Mutator):
 
     def _shift(self, plan: _Plan, indices: Any) -> list[Any]:
         return [
-            e if B.is_zero(low) else self.analyzer.simplify(e - low if e.dtype == low.dtype else e - low)
+            e if B.is_zero(low) else self.analyzer.simplify(e - low)
             for e, low in zip(indices, plan.mins)
         ]
 
@@ -275,17 +275,10 @@ class _Rewrite(Mutator):
         allocs = []
         for buffer in new.alloc_buffers:
             plan = self.plans.get(buffer)
-            allocs.append(_aligned(plan.buffer if plan is not None else buffer, block))
-            if allocs[-1] is not buffer and plan is None:
-                raise ValueError(f"storage_align of buffer {buffer.name} needs a block that owns it")
+            allocs.append(plan.buffer if plan is not None else buffer)
         if any(a is not b for a, b in zip(allocs, new.alloc_buffers)):
             new = new.with_fields(alloc_buffers=tuple(allocs))
         return new
-
-
-def _aligned(buffer: Buffer, block: Block) -> Buffer:
-    del block
-    return buffer
 
 
 class _Alignment(Visitor):

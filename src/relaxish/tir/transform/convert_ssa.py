@@ -26,7 +26,7 @@ class _SSA(Substitute):
     def visit_Buffer(self, buffer: Buffer) -> Buffer:
         made = self.default_visit(buffer)
         if made is buffer:
-            return buffer
+            return buffer  # type: ignore[no-any-return]
         for old, new in self.buffers.items():
             if old is buffer and new.data is made.data:
                 return new

@@ -76,7 +76,8 @@ class _Flatten(AnalyzerMutator):
         total: Any = B.const("int32", 1)
         for i, extent in enumerate(node.extents):
             total = extent if i == 0 else B.mul(total, extent)
-        return Allocate(node.buffer_var, dtype, (self.analyzer.simplify(total),), node.condition, body, node.annotations)
+        extents = (self.analyzer.simplify(total),)
+        return Allocate(node.buffer_var, dtype, extents, node.condition, body, node.annotations)
 
     def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
         body = self.visit(node.body)
@@ -92,11 +93,9 @@ def flatten(func: PrimFunc) -> PrimFunc:
             flattener.analyzer.mark_global_non_neg_value(extent)
     body: Stmt = flattener.visit(func.body)
     for param in reversed(func.params):
-        buffer = func.buffer_map.get(param)
-        if buffer is None:
-            continue
-        flat = flattener.flat.get(buffer)
-        if flat is not None and flat is not buffer:
+        declared = func.buffer_map.get(param)
+        flat = None if declared is None else flattener.flat.get(declared)
+        if flat is not None and flat is not declared:
             body = DeclBuffer(flat, body)
     return func if body is func.body else func.with_body(body)
 

@@ -1,4 +1,4 @@
-"""Passes over whole functions: BindTarget, AnnotateEntryFunc, Filter, VerifyMemory, SkipAssert, ConvertForLoopsToSerial."""
+"""Passes over whole functions: BindTarget, AnnotateEntryFunc, Filter, Apply, VerifyMemory, SkipAssert, ..."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def BindTarget(target: Any) -> PrimFuncPass:  # noqa: N802
     def bind(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
         if func.get_attr("target") is not None:
             return func
-        chosen = made
+        chosen: Any = made
         if func.get_attr("tir.is_host_func") and getattr(made, "host", None) is not None:
             chosen = made.host
         return func.with_attr("target", chosen)  # type: ignore[no-any-return]
@@ -32,7 +32,7 @@ def BindTarget(target: Any) -> PrimFuncPass:  # noqa: N802
 def AnnotateEntryFunc() -> Pass:  # noqa: N802
     """Mark the only function (or the only public one) as ``tir.is_entry_func``."""
 
-    @module_pass(opt_level=0, name="tir.AnnotateEntryFunc")
+    @module_pass(opt_level=0, name="tir.AnnotateEntryFunc")  # type: ignore[untyped-decorator]
     def annotate(mod: IRModule, _ctx: PassContext) -> IRModule:
         funcs = [(v, f) for v, f in mod.functions.items() if isinstance(f, PrimFunc)]
         public = [(v, f) for v, f in funcs if f.get_attr("global_symbol") is not None]
@@ -97,15 +97,15 @@ def host_accesses(func: PrimFunc) -> list[str]:
 def VerifyMemory() -> Pass:  # noqa: N802
     """Raise RuntimeError where host code would touch device memory."""
 
-    @module_pass(opt_level=0, name="tir.VerifyMemory")
+    @module_pass(opt_level=0, name="tir.VerifyMemory")  # type: ignore[untyped-decorator]
     def verify(mod: IRModule, _ctx: PassContext) -> IRModule:
         for var, func in mod.functions.items():
             bad = host_accesses(func) if isinstance(func, PrimFunc) else []
             if bad:
                 raise RuntimeError(
                     f"Memory verification failed with the following errors:\n  {var.name_hint}: "
-                    f"{', '.join(bad)} is directly accessed by host memory (it is not contained in a thread environment "
-                    "or in the function arguments).\n  Did you forget to bind?"
+                    f"{', '.join(bad)} is directly accessed by host memory (it is not contained in a thread "
+                    "environment or in the function arguments).\n  Did you forget to bind?"
                 )
         return mod
 

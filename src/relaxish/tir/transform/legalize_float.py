@@ -107,7 +107,9 @@ class _Storage(Mutator):
     def visit_BufferLoad(self, e: BufferLoad) -> Any:
         indices = self.visit(e.indices)
         buffer = self.visit(e.buffer)
-        return e if buffer is e.buffer and indices is e.indices else BufferLoad(buffer, indices, self.visit(e.predicate))
+        if buffer is e.buffer and indices is e.indices:
+            return e
+        return BufferLoad(buffer, indices, self.visit(e.predicate))
 
     def visit_BufferStore(self, e: BufferStore) -> Any:
         value, indices, buffer = self.visit(e.value), self.visit(e.indices), self.visit(e.buffer)

@@ -21,7 +21,11 @@ from .base import PrimFuncPass, func_pass, is_noop, options
 from .remove_no_op import remove_no_op
 from .simplify import StmtSimplifier
 
-DEFAULTS = {"partition_const_loop": False, "no_unroll_loop_with_extent_one": False, "unroll_loop_with_partition_hint_no_interval": False}
+DEFAULTS = {
+    "partition_const_loop": False,
+    "no_unroll_loop_with_extent_one": False,
+    "unroll_loop_with_partition_hint_no_interval": False,
+}
 HINT = "pragma_loop_partition_hint"
 
 

@@ -24,7 +24,7 @@ class _Lower(Mutator):
         if block.init is None:
             return block if body is block.body else block.with_fields(body=body)
         init: Stmt = self.visit(block.init)
-        condition = None
+        condition: Any = None
         for iv in block.iter_vars:
             if iv.iter_type == IterVar.CommReduce:
                 assert iv.dom is not None

@@ -14,7 +14,7 @@ from ..buffer import Buffer
 from ..function import PrimFunc
 from ..functor import Substitute
 from ..stmt import (
-    Allocate, AttrStmt, Block, BlockRealize, DeclBuffer, For, ForKind, IfThenElse, Stmt,
+    Allocate, AttrStmt, BlockRealize, DeclBuffer, For, ForKind, IfThenElse, Stmt,
 )  # fmt: skip
 from .base import PrimFuncPass, func_pass
 
@@ -44,20 +44,17 @@ class _Lower(Substitute):
         if not (isinstance(predicate, IntImm) and predicate.value):
             body = IfThenElse(predicate, body)
         for buffer in reversed(block.alloc_buffers):
-            body = self._allocate(self.visit(buffer), body, block)
+            body = self._allocate(self.visit(buffer), body)
         for key, value in block.annotations.items():
             if key.startswith("pragma_"):
                 body = AttrStmt(IntImm("int32", 0), key, _as_value(self.visit(value)), body)
         return body
 
     @staticmethod
-    def _allocate(buffer: Buffer, body: Stmt, block: Block) -> Stmt:
-        annotations: dict[str, Any] = {}
-        wanted = block.annotations.get("tir.manifest_shared_memory_local_stage")
-        del wanted
+    def _allocate(buffer: Buffer, body: Stmt) -> Stmt:
         extents = tuple(allocation_shape(buffer))
         body = DeclBuffer(buffer, body)
-        return Allocate(buffer.data, buffer.dtype, extents, IntImm("bool", 1), body, annotations)
+        return Allocate(buffer.data, buffer.dtype, extents, IntImm("bool", 1), body)
 
     def visit_For(self, loop: For) -> Any:
         low, extent = self.visit(loop.min), self.visit(loop.extent)
@@ -66,9 +63,6 @@ class _Lower(Substitute):
         if unit and not threaded and not loop.annotations:
             self.values[loop.loop_var] = B.cast(loop.loop_var.dtype, low)
             return self.visit(loop.body)
-        if threaded and unit and not loop.annotations and loop.thread_binding is not None:
-            # A block or thread dimension of size one still fixes the launch.
-            pass
         body = self.visit(loop.body)
         pragmas = [(k, v) for k, v in loop.annotations.items() if k.startswith("pragma_")]
         kept = {k: v for k, v in loop.annotations.items() if not k.startswith("pragma_")}

@@ -14,7 +14,9 @@ from . import (
 )  # fmt: skip
 from .base import config, options
 
-__all__ = ["default_tir_pipeline", "get_default_tir_pipeline", "get_tir_pipeline", "lower_for_cpu", "lower_function_for_cpu"]
+__all__ = [
+    "default_tir_pipeline", "get_default_tir_pipeline", "get_tir_pipeline", "lower_for_cpu", "lower_function_for_cpu",
+]  # fmt: skip
 
 
 def lower_function_for_cpu(func: PrimFunc) -> PrimFunc:
@@ -94,7 +96,7 @@ def lower_for_cpu(mod: IRModule, target: Any = None) -> IRModule:
 def default_tir_pipeline() -> Pass:
     """The default lowering pipeline as a module pass."""
 
-    @module_pass(opt_level=0, name="default_tir_pipeline")
+    @module_pass(opt_level=0, name="default_tir_pipeline")  # type: ignore[untyped-decorator]
     def pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
         from .steps import default_passes
 

@@ -24,7 +24,7 @@ class Scope:
     def __init__(self, parent: Scope | None, node: Any) -> None:
         self.parent = parent
         self.node = node
-        self.depth = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
 
 
 def common_scope(a: Scope | None, b: Scope) -> Scope:
@@ -239,8 +239,6 @@ def plan(func: PrimFunc) -> PrimFunc:
             moved.add(id(buffer))
             continue
         scope = _allowed(scope, buffer)
-        while scope.node is None or not isinstance(scope.node, (For, Block)):
-            break
         if scope.node is None:
             continue
         moved.add(id(buffer))

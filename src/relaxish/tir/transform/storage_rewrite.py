@@ -99,7 +99,7 @@ def _touched(stmt: Any, pointers: set[Any]) -> set[Any]:
 
 def _sequence(stmt: Any) -> list[Any]:
     """The top-level statements inside declarations."""
-    while isinstance(stmt, (DeclBuffer, AttrStmt)) and not (isinstance(stmt, AttrStmt) and stmt.attr_key == "thread_extent"):
+    while isinstance(stmt, DeclBuffer) or (isinstance(stmt, AttrStmt) and stmt.attr_key != "thread_extent"):
         stmt = stmt.body
     return _flat(stmt)
 
@@ -130,7 +130,7 @@ def share(body: Stmt, allocs: list[Allocate]) -> tuple[Stmt, list[Allocate]]:
     for alloc in order:
         size = 1
         for e in alloc.extents:
-            size *= int(e)
+            size *= B.as_int(e) or 1
         home = None
         for i, (end, owner, _) in enumerate(live):
             same = owner.dtype == alloc.dtype and _scope_of(owner.buffer_var) == _scope_of(alloc.buffer_var)

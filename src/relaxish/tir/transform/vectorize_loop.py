@@ -17,14 +17,15 @@ from ...ir.prim import (
     Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Sub, Var,
 )  # fmt: skip
 from ..expr import BufferLoad
-from ..function import PrimFunc
 from ..stmt import (
-    Allocate, AssertStmt, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt, While,
+    Allocate, AssertStmt, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt,
+    While,
 )  # fmt: skip
 from .base import PrimFuncPass, body_pass
 
 _VECTOR_CALLS = frozenset((
-    "ceil", "clz", "cos", "cosh", "erf", "exp", "exp10", "exp2", "fabs", "floor", "fmod", "isfinite", "isinf", "isnan", "ldexp", "log",
+    "ceil", "clz", "cos", "cosh", "erf", "exp", "exp10", "exp2", "fabs", "floor", "fmod", "isfinite", "isinf", "isnan",
+    "ldexp", "log",
     "log10", "log1p", "log2", "nearbyint", "nextafter", "popcount", "pow", "round", "rsqrt", "sigmoid", "sin", "sinh",
     "sqrt", "tan", "tanh", "trunc", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left",
     "shift_right", "likely", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "hypot", "copysign", "fma",
@@ -113,7 +114,8 @@ class _Vectorizer(Mutator):
         if base is e.base and stride is e.stride:
             return e
         inner = B.lanes_value(e)
-        if type(base) is Ramp and _lanes(stride) == 1 and B.is_zero(B.sub(base.stride, B.mul(stride, B.const(stride.dtype, inner)))):
+        dense = type(base) is Ramp and _lanes(stride) == 1
+        if dense and B.is_zero(B.sub(base.stride, B.mul(stride, B.const(stride.dtype, inner)))):
             return Ramp(base.base, stride, inner * self.lanes)
         raise NeedsScalar("a vector inside a vectorized loop")
 

@@ -23,6 +23,21 @@ from . import (
 )
 
 __all__ = [
-    "access", "blockize", "buffer_attrs", "cache", "compute_at", "inline", "layout", "loops", "marks", "padding", "partition", "queries", "reduction", "reindex", "rfactor",
-    "sample", "tensorize",
-]  # fmt: skip
+    "access",
+    "blockize",
+    "buffer_attrs",
+    "cache",
+    "compute_at",
+    "inline",
+    "layout",
+    "loops",
+    "marks",
+    "padding",
+    "partition",
+    "queries",
+    "reduction",
+    "reindex",
+    "rfactor",
+    "sample",
+    "tensorize",
+]

@@ -72,7 +72,9 @@ class AnnotateBufferAccess(InstructionKind):
         values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
         ends = [substitute(e, values) for e in index_map.final_indices]
         if len(ends) != 2 * len(buffer.shape):
-            raise PrimitiveError(f"{len(ends) // 2} ranges are given for the {len(buffer.shape)}-d buffer of {{0}}.", [sref])
+            raise PrimitiveError(
+                f"{len(ends) // 2} ranges are given for the {len(buffer.shape)}-d buffer of {{0}}.", [sref]
+            )
         analyzer = Analyzer()
         for iv in block.iter_vars:
             analyzer.bind(iv.var, iv.dom)

@@ -10,17 +10,14 @@ from ....ir.expr import Range
 from ....ir.prim import const
 from ...expr import IterVar, Var
 from ...functor import substitute
-from ...op import logical_and
 from ...stmt import Block, BlockRealize, BufferRegion, For
 from .. import checks
-from ..bindings import simplify_bindings
-from ..block_info import loop_ranges
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..region import box_to_ranges, evaluate_region, union_sets
 from ..sref import StmtSRef
 from ..subst import is_true, realize_of
-from ..walk import block_realizes_below, vars_in
+from ..walk import vars_in
 from .reduction import copy_var
 
 if TYPE_CHECKING:
@@ -61,13 +58,18 @@ def divide(realize: BlockRealize, inner_loops: Sequence[For], outer_loops: Seque
             return quick
     ranges = {n.loop_var: Range.from_min_extent(n.min, n.extent) for n in (*outer_loops, *inner_loops)}
     found = subspace_divide(
-        list(realize.iter_values), ranges, [n.loop_var for n in inner_loops], realize.predicate,
+        list(realize.iter_values),
+        ranges,
+        [n.loop_var for n in inner_loops],
+        realize.predicate,
         simplify_trivial_iterators=not keep_units,
     )
     if not found:
         quick = _trivial(realize, inner, outer)
         if quick is None or not is_true(realize.predicate):
-            raise PrimitiveError("The bindings of {0} cannot be divided into those of outer and inner loops.", [realize])
+            raise PrimitiveError(
+                "The bindings of {0} cannot be divided into those of outer and inner loops.", [realize]
+            )
         return quick
     return [(pair[0], pair[1]) for pair in found]
 
@@ -124,7 +126,9 @@ class _Derived:
         self.subst[iv.var] = new.var * inner_extent + made.var
 
 
-def _relax(regions: Sequence[BufferRegion], inner: Sequence[IterVar], subst: Any, analyzer: Analyzer) -> list[BufferRegion]:
+def _relax(
+    regions: Sequence[BufferRegion], inner: Sequence[IterVar], subst: Any, analyzer: Analyzer
+) -> list[BufferRegion]:
     """Regions with the inner variables run over their domains, one per buffer."""
     doms = {iv.var: iv.dom for iv in inner}
     boxes: dict[Any, Any] = {}
@@ -139,7 +143,9 @@ def _relax(regions: Sequence[BufferRegion], inner: Sequence[IterVar], subst: Any
 def _init_for(derived: _Derived, inner_block: Block, init: Any, writes: Any) -> Any:
     """The initialisation of an outer block: a nest over the inner data-parallel variables."""
     spatial = [
-        (iv, v) for iv, v in zip(derived.inner_vars, derived.inner_values, strict=True) if iv.iter_type == IterVar.DataPar
+        (iv, v)
+        for iv, v in zip(derived.inner_vars, derived.inner_values, strict=True)
+        if iv.iter_type == IterVar.DataPar
     ]
     fresh = {iv.var: copy_var(iv.var, "_init") for iv, _ in spatial}
     block = Block(
@@ -264,8 +270,10 @@ def blockize_blocks(state: ScheduleState, blocks: Sequence[StmtSRef], keep_units
         subst = _merge_vars(realize, merged)
         block = realize.block
         new = block.with_fields(
-            iter_vars=(), reads=tuple(substitute(r, subst) for r in block.reads),
-            writes=tuple(substitute(w, subst) for w in block.writes), body=substitute(block.body, subst),
+            iter_vars=(),
+            reads=tuple(substitute(r, subst) for r in block.reads),
+            writes=tuple(substitute(w, subst) for w in block.writes),
+            body=substitute(block.body, subst),
             init=None if block.init is None else substitute(block.init, subst),
         )
         reuse[block] = new
@@ -281,7 +289,9 @@ def blockize_blocks(state: ScheduleState, blocks: Sequence[StmtSRef], keep_units
         return tuple(BufferRegion(b, tuple(box_to_ranges(box, analyzer))) for b, box in table.items())
 
     outer = Block(
-        tuple(iv for iv, _ in merged), regions_of(reads), regions_of(writes),
+        tuple(iv for iv, _ in merged),
+        regions_of(reads),
+        regions_of(writes),
         "_".join(b.stmt.name_hint for b in blocks) + "_o" if len(blocks) == 1 else blocks[0].stmt.name_hint + "_o",
         seq_or_single(inner),
     )
@@ -325,6 +335,3 @@ class Blockize(InstructionKind):
         if isinstance(inputs[0], (list, tuple)):
             return [blockize_blocks(sch.state, [sch.sref(b) for b in inputs[0]], keep)], None
         return [blockize_loop(sch.state, sch.sref(inputs[0]), keep)], None
-
-
-__all__ += ["block_realizes_below", "logical_and", "loop_ranges", "simplify_bindings"]

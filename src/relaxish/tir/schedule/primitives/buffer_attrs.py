@@ -38,7 +38,9 @@ class StorageAlign(InstructionKind):
         if axis < 0:
             axis += len(buffer.shape)
         if not 0 <= axis < len(buffer.shape):
-            raise PrimitiveError(f"The axis {axis} is out of range for the {len(buffer.shape)}-d buffer of {{0}}.", [sref])
+            raise PrimitiveError(
+                f"The axis {axis} is out of range for the {len(buffer.shape)}-d buffer of {{0}}.", [sref]
+            )
         if factor <= 0:
             raise PrimitiveError(f"The factor must be positive, got {factor}.", [sref])
         if alloc_site(sch.state, sref, buffer) is None:

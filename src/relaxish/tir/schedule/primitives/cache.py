@@ -112,9 +112,7 @@ def insert_at(body: Any, position: int, stage: Any) -> Any:
 class _Stage(ScopeRewriter):
     """Inserts the copy and redirects the chosen blocks to the new buffer."""
 
-    def __init__(
-        self, scope: Block, at: Any, position: int, stage: Any, old: Any, new: Any, redirect: Any
-    ) -> None:
+    def __init__(self, scope: Block, at: Any, position: int, stage: Any, old: Any, new: Any, redirect: Any) -> None:
         super().__init__()
         self.scope, self.at, self.position, self.stage = scope, at, position, stage
         self.old, self.new, self.redirect = old, new, redirect

@@ -98,7 +98,11 @@ class _Domains:
         from ...expr import FloorDiv, Mul
 
         low, high = have
-        dim_max = self.analyzer.simplify(extent - 1) if not isinstance(extent, IntImm) else const(extent.value - 1, extent.dtype)
+        dim_max = (
+            self.analyzer.simplify(extent - 1)
+            if not isinstance(extent, IntImm)
+            else const(extent.value - 1, extent.dtype)
+        )
         zero = const(0, dim_max.dtype)
         if low is high or self._same(low, high):
             if isinstance(low, Var):
@@ -199,7 +203,9 @@ def _insertion_point(
         if first_consumer == len(parts) and any(b in consumer_blocks for b in blocks):
             first_consumer = position
     if last_producer >= first_consumer:
-        raise PrimitiveError("{0} holds a producer after the first consumer, so there is no place for the block.", [loop])
+        raise PrimitiveError(
+            "{0} holds a producer after the first consumer, so there is no place for the block.", [loop]
+        )
     if index == -1:
         return first_consumer
     if index == -2:
@@ -243,7 +249,9 @@ def move_block(
     word = "producers" if backwards else "consumers"
     for partner in partners:
         if not checks.in_scope_of(partner, loop_sref):
-            raise PrimitiveError(f"Not all {word} of {{0}} stand under {{1}}: {{2}} does not.", [block_sref, loop_sref, partner])
+            raise PrimitiveError(
+                f"Not all {word} of {{0}} stand under {{1}}: {{2}} does not.", [block_sref, loop_sref, partner]
+            )
     position = _insertion_point(state, loop, producers, consumers, index)
     dead = dead_statement(block_sref, scope)
     if check_only:
@@ -266,7 +274,8 @@ def _collect(
     provided: dict[Any, list[Interval]] = {}
     for region in own:
         box = [
-            (r.min, r.min if checks.is_one(r.extent) else analyzer.simplify(r.min + r.extent - 1)) for r in region.region
+            (r.min, r.min if checks.is_one(r.extent) else analyzer.simplify(r.min + r.extent - 1))
+            for r in region.region
         ]
         known = provided.get(region.buffer)
         provided[region.buffer] = box if known is None else union_sets(known, box, analyzer)
@@ -369,7 +378,9 @@ class ReverseComputeAt(_At):
 # -- where a block could go --------------------------------------------------------------------------------
 
 
-def can_compute_at(state: ScheduleState, block: StmtSRef, loop: StmtSRef, keep_units: bool, backwards: bool = False) -> bool:
+def can_compute_at(
+    state: ScheduleState, block: StmtSRef, loop: StmtSRef, keep_units: bool, backwards: bool = False
+) -> bool:
     """Whether the move is legal."""
     try:
         move_block(state, block, loop, keep_units, -1, backwards, check_only=True)

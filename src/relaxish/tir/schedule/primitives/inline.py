@@ -188,13 +188,16 @@ def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only:
     producers = checks.producers_of(state, block_sref, scope)
     if len(producers) != 1:
         raise PrimitiveError(
-            f"The block {{0}} must have exactly one producer to be inlined into it, but has {len(producers)}.", [block_sref]
+            f"The block {{0}} must have exactly one producer to be inlined into it, but has {len(producers)}.",
+            [block_sref],
         )
     producer_sref = producers[0]
     made = {r.buffer for r in producer_sref.stmt.writes}
     shared = [b for b in read if b in made]
     if len(shared) != 1 or len(made) != 1:
-        raise PrimitiveError("The producer {1} of {0} must write exactly the one buffer read.", [block_sref, producer_sref])
+        raise PrimitiveError(
+            "The producer {1} of {0} must write exactly the one buffer read.", [block_sref, producer_sref]
+        )
     buffer = shared[0]
     users = checks.consumers_of(state, producer_sref, scope)
     if len(users) != 1:
@@ -242,7 +245,9 @@ def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, buffer: A
     return signature_of(producer.with_fields(body=body))
 
 
-def _consumer_values(consumer_sref: StmtSRef, load: Any, realize: BlockRealize, indices: Sequence[Any]) -> dict[Any, Any]:
+def _consumer_values(
+    consumer_sref: StmtSRef, load: Any, realize: BlockRealize, indices: Sequence[Any]
+) -> dict[Any, Any]:
     """Each block variable of the consumer in terms of the producer's store indices."""
     consumer = consumer_sref.stmt
     values: dict[Any, Any] = {}
@@ -262,7 +267,8 @@ def _consumer_values(consumer_sref: StmtSRef, load: Any, realize: BlockRealize, 
         if iv.var not in values:
             if not checks.is_one(iv.dom.extent):
                 raise PrimitiveError(
-                    f'The block variable "{iv.var.name}" of {{0}} is not determined by the index it reads.', [consumer_sref]
+                    f'The block variable "{iv.var.name}" of {{0}} is not determined by the index it reads.',
+                    [consumer_sref],
                 )
             values[iv.var] = iv.dom.min
     return values

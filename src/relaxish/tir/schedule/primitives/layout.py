@@ -40,12 +40,15 @@ class _Relayout(Mutator):
 
     def map_indices(self, indices: Sequence[Any]) -> tuple[Any, ...]:
         """The new indices of an access."""
-        values = dict(zip(self.index_map.initial_indices, (fit(i, v.dtype) for i, v in zip(
-            indices, self.index_map.initial_indices, strict=True)), strict=True))
-        dtype = indices[0].dtype if indices else "int32"
-        return tuple(
-            fit(self.analyzer.simplify(substitute(e, values)), dtype) for e in self.index_map.final_indices
+        values = dict(
+            zip(
+                self.index_map.initial_indices,
+                (fit(i, v.dtype) for i, v in zip(indices, self.index_map.initial_indices, strict=True)),
+                strict=True,
+            )
         )
+        dtype = indices[0].dtype if indices else "int32"
+        return tuple(fit(self.analyzer.simplify(substitute(e, values)), dtype) for e in self.index_map.final_indices)
 
     def visit_Buffer(self, node: Any) -> Any:
         return self.new if node is self.old else node
@@ -133,7 +136,9 @@ def replace_everywhere(state: ScheduleState, sref: StmtSRef, old: Any, new: Any,
         return
     gvar, func, root = state.func_of(sref)
     if not any(b is old for b in func.buffer_map.values()):
-        raise PrimitiveError(f"The buffer {old.name} is neither allocated in the function nor a parameter of it.", [sref])
+        raise PrimitiveError(
+            f"The buffer {old.name} is neither allocated in the function nor a parameter of it.", [sref]
+        )
     made = worker.visit(root.stmt)
     state.replace(root, made, {**worker.reuse, root.stmt: made})
     gvar, func, root = state.func_of(root)
@@ -156,7 +161,8 @@ def transform_layout(
     index_map = with_index_dtype(index_map, dtype)
     if len(index_map.initial_indices) != len(buffer.shape):
         raise PrimitiveError(
-            f"The index map takes {len(index_map.initial_indices)} indices, the buffer of {{0}} has {len(buffer.shape)}.", [sref]
+            f"The index map takes {len(index_map.initial_indices)} indices, the buffer of {{0}} has {len(buffer.shape)}.",
+            [sref],
         )
     padding = None
     if not injective:
@@ -165,7 +171,8 @@ def transform_layout(
             padding = (inverse, condition)
             if pad_value is None:
                 raise PrimitiveError(
-                    "The transformation introduces padding in the buffer {0} uses, but no pad_value is given.", [sref],
+                    "The transformation introduces padding in the buffer {0} uses, but no pad_value is given.",
+                    [sref],
                     hint="pass pad_value, or assume_injective_transform=True",
                 )
     shape = tuple(fit(d, dtype) for d in index_map.map_shape(list(buffer.shape)))
@@ -177,7 +184,9 @@ def transform_layout(
     del block
 
 
-def _pad_writer(state: ScheduleState, sref: StmtSRef, buffer: Any, padding: tuple[IndexMap, Any], pad_value: Any) -> None:
+def _pad_writer(
+    state: ScheduleState, sref: StmtSRef, buffer: Any, padding: tuple[IndexMap, Any], pad_value: Any
+) -> None:
     """Let the writer of a padded buffer run over all of it and store the pad value outside the old shape."""
     realize = realize_of(sref)
     block = realize.block
@@ -274,7 +283,8 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
             raise PrimitiveError("The block {0} must be alone in its loop nest.", [sref])
     if len(index_map.initial_indices) != len(block.iter_vars):
         raise PrimitiveError(
-            f"The index map takes {len(index_map.initial_indices)} indices, {{0}} has {len(block.iter_vars)} variables.", [sref]
+            f"The index map takes {len(index_map.initial_indices)} indices, {{0}} has {len(block.iter_vars)} variables.",
+            [sref],
         )
     dtype = block.iter_vars[0].var.dtype
     index_map = with_index_dtype(index_map, dtype)
@@ -299,8 +309,11 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
         IterVar(Range.from_min_extent(const(0, dtype), e), v, k) for v, e, k in zip(fresh, extents, kinds, strict=True)
     )
     made = block.with_fields(
-        iter_vars=iter_vars, reads=worker.visit(block.reads), writes=worker.visit(block.writes),
-        body=worker.visit(block.body), init=None if block.init is None else worker.visit(block.init),
+        iter_vars=iter_vars,
+        reads=worker.visit(block.reads),
+        writes=worker.visit(block.writes),
+        body=worker.visit(block.body),
+        init=None if block.init is None else worker.visit(block.init),
     )
     state.replace(loops[0], _nest(made, extents, [f"ax{i}" for i in range(len(extents))]), {block: made})
 

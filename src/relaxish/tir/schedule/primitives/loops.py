@@ -10,7 +10,7 @@ from ....ir import dtype as dt
 from ....ir.expr import Range
 from ...expr import IntImm, IterVar, Var
 from ....ir.prim import const
-from ...op import ceildiv, floordiv, floormod
+from ...op import floordiv, floormod
 from ...stmt import BlockRealize, For, ForKind
 from .. import checks
 from ..bindings import simplify_bindings
@@ -19,7 +19,7 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..sref import StmtSRef
 from ..subst import append_predicate, realize_of, substitute_loops
-from ..walk import block_realizes_below, vars_in
+from ..walk import vars_in
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -33,7 +33,8 @@ def check_plain_loop(loop: StmtSRef) -> For:
     node = checks.check_loop(loop)
     if node.annotations or node.thread_binding is not None:
         raise PrimitiveError(
-            "The loop {0} has annotations or a thread binding and cannot be transformed any more.", [loop],
+            "The loop {0} has annotations or a thread binding and cannot be transformed any more.",
+            [loop],
             hint="transform loops before annotating or binding them",
         )
     if not checks.is_zero(node.min):
@@ -120,7 +121,7 @@ def resolve_factors(loop: StmtSRef, factors: Sequence[Any], dtype_of: Any) -> li
             continue
         value = dtype_of(factor)
         if isinstance(value, IntImm) and value.value <= 0:
-            raise PrimitiveError("All factors of a split must be positive; got {}.".format(value.value), [loop])
+            raise PrimitiveError(f"All factors of a split must be positive; got {value.value}.", [loop])
         value = _fit(value, dtype) if isinstance(value, IntImm) else value
         known.append(value)
         total = total * value
@@ -130,7 +131,8 @@ def resolve_factors(loop: StmtSRef, factors: Sequence[Any], dtype_of: Any) -> li
         known[missing] = open_factor
     elif not _covers(node.extent, total, analyzer):
         raise PrimitiveError(
-            f"The product of the factors ({total}) is smaller than the extent of {{0}} ({node.extent}).", [loop],
+            f"The product of the factors ({total}) is smaller than the extent of {{0}} ({node.extent}).",
+            [loop],
             hint="leave one factor open (None) to have it inferred",
         )
     return known
@@ -251,7 +253,9 @@ def _chain_through(ordered: Sequence[StmtSRef], wanted: dict[StmtSRef, None]) ->
             best = line
             break
     if not best:
-        raise PrimitiveError("The loops are not on one path of the program, so they cannot be reordered.", list(ordered))
+        raise PrimitiveError(
+            "The loops are not on one path of the program, so they cannot be reordered.", list(ordered)
+        )
     top = max(best.index(x) for x in wanted)
     chain = best[: top + 1][::-1]
     for outer, inner in zip(chain, chain[1:], strict=False):
@@ -359,6 +363,3 @@ class AddUnitLoop(InstructionKind):
         new = old.with_fields(body=replace_stmts(old.body, {id(realize): made}))
         state.replace(parent, new, {} if isinstance(old, For) else {old: new})  # type: ignore[arg-type]
         return [state.stmt2ref[made]], None
-
-
-__all__ += ["block_realizes_below", "ceildiv"]

@@ -54,7 +54,9 @@ def _einsum_indices(sref: StmtSRef) -> dict[Any, tuple[Any, ...]]:
 
         def note(self, node: Any) -> None:
             if not all(isinstance(i, (Var, IntImm)) for i in node.indices):
-                raise PrimitiveError("The block {0} is no einsum: it has an index that is not a block variable.", [sref])
+                raise PrimitiveError(
+                    "The block {0} is no einsum: it has an index that is not a block variable.", [sref]
+                )
             known = found.setdefault(node.buffer, tuple(node.indices))
             if any(a is not b for a, b in zip(known, node.indices, strict=True)):
                 raise PrimitiveError("The block {0} accesses a buffer at more than one index.", [sref])
@@ -74,7 +76,10 @@ def _copy_block(name: str, extents: Sequence[Any], value: Any, target: Any, sour
     ]
     indices = [iv.var for iv in iter_vars]
     block = Block(
-        tuple(iter_vars), (BufferRegion(source, points(indices)),), (BufferRegion(target, points(indices)),), name,
+        tuple(iter_vars),
+        (BufferRegion(source, points(indices)),),
+        (BufferRegion(target, points(indices)),),
+        name,
         BufferStore(target, value(indices), indices),
     )
     loop_vars = [Var(f"i{i}", e.dtype) for i, e in enumerate(extents)]
@@ -91,7 +96,8 @@ def pad_einsum(state: ScheduleState, sref: StmtSRef, padding: Sequence[int]) -> 
     if len(padding) != len(block.iter_vars) or any(p <= 0 for p in padding):
         raise PrimitiveError(
             f"The padding {list(padding)} must hold one positive number for each of the {len(block.iter_vars)} "
-            "block variables of {0}.", [sref],
+            "block variables of {0}.",
+            [sref],
         )
     realize = realize_of(sref)
     if any(not isinstance(v, Var) for v in realize.iter_values):
@@ -111,7 +117,9 @@ def pad_einsum(state: ScheduleState, sref: StmtSRef, padding: Sequence[int]) -> 
     before, after, allocs, swaps = [], [], [], {}
     written = {r.buffer for r in block.writes}
     for buffer, index in indices.items():
-        shape = tuple(new_extent.get(i, d) if isinstance(i, Var) else d for i, d in zip(index, buffer.shape, strict=True))
+        shape = tuple(
+            new_extent.get(i, d) if isinstance(i, Var) else d for i, d in zip(index, buffer.shape, strict=True)
+        )
         grown = [isinstance(i, Var) and i in new_extent for i in index]
         if not any(grown):
             continue
@@ -136,16 +144,25 @@ def _guarded(buffer: Any, grown: Sequence[bool]) -> Any:
 
 
 def _install(
-    state: ScheduleState, scope: StmtSRef, sref: StmtSRef, new_extent: Any, loop_extent: Any, swaps: Any,
-    before: list[Any], after: list[Any], allocs: list[Any],
+    state: ScheduleState,
+    scope: StmtSRef,
+    sref: StmtSRef,
+    new_extent: Any,
+    loop_extent: Any,
+    swaps: Any,
+    before: list[Any],
+    after: list[Any],
+    allocs: list[Any],
 ) -> None:
     block = sref.stmt
     swap = BufferSwap(swaps)
     made = swap.default_visit(block)
-    made = made.with_fields(iter_vars=tuple(
-        IterVar(Range.from_min_extent(iv.dom.min, new_extent.get(iv.var, iv.dom.extent)), iv.var, iv.iter_type)
-        for iv in block.iter_vars
-    ))
+    made = made.with_fields(
+        iter_vars=tuple(
+            IterVar(Range.from_min_extent(iv.dom.min, new_extent.get(iv.var, iv.dom.extent)), iv.var, iv.iter_type)
+            for iv in block.iter_vars
+        )
+    )
     reuse = {block: made, **swap.reuse}
 
     class Grow(Mutator):
@@ -233,7 +250,9 @@ def _larger(a: Any, b: Any, analyzer: Analyzer) -> Any:
     return a if analyzer.can_prove(a >= b) else b
 
 
-def decompose_padding(state: ScheduleState, sref: StmtSRef, loop_sref: StmtSRef, check_only: bool = False) -> StmtSRef | None:
+def decompose_padding(
+    state: ScheduleState, sref: StmtSRef, loop_sref: StmtSRef, check_only: bool = False
+) -> StmtSRef | None:
     """Split a padding block into a fill before ``loop`` and a copy of what lies inside; gives the fill block."""
     block = checks.check_block(sref)
     checks.check_loop(loop_sref)
@@ -270,10 +289,13 @@ def _fill_nest(realize: BlockRealize, pad: _Padding, inner: Sequence[For]) -> tu
     block = realize.block
     fresh = {iv.var: copy_var(iv.var, "") for iv in block.iter_vars}
     store = pad.store.with_fields(value=pad.outside)
-    made = signature_of(block.with_fields(
-        iter_vars=tuple(IterVar(iv.dom, fresh[iv.var], iv.iter_type) for iv in block.iter_vars),
-        body=substitute(store, fresh), name_hint=block.name_hint + "_pad_const",
-    ))
+    made = signature_of(
+        block.with_fields(
+            iter_vars=tuple(IterVar(iv.dom, fresh[iv.var], iv.iter_type) for iv in block.iter_vars),
+            body=substitute(store, fresh),
+            name_hint=block.name_hint + "_pad_const",
+        )
+    )
     renamed = {n.loop_var: copy_var(n.loop_var, "") for n in inner}
     body: Any = BlockRealize(
         tuple(substitute(v, renamed) for v in realize.iter_values), substitute(realize.predicate, renamed), made

@@ -19,7 +19,7 @@ from ..sref import StmtSRef
 from ..subst import substitute_loops
 from ..walk import replace_stmts, seq_or_single
 from .compute_at import lowest_common_ancestor
-from .loops import check_plain_loop, resolve_factors
+from .loops import check_plain_loop
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -171,6 +171,3 @@ class LoopPartition(InstructionKind):
         rest = Analyzer().simplify(node.extent - total)
         factors = [rest if f is None else f for f in given]
         return list(partition_loop(sch.state, loop, factors, bool(plain(attrs[0])))), None
-
-
-__all__ += ["resolve_factors"]

@@ -99,7 +99,14 @@ def _stage(
 class _Insert(ScopeRewriter):
     def __init__(self, scope: Block, block: Block, made: Block, stage: Any, buffer: Any, after: bool) -> None:
         super().__init__()
-        self.scope, self.block, self.made, self.stage, self.buffer, self.after = scope, block, made, stage, buffer, after
+        self.scope, self.block, self.made, self.stage, self.buffer, self.after = (
+            scope,
+            block,
+            made,
+            stage,
+            buffer,
+            after,
+        )
 
     def rewrite_block(self, node: Block) -> Block:
         if node is self.block:
@@ -114,8 +121,16 @@ class _Insert(ScopeRewriter):
 
 
 def stage_block(
-    state: ScheduleState, sref: StmtSRef, buffer: Any, write: bool, new: Any, own_indices: Sequence[Any],
-    stage_indices: Sequence[Any], used: Sequence[IterVar], renamed: dict[Any, Any], name: str,
+    state: ScheduleState,
+    sref: StmtSRef,
+    buffer: Any,
+    write: bool,
+    new: Any,
+    own_indices: Sequence[Any],
+    stage_indices: Sequence[Any],
+    used: Sequence[IterVar],
+    renamed: dict[Any, Any],
+    name: str,
 ) -> StmtSRef:
     """Insert the copy between ``buffer`` and ``new`` and let the block use ``new``."""
     scope = checks.scope_root(state, sref)
@@ -185,7 +200,11 @@ class _ReindexCache(InstructionKind):
         shape = index_map.map_shape([iv.dom.extent for iv in block.iter_vars])
         dtype = buffer.shape[0].dtype if buffer.shape else "int32"
         new = derived_buffer(
-            buffer, f"{buffer.name}_{storage}", storage, shape=tuple(fit(d, dtype) for d in shape), strides=(),
+            buffer,
+            f"{buffer.name}_{storage}",
+            storage,
+            shape=tuple(fit(d, dtype) for d in shape),
+            strides=(),
             axis_separators=(),
         )
         renamed = {iv.var: Var(f"v{i}", iv.var.dtype) for i, iv in enumerate(block.iter_vars)}

@@ -17,7 +17,7 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
-from ..subst import and_predicate, realize_of, substitute_loops
+from ..subst import and_predicate, realize_of
 from ..walk import seq_or_single, vars_in
 from .reduction import conjuncts, copy_var
 
@@ -156,7 +156,8 @@ class _Factor:
         rank = len(self.reducer.buffers[0].shape)
         if not -(rank + 1) <= factor_axis <= rank:
             raise PrimitiveError(
-                f"The factor axis {factor_axis} is out of range [-{rank + 1}, {rank}] for the output of {{0}}.", [self.block_sref]
+                f"The factor axis {factor_axis} is out of range [-{rank + 1}, {rank}] for the output of {{0}}.",
+                [self.block_sref],
             )
         self.axis = factor_axis + rank + 1 if factor_axis < 0 else factor_axis
         self.buffers = [self._rf_buffer(b) for b in self.reducer.buffers]
@@ -210,7 +211,10 @@ class _Factor:
                     values.append(var)
             var_map[iv.var] = substitute(value, binding)
         block = self._reduction_block(
-            self.block.name_hint + "_rf", iter_vars, var_map, self.buffers,
+            self.block.name_hint + "_rf",
+            iter_vars,
+            var_map,
+            self.buffers,
             self._insert(self.reducer.indices, extra.var),
             [substitute(r, var_map) for r in self.reducer.rhs],
             tuple(substitute(r, var_map) for r in self.block.reads),
@@ -221,20 +225,27 @@ class _Factor:
         )
         for n in reversed(self.loops):
             body = n.with_fields(
-                loop_var=renamed[n.loop_var], min=substitute(n.min, renamed), extent=substitute(n.extent, renamed), body=body
+                loop_var=renamed[n.loop_var],
+                min=substitute(n.min, renamed),
+                extent=substitute(n.extent, renamed),
+                body=body,
             )
         return body, block
 
     def _reduction_block(
-        self, name: str, iter_vars: Sequence[IterVar], var_map: Any, buffers: Sequence[Any], indices: Sequence[Any],
-        rhs: Sequence[Any], reads: tuple[Any, ...],
+        self,
+        name: str,
+        iter_vars: Sequence[IterVar],
+        var_map: Any,
+        buffers: Sequence[Any],
+        indices: Sequence[Any],
+        rhs: Sequence[Any],
+        reads: tuple[Any, ...],
     ) -> Block:
         indices = tuple(substitute(i, var_map) for i in indices)
         own = [BufferLoad(b, indices) for b in buffers]
         body = _stores(buffers, self.reducer.combine(own, rhs), indices)
-        init = seq_or_single(
-            BufferStore(b, v, indices) for b, v in zip(buffers, self.reducer.identities, strict=True)
-        )
+        init = seq_or_single(BufferStore(b, v, indices) for b, v in zip(buffers, self.reducer.identities, strict=True))
         writes = tuple(BufferRegion(b, _points(indices)) for b in buffers)
         return Block(tuple(iter_vars), reads, writes, name, body, init, annotations=dict(self.block.annotations))
 
@@ -296,13 +307,8 @@ class RFactor(InstructionKind):
         nest, rf_block = factor.rf_nest()
         rewriter = _Place(factor, nest, factor.write_back())
         old = factor.scope.stmt
-        new = old.with_fields(
-            body=rewriter.visit(old.body), alloc_buffers=(*old.alloc_buffers, *factor.buffers)
-        )
+        new = old.with_fields(body=rewriter.visit(old.body), alloc_buffers=(*old.alloc_buffers, *factor.buffers))
         state.replace(factor.scope, new, {**rewriter.reuse, old: new})
         made = state.stmt2ref[rf_block]
         state.mark_new_block(made)
         return [made], None
-
-
-__all__ += ["substitute_loops"]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...expr import IntImm
 from .. import checks
-from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..sampling import LinearCongruentialEngine, sample_factors
 from ..sref import StmtSRef
@@ -135,6 +134,3 @@ class SampleComputeLocation(InstructionKind):
             at = sch.rng.rand_int(0, len(places))
         place: StmtSRef = places[at]
         return [place], indices[at]
-
-
-__all__ += ["PrimitiveError"]

@@ -193,7 +193,9 @@ def tensorize_realize(realize: BlockRealize, intrin: TensorIntrin) -> BlockReali
             extents = tuple(Range.from_min_extent(const(0, d.dtype), d) for d in impl_buffer.shape)
         extra = len(base) - len(extents)
         region = [Range.from_min_extent(m, const(1, m.dtype)) for m in base[:extra]]
-        region += [Range.from_min_extent(m, _cast(r.extent, m.dtype)) for m, r in zip(base[extra:], extents, strict=True)]
+        region += [
+            Range.from_min_extent(m, _cast(r.extent, m.dtype)) for m, r in zip(base[extra:], extents, strict=True)
+        ]
         matches.append(MatchBufferRegion(impl_buffer, BufferRegion(current, tuple(region))))
     block = realize.block
     made = block.with_fields(

@@ -1,0 +1,11 @@
+"""Converters of ONNX operators, one family a file; importing them fills the table."""
+
+from __future__ import annotations
+
+from . import activation, contrib, convolution, creation, elementwise, indexing, linear, misc, normalization
+from . import pooling, reduction, sequence, shaping
+
+__all__ = [
+    "activation", "contrib", "convolution", "creation", "elementwise", "indexing", "linear", "misc", "normalization",
+    "pooling", "reduction", "sequence", "shaping",
+]  # fmt: skip

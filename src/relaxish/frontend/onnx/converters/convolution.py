@@ -1,0 +1,122 @@
+"""Convolutions and their transposes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import op
+from ....relax.scalars import const_int
+from ..context import Context, attr_ints, convert
+
+
+def _kernel(ctx: Context, weight: Any, attrs: dict[str, Any]) -> list[int]:
+    given = attr_ints(attrs, "kernel_shape")
+    if given:
+        return given
+    return [int(const_int(d) or 0) for d in ctx.dims(weight)[2:]]
+
+
+def same_padding(
+    ctx: Context, x: Any, kernel: list[int], strides: list[int], dilation: list[int], lower: bool
+) -> list[int]:
+    """Padding that makes the output ``ceil(size / stride)``; the odd element goes to the end, or to the beginning."""
+    before: list[int] = []
+    after: list[int] = []
+    for dim, k, s, d in zip(ctx.dims(x)[2:], kernel, strides, dilation):
+        size = const_int(dim)
+        if size is None:
+            raise ValueError("auto_pad SAME needs an input of known size")
+        total = max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+        half, rest = total // 2, total - total // 2
+        before.append(rest if lower else half)
+        after.append(half if lower else rest)
+    return before + after
+
+
+def window_padding(
+    ctx: Context, x: Any, attrs: dict[str, Any], kernel: list[int], strides: list[int], dilation: list[int]
+) -> list[int]:
+    """Explicit or automatic padding, before of all axes, then after."""
+    mode = attrs.get("auto_pad", "NOTSET")
+    n = len(kernel)
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        return same_padding(ctx, x, kernel, strides, dilation, mode == "SAME_LOWER")
+    if mode == "VALID":
+        return [0] * (2 * n)
+    pads = attr_ints(attrs, "pads", [0] * (2 * n))
+    assert pads is not None
+    return pads
+
+
+_CONV = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+_LAYOUT = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
+
+
+def add_bias(ctx: Context, out: Any, bias: Any, n: int) -> Any:
+    """A bias for each channel."""
+    out = ctx.emit(out)
+    if bias is None:
+        return out
+    row = ctx.emit(op.reshape(ctx.tensor(bias), [1, -1] + [1] * n))
+    return op.add(out, row)
+
+
+@convert("Conv")
+def _conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x, weight = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+    n = ctx.ndim(x) - 2
+    if n not in _CONV:
+        raise NotImplementedError(f"convolution over {n} spatial axes")
+    kernel = _kernel(ctx, weight, attrs)
+    strides = attr_ints(attrs, "strides", [1] * n) or []
+    dilation = attr_ints(attrs, "dilations", [1] * n) or []
+    pads = window_padding(ctx, x, attrs, kernel, strides, dilation)
+    data_layout, kernel_layout = _LAYOUT[n]
+    out = _CONV[n](
+        x,
+        weight,
+        strides=strides,
+        padding=pads,
+        dilation=dilation,
+        groups=int(attrs.get("group", 1)),
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+    )
+    return add_bias(ctx, out, inputs[2] if len(inputs) > 2 else None, n)
+
+
+@convert("ConvTranspose")
+def _conv_transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x, weight = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+    n = ctx.ndim(x) - 2
+    if n not in (1, 2):
+        raise NotImplementedError(f"transposed convolution over {n} spatial axes")
+    kernel = _kernel(ctx, weight, attrs)
+    strides = attr_ints(attrs, "strides", [1] * n) or []
+    dilation = attr_ints(attrs, "dilations", [1] * n) or []
+    extra = attr_ints(attrs, "output_padding", [0] * n) or []
+    pads = attr_ints(attrs, "pads", [0] * (2 * n)) or []
+    mode = attrs.get("auto_pad", "NOTSET")
+    wanted = attr_ints(attrs, "output_shape")
+    if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = [int(const_int(d) or 0) for d in ctx.dims(x)[2:]]
+        target = wanted[-n:] if wanted else [s * t for s, t in zip(sizes, strides)]
+        total = [
+            max(t * (i - 1) + e + (k - 1) * d + 1 - o, 0)
+            for t, i, e, k, d, o in zip(strides, sizes, extra, kernel, dilation, target)
+        ]
+        small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+        pads = small + large if mode != "SAME_LOWER" else large + small
+    emit = op.nn.conv1d_transpose if n == 1 else op.nn.conv2d_transpose
+    out = emit(
+        x,
+        weight,
+        strides=strides,
+        padding=pads,
+        output_padding=extra,
+        dilation=dilation,
+        groups=int(attrs.get("group", 1)),
+        data_layout="NCW" if n == 1 else "NCHW",
+        kernel_layout="IOW" if n == 1 else "IOHW",
+    )
+    return add_bias(ctx, out, inputs[2] if len(inputs) > 2 else None, n)

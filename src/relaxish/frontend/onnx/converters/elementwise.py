@@ -1,0 +1,280 @@
+"""Element-wise arithmetic, comparison, logic and rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .... import op
+from ....ir import dtype as dt
+from ....tir import floordiv, floormod
+from ..context import Context, convert, dtype_name
+
+
+def _shape_arith(ctx: Context, a: Any, b: Any, scalar: Callable[[Any, Any], Any]) -> Any:
+    """Arithmetic on known shapes, element by element; None unless one side is one."""
+    if not (ctx.is_shape(a) or ctx.is_shape(b)):
+        return None
+    left, right = ctx.scalars(a), ctx.scalars(b)
+    if left is None or right is None:
+        return None
+    rank = max(ctx.ndim(a), ctx.ndim(b))
+    count = max(len(left), len(right))
+    left, right = (v * count if len(v) == 1 else v for v in (left, right))
+    if len(left) != len(right):
+        return None
+    return ctx.from_scalars([scalar(x, y) for x, y in zip(left, right)], rank)
+
+
+def _binary(name: str, emit: Callable[..., Any], numpy: Any, scalar: Callable[[Any, Any], Any] | None = None) -> None:
+    @convert(name)
+    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+        a, b = inputs
+        if scalar is not None:
+            known = _shape_arith(ctx, a, b, scalar)
+            if known is not None:
+                return known
+        folded = ctx.fold(numpy, [a, b])
+        return folded if folded is not None else emit(ctx.tensor(a), ctx.tensor(b))
+
+
+def _divide(a: Any, b: Any) -> Any:
+    info = a.struct_info
+    return op.floor_divide(a, b) if dt.is_integral(info.dtype) else op.divide(a, b)
+
+
+def _np_div(a: Any, b: Any) -> Any:
+    if np.issubdtype(a.dtype, np.integer):
+        return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype)
+    return (a / b).astype(a.dtype)
+
+
+_binary("Add", op.add, np.add, lambda a, b: a + b)
+_binary("Sub", op.subtract, np.subtract, lambda a, b: a - b)
+_binary("Mul", op.multiply, np.multiply, lambda a, b: a * b)
+_binary("Div", _divide, _np_div, floordiv)
+_binary("Less", op.less, np.less)
+_binary("LessOrEqual", op.less_equal, np.less_equal)
+_binary("Greater", op.greater, np.greater)
+_binary("GreaterOrEqual", op.greater_equal, np.greater_equal)
+_binary("And", op.logical_and, np.logical_and)
+_binary("Or", op.logical_or, np.logical_or)
+_binary("Xor", op.logical_xor, np.logical_xor)
+_binary("BitwiseAnd", op.bitwise_and, np.bitwise_and)
+_binary("BitwiseOr", op.bitwise_or, np.bitwise_or)
+_binary("BitwiseXor", op.bitwise_xor, np.bitwise_xor)
+
+
+@convert("Equal")
+def _equal(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    a, b = inputs
+    if ctx.is_shape(a) or ctx.is_shape(b):
+        left, right = ctx.scalars(a), ctx.scalars(b)
+        if left is not None and right is not None and len(left) == len(right):
+            answers = [_same(x, y) for x, y in zip(left, right)]
+            if all(v is not None for v in answers):
+                value = answers[0] if max(ctx.ndim(a), ctx.ndim(b)) == 0 else answers
+                return ctx.const(value, "bool")
+    folded = ctx.fold(np.equal, [a, b])
+    return folded if folded is not None else op.equal(ctx.tensor(a), ctx.tensor(b))
+
+
+def _same(x: Any, y: Any) -> bool | None:
+    """Whether two dimensions are equal; a symbolic one is taken to differ from a negative constant."""
+    from ....relax.scalars import const_int, prove_equal
+
+    a, b = const_int(x), const_int(y)
+    if a is not None and b is not None:
+        return a == b
+    if prove_equal(x, y):
+        return True
+    known = a if a is not None else b
+    return False if known is not None and known < 0 else None
+
+
+@convert("Mod")
+def _mod(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    a, b = inputs
+    known = _shape_arith(ctx, a, b, floormod)
+    if known is not None:
+        return known
+    fmod = bool(attrs.get("fmod", 0))
+    folded = ctx.fold(np.fmod if fmod else np.mod, [a, b])
+    if folded is not None:
+        return folded
+    return (op.mod if fmod else op.floor_mod)(ctx.tensor(a), ctx.tensor(b))
+
+
+@convert("BitShift")
+def _bit_shift(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    shift = {"LEFT": op.left_shift, "RIGHT": op.right_shift}[attrs["direction"]]
+    return shift(ctx.tensor(inputs[0]), ctx.tensor(inputs[1]))
+
+
+@convert("Pow")
+def _pow(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    a, b = (ctx.tensor(x) for x in inputs)
+    folded = ctx.fold(lambda x, y: np.power(x, y).astype(x.dtype), [a, b])
+    if folded is not None:
+        return folded
+    kind = ctx.dtype(a)
+    exponent = ctx.constant(b)
+    if exponent is not None and exponent.size == 1 and float(exponent.reshape(-1)[0]) == 2.0 and exponent.ndim == 0:
+        return op.multiply(a, a)
+    if ctx.dtype(b) != kind:
+        b = ctx.emit(op.astype(b, kind))
+    if not dt.is_float(kind):
+        wide = op.power(ctx.emit(op.astype(a, "float32")), ctx.emit(op.astype(b, "float32")))
+        return op.astype(ctx.emit(op.round(ctx.emit(wide))), kind)
+    return op.power(a, b)
+
+
+def _unary(name: str, emit: Callable[[Any], Any], numpy: Any = None) -> None:
+    @convert(name)
+    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+        if numpy is not None:
+            folded = ctx.fold(lambda x: np.asarray(numpy(x)).astype(x.dtype), inputs[:1])
+            if folded is not None:
+                return folded
+        return emit(ctx.tensor(inputs[0]))
+
+
+for _name, _emit, _numpy in (
+    ("Log", op.log, np.log),
+    ("Exp", op.exp, np.exp),
+    ("Acos", op.acos, np.arccos),
+    ("Acosh", op.acosh, np.arccosh),
+    ("Asin", op.asin, np.arcsin),
+    ("Asinh", op.asinh, np.arcsinh),
+    ("Atan", op.atan, np.arctan),
+    ("Atanh", op.atanh, np.arctanh),
+    ("Cos", op.cos, np.cos),
+    ("Cosh", op.cosh, np.cosh),
+    ("Sin", op.sin, np.sin),
+    ("Sinh", op.sinh, np.sinh),
+    ("Tan", op.tan, np.tan),
+    ("Tanh", op.tanh, np.tanh),
+    ("Neg", op.negative, np.negative),
+    ("Abs", op.abs, np.abs),
+    ("Floor", op.floor, np.floor),
+    ("Ceil", op.ceil, np.ceil),
+    ("Round", op.round, np.round),
+    ("Sqrt", op.sqrt, np.sqrt),
+    ("Sign", op.sign, np.sign),
+    ("Erf", op.erf, None),
+    ("IsNaN", op.isnan, None),
+    ("BitwiseNot", op.bitwise_not, np.bitwise_not),
+    ("Not", op.logical_not, np.logical_not),
+):
+    _unary(_name, _emit, _numpy)
+
+
+@convert("Identity")
+def _identity(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    return inputs[0]
+
+
+@convert("Dropout")
+def _dropout(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    # Nothing is dropped at inference; the mask, where asked for, is all ones.
+    x = ctx.tensor(inputs[0])
+    if attrs["__outputs__"] < 2:
+        return x
+    return [x, op.ones_like(x, "bool")]
+
+
+@convert("Reciprocal")
+def _reciprocal(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    return op.divide(ctx.const(1.0, ctx.dtype(x)), x)
+
+
+@convert("IsInf")
+def _is_inf(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    positive, negative = bool(attrs.get("detect_positive", 1)), bool(attrs.get("detect_negative", 1))
+    if positive and negative:
+        return op.isinf(x)
+    limit = ctx.const(np.inf if positive else -np.inf, ctx.dtype(x))
+    return op.equal(x, limit)
+
+
+@convert("Cast")
+def _cast(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    to = dtype_name(int(attrs["to"]))
+    x = inputs[0]
+    if ctx.is_shape(x) and to in ("int64", "int32"):
+        return x
+    folded = ctx.fold(lambda v: v.astype(dt.numpy_dtype(to)), [x])
+    if folded is not None:
+        return folded
+    x = ctx.tensor(x)
+    if ctx.dtype(x) == to:
+        return x
+    if to == "bool":
+        return op.not_equal(x, ctx.const(0, ctx.dtype(x)))
+    return op.astype(x, to)
+
+
+def _variadic(name: str, pair: Callable[[Any, Any], Any]) -> None:
+    @convert(name)
+    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+        total = ctx.tensor(inputs[0])
+        for x in inputs[1:]:
+            total = ctx.emit(pair(total, ctx.tensor(x)))
+        if name == "Mean" and len(inputs) > 1:
+            return op.divide(total, ctx.const(float(len(inputs)), ctx.dtype(total)))
+        return total
+
+
+_variadic("Sum", op.add)
+_variadic("Mean", op.add)
+_variadic("Min", op.minimum)
+_variadic("Max", op.maximum)
+
+
+@convert("Clip", 1)
+def _clip_attr(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    low, high = attrs.get("min", -np.inf), attrs.get("max", np.inf)
+    return _clip(ctx, inputs[0], float(low), float(high))
+
+
+@convert("Clip", 11)
+def _clip_input(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    low = inputs[1] if len(inputs) > 1 else None
+    high = inputs[2] if len(inputs) > 2 else None
+    bounds = [None if b is None else ctx.constant(b) for b in (low, high)]
+    if all(b is None or v is not None for b, v in zip((low, high), bounds)):
+        values = [d if v is None else v.reshape(-1)[0].item() for v, d in zip(bounds, (-np.inf, np.inf))]
+        return _clip(ctx, inputs[0], *values)
+    x = ctx.tensor(inputs[0])
+    if low is not None:
+        x = ctx.emit(op.maximum(x, ctx.tensor(low)))
+    return op.minimum(x, ctx.tensor(high)) if high is not None else x
+
+
+def _clip(ctx: Context, x: Any, low: float, high: float) -> Any:
+    x = ctx.tensor(x)
+    if np.isfinite(low) and np.isfinite(high):
+        return op.clip(x, low, high)
+    if np.isfinite(low):
+        x = ctx.emit(op.maximum(x, ctx.const(low, ctx.dtype(x))))
+    return op.minimum(x, ctx.const(high, ctx.dtype(x))) if np.isfinite(high) else x
+
+
+@convert("Where")
+def _where(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    cond, a, b = inputs
+    test = ctx.constant(cond)
+    if test is not None and (ctx.is_shape(a) or ctx.is_shape(b)):
+        left, right = ctx.scalars(a), ctx.scalars(b)
+        flags = test.reshape(-1)
+        if left is not None and right is not None:
+            count = max(len(left), len(right), len(flags))
+            left, right = (v * count if len(v) == 1 else v for v in (left, right))
+            chosen = [x if f else y for f, x, y in zip(np.resize(flags, count), left, right)]
+            return ctx.from_scalars(chosen, max(ctx.ndim(a), ctx.ndim(b), test.ndim))
+    folded = ctx.fold(np.where, [cond, a, b])
+    return folded if folded is not None else op.where(*(ctx.tensor(x) for x in inputs))

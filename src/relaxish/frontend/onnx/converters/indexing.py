@@ -1,0 +1,121 @@
+"""Gathering and scattering."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .... import op
+from ....relax.expr import PrimValue, ShapeExpr
+from ....tir import const
+from ..context import Context, convert
+
+
+def _wrapped(ctx: Context, indices: Any, extent: Any) -> Any:
+    """Negative positions count from the end."""
+    known = ctx.constant(indices)
+    kind = ctx.dtype(indices)
+    size = getattr(extent, "value", None)
+    if known is not None:
+        if (known >= 0).all():
+            return ctx.tensor(indices)
+        if size is not None:
+            return ctx.const(np.where(known < 0, known + size, known), kind)
+    indices = ctx.tensor(indices)
+    below = ctx.emit(op.less(indices, ctx.const(0, kind)))
+    length = ctx.tensor(ctx.from_scalars([extent], 0))
+    if ctx.dtype(length) != kind:
+        length = ctx.emit(op.astype(length, kind))
+    return ctx.emit(op.where(below, ctx.emit(op.add(indices, length)), indices))
+
+
+@convert("Gather")
+def _gather(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x, indices = inputs
+    axis = int(attrs.get("axis", 0))
+    if isinstance(x, ShapeExpr):
+        places = ctx.constant(indices)
+        if places is not None and places.ndim <= 1:
+            picked = [x.values[int(i)] for i in np.atleast_1d(places)]
+            return ctx.from_scalars(picked, places.ndim)
+    folded = ctx.fold(lambda v, i: np.take(v, i, axis), [x, indices])
+    if folded is not None:
+        return folded
+    x = ctx.tensor(x)
+    where = _wrapped(ctx, indices, ctx.dims(x)[axis])
+    return op.take(x, where, axis)
+
+
+@convert("GatherElements")
+def _gather_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    axis = int(attrs.get("axis", 0))
+    return op.gather_elements(x, _wrapped(ctx, inputs[1], ctx.dims(x)[axis]), axis)
+
+
+@convert("GatherND")
+def _gather_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    return op.gather_nd(ctx.tensor(inputs[0]), ctx.tensor(inputs[1]), int(attrs.get("batch_dims", 0)))
+
+
+_REDUCTION = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max": "max"}
+
+
+@convert("ScatterElements")
+@convert("Scatter")
+def _scatter_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    data, indices, updates = (ctx.tensor(x) for x in inputs)
+    kind = _REDUCTION[attrs.get("reduction", "none")]
+    return op.scatter_elements(data, indices, updates, int(attrs.get("axis", 0)), kind)
+
+
+@convert("ScatterND")
+def _scatter_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    data, indices, updates = (ctx.tensor(x) for x in inputs)
+    return op.scatter_nd(data, indices, updates, _REDUCTION[attrs.get("reduction", "none")])
+
+
+@convert("Compress")
+def _compress(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    keep = ctx.constant(inputs[1])
+    if keep is None:
+        raise NotImplementedError("Compress with a condition computed at run time")
+    x = ctx.tensor(inputs[0])
+    places = ctx.const(np.nonzero(keep.reshape(-1))[0], "int64")
+    if "axis" not in attrs:
+        x = ctx.emit(op.reshape(x, [-1]))
+    return op.take(x, places, int(attrs.get("axis", 0)))
+
+
+@convert("OneHot")
+def _one_hot(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    depth = int(ctx.need_constant(inputs[1], "the depth of OneHot").reshape(-1)[0])
+    values = ctx.need_constant(inputs[2], "the values of OneHot").reshape(-1)
+    kind = str(values.dtype)
+    where = ctx.tensor(inputs[0])
+    if not ctx.dtype(where).startswith("int"):
+        where = ctx.emit(op.astype(where, "int64"))
+    where = _wrapped(ctx, where, const(depth, "int64"))
+    off, on = (PrimValue(const(v.item(), kind)) for v in values[:2])
+    return op.one_hot(where, on, off, depth, int(attrs.get("axis", -1)))
+
+
+@convert("NonZero")
+def _nonzero(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    folded = ctx.fold(lambda v: np.stack(np.nonzero(v)), inputs[:1])
+    return folded if folded is not None else op.nonzero(ctx.tensor(inputs[0]))
+
+
+@convert("Unique")
+def _unique(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    count = attrs["__outputs__"]
+    axis = attrs.get("axis")
+    return op.unique(
+        ctx.tensor(inputs[0]),
+        sorted=bool(attrs.get("sorted", 1)),
+        return_index=count > 1,
+        return_inverse=count > 2,
+        return_counts=count > 3,
+        axis=None if axis is None else int(axis),
+    )

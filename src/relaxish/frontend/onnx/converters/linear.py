@@ -1,0 +1,55 @@
+"""Matrix products and Einstein sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import op
+from ....relax.expr import Tuple
+from ..context import Context, convert
+
+
+@convert("MatMul")
+def _matmul(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    return op.matmul(ctx.tensor(inputs[0]), ctx.tensor(inputs[1]))
+
+
+@convert("Gemm")
+def _gemm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    a, b = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+    c = ctx.tensor(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
+    kind = ctx.dtype(a)
+    alpha, beta = float(attrs.get("alpha", 1.0)), float(attrs.get("beta", 1.0))
+    if attrs.get("transA", 0):
+        a = ctx.emit(op.permute_dims(a, [1, 0]))
+    if attrs.get("transB", 0):
+        b = ctx.emit(op.permute_dims(b, [1, 0]))
+    out = ctx.emit(op.matmul(a, b))
+    if alpha != 1.0:
+        out = ctx.emit(op.multiply(out, ctx.const(alpha, kind)))
+    if c is None:
+        return out
+    if beta != 1.0:
+        c = ctx.emit(op.multiply(c, ctx.const(beta, kind)))
+    return op.add(out, c)
+
+
+@convert("Einsum")
+def _einsum(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    return op.einsum(Tuple([ctx.tensor(x) for x in inputs]), attrs["equation"])
+
+
+@convert("MatMulInteger")
+def _matmul_integer(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    sides = []
+    for k in (0, 1):
+        side = ctx.emit(op.astype(ctx.tensor(inputs[k]), "int32"))
+        zero = inputs[k + 2] if len(inputs) > k + 2 else None
+        if zero is not None:
+            zero = ctx.emit(op.astype(ctx.tensor(zero), "int32"))
+            if k == 0 and ctx.ndim(zero) == 1:
+                # One zero point a row of the left operand.
+                zero = ctx.emit(op.expand_dims(zero, 1))
+            side = ctx.emit(op.subtract(side, zero))
+        sides.append(side)
+    return op.matmul(*sides)

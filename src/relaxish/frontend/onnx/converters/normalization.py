@@ -1,0 +1,130 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .... import op
+from ....relax.scalars import const_int
+from ..context import Context, attr_ints, convert
+
+
+@convert("BatchNormalization")
+def _batch_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    args = [ctx.tensor(x) for x in inputs[:5]]
+    bound = ctx.emit(
+        op.nn.batch_norm(
+            *args, axis=1, epsilon=float(attrs.get("epsilon", 1e-5)), training=bool(attrs.get("training_mode", 0))
+        )
+    )
+    if attrs["__outputs__"] == 1:
+        return bound[0]
+    return [bound[i] for i in range(attrs["__outputs__"])]
+
+
+@convert("LayerNormalization")
+def _layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x, scale = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+    axis = int(attrs.get("axis", -1))
+    ndim = ctx.ndim(x)
+    axes = list(range(axis % ndim, ndim))
+    bias = ctx.tensor(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else ctx.emit(op.zeros_like(scale))
+    epsilon = float(attrs.get("epsilon", 1e-5))
+    out = ctx.emit(op.nn.layer_norm(x, scale, bias, axes, epsilon))
+    if attrs["__outputs__"] == 1:
+        return out
+    kind = ctx.dtype(x)
+    mean = ctx.emit(op.mean(x, axes, True))
+    variance = ctx.emit(op.variance(x, axes, True))
+    return [out, mean, op.rsqrt(ctx.emit(op.add(variance, ctx.const(epsilon, kind))))]
+
+
+@convert("InstanceNormalization")
+def _instance_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x, scale, bias = (ctx.tensor(v) for v in inputs)
+    axes = list(range(2, ctx.ndim(x)))
+    return op.nn.instance_norm(x, scale, bias, 1, axes, float(attrs.get("epsilon", 1e-5)))
+
+
+@convert("MeanVarianceNormalization")
+def _mean_variance(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    axes = attr_ints(attrs, "axes", [0, 2, 3])
+    mean = ctx.emit(op.mean(x, axes, True))
+    deviation = ctx.emit(op.std(x, axes, True))
+    small = ctx.const(1e-9, ctx.dtype(x))
+    return op.divide(ctx.emit(op.subtract(x, mean)), ctx.emit(op.add(deviation, small)))
+
+
+@convert("LRN")
+def _lrn(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    """Each element divided by a power of the sum of squares over neighbouring channels."""
+    x = ctx.tensor(inputs[0])
+    kind, ndim = ctx.dtype(x), ctx.ndim(x)
+    size = int(attrs["size"])
+    alpha, beta, bias = float(attrs.get("alpha", 1e-4)), float(attrs.get("beta", 0.75)), float(attrs.get("bias", 1.0))
+    channels = ctx.dims(x)[1]
+    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    squares = ctx.emit(op.multiply(x, x))
+    widths = [0, 0, before, after] + [0, 0] * (ndim - 2)
+    padded = ctx.emit(op.nn.pad(squares, widths))
+    known = const_int(channels)
+    if known is None:
+        raise ValueError("LRN needs a known number of channels")
+    total = None
+    for k in range(size):
+        part = ctx.emit(op.strided_slice(padded, [1], [k], [k + known]))
+        total = part if total is None else ctx.emit(op.add(total, part))
+    scaled = ctx.emit(op.multiply(total, ctx.const(alpha / size, kind)))
+    base = ctx.emit(op.add(scaled, ctx.const(bias, kind)))
+    return op.divide(x, ctx.emit(op.power(base, ctx.const(beta, kind))))
+
+
+@convert("LpNormalization")
+def _lp_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    axis, p = int(attrs.get("axis", -1)), int(attrs.get("p", 2))
+    if p == 1:
+        norm = ctx.emit(op.sum(ctx.emit(op.abs(x)), axis, True))
+    else:
+        norm = ctx.emit(op.sqrt(ctx.emit(op.sum(ctx.emit(op.multiply(x, x)), axis, True))))
+    return op.divide(x, norm)
+
+
+@convert("SkipLayerNormalization")
+def _skip_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.emit(op.add(ctx.tensor(inputs[0]), ctx.tensor(inputs[1])))
+    gamma = ctx.tensor(inputs[2])
+    beta = ctx.tensor(inputs[3]) if len(inputs) > 3 and inputs[3] is not None else ctx.emit(op.zeros_like(gamma))
+    if len(inputs) > 4 and inputs[4] is not None:
+        x = ctx.emit(op.add(x, ctx.tensor(inputs[4])))
+    out = ctx.emit(op.nn.layer_norm(x, gamma, beta, [-1], float(attrs.get("epsilon", 1e-12))))
+    if attrs["__outputs__"] == 1:
+        return out
+    empty = ctx.const(np.zeros([0]), "float32")
+    return [out, empty, empty, x][: max(attrs["__outputs__"], 4)]
+
+
+@convert("EmbedLayerNormalization")
+def _embed_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    ids, segments, words, positions, types, gamma, beta, *rest = [*inputs, *([None] * (9 - len(inputs)))]
+    mask = rest[0] if rest else None
+    place = rest[1] if len(rest) > 1 else None
+    total = ctx.emit(op.take(ctx.tensor(words), ctx.tensor(ids), axis=0))
+    if place is not None:
+        where = ctx.emit(op.take(ctx.tensor(positions), ctx.tensor(place), axis=0))
+    else:
+        length = ctx.dims(ids)[1]
+        where = ctx.emit(op.strided_slice(ctx.tensor(positions), [0], [0], [length]))
+    total = ctx.emit(op.add(total, where))
+    if segments is not None:
+        total = ctx.emit(op.add(total, ctx.emit(op.take(ctx.tensor(types), ctx.tensor(segments), axis=0))))
+    out = op.nn.layer_norm(total, ctx.tensor(gamma), ctx.tensor(beta), [-1], float(attrs.get("epsilon", 1e-12)))
+    batch = ctx.dims(ids)[0]
+    if mask is not None:
+        index = op.sum(ctx.emit(op.astype(ctx.tensor(mask), "int32")), axis=1)
+    else:
+        index = op.zeros([batch], "int32")
+    return [ctx.emit(out), index, total]

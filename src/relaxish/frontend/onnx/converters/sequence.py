@@ -1,0 +1,84 @@
+"""Sequences of tensors, held as tuples during the import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import op
+from ....relax.expr import Tuple
+from ....relax.scalars import const_int
+from ..context import Context, as_list, convert
+
+
+def _position(ctx: Context, x: Any, count: int, default: int) -> int:
+    if x is None:
+        return default
+    index = int(ctx.need_constant(x, "a position in a sequence").reshape(-1)[0])
+    return index + count if index < 0 else index
+
+
+@convert("SequenceConstruct")
+def _construct(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    return Tuple([ctx.tensor(x) for x in inputs])
+
+
+@convert("SequenceEmpty")
+def _empty(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    return Tuple([])
+
+
+@convert("SequenceInsert")
+def _insert(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    items = as_list(inputs[0])
+    at = _position(ctx, inputs[2] if len(inputs) > 2 else None, len(items), len(items))
+    items.insert(at, ctx.tensor(inputs[1]))
+    return Tuple(items)
+
+
+@convert("SequenceErase")
+def _erase(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    items = as_list(inputs[0])
+    items.pop(_position(ctx, inputs[1] if len(inputs) > 1 else None, len(items), len(items) - 1))
+    return Tuple(items)
+
+
+@convert("SequenceLength")
+def _length(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    return ctx.const(len(as_list(inputs[0])), "int64")
+
+
+@convert("SequenceAt")
+def _at(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    items = as_list(inputs[0])
+    return items[_position(ctx, inputs[1], len(items), 0)]
+
+
+@convert("ConcatFromSequence")
+def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    items = as_list(inputs[0])
+    axis = int(attrs.get("axis", 0))
+    if attrs.get("new_axis", 0):
+        items = [ctx.emit(op.expand_dims(x, axis)) for x in items]
+    return op.concat(items, axis)
+
+
+@convert("SplitToSequence")
+def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    axis, keep = int(attrs.get("axis", 0)), bool(attrs.get("keepdims", 1))
+    extent = const_int(ctx.dims(x)[axis])
+    if extent is None:
+        raise NotImplementedError("SplitToSequence of a symbolic dimension")
+    given = inputs[1] if len(inputs) > 1 else None
+    if given is None:
+        sizes = [1] * extent
+    else:
+        value = ctx.need_constant(given, "the sizes of SplitToSequence")
+        step = int(value) if value.ndim == 0 else 0
+        sizes = [min(step, extent - k) for k in range(0, extent, step)] if step else [int(v) for v in value]
+    parts, start = [], 0
+    for size in sizes:
+        part = ctx.emit(op.strided_slice(x, [axis], [start], [start + size]))
+        start += size
+        parts.append(ctx.emit(op.squeeze(part, [axis])) if given is None and not keep else part)
+    return Tuple(parts)

@@ -1,0 +1,261 @@
+"""Shapes, joining, cutting and reordering."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .... import op
+from ....relax.expr import Constant, PrimValue, ShapeExpr
+from ....relax.scalars import const_int, product, simplify
+from ....tir import const
+from ..context import Context, attr_ints, convert
+
+
+def flatten_at(ctx: Context, x: Any, axis: int) -> Any:
+    """A matrix: the axes before ``axis``, and those from it on."""
+    dims = ctx.dims(x)
+    return op.reshape(x, [simplify(product(dims[:axis])), simplify(product(dims[axis:]))])
+
+
+@convert("Flatten")
+def _flatten(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    axis = int(attrs.get("axis", 1))
+    return flatten_at(ctx, x, axis + ctx.ndim(x) if axis < 0 else axis)
+
+
+@convert("Shape")
+def _shape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = inputs[0]
+    info = getattr(x, "struct_info_", None)
+    if not ctx.is_shape(x) and (info is None or info.dims() is None):
+        return op.shape_of(x)
+    dims = ctx.dims(x)
+    return ShapeExpr(dims[int(attrs.get("start", 0)) : attrs.get("end")])
+
+
+@convert("Size")
+def _size(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    return PrimValue(simplify(product(ctx.dims(inputs[0]))))
+
+
+@convert("Reshape")
+def _reshape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = inputs[0]
+    target = attr_ints(attrs, "shape") if len(inputs) < 2 else ctx.scalars(inputs[1])
+    if target is None:
+        shape = ctx.emit(op.tensor_to_shape(ctx.tensor(inputs[1])))
+        return op.reshape(ctx.tensor(x), shape)
+    if ctx.is_shape(x):
+        values = ctx.scalars(x) or []
+        if not target or [const_int(t) if not isinstance(t, int) else t for t in target] in (
+            [],
+            [1],
+            [-1],
+            [len(values)],
+        ):
+            return ctx.from_scalars(values, len(target))
+    folded = None
+    known = [t if isinstance(t, int) else const_int(t) for t in target]
+    if all(k is not None for k in known) and isinstance(x, Constant):
+        array = x.data.numpy()
+        if 0 in known and not attrs.get("allowzero", 0):
+            known = [array.shape[i] if k == 0 else k for i, k in enumerate(known)]
+        folded = ctx.const(array.reshape(known), ctx.dtype(x))
+    if folded is not None:
+        return folded
+    return op.reshape(ctx.tensor(x), list(target))
+
+
+@convert("Transpose")
+def _transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    return op.permute_dims(ctx.tensor(inputs[0]), attr_ints(attrs, "perm"))
+
+
+def _given_axes(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[int] | None:
+    if len(inputs) > 1 and inputs[1] is not None:
+        return ctx.axes(inputs[1])
+    return attr_ints(attrs, "axes")
+
+
+@convert("Unsqueeze")
+def _unsqueeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    axes = _given_axes(ctx, inputs, attrs) or []
+    x = inputs[0]
+    if isinstance(x, PrimValue) and axes in ([0], [-1]):
+        return ShapeExpr([x.value.astype("int64")])
+    folded = ctx.fold(lambda v: np.expand_dims(v, tuple(axes)), [x])
+    return folded if folded is not None else op.expand_dims(ctx.tensor(x), axes)
+
+
+@convert("Squeeze")
+def _squeeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    axes = _given_axes(ctx, inputs, attrs)
+    x = inputs[0]
+    if isinstance(x, ShapeExpr) and len(x.values) == 1:
+        return PrimValue(x.values[0])
+    folded = ctx.fold(lambda v: np.squeeze(v, tuple(axes) if axes is not None else None), [x])
+    return folded if folded is not None else op.squeeze(ctx.tensor(x), axes)
+
+
+@convert("Concat")
+def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    axis = int(attrs.get("axis", 1))
+    if any(ctx.is_shape(x) for x in inputs):
+        parts = [ctx.scalars(x) for x in inputs]
+        if all(p is not None for p in parts):
+            return ctx.from_scalars([v for p in parts for v in p or []], 1)
+    folded = ctx.fold(lambda *v: np.concatenate(v, axis), inputs)
+    return folded if folded is not None else op.concat([ctx.tensor(x) for x in inputs], axis)
+
+
+@convert("Split")
+def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    axis = int(attrs.get("axis", 0))
+    sizes = attr_ints(attrs, "split")
+    if len(inputs) > 1 and inputs[1] is not None:
+        sizes = ctx.axes(inputs[1], "the sizes of Split")
+    if sizes is None:
+        count = int(attrs.get("num_outputs", attrs["__outputs__"]))
+        extent = const_int(ctx.dims(x)[axis])
+        if extent is None or extent % count == 0:
+            out = op.split(x, count, axis)
+            return out if count > 1 else [x]
+        each = -(-extent // count)
+        sizes = [each] * (count - 1) + [extent - each * (count - 1)]
+    if len(sizes) == 1:
+        return x if attrs["__outputs__"] == 1 else [x]
+    cuts = list(np.cumsum(sizes)[:-1])
+    return op.split(x, [int(c) for c in cuts], axis)
+
+
+@convert("Tile")
+def _tile(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    return op.tile(ctx.tensor(inputs[0]), ctx.axes(inputs[1], "the repeats of Tile"))
+
+
+@convert("Expand")
+def _expand(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    target = ctx.scalars(inputs[1])
+    x = ctx.tensor(inputs[0])
+    if target is None:
+        shape = ctx.emit(op.tensor_to_shape(ctx.tensor(inputs[1])))
+        return op.broadcast_to(x, shape)
+    dims = ctx.dims(x)
+    # The given shape broadcasts too: a 1 in it keeps the input's dimension.
+    rank = max(len(dims), len(target))
+    one = const(1, "int64")
+    have, want = [one] * (rank - len(dims)) + dims, [one] * (rank - len(target)) + list(target)
+    shape = [h if const_int(w) == 1 else w for h, w in zip(have, want)]
+    return op.broadcast_to(x, shape)
+
+
+@convert("Pad")
+def _pad(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    value = float(attrs.get("value", 0.0))
+    if len(inputs) > 1 and inputs[1] is not None:
+        pads = ctx.axes(inputs[1], "the pads of Pad")
+        if len(inputs) > 2 and inputs[2] is not None:
+            value = float(ctx.need_constant(inputs[2], "the value of Pad").reshape(-1)[0])
+    else:
+        pads = attr_ints(attrs, "pads") or attr_ints(attrs, "paddings") or []
+    ndim = ctx.ndim(x)
+    axes = list(range(ndim))
+    if len(inputs) > 3 and inputs[3] is not None:
+        axes = [a % ndim for a in ctx.axes(inputs[3])]
+    widths = [0] * (2 * ndim)
+    for k, axis in enumerate(axes):
+        widths[2 * axis], widths[2 * axis + 1] = pads[k], pads[k + len(axes)]
+    mode = {"edge": "replicate", "wrap": "circular"}.get(attrs.get("mode", "constant"), attrs.get("mode", "constant"))
+    if any(w < 0 for w in widths):
+        x = ctx.emit(_crop(ctx, x, widths))
+        widths = [max(w, 0) for w in widths]
+    return op.nn.pad(x, widths, mode, value)
+
+
+def _crop(ctx: Context, x: Any, widths: list[int]) -> Any:
+    """Negative padding cuts."""
+    dims = ctx.dims(x)
+    begin = [-w if w < 0 else 0 for w in widths[::2]]
+    end = [simplify(d + w) if w < 0 else d for d, w in zip(dims, widths[1::2])]
+    return op.strided_slice(x, list(range(len(dims))), begin, end)
+
+
+def _slice_bounds(value: Any, extent: Any) -> Any:
+    """A slice bound brought into range where possible."""
+    known = const_int(value)
+    if known is None:
+        return value
+    if known < 0:
+        size = const_int(extent)
+        return extent + known if size is None else max(size + known, 0)
+    size = const_int(extent)
+    if size is None:
+        return extent if known >= 2**31 - 1 else known
+    return known if known < size else size
+
+
+@convert("Slice")
+def _slice(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = inputs[0]
+    if len(inputs) > 1:
+        starts, ends = ctx.scalars(inputs[1]), ctx.scalars(inputs[2])
+        axes = ctx.axes(inputs[3]) if len(inputs) > 3 and inputs[3] is not None else None
+        steps = ctx.axes(inputs[4], "steps") if len(inputs) > 4 and inputs[4] is not None else None
+    else:
+        starts, ends = ([PrimValue(int(v)).value for v in attrs[k]] for k in ("starts", "ends"))
+        axes, steps = attr_ints(attrs, "axes"), None
+    if starts is None or ends is None:
+        raise NotImplementedError("Slice with bounds computed at run time")
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    if isinstance(x, ShapeExpr):
+        first, last = const_int(starts[0]), const_int(ends[0])
+        return ShapeExpr(list(x.values)[first : (None if last is None or abs(last) > 2**30 else last) : steps[0]])
+    folded = ctx.constant(x)
+    if folded is not None and folded.size <= 1024 and all(const_int(v) is not None for v in (*starts, *ends)):
+        index = [slice(None)] * folded.ndim
+        for a, b, e, s in zip(axes, starts, ends, steps):
+            stop = const_int(e)
+            index[a] = slice(const_int(b), None if s < 0 and stop is not None and stop < -(2**30) else stop, s)
+        return ctx.const(np.ascontiguousarray(folded[tuple(index)]), str(folded.dtype))
+    x = ctx.tensor(x)
+    dims = ctx.dims(x)
+    begin, end = [], []
+    for a, b, e, s in zip(axes, starts, ends, steps):
+        if s > 0:
+            begin.append(_slice_bounds(b, dims[a]))
+            end.append(_slice_bounds(e, dims[a]))
+        else:
+            begin.append(b)
+            stop = const_int(e)
+            end.append(-(2**31) if stop is not None and stop < -(2**30) else e)
+    return op.strided_slice(x, axes, begin, end, steps)
+
+
+@convert("DepthToSpace")
+def _depth_to_space(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    size = int(attrs["blocksize"])
+    b, c, h, w = ctx.dims(x)
+    depth = simplify(c // (size * size))
+    if attrs.get("mode", "DCR") == "DCR":
+        x, order = ctx.emit(op.reshape(x, [b, size, size, depth, h, w])), [0, 3, 4, 1, 5, 2]
+    else:
+        x, order = ctx.emit(op.reshape(x, [b, depth, size, size, h, w])), [0, 1, 4, 2, 5, 3]
+    x = ctx.emit(op.permute_dims(x, order))
+    return op.reshape(x, [b, depth, simplify(h * size), simplify(w * size)])
+
+
+@convert("SpaceToDepth")
+def _space_to_depth(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    size = int(attrs["blocksize"])
+    b, c, h, w = ctx.dims(x)
+    x = ctx.emit(op.reshape(x, [b, c, simplify(h // size), size, simplify(w // size), size]))
+    x = ctx.emit(op.permute_dims(x, [0, 3, 5, 1, 2, 4]))
+    return op.reshape(x, [b, simplify(c * (size * size)), simplify(h // size), simplify(w // size)])

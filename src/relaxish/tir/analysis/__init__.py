@@ -1,0 +1,31 @@
+"""Questions about loop programs: what they access, whether they are well formed, how much they compute."""
+
+from __future__ import annotations
+
+from .block_access import get_block_access_region, get_block_read_write_region
+from .cost import calculate_allocated_bytes, estimate_tir_flops
+from .structure import (
+    assert_pure_function,
+    detect_buffer_access_lca,
+    expr_deep_equal,
+    find_anchor_block,
+    is_pure_function,
+    undefined_vars,
+)
+from .verify import verify_memory, verify_ssa, verify_well_formed
+
+__all__ = [
+    "assert_pure_function",
+    "calculate_allocated_bytes",
+    "detect_buffer_access_lca",
+    "estimate_tir_flops",
+    "expr_deep_equal",
+    "find_anchor_block",
+    "get_block_access_region",
+    "get_block_read_write_region",
+    "is_pure_function",
+    "undefined_vars",
+    "verify_memory",
+    "verify_ssa",
+    "verify_well_formed",
+]

@@ -1,0 +1,240 @@
+"""Structure of programs: equality of expressions, free variables, where buffers live, the main block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.functor import Visitor
+from ...ir.module import IRModule
+from ...ir.structural import structural_equal
+from ..expr import CallEffectKind, IntImm
+from ..function import PrimFunc
+from ..stmt import Block, For
+
+__all__ = [
+    "assert_pure_function",
+    "detect_buffer_access_lca",
+    "expr_deep_equal",
+    "find_anchor_block",
+    "is_pure_function",
+    "undefined_vars",
+]
+
+
+def expr_deep_equal(lhs: Any, rhs: Any) -> bool:
+    """Whether two expressions are the same tree over the very same variables."""
+    return bool(structural_equal(lhs, rhs))
+
+
+class _Undefined(Visitor):
+    def __init__(self, defs: Sequence[Any]) -> None:
+        self.defined = set(defs)
+        self.found: dict[Any, None] = {}
+
+    def visit_Var(self, node: Any) -> None:
+        if node not in self.defined:
+            self.found[node] = None
+
+    def visit_Buffer(self, node: Any) -> None:
+        self.visit(node.data)
+
+    def _scoped(self, variables: Sequence[Any], parts: Sequence[Any]) -> None:
+        new = [v for v in variables if v not in self.defined]
+        self.defined.update(new)
+        for part in parts:
+            if part is not None:
+                self.visit(part)
+        self.defined.difference_update(new)
+
+    def visit_For(self, node: Any) -> None:
+        self.visit(node.min)
+        self.visit(node.extent)
+        self._scoped([node.loop_var], [node.body])
+
+    def visit_LetStmt(self, node: Any) -> None:
+        self.visit(node.value)
+        self._scoped([node.var], [node.body])
+
+    visit_Let = visit_LetStmt
+
+    def visit_AttrStmt(self, node: Any) -> None:
+        self.visit(node.value)
+        var = getattr(node.node, "var", None)
+        if node.attr_key in ("thread_extent", "virtual_thread") and var is not None:
+            # The thread axis is defined here, for the first statement and all that come after it.
+            self.defined.add(var)
+        elif var is None and _is_var(node.node):
+            self.visit(node.node)
+        self.visit(node.body)
+
+    def visit_IterVar(self, node: Any) -> None:
+        if node.dom is not None:
+            self.visit(node.dom)
+
+    def visit_Allocate(self, node: Any) -> None:
+        self.visit(node.extents)
+        self.visit(node.condition)
+        self._scoped([node.buffer_var], [node.body])
+
+    def visit_AllocateConst(self, node: Any) -> None:
+        self._scoped([node.buffer_var], [node.body])
+
+    def visit_DeclBuffer(self, node: Any) -> None:
+        buffer = node.buffer
+        self._scoped([e for e in (buffer.data, buffer.elem_offset, *buffer.strides) if _is_var(e)], [node.body])
+
+    def visit_Reduce(self, node: Any) -> None:
+        self._scoped([iv.var for iv in node.axis], [node.source, node.condition])
+
+    def visit_Block(self, node: Any) -> None:
+        own = [iv.var for iv in node.iter_vars] + [b.data for b in node.alloc_buffers]
+        for match in node.match_buffers:
+            own.append(match.buffer.data)
+            own += [e for e in (*match.buffer.strides, match.buffer.elem_offset, *match.buffer.shape) if _is_var(e)]
+        for iv in node.iter_vars:
+            self.visit(iv.dom)
+        parts = [*[m.source for m in node.match_buffers], node.reads, node.writes, node.init, node.body]
+        self._scoped(own, parts)
+
+
+def _is_var(expr: Any) -> bool:
+    return getattr(expr, "_is_var", False) or type(expr).__name__ in ("Var", "SizeVar")
+
+
+def undefined_vars(node: Any, defs: Sequence[Any] | None = None) -> list[Any]:
+    """The variables that a statement or expression uses without defining them, in order of occurrence."""
+    visitor = _Undefined(tuple(defs or ()))
+    if isinstance(node, PrimFunc):
+        visitor.defined.update(node.params)
+        for buffer in node.buffer_map.values():
+            visitor.defined.add(buffer.data)
+            parts = (*buffer.shape, *buffer.strides, buffer.elem_offset)
+            visitor.defined.update(d for d in parts if _is_var(d))
+        visitor.visit(node.body)
+    else:
+        visitor.visit(node)
+    return list(visitor.found)
+
+
+def find_anchor_block(mod: IRModule) -> Block | None:
+    """The block that does most of a module's work: the reduction with most operations, else the last output."""
+    from ..schedule.checks import scope_root
+    from ..schedule.primitives.queries import output_blocks
+    from ..schedule.state import ScheduleState, blocks_in_order
+    from .cost import estimate_tir_flops
+
+    state = ScheduleState(mod)
+    best: tuple[float, Block] | None = None
+    last_output: Block | None = None
+    for root in state.roots:
+        for block in blocks_in_order(root.stmt)[1:]:
+            sref = state.stmt2ref[block]
+            if block.init is None:
+                continue
+            work = 1.0
+            at = sref.parent
+            while at is not None:
+                if isinstance(at.stmt, For) and isinstance(at.stmt.extent, IntImm):
+                    work *= int(at.stmt.extent.value)
+                at = at.parent
+            try:
+                flops = work * max(estimate_tir_flops(block.body), 1.0)
+            except ValueError:
+                flops = work
+            if best is None or flops > best[0]:
+                best = (flops, block)
+        outputs = output_blocks(state, root)
+        if outputs:
+            last_output = outputs[-1].stmt
+        del outputs
+    del scope_root
+    return best[1] if best is not None else last_output
+
+
+class _Lca(Visitor):
+    """Notes, for every buffer, the deepest loop or block that holds all its accesses."""
+
+    def __init__(self) -> None:
+        self.path: list[Any] = []
+        self.lca: dict[Any, list[Any]] = {}
+
+    def _access(self, buffer: Any) -> None:
+        known = self.lca.get(buffer)
+        if known is None:
+            self.lca[buffer] = list(self.path)
+            return
+        common = []
+        for a, b in zip(known, self.path, strict=False):
+            if a is not b:
+                break
+            common.append(a)
+        self.lca[buffer] = common
+
+    def visit_For(self, node: Any) -> None:
+        self.visit(node.min)
+        self.visit(node.extent)
+        self.path.append(node)
+        self.visit(node.body)
+        self.path.pop()
+
+    def visit_Block(self, node: Any) -> None:
+        for match in node.match_buffers:
+            self._access(match.source.buffer)
+        self.path.append(node)
+        if node.init is not None:
+            self.visit(node.init)
+        self.visit(node.body)
+        self.path.pop()
+
+    def visit_BufferLoad(self, node: Any) -> None:
+        self._access(node.buffer)
+        self.visit(node.indices)
+
+    def visit_BufferStore(self, node: Any) -> None:
+        self._access(node.buffer)
+        self.visit(node.value)
+        self.visit(node.indices)
+
+
+def detect_buffer_access_lca(func: PrimFunc) -> dict[Any, Any]:
+    """For every buffer the deepest loop or block around all its accesses; None for the whole function."""
+    visitor = _Lca()
+    visitor.visit(func.body)
+    out = {buffer: (path[-1] if path else None) for buffer, path in visitor.lca.items()}
+    for buffer in func.buffer_map.values():
+        if buffer in out:
+            out[buffer] = None
+    return out
+
+
+class _Effects(Visitor):
+    def __init__(self, own: set[Any]) -> None:
+        self.own = own
+        self.impure: Any = None
+
+    def visit_BufferStore(self, node: Any) -> None:
+        if node.buffer in self.own:
+            self.impure = node
+        self.default_visit(node)
+
+    def visit_Call(self, node: Any) -> None:
+        from ..op import effect_of
+
+        if effect_of(node) >= CallEffectKind.UpdateState:
+            self.impure = node
+        self.default_visit(node)
+
+
+def is_pure_function(func: PrimFunc) -> bool:
+    """Whether a function neither writes its parameters nor has other effects."""
+    visitor = _Effects(set(func.buffer_map.values()))
+    visitor.visit(func.body)
+    return visitor.impure is None
+
+
+def assert_pure_function(func: PrimFunc) -> bool:
+    """:func:`is_pure_function` that raises AssertionError instead of answering no."""
+    if not is_pure_function(func):
+        raise AssertionError("the function has side effects")
+    return True

@@ -1,0 +1,181 @@
+"""Questions that schedule rules ask: does a tensor intrinsic fit, where is a block, which layout suits a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...ir.functor import Visitor
+from ..expr import BufferLoad, IntImm, IterVar, Var
+from ..index_map import IndexMap
+from ..stmt import Block, BufferStore, For
+from . import checks
+from .subst import realize_of
+from .walk import vars_in
+
+if TYPE_CHECKING:
+    from ..function import PrimFunc
+    from .rv import BlockRV
+    from .schedule import Schedule
+
+__all__ = ["TensorizeInfo", "get_tensorize_loop_mapping", "has_block", "is_output_block", "suggest_index_map"]
+
+
+class TensorizeInfo:
+    """How the loops of a block correspond to those of an intrinsic's description.
+
+    ``loop_map`` maps loop references of the program to loops of the description, ``desc_loop_indexer`` those to
+    their position, ``block_iter_paddings`` says what each block variable must be padded to (None: nothing).
+    """
+
+    def __init__(self, loop_map: Mapping[Any, For], desc_loop_indexer: Mapping[For, int], paddings: Any) -> None:
+        self.loop_map = dict(loop_map)
+        self.desc_loop_indexer = dict(desc_loop_indexer)
+        self.block_iter_paddings = paddings
+
+
+class _Description:
+    """Loops and the one computing block of a description."""
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.loops: list[For] = []
+        node: Any = func.body.block.body
+        while not hasattr(node, "iter_values"):
+            if not isinstance(node, For):
+                raise ValueError("the description of a tensor intrinsic is one loop nest around one block")
+            self.loops.append(node)
+            node = node.body
+        self.realize = node
+
+
+def _signature(block: Block) -> list[Any]:
+    """The operators and element types of a block's update, without its indices."""
+    out: list[Any] = []
+
+    class Walk(Visitor):
+        def visit_BufferLoad(self, node: BufferLoad) -> None:
+            out.append(("load", node.dtype))
+
+        def visit_BufferStore(self, node: BufferStore) -> None:
+            out.append(("store", node.buffer.dtype))
+            self.visit(node.value)
+
+        def visit_PrimExpr(self, node: Any) -> None:
+            out.append((type(node).__name__, node.dtype, getattr(getattr(node, "op", None), "name", "")))
+            self.default_visit(node)
+
+    Walk().visit(block.body)
+    return out
+
+
+def get_tensorize_loop_mapping(
+    sch: Schedule, block: BlockRV, desc_func: PrimFunc, allow_padding: bool = False
+) -> TensorizeInfo | None:
+    """Which loops of ``block`` an intrinsic may take, innermost first; None if it does not fit.
+
+    The last block variables of each type correspond to those of the description, and the loops that drive them
+    must be multiples of the description's (with ``allow_padding`` they may be padded to be).
+    """
+    desc = _Description(desc_func)
+    sref = sch.sref(block)
+    realize = realize_of(sref)
+    node = realize.block
+    if _signature(node) != _signature(desc.realize.block):
+        return None
+    loops = checks.loops_above(sref)
+    indexer = {loop: i for i, loop in enumerate(desc.loops)}
+    loop_map: dict[Any, For] = {}
+    paddings: dict[int, int] = {}
+    position = len(node.iter_vars) - 1
+    pairs = list(zip(desc.realize.block.iter_vars, desc.realize.iter_values, strict=True))
+    for desc_var, desc_value in reversed(pairs):
+        while position >= 0 and node.iter_vars[position].iter_type != desc_var.iter_type:
+            if desc_var.iter_type == IterVar.CommReduce:
+                return None
+            position -= 1
+        if position < 0:
+            return None
+        used = vars_in(realize.iter_values[position])
+        candidates = [s for s in reversed(loops) if s.stmt.loop_var in used and s not in loop_map]
+        for desc_loop in [n for n in reversed(desc.loops) if n.loop_var in vars_in(desc_value)]:
+            found = _fitting(candidates, desc_loop, allow_padding)
+            if found is None:
+                return None
+            loop, pad = found
+            loop_map[loop] = desc_loop
+            candidates.remove(loop)
+            if pad > 1:
+                paddings[position] = pad
+        position -= 1
+    if len(loop_map) != len(desc.loops):
+        return None
+    full = [paddings.get(i, 1) for i in range(len(node.iter_vars))] if paddings else None
+    return TensorizeInfo(loop_map, indexer, full)
+
+
+def _fitting(candidates: Sequence[Any], desc_loop: For, allow_padding: bool) -> tuple[Any, int] | None:
+    size = int(desc_loop.extent.value) if isinstance(desc_loop.extent, IntImm) else 0
+    for sref in candidates:
+        extent = sref.stmt.extent
+        if not isinstance(extent, IntImm) or not size:
+            continue
+        if extent.value % size == 0:
+            return sref, 1
+        if allow_padding:
+            return sref, size
+        return None
+    return None
+
+
+def has_block(sch: Schedule, block_name: str) -> bool:
+    """Whether the function worked on has a block of that name."""
+    from .primitives.queries import blocks_named
+
+    gvar = sch.func_working_on
+    if gvar is None:
+        return any(blocks_named(sch.state, block_name, g) for g in sch.state.roots.values())
+    return bool(blocks_named(sch.state, block_name, gvar))
+
+
+def is_output_block(sch: Schedule, block: BlockRV) -> bool:
+    """Whether a block writes what its scope does not allocate."""
+    sref = sch.sref(block)
+    return checks.is_output_block(sref, checks.scope_root(sch.state, sref))
+
+
+def suggest_index_map(
+    buffer: Any, indices: Sequence[Any], loops: Sequence[For], predicate: Any, analyzer: Any = None
+) -> IndexMap | None:
+    """A layout in which the accesses of ``buffer`` under ``loops`` are consecutive; None if none is found.
+
+    Each dimension is cut where the loops cut it, and the pieces are ordered as the loops are.
+    """
+    from ...ir.expr import Range
+    from .bindings import _NotSimple, _quick
+
+    ranges = {n.loop_var: Range.from_min_extent(n.min, n.extent) for n in loops}
+    try:
+        sums = _quick(list(indices), ranges)
+    except _NotSimple:
+        return None
+    order = {n.loop_var: i for i, n in enumerate(loops)}
+    names = [Var(f"i{k}", d.dtype) for k, d in enumerate(buffer.shape)]
+    pieces: list[tuple[Any, Any]] = []
+    for var, (terms, base), extent in zip(names, sums, buffer.shape, strict=True):
+        if base or not isinstance(extent, IntImm):
+            return None
+        expected = 1
+        for loop_var, lower, size, scale, _ in sorted(terms, key=lambda t: t[3]):
+            if size == 1:
+                continue
+            if scale != expected:
+                return None
+            expr = var if scale == 1 else var // scale
+            if scale * size != int(extent.value):
+                expr = expr % size
+            pieces.append(((order[loop_var], -lower), expr))
+            expected = scale * size
+        if expected != int(extent.value):
+            return None
+    pieces.sort(key=lambda p: p[0])
+    return IndexMap(names, [e for _, e in pieces]) if pieces else None

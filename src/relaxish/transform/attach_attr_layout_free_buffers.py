@@ -1,0 +1,59 @@
+"""AttachAttrLayoutFreeBuffers: marks arguments whose memory layout a schedule may choose freely."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.transform import Pass
+from ..relax.analysis.compile_time import computable_at_compile_time
+from ..relax.expr import Call, Constant, Function, Tuple, Var
+from ..relax.expr_functor import PyExprMutator
+from ..tir.functor import renew_defs
+from .base import as_module_pass
+
+__all__ = ["AttachAttrLayoutFreeBuffers"]
+
+
+class _Attach(PyExprMutator):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self.weights: set[Var] = set()
+
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        if not isinstance(call.op, Op) or call.op.name != "relax.call_tir" or not isinstance(call.args[1], Tuple):
+            return call
+        free = [
+            i
+            for i, (old, new) in enumerate(zip(op.args[1].fields, call.args[1].fields))
+            if isinstance(new, Constant) or old in self.weights or new in self.weights
+        ]
+        if not free or call.args[0] not in self.mod:
+            return call
+        func = self.mod[call.args[0]]
+        marked = renew_defs(func.without_attr("global_symbol")).with_attr("layout_free_buffers", free)
+        name = self.builder_.add_func(marked, call.args[0].name_hint + "1")
+        return Call(call.op, (name, *call.args[1:]), call.attrs, call.sinfo_args, call.span)
+
+
+def _run(mod: IRModule) -> IRModule:
+    attach = _Attach(mod)
+    for var, func in list(mod.functions.items()):
+        if isinstance(func, Function):
+            attach.weights = set(computable_at_compile_time(func))
+            new = attach.visit_expr(func)
+            if new is not func:
+                attach.builder_.update_func(var, new)
+    from .dead_code_elimination import eliminate
+
+    return eliminate(attach.builder_.get())
+
+
+def AttachAttrLayoutFreeBuffers() -> Pass:  # noqa: N802  (public name of the pass)
+    """Give PrimFuncs called on weights or constants the attribute ``layout_free_buffers``, a list of argument
+    indices; schedules may then rewrite those layouts (``layout_transform_hint`` or ``RewriteLayout``).
+    """
+    return as_module_pass(_run, "AttachAttrLayoutFreeBuffers")
