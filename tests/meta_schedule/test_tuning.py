@@ -91,3 +91,12 @@ def test_apply_database(tmp_path):
     with TARGET, tune(tmp_path, 8):
         mod = MetaScheduleApplyDatabase()(IRModule({"matmul": matmul()}))
     assert mod["matmul"].attrs["tir.is_scheduled"]
+
+
+def test_a_verdict_holds_after_a_reload(tmp_path):
+    database = JSONDatabase(work_dir=str(tmp_path))
+    fast = record(database, [0.1])
+    database.commit_tuning_record(fast)
+    database.commit_tuning_record(TuningRecord(fast.trace, fast.workload, [0.1], TARGET, [], valid=False))
+    again = JSONDatabase(work_dir=str(tmp_path))
+    assert again.get_top_k(again.commit_workload(ms.TuneContext(matmul()).mod), 3) == []

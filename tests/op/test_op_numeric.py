@@ -32,9 +32,11 @@ def lowered_module(name: str, args: Any, kwargs: dict[str, Any]) -> tuple[Any, l
 def run_module(mod: Any, arrays: list[Any]) -> list[Any]:
     """Run the straight-line ``main``: each call_tir with its compiled kernel."""
     main = mod["main"]
-    kernels = build_tir(type(mod)({g: f for g, f in mod.functions.items() if isinstance(f, PrimFunc)})) if any(
-        isinstance(f, PrimFunc) for f in mod.functions.values()
-    ) else None
+    kernels = (
+        build_tir(type(mod)({g: f for g, f in mod.functions.items() if isinstance(f, PrimFunc)}))
+        if any(isinstance(f, PrimFunc) for f in mod.functions.values())
+        else None
+    )
     values: dict[Any, Any] = dict(zip(main.params, arrays))
 
     def get(expr: Any) -> Any:
@@ -68,6 +70,4 @@ def test_lowering_fits_reference(name: str, args: Any, kwargs: dict[str, Any]) -
     assert len(got) == len(want)
     for result, expected in zip(got, want):
         assert result.shape == expected.shape
-        np.testing.assert_allclose(
-            result.astype("float64"), expected.astype("float64"), rtol=2e-4, atol=2e-5
-        )
+        np.testing.assert_allclose(result.astype("float64"), expected.astype("float64"), rtol=2e-4, atol=2e-5)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir.functor import pre_order_visit
-from ..ir.prim import Add, Call, Cast, IntImm, IterVar, Max, Min, Mul, Sub, Var
+from ..ir.prim import Add, Call, Cast, Div, IntImm, IterVar, Max, Min, Mul, Sub, Var
 from ..tir import BufferLoad, BufferStore
 from ..tir.schedule import Schedule
 
@@ -162,6 +162,8 @@ def is_costly(block: Any) -> bool:
     def look(item: Any) -> bool:
         nonlocal hit
         if isinstance(item, Call) and getattr(item.op, "name", "").removeprefix("tir.") in _COSTLY:
+            hit = True
+        if isinstance(item, Div) and isinstance(item.b, BufferLoad):
             hit = True
         return not hit
 

@@ -160,8 +160,8 @@ def is_trivial_binding(place: Place) -> bool:
 
 def loop_type(place: Place, loop: For) -> int:
     """Axis kind of a loop: data parallel, reduction, or opaque when it drives axes of several kinds."""
-    kinds = {int(iv.iter_type) for iv, value in zip(place.realize.block.iter_vars, place.realize.iter_values, strict=True)
-             if loop.loop_var in vars_in(value)}
+    axes = zip(place.realize.block.iter_vars, place.realize.iter_values, strict=True)
+    kinds = {int(iv.iter_type) for iv, value in axes if loop.loop_var in vars_in(value)}
     if not kinds:
         return int(IterVar.DataPar)
     return kinds.pop() if len(kinds) == 1 else int(IterVar.Opaque)

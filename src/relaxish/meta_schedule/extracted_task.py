@@ -13,7 +13,9 @@ __all__ = ["ExtractedTask"]
 class ExtractedTask:
     """``dispatched`` are the modules to tune for ``mod``; ``weight`` counts its call sites."""
 
-    def __init__(self, task_name: str, mod: IRModule, target: Target, dispatched: Sequence[IRModule], weight: int) -> None:
+    def __init__(
+        self, task_name: str, mod: IRModule, target: Target, dispatched: Sequence[IRModule], weight: int
+    ) -> None:
         self.task_name = task_name
         self.mod = mod
         self.target = target

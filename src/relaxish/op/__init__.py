@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import base, builtin, image, memory, nn, vm
+from . import base, builtin, grad, image, memory, nn, vm
 from .base import *  # noqa: F403
 from .binary import *  # noqa: F403
 from .create import *  # noqa: F403
@@ -13,7 +13,9 @@ from .linear_algebra import *  # noqa: F403
 from .manipulate import *  # noqa: F403
 from .qdq import *  # noqa: F403
 from .search import *  # noqa: F403
+from .set import *  # noqa: F403
 from .small import *  # noqa: F403
 from .sorting import *  # noqa: F403
 from .statistical import *  # noqa: F403
 from .unary import *  # noqa: F403
+from . import gradients  # noqa: E402, F401  (after the operators it differentiates)

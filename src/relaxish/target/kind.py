@@ -152,7 +152,7 @@ def _fill_cpu(config: Config) -> Config:
     return config
 
 
-def _register_all() -> None:
+def _register_host_kinds() -> None:
     register_kind(
         "llvm",
         K_DL_CPU,
@@ -180,6 +180,9 @@ def _register_all() -> None:
         },
         _fill_cpu,
     )
+
+
+def _register_device_kinds() -> None:
     register_kind(
         "cuda",
         K_DL_CUDA,
@@ -277,4 +280,5 @@ def _vulkan_options() -> dict[str, Option]:
     }
 
 
-_register_all()
+_register_host_kinds()
+_register_device_kinds()

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..ir.functor import Visitor
-from ..tir import ProducerLoad
 from .operation import Operation
 from .tensor import Tensor
 

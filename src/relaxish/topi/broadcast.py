@@ -197,7 +197,9 @@ bitwise_or = _binary("bitwise_or", _op(lambda a, b: a | b))
 bitwise_xor = _binary("bitwise_xor", _op(lambda a, b: a ^ b))
 left_shift = _binary("left_shift", _op(lambda a, b: a << b))
 right_shift = _binary("right_shift", _op(lambda a, b: a >> b))
-log_add_exp = _binary("log_add_exp", _op(lambda a, b: tir.log(tir.exp(a - te.max(a, b)) + tir.exp(b - te.max(a, b))) + te.max(a, b)))
+log_add_exp = _binary(
+    "log_add_exp", _op(lambda a, b: tir.log(tir.exp(a - te.max(a, b)) + tir.exp(b - te.max(a, b))) + te.max(a, b))
+)
 
 
 def bitwise_not(data: Any) -> Any:

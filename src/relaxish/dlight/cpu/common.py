@@ -9,6 +9,7 @@ from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.schedule.errors import ScheduleError
 from ..analysis import BlockInfo, block_info, is_conditional, is_costly
+from .normalize import simplify_blocks
 
 # A parallel region costs about a microsecond: loops with less work than this stay serial.
 PARALLEL_WORK = 16384
@@ -46,8 +47,12 @@ def attempt(action: Any, *args: Any) -> bool:
     return True
 
 
-def inline_injective(sch: Schedule, keep_conditional_for_reductions: bool = True) -> None:
-    """Fold elementwise stages into their consumers, but never work that a reduction would then repeat."""
+def inline_injective(sch: Schedule, keep_conditional_for_reductions: bool = True) -> Schedule:
+    """Fold elementwise stages into their consumers, but never work that a reduction would then repeat.
+
+    Returns a schedule of the result with its indices simplified.
+    """
+    inlined = False
     changed = True
     while changed:
         changed = False
@@ -64,8 +69,9 @@ def inline_injective(sch: Schedule, keep_conditional_for_reductions: bool = True
             if len(consumers) > 1 and is_costly(info.block):
                 continue
             if attempt(sch.compute_inline, info.rv):
-                changed = True
+                changed = inlined = True
                 break
+    return Schedule(simplify_blocks(sch.mod["main"])) if inlined else sch
 
 
 def work_of(info: BlockInfo) -> int | None:

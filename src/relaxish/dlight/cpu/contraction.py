@@ -70,7 +70,7 @@ class Contraction(ScheduleRule):
         if opened is None:
             return None
         sch, _ = opened
-        inline_injective(sch)
+        sch = inline_injective(sch)
         infos = refresh(sch)
         if len(infos) != len(blocks_of(sch)):
             return None

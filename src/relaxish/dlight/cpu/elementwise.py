@@ -9,7 +9,9 @@ from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ..base import ScheduleRule
 from .contraction import tile_block, vector_axis
-from .common import attempt, decompose, inline_injective, open_function, refresh, schedule_elementwise
+from .common import (
+    attempt, decompose, inline_injective, open_function, parallel_outer, refresh, schedule_elementwise, work_of,
+)  # fmt: skip
 
 
 def _is_cpu(target: Target) -> bool:
@@ -29,7 +31,7 @@ class Elementwise(ScheduleRule):
         sch, infos = opened
         if not all(info.is_injective for info in infos):
             return None
-        inline_injective(sch)
+        sch = inline_injective(sch)
         for info in refresh(sch):
             schedule_elementwise(sch, info, target)
         return sch
@@ -45,7 +47,7 @@ class Fallback(ScheduleRule):
         sch = Schedule(func)
         if not attempt(lambda: sch.get_block("root")):
             return None
-        inline_injective(sch)
+        sch = inline_injective(sch)
         for info in refresh(sch):
             attempt(self._one, sch, info, target)
         return sch
@@ -62,7 +64,6 @@ class Fallback(ScheduleRule):
         spatial = [it.loop for it in info.spatial]
         if spatial and all(it.kind in "SR" for it in info.iters) and info.reductions:
             sch.reorder(*spatial, *[it.loop for it in info.reductions])
-            fused = spatial[0] if len(spatial) == 1 else sch.fuse(*spatial)
-            if target.num_cores > 1:
-                sch.parallel(fused)
+            # The innermost axis stays a loop of its own: taking a fused index apart costs divisions.
+            parallel_outer(sch, spatial[:-1] if len(spatial) > 1 else spatial, work_of(info), target.num_cores)
             decompose(sch, info)

@@ -26,7 +26,7 @@ class RowReduction(ScheduleRule):
         if opened is None:
             return None
         sch, _ = opened
-        inline_injective(sch, keep_conditional_for_reductions=False)
+        sch = inline_injective(sch, keep_conditional_for_reductions=False)
         infos = refresh(sch)
         if len(infos) != len(blocks_of(sch)) or not any(info.is_reduction for info in infos):
             return None

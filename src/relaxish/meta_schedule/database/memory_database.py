@@ -44,8 +44,18 @@ class MemoryDatabase(Database):
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
         owner = self.commit_workload(record.workload.mod)
+        mine = self._by_workload.setdefault(id(owner), [])
+        if record.numerically_valid is not None:
+            # A verdict counts for every earlier measurement of the same trace, after a reload as well.
+            from ..search_strategy.trace_key import trace_key
+
+            key = trace_key(record.trace)
+            for earlier in mine:
+                if earlier.numerically_valid is None and trace_key(earlier.trace) == key:
+                    earlier.numerically_valid = record.numerically_valid
+                    earlier.run_secs = record.run_secs
         self._records.append(record)
-        self._by_workload.setdefault(id(owner), []).append(record)
+        mine.append(record)
 
     def records_of(self, workload: Workload) -> list[TuningRecord]:
         found = self._find(workload.mod)

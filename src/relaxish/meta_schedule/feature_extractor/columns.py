@@ -91,6 +91,8 @@ class ColumnForm:
 
 
 def _min_nonzero(a: Column, b: Column) -> Column:
+    if isinstance(a, float) and a == 0.0:
+        return b
     return np.where(a == 0, b, np.where(b == 0, a, np.minimum(a, b)))
 
 

@@ -36,7 +36,8 @@ def kind_of_target(target: Any) -> str:
     if name == "hexagon":
         return "hexagon"
     if name == "c":
-        raise ValueError("targets of kind 'c' have no default search space; give sch_rules, postprocs and mutator_probs")
+        raise ValueError("targets of kind 'c' have no default search space; "
+                         "give sch_rules, postprocs and mutator_probs")
     if name == "cuda":
         arch = str(target.attrs.get("arch", ""))
         digits = "".join(c for c in arch.partition("sm_")[2] if c.isdigit())

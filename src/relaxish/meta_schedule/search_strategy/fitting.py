@@ -51,7 +51,8 @@ class Environment:
         found = self._ranges.get(key)
         if found is None:
             low, high = key
-            found = self.matrix[:, low].copy() if high == low + 1 else self.range((low, high - 1)) * self.matrix[:, high - 1]
+            last = self.matrix[:, high - 1].copy()
+            found = last if high == low + 1 else self.range((low, high - 1)) * last
             self._ranges[key] = found
         return found
 

@@ -27,6 +27,7 @@ __all__ = ["VectorPool", "VectorSketch", "VectorVariant"]
 Array = np.ndarray[Any, Any]
 EXAMPLES, CHECKS = 14, 2
 MAX_VARIANTS = 8
+PER_ROUND = 6
 
 
 class VectorVariant:
@@ -40,8 +41,8 @@ class VectorVariant:
     def features(self, matrix: Array) -> list[Array]:
         """Feature matrices of rows of decisions."""
         table = self.sketch.table
-        return self.compiled.features(matrix[:, :table.num_tile_columns], matrix[:, table.parallel_column].astype(float),
-                                      table.unroll_values(matrix))
+        limits = matrix[:, table.parallel_column].astype(float)
+        return self.compiled.features(matrix[:, :table.num_tile_columns], limits, table.unroll_values(matrix))
 
 
 class VectorSketch:
@@ -84,17 +85,23 @@ class VectorSketch:
         found = self.variants.get(locations)
         if found is None and locations not in self.refused:
             try:
-                found = self.variants[locations] = self._compile(locations)
+                try:
+                    found = self._compile(locations, EXAMPLES)
+                except Unfit:
+                    # Too few examples can agree with a wrong formula by chance.
+                    found = self._compile(locations, 2 * EXAMPLES)
+                self.variants[locations] = found
             except Exception as err:  # whatever keeps a trace from being vectorised, replay still serves it
                 self.refused[locations] = f"{type(err).__name__}: {err}"
                 self.context.logger.info("search by replay for compute locations %s: %s", locations, err)
         return found
 
-    def _compile(self, locations: tuple[int, ...]) -> VectorVariant:
+    def _compile(self, locations: tuple[int, ...], count: int = EXAMPLES) -> VectorVariant:
         pool = self.table.sample(self.rng, 400)
         units = (pool[:, :self.table.num_tile_columns] == 1).sum(axis=1)
         order = np.argsort(units + self.rng.random(len(pool)) * 0.5)
-        pick = [*order[:EXAMPLES - 6], *self.rng.choice(order[EXAMPLES:], 6, replace=False)]
+        half = count // 2
+        pick = [*order[:half], *self.rng.choice(order[half:], count - half, replace=False)]
         examples = pool[pick]
         readings = [self.read(row, locations) for row in examples]
         gpu = self.context.target is not None and "gpu" in self.context.target.keys
@@ -185,7 +192,10 @@ class VectorPool:
     def search(self, strategy: Any, best: Sequence[Trace], wanted: int) -> tuple[list[Trace], list[Trace]]:
         """Ranked traces not yet measured, and random ones."""
         variants = self.active()
-        size = max(4 * strategy.population_size, 512)
+        if len(variants) > PER_ROUND:
+            # Few large matrices are faster than many small ones; the others have their turn in later rounds.
+            variants = [variants[i] for i in self.rng.permutation(len(variants))[:PER_ROUND]]
+        size = max(4 * strategy.population_size, 512 * len(variants))
         with Profiler.timeit("EvoSearch/SampleInitPopulation"):
             batches = self._initial(variants, best, size)
         # The random share comes from the fresh samples, before selection narrows them.
@@ -254,13 +264,12 @@ class VectorPool:
         if not merged.size:
             return
         floor = np.partition(merged, -min(limit, merged.size))[-min(limit, merged.size)]
-        for index, ((variant, rows), score) in enumerate(zip(batches, scores, strict=True)):
+        for (variant, rows), score in zip(batches, scores, strict=True):
             for i in np.nonzero(score >= floor)[0]:
                 heap.setdefault((id(variant), rows[i].tobytes()), (float(score[i]), variant, rows[i]))
         if len(heap) > 4 * limit:
             for key, _ in sorted(heap.items(), key=lambda item: item[1][0])[:len(heap) - 2 * limit]:
                 del heap[key]
-        _ = index
 
     def _next(self, batches: Any, scores: list[Array], mutate_prob: float) -> Any:
         assert self.shares is not None

@@ -97,7 +97,8 @@ class FittedForm:
         """The index for every row of the environment."""
         return ColumnForm(
             self.const(env), [(at, coef(env), width(env)) for at, coef, width in self.terms],
-            [ColumnRest(coef(env), op, [f.columns(env) for f in forms], div(env)) for coef, op, forms, div in self.rests])
+            [ColumnRest(coef(env), op, [f.columns(env) for f in forms], div(env))
+             for coef, op, forms, div in self.rests])
 
 
 def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequence[Any]]) -> FittedForm:
@@ -130,6 +131,6 @@ def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequen
         if len({len(r.forms) for r in every}) != 1:
             raise Unfit("a non-affine index simplifies differently between candidates")
         inner = [fit_forms(fitter, [r.forms[j] for r in every], loops) for j in range(len(rest.forms))]
-        rests.append((fitter.fit([float(r.coef) for r in every]), rest.op, inner,
-                      fitter.fit([float(r.divisor) for r in every])))
+        coef = fitter.fit([float(r.coef) for r in every])
+        rests.append((coef, rest.op, inner, fitter.fit([float(r.divisor) for r in every])))
     return FittedForm(fitter.fit([float(f.const) for f in forms]), terms, rests)

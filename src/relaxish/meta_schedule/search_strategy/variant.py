@@ -76,7 +76,8 @@ class CompiledVariant:
             indices = [[fit_forms(self._fitter, [s.accesses[a].indices[m][d] for s in every], loops)
                         for d in range(len(forms))] for m, forms in enumerate(access.indices)]
             accesses.append((access, indices))
-        forms = [fit_forms(self._fitter, [s.index_forms[i] for s in every], loops) for i in range(len(info.index_forms))]
+        forms = [fit_forms(self._fitter, [s.index_forms[i] for s in every], loops)
+                 for i in range(len(info.index_forms))]
         block = next((b for b, shape in enumerate(self._readings[0].blocks) if shape.loops == info.loops
                       and self._readings[0].program.blocks.get(shape.name) == info.loops), -1)
         if block == -1:

@@ -1,0 +1,81 @@
+"""Distinct elements and positions of non-zero ones: results whose size only the data decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..relax.expr import Call, Expr, ExternFunc, PrimValue
+from ..relax.struct_info import StructInfo, TupleStructInfo
+from .inference import as_expr, check_axis, make_call, tensor, tensor_arg
+from .record import define
+
+__all__ = ["nonzero", "unique"]
+
+
+def unique(
+    x: Any,
+    sorted: bool | Expr = True,
+    return_index: bool | Expr = False,
+    return_inverse: bool | Expr = False,
+    return_counts: bool | Expr = False,
+    axis: int | Expr | None = None,
+) -> Expr:
+    """Distinct elements (or slices along ``axis``), optionally with positions and counts."""
+    flags = [
+        v if isinstance(v, Expr) else PrimValue(bool(v)) for v in (sorted, return_index, return_inverse, return_counts)
+    ]
+    args = [as_expr(x), *flags]
+    if axis is not None:
+        args.append(axis if isinstance(axis, Expr) else PrimValue(int(axis)))
+    return make_call("unique", args)
+
+
+def nonzero(x: Any) -> Expr:
+    """Coordinates of the non-zero elements, one column each."""
+    return make_call("nonzero", [as_expr(x)])
+
+
+def _flag(arg: Any) -> int:
+    return int(arg.value.value)
+
+
+def _infer_unique(call: Call, builder: Any) -> StructInfo:
+    info = tensor_arg(call, 0)
+    extra = sum(1 for a in call.args[2:5] if _flag(a))
+    ndim = 1
+    if len(call.args) > 5:
+        ndim = info.ndim
+        if ndim >= 0:
+            check_axis(call, ndim, _flag(call.args[5]))
+    if info.ndim == 0:
+        one: list[StructInfo] = [tensor([1], info.dtype, vdevice=info.vdevice)]
+        one += [tensor([1], "int64", vdevice=info.vdevice)] * extra
+        return TupleStructInfo(one) if extra else one[0]
+    values = tensor(None, info.dtype, ndim, info.vdevice)
+    if not extra:
+        return values
+    return TupleStructInfo([values, *[tensor(None, "int64", 1, info.vdevice)] * extra])
+
+
+def _infer_nonzero(call: Call, builder: Any) -> StructInfo:
+    info = tensor_arg(call, 0)
+    return tensor(None, "int64", 2, info.vdevice)
+
+
+def _packed(name: str) -> Any:
+    def legalize(builder: Any, call: Call) -> Expr:
+        from .base import call_pure_packed
+
+        return call_pure_packed(ExternFunc(name), *call.args, sinfo_args=[call.struct_info])
+
+    return legalize
+
+
+define(
+    "unique",
+    _infer_unique,
+    legalize=_packed("relax.run.unique"),
+    precision="never",
+    arg_names=("x", "sorted", "return_index", "return_inverse", "return_counts", "axis"),
+)
+define("nonzero", _infer_nonzero, legalize=_packed("relax.run.nonzero"), precision="never", arg_names=("x",))

@@ -1,0 +1,47 @@
+"""Compute definitions become TensorIR."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relaxish import te, tir, topi
+from relaxish.driver import build_tir
+from relaxish.runtime.ndarray import array
+
+
+def test_matmul_form_and_result() -> None:
+    a, b = te.placeholder((16, 8), "float32", "A"), te.placeholder((8, 4), "float32", "B")
+    k = te.reduce_axis((0, 8), "k")
+    c = te.compute((16, 4), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    func = te.create_prim_func([a, b, c])
+    block = func.body.block.body.body.body.body.block
+    assert block.name_hint == "C"
+    assert [v.var.name for v in block.iter_vars] == ["v_i", "v_j", "v_k"]
+    assert [r.buffer.name for r in block.reads] == ["A", "B"]
+    x, y = (np.random.default_rng(0).random(s).astype("float32") for s in ((16, 8), (8, 4)))
+    out = array(np.zeros((16, 4), "float32"))
+    build_tir(func)["main"](array(x), array(y), out)
+    np.testing.assert_allclose(out.numpy(), x @ y, rtol=1e-5)
+
+
+def test_index_dtype_override() -> None:
+    a = te.placeholder((4, 4), "float32", "A")
+    func = te.create_prim_func([a, te.compute((4,), lambda i: a[0, i], name="row")], "int64")
+    loop = func.body.block.body
+    assert str(loop.loop_var.dtype) == "int64"
+    assert str(func.buffer_map[func.params[0]].shape[0].dtype) == "int64"
+
+
+def test_placeholder_must_be_an_argument() -> None:
+    a = te.placeholder((4,), "float32", "A")
+    with pytest.raises(ValueError, match="does not appear"):
+        te.create_prim_func([te.compute((4,), lambda i: a[i] + 1.0)])
+
+
+def test_axes_that_depend_on_axes_are_nested() -> None:
+    data = te.placeholder([tir.const(v, "int64") for v in (1, 2, 7, 5)], "float32", "data")
+    func = te.create_prim_func([data, topi.nn.adaptive_pool(data, (3, 2), "avg")], "int64")
+    outer = func.body.block.body.seq[0].body.body.body.body.block
+    assert outer.init is None
+    assert len(outer.iter_vars) == 4
