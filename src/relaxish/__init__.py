@@ -6,8 +6,6 @@ holds the same.  Everything loads on first use, so ``import relaxish`` is quick 
 
 from __future__ import annotations
 
-from typing import Any
-
 from .support import aliases as _aliases
 
 __version__ = "0.1.0"
@@ -22,7 +20,7 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.nd": "relaxish.runtime.ndarray",
         "relaxish.error": "relaxish.support.errors",
         "relaxish.instrument": "relaxish.ir.instrument",
-        "relaxish.tir.op_names": "relaxish.tir.op",
+        "relaxish.tir.pipeline": "relaxish.tir.transform.pipeline",
     }
 )
 _aliases.install()
@@ -34,6 +32,10 @@ _RELAX = (
     "ShapeStructInfo StringImm StructInfo TensorStructInfo Tuple TupleGetItem TupleStructInfo Var VarBinding const "
     "extern"
 ).split()
+_CALLS = "call_dps_packed call_pure_packed call_tir call_tir_inplace call_tir_with_grad".split()
+_SCHEDULE = (
+    "BlockDependenceInfo BlockScope Schedule ScheduleDebugMask ScheduleError ScheduleState StmtSRef Trace".split()
+)
 _BUILD = {
     "build": "relaxish.driver:build",
     "compile": "relaxish.driver:compile",
@@ -45,8 +47,35 @@ _BUILD = {
     "register_pipeline": "relaxish.pipeline:register_pipeline",
     "get_default_pipeline": "relaxish.pipeline:get_default_pipeline",
 }
-_aliases.register_attributes("relaxish.relax", {**_BUILD})
-_aliases.register_attributes("relaxish.tir", {"build": "relaxish.driver:build_tir"})
+_aliases.register_attributes(
+    "relaxish.relax",
+    {
+        **_BUILD,
+        **{name: f"relaxish.op:{name}" for name in _CALLS},
+        **{name: f"relaxish.relax.{name}" for name in (
+            "backend", "binding_rewrite", "distributed", "dpl", "frontend", "op", "pipeline", "testing", "training",
+            "transform",
+        )},
+        "DataflowBlockRewrite": "relaxish.relax.binding_rewrite:DataflowBlockRewrite",
+        "exec_builder": "relaxish.runtime.exec_builder",
+    },
+)  # fmt: skip
+_TUNING_PASSES = "FewShotTuning MetaScheduleApplyDatabase MetaScheduleTuneIRMod MetaScheduleTuneTIR".split()
+_aliases.register_attributes(
+    "relaxish.transform", {name: f"relaxish.meta_schedule.passes:{name}" for name in _TUNING_PASSES}
+)
+_aliases.register_attributes(
+    "relaxish.tir",
+    {
+        **{name: f"relaxish.tir.schedule:{name}" for name in _SCHEDULE},
+        **{name: f"relaxish.tir.{name}" for name in (
+            "analysis", "ir_builder", "pipeline", "schedule", "tensor_intrin", "transform",
+        )},
+        "build": "relaxish.driver:build_tir",
+        "get_default_tir_pipeline": "relaxish.tir.pipeline:get_default_tir_pipeline",
+        "get_tir_pipeline": "relaxish.tir.pipeline:get_tir_pipeline",
+    },
+)  # fmt: skip
 _aliases.register_attributes(
     "relaxish",
     {
@@ -72,11 +101,4 @@ _aliases.register_attributes(
 )  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    value = _aliases.attribute("relaxish", name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_aliases.names("relaxish")})
+__getattr__, __dir__ = _aliases.lazy_package(globals())

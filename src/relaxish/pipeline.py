@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -28,20 +28,10 @@ __all__ = [
 _GPU = ("cuda", "rocm", "metal", "vulkan", "opencl", "webgpu", "adreno")
 
 
-def _optional(module: str, name: str, *args: Any, **kwargs: Any) -> list[Pass]:
-    """A pass of a layer that may be absent from a deployment: an empty list if it is."""
-    try:
-        found = getattr(importlib.import_module(f"relaxish.{module}"), name)
-    except (ImportError, AttributeError):
-        return []
-    return [found(*args, **kwargs)]
-
-
 def _dispatch() -> list[Pass]:
-    return [
-        *_optional("backend.dispatch_sampling", "DispatchSampling"),
-        *_optional("backend.dispatch_sort_scan", "DispatchSortScan"),
-    ]
+    from .backend.dispatch import DispatchSampling, DispatchSortScan
+
+    return [DispatchSampling(), DispatchSortScan()]
 
 
 def _pass(run: Callable[[IRModule, PassContext], IRModule], name: str) -> Pass:
@@ -62,19 +52,18 @@ def zero_pipeline(*, enable_warning: bool = False) -> Pass:
         ]
         mod = Sequential(passes)(mod)
         if _database_is_current():
-            apply = _optional("meta_schedule", "MetaScheduleApplyDatabase", enable_warning=enable_warning)
-            mod = Sequential(apply)(mod)
+            from .meta_schedule.passes import MetaScheduleApplyDatabase
+
+            mod = MetaScheduleApplyDatabase(enable_warning=enable_warning)(mod)
         return mod
 
     return _pass(f_zero_pipeline, "zero_pipeline")
 
 
 def _database_is_current() -> bool:
-    try:
-        database = importlib.import_module("relaxish.meta_schedule.database").Database
-    except (ImportError, AttributeError):
-        return False
-    return database.current() is not None
+    """Whether a tuning database is in scope; if its layer was never loaded, none can be."""
+    layer = sys.modules.get(f"{__package__}.meta_schedule.database")
+    return layer is not None and layer.Database.current() is not None
 
 
 def default_build_pipeline() -> Pass:
@@ -113,10 +102,9 @@ def static_shape_tuning_pipeline(
                 transform.LiftTransformParams(),
                 transform.FoldConstant(),
             ]
-        tuning: list[Pass] = []
-        schedule = importlib.import_module("relaxish.meta_schedule")
-        if total_trials > 0:
-            tuning = [schedule.MetaScheduleTuneIRMod({}, work_dir, total_trials)]
+        from .meta_schedule.passes import MetaScheduleApplyDatabase, MetaScheduleTuneIRMod
+
+        tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials)] if total_trials > 0 else []
         with _as_target(target):
             return Sequential(
                 [
@@ -125,7 +113,7 @@ def static_shape_tuning_pipeline(
                     zero_pipeline(),
                     *before,
                     *tuning,
-                    schedule.MetaScheduleApplyDatabase(work_dir),
+                    MetaScheduleApplyDatabase(work_dir),
                     *after,
                 ]
             )(mod)
@@ -189,7 +177,9 @@ def library_dispatch_passes(target: str | Target) -> list[Pass]:
         return []
     if family == "adreno":
         keys = _as_target(target).keys
-        return _optional("backend.adreno", "OpenCLMLOffLoad") if "clml" in keys else []
+        if "clml" in keys:
+            raise ValueError("offloading to CLML is not available: drop 'clml' from the target's keys")
+        return []
     return _dispatch()
 
 
@@ -213,7 +203,8 @@ def legalize_passes(target: str | Target) -> list[Pass]:
 
 
 def _default_schedule(*rules: str) -> list[Pass]:
-    dlight = importlib.import_module("relaxish.dlight")
+    from . import dlight
+
     made: Pass = dlight.ApplyDefaultSchedule(*(getattr(dlight.gpu, rule)() for rule in rules))
     return [made]
 
@@ -254,13 +245,21 @@ def finalize_passes(target: str | Target) -> list[Pass]:
 
 def _cpu_fast(target: Target) -> list[Pass]:
     """What makes the untuned CPU build fast: folded batch norms, blocked layouts and packed weights."""
+    from .transform.cpu_layout import CPULayoutPacking
+
     return [
         transform.CanonicalizeBindings(),
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
-        *_optional("transform.cpu_layout", "CPULayoutPacking", target),
+        CPULayoutPacking(target),
     ]
+
+
+def _default_cpu_schedule() -> list[Pass]:
+    from .dlight import ApplyDefaultCPUSchedule
+
+    return [ApplyDefaultCPUSchedule()]
 
 
 def get_default_pipeline(target: str | Target) -> Pass:
@@ -271,7 +270,7 @@ def get_default_pipeline(target: str | Target) -> Pass:
     def default_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
         with made:
             head = _cpu_fast(made) if family == "cpu" else []
-            tail = _optional("dlight", "ApplyDefaultCPUSchedule") if family == "cpu" else []
+            tail = _default_cpu_schedule() if family == "cpu" else []
             return Sequential(
                 [
                     *head,

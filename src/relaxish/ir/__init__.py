@@ -1,7 +1,8 @@
 """The IR common to both levels: nodes, types, scalar expressions, modules, passes."""
 
-from . import dtype, instrument, primops, printing, transform
+from . import container, dtype, instrument, primops, printing, transform
 from .attrs import Attrs, DictAttrs, make_node
+from .container import Array, Map
 from .evaluate import evaluate
 from .expr import BaseExpr, BaseFunc, EqualOp, GlobalVar, NotEqualOp, PrimExpr, Range, RelaxExpr, as_expr, convert
 from .functor import Mutator, Visitor, post_order_visit, pre_order_visit
@@ -19,13 +20,13 @@ from .structural import (
     structural_equal,
     structural_hash,
 )
-from .types import FuncType, PointerType, PrimType, TupleType, Type, VoidType
+from .types import FuncType, PointerType, PrimType, TensorType, TupleType, Type, VoidType
 
 __all__ = [
-    "Attrs", "BaseExpr", "BaseFunc", "CallEffectKind", "DictAttrs", "DummyGlobalInfo", "EqualOp", "FloatImm",
-    "FuncType", "GlobalInfo", "GlobalVar", "IRModule", "IntImm", "Mismatch", "Mutator", "Node", "NotEqualOp", "Op",
-    "PointerType", "PrimExpr", "PrimType", "Range", "RelaxExpr", "SourceName", "Span", "TupleType", "Type", "VDevice",
-    "Visitor", "VoidType", "as_expr", "assert_structural_equal", "convert", "dtype", "evaluate", "field",
+    "Array", "Attrs", "BaseExpr", "BaseFunc", "CallEffectKind", "DictAttrs", "DummyGlobalInfo", "EqualOp", "FloatImm",
+    "FuncType", "GlobalInfo", "GlobalVar", "IRModule", "IntImm", "Map", "Mismatch", "Mutator", "Node", "NotEqualOp", "Op",
+    "PointerType", "PrimExpr", "PrimType", "Range", "RelaxExpr", "SourceName", "Span", "TensorType", "TupleType", "Type", "VDevice",
+    "Visitor", "VoidType", "as_expr", "assert_structural_equal", "container", "convert", "dtype", "evaluate", "field",
     "get_first_structural_mismatch", "instrument", "load_json", "make_node", "node_class", "post_order_visit",
     "pre_order_visit", "primops", "printing", "register_intrin_lowering", "register_op_attr", "save_json",
     "structural_equal", "structural_hash", "transform",

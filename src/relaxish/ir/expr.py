@@ -207,6 +207,13 @@ class RelaxExpr(BaseExpr):
             )
         return self.struct_info_
 
+    @property
+    def checked_type(self) -> Any:
+        """The legacy static type of the struct info: rank and dtype without shapes."""
+        return STATIC_TYPE["of"](self.struct_info)
+
+    checked_type_ = checked_type
+
 
 class GlobalVar(RelaxExpr):
     """The name of a function in an :class:`IRModule`."""
@@ -244,6 +251,9 @@ CALL_GLOBAL = _CallGlobal()
 def _nearest_int(value: int) -> str:
     return "int32" if -(1 << 31) <= value < (1 << 31) else "int64"
 
+
+# The graph level puts its struct-info-to-type function here, as "of".
+STATIC_TYPE: dict[str, Callable[[Any], Any]] = {}
 
 # ``prim`` installs the constant constructors here.
 CONSTANTS: dict[str, Callable[[Any, str], PrimExpr]] = {}

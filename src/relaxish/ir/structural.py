@@ -118,7 +118,7 @@ class Comparer:
         for value, node in ((lhs, rhs), (rhs, lhs)):
             if isinstance(node, PrimExpr) and not isinstance(value, Node) and hasattr(node, "value"):
                 return True if type(value) in (int, float, bool, str) and node.value == value else self.fail(lhs, rhs)
-        if isinstance(lhs, Node) or isinstance(rhs, Node) or isinstance(lhs, bool) != isinstance(rhs, bool):
+        if isinstance(lhs, Node) or isinstance(rhs, Node):
             return self.fail(lhs, rhs)
         return True if lhs == rhs else self.fail(lhs, rhs)
 
@@ -221,9 +221,7 @@ class Hasher:
                 key_hash = self.hash(key, map_free)
                 parts.append(_mix(key_hash, self.hash(item, map_free)))
             return _mix(23, sum(parts) & _MASK)
-        if isinstance(value, bool):
-            return _mix(3, int(value))
-        if isinstance(value, int):
+        if isinstance(value, int):  # True and 1 are the same attribute value
             return _mix(5, value & _MASK)
         if isinstance(value, float):
             return _mix(7, self.text(repr(value)))

@@ -6,7 +6,7 @@ from typing import Any
 
 from .node import Node, field
 
-__all__ = ["FuncType", "PointerType", "PrimType", "TupleType", "Type", "VoidType", "dtype_of_type"]
+__all__ = ["FuncType", "PointerType", "PrimType", "TensorType", "TupleType", "Type", "VoidType", "dtype_of_type"]
 
 
 class Type(Node):
@@ -30,6 +30,13 @@ class TupleType(Type):
     """A product of types; the empty one is the type of functions that return nothing."""
 
     fields: tuple[Type, ...] = field(conv=tuple)
+
+
+class TensorType(Type):
+    """A tensor of known shape."""
+
+    shape: tuple[Any, ...] = field(conv=tuple)
+    dtype: str = field(role="attr", default="float32", conv=str)
 
 
 class FuncType(Type):

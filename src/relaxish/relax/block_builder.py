@@ -27,7 +27,7 @@ from .expr import (
     is_leaf,
 )
 from .scalars import fresh_analyzer
-from .struct_info import ShapeStructInfo, StructInfo
+from .struct_info import ShapeStructInfo, StructInfo, as_struct_info
 from .utils import convert_to_expr
 
 __all__ = ["BlockBuilder", "DataflowScope", "FunctionScope", "TestingScope"]
@@ -347,6 +347,7 @@ class BlockBuilder:
     def match_cast(self, value: Any, struct_info: StructInfo, name_hint: str = "") -> Var:
         """Emit a MatchCast: a run-time check that also defines the symbolic variables in ``struct_info``."""
         frame = self._frame()
+        struct_info = as_struct_info(struct_info)
         value = self.normalize(convert_to_expr(value))
         if not is_leaf(value):
             value = self.bind_value(value)

@@ -15,7 +15,7 @@ from ..support.errors import RelaxishError
 from .analysis.struct_info import infer_by_sinfo_args
 from .expr import Call, Expr, ExternFunc, ShapeExpr, Tuple, Var
 from .op_table import OpRecord, register_op
-from .struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo
+from .struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo, as_struct_info
 from .utils import convert_to_expr
 
 __all__ = [
@@ -102,13 +102,7 @@ def _as_sinfo(out_sinfo: Any) -> StructInfo:
     if isinstance(out_sinfo, (list, tuple)):
         infos = [_as_sinfo(i) for i in out_sinfo]
         return infos[0] if len(infos) == 1 else TupleStructInfo(infos)
-    if isinstance(out_sinfo, StructInfo):
-        return out_sinfo
-    convert = getattr(out_sinfo, "as_struct_info", None)
-    if callable(convert):
-        made: StructInfo = convert()
-        return made
-    raise TypeError(f"out_sinfo must be a StructInfo or a list of them, not {type(out_sinfo).__name__}")
+    return as_struct_info(out_sinfo)
 
 
 def _tail(tir_vars: Any) -> tuple[Any, ...]:

@@ -249,7 +249,7 @@ class Var(ExprWithOp):
         if not isinstance(name_hint, str):
             raise TypeError(f"the name of a variable must be a string, not {type(name_hint).__name__}")
         self.name_hint = name_hint
-        self.struct_info_ = None if struct_info is None else _as_struct_info(struct_info)
+        self.struct_info_ = None if struct_info is None else as_struct_info(struct_info)
         self.span = span
 
     @classmethod
@@ -271,12 +271,6 @@ class Var(ExprWithOp):
         return self.name_hint
 
 
-def _as_struct_info(info: Any) -> Any:
-    if isinstance(info, StructInfo):
-        return info
-    raise TypeError(f"the struct info of a variable must be a StructInfo, not {type(info).__name__}")
-
-
 class DataflowVar(Var):
     """A variable that only its dataflow block may use."""
 
@@ -292,7 +286,8 @@ class Constant(ExprWithOp):
         self.data = _as_ndarray(data)
         if struct_info is None:
             struct_info = TensorStructInfo([int(d) for d in self.data.shape], str(self.data.dtype))
-        elif not isinstance(struct_info, TensorStructInfo):
+        struct_info = as_struct_info(struct_info)
+        if not isinstance(struct_info, TensorStructInfo):
             raise TypeError("the struct info of a Constant must be a TensorStructInfo")
         self.struct_info_ = struct_info
         self.span = span
@@ -446,7 +441,8 @@ class Call(ExprWithOp):
         if sinfo_args is None:
             self.sinfo_args = ()
         else:
-            self.sinfo_args = (sinfo_args,) if isinstance(sinfo_args, StructInfo) else tuple(sinfo_args)
+            infos = sinfo_args if isinstance(sinfo_args, (list, tuple)) else (sinfo_args,)
+            self.sinfo_args = tuple(as_struct_info(i) for i in infos)
         self.span = span
 
 
@@ -486,7 +482,7 @@ class MatchCast(Binding):
 
     _equal_order = ("value", "struct_info", "var")
 
-    struct_info: Any = field(role="bind")
+    struct_info: Any = field(role="bind", conv=lambda info: as_struct_info(info))
     span: Any = field(role="ignore", default=None)
 
 
@@ -559,6 +555,8 @@ class Function(BaseFunc, ExprWithOp):
                 raise RelaxishError(f"parameter '{param.name_hint}' of a function needs a struct info")
             infos.append(param.struct_info_)
         body_info = body.struct_info_ if body is not None else None
+        if ret_struct_info is not None:
+            ret_struct_info = as_struct_info(ret_struct_info)
         if body_info is None and ret_struct_info is None:
             raise RelaxishError("a Function needs ret_struct_info as long as its body is not normalized")
         if ret_struct_info is None or (body_info is not None and ret_struct_info.is_base_of(body_info)):
@@ -609,8 +607,10 @@ class ExternFunc(BaseFunc, ExprWithOp):
     def __init__(self, global_symbol: str, struct_info: Any = None, span: Any = None) -> None:
         self.global_symbol = str(global_symbol)
         self.attrs = DictAttrs({})
-        if struct_info is not None and not isinstance(struct_info, FuncStructInfo):
-            raise TypeError("the struct info of an ExternFunc must be a FuncStructInfo")
+        if struct_info is not None:
+            struct_info = as_struct_info(struct_info)
+            if not isinstance(struct_info, FuncStructInfo):
+                raise TypeError("the struct info of an ExternFunc must be a FuncStructInfo")
         self.struct_info_ = struct_info or FuncStructInfo.opaque_func(derive_func="relax.infer_by_sinfo_args")
         self.span = span
 
@@ -681,8 +681,8 @@ from .struct_info import (  # noqa: E402  (the two modules need each other; this
     ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
-    StructInfo,
     TensorStructInfo,
+    as_struct_info,
     TupleStructInfo,
 )
 

@@ -22,6 +22,7 @@ __all__ = [
     "StructInfo",
     "TensorStructInfo",
     "TupleStructInfo",
+    "as_struct_info",
 ]
 
 
@@ -33,6 +34,20 @@ class StructInfo(Node):
         from .analysis.struct_info import BaseCheckResult, struct_info_base_check
 
         return struct_info_base_check(self, derived) == BaseCheckResult.PASS
+
+
+def as_struct_info(value: Any) -> StructInfo:
+    """``value`` as a struct info: one already, or an annotation of the script such as ``R.Tensor((2, 3), "float32")``.
+
+    Raises TypeError for anything else.
+    """
+    if isinstance(value, StructInfo):
+        return value
+    convert = getattr(value, "as_struct_info", None)
+    if convert is None:
+        raise TypeError(f"expected a struct info, not {type(value).__name__}")
+    made: StructInfo = convert()
+    return made
 
 
 class ObjectStructInfo(StructInfo):
@@ -161,7 +176,7 @@ class TupleStructInfo(StructInfo):
     span: Any = field(role="ignore", default=None)
 
     def __init__(self, fields: Sequence[StructInfo], span: Any = None) -> None:
-        self.fields = tuple(fields)
+        self.fields = tuple(as_struct_info(f) for f in fields)
         self.span = span
 
 
@@ -177,13 +192,13 @@ class FuncStructInfo(StructInfo):
     def __init__(
         self,
         params: Sequence[StructInfo] | None,
-        ret: StructInfo,
+        ret: StructInfo | None,
         purity: bool = True,
         span: Any = None,
         derive_func: Any = None,
     ) -> None:
-        self.params = None if params is None else tuple(params)
-        self.ret = ret if ret is not None else ObjectStructInfo()
+        self.params = None if params is None else tuple(as_struct_info(p) for p in params)
+        self.ret = as_struct_info(ret) if ret is not None else ObjectStructInfo()
         self.derive_func = derive_func
         self.purity = bool(purity)
         self.span = span
@@ -203,7 +218,7 @@ class FuncStructInfo(StructInfo):
         """A function of unknown signature: its result is ``ret``, or what ``derive_func(call, builder)`` says."""
         if ret is not None and derive_func is not None:
             raise ValueError("give ret or derive_func, not both")
-        return FuncStructInfo(None, ret or ObjectStructInfo(), purity, span, derive_func)
+        return FuncStructInfo(None, ret, purity, span, derive_func)
 
     def is_opaque(self) -> bool:
         """Whether the parameters are unknown."""

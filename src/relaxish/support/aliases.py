@@ -11,10 +11,11 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["MODULE_ALIASES", "attribute", "install", "register_attributes"]
+__all__ = ["MODULE_ALIASES", "attribute", "install", "lazy_package", "register_attributes"]
 
 # Alias module path -> real module path; longest prefix wins.
 MODULE_ALIASES: dict[str, str] = {}
@@ -45,6 +46,24 @@ def attribute(package: str, name: str) -> Any:
 def names(package: str) -> list[str]:
     """Names that :func:`attribute` resolves, for ``dir()``."""
     return sorted(_ATTRIBUTES.get(package, ()))
+
+
+def lazy_package(namespace: dict[str, Any]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` for the package with these globals; what is looked up once is kept there.
+
+    >>> __getattr__, __dir__ = lazy_package(globals())  # doctest: +SKIP
+    """
+    package: str = namespace["__name__"]
+
+    def load(name: str) -> Any:
+        value = attribute(package, name)
+        namespace[name] = value
+        return value
+
+    def directory() -> list[str]:
+        return sorted({*namespace, *names(package)})
+
+    return load, directory
 
 
 def _real_name(fullname: str) -> str | None:
@@ -86,4 +105,4 @@ class _AliasFinder(importlib.abc.MetaPathFinder):
 def install() -> None:
     """Make the aliases importable; called once by the root package."""
     if not any(isinstance(f, _AliasFinder) for f in sys.meta_path):
-        sys.meta_path.append(_AliasFinder())
+        sys.meta_path.insert(0, _AliasFinder())  # before the path finder, which would load a submodule twice

@@ -2,6 +2,7 @@
 
 from ..ir.expr import PrimExpr, Range, convert
 from ..ir.prim import const
+from ..support.aliases import lazy_package as _lazy_package
 from . import functor as stmt_functor
 from .buffer import Buffer, DataProducer, decl_buffer
 from .data_layout import BijectiveLayout, Layout, bijective_layout, layout
@@ -22,17 +23,7 @@ from .stmt import (
 )  # fmt: skip
 
 
-def __getattr__(name: str) -> object:
-    """Heavier parts load on first use: schedules, analysis, lowering passes."""
-    import importlib
-
-    if name in ("Schedule", "ScheduleError", "ScheduleState", "BlockScope", "StmtSRef", "ScheduleDebugMask", "Trace",
-                "BlockDependenceInfo"):  # fmt: skip
-        return getattr(importlib.import_module("relaxish.tir.schedule"), name)
-    if name in ("schedule", "analysis", "transform", "tensor_intrin", "ir_builder"):
-        return importlib.import_module(f"relaxish.tir.{name}")
-    raise AttributeError(f"module 'relaxish.tir' has no attribute {name!r}")
-
+__getattr__, __dir__ = _lazy_package(globals())  # heavier parts load on first use
 
 __all__ = [
     "Add", "Allocate", "AllocateConst", "And", "Any", "AssertStmt", "AttrStmt", "BijectiveLayout", "BinaryOp", "Block",

@@ -5,6 +5,18 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from ..ir.transform import (
+    ApplyPassToFunction,
+    ModulePass,
+    Pass,
+    PassContext,
+    PassInfo,
+    PrintIR,
+    Sequential,
+    module_pass,
+)
+from ..support import aliases
+
 # Public name -> the module that defines it.
 _MODULES: dict[str, str] = {
     "AnnotateTIROpPattern": "annotate_tir_op_pattern",
@@ -12,6 +24,7 @@ _MODULES: dict[str, str] = {
     "AttachGlobalSymbol": "attach_global_symbol",
     "BindParams": "bind_params",
     "BindSymbolicVars": "bind_params",
+    "BundleModelParams": "bundle_model_params",
     "CallTIRRewrite": "call_tir_rewrite",
     "CanonicalizeBindings": "canonicalize_bindings",
     "ComputePrimValue": "compute_prim_value",
@@ -38,6 +51,7 @@ _MODULES: dict[str, str] = {
     "RemovePurityChecking": "remove_purity_checking",
     "RewriteCUDAGraph": "rewrite_cuda_graph",
     "RewriteDataflowReshape": "rewrite_dataflow_reshape",
+    "SplitLayoutRewritePreproc": "split_layout_rewrite_preproc",
     "StaticPlanBlockMemory": "static_plan_block_memory",
     "ToNonDataflow": "to_non_dataflow",
     "UpdateParamStructInfo": "update_param_struct_info",
@@ -47,17 +61,29 @@ _MODULES: dict[str, str] = {
     "function_pass": "base",
 }
 
-__all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    "ApplyPassToFunction",
+    "ModulePass",
+    "Pass",
+    "PassContext",
+    "PassInfo",
+    "PrintIR",
+    "Sequential",
+    "module_pass",
+    *_MODULES,
+]
 
 
 def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        # The tuning passes stand above this layer; the root package says where.
+        value = aliases.attribute(__name__, name)
+    else:
+        value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+    return sorted({*globals(), *_MODULES, *aliases.names(__name__)})

@@ -7,160 +7,258 @@ from typing import Any
 
 from ..ir.module import IRModule
 from ..ir.op import Op
-from ..ir.transform import Pass
-from ..relax.analysis.compile_time import computable_at_compile_time
+from ..ir.transform import Pass, PassContext
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
-from ..relax.analysis.variables import direct_uses
+from ..relax.analysis.variables import contains_impure_call, direct_uses
 from ..relax.block_builder import BlockBuilder
+from ..relax.call_forms import call_pure_packed
 from ..relax.copying import copy_with_new_vars
 from ..relax.expr import (
     Call,
     DataflowBlock,
+    DataflowVar,
+    ExternFunc,
     Function,
     MatchCast,
+    PrimValue,
     SeqExpr,
+    ShapeExpr,
     Tuple,
     TupleGetItem,
     Var,
     VarBinding,
 )
-from ..relax.struct_info import TupleStructInfo
-from ..support.errors import RelaxishError
+from ..relax.expr_functor import PyExprMutator
+from ..relax.scalars import prim_vars
+from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
 from .base import as_module_pass, symbol_of
+from .bundle_model_params import bundle_model_params, num_input_of
+from .canonicalize_bindings import canonicalize_function
+from .shared_weight_transform import SharedPlan, plan_shared
 
-__all__ = ["LiftTransformParams"]
+__all__ = ["LiftTransformParams", "Plan"]
+
+_CONSUME = "relax.lift_transform_params.consume_params"
 
 
-class _Split:
-    """Which bindings of a function move, and which values cross from one side to the other."""
+def _is_stop(value: Any) -> bool:
+    return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == "relax.builtin.stop_lift_params"
+
+
+class Plan:
+    """Which bindings of one function move, and which values cross from one side to the other."""
 
     def __init__(self, func: Function) -> None:
         self.func = func
-        count = func.attrs["num_input"]
-        self.num_input = int(getattr(count, "value", count))
+        self.num_input = num_input_of(func) or 0
         self.weights = list(func.params[self.num_input :])
-        candidates = set(computable_at_compile_time(func))
+        self.liftable: set[Any] = set(self.weights)
+        for weight in self.weights:
+            self.liftable.update(definable_tir_vars_in_struct_info(weight.struct_info))
         self.lifted: list[Any] = []
-        self.kept: list[tuple[Any, Any]] = []
-        stopped: set[Var] = set()
         for block in func.body.blocks:
-            for binding in block.bindings:
-                if binding.var in candidates and not _stops(binding, stopped):
-                    self.lifted.append(binding)
-                else:
-                    stopped.add(binding.var)
-                    self.kept.append((block, binding))
-        self.moved = {b.var for b in self.lifted}
-        self.outputs = self._outputs()
+            if isinstance(block, DataflowBlock):
+                for binding in block.bindings:
+                    if self._can_lift(binding):
+                        self.liftable.add(binding.var)
+                        self.lifted.append(binding)
+        self.settle()
 
-    def _outputs(self) -> list[Var]:
-        """Lifted values and weights that the rest still uses, in order of definition."""
-        used: set[Var] = set()
+    def _can_lift(self, binding: Any) -> bool:
+        value = binding.value
+        if _is_stop(value) or isinstance(value, ExternFunc) or contains_impure_call(value):
+            return False
+        if not all(v in self.liftable for v in direct_uses(value)):
+            return False
+        return all(v in self.liftable for v in tir_vars_in_struct_info(binding.var.struct_info))
+
+    def settle(self) -> None:
+        """Derive what the run-time function needs from which bindings move."""
+        moved = {b.var for b in self.lifted}
+        self.kept = [(block, b) for block in self.func.body.blocks for b in block.bindings if b.var not in moved]
+        used: set[Any] = set()
         for _, binding in self.kept:
             used.update(direct_uses(binding.value))
+            used.update(_symbols_of(binding))
         used.update(direct_uses(self.func.body.body))
-        order = [*self.weights, *(b.var for b in self.lifted)]
-        return [v for v in order if v in used]
+        used.update(tir_vars_in_struct_info(self.func.ret_struct_info))
+        self.used = used
+        self.outputs = [v for v in (*self.weights, *(b.var for b in self.lifted)) if v in used]
+
+    @property
+    def symbols(self) -> list[Any]:
+        """Symbolic variables that only the weights define but the run-time function needs."""
+        have: set[Any] = set()
+        for value in (*self.func.params[: self.num_input], *self.outputs):
+            have.update(definable_tir_vars_in_struct_info(value.struct_info))
+        every = [s for p in self.func.params for s in definable_tir_vars_in_struct_info(p.struct_info)]
+        return [s for s in dict.fromkeys(every) if s in self.used and s not in have]
 
 
-def _stops(binding: Any, stopped: set[Var]) -> bool:
+def _symbols_of(binding: Any) -> list[Any]:
+    out = list(tir_vars_in_struct_info(binding.var.struct_info))
     value = binding.value
-    if isinstance(value, Call) and isinstance(value.op, Op):
-        if value.op.name == "relax.builtin.stop_lift_params":
-            return True
-    return any(v in stopped for v in direct_uses(value))
+    for arg in value.args if isinstance(value, Call) else (value,):
+        for leaf in arg.fields if isinstance(arg, Tuple) else (arg,):
+            for scalar in leaf.values if isinstance(leaf, ShapeExpr) else (getattr(leaf, "value", None),):
+                out += prim_vars(scalar) if isinstance(leaf, (ShapeExpr, PrimValue)) else ()
+    if isinstance(value, Call):
+        out += [s for info in value.sinfo_args for s in tir_vars_in_struct_info(info)]
+    return out
 
 
-def _drop_marker(value: Any) -> Any:
-    """``stop_lift_params(x)`` has done its work."""
-    if isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == "relax.builtin.stop_lift_params":
-        return value.args[0]
-    return value
-
-
-def _transform_function(split: _Split) -> Function:
-    """The function from a tuple of weights to the tuple of what the run-time function needs."""
-    params = Var("params", TupleStructInfo([w.struct_info for w in split.weights]))
-    bindings: list[Any] = [VarBinding(w, TupleGetItem(params, i)) for i, w in enumerate(split.weights)]
-    bindings += split.lifted
-    result = Tuple(list(split.outputs))
+def transform_function(
+    weights: Sequence[Var], lifted: Sequence[Any], outputs: Sequence[Var], symbols: Sequence[Any]
+) -> Function:
+    """The function from the tuple of weights to the tuple of what the run-time functions need."""
+    results = [ShapeExpr(symbols), *outputs] if symbols else list(outputs)
+    result = Tuple(results)
     out = Var("gv", result.struct_info)
-    block = DataflowBlock([*bindings, VarBinding(out, result)])
-    symbols = {v for w in split.weights for v in definable_tir_vars_in_struct_info(w.struct_info)}
-    used = {v for b in split.lifted for v in tir_vars_in_struct_info(b.var.struct_info)}
-    if used - symbols:
-        raise RelaxishError("LiftTransformParams: a lifted value depends on symbolic variables no weight defines")
-    body = SeqExpr([block], out)
+    bindings = [b if isinstance(b.var, DataflowVar) else _as_dataflow(b) for b in lifted]
+    renamed = {old.var: new.var for old, new in zip(lifted, bindings) if old.var is not new.var}
+    body = SeqExpr([DataflowBlock([*bindings, VarBinding(out, result)])], out)
     body.struct_info_ = out.struct_info_
-    made = Function([params], body, out.struct_info_, True, {"num_input": 0})
-    return made
+    func = Function(weights, body, out.struct_info_, True, {"num_input": 0})
+    if renamed:
+        func = _Rename(renamed).visit_expr(func)
+    return _finish(bundle_model_params(copy_with_new_vars(func), "params"))
 
 
-def _runtime_function(split: _Split) -> Function:
-    """The function of the inputs and the transformed weights."""
-    func = split.func
-    params = list(func.params[: split.num_input])
-    renamed: list[Var] = []
-    bindings: list[Any] = []
-    for index, var in enumerate(split.outputs):
-        if var in split.moved:
-            param = Var(f"transformed_param_{index}", var.struct_info)
-            bindings.append(VarBinding(var, param))
-        else:
-            param = var
-        renamed.append(param)
+def _as_dataflow(binding: Any) -> Any:
+    var = DataflowVar(binding.var.name_hint, binding.var.struct_info)
+    if isinstance(binding, MatchCast):
+        return MatchCast(var, binding.value, binding.struct_info, binding.span)
+    return VarBinding(var, binding.value, binding.span)
+
+
+class _Rename(PyExprMutator):
+    def __init__(self, renamed: dict[Var, Any]) -> None:
+        super().__init__()
+        self.renamed = renamed
+
+    def visit_var_(self, op: Var) -> Any:
+        return self.renamed.get(op) or super().visit_var_(op)
+
+
+def runtime_function(plan: Plan, outputs: Sequence[Var | None], symbols: Sequence[Any]) -> Function:
+    """The function of the inputs and of the transformed weights; ``outputs`` may hold variables of no use here."""
+    func = plan.func
+    params: list[Var] = list(func.params[: plan.num_input])
+    if symbols:
+        params.append(Var("vars_from_compile_time_params", ShapeStructInfo(list(symbols))))
+    renamed: dict[Var, Any] = {}
+    for index, var in enumerate(outputs):
+        assert var is not None
+        param = Var(f"transformed_param_{index}", var.struct_info)
+        renamed[var] = param
+        params.append(param)
+    for _, binding in plan.kept:
+        if _is_stop(binding.value):
+            source = binding.value.args[0]
+            renamed[binding.var] = renamed.get(source, source)
     blocks: list[Any] = []
     for block in func.body.blocks:
-        kept = [_unmarked(b) for owner, b in split.kept if owner is block]
-        if not blocks:
-            kept = [*bindings, *kept]
+        kept = [b for owner, b in plan.kept if owner is block and not _is_stop(b.value)]
         if kept:
             blocks.append(type(block)(kept, block.span))
     body = SeqExpr(blocks, func.body.body, func.body.span)
     body.struct_info_ = func.body.struct_info_
-    attrs = {k: v for k, v in func.attrs.items()}
-    return Function([*params, *renamed], body, func.ret_struct_info, func.is_pure, attrs, func.span)
+    made = Function(params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
+    return _finish(copy_with_new_vars(_Rename(renamed).visit_expr(made)))
 
 
-def _unmarked(binding: Any) -> Any:
-    if isinstance(binding, MatchCast):
-        return binding
-    value = _drop_marker(binding.value)
-    return binding if value is binding.value else VarBinding(binding.var, value, binding.span)
+def _finish(func: Function) -> Function:
+    made: Function = BlockBuilder().normalize(canonicalize_function(func))
+    return made
 
 
-def _lift(mod: IRModule, func: Function) -> tuple[Function, Function]:
-    from .canonicalize_bindings import canonicalize_function
+class _Consume(PyExprMutator):
+    """Drops each weight from the tuple as soon as it has been read, so that its memory can go."""
 
-    split = _Split(func)
-    transform = copy_with_new_vars(_transform_function(split))
-    runtime = copy_with_new_vars(_runtime_function(split))
-    builder = BlockBuilder(mod)
-    return builder.normalize(canonicalize_function(transform)), builder.normalize(canonicalize_function(runtime))
+    def __init__(self, params: Var) -> None:
+        super().__init__()
+        self.params = params
+        self.read: dict[int, Var] = {}
+
+    def visit_var_binding_(self, binding: VarBinding) -> None:
+        value = binding.value
+        if not isinstance(value, TupleGetItem) or value.tuple_value is not self.params:
+            super().visit_var_binding_(binding)
+            return
+        if value.index in self.read:
+            self.reemit_binding(binding, self.read[value.index])
+            return
+        super().visit_var_binding_(binding)
+        self.read[value.index] = self.visit_expr(binding.var)
+        reset = call_pure_packed(
+            "vm.builtin.tuple_reset_item", value.tuple_value, PrimValue(value.index), sinfo_args=TupleStructInfo([])
+        )
+        self.builder_.emit(reset)
+
+
+def _publish(out: IRModule, name: str, func: Function, public: bool) -> None:
+    if bool(PassContext.current().config.get(_CONSUME, False)):
+        func = _Consume(func.params[0]).visit_expr(func)
+    out[name] = func.with_attr("global_symbol", name) if public else func
+
+
+def _lift_each(mod: IRModule) -> IRModule:
+    out = mod.clone()
+    for var, func in mod.functions.items():
+        if not isinstance(func, Function) or num_input_of(func) is None:
+            continue
+        plan = Plan(func)
+        symbols = plan.symbols
+        transform = transform_function(plan.weights, plan.lifted, plan.outputs, symbols)
+        out.update_func(var, runtime_function(plan, plan.outputs, symbols))
+        _publish(out, f"{var.name_hint}_transform_params", transform, symbol_of(func) is not None)
+    return out
+
+
+def _lift_shared(mod: IRModule, names: Sequence[str] | None) -> IRModule:
+    chosen = {
+        var: Plan(func)
+        for var, func in mod.functions.items()
+        if isinstance(func, Function)
+        and (num_input_of(func) is not None if names is None else var.name_hint in names)
+    }
+    if not chosen:
+        return mod
+    shared: SharedPlan = plan_shared({var.name_hint: plan for var, plan in chosen.items()})
+    out = mod.clone()
+    for var, plan in chosen.items():
+        own = shared.variables_of(var.name_hint)
+        out.update_func(var, runtime_function(plan, own.outputs, own.symbols))
+    first = shared.variables_of(next(iter(chosen)).name_hint)
+    transform = transform_function(first.weights, first.lifted, first.outputs, first.symbols)
+    _publish(out, "transform_params", transform, True)
+    return out
 
 
 def LiftTransformParams(shared_transform: bool | Sequence[str] = False) -> Pass:  # noqa: N802  (public name)
     """Split functions with the attribute ``num_input``.
 
-    ``main(x, w)`` that computes ``R.permute_dims(w)`` becomes ``main(x, wt)`` plus
-    ``main_transform_params(params)``, which takes the tuple of weights and returns the tuple that ``main`` now
-    takes after its inputs.  ``R.builtin.stop_lift_params`` marks values that stay.
+    ::
+
+        def main(x, w):                           def main(x, transformed_param_0):
+            R.func_attr({"num_input": 1})             R.func_attr({"num_input": 1})
+            wt = R.permute_dims(w)         ->         y = R.matmul(x, transformed_param_0)
+            y = R.matmul(x, wt)
+                                                  def main_transform_params(params: R.Tuple(...)):
+                                                      R.func_attr({"num_input": 0})
+                                                      w = params[0]
+                                                      wt = R.permute_dims(w)
+                                                      gv = (wt,)
+
+    ``R.builtin.stop_lift_params`` marks values that stay.  With ``shared_transform`` (True: all functions with
+    ``num_input``; or their names) the functions take the same weights, and one ``transform_params`` computes what all
+    of them compute from those.  The PassContext option ``relax.lift_transform_params.consume_params`` lets the
+    transforming function drop each weight from the tuple once it is read.
     """
-    if shared_transform:
-        raise NotImplementedError("LiftTransformParams(shared_transform=...) is not implemented yet")
 
     def run(mod: IRModule) -> IRModule:
-        out = mod.clone()
-        for var, func in mod.functions.items():
-            if not isinstance(func, Function) or func.attrs.get("num_input") is None:
-                continue
-            transform, runtime = _lift(mod, func)
-            name = f"{var.name_hint}_transform_params"
-            if symbol_of(func) is not None:
-                transform = transform.with_attr("global_symbol", name)
-            out.update_func(var, runtime)
-            out[name] = transform
-        return out
+        if isinstance(shared_transform, bool):
+            return _lift_shared(mod, None) if shared_transform else _lift_each(mod)
+        return _lift_shared(mod, list(shared_transform)) if shared_transform else _lift_each(mod)
 
     return as_module_pass(run, "LiftTransformParams")
-

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any
 
-from ...ir.expr import PrimExpr
+from ...ir.expr import STATIC_TYPE, PrimExpr
 from ...ir.prim import IntImm
 from ...ir.prim import Var as TirVar
+from ...ir.types import PrimType
 from ...support.errors import RelaxishError
 from ..expr import Call, Expr, ShapeExpr, Var
 from ..scalars import prim_vars, prove_equal, substitute_prim
@@ -21,6 +22,7 @@ from ..struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from ..ty import DynTensorType, FuncType, ObjectType, PackedFuncType, ShapeType, TupleType, Type
 
 __all__ = [
     "BaseCheckResult",
@@ -378,13 +380,29 @@ def erase_to_well_defined(
     return erase_struct_info(sinfo, shapes.get, values.get)
 
 
-def get_static_type(sinfo: StructInfo) -> StructInfo:
-    """The struct info without any symbolic or constant shape: what a static type system would know."""
-    return erase_struct_info(sinfo, lambda _: None) if not isinstance(sinfo, TensorStructInfo) else _static(sinfo)
+def get_static_type(sinfo: StructInfo) -> Type:
+    """The legacy type of a struct info: its kind, rank and dtype, without any shape.
+
+    Raises TypeError for a struct info that has no type.
+    """
+    if isinstance(sinfo, TensorStructInfo):
+        return DynTensorType(sinfo.ndim, sinfo.dtype)
+    if isinstance(sinfo, ShapeStructInfo):
+        return ShapeType(sinfo.ndim)
+    if isinstance(sinfo, PrimStructInfo):
+        return PrimType(sinfo.dtype)
+    if isinstance(sinfo, TupleStructInfo):
+        return TupleType([get_static_type(f) for f in sinfo.fields])
+    if isinstance(sinfo, FuncStructInfo):
+        if sinfo.params is None:
+            return PackedFuncType()
+        return FuncType([get_static_type(p) for p in sinfo.params], get_static_type(sinfo.ret))
+    if isinstance(sinfo, ObjectStructInfo):
+        return ObjectType()
+    raise TypeError(f"no static type for struct info of kind {type(sinfo).__name__}")
 
 
-def _static(info: TensorStructInfo) -> TensorStructInfo:
-    return TensorStructInfo(None, info.dtype, None, info.ndim)
+STATIC_TYPE["of"] = get_static_type
 
 
 def bind_struct_info(

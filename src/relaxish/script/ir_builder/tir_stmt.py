@@ -531,8 +531,6 @@ def attr(node: Any, attr_key: str, value: Any) -> frame.AttrFrame:
     from ...ir.expr import convert
 
     made_node, made_value = convert(node), convert(value)
-    if isinstance(made_node, str):
-        made_node = tir.StringImm(made_node)
     if isinstance(made_value, str):
         made_value = tir.StringImm(made_value)
     return frame.AttrFrame(lambda body: tir.AttrStmt(made_node, attr_key, made_value, body))

@@ -129,32 +129,47 @@ def _flags_of_scope(state: ScheduleState, scope_sref: StmtSRef) -> tuple[dict[St
 
 
 def _covered(state: ScheduleState, consumer: StmtSRef, region: Any, producers: list[StmtSRef]) -> bool:
-    """Whether what ``consumer`` reads of a buffer was written in full at the time it reads."""
+    """Whether what ``consumer`` reads of a buffer was written in full at the time it reads.
+
+    Producers that share the same lowest loop with the consumer are judged together, and every such group must
+    cover what is read.
+    """
     from ...arith import Analyzer
     from .region import relax_region, union_sets
 
     above = list(consumer.ancestors())
-    produced: list[Any] | None = None
     groups: dict[StmtSRef, list[StmtSRef]] = {}
     for producer in producers:
         lca = next(a for a in producer.ancestors() if a in above)
         groups.setdefault(lca, []).append(producer)
+    scope_name = region.buffer.scope()
     for lca, members in groups.items():
         analyzer = Analyzer()
         for var, dom in loop_ranges(lca).items():
             analyzer.bind(var, dom)
-        produced = None
+        bind_shape_vars(state, consumer, analyzer)
+        produced: list[Any] | None = None
         for producer in members:
             for written in producer.stmt.writes:
                 if written.buffer is not region.buffer:
                     continue
-                part = relax_region(written, producer, lca, analyzer, lower_bound=True)
-                if part is not None:
-                    produced = part if produced is None else union_sets(produced, part, analyzer)
-        wanted = relax_region(region, consumer, lca, analyzer)
-        if produced is not None and wanted is not None and _contains(produced, wanted, region.buffer.shape, analyzer):
-            return True
-    return False
+                part = relax_region(written, producer, lca, analyzer, lower_bound=True, extra_scope=scope_name)
+                if part is None:
+                    return False
+                produced = part if produced is None else union_sets(produced, part, analyzer)
+        wanted = relax_region(region, consumer, lca, analyzer, extra_scope=scope_name)
+        if produced is None or wanted is None or not _contains(produced, wanted, region.buffer.shape, analyzer):
+            return False
+    return True
+
+
+def bind_shape_vars(state: ScheduleState, sref: StmtSRef, analyzer: Any) -> None:
+    """Tell an analyzer that the symbolic dimensions of the function's parameters are not negative."""
+    _, func, _ = state.func_of(sref)
+    for buffer in func.buffer_map.values():
+        for dim in buffer.shape:
+            if not isinstance(dim, IntImm):
+                analyzer.mark_global_non_neg_value(dim)
 
 
 def _contains(produced: list[Any], wanted: list[Any], shape: Any, analyzer: Any) -> bool:

@@ -24,7 +24,7 @@ Box = list[tuple[Any, Any]]
 def loops_between(low: StmtSRef | None, high: StmtSRef | None, extra_scope: str = "") -> dict[Any, Any]:
     """Ranges of the loops from ``low`` (included) up to ``high`` (excluded) or the nearest block.
 
-    With ``extra_scope`` "shared", "local" and so on, thread loops further out that such memory spans count too.
+    With ``extra_scope`` "shared", "warp" and so on, thread loops further out that such memory spans count too.
     """
     out: dict[Any, Any] = {}
     at = low
@@ -32,25 +32,23 @@ def loops_between(low: StmtSRef | None, high: StmtSRef | None, extra_scope: str 
         out[at.stmt.loop_var] = Range.from_min_extent(at.stmt.min, at.stmt.extent)
         at = at.parent
     if extra_scope not in ("", "global"):
-        while at is not None and isinstance(at.stmt, For):
-            binding = at.stmt.thread_binding
-            if binding is not None and scope_spans_thread(extra_scope, binding.thread_tag):
-                out[at.stmt.loop_var] = Range.from_min_extent(at.stmt.min, at.stmt.extent)
+        while at is not None:
+            loop = at.stmt
+            if isinstance(loop, For) and loop.thread_binding is not None:
+                if scope_spans_thread(extra_scope, loop.thread_binding.thread_tag):
+                    out[loop.loop_var] = Range.from_min_extent(loop.min, loop.extent)
             at = at.parent
     return out
 
 
 def scope_spans_thread(storage_scope: str, thread_tag: str) -> bool:
     """Whether memory of this scope is one for all threads of this kind."""
-    is_block_idx = thread_tag.startswith("blockIdx")
-    is_thread_idx = thread_tag.startswith("threadIdx") or thread_tag.startswith("vthread")
+    is_thread_idx = thread_tag.startswith(("threadIdx", "vthread", "cthread"))
     if storage_scope.startswith("global"):
-        return is_block_idx or is_thread_idx
+        return is_thread_idx or thread_tag.startswith("blockIdx")
     if storage_scope.startswith("shared"):
         return is_thread_idx
-    if storage_scope.startswith(("warp", "wmma", "m16n8k8")):
-        return thread_tag == "threadIdx.x"
-    return False
+    return storage_scope.startswith("warp") and thread_tag == "threadIdx.x"
 
 
 class _NotLinear(Exception):

@@ -6,12 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.module import IRModule
-from ...ir.prim import IntImm, Var
+from ...ir.functor import Mutator, Visitor
+from ...ir.op import Op
+from ...ir.prim import Call, IntImm, Var
 from ...ir.transform import Pass, PassContext, PassInfo, make_pass_decorator
 from ..function import PrimFunc
 from ..stmt import Evaluate, SeqStmt, Stmt
 
-__all__ = ["PrimFuncPass", "body_pass", "config", "func_pass", "is_noop", "prim_func_pass", "seq"]
+__all__ = [
+    "PrimFuncPass", "StmtExprMutator", "StmtExprVisitor", "StmtMutator", "body_pass", "call", "config", "func_pass",
+    "is_call", "is_noop", "merge_nest", "op_name", "pointer_scope", "prim_func_pass", "seq",
+]  # fmt: skip
 
 FuncTransform = Callable[[PrimFunc, IRModule, PassContext], PrimFunc | None]
 
@@ -76,6 +81,71 @@ def options(key: str, defaults: dict[str, Any]) -> dict[str, Any]:
             raise AttributeError(f"{key} has no option {name!r}; it takes {sorted(defaults)}")
         out[name] = value.value if isinstance(value, IntImm) else value
     return out
+
+
+class StmtMutator(Mutator):
+    """Rebuilds statements and leaves every expression and buffer alone."""
+
+    def visit_PrimExpr(self, e: Any) -> Any:
+        return e
+
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return buffer
+
+
+class StmtExprMutator(Mutator):
+    """Rebuilds statements and expressions; buffers stay as they are unless a subclass says otherwise."""
+
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return buffer
+
+    def visit_IntImm(self, e: Any) -> Any:
+        return e
+
+
+class StmtExprVisitor(Visitor):
+    """Walks statements and expressions without looking inside buffers."""
+
+    def visit_Buffer(self, buffer: Any) -> None:
+        return
+
+    def visit_IntImm(self, e: Any) -> None:
+        return
+
+
+def op_name(e: Any) -> str:
+    """The intrinsic that an expression calls, without its ``tir.`` prefix; empty if it is no such call."""
+    name = getattr(e.op, "name", "") if type(e) is Call else ""
+    return name[4:] if name.startswith("tir.") else ""
+
+
+def is_call(e: Any, *names: str) -> bool:
+    """Whether an expression calls one of the named intrinsics."""
+    return op_name(e) in names
+
+
+def call(dtype: str, name: str, *args: Any) -> Call:
+    """A call of the intrinsic ``tir.<name>``."""
+    return Call(dtype, Op.register(f"tir.{name}"), args)
+
+
+def pointer_scope(var: Any) -> str:
+    """The memory a pointer variable points into; empty means global."""
+    return str(getattr(var.type_annotation, "storage_scope", "") or "")
+
+
+def merge_nest(nest: list[Stmt], body: Stmt) -> Stmt:
+    """Put ``body`` inside statements that each hold the next: their own bodies stand for "here"."""
+    for stmt in reversed(nest):
+        if isinstance(stmt, SeqStmt):
+            body = SeqStmt([*stmt.seq[:-1], body])
+        elif hasattr(stmt, "then_case"):
+            body = stmt.with_fields(then_case=body)
+        elif hasattr(stmt, "body"):
+            body = stmt.with_fields(body=body)
+        else:
+            raise TypeError(f"a {type(stmt).__name__} cannot hold a statement")
+    return body
 
 
 def is_noop(stmt: Any) -> bool:

@@ -10,7 +10,8 @@ from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ..function import PrimFunc
 from . import (
     compact_buffer, convert_blocks_to_opaque, flatten_buffer, hoist_if_then_else, lower_init_block, lower_match_buffer,
-    lower_opaque_block, plan_allocation, remove_no_op, rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop,
+    lower_opaque_block, mark_unroll, plan_allocation, remove_no_op, rewrite_unsafe_select, simplify, unroll_loop,
+    vectorize_loop,
 )  # fmt: skip
 from .base import config, options
 
@@ -19,8 +20,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-def lower_function_for_cpu(func: PrimFunc) -> PrimFunc:
-    """One function from blocks to flat loops; vectorized and unrolled loops expanded."""
+def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
+    """One function from blocks to flat loops; vectorized loops expanded, loops to unroll marked as such."""
     func = _body(func, lower_init_block._Lower().visit)
     func = plan_allocation.plan(func)
     func = convert_blocks_to_opaque.convert(func)
@@ -32,9 +33,9 @@ def lower_function_for_cpu(func: PrimFunc) -> PrimFunc:
     func = _body(func, lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))
     func = _body(func, hoist_if_then_else.hoist)
     settings = options("tir.UnrollLoop", unroll_loop.DEFAULTS)
-    unrolled = _body(func, lambda s: unroll_loop.unroll_loops(s, settings))
-    if unrolled is not func or _has_vectors(func):
-        func = simplify.simplify(unrolled)
+    if _has_vectors(func):
+        func = simplify.simplify(func)
+    func = _body(func, lambda s: mark_unroll.mark_unrolled(s, settings, vector_bits))
     func = _body(func, remove_no_op.remove_no_op)
     return _body(func, rewrite_unsafe_select.rewrite)
 
@@ -77,10 +78,11 @@ def _has_blocks(func: PrimFunc) -> bool:
 def lower_for_cpu(mod: IRModule, target: Any = None) -> IRModule:
     """Lower every PrimFunc of ``mod`` for a CPU: the default pipeline without the steps that only devices need."""
     changes: dict[Any, PrimFunc] = {}
+    vector_bits = getattr(target, "vector_bits", None) or 512
     for var, func in mod.functions.items():
         if not isinstance(func, PrimFunc):
             continue
-        new = lower_function_for_cpu(func)
+        new = lower_function_for_cpu(func, vector_bits)
         if target is not None and new.get_attr("target") is None:
             new = new.with_attr("target", target)
         if new is not func:

@@ -1,8 +1,4 @@
-"""LiftThreadBinding, UnifyThreadBinding and InjectVirtualThread-free helpers for thread loops.
-
-UnifyThreadBinding, before: two loops over different variables, both bound to ``threadIdx.x``.
-After: one variable for ``threadIdx.x`` in the whole function.
-"""
+"""UnifyThreadBinding: one loop for each thread axis of a kernel."""
 
 from __future__ import annotations
 
@@ -22,59 +18,92 @@ class _Unify(Substitute):
     def __init__(self) -> None:
         super().__init__({})
         self.threads: dict[str, IterVar] = {}
-        self.launched: list[tuple[IterVar, Any]] = []
+        self.launched: list[IterVar] = []
         self.depth = 0
+        self.blocks = 0
         self.analyzer = Analyzer()
 
     def visit_For(self, loop: For) -> Any:
         binding = loop.thread_binding
-        if loop.kind != ForKind.THREAD_BINDING or binding is None or binding.thread_tag.startswith("vthread"):
-            return super().default_visit(loop)
-        if binding.thread_tag == "vthread":
-            return super().default_visit(loop)
-        return self._thread(binding.thread_tag, loop.loop_var, self.visit(loop.min), self.visit(loop.extent), loop.body)
+        if loop.kind != ForKind.THREAD_BINDING or binding is None:
+            return self.default_visit(loop)
+        made = self._thread(binding, loop.loop_var, loop.extent, loop.body)
+        if not loop.annotations:
+            return made
+        if isinstance(made, For):
+            return made.with_fields(annotations={**made.annotations, **loop.annotations})
+        # The loop is gone into another one; a loop of one iteration carries what was said of it.
+        dtype = loop.loop_var.dtype
+        one = B.const(dtype, 1)
+        return For(Var("var", dtype), B.const(dtype, 0), one, ForKind.SERIAL, made, None, loop.annotations)
 
     def visit_AttrStmt(self, attr: AttrStmt) -> Any:
-        if attr.attr_key != "thread_extent" or attr.node.thread_tag.startswith("vthread"):
-            return super().default_visit(attr)
-        return self._thread(attr.node.thread_tag, attr.node.var, None, self.visit(attr.value), attr.body)
+        if attr.attr_key not in ("thread_extent", "virtual_thread"):
+            return self.default_visit(attr)
+        return self._thread(attr.node, attr.node.var, attr.value, attr.body)
 
-    def _thread(self, tag: str, var: Var, low: Any, extent: Any, body: Any) -> Any:
+    def _thread(self, binding: IterVar, var: Var, extent: Any, body: Any) -> Any:
+        tag = binding.thread_tag
+        outermost = self.depth == 0
+        is_block = tag.startswith("blockIdx.")
+        # Another kernel may have threads of other extents.
+        if outermost or (is_block and not self.blocks):
+            self.threads = {} if outermost else {t: iv for t, iv in self.threads.items() if iv in self.launched}
+        self.values[var] = B.cast(var.dtype, self._axis(binding, self.visit(extent)).var)
+        self.depth += 1
+        self.blocks += is_block
+        made = self.visit(body)
+        self.blocks -= is_block
+        self.depth -= 1
+        return self._launch(made) if outermost else made
+
+    def _axis(self, binding: IterVar, extent: Any) -> IterVar:
+        tag = binding.thread_tag
         known = self.threads.get(tag)
         if known is None:
-            fresh = Var(tag, var.dtype)
-            known = IterVar(Range.from_min_extent(B.const(extent.dtype, 0), extent), fresh, IterVar.ThreadIndex, tag)
-            self.threads[tag] = known
-            self.launched.append((known, extent))
-        else:
-            assert known.dom is not None
-            if not self.analyzer.can_prove_equal(known.dom.extent, extent):
-                raise ValueError(
-                    f"ValueError: All loops that are bound to `{tag}` should have the same extent. However, there are "
-                    f"two loops with extent {known.dom.extent} and {extent}, which are not equal"
-                )
-        value: Any = B.cast(var.dtype, known.var)
-        if low is not None and not B.is_zero(low):
-            value = B.add(value, low)
-        self.values[var] = value
-        outermost = self.depth == 0
-        self.depth += 1
-        made = self.visit(body)
-        self.depth -= 1
-        if not outermost:
-            return made
-        for iv, size in reversed(self.launched):
-            made = AttrStmt(iv, "thread_extent", size, made)
+            dom = Range.from_min_extent(B.const(extent.dtype, 0), extent)
+            known = self.threads[tag] = IterVar(dom, Var(tag, extent.dtype), binding.iter_type, tag)
+            self.launched.append(known)
+        elif not self.analyzer.can_prove_equal(known.dom.extent, extent):  # type: ignore[union-attr]
+            raise ValueError(
+                f"ValueError: All loops that are bound to `{tag}` should have the same extent. However, there are two "
+                f"loops with extent {known.dom.extent} and {extent}, which are not equal"  # type: ignore[union-attr]
+            )
+        return known
+
+    def _launch(self, body: Any) -> Any:
+        for iv in reversed(self.launched):
+            assert iv.dom is not None
+            binding = IterVar(None, Var("", iv.var.dtype), IterVar.ThreadIndex, iv.thread_tag)
+            body = For(iv.var, iv.dom.min, iv.dom.extent, ForKind.THREAD_BINDING, body, binding)
         self.launched = []
-        return made
+        return body
 
 
 def unify(func: PrimFunc) -> PrimFunc:
-    """One variable per thread axis."""
+    """One loop per thread axis."""
     body = _Unify().visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 
 def UnifyThreadBinding() -> PrimFuncPass:  # noqa: N802
-    """Unify all loops bound to the same thread axis."""
+    """Unify all loops bound to the same thread axis.
+
+    Before::
+
+        for i in T.thread_binding(128, thread="blockIdx.x"):
+            for j in T.thread_binding(4, thread="threadIdx.x"):
+                B[i, j] = A[i, j]
+            for k in T.thread_binding(4, thread="threadIdx.x"):
+                C[i, k] = A[i, k]
+
+    After::
+
+        for blockIdx_x in T.thread_binding(128, thread="blockIdx.x"):
+            for threadIdx_x in T.thread_binding(4, thread="threadIdx.x"):
+                B[blockIdx_x, threadIdx_x] = A[blockIdx_x, threadIdx_x]
+                C[blockIdx_x, threadIdx_x] = A[blockIdx_x, threadIdx_x]
+
+    Raises ValueError where two loops of one axis differ in extent.
+    """
     return func_pass(unify, "tir.UnifyThreadBinding")

@@ -5,162 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....arith import Analyzer, IterMapLevel, detect_iter_map, inverse_affine_iter_map
+from ....arith import Analyzer, ProofStrength
 from ....ir import dtype as dt
+from ....ir.expr import Range
 from ....ir.prim import const
 from ...expr import IntImm, IterVar, Var
-from ...op import floordiv
-from ...op import max as tir_max
-from ...op import min as tir_min
 from ...stmt import Block, BlockRealize, For, ForKind
 from .. import checks
-from ..block_info import loop_ranges
+from ..block_info import bind_shape_vars, loop_ranges
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
-from ..region import relax_region, union_sets
+from ..region import Box, relax_region, union_sets
 from ..rewrite import ScopeRewriter, dead_statement
 from ..sref import StmtSRef
 from ..subst import and_predicate, realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
+from .domains import BlockDomains, VarDomain
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []
-
-Interval = tuple[Any, Any]
-
-
-# -- domains of block variables ----------------------------------------------------------------------------
-
-
-def _both_const(a: Any, b: Any) -> bool:
-    return isinstance(a, IntImm) and isinstance(b, IntImm)
-
-
-class _Domains:
-    """What each block variable must run over, and the bounds that no instance may leave."""
-
-    def __init__(self, block: Block, analyzer: Analyzer) -> None:
-        self.block = block
-        self.analyzer = analyzer
-        self.dom: dict[Any, Interval] = {}
-        self.bound: dict[Any, Interval] = {}
-        self.vars = {iv.var for iv in block.iter_vars}
-
-    def _join(self, table: dict[Any, Interval], var: Any, new: Interval) -> None:
-        old = table.get(var)
-        if old is None:
-            table[var] = new
-        else:
-            table[var] = union_sets([old], [new], self.analyzer)[0]
-
-    def update(self, shape: Sequence[Any], provided: Sequence[Interval], required: Sequence[Interval]) -> None:
-        """Make the block provide ``required`` of a buffer where an instance provides ``provided``."""
-        if all(isinstance(low, Var) and low is high for low, high in provided) or not self._affine(
-            shape, provided, required
-        ):
-            for extent, have, want in zip(shape, provided, required, strict=True):
-                self._dimension(extent, have, want)
-
-    def _affine(self, shape: Sequence[Any], provided: Sequence[Interval], required: Sequence[Interval]) -> bool:
-        """Through the inverse of the index map, when the map is one to one and the request a single point."""
-        if any(low is not high for low, high in provided):
-            return False
-        doms = {iv.var: iv.dom for iv in self.block.iter_vars}
-        found = detect_iter_map([low for low, _ in provided], doms, True, check_level=IterMapLevel.Bijective)
-        indices = getattr(found, "indices", found)
-        if not indices:
-            return False
-        ends = []
-        for position in (0, 1):
-            ends.append(inverse_affine_iter_map(indices, [want[position] for want in required]))
-        point = all(self._same(low, high) for low, high in required)
-        for var in ends[0]:
-            low, high = (self.analyzer.simplify(end[var]) for end in ends)
-            if not point and not self._monotone(provided, var):
-                return False
-            self._join(self.dom, var, (low, high))
-            iv = next(iv for iv in self.block.iter_vars if iv.var is var)
-            self._join(self.bound, var, (iv.dom.min, self.analyzer.simplify(iv.dom.min + iv.dom.extent - 1)))
-        return True
-
-    def _monotone(self, provided: Sequence[Interval], var: Any) -> bool:
-        """Whether ends of the request map to ends of the variable's domain: it alone makes up an index."""
-        used = [low for low, _ in provided if var in vars_in(low)]
-        return len(used) == 1 and set(vars_in(used[0])) & self.vars == {var}
-
-    def _same(self, a: Any, b: Any) -> bool:
-        return a is b or (a.value == b.value if _both_const(a, b) else self.analyzer.can_prove_equal(a, b))
-
-    def _dimension(self, extent: Any, have: Interval, want: Interval) -> None:
-        from ...expr import FloorDiv, Mul
-
-        low, high = have
-        dim_max = (
-            self.analyzer.simplify(extent - 1)
-            if not isinstance(extent, IntImm)
-            else const(extent.value - 1, extent.dtype)
-        )
-        zero = const(0, dim_max.dtype)
-        if low is high or self._same(low, high):
-            if isinstance(low, Var):
-                self._set(low, want, (zero, dim_max))
-            elif isinstance(low, Mul) and isinstance(low.a, Var) and isinstance(low.b, IntImm):
-                e = low.b
-                self._set(low.a, (floordiv(want[0], e), floordiv(want[1], e)), (zero, floordiv(dim_max, e)))
-            elif isinstance(low, FloorDiv) and isinstance(low.a, Var) and isinstance(low.b, IntImm):
-                e = low.b
-                self._set(low.a, (want[0] * e, want[1] * e + e - 1), (zero, dim_max * e + e - 1))
-            return
-        # An instance provides a piece of fixed length: var * step .. var * step + length - 1.
-        length = self.analyzer.simplify(high - low + 1)
-        if isinstance(low, Mul) and isinstance(low.a, Var) and isinstance(low.b, IntImm) and isinstance(length, IntImm):
-            e = low.b
-            self._set(low.a, (floordiv(want[0], e), floordiv(want[1], e)), (zero, floordiv(dim_max, e)))
-        elif isinstance(low, Var):
-            self._set(low, want, (zero, dim_max))
-
-    def _set(self, var: Any, dom: Interval, bound: Interval) -> None:
-        if var in self.vars:
-            self._join(self.dom, var, dom)
-            self._join(self.bound, var, bound)
-
-    def solve(self) -> list[tuple[Interval, Interval | None]]:
-        """(domain, bound to be checked at run time or None) for each block variable."""
-        out: list[tuple[Interval, Interval | None]] = []
-        for iv in self.block.iter_vars:
-            full = (iv.dom.min, self._simplify(iv.dom.min + iv.dom.extent - 1))
-            bound = self.bound.get(iv.var)
-            bound = full if bound is None else self._intersect(bound, full)
-            dom = self.dom.get(iv.var)
-            if dom is None:
-                out.append((bound, None))
-                continue
-            dom = (self._simplify(dom[0]), self._simplify(dom[1]))
-            both = self._intersect(dom, bound)
-            if self._same(dom[0], both[0]) and self._same(dom[1], both[1]):
-                out.append((dom, None))
-            elif self._same(bound[0], both[0]) and self._same(bound[1], both[1]):
-                out.append((bound, None))
-            else:
-                out.append((dom, bound))
-        return out
-
-    def _simplify(self, expr: Any) -> Any:
-        return expr if isinstance(expr, IntImm) else self.analyzer.simplify(expr)
-
-    def _intersect(self, a: Interval, b: Interval) -> Interval:
-        return self._simplify(_larger(a[0], b[0])), self._simplify(_smaller(a[1], b[1]))
-
-
-def _larger(a: Any, b: Any) -> Any:
-    return a if a is b else tir_max(a, b)
-
-
-def _smaller(a: Any, b: Any) -> Any:
-    return a if a is b else tir_min(a, b)
 
 
 # -- the move ----------------------------------------------------------------------------------------------
@@ -190,7 +56,7 @@ class _Move(ScopeRewriter):
 
 
 def _insertion_point(
-    state: ScheduleState, loop: For, producers: Sequence[StmtSRef], consumers: Sequence[StmtSRef], index: int
+    loop: For, producers: Sequence[StmtSRef], consumers: Sequence[StmtSRef], index: int
 ) -> int:
     parts = list(loop.body.seq) if hasattr(loop.body, "seq") else [loop.body]
     last_producer, first_consumer = -1, len(parts)
@@ -204,7 +70,9 @@ def _insertion_point(
             first_consumer = position
     if last_producer >= first_consumer:
         raise PrimitiveError(
-            "{0} holds a producer after the first consumer, so there is no place for the block.", [loop]
+            "Cannot find the insertion point that satisfies the producer-consumer constraint: {0} holds a producer "
+            "after the first consumer.",
+            [loop],
         )
     if index == -1:
         return first_consumer
@@ -219,11 +87,14 @@ def _insertion_point(
     return index
 
 
-def _check_place(state: ScheduleState, block: StmtSRef, loop: StmtSRef, scope: StmtSRef) -> None:
-    if checks.scope_root(state, loop) is not scope:
-        raise PrimitiveError("The block {0} and the {1} are not in the same scope.", [block, loop])
+def _check_place(block: StmtSRef, loop: StmtSRef, scope: StmtSRef) -> None:
+    at: StmtSRef | None = loop
+    while at is not None and isinstance(at.stmt, For):
+        at = at.parent
+    if at is not scope:
+        raise PrimitiveError("Expected {0} and {1} to be under the same block scope.", [block, loop])
     if checks.in_scope_of(block, loop):
-        raise PrimitiveError("The block {0} already stands under {1}.", [block, loop])
+        raise PrimitiveError("The input {1} is an ancestor of {0}.", [block, loop])
 
 
 def move_block(
@@ -239,39 +110,60 @@ def move_block(
     block = checks.check_block(block_sref)
     loop = checks.check_loop(loop_sref)
     scope = checks.scope_root(state, block_sref, require_stage_pipeline=True)
-    _check_place(state, block_sref, loop_sref, scope)
     checks.check_complete_or_reduction(state, block_sref, scope)
+    _check_place(block_sref, loop_sref, scope)
     if not backwards:
         checks.check_not_output(state, block_sref, scope)
     producers = checks.producers_of(state, block_sref, scope)
     consumers = checks.consumers_of(state, block_sref, scope)
     partners = producers if backwards else consumers
-    word = "producers" if backwards else "consumers"
-    for partner in partners:
-        if not checks.in_scope_of(partner, loop_sref):
-            raise PrimitiveError(
-                f"Not all {word} of {{0}} stand under {{1}}: {{2}} does not.", [block_sref, loop_sref, partner]
-            )
-    position = _insertion_point(state, loop, producers, consumers, index)
+    word = "producer" if backwards else "consumer"
+    outside = [p for p in partners if not checks.in_scope_of(p, loop_sref)]
+    if outside:
+        raise PrimitiveError(
+            f"The primitive requires all the {word}(s) of the given block to be present under the target loop. "
+            f"However, there are {len(outside)} {word}(s) not satisfying the constraint: {{2}} is one of them "
+            "({0} is to go under {1}).",
+            [block_sref, loop_sref, outside[0]],
+        )
     dead = dead_statement(block_sref, scope)
-    if check_only:
+    position = _insertion_point(loop, producers, consumers, index)
+    if check_only and _plainly_indexed(block, backwards):
         return
     analyzer = Analyzer()
     ranges = loop_ranges(loop_sref)
     for var, dom in ranges.items():
         analyzer.bind(var, dom)
-    domains = _Domains(block, analyzer)
+    bind_shape_vars(state, scope, analyzer)
+    domains = BlockDomains(block, analyzer)
     _collect(block, partners, loop_sref, backwards, domains, analyzer)
-    nest = _new_nest(block, domains.solve(), keep_units, analyzer)
+    solved = domains.solve()
+    if check_only:
+        return
+    nest = _new_nest(block, solved, keep_units, analyzer)
     _place(state, scope, loop_sref, loop, position, nest, dead)
 
 
+def _plainly_indexed(block: Block, backwards: bool) -> bool:
+    """Whether each dimension of what the block shares is one of its variables, so that any request can be met."""
+    regions = block.reads if backwards else block.writes
+    return all(isinstance(r.min, Var) and checks.is_one(r.extent) for region in regions for r in region.region)
+
+
 def _collect(
-    block: Block, partners: Sequence[StmtSRef], loop: StmtSRef, backwards: bool, domains: _Domains, analyzer: Analyzer
+    block: Block,
+    partners: Sequence[StmtSRef],
+    loop: StmtSRef,
+    backwards: bool,
+    domains: BlockDomains,
+    analyzer: Analyzer,
 ) -> None:
-    """Gather what the partners require of each shared buffer and tell the solver."""
+    """Gather what the partners require of each shared buffer and tell the solver.
+
+    Predicates of the partners play no part: what they exclude is excluded by the bounds of the buffers.
+    """
     own = block.reads if backwards else block.writes
-    provided: dict[Any, list[Interval]] = {}
+    provided: dict[Any, Box] = {}
     for region in own:
         box = [
             (r.min, r.min if checks.is_one(r.extent) else analyzer.simplify(r.min + r.extent - 1))
@@ -279,13 +171,16 @@ def _collect(
         ]
         known = provided.get(region.buffer)
         provided[region.buffer] = box if known is None else union_sets(known, box, analyzer)
-    required: dict[Any, list[Interval]] = {}
+    required: dict[Any, Box] = {}
     for partner in partners:
+        realize = realize_of(partner)
+        unguarded = realize if checks.is_one(realize.predicate) else realize.with_fields(predicate=_TRUE)
         regions = partner.stmt.writes if backwards else partner.stmt.reads
         for region in regions:
             if region.buffer not in provided:
                 continue
-            seen = relax_region(region, partner, loop, analyzer, extra_scope=region.buffer.scope())
+            spanned = "" if backwards else region.buffer.scope()
+            seen = relax_region(region, partner, loop, analyzer, realize=unguarded, extra_scope=spanned)
             assert seen is not None
             known = required.get(region.buffer)
             required[region.buffer] = seen if known is None else union_sets(known, seen, analyzer)
@@ -294,31 +189,38 @@ def _collect(
             domains.update(buffer.shape, have, required[buffer])
 
 
-def _new_nest(
-    block: Block, solved: Sequence[tuple[Interval, Interval | None]], keep_units: bool, analyzer: Analyzer
-) -> Any:
+_TRUE = const(True, "bool")
+_PLAIN = Analyzer()  # knows nothing: whether a loop is a unit loop is decided without the loops around it
+
+
+def _extent(low: Any, high: Any) -> Any:
+    if isinstance(low, IntImm) and isinstance(high, IntImm):
+        return const(high.value - low.value + 1, low.dtype)
+    return _PLAIN.simplify(high + 1 - low)
+
+
+def _new_nest(block: Block, solved: Sequence[VarDomain], keep_units: bool, analyzer: Analyzer) -> Any:
     """Loops over the solved domains around the block."""
     loops: list[tuple[Any, Any]] = []
     values: list[Any] = []
-    predicate: Any = const(True, "bool")
-    from ....ir.expr import Range
-
+    predicate: Any = _TRUE
     for iv, ((low, high), bound) in zip(block.iter_vars, solved, strict=True):
-        extent = _extent(low, high, analyzer)
+        extent = _extent(low, high)
         if keep_units or not checks.is_one(extent):
             dtype = low.dtype if dt.bits(low.dtype) >= dt.bits(extent.dtype) else extent.dtype
             var = Var(f"ax{len(loops)}", dtype)
+            extent = extent if isinstance(extent, IntImm) else analyzer.simplify(extent)
             loops.append((var, extent))
-            value = var if checks.is_zero(low) else analyzer.simplify(low + var)
+            value = low + var
             analyzer.bind(var, Range.from_min_extent(const(0, dtype), extent))
         else:
-            value = analyzer.simplify(low) if not isinstance(low, IntImm) else low
+            value = low
         if value.dtype != iv.var.dtype and isinstance(value, IntImm):
             value = IntImm(iv.var.dtype, value.value)
         values.append(value)
         if bound is not None:
             for condition in (value >= bound[0], value < bound[1] + 1):
-                if not analyzer.can_prove(condition):
+                if not analyzer.can_prove(condition, ProofStrength.SYMBOLIC_BOUND):
                     predicate = and_predicate(predicate, condition)
     if not isinstance(predicate, IntImm):
         predicate = analyzer.simplify(predicate)
@@ -326,12 +228,6 @@ def _new_nest(
     for var, extent in reversed(loops):
         body = For(var, const(0, var.dtype), extent, ForKind.SERIAL, body)
     return body
-
-
-def _extent(low: Any, high: Any, analyzer: Analyzer) -> Any:
-    if _both_const(low, high):
-        return const(high.value - low.value + 1, low.dtype)
-    return analyzer.simplify(high - low + 1)
 
 
 def _place(
@@ -424,14 +320,31 @@ def compute_locations(state: ScheduleState, block: StmtSRef) -> tuple[list[StmtS
     if boundary is None or not isinstance(boundary.stmt, For):
         return places, indices
     loops = checks.loops_above(consumers[0])
-    count = loops.index(boundary) + 1
-    while count and loop_iter_type(state, loops[count - 1]) != IterVar.DataPar:
-        count -= 1
-    for position in range(count):
+    loops = loops[: loops.index(boundary) + 1]
+    for position in _promising(loops, [loop_iter_type(state, loop) for loop in loops]):
         if can_compute_at(state, block, loops[position], True):
             places.append(loops[position])
             indices.append(position)
     return places, indices
+
+
+def _promising(loops: Sequence[StmtSRef], kinds: Sequence[int]) -> list[int]:
+    """Positions worth trying: no unit loops, none behind a reduction but the loops before the last parallel one."""
+    last_parallel = max((i for i, kind in enumerate(kinds) if kind == IterVar.DataPar), default=-1)
+    out: list[int] = []
+    seen_other = False
+    for position, (loop, kind) in enumerate(zip(loops, kinds, strict=True)):
+        if checks.is_one(loop.stmt.extent):
+            continue
+        if kind == IterVar.DataPar:
+            if seen_other:
+                break
+        else:
+            seen_other = True
+            if position > last_parallel:
+                break
+        out.append(position)
+    return out
 
 
 def lowest_common_ancestor(srefs: Sequence[StmtSRef]) -> StmtSRef | None:

@@ -1,0 +1,161 @@
+"""What a moved block must compute: domains of block variables from what its partners require of shared buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ....arith import Analyzer, IntervalSet, IterMapLevel, detect_iter_map, eval_set, inverse_affine_iter_map
+from ....ir.prim import const
+from ...expr import FloorDiv, FloorMod, IntImm, Mul, Var
+from ...op import floordiv
+from ...op import max as tir_max
+from ...op import min as tir_min
+from ...stmt import Block
+from ..errors import PrimitiveError
+from ..region import union_sets
+
+__all__ = ["BlockDomains", "Interval", "VarDomain"]
+
+Interval = tuple[Any, Any]
+
+
+class VarDomain(NamedTuple):
+    """Where a block variable runs; ``bound`` is what a predicate must still ensure, None if nothing."""
+
+    dom: Interval
+    bound: Interval | None
+
+
+class BlockDomains:
+    """Collects, buffer by buffer, what each variable of ``block`` must run over.
+
+    ``dom`` is what the partners ask for and ``bound`` what the buffers hold; a point of the first outside the
+    second must not be computed.
+    """
+
+    def __init__(self, block: Block, analyzer: Analyzer) -> None:
+        self.block = block
+        self.analyzer = analyzer
+        self.dom: dict[Any, Interval] = {}
+        self.bound: dict[Any, Interval] = {}
+        self.vars = {iv.var for iv in block.iter_vars}
+
+    def update(self, shape: Sequence[Any], provided: Sequence[Interval], required: Sequence[Interval]) -> None:
+        """Make the block provide ``required`` of a buffer where one instance of it provides ``provided``."""
+        required = [(self.simplify(low), self.simplify(high)) for low, high in required]
+        if all(isinstance(low, Var) and low is high for low, high in provided) or not self._affine(
+            shape, provided, required
+        ):
+            for extent, have, want in zip(shape, provided, required, strict=True):
+                self._dimension(extent, have, want)
+
+    def simplify(self, expr: Any) -> Any:
+        """``expr`` in simplest form."""
+        return expr if isinstance(expr, (IntImm, Var)) else self.analyzer.simplify(expr)
+
+    def _same(self, a: Any, b: Any) -> bool:
+        return a is b or self.analyzer.can_prove_equal(a, b)
+
+    def _join(self, table: dict[Any, Interval], var: Any, new: Interval) -> None:
+        old = table.get(var)
+        table[var] = new if old is None else union_sets([old], [new], self.analyzer)[0]
+
+    def _last(self, extent: Any) -> Any:
+        """The last index of a dimension, zero for an empty one."""
+        zero = const(0, extent.dtype)
+        return self.simplify(tir_max(extent - 1, zero))
+
+    # -- through the inverse of the index map ----------------------------------------------------------------
+
+    def _affine(self, shape: Sequence[Any], provided: Sequence[Interval], required: Sequence[Interval]) -> bool:
+        """When an instance provides one point and the map from variables to points is one to one."""
+        if any(not self._same(low, high) for low, high in provided):
+            return False
+        doms = {iv.var: iv.dom for iv in self.block.iter_vars}
+        found = detect_iter_map(
+            [low for low, _ in provided],
+            doms,
+            True,
+            check_level=IterMapLevel.Bijective,
+            simplify_trivial_iterators=False,
+        )
+        indices = getattr(found, "indices", found)
+        if not indices:
+            return False
+        whole = [(const(0, extent.dtype), self._last(extent)) for extent in shape]
+        dom, bound = self._inverse(indices, required), self._inverse(indices, whole)
+        for var, interval in dom.items():
+            self._join(self.dom, var, interval)
+            self._join(self.bound, var, bound[var])
+        return True
+
+    def _inverse(self, indices: Sequence[Any], points: Sequence[Interval]) -> dict[Any, Interval]:
+        lows = inverse_affine_iter_map(indices, [low for low, _ in points])
+        highs = inverse_affine_iter_map(indices, [high for _, high in points])
+        out = {var: (self.simplify(low), self.simplify(highs[var])) for var, low in lows.items()}
+        if all(self._same(low, high) for low, high in points):
+            return out
+        # The ends of a box need not map to the ends of a variable that is a remainder of an index.
+        names = [Var(f"p{i}", low.dtype) for i, (low, _) in enumerate(points)]
+        sets = {name: IntervalSet(low, high) for name, (low, high) in zip(names, points, strict=True)}
+        for var, expr in inverse_affine_iter_map(indices, names).items():
+            if isinstance(expr, Var):
+                continue
+            safe = eval_set(expr, sets, self.analyzer)
+            low, high = self.simplify(safe.min_value), self.simplify(safe.max_value)
+            if not (self._same(low, out[var][0]) and self._same(high, out[var][1])):
+                out[var] = (low, high)
+        return out
+
+    # -- dimension by dimension ------------------------------------------------------------------------------
+
+    def _dimension(self, extent: Any, have: Interval, want: Interval) -> None:
+        low, high = self.simplify(have[0]), self.simplify(have[1])
+        point = self._same(low, high)
+        if point and isinstance(low, IntImm):
+            return
+        last = self._last(extent)
+        zero = const(0, last.dtype)
+        if isinstance(low, Mul) and (isinstance(low.a, Var) or isinstance(low.b, Var)):
+            var, step = (low.a, low.b) if isinstance(low.a, Var) else (low.b, low.a)
+            self._set(var, (floordiv(want[0], step), floordiv(want[1], step)), (zero, floordiv(last, step)))
+        elif point and isinstance(low, Var):
+            self._set(low, want, (zero, last))
+        elif point and isinstance(low, FloorDiv) and isinstance(low.a, Var):
+            step = low.b
+            self._set(low.a, (want[0] * step, want[1] * step + step - 1), (zero, last * step + step - 1))
+        elif not (point and isinstance(low, FloorMod) and isinstance(low.a, Var)):
+            # A remainder puts no limit on its variable; anything else cannot be solved for one.
+            raise PrimitiveError(f"The region [{low}, {high}] that {{0}} accesses cannot be inverted.", [self.block])
+
+    def _set(self, var: Any, dom: Interval, bound: Interval) -> None:
+        if var in self.vars:
+            self._join(self.dom, var, (self.simplify(dom[0]), self.simplify(dom[1])))
+            self._join(self.bound, var, (self.simplify(bound[0]), self.simplify(bound[1])))
+
+    # -- the result --------------------------------------------------------------------------------------------
+
+    def solve(self) -> list[VarDomain]:
+        """The domain of each block variable, in order."""
+        return [self._solve(iv) for iv in self.block.iter_vars]
+
+    def _solve(self, iv: Any) -> VarDomain:
+        full = (iv.dom.min, self.simplify(iv.dom.min + iv.dom.extent - 1))
+        bound = self.bound.get(iv.var)
+        bound = full if bound is None else self._intersect(bound, full)
+        dom = self.dom.get(iv.var)
+        if dom is None:
+            return VarDomain(bound, None)
+        dom = (self.simplify(dom[0]), self.simplify(dom[1]))
+        both = self._intersect(dom, bound)
+        if self._same(dom[0], both[0]) and self._same(dom[1], both[1]):
+            return VarDomain(dom, None)
+        if self._same(bound[0], both[0]) and self._same(bound[1], both[1]):
+            return VarDomain(bound, None)
+        return VarDomain(dom, bound)
+
+    def _intersect(self, a: Interval, b: Interval) -> Interval:
+        low = a[0] if a[0] is b[0] else tir_max(a[0], b[0])
+        high = a[1] if a[1] is b[1] else tir_min(a[1], b[1])
+        return self.simplify(low), self.simplify(high)

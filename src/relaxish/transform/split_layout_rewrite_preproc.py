@@ -1,0 +1,168 @@
+"""SplitLayoutRewritePreproc: repacking of weights that tuning put into a kernel becomes a kernel of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir.functor import Mutator
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.transform import Pass
+from ..relax.call_forms import call_tir
+from ..relax.expr import Call, Function, Tuple, TupleGetItem
+from ..relax.expr_functor import PyExprMutator
+from ..relax.struct_info import TensorStructInfo
+from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Stmt, Var
+from ..tir.functor import renew_defs
+from .base import as_module_pass
+from .dead_code_elimination import eliminate
+
+__all__ = ["SplitLayoutRewritePreproc"]
+
+_MARK = "meta_schedule.layout_rewrite_preproc"
+
+
+def _is_marked(block: Block) -> bool:
+    mark = (block.annotations or {}).get(_MARK)
+    return bool(getattr(mark, "value", mark))
+
+
+@dataclass
+class _Rewrite:
+    """One repacked argument: its place among the parameters, the buffer as given, the buffer as repacked."""
+
+    index: int
+    before: Buffer
+    after: Buffer
+
+
+class _Separator(Mutator):
+    """Walks a scheduled body; statements that repack are taken out and remembered."""
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.func = func
+        self.rewrites: list[_Rewrite] = []
+        self.preproc: list[Stmt] = []
+        self._inside = 0
+
+    def visit_Block(self, block: Block) -> Block:
+        made: Block = self.default_visit(block)
+        if not _is_marked(block):
+            return made
+        before, after = block.reads[0].buffer, block.writes[0].buffer
+        buffers = [self.func.buffer_map.get(p) for p in self.func.params]
+        self.rewrites.append(_Rewrite(buffers.index(before), before, after))
+        self._inside += 1
+        return made.with_fields(annotations={k: v for k, v in made.annotations.items() if k != _MARK})
+
+    def split_root(self, root: Block) -> Block:
+        """The root block without the repacking statements."""
+        kept: list[Stmt] = []
+        for stmt in root.body.seq if isinstance(root.body, SeqStmt) else (root.body,):
+            self._inside = 0
+            new = self.visit(stmt)
+            (self.preproc if self._inside else kept).append(new)
+        gone = {r.after for r in self.rewrites}
+        body = kept[0] if len(kept) == 1 else SeqStmt(kept)
+        return root.with_fields(body=body, alloc_buffers=[b for b in root.alloc_buffers if b not in gone])
+
+
+def _attrs(func: PrimFunc, suffix: str, keep_free: Sequence[int] | None) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in func.attrs.items():
+        if key == "global_symbol":
+            out[key] = f"{value}{suffix}"
+        elif key == "layout_free_buffers":
+            if keep_free:
+                out[key] = [IntImm("int32", i) for i in keep_free]
+        else:
+            out[key] = value
+    return out
+
+
+def _function(buffers: Sequence[tuple[Var, Buffer | None]], body: Stmt, attrs: dict[str, Any]) -> PrimFunc:
+    params = [p for p, _ in buffers]
+    made = PrimFunc(params, body, None, {p: b for p, b in buffers if b is not None}, attrs)
+    renewed: PrimFunc = renew_defs(made)
+    return renewed
+
+
+def _split(func: PrimFunc) -> tuple[PrimFunc, PrimFunc, list[_Rewrite]] | None:
+    """The repacking function, the computing function and what is repacked; None if nothing is."""
+    if not isinstance(func.body, BlockRealize):
+        return None
+    separator = _Separator(func)
+    root = separator.split_root(func.body.block)
+    if not separator.preproc:
+        return None
+    rewrites = separator.rewrites
+    stmts = separator.preproc
+    plain = Block([], [], [], "root", stmts[0] if len(stmts) == 1 else SeqStmt(stmts))
+    sources = [(Var(r.before.name, "handle"), r.before) for r in rewrites]
+    targets = [(Var(r.after.name, "handle"), r.after) for r in rewrites]
+    preproc = _function(
+        [*sources, *targets], BlockRealize([], IntImm("bool", 1), plain), _attrs(func, "_weight_prepack", None)
+    )
+    replaced = {r.index: target for r, target in zip(rewrites, targets)}
+    params = [replaced.get(i, (p, func.buffer_map.get(p))) for i, p in enumerate(func.params)]
+    free = [int(getattr(v, "value", v)) for v in func.attrs.get("layout_free_buffers") or ()]
+    left = [i for i in free if i not in replaced]
+    compute = _function(params, func.body.with_fields(block=root), _attrs(func, "_prepacked", left))
+    return preproc, compute, rewrites
+
+
+class _Splitter(PyExprMutator):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.parts: dict[Any, tuple[Any, Any, list[_Rewrite]]] = {}
+        for var, func in list(mod.functions.items()):
+            parts = _split(func) if isinstance(func, PrimFunc) else None
+            if parts is not None:
+                preproc = self.builder_.add_func(parts[0], f"{var.name_hint}_weight_prepack")
+                compute = self.builder_.add_func(parts[1], f"{var.name_hint}_prepacked")
+                self.parts[var.name_hint] = (preproc, compute, parts[2])
+
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        if not isinstance(call.op, Op) or call.op.name != "relax.call_tir" or not isinstance(call.args[1], Tuple):
+            return call
+        parts = self.parts.get(call.args[0].name_hint)
+        if parts is None:
+            return call
+        preproc, compute, rewrites = parts
+        args = list(call.args[1].fields)
+        infos = [TensorStructInfo(list(r.after.shape), r.after.dtype) for r in rewrites]
+        packed = self.builder_.emit(call_tir(preproc, Tuple([args[r.index] for r in rewrites]), infos))
+        for position, rewrite in enumerate(rewrites):
+            item: Any = packed if len(rewrites) == 1 else TupleGetItem(packed, position)
+            args[rewrite.index] = item
+        return Call(call.op, (compute, Tuple(args), *call.args[2:]), call.attrs, call.sinfo_args, call.span)
+
+
+def _run(mod: IRModule) -> IRModule:
+    splitter = _Splitter(mod)
+    if not splitter.parts:
+        return mod
+    for var, func in list(mod.functions.items()):
+        if isinstance(func, Function):
+            new = splitter.visit_expr(func)
+            if new is not func:
+                splitter.builder_.update_func(var, new)
+    return eliminate(splitter.builder_.get())
+
+
+def SplitLayoutRewritePreproc() -> Pass:  # noqa: N802  (public name of the pass)
+    """Separate the repacking of weights from the kernels that use them.
+
+    ::
+
+        y = R.call_tir(cls.matmul, (x, w), ...)   # repacks w into w_t, then multiplies
+
+        w1 = R.call_tir(cls.matmul_weight_prepack, (w,), ...)
+        y = R.call_tir(cls.matmul_prepacked, (x, w1), ...)
+
+    The repacking then depends on the weight alone, so LiftTransformParams or FoldConstant can do it once.
+    """
+    return as_module_pass(_run, "SplitLayoutRewritePreproc")
