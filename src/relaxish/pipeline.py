@@ -10,6 +10,7 @@ from . import transform
 from .ir.module import IRModule
 from .ir.transform import Pass, PassContext, Sequential, module_pass
 from .target import Target
+from .tir.function import PrimFunc
 
 __all__ = [
     "PIPELINE_MAP",
@@ -18,6 +19,7 @@ __all__ = [
     "finalize_passes",
     "get_default_pipeline",
     "get_pipeline",
+    "kernel_pipeline",
     "legalize_passes",
     "library_dispatch_passes",
     "register_pipeline",
@@ -25,6 +27,7 @@ __all__ = [
     "zero_pipeline",
 ]
 
+_OPAQUE = 8
 _GPU = ("cuda", "rocm", "metal", "vulkan", "opencl", "webgpu", "adreno")
 
 
@@ -104,8 +107,8 @@ def static_shape_tuning_pipeline(
             ]
         from .meta_schedule.passes import MetaScheduleApplyDatabase, MetaScheduleTuneIRMod
 
-        tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials)] if total_trials > 0 else []
         with _as_target(target):
+            tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials)] if total_trials > 0 else []
             return Sequential(
                 [
                     transform.DecomposeOpsForInference(),
@@ -262,21 +265,74 @@ def _default_cpu_schedule() -> list[Pass]:
     return [ApplyDefaultCPUSchedule()]
 
 
+def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
+    """From a model to the fused kernels that the target's own pipeline schedules: what a tuner should work on.
+
+    With ``prepack``, buffers that only ever hold constants are marked ``layout_free_buffers``, so that a tuned kernel
+    may read them in an order of its own. Functions that carry a schedule are left as they are.
+    """
+    made = _as_target(target)
+    family = _family(made)
+
+    def f_kernels(mod: IRModule, ctx: PassContext) -> IRModule:
+        head = _cpu_fast(made) if family == "cpu" else []
+        with made:
+            mod = Sequential([*head, *library_dispatch_passes(made), *legalize_passes(made)])(_frozen(mod))
+            if prepack and family == "cpu" and not _has_unbound_weights(mod):
+                mod = transform.AttachAttrLayoutFreeBuffers()(mod)
+        return mod
+
+    return _pass(f_kernels, "kernel_pipeline")
+
+
+def _frozen(mod: IRModule) -> IRModule:
+    """Fusion takes functions that carry a schedule as opaque."""
+    scheduled = {
+        var: func.with_attr("op_pattern", _OPAQUE)
+        for var, func in mod.functions.items()
+        if isinstance(func, PrimFunc) and (func.attrs or {}).get("tir.is_scheduled")
+    }
+    if not scheduled:
+        return mod
+    out = mod.clone()
+    out.update(scheduled)
+    return out
+
+
+def _has_unbound_weights(mod: IRModule) -> bool:
+    """Weights given as parameters would be repacked in every call."""
+    return any("num_input" in (func.attrs or {}) for func in mod.functions.values())
+
+
+def _tuned_kernels() -> list[Pass]:
+    """Apply the database in scope, and repack constant weights as its schedules want them."""
+    from .meta_schedule.passes import MetaScheduleApplyDatabase
+
+    return [
+        MetaScheduleApplyDatabase(),
+        transform.SplitLayoutRewritePreproc(),
+        transform.FoldConstant(),
+        transform.DeadCodeElimination(),
+    ]
+
+
 def get_default_pipeline(target: str | Target) -> Pass:
-    """The target's own pipeline, used by ``relaxish.build`` when none is named. Raises ValueError if unknown."""
+    """The target's own pipeline, used by ``relaxish.build`` when none is named. Raises ValueError if unknown.
+
+    Kernels that the tuning database in scope (``with database:``) knows get their tuned schedules, the others their
+    default ones.
+    """
     made = _as_target(target)
     family = _family(made)
 
     def default_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
+        tuned = _database_is_current()
         with made:
-            head = _cpu_fast(made) if family == "cpu" else []
-            tail = _default_cpu_schedule() if family == "cpu" else []
             return Sequential(
                 [
-                    *head,
-                    *library_dispatch_passes(made),
-                    *legalize_passes(made),
-                    *tail,
+                    kernel_pipeline(made, prepack=tuned),
+                    *(_tuned_kernels() if tuned else []),
+                    *(_default_cpu_schedule() if family == "cpu" else []),
                     *dataflow_lower_passes(made),
                     *finalize_passes(made),
                 ]

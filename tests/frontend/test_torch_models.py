@@ -66,8 +66,11 @@ def test_exported_program_against_torch(name: str) -> None:
     close(compiled_result(mod, x), want)
 
 
-@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "trace"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "dynamo"),
+    # torch's older exporter has no rule for an operator (diff) that GPT-2 uses.
+    [(n, d) for n in MODELS for d in (True, False) if (n, d) != ("gpt2", False)],
+)
 def test_onnx_export_against_onnxruntime(name: str, dynamo: bool, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     ort = pytest.importorskip("onnxruntime")

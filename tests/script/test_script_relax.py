@@ -67,7 +67,8 @@ c: R.Tensor((), dtype="bool")) -> R.Tensor(("n", 4), dtype="float32"):
 
 
 def test_golden_text() -> None:
-    assert GOLDEN in Module.script()
+    text = Module.script()
+    assert text.endswith(GOLDEN.rstrip("\n")), "main stands last, after the tensor programs"
 
 
 def test_round_trip() -> None:
@@ -139,3 +140,36 @@ def test_constants_go_to_metadata() -> None:
 def test_errors(body: str, message: str) -> None:
     with pytest.raises((DiagnosticError, ValueError), match=message):
         script.from_source(f"@R.function\ndef f(x: R.Tensor((2,), 'float32')):\n    {body}\n")
+
+
+def test_malformed_program_says_why() -> None:
+    source = """
+@R.function
+def f(x: R.Tensor((2,), "float32")):
+    y = R.call_packed("effect", x, sinfo_args=R.Tensor((2,), "float32"))
+    return y
+"""
+    with pytest.raises(DiagnosticError, match="impure call"):
+        script.from_source(source)
+    assert script.from_source(source, check_well_formed=False).params[0].name_hint == "x"
+
+
+def test_call_of_a_tensor_program_by_name() -> None:
+    @I.ir_module
+    class Caller:
+        @T.prim_func(private=True)
+        def copy(A: T.Buffer((T.int64(4),), "float32"), B: T.Buffer((T.int64(4),), "float32")):
+            for i in range(T.int64(4)):
+                with T.block("copy"):
+                    v = T.axis.spatial(T.int64(4), i)
+                    B[v] = A[v]
+
+        @R.function(pure=False)
+        def main(x: R.Tensor((4,), "float32"), y: R.Tensor((4,), "float32")):
+            cls = Caller
+            cls.copy(x, y)
+            return y
+
+    info = Caller["copy"].struct_info
+    assert not info.purity and [p.ndim for p in info.params] == [1, 1]
+    assert_structural_equal(Caller, script.from_source(Caller.script()))

@@ -341,9 +341,18 @@ class IterMapRewriter:
         self.fused[key] = padded
         if done is None and low[0] != low[1] or not self.equal(extent, mark.extent) or left:
             position = normalize_iter_map_to_expr(IterSplitExpr(mark))
-            outside = B.ge(B.add(position, B.const(position.dtype, left)), total)
+            position = B.add(position, B.const(position.dtype, left))
+            # "total <= position", said of the quotient and the remainder: those are what the map's results hold.
+            outside = B.and_(
+                B.eq(B.floordiv(position, unit), B.floordiv(total, unit)),
+                B.ge(B.floormod(position, unit), B.floormod(total, unit)),
+            )
+            if self.analyzer.can_prove_equal(B.floormod(total, unit), B.const(total.dtype, 0)):
+                outside = B.false()
             if left:
-                outside = B.or_(outside, B.lt(position, B.const(position.dtype, left)))
+                before = B.lt(B.floormod(position, unit), B.const(position.dtype, left))
+                first = B.eq(B.floordiv(position, unit), B.const(position.dtype, 0))
+                outside = B.or_(B.and_(first, before), outside)
             self.padding = B.or_(self.padding, outside)
         return padded, self.quotient(extent, s.lower_factor)
 

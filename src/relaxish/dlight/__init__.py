@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..ir.transform import Pass, Sequential
 from . import analysis, base, cpu
 from .base import ApplyDefaultSchedule, ScheduleRule
 
@@ -13,6 +14,6 @@ def default_cpu_rules(target: object = None) -> list[ScheduleRule]:
     return [cpu.Elementwise(), cpu.Contraction(), cpu.GEMV(), cpu.RowReduction(), cpu.Fallback()]
 
 
-def ApplyDefaultCPUSchedule() -> ApplyDefaultSchedule:  # noqa: N802 - a pass is called by its class-like name
-    """The pass that gives every unscheduled function its default CPU schedule."""
-    return ApplyDefaultSchedule(*default_cpu_rules())
+def ApplyDefaultCPUSchedule() -> Pass:  # noqa: N802 - a pass is called by its class-like name
+    """Give every unscheduled function its default CPU schedule and constant weights the layout that it reads best."""
+    return Sequential([ApplyDefaultSchedule(*default_cpu_rules()), cpu.PackWeights()])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from .baseline import measure_baselines
 from .builder import Builder
 from .cost_model import CostModel
 from .database import Database
@@ -32,12 +33,14 @@ def tune_tasks(
     runner: Runner | str = "local", database: Database | str = "json", cost_model: CostModel | str = "xgb",
     measure_callbacks: Any = "default", task_scheduler: TaskScheduler | str = "gradient",
     module_equality: str = "structural", post_optimization: bool = False, validate: bool = True,
+    baselines: bool = True,
 ) -> Database:
     """Tune several tasks into one database, which is returned.
 
     ``work_dir`` receives logs and, with ``database="json"``, the database; run again with the same directory, tuning
     goes on from what is there. With ``validate`` the fastest records are compared numerically with the unscheduled
-    program and timed again, and wrong ones can no longer win.
+    program and timed again, and wrong ones can no longer win. With ``baselines`` the default schedule of each task is
+    timed as well, so that a record slower than it is never applied.
     """
     if not tasks:
         raise ValueError("No tasks to tune")
@@ -70,6 +73,8 @@ def tune_tasks(
         if validate:
             for task in tasks:
                 trusted_winners(task, database, builder, runner)
+        if baselines:
+            measure_baselines(tasks, database, builder, runner)
     finally:
         for part in own:
             if hasattr(part, "shutdown"):

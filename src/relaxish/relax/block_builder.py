@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from ..ir.expr import BaseFunc, GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.prim import Var as TirVar
 from ..ir.structural import structural_equal, structural_hash
+from ..tir.function import PrimFunc
 from . import normalizer
 from .analysis.struct_info import definable_tir_vars_in_struct_info, erase_struct_info
 from .expr import (
@@ -102,13 +104,17 @@ class TestingScope:
 
 
 class _Frame:
-    """A block under construction; ``parts`` holds finished pieces when a nested sequence split it."""
+    """A block under construction; ``parts`` holds finished pieces when a nested sequence split it.
 
-    __slots__ = ("bindings", "dataflow", "parts")
+    ``normalized`` remembers the variables of arguments bound here, so that an expression used twice is bound once.
+    """
+
+    __slots__ = ("bindings", "dataflow", "normalized", "parts")
 
     def __init__(self, dataflow: bool) -> None:
         self.dataflow = dataflow
         self.bindings: list[Any] = []
+        self.normalized: dict[Any, Var] = {}
         self.parts: list[BindingBlock] = []
 
     def close(self) -> list[BindingBlock]:
@@ -201,6 +207,20 @@ class BlockBuilder:
             self._frames.clear()
             self._scopes.clear()
             raise RuntimeError("emit_func_output must be called in a relax function.")
+
+    @contextmanager
+    def aside(self) -> Iterator[BlockBuilder]:
+        """A second builder, for another function of the same module while one is open here."""
+        inner = BlockBuilder(self._mod)
+        inner._names = self._names
+        waiting, BlockBuilder._stack = BlockBuilder._stack, []
+        try:
+            yield inner
+        finally:
+            BlockBuilder._stack = waiting
+        self._dedup = None
+        for var, func in inner._mod.functions.items():
+            self._mod.update_func(var, func)
 
     def testing_scope(self, def_vars: Sequence[TirVar]) -> TestingScope:
         """A scope for unit tests in which the given symbolic variables are defined."""
@@ -310,6 +330,16 @@ class BlockBuilder:
         var = kind(name, value.struct_info_)
         frame.bindings.append(VarBinding(var, value))
         self._bound[var] = value
+        return var
+
+    def bound_argument(self, arg: Any) -> Var | None:
+        """The variable that this very expression was bound to as an argument in the open block, or None."""
+        return self._frames[-1].normalized.get(arg) if self._frames else None
+
+    def bind_argument(self, arg: Any, value: Any) -> Var:
+        """Bind ``value``, the normal form of the argument ``arg``, once for all its uses in the open block."""
+        var = self.bind_value(value)
+        self._frame().normalized[arg] = var
         return var
 
     def _frame(self) -> _Frame:
@@ -488,12 +518,4 @@ def _mark(analyzer: Any, symbol: PrimExpr) -> None:
 
 def _signature(func: BaseFunc) -> Any:
     """Struct info of a function of either level."""
-    if func.struct_info_ is not None:
-        return func.struct_info_
-    if hasattr(func, "buffer_map"):
-        info = normalizer.prim_func_struct_info(func)
-        func.struct_info_ = info
-        return info
-    return None
-
-
+    return func.struct_info if isinstance(func, PrimFunc) else func.struct_info_

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.expr import GlobalVar
 from ..ir.op import Op
+from ..ir.types import PrimType
 from ..support.errors import RelaxishError
+from ..tir.analysis import is_pure_function
+from ..tir.function import _STRUCT_INFO_HOOK
 from .analysis.struct_info import derive_call_ret_struct_info, struct_info_lca
 from .expr import (
     BindingBlock,
@@ -59,8 +62,13 @@ def _argument(builder: BlockBuilder, arg: Any) -> Any:
         if isinstance(arg, GlobalVar) and arg.struct_info_ is None:
             builder.fill_global_var(arg)
         return arg
+    known = builder.bound_argument(arg)
+    if known is not None:
+        return known
     new = normalize(builder, arg)
-    return builder.bind_value(new) if builder.in_block() and not is_leaf(new) else new
+    if is_leaf(new) or not builder.in_block():
+        return new
+    return builder.bind_argument(arg, new)
 
 
 def _tuple(builder: BlockBuilder, expr: Tuple) -> Tuple:
@@ -269,7 +277,7 @@ def _binding(builder: BlockBuilder, binding: Any) -> None:
 
 
 def prim_func_struct_info(func: Any) -> FuncStructInfo:
-    """The signature of a loop-level function as graph code sees it: tensors and scalars in, nothing out, impure."""
+    """The signature of a loop-level function as graph code sees it: tensors and scalars in, at most a scalar out."""
     infos: list[StructInfo] = []
     for param in func.params:
         buffer = func.buffer_map.get(param)
@@ -281,7 +289,14 @@ def prim_func_struct_info(func: Any) -> FuncStructInfo:
             infos.append(ObjectStructInfo())
         else:
             infos.append(PrimStructInfo(value=param))
-    return FuncStructInfo(infos, TupleStructInfo(()), purity=False)
+    result = func.ret_type
+    scalar = isinstance(result, PrimType) and result.dtype != "void"
+    return FuncStructInfo(
+        infos, PrimStructInfo(result.dtype) if scalar else TupleStructInfo(()), purity=is_pure_function(func)
+    )
+
+
+_STRUCT_INFO_HOOK[0] = prim_func_struct_info
 
 
 def _int64(dim: Any) -> Any:

@@ -53,8 +53,15 @@ class PrimFunc(BaseFunc):
         self.ret_type = ret_type if ret_type is not None else TupleType(())
         self.buffer_map = buffers
         self.attrs = attrs if isinstance(attrs, DictAttrs) else DictAttrs(dict(attrs) if attrs else {})
-        self.struct_info_ = _STRUCT_INFO_HOOK[0](self) if _STRUCT_INFO_HOOK[0] is not None else None
+        self.struct_info_ = None
         self.span = span
+
+    @property
+    def struct_info(self) -> Any:
+        """The signature as the graph level sees it; derived on first use. Raises ValueError without the graph level."""
+        if self.struct_info_ is None and _STRUCT_INFO_HOOK[0] is not None:
+            self.struct_info_ = _STRUCT_INFO_HOOK[0](self)
+        return super().struct_info
 
     @classmethod
     def _make(cls, **f: Any) -> PrimFunc:

@@ -75,5 +75,5 @@ def invert(index_map: Any, ranges: Sequence[Range]) -> tuple[Any, PrimExpr]:
     if not isinstance(padding, IntImm):
         from .functor import substitute
 
-        padding = analyzer.simplify(substitute(padding, dict(zip(index_map.initial_indices, final))))
+        padding = analyzer.simplify(substitute(padding, dict(zip(index_map.initial_indices, final))), 10)
     return type(index_map)(outputs, final), padding

@@ -20,8 +20,8 @@ from .vectorize import vector_loop
 # Stack space for one buffer and for all buffers of a function; more comes from the heap.
 _STACK_BYTES = 128 * 1024
 _STACK_TOTAL = 512 * 1024
-# A buffer up to this size whose indices are constant after unrolling lives in registers.
-_REGISTER_BYTES = 8192
+# A buffer up to this size (32 vectors of 64 bytes) whose indices are constant after unrolling lives in registers.
+_REGISTER_BYTES = 2048
 _UNROLL_LIMIT = 1024
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .contraction import Contraction
 from .elementwise import Elementwise, Fallback
 from .gemv import GEMV
+from .packing import PackWeights
 from .reduction import RowReduction
 
-__all__ = ["GEMV", "Contraction", "Elementwise", "Fallback", "RowReduction"]
+__all__ = ["GEMV", "Contraction", "Elementwise", "Fallback", "PackWeights", "RowReduction"]

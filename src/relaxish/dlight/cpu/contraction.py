@@ -22,6 +22,7 @@ from ..base import ScheduleRule
 from .common import (
     attempt, blocks_of, inline_injective, open_function, parallel_outer, refresh, schedule_elementwise, work_of,
 )  # fmt: skip
+from .packing import PACK_ATTR
 
 
 @dataclass
@@ -150,6 +151,8 @@ def tile_block(
         # No divisor fits (a prime, say): tiles of six, the last one partial.
         tile = choose_tile(vector.dom, 6, lanes, registers)
         partial = True
+    column = [iter_var.var for iter_var in anchor.block.iter_vars].index(vector.var)
+    sch.annotate(anchor.rv, PACK_ATTR, [column, tile.vectors * tile.lanes])
     v_outer, v_mid, v_lane = sch.split(vector.loop, [None, tile.vectors, tile.lanes])
     others = [it.loop for it in anchor.spatial if it is not vector and it is not rows_iter]
     reductions = [it.loop for it in anchor.reductions]

@@ -29,6 +29,7 @@ from .modules import (
     GroupNorm,
     Identity,
     IOEffect,
+    KVCache,
     LayerNorm,
     Linear,
     MaxPool2D,
@@ -42,11 +43,13 @@ from .modules import (
     Timesteps,
 )
 from .op import *  # noqa: F403
+from .subroutine import SubroutineMixin
+from .visitor import Mutator
 
 __all__ = [
     "Attention", "AvgPool2D", "BatchNorm2D", "Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D", "Dropout", "Effect",
-    "Embedding", "Exporter", "GELU", "GroupNorm", "IOEffect", "Identity", "LayerNorm", "Linear", "MaxPool2D",
-    "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Object", "Parameter", "RMSNorm", "ReLU",
-    "Sequential", "SiLU", "Softmax", "Tanh", "Tensor", "TimestepEmbedding", "Timesteps", "get_default_dtype", "op",
+    "Embedding", "Exporter", "GELU", "GroupNorm", "IOEffect", "Identity", "KVCache", "LayerNorm", "Linear", "MaxPool2D",
+    "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Mutator", "Object", "Parameter", "RMSNorm", "ReLU",
+    "Sequential", "SiLU", "Softmax", "SubroutineMixin", "Tanh", "Tensor", "TimestepEmbedding", "Timesteps", "get_default_dtype", "op",
     "set_default_dtype", "spec", "wrap_nested",
 ]  # fmt: skip

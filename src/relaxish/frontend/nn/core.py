@@ -15,10 +15,11 @@ import numpy as np
 from ... import op as relax_op
 from ... import relax, tir
 from ...runtime.ndarray import NDArray, array
+from .subroutine import SubroutineMixin
 
 __all__ = [
     "Effect", "Module", "ModuleDict", "ModuleList", "Object", "Parameter", "Sequential", "Tensor", "get_default_dtype",
-    "set_default_dtype", "wrap_nested",
+    "expr_of", "set_default_dtype", "wrap_nested",
 ]  # fmt: skip
 
 _DEFAULT_DTYPE = ["float32"]
@@ -142,8 +143,7 @@ class Tensor(_Operators):
     @staticmethod
     def placeholder(shape: Sequence[Any], dtype: str, name: str = "tensor") -> Tensor:
         """A fresh variable; string dimensions become symbolic variables."""
-        dims = [tir.Var(d, "int64") if isinstance(d, str) else d for d in shape]
-        return Tensor(_expr=relax.Var(name, relax.TensorStructInfo(dims, dtype)))
+        return Tensor(_expr=relax.Var(name, relax.TensorStructInfo(_dims(shape), dtype)))
 
     @property
     def shape(self) -> list[Any]:
@@ -162,6 +162,23 @@ class Tensor(_Operators):
 
     def __repr__(self) -> str:
         return f'Tensor({self.shape}, "{self.dtype}")'
+
+
+def _dims(shape: Sequence[Any]) -> list[Any]:
+    """Dimensions as a struct info takes them: names become symbolic variables."""
+    made: list[Any] = []
+    for dim in shape:
+        if isinstance(dim, (int, np.integer, tir.IntImm)):
+            if int(dim) < 0:
+                raise ValueError(f"Invalid shape: {list(shape)}")
+            made.append(int(dim))
+        elif isinstance(dim, str):
+            made.append(tir.Var(dim, "int64"))
+        elif isinstance(dim, tir.PrimExpr):
+            made.append(dim)
+        else:
+            raise TypeError(f"Invalid shape: {list(shape)}")
+    return made
 
 
 def _to_expr(value: Any, like: str) -> Any:
@@ -199,14 +216,24 @@ def wrap_nested(expr: Any, name: str) -> Any:
     return Object(_expr=expr, _name=name)
 
 
+def expr_of(value: Any) -> Any:
+    """What ``forward`` returned, as one expression."""
+    if isinstance(value, (Tensor, Object)):
+        return value._expr
+    if isinstance(value, (list, tuple)):
+        return relax.Tuple([expr_of(v) for v in value])
+    if isinstance(value, relax.Expr):
+        return value
+    raise TypeError(f"Unsupported return type: {type(value).__name__}; forward returns Tensors, Objects, or tuples of them")
+
+
 class Parameter(Tensor):
     """A weight: a shape and dtype, and data once it is bound."""
 
     __slots__ = ("_data", "_name", "attrs")
 
     def __init__(self, shape: Sequence[Any], dtype: str | None = None) -> None:
-        dims = [tir.Var(d, "int64") if isinstance(d, str) else d for d in shape]
-        info = relax.TensorStructInfo(dims, dtype or get_default_dtype())
+        info = relax.TensorStructInfo(_dims(shape), dtype or get_default_dtype())
         super().__init__(_expr=relax.Var("param", info))
         self._data: NDArray | None = None
         self._name = ""
@@ -299,7 +326,7 @@ def _walk(value: Any, prefix: str, wanted: Callable[[Any], bool], seen: set[int]
             yield from _walk(item, path, wanted, seen)
 
 
-class Module:
+class Module(SubroutineMixin):
     """Base of network modules: parameters and submodules are attributes (also inside lists and dictionaries)."""
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
@@ -385,7 +412,7 @@ class Module:
         return mod, params
 
     def jit(
-        self, spec: Any, device: Any = "cpu", pipeline: Any = "default", out_format: str = "torch", debug: bool = False
+        self, spec: Any, device: Any = "cpu", pipeline: Any = "default_build", out_format: str = "torch", debug: bool = False
     ) -> Any:
         """Export, build and bind the parameters; the result is called with torch tensors or NumPy arrays.
 

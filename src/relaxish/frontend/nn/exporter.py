@@ -8,7 +8,7 @@ from typing import Any
 from ... import relax, tir
 from ...ir import IRModule
 from . import spec as specs
-from .core import Effect, Object, Parameter, Tensor
+from .core import Effect, Object, Parameter, Tensor, expr_of
 
 __all__ = ["Exporter"]
 
@@ -62,7 +62,7 @@ class Exporter:
 
     def _emit_effect_init(self, effects: list[tuple[str, Effect]]) -> None:
         outputs: list[Any] = []
-        with self.builder.function("_initialize_effect", []):
+        with self.builder.function("_initialize_effect"):
             with self.builder.dataflow():
                 for prefix, effect in effects:
                     outputs.extend(effect.emit_init(prefix, self.builder))
@@ -72,114 +72,110 @@ class Exporter:
     def _emit_method(
         self, name: str, spec: specs.MethodSpec, params: list[tuple[str, Parameter]], effects: list[tuple[str, Effect]]
     ) -> None:
-        symbols: dict[str, tir.Var] = {}
-        inputs, args = self._inputs(spec, symbols)
-        effect_vars = self._effect_inputs(spec, effects)
-        param_vars = self._param_inputs(spec, params, symbols)
-        num_input = len(inputs) + len(effect_vars)
-        with self.builder.function(name, [*inputs, *effect_vars, *param_vars], attrs={"num_input": num_input}):
+        explicit = self._inputs(spec)
+        created = [(effect, effect.create(prefix)) for prefix, effect in effects]
+        for effect, states in created:
+            effect.set_state(states)
+        effect_vars = self._effect_inputs(spec, created)
+        param_vars = self._param_inputs(spec, params)
+        inputs = [*(var for var, _ in explicit), *effect_vars]
+        with self.builder.function(name, [*inputs, *param_vars], attrs={"num_input": len(inputs)}):
             with self.builder.dataflow():
-                self._unpack(spec, params, effects, effect_vars, param_vars)
-                outputs = spec.method(*args)
-                result = self._outputs(spec, outputs, effects)
+                self._unpack(spec, params, created, effect_vars, param_vars)
+                args = [self._argument(var, arg) for var, arg in explicit]
+                result = self._outputs(spec, spec.method(*args), effects)
             self.builder.emit_func_output(result)
 
-    def _inputs(self, spec: specs.MethodSpec, symbols: dict[str, tir.Var]) -> tuple[list[Any], list[Any]]:
-        inputs: list[Any] = []
-        args: list[Any] = []
-        for name, arg in zip(spec.arg_names, spec.arg_specs):
-            var, value = self._input(name, arg, symbols)
-            inputs.append(var)
-            args.append(value)
-        return inputs, args
+    def _inputs(self, spec: specs.MethodSpec) -> list[tuple[Any, Any]]:
+        """Each explicit argument: its variable, and what it is to be made into for the method."""
+        symbols: dict[str, tir.Var] = {}
+        return [_input(name, arg, symbols) for name, arg in zip(spec.arg_names, spec.arg_specs)]
 
-    def _input(self, name: str, arg: Any, symbols: dict[str, tir.Var]) -> tuple[Any, Any]:
-        if isinstance(arg, specs.Int):
-            symbol = tir.Var(name, "int64")
-            return relax.Var(name, relax.ShapeStructInfo([symbol])), symbol
-        if isinstance(arg, specs.Tensor):
-            dims = [symbols.setdefault(d, tir.Var(d, "int64")) if isinstance(d, str) else d for d in arg.shape]
-            var = relax.Var(name, relax.TensorStructInfo(dims, arg.dtype))
-            return var, Tensor(_expr=var)
-        if isinstance(arg, specs.Object):
-            var = relax.Var(name, relax.ObjectStructInfo())
-            kind = arg.object_type
-            return var, (kind if isinstance(kind, type) and issubclass(kind, Object) else Object)(_expr=var, _name=name)
+    def _argument(self, var: Any, arg: Any) -> Any:
+        """The value a method receives for an input; tuples are taken apart."""
         if isinstance(arg, specs.Tuple):
-            parts = [self._input(f"{name}_{i}", a, symbols)[0] for i, a in enumerate(arg.elements)]
-            var = relax.Var(name, relax.TupleStructInfo([p.struct_info for p in parts]))
-            items = [Tensor(_expr=_project(var, i, p.struct_info)) for i, p in enumerate(parts)]
-            return var, type(arg.elements)(items)
-        raise TypeError(f"argument {name} has no usable spec: {arg!r}")
+            items = [
+                self._argument(self.builder.emit(relax.TupleGetItem(var, i), f"{arg.name}_{i}"), item)
+                for i, item in enumerate(arg.elements)
+            ]
+            return type(arg.elements)(items)
+        if isinstance(arg, specs.Tensor):
+            return Tensor(_expr=var)
+        if isinstance(arg, specs.Object):
+            kind = arg.object_type
+            is_object = isinstance(kind, type) and issubclass(kind, Object)
+            return (kind if is_object else Object)(_expr=var, _name=var.name_hint)
+        return arg
 
-    def _effect_inputs(self, spec: specs.MethodSpec, effects: list[tuple[str, Effect]]) -> list[Any]:
-        if spec.effect_mode == "none" or not effects:
+    def _effect_inputs(self, spec: specs.MethodSpec, created: list[tuple[Effect, list[Any]]]) -> list[Any]:
+        states = [var for _, group in created for var in group]
+        if spec.effect_mode == "none" or not states:
             return []
-        created = [var for name, effect in effects for var in effect.create(name)]
         if spec.effect_mode == "plain":
-            return created
-        return [relax.Var("effects", relax.TupleStructInfo([v.struct_info for v in created]))]
+            return states
+        return [relax.Var("packed_effects", relax.TupleStructInfo([v.struct_info for v in states]))]
 
-    def _param_inputs(
-        self, spec: specs.MethodSpec, params: list[tuple[str, Parameter]], symbols: dict[str, tir.Var]
-    ) -> list[Any]:
+    def _param_inputs(self, spec: specs.MethodSpec, params: list[tuple[str, Parameter]]) -> list[Any]:
+        symbols: dict[str, tir.Var] = {}
+        made = [relax.Var(name, _renamed(param, symbols)) for name, param in params]
+        for var, (_, param) in zip(made, params):
+            param._expr = var
         if spec.param_mode == "none":
             return []
-        created = [relax.Var(name, _renamed(param, symbols)) for name, param in params]
         if spec.param_mode == "plain":
-            return created
-        return [relax.Var("packed_params", relax.TupleStructInfo([v.struct_info for v in created]))]
+            return made
+        return [relax.Var("packed_params", relax.TupleStructInfo([v.struct_info for v in made]))]
 
     def _unpack(
-        self, spec: specs.MethodSpec, params: list[tuple[str, Parameter]], effects: list[tuple[str, Effect]],
-        effect_vars: list[Any], param_vars: list[Any],
-    ) -> None:  # fmt: skip
+        self,
+        spec: specs.MethodSpec,
+        params: list[tuple[str, Parameter]],
+        created: list[tuple[Effect, list[Any]]],
+        effect_vars: list[Any],
+        param_vars: list[Any],
+    ) -> None:
+        """Take packed effects and weights apart."""
+        if spec.effect_mode == "packed" and effect_vars:
+            at = 0
+            for effect, group in created:
+                names = [var.name_hint for var in group]
+                effect.set_state([
+                    self.builder.emit(relax.TupleGetItem(effect_vars[0], at + k), n) for k, n in enumerate(names)
+                ])  # fmt: skip
+                at += len(group)
         if spec.param_mode == "packed":
-            packed = param_vars[0]
             for index, (name, param) in enumerate(params):
-                param._expr = self.builder.emit(relax.TupleGetItem(packed, index), name)
-        elif spec.param_mode == "plain":
-            for var, (_, param) in zip(param_vars, params):
-                param._expr = var
-        if spec.effect_mode == "packed" and effects:
-            count = len(effect_vars[0].struct_info.fields)
-            effect_vars = [self.builder.emit(relax.TupleGetItem(effect_vars[0], i)) for i in range(count)]
-        at = 0
-        for name, effect in effects if effect_vars else ():
-            count = len(effect.create(name))
-            effect.set_state(effect_vars[at : at + count])
-            at += count
+                param._expr = self.builder.emit(relax.TupleGetItem(param_vars[0], index), name)
 
     def _outputs(self, spec: specs.MethodSpec, outputs: Any, effects: list[tuple[str, Effect]]) -> Any:
-        result = _expr_of(outputs)
-        if spec.effect_mode == "none" or not effects:
-            return self.builder.emit_output(result)
         states = [var for _, effect in effects for var in effect.finalize()]
-        if spec.effect_mode == "packed":
-            return self.builder.emit_output(relax.Tuple([result, relax.Tuple(states)]))
+        result = expr_of(outputs)
+        if spec.effect_mode == "none" or not states:
+            return self.builder.emit_output(result)
         return self.builder.emit_output(relax.Tuple([result, relax.Tuple(states)]))
 
 
-def _project(var: Any, index: int, info: Any) -> Any:
-    item = relax.TupleGetItem(var, index)
-    item.struct_info_ = info
-    return item
+def _input(name: str, arg: Any, symbols: dict[str, tir.Var]) -> tuple[Any, Any]:
+    """The variable of one argument, with the spec (or the symbolic integer) it stands for."""
+    if isinstance(arg, specs.Int):
+        symbol = symbols.setdefault(name, tir.Var(name, "int64"))
+        return relax.Var(name, relax.ShapeStructInfo([symbol])), symbol
+    if isinstance(arg, specs.Tensor):
+        dims = [symbols.setdefault(d, tir.Var(d, "int64")) if isinstance(d, str) else d for d in arg.shape]
+        return relax.Var(name, relax.TensorStructInfo(dims, arg.dtype)), arg
+    if isinstance(arg, specs.Object):
+        return relax.Var(name, relax.ObjectStructInfo()), arg
+    if isinstance(arg, specs.Tuple):
+        parts = [_input(f"{name}_{i}", a, symbols)[0] for i, a in enumerate(arg.elements)]
+        return relax.Var(name, relax.TupleStructInfo([p.struct_info for p in parts])), arg
+    raise TypeError(f"argument {name} has no usable spec: {arg!r}")
 
 
 def _renamed(param: Parameter, symbols: dict[str, tir.Var]) -> Any:
-    """The parameter's struct info with symbolic dimensions shared by name with the inputs."""
+    """The parameter's struct info with symbolic dimensions shared by name within a method."""
     info = param._expr.struct_info
-    dims = [symbols.setdefault(d.name, d) if isinstance(d, tir.Var) else d for d in info.shape.values]
+    dims = [
+        symbols.setdefault(d.name, tir.Var(d.name, "int64")) if isinstance(d, tir.Var) else d
+        for d in info.shape.values
+    ]
     return relax.TensorStructInfo(dims, info.dtype)
-
-
-def _expr_of(value: Any) -> Any:
-    if isinstance(value, (Tensor, Object)):
-        return value._expr
-    if isinstance(value, (list, tuple)):
-        return relax.Tuple([_expr_of(v) for v in value])
-    if isinstance(value, relax.Expr):
-        return value
-    if isinstance(value, (int, tir.PrimExpr)):
-        return relax.PrimValue(value)
-    raise TypeError(f"forward returned {value!r}, which is no Tensor, Object, or tuple of them")

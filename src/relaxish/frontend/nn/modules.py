@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ... import op as relax_op
 from ... import relax
 from . import op
-from .core import Effect, Module, Parameter, Tensor
+from .core import Effect, Module, ModuleList, Parameter, Tensor, get_default_dtype
 
 __all__ = [
     "Attention", "AvgPool2D", "BatchNorm2D", "Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D", "Dropout", "Embedding",
-    "GELU", "GroupNorm", "IOEffect", "Identity", "LayerNorm", "Linear", "MaxPool2D", "MultiheadAttention", "RMSNorm",
+    "GELU", "GroupNorm", "IOEffect", "Identity", "KVCache", "LayerNorm", "Linear", "MaxPool2D", "MultiheadAttention", "RMSNorm",
     "ReLU", "SiLU", "Softmax", "Tanh", "TimestepEmbedding", "Timesteps",
 ]  # fmt: skip
 
@@ -23,12 +24,11 @@ class IOEffect(Effect):
         self.effect: Any = None
 
     def emit_init(self, name_hint: str, builder: Any) -> list[Any]:
-        from ... import op as relax_op
-
         return [builder.emit(relax_op.null_value(), f"{name_hint}.io")]
 
     def create(self, name_hint: str) -> list[Any]:
-        return [relax.Var(f"{name_hint}.io", relax.ObjectStructInfo())]
+        self.effect = relax.Var(f"{name_hint}.io", relax.ObjectStructInfo())
+        return [self.effect]
 
     def set_state(self, state_vars: list[Any]) -> None:
         (self.effect,) = state_vars
@@ -215,18 +215,14 @@ class BatchNorm2D(Module):
 
 
 class LayerNorm(Module):
-    """Normalisation over the last dimension (or over ``axes``)."""
+    """Normalisation over the trailing dimensions ``normalized_shape`` (one int: the last)."""
 
     def __init__(
-        self, normalized_shape: Any, axes: Any = None, eps: float | None = 1e-5, elementwise_affine: bool = True,
-        dtype: str | None = None,
-    ) -> None:  # fmt: skip
+        self, normalized_shape: Any, eps: float | None = 1e-5, elementwise_affine: bool = True, dtype: str | None = None
+    ) -> None:
         self.normalized_shape = normalized_shape
-        self.axes = -1 if axes is None else axes
         self.eps = eps
-        dims = (normalized_shape,) if not isinstance(normalized_shape, (list, tuple)) else tuple(normalized_shape)
-        if axes is None and len(dims) > 1:
-            self.axes = list(range(-len(dims), 0))
+        dims = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
         self.weight = Parameter(dims, dtype) if elementwise_affine else None
         self.bias = Parameter(dims, dtype) if elementwise_affine else None
 
@@ -319,29 +315,35 @@ class Attention(Module):
     """Multi-head (self or cross) attention over ``[batch, length, features]``."""
 
     def __init__(
-        self, query_dim: int, cross_attention_dim: int | None = None, heads: int = 8, dim_head: int = 64,
-        bias: bool = False, norm_num_groups: int | None = None, out_bias: bool = True, scale_qk: bool = True,
-    ) -> None:  # fmt: skip
-        inner = dim_head * heads
-        context = query_dim if cross_attention_dim is None else cross_attention_dim
-        self.heads, self.dim_head, self.inner = heads, dim_head, inner
-        self.scale = dim_head**-0.5 if scale_qk else 1.0
+        self,
+        query_dim: int,
+        cross_attention_dim: int | None = None,
+        heads: int = 8,
+        dim_head: int = 64,
+        bias: bool = False,
+        norm_num_groups: int | None = None,
+        out_bias: bool = True,
+        scale_qk: bool = True,
+    ) -> None:
+        self.query_dim = query_dim
+        self.cross_attention_dim = query_dim if cross_attention_dim is None else cross_attention_dim
+        self.heads, self.dim_head, self.inner_dim = heads, dim_head, dim_head * heads
+        self.scale = None if scale_qk else 1.0
         self.group_norm = GroupNorm(norm_num_groups, query_dim) if norm_num_groups is not None else None
-        self.to_q = Linear(query_dim, inner, bias=bias)
-        self.to_k = Linear(context, inner, bias=bias)
-        self.to_v = Linear(context, inner, bias=bias)
-        self.to_out = [Linear(inner, query_dim, bias=out_bias)]
+        self.to_q = Linear(query_dim, self.inner_dim, bias=bias)
+        self.to_k = Linear(self.cross_attention_dim, self.inner_dim, bias=bias)
+        self.to_v = Linear(self.cross_attention_dim, self.inner_dim, bias=bias)
+        self.to_out = ModuleList([Linear(self.inner_dim, query_dim, bias=out_bias)])
 
     def forward(self, hidden_states: Tensor, encoder_hidden_states: Tensor | None = None) -> Tensor:
         if self.group_norm is not None:
             hidden_states = self.group_norm(hidden_states, channel_axis=2, axes=[1])
+        query = self.to_q(hidden_states)
         context = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        batch, length = hidden_states.shape[0], hidden_states.shape[1]
-        q = op.reshape(self.to_q(hidden_states), [batch, length, self.heads, self.dim_head])
-        k = op.reshape(self.to_k(context), [batch, context.shape[1], self.heads, self.dim_head])
-        v = op.reshape(self.to_v(context), [batch, context.shape[1], self.heads, self.dim_head])
-        out = op.scaled_dot_product_attention(q, k, v, scale=self.scale)
-        return self.to_out[0](op.reshape(out, [batch, length, self.inner]))  # type: ignore[no-any-return]
+        heads = [0, -1, self.heads, self.dim_head]
+        parts = [op.reshape(part, heads) for part in (query, self.to_k(context), self.to_v(context))]
+        out = op.scaled_dot_product_attention(*parts, is_causal=False, scale=self.scale)
+        return self.to_out[0](op.reshape(out, [0, -1, self.inner_dim]))  # type: ignore[no-any-return]
 
 
 class MultiheadAttention(Attention):
@@ -349,3 +351,68 @@ class MultiheadAttention(Attention):
 
     def __init__(self, embed_dim: int, num_heads: int, bias: bool = True) -> None:
         super().__init__(embed_dim, None, num_heads, embed_dim // num_heads, bias=bias, out_bias=bias)
+
+
+class KVCache(Effect):
+    """A cache of keys (or values) of growing length, read and appended to as the model runs."""
+
+    def __init__(self, init_seq_len: int, unit_shape: Sequence[int], dtype: str | None = None) -> None:
+        self.init_seq_len = init_seq_len
+        self.unit_shape = [int(i) for i in unit_shape]
+        self.dtype = dtype or get_default_dtype()
+        self.cache: Any = None
+
+    def emit_init(self, name_hint: str, builder: Any) -> list[Any]:
+        shape = relax.ShapeExpr([self.init_seq_len, *self.unit_shape])
+        made = relax_op.call_pure_packed(
+            "vm.builtin.attention_kv_cache_create",
+            relax_op.zeros(shape, self.dtype),
+            shape,
+            relax.PrimValue(0),
+            sinfo_args=[relax.ObjectStructInfo()],
+        )
+        return [builder.emit(made, name_hint)]
+
+    def create(self, name_hint: str) -> list[Any]:
+        self.cache = relax.Var(name_hint, relax.ObjectStructInfo())
+        return [self.cache]
+
+    def set_state(self, state_vars: list[Any]) -> None:
+        (self.cache,) = state_vars
+
+    def finalize(self) -> list[Any]:
+        state, self.cache = self.cache, None
+        return [state]
+
+    def to(self, dtype: str | None = None) -> None:
+        if dtype is not None:
+            self.dtype = dtype
+
+    def view(self, seq_len: Any) -> Tensor:
+        """The first ``seq_len`` entries."""
+        shape = relax.ShapeExpr([seq_len, *self.unit_shape])
+        info = relax.TensorStructInfo(shape, self.dtype)
+        read = relax_op.call_pure_packed(
+            "vm.builtin.attention_kv_cache_view", self.cache, shape, sinfo_args=[info]
+        )
+        return Tensor(_expr=_builder().emit(read))
+
+    def append(self, new_element: Tensor) -> None:
+        """Add entries at the end. Raises TypeError for another dtype than the cache has."""
+        if new_element.dtype != self.dtype:
+            raise TypeError(f'KVCache has been set to use dtype "{self.dtype}", but got "{new_element.dtype}"')
+        grown = relax_op.call_inplace_packed(
+            "vm.builtin.attention_kv_cache_append",
+            self.cache,
+            new_element._expr,
+            inplace_indices=[0],
+            sinfo_args=[relax.ObjectStructInfo()],
+        )
+        self.cache = _builder().emit(grown)
+
+
+def _builder() -> Any:
+    current = relax.BlockBuilder.current()
+    if current is None:
+        raise RuntimeError("a KVCache is used while a module is exported")
+    return current

@@ -6,19 +6,24 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ... import op as _op
 from ... import relax, tir
-from .core import Object, Tensor, wrap_nested
+from .calls import debug_func, extern, print_, tensor_expr_op, tensor_ir_inplace_op, tensor_ir_op
+from .core import Object, Tensor, get_default_dtype, wrap_nested
+from .sampling import multinomial_from_uniform, renormalize_top_p_top_k_prob, sample_top_p_top_k_from_sorted_prob
 
 __all__ = [
-    "add", "argsort", "astype", "avg_pool2d", "batch_norm", "broadcast_to", "chunk", "concat", "conv1d",
-    "conv1d_transpose", "conv2d", "conv3d", "cumsum", "divide", "empty", "equal", "exp", "extern", "full", "gelu",
-    "get_timestep_embedding", "greater", "greater_equal", "group_norm", "interpolate", "layer_norm", "less",
-    "less_equal", "matmul", "max", "max_pool2d", "maximum", "mean", "min", "minimum", "multinomial_from_uniform",
-    "multiply", "negative", "not_equal", "ones", "pad", "permute", "permute_dims", "power", "relu", "repeat",
-    "reshape", "rms_norm", "scaled_dot_product_attention", "sigmoid", "silu", "softmax", "softplus", "sort", "split",
-    "sqrt", "square", "squeeze", "subtract", "sum", "take", "tanh", "tensor_expr_op", "tensor_ir_op", "topk", "triu",
-    "unsqueeze", "where", "zeros",
+    "add", "argsort", "astype", "avg_pool2d", "batch_norm", "broadcast_to", "ccl_allgather", "ccl_allreduce",
+    "ccl_broadcast_from_worker0", "chunk", "concat", "conv1d", "conv1d_transpose", "conv2d", "conv3d", "cumsum",
+    "debug_func", "divide", "empty", "equal", "exp", "extern", "full", "gelu", "get_timestep_embedding", "greater",
+    "greater_equal", "group_norm", "interpolate", "layer_norm", "less", "less_equal", "matmul", "max", "max_pool2d",
+    "maximum", "mean", "min", "minimum", "multinomial_from_uniform", "multiply", "negative", "not_equal", "ones",
+    "pad", "permute", "permute_dims", "power", "print_", "relu", "renormalize_top_p_top_k_prob", "repeat",
+    "reshape", "rms_norm", "sample_top_p_top_k_from_sorted_prob", "scaled_dot_product_attention", "sigmoid", "silu",
+    "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze", "subtract", "sum", "take", "tanh",
+    "tensor_expr_op", "tensor_ir_inplace_op", "tensor_ir_op", "topk", "triu", "unsqueeze", "where", "zeros",
 ]  # fmt: skip
 
 
@@ -209,10 +214,8 @@ def _with_bias(out: Any, bias: Tensor | None, rank: int, axis: int) -> Any:
     if bias is None:
         return out
     shape = [1] * rank
-    shape[axis] = bias.shape[0]
-    builder = relax.BlockBuilder.current()
-    assert builder is not None
-    return _op.add(builder.emit(out), _op.reshape(bias._expr, shape))
+    shape[axis] = -1
+    return _op.add(out, _op.reshape(bias._expr, shape))
 
 
 def conv1d(
@@ -287,24 +290,21 @@ def batch_norm(
     return wrap_nested(out, name)[0]  # type: ignore[no-any-return]
 
 
-def _ones_or(weight: Tensor | None, shape: Any, dtype: str, make: Callable[..., Any]) -> Any:
-    if weight is not None:
-        return weight._expr
-    builder = relax.BlockBuilder.current()
-    assert builder is not None
-    return builder.emit(make(list(shape), dtype))
-
-
 def layer_norm(
-    x: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float | None = 1e-5,
+    x: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float | None = 1e-5,
     name: str = "layer_norm",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Normalisation over the trailing dimensions of ``normalized_shape``."""
     shape = list(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else [normalized_shape]
-    gamma = _ones_or(weight, shape, x.dtype, _op.ones)
-    beta = _ones_or(bias, shape, x.dtype, _op.zeros)
+    gamma = relax.const(np.ones(shape), x.dtype) if weight is None else weight._expr
+    beta = relax.const(np.zeros(shape), x.dtype) if bias is None else bias._expr
     axes = list(range(-len(shape), 0))
-    return wrap_nested(_op.nn.layer_norm(x._expr, gamma, beta, axes=axes, epsilon=1e-5 if eps is None else eps), name)
+    out = _op.nn.layer_norm(x._expr, gamma, beta, axes=axes, epsilon=1e-5 if eps is None else eps)
+    return wrap_nested(out, name)  # type: ignore[no-any-return]
 
 
 def rms_norm(x: Tensor, weight: Tensor, axes: Any, epsilon: float = 1e-5, name: str = "rms_norm") -> Tensor:
@@ -313,13 +313,19 @@ def rms_norm(x: Tensor, weight: Tensor, axes: Any, epsilon: float = 1e-5, name: 
 
 
 def group_norm(
-    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
-    channel_axis: int = 1, axes: Sequence[int] | None = None, name: str = "group_norm",
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    channel_axis: int = 1,
+    axes: Sequence[int] | None = None,
+    name: str = "group_norm",
+) -> Tensor:
     """Normalisation over groups of channels and ``axes`` (all after the first two if None)."""
     channels = [x.shape[channel_axis]]
-    gamma = _ones_or(weight, channels, x.dtype, _op.ones)
-    beta = _ones_or(bias, channels, x.dtype, _op.zeros)
+    gamma = relax.const(np.ones(channels), x.dtype) if weight is None else weight._expr
+    beta = relax.const(np.zeros(channels), x.dtype) if bias is None else bias._expr
     chosen = list(range(2, x.ndim)) if axes is None else list(axes)
     out = _op.nn.group_norm(
         x._expr, gamma, beta, num_groups=num_groups, channel_axis=channel_axis, axes=chosen, epsilon=eps
@@ -351,20 +357,30 @@ def empty(shape: Sequence[Any], dtype: str = "float32", name: str = "empty") -> 
 
 
 def get_timestep_embedding(
-    x: Tensor, embedding_dim: int, flip_sin_to_cos: bool = False, downscale_freq_shift: float = 1, scale: float = 1,
-    max_period: int = 10000, name: str = "get_timestep_embedding",
-) -> Tensor:  # fmt: skip
-    """Sinusoidal embedding of time steps ``[n]`` as ``[n, embedding_dim]`` (Vaswani et al. 2017)."""
-    import numpy as np
+    x: Tensor,
+    embedding_dim: int,
+    flip_sin_to_cos: bool = False,
+    downscale_freq_shift: float = 1,
+    scale: float = 1,
+    max_period: int = 10000,
+    name: str = "get_timestep_embedding",
+) -> Tensor:
+    """Sinusoidal embedding of time steps ``[n]`` as ``[n, embedding_dim]`` (Vaswani et al. 2017).
 
+    Computed in float32 for accuracy, given in the default dtype.
+    """
     half = embedding_dim // 2
-    exponent = -math.log(max_period) * np.arange(half, dtype="float32") / (half - downscale_freq_shift)
-    frequencies = Tensor.from_const((scale * np.exp(exponent)).astype("float32"))
-    angles = astype(unsqueeze(x, 1), "float32") * unsqueeze(frequencies, 0)
-    sine = wrap_nested(_op.sin(angles._expr), "sin")
-    cosine = wrap_nested(_op.cos(angles._expr), "cos")
-    out = concat([cosine, sine] if flip_sin_to_cos else [sine, cosine], -1, name)
-    return pad(out, [0, 0, 0, 1]) if embedding_dim % 2 else out
+    steps = _op.astype(x._expr, "float32")
+    exponent = relax.const(-math.log(max_period), "float32") * _op.arange(0, half, dtype="float32")
+    frequency = _op.exp(exponent / relax.const(half - downscale_freq_shift, "float32"))
+    angle = _op.expand_dims(steps, 1) * _op.expand_dims(frequency, 0)
+    if scale != 1:
+        angle = relax.const(scale, "float32") * angle
+    waves = [_op.cos(angle), _op.sin(angle)] if flip_sin_to_cos else [_op.sin(angle), _op.cos(angle)]
+    out = _op.concat(waves, axis=-1)
+    if embedding_dim % 2 == 1:
+        out = _op.nn.pad(out, (0, 0, 0, 1))
+    return wrap_nested(_op.astype(out, get_default_dtype()), name)  # type: ignore[no-any-return]
 
 
 def scaled_dot_product_attention(
@@ -380,76 +396,45 @@ def scaled_dot_product_attention(
 
 
 def interpolate(
-    x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None, antialias: bool | None = None, data_layout: str | None = "NCHW",
+    x: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool | None = None,
+    data_layout: str | None = "NCHW",
     name: str = "interpolate",
-) -> Tensor:  # fmt: skip
-    """Resize images. Raises ValueError for antialiasing and for 3-D modes."""
-    if recompute_scale_factor or antialias:
+) -> Tensor:
+    """Resize images. Raises ValueError for antialiasing and recomputed scale factors."""
+    if recompute_scale_factor is not None or antialias is not None:
         raise ValueError("interpolate supports neither recompute_scale_factor nor antialias")
     layout = data_layout or "NCHW"
     if size is None:
-        scale = scale_factor if isinstance(scale_factor, (list, tuple)) else [scale_factor, scale_factor]
-        spatial = [x.shape[layout.index("H")], x.shape[layout.index("W")]]
-        size = [int(s * f) if isinstance(s, int) else s * f for s, f in zip(spatial, scale)]
-    method = {"nearest": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic"}.get(mode)
-    if method is None:
+        spatial = [x.shape[i] for i, axis in enumerate(layout) if axis not in "NC"]
+        factors = scale_factor if isinstance(scale_factor, (list, tuple)) else [scale_factor] * len(spatial)
+        size = [int(s * f) if isinstance(s, int) else s * f for s, f in zip(spatial, factors)]
+    method = "nearest_neighbor" if mode.startswith("nearest") else mode.removeprefix("bi")
+    if method not in ("nearest_neighbor", "linear", "cubic"):
         raise ValueError(f"interpolate has no mode {mode!r}")
-    transform = "align_corners" if align_corners else "asymmetric" if mode == "nearest" else "half_pixel"
+    nearest = method == "nearest_neighbor"
+    transform = "asymmetric" if nearest else "align_corners" if align_corners else "half_pixel"
     out = _op.image.resize2d(
-        x._expr, size, layout=layout, method=method, coordinate_transformation_mode=transform,
-        rounding_method="floor" if mode == "nearest" else "",
-    )  # fmt: skip
-    return wrap_nested(out, name)  # type: ignore[no-any-return]
-
-
-def tensor_expr_op(
-    tensor_expr_func: Callable[..., Any], name_hint: str, args: Sequence[Any], *,
-    attrs: dict[str, Any] | None = None,
-) -> Any:  # fmt: skip
-    """A tensor-expression function as an operator."""
-    builder = relax.BlockBuilder.current()
-    if builder is None:
-        raise RuntimeError("tensor_expr_op needs an active BlockBuilder")
-    exprs = [_expr(a) for a in args]
-    return wrap_nested(
-        builder.emit_te(tensor_expr_func, *exprs, primfunc_name_hint=name_hint, primfunc_attrs=attrs), name_hint
+        x._expr, size, layout=layout, method=method, coordinate_transformation_mode=transform
     )
-
-
-def tensor_ir_op(func: Any, name_hint: str, args: Any, out: Any) -> Any:
-    """A PrimFunc as an operator: it gets ``args`` and writes tensors like ``out``."""
-    builder = relax.BlockBuilder.current()
-    if builder is None:
-        raise RuntimeError("tensor_ir_op needs an active BlockBuilder")
-    global_var = builder.add_func(func, name_hint)
-    given = list(args) if isinstance(args, (list, tuple)) else [args]
-    tensors = [a._expr for a in given if isinstance(a, (Tensor, Object))]
-    scalars = [a for a in given if isinstance(a, (int, tir.PrimExpr))]
-    infos = [o._expr.struct_info for o in out] if isinstance(out, (list, tuple)) else out._expr.struct_info
-    call = _op.call_tir(global_var, tensors, infos, tir_vars=relax.ShapeExpr(scalars) if scalars else None)
-    return wrap_nested(call, name_hint)
-
-
-def extern(name: str, args: Sequence[Any], out: Any) -> Any:
-    """A registered packed function, called in destination-passing style."""
-    infos = [o._expr.struct_info for o in out] if isinstance(out, (list, tuple)) else out._expr.struct_info
-    exprs = [relax.PrimValue(a) if isinstance(a, (int, float)) else relax.StringImm(a) if isinstance(a, str)
-             else _expr(a) for a in args]  # fmt: skip
-    return wrap_nested(_op.call_dps_packed(name, exprs, infos), name)
-
-
-def multinomial_from_uniform(
-    prob: Tensor, uniform_sample: Tensor, sample_indices: Tensor | None = None, dtype: str = "int64",
-    name: str = "multinomial_from_uniform",
-) -> Tensor:  # fmt: skip
-    """Draw indices with the given probabilities from uniform samples ``[n, 1]``."""
-    import numpy as np
-
-    if sample_indices is None:
-        count = prob.shape[0]
-        if not isinstance(count, int):
-            raise ValueError("multinomial_from_uniform needs sample_indices when the batch size is symbolic")
-        sample_indices = Tensor.from_const(np.arange(count, dtype="int64").reshape(-1, 1))
-    out = _op.multinomial_from_uniform(prob._expr, uniform_sample._expr, sample_indices._expr, dtype)
     return wrap_nested(out, name)  # type: ignore[no-any-return]
+
+
+def ccl_allreduce(x: Tensor, op_type: str = "sum", in_group: bool = True, name: str = "ccl_allreduce") -> Tensor:
+    """Combine the tensors of all workers (of the group) by ``op_type``."""
+    return wrap_nested(_op.ccl.allreduce(x._expr, op_type, in_group), name)  # type: ignore[no-any-return]
+
+
+def ccl_allgather(x: Tensor, num_workers: int, name: str = "ccl_allgather") -> Tensor:
+    """The tensors of all workers, one behind the other."""
+    return wrap_nested(_op.ccl.allgather(x._expr, num_workers), name)  # type: ignore[no-any-return]
+
+
+def ccl_broadcast_from_worker0(x: Tensor, name: str = "broadcast_from_worker") -> Tensor:
+    """Worker 0's tensor on every worker."""
+    return wrap_nested(_op.ccl.broadcast_from_worker0(x._expr), name)  # type: ignore[no-any-return]

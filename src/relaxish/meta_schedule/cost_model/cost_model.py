@@ -22,6 +22,11 @@ class CostModel:
     then needs no program per candidate.
     """
 
+    @property
+    def trained(self) -> bool:
+        """Whether scores mean something yet; a search looks for better advice while they do not."""
+        return True
+
     def load(self, path: str) -> None:
         """Read the model's state."""
         raise NotImplementedError

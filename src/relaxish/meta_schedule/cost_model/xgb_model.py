@@ -100,6 +100,10 @@ class XGBModel(CostModel):
         self.random_state = np.random.RandomState(config.seed)
         self.history: list[dict[str, float]] = []
 
+    @property
+    def trained(self) -> bool:
+        return self.booster is not None and self.data_size >= self.num_warmup_samples
+
     # ---- persistence
 
     def save(self, path: str) -> None:
@@ -215,7 +219,7 @@ class XGBModel(CostModel):
     # ---- prediction
 
     def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> Array:
-        if self.booster is None or self.data_size < self.num_warmup_samples:
+        if not self.trained:
             return self.random_state.uniform(low=0, high=1, size=(len(candidates),))
         features = [np.asarray(f, dtype="float32") for f in self.extractor.extract_from(context, candidates)]
         return self._predict(features)
@@ -231,7 +235,7 @@ class XGBModel(CostModel):
         if getattr(self.extractor, "kind", "") != "per-store-feature":
             return None
         count = blocks[0].shape[0] if blocks else 0
-        if self.booster is None or self.data_size < self.num_warmup_samples:
+        if not self.trained:
             return self.random_state.uniform(low=0, high=1, size=(count,))
         total = np.zeros(count, dtype="float32")
         for block in blocks:

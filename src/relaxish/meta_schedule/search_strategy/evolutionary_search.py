@@ -21,7 +21,7 @@ from .trace_key import trace_key
 
 if TYPE_CHECKING:
     from ..cost_model import CostModel
-    from ..database import Database
+    from ..database import Database, TuningRecord
     from ..runner import RunnerResult
     from ..tune_context import TuneContext
 
@@ -163,6 +163,10 @@ class EvolutionarySearch(SearchStrategy):
     def cost_model(self) -> CostModel:
         """The model that ranks candidates."""
         return self._cost_model
+
+    def records(self) -> list[TuningRecord]:
+        """What has been measured for this workload, by this run and by earlier ones."""
+        return self._database.records_of(self._workload)
 
     def is_measured(self, trace: Trace) -> bool:
         """Whether the decisions were measured before."""

@@ -14,6 +14,7 @@ from ..mutator import (
 from ..mutator.mutator import compute_locations, parallel_limits
 from ..profiler import Profiler
 from ..schedule_util import schedule_for_tuning
+from .advisor import Advisor
 from .decisions import DecisionTable
 from .fitting import Unfit
 from .skeleton import Reading, read_program
@@ -159,6 +160,7 @@ class VectorPool:
                 self.sketches = []
                 return
             self.sketches.append(sketch)
+        self.advisor = Advisor(context, self.sketches, rng)
 
     def usable(self) -> bool:
         """Whether every sketch, and every mutator, has a matrix form."""
@@ -197,9 +199,13 @@ class VectorPool:
             variants = [variants[i] for i in self.rng.permutation(len(variants))[:PER_ROUND]]
         size = max(4 * strategy.population_size, 512 * len(variants))
         with Profiler.timeit("EvoSearch/SampleInitPopulation"):
+            advised = self.advisor.propose(variants, strategy.records(), wanted)
             batches = self._initial(variants, best, size)
         # The random share comes from the fresh samples, before selection narrows them.
         fresh = [(v, rows[i]) for v, rows in batches for i in self.rng.permutation(len(rows))[:wanted]]
+        if advised and not strategy.cost_model.trained:
+            # Its scores would be random: the analytic estimate, corrected by what was measured, knows better.
+            return self._traces(strategy, advised, wanted), self._traces(strategy, fresh, wanted)
         heap: dict[tuple[int, bytes], tuple[float, VectorVariant, Array]] = {}
         for generation in range(strategy.genetic_num_iters + 1):
             with Profiler.timeit("EvoSearch/Evolve/PredictNormalizedScore"):

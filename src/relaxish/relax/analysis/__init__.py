@@ -27,6 +27,7 @@ _LAZY: dict[str, str] = {
     "defined_symbolic_vars": "variables",
     "detect_op_pattern": "tir_pattern",
     "detect_recursion": "recursion",
+    "find_ill_formed": "wellformed",
     "free_symbolic_vars": "variables",
     "free_vars": "variables",
     "get_var2val": "variables",

@@ -8,6 +8,7 @@ from ...ir.attrs import DictAttrs
 from ...ir.expr import GlobalVar, Range
 from ...ir.global_info import DummyGlobalInfo, VDevice
 from ...ir.module import IRModule
+from ...tir.function import PrimFunc
 from .base import IRBuilder, IRBuilderFrame, Namer
 from .tir_stmt import plain_attr
 
@@ -60,7 +61,7 @@ def decl_function(func_name: str, func_signature: Any) -> GlobalVar:
     if func_name in frame.global_vars:
         raise ValueError(f"function {func_name} already exists")
     gv = GlobalVar(func_name)
-    gv.struct_info_ = getattr(func_signature, "struct_info_", None)
+    gv.struct_info_ = _signature(func_signature)
     frame.global_vars[func_name] = gv
     frame.signatures[func_name] = func_signature
     return gv
@@ -73,9 +74,11 @@ def def_function(func_name: str, func: Any) -> None:
     if gv is None:
         raise ValueError(f"function {func_name} does not exist, declare it first.")
     frame.functions[func_name] = func
-    info = getattr(func, "struct_info_", None)
-    if info is not None:
-        gv.struct_info_ = info
+    gv.struct_info_ = _signature(func) or gv.struct_info_
+
+
+def _signature(func: Any) -> Any:
+    return func.struct_info if isinstance(func, PrimFunc) else getattr(func, "struct_info_", None)
 
 
 def module_attrs(attrs: dict[str, Any], allow_overwrite: bool = False) -> None:

@@ -7,6 +7,9 @@ import sys
 from typing import Any
 
 from ...ir.module import IRModule
+from ...relax.analysis import find_ill_formed
+from ...tir import PrimFunc
+from ...tir.analysis import verify_well_formed
 from ..ir_builder.base import IRBuilder
 from .core import Parser
 from .source import Source
@@ -57,44 +60,27 @@ from_source = parse
 
 
 def _check(result: Any, parser: Parser, source: Source) -> None:
-    problem = _tensor_problem(result) or _graph_problem(result)
-    if problem:
-        tree = source.parse().body[0]
+    problems = [*_tensor_problems(result), *_graph_problems(result)]
+    if problems:
         raise parser.error(
-            tree, f"Program is not well-formed. If this is deliberate, consider setting check_well_formed in the "
-            f"top-level decorator to False. {problem}"
-        )  # fmt: skip
+            source.parse().body[0],
+            "Program is not well-formed. If this is deliberate, consider setting check_well_formed in the "
+            "top-level decorator to False. " + "; ".join(problems),
+        )
 
 
-def _tensor_problem(result: Any) -> str:
-    try:
-        from ...tir.analysis import verify_well_formed
-    except ImportError:
-        return ""
-    from ...tir import PrimFunc
-
+def _tensor_problems(result: Any) -> list[str]:
     if not isinstance(result, (IRModule, PrimFunc)):
-        return ""
+        return []
     try:
-        ok = verify_well_formed(result, assert_mode=True)
-    except Exception as error:
-        return str(error)
-    return "" if ok is not False else "the tensor program is malformed"
+        verify_well_formed(result, assert_mode=True)
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
-def _graph_problem(result: Any) -> str:
-    from ...tir import PrimFunc
-
-    if isinstance(result, PrimFunc):
-        return ""
-    functions = result.functions.values() if isinstance(result, IRModule) else [result]
-    if all(isinstance(f, PrimFunc) for f in functions):
-        return ""
-    try:
-        from ...relax.analysis import well_formed
-    except ImportError:
-        return ""
-    return "" if well_formed(result) else "the graph program is malformed"
+def _graph_problems(result: Any) -> list[str]:
+    return [] if isinstance(result, PrimFunc) else find_ill_formed(result)
 
 
 def capture(program: Any, depth: int) -> dict[str, Any]:

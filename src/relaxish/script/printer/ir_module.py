@@ -8,7 +8,9 @@ from typing import Any
 from ...ir.global_info import DummyGlobalInfo, VDevice
 from ...ir.module import IRModule
 from ...ir.source import SourceName, Span
+from ...relax import ExternFunc, Function
 from ...target import Target
+from ...tir import PrimFunc
 from .doc import AssignDoc, ClassDoc, Doc, DictDoc, ExprDoc, ExprStmtDoc, IdDoc, LiteralDoc, StmtBlockDoc, StmtDoc
 from .docsifier import Docsifier, Frame, header, printer_of
 from .path import ObjectPath
@@ -16,9 +18,12 @@ from .path import ObjectPath
 __all__: list[str] = []
 
 
-def _order(item: tuple[Any, Any]) -> str:
-    name: str = item[0].name_hint
-    return "" if name == "main" else name
+def _order(item: tuple[Any, Any]) -> tuple[int, str]:
+    """Tensor programs first, then external and graph functions by name, ``main`` at the end."""
+    gv, func = item
+    kinds = (PrimFunc, ExternFunc, Function)
+    rank = next((i for i, kind in enumerate(kinds) if isinstance(func, kind)), len(kinds))
+    return (len(kinds) + 1 if gv.name_hint == "main" else rank, gv.name_hint)
 
 
 @printer_of(IRModule)

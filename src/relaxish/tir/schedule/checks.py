@@ -47,7 +47,7 @@ def scope_root(state: ScheduleState, sref: StmtSRef, require_stage_pipeline: boo
         at = at.parent
     if at is None:
         raise PrimitiveError(
-            "The primitive cannot be applied to the root block {0}.",
+            "The primitive does not operate on the root block {0}.",
             [sref],
             hint="take a block inside the function, not the root block",
         )
@@ -77,8 +77,18 @@ def in_scope_of(sref: StmtSRef, ancestor: StmtSRef) -> bool:
 
 
 def _is_dominant(state: ScheduleState, scope: StmtSRef, block_sref: StmtSRef) -> bool:
-    """Whether the block is the only writer, within the scope, of what it writes."""
-    writers = state.get_block_scope(scope).buffer_writers
+    """Whether the block is the only writer of what it writes, within a scope block or below a loop.
+
+    Below a loop only writers inside other blocks count, not those blocks themselves: an initialisation split off a
+    reduction may share the loop with it.
+    """
+    if isinstance(scope.stmt, Block):
+        writers = state.get_block_scope(scope).buffer_writers
+    else:
+        writers = {}
+        for child in state.child_blocks(scope):
+            for buffer, found in state.get_block_scope(child).buffer_writers.items():
+                writers.setdefault(buffer, found)
     return all(len(writers.get(region.buffer, (None,))) == 1 for region in block_sref.stmt.writes)
 
 
@@ -160,7 +170,7 @@ def check_complete_or_reduction(state: ScheduleState, block_sref: StmtSRef, scop
     other = reduction_reason(state, block_sref, scope)
     if other is not None:
         raise PrimitiveError(
-            f"The block {{0}} is neither complete ({why}) nor a reduction block ({other}).", [block_sref]
+            f"The block {{0}} is neither a complete block ({why}) nor a reduction block ({other}).", [block_sref]
         )
 
 
@@ -182,19 +192,19 @@ def check_partial_affine(state: ScheduleState, block_sref: StmtSRef, top: StmtSR
         raise PrimitiveError("The bindings of {0} are not quasi-affine maps of the loops below {1}.", [block_sref, top])
 
 
-def check_compact_dataflow(state: ScheduleState, sref: StmtSRef, scope: StmtSRef) -> None:
-    """Demand that every block below a loop is complete or a reduction block."""
+def check_compact_dataflow(state: ScheduleState, sref: StmtSRef) -> None:
+    """Demand that every block below a loop is, seen from that loop, complete or a reduction block."""
     if not state.enable_check:
         return
     for child in state.child_blocks(sref):
-        why = complete_reason(state, child, scope)
+        why = complete_reason(state, child, sref)
         if why is None:
             continue
-        other = reduction_reason(state, child, scope)
+        other = reduction_reason(state, child, sref)
         if other is not None:
             raise PrimitiveError(
-                f"The subtree of {{0}} has no compact dataflow: its {{1}} is neither complete ({why}) "
-                f"nor a reduction block ({other}).",
+                f"The subtree of {{0}} does not have compact dataflow, because its child {{1}} is neither a local "
+                f"complete block ({why}) nor a local reduction block ({other}).",
                 [sref, child],
             )
 

@@ -14,7 +14,7 @@ from ...ir.transform import PassContext, PassInfo
 from ..buffer import Buffer
 from ..function import PrimFunc
 from ..functor import Substitute
-from ..stmt import Allocate, DeclBuffer, For, LetStmt
+from ..stmt import Allocate, DeclBuffer, For, LetStmt, Stmt
 from .base import PrimFuncPass
 
 
@@ -93,6 +93,11 @@ def convert(func: PrimFunc) -> PrimFunc:
         ssa.defined.add(buffer.data)
     body = ssa.visit(func.body)
     return func if body is func.body else func.with_body(body)
+
+
+def convert_body(body: Stmt) -> Stmt:
+    """Bring one statement to single assignment."""
+    return _SSA().visit(body)  # type: ignore[no-any-return]
 
 
 class _ConvertSSA(PrimFuncPass):

@@ -71,7 +71,9 @@ def _reshape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 @convert("Transpose")
 def _transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    return op.permute_dims(ctx.tensor(inputs[0]), attr_ints(attrs, "perm"))
+    perm = attr_ints(attrs, "perm")
+    folded = ctx.fold(lambda v: np.transpose(v, perm), inputs[:1])
+    return folded if folded is not None else op.permute_dims(ctx.tensor(inputs[0]), perm)
 
 
 def _given_axes(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[int] | None:
@@ -134,7 +136,8 @@ def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 @convert("Tile")
 def _tile(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    return op.tile(ctx.tensor(inputs[0]), ctx.axes(inputs[1], "the repeats of Tile"))
+    folded = ctx.fold(np.tile, inputs[:2])
+    return folded if folded is not None else op.tile(ctx.tensor(inputs[0]), ctx.axes(inputs[1], "the repeats of Tile"))
 
 
 @convert("Expand")

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....arith import Analyzer
+from ....arith import Analyzer, IterMapLevel, iter_map_simplify
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.prim import const
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
 from ...index_map import IndexMap
-from ...op import if_then_else
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind
+from ...analysis.block_access import get_block_read_write_region
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
-from ..rewrite import signature_of
 from ..sref import StmtSRef
 from ..subst import realize_of
 from ..walk import vars_in
 from .buffer_attrs import alloc_site
+from .layout_padding import Padding, PaddingPlan, check_pad_value, following, plan_padding
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -31,15 +31,17 @@ __all__ = ["replace_everywhere"]
 
 
 class _Relayout(Mutator):
-    """Maps every access of a buffer through an index map."""
+    """Maps every access of a buffer through an index map and carries out a plan for its padding."""
 
-    def __init__(self, old: Any, new: Any, index_map: IndexMap) -> None:
+    def __init__(self, old: Any, new: Any, index_map: IndexMap, plan: PaddingPlan | None = None) -> None:
         self.old, self.new, self.index_map = old, new, index_map
+        self.plan = plan if plan is not None else PaddingPlan()
         self.analyzer = Analyzer()
+        self.ranges: dict[Any, Any] = {}
         self.reuse: dict[Any, Any] = {}
 
     def map_indices(self, indices: Sequence[Any]) -> tuple[Any, ...]:
-        """The new indices of an access."""
+        """The new indices of an access, simplified as what they are: maps of loops and block variables."""
         values = dict(
             zip(
                 self.index_map.initial_indices,
@@ -48,7 +50,20 @@ class _Relayout(Mutator):
             )
         )
         dtype = indices[0].dtype if indices else "int32"
-        return tuple(fit(self.analyzer.simplify(substitute(e, values)), dtype) for e in self.index_map.final_indices)
+        mapped = [fit(self.analyzer.simplify(substitute(e, values)), dtype) for e in self.index_map.final_indices]
+        if all(isinstance(e, (Var, IntImm)) for e in mapped):
+            return tuple(mapped)
+        used = vars_in(tuple(mapped))
+        known = {v: r for v, r in self.ranges.items() if v in used}
+        better = iter_map_simplify(mapped, known, const(True, "bool"), check_level=IterMapLevel.Surjective)
+        return tuple(
+            old if isinstance(new, IntImm) and isinstance(old, Var) else new
+            for old, new in zip(mapped, better, strict=True)
+        )
+
+    def _bind(self, var: Any, dom: Range) -> None:
+        self.analyzer.bind(var, dom, True)
+        self.ranges[var] = dom
 
     def visit_Buffer(self, node: Any) -> Any:
         return self.new if node is self.old else node
@@ -57,11 +72,20 @@ class _Relayout(Mutator):
         return self.new.data if node is self.old.data else node
 
     def visit_For(self, node: For) -> Any:
-        self.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
-        return self.default_visit(node)
+        replaced = self.plan.replacements.get(node)
+        if replaced is not None:
+            return self.visit(replaced)
+        self._bind(node.loop_var, Range.from_min_extent(node.min, node.extent))
+        return self._then_fill(node, self.default_visit(node))
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        return self._then_fill(node, self.default_visit(node))
+
+    def _then_fill(self, node: Any, made: Any) -> Any:
+        return following(made, self.plan.epilogue) if node is self.plan.insert_after else made
 
     def visit_IterVar(self, node: Any) -> Any:
-        self.analyzer.bind(node.var, node.dom, True)
+        self._bind(node.var, node.dom)
         return node
 
     def visit_BufferLoad(self, node: BufferLoad) -> Any:
@@ -79,21 +103,37 @@ class _Relayout(Mutator):
         return node.with_fields(value=value, indices=indices)
 
     def visit_BufferRegion(self, node: BufferRegion) -> Any:
-        if node.buffer is not self.old:
-            return node
-        if all(checks.is_one(r.extent) for r in node.region):
-            points = self.map_indices([r.min for r in node.region])
-            return BufferRegion(self.new, tuple(Range.from_min_extent(p, const(1, p.dtype)) for p in points))
-        return BufferRegion(self.new, tuple(Range.from_min_extent(const(0, d.dtype), d) for d in self.new.shape))
+        return node
 
     def visit_Block(self, node: Block) -> Any:
         made = self.default_visit(node)
+        touched = {r.buffer for r in (*node.reads, *node.writes)} & {self.old, self.new}
+        if touched:
+            made = self._with_regions(made)
         if made is not node:
-            touched = any(r.buffer is self.old for r in (*node.reads, *node.writes))
-            if touched and not node.match_buffers:
-                made = signature_of(made)
-            self.reuse[node] = made
+            self.reuse[self.plan.new_to_old.get(node, node)] = made
         return made
+
+    def _with_regions(self, block: Block) -> Block:
+        """The regions of the transformed buffer found anew; all others stay as they were declared."""
+        found = get_block_read_write_region(block, {self.new.data: self.new})
+        kept: list[tuple[BufferRegion, ...]] = []
+        for declared, seen in zip((block.reads, block.writes), found, strict=True):
+            mine = next((r for r in seen if r.buffer is self.new), None)
+            kept.append(
+                tuple(
+                    (mine if mine is not None else full_access(self.new))
+                    if r.buffer is self.old or r.buffer is self.new
+                    else r
+                    for r in declared
+                )
+            )
+        return block.with_fields(reads=kept[0], writes=kept[1])
+
+
+def full_access(buffer: Any) -> BufferRegion:
+    """All of a buffer."""
+    return BufferRegion(buffer, tuple(Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape))
 
 
 def fit(expr: Any, dtype: str) -> Any:
@@ -146,16 +186,11 @@ def replace_everywhere(state: ScheduleState, sref: StmtSRef, old: Any, new: Any,
     state.update_func(gvar, func.with_fields(buffer_map=buffers))
 
 
-def _padding(index_map: IndexMap, shape: Sequence[Any]) -> tuple[IndexMap, Any]:
-    """(inverse, condition under which a new index is padding)."""
-    return index_map.non_surjective_inverse(list(shape))  # type: ignore[return-value]
-
-
 def transform_layout(
     state: ScheduleState, sref: StmtSRef, index: int, write: bool, index_map: IndexMap, pad_value: Any, injective: bool
 ) -> None:
     """Lay a buffer out anew, wherever it is used."""
-    block = checks.check_block(sref)
+    checks.check_block(sref)
     buffer = checks.nth_buffer(sref, index, write)
     dtype = buffer.shape[0].dtype if buffer.shape else "int32"
     index_map = with_index_dtype(index_map, dtype)
@@ -164,56 +199,52 @@ def transform_layout(
             f"The index map takes {len(index_map.initial_indices)} indices, the buffer of {{0}} has {len(buffer.shape)}.",
             [sref],
         )
-    padding = None
-    if not injective:
-        inverse, condition = _padding(index_map, buffer.shape)
-        if not (isinstance(condition, IntImm) and condition.value == 0):
-            padding = (inverse, condition)
-            if pad_value is None:
-                raise PrimitiveError(
-                    "The transformation introduces padding in the buffer {0} uses, but no pad_value is given.",
-                    [sref],
-                    hint="pass pad_value, or assume_injective_transform=True",
-                )
+    for ancestor in (sref, *sref.ancestors()):
+        if any(m.buffer is buffer for m in getattr(ancestor.stmt, "match_buffers", ())):
+            raise PrimitiveError(f"The buffer {buffer.name} is a view of part of another buffer in {{0}}.", [ancestor])
+    if pad_value is not None:
+        check_pad_value(pad_value, buffer, sref)
     shape = tuple(fit(d, dtype) for d in index_map.map_shape(list(buffer.shape)))
-    new = buffer.with_fields(shape=shape, strides=(), axis_separators=())
-    worker = _Relayout(buffer, new, index_map)
-    replace_everywhere(state, sref, buffer, new, worker)
-    if padding is not None and write:
-        _pad_writer(state, sref, new, padding, pad_value)
-    del block
+    separators = tuple(s for s in buffer.axis_separators if int(s) <= len(shape))
+    new = buffer.with_fields(shape=shape, strides=(), axis_separators=separators)
+    site = alloc_site(state, sref, buffer)
+    if site is None and all(b is not buffer for b in state.func_of(sref)[1].buffer_map.values()):
+        raise PrimitiveError(f"The buffer {buffer.name} is neither allocated in the function nor a parameter.", [sref])
+    scope = site if site is not None else state.func_of(sref)[2]
+    plan = None
+    if not injective:
+        padding = _padding(index_map, buffer, pad_value, sref)
+        plan = None if padding is None else plan_padding(scope.stmt, buffer, new, padding)
+    worker = _Relayout(buffer, new, index_map, plan)
+    made = worker.visit(scope.stmt)
+    if plan is not None and plan.prologue is not None:
+        old_made = made
+        body = made.body.seq if isinstance(made.body, SeqStmt) else (made.body,)
+        made = made.with_fields(body=SeqStmt((plan.prologue, *body)))
+        worker.reuse = {k: made if v is old_made else v for k, v in worker.reuse.items()}
+    state.replace(scope, made, {**worker.reuse, scope.stmt: made})
+    if site is None:
+        gvar, func, _ = state.func_of(sref)
+        buffers = {p: new if b is buffer else b for p, b in func.buffer_map.items()}
+        state.update_func(gvar, func.with_fields(buffer_map=buffers))
 
 
-def _pad_writer(
-    state: ScheduleState, sref: StmtSRef, buffer: Any, padding: tuple[IndexMap, Any], pad_value: Any
-) -> None:
-    """Let the writer of a padded buffer run over all of it and store the pad value outside the old shape."""
-    realize = realize_of(sref)
-    block = realize.block
-    store = block.body
-    loops = checks.loops_above(sref)
-    spatial = all(iv.iter_type == IterVar.DataPar for iv in block.iter_vars)
-    if not isinstance(store, BufferStore) or not spatial or block.init is not None or not loops:
-        raise PrimitiveError("Padding is supported where {0} stores one value per element of the buffer.", [sref])
-    inverse, condition = padding
-    fresh = [Var(f"v_{i}", d.dtype) for i, d in enumerate(buffer.shape)]
-    back = dict(zip(inverse.initial_indices, fresh, strict=True))
-    analyzer = Analyzer()
-    for var, extent in zip(fresh, buffer.shape, strict=True):
-        analyzer.bind(var, Range.from_min_extent(const(0, extent.dtype), extent))
-    old_values = [analyzer.simplify(substitute(e, back)) for e in inverse.final_indices]
-    outside = analyzer.simplify(substitute(condition, back))
-    original = {iv.var: old_values[i] for i, iv in enumerate(block.iter_vars)}
-    value = substitute(store.value, original)
-    pad = substitute(pad_value.final_indices[0], dict(zip(pad_value.initial_indices, fresh, strict=True)))
-    body = BufferStore(buffer, if_then_else(outside, pad, value), tuple(fresh))
-    iter_vars = tuple(
-        IterVar(Range.from_min_extent(const(0, d.dtype), d), v, IterVar.DataPar)
-        for v, d in zip(fresh, buffer.shape, strict=True)
-    )
-    made = signature_of(block.with_fields(iter_vars=iter_vars, body=body))
-    nest = _nest(made, [d for d in buffer.shape], [f"axis{i}" for i in range(len(fresh))])
-    state.replace(loops[0], nest, {block: made})
+def _padding(index_map: IndexMap, buffer: Any, pad_value: Any, sref: StmtSRef) -> Padding | None:
+    """The padding that a map introduces, None if it introduces none."""
+    try:
+        inverse, condition = index_map.non_surjective_inverse(list(buffer.shape))
+    except RuntimeError as err:
+        raise PrimitiveError(f"The index map cannot be inverted for the buffer of {{0}}: {err}.", [sref]) from None
+    if isinstance(condition, IntImm) and condition.value == 0:
+        return None
+    if pad_value is None:
+        raise PrimitiveError(
+            "The transformation would introduce padding at "
+            f"{condition} in the buffer {buffer.name} of {{0}}, but no pad_value is given.",
+            [sref],
+            hint="pass pad_value, or assume_injective_transform=True",
+        )
+    return Padding(inverse, condition, pad_value)
 
 
 def _nest(block: Block, extents: Sequence[Any], names: Sequence[str]) -> Any:

@@ -94,7 +94,7 @@ def partition_loop(state: ScheduleState, loop: StmtSRef, factors: Sequence[Any],
     """Run consecutive pieces of a loop one after another, each in a block of its own."""
     node = check_plain_loop(loop)
     scope = checks.scope_root(state, loop)
-    checks.check_compact_dataflow(state, loop, scope)
+    checks.check_compact_dataflow(state, loop)
     analyzer = Analyzer()
     starts = [const(0, node.loop_var.dtype)]
     for factor in factors:

@@ -1,0 +1,206 @@
+"""Time of a multi-level tiled loop nest, estimated for many tilings at once.
+
+The nest is that of a tiling structure such as ``SSRSRS``: every data parallel axis has a factor in each S, every
+reduction axis one in each R. The innermost S is the register tile. The estimate adds what the vector unit needs for
+the tile to what each cache level must deliver: a level is filled again at every iteration of the loops outside the
+largest inner nest whose data fits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .machine import CpuModel
+
+__all__ = ["Access", "Axis", "TilingModel"]
+
+Array = npt.NDArray[np.float64]
+_LINE = 64
+_PAGE = 4096
+# Of a cache level's nominal size, what one nest can count on.
+_USABLE = 0.75
+# Transfers overlap with arithmetic in part: the share of them that still shows.
+_VISIBLE = 0.5
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop: its extent and whether it is a reduction."""
+
+    extent: int
+    reduction: bool = False
+
+
+@dataclass(frozen=True)
+class Access:
+    """A tensor that the nest touches.
+
+    ``dims`` says for each dimension how far one step of an axis moves it (axis number -> step) and how many elements
+    one point of the nest touches there. A ``packed`` tensor will be stored in the order the nest reads it; of others
+    ``row_bytes`` is the distance of neighbours along the last dimension but one.
+    """
+
+    dims: tuple[tuple[dict[int, int], int], ...]
+    element_bytes: int
+    written: bool = False
+    packed: bool = False
+    row_bytes: int = 0
+
+    def moves_with(self, axis: int) -> bool:
+        """Whether a step of the axis touches other elements."""
+        return any(axis in steps for steps, _ in self.dims)
+
+    def unit_stride(self, axis: int) -> bool:
+        """Whether a step of the axis goes to the next element."""
+        return bool(self.dims) and self.dims[-1][0].get(axis) == 1 and not any(axis in s for s, _ in self.dims[:-1])
+
+
+class TilingModel:
+    """Estimates one block's time from the factors of its axes.
+
+    >>> axes = [Axis(64), Axis(64), Axis(64, reduction=True)]
+    >>> a, b, c = ({0: 1}, 1), ({1: 1}, 1), ({2: 1}, 1)
+    >>> accesses = [Access((a, c), 4), Access((c, b), 4, packed=True), Access((a, b), 4, written=True)]
+    >>> model = TilingModel(axes, accesses, "SSRSRS", CpuModel())
+    >>> good, bad = [[1, 16, 1, 4], [1, 2, 1, 32], [1, 64]], [[4, 1, 16, 1], [64, 1, 1, 1], [64, 1]]
+    >>> cycles = model.cycles([np.array([g, b]) for g, b in zip(good, bad)])
+    >>> bool(cycles[0] < cycles[1])
+    True
+    """
+
+    def __init__(self, axes: Sequence[Axis], accesses: Sequence[Access], structure: str, machine: CpuModel,
+                 point_lanes: int = 1) -> None:
+        self.axes = list(axes)
+        self.accesses = list(accesses)
+        self.structure = structure
+        self.machine = machine
+        self.point_lanes = point_lanes
+        result = next(a for a in self.accesses if a.written)
+        self.lanes = machine.lanes(result.element_bytes)
+        self.vector_axis = -1 if point_lanes > 1 else self._find_vector_axis(result)
+
+    def _find_vector_axis(self, result: Access) -> int:
+        for axis in reversed(range(len(self.axes))):
+            fits = all(a.packed or not a.moves_with(axis) or a.unit_stride(axis) for a in self.accesses)
+            if not self.axes[axis].reduction and result.unit_stride(axis) and fits:
+                return axis
+        return -1
+
+    def cycles(self, factors: Sequence[npt.NDArray[np.int64]]) -> Array:
+        """Cycles on the busiest core, for matrices of factors (one for each axis, a row for each tiling)."""
+        nest = [(axis, position) for slot, position in self._slots() for axis in self._axes_of(slot)]
+        extents = [np.asarray(factors[axis][:, position], dtype=np.float64) for axis, position in nest]
+        return (self._arithmetic(factors) + self._transfers(nest, extents)) / self._speedup(nest, extents)
+
+    def _slots(self) -> list[tuple[str, int]]:
+        seen = {"S": 0, "R": 0}
+        slots = []
+        for letter in self.structure:
+            slots.append((letter, seen[letter]))
+            seen[letter] += 1
+        return slots
+
+    def _axes_of(self, letter: str) -> list[int]:
+        return [i for i, axis in enumerate(self.axes) if axis.reduction == (letter == "R")]
+
+    def _arithmetic(self, factors: Sequence[npt.NDArray[np.int64]]) -> Array:
+        """Cycles of the register tile times the number of tiles."""
+        count = len(factors[0])
+        vectors, rows, steps = np.ones(count), np.ones(count), np.ones(count)
+        for index, axis in enumerate(self.axes):
+            inner = factors[index][:, -1].astype(np.float64)
+            steps *= axis.extent / inner if not axis.reduction else axis.extent
+            if index == self.vector_axis:
+                vectors = np.ceil(inner / self.lanes)
+            elif not axis.reduction:
+                rows *= inner
+        depth = self._depth(factors)
+        accumulators = rows * vectors
+        machine = self.machine
+        loads = np.zeros(count)
+        for access in self.accesses:
+            if access.written:
+                continue
+            touched = np.ones(count)
+            for index, axis in enumerate(self.axes):
+                if axis.reduction or not access.moves_with(index):
+                    continue
+                inner = factors[index][:, -1].astype(np.float64)
+                touched *= vectors if index == self.vector_axis else inner
+            loads += touched
+        spilled = accumulators > machine.registers - 3
+        # Accumulators that do not fit are loaded and stored at every step, the others once for each inner reduction.
+        moved = np.where(spilled, 2 * accumulators, 2 * accumulators / depth)
+        step = np.maximum(accumulators / machine.fma_per_cycle, (loads + moved) / machine.loads_per_cycle)
+        step = np.maximum(step, machine.fma_latency) + np.where(spilled, accumulators, 0.0) + 0.5
+        return steps * step + steps / depth * 6
+
+    def _depth(self, factors: Sequence[npt.NDArray[np.int64]]) -> Array:
+        """Reduction steps for which a register tile stays in registers."""
+        depth = np.ones(len(factors[0]))
+        still = np.ones(len(factors[0]), dtype=bool)
+        for letter, position in reversed(self._slots()[:-1]):
+            size = np.ones_like(depth)
+            for axis in self._axes_of(letter):
+                size = size * factors[axis][:, position]
+            if letter == "R":
+                depth = np.where(still, depth * size, depth)
+            else:
+                still &= size == 1
+        return depth
+
+    def _transfers(self, nest: list[tuple[int, int]], extents: list[Array]) -> Array:
+        """Cycles for what the caches must be filled with."""
+        prints = self._footprints(nest, extents)
+        total = np.sum(prints, axis=0)
+        iterations = np.cumprod([np.ones_like(extents[0]), *extents], axis=0)
+        cycles = np.zeros_like(extents[0])
+        rows = np.arange(len(cycles))
+        for size, rate in zip(self.machine.caches, self.machine.bytes_per_cycle, strict=True):
+            fits = total <= size * _USABLE
+            at = np.where(fits.any(axis=0), np.argmax(fits, axis=0), len(nest))
+            for access, footprint in zip(self.accesses, prints, strict=True):
+                moved = footprint[at, rows] * iterations[at, rows] * (2 if access.written else 1)
+                cycles += _VISIBLE * moved / rate
+        return cycles
+
+    def _footprints(self, nest: list[tuple[int, int]], extents: list[Array]) -> list[Array]:
+        """For each access the bytes touched by the nest inside each depth: ``[depth + 1, tilings]``."""
+        count = len(extents[0])
+        lengths = [np.ones((len(nest) + 1, count)) for _ in self.axes]
+        for depth in range(len(nest) - 1, -1, -1):
+            for axis in range(len(self.axes)):
+                lengths[axis][depth] = lengths[axis][depth + 1]
+            lengths[nest[depth][0]][depth] *= extents[depth]
+        out = []
+        for access in self.accesses:
+            size: Array = np.full((len(nest) + 1, count), float(access.element_bytes))
+            for position, (steps, each) in enumerate(access.dims):
+                span = each + sum(step * (lengths[axis] - 1) for axis, step in steps.items())
+                if position == len(access.dims) - 1 and not access.packed:
+                    span = np.maximum(span, self._row_span(access))
+                size = size * span
+            out.append(size)
+        return out
+
+    @staticmethod
+    def _row_span(access: Access) -> float:
+        """Elements a row takes at least: a cache line, or more where rows a power of two apart share cache sets."""
+        aliased = min(access.row_bytes & -access.row_bytes, _PAGE) // 2
+        return max(_LINE, aliased) / access.element_bytes
+
+    def _speedup(self, nest: list[tuple[int, int]], extents: list[Array]) -> Array:
+        """How many cores the outer data parallel loops keep busy."""
+        cores = self.machine.cores
+        if cores <= 1:
+            return np.ones_like(extents[0])
+        tasks = np.ones_like(extents[0])
+        for (axis, _), extent in zip(nest, extents, strict=True):
+            if self.axes[axis].reduction:
+                break
+            tasks = tasks * extent
+        return tasks / np.ceil(tasks / cores)

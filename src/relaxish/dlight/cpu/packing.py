@@ -1,0 +1,242 @@
+"""Constant weights in the order their kernels read them.
+
+Before, a tile of 48 columns jumps through the matrix, one page a row::
+
+    C[i, j] += A[i, k] * B[k, j]                        # B: (768, 3072)
+
+After, every tile of columns is one contiguous strip; the constant itself is permuted at compile time::
+
+    C[i, j] += A[i, k] * B[j // 48, k, j % 48]          # B: (64, 768, 48)
+
+Rules that tile a reduction note the iterator and the tile's width on the block (`PACK_ATTR`); the pass rewrites every
+parameter that moves with that iterator along its last axis and that all callers pass a constant for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ir.expr import GlobalVar, Range
+from ...ir.functor import Mutator, pre_order_visit
+from ...ir.module import IRModule
+from ...ir.op import Op
+from ...ir.prim import FloorDiv, FloorMod, IntImm
+from ...ir.transform import Pass, PassContext, PassInfo
+from ...relax.expr import Call, Constant, Function, Tuple
+from ...relax.expr_functor import PyExprMutator
+from ...runtime.ndarray import NDArray, empty
+from ...tir import Block, BufferLoad, BufferRegion, PrimFunc, decl_buffer
+
+PACK_ATTR = "relaxish.pack_columns"
+_CALL_TIR = Op.get("relax.call_tir")
+
+
+class PackWeights(Pass):
+    """Permute constant weights into the strips that default schedules asked for; see the module."""
+
+    def __init__(self) -> None:
+        super().__init__(PassInfo(0, "PackWeights"))
+
+    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        """The module with packed constants and kernels that read them."""
+        constants = _constant_arguments(mod)
+        plans: dict[GlobalVar, tuple[GlobalVar, dict[int, int]]] = {}
+        out = mod.clone()
+        for gvar, func in mod.functions.items():
+            if not isinstance(func, PrimFunc) or not _wishes(func):
+                continue
+            plan = _plan(func, constants.get(gvar, frozenset()))
+            packed = _rewrite(func, plan)
+            if not plan:
+                out.update_func(gvar, packed)
+                continue
+            # Another signature is another variable: its struct info is that of the old one.
+            del out[gvar]
+            plans[gvar] = GlobalVar(gvar.name_hint), plan
+            out[plans[gvar][0]] = packed
+        if plans:
+            packer = _PackCalls(out, plans)
+            for gvar, func in list(out.functions.items()):
+                if isinstance(func, Function):
+                    out.update_func(gvar, packer.visit_expr(func))
+        return out
+
+
+def pack_columns(weight: NDArray, width: int) -> NDArray:
+    """``weight`` of shape (..., n) as (n / width, ..., width), aligned for vector loads."""
+    *lead, columns = weight.shape
+    packed = empty((columns // width, *lead, width), weight.dtype)
+    split = weight.numpy().reshape(*lead, columns // width, width)
+    packed.copyfrom(np.moveaxis(split, -2, 0))
+    return packed
+
+
+# ---- what can be packed
+
+
+def _constant_arguments(mod: IRModule) -> dict[GlobalVar, frozenset[int]]:
+    """For each called kernel the arguments for which every call passes a constant."""
+    found: dict[GlobalVar, frozenset[int]] = {}
+
+    def look(item: Any) -> bool:
+        if isinstance(item, GlobalVar):
+            # Reached only when the function is used for something else than being called.
+            found[item] = frozenset()
+        if isinstance(item, Call) and item.op is _CALL_TIR and isinstance(item.args[1], Tuple):
+            here = frozenset(i for i, arg in enumerate(item.args[1].fields) if isinstance(arg, Constant))
+            gvar = item.args[0]
+            found[gvar] = found.get(gvar, here) & here
+            return False
+        return True
+
+    for func in mod.functions.values():
+        if isinstance(func, Function):
+            pre_order_visit(func, look)
+    return found
+
+
+def _wishes(func: PrimFunc) -> bool:
+    return any(PACK_ATTR in block.annotations for block in _blocks(func))
+
+
+def _blocks(func: PrimFunc) -> list[Block]:
+    found: list[Block] = []
+
+    def look(item: Any) -> bool:
+        if isinstance(item, Block):
+            found.append(item)
+        return True
+
+    pre_order_visit(func.body, look)
+    return found
+
+
+def _plan(func: PrimFunc, constant: frozenset[int]) -> dict[int, int]:
+    """Parameter index to strip width, for parameters all of whose loads fit."""
+    index_of = {func.buffer_map[p].data: i for i, p in enumerate(func.params) if p in func.buffer_map}
+    widths: dict[int, int] = {}
+    spoiled: set[int] = set()
+    for block in _blocks(func):
+        wish = block.annotations.get(PACK_ATTR)
+        column, width = (None, 0) if wish is None else (block.iter_vars[int(wish[0])].var, int(wish[1]))
+        for load in _own_loads(block):
+            index = index_of.get(load.buffer.data)
+            if index is None or index not in constant:
+                continue
+            if column is None or not _moves_last(load, column) or load.buffer.shape[-1].value % width:
+                spoiled.add(index)
+            elif widths.setdefault(index, width) != width:
+                spoiled.add(index)
+    for block in _blocks(func):
+        spoiled |= {index_of[m.source.buffer.data] for m in block.match_buffers if m.source.buffer.data in index_of}
+    return {i: w for i, w in widths.items() if i not in spoiled and func.buffer_map[func.params[i]].shape[-1].value > w}
+
+
+def _own_loads(block: Block) -> list[BufferLoad]:
+    found: list[BufferLoad] = []
+
+    def look(item: Any) -> bool:
+        if isinstance(item, BufferLoad):
+            found.append(item)
+        return not isinstance(item, Block)
+
+    for part in (block.init, block.body):
+        if part is not None:
+            pre_order_visit(part, look)
+    return found
+
+
+def _moves_last(load: BufferLoad, column: Any) -> bool:
+    from ..analysis import uses
+
+    if len(load.indices) < 2 or not all(isinstance(extent, IntImm) for extent in load.buffer.shape):
+        return False
+    return load.indices[-1] is column and not any(uses(index, column) for index in load.indices[:-1])
+
+
+# ---- rewriting
+
+
+class _Reindex(Mutator):
+    """Reads packed parameters and drops the notes that asked for them."""
+
+    _table = {}
+
+    def __init__(self, buffers: dict[Any, tuple[Any, int]]) -> None:
+        self.buffers = buffers
+
+    def visit_Block(self, block: Block) -> Any:
+        if PACK_ATTR in block.annotations:
+            notes = {k: v for k, v in block.annotations.items() if k != PACK_ATTR}
+            block = block.with_fields(annotations=notes)
+        return self.default_visit(block)
+
+    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+        found = self.buffers.get(load.buffer.data)
+        if found is None:
+            return self.default_visit(load)
+        packed, width = found
+        *lead, column = (self.visit(index) for index in load.indices)
+        size = IntImm(column.dtype, width)
+        return BufferLoad(packed, [FloorDiv(column, size), *lead, FloorMod(column, size)])
+
+    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+        found = self.buffers.get(region.buffer.data)
+        if found is None:
+            return self.default_visit(region)
+        packed, width = found
+        *lead, last = region.region
+        size = IntImm(last.min.dtype, width)
+        strip, within = FloorDiv(last.min, size), FloorMod(last.min, size)
+        if not (isinstance(last.extent, IntImm) and last.extent.value == 1):
+            # More than one column: all of them, which is a superset whatever the alignment.
+            zero = IntImm(last.min.dtype, 0)
+            whole = [Range.from_min_extent(zero, packed.shape[0]), *lead, Range.from_min_extent(zero, size)]
+            return BufferRegion(packed, whole)
+        one = last.extent
+        return BufferRegion(
+            packed, [Range.from_min_extent(strip, one), *lead, Range.from_min_extent(within, one)]
+        )
+
+
+def _rewrite(func: PrimFunc, plan: dict[int, int]) -> PrimFunc:
+    buffers: dict[Any, tuple[Any, int]] = {}
+    buffer_map = dict(func.buffer_map)
+    for index, width in plan.items():
+        param = func.params[index]
+        old = buffer_map[param]
+        *lead, columns = old.shape
+        shape = [columns.value // width, *lead, width]
+        packed = decl_buffer(shape, old.dtype, old.name, data=old.data)
+        buffers[old.data] = packed, width
+        buffer_map[param] = packed
+    body = _Reindex(buffers).visit(func.body)
+    return func.with_fields(body=body, buffer_map=buffer_map)
+
+
+class _PackCalls(PyExprMutator):
+    """Replaces the constants in calls of rewritten kernels; a constant used twice is packed once."""
+
+    def __init__(self, mod: IRModule, plans: dict[GlobalVar, tuple[GlobalVar, dict[int, int]]]) -> None:
+        super().__init__(mod)
+        self.plans = plans
+        self.made: dict[tuple[int, int], Constant] = {}
+
+    def visit_call_(self, op: Call) -> Any:
+        found = self.plans.get(op.args[0]) if op.op is _CALL_TIR else None
+        if found is None:
+            return super().visit_call_(op)
+        gvar, plan = found
+        fields = list(op.args[1].fields)
+        for index, width in plan.items():
+            fields[index] = self._packed(fields[index], width)
+        call = Call(op.op, (gvar, Tuple(fields), *op.args[2:]), op.attrs, op.sinfo_args, op.span)
+        return super().visit_call_(call)
+
+    def _packed(self, weight: Constant, width: int) -> Constant:
+        key = id(weight), width
+        if key not in self.made:
+            self.made[key] = Constant(pack_columns(weight.data, width))
+        return self.made[key]

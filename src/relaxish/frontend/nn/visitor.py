@@ -1,0 +1,77 @@
+"""Rewriting trees of modules, e.g. to swap layers for quantised ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .core import Effect, Module, ModuleDict, ModuleList, Parameter
+
+__all__ = ["Mutator"]
+
+
+class Mutator:
+    """Walks a module tree and puts what the ``visit_*`` methods return in the place of what they were given.
+
+    >>> from relaxish.frontend import nn
+    >>> class Halve(nn.Mutator):
+    ...     def visit_module(self, name, node):
+    ...         if isinstance(node, nn.Linear):
+    ...             return nn.Linear(node.in_features, node.out_features // 2)
+    ...         return super().visit_module(name, node)
+    >>> class Net(nn.Module):
+    ...     def __init__(self):
+    ...         self.proj = nn.Linear(8, 4)
+    >>> Halve().visit("", Net()).proj.out_features
+    2
+    """
+
+    def visit_module(self, name: str, node: Module) -> Any:
+        """Visit the attributes of a module; subclasses replace it."""
+        for key, value in list(node.__dict__.items()):
+            made = self._visit_child(f"{name}.{key}" if name else key, value)
+            if made is not value:
+                setattr(node, key, made)
+        return node
+
+    def visit_effect(self, name: str, node: Effect) -> Any:
+        """Visit an effect."""
+        return node
+
+    def visit_param(self, name: str, node: Parameter) -> Any:
+        """Visit a parameter."""
+        return node
+
+    def visit_modulelist(self, name: str, node: ModuleList) -> Any:
+        """Visit the items of a module list."""
+        for index, value in enumerate(node):
+            node[index] = self._visit_child(f"{name}.{index}" if name else str(index), value)
+        return node
+
+    def visit_moduledict(self, name: str, node: ModuleDict) -> Any:
+        """Visit the items of a module dictionary."""
+        for key, value in list(node.items()):
+            node[key] = self._visit_child(f"{name}.{key}" if name else key, value)
+        return node
+
+    def visit(self, name: str, node: Any) -> Any:
+        """Visit a module, parameter or effect called ``name``."""
+        return self._visit_child(name, node)
+
+    def _visit_child(self, name: str, value: Any) -> Any:
+        if isinstance(value, ModuleList):
+            return self.visit_modulelist(name, value)
+        if isinstance(value, ModuleDict):
+            return self.visit_moduledict(name, value)
+        if isinstance(value, Module):
+            return self.visit_module(name, value)
+        if isinstance(value, Effect):
+            return self.visit_effect(name, value)
+        if isinstance(value, Parameter):
+            return self.visit_param(name, value)
+        if isinstance(value, (list, tuple)):
+            items = [self._visit_child(f"{name}.{i}", v) for i, v in enumerate(value)]
+            return value if all(a is b for a, b in zip(items, value)) else type(value)(items)
+        if isinstance(value, dict):
+            made = {k: self._visit_child(f"{name}.{k}", v) for k, v in value.items()}
+            return value if all(made[k] is v for k, v in value.items()) else made
+        return value

@@ -1,0 +1,135 @@
+"""Candidates for a search's first rounds, before its cost model has learnt anything.
+
+The analytic estimate of a sketch (``space_generator.hints``) ranks tilings; what has been measured so far corrects the
+estimate of its neighbours. So a search starts near the best schedules and moves on from those that really were fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...tir.schedule import Trace
+from ..space_generator.hints import SketchEstimate, estimate_sketch
+
+if TYPE_CHECKING:
+    from ..database import TuningRecord
+    from .population import VectorSketch, VectorVariant
+
+__all__ = ["Advisor"]
+
+Array = np.ndarray[Any, Any]
+# Random tilings looked at for each variant, and children of each of the best measured ones.
+_SAMPLES = 8192
+_PARENTS, _CHILDREN = 8, 96
+# Two tilings are neighbours when this many factors of two separate them.
+_REACH = 3.0
+# Proposals of one round that share the innermost tiles of every axis.
+_SAME_TILE = 3
+
+
+class Advisor:
+    """Proposes rows of decisions for the sketches that have an estimate."""
+
+    def __init__(self, context: Any, sketches: Sequence[VectorSketch], rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.estimates: dict[int, SketchEstimate] = {}
+        self.known: dict[int, tuple[TuningRecord, tuple[int, Array, float] | None]] = {}
+        self.sketches = list(sketches)
+        for index, sketch in enumerate(self.sketches):
+            estimate = estimate_sketch(context, sketch.table.trace)
+            if estimate is not None:
+                self.estimates[index] = estimate
+
+    def usable(self) -> bool:
+        """Whether some sketch has an estimate."""
+        return bool(self.estimates)
+
+    def propose(
+        self, variants: Sequence[VectorVariant], records: Sequence[TuningRecord], wanted: int
+    ) -> list[tuple[VectorVariant, Array]]:
+        """The most promising rows, different enough from one another; more than ``wanted``, best first."""
+        measured = self._measured(records)
+        pool: list[tuple[VectorVariant, Array]] = []
+        scores: list[Array] = []
+        for variant in variants:
+            index = self.sketches.index(variant.sketch)
+            if index not in self.estimates:
+                continue
+            rows = self._rows(index, measured)
+            pool += [(variant, row) for row in rows]
+            scores.append(self._log_time(index, rows, measured))
+        if not pool:
+            return []
+        merged = np.concatenate(scores)
+        order = np.argsort(merged, kind="stable")[:64 * wanted]
+        return self._spread([pool[i] for i in order], 2 * wanted)
+
+    def _rows(self, index: int, measured: Sequence[tuple[int, Array, float]]) -> Array:
+        """Random rows and children of the fastest measured ones."""
+        table = self.sketches[index].table
+        parts = [table.sample(self.rng, _SAMPLES)]
+        mine = sorted((m for m in measured if m[0] == index), key=lambda m: m[2])[:_PARENTS]
+        for _, row, _ in mine:
+            children = np.repeat(row[None, :], _CHILDREN, axis=0)
+            table.mutate_tiles(self.rng, children)
+            table.mutate_tiles(self.rng, children[::2])
+            table.mutate_unroll(self.rng, children[::3])
+            parts.append(children)
+        return np.unique(np.concatenate(parts), axis=0)
+
+    def _estimated(self, index: int, rows: Array) -> Array:
+        table = self.sketches[index].table
+        factors = {inst: rows[:, at:at + n] for inst, at, n, _, _ in table.tiles}
+        logs: Array = np.log(self.estimates[index].cycles(factors))
+        return logs
+
+    def _log_time(self, index: int, rows: Array, measured: Sequence[tuple[int, Array, float]]) -> Array:
+        """Estimated log time, moved towards what similar tilings took."""
+        logs = self._estimated(index, rows)
+        if not measured:
+            return logs
+        estimated = np.array([float(self._estimated(i, row[None, :])[0]) for i, row, _ in measured])
+        residual = np.log([seconds for _, _, seconds in measured]) - estimated
+        residual -= np.median(residual)
+        width = self.sketches[index].table.num_tile_columns
+        place = np.log2(rows[:, :width])
+        total, weight = np.zeros(len(rows)), np.full(len(rows), 0.5)
+        for (other, row, _), error in zip(measured, residual, strict=True):
+            if len(row) != rows.shape[1]:
+                continue
+            distance = np.abs(place - np.log2(row[:width])).sum(axis=1) + (0 if other == index else 2)
+            near = np.exp(-((distance / _REACH) ** 2))
+            total += near * error
+            weight += near
+        return logs + total / weight
+
+    def _spread(self, ranked: Sequence[tuple[VectorVariant, Array]], count: int) -> list[tuple[VectorVariant, Array]]:
+        """The best rows, only a few of each innermost tile."""
+        chosen, rest = [], []
+        uses: dict[tuple[int, ...], int] = {}
+        for variant, row in ranked:
+            inner = tuple(int(row[at + n - 1]) for _, at, n, _, _ in variant.sketch.table.tiles)
+            uses[inner] = uses.get(inner, 0) + 1
+            (chosen if uses[inner] <= _SAME_TILE else rest).append((variant, row))
+            if len(chosen) >= count:
+                break
+        return chosen + rest[:max(0, count - len(chosen))]
+
+    def _measured(self, records: Sequence[TuningRecord]) -> list[tuple[int, Array, float]]:
+        for record in records:
+            if id(record) not in self.known:
+                self.known[id(record)] = record, self._place(record.trace, record.run_secs)
+        return [found for record in records if (found := self.known[id(record)][1]) is not None]
+
+    def _place(self, trace: Trace, run_secs: Sequence[float] | None) -> tuple[int, Array, float] | None:
+        """Sketch, row and seconds of a record of this search space."""
+        if not run_secs or float(min(run_secs)) >= 1e9:
+            return None
+        for index, sketch in enumerate(self.sketches):
+            found = sketch.table.from_trace(trace) if index in self.estimates else None
+            if found is not None:
+                return index, found[0], float(np.mean([float(x) for x in run_secs]))
+        return None

@@ -1,0 +1,121 @@
+"""Collective communication between the workers of a distributed run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.attrs import make_node
+from ...relax.call_forms import call_dps_packed
+from ...relax.expr import Call, Expr, PrimValue, ShapeExpr
+from ...relax.scalars import const_int, simplify
+from ...relax.struct_info import StructInfo, TensorStructInfo
+from ...tir import const, floordiv
+from ..inference import as_expr, check_axis, check_count, fail, make_call, tensor, tensor_arg
+from ..record import define
+
+__all__ = ["allgather", "allreduce", "broadcast_from_worker0", "scatter_from_worker0"]
+
+_REDUCTIONS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}
+
+
+def allreduce(x: Any, op_type: str = "sum", in_group: bool = True) -> Expr:
+    """The tensors of all workers (of the group) combined: ``sum``, ``prod``, ``min``, ``max`` or ``avg``."""
+    if op_type not in _REDUCTIONS:
+        raise ValueError(f"Allreduce only supports limited reduction operations, including {list(_REDUCTIONS)}, "
+                         f"but got {op_type}.")  # fmt: skip
+    attrs = make_node("relax.attrs.AllReduceAttrs", op_type=op_type, in_group=in_group)
+    return make_call("ccl.allreduce", [as_expr(x)], attrs)
+
+
+def allgather(x: Any, num_workers: int, in_group: bool = True) -> Expr:
+    """The tensors of all workers, one behind the other along the first axis."""
+    attrs = make_node("relax.attrs.AllGatherAttrs", num_workers=int(num_workers), in_group=in_group)
+    return make_call("ccl.allgather", [as_expr(x)], attrs)
+
+
+def broadcast_from_worker0(x: Any) -> Expr:
+    """Worker 0's tensor on every worker."""
+    return make_call("ccl.broadcast_from_worker0", [as_expr(x)])
+
+
+def scatter_from_worker0(x: Any, num_workers: int, axis: int = 0) -> Expr:
+    """Worker 0's tensor cut along ``axis``, one piece for each worker."""
+    attrs = make_node("relax.attrs.ScatterCollectiveAttrs", num_workers=int(num_workers), axis=int(axis))
+    return make_call("ccl.scatter_from_worker0", [as_expr(x)], attrs)
+
+
+def _infer_same(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    return tensor_arg(call, 0)
+
+
+def _infer_allgather(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    dims = info.dims()
+    if dims is None:
+        return info
+    grown = [simplify(dims[0] * call.attrs.num_workers), *dims[1:]]
+    return tensor(grown, info.dtype, vdevice=info.vdevice)
+
+
+def _infer_scatter(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    dims = info.dims()
+    workers = int(call.attrs.num_workers)
+    if dims is None:
+        return info
+    axis = check_axis(call, len(dims), call.attrs.axis)
+    size = const_int(dims[axis])
+    if size is not None and size % workers != 0:
+        raise fail(
+            call,
+            f"scatter_from_worker0 expects the size of axis {axis} of input tensor to be divisible by the num_workers. "
+            f"However, axis {axis} of input tensor is {size} while num_workers is {workers}",
+        )
+    shape = list(dims)
+    shape[axis] = simplify(floordiv(dims[axis], workers))
+    return tensor(shape, info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_allreduce(builder: Any, call: Call) -> Expr:
+    x = call.args[0]
+    kind = ShapeExpr([_REDUCTIONS[call.attrs.op_type]])
+    args = [x, kind, PrimValue(const(bool(call.attrs.in_group), "bool"))]
+    return call_dps_packed("runtime.disco.allreduce", args, x.struct_info)
+
+
+def _legalize_allgather(builder: Any, call: Call) -> Expr:
+    info = _infer_allgather(call, builder)
+    args = [call.args[0], PrimValue(const(bool(call.attrs.in_group), "bool"))]
+    return call_dps_packed("runtime.disco.allgather", args, info)
+
+
+def _legalize_broadcast(builder: Any, call: Call) -> Expr:
+    x = call.args[0]
+    return call_dps_packed("runtime.disco.broadcast_from_worker0", [x, PrimValue(const(False, "bool"))], x.struct_info)
+
+
+def _legalize_scatter(builder: Any, call: Call) -> Expr:
+    from ..manipulate import permute_dims, reshape
+
+    x, workers = call.args[0], int(call.attrs.num_workers)
+    info = _infer_scatter(call, builder)
+    assert isinstance(info, TensorStructInfo)
+    dims = info.dims()
+    assert dims is not None
+    axis = check_axis(call, len(dims), call.attrs.axis)
+    if axis > 0:
+        # Pieces lie behind one another only along the first axis.
+        parts = builder.emit(reshape(x, [*dims[:axis], workers, *dims[axis:]]))
+        order = [axis, *range(axis), *range(axis + 1, len(dims) + 1)]
+        x = builder.emit(permute_dims(parts, order))
+    args = [x, PrimValue(const(False, "bool"))]
+    return call_dps_packed("runtime.disco.scatter_from_worker0", args, info)
+
+
+define("ccl.allreduce", _infer_same, legalize=_legalize_allreduce, precision="follow", arg_names=("x",))
+define("ccl.allgather", _infer_allgather, legalize=_legalize_allgather, precision="follow", arg_names=("x",))
+define("ccl.broadcast_from_worker0", _infer_same, legalize=_legalize_broadcast, precision="follow", arg_names=("x",))
+define("ccl.scatter_from_worker0", _infer_scatter, legalize=_legalize_scatter, precision="follow", arg_names=("x",))

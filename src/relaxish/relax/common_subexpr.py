@@ -1,0 +1,120 @@
+"""Common subexpressions: what was computed before is used again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.structural import structural_equal, structural_hash
+from .analysis.variables import contains_impure_call
+from .expr import (
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    ExternFunc,
+    Function,
+    MatchCast,
+    PrimValue,
+    ShapeExpr,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from .expr_functor import PyExprMutator
+
+__all__ = ["eliminate_common_subexpr"]
+
+_NEVER = (Var, Function, ExternFunc, PrimValue, StringImm)
+
+
+def _key(value: Any) -> Any:
+    """A cheap key: object identities of operator and arguments, hashes of the rest. Equal values have equal keys."""
+    if isinstance(value, Call):
+        attrs = None if value.attrs is None else structural_hash(value.attrs)
+        infos = tuple(structural_hash(i) for i in value.sinfo_args)
+        return ("call", value.op, tuple(_arg_key(a) for a in value.args), attrs, infos)
+    if isinstance(value, TupleGetItem):
+        return ("get", value.tuple_value, value.index)
+    return _arg_key(value)
+
+
+def _arg_key(arg: Any) -> Any:
+    if isinstance(arg, Tuple):
+        return ("tuple", tuple(_arg_key(f) for f in arg.fields))
+    if isinstance(arg, (Constant, ShapeExpr, PrimValue)) or not isinstance(arg, Var):
+        return ("leaf", type(arg).__name__, structural_hash(arg))
+    return arg
+
+
+class _Eliminator(PyExprMutator):
+    """Second bindings of a value become copies of the first variable, and their uses uses of it."""
+
+    def __init__(self, call_only: bool) -> None:
+        super().__init__()
+        self.call_only = call_only
+        self.known: dict[Any, list[tuple[Any, Any, list[Var]]]] = {}
+
+    def visit_function_(self, op: Function) -> Any:
+        if self.known or self.var_remap_:
+            # What an enclosing function computed is not available when a nested one runs elsewhere.
+            return _Eliminator(self.call_only).visit_function_(op)
+        return super().visit_function_(op)
+
+    def visit_with_inner_scope(self, expr: Any) -> Any:
+        saved = self.known
+        self.known = {k: [(v, i, list(names)) for v, i, names in entries] for k, entries in saved.items()}
+        result = super().visit_with_inner_scope(expr)
+        self.known = saved
+        return result
+
+    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+        new = super().visit_dataflow_block_(block)
+        for entries in self.known.values():
+            for _, _, names in entries:
+                names[:] = [n for n in names if not isinstance(n, DataflowVar)]
+        return new
+
+    def visit_var_binding_(self, binding: VarBinding) -> None:
+        value = self.visit_expr(binding.value)
+        self._place(binding, value, None)
+
+    def visit_match_cast_(self, binding: MatchCast) -> None:
+        value = self.visit_expr(binding.value)
+        self._place(binding, value, binding.struct_info)
+
+    def _place(self, binding: Any, value: Any, info: Any) -> None:
+        names = self._names_of(value, info)
+        if names:
+            self.builder_.emit_normalized(VarBinding(binding.var, names[0], binding.span))
+            self.var_remap_[binding.var] = names[0]
+            names.append(binding.var)
+            return
+        if info is not None:
+            same = value is binding.value
+            self.builder_.emit_normalized(binding if same else MatchCast(binding.var, value, info, binding.span))
+        else:
+            self.reemit_binding(binding, value)
+        if names is not None:
+            names.append(self.var_remap_.get(binding.var, binding.var))
+
+    def _names_of(self, value: Any, info: Any) -> list[Var] | None:
+        """Variables bound to an equal value; None if values of that kind are not to be shared."""
+        if isinstance(value, _NEVER) and info is None:
+            return None
+        if (self.call_only and not isinstance(value, Call)) or contains_impure_call(value):
+            return None
+        entries = self.known.setdefault((_key(value), None if info is None else structural_hash(info)), [])
+        for other, other_info, names in entries:
+            same_info = other_info is info or (info is not None and structural_equal(other_info, info))
+            if same_info and structural_equal(other, value):
+                return names
+        names: list[Var] = []
+        entries.append((value, info, names))
+        return names
+
+
+def eliminate_common_subexpr(expr: Any, call_only: bool = False) -> Any:
+    """The function (or sequence) in which equal pure values are computed once."""
+    return _Eliminator(call_only).visit_expr(expr)
