@@ -3,17 +3,26 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PYTEST_WORKERS ?= 2
 
 .PHONY: demo test test-all lint bench docs clean
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check "torch==2.13.0" -c constraints.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev]" -c constraints.txt
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) "torch==2.13.0" -c constraints.txt
+	$(PIP) -e ".[dev]" -c constraints.txt
+	touch $@ $(DEMO_STAMP)
+
+# The demo needs no torch, which is most of what an installation downloads.
+$(DEMO_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[onnx]" onnxruntime -c constraints.txt
 	touch $@
 
-demo: $(STAMP)
+demo: $(DEMO_STAMP)
 	$(BIN)/python -m relaxish.cli demo --out demo_out
 
 test: $(STAMP)
@@ -27,7 +36,7 @@ lint: $(STAMP)
 	$(BIN)/python -m mypy
 
 bench: $(STAMP)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[bench]" -c constraints.txt
+	$(PIP) -e ".[bench]" -c constraints.txt
 	$(BIN)/python benchmarks/run_all.py
 
 docs: $(STAMP)

@@ -13,7 +13,7 @@ from . import build as B
 from ._ir import EQ, GE, GT, LE, LT, IntImm, IterVar, PrimExpr, Range, Var
 from .canonical_simplify import CanonicalSimplifier
 from .const_int_bound import ConstIntBound, ConstIntBoundAnalyzer
-from .int_set import IntervalSet, IntSet, IntSetEvaluator, constraint_sets, from_range, simplify_set, to_int_set
+from .int_set import IntervalSet, IntSet, IntSetEvaluator, constraint_sets, from_min_extent, simplify_set, to_int_set
 from .modular_set import ModularSet, ModularSetAnalyzer
 from .rewrite_simplify import RewriteSimplifier
 from .transitive import TransitiveComparisons
@@ -81,10 +81,10 @@ class Analyzer:
             if B.is_one(expr.extent):
                 self.bind(var, expr.min, allow_override)
                 return
-            low, extent = expr.min, expr.extent
+            low, extent = B.constant_as(expr.min, var.dtype), B.constant_as(expr.extent, var.dtype)
             self.const_int_bound.bind(var, low, extent, allow_override)
             self.modular_set.bind(var, low, extent, allow_override)
-            self._domains[var] = from_range(expr)
+            self._domains[var] = from_min_extent(low, extent)
             self.rewrite.bindings.pop(var, None)
             self.canonical.bindings.pop(var, None)
         else:

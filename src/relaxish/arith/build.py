@@ -401,3 +401,8 @@ def is_zero(e: Any) -> bool:
 def is_one(e: Any) -> bool:
     """Whether ``e`` is the literal 1."""
     return type(e) is IntImm and e.value == 1
+
+
+def constant_as(expr: PrimExpr, dtype: str) -> PrimExpr:
+    """A constant in the dtype of the variable it bounds; other expressions as they are."""
+    return IntImm(dtype, expr.value) if type(expr) is IntImm and expr.dtype != dtype else expr

@@ -116,14 +116,15 @@ class IterMapRewriter:
         self.constrained: list[tuple[list[Any], IterMark, PrimExpr]] = []
         self.padding: PrimExpr = B.false()
         for var, dom in input_iters.items():
-            extent = analyzer.simplify(dom.extent)
+            low = B.constant_as(dom.min, var.dtype)
+            extent = B.constant_as(analyzer.simplify(dom.extent), var.dtype)
             if simplify_trivial and B.is_one(extent):
-                self.var_map[var] = IterSumExpr((), dom.min)
+                self.var_map[var] = IterSumExpr((), low)
                 continue
-            mark = IterMark(var if B.is_zero(dom.min) else Sub(var, dom.min), extent)
+            mark = IterMark(var if B.is_zero(low) else Sub(var, low), extent)
             split = IterSplitExpr(mark)
             self.marks.append(mark)
-            self.var_map[var] = split if B.is_zero(dom.min) else IterSumExpr((split,), dom.min)
+            self.var_map[var] = split if B.is_zero(low) else IterSumExpr((split,), low)
 
     # -- small proofs --------------------------------------------------------------------------------------
 
@@ -362,6 +363,7 @@ class IterMapRewriter:
         """Bring a sum of several splits to one split of a fused mark. Raises IterMapError."""
         if not total.args:
             return total
+        total = self.join_splits(total)
         found = None
         if self.constrained:
             found = self._apply_constraint(total)
@@ -382,6 +384,38 @@ class IterMapRewriter:
             mark = IterMark(IterSumExpr(ordered, B.const(total.dtype, 0)), extent)
             self.fused[key] = mark
         return IterSumExpr((IterSplitExpr(mark, scale=base_scale),), total.base)
+
+    def join_splits(self, total: IterSumExpr) -> IterSumExpr:
+        """Join neighbouring splits of one mark where the sum puts them together again: ``x // 4 * 4 + x % 4`` is ``x``."""
+        sources = [id(s.source) for s in total.args]
+        if len(set(sources)) == len(sources):
+            return total
+        left = list(total.args)
+        joined: list[IterSplitExpr] = []
+        while left:
+            low = left.pop()
+            upper: int | None = 0
+            while upper is not None:
+                upper = next((i for i, s in enumerate(left) if self._continues(s, low)), None)
+                if upper is not None:
+                    high = left.pop(upper)
+                    low = IterSplitExpr(low.source, low.lower_factor, self.times(high.extent, low.extent), low.scale)
+                    continue
+                lower = next((i for i, s in enumerate(left) if self._continues(low, s)), None)
+                if lower is not None:
+                    below = left.pop(lower)
+                    extent = self.times(low.extent, below.extent)
+                    low, upper = IterSplitExpr(below.source, below.lower_factor, extent, below.scale), lower
+            joined.append(low)
+        return total if len(joined) == len(total.args) else IterSumExpr(joined[::-1], total.base)
+
+    def _continues(self, high: IterSplitExpr, low: IterSplitExpr) -> bool:
+        """Whether ``high`` takes the digits just above those of ``low``, at the scale that follows."""
+        return (
+            high.source is low.source
+            and self.equal(high.lower_factor, self.times(low.lower_factor, low.extent))
+            and self.equal(high.scale, self.times(low.scale, low.extent))
+        )
 
     def _order(self, args: list[IterSplitExpr]) -> tuple[list[IterSplitExpr] | None, PrimExpr]:
         """Terms by falling scale with the smallest scale divided out, or None where they leave gaps or overlap."""
@@ -681,26 +715,24 @@ def iter_map_simplify(
     indices: Sequence[Any], input_iters: Mapping[Any, Range], predicate: Any = True,
     check_level: IterMapLevel | str = IterMapLevel.Surjective, simplify_trivial_iterators: bool = True,
 ) -> list[PrimExpr]:
-    """Indices simplified through their iterator maps; those that have none are simplified plainly."""
-    analyzer = Analyzer()
+    """Indices rewritten through their iterator map; as they are when they have none, not even without the predicate.
+
+    >>> from relaxish import arith, tir
+    >>> from relaxish.ir import Range
+    >>> x, y = tir.Var("x", "int32"), tir.Var("y", "int32")
+    >>> arith.iter_map_simplify([x // 4 * 4 + x % 4 + y * 8], {x: Range(0, 8), y: Range(0, 4)})
+    [y * 8 + x]
+    """
     level = IterMapLevel.from_str(check_level) if isinstance(check_level, str) else IterMapLevel(check_level)
-    try:
-        found: list[Any] = list(
-            detect(indices, input_iters, predicate, level, simplify_trivial_iterators, analyzer)[0]
-        )
-    except IterMapError:
-        found = list(indices)
-        for i, e in enumerate(indices):
-            try:
-                found[i] = detect(
-                    [e], input_iters, predicate, IterMapLevel.NoCheck, simplify_trivial_iterators, Analyzer()
-                )[0][0]
-            except IterMapError:
-                pass
-    for var, dom in input_iters.items():
-        if simplify_trivial_iterators or not B.is_one(dom.extent):
-            analyzer.bind(var, dom, True)
-    return [analyzer.simplify(normalize_iter_map_to_expr(as_expr(e))) for e in found]
+    exprs = [as_expr(e) for e in indices]
+    always = B.is_one(as_expr(predicate))
+    for condition in [predicate] if always or level == IterMapLevel.Bijective else [predicate, True]:
+        try:
+            found = detect(exprs, input_iters, condition, level, simplify_trivial_iterators, Analyzer())[0]
+        except IterMapError:
+            continue
+        return [normalize_iter_map_to_expr(e) for e in found]
+    return exprs
 
 
 def normalize_to_iter_sum(index: PrimExpr, input_iters: Mapping[Any, Range]) -> IterSumExpr:

@@ -159,7 +159,9 @@ class _Compiler:
             return f"const({dtype}, {value})"
         if isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id == "lit":
             return f"const({dtype}, {self.condition(e.args[0], dtype)})"
-        _, builder, _, children = _shape(e)
+        kind, builder, _, children = _shape(e)
+        if kind in ("Ramp", "Broadcast"):
+            dtype = f"element_of({dtype})"  # what a vector is made of is scalar
         return f"{builder}({', '.join(self.result(c, dtype) for c in children)})"
 
     def condition(self, e: ast.expr, dtype: str) -> str:
@@ -252,7 +254,7 @@ def _namespace() -> dict[str, Any]:
         scope[name] = getattr(B, name)
     for _, builder, _ in _CALLS.values():
         scope[builder] = getattr(B, builder)
-    scope.update(and_=B.and_, or_=B.or_, lanes_equal=_lanes_equal)
+    scope.update(and_=B.and_, or_=B.or_, lanes_equal=_lanes_equal, element_of=B.dt.element_of)
     for cls in ir.rule_classes:
         scope[cls.__name__] = cls
     return scope

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from ..ir.transform import Pass, Sequential
-from . import analysis, base, cpu
+from . import analysis, base, cpu, gpu
 from .base import ApplyDefaultSchedule, ScheduleRule
+from .block_info import BlockInfo, IterInfo, normalize_prim_func, try_inline, try_inline_contiguous_spatial
 
-__all__ = ["ApplyDefaultCPUSchedule", "ApplyDefaultSchedule", "ScheduleRule", "analysis", "base", "cpu", "default_cpu_rules"]
+__all__ = [
+    "ApplyDefaultCPUSchedule", "ApplyDefaultSchedule", "BlockInfo", "IterInfo", "ScheduleRule", "analysis", "base",
+    "cpu", "default_cpu_rules", "gpu", "normalize_prim_func", "try_inline", "try_inline_contiguous_spatial",
+]  # fmt: skip
 
 
 def default_cpu_rules(target: object = None) -> list[ScheduleRule]:

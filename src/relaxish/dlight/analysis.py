@@ -152,6 +152,18 @@ def access_stride(indices: Any, var: Any) -> str:
     return {0: "none", 1: "unit", 2: "strided", 3: "strided", 4: "strided"}.get(last, "other")
 
 
+def flat_stride(load: BufferLoad, var: Var) -> int | None:
+    """Elements between the places an access reads at ``var`` and ``var + 1``; None when not constant."""
+    total, stride = 0, 1
+    for index, extent in zip(reversed(load.indices), reversed(load.buffer.shape), strict=True):
+        step = coefficient(index, var)
+        if step is None or (step and not stride):
+            return None
+        total += step * stride
+        stride = stride * extent.value if isinstance(extent, IntImm) else 0
+    return total
+
+
 _COSTLY = frozenset("exp exp2 log tanh sigmoid erf sin cos tan atan pow sinh cosh log2 log10 log1p".split())
 
 

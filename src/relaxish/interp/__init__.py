@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import matrix_units as _matrix_units  # noqa: F401  (registers what tile instructions mean)
 from .intrinsics import register_extern
 from .prim_func import run_prim_func, run_primfunc
 

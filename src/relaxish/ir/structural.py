@@ -14,6 +14,7 @@ import numpy as np
 
 from .expr import GlobalVar, PrimExpr
 from .node import Node
+from .types import PointerType
 
 __all__ = [
     "Mismatch",
@@ -312,3 +313,18 @@ def _hash_global(run: Hasher, node: GlobalVar, map_free: bool) -> int:
 
 
 register_structural_hooks(GlobalVar, _equal_global, _hash_global)
+
+
+def _equal_pointer(run: Comparer, lhs: PointerType, rhs: PointerType, map_free: bool) -> bool:
+    """Memory named "global" and memory of no name are the same."""
+    step = ".storage_scope"
+    return run.at(".element_type", lhs.element_type, rhs.element_type, map_free) and run.at(
+        step, lhs.storage_scope or "global", rhs.storage_scope or "global", map_free
+    )
+
+
+def _hash_pointer(run: Hasher, node: PointerType, map_free: bool) -> int:
+    return _mix(run.hash(node.element_type, map_free), run.text(node.storage_scope or "global"))
+
+
+register_structural_hooks(PointerType, _equal_pointer, _hash_pointer)

@@ -18,4 +18,4 @@ from .small import *  # noqa: F403
 from .sorting import *  # noqa: F403
 from .statistical import *  # noqa: F403
 from .unary import *  # noqa: F403
-from . import gradients  # noqa: E402, F401  (after the operators it differentiates)
+from . import attr_types, gradients, layout_rules  # noqa: E402, F401  (after the operators that they are about)

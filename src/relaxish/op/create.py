@@ -279,20 +279,18 @@ for _name, _value in (("ones", 1.0), ("zeros", 0.0)):
         f"{_name}_like",
         _infer_like,
         legalize=_legalize_fixed(_value, _name),
-        precision="follow",
         reference=getattr(np, f"{_name}_like"),
         samples=lambda: [((_X,), {})],
         arg_names=("x",),
     )
 define("eye", _infer_eye, legalize=_legalize_eye, precision="follow", arg_names=("n", "m", "k"))
-define("eye_like", _infer_eye_like, legalize=_legalize_eye, precision="follow", arg_names=("x", "k"))
+define("eye_like", _infer_eye_like, legalize=_legalize_eye, arg_names=("x", "k"))
 define("arange", _infer_arange, legalize=_legalize_arange, precision="follow", arg_names=("start", "end", "step"))
 for _name, _ref in (("tril", np.tril), ("triu", np.triu)):
     define(
         _name,
         _infer_tri,
         legalize=_legalize_tri(_name == "triu", _name),
-        precision="follow",
         reference=_ref,
         samples=lambda: [((_X,), {}), ((_X,), {"k": 1})],
         arg_names=("x", "k"),

@@ -50,4 +50,4 @@ define(
     samples=lambda: [((np.arange(6, dtype="float32"),), {"dtype": "int32"})],
     arg_names=("x",),
 )
-define("wrap_param", _infer, legalize=_legalize, precision="follow", arg_names=("data",))
+define("wrap_param", _infer, legalize=_legalize, arg_names=("data",))

@@ -210,7 +210,6 @@ define(
     "gather_elements",
     _infer_gather_elements,
     legalize=lambda b, c: _te(b, "gather", topi.gather, c.args[0], int(c.attrs.axis), c.args[1]),
-    precision="follow",
     reference=lambda data, indices, axis=0: np.take_along_axis(data, indices, axis),
     samples=lambda: [((_X, _I), {"axis": 0}), ((_X, np.array([[3], [0], [1]])), {"axis": 1})],
     arg_names=("data", "indices"),
@@ -219,7 +218,6 @@ define(
     "gather_nd",
     _infer_gather_nd,
     legalize=_legalize_gather_nd,
-    precision="follow",
     reference=lambda data, indices, batch_dims=0: data[tuple(np.moveaxis(indices, -1, 0))],
     samples=lambda: [((_X, np.array([[0, 1], [2, 3]])), {}), ((_X, np.array([[2], [0]])), {})],
     arg_names=("data", "indices"),
@@ -230,7 +228,6 @@ define(
     legalize=lambda b, c: _te(
         b, "scatter_elements", topi.scatter_elements, *c.args, int(c.attrs.axis), c.attrs.reduction
     ),
-    precision="follow",
     reference=_np_scatter,
     samples=lambda: [((_X, _I, np.ones((2, 4), "float32")), {"axis": 0, "reduction": "add"})],
     arg_names=("data", "indices", "updates"),
@@ -239,7 +236,6 @@ define(
     "scatter_nd",
     _infer_scatter_nd,
     legalize=_legalize_scatter_nd,
-    precision="follow",
     reference=_np_scatter_nd,
     samples=lambda: [((_X, np.array([[0], [2]]), np.ones((2, 4), "float32")), {})],
     arg_names=("data", "indices", "updates"),
@@ -248,7 +244,6 @@ define(
     "one_hot",
     _infer_one_hot,
     legalize=_legalize_one_hot,
-    precision="follow",
     reference=lambda i, on_value, off_value, depth, axis=-1: np.moveaxis(
         np.where(np.expand_dims(i, -1) == np.arange(depth), on_value, off_value), -1, axis
     ),

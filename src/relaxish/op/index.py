@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import topi
 from ..ir.expr import PrimExpr
+from ..ir.op import Op
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple
 from ..relax.scalars import const_int, simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
@@ -223,23 +224,21 @@ def dynamic_slice_shape(x: Any, begin: Any, end: Any, strides: Any) -> Any:
     """The shape of a slice with tensor bounds, as an int64 tensor."""
     from .. import te, tir
 
+    def canonical(index: Any, extent: Any, step: Any) -> Any:
+        low = tir.Select(step < 0, const(-1, "int64"), const(0, "int64"))
+        high = tir.Select(step < 0, extent - 1, extent)
+        index = tir.Select(index < 0, index + extent, index)
+        return tir.min(tir.max(index, low), high)
+
     def body(i: Any) -> Any:
-        extent: Any = const(0, "int64")
-        for k in reversed(range(len(x.shape))):
-            extent = tir.Select(i.equal(const(k, "int64")), x.shape[k].astype("int64"), extent)
+        extent: Any = const(-1, "int64")
+        for k, dim in enumerate(x.shape):
+            extent = tir.if_then_else(i == const(k, "int64"), dim, extent)
         step = strides(i)
-        zero, minus = const(0, "int64"), const(-1, "int64")
-
-        def clamped(value: Any) -> Any:
-            value = tir.Select(value < zero, value + extent, value)
-            low = tir.Select(step < zero, minus, zero)
-            high = tir.Select(step < zero, extent - 1, extent)
-            return tir.min(tir.max(value, low), high)
-
-        first, last = clamped(begin(i)), clamped(end(i))
-        forward = tir.max(tir.ceildiv(last - first, tir.max(step, const(1, "int64"))), zero)
-        backward = tir.max(tir.ceildiv(first - last, tir.max(step * minus, const(1, "int64"))), zero)
-        return tir.Select(step < zero, backward, forward)
+        first, last = canonical(begin(i), extent, step), canonical(end(i), extent, step)
+        backward = tir.ceildiv(first - last, -step)
+        forward = tir.ceildiv(last - first, step)
+        return tir.Select(step < 0, backward, forward)
 
     return te.compute((const(len(x.shape), "int64"),), body, "T_shape_func_strided_slice_dynamic")
 
@@ -283,7 +282,6 @@ define(
     "take",
     _infer_take,
     legalize=_legalize_take,
-    precision="follow",
     reference=lambda x, indices, axis=None: np.take(x, indices, axis),
     samples=lambda: [((_X, np.array([3, 0, 2])), {"axis": 0}), ((_X, np.array([[1], [5]])), {"axis": 1})],
     arg_names=("x", "indices"),
@@ -304,6 +302,7 @@ define(
     "dynamic_strided_slice",
     _infer_dynamic,
     legalize=_legalize_dynamic,
-    precision="follow",
     arg_names=("x", "begin", "end", "strides"),
 )
+# Its result has the size that the bounds give at run time.
+Op.get("relax.dynamic_strided_slice").set_attr("FDataDependent", True)

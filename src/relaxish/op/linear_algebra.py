@@ -266,4 +266,4 @@ define(
     samples=_samples,
     arg_names=("x1", "x2"),
 )
-define("einsum", _infer_einsum, legalize=_legalize_einsum, precision="follow", arg_names=("operands",))
+define("einsum", _infer_einsum, legalize=_legalize_einsum, arg_names=("operands",))

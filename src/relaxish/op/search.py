@@ -106,7 +106,6 @@ define(
     "where",
     _infer_where,
     legalize=_legalize_where,
-    precision="follow",
     reference=np.where,
     samples=lambda: [((_X > 0, _X, _Y), {})],
     arg_names=("condition", "x1", "x2"),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..relax.expr import Call, Expr, ExternFunc, PrimValue
+from ..ir.op import Op
+from ..relax.expr import Call, Expr, PrimValue
 from ..relax.struct_info import StructInfo, TupleStructInfo
+from ..runtime import builtin as _runtime
 from .inference import as_expr, check_axis, make_call, tensor, tensor_arg
 from .record import define
 
-__all__ = ["nonzero", "unique"]
+__all__ = ["nonzero", "numpy_nonzero", "numpy_unique", "unique"]
+
+numpy_unique = _runtime.unique
+numpy_nonzero = _runtime.nonzero
 
 
 def unique(
@@ -62,20 +67,12 @@ def _infer_nonzero(call: Call, builder: Any) -> StructInfo:
     return tensor(None, "int64", 2, info.vdevice)
 
 
-def _packed(name: str) -> Any:
-    def legalize(builder: Any, call: Call) -> Expr:
-        from .base import call_pure_packed
-
-        return call_pure_packed(ExternFunc(name), *call.args, sinfo_args=[call.struct_info])
-
-    return legalize
-
-
 define(
     "unique",
     _infer_unique,
-    legalize=_packed("relax.run.unique"),
-    precision="never",
     arg_names=("x", "sorted", "return_index", "return_inverse", "return_counts", "axis"),
 )
-define("nonzero", _infer_nonzero, legalize=_packed("relax.run.nonzero"), precision="never", arg_names=("x",))
+define("nonzero", _infer_nonzero, arg_names=("x",))
+for _name in ("unique", "nonzero"):
+    # The runtime allocates the result, since only it knows the size.
+    Op.get(f"relax.{_name}").set_attr("FCallPacked", f"relax.run.{_name}")

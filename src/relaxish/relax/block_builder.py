@@ -493,6 +493,12 @@ class BlockBuilder:
         gv.struct_info_ = _signature(updated_function)
         self._mod.update_func(gv, updated_function)
 
+    def remove_func(self, gv: GlobalVar) -> None:
+        """Remove the function named ``gv``."""
+        if self._dedup is not None:
+            self._dedup[structural_hash(self._mod.functions[gv])].remove(gv)
+        del self._mod[gv]
+
     def fill_global_var(self, var: GlobalVar) -> None:
         """Give a function's name the struct info of the function, where the module knows it."""
         if var.name_hint in self._mod:

@@ -436,7 +436,8 @@ class Call(ExprWithOp):
         self.struct_info_ = None
         self.args = args if type(args) is tuple else tuple(args)
         if attrs is not None and not isinstance(attrs, Node):
-            attrs = DictAttrs(dict(attrs))
+            known = self.op.get_attr("TAttrsTypeKey") if isinstance(self.op, Op) else None
+            attrs = DictAttrs(dict(attrs), known or "DictAttrs")
         self.attrs = attrs
         if sinfo_args is None:
             self.sinfo_args = ()
@@ -529,6 +530,19 @@ def _as_seq(body: Any) -> SeqExpr:
     return seq
 
 
+def _without_inner_vars(result: StructInfo, params: Sequence[StructInfo]) -> StructInfo:
+    """A function's result without the symbolic variables that only its body (by a match_cast) defines."""
+    from .analysis.struct_info import definable_tir_vars_in_struct_info, erase_struct_info, tir_vars_in_struct_info
+
+    used = tir_vars_in_struct_info(result)
+    if not used:
+        return result
+    known = set(definable_tir_vars_in_struct_info(TupleStructInfo(params)))
+    if known.issuperset(used):
+        return result
+    return erase_struct_info(result, lambda var: var if var in known else None, lambda var: var)
+
+
 class Function(BaseFunc, ExprWithOp):
     """A graph function. A body that gives a finer struct info than ``ret_struct_info`` refines it."""
 
@@ -560,7 +574,7 @@ class Function(BaseFunc, ExprWithOp):
         if body_info is None and ret_struct_info is None:
             raise RelaxishError("a Function needs ret_struct_info as long as its body is not normalized")
         if ret_struct_info is None or (body_info is not None and ret_struct_info.is_base_of(body_info)):
-            ret_struct_info = body_info
+            ret_struct_info = _without_inner_vars(body_info, infos)
         self.body = _as_seq(body) if body is not None else None
         self.ret_struct_info = ret_struct_info
         self.is_pure = True if is_pure is None else bool(is_pure)

@@ -314,10 +314,16 @@ def call_tir_dyn(kernel: Callable[..., Any], *args: Any) -> None:
 
 
 @_builtin("invoke_debug_func")
-def invoke_debug_func(io_effect: Any, func_name: str, num_args: int, line_info: str, *args: Any) -> Any:
+def invoke_debug_func(io_effect: Any, func_name: str, line_info: str, *args: Any) -> Any:
     """Call a registered function with the line it was written on, keeping the effect token."""
     get_global_func(func_name)(line_info, *args)
     return io_effect
+
+
+@_builtin("debug_print")
+def debug_print(line_info: str, tensor: Any) -> None:
+    """What ``nn.op.print_`` shows."""
+    print(f"[{line_info}] shape={tuple(tensor.shape)} dtype={tensor.dtype} data:\n{tensor.numpy()}")
 
 
 WITH_CONTEXT = frozenset(("vm.builtin.alloc_storage", "vm.builtin.alloc_shape_heap", "vm.builtin.invoke_closure"))
@@ -369,9 +375,23 @@ def unique(
     return_counts: int = 0,
     axis: int | None = None,
 ) -> Any:
-    """Unique elements and, when asked for, their indices, the inverse map and the counts."""
-    find: Any = np.unique
-    values = find(data.numpy(), bool(return_index), bool(return_inverse), bool(return_counts), axis=axis)
-    if not isinstance(values, tuple):
-        return array(values)
-    return tuple(array(np.ascontiguousarray(v)) for v in values)
+    """Unique elements and, when asked for, their first positions, the inverse map and the counts.
+
+    Not ``sorted``: in the order in which they first appear.
+    """
+    place = 0 if axis is None else int(axis)
+    values, first, inverse, counts = np.unique(data.numpy(), True, True, True, axis=None if axis is None else place)
+    inverse = inverse.reshape(-1)  # its shape depends on the NumPy version
+    if not sorted:
+        order = np.argsort(first, kind="stable")
+        values, first, counts = np.take(values, order, place), first[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    asked = [v for v, flag in ((first, return_index), (inverse, return_inverse), (counts, return_counts)) if flag]
+    made = [array(np.ascontiguousarray(v)) for v in (values, *(v.astype(np.int64) for v in asked))]
+    return tuple(made) if asked else made[0]
+
+
+@_relax_run("nonzero")
+def nonzero(data: NDArray) -> NDArray:
+    """Coordinates of the elements that are not zero, one row for each axis."""
+    return array(np.stack(np.nonzero(data.numpy())).astype(np.int64))

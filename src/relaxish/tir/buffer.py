@@ -104,7 +104,12 @@ class Buffer(Node):
                 start = 0 if item.start is None else item.start
                 stop = self.shape[index] if item.stop is None else item.stop
                 begin = as_expr(start)
-                region.append(Range.from_min_extent(begin, as_expr(stop) - begin))
+                extent = as_expr(stop) - begin
+                if not isinstance(extent, IntImm):
+                    from .. import arith
+
+                    extent = arith.Analyzer().simplify(extent)
+                region.append(Range.from_min_extent(begin, extent))
             else:
                 begin = as_expr(item)
                 region.append(Range.from_min_extent(begin, const(1, begin.dtype)))

@@ -19,6 +19,7 @@ from ..support import aliases
 
 # Public name -> the module that defines it.
 _MODULES: dict[str, str] = {
+    "AllocateWorkspace": "allocate_workspace",
     "AnnotateTIROpPattern": "annotate_tir_op_pattern",
     "AttachAttrLayoutFreeBuffers": "attach_attr_layout_free_buffers",
     "AttachGlobalSymbol": "attach_global_symbol",
@@ -38,7 +39,9 @@ _MODULES: dict[str, str] = {
     "FoldConstant": "fold_constant",
     "FunctionPass": "base",
     "FuseOps": "fuse_ops",
+    "FuseOpsByPattern": "fuse_ops_by_pattern",
     "FuseTIR": "fuse_tir",
+    "FusionPattern": "fuse_ops_by_pattern",
     "InlinePrivateFunctions": "inline_private_functions",
     "KillAfterLastUse": "kill_after_last_use",
     "LegalizeOps": "legalize_ops",
@@ -46,11 +49,14 @@ _MODULES: dict[str, str] = {
     "LiftTransformParams": "lift_transform_params",
     "LowerAllocTensor": "lower_alloc_tensor",
     "LowerRuntimeBuiltin": "lower_runtime_builtin",
+    "MergeCompositeFunctions": "merge_composite_functions",
     "Normalize": "normalize",
     "NormalizeGlobalVar": "normalize",
+    "PatternCheckContext": "fuse_ops_by_pattern",
     "RemovePurityChecking": "remove_purity_checking",
     "RewriteCUDAGraph": "rewrite_cuda_graph",
     "RewriteDataflowReshape": "rewrite_dataflow_reshape",
+    "RunCodegen": "run_codegen",
     "SplitLayoutRewritePreproc": "split_layout_rewrite_preproc",
     "StaticPlanBlockMemory": "static_plan_block_memory",
     "ToNonDataflow": "to_non_dataflow",

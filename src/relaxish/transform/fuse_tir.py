@@ -10,7 +10,7 @@ from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass, Sequential
-from ..relax.call_forms import call_tir
+from ..relax.call_forms import call_tir, call_tir_inplace
 from ..relax.expr import Call, Constant, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int
@@ -94,9 +94,10 @@ class _FusedFunction:
         self.params: list[Buffer | TirVar] = []
         self.allocated: list[Buffer] = []
         self.bodies: list[Any] = []
-        self.symbols: dict[TirVar, PrimExpr] = {}
+        self.inplace: list[int] = []
 
     def build(self) -> PrimFunc:
+        """The fused function; afterwards ``inplace`` says which argument each output overwrites (-1: none)."""
         for param in self.func.params:
             self.buffers[param] = self._param(f"p_{param.name_hint}", param.struct_info)
         for block in self.func.body.blocks:
@@ -105,9 +106,10 @@ class _FusedFunction:
         outputs = self._values(self.func.body.body)
         inputs = [p for p in self.params if isinstance(p, Buffer)]
         scalars = [p for p in self.params if not isinstance(p, Buffer)]
-        for output in outputs:
-            if output in inputs:
-                raise RelaxishError("a fused function cannot return one of its parameters unchanged")
+        self.inplace = [inputs.index(output) if output in inputs else -1 for output in outputs]
+        for index in self.inplace:
+            if index >= 0 and self.inplace.count(index) > 1:
+                raise RelaxishError(f"In-place index {index} used twice! An argument must be aliased.")
         handles: list[Any] = []
         buffer_map: dict[Any, Buffer] = {}
         for buffer in dict.fromkeys([*inputs, *outputs]):
@@ -115,8 +117,7 @@ class _FusedFunction:
             handles.append(handle)
             buffer_map[handle] = buffer
         allocated = [b for b in self.allocated if b not in outputs]
-        body = SeqStmt.flatten(*self.bodies) if hasattr(SeqStmt, "flatten") else _sequence(self.bodies)
-        body = _UniteRegions().visit(body)
+        body = _UniteRegions().visit(_sequence(self.bodies))
         root = Block((), (), (), "root", body, None, allocated)
         made = PrimFunc(
             [*handles, *scalars], BlockRealize((), True, root), None, buffer_map, {"tir.noalias": True}
@@ -175,8 +176,10 @@ class _FusedFunction:
         return self._values(item.tuple_value)[start : start + counts[item.index]]
 
     def _call(self, call: Call) -> list[Any]:
-        if not isinstance(call.op, Op) or call.op.name != "relax.call_tir":
-            raise RelaxishError(f"only call_tir is supported inside Primitive functions, not {call.op}")
+        if not isinstance(call.op, Op) or call.op.name not in ("relax.call_tir", "relax.call_tir_inplace"):
+            raise RelaxishError(
+                f"Only call_tir and call_tir_inplace are supported in primitive function, but got: {call.op}"
+            )
         func = renew_defs(self.mod[call.args[0]])
         root = func.body
         if not isinstance(root, BlockRealize) or root.block.iter_vars:
@@ -187,25 +190,31 @@ class _FusedFunction:
         else:
             args_tail = []
         outputs = _leaves(call.sinfo_args[0])
+        places = [int(i) for i in call.attrs["inplace_indices"]] if call.attrs and len(call.attrs) else []
         buffers: dict[Buffer, Buffer] = {}
         values: dict[TirVar, PrimExpr] = {}
         made: list[Any] = []
+        fresh: list[Any] = []
         params = list(func.params)
         for param, arg in zip(params, args):
             self._match(func, param, arg, buffers, values)
-        for param, info in zip(params[len(args) :], outputs):
+        for position, info in enumerate(outputs):
+            if position < len(places) and places[position] >= 0:
+                made.append(args[places[position]])
+                continue
+            param = params[len(args) + len(fresh)]
             old = func.buffer_map[param]
             new = old.with_fields(
                 data=TirVar(old.data.name, old.data.type_annotation), shape=info.shape.values, name=old.name
             )
-            self.allocated.append(new)
+            fresh.append(new)
             made.append(new)
             self._match(func, param, new, buffers, values)
-        for param, value in zip(params[len(args) + len(outputs) :], args_tail):
+        for param, value in zip(params[len(args) + len(fresh) :], args_tail):
             values[param] = value
         block = root.block
         inner = {b: _specialised(b, values) for b in block.alloc_buffers}
-        self.allocated.extend(inner.values())
+        self.allocated.extend([*inner.values(), *fresh])
         self.bodies.append(substitute_buffers(block.body, values, {**buffers, **inner}))
         return made
 
@@ -265,7 +274,7 @@ def _count(info: StructInfo) -> int:
 class _CallSites(PyExprMutator):
     """Calls of Primitive functions become ``call_tir`` of the fused PrimFuncs."""
 
-    def __init__(self, mod: IRModule, fused: dict[str, GlobalVar]) -> None:
+    def __init__(self, mod: IRModule, fused: dict[str, tuple[GlobalVar, list[int]]]) -> None:
         super().__init__(mod)
         self.fused = fused
 
@@ -277,9 +286,13 @@ class _CallSites(PyExprMutator):
         tir_vars: list[Any] = []
         for arg in call.args:
             self._flatten(arg, args, tir_vars)
-        made = call_tir(
-            self.fused[call.op.name_hint], Tuple(args), call.struct_info, ShapeExpr(tir_vars) if tir_vars else None
-        )
+        name, places = self.fused[call.op.name_hint]
+        scalars = ShapeExpr(tir_vars) if tir_vars else None
+        if any(place >= 0 for place in places):
+            infos = _leaves(call.struct_info)
+            made = call_tir_inplace(name, Tuple(args), places, infos[0] if len(infos) == 1 else infos, scalars)
+        else:
+            made = call_tir(name, Tuple(args), call.struct_info, scalars)
         made.span = call.span
         return made
 
@@ -306,11 +319,12 @@ def _run(mod: IRModule) -> IRModule:
     if not primitive:
         return mod
     out = mod.clone()
-    fused: dict[str, GlobalVar] = {}
+    fused: dict[str, tuple[GlobalVar, list[int]]] = {}
     for var, func in primitive.items():
-        prim_func = _FusedFunction(mod, func).build()
+        maker = _FusedFunction(mod, func)
+        prim_func = maker.build()
         name = GlobalVar(var.name_hint)
-        fused[var.name_hint] = name
+        fused[var.name_hint] = (name, maker.inplace)
         out.update_func(name, prim_func)
     sites = _CallSites(out, fused)
     for var, each in list(out.functions.items()):

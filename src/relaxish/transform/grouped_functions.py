@@ -77,7 +77,7 @@ class _FunctionCreator(PyExprMutator):
             if isinstance(call.op, Op):
                 self.name_hint += "_" + call.op.name.replace(".", "_")
             elif isinstance(call.op, GlobalVar):
-                self.name_hint += "_" + call.op.name_hint
+                self.name_hint += "_" + call.op.name_hint.removeprefix("fused_")
             args = call.args
         for arg in args:
             self._need(arg)
@@ -162,6 +162,8 @@ class _FunctionCreator(PyExprMutator):
         self.builder_.begin_scope(self.params)
         body = self.builder_.normalize(SeqExpr([block] if block.bindings else [], result))
         self.builder_.end_scope()
+        if "Codegen" in attrs:
+            self.name_hint += f"_{attrs['Codegen']}"
         all_attrs = {**attrs, "Primitive": True}
         func = Function(self.params, body, body.body.struct_info, True, all_attrs)
         free = free_symbolic_vars(func)
@@ -210,13 +212,50 @@ class OperatorFusor(PyExprMutator):
         for group, creator in self.creators.items():
             creator.create(group.attrs)
 
+    def _by_groups(self, block: DataflowBlock) -> list[Any]:
+        """The bindings with those of a group together, every group after the groups it uses.
+
+        A function of several outputs is called at the end of its group, and only then are its outputs there.
+        """
+        members: dict[Any, list[Any]] = {}
+        owner: dict[Any, Any] = {}
+        for binding in block.bindings:
+            key = self._group(binding.var) or binding.var
+            members.setdefault(key, []).append(binding)
+            owner[binding.var] = key
+        needs: dict[Any, dict[Any, None]] = {key: {} for key in members}
+        for binding in block.bindings:
+            key = owner[binding.var]
+            for used in direct_uses(binding.value):
+                other = owner.get(used)
+                if other is not None and other is not key:
+                    if key in needs[other]:
+                        raise RelaxishError(
+                            f"A cyclic dependency detected between the groups {binding.var.name_hint} and "
+                            f"{used.name_hint} are in."
+                        )
+                    needs[key][other] = None
+        ordered: list[Any] = []
+        seen: set[Any] = set()
+        for first in members:
+            stack = [(first, False)]
+            while stack:
+                key, ready = stack.pop()
+                if ready:
+                    ordered.extend(members[key])
+                elif key not in seen:
+                    seen.add(key)
+                    stack.append((key, True))
+                    stack.extend((other, False) for other in reversed(needs[key]))
+        return ordered
+
     def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
         self._collect(block)
         if not self.creators:
             return super().visit_dataflow_block_(block)
         self.builder_.begin_dataflow_block()
         pending: dict[Group, list[Var]] = {}
-        for binding in block.bindings:
+        for binding in self._by_groups(block):
             group = self._group(binding.var)
             if self._is_single(group):
                 self.visit_binding(binding)

@@ -47,9 +47,8 @@ class _Lower(PyExprMutator):
         return Call(ExternFunc("vm.builtin.to_device"), args, None, (self._info(call),), call.span)
 
     def _make_closure(self, call: Call) -> Call:
-        args = Tuple((call.args[0], *call.args[1].fields))
-        builtin = ExternFunc("vm.builtin.make_closure")
-        return Call(Op.get("relax.call_builtin_with_ctx"), (builtin, args), None, (ObjectStructInfo(),), call.span)
+        args = (call.args[0], *call.args[1].fields)
+        return Call(ExternFunc("vm.builtin.make_closure"), args, None, (ObjectStructInfo(),), call.span)
 
     def _invoke_closure(self, call: Call) -> Call:
         args = Tuple((call.args[0], *call.args[1].fields))

@@ -10,7 +10,7 @@ from ..relax.expr import DataflowBlock, DataflowVar, Function, Var
 from ..relax.expr_functor import PyExprMutator
 from .base import as_module_pass, map_relax_functions
 
-__all__ = ["ToNonDataflow"]
+__all__ = ["ToNonDataflow", "to_non_dataflow"]
 
 
 class _Plain(PyExprMutator):
@@ -27,14 +27,14 @@ class _Plain(PyExprMutator):
         return made
 
 
+def to_non_dataflow(func: Function) -> Function:
+    """The function with ordinary blocks and variables only."""
+    made: Function = _Plain().visit_expr(func)
+    return made
+
+
 def _run(mod: IRModule) -> IRModule:
-    plain = _Plain()
-
-    def rewrite(_: Any, func: Function) -> Function:
-        made: Function = plain.visit_expr(func)
-        return made
-
-    return map_relax_functions(mod, rewrite)
+    return map_relax_functions(mod, lambda _, func: to_non_dataflow(func))
 
 
 def ToNonDataflow() -> Pass:  # noqa: N802  (public name of the pass)

@@ -11,7 +11,9 @@ from ...ir.expr import GlobalVar
 from ...ir.op import Op
 from ...ir.prim import Call, FloatImm, IntImm, StringImm
 from ...support.errors import RelaxishError
+from .amx import amx_call
 from .ltypes import element_bytes, llvm_type, scalar_type, splat, zero_of
+from .matrix import DOT_FEATURES, dot_fallback
 
 if TYPE_CHECKING:
     from .expr_gen import ExprGen
@@ -452,6 +454,10 @@ def _call_llvm(gen: ExprGen, expr: Call) -> str:
     # An old form carries the number of overloading arguments first.
     if args and isinstance(args[0], IntImm) and args[0].dtype == "uint32":
         args = args[1:]
+    if name.startswith("amx."):
+        return amx_call(gen, expr)  # type: ignore[arg-type]
+    if DOT_FEATURES.get(name) not in (None, *gen.features):
+        return dot_fallback(gen, name, args)
     values = [gen.visit(a) for a in args]
     types = [llvm_type(a.dtype) for a in args]
     result = llvm_type(expr.dtype) if expr.dtype and expr.dtype != "void" else "void"

@@ -146,7 +146,7 @@ def _generate(module: ModuleWriter, name: str, func: Any, never: set[Any]) -> No
         if buffer is not None:
             _bind_layout(gen, buffer)
     gen.stmt(func.body)
-    gen.w.line("ret i32 0")
+    gen.finish()
     module.defined.add(name)
     module.functions.append(f"define i32 @{quoted(name)}({', '.join(params)}) #0 {{\n{gen.w.text()}\n}}\n")
     _packed_entry(module, name, types)

@@ -66,6 +66,8 @@ def parallel_loop(gen: StmtGen, node: Any, low: Any, extent: Any) -> None:
     w.start_block(bad)
     w.line(f"ret i32 {code}")
     w.start_block(good)
+    if gen.tiles is not None:
+        gen.tiles.reconfigure()
 
 
 def _emit_body(
@@ -102,7 +104,7 @@ def _emit_body(
         child.stmt(node.body)
 
     child.counted_loop("%begin", "%end", child.writes_of(node), False, body)
-    child.w.line("ret i32 0")
+    child.finish()
     module.functions.append(
         f"define internal i32 @{name}({', '.join(params)}) #1 {{\n{child.w.text()}\n}}\n"
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
-from ...ir.prim import Call, IntImm, Var
+from ...ir.prim import Call, IntImm, StringImm, Var
 from ...ir.structural import structural_equal
 from ...tir import Allocate, BufferLoad, BufferStore, For, ForKind, LetStmt, While
 from .ltypes import llvm_type
@@ -70,9 +70,7 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
             blocked.add(item.buffer_var)
         elif isinstance(item, LetStmt):
             moving.add(item.var)
-        elif isinstance(item, Call) and (
-            dt.is_handle(item.dtype) or any(dt.is_handle(getattr(a, "dtype", "")) for a in item.args)
-        ):
+        elif isinstance(item, Call) and passes_pointer(item):
             blocked.add(None)
         elif isinstance(item, Call) and getattr(item.op, "name", "") in ("tir.call_extern", "tir.ret"):
             blocked.add(None)
@@ -97,6 +95,12 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
         first = items[0].indices
         found.append((items[0].buffer, all(_same(first, item.indices) for item in items[1:])))
     return found
+
+
+def passes_pointer(call: Call) -> bool:
+    """Whether a call takes or gives an address, through which it may touch memory; its name is none."""
+    return dt.is_handle(call.dtype) or any(
+        dt.is_handle(getattr(a, "dtype", "")) and not isinstance(a, StringImm) for a in call.args)
 
 
 def _unrolls(loop: For) -> bool:

@@ -10,10 +10,11 @@ from ...ir.functor import pre_order_visit
 from ...ir.prim import Call, IntImm, Var
 from ...support.errors import RelaxishError
 from ...tir import BufferLoad, BufferStore, For, ForKind
+from .amx import TileFile, keep_result_tiles
 from .emit import FunctionWriter
 from .expr_gen import ExprGen
 from .ltypes import element_bytes, llvm_type, memory_type
-from .promote import Promotion, find_accumulators, write_back
+from .promote import Promotion, find_accumulators, passes_pointer, write_back
 from .ranges import peel_count, prove
 from .vectorize import vector_loop
 
@@ -43,6 +44,19 @@ class StmtGen(ExprGen):
         self.never_promote: set[Any] = set()
         self.branches = 0
         self.on_return: Callable[[Any], str] | None = None
+        self.tiles: TileFile | None = None
+
+    def tile_file(self) -> TileFile:
+        """The function's matrix tiles, configured on first use."""
+        if self.tiles is None:
+            self.tiles = TileFile(self)
+        return self.tiles
+
+    def finish(self) -> None:
+        """End the function."""
+        if self.tiles is not None:
+            self.tiles.release()
+        self.w.line("ret i32 0")
 
     def stmt(self, node: Any) -> None:
         """Generate one statement."""
@@ -250,8 +264,13 @@ class StmtGen(ExprGen):
         certain = not extent[0]
         promotions: list[Promotion] = []
         accumulators = find_accumulators(self, node) if certain else []
+        tiles = self.tile_file() if certain and keep_result_tiles(self, node) else None
 
         def body(index: str) -> None:
+            if tiles is not None:
+                tiles.scope = self.w.depth
+            if self.tiles is not None:
+                self.tiles.forget_operands()
             for buffer, uniform in accumulators:
                 promotion = Promotion(buffer, self.w.depth, self.branches, uniform)
                 promotions.append(promotion)
@@ -265,6 +284,10 @@ class StmtGen(ExprGen):
             self.stmt(node.body)
 
         self.counted_loop(begin, end, self.writes_of(node), certain, body)
+        if self.tiles is not None:
+            self.tiles.forget_operands()
+        if tiles is not None:
+            tiles.store_results()
         for promotion in promotions:
             del self.promoted[promotion.buffer.data]
             write_back(self, promotion)
@@ -347,7 +370,7 @@ class StmtGen(ExprGen):
                 # Memory allocated inside ``node`` becomes private, and gets another key, only once that is reached.
                 found.add(self.roots.get(item.buffer.data, item.buffer.data))
             elif isinstance(item, Call):
-                if any(dt.is_handle(getattr(a, "dtype", "")) for a in item.args) or dt.is_handle(item.dtype):
+                if passes_pointer(item):
                     found.add(None)
             return True
 

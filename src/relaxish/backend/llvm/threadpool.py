@@ -1,11 +1,14 @@
 """The thread pool behind parallel loops, written in LLVM text so that it travels with every library.
 
-Workers spin for a fraction of a millisecond between regions and then sleep on a futex: a launch on two threads costs
-about half a microsecond while the model is busy, and an idle program uses no CPU. A region started while another runs
+Workers spin for about a millisecond between regions and then sleep on a futex: a launch on two threads costs about
+half a microsecond while the model is busy, and an idle program uses no CPU. A region started while another runs
 (nested, or from a second thread) runs in order on the calling thread. After ``fork`` the child starts its own workers.
 
-The generation word holds a counter and, in its low byte, how many threads take part: one read tells a late worker
-whether the region concerns it, so task and environment are never read while they change.
+A region is cut into a few chunks for each thread, and threads draw them by adding one to the ticket word, which holds
+the number of chunks and the next one. So a thread that the system holds up delays a region by no more than the chunk
+it is in, and the caller never waits for a worker that has not begun. A worker that comes late may draw from the region
+after the one that woke it: task and environment are those of the ticket, because they do not change before all chunks
+of a region are done.
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ from __future__ import annotations
 SET_THREADS = "rx_set_num_threads"
 LAUNCH = "rx_parallel_launch"
 _MAX_THREADS = 128
-_SPINS = 4000
+_SPINS = 30000
+# Chunks drawn by each thread, if there are enough iterations.
+_SHARES = 4
+_BITS = 20
 
 _STATE = """
 @rx_gen = internal global i32 0, align 64
-@rx_pending = internal global i32 0, align 64
+@rx_ticket = internal global i64 0, align 64
+@rx_done = internal global i32 0, align 64
 @rx_busy = internal global i32 0, align 64
 @rx_sleepers = internal global i32 0, align 64
 @rx_workers = internal global i32 0
@@ -34,15 +41,22 @@ declare i32 @getpid()
 declare i32 @sched_yield()
 """
 
-_CHUNK = """
-define internal void @rx_chunk(i32 %index, i32 %active) nounwind {
+_DRAIN = """
+define internal void @rx_drain() nounwind {
 entry:
+  br label %take
+take:
+  %t = atomicrmw add ptr @rx_ticket, i64 1 acq_rel
+  %i = and i64 %t, FIELD
+  %t1 = lshr i64 %t, BITS
+  %n = and i64 %t1, FIELD
+  %left = icmp ult i64 %i, %n
+  br i1 %left, label %run, label %out
+run:
   %task = load ptr, ptr @rx_task
   %env = load ptr, ptr @rx_env
   %first = load i64, ptr @rx_begin
   %count = load i64, ptr @rx_count
-  %i = zext i32 %index to i64
-  %n = zext i32 %active to i64
   %i1 = add i64 %i, 1
   %x = mul i64 %count, %i
   %y = mul i64 %count, %i1
@@ -50,15 +64,15 @@ entry:
   %hi = udiv i64 %y, %n
   %b = add i64 %first, %lo
   %e = add i64 %first, %hi
-  %some = icmp slt i64 %b, %e
-  br i1 %some, label %run, label %out
-run:
   %code = call i32 %task(ptr %env, i64 %b, i64 %e)
   %bad = icmp ne i32 %code, 0
-  br i1 %bad, label %fail, label %out
+  br i1 %bad, label %fail, label %ran
 fail:
   store atomic i32 %code, ptr @rx_code monotonic, align 4
-  br label %out
+  br label %ran
+ran:
+  %d = atomicrmw add ptr @rx_done, i32 1 release
+  br label %take
 out:
   ret void
 }
@@ -91,12 +105,11 @@ sleep:
   %s1 = atomicrmw sub ptr @rx_sleepers, i32 1 seq_cst
   br label %spin
 work:
-  %active = and i32 %g, 255
-  %mine = icmp ult i32 %index, %active
+  %threads = load i32, ptr @rx_threads
+  %mine = icmp ult i32 %index, %threads
   br i1 %mine, label %run, label %next
 run:
-  call void @rx_chunk(i32 %index, i32 %active)
-  %p = atomicrmw sub ptr @rx_pending, i32 1 release
+  call void @rx_drain()
   br label %next
 next:
   br label %wait
@@ -233,13 +246,17 @@ start:
   store i64 %begin, ptr @rx_begin
   store i64 %count, ptr @rx_count
   store atomic i32 0, ptr @rx_code monotonic, align 4
-  %others = sub i32 %active, 1
-  store atomic i32 %others, ptr @rx_pending monotonic, align 4
+  store atomic i32 0, ptr @rx_done monotonic, align 4
+  %a64 = zext i32 %active to i64
+  %many = mul i64 %a64, SHARES
+  %few = icmp slt i64 %count, %many
+  %chunks = select i1 %few, i64 %count, i64 %many
+  %chunks32 = trunc i64 %chunks to i32
+  %ticket = shl i64 %chunks, BITS
+  store atomic i64 %ticket, ptr @rx_ticket release, align 8
   %gen = load atomic i32, ptr @rx_gen monotonic, align 4
-  %base = and i32 %gen, -256
-  %nextgen = add i32 %base, 256
-  %word = or i32 %nextgen, %active
-  store atomic i32 %word, ptr @rx_gen seq_cst, align 4
+  %nextgen = add i32 %gen, 1
+  store atomic i32 %nextgen, ptr @rx_gen seq_cst, align 4
   %asleep = load atomic i32, ptr @rx_sleepers seq_cst, align 4
   %wake = icmp ne i32 %asleep, 0
   br i1 %wake, label %rouse, label %mine
@@ -247,12 +264,12 @@ rouse:
   WAKE
   br label %mine
 mine:
-  call void @rx_chunk(i32 0, i32 %active)
+  call void @rx_drain()
   br label %join
 join:
   %n = phi i32 [ 0, %mine ], [ %n1, %pause ], [ 0, %yield ]
-  %left = load atomic i32, ptr @rx_pending acquire, align 4
-  %done = icmp eq i32 %left, 0
+  %ran = load atomic i32, ptr @rx_done acquire, align 4
+  %done = icmp eq i32 %ran, %chunks32
   br i1 %done, label %finish, label %pause
 pause:
   call void asm sideeffect "PAUSE", ""()
@@ -282,8 +299,9 @@ def pool_text(triple: str) -> str:
     else:
         sleep = "%sl = call i32 @usleep(i32 100)"
         wake = ""
-    text = _STATE + (_LINUX_CPUS if linux else _POSIX_CPUS) + _THREADS + _CHUNK + _WORKER + _LAUNCH_TEXT
-    for key, value in (("SLEEP", sleep), ("WAKE", wake), ("PAUSE", pause), ("SPINS", str(_SPINS))):
+    text = _STATE + (_LINUX_CPUS if linux else _POSIX_CPUS) + _THREADS + _DRAIN + _WORKER + _LAUNCH_TEXT
+    for key, value in (("SLEEP", sleep), ("WAKE", wake), ("PAUSE", pause), ("SPINS", str(_SPINS)),
+                       ("SHARES", str(_SHARES)), ("FIELD", str((1 << _BITS) - 1)), ("BITS", str(_BITS))):  # fmt: skip
         text = text.replace(key, value)
     return f'target triple = "{triple}"\n' + text.replace("i32 MAX", f"i32 {_MAX_THREADS}").replace(
         "%n, MAX", f"%n, {_MAX_THREADS}"

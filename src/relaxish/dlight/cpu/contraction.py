@@ -12,17 +12,23 @@ The tile is ``rows`` x ``vectors`` accumulators held in registers over all reduc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
-from ..analysis import BlockInfo, IterInfo, access_stride, combiner_of
+from ..analysis import BlockInfo, IterInfo, access_stride, combiner_of, flat_stride
 from ..base import ScheduleRule
 from .common import (
     attempt, blocks_of, inline_injective, open_function, parallel_outer, refresh, schedule_elementwise, work_of,
 )  # fmt: skip
 from .packing import PACK_ATTR
+
+
+# Every x86 and most Arm cores have first-level caches of at least eight ways of one page.
+_WAYS = 8
+_WAY_BYTES = 4096
 
 
 @dataclass
@@ -38,10 +44,13 @@ def _divisors(n: int, limit: int) -> list[int]:
     return [d for d in range(1, min(n, limit) + 1) if n % d == 0]
 
 
-def choose_tile(width: int, height: int | None, lanes: int, registers: int) -> Tile:
+def choose_tile(width: int, height: int | None, lanes: int, registers: int, max_rows: int = 16) -> Tile:
     """The tile with the fewest loads for each multiply-add that fits the register file.
 
     ``width`` is the extent of the vector axis, ``height`` that of the row axis (None: dynamic or absent).
+
+    >>> choose_tile(768, 128, 16, 32)
+    Tile(lanes=16, vectors=6, rows=4)
     """
     fit = max(d for d in _divisors(width, lanes))
     if fit < lanes // 2 and width >= lanes:
@@ -49,7 +58,7 @@ def choose_tile(width: int, height: int | None, lanes: int, registers: int) -> T
     best = Tile(fit, 1, 1)
     best_cost = float("inf")
     for vectors in _divisors(width // fit, 6):
-        rows_options = _divisors(height, 16) if height else [1]
+        rows_options = _divisors(height, max_rows) if height else [1]
         for rows in rows_options:
             if rows * vectors + vectors + 1 > registers:
                 continue
@@ -145,7 +154,8 @@ def tile_block(
     rows_iter = row_axis(anchor, vector)
     height = rows_iter.dom if rows_iter is not None else None
     assert vector.dom is not None
-    tile = choose_tile(vector.dom, height, lanes, registers)
+    max_rows = _rows_side_by_side(anchor, vector, rows_iter)
+    tile = choose_tile(vector.dom, height, lanes, registers, max_rows)
     partial = False
     if rows_iter is not None and height is not None and height > 16 and tile.rows < 4:
         # No divisor fits (a prime, say): tiles of six, the last one partial.
@@ -210,6 +220,19 @@ def _depth_below(sch: Schedule, loops: list[Any], place: Any) -> int:
         if sch.get(loop).loop_var is wanted:
             return i + 1
     return len(loops)
+
+
+def _rows_side_by_side(anchor: BlockInfo, vector: IterInfo, rows: IterInfo | None) -> int:
+    """How many rows of the broadcast operand the first cache holds at once: a stride of 4096 puts all in one set."""
+    limit = 16
+    for load in anchor.loads():
+        if rows is None or access_stride(load.indices, vector.var) != "none":
+            continue
+        stride = flat_stride(load, rows.var)
+        if stride:
+            nbytes = abs(stride) * _bits_of(load.dtype) // 8
+            limit = min(limit, _WAYS * (_WAY_BYTES // gcd(nbytes, _WAY_BYTES)))
+    return limit
 
 
 def _bits_of(dtype: str) -> int:

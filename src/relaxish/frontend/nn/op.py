@@ -285,7 +285,7 @@ def batch_norm(
 ) -> Tensor:
     """Batch normalisation with stored statistics over channel axis 1."""
     out = _op.nn.batch_norm(
-        x._expr, weight._expr, bias._expr, mean._expr, var._expr, axis=1, epsilon=eps
+        x._expr, weight._expr, bias._expr, mean._expr, var._expr, axis=1, epsilon=eps, training=False
     )
     return wrap_nested(out, name)[0]  # type: ignore[no-any-return]
 

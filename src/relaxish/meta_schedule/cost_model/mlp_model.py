@@ -142,13 +142,17 @@ class MLPModel(CostModel):
                            np.concatenate([g.labels() for g in self.data.values()]).astype("float32"),
                            config.num_epoch_full if full else config.num_epoch_incremental)
 
+    @property
+    def trained(self) -> bool:
+        return bool(self.trainer.weights)
+
     def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> Array:
-        if not self.trainer.weights:
+        if not self.trained:
             return self._random.uniform(size=len(candidates))
         features = self.extractor.extract_from(context, candidates)
         return np.array([float(self.trainer.forward(np.asarray(f, dtype="float32"))[0].sum()) for f in features])
 
     def predict_features(self, blocks: Sequence[Array]) -> Array | None:
-        if not self.trainer.weights:
+        if not self.trained:
             return self._random.uniform(size=blocks[0].shape[0] if blocks else 0)
         return np.sum([self.trainer.forward(block)[0] for block in blocks], axis=0)

@@ -2,7 +2,8 @@
 
 Every number that may differ between candidates (loop extents, index coefficients) is a column of length P. One
 concrete program is the case P = 1, so the search's vectorised features and those of a lowered program come from the
-same code.
+same code. This is the inner loop of the search: matrices ``[loops, P]`` in single precision, masks by arithmetic where
+a selection would cost twenty times as much, and work on fused loops only in the few rows that can be fused.
 """
 
 from __future__ import annotations
@@ -13,104 +14,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ColumnAccess", "ColumnForm", "ColumnRest", "ColumnStore", "NUM_FEATURES", "Touched", "store_features"]
+from .forms import Column, ColumnForm, min_nonzero
+from .levels import Array, Levels
+
+__all__ = ["ColumnAccess", "ColumnStore", "NUM_FEATURES", "Touched", "store_features"]
 
 NUM_FEATURES = 164
 _BUFFERS, _SUB, _SAMPLES, _LINE = 5, 18, 10, 64.0
-Column = Any  # a number, or an array of length P
-
-
-@dataclass
-class ColumnRest:
-    """A non-affine part of an index."""
-
-    coef: Column
-    op: str
-    forms: list[ColumnForm]
-    divisor: Column
-
-
-@dataclass
-class ColumnForm:
-    """``const + sum(coef * digit)``: terms are ``(position in the store's loops, coef, number of digit values)``."""
-
-    const: Column
-    terms: list[tuple[int, Column, Column]]
-    rests: list[ColumnRest] = field(default_factory=list)
-
-    def positions(self) -> set[int]:
-        """Loops mentioned anywhere."""
-        found = {t[0] for t in self.terms}
-        for rest in self.rests:
-            for form in rest.forms:
-                found |= form.positions()
-        return found
-
-    def bounds(self, relaxed: int) -> tuple[Column, Column]:
-        """Smallest and largest value when loops from ``relaxed`` inwards run and the others stand at 0."""
-        low = high = self.const
-        for position, coef, width in self.terms:
-            if position >= relaxed:
-                span = coef * (width - 1)
-                low, high = low + np.minimum(span, 0), high + np.maximum(span, 0)
-        for rest in self.rests:
-            a, b = _rest_bounds(rest, relaxed)
-            x, y = rest.coef * a, rest.coef * b
-            low, high = low + np.minimum(x, y), high + np.maximum(x, y)
-        return low, high
-
-    def coefficient(self, position: int) -> Column:
-        """Like :meth:`step`, for loops of one iteration as well."""
-        best: Column = 0.0
-        for at, coef, _ in self.terms:
-            if at == position:
-                best = _min_nonzero(best, np.abs(coef))
-        for rest in self.rests:
-            inner: Column = 0.0
-            for form in rest.forms:
-                inner = _min_nonzero(inner, form.coefficient(position))
-            if rest.op == "div":
-                inner = np.where(inner > 0, np.maximum(1.0, inner // rest.divisor), 0.0)
-            best = _min_nonzero(best, np.abs(rest.coef) * inner)
-        return best
-
-    def step(self, position: int) -> Column:
-        """Smallest move of the index when one loop moves, 0 for none."""
-        best: Column = 0.0
-        for at, coef, width in self.terms:
-            if at == position:
-                best = _min_nonzero(best, np.where(width > 1, np.abs(coef), 0.0))
-        for rest in self.rests:
-            for form in rest.forms:
-                if position in form.positions():
-                    inner = form.step(position)
-                    if rest.op == "div":
-                        inner = np.where(inner > 0, np.maximum(1.0, inner // rest.divisor), 0.0)
-                    best = _min_nonzero(best, np.abs(rest.coef) * inner)
-        return best
-
-
-def _min_nonzero(a: Column, b: Column) -> Column:
-    if isinstance(a, float) and a == 0.0:
-        return b
-    return np.where(a == 0, b, np.where(b == 0, a, np.minimum(a, b)))
-
-
-def _rest_bounds(rest: ColumnRest, relaxed: int) -> tuple[Column, Column]:
-    pairs = [form.bounds(relaxed) for form in rest.forms]
-    low, high = pairs[0]
-    if rest.op == "div":
-        return np.floor_divide(low, rest.divisor), np.floor_divide(high, rest.divisor)
-    if rest.op == "mod":
-        same = np.floor_divide(low, rest.divisor) == np.floor_divide(high, rest.divisor)
-        return (np.where(same, np.mod(low, rest.divisor), 0.0),
-                np.where(same, np.mod(high, rest.divisor), rest.divisor - 1))
-    if rest.op in ("min", "max"):
-        pick = np.minimum if rest.op == "min" else np.maximum
-        return pick(low, pairs[1][0]), pick(high, pairs[1][1])
-    for a, b in pairs[1:]:
-        low, high = np.minimum(low, a), np.maximum(high, b)
-    return low, high
+_THREAD_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z", "vthread.x")
 
 
 @dataclass
@@ -121,24 +32,32 @@ class ColumnAccess:
     name: str
     itemsize: int
     kind: int
-    shape: list[Column]
+    shape: list[float]
     indices: list[list[ColumnForm]]
+
+    def mentioned(self) -> set[int]:
+        """Loops any index mentions."""
+        return {position for forms in self.indices for form in forms for position in form.positions}
 
 
 @dataclass
 class ColumnStore:
-    """One store. ``num_parallel`` outer and ``num_vector`` inner loops count as fused into one each."""
+    """One store. ``num_parallel`` outer and ``num_vector`` inner loops count as fused into one each.
+
+    ``kinds`` gives number, product and innermost extent of each kind of loop; None derives them from the fused groups.
+    ``index_forms`` are the indices whose arithmetic counts, each with how often it occurs.
+    """
 
     loop_ids: list[int]
     extents: list[Column]
     accesses: list[ColumnAccess]
     ops: Sequence[float]
-    index_forms: list[ColumnForm]
+    index_forms: list[tuple[ColumnForm, int]]
     alloc: tuple[Column, int, int] | None
     unroll: Column = 0.0
-    num_parallel: Column = 1
-    num_vector: Column = 1
-    kinds: dict[str, tuple[Column, Column, Column]] = field(default_factory=dict)
+    num_parallel: Any = 1
+    num_vector: Any = 1
+    kinds: dict[str, tuple[Column, Column, Column]] | None = field(default_factory=dict)
     is_gpu: bool = False
 
 
@@ -149,307 +68,307 @@ class Touched:
         self.numel: dict[tuple[int, int], list[Any]] = {}
         self.total: dict[int, Any] = {}
 
-    def add(self, loop: int, buffer: int, numel: Any, itemsize: int) -> None:
-        """Book one access under one loop."""
-        self.numel.setdefault((loop, buffer), []).append(numel)
-        self.total[loop] = self.total.get(loop, 0.0) + numel * itemsize
+    def add_bytes(self, loop: int, amount: Array) -> None:
+        """Book the bytes one store touches under one loop."""
+        known = self.total.get(loop)
+        self.total[loop] = amount if known is None else known + amount
 
 
-class _Levels:
-    """The loops of one store as levels, fused groups folded into their first member."""
+class _Reach:
+    """Smallest and largest index of one dimension as loops are added from the inside out."""
 
-    def __init__(self, store: ColumnStore, size: int) -> None:
-        n = self.n = len(store.extents)
-        self.size = size
-        self.extent = np.empty((n, size))
-        for i, extent in enumerate(store.extents):
-            self.extent[i] = extent
-        self.suffix = np.ones((n + 1, size))
-        for i in range(n - 1, -1, -1):
-            np.multiply(self.suffix[i + 1], self.extent[i], out=self.suffix[i])
-        one = np.ones(size, dtype=np.int64)
-        par = np.maximum(np.broadcast_to(np.asarray(store.num_parallel, dtype=np.int64), (size,)), one)
-        vec = np.maximum(np.broadcast_to(np.asarray(store.num_vector, dtype=np.int64), (size,)), one)
-        self.head = n - vec
-        row = np.arange(n)[:, None]
-        self.next = np.repeat(np.arange(1, n + 1)[:, None], size, axis=1)
-        if n:
-            self.next[0] = par
-        self.next = np.where(row == self.head, n, self.next)
-        self.in_parallel = row < par
-        self.in_vector = row >= self.head
-        self.exists = ~((row >= 1) & self.in_parallel) & ~(row > self.head)
-        self.plain = bool(self.exists.all())
-        self.inner = np.take_along_axis(self.suffix, self.next, axis=0) if n else np.ones((0, size))
-        self.group = self.suffix[:n] / self.inner
-        self.prod = self.suffix[0]
+    def __init__(self, form: ColumnForm) -> None:
+        self.form = form
+        self.low: Column = form.const
+        self.high: Column = form.const
+        self._by_level: dict[int, list[Any]] = {}
+        for term in form.terms:
+            self._by_level.setdefault(term[0], []).append(term)
 
-    def fold(self, rows: Any, combine: Any, empty: Any) -> Any:
-        """Per level: the rows of a fused group combined in its first member."""
-        if self.plain:
-            return rows
-        out = rows.copy()
-        inner = combine.reduce(np.where(self.in_vector, rows, empty), axis=0)
-        out = np.where(np.arange(self.n)[:, None] == self.head, inner, out)
-        out[0] = np.where(self.head == 0, out[0], combine.reduce(np.where(self.in_parallel, rows, empty), axis=0))
-        return out
+    def extend(self, level: int) -> None:
+        """Let the loop at ``level`` run as well."""
+        for _, coef, width, positive in self._by_level.get(level, ()):
+            span = coef * (width - 1)
+            if positive:
+                self.high = self.high + span
+            else:
+                self.low, self.high = self.low + np.minimum(span, 0), self.high + np.maximum(span, 0)
+
+    def bounds(self, level: int) -> tuple[Column, Column]:
+        """The range while loops from ``level`` inwards run."""
+        low, high = self.low, self.high
+        for rest in self.form.rests:
+            a, b = rest.bounds(level)
+            x, y = rest.coef * a, rest.coef * b
+            low, high = low + np.minimum(x, y), high + np.maximum(x, y)
+        return low, high
 
 
-def _regions(store: ColumnStore, levels: _Levels, touched: Touched) -> tuple[Any, list[Any], list[list[Any]]]:
+class _Shape:
+    """The box of elements one access touches, grown loop by loop."""
+
+    def __init__(self, access: ColumnAccess) -> None:
+        self._reaches = [[_Reach(indices[dim]) for indices in access.indices] for dim in range(len(access.shape))]
+        self._clamp = any(form.rests for indices in access.indices for form in indices)
+        self.widths: list[Column] = [1.0] * len(access.shape)
+        self.numel: Column = 1.0
+
+    def grow(self, level: int, first: bool) -> None:
+        """Add the loop at ``level``."""
+        for dim, reaches in enumerate(self._reaches):
+            touched = [r for r in reaches if level in r.form.positions]
+            for reach in touched:
+                reach.extend(level)
+            if not touched and not first:
+                continue
+            low, high = reaches[0].bounds(level)
+            for reach in reaches[1:]:
+                a, b = reach.bounds(level)
+                low, high = np.minimum(low, a), np.maximum(high, b)
+            self.widths[dim] = high - low + 1
+        numel: Column = 1.0
+        for width in self.widths:
+            numel = numel * width
+        self.numel = np.maximum(numel, 0) if self._clamp else numel
+
+
+def _regions(store: ColumnStore, levels: Levels, touched: Touched) -> tuple[Array, list[_Shape]]:
     """Bytes touched under each level, and per access the elements and the shape touched in all."""
-    n, size = levels.n, levels.size
-    bytes_under = np.zeros((n, size))
-    total, shapes = [], []
+    under = np.zeros((levels.n, levels.size), dtype=np.float32)
+    shapes = []
     for access in store.accesses:
-        mentions = [form.positions() for indices in access.indices for form in indices]
-        used = set().union(*mentions) if mentions else set()
-        numel: Any = None
-        widths: list[Any] = [1.0] * len(access.shape)
-        for level in range(n - 1, -1, -1):
-            if numel is None or level in used:
-                widths, numel = _touched_shape(access, level)
-            bytes_under[level] += numel * access.itemsize
-            touched.add(store.loop_ids[level], access.buffer, numel, access.itemsize)
-        total.append(1.0 if numel is None else numel)
-        shapes.append(widths)
-    return bytes_under, total, shapes
+        used = access.mentioned()
+        shape = _Shape(access)
+        amount: Any = 0.0
+        for level in range(levels.n - 1, -1, -1):
+            first = level == levels.n - 1
+            if first or level in used:
+                shape.grow(level, first)
+                amount = shape.numel * access.itemsize
+            under[level] += amount
+            touched.numel.setdefault((store.loop_ids[level], access.buffer), []).append(shape.numel)
+        shapes.append(shape)
+    for level, loop in enumerate(store.loop_ids):
+        touched.add_bytes(loop, under[level])
+    return under, shapes
 
 
-def _touched_shape(access: ColumnAccess, level: int) -> tuple[list[Any], Any]:
-    widths, numel = [], 1.0
-    for dim in range(len(access.shape)):
-        low = high = None
-        for indices in access.indices:
-            a, b = indices[dim].bounds(level)
-            low, high = (a, b) if low is None else (np.minimum(low, a), np.maximum(high, b))
-        width = high - low + 1
-        widths.append(width)
-        numel = numel * width
-    return widths, np.maximum(numel, 0)
-
-
-def _steps(access: ColumnAccess, levels: _Levels) -> Any:
+def _steps(access: ColumnAccess, levels: Levels) -> Array:
     """Element stride of every loop, 0 where the loop does not move the access."""
-    strides: list[Any] = [1.0] * len(access.shape)
-    for dim in range(len(access.shape) - 2, -1, -1):
-        strides[dim] = strides[dim + 1] * access.shape[dim + 1]
-    out = np.zeros((levels.n, levels.size))
+    out = np.zeros((levels.n, levels.size), dtype=np.float32)
+    written: set[int] = set()
     for indices in access.indices:
-        for form, stride in zip(indices, strides, strict=True):
-            for position in form.positions():
-                out[position] = _min_nonzero(out[position], form.step(position) * stride)
-    # A loop of one iteration moves nothing.
-    return np.where(levels.extent > 1, out, 0.0)
+        stride = 1.0
+        for dim in range(len(access.shape) - 1, -1, -1):
+            form = indices[dim]
+            for position in form.positions:
+                step = form.step(position) * stride
+                out[position] = min_nonzero(out[position], step) if position in written else step
+                written.add(position)
+            stride *= access.shape[dim]
+    out *= levels.moving
+    return out
 
 
-def _buffer_rows(store: ColumnStore, levels: _Levels, touched: Touched) -> tuple[Any, Any]:
-    """The 18 rows of each accessed buffer, sorted by lines, bytes and name; and bytes touched per level."""
-    size, n = levels.size, levels.n
-    under, total, shapes = _regions(store, levels, touched)
-    totals_next = np.zeros((n, size))
-    top = float(sum(a.itemsize for a in store.accesses))
-    if n:
-        all_under = np.zeros((n + 1, size))
-        for i, loop in enumerate(store.loop_ids):
-            all_under[i] = touched.total[loop]
-        all_under[n] = top
-        totals_next = np.take_along_axis(all_under, levels.next, axis=0)
-    rows = np.zeros((len(store.accesses), _SUB, size))
-    names = np.argsort(np.argsort([a.name for a in store.accesses], kind="stable"), kind="stable")
-    for k, access in enumerate(store.accesses):
-        _one_buffer(rows[k], store, access, levels, total[k], shapes[k], totals_next, touched)
-    keys = (np.broadcast_to(names[:, None], rows[:, 0].shape), -rows[:, 3], -rows[:, 5])
-    order = np.lexsort(keys, axis=0)
-    return np.take_along_axis(rows, order[:, None, :], axis=0), under
+def _buffer_rows(store: ColumnStore, levels: Levels, touched: Touched, out: Array) -> Array:
+    """The 18 rows of each accessed buffer, most cache lines first, into ``out``; returns bytes under each level."""
+    under, shapes = _regions(store, levels, touched)
+    below = levels.next_rows([touched.total[loop] for loop in store.loop_ids],
+                             float(sum(a.itemsize for a in store.accesses)))
+    # All accesses of a store run equally often, so that bytes, the second criterion, compare as item sizes do.
+    order = sorted(range(len(store.accesses)), key=lambda k: (-store.accesses[k].itemsize, store.accesses[k].name))
+    rows = np.zeros((len(order), _SUB, levels.size), dtype=np.float32)
+    for place, k in enumerate(order):
+        _one_buffer(rows[place], store, store.accesses[k], levels, shapes[k], below, touched)
+    lines = rows[:, 5]
+    for place in range(len(order)):
+        rank = np.zeros(levels.size, dtype=np.int8)
+        for other in range(len(order)):
+            if other != place:
+                rank += lines[other] >= lines[place] if other < place else lines[other] > lines[place]
+        for slot in range(min(len(order), _BUFFERS)):
+            here = rank == slot
+            if here.any():
+                np.copyto(out[_SUB * slot:_SUB * (slot + 1)], rows[place], where=here)
+    return under
 
 
 def _one_buffer(
-    out: Any, store: ColumnStore, access: ColumnAccess, levels: _Levels, numel: Any, shape: list[Any],
-    totals_next: Any, touched: Touched,
+    out: Array, store: ColumnStore, access: ColumnAccess, levels: Levels, shape: _Shape, below: Array,
+    touched: Touched,
 ) -> None:
-    n, item = levels.n, access.itemsize
+    item = access.itemsize
     out[{1: 0, 2: 1, 3: 2}[access.kind]] = 1.0
     out[3] = item * levels.prod
-    steps = _steps(access, levels)
-    reuse_count = _reuse(out, store, access, levels, steps, totals_next, touched)
-    if n == 0:
+    reuse_count = _reuse(out, store, access, levels, below, touched)
+    if levels.n == 0:
         out[4] = out[5] = out[6] = 1.0
         stride: Any = 0.0
     else:
-        lifted = levels.fold(np.where(steps == 0, np.inf, steps), np.minimum, np.inf)
-        lifted = np.where(levels.exists & np.isfinite(lifted), lifted, 0.0)
-        at = n - 1 - np.argmax(lifted[::-1] > 0, axis=0)
-        found = np.take_along_axis(lifted, at[None], axis=0)[0]
-        stride = np.where(at == levels.head, found, 0.0)
-        still = np.where(found > 0, np.take_along_axis(levels.inner, at[None], axis=0)[0], levels.prod)
-        out[4] = numel * item
-        out[5] = np.maximum(1.0, levels.prod / still * np.minimum(1.0, found * item / _LINE))
+        at, found = levels.innermost_step(_steps(access, levels))
+        stride = found * (at == levels.head)
+        still = np.where(found > 0, levels.pick(levels.inner, at), levels.prod)
+        out[4] = shape.numel * item
+        out[5] = np.maximum(1.0, levels.prod / still * np.minimum(1.0, found * np.float32(item / _LINE)))
         run: Any = 1.0
-        done: Any = False
-        for dim in range(len(access.shape) - 1, -1, -1):
-            full = (shape[dim] == access.shape[dim]) & ~np.asarray(done)
-            run = np.where(full, access.shape[dim] * item, run)
-            done = full | done
-        out[6] = np.maximum(1.0, out[4] / np.minimum(_LINE, run))
-    proxy = np.where(reuse_count > 0, reuse_count, 0.5)
-    out[13:17] = out[3:7] / proxy
+        for dim, width in enumerate(shape.widths):  # the innermost dimension touched as a whole counts
+            run = np.where(width == access.shape[dim], np.float32(access.shape[dim] * item), run)
+        out[6] = np.maximum(1.0, out[4] / np.minimum(np.float32(_LINE), run))
+    np.divide(out[3:7], np.where(reuse_count > 0, reuse_count, np.float32(0.5)), out=out[13:17])
     out[17] = stride
 
 
 def _reuse(
-    out: Any, store: ColumnStore, access: ColumnAccess, levels: _Levels, steps: Any, totals_next: Any,
-    touched: Touched,
-) -> Any:
+    out: Array, store: ColumnStore, access: ColumnAccess, levels: Levels, below: Array, touched: Touched,
+) -> Array:
     """Rows 7 to 12: reuse type, distance in iterations and bytes, count."""
-    n = levels.n
-    if n == 0:
+    if levels.n == 0:
         out[9] = 1.0
-        return np.zeros(levels.size)
-    used = np.zeros((n, levels.size), dtype=bool)
-    for indices in access.indices:
-        for form in indices:
-            for position in form.positions():
-                used[position] = levels.extent[position] > 1
-    used = levels.fold(used, np.logical_or, False)
+        return np.zeros(levels.size, dtype=np.float32)
+    used = np.zeros((levels.n, levels.size), dtype=bool)
+    for position in access.mentioned():
+        used[position] = levels.extent[position] > 1
+    levels.fold_any(used)
     repeated = [touched.numel[loop, access.buffer] for loop in store.loop_ids]
-    serial = np.array([len(x) >= 2 for x in repeated])[:, None]
-    hit = levels.exists & (~used | serial)
-    any_hit = hit.any(axis=0)
-    at = (n - 1 - np.argmax(hit[::-1], axis=0))[None]
-
-    def pick(rows: Any) -> Any:
-        return np.take_along_axis(rows, at, axis=0)[0]
-
-    invariant = any_hit & ~pick(used)
+    serial = np.array([len(x) >= 2 for x in repeated])
+    at, any_hit = levels.innermost(~used | serial[:, None])
+    invariant = any_hit & ~levels.pick(used, at)
+    count = levels.pick(levels.group, at) * invariant
+    distance = levels.pick(levels.inner, at) * invariant
+    size = levels.pick(below, at) * invariant
     by_serial = any_hit & ~invariant
-    count = np.where(invariant, pick(levels.group), 0.0)
-    distance = np.where(invariant, pick(levels.inner), 0.0)
-    size = np.where(invariant, pick(totals_next), 0.0)
-    if serial.any():
-        least = np.zeros((n, levels.size))
-        bytes_here = np.zeros((n, levels.size))
-        times = np.zeros((n, levels.size))
+    if by_serial.any():
+        least, here, times = (np.zeros((levels.n, levels.size), dtype=np.float32) for _ in range(3))
         for i, values in enumerate(repeated):
-            least[i] = values[0] if len(values) == 1 else np.minimum.reduce(np.broadcast_arrays(*values))
-            bytes_here[i] = touched.total[store.loop_ids[i]]
-            times[i] = len(values) - 1
-        group = pick(levels.group)
-        count = np.where(by_serial, pick(times), count)
-        distance = np.where(by_serial, pick(least) / group, distance)
-        size = np.where(by_serial, pick(bytes_here) / group, size)
+            if serial[i]:
+                least[i] = np.minimum.reduce(np.broadcast_arrays(*values))
+                here[i] = touched.total[store.loop_ids[i]]
+                times[i] = len(values) - 1
+        group = levels.pick(levels.group, at)
+        count = np.where(by_serial, levels.pick(times, at), count)
+        distance = np.where(by_serial, levels.pick(least, at) / group, distance)
+        size = np.where(by_serial, levels.pick(here, at) / group, size)
     out[7], out[8], out[9] = invariant, by_serial, ~any_hit
     out[10], out[11], out[12] = distance, size, count
     return count
 
 
-def _intensity(out: Any, store: ColumnStore, levels: _Levels, under: Any) -> None:
+def _intensity(out: Array, store: ColumnStore, levels: Levels, under: Array) -> None:
     """Operations per byte on a log scale, at ten points of the way through all operations."""
     per_iteration = float(sum(store.ops[:7]))
     n = levels.n
     if per_iteration <= 0 or n == 0:
         return
     with np.errstate(divide="ignore", invalid="ignore"):
-        compute = np.log2(per_iteration * levels.suffix[:n])[::-1].copy()
-        memory = np.maximum(np.log2(under), 1e-9)[::-1].copy()
-    if not levels.plain:
-        depth = n - 1 - np.arange(n)[:, None]
-        for k in range(n - 2, -1, -1):  # hidden in the vector loop: the loop's own values
-            hidden = depth[k] > levels.head
-            compute[k] = np.where(hidden, compute[k + 1], compute[k])
-            memory[k] = np.where(hidden, memory[k + 1], memory[k])
-        for k in range(1, n - 1):  # hidden in the parallel loop: as if the level were not there
-            hidden = levels.in_parallel[n - 1 - k] & ~levels.exists[n - 1 - k] & (depth[k] <= levels.head)
-            compute[k] = np.where(hidden, compute[k - 1], compute[k])
-            memory[k] = np.where(hidden, memory[k - 1], memory[k])
-    ratio = compute / memory
-    goal = np.arange(1, _SAMPLES + 1)[:, None] / _SAMPLES * compute[-1]
-    at = np.argmax(compute[None] >= goal[:, None] - 1e-4, axis=1)
-    before = np.maximum(at - 1, 0)
-    c1, r1 = np.take_along_axis(compute, at, axis=0), np.take_along_axis(ratio, at, axis=0)
-    c0, r0 = np.take_along_axis(compute, before, axis=0), np.take_along_axis(ratio, before, axis=0)
+        compute = np.log2(np.float32(per_iteration) * levels.suffix[:n])
+        memory = np.maximum(np.log2(under), np.float32(1e-9))
+    levels.hide_fused(compute)
+    levels.hide_fused(memory)
+    compute, memory = compute[::-1], memory[::-1]
+    total = compute[-1]
+    goal = (np.arange(1, _SAMPLES + 1, dtype=np.float32) / np.float32(_SAMPLES))[:, None] * total - np.float32(1e-4)
+    at = np.empty((_SAMPLES, levels.size), dtype=np.intp)
+    for k in range(_SAMPLES):  # levels are in order, so that counting finds the first one past the goal
+        at[k] = (compute < goal[k]).view(np.int8).sum(axis=0, dtype=np.int8)
+    np.minimum(at, n - 1, out=at)
+    columns = np.arange(levels.size)
+    flat, flat_before = at * levels.size + columns, np.maximum(at - 1, 0) * levels.size + columns
+    compute, memory = np.ascontiguousarray(compute), np.ascontiguousarray(memory)
+    c1, c0 = compute.take(flat), compute.take(flat_before)
     with np.errstate(divide="ignore", invalid="ignore"):
-        slope = np.where(c1 > c0, (r1 - r0) / (c1 - c0), 0.0)
+        r1, r0 = c1 / memory.take(flat), c0 / memory.take(flat_before)
+        value = r0 + (r1 - r0) / (c1 - c0) * (goal + np.float32(1e-4) - c0)
     # Before the first level whose point is new there is nothing to interpolate from.
-    first = (at == 0) | (c0 == c1) | (np.take_along_axis(compute, before, axis=0) == compute[0]) & (c1 == compute[0])
-    out[:] = np.where(first, r1, r0 + slope * (goal - c0))
+    first = (at == 0) | (c0 == c1)
+    out[:] = np.where(first, r1, value)
 
 
-def _arithmetic(out: Any, store: ColumnStore, levels: _Levels) -> None:
-    counts = np.zeros((16, levels.size))
-    counts += np.asarray(store.ops, dtype=float)[:, None]
-    for form in store.index_forms:
-        _count_form(form, levels, counts)
-    out[:] = counts * levels.prod
+def _arithmetic(out: Array, store: ColumnStore, levels: Levels) -> None:
+    counts = np.zeros((16, levels.size), dtype=np.float32)
+    counts += np.asarray(store.ops, dtype=np.float32)[:, None]
+    for form, times in store.index_forms:
+        _count_form(form, levels, counts, times)
+    np.multiply(counts, levels.prod, out=out)
 
 
-def _count_form(form: ColumnForm, levels: _Levels, counts: Any) -> Any:
+def _count_form(form: ColumnForm, levels: Levels, counts: Array, times: int) -> Array:
     """Book additions, multiplications and divisions of one index; returns whether the form is not constant."""
-    terms: Any = 0.0
-    groups: list[tuple[Any, Any]] = [(0.0, levels.in_parallel), (0.0, levels.in_vector)]
+    terms = np.zeros(levels.size, dtype=np.float32)
+    scaled = np.zeros(levels.size, dtype=np.float32)
+    fused: list[list[Any]] = [[], []]
     for position in sorted({t[0] for t in form.terms}):
-        step = ColumnForm(0, [t for t in form.terms if t[0] == position]).step(position)
-        step = np.where(levels.extent[position] > 1, step, 0.0)
+        step = form.affine_step(position) * levels.moving[position]
         if not levels.plain:
             # Digits of one fused loop are one term.
-            for k, (best, member) in enumerate(groups):
-                groups[k] = (_min_nonzero(best, np.where(member[position], step, 0.0)), member)
-            step = np.where(levels.in_parallel[position] | levels.in_vector[position], 0.0, step)
-        terms = terms + (step != 0)
-        counts[9] += (step != 0) & (step != 1)
-    if not levels.plain:
-        for step, _ in groups:
-            terms = terms + (step != 0)
-            counts[9] += (step != 0) & (step != 1)
+            for group, member in zip(fused, (levels.in_parallel[position], levels.in_vector[position]), strict=True):
+                group.append(step * member)
+            step = step * levels.alone[position]
+        terms += step != 0
+        scaled += step > 1
+    for group in fused:
+        if group:
+            best = group[0]
+            for step in group[1:]:
+                best = min_nonzero(best, step)
+            terms += best != 0
+            scaled += best > 1
+    counts[9] += times * scaled
     for rest in form.rests:
-        active: Any = False
+        active: Any = np.zeros(levels.size, dtype=bool)
         for inner in rest.forms:
-            active = active | _count_form(inner, levels, counts)
-        terms = terms + active
-        counts[{"div": 10, "mod": 10, "min": 11, "max": 11}.get(rest.op, 9)] += active
-    terms = terms + (np.asarray(form.const) != 0) * (terms > 0)
-    counts[8] += np.maximum(terms - 1, 0)
-    return np.asarray(terms) > 0
+            active = active | _count_form(inner, levels, counts, times)
+        terms += active
+        counts[{"div": 10, "mod": 10, "min": 11, "max": 11}.get(rest.op, 9)] += times * active
+    is_used: Array = terms > 0
+    terms += (np.asarray(form.const) != 0) & is_used
+    counts[8] += times * np.maximum(terms - 1, 0)
+    return is_used
 
 
-def store_features(store: ColumnStore, touched: Touched, size: int) -> Any:
-    """One row of 164 features per candidate, as float32 ``[size, 164]``."""
-    levels = _Levels(store, size)
-    raw = np.zeros((NUM_FEATURES, size))
+def _kinds(store: ColumnStore, levels: Levels) -> dict[str, tuple[Column, Column, Column]]:
+    if store.kinds is not None:
+        return store.kinds
+    parallel, vector = levels.fused_extents()
+    has_par, has_vec = np.asarray(store.num_parallel) > 0, np.asarray(store.num_vector) > 0
+    parallel, vector = parallel * has_par, vector * has_vec
+    return {"parallel": (has_par * 1.0, parallel, parallel), "vectorized": (has_vec * 1.0, vector, vector)}
+
+
+def store_features(store: ColumnStore, touched: Touched, size: int) -> Array:
+    """One row of 164 features per candidate, float32 ``[size, 164]``."""
+    levels = Levels(store.extents, store.num_parallel, store.num_vector, size)
+    # The padding keeps rows from falling onto the same cache sets when the result is read by candidate.
+    raw = np.zeros((NUM_FEATURES, size + 16), dtype=np.float32)[:, :size]
     _arithmetic(raw[:16], store, levels)
+    kinds = _kinds(store, levels)
     for k, kind in enumerate(("vectorized", "unrolled", "parallel")):
         at = 16 + 11 * k
-        num, prod, length = store.kinds.get(kind, (0.0, 0.0, 0.0))
+        num, prod, length = kinds.get(kind, (0.0, 0.0, 0.0))
         raw[at], raw[at + 1], raw[at + 2] = num, prod, length
         raw[at + 3] = np.asarray(num) == 0
         raw[at + 10] = np.asarray(num) > 0
     raw[49] = float(store.is_gpu)
-    for k, tag in enumerate(("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z",
-                             "vthread.x")):
-        raw[50 + k] = store.kinds.get(tag, (0, 0, 1.0))[2]
-    rows, under = _buffer_rows(store, levels, touched)
-    kept = rows[:_BUFFERS].reshape(-1, size)
-    raw[57:57 + kept.shape[0]] = kept
+    for k, tag in enumerate(_THREAD_TAGS):
+        raw[50 + k] = kinds.get(tag, (0, 0, 1.0))[2]
+    under = _buffer_rows(store, levels, touched, raw[57:147])
     _intensity(raw[147:157], store, levels, under)
-    outer = levels.prod
     if store.alloc is not None:
         numel, item, depth = store.alloc
         around = levels.suffix[0] / levels.suffix[depth]
         raw[157], raw[158], raw[159] = numel * item, numel * around, around
-        raw[160] = outer / around
-    raw[161], raw[162], raw[163] = outer, levels.exists.sum(axis=0), store.unroll
-    return _log_scale(raw, kept.shape[0])
+        raw[160] = levels.prod / around
+    raw[161], raw[162], raw[163] = levels.prod, levels.num_loops, store.unroll
+    return _log_scale(raw, min(len(store.accesses), _BUFFERS))
 
 
-def _log_scale(raw: Any, num_rows: int) -> Any:
-    keep = np.zeros(NUM_FEATURES, dtype=bool)  # flags and the intensity curve stay as they are
-    for at in (16, 27, 38):
-        keep[at + 3:at + 11] = True
-    keep[49] = True
-    for k in range(_BUFFERS):
-        keep[57 + _SUB * k:57 + _SUB * k + 3] = True
-        keep[57 + _SUB * k + 7:57 + _SUB * k + 10] = True
-    keep[147:157] = True
-    keep[57 + num_rows:147] = True
-    result = raw.astype("float32")
-    result[~keep] = np.log2(np.abs(result[~keep]) + np.float32(1))
-    return np.ascontiguousarray(result.T)
+def _log_scale(raw: Array, num_buffers: int) -> Array:
+    """Flags and the intensity curve stay as they are; all else becomes log2(x + 1)."""
+    scaled = [(0, 19), (27, 30), (38, 41), (50, 57), (157, 164)]
+    for k in range(num_buffers):
+        at = 57 + _SUB * k
+        scaled += [(at + 3, at + 7), (at + 10, at + _SUB)]
+    for low, high in scaled:
+        part = raw[low:high]
+        part += np.float32(1)
+        np.log2(part, out=part)
+    return raw.T

@@ -10,14 +10,15 @@ import numpy as np
 from ...ir import IRModule
 from ...tir import PrimFunc
 from ..index_form import IndexForm
-from .columns import NUM_FEATURES, ColumnAccess, ColumnForm, ColumnRest, ColumnStore, Touched, store_features
+from .columns import NUM_FEATURES, ColumnAccess, ColumnStore, Touched, store_features
+from .forms import ColumnForm, ColumnRest
 from .program import Program, StoreInfo, extract_program
 
 if TYPE_CHECKING:
     from ..search_strategy import MeasureCandidate
     from ..tune_context import TuneContext
 
-__all__ = ["FeatureExtractor", "PerStoreFeature", "PyFeatureExtractor", "RandomFeatureExtractor", "concrete_stores"]
+__all__ = ["FeatureExtractor", "PerStoreFeature", "PyFeatureExtractor", "RandomFeatureExtractor", "concrete_store", "module_features"]
 
 Array = np.ndarray[Any, Any]
 _WORKLOADS = ("softmax", "max|min", "add", "batch_matmul", "matmul", "depthwise", "winograd", "conv2d")
@@ -105,19 +106,18 @@ def module_features(mod: IRModule, gpu: bool = False) -> Array:
     mod = remove_weight_layout_rewrite(mod)
     program = extract_program(f for f in mod.functions.values() if isinstance(f, PrimFunc))
     touched, rows = Touched(), {}
-    for store, column in zip(program.stores, concrete_stores(program, gpu), strict=True):
+    buffers: dict[int, int] = {}
+    for store in program.stores:
+        column = concrete_store(program, store, gpu, buffers)
         # A buffer stored to twice keeps its place and the later store's features.
         rows[id(store.buffer)] = store_features(column, touched, 1)[0]
     return np.array(list(rows.values()), dtype="float32").reshape(len(rows), NUM_FEATURES)
 
 
-def concrete_stores(program: Program, gpu: bool) -> list[ColumnStore]:
-    """The stores of one concrete program, as columns of length one."""
-    buffers: dict[int, int] = {}
-    return [_concrete(program, store, gpu, buffers) for store in program.stores]
-
-
-def _concrete(program: Program, store: StoreInfo, gpu: bool, buffers: dict[int, int]) -> ColumnStore:
+def concrete_store(program: Program, store: StoreInfo, gpu: bool, buffers: dict[int, int] | None = None) -> ColumnStore:
+    """One store of one concrete program, as columns of length one; ``buffers`` numbers the buffers of the program."""
+    if buffers is None:
+        buffers = {}
     loops = [program.loops[i] for i in store.loops]
     position = {loop.var: i for i, loop in enumerate(loops)}
 
@@ -127,7 +127,7 @@ def _concrete(program: Program, store: StoreInfo, gpu: bool, buffers: dict[int, 
             at = position.get(t.var)
             if at is not None:
                 left = -(-loops[at].extent // t.div)
-                terms.append((at, float(t.coef), float(min(t.extent, left) if t.extent else left)))
+                terms.append((at, float(t.coef), float(min(t.extent, left) if t.extent else left), t.coef >= 0))
         rests = [ColumnRest(float(r.coef), r.op, [column(f) for f in r.forms], float(r.divisor)) for r in form.rests]
         return ColumnForm(float(form.const), terms, rests)
 
@@ -145,9 +145,5 @@ def _concrete(program: Program, store: StoreInfo, gpu: bool, buffers: dict[int, 
     depth = len(store.alloc_loops) if store.alloc_loops is not None else 0
     alloc = (float(np.prod(shape)), accesses[0].itemsize, depth)
     return ColumnStore(store.loops, [float(loop.extent) for loop in loops], accesses, store.ops,
-                       [column(f) for f in store.index_forms], alloc, float(unroll), 1, 1, kinds, gpu)
+                       [(column(f), 1) for f in store.index_forms], alloc, float(unroll), 1, 1, kinds, gpu)
 
-
-def features_of(mods: Iterable[IRModule], gpu: bool = False) -> list[Array]:
-    """The rows of several modules."""
-    return [module_features(mod, gpu) for mod in mods]

@@ -63,7 +63,7 @@ class StoreInfo:
     ops: list[float]
     index_forms: list[IndexForm]
     alloc_loops: list[int] | None = None
-    order: int = 0
+    block: str = ""
 
 
 @dataclass
@@ -133,6 +133,7 @@ def _is_pure(call: Call) -> bool:
 class _Extractor:
     def __init__(self) -> None:
         self.program = Program()
+        self._block_name = ""
 
     def walk(self, stmt: Any, loops: list[int], bindings: dict[Var, Any]) -> None:
         if isinstance(stmt, For):
@@ -172,9 +173,11 @@ class _Extractor:
         for buffer in block.alloc_buffers:
             self.program.allocs[id(buffer)] = list(loops)
         self.program.blocks[block.name_hint] = list(loops)
+        around, self._block_name = self._block_name, block.name_hint
         if block.init is not None:
             self.walk(block.init, loops, inner)
         self.walk(block.body, loops, inner)
+        self._block_name = around
 
     def _store(self, stmt: BufferStore, loops: list[int], bindings: dict[Var, Any]) -> None:
         if isinstance(stmt.value, (IntImm, FloatImm)):
@@ -192,7 +195,8 @@ class _Extractor:
             elif found.kind == 1:
                 found.indices.append(indices)
         self.program.stores.append(StoreInfo(stmt.buffer, list(loops), list(accesses.values()), counter.ops,
-                                             counter.forms, self.program.allocs.get(id(stmt.buffer))))
+                                             counter.forms, self.program.allocs.get(id(stmt.buffer)),
+                                             self._block_name))
 
 
 def extract_program(funcs: Iterable[PrimFunc]) -> Program:

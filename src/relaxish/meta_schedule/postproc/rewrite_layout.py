@@ -4,54 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...tir import IndexMap, PrimFunc, Schedule
+from ...ir.functor import pre_order_visit
+from ...tir import BufferLoad, PrimFunc, Schedule
 from ...tir.schedule import ScheduleError
+from ...tir.schedule.analysis import suggest_index_map
+from ...tir.functor import substitute
 from .. import block_analysis as ba
-from ..index_form import parse_index
 from .postproc import Postproc
 
-__all__ = ["RewriteLayout", "suggest_index_map"]
-
-
-def suggest_index_map(place: ba.Place, region: Any) -> IndexMap | None:
-    """The map that puts the digits of each index into loop order; None where the access is not a plain tiling."""
-    bindings = dict(zip((iv.var for iv in place.realize.block.iter_vars), place.realize.iter_values, strict=True))
-    shape = [ba.const_int(x) for x in region.buffer.shape]
-    if any(x is None for x in shape):
-        return None
-    order = {loop.loop_var: (depth, ba.int_extent(loop) or 0) for depth, loop in enumerate(place.loops)}
-    digits: list[tuple[int, int, int, int]] = []
-    for dim, access in enumerate(region.region):
-        form = parse_index(access.min, bindings)
-        if form.rests or form.const or any(t.var not in order or t.coef <= 0 for t in form.terms):
-            return None
-        size = 1
-        for term in sorted(form.terms, key=lambda t: t.coef):
-            depth, loop_extent = order[term.var]
-            extent = term.extent or -(-loop_extent // term.div)
-            if extent == 1:
-                continue
-            if term.coef != size:
-                return None
-            digits.append((depth * 1_000_000_000 - term.div, dim, size, extent))
-            size *= extent
-        if size != shape[dim]:
-            return None
-    digits.sort()
-    if not digits:
-        return None
-
-    def mapped(*indices: Any) -> list[Any]:
-        out = []
-        for _, dim, stride, extent in digits:
-            value = indices[dim] // stride if stride > 1 else indices[dim]
-            out.append(value % extent if stride * extent != shape[dim] else value)
-        return out
-
-    in_order = [(dim, stride) for _, dim, stride, _ in digits]
-    if in_order == sorted(in_order, key=lambda d: (d[0], -d[1])):
-        return None  # the data is already in that order
-    return IndexMap.from_func(mapped, ndim=len(shape))
+__all__ = ["RewriteLayout"]
 
 
 class RewriteLayout(Postproc):
@@ -59,6 +20,9 @@ class RewriteLayout(Postproc):
 
     The copying block is marked ``meta_schedule.layout_rewrite_preproc``; builds of candidates drop it, and the
     compiler later moves it out of the function, to where weights are prepared once.
+
+    Before: ``for j, k0, i, k1: C[i, j] += A[i, k0 * 4 + k1] * B[k0 * 4 + k1, j]``.
+    After: ``for j, k0, i, k1: C[i, j] += A[i, k0 * 4 + k1] * B_global[j, k0, k1]`` and a block that fills ``B_global``.
     """
 
     def apply(self, sch: Schedule) -> bool:
@@ -73,19 +37,37 @@ class RewriteLayout(Postproc):
 
     @staticmethod
     def _rewrite(sch: Schedule, func_name: str, buffer: Any) -> bool:
-        readers = [(p, i) for p in ba.places(sch.mod[func_name]) if p.scope is not None
-                   for i, r in enumerate(p.realize.block.reads) if r.buffer is buffer]
-        if len(readers) != 1:
+        found = [(place, load) for place in ba.places(sch.mod[func_name]) if place.scope is not None
+                 for load in _loads(place, buffer)]
+        if len({id(place.realize) for place, _ in found}) != 1:
+            # Several readers may want several orders, and no reader none.
             return True
-        place, index = readers[0]
-        index_map = suggest_index_map(place, place.realize.block.reads[index])
+        place, load = found[-1]
+        block = place.realize.block
+        bindings = dict(zip((iv.var for iv in block.iter_vars), place.realize.iter_values, strict=True))
+        index_map = suggest_index_map(buffer, [substitute(i, bindings) for i in load.indices], place.loops,
+                                      place.realize.predicate)
         if index_map is None:
             return True
-        block = sch.get_block(place.realize.block.name_hint, func_name)
+        index = next(i for i, region in enumerate(block.reads) if region.buffer is buffer)
+        rv = sch.get_block(block.name_hint, func_name)
         try:
-            copy = sch.cache_read(block, index, "global")
+            copy = sch.cache_read(rv, index, "global")
             sch.annotate(copy, "meta_schedule.layout_rewrite_preproc", True)
-            sch.transform_layout(block, ("read", index), index_map)
+            sch.transform_layout(rv, ("read", index), index_map)
         except ScheduleError:
             return False
         return True
+
+
+def _loads(place: ba.Place, buffer: Any) -> list[BufferLoad]:
+    """Loads of ``buffer`` in the block itself, blocks inside it left out."""
+    found: list[BufferLoad] = []
+
+    def look(node: Any) -> bool:
+        if isinstance(node, BufferLoad) and node.buffer is buffer:
+            found.append(node)
+        return type(node).__name__ != "BlockRealize"
+
+    pre_order_visit(place.realize.block.body, look)
+    return found

@@ -15,6 +15,9 @@ from ..arg_info import ArgInfo, TensorInfo
 from ..utils import get_global_func_with_default_on_worker
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
 
+# A candidate this many times slower than the fastest one is not worth waiting for.
+_HOPELESS = 50.0
+
 __all__ = ["LocalRunner", "LocalRunnerFuture", "alloc_arguments", "load_kernel"]
 
 PRELOAD = ("numpy", "relaxish.meta_schedule.runner.local_runner", "relaxish.backend.llvm.compile", "llvmlite.binding")
@@ -23,9 +26,10 @@ PRELOAD = ("numpy", "relaxish.meta_schedule.runner.local_runner", "relaxish.back
 class LocalRunnerFuture(RunnerFuture):
     """The result of one measurement in the worker."""
 
-    def __init__(self, future: TaskFuture) -> None:
+    def __init__(self, future: TaskFuture, note: Callable[[float], None] | None = None) -> None:
         super().__init__()
         self._future = future
+        self._note = note
 
     def done(self) -> bool:
         return self._future.done()
@@ -33,7 +37,10 @@ class LocalRunnerFuture(RunnerFuture):
     def result(self) -> RunnerResult:
         outcome = self._future.result()
         if outcome.ok:
-            return RunnerResult([float(x) for x in outcome.value], None)
+            seconds = [float(x) for x in outcome.value]
+            if seconds and self._note is not None:
+                self._note(min(seconds))
+            return RunnerResult(seconds, None)
         return RunnerResult(None, f"LocalRunner: {outcome.status}: {outcome.error}")
 
 
@@ -58,6 +65,7 @@ class LocalRunner(Runner):
         self.initializer = initializer
         self.memory_limit = memory_limit
         self.num_threads = num_threads
+        self._fastest: dict[str, float] = {}
         self._pool: WorkerPool | None = None
 
     @property
@@ -68,12 +76,26 @@ class LocalRunner(Runner):
         return self._pool
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
-        return [
-            LocalRunnerFuture(self.pool.submit(
+        futures: list[RunnerFuture] = []
+        for x in runner_inputs:
+            key = str(x.args_info)
+            future = self.pool.submit(
                 _measure_in_worker, x.artifact_path, x.device_type, x.args_info, tuple(self.evaluator_config),
-                self.alloc_repeat, self.cooldown_sec, self.hooks, self.num_threads, timeout_sec=self.timeout_sec))
-            for x in runner_inputs
-        ]
+                self.alloc_repeat, self.cooldown_sec, self.hooks, self.num_threads, timeout_sec=self._limit(key))
+            futures.append(LocalRunnerFuture(future, lambda seconds, key=key: self._note(key, seconds)))
+        return futures
+
+    def _note(self, key: str, seconds: float) -> None:
+        self._fastest[key] = min(seconds, self._fastest.get(key, seconds))
+
+    def _limit(self, key: str) -> float:
+        """Seconds a candidate may take: those far slower than what was seen for the same arguments are stopped."""
+        fastest = self._fastest.get(key)
+        if fastest is None or any(self.hooks):
+            return self.timeout_sec
+        config = self.evaluator_config
+        usual = self.alloc_repeat * (config.repeat * (config.number * fastest + config.min_repeat_ms / 1000) + fastest)
+        return min(self.timeout_sec, 2.0 + self.cooldown_sec + 2 * usual + _HOPELESS * fastest)
 
     def check(
         self, artifact: bytes, reference: bytes, args_info: Sequence[ArgInfo], rtol: float = 1e-4

@@ -62,7 +62,7 @@ class MultiLevelTiling(ScheduleRule):
     """Tiles data parallel loops into the S slots and reduction loops into the R slots of ``structure``.
 
     ``tile_binds`` names the threads the first slots are bound to; ``reuse_read`` and ``reuse_write`` add caches under
-    given slots; ``filter_fn(block, scope)`` overrides which blocks are tiled.
+    given slots; ``filter_fn(sch, block_sref)`` names further blocks to tile.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class MultiLevelTiling(ScheduleRule):
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
         node = sch.get(block)
         place = ba.enclosing(sch, node)[1]
-        chosen = self.filter_fn is not None and self.filter_fn(node, place.scope)
+        chosen = self.filter_fn is not None and self.filter_fn(sch, sch.get_sref(block))
         if place.scope is None or not (chosen or ba.needs_multi_level_tiling(place)):
             return [sch]
         sch.annotate(block, ba.TILING_KEY, self.structure)
@@ -238,10 +238,7 @@ class MultiLevelTilingWithIntrin(MultiLevelTiling):
     def _fits(self, sch: Schedule, block: BlockRV) -> bool:
         from ..schedule_util import tile_with_tensor_intrin
 
-        try:
-            return tile_with_tensor_intrin(sch.copy(), block, self.intrin_name) is not None
-        except Exception:  # "does not match" comes in as many shapes as programs do
-            return False
+        return tile_with_tensor_intrin(sch.copy(), block, self.intrin_name) is not None
 
     def apply_sub_rules(self, states: list[TilingState]) -> list[TilingState]:
         from ..schedule_util import tile_with_tensor_intrin

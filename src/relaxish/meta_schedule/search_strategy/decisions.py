@@ -168,13 +168,13 @@ class DecisionTable:
     # ---- rows and traces
 
     def to_trace(self, row: Array, locations: tuple[int, ...]) -> Trace:
-        """The trace a row stands for."""
+        """The trace a row stands for; without ``locations`` these are left to be sampled."""
         decisions: dict[Instruction, Any] = {}
         for inst, at, n, _, _ in self.tiles:
             decisions[inst] = [int(x) for x in row[at:at + n]]
         for inst, at, _, _ in self.categories:
             decisions[inst] = int(row[at])
-        for inst, value in zip(self.locations, locations, strict=True):
+        for inst, value in zip(self.locations, locations, strict=bool(locations)):
             decisions[inst] = int(value)
         insts = list(self.trace.insts)
         if self.parallel is not None and int(row[self.parallel_column]) != _annotated(self.parallel):

@@ -166,7 +166,7 @@ class EvolutionarySearch(SearchStrategy):
 
     def records(self) -> list[TuningRecord]:
         """What has been measured for this workload, by this run and by earlier ones."""
-        return self._database.records_of(self._workload)
+        return self._database.records_of(self._workload) if self._started else []
 
     def is_measured(self, trace: Trace) -> bool:
         """Whether the decisions were measured before."""

@@ -36,12 +36,20 @@ class Formula:
             return self.const
         return env.value(self)
 
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no row can make the value negative."""
+        return self.const >= 0 and all(factor >= 0 for factor, _ in self.terms) and (self.cap is None or self.cap >= 0)
+
 
 class Environment:
-    """One matrix of decisions; products and formulas are computed once."""
+    """One matrix of decisions; products and formulas are computed once.
 
-    def __init__(self, matrix: Array) -> None:
-        self.matrix = matrix.astype("float64")
+    Single precision holds every product of tile factors that an index can be multiplied by.
+    """
+
+    def __init__(self, matrix: Array, dtype: str = "float32") -> None:
+        self.matrix = np.ascontiguousarray(matrix.T).astype(dtype)
         self.size = len(matrix)
         self._ranges: dict[tuple[int, int], Array] = {}
         self._values: dict[Formula, Any] = {}
@@ -51,7 +59,7 @@ class Environment:
         found = self._ranges.get(key)
         if found is None:
             low, high = key
-            last = self.matrix[:, high - 1].copy()
+            last = self.matrix[high - 1]
             found = last if high == low + 1 else self.range((low, high - 1)) * last
             self._ranges[key] = found
         return found
@@ -62,10 +70,11 @@ class Environment:
         if found is None:
             found = formula.const
             for factor, keys in formula.terms:
-                product: Any = factor
-                for key in keys:
+                product: Any = self.range(keys[0])
+                for key in keys[1:]:
                     product = product * self.range(key)
-                found = found + product
+                product = product if factor == 1 else product * factor
+                found = product if isinstance(found, float) and found == 0 else found + product
             if formula.cap is not None:
                 found = np.minimum(found, formula.cap)
             self._values[formula] = found
@@ -76,7 +85,7 @@ class Fitter:
     """Finds formulas over tile columns, given as ``(first, past the last)`` for each sampled tile."""
 
     def __init__(self, tiles: Sequence[tuple[int, int]], examples: Array) -> None:
-        self.env = Environment(examples)
+        self.env = Environment(examples, "float64")
         self._ranges = [(a, b) for low, high in tiles for a in range(low, high) for b in range(a + 1, high + 1)
                         if not (a == low and b == high)]
         self._owner = [next(i for i, (low, high) in enumerate(tiles) if low <= a < high) for a, _ in self._ranges]

@@ -11,14 +11,10 @@ from ...tir.schedule import Trace
 from ..mutator import (
     MutateComputeLocation, MutateParallel, MutateTileSize, MutateUnroll,
 )
-from ..mutator.mutator import compute_locations, parallel_limits
 from ..profiler import Profiler
-from ..schedule_util import schedule_for_tuning
 from .advisor import Advisor
-from .decisions import DecisionTable
 from .fitting import Unfit
-from .skeleton import Reading, read_program
-from .variant import CompiledVariant
+from .sketch import REFUSALS, VectorSketch, VectorVariant
 
 if TYPE_CHECKING:
     from ..tune_context import TuneContext
@@ -26,117 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["VectorPool", "VectorSketch", "VectorVariant"]
 
 Array = np.ndarray[Any, Any]
-EXAMPLES, CHECKS = 14, 2
 MAX_VARIANTS = 8
 PER_ROUND = 6
-
-
-class VectorVariant:
-    """A sketch with its compute locations fixed."""
-
-    def __init__(self, sketch: VectorSketch, locations: tuple[int, ...], compiled: CompiledVariant) -> None:
-        self.sketch = sketch
-        self.locations = locations
-        self.compiled = compiled
-
-    def features(self, matrix: Array) -> list[Array]:
-        """Feature matrices of rows of decisions."""
-        table = self.sketch.table
-        limits = matrix[:, table.parallel_column].astype(float)
-        return self.compiled.features(matrix[:, :table.num_tile_columns], limits, table.unroll_values(matrix))
-
-
-class VectorSketch:
-    """A sketch, its decision columns, and the variants compiled so far."""
-
-    def __init__(self, context: TuneContext, trace: Trace, rng: np.random.Generator) -> None:
-        self.context = context
-        self.rng = rng
-        sch = schedule_for_tuning(context.mod, 1)  # type: ignore[arg-type]
-        choices: list[list[int]] = []
-
-        def watch(inst: Any, inputs: Any, attrs: Any, decision: Any) -> Any:
-            if inst.kind.name == "SampleComputeLocation":
-                choices.append(compute_locations(sch, inputs[0]))
-            return decision
-
-        trace.apply_to_schedule(sch, remove_postproc=True, decision_provider=watch)
-        assert sch.trace is not None
-        own = sch.trace.simplified(remove_postproc=True)
-        marks = [i for i in own.insts if i.kind.name == "Annotate" and i.attrs[0] == "meta_schedule.parallel"]
-        top = int(getattr(marks[0].inputs[1], "value", marks[0].inputs[1])) if marks else -1
-        limits = parallel_limits(sch.mod, top) if marks else [-1]
-        if top > 0:
-            limits = sorted({*limits, *(1 << k for k in range(top.bit_length()))})
-        self.table = DecisionTable(own, [x for x in limits if x <= top] or limits)
-        self.location_choices = choices
-        self.variants: dict[tuple[int, ...], VectorVariant] = {}
-        self.refused: dict[tuple[int, ...], str] = {}
-
-    def all_locations(self) -> list[tuple[int, ...]]:
-        """Every combination of compute locations, random order."""
-        import itertools
-
-        combos = list(itertools.islice(itertools.product(*self.location_choices), 4096))
-        order = self.rng.permutation(len(combos))
-        return [combos[i] for i in order]
-
-    def variant(self, locations: tuple[int, ...]) -> VectorVariant | None:
-        """The compiled variant, None where it cannot be vectorised (the log says why)."""
-        found = self.variants.get(locations)
-        if found is None and locations not in self.refused:
-            try:
-                try:
-                    found = self._compile(locations, EXAMPLES)
-                except Unfit:
-                    # Too few examples can agree with a wrong formula by chance.
-                    found = self._compile(locations, 2 * EXAMPLES)
-                self.variants[locations] = found
-            except Exception as err:  # whatever keeps a trace from being vectorised, replay still serves it
-                self.refused[locations] = f"{type(err).__name__}: {err}"
-                self.context.logger.info("search by replay for compute locations %s: %s", locations, err)
-        return found
-
-    def _compile(self, locations: tuple[int, ...], count: int = EXAMPLES) -> VectorVariant:
-        pool = self.table.sample(self.rng, 400)
-        units = (pool[:, :self.table.num_tile_columns] == 1).sum(axis=1)
-        order = np.argsort(units + self.rng.random(len(pool)) * 0.5)
-        half = count // 2
-        pick = [*order[:half], *self.rng.choice(order[half:], count - half, replace=False)]
-        examples = pool[pick]
-        readings = [self.read(row, locations) for row in examples]
-        gpu = self.context.target is not None and "gpu" in self.context.target.keys
-        compiled = CompiledVariant(readings, examples[:, :self.table.num_tile_columns], self.table.tile_ranges,
-                                   self.table.vectorize, gpu)
-        made = VectorVariant(self, locations, compiled)
-        checks = self.table.sample(self.rng, CHECKS)
-        fast = made.features(checks)
-        for k, row in enumerate(checks):
-            slow = self.replayed_features(row, locations)
-            mine = np.stack([block[k] for block in fast])
-            if mine.shape != slow.shape or not np.allclose(mine, slow, rtol=1e-4, atol=1e-3):
-                raise Unfit("features differ from those of the program")
-        return made
-
-    def read(self, row: Array, locations: tuple[int, ...]) -> Reading:
-        """The program of one row, before postprocs."""
-        sch = schedule_for_tuning(self.context.mod, 1)  # type: ignore[arg-type]
-        self.table.to_trace(row, locations).apply_to_schedule(sch, remove_postproc=True)
-        return read_program(sch.mod)
-
-    def replayed_features(self, row: Array, locations: tuple[int, ...]) -> Array:
-        """Features by way of the program, weight layouts left as they are (they do not depend on decisions)."""
-        from ..feature_extractor import module_features
-        from ..postproc import RewriteLayout
-
-        sch = schedule_for_tuning(self.context.mod, 1)  # type: ignore[arg-type]
-        self.table.to_trace(row, locations).apply_to_schedule(sch, remove_postproc=True)
-        sch.enter_postproc()
-        for postproc in self.context.space_generator.postprocs:  # type: ignore[union-attr]
-            if not isinstance(postproc, RewriteLayout) and not postproc.apply(sch):
-                raise Unfit(f"{type(postproc).__name__} refuses some candidates")
-        target = self.context.target
-        return module_features(sch.mod, target is not None and "gpu" in target.keys)
 
 
 class VectorPool:
@@ -154,7 +41,7 @@ class VectorPool:
                 sketch = VectorSketch(context, trace, rng)
                 if not any(sketch.variant(x) for x in sketch.all_locations()[:3]):
                     raise Unfit(next(iter(sketch.refused.values()), "no variant"))
-            except Exception as err:  # one sketch that cannot be vectorised sends the task to replay
+            except REFUSALS as err:  # one sketch that cannot be vectorised sends the task to replay
                 self.reason = f"{type(err).__name__}: {err}"
                 context.logger.info("the search replays programs one by one: %s", self.reason)
                 self.sketches = []
@@ -246,7 +133,7 @@ class VectorPool:
         each = max(16, (size - len(best)) // max(1, len(variants)))
         batches = []
         for index, variant in enumerate(variants):
-            rows = variant.sketch.table.sample(self.rng, each)
+            rows = variant.sample(self.rng, each)
             if index in known:
                 rows = np.concatenate([np.stack(known[index]), rows])
             batches.append((variant, rows))

@@ -9,7 +9,7 @@ from typing import Any
 from ...ir import IRModule
 from ...tir import IterVar, PrimFunc
 from .. import block_analysis as ba
-from ..feature_extractor.columns import ColumnForm, ColumnRest
+from ..feature_extractor.forms import ColumnForm, ColumnRest
 from ..feature_extractor.program import Program, extract_program
 from ..index_form import IndexForm, parse_index
 from .fitting import Environment, Fitter, Formula, Unfit
@@ -93,12 +93,18 @@ class FittedForm:
     terms: list[tuple[int, Formula, Formula]]
     rests: list[tuple[Formula, str, list[FittedForm], Formula]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._positions = frozenset(t[0] for t in self.terms).union(
+            *(form._positions for _, _, forms, _ in self.rests for form in forms))
+        self._positive = [coef.nonnegative for _, coef, _ in self.terms]
+
     def columns(self, env: Environment) -> ColumnForm:
         """The index for every row of the environment."""
-        return ColumnForm(
-            self.const(env), [(at, coef(env), width(env)) for at, coef, width in self.terms],
-            [ColumnRest(coef(env), op, [f.columns(env) for f in forms], div(env))
-             for coef, op, forms, div in self.rests])
+        terms = [(at, coef(env), width(env), positive)
+                 for (at, coef, width), positive in zip(self.terms, self._positive, strict=True)]
+        rests = [ColumnRest(coef(env), op, [f.columns(env) for f in forms], div(env))
+                 for coef, op, forms, div in self.rests]
+        return ColumnForm(self.const(env), terms, rests, self._positions)
 
 
 def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequence[Any]]) -> FittedForm:

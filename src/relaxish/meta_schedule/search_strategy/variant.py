@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
+from ..feature_extractor.feature_extractor import concrete_store
+from ..feature_extractor.program import Program
 from .fitting import Environment, Fitter, Unfit
+from .fusing import Fusion, fuse_block
 from .skeleton import BlockShape, FittedForm, Reading, fit_forms
 
 __all__ = ["CompiledVariant"]
@@ -31,7 +34,14 @@ class _Store:
         self.info = info
         self.block = block
         self.accesses = accesses
-        self.index_forms = index_forms
+        # Stores repeat their indices (C[i, j] = C[i, j] + ...): each distinct one is looked at once.
+        self.index_forms: list[tuple[FittedForm, int]] = []
+        for form in index_forms:
+            known = next((i for i, (f, _) in enumerate(self.index_forms) if f == form), None)
+            if known is None:
+                self.index_forms.append((form, 1))
+            else:
+                self.index_forms[known] = (form, self.index_forms[known][1] + 1)
         self.depth = depth
 
 
@@ -39,10 +49,13 @@ class CompiledVariant:
     """Formulas for every number of the program and, from them, the effect of the postprocs and all features.
 
     ``vectorize`` is the longest vector loop; the limits on parallel loops and the unroll depths come as columns.
+    ``process(tiles, parallel, unroll)`` gives the program of one candidate after postprocs.
     """
 
-    def __init__(self, readings: Sequence[Reading], examples: Array, tiles: Sequence[tuple[int, int]], vectorize: int,
-                 gpu: bool = False) -> None:
+    def __init__(
+        self, readings: Sequence[Reading], examples: Array, tiles: Sequence[tuple[int, int]], vectorize: int,
+        gpu: bool = False, process: Callable[[Array, float, float], Program] | None = None,
+    ) -> None:
         first = readings[0]
         signature = first.signature()
         if any(r.signature() != signature for r in readings):
@@ -55,6 +68,8 @@ class CompiledVariant:
         self._fitter, self._readings = fitter, readings
         self.blocks = [self._fit_block(i) for i in range(len(first.blocks))]
         self.stores = [self._fit_store(i) for i in range(len(first.program.stores))]
+        self._process = process
+        self._whole: dict[int, ColumnStore] = {}
         del self._fitter, self._readings
 
     def _loops(self, ids: Sequence[int]) -> list[list[Any]]:
@@ -78,151 +93,115 @@ class CompiledVariant:
             accesses.append((access, indices))
         forms = [fit_forms(self._fitter, [s.index_forms[i] for s in every], loops)
                  for i in range(len(info.index_forms))]
-        block = next((b for b, shape in enumerate(self._readings[0].blocks) if shape.loops == info.loops
-                      and self._readings[0].program.blocks.get(shape.name) == info.loops), -1)
-        if block == -1:
+        names = [i for i, shape in enumerate(self._readings[0].blocks) if shape.name == info.block]
+        if len(names) != 1 or self._readings[0].blocks[names[0]].loops != info.loops:
             raise Unfit("a store inside loops of its own block")
-        names = [b.name for b in self._readings[0].blocks if b.loops == info.loops]
-        if len(names) > 1:
-            raise Unfit("two blocks under exactly the same loops")
         depth = len(info.alloc_loops) if info.alloc_loops is not None else 0
-        return _Store(info, block, accesses, forms, depth)
+        return _Store(info, names[0], accesses, forms, depth)
 
     # ---- postprocs, on columns
 
-    def _plan(self, env: Environment, parallel: Array) -> tuple[list[tuple[Array, Array]], dict[int, Array]]:
-        """Per block, how many outer loops run in parallel as one and how many inner ones are one vector loop."""
-        size = env.size
+    def _plan(self, env: Environment, parallel: Array) -> list[Fusion]:
+        """What becomes of the loops of each block."""
         taken: dict[int, Array] = {}
-        counts = []
+        plans = []
         for block in self.blocks:
-            shape = block.shape
-            n = len(shape.loops)
-            extents = [np.broadcast_to(np.asarray(self.extents[i](env), dtype=float), (size,)) for i in shape.loops]
-            fusible = np.full(size, n)
-            for region, dims in zip(block.regions, shape.shapes, strict=True):
-                fusible = np.minimum(fusible, _fusible(self._strides(env, region, dims, extents), extents, size))
-            busy = [taken.get(i, np.zeros(size, dtype=bool)) for i in shape.loops]
-            num_par = _outer(shape, extents, busy, parallel, size)
-            num_vec = _inner(shape, extents, busy, self.vectorize, fusible, size)
-            both = (num_par > 0) & (num_vec > 0) & (num_par + num_vec > n)
-            if both.any():
-                free = all(shape.data_parallel) and all(shape.single)
-                if free and (both & (fusible == n) & ~np.any(busy, axis=0)).any():
-                    raise Unfit("a loop nest that is fused as a whole and cut again")
-                num_par = np.where(both, np.minimum(num_par, n - num_vec), num_par)
-            for position, loop in enumerate(shape.loops):
-                mine = (position < num_par) | (position >= n - num_vec)
-                taken[loop] = taken.get(loop, np.zeros(size, dtype=bool)) | mine
-            counts.append((np.maximum(num_par, 0), np.maximum(num_vec, 0)))
-        return counts, taken
-
-    @staticmethod
-    def _strides(env: Environment, region: list[FittedForm], dims: list[int], extents: list[Array]) -> list[Array]:
-        forms = [form.columns(env) for form in region]
-        out = []
-        for position in range(len(extents)):
-            stride: Any = np.zeros(env.size)
-            buffer_stride = 1.0
-            for form, dim in zip(reversed(forms), reversed(dims), strict=True):
-                step = form.coefficient(position)
-                stride = np.where(stride == 0, step * buffer_stride, stride)
-                buffer_stride *= dim
-            out.append(stride)
-        return out
+            loops = block.shape.loops
+            extents = [self.extents[i](env) for i in loops]
+            made = fuse_block(block.shape, block.regions, extents, env, taken, parallel, self.vectorize)
+            plans.append(made)
+            n = len(loops)
+            for position, loop in enumerate(loops):
+                mine = (position < made.num_parallel) | (position >= n - made.num_vector)
+                if mine.any():
+                    taken[loop] = taken[loop] | mine if loop in taken else mine
+        return plans
 
     # ---- features
 
     def features(self, tiles: Array, parallel: Array, unroll: Array) -> list[Array]:
         """One ``[candidates, 164]`` matrix for each stored buffer."""
         env = Environment(tiles)
+        plans = self._plan(env, parallel)
+        fused = [i for i, plan in enumerate(plans) if plan.whole is not None]
+        if not fused:
+            return self._features(env, plans, unroll, frozenset())
+        pattern = np.zeros(env.size, dtype=np.int64)
+        for bit, index in enumerate(fused):
+            pattern |= plans[index].whole.astype(np.int64) << bit  # type: ignore[union-attr]
+        out: list[Array] = []
+        for value in np.unique(pattern):
+            rows = np.nonzero(pattern == value)[0]
+            chosen = frozenset(index for bit, index in enumerate(fused) if value >> bit & 1)
+            for index in chosen:
+                self._learn_whole(index, tiles[rows[0]], float(parallel[rows[0]]), float(unroll[rows[0]]))
+            everyone = len(rows) == env.size
+            sub = env if everyone else Environment(tiles[rows])
+            mine = plans if everyone else [Fusion(p.num_parallel[rows], p.num_vector[rows]) for p in plans]
+            parts = self._features(sub, mine, unroll[rows], chosen)
+            if everyone:
+                return parts
+            if not out:
+                out = [np.empty((env.size, part.shape[1]), dtype=np.float32) for part in parts]
+            for whole, part in zip(out, parts, strict=True):
+                whole[rows] = part
+        return out
+
+    def _learn_whole(self, block: int, tiles: Array, parallel: float, unroll: float) -> None:
+        """The stores of a nest that is fused as a whole, read off one candidate: they are the same for all."""
+        mine = [i for i, store in enumerate(self.stores) if store.block == block]
+        if all(i in self._whole for i in mine):
+            return
+        if self._process is None or any(self.extents[i].terms for i in self.blocks[block].shape.loops):
+            raise Unfit("a tiled loop nest that is fused as a whole and cut again")
+        program = self._process(tiles, parallel, unroll)
+        if len(program.stores) != len(self.stores):
+            raise Unfit("postprocs change the number of stores")
+        for i in mine:
+            column = concrete_store(program, program.stores[i], self.gpu)
+            column.loop_ids = [-1 - loop for loop in column.loop_ids]
+            self._whole[i] = column
+
+    def _features(self, env: Environment, plans: list[Fusion], unroll: Array, whole: frozenset[int]) -> list[Array]:
         size = env.size
-        counts, _ = self._plan(env, parallel)
         unrolled: dict[int, Array] = {}
         outer: dict[int, Array] = {}
-        for block, (num_par, _) in zip(self.blocks, counts, strict=True):
+        for block, plan in zip(self.blocks, plans, strict=True):
             if not block.shape.loops:
                 continue
             head = block.shape.loops[0]
-            outer[head] = np.maximum(outer.get(head, np.zeros(size, dtype=int)), num_par)
+            known = outer.get(head)
+            outer[head] = plan.num_parallel if known is None else np.maximum(known, plan.num_parallel)
             if not block.shape.spatial:
                 unrolled[head] = unroll
         touched, rows = Touched(), {}
-        buffers: dict[int, int] = {}
-        for store in self.stores:
-            column = self._column(store, env, counts[store.block][1], outer, unrolled, buffers)
+        buffers: dict[Any, int] = {}
+        for index, store in enumerate(self.stores):
+            if store.block in whole:
+                column = self._renumbered(self._whole[index], store, buffers)
+            else:
+                column = self._column(store, env, plans[store.block].num_vector, outer, unrolled, buffers)
             rows[id(store.info.buffer)] = store_features(column, touched, size)
         return list(rows.values())
 
+    @staticmethod
+    def _renumbered(column: ColumnStore, store: _Store, buffers: dict[Any, int]) -> ColumnStore:
+        """Buffer numbers as in the program of the formulas."""
+        for access, (info, _) in zip(column.accesses, store.accesses, strict=True):
+            access.buffer = buffers.setdefault(id(info.buffer), len(buffers))
+        return column
+
     def _column(self, store: _Store, env: Environment, num_vec: Array, outer: dict[int, Array],
-                unrolled: dict[int, Array], buffers: dict[int, int]) -> ColumnStore:
+                unrolled: dict[int, Array], buffers: dict[Any, int]) -> ColumnStore:
         info = store.info
-        extents = [np.broadcast_to(np.asarray(self.extents[i](env), dtype=float), (env.size,)) for i in info.loops]
+        extents = [self.extents[i](env) for i in info.loops]
         head = info.loops[0] if info.loops else -1
-        num_par = outer.get(head, np.zeros(env.size, dtype=int))
         accesses = []
         for access, indices in store.accesses:
             forms = [[form.columns(env) for form in dims] for dims in indices]
             accesses.append(ColumnAccess(buffers.setdefault(id(access.buffer), len(buffers)), access.buffer.name,
                                          access.itemsize, access.kind, [float(x) for x in access.shape()], forms))
-        n = len(extents)
-        ones = np.ones(env.size)
-        par, vec = ones.copy(), ones.copy()
-        for position, extent in enumerate(extents):
-            par = np.where(position < num_par, par * extent, par)
-            vec = np.where(position >= n - num_vec, vec * extent, vec)
-        has_par, has_vec = num_par > 0, num_vec > 0
-        kinds = {"parallel": (has_par * 1.0, np.where(has_par, par, 0.0), np.where(has_par, par, 0.0)),
-                 "vectorized": (has_vec * 1.0, np.where(has_vec, vec, 0.0), np.where(has_vec, vec, 0.0))}
-        shape = accesses[0].shape
         return ColumnStore(
-            info.loops, list(extents), accesses, info.ops, [f.columns(env) for f in store.index_forms],
-            (float(np.prod(shape)), accesses[0].itemsize, store.depth), unrolled.get(head, np.zeros(env.size)),
-            num_par, num_vec, kinds, self.gpu)
-
-
-def _fusible(strides: list[Array], extents: list[Array], size: int) -> Array:
-    """How many innermost loops walk one access contiguously (see the postproc of the same logic)."""
-    count = np.zeros(size, dtype=int)
-    alive = np.ones(size, dtype=bool)
-    started = np.zeros(size, dtype=bool)
-    expected = np.zeros(size)
-    for stride, extent in zip(reversed(strides), reversed(extents), strict=True):
-        used = stride != 0
-        bad = used & ~started & (stride != 1) & (count != 0)
-        bad |= used & started & (stride != expected)
-        alive = alive & ~bad
-        count = count + alive
-        expected = np.where(alive & used, stride * extent, expected)
-        started = started | (alive & used)
-    return count
-
-
-def _outer(shape: BlockShape, extents: list[Array], busy: list[Array], limit: Array, size: int) -> Array:
-    count, product = np.zeros(size, dtype=int), np.ones(size)
-    alive = np.ones(size, dtype=bool)
-    for position, extent in enumerate(extents):
-        if not shape.data_parallel[position]:
-            break
-        alive = alive & ~busy[position]
-        count = count + alive
-        product = np.where(alive, product * extent, product)
-        alive = alive & (product <= limit)
-        if not shape.single[position]:
-            break
-    return np.where((product == 1) | (limit < 0), -1, count)
-
-
-def _inner(shape: BlockShape, extents: list[Array], busy: list[Array], limit: int, fusible: Array, size: int) -> Array:
-    count, product = np.zeros(size, dtype=int), np.ones(size)
-    alive = np.ones(size, dtype=bool)
-    for position in range(len(extents) - 1, -1, -1):
-        if not shape.data_parallel[position] or not shape.single[position]:
-            break
-        extent = extents[position]
-        alive = alive & ~busy[position] & (count < fusible) & (product * extent <= limit)
-        count = count + alive
-        product = np.where(alive, product * extent, product)
-    return np.where((product == 1) | (limit < 0), -1, count)
-
-
+            info.loops, extents, accesses, info.ops, [(form.columns(env), times) for form, times in store.index_forms],
+            (float(np.prod(accesses[0].shape)), accesses[0].itemsize, store.depth), unrolled.get(head, 0.0),
+            outer.get(head, 0), num_vec, None, self.gpu)

@@ -115,7 +115,7 @@ def _legalize_scatter(builder: Any, call: Call) -> Expr:
     return call_dps_packed("runtime.disco.scatter_from_worker0", args, info)
 
 
-define("ccl.allreduce", _infer_same, legalize=_legalize_allreduce, precision="follow", arg_names=("x",))
-define("ccl.allgather", _infer_allgather, legalize=_legalize_allgather, precision="follow", arg_names=("x",))
-define("ccl.broadcast_from_worker0", _infer_same, legalize=_legalize_broadcast, precision="follow", arg_names=("x",))
-define("ccl.scatter_from_worker0", _infer_scatter, legalize=_legalize_scatter, precision="follow", arg_names=("x",))
+define("ccl.allreduce", _infer_same, legalize=_legalize_allreduce, arg_names=("x",))
+define("ccl.allgather", _infer_allgather, legalize=_legalize_allgather, arg_names=("x",))
+define("ccl.broadcast_from_worker0", _infer_same, legalize=_legalize_broadcast, arg_names=("x",))
+define("ccl.scatter_from_worker0", _infer_scatter, legalize=_legalize_scatter, arg_names=("x",))

@@ -43,7 +43,6 @@ for _name in ("no_grad", "start_checkpoint", "end_checkpoint"):
         f"grad.{_name}",
         _infer_same,
         legalize=lambda builder, call: call.args[0],
-        precision="follow",
         arg_names=("input",),
     )
 gradient("grad.no_grad")(lambda var, call, out, ctx: [_null()])

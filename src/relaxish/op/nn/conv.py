@@ -440,7 +440,6 @@ for _n in (1, 2):
         f"nn.conv{_n}d_transpose",
         _infer_transpose(_n),
         legalize=_legalize_transpose(_n),
-        precision="always",
         reference=_np_transpose,
         samples=_samples_transpose(_n),
         arg_names=("data", "weight"),

@@ -74,7 +74,6 @@ define(
     "nn.pad",
     _infer,
     legalize=_legalize,
-    precision="follow",
     reference=_np_pad,
     samples=lambda: [
         ((_X,), {"pad_width": (1, 0, 2, 3), "pad_value": 1.5}),

@@ -17,7 +17,7 @@ from ..expr import (
 )
 from .variables import contains_impure_call, direct_uses, is_impure_call
 
-__all__ = ["remove_all_unused"]
+__all__ = ["remove_all_unused", "remove_all_unused_in"]
 
 
 def _has_effect(binding: Any) -> bool:
@@ -104,3 +104,8 @@ def remove_all_unused(func: Any) -> Any:
     if body is func.body:
         return func
     return Function(func.params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
+
+
+def remove_all_unused_in(expr: Any) -> Any:
+    """The function, dataflow block or sequence without pure bindings that nobody uses."""
+    return _Remover().sequence(expr) if isinstance(expr, SeqExpr) else remove_all_unused(expr)

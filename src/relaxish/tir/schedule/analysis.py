@@ -151,11 +151,16 @@ def suggest_index_map(
     Each dimension is cut where the loops cut it, and the pieces are ordered as the loops are.
     """
     from ...ir.expr import Range
-    from .bindings import _NotSimple, _quick
+    from .bindings import _NotSimple, _terms
 
     ranges = {n.loop_var: Range.from_min_extent(n.min, n.extent) for n in loops}
+    sums: list[tuple[list[tuple[Any, ...]], int]] = []
     try:
-        sums = _quick(list(indices), ranges)
+        for index in indices:
+            # Only the digits this access uses: other buffers may use the rest of a fused loop.
+            terms: list[tuple[Any, ...]] = []
+            base = _terms(index, 1, ranges, terms)
+            sums.append((terms, base))
     except _NotSimple:
         return None
     order = {n.loop_var: i for i, n in enumerate(loops)}

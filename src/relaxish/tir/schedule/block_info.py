@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from ...arith import neg_inf, pos_inf
 from ...ir.expr import Range
 from ..expr import IntImm
 from ..stmt import Block, For
@@ -183,4 +184,9 @@ def _contains(produced: list[Any], wanted: list[Any], shape: Any, analyzer: Any)
 
 
 def _at_most(a: Any, b: Any, analyzer: Any) -> bool:
-    return a is b or bool(analyzer.can_prove(a <= b))
+    # A bound is infinite where the index depends on data (a gathered position, say).
+    if a is b or a is neg_inf() or b is pos_inf():
+        return True
+    if a is pos_inf() or b is neg_inf():
+        return False
+    return bool(analyzer.can_prove(a <= b))

@@ -37,6 +37,8 @@ class InstructionKind:
     many_outputs: ClassVar[bool] = False
     # Order of arguments in text, where it is not inputs followed by attributes.
     text_order: ClassVar[tuple[str, ...]] = ()
+    # Arguments left out of the text when they are empty lists.
+    optional: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod
     def get(name: str) -> InstructionKind:
@@ -81,6 +83,8 @@ class InstructionKind:
         rendered = []
         for name, value in self.arguments([Raw(x) for x in inputs], attrs).items():
             text = python_text(value)
+            if name in self.optional and text == "[]":
+                continue
             if self.positional and isinstance(value, list):
                 rendered += [python_text(x) for x in value]
             else:
@@ -123,9 +127,9 @@ def python_text(value: Any) -> str:
         return f"[{', '.join(python_text(x) for x in value)}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{python_text(k)}: {python_text(v)}" for k, v in value.items()) + "}"
-    if hasattr(value, "to_python_text"):
-        return str(value.to_python_text())
-    return repr(value) if isinstance(value, (int, float, bool, type(None))) else str(value)
+    if isinstance(value, float):
+        return f"{value:.17g}"
+    return repr(value) if isinstance(value, (int, type(None))) else str(value)
 
 
 def register_kind(cls: type[InstructionKind]) -> type[InstructionKind]:

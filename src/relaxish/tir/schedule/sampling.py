@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -40,12 +40,20 @@ class LinearCongruentialEngine:
         return self.next() * 32767 % 1999999973
 
     def rand_int(self, low: int, high: int) -> int:
-        """Uniform in [low, high)."""
-        return low + self.next() % (high - low)
+        """Uniform in [low, high): the range of raw numbers is cut into equal parts, what is left over drawn again."""
+        size = high - low
+        if size <= 1:
+            return low
+        part = (_MODULUS - 1) // size
+        while True:
+            raw = self.next()
+            if raw < part * size:
+                return low + raw // part
 
     def uniform(self) -> float:
-        """Uniform in [0, 1)."""
-        return (self.next() - 1) / (_MODULUS - 1)
+        """Uniform in [0, 1), from two draws: one has too few bits."""
+        first = self.next()
+        return (first + self.next() * _MODULUS) / (_MODULUS * _MODULUS)
 
     def categorical(self, probs: Sequence[float]) -> int:
         """An index drawn by (not necessarily normalised) probability."""
@@ -55,7 +63,8 @@ class LinearCongruentialEngine:
             cumulative.append(total)
         if total <= 0:
             return self.rand_int(0, len(cumulative))
-        return min(bisect_right(cumulative, self.uniform() * total), len(cumulative) - 1)
+        ticket = LinearCongruentialEngine(self.fork()).uniform() * total
+        return min(bisect_left(cumulative, ticket), len(cumulative) - 1)
 
 
 @lru_cache(maxsize=4096)

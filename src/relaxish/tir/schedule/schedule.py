@@ -68,33 +68,28 @@ class Schedule(ScheduleCore):
             buffer = (required, buffer)
         if isinstance(buffer, (tuple, list)):
             kind, index = buffer
-            if kind not in ("read", "write"):
-                raise ValueError(f'the buffer is given as ("read" or "write", index), got {kind!r}')
+            assert kind in ("read", "write"), f'the buffer is given as ("read" or "write", index), got {kind!r}'
             same = [r for r in regions if r[0] == kind]
-            if not 0 <= index < len(same):
-                raise ValueError(
-                    f"block {node.name_hint} has {len(same)} {kind} regions, index {index} is out of range"
-                )
+            assert 0 <= index < len(same), (
+                f"Invalid buffer_index {index}. Block {node.name_hint} has only {len(same)} {kind} buffers."
+            )
             found = same[index]
         elif isinstance(buffer, str):
             named = [r for r in regions if r[2].name == buffer]
-            if not named:
-                raise ValueError(f"Could not find buffer '{buffer}' in block '{node.name_hint}'")
-            if any(r[2] is not named[0][2] for r in named):
-                raise ValueError(f"Multiple buffers named '{buffer}' in block '{node.name_hint}'")
-            found = named[-1]
+            assert named, f"Could not find buffer '{buffer}' in block '{node.name_hint}'"
+            assert all(r[2] is named[0][2] for r in named), (
+                f"Multiple buffers named '{buffer}' in block '{node.name_hint}'"
+            )
+            found = named[-1] if required is None else next((r for r in named if r[0] == required), named[-1])
         elif isinstance(buffer, Buffer):
             named = [r for r in regions if r[2] is buffer]
-            if not named:
-                raise ValueError(f"Could not find buffer '{buffer.name}' in block '{node.name_hint}'")
-            found = named[-1]
+            assert named, f"Could not find buffer '{buffer.name}' in block '{node.name_hint}'"
+            found = named[0] if required is None else next((r for r in named if r[0] == required), named[0])
         else:
-            raise TypeError(f"cannot tell a buffer from {type(buffer).__name__}")
-        if required is not None and found[0] != required:
-            same = [r for r in regions if r[0] == required and r[2] is found[2]]
-            if not same:
-                raise ValueError(f"buffer {found[2].name} is not a {required} buffer of block {node.name_hint}")
-            found = same[0]
+            raise TypeError(f"Invalid type for argument 'buffer': {type(buffer)}")
+        assert required is None or found[0] == required, (
+            f"Expected buffer to be {required} buffer, but {found[2].name} was a {found[0]} buffer in the specified block"
+        )
         return found
 
     def _index_dtype(self, block: BlockRV) -> str:
@@ -132,7 +127,7 @@ class Schedule(ScheduleCore):
         return self._run("SamplePartitionedTile", [_loop(loop)], [n, partition_pos, innerpart_factor], decision)
 
     def sample_compute_location(self, block: BlockArg, decision: int | None = None) -> LoopRV:
-        """A loop to compute ``block`` at; the decision -1 means inline, -2 the root."""
+        """A loop to compute ``block`` at; the decision -2 means inline, -1 the root."""
         return self._run("SampleComputeLocation", [self._block(block)], [], decision)[0]
 
     # -- blocks and loops ----------------------------------------------------------------------------------

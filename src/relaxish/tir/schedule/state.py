@@ -235,6 +235,12 @@ class ScheduleState:
         info.region_cover = True
         info.stage_pipeline = True
 
+    def forget_flags(self) -> None:
+        """Judge cover and pipeline flags anew, from the program as it is now, when next asked for."""
+        for info in self.block_info.values():
+            info.region_cover = info.stage_pipeline = None
+        self._origins.clear()
+
     # -- the edit ------------------------------------------------------------------------------------------
 
     def replace(self, src_sref: StmtSRef, tgt_stmt: Any, block_sref_reuse: Mapping[Any, Any] | None = None) -> None:

@@ -19,6 +19,8 @@ _BINARY = {
     ast.Mod: operator.mod,
 }
 
+_COMPARE = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
+
 
 def _fail(node: ast.AST, why: str) -> ValueError:
     return ValueError(f"trace text, line {getattr(node, 'lineno', '?')}: {why}: {ast.unparse(node)}")
@@ -57,6 +59,8 @@ def _evaluate(node: ast.expr, env: dict[str, Any]) -> Any:
         return -_evaluate(node.operand, env)
     if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
         return _BINARY[type(node.op)](_evaluate(node.left, env), _evaluate(node.right, env))
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
+        return _COMPARE[type(node.ops[0])](_evaluate(node.left, env), _evaluate(node.comparators[0], env))
     if isinstance(node, ast.Lambda):
         return _lambda(node)
     if isinstance(node, ast.Call):
@@ -69,21 +73,25 @@ def _evaluate(node: ast.expr, env: dict[str, Any]) -> Any:
     raise _fail(node, "not allowed in a trace")
 
 
+_DTYPES = frozenset(
+    f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64) if (kind, bits) != ("float", 8)
+) | {"bool", "bfloat16"}
+_FUNCTIONS = ("min", "max", "floordiv", "floormod", "truncdiv", "truncmod", "if_then_else", "undef", "all", "any")
+
+
 def _call(node: ast.Call, env: dict[str, Any]) -> Any:
     from .. import op
 
     name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
     args = [_evaluate(x, env) for x in node.args]
-    if name in ("min", "max"):
-        return getattr(op, name)(*args)
-    if name in ("int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool"):
+    if name in _DTYPES:
         from ...ir.prim import const
 
         return const(args[0], name)
-    if name == "floordiv":
-        return op.floordiv(*args)
-    if name == "floormod":
-        return op.floormod(*args)
+    if name in _FUNCTIONS:
+        return getattr(op, name)(*args)
+    if name == "Cast":
+        return args[1].astype(args[0])
     raise _fail(node, "this call is not allowed in a trace")
 
 

@@ -17,6 +17,7 @@ from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import Allocate, BufferStore
 from .base import PrimFuncPass, func_pass
+from .dtype_conversion import FORMATS, narrow, widen
 
 
 def _is_bf16(dtype: str) -> bool:
@@ -79,10 +80,8 @@ class _Compute(Mutator):
 class _Storage(Mutator):
     """Replaces a narrow float in memory by an unsigned integer of its width."""
 
-    def __init__(self, match: Any, to_wide: Any, from_wide: Any) -> None:
+    def __init__(self, match: Any) -> None:
         self.match = match
-        self.to_wide = to_wide
-        self.from_wide = from_wide
         self.buffers: dict[Buffer, Buffer] = {}
 
     def storage(self, dtype: str) -> str:
@@ -125,9 +124,9 @@ class _Storage(Mutator):
     def visit_Cast(self, e: Cast) -> Any:
         value = self.visit(e.value)
         if self.match(e.value.dtype):
-            return self.to_wide(value, e.value.dtype, e.dtype)
+            return to_wide(value, e.value.dtype, e.dtype)
         if self.match(e.dtype):
-            return self.from_wide(value, e.dtype, self.storage(e.dtype))
+            return from_wide(value, e.dtype, self.storage(e.dtype))
         return e if value is e.value else Cast(e.dtype, value)
 
     def visit_Select(self, e: Select) -> Any:
@@ -140,34 +139,22 @@ class _Storage(Mutator):
         return e if args is e.args and dtype == e.dtype else Call(dtype, e.op, args, e.annotations)
 
 
-def _call(op: str, dtype: str, *args: Any) -> Call:
-    return Call(dtype, f"tir.{op}", args)
+def to_wide(value: Any, old: str, dtype: str) -> Any:
+    """The float of ``dtype`` from the bits of a narrow one."""
+    goal = dtype if dt.element_of(dtype) in FORMATS else dt.with_lanes("float32", dt.lanes(dtype))
+    made = widen(value, old, goal)
+    return made if goal == dtype else Cast(dtype, made)
 
 
-def bf16_to_wide(value: Any, _old: str, dtype: str) -> Any:
-    """The float of ``dtype`` from bfloat16 bits: a shift into float32."""
-    lanes = dt.lanes(dtype)
-    u32, f32 = dt.with_lanes("uint32", lanes), dt.with_lanes("float32", lanes)
-    shifted = _call("shift_left", u32, Cast(u32, value), B.const(u32, 16))
-    made = _call("reinterpret", f32, shifted)
-    return made if dtype == f32 else Cast(dtype, made)
+def from_wide(value: Any, new: str, _storage: str) -> Any:
+    """The bits of a narrow float, rounded to nearest even."""
+    if dt.element_of(value.dtype) not in FORMATS:
+        value = Cast(dt.with_lanes("float32", dt.lanes(value.dtype)), value)
+    return narrow(value, new)
 
 
-def bf16_from_wide(value: Any, _new: str, storage: str) -> Any:
-    """bfloat16 bits of a float, rounded to nearest even; NaN stays NaN."""
-    lanes = dt.lanes(storage)
-    u32, f32 = dt.with_lanes("uint32", lanes), dt.with_lanes("float32", lanes)
-    value = value if value.dtype == f32 else Cast(f32, value)
-    bits = _call("reinterpret", u32, value)
-    upper = _call("shift_right", u32, bits, B.const(u32, 16))
-    bias = _call("bitwise_and", u32, upper, B.const(u32, 1)) + B.const(u32, 0x7FFF)
-    rounded = _call("shift_right", u32, bits + bias, B.const(u32, 16))
-    nan = _call("isnan", dt.with_lanes("bool", lanes), value)
-    return Cast(storage, Select(nan, B.const(u32, 0x7FC0), rounded))
-
-
-def _legalize_storage(func: PrimFunc, match: Any, to_wide: Any, from_wide: Any) -> PrimFunc:
-    storage = _Storage(match, to_wide, from_wide)
+def _legalize_storage(func: PrimFunc, match: Any) -> PrimFunc:
+    storage = _Storage(match)
     buffer_map = {p: storage.visit_Buffer(b) for p, b in func.buffer_map.items()}
     body = storage.visit(func.body)
     if body is func.body and all(buffer_map[p] is b for p, b in func.buffer_map.items()):
@@ -194,5 +181,19 @@ def FP8ComputeLegalize(promote_dtype_str: str = "float32") -> PrimFuncPass:  # n
 def BF16StorageLegalize() -> PrimFuncPass:  # noqa: N802
     """Keep bfloat16 in memory as uint16."""
     return func_pass(
-        lambda f: _legalize_storage(f, _is_bf16, bf16_to_wide, bf16_from_wide), "tir.BF16StorageLegalize"
+        lambda f: _legalize_storage(f, _is_bf16), "tir.BF16StorageLegalize"
     )
+
+
+def FP8StorageLegalize() -> PrimFuncPass:  # noqa: N802
+    """Keep 8-bit floats in memory as uint8.
+
+    Before::
+
+        A: T.Buffer((16,), "float8_e4m3fn"); B[i] = T.Cast("float32", A[i])
+
+    After::
+
+        A: T.Buffer((16,), "uint8"); B[i] = T.reinterpret("float32", <bits of A[i] spread by shifts>)
+    """
+    return func_pass(lambda f: _legalize_storage(f, _is_fp8), "tir.FP8StorageLegalize")

@@ -5,7 +5,8 @@ body. Two kinds of loops are marked beside those a schedule unrolled itself:
 
 * small loops under ``pragma_auto_unroll_max_step``, as UnrollLoop decides, but never more vector instructions than a
   loop body profits from;
-* the loops of a register tile, so that its accumulators stay in registers over the reduction loop around it.
+* the loops of a register tile, so that its accumulators (vectors, or tiles of a matrix unit) stay in registers over
+  the reduction loop around it.
 
 Before: ``for k: for i in range(4): C[i, 0:16] += A[i, k] * B[k, 0:16]``.
 After: ``for k: for i in T.unroll(4): C[i, 0:16] += A[i, k] * B[k, 0:16]``.
@@ -17,16 +18,18 @@ from typing import Any
 
 from ...ir import dtype as dt
 from ...ir.functor import Mutator, pre_order_visit
-from ...ir.prim import IntImm, Var
+from ...ir.prim import Call, IntImm, StringImm, Var
 from ...ir.structural import structural_equal
 from ..expr import BufferLoad
-from ..stmt import BufferStore, For, ForKind, Stmt
+from ..stmt import BufferStore, Evaluate, For, ForKind, Stmt
 from .unroll_loop import _Unroll
 
 __all__ = ["mark_unrolled"]
 
 # Vector instructions in one loop body: beyond that, unrolling costs compile time and instruction cache for nothing.
 _MAX_BODY = 128
+# Of eight matrix tiles, those that can hold results.
+_RESULT_TILES = 4
 
 
 def mark_unrolled(stmt: Stmt, settings: dict[str, Any], vector_bits: int = 512) -> Stmt:
@@ -93,13 +96,17 @@ class _RegisterTiles(Mutator):
         nest = [loop]
         while isinstance(nest[-1].body, For):
             nest.append(nest[-1].body)
-        store = nest[-1].body
-        if not isinstance(store, BufferStore) or not self._accumulates(store):
+        update = nest[-1].body
+        if isinstance(update, BufferStore) and self._accumulates(update):
+            room = self.registers // _vectors(update, self.vector_bits)
+            tile = self._tile(nest, update.indices, room)
+        elif _is_tile_product(update):
+            tile = self._tile(nest, update.value.args[1:3], _RESULT_TILES)
+        else:
             return self.default_visit(loop)
-        tile = self._tile(nest, store)
         if tile is None:
             return loop
-        body: Stmt = store
+        body: Stmt = update
         for position in range(len(nest) - 1, -1, -1):
             marked = position in tile and nest[position].kind == ForKind.SERIAL
             kind = ForKind.UNROLLED if marked else nest[position].kind
@@ -121,8 +128,12 @@ class _RegisterTiles(Mutator):
         pre_order_visit(store.value, look)
         return found
 
-    def _tile(self, nest: list[For], store: BufferStore) -> set[int] | None:
-        """Positions of the loops inside the innermost reduction loop that has some, if their tile fits."""
+    @staticmethod
+    def _tile(nest: list[For], place: Any, room: int) -> set[int] | None:
+        """Positions of the loops inside the innermost reduction loop that has some, if their tile fits.
+
+        ``place`` are the expressions that say where the update goes.
+        """
         used: set[Any] = set()
 
         def look(item: Any) -> bool:
@@ -130,7 +141,7 @@ class _RegisterTiles(Mutator):
                 used.add(item)
             return True
 
-        for index in store.indices:
+        for index in place:
             pre_order_visit(index, look)
         moving = [loop.loop_var in used and not _is_one(loop.extent) for loop in nest]
         inside = [i for i, moves in enumerate(moving) if moves]
@@ -140,13 +151,20 @@ class _RegisterTiles(Mutator):
         if not outer:
             return None
         tile = set(range(outer[-1] + 1, len(nest)))
-        size = _vectors(store, self.vector_bits)
+        size = 1
         for position in tile:
             extent = nest[position].extent
             if not isinstance(extent, IntImm):
                 return None
             size *= extent.value
-        return tile if size <= self.registers else None
+        return tile if size <= room else None
+
+
+def _is_tile_product(stmt: Any) -> bool:
+    """Whether a statement is one multiplication of AMX tiles."""
+    call = stmt.value if isinstance(stmt, Evaluate) else None
+    return isinstance(call, Call) and bool(call.args) and isinstance(call.args[0], StringImm) \
+        and call.args[0].value.startswith("amx.tdp")
 
 
 def _is_one(extent: Any) -> bool:

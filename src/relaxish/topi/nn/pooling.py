@@ -86,7 +86,9 @@ class _Window:
 
 
 def _compute(shape: Sequence[Any], body: Any, name: str, tag: str) -> Any:
-    return te.compute(shape, lambda *i: body(list(i)), name, tag, None, [f"ax{k}" for k in range(len(shape))])
+    # A user's own schedule rule for pooling is found by this name; sums before an average are left to the general ones.
+    attrs = None if name.endswith("_sum") else {"schedule_rule": f"meta_schedule.{name}"}
+    return te.compute(shape, lambda *i: body(list(i)), name, tag, attrs, [f"ax{k}" for k in range(len(shape))])
 
 
 def _average(x: Any, w: _Window, pool_sum: Any, count_include_pad: bool) -> Any:

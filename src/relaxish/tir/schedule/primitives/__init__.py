@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from . import (
     access,
+    at_loop,
     blockize,
     buffer_attrs,
     cache,
+    cache_index,
     compute_at,
     inline,
     layout,
@@ -18,15 +20,18 @@ from . import (
     reduction,
     reindex,
     rfactor,
+    rolling,
     sample,
     tensorize,
 )
 
 __all__ = [
     "access",
+    "at_loop",
     "blockize",
     "buffer_attrs",
     "cache",
+    "cache_index",
     "compute_at",
     "inline",
     "layout",
@@ -38,6 +43,7 @@ __all__ = [
     "reduction",
     "reindex",
     "rfactor",
+    "rolling",
     "sample",
     "tensorize",
 ]

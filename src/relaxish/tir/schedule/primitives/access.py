@@ -96,8 +96,8 @@ class AnnotateBufferAccess(InstructionKind):
     def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
         kind = '"write"' if inputs[2] == "1" else '"read"'
         body = inputs[3]
-        head, _, tail = body.partition("[")
-        items = _split_items(tail[:-1])
+        head, _, tail = body.partition("(")
+        items = _split_items(tail[:-2])
         pairs = ", ".join(f"({a}, {b})" for a, b in zip(items[::2], items[1::2], strict=True))
         return (
             f"sch.annotate_buffer_access(block={inputs[0]}, buffer_index={inputs[1]}, buf_type={kind}, "

@@ -44,62 +44,117 @@ def full_region(buffer: Any) -> list[Range]:
     return [Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape]
 
 
-def copy_nest(region: Sequence[Range], source: Any, target: Any, name: str) -> tuple[Any, Block]:
-    """Loops that copy ``region`` from one buffer to another of the same shape."""
-    loops, values, iter_vars = [], [], []
-    for index, (dim, extent) in enumerate(zip(region, source.shape, strict=True)):
-        loop_var = Var(f"ax{index}", dim.extent.dtype)
-        loops.append((loop_var, dim.extent))
-        values.append(dim.min + loop_var)
-        dom = Range.from_min_extent(const(0, extent.dtype), extent)
-        iter_vars.append(IterVar(dom, Var(f"v{index}", extent.dtype), IterVar.DataPar))
-    indices = tuple(iv.var for iv in iter_vars)
-    points = tuple(Range.from_min_extent(v, const(1, v.dtype)) for v in indices)
-    block = Block(
-        tuple(iter_vars),
-        (BufferRegion(source, points),),
-        (BufferRegion(target, points),),
-        name,
-        BufferStore(target, BufferLoad(source, indices), indices),
-    )
-    body: Any = BlockRealize(tuple(values), const(True, "bool"), block)
-    for loop_var, extent in reversed(loops):
-        body = For(loop_var, const(0, loop_var.dtype), extent, ForKind.SERIAL, body)
-    return body, block
+class Stage:
+    """One staging copy: what is copied, into what, and how far indices shift when only ``region`` is held.
+
+    Below a loop the staging buffer is as large as the original, since other iterations use other parts; directly in
+    the scope block it holds just the region that the scope touches.
+    """
+
+    def __init__(self, buffer: Any, storage_scope: str, region: Sequence[Range], whole: bool, reading: bool) -> None:
+        self.buffer, self.region, self.whole, self.reading = buffer, list(region), whole, reading
+        self.name = f"{buffer.name}_{storage_scope}"
+        self.staged = with_scope(buffer, storage_scope)
+        if not whole:
+            self.staged = self.staged.with_fields(shape=tuple(r.extent for r in region))
+        self.analyzer = Analyzer()
+
+    def nest(self) -> tuple[Any, Block]:
+        """Loops that copy the region, and the copying block."""
+        loops, values, iters, here, there = [], [], [], [], []
+        for index, (dim, extent) in enumerate(zip(self.region, self.buffer.shape, strict=True)):
+            loop_var = Var(f"ax{index}", dim.extent.dtype)
+            loops.append((loop_var, dim.extent))
+            values.append(dim.min + loop_var if self.whole else loop_var)
+            size = extent if self.whole else dim.extent
+            var = Var(f"v{index}", dim.extent.dtype)
+            iters.append(IterVar(Range.from_min_extent(const(0, size.dtype), size), var, IterVar.DataPar))
+            there.append(var if self.whole else dim.min + var)
+            here.append(var)
+        pairs = ((self.buffer, there), (self.staged, here))
+        (source, source_at), (target, target_at) = pairs if self.reading else pairs[::-1]
+        block = Block(
+            tuple(iters),
+            (BufferRegion(source, _points(source_at)),),
+            (BufferRegion(target, _points(target_at)),),
+            self.name,
+            BufferStore(target, BufferLoad(source, source_at), target_at),
+        )
+        body: Any = BlockRealize(tuple(values), const(True, "bool"), block)
+        for loop_var, extent in reversed(loops):
+            body = For(loop_var, const(0, loop_var.dtype), extent, ForKind.SERIAL, body)
+        return body, block
+
+    def swap(self, reuse: dict[Any, Any]) -> BufferSwap:
+        """What redirects a block to the staging buffer."""
+        if self.whole or all(checks.is_zero(r.min) for r in self.region):
+            return BufferSwap({self.buffer: self.staged}, reuse)
+        return _ShiftedSwap(self, reuse)
+
+
+def _points(indices: Sequence[Any]) -> tuple[Range, ...]:
+    return tuple(Range.from_min_extent(i, const(1, i.dtype)) for i in indices)
+
+
+class _ShiftedSwap(BufferSwap):
+    """Exchanges the buffer and makes indices relative to the start of the region that the new one holds."""
+
+    def __init__(self, stage: Stage, reuse: dict[Any, Any]) -> None:
+        super().__init__({stage.buffer: stage.staged}, reuse)
+        self.stage = stage
+
+    def _shift(self, index: Any, dim: Range) -> Any:
+        return self.stage.analyzer.simplify(self.visit(index) - dim.min)
+
+    def visit_BufferLoad(self, node: Any) -> Any:
+        if node.buffer is not self.stage.buffer:
+            return self.default_visit(node)
+        return BufferLoad(
+            self.stage.staged, [self._shift(i, r) for i, r in zip(node.indices, self.stage.region, strict=True)]
+        )
+
+    def visit_BufferStore(self, node: Any) -> Any:
+        if node.buffer is not self.stage.buffer:
+            return self.default_visit(node)
+        indices = [self._shift(i, r) for i, r in zip(node.indices, self.stage.region, strict=True)]
+        return BufferStore(self.stage.staged, self.visit(node.value), indices)
+
+    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+        if node.buffer is not self.stage.buffer:
+            return self.default_visit(node)
+        dims = [
+            Range.from_min_extent(self._shift(have.min, r), have.extent)
+            for have, r in zip(node.region, self.stage.region, strict=True)
+        ]
+        return BufferRegion(self.stage.staged, tuple(dims))
 
 
 # -- where a copy goes -------------------------------------------------------------------------------------
 
 
-def stage_location(
-    state: ScheduleState, writer: StmtSRef, scope: StmtSRef, related: Sequence[StmtSRef]
-) -> tuple[StmtSRef, int]:
-    """(loop or scope block, position in its body) right after the writer at the level it shares with a reader."""
+def stage_location(writer: StmtSRef, scope: StmtSRef, related: Sequence[StmtSRef]) -> tuple[StmtSRef, int]:
+    """(loop or scope block, position in its body) before the first of ``related`` at the lowest level that the
+    writer shares with one of them; the end of the scope if there is none."""
     if not related:
         body = scope.stmt.body
         return scope, len(body.seq) if isinstance(body, SeqStmt) else 1
-    above = {a: None for a in writer.ancestors()}
-    best: StmtSRef | None = None
-    for ancestor in above:
-        # The lowest level that holds the writer and at least one reader.
-        if any(ancestor in set(r.ancestors()) for r in related):
-            best = ancestor
-            break
-    assert best is not None
+    best = next(a for a in writer.ancestors() if any(checks.in_scope_of(r, a) for r in related))
     body = best.stmt.body
-    if not isinstance(body, SeqStmt):
-        return best, 1
-    for position, part in enumerate(body.seq):
-        if any(r.block is writer.stmt for r in block_realizes_below(part)):
-            return best, position + 1
-    return best, len(body.seq)
+    parts = body.seq if isinstance(body, SeqStmt) else (body,)
+    wanted = {r.stmt for r in related}
+    seen = False
+    for position, part in enumerate(parts):
+        blocks = [r.block for r in block_realizes_below(part)]
+        if seen and any(b in wanted for b in blocks):
+            return best, position
+        seen = seen or any(b is writer.stmt for b in blocks)
+    return best, len(parts)
 
 
-def readers_of(state: ScheduleState, scope: StmtSRef, writer: StmtSRef, chosen: Sequence[StmtSRef]) -> list[StmtSRef]:
-    """The blocks that read what ``writer`` wrote, limited to ``chosen`` if given."""
+def readers_of(state: ScheduleState, scope: StmtSRef, writer: StmtSRef) -> list[StmtSRef]:
+    """The blocks of the scope that read what ``writer`` wrote."""
     deps = state.get_block_scope(scope).get_deps_by_src(writer)
-    found = [d.dst for d in deps if d.kind == DepKind.RAW]
-    return [f for f in found if f in chosen] if chosen else found
+    return [d.dst for d in deps if d.kind == DepKind.RAW]
 
 
 def insert_at(body: Any, position: int, stage: Any) -> Any:
@@ -109,60 +164,54 @@ def insert_at(body: Any, position: int, stage: Any) -> Any:
     return seq_or_single(parts)
 
 
-class _Stage(ScopeRewriter):
-    """Inserts the copy and redirects the chosen blocks to the new buffer."""
+class _Insert(ScopeRewriter):
+    """Inserts the copy and redirects the chosen blocks to the staging buffer."""
 
-    def __init__(self, scope: Block, at: Any, position: int, stage: Any, old: Any, new: Any, redirect: Any) -> None:
+    def __init__(self, scope: Block, at: Any, position: int, nest: Any, stage: Stage, redirect: Any) -> None:
         super().__init__()
-        self.scope, self.at, self.position, self.stage = scope, at, position, stage
-        self.old, self.new, self.redirect = old, new, redirect
+        self.scope, self.at, self.position, self.nest = scope, at, position, nest
+        self.stage, self.redirect = stage, redirect
 
     def visit_For(self, node: For) -> Any:
         made = super().visit_For(node)
         if node is self.at:
-            return made.with_fields(body=insert_at(made.body, self.position, self.stage))
+            return made.with_fields(body=insert_at(made.body, self.position, self.nest))
         return made
 
     def rewrite_block(self, node: Block) -> Block:
         if node is self.scope:
             body = self.visit(node.body)
             if node is self.at:
-                body = insert_at(body, self.position, self.stage)
-            return node.with_fields(body=body, alloc_buffers=(*node.alloc_buffers, self.new))
+                body = insert_at(body, self.position, self.nest)
+            return node.with_fields(body=body, alloc_buffers=(*node.alloc_buffers, self.stage.staged))
         if self.redirect(node):
-            swap = BufferSwap({self.old: self.new}, self.reuse)
-            return swap.default_visit(node) if not node.match_buffers else _swap_with_views(swap, node)
+            swap = self.stage.swap(self.reuse)
+            made = swap.visit_Block(node)
+            swap.reuse.pop(node, None)
+            return made  # type: ignore[no-any-return]
         return node
 
 
-def _swap_with_views(swap: BufferSwap, node: Block) -> Block:
-    made = swap.visit_Block(node)
-    swap.reuse.pop(node, None)
-    return made  # type: ignore[no-any-return]
-
-
 def _apply(
-    state: ScheduleState, scope: StmtSRef, at: StmtSRef, position: int, stage: Any, old: Any, new: Any, redirect: Any
-) -> dict[Any, Any]:
-    rewriter = _Stage(scope.stmt, at.stmt, position, stage, old, new, redirect)
+    state: ScheduleState, scope: StmtSRef, at: StmtSRef, position: int, stage: Stage, redirect: Any
+) -> StmtSRef:
+    nest, block = stage.nest()
+    rewriter = _Insert(scope.stmt, at.stmt, position, nest, stage, redirect)
     made = rewriter.visit(scope.stmt)
     state.replace(scope, made, rewriter.reuse)
-    return rewriter.reuse
-
-
-def _finish(state: ScheduleState, block: Block) -> StmtSRef:
     sref = state.stmt2ref[block]
     state.mark_new_block(sref)
     return sref
 
 
-def _relaxed(state: ScheduleState, region: BufferRegion, block: StmtSRef, stop: StmtSRef) -> list[Range]:
+def relaxed_region(region: BufferRegion, block: StmtSRef, stop: StmtSRef) -> list[Range]:
+    """What ``block`` touches of a buffer while the loops below ``stop`` run."""
     from ..block_info import loop_ranges
 
     analyzer = Analyzer()
     for var, dom in loop_ranges(stop).items():
         analyzer.bind(var, dom)
-    box = relax_region(region, block, stop, analyzer)
+    box = relax_region(region, block, stop, analyzer, extra_scope=region.buffer.scope())
     assert box is not None
     return box_to_ranges(box, analyzer)
 
@@ -171,37 +220,53 @@ def _writes(block: Block, buffer: Any) -> bool:
     return any(r.buffer is buffer for r in block.writes)
 
 
+def _mentions(block: Block, buffer: Any) -> bool:
+    return any(r.buffer is buffer for r in (*block.reads, *block.writes))
+
+
+def _with_children(state: ScheduleState, blocks: Sequence[StmtSRef]) -> list[StmtSRef]:
+    return [x for b in blocks for x in (b, *state.child_blocks(b))]
+
+
+def check_readers_covered(state: ScheduleState, scope: StmtSRef, buffer: Any) -> None:
+    """Demand that whatever reads ``buffer`` in the scope reads only what has been written."""
+    if not state.enable_check:
+        return
+    for child in state.child_blocks(scope):
+        if any(r.buffer is buffer for r in child.stmt.reads) and not state.flags(child).region_cover:
+            raise PrimitiveError(
+                f"The scope cannot be staged: {{0}} reads parts of {buffer.name} that its producers do not write.",
+                [child],
+            )
+
+
 def cache_read(
     state: ScheduleState, block_sref: StmtSRef, index: int, storage_scope: str, consumers: Sequence[StmtSRef]
 ) -> StmtSRef:
     """Read the buffer through a copy; gives the copying block."""
     check_scope_name(storage_scope)
-    scope = checks.scope_root(state, block_sref)
+    checks.check_block(block_sref)
     buffer = checks.nth_buffer(block_sref, index, write=False)
-    new = with_scope(buffer, storage_scope)
+    scope = checks.scope_root(state, block_sref)
+    check_readers_covered(state, scope, buffer)
     writer = only_writer(state, scope, buffer)
+    consumers = _with_children(state, consumers)
     if writer is not None:
-        related = list(consumers) or readers_of(state, scope, writer, ())
-        at, position = stage_location(state, writer, scope, related)
+        at, position = stage_location(writer, scope, consumers or readers_of(state, scope, writer))
         written = region_of(writer.stmt.writes, buffer)
         assert written is not None
-        region = _relaxed(state, written, writer, at)
+        region = relaxed_region(written, writer, at)
     else:
         at, position = scope, 0
         known = region_of(scope.stmt.reads, buffer)
         region = list(known.region) if known is not None else full_region(buffer)
-    stage, made = copy_nest(region, buffer, new, f"{buffer.name}_{storage_scope}")
     chosen = {c.stmt for c in consumers}
 
     def redirect(node: Block) -> bool:
         return (not chosen or node in chosen) and not _writes(node, buffer) and _mentions(node, buffer)
 
-    _apply(state, scope, at, position, stage, buffer, new, redirect)
-    return _finish(state, made)
-
-
-def _mentions(block: Block, buffer: Any) -> bool:
-    return any(r.buffer is buffer for r in (*block.reads, *block.writes))
+    stage = Stage(buffer, storage_scope, region, isinstance(at.stmt, For), reading=True)
+    return _apply(state, scope, at, position, stage, redirect)
 
 
 def cache_write(
@@ -209,26 +274,49 @@ def cache_write(
 ) -> StmtSRef:
     """Write the buffer through a copy; gives the block that copies back."""
     check_scope_name(storage_scope)
-    scope = checks.scope_root(state, block_sref)
+    checks.check_block(block_sref)
     buffer = checks.nth_buffer(block_sref, index, write=True)
-    writer = only_writer(state, scope, buffer)
-    if writer is not block_sref:
+    scope = checks.scope_root(state, block_sref)
+    if only_writer(state, scope, buffer) is not block_sref:
         raise PrimitiveError("The block {0} is not the only writer of the buffer in its scope.", [block_sref])
-    new = with_scope(buffer, storage_scope)
-    at, position = stage_location(state, block_sref, scope, readers_of(state, scope, block_sref, consumers))
+    consumers = _with_children(state, consumers)
+    others = [r for r in readers_of(state, scope, block_sref) if r not in consumers]
+    at, position = stage_location(block_sref, scope, others)
     written = region_of(block_sref.stmt.writes, buffer)
     assert written is not None
-    region = _relaxed(state, written, block_sref, at)
-    stage, made = copy_nest(region, new, buffer, f"{new.name}")
-    made_name = f"{buffer.name}_{storage_scope}"
-    assert made.name_hint == made_name
+    region = relaxed_region(written, block_sref, at)
     own, chosen = block_sref.stmt, {c.stmt for c in consumers}
 
     def redirect(node: Block) -> bool:
         return node is own or (node in chosen and _mentions(node, buffer))
 
-    _apply(state, scope, at, position, stage, buffer, new, redirect)
-    return _finish(state, made)
+    stage = Stage(buffer, storage_scope, region, isinstance(at.stmt, For), reading=False)
+    return _apply(state, scope, at, position, stage, redirect)
+
+
+def cache_inplace(state: ScheduleState, block: StmtSRef, index: int, storage_scope: str) -> list[StmtSRef]:
+    """Copies before and after a block that updates a buffer in place; gives both copying blocks."""
+    check_scope_name(storage_scope)
+    buffer = checks.nth_buffer(block, index, write=False)
+    scope = checks.scope_root(state, block)
+    check_readers_covered(state, scope, buffer)
+    if not _writes(block.stmt, buffer):
+        raise PrimitiveError(f"The block {{0}} does not both read and write {buffer.name}.", [block])
+    own = block.stmt
+    parts = scope.stmt.body.seq if isinstance(scope.stmt.body, SeqStmt) else (scope.stmt.body,)
+    position = next(i for i, p in enumerate(parts) if any(r.block is own for r in block_realizes_below(p)))
+    read, written = region_of(own.reads, buffer), region_of(own.writes, buffer)
+    assert read is not None and written is not None
+    before = Stage(buffer, storage_scope, relaxed_region(read, block, scope), True, reading=True)
+    after = Stage(buffer, storage_scope, relaxed_region(written, block, scope), True, reading=False)
+    after.staged = before.staged
+    first = _apply(state, scope, scope, position, before, lambda node: node is own)
+    nest, second = after.nest()
+    old = scope.stmt
+    made = old.with_fields(body=insert_at(old.body, position + 2, nest))
+    state.replace(scope, made, {old: made})
+    state.mark_new_block(state.stmt2ref[second])
+    return [first, state.stmt2ref[second]]
 
 
 _SCOPES = (
@@ -242,7 +330,7 @@ def check_scope_name(storage_scope: str) -> None:
     """Demand a memory scope that exists (a suffix after the known name is a tag)."""
     known = [s for s in _SCOPES if storage_scope == s or storage_scope.startswith(s + ".")]
     if not known:
-        raise PrimitiveError(f'The storage scope "{storage_scope}" is invalid.', hint=f"known: {', '.join(_SCOPES)}")
+        raise PrimitiveError(f'The input storage scope "{storage_scope}" is invalid.', hint=f"known: {', '.join(_SCOPES)}")
 
 
 @register_kind
@@ -252,6 +340,7 @@ class CacheRead(InstructionKind):
     name, method = "CacheRead", "cache_read"
     inputs, attrs = ("block", "consumer_blocks"), ("read_buffer_index", "storage_scope")
     text_order = ("block", "read_buffer_index", "storage_scope", "consumer_blocks")
+    optional = ("consumer_blocks",)
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         consumers = [sch.sref(x) for x in inputs[1] or ()]
@@ -265,6 +354,7 @@ class CacheWrite(InstructionKind):
     name, method = "CacheWrite", "cache_write"
     inputs, attrs = ("block", "consumer_blocks"), ("write_buffer_index", "storage_scope")
     text_order = ("block", "write_buffer_index", "storage_scope", "consumer_blocks")
+    optional = ("consumer_blocks",)
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         consumers = [sch.sref(x) for x in inputs[1] or ()]
@@ -279,24 +369,4 @@ class CacheInplace(InstructionKind):
     inputs, attrs = ("block",), ("read_buffer_index", "storage_scope")
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
-        block, index, storage = sch.sref(inputs[0]), int(plain(attrs[0])), attrs[1]
-        check_scope_name(storage)
-        state = sch.state
-        scope = checks.scope_root(state, block)
-        buffer = checks.nth_buffer(block, index, write=False)
-        if not _writes(block.stmt, buffer):
-            raise PrimitiveError("The block {0} does not update the buffer in place.", [block])
-        new = with_scope(buffer, storage)
-        region = full_region(buffer)
-        before, first = copy_nest(region, buffer, new, f"{buffer.name}_{storage}")
-        after, second = copy_nest(region, new, buffer, f"{buffer.name}_{storage}")
-        own = block.stmt
-        body = scope.stmt.body
-        parts = body.seq if isinstance(body, SeqStmt) else (body,)
-        position = next(i for i, p in enumerate(parts) if any(r.block is own for r in block_realizes_below(p)))
-        rewriter = _Stage(scope.stmt, scope.stmt, position, before, buffer, new, lambda node: node is own)
-        made = rewriter.visit(scope.stmt)
-        made = made.with_fields(body=insert_at(made.body, position + 2, after))
-        rewriter.reuse[scope.stmt] = made
-        state.replace(scope, made, rewriter.reuse)
-        return [_finish(state, first), _finish(state, second)], None
+        return list(cache_inplace(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])), attrs[1])), None

@@ -281,7 +281,7 @@ class TransformLayout(InstructionKind):
 
     def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
         kind = "write" if plain(attrs[1]) else "read"
-        pad = attrs[2].to_python_text() if hasattr(attrs[2], "to_python_text") else index_map_text(attrs[2])
+        pad = index_map_text(attrs[2])
         return (
             f'sch.transform_layout(block={inputs[0]}, buffer=("{kind}", {plain(attrs[0])}), index_map={inputs[1]}, '
             f"pad_value={pad}, assume_injective_transform={bool(plain(attrs[3]))})"
@@ -289,14 +289,18 @@ class TransformLayout(InstructionKind):
 
 
 def index_map_text(index_map: Any) -> str:
-    """An index map as a lambda."""
+    """An index map as the text of a lambda: ``lambda i, j: (j, i,)``."""
     if index_map is None:
         return "None"
-    from ..trace import _expr_text
-
-    names = {v: f"i{k}" for k, v in enumerate(index_map.initial_indices)}
-    final = ", ".join(_expr_text(e, names) for e in index_map.final_indices)
-    return f"lambda {', '.join(names.values())}: [{final}]" if names else f"lambda: [{final}]"
+    names: dict[Any, Any] = {}
+    for var in index_map.initial_indices:
+        name, count = var.name, 0
+        while any(name == v.name for v in names.values()):
+            count += 1
+            name = f"{var.name}_{count}"
+        names[var] = Var(name, var.dtype)
+    final = " ".join(f"{substitute(e, names)}," for e in index_map.final_indices)
+    return f"lambda {', '.join(v.name for v in names.values())}: ({final})".replace("lambda :", "lambda:")
 
 
 # -- block layout ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....arith import Analyzer
+from ....arith import Analyzer, ProofStrength
 from ....ir import dtype as dt
 from ....ir.expr import Range
 from ...expr import IntImm, IterVar, Var
@@ -102,7 +102,7 @@ def _fits(extent: Any, factors: Sequence[Any], value: Any, new_vars: Sequence[An
     analyzer = Analyzer()
     for var, factor in zip(new_vars, factors, strict=True):
         analyzer.bind(var, Range.from_min_extent(const(0, var.dtype), factor))
-    return bool(analyzer.can_prove(value < extent))
+    return bool(analyzer.can_prove(value < extent, ProofStrength.SYMBOLIC_BOUND))
 
 
 def resolve_factors(loop: StmtSRef, factors: Sequence[Any], dtype_of: Any) -> list[Any]:

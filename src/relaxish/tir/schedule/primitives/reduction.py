@@ -58,7 +58,7 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
     kept = [s for s in loops if uses_var(tuple(values), lambda v, s=s: v is s.stmt.loop_var)]
     dropped = {s.stmt.loop_var for s in loops if s not in kept}
     predicate: Any = const(True, "bool")
-    for term in conjuncts(realize.predicate):
+    for term in reversed(conjuncts(realize.predicate)):
         if not any(v in dropped for v in vars_in(term)):
             predicate = and_predicate(predicate, term)
     body: Any = BlockRealize(tuple(values), predicate, init_block)
@@ -110,13 +110,15 @@ def decompose(state: ScheduleState, block_sref: StmtSRef, loop_sref: StmtSRef) -
     """Split the initialisation off, to stand right before ``loop``; gives the init block."""
     block = checks.check_block(block_sref)
     checks.check_loop(loop_sref)
+    loops = checks.loops_above(block_sref)
+    if loop_sref not in loops:
+        raise PrimitiveError(
+            "The input {1} of decompose_reduction is required to be an ancestor of {0}.", [block_sref, loop_sref]
+        )
     scope = checks.scope_root(state, block_sref)
     checks.check_reduction_block(state, block_sref, scope)
     if block.init is None:
         raise PrimitiveError("The block {0} has no init statement to split off.", [block_sref])
-    loops = checks.loops_above(block_sref)
-    if loop_sref not in loops:
-        raise PrimitiveError("The loop {1} is not an ancestor of {0}.", [block_sref, loop_sref])
     position = loops.index(loop_sref)
     realize = realize_of(block_sref)
     _check_height(block_sref, loop_sref, loops[:position], realize)

@@ -18,8 +18,9 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
+from ..subst import realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
-from .cache import check_scope_name
+from .cache import check_scope_name, insert_at, only_writer, readers_of, stage_location
 from .layout import fit, with_index_dtype
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ class ReIndex(InstructionKind):
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         sref, write = sch.sref(inputs[0]), bool(plain(attrs[1]))
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write)
+        checks.scope_root(sch.state, sref, require_stage_pipeline=True)
         used = _used(sref, _one_access(sref, buffer))
         renamed = {iv.var: Var(f"v{i}", iv.var.dtype) for i, iv in enumerate(sref.stmt.iter_vars)}
         new = derived_buffer(
@@ -186,17 +188,16 @@ class _ReindexCache(InstructionKind):
     write = False
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
-        sref, storage = sch.sref(inputs[0]), attrs[1]
+        state, sref, storage = sch.state, sch.sref(inputs[0]), str(attrs[1])
         check_scope_name(storage)
+        block = checks.check_block(sref)
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), self.write)
-        block = sref.stmt
+        scope = checks.scope_root(state, sref, require_stage_pipeline=True)
+        region = next(r for r in (block.writes if self.write else block.reads) if r.buffer is buffer)
         index_map = with_index_dtype(inputs[1], block.iter_vars[0].var.dtype if block.iter_vars else "int32")
-        used = _used(sref, _one_access(sref, buffer))
         values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
         own = [substitute(e, values) for e in index_map.final_indices]
-        present = {iv.var for iv in used}
-        if any(v not in present for v in vars_in(tuple(own))):
-            raise PrimitiveError("The index map uses variables of {0} that do not index the buffer.", [sref])
+        used = _same_variables(sref, region, own)
         shape = index_map.map_shape([iv.dom.extent for iv in block.iter_vars])
         dtype = buffer.shape[0].dtype if buffer.shape else "int32"
         new = derived_buffer(
@@ -207,12 +208,93 @@ class _ReindexCache(InstructionKind):
             strides=(),
             axis_separators=(),
         )
-        renamed = {iv.var: Var(f"v{i}", iv.var.dtype) for i, iv in enumerate(block.iter_vars)}
-        stage_indices = [substitute(e, renamed) for e in own]
-        made = stage_block(
-            sch.state, sref, buffer, self.write, new, own, stage_indices, used, renamed, f"{buffer.name}_{storage}"
-        )
-        return [made], None
+        at, position = self._location(state, sref, scope, buffer)
+        nest, made = _stage_under_copied_loops(sref, buffer, new, region, own, used, self.write)
+        changed = _Accesses(buffer, new, tuple(own)).default_visit(block)
+        rewriter = _InsertAt(scope.stmt, block, changed, nest, new, at.stmt, position)
+        state.replace(scope, rewriter.visit(scope.stmt), rewriter.reuse)
+        result = state.stmt2ref[made]
+        state.mark_new_block(result)
+        return [result], None
+
+    def _location(
+        self, state: ScheduleState, sref: StmtSRef, scope: StmtSRef, buffer: Any
+    ) -> tuple[StmtSRef, int]:
+        if self.write:
+            return stage_location(sref, scope, readers_of(state, scope, sref))
+        writer = only_writer(state, scope, buffer)
+        return (scope, 0) if writer is None else stage_location(writer, scope, [sref])
+
+
+def _same_variables(sref: StmtSRef, region: BufferRegion, own: Sequence[Any]) -> list[IterVar]:
+    """The block variables that index the buffer, which must be those the map uses."""
+    old = vars_in(tuple(region.region))
+    new = vars_in(tuple(own))
+    for iv in sref.stmt.iter_vars:
+        if (iv.var in old) != (iv.var in new):
+            where = "the region accessed, but not in the index map" if iv.var in old else "the index map only"
+            raise PrimitiveError(f'The block variable "{iv.var.name}" of {{0}} appears in {where}.', [sref])
+    return [iv for iv in sref.stmt.iter_vars if iv.var in new]
+
+
+def _stage_under_copied_loops(
+    sref: StmtSRef,
+    buffer: Any,
+    new: Any,
+    region: BufferRegion,
+    own: Sequence[Any],
+    used: Sequence[IterVar],
+    write: bool,
+) -> tuple[Any, Block]:
+    """The copy between ``buffer`` and ``new`` under copies of the loops that drive the variables in use."""
+    realize = realize_of(sref)
+    bound = {iv.var: v for iv, v in zip(sref.stmt.iter_vars, realize.iter_values, strict=True)}
+    driving = vars_in(tuple(bound[iv.var] for iv in used))
+    loops = [s.stmt for s in checks.loops_above(sref) if s.stmt.loop_var in driving]
+    renamed: dict[Any, Any] = {n.loop_var: Var(n.loop_var.name, n.loop_var.dtype) for n in loops}
+    iters = [IterVar(iv.dom, Var(iv.var.name, iv.var.dtype), IterVar.DataPar) for iv in used]
+    renamed.update({iv.var: made.var for iv, made in zip(used, iters, strict=True)})
+    there = [substitute(r.min, renamed) for r in region.region]
+    here = [substitute(e, renamed) for e in own]
+    pairs = ((buffer, there), (new, here))
+    (source, source_at), (target, target_at) = pairs[::-1] if write else pairs
+    block = Block(
+        tuple(iters),
+        (BufferRegion(source, points(source_at)),),
+        (BufferRegion(target, points(target_at)),),
+        new.name,
+        BufferStore(target, BufferLoad(source, source_at), target_at),
+    )
+    values = tuple(substitute(bound[iv.var], renamed) for iv in used)
+    body: Any = BlockRealize(values, const(True, "bool"), block)
+    for n in reversed(loops):
+        body = For(renamed[n.loop_var], n.min, n.extent, ForKind.SERIAL, body)
+    return body, block
+
+
+class _InsertAt(ScopeRewriter):
+    """Exchanges one block and inserts a statement at a position of a loop or of the scope."""
+
+    def __init__(
+        self, scope: Block, block: Block, made: Block, nest: Any, buffer: Any, at: Any, position: int
+    ) -> None:
+        super().__init__()
+        self.scope, self.block, self.made = scope, block, made
+        self.nest, self.buffer, self.at, self.position = nest, buffer, at, position
+
+    def visit_For(self, node: For) -> Any:
+        made = super().visit_For(node)
+        return made.with_fields(body=insert_at(made.body, self.position, self.nest)) if node is self.at else made
+
+    def rewrite_block(self, node: Block) -> Block:
+        if node is self.block:
+            return self.made
+        if node is not self.scope:
+            return node
+        body = self.visit(node.body)
+        if node is self.at:
+            body = insert_at(body, self.position, self.nest)
+        return node.with_fields(body=body, alloc_buffers=(*node.alloc_buffers, self.buffer))
 
 
 @register_kind

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ....ir.expr import Range
 from ....ir.prim import const
-from ....ir.structural import structural_equal
-from ...expr import Add, BufferLoad, IterVar, Max, Min, Mul, Var
+from ...expr import BufferLoad, IterVar, Var
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, LetStmt, SeqStmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, LetStmt
 from .. import checks
 from ..buffers import derived_buffer
 from ..errors import PrimitiveError
@@ -18,7 +17,8 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, realize_of
-from ..walk import seq_or_single, vars_in
+from ..walk import block_realizes_below, seq_or_single, vars_in
+from .reducers import Reducer
 from .reduction import conjuncts, copy_var
 
 if TYPE_CHECKING:
@@ -26,100 +26,6 @@ if TYPE_CHECKING:
     from ..state import ScheduleState
 
 __all__: list[str] = []
-
-
-class Reducer:
-    """What a reduction block does: buffers, store indices, initial values, and how two partial results combine."""
-
-    def __init__(self, block_sref: StmtSRef) -> None:
-        block = block_sref.stmt
-        inits = block.init.seq if isinstance(block.init, SeqStmt) else (block.init,)
-        if not all(isinstance(s, BufferStore) for s in inits):
-            raise PrimitiveError("The init of {0} is not a sequence of buffer stores.", [block_sref])
-        self.buffers = [s.buffer for s in inits]
-        self.identities = [s.value for s in inits]
-        lets, stores = _updates(block.body)
-        by_buffer = {s.buffer: s for s in stores}
-        if len(by_buffer) != len(stores) or set(by_buffer) != set(self.buffers):
-            raise PrimitiveError("The init and the update of {0} do not write the same buffers.", [block_sref])
-        self.stores = [by_buffer[b] for b in self.buffers]
-        self.indices = self.stores[0].indices
-        if any(not structural_equal(s.indices, self.indices) for s in (*self.stores, *inits)):
-            raise PrimitiveError("The stores of {0} are not all at the same indices.", [block_sref])
-        values = [substitute(s.value, lets) for s in self.stores]
-        if len(values) == 1:
-            self._single(block_sref, values[0])
-        else:
-            self._tuple(block_sref, values)
-
-    def _single(self, sref: StmtSRef, value: Any) -> None:
-        if not isinstance(value, (Add, Mul, Min, Max)):
-            raise PrimitiveError("The update of {0} is not a known commutative reduction.", [sref])
-        kind = type(value)
-        if self._is_own(value.a, 0):
-            rhs = value.b
-        elif self._is_own(value.b, 0):
-            rhs = value.a
-        else:
-            raise PrimitiveError("The update of {0} does not combine its result with a new value.", [sref])
-        self.rhs = [rhs]
-        self.combine = lambda x, y: [kind(x[0], y[0])]
-
-    def _is_own(self, expr: Any, index: int) -> bool:
-        return (
-            isinstance(expr, BufferLoad)
-            and expr.buffer is self.buffers[index]
-            and structural_equal(expr.indices, self.indices)
-        )
-
-    def _tuple(self, sref: StmtSRef, values: Sequence[Any]) -> None:
-        from ...expr import GE, GT, LE, LT, Or, Select
-
-        if len(values) != 2 or not all(isinstance(v, Select) for v in values):
-            raise PrimitiveError("The update of {0} is not a known reduction over several buffers.", [sref])
-        first, second = values
-        if not (self._is_own(first.true_value, 0) and self._is_own(second.true_value, 1)):
-            raise PrimitiveError("The update of {0} does not keep its former result on the true side.", [sref])
-        self.rhs = [first.false_value, second.false_value]
-        rule = second.condition
-        if not isinstance(rule, (GE, GT, LE, LT, Or)):
-            raise PrimitiveError("The update of {0} is not a known argmin or argmax.", [sref])
-        pattern = list(values)
-        own = [BufferLoad(b, self.indices) for b in self.buffers]
-        rhs = self.rhs
-
-        def combine(x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
-            return [_replace_exprs(p, [*own, *rhs], [*x, *y]) for p in pattern]
-
-        self.combine = combine
-
-
-def _replace_exprs(expr: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
-    """``expr`` with subexpressions structurally equal to ``old`` replaced."""
-    from ....ir.functor import Mutator
-
-    class Swap(Mutator):
-        def visit(self, x: Any) -> Any:
-            for a, b in zip(old, new, strict=True):
-                if type(x) is type(a) and structural_equal(x, a):
-                    return b
-            return super().visit(x)
-
-        def visit_Buffer(self, node: Any) -> Any:
-            return node
-
-    return Swap().visit(expr)
-
-
-def _updates(body: Any) -> tuple[dict[Any, Any], list[BufferStore]]:
-    lets: dict[Any, Any] = {}
-    while isinstance(body, LetStmt):
-        lets[body.var] = substitute(body.value, lets)
-        body = body.body
-    stores = list(body.seq) if isinstance(body, SeqStmt) else [body]
-    if not all(isinstance(s, BufferStore) for s in stores):
-        raise PrimitiveError("The update of the reduction is not a sequence of buffer stores.")
-    return lets, stores
 
 
 def _stores(buffers: Sequence[Any], values: Sequence[Any], indices: Sequence[Any]) -> Any:
@@ -163,16 +69,20 @@ class _Factor:
         self.buffers = [self._rf_buffer(b) for b in self.reducer.buffers]
 
     def _classify(self, loop_sref: StmtSRef) -> set[Any]:
-        data, reduce = set(), set()
+        data: set[Any] = set()
+        reduce: set[Any] = set()
         for iv, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
             (data if iv.iter_type == IterVar.DataPar else reduce).update(vars_in(value))
+        if self.loop.kind != ForKind.SERIAL:
+            raise PrimitiveError("The loop {0} to be factored is not serial.", [loop_sref])
+        if self.loop.loop_var not in reduce:
+            raise PrimitiveError("The loop {0} is not a reduction loop.", [loop_sref])
         for node in self.loops:
             if node.loop_var in data and node.loop_var in reduce:
                 raise PrimitiveError("The loop {0} drives both data-parallel and reduction variables.", [node])
-            if node.kind not in (ForKind.SERIAL, ForKind.THREAD_BINDING) and node.loop_var in reduce:
-                raise PrimitiveError("The reduction loop {0} is not serial.", [node])
-        if self.loop.loop_var not in reduce:
-            raise PrimitiveError("The loop {0} is not a reduction loop.", [loop_sref])
+        first = block_realizes_below(self.loops[0])[0]
+        if first.block is not self.block:
+            raise PrimitiveError("The first block under the outermost loop {0} is not the reduction block.", [loop_sref])
         if not checks.is_zero(self.loop.min):
             raise PrimitiveError("The loop {0} does not start at zero.", [loop_sref])
         return {node.loop_var for node in self.loops if node.loop_var in reduce}

@@ -116,7 +116,7 @@ def _partitioned(
 
 @register_kind
 class SampleComputeLocation(InstructionKind):
-    """A loop under which a block may be computed; -1 means inline, -2 means stay at the root."""
+    """A loop under which a block may be computed; -2 means inline, -1 means stay at the root."""
 
     name, method, is_pure = "SampleComputeLocation", "sample_compute_location", True
     inputs = ("block",)
@@ -128,8 +128,10 @@ class SampleComputeLocation(InstructionKind):
         places, indices = compute_locations(sch.state, block)
         if decision is not None:
             wanted = int(plain(decision))
-            # The nearest legal place that is not further inside than the recorded one.
-            at = max((k for k, index in enumerate(indices) if index <= wanted), default=0)
+            # The nearest legal place that is not further inside than the recorded one; the root if there is none.
+            at = max((k for k, index in enumerate(indices) if index <= wanted), default=-1)
+            if at < 0:
+                return [StmtSRef.root_mark()], -1
         else:
             at = sch.rng.rand_int(0, len(places))
         place: StmtSRef = places[at]

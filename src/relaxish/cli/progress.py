@@ -1,0 +1,81 @@
+"""The progress bar of a tuning run: candidates or seconds, with time left and the best of the current kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ..meta_schedule.measure_callback import MeasureCallback, PyMeasureCallback
+from .common import human_time
+
+
+class TuningProgress:
+    """Shows how far tuning is, by ``trials`` or by ``seconds``; a context manager."""
+
+    def __init__(self, *, trials: int | None = None, seconds: float | None = None) -> None:
+        self.seconds = seconds
+        self.begin = 0.0
+        total = float(trials) if seconds is None and trials is not None else seconds
+        self.bar = Progress(
+            TextColumn("   [bold]tuning"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[status]}"),
+            console=Console(stderr=True),
+        )
+        self.row = self.bar.add_task("tuning", total=total, status="")
+        self.measured = 0
+        self.failed = 0
+        self.best: dict[int, float] = {}
+
+    def __enter__(self) -> TuningProgress:
+        self.begin = time.monotonic()
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.bar.stop()
+
+    def callbacks(self) -> list[MeasureCallback]:
+        """The default measure callbacks and the one that drives the bar."""
+        created = MeasureCallback.create("default")
+        return [*(created if isinstance(created, list) else [created]), _Advance(self)]
+
+    def advance(self, task_id: int, name: str, results: Sequence[Any]) -> None:
+        """Take in a batch of results."""
+        for result in results:
+            if result.run_secs and not result.error_msg:
+                mean = sum(float(s) for s in result.run_secs) / len(result.run_secs)
+                self.best[task_id] = min(mean, self.best.get(task_id, mean))
+            else:
+                self.failed += 1
+        self.measured += len(results)
+        best = human_time(self.best[task_id]) if task_id in self.best else "none yet"
+        status = f"{self.measured} measured, {self.failed} failed; {name[:32]}: {best}"
+        done = self.measured if self.seconds is None else min(self.seconds, time.monotonic() - self.begin)
+        self.bar.update(self.row, completed=done, status=status)
+
+
+class _Advance(PyMeasureCallback):
+    """Tells the bar about each measured batch."""
+
+    def __init__(self, progress: TuningProgress) -> None:
+        self.progress = progress
+
+    def apply(
+        self,
+        task_scheduler: Any,
+        task_id: int,
+        measure_candidates: Any,
+        builder_results: Any,
+        runner_results: Any,
+    ) -> None:
+        name = task_scheduler.tasks_[task_id].ctx.task_name or f"task {task_id}"
+        self.progress.advance(task_id, name, runner_results)

@@ -1,0 +1,281 @@
+"""Canonical blocks: what the GPU rules know of a function once its loops and block iterators agree one to one.
+
+:func:`normalize_prim_func` brings a function into that form and lists its blocks in program order.
+
+>>> from relaxish import dlight, te, tir
+>>> A = te.placeholder((8, 4), name="A")
+>>> k = te.reduce_axis((0, 4), name="k")
+>>> row_sum = te.create_prim_func([A, te.compute((8,), lambda i: te.sum(A[i, k], axis=k), name="row_sum")])
+>>> [info] = dlight.normalize_prim_func(tir.Schedule(row_sum))
+>>> info.name, info.dom_kind(), info.is_reduction()
+('row_sum', 'SR', True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.functor import post_order_visit
+from ..ir.prim import IntImm, IterVar, Var
+from ..support.errors import ScheduleError
+from ..target import Target
+from ..tir import Block, BlockRealize, IndexMap
+from ..tir.schedule import Schedule
+
+__all__ = [
+    "BlockInfo", "IterInfo", "collect_block_iter_vars_used_in_access_region", "detect_dominant_read",
+    "get_max_shared_memory_per_block", "get_max_threads_per_block", "get_reduction_blocks", "get_root_block",
+    "is_broadcast_epilogue", "normalize_prim_func",
+]  # fmt: skip
+
+_KINDS = {IterVar.DataPar: "S", IterVar.CommReduce: "R"}
+
+
+class IterInfo:
+    """One iterator of a canonical block: kind ("S" spatial, "R" reduction, "O" other), variable, extent and loop."""
+
+    def __init__(self, kind: str, var: Var, dom: Any, loop_rv: Any) -> None:
+        self.kind = kind
+        self.var = var
+        self._dom = dom
+        self.loop_rv = loop_rv
+
+    @property
+    def dom(self) -> Any:
+        """The extent: an ``int`` when it is known, else an expression."""
+        return int(self._dom.value) if isinstance(self._dom, IntImm) else self._dom
+
+    def __repr__(self) -> str:
+        return f'Iter("{self.kind}", {self.dom})'
+
+
+class BlockInfo:
+    """A canonical block: its name, iterators in loop order, schedule handle, and whether it reduces."""
+
+    def __init__(self, name: str, iters: Sequence[IterInfo], block_rv: Any, reduction_block: bool = False) -> None:
+        self.name = name
+        self.iters = list(iters)
+        self.block_rv = block_rv
+        self._reduction_block = reduction_block
+
+    def dom(self) -> list[Any]:
+        """The extents of the iterators."""
+        return [i.dom for i in self.iters]
+
+    def dom_kind(self) -> str:
+        """The kinds of the iterators as a word, for example ``"SSR"``."""
+        return "".join(i.kind for i in self.iters)
+
+    def is_injective(self) -> bool:
+        """Whether every iterator is spatial."""
+        return all(i.kind == "S" for i in self.iters)
+
+    def is_reduction(self) -> bool:
+        """Whether the block is a reduction block, that is it combines into what it writes."""
+        return self._reduction_block
+
+    def is_elementwise(self, sch: Schedule) -> bool:
+        """Whether the block reads every buffer exactly where it writes."""
+        block = sch.get(self.block_rv)
+        if not self.is_injective() or len(block.writes) != 1:
+            return False
+        written = [r.min for r in block.writes[0].region]
+        return all(
+            len(read.region) == len(written) and all(r.min.same_as(w) for r, w in zip(read.region, written, strict=True))
+            for read in block.reads
+        )
+
+    def __repr__(self) -> str:
+        return f'BlockInfo("{self.name}", "{self.dom_kind()}", {self.dom()})'
+
+
+def normalize_prim_func(sch: Schedule) -> list[BlockInfo] | None:
+    """Make loops and block iterators of every top-level block agree one to one, without unit iterators.
+
+    Blocks nested in blocks, loops that do not start at zero and bindings other than plain loop variables are beyond
+    it: None. A block without spatial iterator gets a unit one in front.
+
+    Before and after (block iterators of a matrix-vector product with a unit row)::
+
+        for i, j, k in T.grid(1, 64, 32):          for ax0, ax1 in T.grid(64, 32):
+            v_i, v_j, v_k = "SSR"                      v0, v1 = "SR"
+    """
+    blocks = sch.get_child_blocks(sch.get_block("root"))
+    if not all(_bound_to_loops(sch, block) for block in blocks):
+        return None
+    infos = []
+    for rv in blocks:
+        block = sch.get(rv)
+        sch.transform_block_layout(rv, _without_unit_iters(block))
+        block = sch.get(rv)
+        iters = [
+            IterInfo(_KINDS.get(v.iter_type, "O"), v.var, extent_of(v), loop)
+            for v, loop in zip(block.iter_vars, sch.get_loops(rv), strict=True)
+        ]
+        infos.append(BlockInfo(block.name_hint, iters, rv, _reduces(block)))
+    return infos
+
+
+def _bound_to_loops(sch: Schedule, rv: Any) -> bool:
+    loops = [sch.get(loop) for loop in sch.get_loops(rv)]
+    values = _realize(sch, rv).iter_values
+    if not loops:
+        return True
+    return len(loops) == len(values) and all(
+        value.same_as(loop.loop_var) and isinstance(loop.min, IntImm) and loop.min.value == 0
+        for loop, value in zip(loops, values, strict=True)
+    )
+
+
+def _realize(sch: Schedule, rv: Any) -> BlockRealize:
+    from ..tir.schedule.subst import realize_of
+
+    return realize_of(sch.get_sref(rv))
+
+
+def extent_of(axis: IterVar) -> Any:
+    """How far a block iterator runs."""
+    assert axis.dom is not None, "block iterators have domains"
+    return axis.dom.extent
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, IntImm) and extent.value == 1
+
+
+def _without_unit_iters(block: Block) -> IndexMap:
+    inputs = [Var(v.var.name, v.var.dtype) for v in block.iter_vars]
+    kept = [
+        (new, old) for new, old in zip(inputs, block.iter_vars, strict=True)
+        if not _is_one(extent_of(old))
+    ]  # fmt: skip
+    outputs: list[Any] = [new for new, _ in kept]
+    if not any(old.iter_type == IterVar.DataPar for _, old in kept):
+        outputs.insert(0, IntImm("int64", 0))
+    return IndexMap(inputs, outputs, None)
+
+
+def _reduces(block: Block) -> bool:
+    kinds = {v.iter_type for v in block.iter_vars}
+    return IterVar.CommReduce in kinds and kinds <= {IterVar.DataPar, IterVar.CommReduce} and block.init is not None
+
+
+def get_root_block(sch: Schedule, func_name: str = "main") -> Any:
+    """The root block of a function. Raises ValueError when the body is no block."""
+    body = sch.mod[func_name].body
+    if not isinstance(body, BlockRealize):
+        raise ValueError(f"the body of {func_name} is not a block but {type(body).__name__}")
+    return sch.get_block(body.block.name_hint, func_name)
+
+
+def get_reduction_blocks(sch: Schedule, blocks: Sequence[Any]) -> list[Any] | None:
+    """The blocks among ``blocks`` that reduce; None if there is none, or one that is neither that nor spatial."""
+    found = []
+    for rv in blocks:
+        kinds = {v.iter_type for v in sch.get(rv).iter_vars}
+        if kinds == {IterVar.DataPar, IterVar.CommReduce}:
+            found.append(rv)
+        elif kinds != {IterVar.DataPar}:
+            return None
+    return found or None
+
+
+def get_max_threads_per_block(target: Target) -> int:
+    """How many threads a block of the target may have: 64 where it does not say."""
+    for name in ("max_threads_per_block", "max_num_threads"):
+        value = target.attrs.get(name)
+        if value is not None:
+            return int(value)
+    return 64
+
+
+def get_max_shared_memory_per_block(target: Target) -> int:
+    """Bytes of shared memory of a block. Raises ValueError if the target does not say."""
+    value = target.attrs.get("max_shared_memory_per_block")
+    if value is None:
+        raise ValueError(
+            f"cannot find `max_shared_memory_per_block` in {target}, please specify it manually"
+        )
+    return int(value)
+
+
+def collect_block_iter_vars_used_in_access_region(block: Block, region: Sequence[Any]) -> set[Var]:
+    """The block's iterators that a region's bounds mention."""
+    used: set[Var] = set()
+
+    def look(item: Any) -> None:
+        if isinstance(item, Var):
+            used.add(item)
+
+    for dim in region:
+        for part in (dim.min, dim.extent):
+            post_order_visit(part, look)
+    return used & {v.var for v in block.iter_vars}
+
+
+def detect_dominant_read(block: Block) -> Any:
+    """Flat element offset of the read that moves with most iterators of the block. Raises ValueError without reads."""
+    best, count = None, -1
+    for read in block.reads:
+        used = collect_block_iter_vars_used_in_access_region(block, read.region)
+        if len(used) > count:
+            best, count = read, len(used)
+    if best is None:
+        raise ValueError(f"block {block.name_hint} reads nothing")
+    (offset,) = best.buffer.offset_of([r.min for r in best.region])
+    return offset
+
+
+def is_broadcast_epilogue(sch: Schedule, block: Any, epilogue: Any) -> bool:
+    """Whether ``epilogue`` reads elements of ``block``'s result more than once."""
+    written = {id(w.buffer) for w in sch.get(block).writes}
+    after = sch.get(epilogue)
+    varying = [v for v in after.iter_vars if not _is_one(extent_of(v))]
+    return any(
+        len(collect_block_iter_vars_used_in_access_region(after, read.region)) < len(varying)
+        for read in after.reads
+        if id(read.buffer) in written
+    )
+
+
+# What a schedule raises when a primitive does not apply.
+ILLEGAL = (ScheduleError, ValueError)
+
+
+def try_inline(sch: Schedule, blocks: list[BlockInfo]) -> list[BlockInfo]:
+    """Inline every block that can go into its consumers, else into its producer; the rest is returned."""
+    rest = list(blocks)
+    while True:
+        gone = _first_inlined(sch.compute_inline, rest)
+        if gone is None:
+            gone = _first_inlined(sch.reverse_compute_inline, rest)
+        if gone is None:
+            return rest
+        rest.pop(gone)
+
+
+def _first_inlined(inline: Any, blocks: Sequence[BlockInfo]) -> int | None:
+    for index, info in enumerate(blocks):
+        try:
+            inline(info.block_rv)
+        except ILLEGAL:
+            continue
+        return index
+    return None
+
+
+def try_inline_contiguous_spatial(sch: Schedule, block_infos: Sequence[BlockInfo] | None) -> list[BlockInfo] | None:
+    """:func:`try_inline` on each run of neighbouring spatial blocks; the others stay where they are."""
+    if block_infos is None:
+        return None
+    result: list[BlockInfo] = []
+    run: list[BlockInfo] = []
+    for info in block_infos:
+        if info.is_injective():
+            run.append(info)
+            continue
+        result += try_inline(sch, run)
+        run = []
+        result.append(info)
+    return result + try_inline(sch, run)

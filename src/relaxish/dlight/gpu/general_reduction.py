@@ -1,0 +1,91 @@
+"""Chains of reductions over the same rows: softmax, layer norm and the like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir.prim import const
+from ...target import Target
+from ...tir import IndexMap, PrimFunc
+from ...tir.schedule import Schedule
+from ..block_info import BlockInfo, normalize_prim_func, try_inline_contiguous_spatial
+from .common import GPUScheduleRule, unroll_explicitly
+
+# Threads of a block, unroll depth.
+_SHAPE = {"cuda": (256, 256), "opencl": (256, 64)}
+_OTHER = (64, 64)
+
+
+class GeneralReduction(GPUScheduleRule):
+    """Blocks that share leading spatial axes and reduce the trailing ones: a thread block does all of them for a row.
+
+    Before and after (softmax)::
+
+        maximum, exp, sum, normalise:          for bx in T.thread_binding(rows, "blockIdx.x"):
+        one nest after the other                   maximum, exp and sum of row bx into shared memory, 256 threads each
+                                                   normalise row bx
+    """
+
+    def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
+        """See the class."""
+        if not self.fits(func, target):
+            return None
+        threads, depth = _SHAPE.get(target.kind.name, _OTHER)
+        sch = Schedule(func)
+        infos = try_inline_contiguous_spatial(sch, normalize_prim_func(sch))
+        if not infos:
+            return None
+        kinds = infos[0].dom_kind()
+        leading = len(kinds) - len(kinds.lstrip("S"))
+        trailing = len(kinds) - len(kinds.rstrip("R"))
+        last = infos[-1]
+        if len(last.dom_kind()) < len(kinds):
+            sch.transform_block_layout(last.block_rv, _widen(infos[0], last))
+        if trailing == 0 or leading + trailing != len(kinds):
+            return None
+        if any(i.dom_kind() != kinds for i in infos[1:-1]):
+            return None
+        if not last.is_injective() or len(last.dom_kind()) > len(kinds):
+            return None
+        self._schedule(sch, infos, leading, trailing, threads, depth)
+        return sch
+
+    def _schedule(
+        self, sch: Schedule, infos: list[BlockInfo], leading: int, trailing: int, threads: int, depth: int
+    ) -> None:
+        loops = sch.get_loops(infos[-1].block_rv)
+        bx = sch.fuse(*loops[:leading])
+        inner, tx = sch.split(loops[-1], factors=[None, threads])
+        sch.reorder(tx, inner)
+        sch.bind(bx, "blockIdx.x")
+        sch.bind(tx, "threadIdx.x")
+        unroll_explicitly(sch, inner, depth)
+        for info in reversed(infos[:-1]):
+            rv = info.block_rv
+            for index in range(len(sch.get(rv).writes)):
+                sch.set_scope(rv, buffer_index=index, storage_scope="shared")
+            sch.compute_at(rv, bx, preserve_unit_loops=True)
+            inner, tx = sch.split(sch.fuse(*sch.get_loops(rv)[-trailing:]), factors=[None, threads])
+            sch.reorder(tx, inner)
+            sch.bind(tx, "threadIdx.x")
+            unroll_explicitly(sch, inner, depth)
+
+
+def _widen(first: BlockInfo, last: BlockInfo) -> IndexMap:
+    """Unit axes for the last block where the first one has axes that the last lacks."""
+    analyzer = Analyzer()
+
+    def place(*iters: Any) -> list[Any]:
+        zero = const(0, iters[0].dtype)
+        placed: list[Any] = []
+        used = 0
+        for axis in first.iters:
+            fits = used < len(iters) and analyzer.can_prove_equal(axis.dom, last.iters[used].dom)
+            placed.append(iters[used] if fits else zero)
+            used += fits
+        if used == len(iters):
+            return placed
+        return [zero] * (len(first.iters) - len(iters)) + list(iters)
+
+    return IndexMap.from_func(place, ndim=len(last.iters))

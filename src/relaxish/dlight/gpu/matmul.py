@@ -1,0 +1,131 @@
+"""Matrix products by threads: tiles in shared memory, a small tile of the result in each thread's registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...target import Target
+from ...tir import ForKind, PrimFunc
+from ...tir.schedule import Schedule
+from ..block_info import get_max_threads_per_block, get_reduction_blocks, get_root_block
+from .common import GPUScheduleRule
+from .matmul_analysis import auto_inline_consumer_chain, auto_inline_producers, normalize_matmul
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of the tiling: ``block_size`` threads, each with ``micro_size`` results, ``vthread`` times over."""
+
+    block_size_x: int = 8
+    block_size_y: int = 8
+    vthread_x: int = 1
+    vthread_y: int = 1
+    micro_size_x: int = 4
+    micro_size_y: int = 4
+    micro_size_k: int = 8
+    vector_size: int = 1
+    unroll: int = 256
+    use_shared: bool = True
+    storage_align: bool = False
+
+    @property
+    def tile_x(self) -> int:
+        """Rows of a thread block."""
+        return self.vthread_x * self.block_size_x * self.micro_size_x
+
+    @property
+    def tile_y(self) -> int:
+        """Columns of a thread block."""
+        return self.vthread_y * self.block_size_y * self.micro_size_y
+
+
+_NVIDIA = Config(
+    block_size_x=8, block_size_y=16, micro_size_x=4, micro_size_y=4, micro_size_k=16, vector_size=2, storage_align=True
+)  # fmt: skip
+_BY_KIND = {"cuda": _NVIDIA, "rocm": _NVIDIA}
+
+
+class Matmul(GPUScheduleRule):
+    """``C[S, I, J] += A[S, I, K] * B[S, J, K]`` in any layout, shapes padded to whole tiles.
+
+    Before and after (cuda)::
+
+        for i, j, k in T.grid(m, 4096, 4096):      blockIdx.y: 64 columns; blockIdx.x: 32 rows
+            C[i, j] += A[i, k] * B[k, j]               threads 16 x 8, 4 x 4 results each, k in steps of 16:
+                                                       A and B tiles through shared memory, two elements at a time
+    """
+
+    Config = Config
+
+    def get_configs(self, target: Target) -> Config:
+        """The tiling for a target."""
+        return _BY_KIND.get(target.kind.name, Config())
+
+    def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
+        """See the class."""
+        if not self.fits(func, target):
+            return None
+        sch = Schedule(func)
+        root = get_root_block(sch)
+        reductions = get_reduction_blocks(sch, sch.get_child_blocks(root))
+        if reductions is None or not normalize_matmul(sch, reductions[0]):
+            return None
+        self._tile(sch, reductions[0], self.get_configs(target))
+        for rv in sch.get_child_blocks(root):
+            _bind_plainly(sch, rv, get_max_threads_per_block(target))
+        return sch
+
+    def _tile(self, sch: Schedule, main: Any, config: Config) -> None:
+        sch.pad_einsum(main, [1, config.tile_x, config.tile_y, config.micro_size_k])
+        batch, x, y, k = sch.get_loops(main)
+        by, vy, ty, yi = sch.split(y, [None, config.vthread_y, config.block_size_y, config.micro_size_y])
+        bx, vx, tx, xi = sch.split(x, [None, config.vthread_x, config.block_size_x, config.micro_size_x])
+        ko, ki = sch.split(k, factors=[None, config.micro_size_k])
+        sch.reorder(by, bx, vy, vx, ty, tx, ko, ki, yi, xi)
+        by = sch.fuse(batch, by)
+        bound = ((bx, "blockIdx.x"), (by, "blockIdx.y"), (vy, "vthread.y"), (vx, "vthread.x"))
+        for loop, thread in (*bound, (ty, "threadIdx.y"), (tx, "threadIdx.x")):
+            sch.bind(loop, thread)
+        if config.unroll > 0:
+            sch.annotate(tx, ann_key="pragma_auto_unroll_max_step", ann_val=config.unroll)
+            sch.annotate(tx, ann_key="pragma_unroll_explicit", ann_val=1)
+        result = sch.cache_write(main, 0, "local")
+        sch.reverse_compute_at(result, tx, preserve_unit_loops=True)
+        if config.micro_size_x % config.vector_size == 0:
+            _, v = sch.split(sch.get_loops(result)[-1], [None, config.vector_size])
+            sch.vectorize(v)
+        if config.use_shared:
+            staged = [self._fetch(sch, main, index, ko, config) for index in (0, 1)]
+            for rv in staged:
+                auto_inline_producers(sch, rv)
+        else:
+            auto_inline_producers(sch, main)
+        auto_inline_consumer_chain(sch, result)
+        sch.decompose_reduction(main, ko)
+
+    def _fetch(self, sch: Schedule, main: Any, index: int, ko: Any, config: Config) -> Any:
+        """All threads of a block bring the operand's tile of one step of ``ko`` to shared memory."""
+        rv = sch.cache_read(main, index, "shared")
+        depth = len(sch.get_loops(rv))
+        sch.compute_at(rv, ko, preserve_unit_loops=True)
+        fused = sch.fuse(*sch.get_loops(rv)[-depth:])
+        ty, tx, _, vec = sch.split(
+            fused, factors=[config.block_size_y, config.block_size_x, None, config.vector_size]
+        )
+        sch.vectorize(vec)
+        sch.bind(ty, "threadIdx.y")
+        sch.bind(tx, "threadIdx.x")
+        if config.storage_align:
+            sch.storage_align(rv, 0, axis=1, factor=8, offset=config.vector_size)
+        return rv
+
+
+def _bind_plainly(sch: Schedule, rv: Any, threads: int) -> None:
+    """Give a block that stayed outside the product one thread a point."""
+    loops = sch.get_loops(rv)
+    if not loops or any(sch.get(loop).kind != ForKind.SERIAL for loop in loops):
+        return
+    bx, tx = sch.split(sch.fuse(*loops), factors=[None, threads])
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")

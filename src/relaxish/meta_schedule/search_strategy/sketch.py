@@ -1,0 +1,251 @@
+"""A sketch as columns of decisions, and its structural variants compiled to NumPy."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...support.errors import RelaxishError
+from ...tir import PrimFunc, Schedule
+from ...tir.schedule import Trace
+from ..feature_extractor.program import Program, extract_program
+from ..mutator.mutator import compute_locations, parallel_limits
+from ..schedule_util import schedule_for_tuning
+from .decisions import DecisionTable
+from .fitting import Environment, Unfit
+from .locations import LocationMask, LoopRow, loops_of_location
+from .skeleton import Reading, read_program
+from .variant import CompiledVariant
+
+if TYPE_CHECKING:
+    from ..tune_context import TuneContext
+
+__all__ = ["VectorSketch", "VectorVariant"]
+
+Array = np.ndarray[Any, Any]
+EXAMPLES, CHECKS, LOCATION_SAMPLES = 12, 2, 6
+# What keeps a program from being read or made: everything else is a bug and is raised.
+REFUSALS = (Unfit, RelaxishError, ValueError)
+
+
+class VectorVariant:
+    """A sketch with its compute locations fixed."""
+
+    def __init__(
+        self, sketch: VectorSketch, locations: tuple[int, ...], compiled: CompiledVariant, mask: LocationMask | None
+    ) -> None:
+        self.sketch = sketch
+        self.locations = locations
+        self.compiled = compiled
+        self._mask = mask
+
+    def valid(self, matrix: Array) -> Array:
+        """Which rows are candidates of this variant: in others a location is no loop and the schedule moves on."""
+        if self._mask is None:
+            return np.ones(len(matrix), dtype=bool)
+        return self._mask(Environment(matrix[:, :self.sketch.table.num_tile_columns]))
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        """At most ``count`` random valid rows."""
+        rows = self.sketch.table.sample(rng, count)
+        if self._mask is None:
+            return rows
+        rows = rows[self.valid(rows)]
+        for _ in range(4):
+            if 2 * len(rows) >= count:
+                break
+            more = self.sketch.table.sample(rng, 2 * count)
+            rows = np.concatenate([rows, more[self.valid(more)]])
+        return rows[:count]
+
+    def features(self, matrix: Array) -> list[Array]:
+        """Feature matrices of valid rows of decisions."""
+        table = self.sketch.table
+        limits = matrix[:, table.parallel_column].astype("float32")
+        return self.compiled.features(matrix[:, :table.num_tile_columns], limits, table.unroll_values(matrix))
+
+
+class VectorSketch:
+    """A sketch, its decision columns, and the variants compiled so far."""
+
+    def __init__(self, context: TuneContext, trace: Trace, rng: np.random.Generator) -> None:
+        self.context = context
+        self.rng = rng
+        sch = schedule_for_tuning(self._mod, 1)
+        trace.apply_to_schedule(sch, remove_postproc=True)
+        assert sch.trace is not None
+        own = sch.trace.simplified(remove_postproc=True)
+        marks = [i for i in own.insts if i.kind.name == "Annotate" and i.attrs[0] == "meta_schedule.parallel"]
+        top = int(getattr(marks[0].inputs[1], "value", marks[0].inputs[1])) if marks else -1
+        limits = parallel_limits(sch.mod, top) if marks else [-1]
+        if top > 0:
+            limits = sorted({*limits, *(1 << k for k in range(top.bit_length()))})
+        self.table = DecisionTable(own, [x for x in limits if x <= top] or limits)
+        self.variants: dict[tuple[int, ...], VectorVariant] = {}
+        self.refused: dict[tuple[int, ...], str] = {}
+        self._combinations = self._find_locations()
+
+    @property
+    def _mod(self) -> Any:
+        return self.context.mod
+
+    def _find_locations(self) -> list[tuple[int, ...]]:
+        """Every combination of compute locations seen to be legal for some tile sizes, in random order."""
+        if not self.table.locations:
+            return [()]
+        choices: list[set[int]] = [set() for _ in self.table.locations]
+        for row in self.table.sample(self.rng, LOCATION_SAMPLES):
+            sch = schedule_for_tuning(self._mod, int(self.rng.integers(1, 1 << 30)))
+            self.table.to_trace(row, ()).apply_to_schedule(
+                sch, remove_postproc=True, decision_provider=_collect(sch, iter(choices)))
+        combos = list(itertools.islice(itertools.product(*[sorted(c) for c in choices]), 4096))
+        return [combos[i] for i in self.rng.permutation(len(combos))]
+
+    def all_locations(self) -> list[tuple[int, ...]]:
+        """Every combination of compute locations, in the order they are to be tried."""
+        return self._combinations
+
+    def variant(self, locations: tuple[int, ...]) -> VectorVariant | None:
+        """The compiled variant, None where it cannot be vectorised (the log says why)."""
+        found = self.variants.get(locations)
+        if found is None and locations not in self.refused:
+            try:
+                try:
+                    found = self._compile(locations, EXAMPLES)
+                except Unfit:
+                    # Too few examples can agree with a wrong formula by chance.
+                    found = self._compile(locations, 2 * EXAMPLES)
+                self.variants[locations] = found
+            except REFUSALS as err:
+                reason = str(err).strip().splitlines()[0] if str(err).strip() else ""
+                self.refused[locations] = f"{type(err).__name__}: {reason}"
+                self.context.logger.info("not vectorised for compute locations %s: %s", locations,
+                                         self.refused[locations])
+        return found
+
+    # ---- learning a variant from examples
+
+    def _pool(self) -> Array:
+        """Rows in an order good for learning: first tiles without ones, where every loop is visible, then any."""
+        pool = self.table.sample(self.rng, 400)
+        units = (pool[:, :self.table.num_tile_columns] == 1).sum(axis=1)
+        order = np.argsort(units + self.rng.random(len(pool)) * 0.5)
+        visible, others = order[:40], self.rng.permutation(order[40:])
+        mixed = [x for pair in zip(visible, others[:40], strict=True) for x in pair]
+        return pool[np.array([*mixed, *others[40:]])]
+
+    def _examples(self, locations: tuple[int, ...], count: int) -> tuple[list[Reading], Array, LocationMask | None]:
+        tiles = self.table.tile_ranges
+        pool = self._pool()
+        readings, rows, tried, facts = [], [], [], []
+        mask = None
+        for row in pool:
+            if mask is not None and not mask(Environment(row[None, :self.table.num_tile_columns]))[0]:
+                continue
+            reading, seen = self.read(row, locations)
+            tried.append(row)
+            facts.append(seen)
+            if reading is not None:
+                readings.append(reading)
+                rows.append(row)
+            if len(readings) >= count:
+                break
+            if mask is None and len(tried) >= count:
+                mask = LocationMask(locations, facts, tiles, np.array(tried)[:, :self.table.num_tile_columns])
+        if len(readings) < count:
+            raise Unfit(f"only {len(readings)} of {len(pool)} random candidates have these compute locations")
+        if any(x >= 0 for x in locations):
+            mask = LocationMask(locations, facts, tiles, np.array(tried)[:, :self.table.num_tile_columns])
+        return readings, np.array(rows), mask
+
+    def _compile(self, locations: tuple[int, ...], count: int) -> VectorVariant:
+        readings, examples, mask = self._examples(locations, count)
+        gpu = self.context.target is not None and "gpu" in self.context.target.keys
+        compiled = CompiledVariant(readings, examples[:, :self.table.num_tile_columns], self.table.tile_ranges,
+                                   self.table.vectorize, gpu, self._process(examples[0], locations))
+        made = VectorVariant(self, locations, compiled, mask)
+        checks = made.sample(self.rng, 8)[:CHECKS]
+        if not len(checks):
+            raise Unfit("no candidates left to check the formulas on")
+        fast = made.features(checks)
+        for k, row in enumerate(checks):
+            slow = self.replayed_features(row, locations)
+            mine = np.stack([block[k] for block in fast])
+            if mine.shape != slow.shape or not np.allclose(mine, slow, rtol=1e-4, atol=1e-3):
+                raise Unfit("features differ from those of the program")
+        return made
+
+    def read(self, row: Array, locations: tuple[int, ...]) -> tuple[Reading | None, list[LoopRow]]:
+        """The program of one row before postprocs, None where a location moved; and the loops locations had to choose
+        from, up to the first that moved."""
+        sch = schedule_for_tuning(self._mod, 1)
+        seen: list[LoopRow] = []
+
+        def watch(inst: Any, inputs: Any, attrs: Any, decision: Any) -> Any:
+            if inst.kind.name == "SampleComputeLocation":
+                if _taken(sch) != locations[:len(seen)]:
+                    raise _MovedError
+                seen.append(loops_of_location(sch, inputs[0]))
+            return decision
+
+        try:
+            self.table.to_trace(row, locations).apply_to_schedule(sch, remove_postproc=True, decision_provider=watch)
+        except _MovedError:
+            return None, seen
+        if _taken(sch) != locations:
+            return None, seen
+        return read_program(sch.mod), seen
+
+    def replayed_features(self, row: Array, locations: tuple[int, ...]) -> Array:
+        """Features by way of the program, weight layouts left as they are (they do not depend on decisions)."""
+        from ..feature_extractor import module_features
+
+        target = self.context.target
+        return module_features(self.processed(row, locations).mod, target is not None and "gpu" in target.keys)
+
+    def _process(self, example: Array, locations: tuple[int, ...]) -> Any:
+        """A function giving the processed program of a row told by its tiles, parallel limit and unroll depth."""
+
+        def process(tiles: Array, parallel: float, unroll: float) -> Program:
+            row = example.copy()
+            row[:len(tiles)] = tiles
+            row[self.table.parallel_column] = int(parallel)
+            sch = self.processed(row, locations)
+            return extract_program(f for f in sch.mod.functions.values() if isinstance(f, PrimFunc))
+
+        return process
+
+    def processed(self, row: Array, locations: tuple[int, ...]) -> Schedule:
+        """The program of one row after the postprocs that change what features see."""
+        from ..postproc import RewriteLayout
+
+        sch = schedule_for_tuning(self._mod, 1)
+        self.table.to_trace(row, locations).apply_to_schedule(sch, remove_postproc=True)
+        sch.enter_postproc()
+        assert self.context.space_generator is not None
+        for postproc in self.context.space_generator.postprocs or []:
+            if not isinstance(postproc, RewriteLayout) and not postproc.apply(sch):
+                raise Unfit(f"{type(postproc).__name__} refuses some candidates")
+        return sch
+
+
+class _MovedError(Exception):
+    """A compute location was not legal; the rest of the program is of no interest."""
+
+
+def _taken(sch: Schedule) -> tuple[int, ...]:
+    trace = sch.trace
+    assert trace is not None
+    return tuple(int(trace.decisions[i]) for i in trace.insts if i.kind.name == "SampleComputeLocation")
+
+
+def _collect(sch: Schedule, choices: Any) -> Any:
+    def watch(inst: Any, inputs: Any, attrs: Any, decision: Any) -> Any:
+        if inst.kind.name == "SampleComputeLocation":
+            next(choices).update(compute_locations(sch, inputs[0]))
+            return None
+        return decision
+
+    return watch

@@ -1,0 +1,284 @@
+"""Matching one expression against a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...ir.expr import GlobalVar
+from ...ir.op import Op
+from ...ir.structural import structural_equal
+from ..expr import (
+    Call,
+    Constant,
+    DataflowVar,
+    ExternFunc,
+    Function,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    as_shape_dim,
+)
+from ..scalars import prove_equal_shapes
+from ..struct_info import TensorStructInfo
+from . import pattern as p
+
+__all__ = ["Matcher", "extract_matched_expr"]
+
+_COMMUTATIVE = frozenset({"relax.add", "relax.multiply"})
+
+
+class Matcher:
+    """One attempt; ``memo`` holds what each pattern has matched so far."""
+
+    def __init__(self, var2val: Mapping[Var, Any] | None = None) -> None:
+        self.var2val = var2val or {}
+        self.memo: dict[p.DFPattern, Any] = {}
+
+    def value_of(self, expr: Any) -> Any:
+        """What a bound variable stands for, all the way down."""
+        while True:
+            if isinstance(expr, Var) and expr in self.var2val:
+                expr = self.var2val[expr]
+            elif isinstance(expr, SeqExpr) and not expr.blocks:
+                expr = expr.body
+            else:
+                return expr
+
+    def match(self, pattern: p.DFPattern, expr: Any) -> bool:
+        """Whether the expression matches, in agreement with what matched before; nothing is kept of a failure."""
+        value = self.value_of(expr)
+        if pattern in self.memo:
+            return self.memo[pattern] is value or (isinstance(value, Op) and self.memo[pattern] == value)
+        before = len(self.memo)
+        rule = _RULES[type(pattern)]
+        if rule(self, pattern, value if type(pattern) not in _ON_VARIABLES else expr):
+            self.memo[pattern] = value
+            return True
+        self.forget(before)
+        return False
+
+    def forget(self, count: int) -> None:
+        """Back to the first ``count`` matches."""
+        while len(self.memo) > count:
+            self.memo.popitem()
+
+    def match_all(self, patterns: Sequence[p.DFPattern], exprs: Sequence[Any]) -> bool:
+        """Whether all match, pairwise."""
+        before = len(self.memo)
+        if all(self.match(pattern, expr) for pattern, expr in zip(patterns, exprs)):
+            return True
+        self.forget(before)
+        return False
+
+
+def _expr(m: Matcher, pattern: p.ExprPattern, expr: Any) -> bool:
+    return expr is pattern.expr or (type(expr) is type(pattern.expr) and structural_equal(pattern.expr, expr))
+
+
+def _var(m: Matcher, pattern: p.VarPattern, expr: Any) -> bool:
+    return isinstance(expr, Var) and pattern.name_hint in ("", expr.name_hint)
+
+
+def _dataflow_var(m: Matcher, pattern: p.DataflowVarPattern, expr: Any) -> bool:
+    return isinstance(expr, DataflowVar) and pattern.name_hint in ("", expr.name_hint)
+
+
+def _global_var(m: Matcher, pattern: p.GlobalVarPattern, expr: Any) -> bool:
+    return isinstance(expr, GlobalVar) and pattern.name_hint in ("", expr.name_hint)
+
+
+def _extern(m: Matcher, pattern: p.ExternFuncPattern, expr: Any) -> bool:
+    return isinstance(expr, ExternFunc) and expr.global_symbol == pattern.global_symbol
+
+
+def _constant(m: Matcher, pattern: p.ConstantPattern, expr: Any) -> bool:
+    return isinstance(expr, Constant)
+
+
+def _call(m: Matcher, pattern: p.CallPattern, expr: Any) -> bool:
+    if not isinstance(expr, Call):
+        return False
+    before = len(m.memo)
+    if not m.match(pattern.op, expr.op):
+        return _reassociated(m, pattern, expr)
+    wanted, given = len(pattern.args), len(expr.args)
+    if given != wanted and not (pattern.varg_default_wildcard and given > wanted):
+        m.forget(before)
+        return False
+    if m.match_all(pattern.args, expr.args):
+        return True
+    if isinstance(expr.op, Op) and expr.op.name in _COMMUTATIVE and m.match_all(pattern.args, expr.args[::-1]):
+        return True
+    m.forget(before)
+    return False
+
+
+def _reassociated(m: Matcher, pattern: p.CallPattern, expr: Call) -> bool:
+    """``a * b / c`` also matches ``a * (b / c)``, and the other way round."""
+
+    def is_op(value: Any, name: str) -> bool:
+        value = m.value_of(value)
+        return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == name
+
+    if p.is_operator_pattern(pattern, "relax.divide") and is_op(expr, "relax.multiply"):
+        product = pattern.args[0]
+        if p.is_operator_pattern(product, "relax.multiply") and any(is_op(a, "relax.divide") for a in expr.args):
+            assert isinstance(product, p.CallPattern)
+            for i in range(2):
+                quotient = p.CallPattern(pattern.op, [product.args[i], pattern.args[1]])
+                if m.match(p.CallPattern(product.op, [product.args[1 - i], quotient]), expr):
+                    return True
+    if p.is_operator_pattern(pattern, "relax.multiply") and is_op(expr, "relax.divide"):
+        for i, quotient in enumerate(pattern.args):
+            if p.is_operator_pattern(quotient, "relax.divide") and any(is_op(a, "relax.multiply") for a in expr.args):
+                assert isinstance(quotient, p.CallPattern)
+                product = p.CallPattern(pattern.op, [quotient.args[0], pattern.args[1 - i]])
+                return m.match(p.CallPattern(quotient.op, [product, quotient.args[1]]), expr)
+    return False
+
+
+def _function(m: Matcher, pattern: p.FunctionPattern, expr: Any) -> bool:
+    if not isinstance(expr, Function) or len(expr.params) != len(pattern.params):
+        return False
+    return m.match_all(pattern.params, expr.params) and m.match(pattern.body, expr.body)
+
+
+def _tuple(m: Matcher, pattern: p.TuplePattern, expr: Any) -> bool:
+    if not isinstance(expr, Tuple) or len(expr.fields) != len(pattern.fields):
+        return False
+    return m.match_all(pattern.fields, expr.fields)
+
+
+def _unordered_tuple(m: Matcher, pattern: p.UnorderedTuplePattern, expr: Any) -> bool:
+    if not isinstance(expr, Tuple) or len(expr.fields) != len(pattern.fields):
+        return False
+    return _assign(m, pattern.fields, list(expr.fields))
+
+
+def _assign(m: Matcher, patterns: Sequence[p.DFPattern], left: list[Any]) -> bool:
+    if not patterns:
+        return True
+    for index, item in enumerate(left):
+        before = len(m.memo)
+        if m.match(patterns[0], item) and _assign(m, patterns[1:], left[:index] + left[index + 1 :]):
+            return True
+        m.forget(before)
+    return False
+
+
+def _tuple_get_item(m: Matcher, pattern: p.TupleGetItemPattern, expr: Any) -> bool:
+    if not isinstance(expr, TupleGetItem) or pattern.index not in (-1, expr.index):
+        return False
+    return m.match(pattern.tuple, expr.tuple_value)
+
+
+def _or(m: Matcher, pattern: p.OrPattern, expr: Any) -> bool:
+    return m.match(pattern.left, expr) or m.match(pattern.right, expr)
+
+
+def _and(m: Matcher, pattern: p.AndPattern, expr: Any) -> bool:
+    return m.match(pattern.left, expr) and m.match(pattern.right, expr)
+
+
+def _not(m: Matcher, pattern: p.NotPattern, expr: Any) -> bool:
+    before = len(m.memo)
+    matched = m.match(pattern.reject, expr)
+    m.forget(before)
+    return not matched
+
+
+def _wildcard(m: Matcher, pattern: p.WildcardPattern, expr: Any) -> bool:
+    return pattern.pattern is None or m.match(pattern.pattern, expr)
+
+
+def _struct_info(m: Matcher, pattern: p.StructInfoPattern, expr: Any) -> bool:
+    info = getattr(expr, "struct_info_", None)
+    return info is not None and pattern.struct_info.is_base_of(info) and m.match(pattern.pattern, expr)
+
+
+def _type(m: Matcher, pattern: p.TypePattern, expr: Any) -> bool:
+    from ..analysis.struct_info import get_static_type
+
+    info = getattr(expr, "struct_info_", None)
+    return info is not None and structural_equal(get_static_type(info), pattern.type) and m.match(pattern.pattern, expr)
+
+
+def _dtype(m: Matcher, pattern: p.DataTypePattern, expr: Any) -> bool:
+    info = getattr(expr, "struct_info_", None)
+    return isinstance(info, TensorStructInfo) and info.dtype == pattern.dtype and m.match(pattern.pattern, expr)
+
+
+def _shape(m: Matcher, pattern: p.ShapePattern, expr: Any) -> bool:
+    info = getattr(expr, "struct_info_", None)
+    dims = info.dims() if isinstance(info, TensorStructInfo) else None
+    if dims is None or not prove_equal_shapes([as_shape_dim(d) for d in pattern.shape], dims):
+        return False
+    return m.match(pattern.pattern, expr)
+
+
+def _prim_array(m: Matcher, pattern: p.PrimArrPattern, expr: Any) -> bool:
+    return isinstance(expr, ShapeExpr) and prove_equal_shapes([as_shape_dim(d) for d in pattern.shape], expr.values)
+
+
+def _attr(m: Matcher, pattern: p.AttrPattern, expr: Any) -> bool:
+    if isinstance(expr, Op):
+        found = {key: expr.get_attr(key) for key in pattern.attrs}
+    elif isinstance(expr, (Call, Function)):
+        attrs = expr.attrs
+        found = {} if attrs is None else {key: _attr_value(attrs, key) for key in pattern.attrs}
+    else:
+        return False
+    if not all(key in found and _same_attr(found[key], value) for key, value in pattern.attrs.items()):
+        return False
+    return m.match(pattern.pattern, expr)
+
+
+def _attr_value(attrs: Any, key: str) -> Any:
+    return attrs.get(key) if hasattr(attrs, "get") else getattr(attrs, key, None)
+
+
+def _same_attr(have: Any, want: Any) -> bool:
+    have, want = (getattr(v, "value", v) for v in (have, want))
+    if isinstance(want, (list, tuple)):
+        return isinstance(have, (list, tuple)) and len(have) == len(want) and all(map(_same_attr, have, want))
+    if isinstance(have, str) or isinstance(want, str):
+        return str(have) == str(want)
+    return bool(have == want) if not hasattr(want, "_fields") else structural_equal(have, want)
+
+
+_ON_VARIABLES = frozenset({p.VarPattern, p.DataflowVarPattern})
+
+_RULES: dict[type, Any] = {
+    p.ExprPattern: _expr,
+    p.VarPattern: _var,
+    p.DataflowVarPattern: _dataflow_var,
+    p.GlobalVarPattern: _global_var,
+    p.ExternFuncPattern: _extern,
+    p.ConstantPattern: _constant,
+    p.CallPattern: _call,
+    p.FunctionPattern: _function,
+    p.TuplePattern: _tuple,
+    p.UnorderedTuplePattern: _unordered_tuple,
+    p.TupleGetItemPattern: _tuple_get_item,
+    p.OrPattern: _or,
+    p.AndPattern: _and,
+    p.NotPattern: _not,
+    p.WildcardPattern: _wildcard,
+    p.StructInfoPattern: _struct_info,
+    p.TypePattern: _type,
+    p.DataTypePattern: _dtype,
+    p.ShapePattern: _shape,
+    p.PrimArrPattern: _prim_array,
+    p.AttrPattern: _attr,
+}
+
+
+def extract_matched_expr(
+    pattern: p.DFPattern, expr: Any, var2val: Mapping[Var, Any] | None = None
+) -> dict[p.DFPattern, Any] | None:
+    """What each part of the pattern matched, or None."""
+    matcher = Matcher(var2val)
+    return matcher.memo if matcher.match(pattern, expr) else None

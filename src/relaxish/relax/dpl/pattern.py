@@ -1,0 +1,373 @@
+"""Patterns of graph expressions.
+
+::
+
+    x, w = wildcard(), wildcard()
+    pattern = is_op("relax.nn.relu")(is_op("relax.matmul")(x, w))
+    pattern.match(value, var2val)
+
+Patterns combine with ``|``, ``&`` and ``~``; ``a >> b`` (a is used by b only) and ``a ^ b`` (a is used by b) state
+constraints of the :class:`~relaxish.relax.dpl.context.PatternContext` in scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...ir.op import Op
+from ..expr import Var
+from ..struct_info import StructInfo
+from .context import PatternContext, SameShapeConstraint, relate
+
+__all__ = [
+    "AndPattern",
+    "AttrPattern",
+    "CallPattern",
+    "ConstantPattern",
+    "DFPattern",
+    "DataTypePattern",
+    "DataflowVarPattern",
+    "ExprPattern",
+    "ExternFuncPattern",
+    "FunctionPattern",
+    "GlobalVarPattern",
+    "NotPattern",
+    "OrPattern",
+    "PatternSeq",
+    "PrimArrPattern",
+    "ShapePattern",
+    "StructInfoPattern",
+    "TupleGetItemPattern",
+    "TuplePattern",
+    "TypePattern",
+    "UnorderedTuplePattern",
+    "VarPattern",
+    "WildcardPattern",
+]
+
+
+class DFPattern:
+    """Base of all patterns. A pattern used in two places must match the same expression in both."""
+
+    def __call__(
+        self, *args: DFPattern, varg_default_wildcard: bool = False, add_constraint: bool | None = None
+    ) -> CallPattern:
+        """A call of what this pattern matches; with ``varg_default_wildcard`` the call may have more arguments."""
+        made = CallPattern(self, args, varg_default_wildcard)
+        if add_constraint or (add_constraint is None and PatternContext.current() is not None):
+            for index, arg in enumerate(args):
+                if not isinstance(arg, (ConstantPattern, PrimArrPattern, TuplePattern, ExternFuncPattern)):
+                    relate(arg, made, index, only=False)
+        return made
+
+    def __or__(self, other: DFPattern) -> OrPattern:
+        return OrPattern(self, other)
+
+    def __and__(self, other: DFPattern) -> AndPattern:
+        return AndPattern(self, other)
+
+    def __invert__(self) -> NotPattern:
+        return NotPattern(self)
+
+    def __xor__(self, other: DFPattern | PatternSeq) -> PatternSeq:
+        return self.used_by(other, -1)
+
+    def __rshift__(self, other: DFPattern | PatternSeq) -> PatternSeq:
+        return self.only_used_by(other, -1)
+
+    def has_attr(self, attrs: Mapping[str, Any]) -> AttrPattern:
+        """This pattern, on an operator, call or function with these attributes."""
+        return AttrPattern(self, attrs)
+
+    def has_struct_info(self, struct_info: StructInfo) -> StructInfoPattern:
+        """This pattern, on an expression of that struct info."""
+        return StructInfoPattern(self, struct_info)
+
+    def has_type(self, ttype: Any) -> TypePattern:
+        """This pattern, on an expression of that legacy type."""
+        return TypePattern(self, ttype)
+
+    def has_dtype(self, dtype: str) -> DataTypePattern:
+        """This pattern, on a tensor of that dtype."""
+        return DataTypePattern(self, dtype)
+
+    def has_shape(self, shape: Sequence[Any]) -> ShapePattern:
+        """This pattern, on a tensor of that shape."""
+        return ShapePattern(self, shape)
+
+    def match(self, expr: Any, var2val: Mapping[Var, Any] | None = None) -> bool:
+        """Whether ``expr`` matches; ``var2val`` says what variables are bound to (``analysis.get_var2val``)."""
+        return self.extract_matched_expr(expr, var2val) is not None
+
+    def extract_matched_expr(self, expr: Any, var2val: Mapping[Var, Any] | None = None) -> dict[DFPattern, Any] | None:
+        """What each part of this pattern matched, or None if ``expr`` does not match."""
+        from .matcher import extract_matched_expr
+
+        return extract_matched_expr(self, expr, var2val)
+
+    def used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
+        """In the pattern context: the match is used by that of ``other``, as argument ``index`` if given."""
+        return PatternSeq([self]).used_by(other, index)
+
+    def only_used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
+        """In the pattern context: the match is used by that of ``other`` and by nothing else."""
+        return PatternSeq([self]).only_used_by(other, index)
+
+    def dup(self) -> DFPattern:
+        """The same pattern as a new object, which may match something else."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def fork_to(self, *args: DFPattern | PatternSeq) -> None:
+        """In the pattern context: the match is used by the match of each argument."""
+        for other in args:
+            self.used_by(other)
+
+    def same_shape_as(self, *args: DFPattern) -> SameShapeConstraint:
+        """In the pattern context: all matches have the same shape."""
+        return SameShapeConstraint(self, *args)
+
+
+class ExprPattern(DFPattern):
+    """Exactly this expression, e.g. an operator."""
+
+    def __init__(self, expr: Any) -> None:
+        self.expr = expr
+
+
+class VarPattern(DFPattern):
+    """A variable, by name if one is given."""
+
+    def __init__(self, name_hint: str = "") -> None:
+        self.name_hint = name_hint
+
+    @property
+    def name(self) -> str:
+        """The name to match."""
+        return self.name_hint
+
+
+class DataflowVarPattern(VarPattern):
+    """A dataflow variable, by name if one is given."""
+
+
+class GlobalVarPattern(DFPattern):
+    """A function of the module, by name if one is given."""
+
+    def __init__(self, name_hint: str = "") -> None:
+        self.name_hint = name_hint
+
+    @property
+    def name(self) -> str:
+        """The name to match."""
+        return self.name_hint
+
+
+class ExternFuncPattern(DFPattern):
+    """A packed function of that name."""
+
+    def __init__(self, global_symbol: str) -> None:
+        self.global_symbol = global_symbol
+
+
+class ConstantPattern(DFPattern):
+    """Any constant."""
+
+
+class CallPattern(DFPattern):
+    """A call, by its callee and arguments."""
+
+    def __init__(self, op: DFPattern, args: Sequence[DFPattern], varg_default_wildcard: bool = False) -> None:
+        self.op = op
+        self.args = tuple(args)
+        self.varg_default_wildcard = varg_default_wildcard
+
+
+class FunctionPattern(DFPattern):
+    """A function, by its parameters and body."""
+
+    def __init__(self, params: Sequence[DFPattern], body: DFPattern) -> None:
+        self.params = tuple(params)
+        self.body = body
+
+
+class TuplePattern(DFPattern):
+    """A tuple of matching fields."""
+
+    def __init__(self, fields: Sequence[DFPattern]) -> None:
+        self.fields = tuple(fields)
+
+    def __getitem__(self, index: int | None) -> TupleGetItemPattern:
+        if index is not None and index >= len(self):
+            raise IndexError("TuplePattern index out of range")
+        return TupleGetItemPattern(self, index)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+
+class UnorderedTuplePattern(DFPattern):
+    """A tuple whose fields match in some order."""
+
+    def __init__(self, fields: Sequence[DFPattern]) -> None:
+        self.fields = tuple(fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+
+class TupleGetItemPattern(DFPattern):
+    """A projection; any of them if ``index`` is None."""
+
+    def __init__(self, tuple: DFPattern, index: int | None = None) -> None:  # noqa: A002  (public parameter name)
+        self.tuple = tuple
+        self.index = -1 if index is None else index
+
+
+class OrPattern(DFPattern):
+    """The left pattern or, failing that, the right one."""
+
+    def __init__(self, left: DFPattern, right: DFPattern) -> None:
+        self.left = left
+        self.right = right
+
+
+class AndPattern(DFPattern):
+    """Both patterns."""
+
+    def __init__(self, left: DFPattern, right: DFPattern) -> None:
+        self.left = left
+        self.right = right
+
+
+class NotPattern(DFPattern):
+    """Anything that does not match."""
+
+    def __init__(self, to_reject: DFPattern) -> None:
+        self.reject = to_reject
+
+
+class WildcardPattern(DFPattern):
+    """Anything."""
+
+    def __init__(self) -> None:
+        self.pattern: DFPattern | None = None
+
+    def redirect_to(self, pattern: DFPattern) -> None:
+        """From now on match what ``pattern`` matches; makes patterns that refer to themselves."""
+        self.pattern = pattern
+
+
+class StructInfoPattern(DFPattern):
+    """A pattern with a demand on the struct info."""
+
+    def __init__(self, pattern: DFPattern, struct_info: StructInfo) -> None:
+        self.pattern = pattern
+        self.struct_info = struct_info
+
+
+class TypePattern(DFPattern):
+    """A pattern with a demand on the legacy type."""
+
+    def __init__(self, pattern: DFPattern, ttype: Any) -> None:
+        self.pattern = pattern
+        self.type = ttype
+
+
+class DataTypePattern(DFPattern):
+    """A pattern with a demand on the dtype."""
+
+    def __init__(self, pattern: DFPattern, dtype: str) -> None:
+        self.pattern = pattern
+        self.dtype = str(dtype)
+
+
+class ShapePattern(DFPattern):
+    """A pattern with a demand on the shape."""
+
+    def __init__(self, pattern: DFPattern, shape: Sequence[Any]) -> None:
+        self.pattern = pattern
+        self.shape = tuple(shape)
+
+
+class PrimArrPattern(DFPattern):
+    """A shape value of these dimensions."""
+
+    def __init__(self, shape: Sequence[Any]) -> None:
+        self.fields = self.shape = tuple(shape)
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= len(self):
+            raise IndexError("PrimArrPattern index out of range")
+        return self.shape[index]
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+
+class AttrPattern(DFPattern):
+    """A pattern with a demand on attributes of an operator, a call or a function."""
+
+    def __init__(self, pattern: DFPattern, attrs: Mapping[str, Any]) -> None:
+        self.pattern = pattern
+        self.attrs = dict(attrs)
+
+
+class PatternSeq:
+    """Patterns chained by use: ``a >> b ^ c``."""
+
+    def __init__(self, patterns: Sequence[DFPattern], only_use: bool = False) -> None:
+        self.patterns = list(patterns)
+        self._links = [(only_use, -1)] * (len(self.patterns) - 1)
+        for (only, index), left, right in zip(self._links, self.patterns, self.patterns[1:]):
+            relate(left, right, index, only=only)
+
+    def _chain(self, other: DFPattern | PatternSeq, index: int, only: bool) -> PatternSeq:
+        tail = other if isinstance(other, PatternSeq) else PatternSeq([other])
+        relate(self.patterns[-1], tail.patterns[0], index, only=only)
+        made = PatternSeq([])
+        made.patterns = [*self.patterns, *tail.patterns]
+        made._links = [*self._links, (only, index), *tail._links]
+        return made
+
+    def used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
+        """The last match is used by the first of ``other``."""
+        return self._chain(other, index, only=False)
+
+    def only_used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
+        """The last match is used by the first of ``other`` and by nothing else."""
+        return self._chain(other, index, only=True)
+
+    def __getitem__(self, index: int) -> DFPattern:
+        return self.patterns[index]
+
+    def __len__(self) -> int:
+        return len(self.patterns)
+
+    def dup(self) -> PatternSeq:
+        """A chain of copies with the same constraints."""
+        made = PatternSeq([])
+        made.patterns = [p.dup() for p in self.patterns]
+        made._links = list(self._links)
+        for (only, index), left, right in zip(made._links, made.patterns, made.patterns[1:]):
+            relate(left, right, index, only=only)
+        return made
+
+    def fork_to(self, *args: DFPattern | PatternSeq) -> None:
+        """The last match is used by the first match of each argument."""
+        for other in args:
+            self.used_by(other)
+
+    def __xor__(self, other: DFPattern | PatternSeq) -> PatternSeq:
+        return self.used_by(other, -1)
+
+    def __rshift__(self, other: DFPattern | PatternSeq) -> PatternSeq:
+        return self.only_used_by(other, -1)
+
+
+def is_operator_pattern(pattern: DFPattern, *names: str) -> bool:
+    """Whether the pattern is a call of one of these operators."""
+    callee = pattern.op if isinstance(pattern, CallPattern) else None
+    return isinstance(callee, ExprPattern) and isinstance(callee.expr, Op) and callee.expr.name in names

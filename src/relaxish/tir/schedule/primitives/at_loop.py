@@ -1,0 +1,161 @@
+"""read_at and write_at: one block that moves a whole region of a buffer, placed under a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....arith import Analyzer
+from ....ir.expr import Range
+from ....ir.prim import const
+from ...expr import BufferLoad, IntImm, IterVar, Var
+from ...functor import substitute
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
+from .. import checks
+from ..block_info import loop_ranges
+from ..buffers import with_scope
+from ..errors import PrimitiveError
+from ..instruction import InstructionKind, plain, register_kind
+from ..region import Box, box_to_ranges, relax_region, union_sets
+from ..rewrite import BufferSwap, ScopeRewriter
+from ..sref import StmtSRef
+from ..subst import realize_of
+from ..walk import block_realizes_below, vars_in
+from .cache import check_scope_name
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+    from ..state import ScheduleState
+
+__all__: list[str] = []
+
+
+class _Move:
+    """The parts of a loop's body that use the buffer, and what they use of it."""
+
+    def __init__(
+        self, state: ScheduleState, loop_sref: StmtSRef, block: StmtSRef, index: int, storage_scope: str, reading: bool
+    ) -> None:
+        check_scope_name(storage_scope)
+        self.state, self.loop_sref, self.reading = state, loop_sref, reading
+        self.loop = checks.check_loop(loop_sref)
+        checks.check_block(block)
+        self.buffer = checks.nth_buffer(block, index, write=not reading)
+        self.staged = with_scope(self.buffer, storage_scope)
+        self.parts = list(self.loop.body.seq) if isinstance(self.loop.body, SeqStmt) else [self.loop.body]
+        self.analyzer = Analyzer()
+        for var, dom in loop_ranges(loop_sref).items():
+            self.analyzer.bind(var, dom)
+        self.box: Box | None = None
+        self.readers: list[int] = []
+        self.writers: list[int] = []
+        for position, part in enumerate(self.parts):
+            self._scan(position, part)
+        self.position, self.redirected = self._place()
+
+    def _scan(self, position: int, part: Any) -> None:
+        for realize in block_realizes_below(part):
+            node = realize.block
+            for places, regions in ((self.readers, node.reads), (self.writers, node.writes)):
+                if any(r.buffer is self.buffer for r in regions) and position not in places:
+                    places.append(position)
+            for region in node.reads if self.reading else node.writes:
+                if region.buffer is self.buffer:
+                    self._relax(region, realize)
+
+    def _relax(self, region: BufferRegion, realize: BlockRealize) -> None:
+        sref = self.state.stmt2ref[realize.block]
+        unguarded = realize.with_fields(predicate=const(True, "bool"))
+        seen = relax_region(
+            region, sref, self.loop_sref, self.analyzer, realize=unguarded, extra_scope=self.staged.scope()
+        )
+        assert seen is not None
+        self.box = seen if self.box is None else union_sets(self.box, seen, self.analyzer)
+
+    def _place(self) -> tuple[int, range]:
+        """Where the copy goes, and which parts use it."""
+        if self.reading:
+            if not self.readers or (self.writers and self.writers[-1] >= self.readers[0]):
+                raise PrimitiveError(f"{{0}} writes {self.buffer.name} after it is first read there.", [self.loop_sref])
+            return self.readers[0], range(self.readers[0], len(self.parts))
+        if not self.writers or (self.readers and self.readers[-1] > self.writers[-1]):
+            raise PrimitiveError(f"{{0}} reads {self.buffer.name} after it is last written there.", [self.loop_sref])
+        return self.writers[-1] + 1, range(self.writers[-1] + 1)
+
+    def run(self) -> StmtSRef:
+        """Insert the copying block; gives it."""
+        swap = BufferSwap({self.buffer: self.staged})
+        parts = [swap.visit(p) if i in self.redirected else p for i, p in enumerate(self.parts)]
+        assert self.box is not None
+        copy = self._copy(box_to_ranges(self.box, self.analyzer))
+        parts.insert(self.position, copy)
+        new_loop = self.loop.with_fields(body=SeqStmt(parts))
+        scope = checks.scope_root(self.state, self.loop_sref, require_stage_pipeline=True)
+        rewriter = _Replace(self.loop, new_loop)
+        old = scope.stmt
+        new = old.with_fields(body=rewriter.visit(old.body), alloc_buffers=(*old.alloc_buffers, self.staged))
+        self.state.replace(scope, new, {**swap.reuse, old: new})
+        made = self.state.stmt2ref[copy.block]
+        self.state.mark_new_block(made)
+        return made
+
+    def _copy(self, domain: Sequence[Range]) -> BlockRealize:
+        """A block over the loops that the region depends on, with a loop nest that copies the region inside."""
+        ranges = loop_ranges(self.loop_sref)
+        used = [v for v in vars_in(tuple(domain)) if v in ranges]
+        iters = [IterVar(ranges[v], Var(f"v{i}", v.dtype), IterVar.DataPar) for i, v in enumerate(used)]
+        inside = dict(zip(used, [iv.var for iv in iters], strict=True))
+        region = [Range.from_min_extent(substitute(r.min, inside), substitute(r.extent, inside)) for r in domain]
+        loops = [Var(f"ax{i}", r.extent.dtype) for i, r in enumerate(region)]
+        indices = [r.min + v for r, v in zip(region, loops, strict=True)]
+        source, target = (self.buffer, self.staged) if self.reading else (self.staged, self.buffer)
+        body: Any = BufferStore(target, BufferLoad(source, indices), indices)
+        for var, dim in reversed(list(zip(loops, region, strict=True))):
+            body = For(var, const(0, var.dtype), dim.extent, ForKind.SERIAL, body)
+        block = Block(
+            iters,
+            (BufferRegion(source, region),),
+            (BufferRegion(target, region),),
+            self.staged.name,
+            body,
+            annotations={"auto_copy": IntImm("int32", 1)},
+        )
+        return BlockRealize(tuple(used), const(True, "bool"), block)
+
+
+class _Replace(ScopeRewriter):
+    """Exchanges one loop."""
+
+    def __init__(self, old: For, new: For) -> None:
+        super().__init__()
+        self.old, self.new = old, new
+
+    def visit_For(self, node: For) -> Any:
+        return self.new if node is self.old else super().visit_For(node)
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        return node
+
+
+class _AtLoop(InstructionKind):
+    reading = True
+    inputs = ("loop", "block")
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        loop, block = sch.sref(inputs[0]), sch.sref(inputs[1])
+        move = _Move(sch.state, loop, block, int(plain(attrs[0])), str(attrs[1]), self.reading)
+        return [move.run()], None
+
+
+@register_kind
+class ReadAt(_AtLoop):
+    """A copy of what is read below a loop, at its beginning."""
+
+    name, method, attrs = "ReadAt", "read_at", ("read_buffer_index", "storage_scope")
+
+
+@register_kind
+class WriteAt(_AtLoop):
+    """A copy of what is written below a loop, at its end."""
+
+    name, method, attrs, reading = "WriteAt", "write_at", ("write_buffer_index", "storage_scope"), False

@@ -1,0 +1,182 @@
+"""rolling_buffer: a circular buffer that keeps what neighbouring tiles share, so that it is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ....arith import Analyzer
+from ....ir.functor import Mutator
+from ....ir.prim import const
+from ...analysis.block_access import get_block_read_write_region
+from ...expr import BufferLoad, FloorDiv, FloorMod, IntImm, Mul, Var
+from ...functor import substitute
+from ...op import all as tir_all
+from ...op import any as tir_any
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For
+from .. import checks
+from ..errors import PrimitiveError
+from ..instruction import InstructionKind, plain, register_kind
+from ..region import box_to_ranges, relax_region
+from ..sref import DepKind, StmtSRef
+from ..subst import realize_of
+from .compute_at import lowest_common_ancestor
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+    from ..state import ScheduleState
+
+__all__: list[str] = []
+
+
+class _Axis(NamedTuple):
+    """How a dimension of the region moves: by the iterations of ``var``, which share ``overlap`` elements."""
+
+    var: Var | None
+    overlap: int
+
+
+def _axis(dim: Any) -> _Axis | None:
+    """What moves a dimension; None when that cannot be told."""
+    low = dim.min
+    if not isinstance(dim.extent, IntImm):
+        return None
+    if isinstance(low, IntImm):
+        return _Axis(None, 0)
+    divisor = 1
+    if isinstance(low, FloorDiv) and isinstance(low.b, IntImm):
+        low, divisor = low.a, int(low.b.value)
+        if not isinstance(low, Mul):
+            return None
+    if isinstance(low, Var):
+        var, step = low, 1
+    elif isinstance(low, Mul) and isinstance(low.a, Var) and isinstance(low.b, IntImm):
+        var, step = low.a, -(-int(low.b.value) // divisor)
+    else:
+        return None
+    overlap = int(dim.extent.value) - step
+    # Without overlap there is nothing to keep; compacting the buffer is another pass's work.
+    return _Axis(var if overlap > 0 else None, overlap)
+
+
+class _Roll(Mutator):
+    """Wraps the accesses around and skips what an earlier iteration computed."""
+
+    def __init__(self, scope: Block, old: Any, new: Any, axes: Sequence[_Axis], rolling: int) -> None:
+        self.scope, self.old, self.new, self.axes, self.rolling = scope, old, new, axes, rolling
+        self.extent = new.shape[rolling]
+        self.stored = False
+        self.reuse: dict[Any, Any] = {}
+
+    def visit_Buffer(self, node: Any) -> Any:
+        return self.new if node is self.old else node
+
+    def visit_IterVar(self, node: Any) -> Any:
+        return node
+
+    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+        return node
+
+    def _wrap(self, indices: Sequence[Any]) -> list[Any]:
+        return [FloorMod(i, self.extent) if k == self.rolling else i for k, i in enumerate(indices)]
+
+    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        indices = self.visit(node.indices)
+        if node.buffer is self.old:
+            return BufferLoad(self.new, self._wrap(indices))
+        return node if indices is node.indices else node.with_fields(indices=indices)
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        value, indices = self.visit(node.value), self.visit(node.indices)
+        if node.buffer is not self.old:
+            return node.with_fields(value=value, indices=indices)
+        self.stored = True
+        return BufferStore(self.new, value, self._wrap(indices))
+
+    def visit_Block(self, node: Block) -> Any:
+        made = self.default_visit(node)
+        if node is not self.scope and any(r.buffer is self.old for r in (*node.reads, *node.writes)):
+            found = get_block_read_write_region(made, {self.new.data: self.new})
+            kept = []
+            for declared, seen in zip((made.reads, made.writes), found, strict=True):
+                mine = next((r for r in seen if r.buffer is self.new), None)
+                kept.append(tuple(mine if r.buffer is self.old and mine is not None else r for r in declared))
+            made = made.with_fields(reads=kept[0], writes=kept[1])
+        if made is not node:
+            self.reuse[node] = made
+        return made
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        made = self.default_visit(node)
+        if not self.stored:
+            return made
+        self.stored = False
+        condition = made.predicate
+        analyzer = Analyzer()
+        for axis, value in zip(self.axes, node.iter_values, strict=False):
+            if axis.var is None:
+                continue
+            at_start = analyzer.simplify(substitute(value, {axis.var: const(0, axis.var.dtype)}))
+            fresh = tir_any(axis.var < 1, at_start >= const(axis.overlap, at_start.dtype))
+            condition = analyzer.simplify(tir_all(condition, fresh))
+        return made.with_fields(predicate=condition)
+
+
+def rolling_buffer(state: ScheduleState, sref: StmtSRef, index: int) -> None:
+    """Make the buffer a block writes circular along the outermost loop whose iterations overlap in it."""
+    block = checks.check_block(sref)
+    buffer = checks.nth_buffer(sref, index, write=True)
+    scope = checks.scope_root(state, sref)
+    checks.check_not_output(state, sref, scope)
+    deps = state.get_block_scope(scope)
+    for dep in (*deps.get_deps_by_src(sref), *deps.get_deps_by_dst(sref)):
+        if dep.kind != DepKind.RAW:
+            raise PrimitiveError("The target block {0} is required to have only RAW dependencies.", [sref])
+    lca = lowest_common_ancestor([*checks.consumers_of(state, sref, scope), sref])
+    if lca is None or not isinstance(lca.stmt, For):
+        raise PrimitiveError(
+            "rolling_buffer expects {0} to be under a loop that its consumers share.",
+            [sref],
+            hint="move it there with compute_at first",
+        )
+    realize = realize_of(sref)
+    unguarded = realize.with_fields(predicate=const(True, "bool"))
+    box = relax_region(block.writes[index], sref, lca, Analyzer(), realize=unguarded)
+    assert box is not None
+    region = box_to_ranges(box, Analyzer())
+    axes = [_axis(dim) for dim in region]
+    rolling = _rolling_axis(sref, axes)
+    if rolling is None or any(a is None for a in axes):
+        raise PrimitiveError(
+            "rolling_buffer expects the region {0} writes to move with a loop of its own in steps smaller than itself.",
+            [sref],
+        )
+    shape = [region[i].extent if i == rolling else d for i, d in enumerate(buffer.shape)]
+    new = buffer.with_fields(shape=tuple(shape))
+    worker = _Roll(scope.stmt, buffer, new, [a for a in axes if a is not None], rolling)
+    old = scope.stmt
+    made = worker.visit(old)
+    made = made.with_fields(alloc_buffers=tuple(new if b is buffer else b for b in old.alloc_buffers))
+    state.replace(scope, made, {**worker.reuse, old: made})
+    state.forget_flags()
+
+
+def _rolling_axis(sref: StmtSRef, axes: Sequence[_Axis | None]) -> int | None:
+    """The dimension that the outermost of the loops moves."""
+    for loop in checks.loops_above(sref):
+        for position, axis in enumerate(axes):
+            if axis is not None and axis.var is loop.stmt.loop_var:
+                return position
+    return None
+
+
+@register_kind
+class RollingBuffer(InstructionKind):
+    """A circular buffer for what neighbouring tiles share."""
+
+    name, method = "RollingBuffer", "rolling_buffer"
+    inputs, attrs = ("block",), ("write_buffer_index",)
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        rolling_buffer(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])))
+        return [], None

@@ -1,0 +1,174 @@
+"""LowerDeviceStorageAccessInfo, CombineContextCall, LegalizePackedCalls: the last steps before code generation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import build as B
+from ...ir import dtype as dt
+from ...ir.prim import IntImm, StringImm, Var
+from ..buffer import Buffer
+from ..expr import BufferLoad
+from ..function import PrimFunc
+from ..stmt import Allocate, AttrStmt, Evaluate, For, ForKind, LetStmt, SeqStmt
+from .base import PrimFuncPass, StmtExprMutator, StmtMutator, call, func_pass, is_call, pointer_scope
+
+# Scope tags that are ordinary memory of their kind.
+_PLAIN_TAGS = ("", ".dyn", ".workspace", ".barrier", ".vtcm")
+MEMORY_INFO: dict[str, Any] = {}
+"""What is known of special memories, by scope: a mapping with ``head_address`` (an expression or None)."""
+
+
+def _address(pointer: Any, dtype: str, offset: Any) -> Any:
+    if dt.lanes(dtype) != 1:
+        offset = offset * B.const(offset.dtype, dt.lanes(dtype))
+    one = B.const(offset.dtype, 1)
+    view = Buffer(pointer, dt.element_of(dtype), [offset + one], [], 0, pointer.name, 0, 0, "")
+    return call("handle", "address_of", BufferLoad(view, [offset]))
+
+
+class _Access(StmtExprMutator):
+    def __init__(self) -> None:
+        self.special: dict[Any, Any] = {}
+
+    def visit_Allocate(self, stmt: Allocate) -> Any:
+        scope = pointer_scope(stmt.buffer_var)
+        tag = scope[scope.index(".") :] if "." in scope else ""
+        if tag in _PLAIN_TAGS or scope.startswith(("wmma", "m16n8k8", "texture", "global.texture", "metal")):
+            return self.default_visit(stmt)
+        info = MEMORY_INFO.get(scope)
+        if info is None:
+            raise ValueError(f"Cannot find memory info of {scope}")
+        self.special[stmt.buffer_var] = info
+        body = self.visit(stmt.body)
+        head = info.get("head_address")
+        return LetStmt(stmt.buffer_var, head, body) if head is not None else body
+
+    def visit_Call(self, e: Any) -> Any:
+        if not is_call(e, "tvm_access_ptr"):
+            return self.default_visit(e)
+        kind, pointer, offset = e.args[0], e.args[1], self.visit(e.args[2])
+        if pointer in self.special:
+            unit = int(self.special[pointer].get("unit_bits", 8))
+            size = dt.bits(kind.dtype) * dt.lanes(kind.dtype)
+            return B.cast(e.dtype, offset * B.const(offset.dtype, size // unit))
+        return _address(pointer, kind.dtype, offset)
+
+
+def LowerDeviceStorageAccessInfo() -> PrimFuncPass:  # noqa: N802
+    """Lower ``T.tvm_access_ptr`` and allocations in special memories.
+
+    Before::
+
+        T.call_extern("f", T.tvm_access_ptr(T.type_annotation("float32"), A.data, 16, 8, 1))
+
+    After::
+
+        T.call_extern("f", T.address_of(A[16]))
+    """
+
+    def run(func: PrimFunc) -> PrimFunc:
+        body = _Access().visit(func.body)
+        return func if body is func.body else func.with_body(body)
+
+    return func_pass(run, "tir.LowerDeviceStorageAccessInfo")
+
+
+class _Combine(StmtExprMutator):
+    def __init__(self) -> None:
+        self.known: list[tuple[Any, Var]] = []
+
+    def visit_Call(self, e: Any) -> Any:
+        if not is_call(e, "tvm_thread_context"):
+            return self.default_visit(e)
+        value = e.args[0]
+        for expr, var in self.known:
+            if B.deep_equal(expr, value):
+                return var
+        self.known.append((value, Var("ctx_cache_", value.dtype)))
+        return self.known[-1][1]
+
+    def around(self, stmt: Any) -> Any:
+        """Rewrite a body and bind its contexts once, outside of it."""
+        saved, self.known = self.known, []
+        made = self.visit(stmt)
+        for value, var in self.known:
+            made = LetStmt(var, value, made)
+        self.known = saved
+        return made
+
+    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+        if attr.attr_key in ("thread_extent", "coproc_uop_scope"):
+            return attr.with_fields(body=self.around(attr.body))
+        return self.default_visit(attr)
+
+    def visit_For(self, loop: For) -> Any:
+        if loop.kind == ForKind.PARALLEL:
+            return loop.with_fields(body=self.around(loop.body))
+        return self.default_visit(loop)
+
+
+def CombineContextCall() -> PrimFuncPass:  # noqa: N802
+    """Bind the context that several calls ask for once, outside of them.
+
+    Before::
+
+        T.call_extern("f", T.tvm_thread_context(c)); T.call_extern("g", T.tvm_thread_context(c))
+
+    After::
+
+        with T.LetStmt(c) as ctx_cache_: T.call_extern("f", ctx_cache_); T.call_extern("g", ctx_cache_)
+    """
+
+    def run(func: PrimFunc) -> PrimFunc:
+        body = _Combine().around(func.body)
+        return func if body is func.body else func.with_body(body)
+
+    return func_pass(run, "tir.CombineContextCall")
+
+
+class _Legalize(StmtMutator):
+    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+        e: Any = stmt.value
+        if not is_call(e, "tvm_call_cpacked"):
+            return stmt
+        args: list[Any] = [e.args[0]]
+        lets: list[tuple[Var, Any, Evaluate]] = []
+        for arg in e.args[1:]:
+            if not isinstance(arg, Var) or arg.dtype != "handle":
+                args.append(arg)
+                continue
+            slot = Var(f"tvm_value_{len(lets)}", "handle")
+            store = call(
+                "int32", "tvm_struct_set", slot, IntImm("int32", 0), IntImm("int32", 1), arg
+            )  # fmt: skip
+            lets.append((slot, call("handle", "tvm_stack_alloca", StringImm("array"), IntImm("int32", 1)), Evaluate(store)))
+            args.append(slot)
+        body: Any = Evaluate(e.with_fields(args=tuple(args)))
+        if not lets:
+            return stmt
+        body = SeqStmt([*(s for _, _, s in lets), body])
+        for slot, value, _ in reversed(lets):
+            body = LetStmt(slot, value, body)
+        return body
+
+
+def LegalizePackedCalls() -> PrimFuncPass:  # noqa: N802
+    """Wrap plain pointers that are passed to packed functions into array descriptors on the stack.
+
+    Before::
+
+        T.call_cpacked("f", a)
+
+    After::
+
+        with T.LetStmt(T.tvm_stack_alloca("array", 1)) as tvm_value_0:
+            T.tvm_struct_set(tvm_value_0, 0, 1, a)
+            T.call_cpacked("f", tvm_value_0)
+    """
+
+    def run(func: PrimFunc) -> PrimFunc:
+        body = _Legalize().visit(func.body)
+        return func if body is func.body else func.with_body(body)
+
+    return func_pass(run, "tir.LegalizePackedCalls")

@@ -1,0 +1,206 @@
+"""LowerIntrin and LowerCustomDatatypes: what a target has no instruction for is written out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import build as B
+from ...ir import dtype as dt
+from ...ir.module import IRModule
+from ...ir.op import Op
+from ...ir.prim import (
+    EQ, NE, Call, FloorDiv, FloorMod, IntImm, Let, Max, Select, Var,
+)  # fmt: skip
+from ...ir.transform import PassContext, PassInfo
+from ..function import PrimFunc
+from .base import PrimFuncPass, call
+from .simplify import AnalyzerMutator
+
+
+def _power_of_two(e: Any) -> int | None:
+    if isinstance(e, IntImm) and e.value > 0 and e.value & (e.value - 1) == 0:
+        return e.value.bit_length() - 1
+    return None
+
+
+def _sigmoid(e: Call) -> Any:
+    x = e.args[0]
+    one = B.const(x.dtype, 1.0)
+    return one / (one + call(x.dtype, "exp", -x))
+
+
+def _rsqrt(e: Call) -> Any:
+    x = e.args[0]
+    return B.const(x.dtype, 1.0) / call(x.dtype, "sqrt", x)
+
+
+# Rules for every target, unless it has its own.
+for _name, _rule in (("sigmoid", _sigmoid), ("rsqrt", _rsqrt)):
+    Op.register(f"tir.{_name}").set_attr("default.FLowerIntrinsic", _rule)
+
+
+class _Lower(AnalyzerMutator):
+    def __init__(self, kind: str, mtriple: str) -> None:
+        super().__init__()
+        self.bitwise = kind not in ("hybrid",)
+        self.keys = [f"{kind}.FLowerIntrinsic", "default.FLowerIntrinsic"]
+        if mtriple.startswith("aarch64"):
+            self.keys.insert(0, f"{kind}.aarch64.FLowerIntrinsic")
+
+    def visit_PrimExpr(self, e: Any) -> Any:
+        return self.default_visit(e)
+
+    def visit_IntImm(self, e: Any) -> Any:
+        return e
+
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return buffer
+
+    def visit_Call(self, e: Call) -> Any:
+        if isinstance(e.op, Op):
+            for key in self.keys:
+                rule = e.op.get_attr(key)
+                made = rule(e) if rule is not None else None
+                if made is not None and made is not e:
+                    return self.visit(made)
+        return self.default_visit(e)
+
+    # -- division ------------------------------------------------------------------------------------------
+
+    def _at_least_zero(self, e: Any) -> bool:
+        return self.analyzer.can_prove_greater_equal(e, 0)
+
+    def visit_FloorDiv(self, e: FloorDiv) -> Any:
+        made = self.default_visit(e)
+        if type(made) is not FloorDiv:
+            return made
+        a, b, dtype = made.a, made.b, made.dtype
+        if dt.is_float(dtype):
+            return self.visit(call(dtype, "floor", a / b))
+        shift = _power_of_two(b)
+        if self.bitwise and shift is not None:
+            return call(dtype, "shift_right", a, B.const(dtype, shift))
+        if not self._at_least_zero(b):
+            return self._any_divisor(a, b, True)
+        if self._at_least_zero(a) or self._at_least_zero(made):
+            return B.truncdiv(a, b)
+        offset = self._shift(a, b)
+        if offset is not None:
+            moved = B.add(a, B.mul(B.const(dtype, offset), b))
+            return B.sub(B.truncdiv(moved, b), B.const(dtype, offset))
+        quotient, rest = B.truncdiv(a, b), B.truncmod(a, b)
+        if dtype in ("int32", "int64") and self.bitwise:
+            # The sign of the remainder, spread over all bits, is 0 or -1.
+            return B.add(quotient, call(dtype, "shift_right", rest, B.const(dtype, dt.bits(dtype) - 1)))
+        return Select(B.ge(rest, B.const(dtype, 0)), quotient, B.sub(quotient, B.const(dtype, 1)))
+
+    def visit_FloorMod(self, e: FloorMod) -> Any:
+        made = self.default_visit(e)
+        if type(made) is not FloorMod:
+            return made
+        a, b, dtype = made.a, made.b, made.dtype
+        if dt.is_float(dtype):
+            return made
+        shift = _power_of_two(b)
+        if self.bitwise and shift is not None:
+            return call(dtype, "bitwise_and", a, B.const(dtype, (1 << shift) - 1))
+        if not self._at_least_zero(b):
+            return self._any_divisor(a, b, False)
+        if self._at_least_zero(a):
+            return B.truncmod(a, b)
+        offset = self._shift(a, b)
+        if offset is not None:
+            return B.truncmod(B.add(a, B.mul(B.const(dtype, offset), b)), b)
+        rest = B.truncmod(a, b)
+        if dtype in ("int32", "int64") and self.bitwise:
+            sign = call(dtype, "shift_right", rest, B.const(dtype, dt.bits(dtype) - 1))
+            return B.add(rest, call(dtype, "bitwise_and", b, sign))
+        return Select(B.ge(rest, B.const(dtype, 0)), rest, B.add(rest, b))
+
+    def _shift(self, a: Any, b: Any) -> int | None:
+        """A multiple of ``b`` that, added to ``a``, makes it non-negative without overflow."""
+        top = (1 << (dt.bits(a.dtype) - 1)) - 1
+        low, high = self.analyzer.const_int_bound.bound(a)
+        smallest, largest = self.analyzer.const_int_bound.bound(b)
+        if low < -top or smallest <= 0 or largest > top:
+            return None
+        count = (smallest - 1 - low) // smallest
+        if count <= 0 or count * largest > top or high > top - count * largest:
+            return None
+        return count
+
+    def _any_divisor(self, a: Any, b: Any, quotient: bool) -> Any:
+        dtype = a.dtype
+        zero, one = B.const(dtype, 0), B.const(dtype, 1)
+        rest = Var("rmod", dtype)
+        fits = B.or_(B.and_(B.ge(b, zero), B.ge(rest, zero)), B.and_(B.lt(b, zero), B.le(rest, zero)))
+        if quotient:
+            whole = Var("rdiv", dtype)
+            value: Any = Let(whole, B.truncdiv(a, b), Select(fits, whole, B.sub(whole, one)))
+        else:
+            value = Select(fits, rest, B.add(rest, b))
+        return Let(rest, B.truncmod(a, b), value)
+
+    def _against_zero(self, e: Any) -> Any:
+        if type(e.a) is FloorMod and B.is_zero(e.b):
+            # Which remainder it is does not matter for being zero.
+            a, b = self.visit(e.a.a), self.visit(e.a.b)
+            if _power_of_two(b) is None:
+                return type(e)(B.truncmod(a, b), e.b)
+        return self.default_visit(e)
+
+    def visit_EQ(self, e: EQ) -> Any:
+        return self._against_zero(e)
+
+    def visit_NE(self, e: NE) -> Any:
+        return self._against_zero(e)
+
+    def visit_Max(self, e: Max) -> Any:
+        a, b = e.a, e.b
+        if type(a) is FloorDiv and isinstance(b, IntImm) and b.value >= 0 and self._at_least_zero(a.b):
+            return B.maximum(B.truncdiv(self.visit(a.a), self.visit(a.b)), b)
+        return self.default_visit(e)
+
+
+def lower_intrinsics(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
+    """Lower the intrinsics of a function. Raises ValueError if it has no target."""
+    target = func.get_attr("target")
+    if target is None:
+        raise ValueError("LowerIntrin: Require the target attribute")
+    mtriple = str(target.get_attr("mtriple", "") or "")
+    lowering = _Lower(target.kind.name, mtriple)
+    for buffer in func.buffer_map.values():
+        for extent in buffer.shape:
+            lowering.analyzer.mark_global_non_neg_value(extent)
+    body = lowering.visit(func.body)
+    return func if body is func.body else func.with_body(body)
+
+
+def LowerIntrin() -> PrimFuncPass:  # noqa: N802
+    """Lower floor division, and intrinsics by the rules registered for the target.
+
+    Before::
+
+        B[i] = (i - n) // 3
+
+    After (where nothing is known of the sign)::
+
+        B[i] = T.Div(i - n, 3) + T.shift_right(T.truncmod(i - n, 3), 31)
+
+    Rules are registered by ``register_intrin_lowering(op_name, target, f=rule)``.
+    """
+    return PrimFuncPass(lower_intrinsics, PassInfo(0, "tir.LowerIntrin"))
+
+
+def LowerCustomDatatypes() -> PrimFuncPass:  # noqa: N802
+    """Check that no custom data type is left: this build registers none, so there is nothing to lower.
+
+    Before and after are the same program. Raises ValueError for a function without a target.
+    """
+
+    def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
+        if func.get_attr("target") is None:
+            raise ValueError("LowerCustomDatatypes: Require the target attribute")
+        return func
+
+    return PrimFuncPass(run, PassInfo(0, "tir.LowerCustomDatatypes"))
