@@ -58,6 +58,7 @@ _OPAQUE_NAMES = (
 EFFECTS: dict[str, CallEffectKind] = {
     **dict.fromkeys(_PURE_NAMES, _PURE),
     **dict.fromkeys(_OPAQUE_NAMES, _OPAQUE),
+    "tvm_thread_context": _PURE,
     "likely": _ANNOTATION,
     "ignore_loop_partition": _ANNOTATION,
     "assume": CallEffectKind.EmbedInfo,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from .attention import FuseAttention
 from .contraction import Contraction
 from .elementwise import Elementwise, Fallback
 from .gemv import GEMV
 from .packing import PackWeights
 from .reduction import RowReduction
 
-__all__ = ["GEMV", "Contraction", "Elementwise", "Fallback", "PackWeights", "RowReduction"]
+__all__ = ["GEMV", "Contraction", "Elementwise", "Fallback", "FuseAttention", "PackWeights", "RowReduction"]

@@ -14,7 +14,7 @@ from .matmul_analysis import auto_inline_consumer_chain, auto_inline_producers, 
 
 
 @dataclass(frozen=True)
-class Config:
+class MatmulConfig:
     """Sizes of the tiling: ``block_size`` threads, each with ``micro_size`` results, ``vthread`` times over."""
 
     block_size_x: int = 8
@@ -40,7 +40,7 @@ class Config:
         return self.vthread_y * self.block_size_y * self.micro_size_y
 
 
-_NVIDIA = Config(
+_NVIDIA = MatmulConfig(
     block_size_x=8, block_size_y=16, micro_size_x=4, micro_size_y=4, micro_size_k=16, vector_size=2, storage_align=True
 )  # fmt: skip
 _BY_KIND = {"cuda": _NVIDIA, "rocm": _NVIDIA}
@@ -56,11 +56,11 @@ class Matmul(GPUScheduleRule):
                                                        A and B tiles through shared memory, two elements at a time
     """
 
-    Config = Config
+    Config = MatmulConfig
 
-    def get_configs(self, target: Target) -> Config:
+    def get_configs(self, target: Target) -> MatmulConfig:
         """The tiling for a target."""
-        return _BY_KIND.get(target.kind.name, Config())
+        return _BY_KIND.get(target.kind.name, MatmulConfig())
 
     def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
         """See the class."""
@@ -76,7 +76,7 @@ class Matmul(GPUScheduleRule):
             _bind_plainly(sch, rv, get_max_threads_per_block(target))
         return sch
 
-    def _tile(self, sch: Schedule, main: Any, config: Config) -> None:
+    def _tile(self, sch: Schedule, main: Any, config: MatmulConfig) -> None:
         sch.pad_einsum(main, [1, config.tile_x, config.tile_y, config.micro_size_k])
         batch, x, y, k = sch.get_loops(main)
         by, vy, ty, yi = sch.split(y, [None, config.vthread_y, config.block_size_y, config.micro_size_y])
@@ -104,7 +104,7 @@ class Matmul(GPUScheduleRule):
         auto_inline_consumer_chain(sch, result)
         sch.decompose_reduction(main, ko)
 
-    def _fetch(self, sch: Schedule, main: Any, index: int, ko: Any, config: Config) -> Any:
+    def _fetch(self, sch: Schedule, main: Any, index: int, ko: Any, config: MatmulConfig) -> Any:
         """All threads of a block bring the operand's tile of one step of ``ko`` to shared memory."""
         rv = sch.cache_read(main, index, "shared")
         depth = len(sch.get_loops(rv))

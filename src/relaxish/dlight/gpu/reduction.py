@@ -58,7 +58,7 @@ class Reduction(GPUScheduleRule):
             return None
         info = infos[0]
         block = sch.get(info.block_rv)
-        if not info.is_reduction() or len(block.writes) != 1 or _summand(block) is None:
+        if not info.is_reduction() or len(block.writes) != 1 or summand(block) is None:
             return None
         access = normalize_to_iter_sum(detect_dominant_read(block), {v.var: v.dom for v in block.iter_vars})
         layout = _normalize(sch, info, access)
@@ -71,7 +71,7 @@ class Reduction(GPUScheduleRule):
         return sch
 
 
-def _summand(block: Block) -> Any:
+def summand(block: Block) -> Any:
     """``Y`` of a block that does ``X[...] = X[...] + Y``; None for any other."""
     store = block.body
     if not isinstance(store, BufferStore) or not isinstance(store.value, Add):

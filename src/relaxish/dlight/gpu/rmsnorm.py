@@ -46,7 +46,9 @@ class RMSNorm(GPUScheduleRule):
     def _schedule(self, sch: Schedule, parts: list[Any], threads: int) -> None:
         read, square, total, rsqrt, norm, write = parts
         for rv in parts:
-            sch.fuse(*sch.get_loops(rv)[:-1])
+            outer = sch.get_loops(rv)[:-1]
+            if outer:
+                sch.fuse(*outer)
         row, columns = sch.get_loops(read)
         tx, _, _ = sch.split(columns, factors=[threads, None, _VECTOR], preserve_unit_iters=True)
         sch.bind(row, "blockIdx.x")

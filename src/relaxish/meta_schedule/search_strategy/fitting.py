@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Environment", "Fitter", "Formula", "Unfit"]
+__all__ = ["Environment", "Fitter", "Formula", "Unfit", "column_ranges"]
 
 Array = np.ndarray[Any, Any]
 
@@ -81,13 +81,18 @@ class Environment:
         return found
 
 
+def column_ranges(tiles: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """All products of neighbouring factors of one tile, but the product of all, which is the same for everyone."""
+    return [(a, b) for low, high in tiles for a in range(low, high) for b in range(a + 1, high + 1)
+            if not (a == low and b == high)]
+
+
 class Fitter:
     """Finds formulas over tile columns, given as ``(first, past the last)`` for each sampled tile."""
 
     def __init__(self, tiles: Sequence[tuple[int, int]], examples: Array) -> None:
         self.env = Environment(examples, "float64")
-        self._ranges = [(a, b) for low, high in tiles for a in range(low, high) for b in range(a + 1, high + 1)
-                        if not (a == low and b == high)]
+        self._ranges = column_ranges(tiles)
         self._owner = [next(i for i, (low, high) in enumerate(tiles) if low <= a < high) for a, _ in self._ranges]
         self._table = np.array([self.env.range(r) for r in self._ranges]).reshape(len(self._ranges), self.env.size)
         self._known: dict[bytes, Formula] = {}
@@ -137,7 +142,8 @@ class Fitter:
             low, high = column.argmin(), column.argmax()
             factor = (want[high] - want[low]) / spread
             const = want[low] - factor * column[low]
-            if factor == round(factor) and np.array_equal(factor * column + const, want):
+            # Sizes never shrink when a tile grows.
+            if factor > 0 and factor == round(factor) and np.array_equal(factor * column + const, want):
                 return Formula(float(const), ((float(factor), (self._ranges[i],)),))
         return None
 

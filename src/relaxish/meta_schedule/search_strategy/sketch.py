@@ -14,6 +14,7 @@ from ..feature_extractor.program import Program, extract_program
 from ..mutator.mutator import compute_locations, parallel_limits
 from ..schedule_util import schedule_for_tuning
 from .decisions import DecisionTable
+from .examples import ExampleChooser
 from .fitting import Environment, Unfit
 from .locations import LocationMask, LoopRow, loops_of_location
 from .skeleton import Reading, read_program
@@ -127,37 +128,27 @@ class VectorSketch:
 
     # ---- learning a variant from examples
 
-    def _pool(self) -> Array:
-        """Rows in an order good for learning: first tiles without ones, where every loop is visible, then any."""
-        pool = self.table.sample(self.rng, 400)
-        units = (pool[:, :self.table.num_tile_columns] == 1).sum(axis=1)
-        order = np.argsort(units + self.rng.random(len(pool)) * 0.5)
-        visible, others = order[:40], self.rng.permutation(order[40:])
-        mixed = [x for pair in zip(visible, others[:40], strict=True) for x in pair]
-        return pool[np.array([*mixed, *others[40:]])]
-
     def _examples(self, locations: tuple[int, ...], count: int) -> tuple[list[Reading], Array, LocationMask | None]:
-        tiles = self.table.tile_ranges
-        pool = self._pool()
+        """Programs to learn formulas from, their rows, and where the locations hold."""
+        width = self.table.num_tile_columns
+        chooser = ExampleChooser(self.table, self.rng)
         readings, rows, tried, facts = [], [], [], []
         mask = None
-        for row in pool:
-            if mask is not None and not mask(Environment(row[None, :self.table.num_tile_columns]))[0]:
-                continue
+        while len(readings) < count:
+            row = chooser.next()
+            if row is None:
+                raise Unfit(f"only {len(readings)} random candidates have these compute locations")
             reading, seen = self.read(row, locations)
             tried.append(row)
             facts.append(seen)
             if reading is not None:
                 readings.append(reading)
                 rows.append(row)
-            if len(readings) >= count:
-                break
-            if mask is None and len(tried) >= count:
-                mask = LocationMask(locations, facts, tiles, np.array(tried)[:, :self.table.num_tile_columns])
-        if len(readings) < count:
-            raise Unfit(f"only {len(readings)} of {len(pool)} random candidates have these compute locations")
+            if mask is None and len(tried) >= count and len(readings) < count:
+                mask = LocationMask(locations, facts, self.table.tile_ranges, np.array(tried)[:, :width])
+                chooser.keep(mask(Environment(chooser.pool[:, :width])))
         if any(x >= 0 for x in locations):
-            mask = LocationMask(locations, facts, tiles, np.array(tried)[:, :self.table.num_tile_columns])
+            mask = LocationMask(locations, facts, self.table.tile_ranges, np.array(tried)[:, :width])
         return readings, np.array(rows), mask
 
     def _compile(self, locations: tuple[int, ...], count: int) -> VectorVariant:
