@@ -1,12 +1,13 @@
 """Latency of whole models, untuned, against torch, ONNX Runtime and OpenVINO in the same run.
 
     python benchmarks/models.py [--cores 1] [--models resnet50,bert] [--rounds 9]
+
+Exported models are kept in a cache folder, so a second run starts measuring at once.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -16,6 +17,7 @@ import common
 import numpy as np
 
 warnings.filterwarnings("ignore")
+MODELS = ("resnet50", "mobilenetv2", "bert", "gpt2", "vit")
 
 
 def _last_hidden(module: Any) -> Any:
@@ -53,52 +55,59 @@ def make(name: str) -> tuple[Any, Any]:
     raise SystemExit(f"unknown model {name}")
 
 
-def bench(name: str, rounds: int, cores: int) -> dict[str, Any]:
+def prepare(name: str, folder: Path) -> None:
+    """Export a model for all who measure it; files that are there already are kept."""
+    import torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / f"{name}.pt2").exists():
+        model, x = make(name)
+        torch.export.save(torch.export.export(model, (x,)), folder / f"{name}.pt2")
+        torch.onnx.export(model, (x,), str(folder / f"{name}.onnx"), dynamo=True, verbose=False)
+
+
+def compile_model(path: Path) -> tuple[Any, float]:
+    """The untuned model's entry function and the seconds that compiling it took."""
+    import torch
+
+    import relaxish
+    from relaxish.frontend.torch import from_exported_program
+
+    mod = from_exported_program(torch.export.load(path), unwrap_unit_return_tuple=True)
+    start = time.perf_counter()
+    vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm", exec_mode="compiled"), relaxish.cpu())
+    return vm["main"], time.perf_counter() - start
+
+
+def bench(name: str, rounds: int, cores: int, folder: Path) -> dict[str, Any]:
     """One row of the table."""
     import torch
+
+    import relaxish
 
     torch.set_num_threads(cores)
     model, x = make(name)
     with torch.no_grad():
         expected = model(x).numpy()
-    program = torch.export.export(model, (x,))
-
-    import relaxish
-    from relaxish.frontend.torch import from_exported_program
-
-    mod = from_exported_program(program, unwrap_unit_return_tuple=True)
-    start = time.perf_counter()
-    vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm", exec_mode="compiled"), relaxish.cpu())
-    compile_sec = time.perf_counter() - start
+    run, compile_sec = compile_model(folder / f"{name}.pt2")
     ours = relaxish.nd.array(x.numpy())
-    run = vm["main"]
     error = common.relative_error(run(ours).numpy(), expected)
+    if error > 1e-4:
+        raise SystemExit(f"{name}: the largest relative error is {error:.2g}")
 
     def torch_run() -> None:
         with torch.no_grad():
             model(x)
 
+    path = folder / f"{name}.onnx"
     runs: dict[str, Any] = {"relaxish": lambda: run(ours), "torch": torch_run}
-    runs.update(_onnx_peers(model, x, cores))
+    runs.update({**_onnxruntime(path, x, cores), **_openvino(path, x, cores)})
     times = common.interleaved(runs, rounds)
     best = min(v for k, v in times.items() if k != "relaxish")
     row: dict[str, Any] = {"model": name, "cores": cores}
     row.update({f"{k} ms": v * 1e3 for k, v in times.items()})
     row.update({"ratio to best peer": times["relaxish"] / best, "error": error, "compile s": compile_sec})
     return row
-
-
-def _onnx_peers(model: Any, x: Any, cores: int) -> dict[str, Any]:
-    import torch
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        try:
-            torch.onnx.export(model, (x,), str(path), dynamo=True, verbose=False)
-        except Exception as err:  # noqa: BLE001  (a peer that cannot take the model is left out, and said)
-            print(f"no ONNX peers: {type(err).__name__}: {str(err)[:200]}")
-            return {}
-        return {**_onnxruntime(path, x, cores), **_openvino(path, x, cores)}
 
 
 def _onnxruntime(path: Path, x: Any, cores: int) -> dict[str, Any]:
@@ -128,11 +137,18 @@ def main() -> None:
     """Measure and save."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--cores", type=int, default=1)
-    parser.add_argument("--models", default="resnet50,mobilenetv2,bert,gpt2,vit")
+    parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--exports", type=Path, default=Path.home() / ".cache" / "relaxish" / "exports")
+    parser.add_argument("--prepare", action="store_true", help="only export the models, measure nothing")
     options = parser.parse_args()
+    names = options.models.split(",")
+    for name in names:
+        prepare(name, options.exports)
+    if options.prepare:
+        return
     common.pin(options.cores)
-    rows = [bench(name, options.rounds, options.cores) for name in options.models.split(",")]
+    rows = [bench(name, options.rounds, options.cores, options.exports) for name in names]
     common.save(f"models_{options.cores}core", rows)
 
 

@@ -53,7 +53,7 @@ _aliases.register_attributes(
         **_BUILD,
         **{name: f"relaxish.op:{name}" for name in _CALLS},
         **{name: f"relaxish.relax.{name}" for name in (
-            "backend", "binding_rewrite", "distributed", "dpl", "frontend", "op", "pipeline", "testing", "training",
+            "backend", "binding_rewrite", "distributed", "dpl", "frontend", "ir", "op", "pipeline", "testing", "training",
             "transform",
         )},
         "DataflowBlockRewrite": "relaxish.relax.binding_rewrite:DataflowBlockRewrite",

@@ -43,6 +43,10 @@ def test_opt(capsys, model, tmp_path):
     assert code == 0 and "R.call_tir" in out and "LegalizeOps:" in err
     assert run(capsys, "opt", model, "-o", tmp_path / "out.py")[0] == 0
     assert "R.matmul" in (tmp_path / "out.py").read_text()
+    page = tmp_path / "passes.html"
+    assert run(capsys, "opt", model, "-p", "LegalizeOps", "-p", "FuseOps", "--html", page)[0] == 0
+    text = page.read_text()
+    assert "LegalizeOps" in text and "FuseOps" in text and "call_tir" in text and "src=" not in text
     code, _, err = run(capsys, "opt", model, "-p", "legalizeops")
     assert code == 1 and "did you mean LegalizeOps" in err
 

@@ -1,4 +1,5 @@
 """The pattern language: matching expressions, matching graphs, rewriting."""
+# ruff: noqa: N805
 
 from __future__ import annotations
 
@@ -313,8 +314,8 @@ def test_rewrite_bindings_combines_matmuls():
             w = R.concat((w0, w1), axis=1)
             both = R.matmul(x, w)
             a = R.strided_slice(both, axes=[1], begin=[0], end=[8])
-            both2 = R.matmul(x, w)
-            out = (a, both2)
+            b = R.strided_slice(both, axes=[1], begin=[8], end=[16])
+            out = (a, b)
             R.output(out)
         return out
 
@@ -332,9 +333,7 @@ def test_rewrite_bindings_combines_matmuls():
         }
 
     new = rewrite_bindings(ctx, rewriter, before)
-    kinds = [b.value.op.name for b in new.body.blocks[0].bindings if isinstance(b.value, relax.Call)]
-    assert kinds.count("relax.strided_slice") == 2 and "relax.concat" in kinds
-    assert relax.analysis.well_formed(relax.IRModule({"main": new}))
+    assert_structural_equal(new, expected)
 
 
 def test_module_rewriter():

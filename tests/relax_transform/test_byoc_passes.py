@@ -1,4 +1,5 @@
 """Handing parts of a graph to other compilers: pattern fusion, merging, code generation, workspaces."""
+# ruff: noqa: N805
 
 from __future__ import annotations
 

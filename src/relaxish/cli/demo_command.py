@@ -76,38 +76,47 @@ def _run_of(executable: Any, image: Any) -> Any:
     return lambda: main(array)
 
 
-def _tune(mod: Any, target: Any, image: Any, folder: Path, seconds: float, seed: int, steps: _Steps) -> Any:
-    """Tune the kernels that matter for ``seconds``; the database."""
+def _tune(mod: Any, target: Any, image: Any, folder: Path, seconds: float, seed: int, steps: _Steps) -> list[Any]:
+    """Tune the kernels that matter: first the neighbours of their default schedules, then a search; two databases."""
     from ..meta_schedule.budget import TimeBudget, worthwhile
+    from ..meta_schedule.builder import LocalBuilder
+    from ..meta_schedule.database import JSONDatabase
     from ..meta_schedule.relax_integration import extract_tasks, extracted_tasks_to_tune_contexts
     from ..meta_schedule.runner import EvaluatorConfig, LocalRunner
     from ..meta_schedule.tune import tune_tasks
+    from ..meta_schedule.variants import measure_variants
     from ..pipeline import kernel_pipeline
     from ..tools.in_model import kernel_seconds
 
     tasks = extract_tasks(kernel_pipeline(target)(mod), target)
     spent = kernel_seconds(mod, target, [image])
     order = worthwhile(tasks, [spent.get(t.task_name, 0.0) for t in tasks], 0.95)
-    total = human_time(sum(spent.values()))
-    steps.note(f"{len(tasks)} distinct kernels; {len(order)} of them make up 95 % of {total}")
+    steps.note(f"{len(tasks)} distinct kernels; {len(order)} of them make up 95 % of {human_time(sum(spent.values()))}")
     contexts, weights = extracted_tasks_to_tune_contexts(order, str(folder), seed=seed, num_threads="logical")
+    neighbours = JSONDatabase(work_dir=str(folder / "neighbours"))
+    builder = LocalBuilder()
     runner = LocalRunner(evaluator_config=EvaluatorConfig(number=3, repeat=2, min_repeat_ms=10))
     try:
+        count = measure_variants(contexts, neighbours, builder, runner)
+        steps.note(f"{count} variants of default schedules measured ({steps.elapsed():.0f} s)")
         with TuningProgress(seconds=seconds) as progress:
-            return tune_tasks(
+            searched = tune_tasks(
                 tasks=contexts,
                 task_weights=weights,
                 work_dir=str(folder),
                 max_trials_global=1 << 30,
                 max_trials_per_task=128,
                 num_trials_per_iter=8,
+                builder=builder,
                 runner=runner,
                 measure_callbacks=progress.callbacks(),
                 task_scheduler=TimeBudget(seconds, seed=seed),
                 baselines=False,
             )
     finally:
+        builder.shutdown()
         runner.shutdown()
+    return [neighbours, searched]
 
 
 def _table(steps: _Steps, rows: list[tuple[str, float, float]], report: str, database_size: int) -> None:
@@ -125,7 +134,7 @@ def _table(steps: _Steps, rows: list[tuple[str, float, float]], report: str, dat
 
 @click.command("demo", help="Import a ResNet-50, tune it, and compare it with its untuned self and ONNX Runtime.")
 @click.option("--out", default="demo_out", show_default=True, help="Where model, database and report go.")
-@click.option("--seconds", default=200.0, show_default=True, type=click.FloatRange(0), help="Time spent on tuning.")
+@click.option("--seconds", default=120.0, show_default=True, type=click.FloatRange(0), help="Time spent on tuning.")
 @click.option("--target", "target_text", default="llvm", show_default=True)
 @click.option("--seed", default=0, show_default=True)
 def command(out: str, seconds: float, target_text: str, seed: int) -> None:
@@ -146,10 +155,10 @@ def command(out: str, seconds: float, target_text: str, seed: int) -> None:
     untuned = _run_of(build(mod, target), image)
     steps.note(f"largest error {largest_error(flatten_result(untuned()), expected) or 0.0:.1e} against ONNX Runtime")
     steps.step(f"Tuning for {seconds:.0f} s")
-    database = _tune(mod, target, image, folder / "tuning", seconds, seed, steps)
+    databases = _tune(mod, target, image, folder / "tuning", seconds, seed, steps)
     steps.step("Trying the best schedules of each kernel inside the model")
     best = JSONDatabase(work_dir=str(folder / "best"))
-    kernels = settle(mod, target, database, best, [image])
+    kernels = settle(mod, target, databases, best, [image])
     won = sum(k.winner is not None for k in kernels)
     steps.note(f"{won} kernels are faster tuned, {len(kernels) - won} keep their default schedule")
     with best:
@@ -163,7 +172,7 @@ def command(out: str, seconds: float, target_text: str, seed: int) -> None:
         ("ONNX Runtime", times["peer"], 0.0),
     ]
     report = write_report(str(folder / "tuning"), str(folder / "report.html"), title="ResNet-50")
-    _table(steps, rows, report, len(database))
+    _table(steps, rows, report, sum(len(d) for d in databases))
     result = {"threads": num_threads(), "seconds": steps.elapsed(), "latency": times, "errors": errors}
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     steps.note(f"done in {steps.elapsed():.0f} s; try: relaxish bench {folder}/resnet50.onnx --db {folder}/best")

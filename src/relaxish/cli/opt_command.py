@@ -40,6 +40,7 @@ def make_pass(name: str) -> Any:
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...")
 @click.option("-o", "--output", default=None, help="Write the program here instead of printing it.")
 @click.option("--timing", is_flag=True, help="Print how long each pass took.")
+@click.option("--html", "html_path", default=None, help="Write the whole pipeline here, with differences side by side.")
 def command(
     model_path: str,
     passes: tuple[str, ...],
@@ -47,23 +48,31 @@ def command(
     shapes: tuple[str, ...],
     output: str | None,
     timing: bool,
+    html_path: str | None,
 ) -> None:
     """The command."""
     import time
 
+    from ..ir.instrument import PassDiffInstrument
+    from ..ir.transform import PassContext
+
     target = resolve_target(target_text)
     chosen = [(p, make_pass(p)) for p in passes]
     destination = writable_file(output) if output else None
+    page = writable_file(html_path) if html_path else None
+    differences = PassDiffInstrument()
     model = load_model(model_path, parse_shapes(shapes))
     if model.kind == "compiled":
         raise RelaxishError(f"{model_path}: is compiled; passes need the source program")
     mod = model.mod
     for name, step in chosen:
         begin = time.perf_counter()
-        with target:
+        with target, PassContext(instruments=[differences] if page is not None else []):
             mod = step(mod)
         if timing:
             click.echo(f"{name}: {time.perf_counter() - begin:.3f} s", err=True)
+    if page is not None:
+        differences.write_html(page)
     text = mod.script()
     if destination is not None:
         destination.write_text(text + "\n")

@@ -39,7 +39,8 @@ def schedule_for_tuning(mod: IRModule, seed: int | None = None) -> Schedule:
 
 
 def remove_weight_layout_rewrite(mod: IRModule, skip_ndarray_rewrite: bool = True) -> IRModule:
-    """Drop the blocks that repack weights: candidates are timed as if weights came packed."""
+    """Drop the blocks that repack weights, and pack the others: candidates are timed as if weights came packed."""
+    mod = _packed(mod)
     if not any("layout_rewrite_preproc" in str(k) for f in mod.functions.values() if isinstance(f, PrimFunc)
                for p in ba.places(f) for k in (p.realize.block.annotations or {})):
         return mod
@@ -47,6 +48,24 @@ def remove_weight_layout_rewrite(mod: IRModule, skip_ndarray_rewrite: bool = Tru
 
     result: IRModule = transform.RemoveWeightLayoutRewriteBlock(skip_ndarray_rewrite)(mod)
     return result
+
+
+def _packed(mod: IRModule) -> IRModule:
+    """The layout-free buffers in the strips a default schedule asked for; as many bytes, so arguments stay valid."""
+    from ..dlight.cpu.packing import pack_function
+
+    changed = {}
+    for gv, func in mod.functions.items():
+        free = (func.attrs or {}).get("layout_free_buffers") if isinstance(func, PrimFunc) else None
+        if free:
+            packed = pack_function(func, frozenset(int(getattr(i, "value", i)) for i in free))
+            if packed is not func:
+                changed[gv] = packed
+    if not changed:
+        return mod
+    out = mod.clone()
+    out.update(changed)
+    return out
 
 
 def block_rv_of(sch: Schedule, name: str, func_name: str) -> BlockRV:

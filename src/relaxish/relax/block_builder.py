@@ -148,7 +148,8 @@ class BlockBuilder:
         self._scopes: list[dict[TirVar, PrimExpr]] = []
         self._bound: dict[Var, Any] = {}
         self._names: dict[str, int] = {}
-        self._dedup: dict[int, list[GlobalVar]] | None = None
+        self._dedup: dict[tuple[type, int], list[GlobalVar]] = {}
+        self._hashes: dict[GlobalVar, tuple[type, int]] = {}
         self._analyzer: Any = None
         self._non_negative: list[PrimExpr] = []
         self._func: _FunctionState | None = None
@@ -218,7 +219,8 @@ class BlockBuilder:
             yield inner
         finally:
             BlockBuilder._stack = waiting
-        self._dedup = None
+        self._dedup = {}
+        self._hashes = {}
         for var, func in inner._mod.functions.items():
             self._mod.update_func(var, func)
 
@@ -466,12 +468,8 @@ class BlockBuilder:
 
     def add_func(self, func: BaseFunc, func_name: str) -> GlobalVar:
         """Add a function; if an equal one is there already, its name is returned instead."""
-        if self._dedup is None:
-            self._dedup = {}
-            for var, existing in self._mod.functions.items():
-                self._dedup.setdefault(structural_hash(existing), []).append(var)
-        key = structural_hash(func)
-        for var in self._dedup.get(key, ()):
+        key = type(func), structural_hash(func)
+        for var in self._equal_candidates(key):
             if structural_equal(self._mod.functions[var], func):
                 return var
         name = self.get_unique_name(func_name)
@@ -480,23 +478,33 @@ class BlockBuilder:
         made = GlobalVar(name)
         made.struct_info_ = _signature(func)
         self._mod.update_func(made, func)
+        self._hashes[made] = key
         self._dedup.setdefault(key, []).append(made)
         return made
 
+    def _equal_candidates(self, key: tuple[type, int]) -> Sequence[GlobalVar]:
+        """Functions whose class and hash are ``key``. Only functions of that class are ever hashed: graph functions
+        hold the weights, and nobody asks for kernels equal to them."""
+        for var, func in self._mod.functions.items():
+            if type(func) is key[0] and var not in self._hashes:
+                mine = self._hashes[var] = type(func), structural_hash(func)
+                self._dedup.setdefault(mine, []).append(var)
+        return self._dedup.get(key, ())
+
+    def _forget_hash(self, gv: GlobalVar) -> None:
+        known = self._hashes.pop(gv, None)
+        if known is not None:
+            self._dedup[known].remove(gv)
+
     def update_func(self, gv: GlobalVar, updated_function: BaseFunc) -> None:
         """Add or replace the function named ``gv``."""
-        old = self._mod.functions.get(gv)
-        if self._dedup is not None:
-            if old is not None:
-                self._dedup[structural_hash(old)].remove(gv)
-            self._dedup.setdefault(structural_hash(updated_function), []).append(gv)
+        self._forget_hash(gv)
         gv.struct_info_ = _signature(updated_function)
         self._mod.update_func(gv, updated_function)
 
     def remove_func(self, gv: GlobalVar) -> None:
         """Remove the function named ``gv``."""
-        if self._dedup is not None:
-            self._dedup[structural_hash(self._mod.functions[gv])].remove(gv)
+        self._forget_hash(gv)
         del self._mod[gv]
 
     def fill_global_var(self, var: GlobalVar) -> None:

@@ -110,9 +110,9 @@ class _Eliminator(PyExprMutator):
             same_info = other_info is info or (info is not None and structural_equal(other_info, info))
             if same_info and structural_equal(other, value):
                 return names
-        names: list[Var] = []
-        entries.append((value, info, names))
-        return names
+        fresh: list[Var] = []
+        entries.append((value, info, fresh))
+        return fresh
 
 
 def eliminate_common_subexpr(expr: Any, call_only: bool = False) -> Any:

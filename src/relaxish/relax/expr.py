@@ -695,6 +695,7 @@ from .struct_info import (  # noqa: E402  (the two modules need each other; this
     ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
+    StructInfo,
     TensorStructInfo,
     as_struct_info,
     TupleStructInfo,

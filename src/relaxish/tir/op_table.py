@@ -19,7 +19,7 @@ HANDLE_CALLS = {
     "tvm_throw_last_error": "handle", "tvm_check_return": "int32", "tvm_struct_set": "int32",
     "tvm_thread_allreduce": "handle", "tvm_load_matrix_sync": "handle", "tvm_mma_sync": "handle",
     "tvm_bmma_sync": "handle", "tvm_fill_fragment": "handle", "tvm_store_matrix_sync": "handle",
-    "tvm_storage_sync": "handle", "ptx_wait_group": "", "ptx_commit_group": "", "ptx_cp_async_barrier": "",
+    "tvm_storage_sync": "int32", "ptx_wait_group": "", "ptx_commit_group": "", "ptx_cp_async_barrier": "",
     "ptx_init_barrier_thread_count": "", "ptx_arrive_barrier": "", "ptx_arrive_barrier_expect_tx": "",
     "ptx_wait_barrier": "", "create_barriers": "", "make_filled_simdgroup_matrix": "handle",
     "simdgroup_load": "handle", "simdgroup_store": "handle", "simdgroup_multiply_accumulate": "handle",

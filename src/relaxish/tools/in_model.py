@@ -6,6 +6,7 @@ finalists for each kernel is therefore a profile of whole models built with them
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..driver import build
 from ..ir import IRModule
-from ..meta_schedule.database import Database, MemoryDatabase, TuningRecord
+from ..meta_schedule.database import Database, MemoryDatabase, TuningRecord, mean_seconds
 from ..meta_schedule.schedule_util import normalize_mod
 from ..pipeline import kernel_pipeline
 from ..runtime import VirtualMachine, cpu
@@ -36,9 +37,9 @@ class KernelTimes:
 
     @property
     def winner(self) -> int | None:
-        """Which finalist is fastest, None for the default schedule."""
+        """Which finalist is faster than the default schedule, by more than noise; None if none is."""
         best = min(range(len(self.tuned)), key=self.tuned.__getitem__, default=None)
-        return best if best is not None and self.tuned[best] < self.default else None
+        return best if best is not None and self.tuned[best] < 0.99 * self.default else None
 
 
 def _machine(mod: IRModule, target: Target, database: Database) -> VirtualMachine:
@@ -74,11 +75,11 @@ def kernel_seconds(mod: IRModule, target: Target, inputs: Sequence[Any], rounds:
 def settle(
     mod: IRModule,
     target: Target,
-    database: Database,
+    databases: Sequence[Database],
     destination: Database,
     inputs: Sequence[Any],
-    finalists: int = 3,
-    rounds: int = 7,
+    finalists: int = 4,
+    rounds: int = 15,
 ) -> list[KernelTimes]:
     """Try the ``finalists`` best records of each kernel, and the default schedule, inside the model.
 
@@ -87,7 +88,7 @@ def settle(
     """
     kernels = kernel_pipeline(target)(mod)
     programs = {v.name_hint: normalize_mod(f) for v, f in kernels.functions.items() if isinstance(f, PrimFunc)}
-    ranked = {name: _records(database, program, finalists) for name, program in programs.items()}
+    ranked = {name: _records(databases, program, finalists) for name, program in programs.items()}
     depth = max((len(r) for r in ranked.values()), default=0)
     machines = [_machine(mod, target, MemoryDatabase())]
     machines += [_machine(mod, target, _nth(ranked.values(), place)) for place in range(depth)]
@@ -105,10 +106,14 @@ def settle(
     return list(times.values())
 
 
-def _records(database: Database, program: IRModule, count: int) -> list[TuningRecord]:
-    if not database.has_workload(program):
-        return []
-    return database.get_top_k(database.commit_workload(program), count)
+def _records(databases: Sequence[Database], program: IRModule, count: int) -> list[TuningRecord]:
+    """The fastest records of a program, each trace once."""
+    found: dict[str, TuningRecord] = {}
+    for database in databases:
+        if database.has_workload(program):
+            for record in database.get_top_k(database.commit_workload(program), 4 * count):
+                found.setdefault(json.dumps(record.trace.as_json()), record)
+    return sorted(found.values(), key=lambda r: mean_seconds(r.run_secs))[:count]
 
 
 def _nth(ranked: Any, place: int) -> Database:

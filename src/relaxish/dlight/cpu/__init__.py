@@ -8,5 +8,6 @@ from .elementwise import Elementwise, Fallback
 from .gemv import GEMV
 from .packing import PackWeights
 from .reduction import RowReduction
+from .variants import contraction_variants
 
-__all__ = ["GEMV", "Contraction", "Elementwise", "Fallback", "FuseAttention", "PackWeights", "RowReduction"]
+__all__ = ["GEMV", "Contraction", "Elementwise", "Fallback", "FuseAttention", "PackWeights", "RowReduction", "contraction_variants"]

@@ -31,6 +31,19 @@ _WAYS = 8
 _WAY_BYTES = 4096
 
 
+@dataclass(frozen=True)
+class Variant:
+    """Another way to tile than :func:`choose_tile`'s: the register tile, and which of its loops runs outermost.
+
+    ``order``: "mixed" (columns outside all but the outermost other loop), "columns-inside" (columns just outside the
+    rows) or "rows-outside" (columns innermost).
+    """
+
+    rows: int
+    vectors: int
+    order: str = "mixed"
+
+
 @dataclass
 class Tile:
     """Sizes of the register tile."""
@@ -72,6 +85,9 @@ def choose_tile(width: int, height: int | None, lanes: int, registers: int, max_
 class Contraction(ScheduleRule):
     """One reduction block whose output moves by one element along some spatial axis that no input strides over."""
 
+    def __init__(self, variant: Variant | None = None) -> None:
+        self.variant = variant
+
     def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
         """See the module."""
         if target.get_target_device_type() != 1:
@@ -98,7 +114,7 @@ class Contraction(ScheduleRule):
             return None
         for info in before:
             schedule_elementwise(sch, info, target)
-        tile_block(sch, anchor, vector, after[0] if after else None, target)
+        tile_block(sch, anchor, vector, after[0] if after else None, target, self.variant)
         return sch
 
 
@@ -143,7 +159,12 @@ def _moves(load: Any, it: IterInfo) -> bool:
 
 
 def tile_block(
-    sch: Schedule, anchor: BlockInfo, vector: IterInfo, epilogue: BlockInfo | None, target: Target
+    sch: Schedule,
+    anchor: BlockInfo,
+    vector: IterInfo,
+    epilogue: BlockInfo | None,
+    target: Target,
+    variant: Variant | None = None,
 ) -> None:
     """Give a reduction block its register tile, with ``epilogue`` computed on each finished tile."""
     bits = target.vector_bits
@@ -161,6 +182,9 @@ def tile_block(
         # No divisor fits (a prime, say): tiles of six, the last one partial.
         tile = choose_tile(vector.dom, 6, lanes, registers)
         partial = True
+    if variant is not None:
+        tile = Tile(tile.lanes, variant.vectors, variant.rows)
+        partial = height is not None and height % variant.rows != 0
     column = [iter_var.var for iter_var in anchor.block.iter_vars].index(vector.var)
     sch.annotate(anchor.rv, PACK_ATTR, [column, tile.vectors * tile.lanes])
     v_outer, v_mid, v_lane = sch.split(vector.loop, [None, tile.vectors, tile.lanes])
@@ -169,6 +193,10 @@ def tile_block(
     if rows_iter is not None:
         r_outer, r_inner = sch.split(rows_iter.loop, [None, tile.rows])
         order = [*others[:1], v_outer, *others[1:], r_outer] if len(others) > 1 else [*others, v_outer, r_outer]
+        if variant is not None and variant.order == "columns-inside":
+            order = [*others, v_outer, r_outer]
+        elif variant is not None and variant.order == "rows-outside":
+            order = [*others, r_outer, v_outer]
         inner = [r_inner, v_mid, v_lane]
     else:
         order = [*others[:1], v_outer, *others[1:]]

@@ -73,6 +73,11 @@ def pack_columns(weight: NDArray, width: int) -> NDArray:
     return packed
 
 
+def pack_function(func: PrimFunc, constant: frozenset[int]) -> PrimFunc:
+    """The function as it is after packing, if callers pass constants for the parameters numbered ``constant``."""
+    return _rewrite(func, _plan(func, constant)) if _wishes(func) else func
+
+
 # ---- what can be packed
 
 

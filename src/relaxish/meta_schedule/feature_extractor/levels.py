@@ -27,8 +27,12 @@ class Levels:
         for i in range(n - 1, -1, -1):
             np.multiply(self.suffix[i + 1], self.extent[i], out=self.suffix[i])
         self.prod = self.suffix[0]
-        self.par = np.maximum(np.broadcast_to(np.asarray(num_parallel, dtype=np.intp), (size,)), 1)
-        self.head = n - np.maximum(np.broadcast_to(np.asarray(num_vector, dtype=np.intp), (size,)), 1)
+        self._num_parallel = np.maximum(np.broadcast_to(np.asarray(num_parallel, dtype=np.intp), (size,)), 1)
+        head = n - np.maximum(np.broadcast_to(np.asarray(num_vector, dtype=np.intp), (size,)), 1)
+        # A nest that is one parallel loop has that as its innermost loop.
+        everything = self._num_parallel >= n
+        self.par = np.where(everything, 1, self._num_parallel)
+        self.head = np.where(everything, 0, head)
         self.moving = (self.extent > 1).astype(np.float32)
         self._ranks = np.arange(1, n + 1, dtype=np.int8)[:, None]
         self._group()
@@ -36,7 +40,8 @@ class Levels:
     def _group(self) -> None:
         n = self.n
         row = np.arange(n)[:, None]
-        self.in_parallel, self.in_vector = row < self.par, row >= self.head
+        self.in_vector = row >= self.head
+        self.in_parallel = (row < self.par) & ~self.in_vector
         self._is_head = row == self.head
         # Rows that may belong to a group at all; most work is done on these only.
         self._par_rows = slice(0, int(self.par.max(initial=0)))
@@ -117,4 +122,4 @@ class Levels:
         if self.n == 0:
             one = np.ones(self.size, dtype=np.float32)
             return one, one
-        return self.prod / self.pick(self.suffix, self.par), self.pick(self.suffix, self.head)
+        return self.prod / self.pick(self.suffix, self._num_parallel), self.pick(self.suffix, self.head)

@@ -35,6 +35,7 @@ class ExampleChooser:
             self._codes[i] = np.unique(env.range(key), return_inverse=True)[1]
         self._groups = np.zeros(len(ranges) + 1, dtype=np.int64)
         self._scale = int(self._codes.max()) + 1
+        self._last = 0
         units = (self.pool[:, :width] == 1).sum(axis=1)
         self._open = list(np.argsort(units + rng.random(_POOL) * 0.5))
 
@@ -54,6 +55,10 @@ class ExampleChooser:
             if count > most:
                 best, most = i, count
         self._open.remove(best)
-        self._groups = np.unique(self._groups * self._scale + self._codes[:, best], return_inverse=True)[1]
+        self._last = best
         row: Array = self.pool[best]
         return row
+
+    def accept(self) -> None:
+        """The last row became an example."""
+        self._groups = np.unique(self._groups * self._scale + self._codes[:, self._last], return_inverse=True)[1]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ...ir import IRModule
 from ...tir import IterVar, PrimFunc
 from .. import block_analysis as ba
@@ -112,6 +114,7 @@ def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequen
     places = [{loop.var: i for i, loop in enumerate(own)} for own in loops]
     table: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
     count = len(forms)
+    idle = {at for at in range(len(loops[0])) if all(own[at].extent == 1 for own in loops)}
     for k, form in enumerate(forms):
         seen: dict[int, int] = {}
         for term in sorted(form.terms, key=lambda t: -abs(t.coef)):
@@ -119,7 +122,7 @@ def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequen
             if at is None:
                 raise Unfit("an index depends on a loop outside its block")
             extent = loops[k][at].extent
-            if extent == 1:
+            if extent == 1 and at not in idle:
                 continue  # whether such a term is still written down says nothing
             order = seen.get(at, 0)
             seen[at] = order + 1
@@ -128,6 +131,8 @@ def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequen
             left = -(-extent // term.div)
             coefs[k] = float(term.coef)
             widths[k] = float(min(term.extent, left) if term.extent else left)
+    # A loop that never runs counts as walking its dimension where every program says so.
+    table = {key: found for key, found in table.items() if key[0] not in idle or not np.isnan(found[0]).any()}
     terms = [(at, fitter.fit(coefs), fitter.fit(widths)) for (at, _), (coefs, widths) in sorted(table.items())]
     if len({len(f.rests) for f in forms}) != 1 or len({tuple(r.op for r in f.rests) for f in forms}) != 1:
         raise Unfit("a non-affine index simplifies differently between candidates")

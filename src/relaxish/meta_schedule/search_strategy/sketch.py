@@ -144,6 +144,7 @@ class VectorSketch:
             if reading is not None:
                 readings.append(reading)
                 rows.append(row)
+                chooser.accept()
             if mask is None and len(tried) >= count and len(readings) < count:
                 mask = LocationMask(locations, facts, self.table.tile_ranges, np.array(tried)[:, :width])
                 chooser.keep(mask(Environment(chooser.pool[:, :width])))

@@ -39,9 +39,8 @@ class SameShapeConstraint(DFConstraint):
 
         infos = [matched[p].struct_info_ for p in self.args if p in matched]
         shapes = [info.dims() if hasattr(info, "dims") else None for info in infos]
-        if any(shape is None for shape in shapes):
-            return False
-        return all(prove_equal_shapes(shapes[0], shape) for shape in shapes[1:])
+        known = [shape for shape in shapes if shape is not None]
+        return len(known) == len(shapes) and all(prove_equal_shapes(known[0], shape) for shape in known[1:])
 
 
 class PatternContext:

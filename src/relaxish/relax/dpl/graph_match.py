@@ -130,10 +130,11 @@ class _GraphMatcher:
             return matched
         taken = set(matched.values())
         root = self.roots[position]
-        # ``matmul >> relu(wildcard())``: the wildcard stands for what another pattern matches.
-        shares = isinstance(root, WildcardPattern) and root.pattern is None
+        if _is_hole(root):
+            # ``matmul >> relu(wildcard())``: the wildcard stands for what another pattern matches.
+            taken = {node for pattern, node in matched.items() if _is_hole(pattern)}
         for node in self.uses.order:
-            if node in taken and not shares:
+            if node in taken:
                 continue
             step = self.grow(root, node, matched, taken)
             if step is None:
@@ -145,6 +146,10 @@ class _GraphMatcher:
             if rest is not None:
                 return rest
         return None
+
+
+def _is_hole(pattern: DFPattern) -> bool:
+    return isinstance(pattern, WildcardPattern) and pattern.pattern is None
 
 
 def match_graph(

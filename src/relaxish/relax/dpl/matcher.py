@@ -135,8 +135,8 @@ def _reassociated(m: Matcher, pattern: p.CallPattern, expr: Call) -> bool:
         for i, quotient in enumerate(pattern.args):
             if p.is_operator_pattern(quotient, "relax.divide") and any(is_op(a, "relax.multiply") for a in expr.args):
                 assert isinstance(quotient, p.CallPattern)
-                product = p.CallPattern(pattern.op, [quotient.args[0], pattern.args[1 - i]])
-                return m.match(p.CallPattern(quotient.op, [product, quotient.args[1]]), expr)
+                inner = p.CallPattern(pattern.op, [quotient.args[0], pattern.args[1 - i]])
+                return m.match(p.CallPattern(quotient.op, [inner, quotient.args[1]]), expr)
     return False
 
 

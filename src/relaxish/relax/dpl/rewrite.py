@@ -82,7 +82,9 @@ class _BlockRewriter(PyExprMutator):
                 continue
             del pending[binding.var]
             if binding.var in replaced:
-                self.reemit_binding(VarBinding(binding.var, binding.value, binding.span), self.visit_expr(value))
+                # Unvisited, parts that several new values share stay one object and are computed once.
+                new = self.visit_expr(value) if self.var_remap_ else self.builder_.normalize(value)
+                self.reemit_binding(VarBinding(binding.var, binding.value, binding.span), new)
             else:
                 self.visit_binding(binding)
 

@@ -292,7 +292,7 @@ def _replaced(block: BindingBlock, rewrites: Mapping[Var, Any]) -> BindingBlock:
 
     for binding in block.bindings:
         if binding.var in rewrites:
-            binding = VarBinding(binding.var, rewrites[binding.var], binding.span)
+            binding = VarBinding(binding.var, rewrites[binding.var])
         waiting.append(binding)
         progress = True
         while progress:

@@ -529,8 +529,10 @@ def allocate_const(data: Any, dtype: str, extents: Any, annotations: Any = None)
 def attr(node: Any, attr_key: str, value: Any) -> frame.AttrFrame:
     """Annotate the statements that follow."""
     from ...ir.expr import convert
+    from ...target import Target
 
-    made_node, made_value = convert(node), convert(value)
+    made_node: Any = node if isinstance(node, (str, Target)) else convert(node)
+    made_value: Any = convert(value)
     if isinstance(made_value, str):
         made_value = tir.StringImm(made_value)
     return frame.AttrFrame(lambda body: tir.AttrStmt(made_node, attr_key, made_value, body))

@@ -19,6 +19,10 @@ class _NotSimple(Exception):
     """The quick path does not apply."""
 
 
+class _NotIndependent(_NotSimple):
+    """The bindings overlap: no analysis would find them to be independent maps."""
+
+
 def _terms(expr: Any, scale: int, ranges: Mapping[Any, Any], out: list[tuple[Any, ...]]) -> int:
     """Flatten ``expr`` into (var, lower, extent, scale, piece) terms; gives the constant part."""
     kind = type(expr)
@@ -42,25 +46,36 @@ def _terms(expr: Any, scale: int, ranges: Mapping[Any, Any], out: list[tuple[Any
 
 
 def _split_term(expr: Any, ranges: Mapping[Any, Any], scale: int) -> tuple[Any, ...]:
+    """``v // c``, ``v % c``, ``v % (c * e) // c`` or ``v // c % e`` as the piece of ``v`` it is."""
     c = int(expr.b.value)
-    inner = expr.a
+    inner, is_div = expr.a, type(expr) is FloorDiv
     if isinstance(inner, Var):
-        extent = _extent(inner, ranges)
-        if extent == c and type(expr) is FloorMod:
-            return (inner, 1, c, scale, inner)
-        if extent % c or c == 1 or c >= extent:
-            raise _NotSimple
-        if type(expr) is FloorDiv:
-            return (inner, c, extent // c, scale, expr)
-        return (inner, 1, c, scale, expr)
-    if type(expr) is FloorDiv and type(inner) is FloorMod and isinstance(inner.a, Var) and isinstance(inner.b, IntImm):
-        # v % (c * e) // c is the piece of e values above the lowest c.
-        modulus = int(inner.b.value)
-        extent = _extent(inner.a, ranges)
-        if extent % modulus or modulus % c or modulus >= extent or c == 1 or c >= modulus:
-            raise _NotSimple
-        return (inner.a, c, modulus // c, scale, expr)
+        total = _extent(inner, ranges)
+        lower, extent = (c, total // c) if is_div else (1, c)
+        return _piece(inner, total, lower, extent, scale)
+    if type(inner) not in (FloorDiv, FloorMod) or not isinstance(inner.a, Var) or not isinstance(inner.b, IntImm):
+        raise _NotSimple
+    var, d = inner.a, int(inner.b.value)
+    total = _extent(var, ranges)
+    if is_div and type(inner) is FloorMod and d > 0 and d % c == 0:
+        return _piece(var, total, c, d // c, scale)
+    if not is_div and type(inner) is FloorDiv and d > 0:
+        return _piece(var, total, d, c, scale)
     raise _NotSimple
+
+
+def _piece(var: Any, total: int, lower: int, extent: int, scale: int) -> tuple[Any, ...]:
+    """The term of the ``extent`` values of ``var`` above its lowest ``lower``, in its normal form."""
+    if extent < 2 or total % (lower * extent):
+        raise _NotSimple
+    dtype = var.dtype
+    if lower == 1:
+        expr = var if extent == total else FloorMod(var, const(extent, dtype))
+    elif lower * extent == total:
+        expr = FloorDiv(var, const(lower, dtype))
+    else:
+        expr = FloorDiv(FloorMod(var, const(lower * extent, dtype)), const(lower, dtype))
+    return (var, lower, extent, scale, expr)
 
 
 def _extent(var: Any, ranges: Mapping[Any, Any]) -> int:
@@ -71,34 +86,39 @@ def _extent(var: Any, ranges: Mapping[Any, Any]) -> int:
 
 
 def _quick(values: Sequence[Any], ranges: Mapping[Any, Any]) -> list[tuple[list[tuple[Any, ...]], int]]:
-    """The bindings as sums of terms, proved independent; raises _NotSimple when unsure."""
+    """The bindings as sums of terms, proved to use separate pieces of the loops; raises _NotSimple when unsure."""
     sums = []
-    pieces: dict[Any, list[tuple[int, int, int]]] = {}
+    pieces: dict[Any, list[tuple[int, int]]] = {}
     for value in values:
         terms: list[tuple[Any, ...]] = []
         base = _terms(value, 1, ranges, terms)
+        if len({(t[0], t[1]) for t in terms}) != len(terms):
+            raise _NotSimple
         for var, lower, extent, _, _ in terms:
-            pieces.setdefault(var, []).append((lower, extent, _extent(var, ranges)))
+            pieces.setdefault(var, []).append((lower, extent))
         sums.append((terms, base))
-    for parts in pieces.values():
+    for var, parts in pieces.items():
         expected = 1
-        for lower, extent, _ in sorted(parts):
-            if lower != expected or (len(parts) > 1 and extent == 1):
+        for lower, extent in sorted(parts):
+            if len(parts) > 1 and extent == 1:
+                raise _NotSimple
+            if lower < expected:
+                raise _NotIndependent
+            if lower % expected:
                 raise _NotSimple
             expected = lower * extent
-        if expected != parts[0][2]:
+        if _extent(var, ranges) % expected:
             raise _NotSimple
     return sums
 
 
 def _mixed_radix(terms: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Terms by falling scale if they form a mixed-radix number with last scale 1."""
-    # A unit term of the same scale stands to the right of the one it follows in the nest.
-    ordered = sorted(terms, key=lambda t: (-t[3], t[2] == 1))
+    """Terms by falling scale if they form a mixed-radix number."""
+    ordered = sorted(terms, key=lambda t: -t[3])
     expected = 1
     for _, _, extent, scale, _ in reversed(ordered):
         if scale != expected:
-            raise _NotSimple
+            raise _NotSimple if extent == 1 or expected == 1 else _NotIndependent
         expected *= extent
     return ordered
 
@@ -112,6 +132,8 @@ def is_affine_binding(values: Sequence[Any], predicate: Any, ranges: Mapping[Any
             for terms, _ in _quick(values, ranges):
                 _mixed_radix([t for t in terms if t[2] != 1])
             return True
+        except _NotIndependent:
+            return False
         except _NotSimple:
             pass
     result = detect_iter_map(list(values), dict(ranges), predicate, check_level=IterMapLevel.Surjective)
@@ -151,6 +173,8 @@ def simplified_values(values: Sequence[Any], ranges: Mapping[Any, Any], predicat
     if is_true(predicate):
         try:
             return _quick_simplify(values, ranges, keep_units)
+        except _NotIndependent:
+            return list(values)
         except _NotSimple:
             pass
     return list(

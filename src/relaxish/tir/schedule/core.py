@@ -71,6 +71,11 @@ class ScheduleCore:
         """The state with its reference tree."""
         return self._state
 
+    def replace_state(self, state: ScheduleState) -> None:
+        """Go on from another program; blocks and loops taken before are forgotten."""
+        self._state = state
+        self._symbols = {rv: value for rv, value in self._symbols.items() if not isinstance(value, StmtSRef)}
+
     @property
     def trace(self) -> Trace | None:
         """What was done so far, None for an untraced schedule."""

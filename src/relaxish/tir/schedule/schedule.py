@@ -422,6 +422,10 @@ class Schedule(ScheduleCore):
         """Attach a value under a key."""
         self._run("Annotate", [self._block_or_loop(block_or_loop), ann_val], [_str(ann_key, "ann_key")])
 
+    def apply_rule(self, rule: str, options: dict[str, Any]) -> None:
+        """Let a registered whole-function rule schedule the function; the first step of a trace, if used at all."""
+        self._run("ApplyRule", [], [_str(rule, "rule"), dict(options)])
+
     def unannotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None:
         """Remove an annotation."""
         self._run("Unannotate", [self._block_or_loop(block_or_loop)], [_str(ann_key, "ann_key")])

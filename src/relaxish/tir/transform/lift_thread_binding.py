@@ -79,10 +79,10 @@ class _Lift(Substitute):
             find.visit(loop)
             self.places, self.values = find.places(), dict(find.values)
         low, extent, body = self.visit(loop.min), self.visit(loop.extent), self.visit(loop.body)
-        for axis, annotations in self.places.get(loop, ()):
+        for axis, marks in self.places.get(loop, ()):
             assert axis.dom is not None
             binding = IterVar(None, Var(axis.thread_tag, axis.var.dtype), IterVar.ThreadIndex, axis.thread_tag)
-            body = For(axis.var, axis.dom.min, axis.dom.extent, ForKind.THREAD_BINDING, body, binding, annotations)
+            body = For(axis.var, axis.dom.min, axis.dom.extent, ForKind.THREAD_BINDING, body, binding, marks)
         if root:
             self.places, self.values = {}, {}
         if threaded:

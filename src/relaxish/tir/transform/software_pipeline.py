@@ -65,8 +65,10 @@ def make_block(body: Any, buffers: dict[Any, Buffer]) -> Block:
     if isinstance(body, BlockRealize) and B.is_one(body.predicate):
         return body.block
     block = Block((), (), (), "", body)
-    reads, writes = get_block_read_write_region(block, buffers)
-    return block.with_fields(reads=tuple(reads), writes=tuple(writes))
+    regions = get_block_read_write_region(block, buffers)
+    # Buffers that the block itself allocates are nobody else's business.
+    reads, writes = (tuple(r for r in group if r.buffer.data in buffers) for group in regions)
+    return block.with_fields(reads=reads, writes=writes)
 
 
 def _realize(block: Block, predicate: Any = True) -> BlockRealize:
@@ -185,9 +187,10 @@ class PipelineRewriter:
                 extra = low + depth
         epilogue = self._emit(start, end + depth, True, extra)
         allocs = [self.remap.get(b, b) for b in self.allocs]
+        inner = SeqStmt([prologue, body, epilogue])
         for buffer in self.allocs:
             self.buffers.pop(buffer.data, None)
-        block = make_block(SeqStmt([prologue, body, epilogue]), self.buffers)
+        block = make_block(inner, self.buffers)
         return _realize(block.with_fields(alloc_buffers=tuple(allocs)))
 
     # -- versions ------------------------------------------------------------------------------------------

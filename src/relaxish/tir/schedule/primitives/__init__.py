@@ -21,6 +21,7 @@ from . import (
     reindex,
     rfactor,
     rolling,
+    rule,
     sample,
     tensorize,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "reindex",
     "rfactor",
     "rolling",
+    "rule",
     "sample",
     "tensorize",
 ]

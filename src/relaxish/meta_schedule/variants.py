@@ -1,0 +1,59 @@
+"""Measuring the neighbours of default schedules: the cheapest tuning there is, done before any search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..dlight.cpu import contraction_variants
+from ..ir import IRModule
+from ..tir import PrimFunc
+from .arg_info import ArgInfo
+from .builder import Builder, BuilderInput
+from .database import Database, TuningRecord, mean_seconds
+from .runner import Runner, RunnerInput
+from .tune_context import TuneContext
+
+__all__ = ["measure_variants"]
+
+
+def measure_variants(
+    tasks: Sequence[TuneContext],
+    database: Database,
+    builder: Builder,
+    runner: Runner,
+    limit: int = 12,
+    watch: Callable[[TuneContext, int, float], None] | None = None,
+) -> int:
+    """Measure up to ``limit`` variants of each task's default schedule; returns how many records that gave.
+
+    ``watch(task, measured, best_seconds)`` is called after each task.
+    """
+    total = 0
+    for task in tasks:
+        count, best = _measure(task, database, builder, runner, limit)
+        total += count
+        if watch is not None:
+            watch(task, count, best)
+    return total
+
+
+def _measure(task: TuneContext, database: Database, builder: Builder, runner: Runner, limit: int) -> tuple[int, float]:
+    assert task.mod is not None and task.target is not None
+    target = task.target
+    func = next(f for f in task.mod.functions.values() if isinstance(f, PrimFunc))
+    schedules = contraction_variants(func, target, limit)
+    workload = database.commit_workload(task.mod)
+    args = ArgInfo.from_entry_func(IRModule({"main": func}))
+    built = builder.build([BuilderInput(s.mod, target) for s in schedules])
+    good = [(s, b.artifact_path) for s, b in zip(schedules, built, strict=True) if b.artifact_path is not None]
+    futures = runner.run([RunnerInput(artifact, target.kind.name, args) for _, artifact in good])
+    records = []
+    for (schedule, _), future in zip(good, futures, strict=True):
+        result = future.result()
+        assert schedule.trace is not None
+        seconds = result.run_secs or [1e10]
+        records.append(
+            TuningRecord(schedule.trace, workload, seconds, target, args, error_msg=result.error_msg)
+        )
+    database.commit_tuning_records(records)
+    return len(records), min((mean_seconds(r.run_secs) for r in records), default=float("inf"))

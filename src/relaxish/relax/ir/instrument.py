@@ -1,0 +1,44 @@
+"""Pass instruments for graph programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.instrument import PassInstrument
+from ..analysis import find_ill_formed
+
+__all__ = ["WellFormedInstrument"]
+
+# Passes whose very task is to bring a program into order.
+_REPAIRS = frozenset(("Normalize", "ResolveGlobals"))
+
+
+class WellFormedInstrument(PassInstrument):
+    """Checks the program before and after every pass but those that repair it.
+
+    Raises AssertionError, which names the pass, the side and what is wrong; the program is shown.
+
+    >>> from relaxish import relax, transform
+    >>> from relaxish.relax.ir.instrument import WellFormedInstrument
+    >>> with transform.PassContext(instruments=[WellFormedInstrument()]):
+    ...     mod = relax.transform.CanonicalizeBindings()(relaxish.IRModule())
+    """
+
+    def __init__(self) -> None:
+        self.skip_pass = sorted(_REPAIRS)
+
+    def run_before_pass(self, mod: Any, info: Any) -> None:
+        """Check what the pass is given."""
+        self._check(mod, info.name, "Before")
+
+    def run_after_pass(self, mod: Any, info: Any) -> None:
+        """Check what the pass made."""
+        self._check(mod, info.name, "After")
+
+    def _check(self, mod: Any, name: str, side: str) -> None:
+        if name in self.skip_pass:
+            return
+        problems = find_ill_formed(mod)
+        if problems:
+            mod.show(name=f"{side}{name}")
+            raise AssertionError(f"the program is malformed {side.lower()} pass {name}: " + "; ".join(problems))
