@@ -53,7 +53,11 @@ ptx_ldmatrix ptx_cp_async ptx_cp_async_bulk mma_store mma_fill vectorlow vectorh
 
 
 def _as_intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
+    """The function, for which a ``dtype=`` that it does not ask for is no news: older scripts always give one."""
+    if "dtype" in inspect.signature(function).parameters:
+        return function
+
+    def call(*args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
     call.__name__ = function.__name__
@@ -74,7 +78,7 @@ def _with_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
 
 for _name in _PLAIN:
     if hasattr(_tir, _name):
-        globals()[_name] = getattr(_tir, _name)
+        globals()[_name] = _as_intrinsic(getattr(_tir, _name))
 for _name in _TYPED:
     if hasattr(_tir, _name):
         globals()[_name] = _with_dtype(getattr(_tir, _name))

@@ -15,7 +15,7 @@ from ...ir.transform import PassContext, PassInfo
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
 from ..function import PrimFunc
-from ..stmt import Allocate, AttrStmt, BufferStore, For
+from ..stmt import Allocate, AttrStmt, BufferStore, Evaluate, For
 from .base import (
     PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, call, op_name, pointer_scope,
 )  # fmt: skip
@@ -108,8 +108,8 @@ class _Rewrite(StmtExprMutator):
         self.analyzer = analyzer
         self.buffers: dict[Buffer, Buffer] = {}
 
-    def rewrite(self, stmt: Allocate) -> Allocate:
-        """The allocation as local memory, with its body rewritten."""
+    def rewrite(self, stmt: Allocate, threads: list[AttrStmt]) -> Allocate:
+        """The allocation as local memory, with its body rewritten; ``threads`` are the axes around it."""
         self.pointer = stmt.buffer_var
         size = 1
         for extent in stmt.extents:
@@ -119,6 +119,8 @@ class _Rewrite(StmtExprMutator):
         size *= dt.lanes(stmt.dtype)
         find = _WarpIndex(self.warp_size)
         find.visit(stmt.body)
+        for attr in threads if find.var is None else ():
+            find.visit(attr.with_fields(body=Evaluate(0)))
         if find.var is None:
             raise ValueError("cannot find warp index(threadIdx.x) within the scope of warp memory")
         self.lane, self.width = find.var, find.width
@@ -193,6 +195,7 @@ class _Lower(StmtMutator):
     def __init__(self, warp_size: int) -> None:
         self.warp_size = warp_size
         self.analyzer = Analyzer()
+        self.threads: list[AttrStmt] = []
 
     def visit_For(self, loop: For) -> Any:
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
@@ -202,6 +205,10 @@ class _Lower(StmtMutator):
         if attr.attr_key == "thread_extent":
             domain = Range.from_min_extent(B.const(attr.value.dtype, 0), attr.value)
             self.analyzer.bind(attr.node.var, domain, True)
+            self.threads.append(attr)
+            made = self.default_visit(attr)
+            self.threads.pop()
+            return made
         return self.default_visit(attr)
 
     def visit_Allocate(self, stmt: Allocate) -> Any:
@@ -210,7 +217,7 @@ class _Lower(StmtMutator):
             return made
         bind = _BindThreads(self.analyzer)
         bind.visit(made.body)
-        return _Rewrite(self.warp_size, self.analyzer).rewrite(made)
+        return _Rewrite(self.warp_size, self.analyzer).rewrite(made, self.threads)
 
 
 class _BindThreads(StmtExprVisitor):
