@@ -1,8 +1,17 @@
 """The whole story of a build, in one screen: pipeline, default schedules, lowering, code generation.
 
->>> ex = relaxish.build(mod, target="llvm")
->>> vm = relaxish.VirtualMachine(ex, relaxish.cpu())
->>> vm["main"](x)
+>>> import numpy as np
+>>> import relaxish
+>>> from relaxish.script import ir as I, relax as R
+>>> @I.ir_module
+... class Twice:
+...     @R.function
+...     def main(x: R.Tensor((3,), "float32")):
+...         y = R.add(x, x)
+...         return y
+>>> vm = relaxish.VirtualMachine(relaxish.build(Twice, target="llvm"), relaxish.cpu())
+>>> vm["main"](relaxish.nd.array(np.array([1, 2, 3], "float32"))).numpy().tolist()
+[2.0, 4.0, 6.0]
 """
 
 from __future__ import annotations
@@ -37,8 +46,8 @@ def build(
     exec_mode: str = "bytecode",
     *,
     system_lib: bool | None = None,
-) -> Executable:
-    """Compile a module of graph functions.
+) -> Executable | Module:
+    """Compile a module of graph functions; one that has only tensor programs goes to :func:`build_tir`.
 
     With no ``relax_pipeline`` the target's own default runs (fuse, lay out, schedule, lower); name one of
     ``relaxish.get_pipeline`` or pass any module pass instead. ``params`` are bound to parameters of ``main`` by name.
@@ -48,6 +57,8 @@ def build(
     if exec_mode not in _EXEC_MODES:
         raise ValueError(f"unknown exec_mode {exec_mode!r}; use one of {', '.join(_EXEC_MODES)}")
     module = _as_module(mod)
+    if module.functions and all(isinstance(f, PrimFunc) for f in module.functions.values()):
+        return build_tir(module, target, tir_pipeline)
     where = _resolve_target(target)
     if params:
         from .transform import BindParams

@@ -56,9 +56,13 @@ class ConstraintScope:
 class Analyzer:
     """Bounds, modular sets, simplification and proofs of integer expressions.
 
-    >>> analyzer = Analyzer()
+    >>> from relaxish import arith, tir
+    >>> from relaxish.ir import Range
+    >>> x, i = tir.Var("x", "int32"), tir.Var("i", "int32")
+    >>> analyzer = arith.Analyzer()
     >>> analyzer.bind(i, Range(0, 8))
-    >>> analyzer.simplify((x * 8 + i) // 8)      # -> x
+    >>> analyzer.simplify((x * 8 + i) // 8)
+    x
     """
 
     def __init__(self) -> None:

@@ -235,7 +235,12 @@ def _divide_index(divider: _Divider, total: IterSumExpr) -> _Division:
 def inverse_affine_iter_map(iter_map: Sequence[IterSumExpr], outputs: Sequence[Any]) -> dict[Var, PrimExpr]:
     """Each input variable in terms of the outputs of a bijective map.
 
-    >>> inverse_affine_iter_map(detect_iter_map([i // 4, i % 4], ...).indices, [a, b])   # {i: a * 4 + b}
+    >>> from relaxish import arith, tir
+    >>> from relaxish.ir import Range
+    >>> i, a, b = (tir.Var(name, "int32") for name in "iab")
+    >>> found = arith.detect_iter_map([i // 4, i % 4], {i: Range(0, 16)}, check_level="bijective")
+    >>> arith.inverse_affine_iter_map(found.indices, [a, b])[i]
+    a * 4 + b
     """
     analyzer = Analyzer()
     values: dict[int, PrimExpr] = {}

@@ -112,7 +112,11 @@ def deduce_bound(
 ) -> IntervalSet:
     """The values of ``var`` for which ``cond`` certainly holds while other variables run over ``relax_map``.
 
-    >>> deduce_bound(x, x * 4 + y < 16, {y: range 0..3}, {y: range 0..3})   # [neg_inf, 3]
+    >>> from relaxish import arith, tir
+    >>> x, y = tir.Var("x", "int32"), tir.Var("y", "int32")
+    >>> upto = {y: arith.IntervalSet(0, 3)}
+    >>> arith.deduce_bound(x, x * 4 + y < 16, upto, upto).max_value
+    3
     """
     e: Any = cond
     if type(e) not in (LT, LE, GT, GE, EQ):

@@ -250,12 +250,28 @@ class RewriteSimplifier(Mutator):
             return B.mul(node.a, FloatImm(node.b.dtype, 1.0 / node.b.value))
         if type(node) is Div and node.dtype in ("int32", "int64"):
             return rules_div.DIV.run(node, self)  # type: ignore[no-any-return]
+        if type(node) is Div and not dt.is_scalar(node.dtype) and dt.is_integral(node.dtype):
+            result = rules_div.DIV_VECTOR.apply(node, self)
+            return result if result is not None else self._trunc_ramp_div(node)
+        return node  # type: ignore[no-any-return]
+
+    def _trunc_ramp_div(self, node: Any) -> PrimExpr:
+        base, step, divisor, lanes = _ramp_and_const(node)
+        if lanes is not None and self.analyzer.can_prove_greater_equal(base, 0):
+            if self._ramp_in_one_block(base, step, divisor, lanes):
+                return Broadcast(B.truncdiv(base, B.const(base.dtype, divisor)), lanes)
         return node  # type: ignore[no-any-return]
 
     def visit_Mod(self, e: Mod) -> PrimExpr:
         node = self._operands(e)
         if type(node) is Mod and node.dtype in ("int32", "int64"):
+            if type(node.b) is IntImm and node.b.value > 0:
+                coeff, base = self.analyzer.modular_set.entry(node.a)
+                if coeff % node.b.value == 0 and self.analyzer.can_prove_greater_equal(node.a, 0):
+                    return B.const(node.dtype, base % node.b.value)
             return rules_div.MOD.run(node, self)  # type: ignore[no-any-return]
+        if type(node) is Mod and not dt.is_scalar(node.dtype):
+            return rules_div.MOD_VECTOR.run(node, self)  # type: ignore[no-any-return]
         return node  # type: ignore[no-any-return]
 
     def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
@@ -294,8 +310,11 @@ class RewriteSimplifier(Mutator):
             if type(quotient) is not IntImm and self.analyzer.const_int_bound.bound(quotient) == (0, 0):
                 quotient = B.const(dtype, 0)
             return B.add(B.mul(x, B.const(dtype, c1 // c2)), B.add(quotient, B.const(dtype, low)))
-        if c1 > 0 and c2 % c1 == 0:
-            return B.floordiv(B.add(x, B.floordiv(y_value, B.const(dtype, c1))), B.const(dtype, c2 // c1))
+        if c1 > 0 and c2 % c1 == 0 and self.analyzer.can_prove_less(B.floormod(y_value, node.b), c1):
+            quotient = B.floordiv(y_value, node.b)
+            if type(quotient) is not IntImm and self.analyzer.const_int_bound.bound(quotient) == (0, 0):
+                quotient = B.const(dtype, 0)
+            return B.add(B.floordiv(x, B.const(dtype, c2 // c1)), quotient)
         return None
 
     def _ramp_div(self, node: Any) -> PrimExpr | None:

@@ -265,6 +265,7 @@ class RuleTable:
     """All rules of one root kind, compiled on first use and indexed by operand kinds."""
 
     root: str
+    vector: bool = False
     rules: list[Rule] = field(default_factory=list)
     _source: list[tuple[str, str, int]] = field(default_factory=list)
     _index: dict[Any, tuple[tuple[RuleFn, ...], ...]] = field(default_factory=dict)
@@ -286,6 +287,9 @@ class RuleTable:
         compiler = _Compiler(self.root in ("And", "Or", "Not"))
         compiler.match(pattern, "n", checked=True)
         dtype = {"And": "'int32'", "Or": "'int32'", "Not": "'int32'", "Select": "n.dtype"}.get(self.root, "n.a.dtype")
+        if self.vector:
+            # Literals stand for the parts of ramps and broadcasts, which are scalars.
+            dtype = f"element_of({dtype})"
         if cond is not None:
             compiler.fail_if(f"not ({compiler.condition(ast.parse(cond, mode='eval').body, dtype)})")
         made = compiler.result(ast.parse(result, mode="eval").body, dtype)
@@ -332,12 +336,15 @@ class RuleTable:
         return node if result is None else result
 
 
-def rules(root: str, text: str) -> RuleTable:
-    """A table of rules for ``root`` from a block of lines; see the module docstring for the notation."""
+def rules(root: str, text: str, vector: bool = False) -> RuleTable:
+    """A table of rules for ``root`` from a block of lines; see the module docstring for the notation.
+
+    In a ``vector`` table literals have the type of one lane.
+    """
     frame = sys._getframe(1)
     first = frame.f_lineno
     file = frame.f_code.co_filename
-    table = RuleTable(root)
+    table = RuleTable(root, vector)
     for offset, line in enumerate(text.split("\n")):
         line = line.split("#")[0].strip()
         if line:

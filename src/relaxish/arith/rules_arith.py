@@ -14,7 +14,7 @@ broadcast(x, lanes) + ramp(b1, s1, lanes)            => ramp(x + b1, s1, lanes)
 broadcast(x, lanes) + broadcast(y, lanes)            => broadcast(x + y, lanes)
 x + broadcast(f1, lanes)                             => x   if f1 == 0.0
 select(x, b1, b2) + select(x, s1, s2)                => select(x, b1 + s1, b2 + s2)
-""")
+""", vector=True)
 
 ADD = rules("Add", """
 # cancellation
@@ -22,6 +22,7 @@ ADD = rules("Add", """
 x + (y - x)                                          => y
 (x - y) + (y - z)                                    => x - z
 (x - y) + (z - x)                                    => z - y
+(x - y) + (y + z) || (x - y) + (z + y)               => x + z
 min(x, y - z) + z                                    => min(x + z, y)
 min(x - z, y) + z                                    => min(x, y + z)
 max(x, y - z) + z                                    => max(x + z, y)
@@ -57,7 +58,6 @@ x + min(y, z)                                        =>> min(y, z) + x
 truncmod(y, c1) + x * c1                             =>> x * c1 + truncmod(y, c1)
 y % c1 + x * c1                                      =>> x * c1 + y % c1
 select(x, b1, b2) + select(x, s1, s2)                => select(x, b1 + s1, b2 + s2)
-c1 + x                                               => x + c1
 """)
 
 SUB_VECTOR = rules("Sub", """
@@ -66,7 +66,7 @@ ramp(b1, s1, lanes) - broadcast(x, lanes)            => ramp(b1 - x, s1, lanes)
 broadcast(x, lanes) - ramp(b1, s1, lanes)            => ramp(x - b1, 0 - s1, lanes)
 broadcast(x, lanes) - broadcast(y, lanes)            => broadcast(x - y, lanes)
 select(x, b1, b2) - select(x, s1, s2)                => select(x, b1 - s1, b2 - s2)
-""")
+""", vector=True)
 
 SUB = rules("Sub", """
 (x + y) - y                                          => x
@@ -113,7 +113,11 @@ truncdiv(x + y, c1) * c1 - x                         => y - truncmod(x + y, c1) 
 x - truncdiv(x - y, c1) * c1                         => truncmod(x - y, c1) + y   if c1 != 0
 truncdiv(x - y, c1) * c1 - x                         => 0 - truncmod(x - y, c1) - y   if c1 != 0
 x * c2 - truncdiv(x, c1) * c3                        => truncmod(x, c1) * c2   if c1 != 0 and c3 == c1 * c2
-truncdiv(x, c1) * c3 - x * c2                        => 0 - truncmod(x, c1) * c2   if c1 != 0 and c3 == c1 * c2
+truncdiv(x, c1) * c3 - x * c2                        => truncmod(x, c1) * (0 - c2)   if c1 != 0 and c3 == c1 * c2
+x * c2 - truncdiv(x + y, c1) * c3                    => (truncmod(x + y, c1) - y) * c2   if c1 != 0 and c3 == c1 * c2
+truncdiv(x + y, c1) * c3 - x * c2                    => (y - truncmod(x + y, c1)) * c2   if c1 != 0 and c3 == c1 * c2
+x * c2 - truncdiv(x - y, c1) * c3                    => (truncmod(x - y, c1) + y) * c2   if c1 != 0 and c3 == c1 * c2
+truncdiv(x - y, c1) * c3 - x * c2                    => (0 - truncmod(x - y, c1) - y) * c2   if c1 != 0 and c3 == c1 * c2
 truncdiv(x + c1, c3) - truncdiv(x + c2, c3)          => truncdiv(truncmod(x + c2, c3) + (c1 - c2), c3)   if ge(x, -c2) and c1 >= c2 and c3 > 0
 truncdiv(x + c1, c3) - truncdiv(x, c3)               => truncdiv(truncmod(x, c3) + c1, c3)   if ge(x, 0) and c1 >= 0 and c3 > 0
 # floor division
@@ -124,7 +128,7 @@ x - (x + y) // c1 * c1                               => (x + y) % c1 - y   if c1
 x - (x - y) // c1 * c1                               => (x - y) % c1 + y   if c1 != 0
 (x - y) // c1 * c1 - x                               => 0 - (x - y) % c1 - y   if c1 != 0
 x * c2 - x // c1 * c3                                => x % c1 * c2   if c1 != 0 and c3 == c1 * c2
-x // c1 * c3 - x * c2                                => 0 - x % c1 * c2   if c1 != 0 and c3 == c1 * c2
+x // c1 * c3 - x * c2                                => x % c1 * (0 - c2)   if c1 != 0 and c3 == c1 * c2
 x * c2 - (x + y) // c1 * c3                          => ((x + y) % c1 - y) * c2   if c1 != 0 and c3 == c1 * c2
 (x + y) // c1 * c3 - x * c2                          => (y - (x + y) % c1) * c2   if c1 != 0 and c3 == c1 * c2
 x * c2 - (x - y) // c1 * c3                          => ((x - y) % c1 + y) * c2   if c1 != 0 and c3 == c1 * c2
@@ -135,6 +139,7 @@ x * c2 - (x - y) // c1 * c3                          => ((x - y) % c1 + y) * c2 
 x - c1                                               => x + (0 - c1)
 (x + c1) - y                                         =>> (x - y) + c1
 x - (y - z)                                          =>> (x + z) - y
+0 - x * c1                                           => x * (0 - c1)
 x - y * c1                                           =>> x + y * (0 - c1)   if c1 < 0
 x - (y + c1)                                         =>> (x - y) + (0 - c1)
 c1 - (x + c2)                                        =>> (c1 - c2) - x
@@ -149,7 +154,7 @@ broadcast(x, lanes) * broadcast(y, lanes)            => broadcast(x * y, lanes)
 ramp(b1, s1, lanes) * broadcast(x, lanes)            => ramp(b1 * x, s1 * x, lanes)
 broadcast(x, lanes) * ramp(b1, s1, lanes)            => ramp(b1 * x, s1 * x, lanes)
 broadcast(f1, lanes) * x                             => broadcast(f1, lanes)   if f1 == 0.0
-""")
+""", vector=True)
 
 MUL = rules("Mul", """
 (x + c1) * c2                                        => x * c2 + c1 * c2

@@ -28,7 +28,18 @@ truncdiv(y + x * z, z) || truncdiv(y + z * x, z)     => truncdiv(y, z) + x   if 
 truncdiv(x, c1)                                      => 0   if c1 > 0 and ge(x, 0) and lt(x, c1)
 """)
 
+DIV_VECTOR = rules("Div", """
+truncdiv(broadcast(x, lanes), broadcast(y, lanes))   => broadcast(truncdiv(x, y), lanes)
+truncdiv(ramp(b1, c1, lanes), broadcast(c2, lanes))  => ramp(truncdiv(b1, c2), lit(tdiv(c1, c2)), lanes)   if c2 != 0 and c1 % c2 == 0 and ge(b1, 0)
+""", vector=True)
+
+MOD_VECTOR = rules("Mod", """
+truncmod(broadcast(x, lanes), broadcast(y, lanes))   => broadcast(truncmod(x, y), lanes)
+truncmod(ramp(b1, c1, lanes), broadcast(c2, lanes))  => broadcast(truncmod(b1, c2), lanes)   if c2 != 0 and c1 % c2 == 0
+""", vector=True)
+
 MOD = rules("Mod", """
+truncmod(x, c1)                                      =>> truncmod(x, 0 - c1)   if c1 < 0
 truncmod(x, x)                                       => 0
 truncmod(x * c1, c2)                                 => 0   if c2 != 0 and c1 % c2 == 0
 truncmod(x * c1 + y, c2) || truncmod(y + x * c1, c2) => truncmod(y, c2)   if c2 > 0 and c1 % c2 == 0 and ge(x * c1, 0) and ge(y, 0)
@@ -40,7 +51,7 @@ truncmod(x, c1)                                      => x   if c1 > 0 and ge(x, 
 FLOORDIV_VECTOR = rules("FloorDiv", """
 broadcast(x, lanes) // broadcast(y, lanes)           => broadcast(x // y, lanes)
 ramp(b1, c1, lanes) // broadcast(c2, lanes)          => ramp(b1 // c2, c1 // c2, lanes)   if c2 != 0 and c1 % c2 == 0
-""")
+""", vector=True)
 
 FLOORDIV = rules("FloorDiv", """
 x // c1 // c2                                        => x // (c1 * c2)   if c1 > 0 and c2 > 0
@@ -70,11 +81,11 @@ x // c1                                              => -1   if c1 > 0 and ge(x,
 FLOORMOD_VECTOR = rules("FloorMod", """
 broadcast(x, lanes) % broadcast(y, lanes)            => broadcast(x % y, lanes)
 ramp(b1, c1, lanes) % broadcast(c2, lanes)           => broadcast(b1 % c2, lanes)   if c2 != 0 and c1 % c2 == 0
-""")
+""", vector=True)
 
 FLOORMOD = rules("FloorMod", """
-x * c1 % c2                                          => x % lit(c2 // c1) * c1   if c1 > 0 and c2 > c1 and c2 % c1 == 0
 x * c1 % c2                                          => x * (c1 % c2) % c2   if c2 > 0 and (c1 >= c2 or c1 < 0)
+(x * c1 + y) % c2                                    => x % lit(c2 // c1) * c1 + y   if c1 > 0 and c2 > 0 and c2 % c1 == 0 and ge(y, 0) and lt(y, c1)
 (x * c1 + y) % c2                                    =>> (x * (c1 % c2) + y) % c2   if c2 > 0 and (c1 >= c2 or c1 < 0)
 (x + c1) % c2                                        => (x + c1 % c2) % c2   if c2 > 0 and (c1 >= c2 or c1 < 0)
 (x + y * c1) % c2                                    =>> (x + y * (c1 % c2)) % c2   if c2 > 0 and (c1 >= c2 or c1 < 0)

@@ -9,7 +9,7 @@ from .rules import rules
 
 EQ_VECTOR = rules("EQ", """
 broadcast(x, lanes) == broadcast(y, lanes)           => broadcast(x == y, lanes)
-""")
+""", vector=True)
 
 EQ = rules("EQ", """
 c1 == x                                              => x == c1
@@ -22,7 +22,7 @@ x + y == x || y + x == x || x == x + y || x == y + x => y == 0
 
 NE_VECTOR = rules("NE", """
 broadcast(x, lanes) != broadcast(y, lanes)           => broadcast(x != y, lanes)
-""")
+""", vector=True)
 
 NE = rules("NE", """
 c1 != x                                              => x != c1
@@ -36,7 +36,7 @@ x + y != x || y + x != x || x != x + y || x != y + x => y != 0
 LT_VECTOR = rules("LT", """
 broadcast(x, lanes) < broadcast(y, lanes)            => broadcast(x < y, lanes)
 ramp(x, s1, lanes) < ramp(y, s1, lanes)              => broadcast(x < y, lanes)
-""")
+""", vector=True)
 
 LT = rules("LT", """
 x + y < x + z || x + y < z + x || y + x < x + z || y + x < z + x => y < z
@@ -45,6 +45,8 @@ x - y < x - z                                        => z < y
 x < x + z || x < z + x                               => 0 < z
 x < x - z                                            => z < 0
 c1 < x + c2                                          => c1 - c2 < x
+x + c1 < c2                                          => x < c2 - c1
+c1 - x < c2                                          => c1 - c2 < x
 c1 < c2 - x                                          => x < c2 - c1
 x * c1 < y * c1                                      => x < y   if c1 > 0
 x * c1 < y * c1                                      => y < x   if c1 < 0
@@ -91,7 +93,7 @@ x - y < 0                                            => x < y
 
 AND_VECTOR = rules("And", """
 broadcast(x, lanes) and broadcast(y, lanes)          => broadcast(x and y, lanes)
-""")
+""", vector=True)
 
 AND = rules("And", """
 x and x                                              => x
@@ -116,6 +118,7 @@ c1 < x and c2 < x                                    => lit(c1 if c1 > c2 else c
 x <= c1 and x <= c2                                  => x <= lit(c1 if c1 < c2 else c2)
 c1 <= x and c2 <= x                                  => lit(c1 if c1 > c2 else c2) <= x
 x <= y and y <= x || x <= y and x >= y               => x == y
+x < y and x <= y || x <= y and x < y                 => x < y
 x <= y and x != y || x != y and x <= y               => x < y
 y and (x and y) || (x and y) and y                   => x and y
 y and (y and x) || (y and x) and y                   => y and x
@@ -123,7 +126,7 @@ y and (y and x) || (y and x) and y                   => y and x
 
 OR_VECTOR = rules("Or", """
 broadcast(x, lanes) or broadcast(y, lanes)           => broadcast(x or y, lanes)
-""")
+""", vector=True)
 
 OR = rules("Or", """
 x or x                                               => x
@@ -138,6 +141,8 @@ x < c1 or c2 <= x || c2 <= x or x < c1               => True   if c2 <= c1
 x <= c1 or c2 <= x || c2 <= x or x <= c1             => True   if c2 <= c1 + 1
 x != c1 or x == c2 || x == c2 or x != c1             => x != c1   if c1 != c2
 x != c1 or x != c2                                   => True      if c1 != c2
+x < y or x <= y || x <= y or x < y                   => x <= y
+x < c1 or x < c2                                     => x < lit(c1 if c1 > c2 else c2)
 x < y or x == y || x == y or x < y                   => x <= y
 x == y or y < x || y < x or x == y                   => y <= x
 x and y or x || y and x or x                         => x

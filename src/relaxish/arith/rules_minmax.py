@@ -10,7 +10,7 @@ from .rules import rules
 MIN_VECTOR = rules("Min", """
 min(broadcast(x, lanes), broadcast(y, lanes))        => broadcast(min(x, y), lanes)
 min(min(x, broadcast(y, lanes)), broadcast(z, lanes)) => min(x, broadcast(min(y, z), lanes))
-""")
+""", vector=True)
 
 MIN = rules("Min", """
 min(x, x)                                            => x
@@ -22,6 +22,8 @@ min(c1 - x, c2 - x)                                  => lit(c1 if c1 < c2 else c
 min((x + c1) // c2 * c2, x)                          => x          if c2 > 0 and c1 + 1 == c2
 min(x, (x + c1) // c2 * c2)                          => x          if c2 > 0 and c1 + 1 == c2
 min((x + c1) // c2 * c2, max(x, c2)) || min(max(x, c2), (x + c1) // c2 * c2) => max(x, c2)   if c2 > 0 and c1 + 1 == c2 and ge(x, 1)
+min(truncdiv(x + c1, c2) * c2, x) || min(x, truncdiv(x + c1, c2) * c2) => x   if c2 > 0 and c1 + 1 == c2
+min(truncdiv(x + c1, c2) * c2, max(x, c2)) || min(max(x, c2), truncdiv(x + c1, c2) * c2) => max(x, c2)   if c2 > 0 and c1 + 1 == c2 and ge(x, 1)
 min(x, x // c2 * c2)                                 => x // c2 * c2   if c2 > 0
 min(x // c2 * c2, x)                                 => x // c2 * c2   if c2 > 0
 min(max(x, y), min(x, y)) || min(max(x, y), min(y, x)) => min(x, y)
@@ -46,8 +48,6 @@ min(y + x, z + x)                                    => min(y, z) + x
 min(y + x, x + z)                                    => min(y, z) + x
 min(x + y, x + z)                                    => min(y, z) + x
 min(x + y, z + x)                                    => min(y, z) + x
-min(x, y + x) || min(x, x + y)                       => min(y, 0) + x
-min(x + y, x) || min(y + x, x)                       => min(y, 0) + x
 min(x - y, x - z)                                    => x - max(y, z)
 min(y - x, z - x)                                    => min(y, z) - x
 min(min(x, c1), c2)                                  => min(x, min(c1, c2))
@@ -61,10 +61,8 @@ min(x * c1, y * c1)                                  => min(x, y) * c1    if c1 
 min(x * c1, y * c1)                                  => max(x, y) * c1    if c1 < 0
 min(x * c1, c2)                                      => min(x, lit(c2 // c1)) * c1   if c1 > 0 and c2 % c1 == 0
 min(x * c1, c2)                                      => max(x, lit(c2 // c1)) * c1   if c1 < 0 and c2 % c1 == 0
-min(x + c1, c2)                                      => min(x, lit(c2 - c1)) + c1
 min(c1 - x, c2)                                      => c1 - max(x, lit(c1 - c2))
 min(min(x, c1), y)                                   =>> min(min(x, y), c1)
-min(c1, x)                                           => min(x, c1)
 """)
 
 MIN_SELECT = rules("Min", """
@@ -74,7 +72,7 @@ min(select(x, y, z), select(x, s1, s2))              => select(x, min(y, s1), mi
 MAX_VECTOR = rules("Max", """
 max(broadcast(x, lanes), broadcast(y, lanes))        => broadcast(max(x, y), lanes)
 max(max(x, broadcast(y, lanes)), broadcast(z, lanes)) => max(x, broadcast(max(y, z), lanes))
-""")
+""", vector=True)
 
 MAX = rules("Max", """
 max(x, x)                                            => x
@@ -82,6 +80,7 @@ max(x + c1, x + c2)                                  => x + lit(c1 if c1 > c2 el
 max(x + c1, x) || max(x, x + c1)                     => x + c1     if c1 > 0
 max(x + c1, x) || max(x, x + c1)                     => x          if c1 <= 0
 max(c1 - x, c2 - x)                                  => lit(c1 if c1 > c2 else c2) - x
+max(truncdiv(x + c1, c2) * c2, x) || max(x, truncdiv(x + c1, c2) * c2) => truncdiv(x + c1, c2) * c2   if c2 > 0 and c1 + 1 == c2
 max((x + c1) // c2 * c2, x)                          => (x + c1) // c2 * c2   if c2 > 0 and c1 + 1 == c2
 max(x, (x + c1) // c2 * c2)                          => (x + c1) // c2 * c2   if c2 > 0 and c1 + 1 == c2
 max(x, x // c2 * c2)                                 => x          if c2 > 0
@@ -108,8 +107,6 @@ max(y + x, z + x)                                    => max(y, z) + x
 max(y + x, x + z)                                    => max(y, z) + x
 max(x + y, x + z)                                    => max(y, z) + x
 max(x + y, z + x)                                    => max(y, z) + x
-max(x, y + x) || max(x, x + y)                       => max(y, 0) + x
-max(x + y, x) || max(y + x, x)                       => max(y, 0) + x
 max(x - y, x - z)                                    => x - min(y, z)
 max(y - x, z - x)                                    => max(y, z) - x
 max(max(x, c1), c2)                                  => max(x, max(c1, c2))
@@ -122,10 +119,8 @@ max(x * c1, y * c1)                                  => max(x, y) * c1    if c1 
 max(x * c1, y * c1)                                  => min(x, y) * c1    if c1 < 0
 max(x * c1, c2)                                      => max(x, lit(c2 // c1)) * c1   if c1 > 0 and c2 % c1 == 0
 max(x * c1, c2)                                      => min(x, lit(c2 // c1)) * c1   if c1 < 0 and c2 % c1 == 0
-max(x + c1, c2)                                      => max(x, lit(c2 - c1)) + c1
 max(c1 - x, c2)                                      => c1 - min(x, lit(c1 - c2))
 max(max(x, c1), y)                                   =>> max(max(x, y), c1)
-max(c1, x)                                           => max(x, c1)
 """)
 
 MAX_SELECT = rules("Max", """

@@ -1,8 +1,7 @@
 """What a deployed model needs, and nothing of the compiler.
 
->>> from relaxish import runtime
->>> vm = runtime.VirtualMachine(runtime.load_module("model.so"), runtime.cpu())
->>> out = vm["main"](x)
+``runtime.VirtualMachine(runtime.load_module("model.so"), runtime.cpu())["main"](x)`` runs what
+``relaxish.build(...).export_library("model.so")`` wrote.
 """
 
 from ..support.threads import num_threads

@@ -41,8 +41,8 @@ class VMInstrumentReturnKind(enum.IntEnum):
 class VirtualMachine:
     """Runs an :class:`Executable`.
 
-    >>> vm = VirtualMachine(executable, relaxish.cpu())
-    >>> out = vm["main"](x)
+    ``VirtualMachine(relaxish.build(mod, "llvm"), relaxish.cpu())["main"](x)`` is the whole use of it;
+    :func:`relaxish.build` shows one.
 
     ``memory_cfg`` is "pooled" (default) or "naive", or a mapping from device to one of them. With ``profile=True`` each
     kernel is called by itself and :meth:`profile` can report on it.

@@ -27,7 +27,7 @@ def bounds(expr: Any, ranges: Ranges) -> Interval | None:
         return bounds(expr.value, ranges)
     if kind not in (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max):
         return None
-    linear = _linear(expr)
+    linear = linear(expr)
     if linear is not None and linear[0]:
         low = high = linear[1]
         for var, factor in linear[0].items():
@@ -60,7 +60,7 @@ def bounds(expr: Any, ranges: Ranges) -> Interval | None:
     return 0, b[0] - 1
 
 
-def _linear(expr: Any) -> tuple[dict[Any, int], int] | None:
+def linear(expr: Any) -> tuple[dict[Any, int], int] | None:
     """``expr`` as a sum of variables times constants; None when it is not one."""
     kind = type(expr)
     if kind is IntImm:
@@ -68,7 +68,7 @@ def _linear(expr: Any) -> tuple[dict[Any, int], int] | None:
     if isinstance(expr, Var):
         return {expr: 1}, 0
     if kind is Add or kind is Sub:
-        a, b = _linear(expr.a), _linear(expr.b)
+        a, b = linear(expr.a), linear(expr.b)
         if a is None or b is None:
             return None
         sign = 1 if kind is Add else -1
@@ -77,7 +77,7 @@ def _linear(expr: Any) -> tuple[dict[Any, int], int] | None:
             out[var] = out.get(var, 0) + sign * factor
         return out, a[1] + sign * b[1]
     if kind is Mul:
-        a, b = _linear(expr.a), _linear(expr.b)
+        a, b = linear(expr.a), linear(expr.b)
         if a is None or b is None or (a[0] and b[0]):
             return None
         if a[0]:
@@ -138,7 +138,7 @@ def peel_count(loop: For, low: int, count: int, ranges: Ranges) -> tuple[int, in
     inner.pop(loop.loop_var, None)
     best = (0, 0)
     for cond, known in conditions:
-        if not _mentions(cond, loop.loop_var):
+        if not mentions(cond, loop.loop_var):
             continue
         for first, last in ((0, 0), (0, 1), (1, 0), (1, 1)):
             if first + last >= count:
@@ -150,7 +150,8 @@ def peel_count(loop: For, low: int, count: int, ranges: Ranges) -> tuple[int, in
     return best
 
 
-def _mentions(expr: Any, var: Any) -> bool:
+def mentions(expr: Any, var: Any) -> bool:
+    """Whether ``var`` occurs in ``expr``."""
     found = False
 
     def look(item: Any) -> bool:

@@ -16,6 +16,7 @@ from .expr_gen import ExprGen
 from .ltypes import element_bytes, llvm_type, memory_type
 from .promote import Promotion, find_accumulators, passes_pointer, write_back
 from .ranges import peel_count, prove
+from .segments import split_loop
 from .vectorize import vector_loop
 
 # Stack space for one buffer and for all buffers of a function; more comes from the heap.
@@ -38,7 +39,7 @@ class StmtGen(ExprGen):
         self.noalias = noalias
         self.stack_bytes = 0
         self.register_buffers: set[Any] = set()
-        self.writes_cache: dict[int, frozenset[Any]] = {}
+        self.writes_cache: dict[int, tuple[Any, frozenset[Any]]] = {}
         self.terminated = False
         self.promoted: dict[Any, Promotion] = {}
         self.never_promote: set[Any] = set()
@@ -240,6 +241,11 @@ class StmtGen(ExprGen):
             self.ranges[var] = (value[1], value[1])
 
     def _serial(self, node: Any, low: Any, extent: Any) -> None:
+        pieces = split_loop(node, self.ranges)
+        if pieces is not None:
+            for piece in pieces:
+                self.stmt(piece)
+            return
         if not low[0] and not extent[0] and extent[1] > 2:
             first, last = peel_count(node, low[1], extent[1], self.ranges)
             if first or last:
@@ -361,7 +367,7 @@ class StmtGen(ExprGen):
         """Alias keys of the buffers written inside ``node``; None among them means anything may be written."""
         known = self.writes_cache.get(id(node))
         if known is not None:
-            return known
+            return known[1]
         found: set[Any] = set()
 
         def look(item: Any) -> bool:
@@ -376,7 +382,8 @@ class StmtGen(ExprGen):
 
         pre_order_visit(node, look)
         result = frozenset(found)
-        self.writes_cache[id(node)] = result
+        # The node is kept as well: its id must not come back as another's.
+        self.writes_cache[id(node)] = node, result
         return result
 
     def _wants_unroll(self, node: Any, count: int) -> bool:

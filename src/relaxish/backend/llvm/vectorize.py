@@ -15,7 +15,8 @@ from ...ir.prim import (
 )  # fmt: skip
 from ...ir.structural import structural_equal
 from ...support import config
-from ...tir import BufferLoad, BufferStore, For, SeqStmt
+from ...tir import BufferLoad, BufferStore, For, LetStmt, SeqStmt
+from ...tir.functor import substitute
 from .ltypes import llvm_type
 
 if TYPE_CHECKING:
@@ -153,11 +154,20 @@ def _mentions(expr: Any, var: Any) -> bool:
 
 
 def _stores(body: Any) -> list[Any] | None:
-    if isinstance(body, BufferStore):
-        return [body]
-    if isinstance(body, SeqStmt) and all(isinstance(s, BufferStore) for s in body.seq):
-        return list(body.seq)
-    return None
+    """The stores that make up ``body``, values bound by ``let`` put in place; None when there is more to it."""
+    bound: dict[Any, Any] = {}
+    while isinstance(body, LetStmt):
+        bound[body.var] = substitute(body.value, bound)
+        body = body.body
+    stores = list(body.seq) if isinstance(body, SeqStmt) else [body]
+    if not all(isinstance(s, BufferStore) for s in stores):
+        return None
+    if bound:
+        stores = [substitute(s, bound) for s in stores]
+        if any(_reads(late.value, early.buffer.data) for i, early in enumerate(stores) for late in stores[i + 1 :]):
+            # Bound before the first store, it must not be computed after it.
+            return None
+    return stores
 
 
 def _identity(kind: type, dtype: str) -> Any:
@@ -171,7 +181,7 @@ def _identity(kind: type, dtype: str) -> Any:
 def vector_loop(gen: StmtGen, node: For, low: Any, extent: Any) -> bool:
     """Emit ``node`` as vectors when its form allows; False leaves it to the scalar path."""
     stores = _stores(node.body)
-    if not stores or any(s.buffer.data in gen.promoted for s in stores):
+    if not stores:
         return False
     if not extent[0] and extent[1] < 4:
         return False
@@ -181,8 +191,8 @@ def vector_loop(gen: StmtGen, node: For, low: Any, extent: Any) -> bool:
     try:
         reductions = [_as_reduction(s, node.loop_var) for s in stores]
         if all(r is not None for r in reductions):
-            return len(stores) == 1 and config.FAST_MATH.value and _reduce(gen, node, reductions[0], low, extent, lanes)
-        if any(r is not None for r in reductions):
+            return config.FAST_MATH.value and _reduce_all(gen, node, reductions, low, extent, lanes)
+        if any(r is not None for r in reductions) or any(s.buffer.data in gen.promoted for s in stores):
             return False
         return _map(gen, node, stores, low, extent, lanes)
     except NotVectorisable:
@@ -323,14 +333,27 @@ def _reads(expr: Any, data: Any) -> bool:
     return hit
 
 
-def _reduce(gen: StmtGen, node: For, found: Any, low: Any, extent: Any, lanes: int) -> bool:
-    store, kind, summand = found
+def _reduce_all(gen: StmtGen, node: For, found: list[Any], low: Any, extent: Any, lanes: int) -> bool:
+    """Independent reductions of one loop, each in a loop of its own."""
+    written = {gen.alias_key(store.buffer.data) for store, _, _ in found}
+    if len({store.buffer.data for store, _, _ in found}) != len(found):
+        raise NotVectorisable
+    widened = []
+    for store, _, summand in found:
+        dtype = store.value.dtype
+        if dt.lanes(dtype) != 1 or dt.is_bool(dtype) or dtype in ("float16", "bfloat16"):
+            raise NotVectorisable
+        widened.append(_Widen(node.loop_var, lanes).visit(summand))
+        if dt.lanes(widened[-1].dtype) == 1 or written & _read_keys(gen, summand):
+            raise NotVectorisable
+    for (store, kind, _), value in zip(found, widened, strict=True):
+        _reduce(gen, node.with_fields(body=store), (store, kind, value), low, extent, lanes)
+    return True
+
+
+def _reduce(gen: StmtGen, node: For, found: Any, low: Any, extent: Any, lanes: int) -> None:
+    store, kind, widened = found
     var, dtype = node.loop_var, store.value.dtype
-    if dt.lanes(dtype) != 1 or dt.is_bool(dtype) or dtype in ("float16", "bfloat16"):
-        raise NotVectorisable
-    widened = _Widen(var, lanes).visit(summand)
-    if dt.lanes(widened.dtype) == 1 or gen.alias_key(store.buffer.data) in _read_keys(gen, summand):
-        raise NotVectorisable
     w = gen.w
     wide = dt.with_lanes(dtype, lanes)
     ty = llvm_type(wide)
@@ -363,7 +386,6 @@ def _reduce(gen: StmtGen, node: For, found: Any, low: Any, extent: Any, lanes: i
     merged = _merge_slots(gen, slots, kind, wide)
     done = str(known // chunk * chunk) if known is not None else w.pure(f"mul i64 {groups}, {chunk}", groups)
     _rest(gen, node, store, (low, done, total, known), (kind, merged, dtype, lanes))
-    return True
 
 
 def _fused_add(gen: StmtGen, summand: Any, slot: str, wide: str) -> str:
@@ -411,7 +433,7 @@ def _rest(gen: StmtGen, node: For, store: Any, span: Any, acc: Any) -> None:
                 )
         merged = _combine(gen, kind, dt.with_lanes(dtype, lanes), *parts)
     offset = gen.offset_of(store.buffer, store.indices)
-    old = gen.load_elements(store.buffer, offset, dtype)
+    old = gen.visit(BufferLoad(store.buffer, store.indices))
     gen.store_elements(store.buffer, offset, _combine(gen, kind, dtype, old, merged), dtype)
     if known is None:
         _tail(gen, node, low, done, total, gen.writes_of(node))

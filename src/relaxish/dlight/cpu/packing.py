@@ -213,7 +213,7 @@ def _rewrite(func: PrimFunc, plan: dict[int, int]) -> PrimFunc:
         param = func.params[index]
         old = buffer_map[param]
         *lead, columns = old.shape
-        shape = [columns.value // width, *lead, width]
+        shape = [IntImm(columns.dtype, columns.value // width), *lead, IntImm(columns.dtype, width)]
         packed = decl_buffer(shape, old.dtype, old.name, data=old.data)
         buffers[old.data] = packed, width
         buffer_map[param] = packed

@@ -13,16 +13,12 @@ from .core import Module
 
 __all__ = ["CompiledModule", "jit"]
 
-# The driver stands above the frontends and registers how a module is built.
-BUILD: list[Any] = [None]
+def build_module(mod: Any, target: str, pipeline: Any) -> Any:
+    """Build with the driver, which stands above the frontends."""
+    import importlib
 
-
-def _build(mod: Any, target: str, pipeline: Any) -> Any:
-    if BUILD[0] is None:
-        import importlib
-
-        return importlib.import_module("relaxish.driver").build(mod, target, relax_pipeline=pipeline)
-    return BUILD[0](mod, target, pipeline)
+    build = importlib.import_module("relaxish.driver").build
+    return build(mod, target) if pipeline is None else build(mod, target, relax_pipeline=pipeline)
 
 
 class CompiledModule:
@@ -76,7 +72,7 @@ def jit(module: Module, spec: Any, device: Any, pipeline: Any, out_format: str, 
         raise ValueError(f"parameters without data: {', '.join(unbound)}; use load_state_dict first")
     where = make_device(device) if isinstance(device, str) else device
     target = "llvm" if str(device).startswith("cpu") or not isinstance(device, str) else str(device).split(":")[0]
-    vm = VirtualMachine(_build(mod, target, pipeline), where)
+    vm = VirtualMachine(build_module(mod, target, pipeline), where)
     effects = vm["_initialize_effect"]() if "_initialize_effect" in mod else None
     params = [param.data for _, param in named]
     return CompiledModule(vm, [p for p in params if p is not None], effects, out_format)

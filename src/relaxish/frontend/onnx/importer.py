@@ -137,7 +137,8 @@ class _Importer:
         """The array of an initializer."""
         import onnx
 
-        return np.ascontiguousarray(onnx.numpy_helper.to_array(proto))
+        value = onnx.numpy_helper.to_array(proto)
+        return np.ascontiguousarray(value).reshape(value.shape)  # a scalar stays one
 
     def check_supported(self, graph: Any) -> None:
         """All operators without a converter, in one error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,26 @@ def from_exported_program(
     torch = need("torch", "torch")
     if isinstance(exported_program, (str, bytes)) or hasattr(exported_program, "__fspath__"):
         exported_program = torch.export.load(exported_program)
-    _check_coverage(exported_program)
-    return _ExportedProgramImporter(exported_program).run(
-        keep_params_as_input, unwrap_unit_return_tuple, no_bind_return_tuple
+    return import_program(
+        exported_program,
+        keep_params=keep_params_as_input,
+        unwrap=unwrap_unit_return_tuple,
+        no_bind=no_bind_return_tuple,
     )
+
+
+def import_program(
+    program: Any,
+    *,
+    keep_params: bool,
+    unwrap: bool,
+    no_bind: bool,
+    custom: dict[Any, Callable[..., Any]] | None = None,
+) -> IRModule:
+    """Import a program; ``custom`` has converters of the user by operator name."""
+    custom = custom or {}
+    _check_coverage(program, custom)
+    return _ExportedProgramImporter(program, custom).run(keep_params, unwrap, no_bind)
 
 
 def _name_of(target: Any) -> str:
@@ -65,12 +82,17 @@ def _name_of(target: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
-def _check_coverage(program: Any) -> None:
+def _custom(custom: dict[Any, Callable[..., Any]], name: str) -> Callable[..., Any] | None:
+    return custom.get(name) or custom.get(name.partition(".")[0])
+
+
+def _check_coverage(program: Any, custom: dict[Any, Callable[..., Any]]) -> None:
     gaps = sorted(
         {
             _name_of(node.target)
             for node in program.graph.nodes
             if node.op == "call_function" and find(_name_of(node.target)) is None and not _ignored(node)
+            and _custom(custom, _name_of(node.target)) is None
         }
     )
     if gaps:
@@ -84,11 +106,12 @@ def _ignored(node: Any) -> bool:
 class _ExportedProgramImporter:
     """Walks the graph of one program in order, keeping the value of every node."""
 
-    def __init__(self, program: Any) -> None:
+    def __init__(self, program: Any, custom: dict[Any, Callable[..., Any]]) -> None:
         self.program = program
-        self.values: dict[Any, Any] = {}
+        self.custom = custom
         self.builder = relax.BlockBuilder()
         self.importer = Importer(self.builder)
+        self.values = self.importer.env
 
     def _dim(self, size: Any) -> Any:
         if isinstance(size, int):
@@ -154,6 +177,9 @@ class _ExportedProgramImporter:
         name = _name_of(node.target)
         if _ignored(node):
             return None
+        own = _custom(self.custom, name)
+        if own is not None:
+            return own(node, self.importer)
         function = find(name)
         assert function is not None  # coverage was checked before the first node
         args = [self._argument(a) for a in node.args]

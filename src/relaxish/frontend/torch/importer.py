@@ -32,11 +32,20 @@ def dtype_of(x: Any) -> str:
 
 
 class Importer:
-    """Emits bindings into one BlockBuilder and answers questions of shape and type."""
+    """Emits bindings into one BlockBuilder and answers questions of shape and type.
+
+    ``env`` maps the nodes of the graph to what they were converted to.
+    """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self.builder = builder
+        self.env: dict[Any, Any] = {}
         self.symbols: dict[str, tir.Var] = {}
+
+    @property
+    def block_builder(self) -> relax.BlockBuilder:
+        """The builder that converters emit into."""
+        return self.builder
 
     def emit(self, expr: Any, name: str = "") -> Any:
         """Bind an expression, inferring its struct info."""

@@ -32,7 +32,7 @@ class ColumnAccess:
     name: str
     itemsize: int
     kind: int
-    shape: list[float]
+    shape: list[Column]
     indices: list[list[ColumnForm]]
 
     def mentioned(self) -> set[int]:
@@ -158,14 +158,14 @@ def _steps(access: ColumnAccess, levels: Levels) -> Array:
     out = np.zeros((levels.n, levels.size), dtype=np.float32)
     written: set[int] = set()
     for indices in access.indices:
-        stride = 1.0
+        stride: Column = 1.0
         for dim in range(len(access.shape) - 1, -1, -1):
             form = indices[dim]
             for position in form.positions:
                 step = form.step(position) * stride
                 out[position] = min_nonzero(out[position], step) if position in written else step
                 written.add(position)
-            stride *= access.shape[dim]
+            stride = stride * access.shape[dim]
     out *= levels.moving
     return out
 
@@ -212,7 +212,7 @@ def _one_buffer(
         out[5] = np.maximum(1.0, levels.prod / still * np.minimum(1.0, found * np.float32(item / _LINE)))
         run: Any = 1.0
         for dim, width in enumerate(shape.widths):  # the innermost dimension touched as a whole counts
-            run = np.where(width == access.shape[dim], np.float32(access.shape[dim] * item), run)
+            run = np.where(width == access.shape[dim], np.float32(item) * access.shape[dim], run)
         out[6] = np.maximum(1.0, out[4] / np.minimum(np.float32(_LINE), run))
     np.divide(out[3:7], np.where(reuse_count > 0, reuse_count, np.float32(0.5)), out=out[13:17])
     out[17] = stride

@@ -192,6 +192,18 @@ def _time(run: Callable[[], int], config: EvaluatorConfig) -> list[float]:
     return results
 
 
+_LAST_ARGUMENTS: list[tuple[str, list[list[np.ndarray[Any, Any]]]]] = []
+
+
+def _arguments(args_info: Sequence[ArgInfo], repeat: int) -> list[list[np.ndarray[Any, Any]]]:
+    """Argument arrays for timing; candidates of one task get the same ones."""
+    key = f"{repeat} {args_info}"
+    if not _LAST_ARGUMENTS or _LAST_ARGUMENTS[0][0] != key:
+        # What a candidate may have overwritten are results, or values that another run updates just as fast.
+        _LAST_ARGUMENTS[:] = [(key, [alloc_arguments(args_info, seed) for seed in range(repeat)])]
+    return _LAST_ARGUMENTS[0][1]
+
+
 def _measure_in_worker(
     artifact: str | bytes, device_type: str, args_info: Sequence[ArgInfo], config: tuple[Any, ...], alloc_repeat: int,
     cooldown_sec: float, hooks: tuple[Any, Any, Any], num_threads: int | None,
@@ -203,8 +215,7 @@ def _measure_in_worker(
         set_num_threads(num_threads)
     alloc, evaluate, cleanup = (get_global_func_with_default_on_worker(h, None) for h in hooks)
     try:
-        sets = [alloc_arguments(args_info, seed) for seed in range(alloc_repeat)] if alloc is None \
-            else alloc(device_type, args_info, alloc_repeat)
+        sets = _arguments(args_info, alloc_repeat) if alloc is None else alloc(device_type, args_info, alloc_repeat)
         if evaluate is not None:
             times = [float(x) for x in evaluate(artifact, device_type, evaluator, sets)]
         else:

@@ -151,10 +151,16 @@ class EvolutionarySearch(SearchStrategy):
         num_random = max(0, num_random)
         spare = max(4, wanted // 4)
         if self._pool is not None and self._pool.usable():
-            ranked, rest = self._pool.search(self, best, wanted + spare)
-            self.candidates_examined = self._pool.examined
+            scored, rest = self._pool.search(self, best, wanted + spare)
+            if self._pool.left_out and self._cost_model.trained:
+                # Sketches without a matrix form: a few programs each round.
+                slow, _ = self._evolve(best, self._pool.left_out, _REPLAYED)
+                scored = sorted(scored + slow, key=lambda item: -item[0])
+            self.candidates_examined = self._pool.examined + self._replayed
         else:
-            ranked, rest = self._evolve(best)
+            scored, rest = self._evolve(best, self._spaces, max(self.init_min_unmeasured, 1))
+            self.candidates_examined = self._replayed
+        ranked = [trace for _, trace in scored]
         with Profiler.timeit("EvoSearch/PickWithEpsGreedy"):
             greedy = ranked[:wanted - num_random]
             return greedy + rest[:num_random] + ranked[wanted - num_random:] + rest[num_random:]

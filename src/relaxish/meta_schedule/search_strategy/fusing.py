@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .fitting import Environment
+from .fitting import Environment, Formula
 from .skeleton import BlockShape, FittedForm
 
 __all__ = ["Fusion", "fuse_block"]
@@ -27,16 +27,17 @@ class Fusion:
 
 
 def fuse_block(
-    shape: BlockShape, regions: Sequence[Sequence[FittedForm]], extents: Sequence[Any], env: Environment,
+    shape: BlockShape, regions: Sequence[tuple[list[FittedForm], list[Formula]]], extents: Sequence[Any], env: Environment,
     busy: dict[int, Array], parallel: Array, vectorize: int,
 ) -> Fusion:
-    """The loops of one block after the postproc; ``busy`` says which loops other blocks have taken."""
+    """The loops of one block after the postproc; ``regions`` are accesses with the sizes of their buffers, ``busy``
+    says which loops other blocks have taken."""
     size, n = env.size, len(shape.loops)
     inner = 0  # loops that may be part of the vector loop whatever the numbers
     while inner < n and shape.data_parallel[n - 1 - inner] and shape.single[n - 1 - inner]:
         inner += 1
     fusible = np.full(size, inner, dtype=np.int8)
-    for region, dims in zip(regions, shape.shapes, strict=True):
+    for region, dims in regions:
         np.minimum(fusible, _fusible(_strides(env, region, dims, n, inner), extents[n - inner:], size), out=fusible)
     num_par = _outer(shape, extents, busy, parallel, size)
     num_vec = _inner(shape, extents, busy, vectorize, fusible, inner, size)
@@ -50,20 +51,20 @@ def fuse_block(
     return Fusion(np.maximum(num_par, 0), np.maximum(num_vec, 0), whole)
 
 
-def _strides(env: Environment, region: Sequence[FittedForm], dims: list[int], n: int, inner: int) -> list[Any]:
+def _strides(env: Environment, region: Sequence[FittedForm], dims: list[Formula], n: int, inner: int) -> list[Any]:
     """Element stride of each of the ``inner`` innermost loops in one access, None for none."""
     forms = [form.columns(env) for form in region]
     out: list[Any] = []
     for position in range(n - inner, n):
         stride: Any = None
-        buffer_stride = 1.0
+        buffer_stride: Any = 1.0
         for form, dim in zip(reversed(forms), reversed(dims), strict=True):
             if position in form.positions:
                 step = form.coefficient(position) * buffer_stride
                 stride = step if stride is None else np.where(stride == 0, step, stride)
                 if any(at == position and positive for at, _, _, positive in form.terms):
                     break
-            buffer_stride *= dim
+            buffer_stride = buffer_stride * dim(env)
         out.append(stride)
     return out
 

@@ -13,7 +13,6 @@ from ..mutator import (
 )
 from ..profiler import Profiler
 from .advisor import Advisor
-from .fitting import Unfit
 from .sketch import REFUSALS, VectorSketch, VectorVariant
 
 if TYPE_CHECKING:
@@ -22,77 +21,112 @@ if TYPE_CHECKING:
 __all__ = ["VectorPool", "VectorSketch", "VectorVariant"]
 
 Array = np.ndarray[Any, Any]
-MAX_VARIANTS = 8
+# Learning the formulas of a variant takes as long as scoring ten thousand candidates: a few each round.
+FIRST_VARIANTS, MORE_VARIANTS, TRIED_PER_ROUND, MAX_VARIANTS = 3, 2, 6, 48
+# Few large matrices are faster than many small ones; the other variants have their turn in later rounds.
 PER_ROUND = 6
+_CHUNK = 2048
+Rows = list[tuple[VectorVariant, Array]]
 
 
 class VectorPool:
-    """All sketches of a task that can be searched as matrices."""
+    """The sketches of a task that can be searched as matrices; ``left_out`` are the traces of the others."""
 
     def __init__(self, context: TuneContext, traces: Sequence[Trace], rng: np.random.Generator) -> None:
         self.context = context
         self.rng = rng
         self.examined = 0
         self.sketches: list[VectorSketch] = []
+        self.left_out: list[Trace] = []
         self.reason = ""
         self.shares = self._mutator_shares()
         for trace in traces:
             try:
-                sketch = VectorSketch(context, trace, rng)
-                if not any(sketch.variant(x) for x in sketch.all_locations()[:3]):
-                    raise Unfit(next(iter(sketch.refused.values()), "no variant"))
-            except REFUSALS as err:  # one sketch that cannot be vectorised sends the task to replay
+                self.sketches.append(VectorSketch(context, trace, rng))
+            except REFUSALS as err:
                 self.reason = f"{type(err).__name__}: {err}"
-                context.logger.info("the search replays programs one by one: %s", self.reason)
-                self.sketches = []
-                return
-            self.sketches.append(sketch)
+                context.logger.info("a sketch is searched by replaying programs: %s", self.reason)
+                self.left_out.append(trace)
+        self._queue = [(int(i), 0) for i in rng.permutation(len(self.sketches))]
         self.advisor = Advisor(context, self.sketches, rng)
 
     def usable(self) -> bool:
-        """Whether every sketch, and every mutator, has a matrix form."""
+        """Whether some sketch and all mutators have a matrix form."""
         return bool(self.sketches) and self.shares is not None
 
     def _mutator_shares(self) -> tuple[float, float, float, float] | None:
         known: dict[type, int] = {MutateTileSize: 0, MutateUnroll: 1, MutateParallel: 2, MutateComputeLocation: 3}
         shares = [0.0] * 4
-        for mutator, share in self.context.space_generator.mutator_probs.items():  # type: ignore[union-attr]
+        assert self.context.space_generator is not None
+        for mutator, share in (self.context.space_generator.mutator_probs or {}).items():
             if type(mutator) not in known:
-                self.context.logger.info("the search replays programs: %s has no matrix form", type(mutator).__name__)
+                self.reason = f"{type(mutator).__name__} has no matrix form"
+                self.context.logger.info("the search replays programs: %s", self.reason)
                 return None
             shares[known[type(mutator)]] += float(share)
         total = sum(shares) or 1.0
         return shares[0] / total, shares[1] / total, shares[2] / total, shares[3] / total
 
-    def active(self) -> list[VectorVariant]:
-        """The compiled variants, a few new ones added each time."""
-        budget = 2
-        for sketch in self.sketches:
-            for locations in sketch.all_locations():
-                if budget == 0 or len(sketch.variants) >= MAX_VARIANTS:
-                    break
-                if locations not in sketch.variants and locations not in sketch.refused:
-                    budget -= 1
-                    sketch.variant(locations)
+    # ---- variants
+
+    def learned(self) -> list[VectorVariant]:
+        """The compiled variants."""
         return [v for sketch in self.sketches for v in sketch.variants.values()]
+
+    def learn(self) -> list[VectorVariant]:
+        """Compile a few more variants, each sketch in turn; all compiled ones."""
+        have = len(self.learned())
+        goal = min(MAX_VARIANTS, max(FIRST_VARIANTS, have + MORE_VARIANTS))
+        for _ in range(TRIED_PER_ROUND):
+            if have >= goal or not self._queue:
+                break
+            index, turn = self._queue.pop(0)
+            sketch = self.sketches[index]
+            locations = sketch.all_locations()
+            if turn < len(locations):
+                have += sketch.variant(locations[turn]) is not None
+                self._queue.append((index, turn + 1))
+        return self.learned()
+
+    def random_rows(self, count: int) -> Rows:
+        """Random rows of random sketches, compiled or not."""
+        out: Rows = []
+        for index in self.rng.integers(0, len(self.sketches), count):
+            sketch = self.sketches[index]
+            locations = sketch.all_locations()
+            variant = sketch.bare(locations[int(self.rng.integers(0, len(locations)))])
+            out.append((variant, sketch.table.sample(self.rng, 1)[0]))
+        return out
 
     # ---- one round of search
 
-    def search(self, strategy: Any, best: Sequence[Trace], wanted: int) -> tuple[list[Trace], list[Trace]]:
-        """Ranked traces not yet measured, and random ones."""
-        variants = self.active()
-        if len(variants) > PER_ROUND:
-            # Few large matrices are faster than many small ones; the others have their turn in later rounds.
-            variants = [variants[i] for i in self.rng.permutation(len(variants))[:PER_ROUND]]
-        size = max(4 * strategy.population_size, 512 * len(variants))
-        with Profiler.timeit("EvoSearch/SampleInitPopulation"):
-            advised = self.advisor.propose(variants, strategy.records(), wanted)
-            batches = self._initial(variants, best, size)
-        # The random share comes from the fresh samples, before selection narrows them.
-        fresh = [(v, rows[i]) for v, rows in batches for i in self.rng.permutation(len(rows))[:wanted]]
-        if advised and not strategy.cost_model.trained:
+    def search(self, strategy: Any, best: Sequence[Trace], wanted: int) -> tuple[list[tuple[float, Trace]], list[Trace]]:
+        """Scored traces not yet measured, best first, and random ones."""
+        fresh = self._traces(strategy, [(0.0, *x) for x in self.random_rows(2 * wanted)], wanted)
+        if not strategy.cost_model.trained:
             # Its scores would be random: the analytic estimate, corrected by what was measured, knows better.
-            return self._traces(strategy, advised, wanted), self._traces(strategy, fresh, wanted)
+            with Profiler.timeit("EvoSearch/SampleInitPopulation"):
+                advised = self._advised(strategy, wanted) or [(0.0, *x) for x in self.random_rows(2 * wanted)]
+            return self._traces(strategy, advised, wanted), [t for _, t in fresh]
+        variants = self.learn()
+        if not variants:
+            self.reason = next((r for s in self.sketches for r in s.refused.values()), "no variant")
+            return [], [t for _, t in fresh]
+        if len(variants) > PER_ROUND:
+            variants = [variants[i] for i in self.rng.permutation(len(variants))[:PER_ROUND]]
+        size = max(4 * strategy.population_size, 512 * len(variants), 64 * wanted)
+        with Profiler.timeit("EvoSearch/SampleInitPopulation"):
+            batches = self._initial(variants, best, size)
+        ranked = self._evolve(strategy, batches, wanted)
+        return self._traces(strategy, ranked, wanted), [t for _, t in fresh]
+
+    def _advised(self, strategy: Any, wanted: int) -> list[tuple[float, VectorVariant, Array]]:
+        bare = [sketch.bare(locations[int(self.rng.integers(0, len(locations)))])
+                for sketch in self.sketches if (locations := sketch.all_locations())]
+        return [(0.0, *x) for x in self.advisor.propose(bare, strategy.records(), wanted)]
+
+    def _evolve(self, strategy: Any, batches: Rows, wanted: int) -> list[tuple[float, VectorVariant, Array]]:
+        """Generations of scoring and mutation; the best rows seen, best first."""
         heap: dict[tuple[int, bytes], tuple[float, VectorVariant, Array]] = {}
         for generation in range(strategy.genetic_num_iters + 1):
             with Profiler.timeit("EvoSearch/Evolve/PredictNormalizedScore"):
@@ -102,22 +136,23 @@ class VectorPool:
                 break
             with Profiler.timeit("EvoSearch/Evolve/Mutation"):
                 batches = self._next(batches, scores, strategy.genetic_mutate_prob)
-        ranked = sorted(heap.values(), key=lambda item: -item[0])
-        return self._traces(strategy, [(v, row) for _, v, row in ranked], wanted), self._traces(
-            strategy, [fresh[i] for i in self.rng.permutation(len(fresh))], wanted)
+        return sorted(heap.values(), key=lambda item: -item[0])
 
     @staticmethod
-    def _traces(strategy: Any, rows: list[tuple[VectorVariant, Array]], wanted: int) -> list[Trace]:
+    def _traces(
+        strategy: Any, rows: Sequence[tuple[float, VectorVariant, Array]], wanted: int
+    ) -> list[tuple[float, Trace]]:
         out = []
-        for variant, row in rows:
+        for score, variant, row in rows:
             trace = variant.sketch.table.to_trace(row, variant.locations)
             if not strategy.is_measured(trace):
-                out.append(trace)
+                out.append((score, trace))
                 if len(out) >= wanted:
                     break
         return out
 
-    def _initial(self, variants: list[VectorVariant], best: Sequence[Trace], size: int) -> Any:
+    def _initial(self, variants: list[VectorVariant], best: Sequence[Trace], size: int) -> Rows:
+        """Random rows of every variant, and the best measured ones with the variants they belong to."""
         known: dict[int, list[Array]] = {}
         for trace in best:
             for sketch in self.sketches:
@@ -131,67 +166,79 @@ class VectorPool:
                     known.setdefault(variants.index(variant), []).append(found[0])
                 break
         each = max(16, (size - len(best)) // max(1, len(variants)))
-        batches = []
+        batches: Rows = []
         for index, variant in enumerate(variants):
             rows = variant.sample(self.rng, each)
             if index in known:
                 rows = np.concatenate([np.stack(known[index]), rows])
-            batches.append((variant, rows))
+            if len(rows):
+                batches.append((variant, rows))
         return batches
 
     def score(self, model: Any, variant: VectorVariant, rows: Array) -> Array:
         """Cost-model scores of rows, in chunks that stay in cache."""
         out = []
-        for start in range(0, len(rows), 2048):
-            part = rows[start:start + 2048]
-            predicted = model.predict_features(variant.features(part))
-            if predicted is None:
-                raise Unfit("the cost model does not score feature matrices")
-            out.append(np.asarray(predicted, dtype=float))
+        for start in range(0, len(rows), _CHUNK):
+            part = rows[start:start + _CHUNK]
+            out.append(np.asarray(model.predict_features(variant.features(part)), dtype=float))
         self.examined += len(rows)
         return np.concatenate(out) if out else np.zeros(0)
 
     @staticmethod
-    def _keep(heap: Any, batches: Any, scores: list[Array], limit: int) -> None:
+    def _keep(heap: Any, batches: Rows, scores: list[Array], limit: int) -> None:
         merged = np.concatenate(scores)
         if not merged.size:
             return
         floor = np.partition(merged, -min(limit, merged.size))[-min(limit, merged.size)]
         for (variant, rows), score in zip(batches, scores, strict=True):
-            for i in np.nonzero(score >= floor)[0]:
+            for i in np.nonzero(score >= floor)[0][:limit]:
                 heap.setdefault((id(variant), rows[i].tobytes()), (float(score[i]), variant, rows[i]))
         if len(heap) > 4 * limit:
             for key, _ in sorted(heap.items(), key=lambda item: item[1][0])[:len(heap) - 2 * limit]:
                 del heap[key]
 
-    def _next(self, batches: Any, scores: list[Array], mutate_prob: float) -> Any:
+    # ---- the next generation
+
+    def _next(self, batches: Rows, scores: list[Array], mutate_prob: float) -> Rows:
         assert self.shares is not None
         merged = np.maximum(np.concatenate(scores), 0) + 1e-9
         total = len(merged)
         # Sampling in proportion to the score by its running sum.
-        chosen = np.searchsorted(np.cumsum(merged), self.rng.random(total) * merged.sum())
+        chosen = np.searchsorted(np.cumsum(merged), np.sort(self.rng.random(total)) * merged.sum())
         chosen = np.minimum(chosen, total - 1)
         starts = np.cumsum([0] + [len(rows) for _, rows in batches])
+        position = {id(v): i for i, (v, _) in enumerate(batches)}
         made: dict[int, list[Array]] = {}
-        variants = [v for v, _ in batches]
-        position = {id(v): i for i, v in enumerate(variants)}
-        bounds = np.cumsum(self.shares)
         for index, (variant, rows) in enumerate(batches):
-            children = rows[chosen[(chosen >= starts[index]) & (chosen < starts[index + 1])] - starts[index]].copy()
-            roll = self.rng.random(len(children)) / max(mutate_prob, 1e-9)
-            kind = np.searchsorted(bounds, roll, side="right")
-            kind[roll >= 1] = 4
-            table = variant.sketch.table
-            for code, mutate in enumerate((table.mutate_tiles, table.mutate_unroll, table.mutate_parallel)):
-                part = children[kind == code]
-                mutate(self.rng, part)
-                children[kind == code] = part
-            moved = children[kind == 3]
+            low, high = np.searchsorted(chosen, [starts[index], starts[index + 1]])
+            children, moved = self._mutated(variant, rows[chosen[low:high] - starts[index]], mutate_prob)
             siblings = [v for v in variant.sketch.variants.values() if v is not variant and id(v) in position]
             if siblings and len(moved):
                 where = self.rng.integers(0, len(siblings), len(moved))
                 for k, sibling in enumerate(siblings):
                     made.setdefault(position[id(sibling)], []).append(moved[where == k])
-                children = children[kind != 3]
+            else:
+                children = np.concatenate([children, moved])
             made.setdefault(index, []).append(children)
-        return [(variants[i], np.concatenate(parts)) for i, parts in made.items() if sum(map(len, parts))]
+        out: Rows = []
+        for i, parts in sorted(made.items()):
+            variant = batches[i][0]
+            rows = np.concatenate(parts)
+            rows = rows[variant.valid(rows)]
+            if len(rows):
+                out.append((variant, rows))
+        return out or batches
+
+    def _mutated(self, variant: VectorVariant, rows: Array, mutate_prob: float) -> tuple[Array, Array]:
+        """Changed copies of rows, and those that shall move to another compute location."""
+        assert self.shares is not None
+        roll = self.rng.random(len(rows)) / max(mutate_prob, 1e-9)
+        kind = np.searchsorted(np.cumsum(self.shares), roll, side="right")
+        kind[roll >= 1] = 4
+        table = variant.sketch.table
+        for code, mutate in enumerate((table.mutate_tiles, table.mutate_unroll, table.mutate_parallel)):
+            picked = kind == code
+            part = rows[picked]
+            mutate(self.rng, part)
+            rows[picked] = part
+        return rows[kind != 3], rows[kind == 3]

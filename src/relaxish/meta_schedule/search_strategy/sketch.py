@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["VectorSketch", "VectorVariant"]
 
 Array = np.ndarray[Any, Any]
-EXAMPLES, CHECKS, LOCATION_SAMPLES = 12, 2, 6
+EXAMPLES, CHECKS, LOCATION_SAMPLES = 12, 2, 8
 # What keeps a program from being read or made: everything else is a bug and is raised.
 REFUSALS = (Unfit, RelaxishError, ValueError)
 
@@ -35,7 +34,8 @@ class VectorVariant:
     """A sketch with its compute locations fixed."""
 
     def __init__(
-        self, sketch: VectorSketch, locations: tuple[int, ...], compiled: CompiledVariant, mask: LocationMask | None
+        self, sketch: VectorSketch, locations: tuple[int, ...], compiled: CompiledVariant | None = None,
+        mask: LocationMask | None = None,
     ) -> None:
         self.sketch = sketch
         self.locations = locations
@@ -65,6 +65,7 @@ class VectorVariant:
         """Feature matrices of valid rows of decisions."""
         table = self.sketch.table
         limits = matrix[:, table.parallel_column].astype("float32")
+        assert self.compiled is not None, "a variant without formulas"
         return self.compiled.features(matrix[:, :table.num_tile_columns], limits, table.unroll_values(matrix))
 
 
@@ -86,27 +87,36 @@ class VectorSketch:
         self.table = DecisionTable(own, [x for x in limits if x <= top] or limits)
         self.variants: dict[tuple[int, ...], VectorVariant] = {}
         self.refused: dict[tuple[int, ...], str] = {}
-        self._combinations = self._find_locations()
+        self._combinations: list[tuple[int, ...]] | None = None
 
     @property
     def _mod(self) -> Any:
         return self.context.mod
 
+    def all_locations(self) -> list[tuple[int, ...]]:
+        """Combinations of compute locations, in the order they are to be tried."""
+        if self._combinations is None:
+            self._combinations = self._find_locations()
+        return self._combinations
+
     def _find_locations(self) -> list[tuple[int, ...]]:
-        """Every combination of compute locations seen to be legal for some tile sizes, in random order."""
+        """Combinations seen to be legal for some tile sizes, in random order."""
         if not self.table.locations:
             return [()]
         choices: list[set[int]] = [set() for _ in self.table.locations]
+        taken: list[tuple[int, ...]] = []
         for row in self.table.sample(self.rng, LOCATION_SAMPLES):
             sch = schedule_for_tuning(self._mod, int(self.rng.integers(1, 1 << 30)))
             self.table.to_trace(row, ()).apply_to_schedule(
                 sch, remove_postproc=True, decision_provider=_collect(sch, iter(choices)))
-        combos = list(itertools.islice(itertools.product(*[sorted(c) for c in choices]), 4096))
+            taken.append(_taken(sch))
+        # One location is chosen freely; of several, each depends on those before.
+        combos = sorted((x,) for x in choices[0]) if len(choices) == 1 else sorted(set(taken))
         return [combos[i] for i in self.rng.permutation(len(combos))]
 
-    def all_locations(self) -> list[tuple[int, ...]]:
-        """Every combination of compute locations, in the order they are to be tried."""
-        return self._combinations
+    def bare(self, locations: tuple[int, ...]) -> VectorVariant:
+        """The variant for naming candidates; whether it has formulas depends on what was compiled so far."""
+        return self.variants.get(locations) or VectorVariant(self, locations)
 
     def variant(self, locations: tuple[int, ...]) -> VectorVariant | None:
         """The compiled variant, None where it cannot be vectorised (the log says why)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
 from ..feature_extractor.feature_extractor import concrete_store
 from ..feature_extractor.program import Program
-from .fitting import Environment, Fitter, Unfit
+from .fitting import Environment, Fitter, Formula, Unfit
 from .fusing import Fusion, fuse_block
 from .skeleton import BlockShape, FittedForm, Reading, fit_forms
 
@@ -22,9 +23,10 @@ Array = np.ndarray[Any, Any]
 class _Block:
     """A block with its regions as formulas."""
 
-    def __init__(self, shape: BlockShape, regions: list[list[FittedForm]]) -> None:
+    def __init__(self, shape: BlockShape, regions: list[list[FittedForm]], dims: list[list[Formula]]) -> None:
         self.shape = shape
         self.regions = regions
+        self.dims = dims
 
 
 class _Store:
@@ -80,7 +82,9 @@ class CompiledVariant:
         loops = self._loops(shape.loops)
         regions = [[fit_forms(self._fitter, [r.blocks[index].regions[i][d] for r in self._readings], loops)
                     for d in range(len(region))] for i, region in enumerate(shape.regions)]
-        return _Block(shape, regions)
+        dims = [[self._fitter.fit([float(r.blocks[index].shapes[i][d]) for r in self._readings])
+                 for d in range(len(region))] for i, region in enumerate(shape.shapes)]
+        return _Block(shape, regions, dims)
 
     def _fit_store(self, index: int) -> _Store:
         info = self._readings[0].program.stores[index]
@@ -90,7 +94,9 @@ class CompiledVariant:
         for a, access in enumerate(info.accesses):
             indices = [[fit_forms(self._fitter, [s.accesses[a].indices[m][d] for s in every], loops)
                         for d in range(len(forms))] for m, forms in enumerate(access.indices)]
-            accesses.append((access, indices))
+            shape = [self._fitter.fit([float(s.accesses[a].shape()[d]) for s in every])
+                     for d in range(len(access.shape()))]
+            accesses.append((access, indices, shape))
         forms = [fit_forms(self._fitter, [s.index_forms[i] for s in every], loops)
                  for i in range(len(info.index_forms))]
         names = [i for i, shape in enumerate(self._readings[0].blocks) if shape.name == info.block]
@@ -108,7 +114,8 @@ class CompiledVariant:
         for block in self.blocks:
             loops = block.shape.loops
             extents = [self.extents[i](env) for i in loops]
-            made = fuse_block(block.shape, block.regions, extents, env, taken, parallel, self.vectorize)
+            made = fuse_block(block.shape, list(zip(block.regions, block.dims, strict=True)), extents, env, taken,
+                              parallel, self.vectorize)
             plans.append(made)
             n = len(loops)
             for position, loop in enumerate(loops):
@@ -187,7 +194,7 @@ class CompiledVariant:
     @staticmethod
     def _renumbered(column: ColumnStore, store: _Store, buffers: dict[Any, int]) -> ColumnStore:
         """Buffer numbers as in the program of the formulas."""
-        for access, (info, _) in zip(column.accesses, store.accesses, strict=True):
+        for access, (info, _, _) in zip(column.accesses, store.accesses, strict=True):
             access.buffer = buffers.setdefault(id(info.buffer), len(buffers))
         return column
 
@@ -197,11 +204,11 @@ class CompiledVariant:
         extents = [self.extents[i](env) for i in info.loops]
         head = info.loops[0] if info.loops else -1
         accesses = []
-        for access, indices in store.accesses:
+        for access, indices, shape in store.accesses:
             forms = [[form.columns(env) for form in dims] for dims in indices]
             accesses.append(ColumnAccess(buffers.setdefault(id(access.buffer), len(buffers)), access.buffer.name,
-                                         access.itemsize, access.kind, [float(x) for x in access.shape()], forms))
+                                         access.itemsize, access.kind, [f(env) for f in shape], forms))
         return ColumnStore(
             info.loops, extents, accesses, info.ops, [(form.columns(env), times) for form, times in store.index_forms],
-            (float(np.prod(accesses[0].shape)), accesses[0].itemsize, store.depth), unrolled.get(head, 0.0),
+            (math.prod(accesses[0].shape), accesses[0].itemsize, store.depth), unrolled.get(head, 0.0),
             outer.get(head, 0), num_vec, None, self.gpu)

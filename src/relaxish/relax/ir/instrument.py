@@ -18,10 +18,10 @@ class WellFormedInstrument(PassInstrument):
 
     Raises AssertionError, which names the pass, the side and what is wrong; the program is shown.
 
-    >>> from relaxish import relax, transform
+    >>> from relaxish import IRModule, relax, transform
     >>> from relaxish.relax.ir.instrument import WellFormedInstrument
     >>> with transform.PassContext(instruments=[WellFormedInstrument()]):
-    ...     mod = relax.transform.CanonicalizeBindings()(relaxish.IRModule())
+    ...     mod = relax.transform.CanonicalizeBindings()(IRModule())
     """
 
     def __init__(self) -> None:

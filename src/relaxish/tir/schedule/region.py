@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...arith import Analyzer, estimate_region_lower_bound, estimate_region_upper_bound
+from ...arith import Analyzer, estimate_region_lower_bound, estimate_region_upper_bound, neg_inf, pos_inf
 from ...ir.expr import Range
 from ...ir.prim import Add, IntImm, Mul, Sub, Var, const
 from ..functor import substitute
@@ -175,6 +175,9 @@ def _extreme(a: Any, b: Any, analyzer: Analyzer, low: bool) -> Any:
         return a
     if isinstance(a, IntImm) and isinstance(b, IntImm):
         return a if (a.value <= b.value) == low else b
+    open_end = neg_inf() if low else pos_inf()
+    if a is open_end or b is open_end:
+        return open_end
     if analyzer.can_prove(a <= b):
         return a if low else b
     if analyzer.can_prove(b <= a):

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from .... import op
-from ....relax.expr import Constant, PrimValue, ShapeExpr
+from ....ir.op import Op
+from ....relax.expr import Call, Constant, PrimValue, ShapeExpr
 from ....relax.scalars import const_int, product, simplify
 from ....tir import const
 from ..context import Context, attr_ints, convert
@@ -66,6 +67,9 @@ def _reshape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         folded = ctx.const(array.reshape(known), ctx.dtype(x))
     if folded is not None:
         return folded
+    if attrs.get("allowzero", 0):
+        # A zero means no elements here; for the operator's function it would mean a copied size.
+        return Call(Op.get("relax.reshape"), [ctx.tensor(x), ShapeExpr(list(target))])
     return op.reshape(ctx.tensor(x), list(target))
 
 

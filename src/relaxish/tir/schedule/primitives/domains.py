@@ -40,6 +40,7 @@ class BlockDomains:
         self.dom: dict[Any, Interval] = {}
         self.bound: dict[Any, Interval] = {}
         self.vars = {iv.var for iv in block.iter_vars}
+        self._simple: dict[int, tuple[Any, Any]] = {}  # id of an expression -> (expression, its simplest form)
 
     def update(self, shape: Sequence[Any], provided: Sequence[Interval], required: Sequence[Interval]) -> None:
         """Make the block provide ``required`` of a buffer where one instance of it provides ``provided``."""
@@ -52,7 +53,14 @@ class BlockDomains:
 
     def simplify(self, expr: Any) -> Any:
         """``expr`` in simplest form."""
-        return expr if isinstance(expr, (IntImm, Var)) else self.analyzer.simplify(expr)
+        if isinstance(expr, (IntImm, Var)):
+            return expr
+        known = self._simple.get(id(expr))
+        if known is None:
+            made = self.analyzer.simplify(expr)
+            known = self._simple[id(expr)] = (expr, made)
+            self._simple[id(made)] = (made, made)
+        return known[1]
 
     def _same(self, a: Any, b: Any) -> bool:
         return a is b or self.analyzer.can_prove_equal(a, b)
@@ -63,6 +71,8 @@ class BlockDomains:
 
     def _last(self, extent: Any) -> Any:
         """The last index of a dimension, zero for an empty one."""
+        if isinstance(extent, IntImm):
+            return const(max(int(extent.value) - 1, 0), extent.dtype)
         zero = const(0, extent.dtype)
         return self.simplify(tir_max(extent - 1, zero))
 
@@ -156,6 +166,13 @@ class BlockDomains:
         return VarDomain(dom, bound)
 
     def _intersect(self, a: Interval, b: Interval) -> Interval:
-        low = a[0] if a[0] is b[0] else tir_max(a[0], b[0])
-        high = a[1] if a[1] is b[1] else tir_min(a[1], b[1])
+        low = a[0] if self._at_most(b[0], a[0]) else b[0] if self._at_most(a[0], b[0]) else tir_max(a[0], b[0])
+        high = a[1] if self._at_most(a[1], b[1]) else b[1] if self._at_most(b[1], a[1]) else tir_min(a[1], b[1])
         return self.simplify(low), self.simplify(high)
+
+    def _at_most(self, a: Any, b: Any) -> bool:
+        """Whether ``a <= b`` already by the constant bounds of both."""
+        if a is b:
+            return True
+        bounds = self.analyzer.const_int_bound
+        return bool(bounds.bound(a)[1] <= bounds.bound(b)[0])

@@ -1,0 +1,89 @@
+"""Importing a ``torch.fx.GraphModule``: it is exported first, so both importers share every converter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ... import tir
+from ...ir import IRModule
+from ..common import need
+from .exported_program import import_program
+
+__all__ = ["from_fx"]
+
+#: Extents that stand for symbolic dimensions while the graph is exported; 0 and 1 would be taken as fixed.
+_FIRST_EXAMPLE_EXTENT = 5
+
+
+def from_fx(
+    model: Any,
+    input_info: Sequence[tuple[Sequence[Any], str]],
+    *,
+    keep_params_as_input: bool = False,
+    unwrap_unit_return_tuple: bool = False,
+    no_bind_return_tuple: bool = False,
+    custom_convert_map: dict[Any, Callable[..., Any]] | None = None,
+) -> IRModule:
+    """Import a traced graph.
+
+    Parameters
+    ----------
+    model
+        A ``torch.fx.GraphModule``, as ``torch.fx.symbolic_trace`` gives.
+    input_info
+        Shape and dtype of every input. A dimension that is a ``tir.Var`` or a name becomes symbolic.
+    custom_convert_map
+        Converters of the user by operator name (``"relu"`` or ``"relu.default"``): called with the node and the
+        importer, whose ``env`` maps nodes to expressions and whose ``block_builder`` emits.
+
+    The other options are those of :func:`from_exported_program`.  A graph that returns one tensor, not a tuple,
+    gives a function that returns one tensor.
+
+    >>> import torch
+    >>> from relaxish.frontend.torch import from_fx
+    >>> graph = torch.fx.symbolic_trace(torch.nn.ReLU())
+    >>> mod = from_fx(graph, [((2, 3), "float32")])
+    >>> mod["main"].ret_struct_info
+    R.Tensor((2, 3), dtype="float32")
+    """
+    torch = need("torch", "torch")
+    symbols = _symbols(input_info)
+    inputs = tuple(_example(torch, shape, dtype, symbols) for shape, dtype in input_info)
+    program = torch.export.export(model.eval(), inputs, dynamic_shapes=_dynamic(torch, model, input_info, symbols))
+    returned = next(node for node in model.graph.nodes if node.op == "output").args[0]
+    single = not isinstance(returned, (tuple, list))
+    return import_program(
+        program,
+        keep_params=keep_params_as_input,
+        unwrap=unwrap_unit_return_tuple or single,
+        no_bind=no_bind_return_tuple,
+        custom=custom_convert_map,
+    )
+
+
+def _name(dim: Any) -> str | None:
+    """The name of a symbolic dimension, None for a number."""
+    if isinstance(dim, tir.Var):
+        return str(dim.name)
+    return dim if isinstance(dim, str) else None
+
+
+def _symbols(input_info: Sequence[tuple[Sequence[Any], str]]) -> dict[str, int]:
+    """An example extent for each symbolic dimension, all different."""
+    names = dict.fromkeys(_name(d) for shape, _ in input_info for d in shape if _name(d) is not None)
+    return {str(name): _FIRST_EXAMPLE_EXTENT + k for k, name in enumerate(names)}
+
+
+def _example(torch: Any, shape: Sequence[Any], dtype: str, symbols: dict[str, int]) -> Any:
+    sizes = [symbols[name] if (name := _name(d)) is not None else int(d) for d in shape]
+    return torch.zeros(sizes, dtype=getattr(torch, str(dtype).removeprefix("torch.")))
+
+
+def _dynamic(torch: Any, model: Any, input_info: Sequence[tuple[Sequence[Any], str]], symbols: dict[str, int]) -> Any:
+    if not symbols:
+        return None
+    dims = {name: torch.export.Dim(name) for name in symbols}
+    named = [node.target for node in model.graph.nodes if node.op == "placeholder"]
+    wanted = [{k: dims[n] for k, d in enumerate(shape) if (n := _name(d)) is not None} for shape, _ in input_info]
+    return dict(zip(named, wanted))

@@ -1,0 +1,100 @@
+"""Recomputation in reverse mode: which forward values are kept, and how the others are computed again.
+
+``R.grad.start_checkpoint`` opens and ``R.grad.end_checkpoint`` closes a region whose inner values the backward pass
+computes again instead of keeping them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..ir.op import Op
+from ..relax.analysis.variables import direct_uses
+from ..relax.block_builder import BlockBuilder
+from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, Tuple, TupleGetItem, Var, VarBinding
+from ..relax.expr_functor import PyExprMutator
+from ..support.errors import RelaxishError
+
+__all__ = ["CheckpointCollector", "Recomputer"]
+
+_START, _END = "relax.grad.start_checkpoint", "relax.grad.end_checkpoint"
+
+
+class CheckpointCollector(PyExprMutator):
+    """Removes the marks from a function and remembers the values that are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: set[Var] = set()
+
+    def run(self, func: Function) -> Function:
+        """The function without marks."""
+        self.kept.update(func.params)
+        made: Function = self.visit_expr(func)
+        return made
+
+    def visit_var_binding_(self, binding: VarBinding) -> None:
+        value = binding.value
+        mark = value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
+        if mark not in (_START, _END):
+            super().visit_var_binding_(binding)
+            if all(v in self.kept for v in direct_uses(value)):
+                self.kept.update((binding.var, self.var_remap_.get(binding.var, binding.var)))
+            return
+        source = value.args[0]
+        if not isinstance(source, Var):
+            raise RelaxishError(f"the argument of {mark} must be a variable")
+        source = self.visit_expr(source)
+        target = source
+        if not isinstance(binding.var, DataflowVar) and isinstance(source, DataflowVar):
+            target = self.builder_.emit_output(source, source.name_hint)
+        self.var_remap_[binding.var] = target
+        if mark == _END:
+            self.kept.update((source, binding.var, target))
+
+
+class Recomputer:
+    """Gives the backward pass forward values: kept ones as they are, others computed again when first needed."""
+
+    def __init__(self, builder: BlockBuilder, params: Iterable[Var], block: DataflowBlock, kept: set[Var]) -> None:
+        self.builder = builder
+        self.values = {b.var: b.value for b in block.bindings}
+        self.known: dict[Var, Var] = {p: p for p in params}
+        self.known.update({v: v for v in self.values if v in kept})
+
+    def binding(self, var: Var, value: Any) -> tuple[Var, Any]:
+        """The variable and value that stand for a forward binding in the backward pass."""
+        new_value = self._value(value)
+        if var not in self.known:
+            self.known[var] = self.builder.emit(new_value, f"{var.name_hint}_cp")
+        return self.known[var], new_value
+
+    def _variable(self, var: Var) -> Var:
+        pending = [var]
+        while pending:
+            current = pending[-1]
+            missing = [v for v in direct_uses(self.values[current]) if v not in self.known] if (
+                current not in self.known
+            ) else []
+            if missing:
+                pending.extend(reversed(missing))
+                continue
+            pending.pop()
+            if current not in self.known:
+                again = self._value(self.values[current])
+                self.known[current] = self.builder.emit(again, f"{current.name_hint}_cp")
+        return self.known[var]
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, Var):
+            return self._variable(value)
+        if isinstance(value, Tuple):
+            return Tuple([self._value(f) for f in value.fields])
+        if isinstance(value, TupleGetItem):
+            return TupleGetItem(self._value(value.tuple_value), value.index)
+        if isinstance(value, Call):
+            made = Call(value.op, [self._value(a) for a in value.args], value.attrs, value.sinfo_args, value.span)
+            made.struct_info_ = value.struct_info_
+            return made
+        return value
