@@ -20,7 +20,9 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.nd": "relaxish.runtime.ndarray",
         "relaxish.error": "relaxish.support.errors",
         "relaxish.instrument": "relaxish.ir.instrument",
+        "relaxish.ir.diagnostics": "relaxish.support.diagnostics",
         "relaxish.tir.pipeline": "relaxish.tir.transform.pipeline",
+        "relaxish.tir.stmt_functor": "relaxish.tir.functor",
     }
 )
 _aliases.install()
@@ -83,7 +85,7 @@ _aliases.register_attributes(
         **{name: f"relaxish.runtime:{name}" for name in _DEVICES},
         **_BUILD,
         **{name: f"relaxish.{name}" for name in (
-            "arith", "backend", "carver", "cli", "dlight", "driver", "frontend", "interp", "ir", "meta_schedule", "op",
+            "arith", "backend", "carver", "cli", "contrib", "dlight", "driver", "frontend", "interp", "ir", "meta_schedule", "op",
             "pipeline", "relax", "runtime", "script", "support", "target", "te", "testing", "tir", "tools", "topi",
             "transform",
         )},

@@ -20,7 +20,7 @@ ROWS = [
     ["meta_schedule"],
     ["frontend"],
     ["pipeline", "driver"],
-    ["testing", "cli", "tools"],
+    ["testing", "cli", "tools", "contrib"],
 ]
 ROW = {name: index for index, row in enumerate(ROWS) for name in row}
 # Same-row imports that are in order: topi is written with te, Relax builds te and topi functions, drivers

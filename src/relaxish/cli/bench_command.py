@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
 import click
-import numpy as np
 
 from ..support.errors import RelaxishError
 from ..support.threads import num_threads
@@ -16,6 +14,7 @@ from .common import flatten_result, format_table, human_time, parse_shapes, reso
 from .compile_command import build_model
 from .models import LoadedModel, load_model
 from .run_command import prepare_inputs
+from .timing import interleaved, largest_error, median
 
 Runner = Callable[[], Any]
 
@@ -30,20 +29,43 @@ def _relaxish(model: LoadedModel, target: Any, database: str | None, inputs: lis
 
 
 def _onnxruntime(model: LoadedModel, inputs: list[Any], threads: int) -> tuple[Runner, Runner] | None:
-    if model.kind != "onnx":
-        return None
     try:
         import onnxruntime as ort
     except ImportError:
         return None
+    source = _onnx_bytes(model)
+    if source is None:
+        return None
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    session = ort.InferenceSession(model.source.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    options.log_severity_level = 3
+    session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     given = session.get_inputs()
     if len(given) != len(inputs):
         return None
     feed = {spec.name: value for spec, value in zip(given, inputs, strict=True)}
     return lambda: session.run(None, feed), lambda: session.run(None, feed)
+
+
+def _onnx_bytes(model: LoadedModel) -> bytes | None:
+    """The model for ONNX Runtime; exported programs are converted where torch's exporter is installed and can."""
+    if model.kind == "onnx":
+        proto: bytes = model.source.SerializeToString()
+        return proto
+    if model.kind != "torch":
+        return None
+    import io
+
+    import torch
+
+    buffer = io.BytesIO()
+    try:
+        exported = torch.onnx.export(model.source, dynamo=True, verbose=False)
+        exported.save(buffer)
+    except (ImportError, RuntimeError, torch.onnx.errors.OnnxExporterError) as err:
+        click.echo(f"ONNX Runtime is left out: torch cannot export the model ({type(err).__name__})", err=True)
+        return None
+    return buffer.getvalue()
 
 
 def _torch(model: LoadedModel, inputs: list[Any], threads: int) -> tuple[Runner, Runner] | None:
@@ -67,31 +89,6 @@ def _torch(model: LoadedModel, inputs: list[Any], threads: int) -> tuple[Runner,
     return call, results
 
 
-def _median(runner: Runner, budget: float) -> tuple[float, float, int]:
-    """Median and minimum seconds of calls made within a time budget (at least five)."""
-    for _ in range(3):
-        runner()
-    times: list[float] = []
-    limit = time.perf_counter() + budget
-    while len(times) < 5 or (time.perf_counter() < limit and len(times) < 10000):
-        begin = time.perf_counter()
-        runner()
-        times.append(time.perf_counter() - begin)
-    return float(np.median(times)), min(times), len(times)
-
-
-def _largest_error(ours: list[Any], theirs: list[Any]) -> float | None:
-    if len(ours) < len(theirs):
-        return None
-    worst = 0.0
-    for a, b in zip(ours, theirs, strict=False):
-        if a.shape != b.shape:
-            return None
-        scale = float(np.abs(b.astype("float64")).max(initial=0.0)) or 1.0
-        worst = max(worst, float(np.abs(a.astype("float64") - b.astype("float64")).max(initial=0.0)) / scale)
-    return worst
-
-
 @click.command("bench", help="Time MODEL (.onnx, .pt2, .py, .so) against ONNX Runtime and torch in the same run.")
 @click.argument("model_path", metavar="MODEL")
 @click.option(
@@ -100,8 +97,10 @@ def _largest_error(ours: list[Any], theirs: list[Any]) -> float | None:
 @click.option("--target", "target_text", default="llvm", show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
 @click.option("--input", "files", multiple=True, metavar="[NAME=]FILE", help=".npy or .npz file.")
-@click.option("--seconds", default=3.0, show_default=True, help="Time spent on each row.")
-@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--seconds", default=3.0, show_default=True, type=click.FloatRange(0), help="Time spent on each row."
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--json", "json_path", default=None, help="Also write the numbers to this file.")
 def command(
     model_path: str,
@@ -130,11 +129,12 @@ def command(
     entries.append(("torch", _torch(model, inputs, threads)))
     present = [(name, pair) for name, pair in entries if pair is not None]
     reference = next((pair[1]() for name, pair in present if not name.startswith("relaxish")), None)
+    times = interleaved({name: pair[0] for name, pair in present}, seconds)
     rows: list[dict[str, Any]] = []
     for name, pair in present:
-        median, fastest, count = _median(pair[0], seconds)
-        error = _largest_error(pair[1](), reference) if reference is not None else None
-        rows.append({"name": name, "median": median, "min": fastest, "calls": count, "error": error})
+        error = largest_error(pair[1](), reference) if reference is not None else None
+        calls = {"median": median(times[name]), "min": min(times[name]), "calls": len(times[name])}
+        rows.append({"name": name, **calls, "error": error})
     peers = [r["median"] for r in rows if not r["name"].startswith("relaxish")]
     best = min(peers) if peers else rows[0]["median"]
     cells = [

@@ -44,9 +44,9 @@ def prepare_inputs(model: LoadedModel, files: tuple[str, ...], seed: int) -> lis
 @click.option("--target", "target_text", default="llvm", show_default=True, help="What to compile for.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
 @click.option("--db", "database", default=None, metavar="DIR", help="Use tuned schedules from this directory.")
-@click.option("--seed", default=0, show_default=True, help="For random inputs.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="For random inputs.")
 @click.option("--profile", is_flag=True, help="Print time by kernel.")
-@click.option("--repeat", default=0, metavar="N", help="Also time N calls.")
+@click.option("--repeat", default=0, type=click.IntRange(0), metavar="N", help="Also time N calls.")
 def command(
     model_path: str,
     files: tuple[str, ...],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from ..ir import IRModule
 from ..support.errors import MissingExtraError
 
-__all__ = ["detach_params", "need"]
+__all__ = ["build_module", "detach_params", "need"]
 
 
 def detach_params(mod: IRModule) -> tuple[IRModule, dict[str, list[Any]]]:
@@ -26,9 +27,14 @@ def detach_params(mod: IRModule) -> tuple[IRModule, dict[str, list[Any]]]:
 
 def need(module: str, extra: str) -> Any:
     """Import an optional dependency. Raises MissingExtraError naming the extra to install."""
-    import importlib
-
     try:
         return importlib.import_module(module)
     except ImportError as err:
         raise MissingExtraError(extra, module) from err
+
+
+def build_module(mod: IRModule, target: str, pipeline: Any = None) -> Any:
+    """Build with the driver; None takes the target's own pipeline."""
+    # By name: the driver stands above the frontends.
+    build = importlib.import_module("relaxish.driver").build
+    return build(mod, target) if pipeline is None else build(mod, target, relax_pipeline=pipeline)

@@ -3,8 +3,9 @@
 from . import container, dtype, instrument, primops, printing, transform
 from .attrs import Attrs, DictAttrs, make_node
 from .container import Array, Map
+from .env_func import EnvFunc
 from .evaluate import evaluate
-from .expr import BaseExpr, BaseFunc, EqualOp, GlobalVar, NotEqualOp, PrimExpr, Range, RelaxExpr, as_expr, convert
+from .expr import BaseExpr, BaseFunc, CallingConv, EqualOp, GlobalVar, NotEqualOp, PrimExpr, Range, RelaxExpr, as_expr, convert
 from .functor import Mutator, Visitor, post_order_visit, pre_order_visit
 from .global_info import DummyGlobalInfo, GlobalInfo, VDevice
 from .module import IRModule
@@ -12,7 +13,7 @@ from .node import Node, field, node_class
 from .op import Op, register_intrin_lowering, register_op_attr
 from .prim import CallEffectKind, FloatImm, IntImm
 from .serial import load_json, save_json
-from .source import SourceName, Span
+from .source import SequentialSpan, SourceName, Span
 from .structural import (
     Mismatch,
     assert_structural_equal,
@@ -20,14 +21,18 @@ from .structural import (
     structural_equal,
     structural_hash,
 )
+from ..support.aliases import lazy_package as _lazy_package
 from .types import FuncType, PointerType, PrimType, TensorType, TupleType, Type, VoidType
 
 __all__ = [
-    "Array", "Attrs", "BaseExpr", "BaseFunc", "CallEffectKind", "DictAttrs", "DummyGlobalInfo", "EqualOp", "FloatImm",
+    "Array", "Attrs", "BaseExpr", "BaseFunc", "CallEffectKind", "CallingConv", "DictAttrs", "DummyGlobalInfo", "EnvFunc", "EqualOp", "FloatImm",
     "FuncType", "GlobalInfo", "GlobalVar", "IRModule", "IntImm", "Map", "Mismatch", "Mutator", "Node", "NotEqualOp", "Op",
-    "PointerType", "PrimExpr", "PrimType", "Range", "RelaxExpr", "SourceName", "Span", "TensorType", "TupleType", "Type", "VDevice",
+    "PointerType", "PrimExpr", "PrimType", "Range", "RelaxExpr",
+    "SequentialSpan", "SourceName", "Span", "TensorType", "TupleType", "Type", "VDevice",
     "Visitor", "VoidType", "as_expr", "assert_structural_equal", "container", "convert", "dtype", "evaluate", "field",
     "get_first_structural_mismatch", "instrument", "load_json", "make_node", "node_class", "post_order_visit",
     "pre_order_visit", "primops", "printing", "register_intrin_lowering", "register_op_attr", "save_json",
     "structural_equal", "structural_hash", "transform",
 ]  # fmt: skip
+
+__getattr__, __dir__ = _lazy_package(globals())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from enum import IntEnum
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -352,6 +353,14 @@ class Range(Node):
         return self is other
 
     __hash__ = object.__hash__
+
+
+class CallingConv(IntEnum):
+    """How a function is called: as any function, through the packed ABI, or by launching a device kernel."""
+
+    DEFAULT = 0
+    C_PACKED_FUNC = 1
+    DEVICE_KERNEL_LAUNCH = 2
 
 
 class BaseFunc(RelaxExpr):

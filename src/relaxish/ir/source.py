@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from .node import Node, field
 
-__all__ = ["SourceName", "Span"]
+__all__ = ["SequentialSpan", "SourceName", "Span"]
 
 
 class SourceName(Node):
@@ -21,3 +24,22 @@ class Span(Node):
     end_line: int = field(role="attr")
     column: int = field(role="attr")
     end_column: int = field(role="attr")
+
+
+class SequentialSpan(Span):
+    """Several stretches of source that made one node, in order; as a span it covers them all."""
+
+    spans: tuple[Span, ...] = field(role="attr", default=())
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = tuple(spans)
+        if not self.spans:
+            raise ValueError("a sequential span needs at least one span")
+        first, last = self.spans[0], self.spans[-1]
+        self.source_name = first.source_name
+        self.line, self.column = first.line, first.column
+        self.end_line, self.end_column = last.end_line, last.end_column
+
+    @classmethod
+    def _make(cls, **fields: Any) -> SequentialSpan:
+        return cls(fields["spans"])

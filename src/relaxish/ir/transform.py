@@ -44,8 +44,8 @@ for _key in _TIR_CONFIGS:
     register_config(f"tir.{_key}")
 for _key in (
     "cuda.kernels_output_dir", "relax.FuseOps.max_depth", "relax.backend.use_cuda_graph", "relax.ext.clml.options",
-    "relax.ext.tensorrt.options", "relax.fallback_device_type", "relax.lift_transform_params.consume_params", "relax.transform.apply_legalize_ops",
-    "testing.immutable_module",
+    "relax.ext.tensorrt.options", "relax.fallback_device_type", "relax.lift_transform_params.consume_params",
+    "relax.transform.apply_legalize_ops", "testing.immutable_module",
 ):  # fmt: skip
     register_config(_key)
 

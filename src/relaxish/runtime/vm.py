@@ -10,7 +10,6 @@ from typing import Any
 
 from ..support.errors import RelaxishError
 from . import builtin as _builtin_functions
-from . import kv_cache as _kv_cache
 from .benchmark import BenchmarkResult, time_evaluator
 from .bound_plan import BoundPlan
 from .builtin import VMClosure

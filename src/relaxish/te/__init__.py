@@ -16,6 +16,7 @@ from ..tir import (
     atanh,
     ceil,
     comm_reducer,
+    const,
     cos,
     cosh,
     div,
@@ -81,7 +82,7 @@ from .tensor import Tensor, TensorSlice
 
 __all__ = [
     "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ScanOp", "Tensor", "TensorSlice",
-    "abs", "acos", "acosh", "add", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "comm_reducer",
+    "abs", "acos", "acosh", "add", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "comm_reducer", "const",
     "compute", "cos", "cosh", "create_prim_func", "div", "erf", "exp", "exp10", "exp2", "extern", "extern_primfunc",
     "floor", "floordiv", "floormod", "fmod", "if_then_else", "indexdiv", "indexmod", "isfinite", "isinf", "isnan",
     "log", "log10", "log2", "max", "max_value", "min", "min_value", "multiply", "nearbyint",

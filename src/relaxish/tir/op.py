@@ -32,7 +32,7 @@ __all__ = [
     "comm_reducer", "div", "dp4a", "floordiv", "floormod", "if_then_else", "indexdiv", "indexmod", "infinity",
     "isfinite", "isinf", "isnan", "isnullptr", "likely", "logical_and", "logical_or", "lookup_param", "max",
     "max_value", "min", "min_value", "pow", "power", "reinterpret", "ret", "shift_left", "shift_right", "sum", "trace",
-    "truncdiv", "truncmod", "undef", "vscale", "get_active_lane_mask", "start_profile_intrinsic",
+    "truncdiv", "truncmod", "undef", "vscale", "get_active_lane_mask", "get_vscale_expr", "start_profile_intrinsic",
     "end_profile_intrinsic", "call_builtin", "sigmoid", "assume", "anylist_getitem", "anylist_resetitem",
     "ignore_loop_partition", "tvm_tuple", "q_multiply_shift", "round", "exp",
 ]  # fmt: skip
@@ -402,6 +402,11 @@ def q_multiply_shift(x: Any, y: Any, q: Any, s: Any) -> PrimExpr:
 def tvm_tuple(*value: Any) -> PrimExpr:
     """Several values as one call argument."""
     return call_builtin("handle", "tvm_tuple", *value)
+
+
+def get_vscale_expr(dtype: str, min_size: int = 128) -> PrimExpr:
+    """How many elements of ``dtype`` a scalable vector of at least ``min_size`` bits has."""
+    return min_size // dt.bits(dtype) * vscale()
 
 
 def vscale() -> PrimExpr:

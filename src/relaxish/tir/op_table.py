@@ -25,6 +25,7 @@ HANDLE_CALLS = {
     "simdgroup_load": "handle", "simdgroup_store": "handle", "simdgroup_multiply_accumulate": "handle",
     "TVMBackendAllocWorkspace": "handle", "TVMBackendFreeWorkspace": "int32", "tvm_warp_activemask": "uint32",
     "anylist_setitem_call_packed": "int32", "anylist_setitem_call_cpacked": "int32", "texture2d_store": "handle",
+    "handle_add_byte_offset": "handle",
 }  # fmt: skip
 
 _PURE = CallEffectKind.Pure

@@ -6,7 +6,7 @@ from . import image, nn, tag
 from .broadcast import *  # noqa: F403
 from .indexing import *  # noqa: F403
 from .math import *  # noqa: F403
-from .nn.dense import batch_matmul, matmul
+from .linalg import matmul, tensordot
 from .reduction import all, any, argmax, argmin, collapse_sum, max, min, prod, sum
 from .scan import cumprod, cumsum
 from .scatter import scatter_elements, scatter_nd

@@ -11,7 +11,7 @@ from ..op.manipulate import layout_transform, permute_dims
 from ..relax.analysis.struct_info import map_struct_info
 from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, MatchCast, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
-from ..relax.layout import LayoutDecision, LayoutMap, initial_layout, initial_nlayout, is_nested_tensor
+from ..relax.layout import LayoutDecision, LayoutMap, initial_nlayout, is_nested_tensor
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..tir import IndexMap

@@ -27,10 +27,10 @@ def bounds(expr: Any, ranges: Ranges) -> Interval | None:
         return bounds(expr.value, ranges)
     if kind not in (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max):
         return None
-    linear = linear(expr)
-    if linear is not None and linear[0]:
-        low = high = linear[1]
-        for var, factor in linear[0].items():
+    form = linear(expr)
+    if form is not None and form[0]:
+        low = high = form[1]
+        for var, factor in form[0].items():
             span = ranges.get(var)
             if span is None:
                 return None

@@ -8,7 +8,7 @@ from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.schedule.errors import ScheduleError
-from ..analysis import BlockInfo, block_info, is_conditional, is_costly
+from ..analysis import BlockInfo, block_info, flat_stride, is_conditional, is_costly
 from .normalize import simplify_blocks
 
 # A parallel region costs about a microsecond: loops with less work than this stay serial.
@@ -94,10 +94,24 @@ def parallel_outer(sch: Schedule, loops: list[Any], work: int | None, threads: i
     return fused
 
 
+def contiguous_reductions(info: BlockInfo) -> bool:
+    """Whether the reduction loops together run through contiguous memory, so that one long loop can replace them."""
+    inner_extent, inner_stride = 1, 1
+    for it in reversed(info.reductions):
+        strides = {flat_stride(load, it.var) for load in info.loads()}
+        if strides != {inner_extent * inner_stride} or it.dom is None:
+            return False
+        inner_extent, inner_stride = it.dom, inner_extent * inner_stride
+    return bool(info.reductions)
+
+
 def decompose(sch: Schedule, info: BlockInfo) -> None:
     """Take the start value of a reduction out of its innermost reduction loops."""
     depth = len(info.reductions)
     loops = sch.get_loops(info.rv)
+    if depth > 1 and depth <= len(loops) and contiguous_reductions(info):
+        sch.fuse(*loops[-depth:])
+        depth, loops = 1, sch.get_loops(info.rv)
     if depth and depth <= len(loops):
         attempt(sch.decompose_reduction, info.rv, loops[-depth])
 

@@ -62,6 +62,8 @@ class Fallback(ScheduleRule):
             tile_block(sch, info, vector, None, target)
             return
         spatial = [it.loop for it in info.spatial]
+        if not spatial and all(it.kind == "R" for it in info.iters):
+            decompose(sch, info)
         if spatial and all(it.kind in "SR" for it in info.iters) and info.reductions:
             sch.reorder(*spatial, *[it.loop for it in info.reductions])
             # The innermost axis stays a loop of its own: taking a fused index apart costs divisions.

@@ -9,16 +9,10 @@ import numpy as np
 from ...runtime import NDArray, VirtualMachine
 from ...runtime import device as make_device
 from ...runtime.ndarray import array, from_dlpack
+from ..common import build_module
 from .core import Module
 
 __all__ = ["CompiledModule", "jit"]
-
-def build_module(mod: Any, target: str, pipeline: Any) -> Any:
-    """Build with the driver, which stands above the frontends."""
-    import importlib
-
-    build = importlib.import_module("relaxish.driver").build
-    return build(mod, target) if pipeline is None else build(mod, target, relax_pipeline=pipeline)
 
 
 class CompiledModule:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import op as _op
-from ... import relax, tir
+from ... import relax
 from .calls import debug_func, extern, print_, tensor_expr_op, tensor_ir_inplace_op, tensor_ir_op
 from .core import Object, Tensor, get_default_dtype, wrap_nested
 from .sampling import multinomial_from_uniform, renormalize_top_p_top_k_prob, sample_top_p_top_k_from_sorted_prob

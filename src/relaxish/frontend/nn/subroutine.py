@@ -80,7 +80,7 @@ def _subroutine(
     builder: Any, module: Any, forward: Callable[..., Any], name: str, given: dict[str, Any], weights: dict[str, Any]
 ) -> Any:
     """Trace ``forward`` into a private function; an equal one that is there already is taken instead."""
-    from .core import expr_of, wrap_nested
+    from .core import expr_of
 
     owners = dict(module.named_parameters())
     saved = {key: param._expr for key, param in owners.items()}

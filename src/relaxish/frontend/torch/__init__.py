@@ -1,9 +1,15 @@
-"""PyTorch: exported programs (``torch.export``) and their parameters.
+"""PyTorch: exported programs, FX graphs, TorchDynamo, and taking parameters out.
 
 ``torch`` is an optional extra and is imported only when an importer is called.
 """
 
+from ..common import detach_params
+from .dynamo import dynamo_capture_subgraphs, relax_dynamo
 from .exported_program import from_exported_program
+from .fx import from_fx
 from .table import supported_operators
 
-__all__ = ["from_exported_program", "supported_operators"]
+__all__ = [
+    "detach_params", "dynamo_capture_subgraphs", "from_exported_program", "from_fx", "relax_dynamo",
+    "supported_operators",
+]  # fmt: skip

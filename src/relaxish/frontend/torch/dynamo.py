@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import IRModule
 from ...runtime import VirtualMachine, cpu
 from ...runtime.ndarray import from_dlpack
-from ..common import need
+from ..common import build_module, need
 from .fx import from_fx
 
 __all__ = ["dynamo_capture_subgraphs", "relax_dynamo"]
@@ -34,7 +34,7 @@ def relax_dynamo(pipeline: Any = None) -> Callable[..., Any]:
             raise ValueError("relax_dynamo compiles static shapes: call torch.compile(..., dynamic=False)")
         graph_module.graph.eliminate_dead_code()
         mod = from_fx(graph_module, _input_info(example_inputs))
-        run = VirtualMachine(_build(mod, pipeline), cpu())["main"]
+        run = VirtualMachine(build_module(mod, "llvm", pipeline), cpu())["main"]
 
         def call(*args: Any) -> Any:
             return _to_torch(torch, run(*[from_dlpack(a.detach().contiguous()) for a in args]))
@@ -42,12 +42,6 @@ def relax_dynamo(pipeline: Any = None) -> Callable[..., Any]:
         return call
 
     return backend
-
-
-def _build(mod: IRModule, pipeline: Any) -> Any:
-    from ..nn.jit import build_module
-
-    return build_module(mod, "llvm", pipeline)
 
 
 def _to_torch(torch: Any, value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.expr import GlobalVar
+from ...ir.expr import CallingConv, GlobalVar
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...ir.prim import Call, StringImm
@@ -16,7 +16,7 @@ from ..functor import substitute
 from ..stmt import Allocate, AttrStmt
 from .base import StmtExprMutator, call, pointer_scope
 
-DEVICE_KERNEL_LAUNCH = 2
+DEVICE_KERNEL_LAUNCH = int(CallingConv.DEVICE_KERNEL_LAUNCH)
 _DYNAMIC_SHARED = "tir.use_dyn_shared_memory"
 
 

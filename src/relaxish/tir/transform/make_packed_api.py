@@ -6,7 +6,7 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.expr import GlobalVar
+from ...ir.expr import CallingConv, GlobalVar
 from ...ir.module import IRModule
 from ...ir.prim import EQ, Call, IntImm, Not, Or, StringImm, Var
 from ...ir.transform import Pass, PassContext, module_pass
@@ -19,7 +19,7 @@ from .arg_binder import VALUE_CONTENT, ArgBinder
 from .base import StmtExprMutator, StmtMutator, call, is_call, merge_nest
 from .use_def import undefined_vars
 
-C_PACKED_FUNC = 1
+C_PACKED_FUNC = int(CallingConv.C_PACKED_FUNC)
 _DEVICE_CONTEXT = "device_api_context"
 # Argument type codes: int, uint, float, opaque handle, null, tensor descriptor, array object, bool.
 _INT, _FLOAT, _HANDLE, _NULL, _DLTENSOR, _NDARRAY, _BOOL = 0, 2, 3, 4, 7, 13, 15

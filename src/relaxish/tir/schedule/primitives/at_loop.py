@@ -19,7 +19,6 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..region import Box, box_to_ranges, relax_region, union_sets
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
-from ..subst import realize_of
 from ..walk import block_realizes_below, vars_in
 from .cache import check_scope_name
 

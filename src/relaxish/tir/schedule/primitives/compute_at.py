@@ -285,15 +285,23 @@ def can_compute_at(
     return True
 
 
-def loop_iter_type(state: ScheduleState, loop: StmtSRef) -> int:
-    """The type of the block variables a loop drives: data parallel, reduction, or opaque when mixed."""
-    kinds = set()
-    var = loop.stmt.loop_var
-    for child in state.child_blocks(loop):
+def loop_iter_types(state: ScheduleState, loops: Sequence[StmtSRef]) -> list[int]:
+    """What block variables each loop of a nest drives: data parallel, reduction, or opaque when mixed."""
+    kinds: dict[Any, set[int]] = {}
+    for child in state.child_blocks(loops[0]):
         realize = realize_of(child)
         for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-            if var in vars_in(value):
-                kinds.add(iv.iter_type)
+            for var in (value,) if isinstance(value, Var) else vars_in(value):
+                kinds.setdefault(var, set()).add(iv.iter_type)
+    return [_joint_type(kinds.get(loop.stmt.loop_var, set())) for loop in loops]
+
+
+def loop_iter_type(state: ScheduleState, loop: StmtSRef) -> int:
+    """The type of the block variables one loop drives."""
+    return loop_iter_types(state, [loop])[0]
+
+
+def _joint_type(kinds: set[int]) -> int:
     if kinds <= {IterVar.DataPar}:
         return IterVar.DataPar
     return IterVar.CommReduce if kinds == {IterVar.CommReduce} else IterVar.Opaque
@@ -321,7 +329,7 @@ def compute_locations(state: ScheduleState, block: StmtSRef) -> tuple[list[StmtS
         return places, indices
     loops = checks.loops_above(consumers[0])
     loops = loops[: loops.index(boundary) + 1]
-    for position in _promising(loops, [loop_iter_type(state, loop) for loop in loops]):
+    for position in _promising(loops, loop_iter_types(state, loops)):
         if can_compute_at(state, block, loops[position], True):
             places.append(loops[position])
             indices.append(position)

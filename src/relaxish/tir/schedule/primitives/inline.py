@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .... import arith
 from ....ir.expr import Range
-from ....ir.functor import Mutator
+from ....ir.functor import Mutator, Visitor
 from ....ir.structural import structural_equal
 from ...expr import BufferLoad, IntImm, Var
 from ....ir.prim import const
@@ -100,9 +100,6 @@ class _Inliner(ScopeRewriter):
             return with_alloc(node.with_fields(body=body), remove=self.buffer)
         if not any(r.buffer is self.buffer for r in (*node.reads, *node.writes)):
             return node
-        for match in node.match_buffers:
-            if match.source.buffer is self.buffer:
-                raise PrimitiveError("The buffer is viewed by a match_buffer in {0} and cannot be inlined.", [node])
         body = self.loads.visit(node.body)
         init = None if node.init is None else self.loads.visit(node.init)
         for stmt, changed in _nested_blocks(node.body, body):
@@ -122,6 +119,39 @@ def _nested_blocks(old: Any, new: Any) -> list[tuple[Any, Any]]:
     return out
 
 
+class _Opaque(Visitor):
+    """Finds uses of a buffer that are neither loads nor stores: of its pointer, or by views of part of it."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+        self.hit = False
+
+    def visit_Var(self, node: Any) -> None:
+        self.hit = self.hit or node is self.buffer.data
+
+    def visit_Buffer(self, node: Any) -> None:
+        pass
+
+    def visit_Block(self, node: Block) -> None:
+        self.hit = self.hit or any(m.source.buffer is self.buffer for m in node.match_buffers)
+        if node.init is not None:
+            self.visit(node.init)
+        self.visit(node.body)
+
+
+def _check_no_opaque_access(state: ScheduleState, scope: StmtSRef, buffer: Any) -> None:
+    for child in state.child_blocks(scope):
+        if any(r.buffer is buffer for r in (*child.stmt.reads, *child.stmt.writes)):
+            visitor = _Opaque(buffer)
+            visitor.visit(child.stmt)
+            if visitor.hit:
+                raise PrimitiveError(
+                    f"The buffer {buffer.name} to be inlined has opaque access in {{0}}: its pointer is used, or part "
+                    "of it is viewed through match_buffer.",
+                    [child],
+                )
+
+
 def inline_block(state: ScheduleState, block_sref: StmtSRef, check_only: bool = False) -> None:
     """Put the expression of a producer into all its consumers and remove it."""
     block = checks.check_block(block_sref)
@@ -138,10 +168,11 @@ def inline_block(state: ScheduleState, block_sref: StmtSRef, check_only: bool = 
             "The store of {0} must be indexed by its block variables in an invertible way to be inlined.", [block_sref]
         )
     dead = dead_statement(block_sref, scope)
+    _check_no_opaque_access(state, scope, buffer)
+    if check_only:
+        return
     rewriter = _Inliner(scope.stmt, buffer, store, mapping, dead)
-    new_scope = rewriter.visit(scope.stmt)
-    if not check_only:
-        state.replace(scope, new_scope, rewriter.reuse)
+    state.replace(scope, rewriter.visit(scope.stmt), rewriter.reuse)
 
 
 @register_kind
@@ -208,6 +239,7 @@ def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only:
         raise PrimitiveError("The body of {0} must be a single buffer store to be inlined.", [block_sref])
     new_block = _merged_producer(block_sref, producer_sref, buffer)
     dead = dead_statement(block_sref, scope)
+    _check_no_opaque_access(state, scope, buffer)
     rewriter = _ReverseInliner(scope.stmt, realize_of(producer_sref), new_block, buffer, dead)
     new_scope = rewriter.visit(scope.stmt)
     if not check_only:

@@ -50,12 +50,15 @@ class GetBlock(InstructionKind):
             return [found[0]], None
         if found:
             raise PrimitiveError(
-                f'There are {len(found)} blocks named "{name}" in function "{gvar.name_hint}"; a name must be unique.',
+                f'Found {len(found)} blocks with the name: {name}, in function "{gvar.name_hint}".',
                 found,
+                hint="give the blocks different names",
+                fast="ScheduleError: Found multiple blocks with the specified name",
             )
-        known = _names(sch.state, gvar)
         raise PrimitiveError(
-            f'Cannot find a block named "{name}" in function "{gvar.name_hint}".', hint=f"the blocks are: {known}"
+            f'Cannot find a block with the name: {name}, in function "{gvar.name_hint}".',
+            hint=f"the blocks are: {_names(sch.state, gvar)}",
+            fast="ScheduleError: Cannot find a block with the specified name",
         )
 
 
