@@ -14,6 +14,7 @@ _aliases.MODULE_ALIASES.update(
     {
         "relaxish.relax.transform": "relaxish.transform",
         "relaxish.relax.op": "relaxish.op",
+        "relaxish.relax.training": "relaxish.training",
         "relaxish.relax.frontend": "relaxish.frontend",
         "relaxish.relax.backend": "relaxish.backend",
         "relaxish.relax.pipeline": "relaxish.pipeline",

@@ -113,7 +113,7 @@ def test_databases(capsys, tmp_path):
         assert "no tuning database here" in fails(capsys, *args, tmp_path)
     (tmp_path / "database_workload.json").write_text("[]\n")
     (tmp_path / "database_tuning_record.json").write_text('["nothing"]\n')
-    assert "not one that relaxish wrote" in fails(capsys, "report", tmp_path)
+    assert "not a file that relaxish wrote" in fails(capsys, "report", tmp_path)
 
 
 def test_input_checks():

@@ -1,4 +1,5 @@
 """nn modules written as users write them, against torch; effects, subroutines, mutators, debugging."""
+# ruff: noqa: N805
 
 from __future__ import annotations
 
@@ -144,8 +145,8 @@ def test_cache_grows_and_is_read() -> None:
 
     model = Net().jit({"forward": {"x": spec.Tensor(["n", 3], "float32"), "total": int}}, out_format="numpy")
     first, second = rand(2, 3), rand(3, 3)
-    np.testing.assert_allclose(model["forward"](first, (2,)), 2 * first)
-    np.testing.assert_allclose(model["forward"](second, (5,)), 2 * np.concatenate([first, second]))
+    np.testing.assert_allclose(model["forward"](first, 2), 2 * first)
+    np.testing.assert_allclose(model["forward"](second, 5), 2 * np.concatenate([first, second]))
 
 
 def test_cache_refuses_other_dtypes() -> None:

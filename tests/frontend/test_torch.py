@@ -51,6 +51,9 @@ UNARY = {
     "log_softmax": lambda x: F.log_softmax(x, 1), "sum": lambda x: x.sum(1), "mean": lambda x: x.mean((0, 2), keepdim=True),
     "amax": lambda x: x.amax(1), "var": lambda x: x.var(1), "std": lambda x: x.std(1, unbiased=False),
     "cumsum": lambda x: x.cumsum(1), "argmax": lambda x: x.argmax(1), "norm": lambda x: x.norm(dim=1),
+    "softshrink": F.softshrink, "argsort": lambda x: x.argsort(1), "sort": lambda x: x.sort(1, descending=True),
+    "take": lambda x: x.take(torch.tensor([[0, 5], [47, 3]])), "cumprod": lambda x: x.cumprod(2),
+    "masked_scatter": lambda x: x.masked_scatter(x > 0, torch.arange(48.0)), "gather": lambda x: x.gather(1, torch.ones(2, 1, 6).long()),
     "max_dim": lambda x: x.max(1)[0], "any": lambda x: (x > 1).any(1), "logsumexp": lambda x: x.logsumexp(1),
 }  # fmt: skip
 SHAPE = {
@@ -137,6 +140,21 @@ def test_attention_masks():
     mask = torch.rand(5, 5) > 0.3
     mask[:, 0] = True
     check(lambda a, b, c: F.scaled_dot_product_attention(a, b, c, attn_mask=mask), q, k, v)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_interpolation(mode):
+    check(lambda x: F.interpolate(x, scale_factor=2, mode=mode), rand(1, 2, 4, 5), rtol=1e-3, atol=1e-4)
+
+
+def test_cross_entropy():
+    check(lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3])), rand(3, 4))
+
+
+def test_batch_norm_keeps_its_meaning_in_every_pipeline():
+    program = torch.export.export(ConvNet().eval(), (rand(1, 3, 32, 32),))
+    text = from_exported_program(program).script()
+    assert "training=False" in text and "training=True" not in text
 
 
 def test_embedding_and_matmul():

@@ -1,4 +1,5 @@
 """FX graphs and TorchDynamo: import, symbolic shapes, users' converters, compiled models."""
+# ruff: noqa: N805
 
 from __future__ import annotations
 

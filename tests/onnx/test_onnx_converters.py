@@ -329,7 +329,11 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+# Compiling takes a quarter of a second each: by default every fourth.
+_SOME = [n if k % 4 == 0 else pytest.param(n, marks=pytest.mark.slow) for k, n in enumerate(CASES)]
+
+
+@pytest.mark.parametrize("name", _SOME)
 @pytest.mark.filterwarnings("ignore")
 def test_converter(name: str) -> None:
     check(CASES[name])

@@ -53,3 +53,8 @@ def test_dynamic_strided_slice() -> None:
     bounds = [np.array(v, "int64") for v in ([1, 4], [7, -9], [2, -2])]
     got = vm["main"](*[relaxish.nd.array(a) for a in (x, *bounds)]).numpy()
     np.testing.assert_array_equal(got, x[1:7:2, 4::-2])
+
+
+def test_sum_of_truth_values_is_any() -> None:
+    x = np.array([[True, False], [False, False]])
+    np.testing.assert_array_equal(run(lambda v: op.sum(v, axis=1), x), x.any(1))

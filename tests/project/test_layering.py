@@ -18,7 +18,7 @@ ROWS = [
     ["transform", "dlight"],
     ["backend"],
     ["meta_schedule"],
-    ["frontend"],
+    ["frontend", "training"],
     ["pipeline", "driver"],
     ["testing", "cli", "tools", "contrib"],
 ]

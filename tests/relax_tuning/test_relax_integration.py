@@ -126,7 +126,6 @@ def test_tune_and_compile(tmp_path, tools):
         assert baseline_seconds(again, task.mod) is not None
         assert again.query_tuning_record(task.mod, TARGET) is not None
     with again:
-        assert_structural_equal(kernel_pipeline(TARGET)(mod), mod)  # nothing is done twice
         np.testing.assert_allclose(run(relaxish.build(Mlp, TARGET, params=params), X), expected(), rtol=1e-4, atol=1e-4)
 
 
@@ -174,11 +173,18 @@ def doubled(a: T.Buffer((64, 64), "float32"), b: T.Buffer((64, 64), "float32")):
             b[vi, vj] = a[vi, vj] * T.float32(2)
 
 
+def for_kind_of(mod):
+    """How the outermost loop of ``doubled`` runs."""
+    sch = relaxish.tir.Schedule(mod["doubled"])
+    return sch.get(sch.get_loops("b")[0]).kind.name
+
+
 def recorded(func, database):
     """A database with one hand-written schedule of a function."""
     module = normalize_mod(func)
     sch = relaxish.tir.Schedule(module)
     sch.parallel(sch.get_loops("b")[0])
+    sch.annotate("b", "tuned", 1)
     workload = database.commit_workload(module)
     database.commit_tuning_record(ms.database.TuningRecord(sch.trace, workload, [1.0], TARGET, []))
     return database
@@ -190,7 +196,7 @@ def test_apply_keeps_attributes_and_marks(caplog):
         out = relax.transform.MetaScheduleApplyDatabase(enable_warning=True)(mod)
     attrs = dict(out["doubled"].attrs.items())
     assert attrs == {**dict(doubled.attrs.items()), "tir.is_scheduled": True}
-    assert "parallel" in out["doubled"].script()
+    assert for_kind_of(out) == "PARALLEL"
     assert_structural_equal(out["other"], mod["other"])
     assert any("Tuning record is not found for primfunc: other" in r.getMessage() for r in caplog.records)
 
@@ -212,26 +218,31 @@ def test_a_record_slower_than_the_default_schedule_is_not_applied(tmp_path, kind
     mod = IRModule({"doubled": doubled})
     commit_baseline(database, normalize_mod(doubled), [2.0])
     apply = relax.transform.MetaScheduleApplyDatabase
-    with TARGET, database:
-        assert apply()(mod)["doubled"].attrs.get("tir.is_scheduled")
-        commit_baseline(database, normalize_mod(doubled), [0.5])
-        assert structural_equal(apply(enable_warning=True)(mod), mod)
-        union = ms.database.UnionDatabase(MemoryDatabase(), database)
-    with TARGET, union:
-        assert structural_equal(apply()(mod), mod)
+
+    def is_tuned(scope):
+        with TARGET, scope:
+            func = apply(enable_warning=True)(mod)["doubled"]
+        assert func.attrs["tir.is_scheduled"]
+        sch = relaxish.tir.Schedule(func)
+        return "tuned" in sch.get(sch.get_block("b")).annotations
+
+    assert is_tuned(database)
+    commit_baseline(database, normalize_mod(doubled), [0.5])
+    assert not is_tuned(database)
+    assert not is_tuned(ms.database.UnionDatabase(MemoryDatabase(), database))
     if kind == "json":
         again = JSONDatabase(work_dir=str(tmp_path))
         assert baseline_seconds(again, normalize_mod(doubled)) == 0.5
 
 
 def test_tune_tir_pass_tunes_each_function(tmp_path):
-    mod = IRModule({"one": doubled, "two": doubled.with_attr("which", 2)})
+    mod = IRModule({n: doubled.with_attr("global_symbol", n) for n in ("one", "two")})
     with TARGET:
         same = relax.transform.MetaScheduleTuneTIR(str(tmp_path), 2)(mod)
         assert same is mod
         out = relax.transform.MetaScheduleApplyDatabase(str(tmp_path))(mod)
     database = JSONDatabase(work_dir=str(tmp_path))
-    assert database.has_workload(normalize_mod(mod["one"])) and database.has_workload(normalize_mod(mod["two"]))
+    assert all(database.has_workload(normalize_mod(mod[name])) for name in ("one", "two"))
     built = relaxish.driver.build_tir(out, TARGET)
     x = RNG.standard_normal((64, 64)).astype("float32")
     for name in ("one", "two"):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_RECURSION = 5
 # Results of TryCompare as sets of possible relations: bit 1 "less", 2 "equal", 4 "greater".
 LESS, EQUAL, GREATER, UNKNOWN = 1, 2, 4, 7
+# Optional simplifications, as the analyzer numbers them.
+_TRANSITIVE, _AND_OF_ORS, _BRANCH_CONSTRAINTS, _PRODUCT_AND_SUM = 1, 2, 4, 8
 
 
 class RewriteSimplifier(Mutator):
@@ -34,6 +36,7 @@ class RewriteSimplifier(Mutator):
         self.bindings: dict[Any, PrimExpr] = {}
         self.literals: list[PrimExpr] = []
         self.depth = 0
+        self.in_boolean = False
         self._memo: dict[int, tuple[Any, PrimExpr]] = {}
 
     def simplify(self, expr: PrimExpr) -> PrimExpr:
@@ -128,9 +131,36 @@ class RewriteSimplifier(Mutator):
         _, base = analyzer.modular_set.entry(diff)
         if base != 0:
             possible &= ~EQUAL
-        if analyzer.transitive.known:
+        flags = int(analyzer.enabled_extensions)
+        if flags & _TRANSITIVE and analyzer.transitive.known:
             possible &= analyzer.transitive.compare(a, b)
+        if flags & _PRODUCT_AND_SUM and possible == UNKNOWN:
+            possible &= self._product_and_sum(a, b)
         return possible
+
+    def _product_and_sum(self, a: PrimExpr, b: PrimExpr) -> int:
+        """Compare ``(A + B) * C`` to ``A * B * D`` by ``C / A + C / B`` against ``D``."""
+        for total, product, less in ((a, b, LESS), (b, a, GREATER)):
+            sums, factors = _product_terms(total), _product_terms(product)
+            found = next((s for s in sums[0] if type(s) is Add), None)
+            if found is None or len(sums[0]) != 1:
+                continue
+            rest = list(factors[0])
+            for part in (found.a, found.b):
+                for i, factor in enumerate(rest):
+                    if B.deep_equal(part, factor):
+                        del rest[i]
+                        break
+                else:
+                    break
+            else:
+                if rest or sums[1] <= 0 or factors[1] <= 0:
+                    continue
+                low_a = self.analyzer.const_int_bound.bound(found.a)[0]
+                low_b = self.analyzer.const_int_bound.bound(found.b)[0]
+                if low_a > 0 and low_b > 0 and sums[1] * (low_a + low_b) < factors[1] * low_a * low_b:
+                    return less
+        return UNKNOWN
 
     # -- leaves and binders --------------------------------------------------------------------------------
 
@@ -375,7 +405,7 @@ class RewriteSimplifier(Mutator):
             return node.a  # type: ignore[no-any-return]
         if node.dtype in ("int32", "int64"):
             bounds = self.analyzer.const_int_bound
-            if bounds.vars or bounds.extra or self.analyzer.transitive.known or type(node.b) is IntImm:
+            if bounds.vars or bounds.extra or type(node.b) is IntImm:
                 low, high = bounds.bound(self.again(B.sub(node.a, node.b)))
                 if low * sign >= 0 and high * sign >= 0:
                     return node.b  # type: ignore[no-any-return]
@@ -499,8 +529,49 @@ class RewriteSimplifier(Mutator):
     def visit_Or(self, e: Or) -> PrimExpr:
         return self._logic(e, rules_logic.OR, rules_logic.OR_VECTOR)
 
+    def _branch_operands(self, e: Any) -> Any:
+        """``e`` with each operand simplified under what the other says: true beside ``and``, false beside ``or``."""
+        parts = [e.a, e.b]
+        unchanged = 0
+        for i in range(4):
+            mine, other = i % 2, 1 - i % 2
+            constraint = parts[other] if type(e) is And else _negated(parts[other])
+            with self.analyzer.constraint_scope(constraint):
+                updated = self.visit(parts[mine])
+            if updated is parts[mine]:
+                unchanged += 1
+                if unchanged >= 2:
+                    break
+            else:
+                parts[mine], unchanged = updated, 0
+        folded = B.try_fold(type(e), parts[0], parts[1])
+        if folded is not None:
+            return folded
+        return e if parts[0] is e.a and parts[1] is e.b else type(e)(parts[0], parts[1])
+
     def _logic(self, e: Any, table: Any, vector: Any) -> PrimExpr:
-        node = self._operands(e)
+        flags = int(self.analyzer.enabled_extensions)
+        if not flags & (_AND_OF_ORS | _BRANCH_CONSTRAINTS) or not dt.is_scalar(e.dtype):
+            return self._logic_rules(e, table, vector)
+        outermost, self.in_boolean = not self.in_boolean, True
+        try:
+            result = self._logic_rules(e, table, vector)
+        finally:
+            self.in_boolean = not outermost
+        if outermost and flags & _AND_OF_ORS and type(result) in (And, Or):
+            from .and_of_ors import simplify_as_and_of_ors
+
+            # The normal form is built from terms; the terms themselves need none.
+            self.analyzer.enabled_extensions = flags & ~_AND_OF_ORS
+            try:
+                result = simplify_as_and_of_ors(result, self.analyzer)
+            finally:
+                self.analyzer.enabled_extensions = flags
+        return result
+
+    def _logic_rules(self, e: Any, table: Any, vector: Any) -> PrimExpr:
+        branches = int(self.analyzer.enabled_extensions) & _BRANCH_CONSTRAINTS and dt.is_scalar(e.dtype)
+        node = self._branch_operands(e) if branches else self._operands(e)
         if type(node) is not type(e):
             return node  # type: ignore[no-any-return]
         known = self.match_literal(node)
@@ -537,6 +608,14 @@ def _is_pure(e: Any) -> bool:
     from .effects import is_pure
 
     return is_pure(e)
+
+
+def _product_terms(e: Any) -> tuple[list[Any], int]:
+    """The factors of a product, constants multiplied."""
+    if type(e) is Mul:
+        left, right = _product_terms(e.a), _product_terms(e.b)
+        return [*left[0], *right[0]], left[1] * right[1]
+    return ([], e.value) if type(e) is IntImm else ([e], 1)
 
 
 def _scaled_sum(e: Any) -> tuple[Any, int, Any] | None:

@@ -62,6 +62,7 @@ min(x * c1, y * c1)                                  => max(x, y) * c1    if c1 
 min(x * c1, c2)                                      => min(x, lit(c2 // c1)) * c1   if c1 > 0 and c2 % c1 == 0
 min(x * c1, c2)                                      => max(x, lit(c2 // c1)) * c1   if c1 < 0 and c2 % c1 == 0
 min(c1 - x, c2)                                      => c1 - max(x, lit(c1 - c2))
+min(c1, x * c2)                                      => min(x * c2, c1)
 min(min(x, c1), y)                                   =>> min(min(x, y), c1)
 """)
 
@@ -120,6 +121,7 @@ max(x * c1, y * c1)                                  => min(x, y) * c1    if c1 
 max(x * c1, c2)                                      => max(x, lit(c2 // c1)) * c1   if c1 > 0 and c2 % c1 == 0
 max(x * c1, c2)                                      => min(x, lit(c2 // c1)) * c1   if c1 < 0 and c2 % c1 == 0
 max(c1 - x, c2)                                      => c1 - min(x, lit(c1 - c2))
+max(c1, x * c2)                                      => max(x * c2, c1)
 max(max(x, c1), y)                                   =>> max(max(x, y), c1)
 """)
 

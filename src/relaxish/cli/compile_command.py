@@ -37,13 +37,10 @@ def _build_tuned(model: LoadedModel, target: Any, database: str) -> Any:
 
 def open_database(work_dir: str) -> Any:
     """The database in a tuning directory, which must exist."""
-    import os
-
     from ..meta_schedule.database import JSONDatabase
+    from ..tools.records import load_log
 
-    path = os.path.join(work_dir, "database_tuning_record.json")
-    if not os.path.exists(path):
-        raise RelaxishError(f"{work_dir}: no tuning database here (database_tuning_record.json is missing)")
+    load_log(work_dir)  # says what is wrong with a damaged one
     return JSONDatabase(work_dir=work_dir, allow_missing=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import runpy
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -75,10 +76,15 @@ def _load_exported(path: Path, shapes: dict[str, Sequence[int]]) -> LoadedModel:
         raise RelaxishError(f"{path}: the shapes of an exported program are fixed; --shape does not apply")
     if not zipfile.is_zipfile(path):
         raise RelaxishError(f"{path}: not an exported torch program, or truncated (no zip archive)")
+    log = logging.getLogger("torch.export")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # it logs the traceback of what is reported here in one line
     try:
         program = torch.export.load(str(path))
     except Exception as err:
-        raise RelaxishError(f"{path}: not an exported torch program ({_first_line(err)})") from None
+        raise RelaxishError(f"{path}: not an exported torch program, or damaged ({type(err).__name__})") from None
+    finally:
+        log.setLevel(level)
     from ..frontend.torch import from_exported_program
 
     try:
@@ -99,7 +105,7 @@ def _load_script(path: Path, shapes: dict[str, Sequence[int]]) -> LoadedModel:
         raise
     except SyntaxError as err:
         raise RelaxishError(f"{path}: not Python ({err.msg}, line {err.lineno})") from None
-    except Exception as err:
+    except (Exception, SystemExit) as err:
         raise RelaxishError(f"{path}: failed while running: {type(err).__name__}: {_first_line(err)}") from err
     modules = {k: v for k, v in names.items() if isinstance(v, IRModule)}
     if not modules:

@@ -29,6 +29,10 @@ def _tune(
     from ..relax.expr import Function
     from .progress import TuningProgress
 
+    graph = any(isinstance(f, Function) for f in model.mod.functions.values())
+    kernels = kernel_pipeline(target)(model.mod) if graph else model.mod
+    if graph:
+        _check_names(kernels, target, options.get("op_names") or [""])
     scheduler: Any = "gradient" if seconds is None else TimeBudget(seconds)
     with TuningProgress(trials=trials, seconds=seconds) as progress:
         common = {
@@ -38,11 +42,18 @@ def _tune(
             "task_scheduler": scheduler,
             **options,
         }
-        if any(isinstance(f, Function) for f in model.mod.functions.values()):
-            kernels = kernel_pipeline(target)(model.mod)
+        if graph:
             return relax_integration.tune_relax(mod=kernels, params={}, target=target, **common)
         common.pop("op_names", None)
-        return tune_tir(model.mod, target, **common)
+        return tune_tir(kernels, target, **common)
+
+
+def _check_names(kernels: Any, target: Any, wanted: list[str]) -> None:
+    from ..meta_schedule.relax_integration import extract_tasks
+
+    names = [task.task_name for task in extract_tasks(kernels, target)]
+    if not any(text in name for text in wanted for name in names):
+        raise RelaxishError(f"No tasks to tune: no kernel is named like {', '.join(wanted)} (kernels: {', '.join(names)})")
 
 
 @click.command("tune", help="Tune MODEL (.onnx, .pt2, .py); an interrupted run goes on where it stopped.")

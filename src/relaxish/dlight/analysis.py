@@ -202,4 +202,5 @@ def combiner_of(block: Any) -> str:
     body = block.body
     if not isinstance(body, BufferStore):
         return "other"
-    return {Add: "sum", Max: "max", Min: "min"}.get(type(body.value), "other")
+    names: dict[type, str] = {Add: "sum", Max: "max", Min: "min"}
+    return names.get(type(body.value), "other")

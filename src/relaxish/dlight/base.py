@@ -70,7 +70,7 @@ class ApplyDefaultSchedule(Pass):
             if not isinstance(func, PrimFunc) or is_scheduled(func) or not schedulable(func):
                 continue
             attrs = func.attrs or {}
-            target = attrs.get("target") or Target.current(allow_none=False)
+            target: Any = attrs.get("target") or Target.current(allow_none=False)
             scheduled = self._apply(gvar.name_hint, func, Target(target))
             if scheduled is not None:
                 updates[gvar] = scheduled

@@ -170,7 +170,9 @@ def loop_type(place: Place, loop: For) -> int:
 def needs_multi_level_tiling(place: Place) -> bool:
     """Whether data is reused: some data parallel axis does not index some input."""
     block = place.realize.block
-    if has_been_tiled(block) or len(block.writes) != 1 or not block.reads or not is_trivial_binding(place):
+    if has_been_tiled(block) or len(block.writes) != 1 or not block.reads or is_spatial(block):
+        return False
+    if not is_trivial_binding(place):
         return False
     spatial = []
     for iv in block.iter_vars:

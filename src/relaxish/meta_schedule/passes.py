@@ -11,7 +11,7 @@ from ..ir.transform import Pass, module_pass
 from ..support.log import get_logger
 from ..target import Target
 from ..tir import PrimFunc, Schedule
-from .baseline import baseline_wins
+from .baseline import baseline_wins, default_schedule
 from .database import Database, JSONDatabase
 from .few_shot import few_shot_tune
 from .module_equality import ModuleEquality
@@ -57,8 +57,8 @@ def _database(work_dir: str | None) -> Database:
 
 
 def apply_record(database: Database, func: PrimFunc, target: Target, name: str) -> PrimFunc | None:
-    """The function with its best record applied, or as it is where the default schedule was faster; None if there
-    is no record.
+    """The function with its best record applied, or its default schedule where that was faster; None if there is no
+    record.
     """
     module = normalize_mod(func)
     record = database.query_tuning_record(module, target, name)
@@ -67,7 +67,7 @@ def apply_record(database: Database, func: PrimFunc, target: Target, name: str) 
     sch = Schedule(module)
     if ModuleEquality("ignore-ndarray").equal(record.workload.mod, module):
         if baseline_wins(database, module, record):
-            return func
+            return _scheduled(func, default_schedule(module, target)["main"])
         record.trace.apply_to_schedule(sch, remove_postproc=False)
     else:  # found by its anchor block: the trace belongs to another fused variant
         schedule_using_anchor_trace(sch, record.trace, target)

@@ -206,6 +206,11 @@ def _np_scatter_nd(data: Any, indices: Any, updates: Any, reduction: str = "upda
     return out
 
 
+def _np_one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: int = -1) -> Any:
+    made: Any = np.where(np.expand_dims(indices, -1) == np.arange(depth), on_value, off_value)
+    return np.moveaxis(made, -1, axis)
+
+
 define(
     "gather_elements",
     _infer_gather_elements,
@@ -244,9 +249,7 @@ define(
     "one_hot",
     _infer_one_hot,
     legalize=_legalize_one_hot,
-    reference=lambda i, on_value, off_value, depth, axis=-1: np.moveaxis(
-        np.where(np.expand_dims(i, -1) == np.arange(depth), on_value, off_value), -1, axis
-    ),
+    reference=_np_one_hot,
     samples=lambda: [((np.array([1, 0, 3]),), {"on_value": 1.0, "off_value": 0.0, "depth": 4})],
     arg_names=("indices", "on_value", "off_value"),
 )

@@ -151,8 +151,8 @@ def _astype(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
     return [astype(out, call.args[0].struct_info.dtype)]
 
 
-for _name, _count in (("zeros", 1), ("ones", 1), ("full", 2), ("zeros_like", 1), ("ones_like", 1), ("full_like", 2)):
-    gradient(_name)(lambda var, call, out, ctx, n=_count: _none(n))
+for _name, _operands in (("zeros", 1), ("ones", 1), ("full", 2), ("zeros_like", 1), ("ones_like", 1), ("full_like", 2)):
+    gradient(_name)(lambda var, call, out, ctx, n=_operands: _none(n))
 
 
 @gradient("triu")
@@ -173,7 +173,7 @@ def _axes(call: Call) -> list[int]:
 
 def _spread(call: Call, out: Any) -> Expr:
     """A reduced gradient back over the input's shape."""
-    if not call.attrs.keepdims and _axes(call):
+    if call.attrs.axis is not None and not call.attrs.keepdims:
         out = expand_dims(out, _axes(call))
     return broadcast_to(out, _shape(call.args[0]))
 
@@ -255,7 +255,8 @@ def _concat(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
     assert isinstance(info, TupleStructInfo)
     cuts: list[int] = []
     for field in info.fields[:-1]:
-        size = const_int(field.dims()[axis])
+        dims = field.dims() if isinstance(field, TensorStructInfo) else None
+        size = None if dims is None else const_int(dims[axis])
         if size is None:
             raise ValueError("the gradient of concat needs known extents along its axis")
         cuts.append((cuts[-1] if cuts else 0) + size)

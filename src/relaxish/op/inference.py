@@ -124,10 +124,12 @@ def tensor_of_tuple(call: Call, arg: Any) -> list[TensorStructInfo]:
     info = arg.struct_info_
     if not isinstance(info, TupleStructInfo):
         raise type_fail(call, f"expects the input to be a Tuple of Tensors, but got {type(info).__name__}")
+    found: list[TensorStructInfo] = []
     for item in info.fields:
         if not isinstance(item, TensorStructInfo):
             raise type_fail(call, f"expects the input to be a Tuple of Tensors, but a field is {type(item).__name__}")
-    return list(info.fields)
+        found.append(item)
+    return found
 
 
 def dims_of(info: TensorStructInfo) -> tuple[PrimExpr, ...] | None:

@@ -456,7 +456,7 @@ def _legalize_layout_transform(builder: Any, call: Call) -> Expr:
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Expr:
     """Parts along ``axis``: a number of equal ones, or the cut positions."""
     if isinstance(indices_or_sections, (list, tuple)):
-        cuts: Any = tuple(int(getattr(v, "value", v)) for v in indices_or_sections)
+        cuts: Any = tuple(int(v if isinstance(v, int) else v.value) for v in indices_or_sections)
     else:
         cuts = int(getattr(indices_or_sections, "value", indices_or_sections))
         if cuts <= 0:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..support.errors import RelaxishError
 from . import builtin as _builtin_functions
+from . import kv_cache as _kv_cache
 from .benchmark import BenchmarkResult, time_evaluator
 from .bound_plan import BoundPlan
 from .builtin import VMClosure
@@ -23,7 +24,7 @@ from .ndarray import NDArray, as_ndarray
 from .profiling import CallRecord, Report, shapes_of
 from .registry import get_global_func
 
-assert _builtin_functions.WITH_CONTEXT  # importing it registers the builtins
+assert _builtin_functions.WITH_CONTEXT and _kv_cache.AttentionKVCache  # importing them registers the builtins
 
 _CALL, _RET, _GOTO, _IF = range(4)
 # A linked instruction: (opcode, destination or jump, function, argument getter, function name)

@@ -44,6 +44,12 @@ def tag_scope(tag: str) -> Any:
         _TAGS.pop()
 
 
+def domain(axis: IterVar) -> Range:
+    """The range of an axis of a computation, which always has one."""
+    assert axis.dom is not None
+    return axis.dom
+
+
 class Operation:
     """What makes one or more tensors."""
 
@@ -122,7 +128,7 @@ class ComputeOp(Operation):
         return len(self.body)
 
     def output_shape(self, index: int) -> tuple[Any, ...]:
-        return tuple(a.dom.extent for a in self.axis)
+        return tuple(domain(a).extent for a in self.axis)
 
     def output_dtype(self, index: int) -> str:
         return str(self.body[index].dtype)

@@ -33,7 +33,7 @@ from ..tir.functor import substitute
 from .access import block_regions
 from .graph import post_order
 from .index_dtype import normalize_index_dtype
-from .operation import ComputeOp, ExternOp, Operation, PlaceholderOp
+from .operation import ComputeOp, ExternOp, Operation, PlaceholderOp, domain
 from .tensor import Tensor
 
 __all__ = ["create_prim_func", "create_prim_func_from_outputs"]
@@ -152,6 +152,7 @@ class _Builder:
 
     def compute_stage(self, op: ComputeOp) -> Stmt:
         axes = [*op.axis, *op.reduce_axis]
+        groups: list[tuple[list[Tensor], PrimExpr]]
         if isinstance(op.body[0], Reduce):
             _check_same_reduce(op)
             groups = [([op.output(i) for i in range(op.num_outputs)], op.body[0])]
@@ -170,8 +171,8 @@ class _Builder:
     def nest(self, loops: Sequence[Var], axes: Sequence[IterVar], stmt: Stmt) -> Stmt:
         """Wrap ``stmt`` in one serial loop per axis."""
         for loop, axis in zip(reversed(loops), reversed(axes)):
-            extent = self.simplify(self.loads.visit(axis.dom.extent))
-            stmt = For(loop, self.simplify(self.loads.visit(axis.dom.min)), extent, ForKind.SERIAL, stmt)
+            extent = self.simplify(self.loads.visit(domain(axis).extent))
+            stmt = For(loop, self.simplify(self.loads.visit(domain(axis).min)), extent, ForKind.SERIAL, stmt)
         return stmt
 
     def nested_stage(
@@ -204,8 +205,8 @@ class _Builder:
             scope = self.loads.vars
             # Domains of a nested block speak of the variables of the block around it.
             self.loads.vars = dict(known) if known is not None else scope
-            low = self.simplify(self.loads.visit(axis.dom.min))
-            extent = self.simplify(self.loads.visit(axis.dom.extent))
+            low = self.simplify(self.loads.visit(domain(axis).min))
+            extent = self.simplify(self.loads.visit(domain(axis).extent))
             self.loads.vars = scope
             scope[axis.var] = fresh
             iters.append(IterVar(Range.from_min_extent(low, extent), fresh, axis.iter_type, axis.thread_tag))
@@ -307,8 +308,8 @@ def _outer_regions(
     """
     found: tuple[list[BufferRegion], list[BufferRegion]] = ([], [])
     for block in blocks:
-        first = {i.var: i.dom.min for i in block.iter_vars}
-        last = {i.var: i.dom.min if k < outer else i.dom.min + i.dom.extent - 1 for k, i in enumerate(block.iter_vars)}
+        first = {i.var: domain(i).min for i in block.iter_vars}
+        last = {i.var: domain(i).min if k < outer else domain(i).min + domain(i).extent - 1 for k, i in enumerate(block.iter_vars)}
         for regions, out in zip((block.reads, block.writes), found):
             for region in regions:
                 if any(region.buffer is known.buffer for known in out):
@@ -332,7 +333,7 @@ def _name_hint(tensor: Tensor) -> str:
 
 
 def _axis_dtype(axis: IterVar) -> str:
-    low, extent = str(axis.dom.min.dtype), str(axis.dom.extent.dtype)
+    low, extent = str(domain(axis).min.dtype), str(domain(axis).extent.dtype)
     return "int64" if "int64" in (low, extent) else low
 
 
@@ -342,8 +343,9 @@ def _seq(stmts: Sequence[Stmt]) -> Stmt:
 
 def _check_same_reduce(op: ComputeOp) -> None:
     first = op.body[0]
+    assert isinstance(first, Reduce)
     for other in op.body[1:]:
-        if other.combiner is not first.combiner or len(other.source) != len(first.source):
+        if not isinstance(other, Reduce) or other.combiner is not first.combiner or len(other.source) != len(first.source):
             raise ValueError("The Reduce inputs of ComputeOp should have the same attribute except value_index")
 
 

@@ -146,8 +146,10 @@ class TensorIntrin(Node):
     @staticmethod
     def get(name: str, allow_missing: bool = False) -> TensorIntrin | None:
         """The intrinsic of that name. Raises ValueError if there is none, unless ``allow_missing``."""
-        if name not in _INTRINS and _LOADER[0] is not None:
-            _LOADER[0]()
+        if name not in _INTRINS:
+            from .tensor_intrin import load_all
+
+            load_all()
         found = _INTRINS.get(name)
         if found is None and not allow_missing:
             raise ValueError(f"TensorIntrin '{name}' is not registered")
@@ -155,8 +157,6 @@ class TensorIntrin(Node):
 
 
 _INTRINS: dict[str, TensorIntrin] = {}
-# ``tensor_intrin`` installs its loader, so that looking one up by name finds the shipped ones.
-_LOADER: list[Any] = [None]
 
 
 def _check_pair(desc: PrimFunc, impl: PrimFunc) -> None:

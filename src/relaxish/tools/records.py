@@ -81,13 +81,11 @@ def load_log(work_dir: str) -> TuningLog:
         if not os.path.exists(path):
             raise RelaxishError(f"{work_dir}: no tuning database here ({os.path.basename(path)} is missing)")
     tasks: dict[str, Task] = {}
-    for line in Journal(workloads_path, readonly=True).read():
+    for line in _lines(workloads_path, "hash"):
         if isinstance(line, dict) and "hash" in line:
             script = str(line.get("script", ""))
             tasks.setdefault(line["hash"], Task(line["hash"], _task_name(line, script), script))
-    lines = Journal(records_path, readonly=True).read()
-    if lines and not any(isinstance(r, dict) and "trace" in r for r in lines):
-        raise RelaxishError(f"{work_dir}: the record file is not one that relaxish wrote")
+    lines = _lines(records_path, "trace")
     orphans = 0
     target = hardware = ""
     for index, line in enumerate(lines):
@@ -99,6 +97,17 @@ def load_log(work_dir: str) -> TuningLog:
         hardware = hardware or str(line.get("hardware") or "")
         task.records.append(_record(index, line))
     return TuningLog(list(tasks.values()), target, hardware, orphans)
+
+
+def _lines(path: str, key: str) -> list[Any]:
+    """The lines of a journal; RelaxishError when there are some but none is one of ours."""
+    journal = Journal(path, readonly=True)
+    lines = journal.read()
+    if lines and not any(isinstance(line, dict) and key in line for line in lines):
+        raise RelaxishError(f"{path}: is not a file that relaxish wrote")
+    if not lines and journal.skipped:
+        raise RelaxishError(f"{path}: is damaged, or not a tuning database")
+    return lines
 
 
 def _record(index: int, line: Mapping[str, Any]) -> Record:

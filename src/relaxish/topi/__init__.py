@@ -6,9 +6,9 @@ from . import image, nn, tag
 from .broadcast import *  # noqa: F403
 from .indexing import *  # noqa: F403
 from .math import *  # noqa: F403
-from .linalg import matmul, tensordot
-from .reduction import all, any, argmax, argmin, collapse_sum, max, min, prod, sum
-from .scan import cumprod, cumsum
-from .scatter import scatter_elements, scatter_nd
+from .linalg import *  # noqa: F403
+from .reduction import *  # noqa: F403
+from .scan import *  # noqa: F403
+from .scatter import *  # noqa: F403
 from .shape import *  # noqa: F403
-from .sort import argsort, sort, topk
+from .sort import *  # noqa: F403

@@ -63,7 +63,7 @@ def _comm_reduce(data: Any, axis: Any, keepdims: bool, reducer: Callable[..., An
 def sum(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Sum over axes (truth values: any)."""
     if data.dtype == "bool":
-        return _comm_reduce(data, axis, keepdims, lambda e, rv: te.any(e, axis=rv))
+        return any(data, axis, keepdims)
     return _comm_reduce(data, axis, keepdims, lambda e, rv: te.sum(e, axis=rv))
 
 

@@ -72,7 +72,7 @@ class _Folder(PyExprMutator):
             beta = np.zeros_like(beta)
         scale = gamma / np.sqrt(variance + epsilon)
         kernel = weight.data.numpy()
-        new_weight = Constant((kernel.astype("float64") * scale.reshape(-1, 1, 1, 1)).astype(kernel.dtype))
+        new_weight = Constant(kernel * scale.reshape(-1, 1, 1, 1).astype(kernel.dtype))
         new_bias = Constant((beta - mean * scale).reshape(1, -1, 1, 1).astype(kernel.dtype))
         data = self.visit_expr(conv.args[0])
         made = self.builder_.emit(Call(conv.op, (data, new_weight), conv.attrs))

@@ -355,7 +355,8 @@ class ExprGen(IndexGen, MemoryGen):
         return self.w.pure(f"add {ty} {base}, {scaled}", base, scaled)
 
     def visit_Shuffle(self, expr: Shuffle) -> str:
-        picks = [i.value for i in expr.indices]
+        indices: Any = expr.indices
+        picks = [i.value for i in indices]
         dtype = expr.vectors[0].dtype
         total = sum(dt.lanes(v.dtype) for v in expr.vectors)
         values = [self.visit(v) for v in expr.vectors]

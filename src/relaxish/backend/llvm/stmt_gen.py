@@ -17,6 +17,7 @@ from .ltypes import element_bytes, llvm_type, memory_type
 from .promote import Promotion, find_accumulators, passes_pointer, write_back
 from .ranges import peel_count, prove
 from .segments import split_loop
+from .transpose import transpose_loops
 from .vectorize import vector_loop
 
 # Stack space for one buffer and for all buffers of a function; more comes from the heap.
@@ -123,7 +124,7 @@ class StmtGen(ExprGen):
     # ---- memory
 
     def stmt_Allocate(self, node: Any) -> None:
-        size = 1
+        size: int | None = 1
         for extent in node.extents:
             size = size * extent.value if size is not None and isinstance(extent, IntImm) else None
         self.private.add(node.buffer_var)
@@ -245,6 +246,8 @@ class StmtGen(ExprGen):
         if pieces is not None:
             for piece in pieces:
                 self.stmt(piece)
+            return
+        if transpose_loops(self, node):
             return
         if not low[0] and not extent[0] and extent[1] > 2:
             first, last = peel_count(node, low[1], extent[1], self.ranges)

@@ -81,14 +81,14 @@ class _Widen:
             return expr
         if dt.lanes(expr.buffer.dtype) != 1:
             raise NotVectorisable
-        steps = [_coefficient(i, self.var) for i in expr.indices]
+        steps = [coefficient(i, self.var) for i in expr.indices]
         if any(s is None for s in steps) or any(steps[:-1]) or steps[-1] is None or abs(steps[-1]) > 4:
             raise NotVectorisable
         return BufferLoad(expr.buffer, indices)
 
     def call(self, expr: Any) -> Any:
         name = getattr(expr.op, "name", "").removeprefix("tir.")
-        args = [self.visit(a) if not isinstance(a, str) else a for a in expr.args]
+        args: list[Any] = [self.visit(a) if not isinstance(a, str) else a for a in expr.args]
         if all(a is b for a, b in zip(args, expr.args, strict=True)):
             if name not in _ELEMENTWISE:
                 raise NotVectorisable
@@ -118,7 +118,7 @@ def _loads(exprs: Any) -> bool:
     return found
 
 
-def _coefficient(expr: Any, var: Any) -> int | None:
+def coefficient(expr: Any, var: Any) -> int | None:
     """The factor of ``var`` in a linear index; None when it is not linear in it."""
     from ...ir.prim import Mul, Sub
 
@@ -127,16 +127,16 @@ def _coefficient(expr: Any, var: Any) -> int | None:
     if isinstance(expr, (IntImm, Var)):
         return 0
     if isinstance(expr, Cast):
-        return _coefficient(expr.value, var)
+        return coefficient(expr.value, var)
     if isinstance(expr, (Add, Sub)):
-        a, b = _coefficient(expr.a, var), _coefficient(expr.b, var)
+        a, b = coefficient(expr.a, var), coefficient(expr.b, var)
         if a is None or b is None:
             return None
         return a + b if isinstance(expr, Add) else a - b
     if isinstance(expr, Mul):
         for x, y in ((expr.a, expr.b), (expr.b, expr.a)):
             if isinstance(y, IntImm):
-                inner = _coefficient(x, var)
+                inner = coefficient(x, var)
                 return None if inner is None else inner * y.value
     return 0 if not _mentions(expr, var) else None
 
@@ -159,7 +159,7 @@ def _stores(body: Any) -> list[Any] | None:
     while isinstance(body, LetStmt):
         bound[body.var] = substitute(body.value, bound)
         body = body.body
-    stores = list(body.seq) if isinstance(body, SeqStmt) else [body]
+    stores: list[Any] = list(body.seq) if isinstance(body, SeqStmt) else [body]
     if not all(isinstance(s, BufferStore) for s in stores):
         return None
     if bound:
@@ -205,7 +205,7 @@ def vector_loop(gen: StmtGen, node: For, low: Any, extent: Any) -> bool:
 def _map(gen: StmtGen, node: For, stores: list[Any], low: Any, extent: Any, lanes: int) -> bool:
     var = node.loop_var
     for store in stores:
-        steps = [_coefficient(i, var) for i in store.indices]
+        steps = [coefficient(i, var) for i in store.indices]
         if steps[-1:] != [1] or any(s is None or s for s in steps[:-1]) or dt.lanes(store.value.dtype) != 1:
             raise NotVectorisable
         _check_no_carry(store, stores, var)

@@ -125,7 +125,7 @@ def attention_kernel(shape: AttentionShape, lanes: int, rows: int = 6, vectors: 
         f"            vb = T.axis.spatial({s.batch * s.heads}, bh)",
         f'            KT = T.alloc_buffer(({s.size}, {padded}), "float32")',
         f'            VP = T.alloc_buffer(({s.keys}, {s.value_size}), "float32")',
-        f"            for j, d in T.grid({s.keys}, {s.size}):",
+        f"            for d, j in T.grid({s.size}, {s.keys}):",
         f"                KT[d, j] = k[vb // {s.heads}, j, vb % {s.heads}, d]",
         f"            for j, d in T.grid({s.keys}, {s.value_size}):",
         f"                VP[j, d] = v[vb // {s.heads}, j, vb % {s.heads}, d]",

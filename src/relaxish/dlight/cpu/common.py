@@ -8,7 +8,7 @@ from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.schedule.errors import ScheduleError
-from ..analysis import BlockInfo, block_info, flat_stride, is_conditional, is_costly
+from ..analysis import BlockInfo, IterInfo, access_stride, block_info, flat_stride, is_conditional, is_costly
 from .normalize import simplify_blocks
 
 # A parallel region costs about a microsecond: loops with less work than this stay serial.
@@ -123,6 +123,10 @@ def schedule_elementwise(sch: Schedule, info: BlockInfo, target: Target) -> None
         return
     loops = [it.loop for it in spatial]
     work = work_of(info)
+    turned = transposed_axis(info)
+    if turned is not None:
+        _schedule_transpose(sch, spatial, turned, work, target)
+        return
     if len(loops) == 1:
         extent = spatial[0].dom
         if extent is not None and extent >= PARALLEL_WORK and target.num_cores > 1:
@@ -130,3 +134,32 @@ def schedule_elementwise(sch: Schedule, info: BlockInfo, target: Target) -> None
             sch.parallel(outer)
         return
     parallel_outer(sch, loops[:-1], work, target.num_cores)
+
+
+def transposed_axis(info: BlockInfo) -> IterInfo | None:
+    """The axis along which a copy reads, when it writes along another one, its last."""
+    store, loads = info.store, info.loads()
+    if store is None or len(loads) != 1 or store.value is not loads[0]:
+        return None
+    last = info.spatial[-1]
+    if access_stride(store.indices, last.var) != "unit" or flat_stride(loads[0], last.var) in (None, 0, 1):
+        return None
+    for it in info.spatial[:-1]:
+        if flat_stride(loads[0], it.var) == 1 and it.dom is not None and it.dom >= 8:
+            return it
+    return None
+
+
+def _schedule_transpose(
+    sch: Schedule, spatial: list[IterInfo], turned: IterInfo, work: int | None, target: Target
+) -> None:
+    """The two axes innermost, for code generation to turn tiles around; parallel over the others or over strips."""
+    others = [it.loop for it in spatial[:-1] if it is not turned and it.dom != 1]
+    sch.reorder(*[it.loop for it in spatial if it is not turned and it is not spatial[-1]], turned.loop, spatial[-1].loop)
+    assert turned.dom is not None
+    strip = next((s for s in (64, 48, 32, 16) if turned.dom % s == 0 and turned.dom > s), None)
+    if others:
+        parallel_outer(sch, others, work, target.num_cores)
+    elif strip is not None:
+        outer, _ = sch.split(turned.loop, [None, strip])
+        parallel_outer(sch, [outer], work, target.num_cores)

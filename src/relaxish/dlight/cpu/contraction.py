@@ -223,8 +223,8 @@ def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: Any, tile: Tile)
     inner = loops[depth:]
     if not inner:
         return
-    extents = [getattr(sch.get(loop).extent, "value", None) for loop in inner]
-    if any(e is None for e in extents):
+    extents = [int(getattr(sch.get(loop).extent, "value", 0)) for loop in inner]
+    if 0 in extents:
         return
     last = extents[-1]
     total = 1

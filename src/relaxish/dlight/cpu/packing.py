@@ -130,13 +130,17 @@ def _plan(func: PrimFunc, constant: frozenset[int]) -> dict[int, int]:
             index = index_of.get(load.buffer.data)
             if index is None or index not in constant:
                 continue
-            if column is None or not _moves_last(load, column) or load.buffer.shape[-1].value % width:
+            if column is None or not _moves_last(load, column) or _last(load.buffer) % width:
                 spoiled.add(index)
             elif widths.setdefault(index, width) != width:
                 spoiled.add(index)
     for block in _blocks(func):
         spoiled |= {index_of[m.source.buffer.data] for m in block.match_buffers if m.source.buffer.data in index_of}
-    return {i: w for i, w in widths.items() if i not in spoiled and func.buffer_map[func.params[i]].shape[-1].value > w}
+    return {i: w for i, w in widths.items() if i not in spoiled and _last(func.buffer_map[func.params[i]]) > w}
+
+
+def _last(buffer: Any) -> int:
+    return int(buffer.shape[-1].value)
 
 
 def _own_loads(block: Block) -> list[BufferLoad]:
@@ -211,7 +215,7 @@ def _rewrite(func: PrimFunc, plan: dict[int, int]) -> PrimFunc:
     buffer_map = dict(func.buffer_map)
     for index, width in plan.items():
         param = func.params[index]
-        old = buffer_map[param]
+        old: Any = buffer_map[param]
         *lead, columns = old.shape
         shape = [IntImm(columns.dtype, columns.value // width), *lead, IntImm(columns.dtype, width)]
         packed = decl_buffer(shape, old.dtype, old.name, data=old.data)

@@ -8,9 +8,10 @@ from typing import Any
 from ...target import Target
 from ...tir import ForKind, PrimFunc
 from ...tir.schedule import Schedule
-from ..block_info import get_max_threads_per_block, get_reduction_blocks, get_root_block
-from .common import GPUScheduleRule
+from ..block_info import extent_of, get_max_threads_per_block, get_reduction_blocks, get_root_block
+from .common import GPUScheduleRule, int_of
 from .matmul_analysis import auto_inline_consumer_chain, auto_inline_producers, normalize_matmul
+from .matmul_tensorize import MatmulInt8Tensorization, MatmulTensorization
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class MatmulConfig:
 _NVIDIA = MatmulConfig(
     block_size_x=8, block_size_y=16, micro_size_x=4, micro_size_y=4, micro_size_k=16, vector_size=2, storage_align=True
 )  # fmt: skip
+# Products with a side this short do not fill tensor cores.
+_SHORTEST_SIDE = 64
 _BY_KIND = {"cuda": _NVIDIA, "rocm": _NVIDIA}
 
 
@@ -71,6 +74,9 @@ class Matmul(GPUScheduleRule):
         reductions = get_reduction_blocks(sch, sch.get_child_blocks(root))
         if reductions is None or not normalize_matmul(sch, reductions[0]):
             return None
+        tensorized = _on_tensor_cores(sch, reductions[0], func, target, tunable)
+        if tensorized is not None:
+            return tensorized
         self._tile(sch, reductions[0], self.get_configs(target))
         for rv in sch.get_child_blocks(root):
             _bind_plainly(sch, rv, get_max_threads_per_block(target))
@@ -119,6 +125,25 @@ class Matmul(GPUScheduleRule):
         if config.storage_align:
             sch.storage_align(rv, 0, axis=1, factor=8, offset=config.vector_size)
         return rv
+
+
+def _on_tensor_cores(sch: Schedule, main: Any, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
+    """The tensor-core schedule where the target has them and no side of the product is known to be short."""
+    if target.kind.name != "cuda" or _compute_capability(target) < 70:
+        return None
+    sides = [int_of(extent_of(v)) for v in sch.get(main).iter_vars[1:]]
+    if any(n is not None and n <= _SHORTEST_SIDE for n in sides):
+        return None
+    for rule in (MatmulInt8Tensorization(), MatmulTensorization()):
+        made = rule.apply(func, target, tunable)
+        if made is not None:
+            return made
+    return None
+
+
+def _compute_capability(target: Target) -> int:
+    digits = "".join(ch for ch in str(target.attrs.get("arch", "")) if ch.isdigit())
+    return int(digits or 0)
 
 
 def _bind_plainly(sch: Schedule, rv: Any, threads: int) -> None:

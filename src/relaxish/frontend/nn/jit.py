@@ -49,6 +49,8 @@ class CompiledModule:
 
 
 def _to_runtime(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)  # an integer argument is a shape of one dimension
     if isinstance(value, np.ndarray):
         return array(value)
     if hasattr(value, "__dlpack__") and not isinstance(value, NDArray):

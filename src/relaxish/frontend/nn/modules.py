@@ -341,8 +341,8 @@ class Attention(Module):
         query = self.to_q(hidden_states)
         context = hidden_states if encoder_hidden_states is None else encoder_hidden_states
         heads = [0, -1, self.heads, self.dim_head]
-        parts = [op.reshape(part, heads) for part in (query, self.to_k(context), self.to_v(context))]
-        out = op.scaled_dot_product_attention(*parts, is_causal=False, scale=self.scale)
+        query, key, value = (op.reshape(part, heads) for part in (query, self.to_k(context), self.to_v(context)))
+        out = op.scaled_dot_product_attention(query, key, value, is_causal=False, scale=self.scale)
         return self.to_out[0](op.reshape(out, [0, -1, self.inner_dim]))  # type: ignore[no-any-return]
 
 

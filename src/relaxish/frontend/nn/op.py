@@ -373,7 +373,7 @@ def get_timestep_embedding(
     steps = _op.astype(x._expr, "float32")
     exponent = relax.const(-math.log(max_period), "float32") * _op.arange(0, half, dtype="float32")
     frequency = _op.exp(exponent / relax.const(half - downscale_freq_shift, "float32"))
-    angle = _op.expand_dims(steps, 1) * _op.expand_dims(frequency, 0)
+    angle: Any = _op.multiply(_op.expand_dims(steps, 1), _op.expand_dims(frequency, 0))
     if scale != 1:
         angle = relax.const(scale, "float32") * angle
     waves = [_op.cos(angle), _op.sin(angle)] if flip_sin_to_cos else [_op.sin(angle), _op.cos(angle)]

@@ -1,5 +1,7 @@
 """Drawing tokens: cumulated probabilities, top-p and top-k cut-offs, index lookup."""
 
+# mypy: disable-error-code="valid-type, call-arg, operator, attr-defined, no-untyped-def"
+# The functions under ``T.prim_func`` are TVMScript: they are parsed and never run as Python.
 from __future__ import annotations
 
 from typing import Any
@@ -61,7 +63,7 @@ def _get_sample_index(prob_dtype: str, sample_dtype: str, rows_dtype: str, dtype
     """The first place where the cumulated probability exceeds the draw."""
 
     @T.prim_func(private=True)
-    def get_sample_index(A: T.handle, B: T.handle, C: T.handle, D: T.handle):  # type: ignore[no-untyped-def]
+    def get_sample_index(A: T.handle, B: T.handle, C: T.handle, D: T.handle):
         batch, vocab_size = T.int64(is_size_var=True), T.int64(is_size_var=True)
         prob = T.match_buffer(A, (batch, vocab_size), prob_dtype)
         out_batch = T.int64(is_size_var=True)
@@ -120,7 +122,7 @@ def _get_renorm_prob(kind: str, index: str) -> Any:
     """The cumulated probability of the tokens that are kept."""
 
     @T.prim_func(private=True)
-    def get_renorm_prob(A: T.handle, B: T.handle, C: T.handle, D: T.handle):  # type: ignore[no-untyped-def]
+    def get_renorm_prob(A: T.handle, B: T.handle, C: T.handle, D: T.handle):
         batch, vocab_size = T.int64(is_size_var=True), T.int64(is_size_var=True)
         cumsum_sorted = T.match_buffer(A, (batch, vocab_size), kind)
         top_p = T.match_buffer(B, (batch, 1), kind)
@@ -144,7 +146,7 @@ def _get_index_from_sorted(kind: str, index: str, rows_dtype: str) -> Any:
     """The token at which the renormalised cumulated probability exceeds the draw."""
 
     @T.prim_func(private=True)
-    def get_index_from_sorted(  # type: ignore[no-untyped-def]
+    def get_index_from_sorted(
         A: T.handle, B: T.handle, C: T.handle, D: T.handle, E: T.handle, F: T.handle
     ):
         batch, vocab_size = T.int64(is_size_var=True), T.int64(is_size_var=True)
@@ -204,7 +206,7 @@ def _get_renorm_cutoff(kind: str, index: str) -> Any:
     """The smallest probability that is kept."""
 
     @T.prim_func(private=True)
-    def get_renorm_cutoff(A: T.handle, B: T.handle, C: T.handle, D: T.handle, E: T.handle):  # type: ignore[no-untyped-def]
+    def get_renorm_cutoff(A: T.handle, B: T.handle, C: T.handle, D: T.handle, E: T.handle):
         batch, vocab_size = T.int64(), T.int64()
         sorted_prob = T.match_buffer(A, (batch, vocab_size), kind)
         cumsum_sorted = T.match_buffer(B, (batch, vocab_size), kind)

@@ -14,7 +14,7 @@ from .table import CONVERTERS, converter
 
 __all__: list[str] = []
 
-_BINARY: dict[str, Callable[..., Any]] = {
+_BINARY: dict[str, Any] = {
     "mul": op.multiply, "maximum": op.maximum, "minimum": op.minimum, "eq": op.equal, "ne": op.not_equal,
     "lt": op.less, "le": op.less_equal, "gt": op.greater, "ge": op.greater_equal, "bitwise_and": op.bitwise_and,
     "bitwise_or": op.bitwise_or, "bitwise_xor": op.bitwise_xor, "__and__": op.bitwise_and, "__or__": op.bitwise_or,
@@ -29,13 +29,13 @@ _SCALAR: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _binary(name: str, function: Callable[..., Any]) -> None:
+def _binary(name: str, function: Any) -> None:
     def convert(self: Importer, a: Any, b: Any, **_: Any) -> Any:
         if not self.is_tensor(a) and not self.is_tensor(b):
             return _SCALAR[name](a, b)
         a, b = self.promote(a, b)
         key = f"bitwise_{name.strip('_')}" if name.startswith("__") else name
-        chosen = _BOOLEAN.get(key, function) if dtype_of(a) == "bool" else function
+        chosen: Any = _BOOLEAN.get(key, function) if dtype_of(a) == "bool" else function
         return self.emit(chosen(a, b))
 
     CONVERTERS[name] = convert
@@ -305,6 +305,15 @@ def _where(self: Importer, condition: Any, a: Any, b: Any) -> Any:
         a = self.tensor(a)
     a, b = self.promote(a, b)
     return self.emit(op.where(condition, a, b))
+
+
+@converter("softshrink")
+def _softshrink(self: Importer, x: Any, lambd: float = 0.5) -> Any:
+    kind = dtype_of(x)
+    limit, zero = self.scalar(lambd, kind), self.scalar(0.0, kind)
+    above = self.emit(op.maximum(self.emit(op.subtract(x, limit)), zero))
+    below = self.emit(op.minimum(self.emit(op.add(x, limit)), zero))
+    return self.emit(op.add(above, below))
 
 
 @converter("masked_fill")

@@ -37,8 +37,8 @@ def from_exported_program(
     exported_program
         The program, or the path of a ``.pt2`` file.
     keep_params_as_input
-        Keep parameters and buffers as inputs after the user's; their values go to the function attribute
-        ``params``.  Otherwise they become constants.
+        Keep parameters as inputs after the user's; their values go to the function attribute ``params``.
+        Otherwise they become constants, as buffers always do.
     unwrap_unit_return_tuple
         Return the only output itself instead of a tuple of one.
     no_bind_return_tuple
@@ -138,8 +138,10 @@ class _ExportedProgramImporter:
             info = relax.TensorStructInfo([self._dim(d) for d in value.shape], torch_dtype(value.dtype))
             var = relax.Var(node.name, info)
             self.values[node] = var
-            is_user = spec is None or spec.kind.name == "USER_INPUT"
-            (users if is_user else params)[node.name] = var
+            if spec is None or spec.kind.name == "USER_INPUT":
+                users[node.name] = var
+            elif spec.kind.name == "PARAMETER":
+                params[node.name] = var
         return users, params
 
     def _scalar_input(self, node: Any, value: Any, users: dict[str, Any]) -> Any:
@@ -195,10 +197,10 @@ class _ExportedProgramImporter:
         """The imported module."""
         users, params = self._inputs()
         weights = self._weights()
-        if not keep_params:
-            for node in self.program.graph.nodes:
-                if node.op == "placeholder" and node.name in params:
-                    self.values[node] = relax.const(weights[node.name])
+        for node in self.program.graph.nodes:
+            bound = node.op == "placeholder" and node.name in weights
+            if bound and not (keep_params and node.name in params):
+                self.values[node] = relax.const(weights[node.name])
         inputs = [*users.values(), *(params.values() if keep_params else ())]
         attrs: dict[str, Any] = {"num_input": len(users)} if keep_params else {}
         with self.builder.function("main", inputs, attrs=attrs or None):

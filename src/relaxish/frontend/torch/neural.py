@@ -127,7 +127,10 @@ def _outer(self: Importer, a: Any, b: Any) -> Any:
     return self.emit(op.multiply(self.emit(op.expand_dims(a, 1)), self.emit(op.expand_dims(b, 0))))
 
 
-@converter("batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm", "cudnn_batch_norm")
+@converter(
+    "batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit", "native_batch_norm",
+    "cudnn_batch_norm",
+)  # fmt: skip
 def _batch_norm(
     self: Importer, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, *rest: Any
 ) -> Any:
@@ -141,7 +144,7 @@ def _batch_norm(
         weight = self.emit(op.ones([channels], kind))
     if bias is None:
         bias = self.emit(op.zeros([channels], kind))
-    out = self.emit(op.nn.batch_norm(x, weight, bias, running_mean, running_var, axis=1, epsilon=eps))
+    out = self.emit(op.nn.batch_norm(x, weight, bias, running_mean, running_var, axis=1, epsilon=eps, training=False))
     return self.emit(relax.TupleGetItem(out, 0))
 
 
@@ -150,8 +153,18 @@ def _first_of_three(name: str) -> None:
     CONVERTERS[name] = lambda self, *args, **kwargs: [plain(self, *args, **kwargs), None, None]
 
 
-for _name in ("_native_batch_norm_legit_no_training", "native_batch_norm", "cudnn_batch_norm"):
+for _name in (
+    "_native_batch_norm_legit_no_training", "_native_batch_norm_legit", "native_batch_norm", "cudnn_batch_norm",
+):  # fmt: skip
     _first_of_three(_name)
+
+
+def _functional_batch_norm(self: Importer, *args: Any) -> list[Any]:
+    # The statistics that training would update come back as they went in.
+    return [*CONVERTERS["_native_batch_norm_legit"](self, *args), args[3], args[4]]
+
+
+CONVERTERS["_native_batch_norm_legit_functional"] = _functional_batch_norm
 
 
 @converter("layer_norm")

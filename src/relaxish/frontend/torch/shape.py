@@ -351,6 +351,31 @@ def _sort(self: Importer, x: Any, dim: int = -1, descending: bool = False, **_: 
     return [self.emit(op.sort(x, dim, descending)), order]
 
 
+@converter("argsort")
+def _argsort(self: Importer, x: Any, *args: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+    # ``argsort.stable`` has its flag first; ours is always stable.
+    given = dict(zip(("dim", "descending"), args))
+    order = op.argsort(x, given.get("dim", dim), given.get("descending", descending), "int64")
+    return self.emit(order)
+
+
+@converter("take")
+def _take(self: Importer, x: Any, index: Any) -> Any:
+    return self.emit(op.take(self.emit(op.reshape(x, [-1])), index, axis=0))
+
+
+@converter("masked_scatter")
+def _masked_scatter(self: Importer, x: Any, mask: Any, source: Any) -> Any:
+    """Where the mask holds, the elements of ``source`` in turn: the running count of the mask is their position."""
+    shape = self.shape(x)
+    mask = self.emit(op.broadcast_to(mask, shape))
+    flat = self.emit(op.reshape(mask, [-1]))
+    count = self.emit(op.cumsum(self.emit(op.astype(flat, "int64")), 0))
+    place = self.emit(op.maximum(self.emit(op.subtract(count, self.scalar(1, "int64"))), self.scalar(0, "int64")))
+    picked = self.emit(op.take(self.emit(op.reshape(source, [-1])), place, axis=0))
+    return self.emit(op.where(mask, self.emit(op.reshape(picked, shape)), x))
+
+
 @converter("topk")
 def _topk(self: Importer, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Any]:
     return _pieces(self, self.emit(op.topk(x, k, dim, "both", largest, "int64")), 2)

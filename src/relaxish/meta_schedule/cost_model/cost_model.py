@@ -27,6 +27,11 @@ class CostModel:
         """Whether scores mean something yet; a search looks for better advice while they do not."""
         return True
 
+    @property
+    def takes_features(self) -> bool:
+        """Whether :meth:`predict_features` answers, so that candidates need no programs."""
+        return type(self).predict_features is not CostModel.predict_features
+
     def load(self, path: str) -> None:
         """Read the model's state."""
         raise NotImplementedError
@@ -74,6 +79,10 @@ PyCostModel = CostModel
 
 class RandomModel(CostModel):
     """Uniform random scores in ``[0, max_range)``."""
+
+    @property
+    def trained(self) -> bool:
+        return False
 
     def __init__(self, *, seed: int | None = None, path: str | None = None, max_range: int = 100) -> None:
         self.random_state = np.random.RandomState(seed)

@@ -104,6 +104,10 @@ class XGBModel(CostModel):
     def trained(self) -> bool:
         return self.booster is not None and self.data_size >= self.num_warmup_samples
 
+    @property
+    def takes_features(self) -> bool:
+        return getattr(self.extractor, "kind", "") == "per-store-feature"
+
     # ---- persistence
 
     def save(self, path: str) -> None:
@@ -232,8 +236,6 @@ class XGBModel(CostModel):
         return np.bincount(np.repeat(np.arange(len(features)), rows), scores, minlength=len(features))
 
     def predict_features(self, blocks: Sequence[Array]) -> Array | None:
-        if getattr(self.extractor, "kind", "") != "per-store-feature":
-            return None
         count = blocks[0].shape[0] if blocks else 0
         if not self.trained:
             return self.random_state.uniform(low=0, high=1, size=(count,))

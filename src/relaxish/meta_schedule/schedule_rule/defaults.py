@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from .add_rfactor import AddRFactor
+from .auto_bind import AutoBind
+from .cross_thread_reduction import CrossThreadReduction
 from .inline import ApplyCustomRule, AutoInline, InlineConstantScalars
 from .multi_level_tiling import MultiLevelTiling, MultiLevelTilingWithIntrin, ReuseType
 from .root_rules import ParallelizeVectorizeUnroll, RandomComputeLocation
 from .schedule_rule import ScheduleRule
+from .wide_vector import MultiLevelTilingWideVector
 
 __all__ = ["CPU_KINDS", "default_rules", "kind_of_target"]
 
-CPU_KINDS = ("llvm", "vnni", "avx512", "asimd", "dotprod", "hexagon", "amx")
+CPU_KINDS = ("llvm", "vnni", "avx512", "asimd", "dotprod", "hexagon")
 _INTRINSICS = {
     "vnni": ["dot_16x4_vnni"], "avx512": ["dot_16x4_avx512"], "asimd": ["dot_4x4_i8i8s32_neon"],
     "dotprod": ["dot_4x4_i8i8s32_sdot", "dot_4x4_u8u8u32_udot", "dot_4x4_u8u8i32_hdot"],
@@ -53,6 +56,17 @@ def _auto_inline_cpu() -> AutoInline:
         require_injective=True, require_ordered=True, disallow_op=["tir.exp"])
 
 
+def _auto_inline_gpu() -> AutoInline:
+    return AutoInline(
+        into_producer=True, into_consumer=True, inline_const_tensor=True, disallow_if_then_else=False,
+        require_injective=False, require_ordered=False, disallow_op=None)
+
+
+def auto_inline_of(target: Any) -> AutoInline:
+    """The inlining rule that targets of this kind use by default."""
+    return _auto_inline_cpu() if target.kind.name in CPU_KINDS else _auto_inline_gpu()
+
+
 def _known(name: str) -> bool:
     from ...tir import TensorIntrin
 
@@ -76,14 +90,44 @@ def _cpu(kind: str) -> list[ScheduleRule]:
     ]
 
 
+def _cuda() -> list[ScheduleRule]:
+    return [
+        ApplyCustomRule(),
+        MultiLevelTiling(
+            "SSSRRSRS", ["blockIdx.x", "vthread.x", "threadIdx.x"], 64, [1, 2, 3, 4, 8, 16],
+            ReuseType("must", (4,), "shared"), ReuseType("must", (3,), "local")),
+        InlineConstantScalars(),
+        _auto_inline_gpu(),
+        CrossThreadReduction(thread_extents=[4, 8, 16, 32, 64, 128, 256, 512]),
+        ParallelizeVectorizeUnroll(-1, -1, [0, 16, 64, 512, 1024], True),
+        AutoBind(max_threadblocks=256, thread_extents=[32, 64, 128, 256, 512, 1024]),
+    ]
+
+
+def _hexagon() -> list[ScheduleRule]:
+    return [
+        ApplyCustomRule(), InlineConstantScalars(), _auto_inline_cpu(),
+        MultiLevelTilingWideVector("SRSRS", 1024, 128, None, ReuseType("may", (1, 2), "global")),
+        ParallelizeVectorizeUnroll(16, 128, [0, 16, 64, 512], True),
+    ]
+
+
+_TENSOR_CORE = (
+    "the rules of 'cuda-tensorcore' need tensor-core intrinsics that are not part of this version; "
+    "give a kind such as 'cuda', or objects, explicitly"
+)
+
+
 def default_rules(kind: str) -> list[ScheduleRule]:
     """The ordered rules of one kind."""
     if kind in ("llvm", "vnni", "avx512", "asimd", "dotprod"):
         return _cpu(kind)
-    if kind in ("cuda", "cuda-tensorcore", "hexagon"):
-        raise NotImplementedError(
-            f"the default rules of {kind!r} need thread-binding rules that are not part of this version; "
-            "give sch_rules explicitly")
+    if kind == "cuda":
+        return _cuda()
+    if kind == "hexagon":
+        return _hexagon()
+    if kind == "cuda-tensorcore":
+        raise NotImplementedError(_TENSOR_CORE)
     raise ValueError(f"unknown rule kind {kind!r}")
 
 
@@ -91,11 +135,16 @@ def default_postprocs(kind: str) -> list[Any]:
     """The ordered postprocs of one kind."""
     from .. import postproc as pp
 
-    if kind not in ("llvm", "vnni", "avx512", "asimd", "dotprod"):
-        raise NotImplementedError(f"no default postprocs for {kind!r} in this version; give postprocs explicitly")
-    tensorize = [] if kind == "llvm" else [pp.RewriteTensorize(vectorize_init_loop=True)]
-    return [pp.DisallowDynamicLoop(), pp.RewriteParallelVectorizeUnroll(), pp.RewriteReductionBlock(), *tensorize,
-            pp.RewriteLayout()]
+    if kind in ("cuda", "cuda-tensorcore"):
+        found = [pp.DisallowDynamicLoop(), pp.RewriteCooperativeFetch(), pp.RewriteUnboundBlock(256),
+                 pp.RewriteParallelVectorizeUnroll(), pp.RewriteReductionBlock(), pp.VerifyGPUCode()]
+        return [*found, pp.RewriteTensorize(vectorize_init_loop=False)] if kind == "cuda-tensorcore" else found
+    if kind not in CPU_KINDS:
+        raise ValueError(f"unknown postproc kind {kind!r}")
+    tensorize = [pp.RewriteTensorize(vectorize_init_loop=True)] if kind in _INTRINSICS else []
+    found = [pp.DisallowDynamicLoop(), pp.RewriteParallelVectorizeUnroll(), pp.RewriteReductionBlock(), *tensorize,
+             pp.RewriteLayout()]
+    return [*found, pp.VerifyVTCMLimit()] if kind == "hexagon" else found
 
 
 def default_mutators(kind: str) -> dict[Any, float]:

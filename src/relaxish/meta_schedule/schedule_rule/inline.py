@@ -99,7 +99,10 @@ class AutoInline(ScheduleRule):
             return ""
         if ba.annotation(block, "meta_schedule.inline_rule") == "disable":
             return ""
-        if self.into_consumer and sch.get_consumers(block_rv) and can_inline(sch, block_rv, "compute_inline"):
+        # What was staged in another memory on purpose stays there.
+        staged = block.writes[0].buffer.scope() not in ("", "global")
+        if self.into_consumer and not staged and sch.get_consumers(block_rv) \
+                and can_inline(sch, block_rv, "compute_inline"):
             return "consumer"
         if self.into_producer:
             producers = sch.get_producers(block_rv)

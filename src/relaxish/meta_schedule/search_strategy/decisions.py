@@ -188,6 +188,9 @@ class DecisionTable:
         simple = trace.simplified(remove_postproc=True)
         if self._text(simple) != self.signature:
             return None
+        return self._row(simple)
+
+    def _row(self, simple: Trace) -> tuple[Array, tuple[int, ...]] | None:
         row = np.empty(self.width, dtype=np.int64)
         own = [i for i in simple.insts if i.kind.name.startswith("Sample")]
         mine = [i for i in self.trace.insts if i.kind.name.startswith("Sample")]

@@ -37,6 +37,14 @@ class Formula:
         return env.value(self)
 
     @property
+    def product(self) -> tuple[int, int] | None:
+        """The columns this is nothing but the product of."""
+        if self.const == 0 and len(self.terms) == 1 and self.cap is None and self.terms[0][0] == 1:
+            keys = self.terms[0][1]
+            return keys[0] if len(keys) == 1 else None
+        return None
+
+    @property
     def nonnegative(self) -> bool:
         """Whether no row can make the value negative."""
         return self.const >= 0 and all(factor >= 0 for factor, _ in self.terms) and (self.cap is None or self.cap >= 0)
@@ -95,21 +103,26 @@ class Fitter:
         self._ranges = column_ranges(tiles)
         self._owner = [next(i for i, (low, high) in enumerate(tiles) if low <= a < high) for a, _ in self._ranges]
         self._table = np.array([self.env.range(r) for r in self._ranges]).reshape(len(self._ranges), self.env.size)
-        self._known: dict[bytes, Formula] = {}
+        self._known: dict[tuple[bytes, tuple[int, int] | None], Formula] = {}
 
-    def fit(self, values: Sequence[float]) -> Formula:
-        """A formula through all given values; NaN where a value is unknown."""
+    def fit(self, values: Sequence[float], inside: tuple[int, int] | None = None) -> Formula:
+        """A formula through all given values; NaN where a value is unknown.
+
+        ``inside`` names the columns of a loop's extent when the value is the loop's coefficient: most likely that is
+        the product of the tiles further in, which is tried first, for few values leave many formulas to choose from.
+        """
         target = np.asarray(values, dtype="float64")
-        key = target.tobytes()
+        key = target.tobytes(), inside
         if key not in self._known:
-            self._known[key] = self._search(target)
+            self._known[key] = self._search(target, inside)
         return self._known[key]
 
-    def _search(self, target: Array) -> Formula:
+    def _search(self, target: Array, inside: tuple[int, int] | None) -> Formula:
         known = ~np.isnan(target)
         if not known.any():
             return Formula(1.0)
-        found = self._fit_on(target, known)
+        found = None if inside is None else self._strided(target, known, inside)
+        found = found or self._fit_on(target, known)
         if found is None:
             # Perhaps cut off at the largest value seen.
             cap = float(np.nanmax(target))
@@ -123,6 +136,18 @@ class Fitter:
         if found is None:
             raise Unfit(f"no formula for the values {sorted(set(target[known].tolist()))[:8]}")
         return found
+
+    def _strided(self, target: Array, rows: Array, inside: tuple[int, int]) -> Formula | None:
+        """A multiple of a product of tiles directly further in."""
+        for i, key in enumerate(self._ranges):
+            if key[0] == inside[1] and self._owner[i] == self._owner_of(inside):
+                factors = target[rows] / self._table[i, rows]
+                if (factors == factors[0]).all() and factors[0] == round(factors[0]):
+                    return Formula(0.0, ((float(factors[0]), (key,)),))
+        return None
+
+    def _owner_of(self, key: tuple[int, int]) -> int:
+        return next((self._owner[i] for i, known in enumerate(self._ranges) if known == key), -1)
 
     def _fit_on(self, target: Array, rows: Array) -> Formula | None:
         want, table = target[rows], self._table[:, rows]

@@ -16,6 +16,7 @@ from .advisor import Advisor
 from .sketch import REFUSALS, VectorSketch, VectorVariant
 
 if TYPE_CHECKING:
+    from ..database import TuningRecord
     from ..tune_context import TuneContext
 
 __all__ = ["VectorPool", "VectorSketch", "VectorVariant"]
@@ -24,9 +25,10 @@ Array = np.ndarray[Any, Any]
 # Learning the formulas of a variant takes as long as scoring ten thousand candidates: a few each round.
 FIRST_VARIANTS, MORE_VARIANTS, TRIED_PER_ROUND, MAX_VARIANTS = 3, 2, 6, 48
 # Few large matrices are faster than many small ones; the other variants have their turn in later rounds.
-PER_ROUND = 6
+PER_ROUND, ROWS = 4, 1024
 _CHUNK = 2048
 Rows = list[tuple[VectorVariant, Array]]
+Scored = tuple[float, VectorVariant, Array]
 
 
 class VectorPool:
@@ -48,7 +50,16 @@ class VectorPool:
                 context.logger.info("a sketch is searched by replaying programs: %s", self.reason)
                 self.left_out.append(trace)
         self._queue = [(int(i), 0) for i in rng.permutation(len(self.sketches))]
+        self._number = {id(sketch): index for index, sketch in enumerate(self.sketches)}
+        self._measured: set[tuple[int, tuple[int, ...], bytes]] = set()
+        self._noted = 0
         self.advisor = Advisor(context, self.sketches, rng)
+
+    def reseed(self, rng: np.random.Generator) -> None:
+        """Draw from ``rng`` from now on."""
+        self.rng = self.advisor.rng = rng
+        for sketch in self.sketches:
+            sketch.rng = rng
 
     def usable(self) -> bool:
         """Whether some sketch and all mutators have a matrix form."""
@@ -88,44 +99,45 @@ class VectorPool:
                 self._queue.append((index, turn + 1))
         return self.learned()
 
-    def random_rows(self, count: int) -> Rows:
+    def random_rows(self, count: int) -> list[Scored]:
         """Random rows of random sketches, compiled or not."""
-        out: Rows = []
+        out: list[Scored] = []
         for index in self.rng.integers(0, len(self.sketches), count):
             sketch = self.sketches[index]
             locations = sketch.all_locations()
             variant = sketch.bare(locations[int(self.rng.integers(0, len(locations)))])
-            out.append((variant, sketch.table.sample(self.rng, 1)[0]))
+            out.append((0.0, variant, sketch.table.sample(self.rng, 1)[0]))
         return out
 
     # ---- one round of search
 
     def search(self, strategy: Any, best: Sequence[Trace], wanted: int) -> tuple[list[tuple[float, Trace]], list[Trace]]:
         """Scored traces not yet measured, best first, and random ones."""
-        fresh = self._traces(strategy, [(0.0, *x) for x in self.random_rows(2 * wanted)], wanted)
+        self._note_measured(strategy.records())
+        fresh = self._traces(self.random_rows(wanted), 8 + wanted // 4)
         if not strategy.cost_model.trained:
             # Its scores would be random: the analytic estimate, corrected by what was measured, knows better.
             with Profiler.timeit("EvoSearch/SampleInitPopulation"):
-                advised = self._advised(strategy, wanted) or [(0.0, *x) for x in self.random_rows(2 * wanted)]
-            return self._traces(strategy, advised, wanted), [t for _, t in fresh]
+                advised = self._advised(strategy, wanted) or self.random_rows(2 * wanted)
+            return self._traces(advised, wanted), [t for _, t in fresh]
         variants = self.learn()
         if not variants:
             self.reason = next((r for s in self.sketches for r in s.refused.values()), "no variant")
             return [], [t for _, t in fresh]
         if len(variants) > PER_ROUND:
             variants = [variants[i] for i in self.rng.permutation(len(variants))[:PER_ROUND]]
-        size = max(4 * strategy.population_size, 512 * len(variants), 64 * wanted)
+        size = max(4 * strategy.population_size, ROWS * len(variants))
         with Profiler.timeit("EvoSearch/SampleInitPopulation"):
             batches = self._initial(variants, best, size)
         ranked = self._evolve(strategy, batches, wanted)
-        return self._traces(strategy, ranked, wanted), [t for _, t in fresh]
+        return self._traces(ranked, wanted), [t for _, t in fresh]
 
-    def _advised(self, strategy: Any, wanted: int) -> list[tuple[float, VectorVariant, Array]]:
+    def _advised(self, strategy: Any, wanted: int) -> list[Scored]:
         bare = [sketch.bare(locations[int(self.rng.integers(0, len(locations)))])
                 for sketch in self.sketches if (locations := sketch.all_locations())]
         return [(0.0, *x) for x in self.advisor.propose(bare, strategy.records(), wanted)]
 
-    def _evolve(self, strategy: Any, batches: Rows, wanted: int) -> list[tuple[float, VectorVariant, Array]]:
+    def _evolve(self, strategy: Any, batches: Rows, wanted: int) -> list[Scored]:
         """Generations of scoring and mutation; the best rows seen, best first."""
         heap: dict[tuple[int, bytes], tuple[float, VectorVariant, Array]] = {}
         for generation in range(strategy.genetic_num_iters + 1):
@@ -138,33 +150,43 @@ class VectorPool:
                 batches = self._next(batches, scores, strategy.genetic_mutate_prob)
         return sorted(heap.values(), key=lambda item: -item[0])
 
-    @staticmethod
-    def _traces(
-        strategy: Any, rows: Sequence[tuple[float, VectorVariant, Array]], wanted: int
-    ) -> list[tuple[float, Trace]]:
-        out = []
+    def _note_measured(self, records: Sequence[TuningRecord]) -> None:
+        """Remember rows that were measured; comparing rows is much faster than comparing traces."""
+        for record in records[self._noted:]:
+            place = self._place(record.trace)
+            if place is not None:
+                self._measured.add((place[0], place[2], place[1].tobytes()))
+        self._noted = len(records)
+
+    def _place(self, trace: Trace) -> tuple[int, Array, tuple[int, ...]] | None:
+        """Sketch, row and compute locations of a trace of this space."""
+        for index, sketch in enumerate(self.sketches):
+            found = sketch.table.from_trace(trace)
+            if found is not None:
+                return index, *found
+        return None
+
+    def _traces(self, rows: Sequence[Scored], wanted: int) -> list[tuple[float, Trace]]:
+        """The first ``wanted`` rows that were not measured, as traces."""
+        out: list[tuple[float, Trace]] = []
         for score, variant, row in rows:
-            trace = variant.sketch.table.to_trace(row, variant.locations)
-            if not strategy.is_measured(trace):
-                out.append((score, trace))
-                if len(out) >= wanted:
-                    break
+            if len(out) >= wanted:
+                break
+            if (self._number[id(variant.sketch)], variant.locations, row.tobytes()) not in self._measured:
+                out.append((score, variant.sketch.table.to_trace(row, variant.locations)))
         return out
 
     def _initial(self, variants: list[VectorVariant], best: Sequence[Trace], size: int) -> Rows:
         """Random rows of every variant, and the best measured ones with the variants they belong to."""
         known: dict[int, list[Array]] = {}
         for trace in best:
-            for sketch in self.sketches:
-                found = sketch.table.from_trace(trace)
-                if found is None:
-                    continue
-                variant = sketch.variant(found[1])
-                if variant is not None:
-                    if variant not in variants:
-                        variants.append(variant)
-                    known.setdefault(variants.index(variant), []).append(found[0])
-                break
+            place = self._place(trace)
+            variant = None if place is None else self.sketches[place[0]].variant(place[2])
+            if place is None or variant is None:
+                continue
+            if variant not in variants:
+                variants.append(variant)
+            known.setdefault(variants.index(variant), []).append(place[1])
         each = max(16, (size - len(best)) // max(1, len(variants)))
         batches: Rows = []
         for index, variant in enumerate(variants):

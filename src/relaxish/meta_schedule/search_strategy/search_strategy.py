@@ -24,6 +24,7 @@ class MeasureCandidate:
         self.sch = sch
         self.args_info = list(args_info)
         self.valid: bool | None = None
+        self.predicted: float | None = None
 
 
 class SearchStrategy:
@@ -56,6 +57,9 @@ class SearchStrategy:
     ) -> None:
         """Learn what the candidates took."""
         raise NotImplementedError
+
+    def resume(self, rounds: int, trials: int) -> None:
+        """Go on after ``rounds`` rounds and ``trials`` measurements of an interrupted run, found in the database."""
 
     def clone(self) -> SearchStrategy:
         """An independent copy that has not started."""

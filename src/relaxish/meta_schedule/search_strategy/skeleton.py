@@ -109,8 +109,11 @@ class FittedForm:
         return ColumnForm(self.const(env), terms, rests, self._positions)
 
 
-def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequence[Any]]) -> FittedForm:
-    """One index in several examples; ``loops[k]`` are example ``k``'s :class:`LoopInfo` in position order."""
+def fit_forms(
+    fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequence[Any]], extents: Sequence[Formula]
+) -> FittedForm:
+    """One index in several examples; ``loops[k]`` are example ``k``'s :class:`LoopInfo` in position order, ``extents``
+    the formulas of their sizes."""
     places = [{loop.var: i for i, loop in enumerate(own)} for own in loops]
     table: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
     count = len(forms)
@@ -133,7 +136,7 @@ def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequen
             widths[k] = float(min(term.extent, left) if term.extent else left)
     # A loop that never runs counts as walking its dimension where every program says so.
     table = {key: found for key, found in table.items() if key[0] not in idle or not np.isnan(found[0]).any()}
-    terms = [(at, fitter.fit(coefs), fitter.fit(widths)) for (at, _), (coefs, widths) in sorted(table.items())]
+    terms = [(at, fitter.fit(coefs, extents[at].product), fitter.fit(widths)) for (at, _), (coefs, widths) in sorted(table.items())]
     if len({len(f.rests) for f in forms}) != 1 or len({tuple(r.op for r in f.rests) for f in forms}) != 1:
         raise Unfit("a non-affine index simplifies differently between candidates")
     rests = []
@@ -141,7 +144,7 @@ def fit_forms(fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequen
         every = [f.rests[i] for f in forms]
         if len({len(r.forms) for r in every}) != 1:
             raise Unfit("a non-affine index simplifies differently between candidates")
-        inner = [fit_forms(fitter, [r.forms[j] for r in every], loops) for j in range(len(rest.forms))]
+        inner = [fit_forms(fitter, [r.forms[j] for r in every], loops, extents) for j in range(len(rest.forms))]
         coef = fitter.fit([float(r.coef) for r in every])
         rests.append((coef, rest.op, inner, fitter.fit([float(r.divisor) for r in every])))
     return FittedForm(fitter.fit([float(f.const) for f in forms]), terms, rests)

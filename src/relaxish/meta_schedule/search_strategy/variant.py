@@ -80,7 +80,8 @@ class CompiledVariant:
     def _fit_block(self, index: int) -> _Block:
         shape = self._readings[0].blocks[index]
         loops = self._loops(shape.loops)
-        regions = [[fit_forms(self._fitter, [r.blocks[index].regions[i][d] for r in self._readings], loops)
+        sizes = [self.extents[i] for i in shape.loops]
+        regions = [[fit_forms(self._fitter, [r.blocks[index].regions[i][d] for r in self._readings], loops, sizes)
                     for d in range(len(region))] for i, region in enumerate(shape.regions)]
         dims = [[self._fitter.fit([float(r.blocks[index].shapes[i][d]) for r in self._readings])
                  for d in range(len(region))] for i, region in enumerate(shape.shapes)]
@@ -90,14 +91,15 @@ class CompiledVariant:
         info = self._readings[0].program.stores[index]
         every = [r.program.stores[index] for r in self._readings]
         loops = self._loops(info.loops)
+        sizes = [self.extents[i] for i in info.loops]
         accesses = []
         for a, access in enumerate(info.accesses):
-            indices = [[fit_forms(self._fitter, [s.accesses[a].indices[m][d] for s in every], loops)
+            indices = [[fit_forms(self._fitter, [s.accesses[a].indices[m][d] for s in every], loops, sizes)
                         for d in range(len(forms))] for m, forms in enumerate(access.indices)]
             shape = [self._fitter.fit([float(s.accesses[a].shape()[d]) for s in every])
                      for d in range(len(access.shape()))]
             accesses.append((access, indices, shape))
-        forms = [fit_forms(self._fitter, [s.index_forms[i] for s in every], loops)
+        forms = [fit_forms(self._fitter, [s.index_forms[i] for s in every], loops, sizes)
                  for i in range(len(info.index_forms))]
         names = [i for i, shape in enumerate(self._readings[0].blocks) if shape.name == info.block]
         if len(names) != 1 or self._readings[0].blocks[names[0]].loops != info.loops:

@@ -199,10 +199,10 @@ def _te_pool(call: Call, largest: bool) -> Any:
     pads = pads * 2 if len(pads) == 2 else pads
 
     def compute(out: Any, data: Any) -> Any:
-        pooled = None
+        pooled: Any = None
         if largest:
             pooled = topi.nn.pool2d(data, window, steps, gaps, pads, "max", bool(a.ceil_mode), a.layout)
-        share = None
+        share: Any = None
         if not largest:
             share = _divisors(out, data, dims, window, steps, gaps, pads, bool(a.count_include_pad))
         kh = te.reduce_axis((const(0, "int64"), const(window[0], "int64")), "wh")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,14 +15,11 @@ __all__ = ["check_rank", "layout_attr", "reorder"]
 
 def layout_attr(call: Call, name: str, text: str, reference: str) -> tuple[Layout, Any]:
     """A layout attribute and its conversion to the reference layout. Raises if there is none."""
-    try:
+    made, convert = None, None
+    with contextlib.suppress(ValueError, RuntimeError, TypeError):
         made = layout(text)
         convert = bijective_layout(made, reference)
-        valid = bool(convert)
-    except (ValueError, RuntimeError, TypeError):
-        valid = False
-        made, convert = None, None
-    if not valid:
+    if made is None or not convert:
         raise fail(call, f"requires the given {name} layout to be convertible from {reference} layout, but got {text}")
     return made, convert
 

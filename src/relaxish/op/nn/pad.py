@@ -65,7 +65,7 @@ def _np_pad(data: Any, pad_width: Any, pad_mode: str = "constant", pad_value: fl
     widths = [(pad_width[2 * i], pad_width[2 * i + 1]) for i in range(data.ndim)]
     if pad_mode == "constant":
         return np.pad(data, widths, constant_values=pad_value)
-    names = {"replicate": "edge", "circular": "wrap"}
+    names: dict[str, Any] = {"replicate": "edge", "circular": "wrap"}
     return np.pad(data, widths, mode=names.get(pad_mode, pad_mode))
 
 

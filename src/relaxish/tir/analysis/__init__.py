@@ -13,6 +13,7 @@ from .structure import (
     undefined_vars,
 )
 from .verify import verify_memory, verify_ssa, verify_well_formed
+from .verify_gpu_code import verify_gpu_code
 
 __all__ = [
     "assert_pure_function",
@@ -25,6 +26,7 @@ __all__ = [
     "get_block_read_write_region",
     "is_pure_function",
     "undefined_vars",
+    "verify_gpu_code",
     "verify_memory",
     "verify_ssa",
     "verify_well_formed",

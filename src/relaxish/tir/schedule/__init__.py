@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .. import tensor_intrin as _tensor_intrin  # lets intrinsics be found by name
 from . import primitives as _primitives  # enters all instruction kinds in the table
 from .errors import ScheduleError
 from .instruction import Instruction, InstructionKind, kind_table, register_kind
@@ -34,4 +33,4 @@ __all__ = [
     "register_kind",
 ]
 
-del _primitives, _tensor_intrin
+del _primitives

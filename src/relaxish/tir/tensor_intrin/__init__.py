@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from .. import function as _function
-
 __all__ = ["load_all"]
 
 _DONE = [False]
@@ -14,20 +12,16 @@ def load_all() -> None:
     if _DONE[0]:
         return
     _DONE[0] = True
-    from . import amx, x86
+    from . import amx, cuda, dot_product_common, x86
 
-    x86.define()
-    amx.define()
-
-
-_function._LOADER[0] = load_all
+    for family in (x86, amx, cuda, dot_product_common):
+        family.define()
 
 
 def __getattr__(name: str) -> object:
     """Family modules load on demand."""
     import importlib
 
-    if name in ("x86", "amx", "build"):
-        load_all()
+    if name in ("amx", "build", "cuda", "dot_product_common", "wmma", "x86"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

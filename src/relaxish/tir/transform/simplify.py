@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arith import Analyzer
+from ...arith import Analyzer, Extension
 from ...arith import build as B
 from ...arith.effects import is_pure
 from ...ir.expr import Range
@@ -16,7 +16,7 @@ from ...ir.functor import Mutator
 from ...ir.prim import FloatImm, IntImm, SizeVar, Var
 from ..function import PrimFunc
 from ..stmt import AssertStmt, AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt
-from .base import PrimFuncPass, is_noop, seq, func_pass
+from .base import PrimFuncPass, func_pass, is_noop, options, seq
 
 _LEAVES = (Var, SizeVar, IntImm, FloatImm)
 
@@ -129,9 +129,28 @@ class StmtSimplifier(AnalyzerMutator):
         return new
 
 
-def simplify(func: PrimFunc) -> PrimFunc:
-    """Simplify the body of a function."""
+DEFAULTS = {
+    "transitively_prove_inequalities": False,
+    "propagate_knowns_to_prove_conditional": False,
+    "propagate_knowns_to_simplify_expressions": False,
+    "convert_boolean_to_and_of_ors": False,
+    "apply_constraints_to_boolean_branches": False,
+}
+_EXTENSIONS = {
+    "transitively_prove_inequalities": Extension.TransitivelyProveInequalities,
+    "convert_boolean_to_and_of_ors": Extension.ConvertBooleanToAndOfOrs,
+    "apply_constraints_to_boolean_branches": Extension.ApplyConstraintsToBooleanBranches,
+}
+
+
+def simplify(func: PrimFunc, chosen: dict[str, Any] | None = None) -> PrimFunc:
+    """Simplify the body of a function; ``chosen`` holds the options of ``tir.Simplify``."""
     simplifier = StmtSimplifier()
+    flags = Extension.NoExtensions
+    for name, flag in _EXTENSIONS.items() if chosen else ():
+        flags |= flag if chosen and chosen.get(name) else Extension.NoExtensions
+    if flags:
+        simplifier.analyzer.enabled_extensions = flags
     for buffer in func.buffer_map.values():
         for extent in buffer.shape:
             simplifier.analyzer.mark_global_non_neg_value(extent)
@@ -140,5 +159,25 @@ def simplify(func: PrimFunc) -> PrimFunc:
 
 
 def Simplify() -> PrimFuncPass:  # noqa: N802
-    """Simplify expressions and remove decided branches."""
-    return func_pass(simplify, "tir.Simplify")
+    """Simplify expressions and remove decided branches.
+
+    Before::
+
+        for i in range(16):
+            if i < 20:
+                A[i * 1 + 0] = 1.0
+
+    After::
+
+        for i in range(16):
+            A[i] = 1.0
+
+    The option ``tir.Simplify`` turns on more: ``transitively_prove_inequalities``, ``convert_boolean_to_and_of_ors``,
+    ``apply_constraints_to_boolean_branches``, ``propagate_knowns_to_prove_conditional`` and
+    ``propagate_knowns_to_simplify_expressions``.
+    """
+
+    def run(func: PrimFunc) -> PrimFunc:
+        return simplify(func, options("tir.Simplify", DEFAULTS))
+
+    return func_pass(run, "tir.Simplify")

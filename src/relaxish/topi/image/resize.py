@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import te, tir
-from ...tir import const, floordiv
+from ...tir import const
 from .. import tag as tags
 from ..utils import const_int
 
 __all__ = ["resize1d", "resize2d", "resize3d", "resize_nd"]
 
 _EPS = 1e-5
+#: Roundings that may become an integer division where an axis grows by a whole factor and the corners stay in place.
+_INTEGER_DIVISION = ("", "floor", "round")
 
 
 def _source(out: Any, have: Any, want: Any, transform: str, roi: tuple[float, float] = (0.0, 1.0)) -> Any:
@@ -108,8 +110,8 @@ class _Axis:
 
     def nearest(self, out: Any) -> Any:
         have, want = const_int(self.extent), const_int(self.want)
-        if have and want and want % have == 0 and self.transform == "asymmetric" and self.rounding in ("", "floor"):
-            return floordiv(out, want // have)
+        if have and want and want % have == 0 and self.transform == "asymmetric" and self.rounding in _INTEGER_DIVISION:
+            return _clamp(tir.div(out, const(want // have, str(out.dtype))), self.extent)
         position = _source(out, self.extent, self.want, self.transform)
         return _clamp(_nearest(position, self.rounding, self.transform), self.extent)
 
@@ -119,7 +121,7 @@ class _Axis:
         for index, weight in taps:
             inside = tir.And(index >= const(0, "int32"), index < self.extent.astype("int32"))
             kept.append((index, tir.Select(inside, weight, zero)))
-        total = kept[0][1]
+        total: Any = kept[0][1]
         for _, weight in kept[1:]:
             total = total + weight
         return [(index, weight / total) for index, weight in kept]

@@ -45,5 +45,5 @@ def _attention(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         added = ctx.tensor(extra) if added is None else ctx.emit(op.add(added, ctx.tensor(extra)))
     causal = "BottomRight" if attrs.get("unidirectional", 0) else None
     scale = float(attrs["scale"]) if "scale" in attrs else None
-    out = ctx.emit(op.nn.attention(*split, bias=added, scale=scale, causal_mask=causal))
+    out = ctx.emit(op.nn.attention(split[0], split[1], split[2], bias=added, scale=scale, causal_mask=causal))
     return op.reshape(out, [batch, length, sizes[2]])

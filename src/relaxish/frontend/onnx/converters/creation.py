@@ -55,7 +55,8 @@ def _range(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
             bounds.append(known.reshape(-1)[0].item())
         else:
             raise NotImplementedError("Range with bounds computed at run time")
-    return op.arange(*bounds, kind)
+    start, end, step = bounds
+    return op.arange(start, end, step, kind)
 
 
 @convert("EyeLike")

@@ -13,10 +13,10 @@ from ..context import Context, attr_ints, convert
 
 @convert("BatchNormalization")
 def _batch_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    args = [ctx.tensor(x) for x in inputs[:5]]
+    x, gamma, beta, mean, variance = (ctx.tensor(v) for v in inputs[:5])
     bound = ctx.emit(
         op.nn.batch_norm(
-            *args, axis=1, epsilon=float(attrs.get("epsilon", 1e-5)), training=bool(attrs.get("training_mode", 0))
+            x, gamma, beta, mean, variance, axis=1, epsilon=float(attrs.get("epsilon", 1e-5)), training=bool(attrs.get("training_mode", 0))
         )
     )
     if attrs["__outputs__"] == 1:
@@ -109,7 +109,8 @@ def _skip_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> 
 
 @convert("EmbedLayerNormalization")
 def _embed_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    ids, segments, words, positions, types, gamma, beta, *rest = [*inputs, *([None] * (9 - len(inputs)))]
+    padded = inputs + [None] * (9 - len(inputs))
+    ids, segments, words, positions, types, gamma, beta, *rest = padded
     mask = rest[0] if rest else None
     place = rest[1] if len(rest) > 1 else None
     total = ctx.emit(op.take(ctx.tensor(words), ctx.tensor(ids), axis=0))

@@ -86,6 +86,7 @@ class _Move:
         swap = BufferSwap({self.buffer: self.staged})
         parts = [swap.visit(p) if i in self.redirected else p for i, p in enumerate(self.parts)]
         assert self.box is not None
+        self._check_in_bounds(self.box)
         copy = self._copy(box_to_ranges(self.box, self.analyzer))
         parts.insert(self.position, copy)
         new_loop = self.loop.with_fields(body=SeqStmt(parts))
@@ -97,6 +98,16 @@ class _Move:
         made = self.state.stmt2ref[copy.block]
         self.state.mark_new_block(made)
         return made
+
+    def _check_in_bounds(self, box: Box) -> None:
+        """Refuse a region known to leave the buffer: what guards the accesses would not guard the copy."""
+        bounds = self.analyzer.const_int_bound
+        for (low, high), extent in zip(box, self.buffer.shape, strict=True):
+            if isinstance(extent, IntImm) and (bounds.bound(low)[0] < 0 or bounds.bound(high)[1] >= extent.value):
+                raise PrimitiveError(
+                    f"The region [{low}, {high}] of {self.buffer.name} used below {{0}} leaves the buffer.",
+                    [self.loop_sref],
+                )
 
     def _copy(self, domain: Sequence[Range]) -> BlockRealize:
         """A block over the loops that the region depends on, with a loop nest that copies the region inside."""

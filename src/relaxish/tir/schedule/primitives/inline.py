@@ -152,9 +152,15 @@ def _check_no_opaque_access(state: ScheduleState, scope: StmtSRef, buffer: Any) 
                 )
 
 
+def _check_no_init(block_sref: StmtSRef) -> None:
+    if block_sref.stmt.init is not None:
+        raise PrimitiveError("The block {0} has init statement and cannot be inlined.", [block_sref])
+
+
 def inline_block(state: ScheduleState, block_sref: StmtSRef, check_only: bool = False) -> None:
     """Put the expression of a producer into all its consumers and remove it."""
     block = checks.check_block(block_sref)
+    _check_no_init(block_sref)
     scope = checks.scope_root(state, block_sref, require_stage_pipeline=True)
     buffer = _single_output(block_sref)
     checks.check_not_output(state, block_sref, scope)
@@ -212,6 +218,7 @@ def _producer_store(block: Block) -> tuple[Any, BufferStore] | None:
 def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only: bool = False) -> None:
     """Put the expression of a consumer into its only producer and remove it."""
     consumer = checks.check_block(block_sref)
+    _check_no_init(block_sref)
     scope = checks.scope_root(state, block_sref, require_stage_pipeline=True)
     _single_output(block_sref)
     checks.check_complete(state, block_sref, scope)
@@ -235,6 +242,7 @@ def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only:
         raise PrimitiveError("{1} has other consumers than {0}.", [block_sref, producer_sref])
     checks.check_not_output(state, producer_sref, scope)
     checks.check_complete(state, producer_sref, scope)
+    _check_no_init(producer_sref)
     if not isinstance(consumer.body, BufferStore):
         raise PrimitiveError("The body of {0} must be a single buffer store to be inlined.", [block_sref])
     new_block = _merged_producer(block_sref, producer_sref, buffer)

@@ -85,7 +85,8 @@ class _Relayout(Mutator):
         return following(made, self.plan.epilogue) if node is self.plan.insert_after else made
 
     def visit_IterVar(self, node: Any) -> Any:
-        self._bind(node.var, node.dom)
+        if node.dom is not None:
+            self._bind(node.var, node.dom)
         return node
 
     def visit_BufferLoad(self, node: BufferLoad) -> Any:
@@ -311,7 +312,7 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
     block = checks.check_block(sref)
     loops = checks.loops_above(sref)
     realize = realize_of(sref)
-    if not loops or any(not isinstance(v, Var) for v in realize.iter_values):
+    if not loops or not realize.iter_values or any(not isinstance(v, Var) for v in realize.iter_values):
         raise PrimitiveError("The bindings of {0} must be plain loop variables.", [sref])
     for outer, inner in zip(loops, [*loops[1:], None], strict=True):
         if outer.stmt.body is not (realize if inner is None else inner.stmt):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.prim import const
-from ...expr import Var
+from ...expr import IntImm, Var
 from ...stmt import Block, BlockRealize, For, ForKind
 from .. import checks
 from ..bindings import simplify_bindings
@@ -170,4 +170,7 @@ class LoopPartition(InstructionKind):
                 total = total + f
         rest = Analyzer().simplify(node.extent - total)
         factors = [rest if f is None else f for f in given]
+        for factor in factors:
+            if isinstance(factor, IntImm) and factor.value <= 0:
+                raise PrimitiveError(f"All pieces of a partition must be positive; got {factor.value}.", [loop])
         return list(partition_loop(sch.state, loop, factors, bool(plain(attrs[0])))), None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.prim import const
 from ....ir.structural import structural_equal
-from ...expr import BufferLoad, IterVar, Var
+from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
@@ -18,10 +19,11 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
-from ..subst import realize_of
+from ..subst import and_predicate, realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
 from .cache import check_scope_name, insert_at, only_writer, readers_of, stage_location
 from .layout import fit, with_index_dtype
+from .reduction import conjuncts
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -151,6 +153,31 @@ def stage_block(
     return result
 
 
+def check_alone(sref: StmtSRef) -> None:
+    """Demand that the nest around a block holds nothing else, so that a copy may stand before or after all of it."""
+    part: Any = realize_of(sref)
+    for loop in reversed(checks.loops_above(sref)):
+        if loop.stmt.body is not part:
+            raise PrimitiveError("{1} holds other blocks than {0}, so no copy can stand outside of it.", [sref, loop])
+        part = loop.stmt
+
+
+def check_in_bounds(sref: StmtSRef, buffer: Any, indices: Sequence[Any]) -> None:
+    """Refuse indices that are known to leave the buffer: a guard around the access would not guard the copy."""
+    analyzer = Analyzer()
+    for iv in sref.stmt.iter_vars:
+        analyzer.bind(iv.var, iv.dom)
+    for index, extent in zip(indices, buffer.shape, strict=True):
+        if isinstance(extent, IntImm):
+            low, high = analyzer.const_int_bound.bound(index)
+            if low < 0 or high >= extent.value:
+                raise PrimitiveError(
+                    f"{{0}} reads {buffer.name} under a guard at {index}, which leaves the buffer elsewhere; a copy "
+                    "would read there.",
+                    [sref],
+                )
+
+
 def _used(sref: StmtSRef, indices: Sequence[Any]) -> list[IterVar]:
     present = vars_in(tuple(indices))
     return [iv for iv in sref.stmt.iter_vars if iv.var in present]
@@ -167,7 +194,10 @@ class ReIndex(InstructionKind):
         sref, write = sch.sref(inputs[0]), bool(plain(attrs[1]))
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write)
         checks.scope_root(sch.state, sref, require_stage_pipeline=True)
-        used = _used(sref, _one_access(sref, buffer))
+        check_alone(sref)
+        original = _one_access(sref, buffer)
+        check_in_bounds(sref, buffer, original)
+        used = _used(sref, original)
         renamed = {iv.var: Var(f"v{i}", iv.var.dtype) for i, iv in enumerate(sref.stmt.iter_vars)}
         new = derived_buffer(
             buffer, f"{buffer.name}_reindex", shape=tuple(iv.dom.extent for iv in used), strides=(), axis_separators=()
@@ -194,6 +224,7 @@ class _ReindexCache(InstructionKind):
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), self.write)
         scope = checks.scope_root(state, sref, require_stage_pipeline=True)
         region = next(r for r in (block.writes if self.write else block.reads) if r.buffer is buffer)
+        check_in_bounds(sref, buffer, [r.min for r in region.region])
         index_map = with_index_dtype(inputs[1], block.iter_vars[0].var.dtype if block.iter_vars else "int32")
         values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
         own = [substitute(e, values) for e in index_map.final_indices]
@@ -266,7 +297,12 @@ def _stage_under_copied_loops(
         BufferStore(target, BufferLoad(source, source_at), target_at),
     )
     values = tuple(substitute(bound[iv.var], renamed) for iv in used)
-    body: Any = BlockRealize(values, const(True, "bool"), block)
+    predicate: Any = const(True, "bool")
+    known = set(renamed)
+    for term in conjuncts(realize.predicate):
+        if all(v in known for v in vars_in(term)):
+            predicate = and_predicate(predicate, substitute(term, renamed))
+    body: Any = BlockRealize(values, predicate, block)
     for n in reversed(loops):
         body = For(renamed[n.loop_var], n.min, n.extent, ForKind.SERIAL, body)
     return body, block

@@ -15,6 +15,7 @@ from ...functor import renew_defs
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, MatchBufferRegion, SeqStmt
 from .. import checks
 from ..errors import PrimitiveError
+from ..index_dtype import index_dtype_of, with_index_dtype
 from ..instruction import InstructionKind, plain, register_kind
 from ..subst import is_true, realize_of
 from ..walk import vars_in
@@ -176,13 +177,15 @@ def match_description(realize: BlockRealize, desc: Any) -> TensorMatch:
 
 def tensorize_realize(realize: BlockRealize, intrin: TensorIntrin) -> BlockRealize:
     """The block with its body replaced by the intrinsic's implementation. Raises Mismatch."""
-    match = match_description(realize, intrin.desc)
-    impl = renew_defs(intrin.impl)
+    dtype = index_dtype_of(realize.block)
+    desc = with_index_dtype(intrin.desc, dtype)
+    match = match_description(realize, desc)
+    impl = with_index_dtype(renew_defs(intrin.impl), dtype)
     impl_block = impl.body.block
     regions = {r.buffer: r.region for r in (*impl_block.writes, *impl_block.reads)}
     matches = []
-    for desc_param, impl_param in zip(intrin.desc.params, impl.params, strict=True):
-        desc_buffer = intrin.desc.buffer_map[desc_param]
+    for desc_param, impl_param in zip(desc.params, impl.params, strict=True):
+        desc_buffer = desc.buffer_map[desc_param]
         impl_buffer = impl.buffer_map[impl_param]
         current = match.buffers.get(desc_buffer)
         if current is None:

@@ -1,0 +1,158 @@
+"""The search by itself: candidates generated, checked and scored per second on one core, and its share of a tuning run.
+
+A round is the whole of it: sampling, mutation, validity masks, per-store features, scores of a trained XGB model
+(the default one), ranking, and the traces of those to measure. Compiling variants, done a few at a time, is reported
+apart.
+
+    python benchmarks/search.py [--seconds 3] [--no-tuning] [--only gemm,conv2d]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from typing import Any
+
+import common
+import numpy as np
+
+BAR_RATE, BAR_SHARE = 50_000, 0.15
+
+
+def batch_matmul(b: int, n: int, m: int, k: int) -> list[Any]:
+    """Attention's products."""
+    from relaxish import te
+
+    x, y = te.placeholder((b, n, k), "float32", name="X"), te.placeholder((b, k, m), "float32", name="Y")
+    r = te.reduce_axis((0, k), name="k")
+    return [x, y, te.compute((b, n, m), lambda a, i, j: te.sum(x[a, i, r] * y[a, r, j], axis=r), name="C")]
+
+
+def depthwise(size: int, channels: int) -> list[Any]:
+    """Depthwise 3x3, padded ahead."""
+    from relaxish import te
+
+    x = te.placeholder((1, size + 2, size + 2, channels), "float32", name="X")
+    y = te.placeholder((3, 3, channels), "float32", name="W")
+    a, b = te.reduce_axis((0, 3), name="rh"), te.reduce_axis((0, 3), name="rw")
+    return [x, y, te.compute((1, size, size, channels),
+                             lambda n, i, j, c: te.sum(x[n, i + a, j + b, c] * y[a, b, c], axis=[a, b]), name="dw")]
+
+
+def conv_bias_relu(size: int, channels: int) -> list[Any]:
+    """A convolution as networks have it."""
+    from relaxish import te, tir
+    from relaxish.meta_schedule.testing import te_workload
+
+    x, y, out = te_workload.conv2d_nhwc(1, size, size, channels, channels, 3, 1, 1)
+    bias = te.placeholder((channels,), "float32", name="bias")
+    added = te.compute(out.shape, lambda n, i, j, c: out[n, i, j, c] + bias[c], name="T_add")
+    relu = te.compute(out.shape, lambda *i: tir.max(added[i], tir.const(0, "float32")), name="T_relu")
+    return [x, y, bias, relu]
+
+
+def workloads() -> dict[str, Any]:
+    """The programs, by name."""
+    from relaxish.meta_schedule.testing import te_workload as w
+
+    return {
+        "gemm": lambda: w.matmul(1024, 1024, 1024),
+        "conv2d": lambda: w.conv2d_nhwc(1, 56, 56, 64, 64, 3, 1, 1),
+        "conv2d_bias_relu_56x56x64": lambda: conv_bias_relu(56, 64),
+        "conv2d_bias_relu_7x7x512": lambda: conv_bias_relu(7, 512),
+        "softmax": lambda: w.softmax_mn(128, 1024),
+        "depthwise": lambda: depthwise(112, 32),
+        "batch_matmul": lambda: batch_matmul(12, 128, 128, 64),
+    }
+
+
+def trained_model(pool: Any, rng: np.random.Generator, samples: int = 256) -> Any:
+    """An XGB model that has seen as many measurements as a short tuning run makes."""
+    from relaxish import meta_schedule as ms
+
+    model = ms.cost_model.XGBModel(num_tuning_cores=1)
+    variants = pool.learned()
+    features, costs = [], []
+    while len(features) < samples:
+        variant = variants[len(features) % len(variants)]
+        for row in variant.sample(rng, 4):
+            matrix = np.stack([block[0] for block in variant.features(row[None])])
+            features.append(matrix)
+            costs.append(1e-3 * (1 + 0.1 * float(matrix[:, 4:160].std()) + 0.2 * rng.random()))
+    model.add_samples("benchmark", features, np.array(costs))
+    assert model.trained
+    return model
+
+
+def rate(name: str, tensors: list[Any], seconds: float) -> dict[str, Any]:
+    """One row: how fast whole rounds of search are."""
+    from relaxish import Target, te
+    from relaxish import meta_schedule as ms
+    from relaxish.meta_schedule.search_strategy.population import VectorPool
+
+    rng = np.random.default_rng(0)
+    context = ms.TuneContext(te.create_prim_func(tensors), target=Target("llvm -num-cores 1"), rand_state=1,
+                             space_generator="post-order-apply", search_strategy="evolutionary")
+    begin = time.perf_counter()
+    spaces = [s.trace.simplified(True) for s in context.generate_design_space()]
+    generated = time.perf_counter() - begin
+    pool = VectorPool(context, spaces, rng)
+    begin = time.perf_counter()
+    for _ in range(3):
+        pool.learn()
+    learning = time.perf_counter() - begin
+    strategy = ms.search_strategy.EvolutionarySearch()
+    strategy._cost_model, strategy._measured = trained_model(pool, rng), set()
+    pool.learn = pool.learned  # type: ignore[method-assign]
+    pool.search(strategy, [], 64)
+    rounds, before, begin = 0, pool.examined, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        ranked, _ = pool.search(strategy, [], 64)
+        assert len(ranked) == 64
+        rounds += 1
+    took = time.perf_counter() - begin
+    speed = (pool.examined - before) / took
+    return {"workload": name, "sketches": len(spaces), "left out": len(pool.left_out), "space s": generated,
+            "variants": len(pool.learned()), "s per variant": learning / max(1, len(pool.learned())),
+            "candidates per s": speed, "s per round": took / rounds, "bar": BAR_RATE,
+            "verdict": "pass" if speed >= BAR_RATE else "FAIL"}
+
+
+def share(name: str, tensors: list[Any], trials: int) -> dict[str, Any]:
+    """One row: where the time of a real tuning run goes."""
+    from relaxish import Target, te
+    from relaxish import meta_schedule as ms
+
+    func = te.create_prim_func(tensors)
+    with tempfile.TemporaryDirectory() as work, ms.Profiler() as profiler:
+        ms.tune_tir(func, Target("llvm -num-cores 1"), work, trials, seed=0)
+    spent = profiler.get()
+    total = spent["Total"]
+    inside = spent.get("SendToBuilder", 0.0) + spent.get("SendToRunner", 0.0) + spent.get("JoinRunnerFutures", 0.0) \
+        + spent.get("Validate", 0.0)
+    outside = 1 - inside / total
+    row = {"workload": f"tuning {name}", "trials": trials, "wall s": total, "building and running s": inside,
+           "share outside": outside, "bar": BAR_SHARE, "verdict": "pass" if outside < BAR_SHARE else "FAIL"}
+    print(profiler.table())
+    return row
+
+
+def main() -> None:
+    """Measure and save."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--no-tuning", action="store_true")
+    parser.add_argument("--trials", type=int, default=128)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    common.pin(1)
+    chosen = {k: v for k, v in workloads().items() if not options.only or k in options.only.split(",")}
+    rows = [rate(name, make(), options.seconds) for name, make in chosen.items()]
+    if not options.no_tuning:
+        rows += [share(name, chosen[name](), options.trials) for name in ("gemm", "conv2d") if name in chosen]
+    common.save("search", rows)
+
+
+if __name__ == "__main__":
+    main()

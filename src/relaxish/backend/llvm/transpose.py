@@ -1,0 +1,119 @@
+"""Two innermost loops that transpose, as square tiles turned around in registers.
+
+In ``for i: for j: B[i, j] = A[j, i]`` either the loads or the stores jump from row to row. A tile of L x L elements is
+loaded as L vectors along ``i``, transposed by log2(L) rounds of shuffles, and stored as L vectors along ``j``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...ir import dtype as dt
+from ...ir.prim import IntImm
+from ...tir import BufferLoad, BufferStore, For, ForKind
+from .ltypes import scalar_type
+from .vectorize import coefficient
+
+if TYPE_CHECKING:
+    from .stmt_gen import StmtGen
+
+
+def transpose_loops(gen: StmtGen, outer: Any) -> bool:
+    """Emit ``outer`` in tiles when it and its only inner loop transpose; False leaves it to others."""
+    side = _side(gen, outer)
+    if side is None:
+        return False
+    inner: Any = outer.body
+    rows, columns = (loop.extent.value // side for loop in (outer, inner))
+    store = inner.body
+
+    def tile(i: str, j: str) -> None:
+        vectors = []
+        for r in range(side):
+            _bind(gen, outer, i, side, 0)
+            _bind(gen, inner, j, side, r)
+            vectors.append(_load(gen, store.value, side))
+        for r, vector in enumerate(_transposed(gen, vectors, store.value.dtype)):
+            _bind(gen, outer, i, side, r)
+            _bind(gen, inner, j, side, 0)
+            terms, consts = gen.offset_of(store.buffer, store.indices)
+            offset = terms, tuple(consts[0] + lane for lane in range(side))
+            gen.store_elements(store.buffer, offset, vector, dt.with_lanes(store.value.dtype, side))
+
+    writes = gen.writes_of(outer)
+    gen.counted_loop(
+        "0", str(rows), writes, True,
+        lambda i: gen.counted_loop("0", str(columns), writes, True, lambda j: tile(i, j)),
+    )  # fmt: skip
+    _rest(gen, outer, inner, rows * side, columns * side)
+    return True
+
+
+def _side(gen: StmtGen, outer: Any) -> int | None:
+    """The side of the tiles; None when the loops are of another form."""
+    inner = outer.body
+    if outer.kind != ForKind.SERIAL or not isinstance(inner, For) or inner.kind != ForKind.SERIAL:
+        return None
+    store = inner.body
+    if not isinstance(store, BufferStore) or not isinstance(store.value, BufferLoad):
+        return None
+    load = store.value
+    if len(store.indices) != 1 or len(load.indices) != 1 or dt.lanes(load.dtype) != 1 or dt.bits(load.dtype) < 32:
+        return None
+    if gen.alias_key(store.buffer.data) == gen.alias_key(load.buffer.data):
+        return None
+    numbers: tuple[Any, ...] = (outer.min, outer.extent, inner.min, inner.extent)
+    side = min(16, gen.vector_bits // dt.bits(load.dtype))
+    if not all(isinstance(n, IntImm) for n in numbers) or min(numbers[1].value, numbers[3].value) < side:
+        return None
+    i, j = outer.loop_var, inner.loop_var
+    steps = [coefficient(index[0], var) for index in (store.indices, load.indices) for var in (i, j)]
+    if any(s is None for s in steps) or steps[1] != 1 or steps[2] != 1 or steps[3] == 1:
+        return None
+    return side
+
+
+def _bind(gen: StmtGen, loop: Any, index: str, side: int, within: int) -> None:
+    gen.nonneg.add(index)
+    gen.lin_cache[loop.loop_var] = ({index: side}, loop.min.value + within)
+    gen.ranges.pop(loop.loop_var, None)
+
+
+def _load(gen: StmtGen, load: Any, side: int) -> str:
+    terms, consts = gen.offset_of(load.buffer, load.indices)
+    offset = terms, tuple(consts[0] + lane for lane in range(side))
+    value: str = gen.load_elements(load.buffer, offset, dt.with_lanes(load.dtype, side))
+    return value
+
+
+def _transposed(gen: StmtGen, vectors: list[str], dtype: str) -> list[str]:
+    """Each round swaps the off-diagonal blocks of size ``step`` of all 2 x 2 blocks."""
+    side = len(vectors)
+    ty = f"<{side} x {scalar_type(dtype)}>"
+    step = 1
+    while step < side:
+        upper = ", ".join(f"i32 {t if not t & step else side + t - step}" for t in range(side))
+        lower = ", ".join(f"i32 {t + step if not t & step else side + t}" for t in range(side))
+        for r in range(side):
+            if not r & step:
+                a, b = vectors[r], vectors[r + step]
+                vectors[r], vectors[r + step] = (
+                    gen.w.pure(f"shufflevector {ty} {a}, {ty} {b}, <{side} x i32> <{mask}>", a, b)
+                    for mask in (upper, lower)
+                )
+        step *= 2
+    return vectors
+
+
+def _rest(gen: StmtGen, outer: Any, inner: Any, rows: int, columns: int) -> None:
+    """What the tiles leave over: columns right of them, then the rows below."""
+    if columns < inner.extent.value:
+        right = _part(inner, columns, inner.extent.value)
+        gen.stmt(_part(outer, 0, rows).with_fields(body=right))
+    if rows < outer.extent.value:
+        gen.stmt(_part(outer, rows, outer.extent.value))
+
+
+def _part(loop: Any, begin: int, end: int) -> Any:
+    dtype = loop.loop_var.dtype
+    return loop.with_fields(min=IntImm(dtype, loop.min.value + begin), extent=IntImm(dtype, end - begin))

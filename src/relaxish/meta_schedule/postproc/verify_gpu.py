@@ -1,0 +1,91 @@
+"""Rejects candidates that a GPU could not launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...ir import IRModule
+from ...ir.transform import PassContext, Sequential
+from ...support.errors import RelaxishError
+from ...tir import Block, For, PrimFunc, Schedule
+from .. import block_analysis as ba
+from ..thread_binding import thread_tag
+from .postproc import Postproc
+
+if TYPE_CHECKING:
+    from ..tune_context import TuneContext
+
+__all__ = ["VerifyGPUCode", "lowered_for_checks"]
+
+_STEPS = (
+    "LowerCrossThreadReduction", "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
+    "CompactBufferAllocation", "Simplify", "UnifyThreadBinding", "LowerMatchBuffer", "InjectSoftwarePipeline",
+    "LowerOpaqueBlock", "FlattenBuffer", "BF16ComputeLegalize", "NarrowDataType", "Simplify", "VectorizeLoop",
+    "InjectVirtualThread", "InjectDoubleBuffer", "StorageRewrite", "MergeSharedMemoryAllocations",
+)
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {"NarrowDataType": (32,), "VectorizeLoop": (True,)}
+
+
+def lowered_for_checks(func: PrimFunc, target: Any, steps: Sequence[str] = _STEPS) -> PrimFunc | None:
+    """A function lowered as far as its resources can be counted; None where lowering refuses it."""
+    from ...tir import transform
+
+    func = func.with_attrs({"global_symbol": "main", "tir.noalias": True, "target": target})
+    passes = [getattr(transform, name)(*_ARGUMENTS.get(name, ())) for name in steps]
+    try:
+        with PassContext.current():
+            return Sequential(passes)(IRModule({"main": func}))["main"]  # type: ignore[no-any-return]
+    except (RelaxishError, ValueError):
+        return None
+
+
+class VerifyGPUCode(Postproc):
+    """Lowers the candidate in part and compares it with the target's limits of memory, threads and vectors."""
+
+    def __init__(self) -> None:
+        self._target: Any = None
+        self._limits: dict[str, int] = {}
+        self._warp_size = -1
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        attrs: Any = context.target.attrs if context.target is not None else {}
+        self._target = context.target
+        for name in ("max_shared_memory_per_block", "max_threads_per_block"):
+            if name not in attrs:
+                raise ValueError(f"missing attribute `{name}` in the target")
+            self._limits[name] = int(attrs[name])
+        self._limits.update(max_vthread=8, max_vector_bytes=16)
+        self._warp_size = int(attrs.get("thread_warp_size", -1))
+
+    def apply(self, sch: Schedule) -> bool:
+        from ...tir.analysis import verify_gpu_code
+
+        for func in sch.mod.functions.values():
+            if not isinstance(func, PrimFunc):
+                continue
+            if not _extents_fit(func.body, {"x": 1, "y": 1, "z": 1}, self._warp_size):
+                return False
+            lowered = lowered_for_checks(func, self._target)
+            if lowered is None or not verify_gpu_code(lowered, self._limits):
+                return False
+        return True
+
+
+def _extents_fit(stmt: Any, extents: dict[str, int], warp: int) -> bool:
+    """Whether the threads around each block are as many as its annotations allow."""
+    if isinstance(stmt, For) and thread_tag(stmt).startswith("threadIdx."):
+        extent = ba.int_extent(stmt)
+        if extent is None:
+            return False
+        extents = {**extents, thread_tag(stmt)[-1]: extent}
+    if isinstance(stmt, Block):
+        if ba.annotation(stmt, "warp_execution"):
+            extents = {**extents, "x": warp}
+        low = ba.annotation(stmt, "meta_schedule.thread_extent_low_inclusive")
+        high = ba.annotation(stmt, "meta_schedule.thread_extent_high_inclusive")
+        threads = extents["x"] * extents["y"] * extents["z"]
+        if low is not None and high is not None and not low <= threads <= high:
+            return False
+    children = [stmt.block] if type(stmt).__name__ == "BlockRealize" else ba._children(stmt)
+    return all(_extents_fit(child, extents, warp) for child in children)

@@ -1,0 +1,46 @@
+"""Binds what no other rule has bound to blocks and threads of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...tir import Schedule
+from ...tir.schedule import BlockRV
+from ..thread_binding import bind_block_thread_idx
+from .schedule_rule import ScheduleRule
+
+if TYPE_CHECKING:
+    from ..tune_context import TuneContext
+
+__all__ = ["AutoBind"]
+
+_EXTENTS = (32, 64, 128, 256, 512, 1024)
+
+
+class AutoBind(ScheduleRule):
+    """Fuses the outer data parallel loops of a block and binds them; the threads of a block are sampled."""
+
+    def __init__(
+        self, max_threadblocks: int = 256, thread_extents: Sequence[int] | None = None, max_threads_per_block: int = -1
+    ) -> None:
+        self.max_threadblocks = max_threadblocks
+        self.thread_extents = list(_EXTENTS if thread_extents is None else thread_extents)
+        self.max_threads_per_block = max_threads_per_block
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        if self.max_threads_per_block == -1:
+            attrs = context.target.attrs if context.target is not None else {}
+            if "max_threads_per_block" not in attrs:
+                raise ValueError("missing attribute `max_threads_per_block` in the target")
+            self.max_threads_per_block = int(attrs["max_threads_per_block"])
+
+    def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        def factor(limit: int) -> Any:
+            extents = [x for x in self.thread_extents if x <= limit]
+            if len(extents) < 2:
+                return extents[0] if extents else limit
+            return sch.sample_categorical(candidates=extents, probs=[1.0 / len(extents)] * len(extents))
+
+        bind_block_thread_idx(sch, block, self.max_threadblocks, self.max_threads_per_block, factor)
+        return [sch]

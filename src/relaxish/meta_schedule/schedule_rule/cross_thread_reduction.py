@@ -1,0 +1,109 @@
+"""Reductions shared by the threads of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...tir import IterVar, Schedule
+from ...tir.schedule import BlockRV, LoopRV
+from .. import block_analysis as ba
+from ..thread_binding import in_thread_scope
+from .add_rfactor import reorder_and_fuse_reduction
+from .schedule_rule import ScheduleRule
+
+if TYPE_CHECKING:
+    from ..tune_context import TuneContext
+
+__all__ = ["CrossThreadReduction"]
+
+
+class _Target(NamedTuple):
+    """Where a reduction can be computed: under ``loop`` of the consumer ``block``, whose innermost loop is ``last``."""
+
+    loop: LoopRV
+    block: BlockRV
+    last: LoopRV
+
+
+class CrossThreadReduction(ScheduleRule):
+    """Binds part of a reduction to ``threadIdx.x``, moved into its consumer where that is possible.
+
+    Two schedules come of it: with the reduction shared by threads, and without.
+    """
+
+    def __init__(self, thread_extents: Sequence[int]) -> None:
+        if any(int(x) <= 0 for x in thread_extents):
+            raise ValueError("The candidates of thread extent must be positive")
+        self.thread_extents = [int(x) for x in thread_extents]
+        self._max_threads = -1
+        self._warp_size = -1
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        attrs: Any = context.target.attrs if context.target is not None else {}
+        if "max_threads_per_block" in attrs and "thread_warp_size" in attrs:
+            self._max_threads = int(attrs["max_threads_per_block"])
+            self._warp_size = int(attrs["thread_warp_size"])
+
+    def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        if self._max_threads == -1 or self._warp_size == -1:
+            return [sch]
+        place = ba.enclosing(sch, sch.get(block))[1]
+        if place.scope is None or not ba.needs_rfactor(place, self._max_threads, self._warp_size):
+            return [sch]
+        trial = sch.copy()
+        trial.seed(sch.fork_seed())
+        target = self._target(trial, block)
+        n = len(self.thread_extents)
+        extent = trial.sample_categorical(candidates=self.thread_extents, probs=[1.0 / n] * n)
+        if target is not None:
+            loop = target.loop
+            if not in_thread_scope(trial, target.block):
+                outer, inner = trial.split(target.last, factors=[None, extent])
+                trial.bind(inner, "threadIdx.x")
+                if target.last is loop:
+                    loop = outer
+            trial.compute_at(block, loop, preserve_unit_loops=True)
+            trial.set_scope(block, 0, "shared")
+        fused, _ = reorder_and_fuse_reduction(trial, block)
+        _, threads = trial.split(fused, factors=[None, extent])
+        trial.bind(threads, "threadIdx.x")
+        return [trial, sch]
+
+    def _target(self, sch: Schedule, block: BlockRV) -> _Target | None:
+        """Where to compute the block, None where it has to stay."""
+        if len(sch.get(block).writes) != 1:
+            return None
+        consumers = sch.get_consumers(block)
+        if not consumers:
+            return None
+        places = [ba.enclosing(sch, sch.get(c))[1] for c in consumers]
+        if ba.needs_multi_level_tiling(places[0]):
+            return None
+        shared = _shared_loop(places)
+        if len(consumers) > 1 and shared is None:
+            return None
+        outer = sch.get_loops(consumers[0])
+        position = _position(sch, block, outer, shared if len(consumers) > 1 else None)
+        return _Target(outer[position], consumers[0], outer[-1]) if position >= 0 else None
+
+
+def _shared_loop(places: list[ba.Place]) -> Any:
+    """The innermost loop around all the places."""
+    found = None
+    for level in zip(*(p.loops for p in places), strict=False):
+        if any(loop is not level[0] for loop in level):
+            break
+        found = level[0]
+    return found
+
+
+def _position(sch: Schedule, block: BlockRV, outer: list[LoopRV], deepest: Any) -> int:
+    """How deep in the consumer's nest the block fits."""
+    place = ba.enclosing(sch, sch.get(block))[1]
+    for i, (mine, theirs) in enumerate(zip(place.loops, outer, strict=False)):
+        if ba.loop_type(place, mine) != IterVar.DataPar:
+            return i - 1
+        if sch.get(theirs) is deepest:
+            return i
+    return min(len(place.loops), len(outer)) - 1

@@ -1,0 +1,92 @@
+"""Binding the loops of a block to blocks and threads of a GPU; shared by a rule and a postproc."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..tir import ForKind, IterVar, Schedule
+from ..tir.schedule import BlockRV
+from . import block_analysis as ba
+
+__all__ = ["bind_block_thread_idx", "in_thread_scope", "thread_tag"]
+
+
+def thread_tag(loop: Any) -> str:
+    """The thread axis a loop is bound to, ``""`` if it is not bound."""
+    if loop.kind != ForKind.THREAD_BINDING or loop.thread_binding is None:
+        return ""
+    return str(loop.thread_binding.thread_tag)
+
+
+def in_thread_scope(sch: Schedule, block: BlockRV) -> bool:
+    """Whether some loop around a block is bound to a thread index."""
+    return any(thread_tag(sch.get(loop)).startswith("threadIdx") for loop in sch.get_loops(block))
+
+
+class _Nest:
+    """Where the loops around a block stop being free: positions of first bindings, and how many may be fused."""
+
+    def __init__(self, place: ba.Place) -> None:
+        self.count = len(place.loops)
+        self.block_idx = self.thread_idx = self.multi_child = self.spatial = -1
+        for i, loop in enumerate(place.loops):
+            tag = thread_tag(loop)
+            if tag.startswith("blockIdx") and self.block_idx == -1:
+                self.block_idx = i
+            if tag.startswith("threadIdx") and self.thread_idx == -1:
+                self.thread_idx = i
+            if self.multi_child == -1:
+                if loop.kind != ForKind.SERIAL:
+                    self.multi_child = i
+                elif not ba.is_single_statement(loop.body):
+                    self.multi_child = i + 1
+            if ba.loop_type(place, loop) == IterVar.DataPar and self.spatial == i - 1:
+                self.spatial = i
+        if self.multi_child == -1:
+            self.multi_child = self.count
+
+    def shift(self) -> None:
+        """A loop was added outside."""
+        self.spatial = 0
+        self.block_idx += self.block_idx != -1
+        self.thread_idx += self.thread_idx != -1
+        self.multi_child += 1
+
+
+def bind_block_thread_idx(
+    sch: Schedule, block: BlockRV, max_threadblocks: int, max_threads_per_block: int, get_factor: Callable[[int], Any]
+) -> None:
+    """Fuse the free outer data parallel loops of a block and bind them, where it is not bound already.
+
+    ``get_factor(limit)`` gives the number of threads of a block, at most ``limit``. More iterations than
+    ``max_threadblocks * max_threads_per_block`` are walked by a loop inside each thread.
+    """
+    place = ba.enclosing(sch, sch.get(block))[1]
+    if place.scope is None:
+        return
+    nest = _Nest(place)
+    if nest.block_idx != -1:
+        if nest.thread_idx == -1:
+            raise ValueError("Unsupported case, where blockIdx is bound but threadIdx is not")
+        return
+    loops = sch.get_loops(block)
+    if nest.spatial == -1:
+        loops = [sch.add_unit_loop(loops[0] if loops else block), *loops]
+        nest.shift()
+    if nest.thread_idx != -1:
+        fused = sch.fuse(*loops[:min(nest.multi_child, nest.thread_idx, nest.spatial + 1)])
+        sch.bind(fused, "blockIdx.x")
+        return
+    fused = sch.fuse(*loops[:min(nest.multi_child, nest.spatial + 1)])
+    extent = ba.int_extent(sch.get(fused))
+    if extent is None or extent <= max_threadblocks * max_threads_per_block:
+        limit = max_threads_per_block if extent is None else min(extent, max_threads_per_block)
+        outer, inner = sch.split(fused, factors=[None, get_factor(limit)])
+        sch.bind(outer, "blockIdx.x")
+        sch.bind(inner, "threadIdx.x")
+        return
+    rest, outer, inner = sch.split(fused, factors=[None, max_threadblocks, max_threads_per_block])
+    sch.reorder(outer, inner, rest)
+    sch.bind(outer, "blockIdx.x")
+    sch.bind(inner, "threadIdx.x")

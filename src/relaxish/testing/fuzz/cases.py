@@ -1,0 +1,135 @@
+"""One fuzz case: a program, a schedule, and what must hold of both."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from ...tir import ForKind, PrimFunc
+from ...tir.analysis import verify_well_formed
+from ...tir.schedule import Schedule, Trace
+from ...tir.schedule.testing import verify_trace_roundtrip
+from .programs import random_program
+from .steps import random_schedule
+
+__all__ = ["Case", "Failure", "check_case", "check_program", "make_case", "parse"]
+
+
+@dataclass
+class Case:
+    """A program as text, the trace of its schedule, and the number both were made from."""
+
+    number: int
+    program: str
+    trace: Trace = field(default_factory=Trace)
+    steps: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Failure:
+    """What went wrong with a case: at which ``stage``, and how."""
+
+    case: Case
+    stage: str
+    reason: str
+
+    def __str__(self) -> str:
+        lines = "\n".join(self.case.trace.as_python())
+        return f"case {self.case.number} fails at '{self.stage}': {self.reason}\n{self.case.program}\n{lines}"
+
+
+def parse(program: str) -> PrimFunc:
+    """The function that the text of a program defines."""
+    from ...script import from_source
+
+    made = from_source(program)
+    assert isinstance(made, PrimFunc)
+    return made
+
+
+def make_case(number: int, steps: int = 12) -> tuple[Case, Schedule | None, Failure | None]:
+    """Case ``number``: its schedule, or the failure of a primitive that raised what none may raise."""
+    rng = Random(number)
+    case = Case(number, random_program(rng))
+    sch = Schedule(parse(case.program), seed=number % 2147483646 + 1, debug_mask="all")
+    try:
+        case.steps = random_schedule(sch, rng, steps)
+    except Exception as err:  # whatever a primitive raises but ScheduleError is what we are looking for
+        assert sch.trace is not None
+        case.trace = sch.trace.simplified(remove_postproc=False)
+        where = traceback.extract_tb(err.__traceback__)
+        step = next(f.name for f in where if f.filename.endswith("steps.py") and f.name != "random_schedule")
+        at = f"{where[-1].filename}:{where[-1].lineno}"
+        return case, None, Failure(case, "schedule", f"{step}: {type(err).__name__}: {err} ({at})")
+    assert sch.trace is not None
+    case.trace = sch.trace.simplified(remove_postproc=False)
+    return case, sch, None
+
+
+def _arguments(func: PrimFunc, seed: int) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    buffers = [func.buffer_map[p] for p in func.params]
+    return [rng.integers(-3, 4, [int(d) for d in b.shape]).astype(b.dtype) for b in buffers]
+
+
+def _uses_threads(func: PrimFunc) -> bool:
+    from ...tir.stmt_functor import post_order_visit
+
+    found = []
+    post_order_visit(func.body, lambda n: found.append(n) if getattr(n, "kind", None) == ForKind.THREAD_BINDING else None)
+    return bool(found)
+
+
+def _differs(expected: list[Any], actual: list[Any]) -> str | None:
+    for position, (a, b) in enumerate(zip(expected, actual, strict=True)):
+        if not np.allclose(a, b, rtol=1e-4, atol=1e-3, equal_nan=True):
+            worst = float(np.nanmax(np.abs(a.astype("float64") - b.astype("float64"))))
+            return f"argument {position} differs by up to {worst:g}"
+    return None
+
+
+def check_program(before: PrimFunc, after: PrimFunc, seed: int = 0) -> tuple[str, str] | None:
+    """(stage, reason) if the two compute different things, or compiling the second does not give what it means."""
+    from ... import interp
+    from ...driver import build_tir
+    from ...runtime import nd
+
+    arguments = _arguments(before, seed)
+    expected = [a.copy() for a in arguments]
+    interp.run_primfunc(before, *expected)
+    actual = [a.copy() for a in arguments]
+    try:
+        verify_well_formed(after)
+        interp.run_primfunc(after, *actual)
+    except Exception as err:  # an invalid program may fail in any way
+        return "interpret", f"{type(err).__name__}: {err}"
+    why = _differs(expected, actual)
+    if why:
+        return "interpret", why
+    if _uses_threads(after):
+        return None
+    try:
+        run = build_tir(after, "llvm")
+        arrays = [nd.array(a) for a in arguments]
+        run(*arrays)
+    except Exception as err:  # the compiler may fail in any way
+        return "compile", f"{type(err).__name__}: {err}"
+    why = _differs(expected, [a.numpy() for a in arrays])
+    return ("compile", why) if why else None
+
+
+def check_case(case: Case, sch: Schedule) -> Failure | None:
+    """What is wrong with a case, None if all is well."""
+    before = parse(case.program)
+    found = check_program(before, sch.mod["main"], case.number)
+    if found is not None:
+        return Failure(case, *found)
+    try:
+        verify_trace_roundtrip(sch, before)
+    except Exception as err:  # replay may fail in any way
+        return Failure(case, "replay", f"{type(err).__name__}: {err}")
+    return None

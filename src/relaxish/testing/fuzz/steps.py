@@ -1,0 +1,358 @@
+"""Random schedule steps: every primitive with random arguments; what a primitive refuses is no step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from ...support.errors import ScheduleError
+from ...tir import ForKind, IterVar
+from ...tir.schedule import BlockRV, LoopRV, Schedule
+
+__all__ = ["STEPS", "random_schedule"]
+
+
+class _Nothing(Exception):
+    """The program has no place for this step."""
+
+
+class _Picker:
+    """Random parts of the program as it is now."""
+
+    def __init__(self, sch: Schedule, rng: Random) -> None:
+        self.sch, self.rng = sch, rng
+
+    def blocks(self) -> list[BlockRV]:
+        """All blocks but the root, outer ones before those inside them."""
+        out: list[BlockRV] = []
+        todo = list(self.sch.get_child_blocks(self.sch.get_block("root")))
+        while todo:
+            block = todo.pop(0)
+            out.append(block)
+            todo += self.sch.get_child_blocks(block)
+        return out
+
+    def block(self) -> BlockRV:
+        """Any block."""
+        return self._one(self.blocks())
+
+    def loops(self) -> list[LoopRV]:
+        """The loops around a random block."""
+        loops = self.sch.get_loops(self.block())
+        if not loops:
+            raise _Nothing
+        return loops
+
+    def loop(self) -> LoopRV:
+        """Any loop."""
+        return self._one(self.loops())
+
+    def _one(self, items: Any) -> Any:
+        if not items:
+            raise _Nothing
+        return self.rng.choice(items)
+
+    def chain(self) -> list[LoopRV]:
+        """A few consecutive loops of a nest."""
+        loops = self.loops()
+        start = self.rng.randrange(len(loops))
+        return loops[start : start + self.rng.randint(2, 3)]
+
+    def local(self, block: BlockRV) -> tuple[str, int, Any]:
+        """A buffer of a block that is no parameter of the function."""
+        sch = self.sch
+        node = sch.get(block)
+        params = set(sch.mod["main"].buffer_map.values())
+        found = [("read", i, r.buffer) for i, r in enumerate(node.reads) if r.buffer not in params]
+        found += [("write", i, r.buffer) for i, r in enumerate(node.writes) if r.buffer not in params]
+        return self._one(found)
+
+    def flag(self) -> bool:
+        """True or False."""
+        return self.rng.random() < 0.5
+
+    def scope(self) -> str:
+        """A memory scope that a CPU program may use."""
+        return self.rng.choice(("global", "local"))
+
+
+Step = Callable[[_Picker], None]
+STEPS: dict[str, tuple[int, Step]] = {}
+
+
+def _step(weight: int = 2) -> Callable[[Step], Step]:
+    def register(function: Step) -> Step:
+        STEPS[function.__name__] = (weight, function)
+        return function
+
+    return register
+
+
+# -- loops -------------------------------------------------------------------------------------------------
+
+
+@_step(6)
+def split(p: _Picker) -> None:
+    loop = p.loop()
+    kind = p.rng.randrange(3)
+    if kind == 0:
+        factors: list[Any] = [None, p.rng.choice((2, 3, 4, 5))]
+    elif kind == 1:
+        factors = [p.rng.choice((2, 3)), None]
+    else:
+        factors = p.sch.sample_perfect_tile(loop, p.rng.randint(2, 3), 8)
+    p.sch.split(loop, factors, preserve_unit_iters=p.flag())
+
+
+@_step(3)
+def partitioned_tile(p: _Picker) -> None:
+    loop = p.loop()
+    p.sch.split(loop, p.sch.sample_partitioned_tile(loop, 3, 1, 2))
+
+
+@_step(4)
+def fuse(p: _Picker) -> None:
+    p.sch.fuse(*p.chain(), preserve_unit_iters=p.flag())
+
+
+@_step(4)
+def reorder(p: _Picker) -> None:
+    loops = p.loops()
+    p.sch.reorder(*p.rng.sample(loops, len(loops)))
+
+
+@_step(1)
+def merge(p: _Picker) -> None:
+    loops = [p.sch.get_loops(b) for b in p.blocks()[:2]]
+    if len(loops) < 2 or not all(loops):
+        raise _Nothing
+    p.sch.merge(loops[0][0], loops[1][0])
+
+
+@_step(1)
+def loop_partition(p: _Picker) -> None:
+    p.sch.loop_partition(p.loop(), [p.rng.randint(1, 3), None], preserve_unit_iters=p.flag())
+
+
+@_step(1)
+def add_unit_loop(p: _Picker) -> None:
+    p.sch.add_unit_loop(p.loop() if p.flag() else p.block())
+
+
+@_step(2)
+def parallel(p: _Picker) -> None:
+    p.sch.parallel(p.loops()[0])
+
+
+@_step(2)
+def vectorize(p: _Picker) -> None:
+    p.sch.vectorize(p.loops()[-1])
+
+
+@_step(1)
+def unroll(p: _Picker) -> None:
+    p.sch.unroll(p.loops()[-1])
+
+
+@_step(1)
+def bind(p: _Picker) -> None:
+    outer = p.loops()[0]
+    if any(p.sch.get(x).kind != ForKind.SERIAL for x in p.loops()):
+        raise _Nothing
+    p.sch.bind(outer, p.rng.choice(("blockIdx.x", "blockIdx.y")))
+
+
+# -- copies ------------------------------------------------------------------------------------------------
+
+
+@_step(3)
+def cache_read(p: _Picker) -> None:
+    p.sch.cache_read(p.block(), p.rng.randrange(2), p.scope())
+
+
+@_step(3)
+def cache_write(p: _Picker) -> None:
+    p.sch.cache_write(p.block(), 0, p.scope())
+
+
+@_step(1)
+def cache_inplace(p: _Picker) -> None:
+    p.sch.cache_inplace(p.block(), 0, p.scope())
+
+
+@_step(1)
+def cache_index(p: _Picker) -> None:
+    p.sch.cache_index(p.block(), p.scope(), p.rng.choice((0, 1, 2)))
+
+
+@_step(2)
+def reindex(p: _Picker) -> None:
+    block = p.block()
+    node = p.sch.get(block)
+    kind = p.rng.choice(("read", "write"))
+    regions = node.reads if kind == "read" else node.writes
+    if not regions:
+        raise _Nothing
+    p.sch.reindex(block, (kind, p.rng.randrange(len(regions))))
+
+
+@_step(1)
+def reindex_cache_read(p: _Picker) -> None:
+    p.sch.reindex_cache_read(p.block(), 0, p.scope(), lambda *i: list(i))
+
+
+@_step(1)
+def reindex_cache_write(p: _Picker) -> None:
+    block = p.block()
+    spatial = [iv.iter_type == IterVar.DataPar for iv in p.sch.get(block).iter_vars]
+    p.sch.reindex_cache_write(block, 0, p.scope(), lambda *i: [v for v, s in zip(i, spatial, strict=True) if s][::-1])
+
+
+@_step(1)
+def read_at(p: _Picker) -> None:
+    block = p.block()
+    p.sch.read_at(p._one(p.sch.get_loops(block)), block, 0, p.scope())
+
+
+@_step(1)
+def write_at(p: _Picker) -> None:
+    block = p.block()
+    p.sch.write_at(p._one(p.sch.get_loops(block)), block, 0, p.scope())
+
+
+# -- moving ------------------------------------------------------------------------------------------------
+
+
+@_step(6)
+def compute_at(p: _Picker) -> None:
+    p.sch.compute_at(p.block(), p.loop(), preserve_unit_loops=p.flag(), index=p.rng.choice((-1, -2)))
+
+
+@_step(6)
+def reverse_compute_at(p: _Picker) -> None:
+    p.sch.reverse_compute_at(p.block(), p.loop(), preserve_unit_loops=p.flag(), index=p.rng.choice((-1, -2)))
+
+
+@_step(2)
+def sampled_location(p: _Picker) -> None:
+    block = p.block()
+    p.sch.compute_at(block, p.sch.sample_compute_location(block))
+
+
+@_step(2)
+def compute_inline(p: _Picker) -> None:
+    p.sch.compute_inline(p.block())
+
+
+@_step(2)
+def reverse_compute_inline(p: _Picker) -> None:
+    p.sch.reverse_compute_inline(p.block())
+
+
+# -- reductions and padding --------------------------------------------------------------------------------
+
+
+@_step(3)
+def decompose_reduction(p: _Picker) -> None:
+    block = p.block()
+    p.sch.decompose_reduction(block, p._one(p.sch.get_loops(block)))
+
+
+@_step(3)
+def rfactor(p: _Picker) -> None:
+    p.sch.rfactor(p.loop(), p.rng.choice((-1, 0, 1)))
+
+
+@_step(1)
+def decompose_padding(p: _Picker) -> None:
+    block = p.block()
+    p.sch.decompose_padding(block, p._one(p.sch.get_loops(block)))
+
+
+@_step(1)
+def pad_einsum(p: _Picker) -> None:
+    block = p.block()
+    p.sch.pad_einsum(block, [p.rng.choice((1, 2, 4)) for _ in p.sch.get(block).iter_vars])
+
+
+@_step(2)
+def rolling_buffer(p: _Picker) -> None:
+    p.sch.rolling_buffer(p.block(), 0)
+
+
+# -- layouts and signatures --------------------------------------------------------------------------------
+
+
+@_step(3)
+def transform_layout(p: _Picker) -> None:
+    block = p.block()
+    kind, index, buffer = p.local(block)
+    tile = p.rng.choice((2, 3, 4))
+    axis = p.rng.randrange(len(buffer.shape))
+
+    def tiled(*i: Any) -> list[Any]:
+        return [*i[:axis], i[axis] // tile, *i[axis + 1 :], i[axis] % tile]
+
+    pad = 0.0 if "float" in buffer.dtype else 0
+    p.sch.transform_layout(block, (kind, index), tiled if p.flag() else lambda *i: list(i[::-1]), pad)
+
+
+@_step(1)
+def transform_block_layout(p: _Picker) -> None:
+    p.sch.transform_block_layout(p.block(), lambda *i: list(i[::-1]))
+
+
+@_step(1)
+def reorder_block_iter_var(p: _Picker) -> None:
+    block = p.block()
+    count = len(p.sch.get(block).iter_vars)
+    p.sch.reorder_block_iter_var(block, p.rng.sample(range(count), count))
+
+
+@_step(1)
+def storage_align(p: _Picker) -> None:
+    block = p.block()
+    rank = len(p.sch.get(block).writes[0].buffer.shape)
+    # The stride of the innermost axis must stay one: memory is allocated as if it were.
+    p.sch.storage_align(block, 0, p._one(range(rank - 1)), 8, p.rng.randrange(4))
+
+
+@_step(1)
+def set_scope(p: _Picker) -> None:
+    p.sch.set_scope(p.block(), 0, p.scope())
+
+
+@_step(1)
+def annotate(p: _Picker) -> None:
+    loop = p.loop()
+    p.sch.annotate(loop, "fuzz.note", p.rng.randrange(4))
+    if p.flag():
+        p.sch.unannotate(loop, "fuzz.note")
+
+
+@_step(2)
+def blockize(p: _Picker) -> None:
+    p.sch.blockize(p.loop(), preserve_unit_iters=p.flag())
+
+
+def random_schedule(sch: Schedule, rng: Random, steps: int) -> list[str]:
+    """Apply ``steps`` random steps, refused ones included; gives the names of those that took effect."""
+    picker = _Picker(sch, rng)
+    names = list(STEPS)
+    weights = [STEPS[n][0] for n in names]
+    done: list[str] = []
+    for _ in range(steps):
+        name = rng.choices(names, weights)[0]
+        try:
+            STEPS[name][1](picker)
+        except (ScheduleError, _Nothing):
+            continue
+        except AssertionError as err:
+            if "buffer" in str(err):  # naming a buffer that is not there is the caller's mistake
+                continue
+            raise
+        done.append(name)
+    return done
+
+
