@@ -196,3 +196,40 @@ def test_suggested_threads_for_unknown_extents():
 
     loops = [tir.For(tir.Var("i"), 0, e, tir.ForKind.SERIAL, tir.Evaluate(0)) for e in (tir.Var("n"), 8)]
     assert suggest_threads_per_block(Target("cuda"), loops) == [128, 8]
+
+
+def typed_product(m, n, k, dtype, out_dtype):
+    m, n, k = i64(m, n, k)
+    a, b = te.placeholder((m, k), name="A", dtype=dtype), te.placeholder((n, k), name="B", dtype=dtype)
+    axis = te.reduce_axis((0, k), name="k")
+    wide = (lambda v: v) if dtype == out_dtype else (lambda v: v.astype(out_dtype))
+    c = te.compute((m, n), lambda i, j: te.sum(wide(a[i, axis]) * wide(b[j, axis]), axis=axis), name="C")
+    return te.create_prim_func([a, b, c])
+
+
+@pytest.mark.parametrize(
+    "dtype, out_dtype, rows",
+    [("float16", "float16", 128), ("float16", "float32", 70), ("int8", "int32", 128), ("float16", "float32", N)],
+)
+def test_tensor_cores(dtype, out_dtype, rows):
+    func = typed_product(rows, 128, 128, dtype, out_dtype)
+    schedule = dlight.gpu.Matmul().apply(func, Target("nvidia/nvidia-a100"), False)
+    made = schedule.mod["main"]
+    assert "tvm_mma_sync" in made.script() and "wmma.accumulator" in made.script()
+    m = 70 if rows is N else rows
+    if dtype == "int8":
+        a, b = (rng.integers(-128, 128, (r, 128)).astype(dtype) for r in (m, 128))
+    else:
+        a, b = (rng.standard_normal((r, 128)).astype(dtype) for r in (m, 128))
+    out = np.empty((m, 128), out_dtype)
+    interp.run_prim_func(made, [a, b, out])
+    wanted = a.astype("float64") @ b.astype("float64").T
+    np.testing.assert_allclose(out, wanted, rtol=0, atol=0 if dtype == "int8" else 0.2 if out_dtype == dtype else 1e-3)
+
+
+def test_short_sides_and_requests_stay_off_tensor_cores():
+    short = typed_product(128, 64, 128, "float16", "float16")
+    asked = typed_product(128, 128, 128, "float16", "float16").with_attr("dlight.do_not_tensorize", True)
+    for func in (short, asked):
+        schedule = dlight.gpu.Matmul().apply(func, Target("nvidia/nvidia-a100"), False)
+        assert "tvm_mma_sync" not in schedule.mod["main"].script()

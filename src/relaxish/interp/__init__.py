@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import matrix_units as _matrix_units  # noqa: F401  (registers what tile instructions mean)
+from . import wmma as _wmma  # noqa: F401  (and fragments)
 from .intrinsics import register_extern
 from .prim_func import run_prim_func, run_primfunc
 

@@ -172,7 +172,7 @@ class Compiler(Visitor):
         elem = "" if isinstance(buffer.elem_offset, tir.IntImm) and buffer.elem_offset.value == 0 else (
             f" + {self.expr(buffer.elem_offset)}"
         )
-        if buffer.strides:
+        if buffer.layout_strides:
             terms = [f"{i} * {self.expr(s)}" for i, s in zip(texts, buffer.strides)]
             return (" + ".join(terms) or "0") + elem
         out = "0"
@@ -382,7 +382,7 @@ class Compiler(Visitor):
     def _block(self, block: Any) -> None:
         for buffer in block.alloc_buffers:
             size = [self.expr(e) for e in buffer.shape]
-            if buffer.strides:
+            if buffer.layout_strides:
                 size = [f"({self.expr(buffer.shape[0])}) * ({self.expr(buffer.strides[0])})"]
             self._allocate(buffer.data, buffer.dtype, size)
         for match in block.match_buffers:
@@ -431,7 +431,7 @@ class Compiler(Visitor):
         view = self.views.get(id(buffer))
         if view is not None:
             return list(view[1])
-        if buffer.strides:
+        if buffer.layout_strides:
             return [self.expr(s) for s in buffer.strides]
         out: list[str] = []
         running = "1"

@@ -167,7 +167,7 @@ class Buffer(Node):
         offset = as_expr(offset)
         elem = self.elem_offset
         total: PrimExpr = const(1, self._index_dtype())
-        if self.strides:
+        if self.layout_strides:
             total = self.strides[0] * self.shape[0]
         else:
             for dim in self.shape:
@@ -182,6 +182,11 @@ class Buffer(Node):
         annotation = Call(dtype, Op.register("tir.type_annotation"), [])
         return Call(ptr_type, Op.register("tir.tvm_access_ptr"), [annotation, self.data, start, extent, as_expr(access_mask)])
 
+    @property
+    def layout_strides(self) -> tuple[PrimExpr, ...]:
+        """The strides if there is one for each dimension; without, elements lie in row-major order."""
+        return self.strides if len(self.strides) == len(self.shape) else ()
+
     def offset_of(self, indices: Any) -> list[PrimExpr]:
         """Flat element offsets of ``indices``, one for each group of dimensions between axis separators."""
         return flat_offsets(self, as_exprs(indices))
@@ -191,7 +196,7 @@ class Buffer(Node):
         groups = _groups(self)
         shape = []
         for group in groups:
-            if self.strides and group:
+            if self.layout_strides and group:
                 # With strides the extent is that of the whole strided span.
                 shape.append(self.strides[group[0]] * self.shape[group[0]])
                 continue
@@ -199,7 +204,7 @@ class Buffer(Node):
             for dim in group:
                 total = total * self.shape[dim]
             shape.append(total)
-        if len(self.shape) == len(shape) and not self.strides:
+        if len(self.shape) == len(shape) and not self.layout_strides:
             return self
         separators = [const(i + 1, "int32") for i in range(len(groups) - 1)]
         return self.with_fields(shape=tuple(shape), strides=(), axis_separators=tuple(separators))
@@ -219,7 +224,7 @@ def flat_offsets(buffer: Buffer, indices: Sequence[PrimExpr]) -> list[PrimExpr]:
     for group in _groups(buffer):
         offset: PrimExpr | None = None
         for dim in group:
-            if buffer.strides:
+            if buffer.layout_strides:
                 term = indices[dim] * buffer.strides[dim]
                 offset = term if offset is None else offset + term
             else:

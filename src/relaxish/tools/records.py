@@ -81,16 +81,18 @@ def load_log(work_dir: str) -> TuningLog:
         if not os.path.exists(path):
             raise RelaxishError(f"{work_dir}: no tuning database here ({os.path.basename(path)} is missing)")
     tasks: dict[str, Task] = {}
-    for line in _lines(workloads_path, "hash"):
-        if isinstance(line, dict) and "hash" in line:
+    hashes = []
+    for line in _lines(workloads_path, workload_fields):
+        hashes.append("" if line is None else str(line["hash"]))
+        if line is not None:
             script = str(line.get("script", ""))
             tasks.setdefault(line["hash"], Task(line["hash"], _task_name(line, script), script))
-    lines = _lines(records_path, "trace")
+    lines = _lines(records_path, lambda line: record_fields(line, hashes))
     orphans = 0
     target = hardware = ""
     for index, line in enumerate(lines):
-        task = tasks.get(line.get("workload", "")) if isinstance(line, dict) else None
-        if task is None:
+        task = None if line is None else tasks.get(line.get("workload", ""))
+        if line is None or task is None:
             orphans += 1
             continue
         target = target or _target_text(line.get("target"))
@@ -99,11 +101,11 @@ def load_log(work_dir: str) -> TuningLog:
     return TuningLog(list(tasks.values()), target, hardware, orphans)
 
 
-def _lines(path: str, key: str) -> list[Any]:
+def _lines(path: str, read: Callable[[Any], dict[str, Any] | None]) -> list[dict[str, Any] | None]:
     """The lines of a journal; RelaxishError when there are some but none is one of ours."""
     journal = Journal(path, readonly=True)
-    lines = journal.read()
-    if lines and not any(isinstance(line, dict) and key in line for line in lines):
+    lines = [read(line) for line in journal.read()]
+    if lines and not any(line is not None for line in lines):
         raise RelaxishError(f"{path}: is not a file that relaxish wrote")
     if not lines and journal.skipped:
         raise RelaxishError(f"{path}: is damaged, or not a tuning database")

@@ -88,7 +88,7 @@ class AttentionShape:
 
 
 def _problem(call: Call) -> AttentionShape | None:
-    shapes = [_shape(arg) for arg in call.args]
+    shapes = [constant_shape(arg) for arg in call.args]
     if any(shape is None for shape in shapes) or call.attrs.get("window_size") is not None:
         return None
     q, k, v = shapes[:3]
@@ -99,7 +99,8 @@ def _problem(call: Call) -> AttentionShape | None:
     return AttentionShape(q[0], q[1], k[1], q[2], q[3], v[3], factor, bias, call.attrs.get("causal_mask"))
 
 
-def _shape(expr: Any) -> tuple[int, ...] | None:
+def constant_shape(expr: Any) -> tuple[int, ...] | None:
+    """The shape of a float32 tensor; None for another dtype, or when a size is not a constant."""
     info = expr.struct_info
     values = getattr(info.shape, "values", None) if isinstance(info, TensorStructInfo) else None
     if values is None or info.dtype != "float32" or not all(isinstance(v, IntImm) for v in values):

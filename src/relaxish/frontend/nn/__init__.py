@@ -15,6 +15,7 @@ from .core import (
     wrap_nested,
 )
 from .exporter import Exporter
+from .extern import ExternModule, ObjectModule, SourceModule, add_extern
 from .modules import (
     GELU,
     Attention,
@@ -48,8 +49,9 @@ from .visitor import Mutator
 
 __all__ = [
     "Attention", "AvgPool2D", "BatchNorm2D", "Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D", "Dropout", "Effect",
-    "Embedding", "Exporter", "GELU", "GroupNorm", "IOEffect", "Identity", "KVCache", "LayerNorm", "Linear", "MaxPool2D",
-    "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Mutator", "Object", "Parameter", "RMSNorm", "ReLU",
-    "Sequential", "SiLU", "Softmax", "SubroutineMixin", "Tanh", "Tensor", "TimestepEmbedding", "Timesteps", "get_default_dtype", "op",
+    "Embedding", "Exporter", "ExternModule", "GELU", "GroupNorm", "IOEffect", "Identity", "KVCache", "LayerNorm",
+    "Linear", "MaxPool2D", "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Mutator", "Object",
+    "ObjectModule", "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU", "Softmax", "SourceModule",
+    "SubroutineMixin", "Tanh", "Tensor", "TimestepEmbedding", "Timesteps", "add_extern", "get_default_dtype", "op",
     "set_default_dtype", "spec", "wrap_nested",
 ]  # fmt: skip

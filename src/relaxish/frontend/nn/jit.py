@@ -62,7 +62,9 @@ def jit(module: Module, spec: Any, device: Any, pipeline: Any, out_format: str, 
     """See :meth:`Module.jit`. Raises ValueError for an unknown format or parameters without data."""
     if out_format not in ("torch", "numpy"):
         raise ValueError(f"Unknown out_format {out_format!r}; it is 'torch' or 'numpy'")
-    mod, named = module.export_tvm(spec, debug=debug)
+    mod, named, externs = module.export_tvm(spec, debug=debug, allow_extern=True)
+    for extern in externs:
+        extern.load()
     unbound = [name for name, param in named if param.data is None]
     if unbound:
         raise ValueError(f"parameters without data: {', '.join(unbound)}; use load_state_dict first")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir import IRModule
@@ -52,32 +53,41 @@ class Workload:
         self.mod = mod
         self.shash = ModuleEquality("structural").hash(mod) if shash is None else shash
 
-    def as_json(self) -> dict[str, Any]:
-        """A readable form: the hash, the program text, and the exact graph."""
+    @property
+    def key(self) -> str:
+        """The hash as hexadecimal text, the workload's name in files."""
+        return f"{self.shash & 0xFFFFFFFFFFFFFFFF:016x}"
+
+    def as_json(self) -> list[Any]:
+        """``[hash, base64 of the JSON graph]``."""
         from ...ir import save_json
 
-        try:
-            script = self.mod.script()
-        except Exception:  # the text is for people; a printer gap must not lose a workload
-            script = ""
-        return {"hash": f"{self.shash & 0xFFFFFFFFFFFFFFFF:016x}", "script": script, "graph": save_json(self.mod)}
+        graph = base64.b64encode(save_json(self.mod).encode()).decode()
+        return [str(self.shash & 0xFFFFFFFFFFFFFFFF), graph]
 
     @staticmethod
-    def from_json(json_obj: Any) -> Workload:
+    def from_json(json_obj: Sequence[Any]) -> Workload:
         """The workload :meth:`as_json` wrote."""
         from ...ir import load_json
 
-        mod = load_json(json_obj["graph"])
+        mod = load_json(base64.b64decode(json_obj[1]).decode())
+        if not isinstance(mod, IRModule):
+            raise ValueError(f"a workload is an IRModule, not {type(mod).__name__}")
         return Workload(mod)
 
 
 class TuningRecord:
-    """One measured candidate: its trace, times, target and arguments; a failure is a record with ``error_msg``."""
+    """One measured candidate: its trace, times, target and arguments; a failure is a record with ``error_msg``.
+
+    ``stage`` says where it failed, ``predicted`` is the cost model's score before the measurement, ``again`` marks the
+    second measurement of a winner together with the verdict on its results.
+    """
 
     def __init__(
         self, trace: Trace, workload: Workload, run_secs: Sequence[float] | None = None,
         target: Target | None = None, args_info: Sequence[ArgInfo] | None = None, *,
         error_msg: str | None = None, valid: bool | None = None, hardware: str | None = None,
+        stage: str | None = None, predicted: float | None = None, time: float | None = None, again: bool = False,
     ) -> None:
         self.trace = trace
         self.workload = workload
@@ -87,6 +97,10 @@ class TuningRecord:
         self.error_msg = error_msg
         self.numerically_valid = valid
         self.hardware = hardware if hardware is not None else hardware_fingerprint()
+        self.stage = stage
+        self.predicted = predicted
+        self.time = time
+        self.again = again
 
     def is_valid(self) -> bool:
         """Whether the record may win: it has a non-empty trace, believable times, and was not found wrong."""
@@ -102,37 +116,33 @@ class TuningRecord:
         self.trace.apply_to_schedule(sch, remove_postproc=False)
         return MeasureCandidate(sch, self.args_info or [])
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain data for one line of JSON."""
-        result: dict[str, Any] = {
-            "workload": f"{self.workload.shash & 0xFFFFFFFFFFFFFFFF:016x}",
-            "trace": self.trace.as_json(remove_postproc=False),
-            "run_secs": self.run_secs,
-            "target": None if self.target is None else self.target.export(),
-            "args_info": None if self.args_info is None else [a.as_json() for a in self.args_info],
-            "hardware": self.hardware,
+    def as_json(self) -> list[Any]:
+        """``[trace, run_secs, target, args_info]``."""
+        return [
+            self.trace.as_json(remove_postproc=False), self.run_secs,
+            None if self.target is None else self.target.export(),
+            None if self.args_info is None else [a.as_json() for a in self.args_info],
+        ]
+
+    def notes(self) -> dict[str, Any]:
+        """What else a line of a database file says; keys without a value are left out."""
+        found = {
+            "hardware": self.hardware, "error": self.error_msg[-2000:] if self.error_msg else None,
+            "stage": self.stage, "valid": self.numerically_valid, "predicted": self.predicted, "time": self.time,
+            "again": self.again or None,
         }
-        if self.error_msg:
-            result["error"] = self.error_msg[-2000:]
-        if self.numerically_valid is not None:
-            result["valid"] = self.numerically_valid
-        return result
+        return {key: value for key, value in found.items() if value is not None}
 
     @staticmethod
-    def from_json(json_obj: Any, workload: Workload) -> TuningRecord:
+    def from_json(json_obj: Sequence[Any], workload: Workload, notes: Mapping[str, Any] | None = None) -> TuningRecord:
         """The record :meth:`as_json` wrote."""
-        sch = Schedule(workload.mod, debug_mask="none", enable_check=False)
-        trace = Trace.from_json(json_obj["trace"]) if hasattr(Trace, "from_json") else None
-        if trace is None:
-            Trace.apply_json_to_schedule(json_obj["trace"], sch)
-            assert sch.trace is not None
-            trace = sch.trace
-        args = json_obj.get("args_info")
-        target = json_obj.get("target")
+        trace, run_secs, target, args_info = json_obj
+        notes = notes or {}
         return TuningRecord(
-            trace, workload, json_obj.get("run_secs"), None if target is None else Target(target),
-            None if args is None else [ArgInfo.from_json(a) for a in args], error_msg=json_obj.get("error"),
-            valid=json_obj.get("valid"), hardware=json_obj.get("hardware", ""))
+            Trace.from_json(trace), workload, run_secs, None if target is None else Target(target),
+            None if args_info is None else [ArgInfo.from_json(a) for a in args_info], error_msg=notes.get("error"),
+            valid=notes.get("valid"), hardware=notes.get("hardware", ""), stage=notes.get("stage"),
+            predicted=notes.get("predicted"), time=notes.get("time"), again=bool(notes.get("again")))
 
 
 _SCOPES = threading.local()

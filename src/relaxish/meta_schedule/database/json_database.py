@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...ir import IRModule
+from ...support.errors import RelaxishError
 from ...support.journal import Journal
 from ...support.log import get_logger
 from .database import TuningRecord, Workload
+from .lines import record_fields, workload_fields
 from .memory_database import MemoryDatabase
 
 __all__ = ["JSONDatabase"]
@@ -41,6 +43,7 @@ class JSONDatabase(MemoryDatabase):
         self._workload_file = Journal(path_workload)
         self._record_file = Journal(path_tuning_record)
         self._by_hash: dict[str, Workload] = {}
+        self._hashes: list[str] = []
         self.refresh()
 
     def refresh(self) -> int:
@@ -48,42 +51,45 @@ class JSONDatabase(MemoryDatabase):
         new_records = self._record_file.read_new()
         # Read after the records: a record's workload is always written first.
         for line in self._workload_file.read_new():
-            if line.get("hash") in self._by_hash:
+            fields = workload_fields(line)
+            self._hashes.append("" if fields is None else fields["hash"])
+            if fields is None or fields["hash"] in self._by_hash:
                 continue
             try:
-                workload = Workload.from_json(line)
-            except Exception as err:
+                workload = Workload.from_json([fields["hash"], fields["graph"]])
+            except (KeyError, ValueError, TypeError, RelaxishError) as err:
                 _log.warning("%s: a workload could not be read: %s", self.path_workload, err)
                 continue
             found = super()._find(workload.mod)
-            self._by_hash[line["hash"]] = found or self._insert_workload(workload)
-        count = 0
-        for line in new_records:
-            count += self._load_record(line)
-        return count
+            self._by_hash[fields["hash"]] = found or self._insert_workload(workload)
+        return sum(self._load_record(line) for line in new_records)
 
     def _load_record(self, line: Any) -> int:
-        workload = self._by_hash.get(line.get("workload", "")) if isinstance(line, dict) else None
-        if workload is None:
+        fields = record_fields(line, self._hashes)
+        workload = None if fields is None else self._by_hash.get(fields.get("workload", ""))
+        if fields is None or workload is None:
             _log.warning("%s: skipping a record of an unknown workload", self.path_tuning_record)
             return 0
+        data = [fields.get(key) for key in ("trace", "run_secs", "target", "args_info")]
         try:
-            super().commit_tuning_record(TuningRecord.from_json(line, workload))
-        except Exception as err:  # one unreadable record (an older schedule primitive, say) must not lose the others
+            super().commit_tuning_record(TuningRecord.from_json(data, workload, fields))
+        except (KeyError, ValueError, TypeError, RelaxishError) as err:
+            # One unreadable record (an older schedule primitive, say) must not lose the others.
             _log.warning("%s: a record could not be read: %s", self.path_tuning_record, err)
             return 0
         return 1
 
-    def commit_workload(self, mod: IRModule) -> Workload:
+    def commit_workload(self, mod: IRModule, name: str = "") -> Workload:
         found = self._find(mod)
         if found is None:
             self.refresh()
             found = self._find(mod)
         if found is None:
             found = self._insert_workload(Workload(mod))
-            line = found.as_json()
-            self._by_hash[line["hash"]] = found
-            self._workload_file.append(line)
+            self._by_hash[found.key] = found
+            notes = {"name": name} if name else {}
+            self._workload_file.append([*found.as_json(), {**notes, "script": mod.script()}])
+            self.refresh()
         return found
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
@@ -93,9 +99,9 @@ class JSONDatabase(MemoryDatabase):
         lines = []
         for record in records:
             owner = self.commit_workload(record.workload.mod)
-            line = record.as_json()
-            line["workload"] = f"{owner.shash & 0xFFFFFFFFFFFFFFFF:016x}"
-            lines.append(line)
+            key = next(key for key, workload in self._by_hash.items() if workload is owner)
+            notes = {"workload": key, **record.notes()}
+            lines.append([self._hashes.index(key), record.as_json(), notes])
         self._record_file.extend(lines)
         # Reading back our own lines keeps memory and file in the same order as every other process sees.
         self.refresh()

@@ -84,7 +84,7 @@ class CrossThreadReduction(ScheduleRule):
         if len(consumers) > 1 and shared is None:
             return None
         outer = sch.get_loops(consumers[0])
-        position = _position(sch, block, outer, shared if len(consumers) > 1 else None)
+        position = _position(sch, block, sch.get_loops(block), outer, shared if len(consumers) > 1 else None)
         return _Target(outer[position], consumers[0], outer[-1]) if position >= 0 else None
 
 
@@ -98,12 +98,12 @@ def _shared_loop(places: list[ba.Place]) -> Any:
     return found
 
 
-def _position(sch: Schedule, block: BlockRV, outer: list[LoopRV], deepest: Any) -> int:
+def _position(sch: Schedule, block: BlockRV, own: list[LoopRV], outer: list[LoopRV], deepest: Any) -> int:
     """How deep in the consumer's nest the block fits."""
     place = ba.enclosing(sch, sch.get(block))[1]
-    for i, (mine, theirs) in enumerate(zip(place.loops, outer, strict=False)):
-        if ba.loop_type(place, mine) != IterVar.DataPar:
+    for i, (mine, theirs) in enumerate(zip(own, outer, strict=False)):
+        if ba.loop_type(place, sch.get(mine)) != IterVar.DataPar:
             return i - 1
         if sch.get(theirs) is deepest:
             return i
-    return min(len(place.loops), len(outer)) - 1
+    return min(len(own), len(outer)) - 1

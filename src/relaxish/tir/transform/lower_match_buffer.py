@@ -86,7 +86,7 @@ class _Lower(Substitute):
 
 
 def _strides(buffer: Buffer) -> list[Any]:
-    if buffer.strides:
+    if buffer.layout_strides:
         return list(buffer.strides)
     out: list[Any] = []
     total: Any = IntImm(buffer.shape[0].dtype, 1) if buffer.shape else IntImm("int32", 1)

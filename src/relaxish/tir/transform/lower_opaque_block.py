@@ -21,7 +21,7 @@ from .base import PrimFuncPass, func_pass
 
 def allocation_shape(buffer: Buffer) -> tuple[Any, ...]:
     """Extents to allocate; strides widen the outer dimensions."""
-    if not buffer.strides:
+    if not buffer.layout_strides:
         return buffer.shape
     shape = [B.mul(buffer.strides[0], buffer.shape[0])]
     for i in range(1, len(buffer.shape)):

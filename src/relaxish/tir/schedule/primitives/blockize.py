@@ -52,6 +52,10 @@ def divide(realize: BlockRealize, inner_loops: Sequence[For], outer_loops: Seque
     """Split the bindings into what outer and inner loops contribute. Raises PrimitiveError."""
     inner = {n.loop_var for n in inner_loops}
     outer = {n.loop_var for n in outer_loops}
+    for value in realize.iter_values:
+        for var in vars_in(value):
+            if var not in inner and var not in outer:
+                raise PrimitiveError(f"The bindings of {{0}} use {var.name}, no loop of its scope.", [realize])
     if not inner:
         quick = _trivial(realize, inner, outer)
         if quick is not None:

@@ -302,21 +302,32 @@ def cache_inplace(state: ScheduleState, block: StmtSRef, index: int, storage_sco
     check_readers_covered(state, scope, buffer)
     if not _writes(block.stmt, buffer):
         raise PrimitiveError(f"The block {{0}} does not both read and write {buffer.name}.", [block])
-    own = block.stmt
-    parts = scope.stmt.body.seq if isinstance(scope.stmt.body, SeqStmt) else (scope.stmt.body,)
-    position = next(i for i, p in enumerate(parts) if any(r.block is own for r in block_realizes_below(p)))
-    read, written = region_of(own.reads, buffer), region_of(own.writes, buffer)
+    at, position = _lowest_sequence(block, scope)
+    read, written = region_of(block.stmt.reads, buffer), region_of(block.stmt.writes, buffer)
     assert read is not None and written is not None
-    before = Stage(buffer, storage_scope, relaxed_region(read, block, scope), True, reading=True)
-    after = Stage(buffer, storage_scope, relaxed_region(written, block, scope), True, reading=False)
+    before = Stage(buffer, storage_scope, relaxed_region(read, block, at), True, reading=True)
+    after = Stage(buffer, storage_scope, relaxed_region(written, block, at), True, reading=False)
     after.staged = before.staged
-    first = _apply(state, scope, scope, position, before, lambda node: node is own)
+    own = block.stmt
+    first = _apply(state, scope, at, position, before, lambda node: node is own)
     nest, second = after.nest()
-    old = scope.stmt
+    old = at.stmt
     made = old.with_fields(body=insert_at(old.body, position + 2, nest))
-    state.replace(scope, made, {old: made})
+    state.replace(at, made, {old: made} if isinstance(old, Block) else {})
     state.mark_new_block(state.stmt2ref[second])
     return [first, state.stmt2ref[second]]
+
+
+def _lowest_sequence(block: StmtSRef, scope: StmtSRef) -> tuple[StmtSRef, int]:
+    """(loop or scope block, position in its body) of the nearest statement around a block that has neighbours."""
+    for above in block.ancestors():
+        body = above.stmt.body
+        if isinstance(body, SeqStmt):
+            inside = (i for i, p in enumerate(body.seq) if any(r.block is block.stmt for r in block_realizes_below(p)))
+            return above, next(inside)
+        if above is scope:
+            break
+    return scope, 0
 
 
 _SCOPES = (

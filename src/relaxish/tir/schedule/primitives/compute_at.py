@@ -126,6 +126,8 @@ def move_block(
             "({0} is to go under {1}).",
             [block_sref, loop_sref, outside[0]],
         )
+    if backwards and state.enable_check:
+        _check_before_consumers(state, block_sref, loop_sref, scope, consumers)
     dead = dead_statement(block_sref, scope)
     position = _insertion_point(loop, producers, consumers, index)
     if check_only and _plainly_indexed(block, backwards):
@@ -135,13 +137,40 @@ def move_block(
     for var, dom in ranges.items():
         analyzer.bind(var, dom)
     bind_shape_vars(state, scope, analyzer)
-    domains = BlockDomains(block, analyzer)
+    domains = BlockDomains(block, analyzer, backwards)
     _collect(block, partners, loop_sref, backwards, domains, analyzer)
     solved = domains.solve()
+    if backwards and state.enable_check:
+        _check_all_computed(block_sref, solved, analyzer)
     if check_only:
         return
     nest = _new_nest(block, solved, keep_units, analyzer)
     _place(state, scope, loop_sref, loop, position, nest, dead)
+
+
+def _check_before_consumers(
+    state: ScheduleState, block: StmtSRef, loop: StmtSRef, scope: StmtSRef, consumers: Sequence[StmtSRef]
+) -> None:
+    """Consumers elsewhere must come after the loop: a block without producers could go anywhere."""
+    order = {child: i for i, child in enumerate(state.child_blocks(scope))}
+    last = max(order[child] for child in state.child_blocks(loop))
+    for consumer in consumers:
+        if not checks.in_scope_of(consumer, loop) and order[consumer] < last:
+            raise PrimitiveError("{0} would move behind its consumer {1}.", [block, consumer])
+
+
+def _check_all_computed(block: StmtSRef, solved: Sequence[VarDomain], analyzer: Analyzer) -> None:
+    """What the producers do not touch (a padded border) would be computed no more."""
+    bounds = analyzer.const_int_bound
+    for iv, ((low, high), _) in zip(block.stmt.iter_vars, solved, strict=True):
+        first, size = iv.dom.min, iv.dom.extent
+        if not (isinstance(first, IntImm) and isinstance(size, IntImm)):
+            continue
+        if bounds.bound(low)[0] > first.value or bounds.bound(high)[1] < first.value + size.value - 1:
+            raise PrimitiveError(
+                f'The producers under the loop call for {{0}} at [{low}, {high}] only, less than all of "{iv.var.name}".',
+                [block],
+            )
 
 
 def _plainly_indexed(block: Block, backwards: bool) -> bool:

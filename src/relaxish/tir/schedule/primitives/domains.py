@@ -34,8 +34,9 @@ class BlockDomains:
     second must not be computed.
     """
 
-    def __init__(self, block: Block, analyzer: Analyzer) -> None:
+    def __init__(self, block: Block, analyzer: Analyzer, consuming: bool = False) -> None:
         self.block = block
+        self.consuming = consuming
         self.analyzer = analyzer
         self.dom: dict[Any, Interval] = {}
         self.bound: dict[Any, Interval] = {}
@@ -129,6 +130,11 @@ class BlockDomains:
         zero = const(0, last.dtype)
         if isinstance(low, Mul) and (isinstance(low.a, Var) or isinstance(low.b, Var)):
             var, step = (low.a, low.b) if isinstance(low.a, Var) else (low.b, low.a)
+            if self.consuming and not self.analyzer.can_prove_equal(want[0] % step, const(0, last.dtype)):
+                # The first instance would read what lies before the part that is produced.
+                raise PrimitiveError(
+                    f"{{0}} reads in steps of {step}, but what is produced begins at {want[0]}.", [self.block]
+                )
             self._set(var, (floordiv(want[0], step), floordiv(want[1], step)), (zero, floordiv(last, step)))
         elif point and isinstance(low, Var):
             self._set(low, want, (zero, last))

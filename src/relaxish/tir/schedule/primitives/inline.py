@@ -51,6 +51,26 @@ class _Loads(Mutator):
         return self.replace(made) if made.buffer is self.buffer else made
 
 
+class _InBlocks(_Loads):
+    """Does so in blocks and the blocks inside them, finding the regions of those that change anew."""
+
+    def __init__(self, buffer: Any, replace: Any, reuse: dict[Any, Any]) -> None:
+        super().__init__(buffer, replace)
+        self.reuse = reuse
+
+    def rewritten(self, node: Block) -> Block:
+        """The block with its loads replaced."""
+        body = self.visit(node.body)
+        init = None if node.init is None else self.visit(node.init)
+        return signature_of(node.with_fields(body=body, init=init))
+
+    def visit_Block(self, node: Block) -> Any:
+        if not any(r.buffer is self.buffer for r in (*node.reads, *node.writes)):
+            return node
+        made = self.reuse[node] = self.rewritten(node)
+        return made
+
+
 def loads_of(node: Any, buffer: Any) -> list[Any]:
     """All loads of one buffer."""
     found: list[Any] = []
@@ -92,7 +112,7 @@ class _Inliner(ScopeRewriter):
         super().__init__(dead)
         self.scope = scope
         self.buffer = buffer
-        self.loads = _Loads(buffer, lambda load: substitute(store.value, mapping(load.indices)))
+        self.loads = _InBlocks(buffer, lambda load: substitute(store.value, mapping(load.indices)), self.reuse)
 
     def rewrite_block(self, node: Block) -> Block:
         if node is self.scope:
@@ -100,23 +120,7 @@ class _Inliner(ScopeRewriter):
             return with_alloc(node.with_fields(body=body), remove=self.buffer)
         if not any(r.buffer is self.buffer for r in (*node.reads, *node.writes)):
             return node
-        body = self.loads.visit(node.body)
-        init = None if node.init is None else self.loads.visit(node.init)
-        for stmt, changed in _nested_blocks(node.body, body):
-            self.reuse[stmt] = changed
-        return signature_of(node.with_fields(body=body, init=init))
-
-
-def _nested_blocks(old: Any, new: Any) -> list[tuple[Any, Any]]:
-    """Pairs of corresponding blocks of two bodies of the same shape."""
-    from ..walk import block_realizes_below
-
-    out = []
-    for a, b in zip(block_realizes_below(old), block_realizes_below(new), strict=True):
-        if a.block is not b.block:
-            out.append((a.block, b.block))
-            out += _nested_blocks(a.block.body, b.block.body)
-    return out
+        return self.loads.rewritten(node)
 
 
 class _Opaque(Visitor):

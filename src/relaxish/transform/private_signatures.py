@@ -1,0 +1,224 @@
+"""Passes that change the signatures of private functions: tuples apart, unused parameters and outputs gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..ir.expr import GlobalVar
+from ..ir.module import IRModule
+from ..ir.transform import Pass, Sequential
+from ..relax.analysis.struct_info import bind_struct_info, definable_tir_vars_in_struct_info
+from ..relax.analysis.variables import free_symbolic_vars, free_vars
+from ..relax.expr import (
+    BindingBlock,
+    Call,
+    Function,
+    PrimValue,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from ..relax.expr_functor import PyExprMutator, PyExprVisitor
+from ..relax.struct_info import PrimStructInfo, TupleStructInfo
+from .base import as_module_pass, symbol_of
+from .canonicalize_bindings import CanonicalizeBindings
+from .dead_code_elimination import DeadCodeElimination
+
+__all__ = ["ExpandTupleArguments", "RemoveUnusedOutputs", "RemoveUnusedParameters"]
+
+#: New form of a function, and what becomes of a call of it: ``(builder, new name, args) -> value``.
+Change = tuple[Function, Callable[[Any, GlobalVar, Sequence[Any]], Any]]
+
+
+class _CallSites(PyExprMutator):
+    def __init__(self, mod: IRModule, changes: Mapping[str, tuple[GlobalVar, Any]]) -> None:
+        super().__init__(mod)
+        self.changes = changes
+
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        change = self.changes.get(call.op.name_hint) if isinstance(call.op, GlobalVar) else None
+        return call if change is None else change[1](self.builder_, change[0], call.args)
+
+
+def _apply(mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None]) -> IRModule:
+    """The module with changed private functions and their callers."""
+    out = mod.clone()
+    changes: dict[str, tuple[GlobalVar, Any]] = {}
+    for var, func in mod.functions.items():
+        change = analyse(var, func) if isinstance(func, Function) and symbol_of(func) is None else None
+        if change is not None:
+            name = GlobalVar(var.name_hint)
+            del out[var]
+            out.update_func(name, change[0])
+            changes[var.name_hint] = (name, change[1])
+    if not changes:
+        return mod
+    sites = _CallSites(out, changes)
+    for var, func in list(out.functions.items()):
+        if isinstance(func, Function):
+            new = sites.visit_expr(func)
+            if new is not func:
+                sites.builder_.update_func(var, new)
+    return sites.builder_.get()
+
+
+def _prefixed(func: Function, params: Sequence[Var], bindings: Sequence[Any]) -> Function:
+    """The function with other parameters and bindings in front."""
+    blocks = [BindingBlock(bindings), *func.body.blocks] if bindings else list(func.body.blocks)
+    body = SeqExpr(blocks, func.body.body, func.body.span)
+    body.struct_info_ = func.body.struct_info_
+    return Function(params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
+
+
+def _pass(run: Callable[[IRModule], IRModule], name: str) -> Pass:
+    inner = as_module_pass(run, f"{name}Inner")
+    return Sequential([inner, CanonicalizeBindings(), DeadCodeElimination()], name=name)
+
+
+def _expanded(_: GlobalVar, func: Function) -> Change | None:
+    if not any(isinstance(p.struct_info, TupleStructInfo) for p in func.params):
+        return None
+    params: list[Var] = []
+    bindings: list[Any] = []
+
+    def expand(param: Var) -> None:
+        info = param.struct_info
+        if not isinstance(info, TupleStructInfo):
+            params.append(param)
+            return
+        items = [Var(f"{param.name_hint}_{i}", field) for i, field in enumerate(info.fields)]
+        for item in items:
+            expand(item)
+        bindings.append(VarBinding(param, Tuple(items)))
+
+    for param in func.params:
+        expand(param)
+
+    def call(_: Any, name: GlobalVar, args: Sequence[Any]) -> Any:
+        flat: list[Any] = []
+
+        def spread(arg: Any) -> None:
+            if isinstance(arg.struct_info, TupleStructInfo):
+                for i in range(len(arg.struct_info.fields)):
+                    spread(arg.fields[i] if isinstance(arg, Tuple) else TupleGetItem(arg, i))
+            else:
+                flat.append(arg)
+
+        for arg in args:
+            spread(arg)
+        return Call(name, flat)
+
+    return _prefixed(func, params, bindings), call
+
+
+def ExpandTupleArguments() -> Pass:  # noqa: N802  (public name of the pass)
+    """Private functions take the fields of their tuple parameters one by one.
+
+    ``cls.func((a, b))`` becomes ``cls.func(a, b)``.
+    """
+    return _pass(lambda mod: _apply(mod, _expanded), "ExpandTupleArguments")
+
+
+def _without_unused(_: GlobalVar, func: Function) -> Change | None:
+    used = set(free_vars(func.body))
+    mask = [p in used for p in func.params]
+    if all(mask):
+        return None
+    params = [p for p, keep in zip(func.params, mask) if keep]
+    known = {s for p in params for s in definable_tir_vars_in_struct_info(p.struct_info)}
+    bare = Function([], func.body, func.ret_struct_info, func.is_pure, func.attrs)
+    symbols = [s for s in free_symbolic_vars(bare) if s not in known]
+    params += [Var(f"param_{s.name}", PrimStructInfo(value=s)) for s in symbols]
+
+    def call(_: Any, name: GlobalVar, args: Sequence[Any]) -> Any:
+        kept = [a for a, keep in zip(args, mask) if keep]
+        if symbols:
+            values: dict[Any, Any] = {}
+            for param, arg in zip(func.params, args):
+                bind_struct_info(param.struct_info, arg.struct_info, values, {})
+            kept += [PrimValue(values[s]) for s in symbols]
+        return Call(name, kept)
+
+    return _prefixed(func, params, []), call
+
+
+def RemoveUnusedParameters() -> Pass:  # noqa: N802  (public name of the pass)
+    """Private functions lose the parameters they do not use; symbolic variables that only those defined are passed
+    as scalars.
+    """
+    return _pass(lambda mod: _apply(mod, _without_unused), "RemoveUnusedParameters")
+
+
+class _TupleUses(PyExprVisitor):
+    """Which fields of each private function's result are used."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.masks: dict[str, list[bool]] = {}
+        self.results: dict[Var, str] = {}
+        for var, func in mod.functions.items():
+            if isinstance(func, Function) and symbol_of(func) is None:
+                if isinstance(func.ret_struct_info, TupleStructInfo):
+                    self.masks[var.name_hint] = [False] * len(func.ret_struct_info.fields)
+        for func in mod.functions.values():
+            if isinstance(func, Function):
+                self.visit_expr(func)
+
+    def _whole(self, name: str) -> None:
+        self.masks[name] = [True] * len(self.masks[name])
+
+    def visit_var_binding_(self, binding: VarBinding) -> None:
+        value = binding.value
+        if isinstance(value, Call) and isinstance(value.op, GlobalVar) and value.op.name_hint in self.masks:
+            self.results[binding.var] = value.op.name_hint
+            for arg in value.args:
+                self.visit_expr(arg)
+        elif isinstance(value, TupleGetItem) and value.tuple_value in self.results:
+            self.masks[self.results[value.tuple_value]][value.index] = True
+        else:
+            super().visit_var_binding_(binding)
+
+    def visit_var_(self, op: Var) -> None:
+        if op in self.results:
+            self._whole(self.results[op])
+
+    def visit_global_var_(self, op: GlobalVar) -> None:
+        if op.name_hint in self.masks:
+            self._whole(op.name_hint)  # used as a value
+
+
+def _without_outputs(mask: Sequence[bool], func: Function) -> Change:
+    before = Var("previous_outputs", func.ret_struct_info)
+    kept = [i for i, keep in enumerate(mask) if keep]
+    outputs = [TupleGetItem(before, i) for i in kept]
+    result = outputs[0] if len(outputs) == 1 else Tuple(outputs)
+    new = Var("outputs", result.struct_info)
+    blocks = [*func.body.blocks, BindingBlock([VarBinding(before, func.body.body), VarBinding(new, result)])]
+    body = SeqExpr(blocks, new)
+    body.struct_info_ = result.struct_info
+    changed = Function(func.params, body, result.struct_info, func.is_pure, func.attrs, func.span)
+
+    def call(builder: Any, name: GlobalVar, args: Sequence[Any]) -> Any:
+        made = builder.emit(Call(name, args))
+        items = {i: made if len(kept) == 1 else TupleGetItem(made, n) for n, i in enumerate(kept)}
+        return Tuple([items.get(i, Tuple([])) for i in range(len(mask))])
+
+    return changed, call
+
+
+def _remove_outputs(mod: IRModule) -> IRModule:
+    masks = _TupleUses(mod).masks
+
+    def analyse(var: GlobalVar, func: Function) -> Change | None:
+        mask = masks.get(var.name_hint)
+        return None if mask is None or all(mask) or not any(mask) else _without_outputs(mask, func)
+
+    return _apply(mod, analyse)
+
+
+def RemoveUnusedOutputs() -> Pass:  # noqa: N802  (public name of the pass)
+    """Private functions that return tuples lose the fields that no caller uses; a single field left is returned bare."""
+    return _pass(_remove_outputs, "RemoveUnusedOutputs")
