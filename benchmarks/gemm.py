@@ -49,15 +49,24 @@ def f32(size: int) -> Problem:
 
 
 def _packed(size: int, a_type: str, b_type: str, c_type: str, pack: int) -> Any:
-    """``C = A B`` with ``pack`` neighbours of each column of B side by side, as dot-product instructions read them."""
+    """``C = A B`` with B in blocks of 16 columns, ``pack`` neighbours of each column side by side.
+
+    This is the order in which dot-product and tile instructions read their weights.
+    """
     from relaxish import te
 
     a = te.placeholder((size, size), a_type, name="A")
-    b = te.placeholder((size // pack, size, pack), b_type, name="B")
+    b = te.placeholder((size // 16, size // pack, 16, pack), b_type, name="B")
     k = te.reduce_axis((0, size), name="k")
     c = te.compute((size, size), lambda i, j: te.sum(
-        a[i, k].astype(c_type) * b[k // pack, j, k % pack].astype(c_type), axis=k), name="C")
-    return te.create_prim_func([a, b, c]).with_attr("layout_free_buffers", [1])
+        a[i, k].astype(c_type) * b[j // 16, k // pack, j % 16, k % pack].astype(c_type), axis=k), name="C")
+    return te.create_prim_func([a, b, c])
+
+
+def _pack(b: np.ndarray, pack: int) -> np.ndarray:
+    """A matrix in that order."""
+    k, n = b.shape
+    return np.ascontiguousarray(b.reshape(k // pack, pack, n // 16, 16).transpose(2, 0, 3, 1))
 
 
 def int8(size: int) -> Problem:
@@ -67,8 +76,7 @@ def int8(size: int) -> Problem:
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 256, (size, size)).astype("uint8"), rng.integers(-128, 128, (size, size)).astype("int8")
     ta, tb = torch.from_numpy(a.view("int8")), torch.from_numpy(b)
-    packed = np.ascontiguousarray(b.reshape(size // 4, 4, size).transpose(0, 2, 1))
-    return Problem(_packed(size, "uint8", "int8", "int32", 4), [a, packed],
+    return Problem(_packed(size, "uint8", "int8", "int32", 4), [a, _pack(b, 4)],
                    a.astype("float64") @ b.astype("float64"), {"torch _int_mm": lambda: torch._int_mm(ta, tb)}, 0.0)
 
 
@@ -81,10 +89,9 @@ def bf16(size: int) -> Problem:
     from relaxish.ir.dtype import numpy_dtype
 
     a, b = (x.view(torch.int16).numpy().view(numpy_dtype("bfloat16")) for x in (ta, tb))
-    packed = np.ascontiguousarray(b.reshape(size // 2, 2, size).transpose(0, 2, 1))
     weight = tb.T.contiguous()
     peers = {"torch mm": lambda: torch.mm(ta, tb), "torch linear": lambda: torch.nn.functional.linear(ta, weight)}
-    return Problem(_packed(size, "bfloat16", "bfloat16", "float32", 2), [a, packed],
+    return Problem(_packed(size, "bfloat16", "bfloat16", "float32", 2), [a, _pack(b, 2)],
                    a.astype("float64") @ b.astype("float64"), peers, 1e-2)
 
 

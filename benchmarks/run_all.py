@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 RUNS = [
     ["overhead.py"],
+    ["passes.py"],
     ["models.py", "--cores", "1"],
     ["models.py", "--cores", "2"],
     ["gemm.py", "--cores", "1"],

@@ -91,6 +91,10 @@ def build_tir(
     kernels = IRModule({g: f for g, f in module.functions.items() if isinstance(f, PrimFunc)})
     if not kernels.functions:
         raise RelaxishError("there is no PrimFunc to build")
+    if where.kind.name == "cuda":
+        from .backend.cuda.build import build_cuda
+
+        return build_cuda(kernels, where)
     lowered = lower_kernels(kernels, where, pipeline, schedule=default_schedule)
     _check_buildable(where)
     from .backend.llvm.compile import compile_primfuncs, jit_load, link_shared
@@ -205,7 +209,8 @@ def _native(builder: ExecBuilder, graph: IRModule, kernels: IRModule, target: Ta
     if not kernels.functions:
         return executable
     _check_buildable(target)
-    from .backend.llvm.compile import compile_primfuncs, jit_load, kernel_spec, link_shared
+    from .backend.common.signature import kernel_spec
+    from .backend.llvm.compile import compile_primfuncs, jit_load, link_shared
 
     specs = {symbol_of(g, f): kernel_spec(symbol_of(g, f), f) for g, f in kernels.functions.items()}
     executable.kernels = specs

@@ -247,8 +247,8 @@ def finalize_passes(target: str | Target) -> list[Pass]:
 
 
 def _cpu_fast(target: Target) -> list[Pass]:
-    """What makes the untuned CPU build fast: folded batch norms, blocked layouts, attention as one kernel."""
-    from .dlight.cpu import FuseAttention
+    """What makes the untuned CPU build fast: folded batch norms, blocked layouts, Winograd, attention as one kernel."""
+    from .dlight.cpu import FuseAttention, WinogradConv2D
     from .transform.cpu_layout import CPULayoutPacking
 
     return [
@@ -257,6 +257,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
         CPULayoutPacking(target),
+        WinogradConv2D(target),
         FuseAttention(target),
     ]
 

@@ -8,7 +8,7 @@ import pytest
 
 from relaxish import arith, tir
 from relaxish.arith import build as B
-from relaxish.ir import Range
+from relaxish.ir import Range, structural_equal
 
 x, y, z, n = (tir.Var(v, "int32") for v in ("x", "y", "z", "n"))
 fld, flm = tir.floordiv, tir.floormod
@@ -60,9 +60,9 @@ def test_constraints() -> None:
     with analyzer.constraint_scope(tir.EQ(flm(x, 4), 2)):
         assert analyzer.modular_set(x + 1).base == 3
     with analyzer.constraint_scope(x < y):
-        assert analyzer.can_prove(tir.LE(x, y))
+        assert not analyzer.can_prove(x < y + 1)
         analyzer.enabled_extensions = arith.Extension.TransitivelyProveInequalities
-        assert analyzer.can_prove(x < y + 1)
+        assert analyzer.can_prove(x < y + 1) and analyzer.can_prove(tir.LE(x, y))
 
 
 def test_float_division_by_a_constant() -> None:
@@ -133,3 +133,34 @@ def test_every_rule_compiles_and_knows_its_line() -> None:
                     count += 1
                     assert rule.text in lines[rule.line - 1], (rule.text, rule.line)
     assert count > 400
+
+
+@pytest.mark.parametrize(
+    ("flag", "before", "after"),
+    [
+        (arith.Extension.ConvertBooleanToAndOfOrs, tir.all(tir.any(x < 10, y < 5), tir.any(x < 10, y < 7)),
+         tir.any(x < 10, y < 5)),
+        (arith.Extension.ApplyConstraintsToBooleanBranches, tir.all(x < 10, tir.any(x < 20, y < 3)), x < 10),
+    ],
+)  # fmt: skip
+def test_boolean_extensions(flag: arith.Extension, before: tir.PrimExpr, after: tir.PrimExpr) -> None:
+    analyzer = arith.Analyzer()
+    analyzer.enabled_extensions = flag
+    assert structural_equal(analyzer.rewrite_simplify(before), after)
+
+
+def test_comparison_of_product_and_sum() -> None:
+    analyzer = arith.Analyzer()
+    goal = (x + y) * 64 < x * y
+    with analyzer.constraint_scope(tir.all(x >= 256, y >= 256)):
+        assert not analyzer.can_prove(goal)
+        analyzer.enabled_extensions = arith.Extension.ComparisonOfProductAndSum
+        assert analyzer.can_prove(goal)
+
+
+def test_vector_rules_use_lane_literals() -> None:
+    base = tir.Var("b", "int64")
+    vector = tir.Broadcast(base, 4) - tir.Ramp(base * 2, tir.const(1, "int64"), 4)
+    assert arith.Analyzer().rewrite_simplify(vector).dtype == "int64x4"
+    quotient = tir.Div(tir.Broadcast(x, 2), tir.Broadcast(y, 2))
+    assert structural_equal(arith.Analyzer().rewrite_simplify(quotient), tir.Broadcast(tir.Div(x, y), 2))

@@ -85,3 +85,28 @@ def test_wrong_kinds_of_arguments_are_errors_of_ours(name: str, args: Any, kwarg
             with pytest.raises(RelaxishError):
                 infer(name, args, kwargs, infos)
                 raise AssertionError(f"{name} took a {kind} as argument {place}")
+
+
+def test_integers_in_attributes_tell_their_dtype() -> None:
+    x = relax.Var("x", TensorStructInfo([2, 3, 28, 28], "float32"))
+    w = relax.Var("w", TensorStructInfo([4, 3, 3, 3], "float32"))
+    attrs = relax.op.nn.conv2d(x, w, strides=(1, 1), padding=(1, 1), dilation=(1, 1)).attrs
+    assert all(v.dtype == "int64" for k in ("strides", "padding", "dilation") for v in attrs[k])
+    assert relax.op.split(x, [3, 7], axis=2).attrs.indices_or_sections[0].dtype == "int64"
+
+
+def test_a_shape_is_a_tuple() -> None:
+    from relaxish import tir
+
+    x = relax.Var("x", TensorStructInfo([2, 3], "float32"))
+    value = relax.Var("v", TensorStructInfo([], "float32"))
+    for shape in (4, tir.Var("m", "int64")):
+        for make in (
+            lambda s: relax.op.ones(s, "float32"),
+            lambda s: relax.op.full(s, value),
+            lambda s: relax.op.broadcast_to(x, s),
+            lambda s: relax.op.reshape(x, s),
+        ):
+            with pytest.raises(RelaxishError) as caught:
+                make(shape)
+            assert isinstance(caught.value, TypeError)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
 
 from relaxish import transform
 from relaxish.ir import assert_structural_equal

@@ -9,9 +9,10 @@ import pytest
 
 from relaxish import tir
 from relaxish.ir import IRModule, assert_structural_equal
-from relaxish.ir.transform import PassContext
+from relaxish.ir.transform import PassContext, Sequential
 from relaxish.script import tir as T
 from relaxish.tir import transform
+from relaxish.tir.transform.steps import loop_passes
 
 
 def apply(a_pass: Any, func: Any) -> Any:
@@ -362,7 +363,7 @@ def matmul_relu(A: T.Buffer((64, 64), "float32"), B: T.Buffer((64, 64), "float32
 
 @pytest.mark.parametrize("decompose", [False, True])
 @pytest.mark.parametrize("tile", [(8, 16, 4), (7, 24, 5)])
-@pytest.mark.parametrize("lower", [transform.lower_for_cpu, lambda m: transform.get_tir_pipeline("default")(m)])
+@pytest.mark.parametrize("lower", [transform.lower_for_cpu, lambda m: Sequential(loop_passes(PassContext()))(m)])
 def test_scheduled_program_keeps_its_values(tile: Any, decompose: bool, lower: Any) -> None:
     sch = tir.Schedule(IRModule({"main": matmul_relu.with_attr("global_symbol", "main")}))
     block = sch.get_block("C")

@@ -10,7 +10,7 @@ from typing import Any
 from ..ir import dtype as dt
 from ..ir.expr import as_expr
 from . import build as B
-from ._ir import EQ, GE, GT, LE, LT, IntImm, IterVar, PrimExpr, Range, Var
+from ._ir import EQ, GE, GT, LE, LT, Add, IntImm, IterVar, Mul, PrimExpr, Range, Sub, Var
 from .canonical_simplify import CanonicalSimplifier
 from .const_int_bound import ConstIntBound, ConstIntBoundAnalyzer
 from .int_set import IntervalSet, IntSet, IntSetEvaluator, constraint_sets, from_min_extent, simplify_set, to_int_set
@@ -130,11 +130,22 @@ class Analyzer:
         self._forget()
 
     def mark_global_non_neg_value(self, expr: PrimExpr) -> None:
-        """Note that a size-like expression (``n``, ``n * 4 + 1``) is never negative."""
-        e: Any = expr
-        if isinstance(e, Var):
-            low, high = self.const_int_bound.bound(e)
-            self.const_int_bound.update(e, (max(low, 0), high), True)
+        """Note that a size-like expression (``n``, ``n * 4 - 1``) is never negative."""
+        scale, offset, symbol = 1, 0, expr
+        while type(symbol) in (Add, Sub) and type(symbol.b) is IntImm:  # type: ignore[attr-defined]
+            node: Any = symbol
+            offset += node.b.value if type(node) is Add else -node.b.value
+            symbol = node.a
+        while type(symbol) is Mul:
+            node = symbol
+            constant, other = (node.b, node.a) if type(node.b) is IntImm else (node.a, node.b)
+            if type(constant) is not IntImm:
+                break
+            scale *= constant.value
+            symbol = other
+        if isinstance(symbol, Var) and scale > 0 and dt.is_integral(symbol.dtype):
+            low, high = self.const_int_bound.bound(symbol)
+            self.const_int_bound.update(symbol, (max(low, -(offset // scale)), high), True)
             self._forget()
 
     def _forget(self) -> None:
@@ -153,7 +164,7 @@ class Analyzer:
                 undos.append(self.const_int_bound.enter_constraint(cond))
                 undos.append(self.modular_set.enter_constraint(cond))
                 undos.append(self.transitive.enter_constraint(cond))
-            undos.append(self.rewrite.enter_constraint(simplified))
+            undos.append(self.rewrite.enter_constraint(constraint))
             size = len(self.canonical.literals)
             self.canonical.literals.extend(self.rewrite.literals[size:])
             facts = len(self._set_facts)
@@ -182,7 +193,7 @@ class Analyzer:
         if not isinstance(expr, PrimExpr):
             return as_expr(expr)
         if isinstance(expr, Var) and expr not in self.rewrite.bindings:
-            return expr
+            return self.rewrite.simplify(expr) if expr.dtype == "bool" and self.rewrite.literals else expr
         result = self.canonical.simplify(expr)
         for step in range(steps):
             if type(result) is IntImm:

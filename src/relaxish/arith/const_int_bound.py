@@ -246,9 +246,20 @@ class ConstIntBoundAnalyzer:
 
     def _cast(self, e: Any) -> Bound:
         if not dt.is_integral(e.value.dtype):
-            return everything(e.dtype)
+            return self._ceil_log2(e.value) or everything(e.dtype)
         value, allowed = self.bound(e.value), everything(e.dtype)
         return _intersect(value, allowed)
+
+    def _ceil_log2(self, e: Any) -> Bound | None:
+        """``ceil(log2(x))`` of an integer: how many bits a counter needs."""
+        for name in ("tir.ceil", "tir.log2"):
+            if type(e) is not Call or getattr(e.op, "name", "") != name:
+                return None
+            e = e.args[0]
+        if type(e) is not Cast or not dt.is_integral(e.value.dtype):
+            return None
+        low, high = self.bound(e.value)
+        return None if low <= 0 else ((low - 1).bit_length(), (high - 1).bit_length())
 
     def _let(self, e: Any) -> Bound:
         self.vars[e.var] = self.bound(e.value)

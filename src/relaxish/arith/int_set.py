@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..ir import dtype as dt
 from ..ir.node import Node, field
 from . import build as B
 from ._ir import (
@@ -317,8 +318,10 @@ class IntSetEvaluator:
 
     def _cast(self, e: Any) -> IntervalSet:
         s = self.eval(e.value)
-        low = s.min_value if _is_inf(s.min_value) else B.cast(e.dtype, s.min_value)
-        high = s.max_value if _is_inf(s.max_value) else B.cast(e.dtype, s.max_value)
+        # The set of a vector is the set of its lanes.
+        dtype = dt.element_of(e.dtype)
+        low = s.min_value if _is_inf(s.min_value) else B.cast(dtype, s.min_value)
+        high = s.max_value if _is_inf(s.max_value) else B.cast(dtype, s.max_value)
         return IntervalSet(low, low if s.min_value is s.max_value else high)
 
     def _ramp(self, e: Any) -> IntervalSet:

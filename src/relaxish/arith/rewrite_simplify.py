@@ -83,13 +83,15 @@ class RewriteSimplifier(Mutator):
     def enter_constraint(self, cond: PrimExpr) -> Callable[[], None]:
         """Hold ``cond`` true; returns the undo."""
         size = len(self.literals)
-        for part in split_conjunction(self.simplify(cond)):
-            if type(part) is IntImm:
-                continue
-            self.literals.append(part)
-            other = _negated(_negated(part))
-            if not B.deep_equal(other, part):
-                self.literals.append(other)
+        simplified = self.simplify(cond)
+        # Bounds may turn ``i != 1`` into ``i < 1``; what is asked later may still be ``i == 1``.
+        for condition in (simplified, cond) if simplified is not cond else (cond,):
+            for part in split_conjunction(condition):
+                if type(part) is IntImm or not _is_pure(part):
+                    continue
+                for fact in (part, _negated(_negated(part))):
+                    if not any(B.deep_equal(fact, known) for known in self.literals[size:]):
+                        self.literals.append(fact)
         self._memo.clear()
 
         def undo() -> None:

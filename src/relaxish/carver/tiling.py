@@ -155,8 +155,8 @@ class TilingModel:
 
     def _transfers(self, nest: list[tuple[int, int]], extents: list[Array]) -> Array:
         """Cycles for what the caches must be filled with."""
-        prints = self._footprints(nest, extents)
-        total = np.sum(prints, axis=0)
+        prints, occupied = self._footprints(nest, extents)
+        total = np.sum(occupied, axis=0)
         iterations = np.cumprod([np.ones_like(extents[0]), *extents], axis=0)
         cycles = np.zeros_like(extents[0])
         rows = np.arange(len(cycles))
@@ -168,30 +168,30 @@ class TilingModel:
                 cycles += _VISIBLE * moved / rate
         return cycles
 
-    def _footprints(self, nest: list[tuple[int, int]], extents: list[Array]) -> list[Array]:
-        """For each access the bytes touched by the nest inside each depth: ``[depth + 1, tilings]``."""
+    def _footprints(self, nest: list[tuple[int, int]], extents: list[Array]) -> tuple[list[Array], list[Array]]:
+        """Bytes that the nest inside each depth touches, and bytes of cache they take: ``[depth + 1, tilings]`` each.
+
+        Whole cache lines are moved; rows a power of two apart share cache sets and so take more room than they fill.
+        """
         count = len(extents[0])
         lengths = [np.ones((len(nest) + 1, count)) for _ in self.axes]
         for depth in range(len(nest) - 1, -1, -1):
             for axis in range(len(self.axes)):
                 lengths[axis][depth] = lengths[axis][depth + 1]
             lengths[nest[depth][0]][depth] *= extents[depth]
-        out = []
+        touched, occupied = [], []
         for access in self.accesses:
-            size: Array = np.full((len(nest) + 1, count), float(access.element_bytes))
-            for position, (steps, each) in enumerate(access.dims):
-                span = each + sum(step * (lengths[axis] - 1) for axis, step in steps.items())
-                if position == len(access.dims) - 1 and not access.packed:
-                    span = np.maximum(span, self._row_span(access))
-                size = size * span
-            out.append(size)
-        return out
-
-    @staticmethod
-    def _row_span(access: Access) -> float:
-        """Elements a row takes at least: a cache line, or more where rows a power of two apart share cache sets."""
-        aliased = min(access.row_bytes & -access.row_bytes, _PAGE) // 2
-        return max(_LINE, aliased) / access.element_bytes
+            rows: Array = np.full((len(nest) + 1, count), float(access.element_bytes))
+            spans = [each + sum(step * (lengths[axis] - 1) for axis, step in steps.items())
+                     for steps, each in access.dims]
+            for span in spans[:-1]:
+                rows = rows * span
+            last = spans[-1] if spans else 1.0
+            line = 1.0 if access.packed else _LINE / access.element_bytes
+            aliased = 0 if access.packed else min(access.row_bytes & -access.row_bytes, _PAGE) // 2
+            touched.append(rows * np.maximum(last, line))
+            occupied.append(rows * np.maximum(last, max(line, aliased / access.element_bytes)))
+        return touched, occupied
 
     def _speedup(self, nest: list[tuple[int, int]], extents: list[Array]) -> Array:
         """How many cores the outer data parallel loops keep busy."""

@@ -12,6 +12,7 @@ from .. import tir
 from ..ir import dtype as dt
 from ..ir.functor import Visitor
 from ..ir.op import Op
+from .threads import COLLECTIVE
 
 __all__ = ["Compiler"]
 
@@ -29,7 +30,8 @@ class _HasSync(Visitor):
         self.found = False
 
     def visit_Call(self, node: Any) -> None:  # noqa: N802
-        if getattr(node.op, "name", "") in ("tir.tvm_storage_sync", "tir.tvm_thread_allreduce"):
+        name = getattr(node.op, "name", "").removeprefix("tir.")
+        if name in COLLECTIVE or name in ("tvm_storage_sync", "tvm_thread_allreduce"):
             self.found = True
         self.default_visit(node)
 
@@ -53,7 +55,8 @@ class Compiler(Visitor):
         self.constants: dict[str, Any] = {}
         self.views: dict[int, tuple[str, list[str], str]] = {}
         self.counter = 0
-        self.thread_loops: list[tuple[str, str]] = []
+        self.thread_vars: list[tuple[Any, str]] = []
+        self.reducers: list[Any] = []
         self.in_threads = False
 
     # Text.
@@ -225,7 +228,12 @@ class Compiler(Visitor):
         if name == "ret":
             return self.expr(node.args[0])
         args = ", ".join(self.expr(a) for a in node.args)
+        if name == "ptx_cp_async":
+            return self._copy(node)
         text = f"intrinsic({name!r})({args})"
+        if name in COLLECTIVE and self.in_threads:
+            self.counter += 1
+            text = f"(yield ({name!r}, {self.counter}, ({args}{',' if node.args else ''})))"
         if name == "shift_left" and dt.lanes(node.dtype) == 1:
             text = f"wrap_int({text}, {dt.bits(node.dtype)}, {dt.is_int(node.dtype)})"
         if dt.is_float(node.dtype) and dt.lanes(node.dtype) == 1:
@@ -259,8 +267,39 @@ class Compiler(Visitor):
                 self.line(f"return {self.expr(value.args[0])}")
                 return
             if name == "tir.tvm_thread_allreduce":
-                raise NotImplementedError("tvm_thread_allreduce is lowered for devices only; run the program before it")
+                self._all_reduce(value)
+                return
             self.line(self.expr(value))
+
+    def _copy(self, node: Any) -> str:
+        """A copy to shared memory, done at once; what a predicate leaves out becomes zero."""
+        target, at, source, start, size, *predicate = (self.expr(a) for a in node.args)
+        mask = predicate[0] if predicate else "True"
+        return f"copy_bytes({target}, {at}, {source}, {start}, {size}, {mask})"
+
+    def _all_reduce(self, node: Any) -> None:
+        """Threads that differ only in the reduced axes combine their values; each gets the result."""
+        if not self.in_threads or not self.reducers:
+            raise NotImplementedError("tvm_thread_allreduce outside of threads or of a reduce_scope")
+        reducer = self.reducers[-1]
+        size = len(reducer.result)
+        values = [self.expr(a) for a in node.args[1 : size + 1]]
+        condition = self.expr(node.args[size + 1])
+        start = [self.expr(e) for e in reducer.identity_element]
+        cells = [a.value if isinstance(a, tir.Cast) else a for a in node.args[size + 2 : 2 * size + 2]]
+        reduced = [a for a in node.args[2 * size + 2 :] if isinstance(a, tir.Var)]
+        group = ", ".join(name for var, name in self.thread_vars if not any(var is r for r in reduced))
+        # The combiner takes two tuples; inner names keep their own scope.
+        left = ", ".join(self.var(v) for v in reducer.lhs)
+        right = ", ".join(self.var(v) for v in reducer.rhs)
+        result = ", ".join(self.expr(e) for e in reducer.result)
+        combine = f"lambda _a, _b: (lambda {left}, {right}: ({result},))(*_a, *_b)"
+        self.counter += 1
+        mine = f"({', '.join(values)},) if {condition} else ({', '.join(start)},)"
+        out = self.fresh("reduced")
+        self.line(f'{out} = yield ("allreduce", {self.counter}, (({group}{"," if group else ""}), {combine}, {mine}))')
+        for i, cell in enumerate(cells):
+            self.line(f"{self.memory(cell.buffer)}[{self.offset(cell.buffer, cell.indices)}] = {out}[{i}]")
 
     def visit_BufferStore(self, node: Any) -> None:  # noqa: N802
         memory, offset = self.memory(node.buffer), self.offset(node.buffer, node.indices)
@@ -278,25 +317,30 @@ class Compiler(Visitor):
         low, extent = self.expr(node.min), self.expr(node.extent)
         tag = node.thread_binding.thread_tag if node.thread_binding is not None else ""
         if tag.startswith("threadIdx") and not self.in_threads and has_sync(node.body):
-            self._threads(node.body, [(var, f"range({low}, {low} + {extent})")])
+            self._threads(node.body, [(node.loop_var, var, f"range({low}, {low} + {extent})", tag)])
             return
         self.line(f"for {var} in range({low}, {low} + {extent}):")
         self.block_of(node.body)
 
-    def _threads(self, body: Any, loops: list[tuple[str, str]]) -> None:
+    def _threads(self, body: Any, loops: list[tuple[Any, str, str, str]]) -> None:
         """Threads that meet at barriers: each is a generator, and all run in turns."""
         while True:
             if isinstance(body, tir.For) and body.thread_binding is not None:
                 low, extent = self.expr(body.min), self.expr(body.extent)
-                loops.append((self.var(body.loop_var), f"range({low}, {low} + {extent})"))
+                bounds = f"range({low}, {low} + {extent})"
+                loops.append((body.loop_var, self.var(body.loop_var), bounds, body.thread_binding.thread_tag))
                 body = body.body
             elif isinstance(body, tir.AttrStmt) and body.attr_key == "thread_extent":
-                loops.append((self.var(body.node.var), f"range({self.expr(body.value)})"))
+                axis: Any = body.node
+                loops.append((axis.var, self.var(axis.var), f"range({self.expr(body.value)})", axis.thread_tag))
                 body = body.body
             else:
                 break
+        # Neighbours in x are neighbours in a warp.
+        loops.sort(key=lambda item: item[3], reverse=True)
         name = self.fresh("thread")
-        names = ", ".join(v for v, _ in loops)
+        names = ", ".join(v for _, v, _, _ in loops)
+        saved, self.thread_vars = self.thread_vars, [(var, v) for var, v, _, _ in loops]
         self.line("shared = {}")
         self.line(f"def {name}({names}):")
         self.in_threads = True
@@ -306,7 +350,8 @@ class Compiler(Visitor):
         self.line("yield")
         self.depth -= 1
         self.in_threads = False
-        generators = " ".join(f"for {v} in {r}" for v, r in loops)
+        self.thread_vars = saved
+        generators = " ".join(f"for {v} in {r}" for _, v, r, _ in loops)
         self.line(f"run_threads([{name}({names}) {generators}])")
 
     def visit_AttrStmt(self, node: Any) -> None:  # noqa: N802
@@ -317,6 +362,11 @@ class Compiler(Visitor):
                 return
             self.line(f"for {self.var(node.node.var)} in range({self.expr(node.value)}):")
             self.block_of(node.body)
+            return
+        if node.attr_key == "reduce_scope":
+            self.reducers.append(node.node)
+            self.visit(node.body)
+            self.reducers.pop()
             return
         self.visit(node.body)
 

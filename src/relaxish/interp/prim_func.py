@@ -11,6 +11,7 @@ from .. import tir
 from ..ir import dtype as dt
 from .codegen import Compiler
 from .intrinsics import EXTERN, INTRINSICS, Pointer, np_dtype, wrap_int
+from .threads import run_threads
 
 __all__ = ["run_prim_func", "run_primfunc"]
 
@@ -120,26 +121,19 @@ def extern(name: str, dtype: str, args: list[Any]) -> Any:
     return found(*args)
 
 
-def run_threads(generators: list[Any]) -> None:
-    """Let each thread run to its next barrier, until all are done."""
-    alive = list(generators)
-    while alive:
-        alive = [g for g in alive if _advance(g)]
-
-
-def _advance(generator: Any) -> bool:
-    try:
-        next(generator)
-    except StopIteration:
-        return False
-    return True
+def copy_bytes(target: Any, at: int, source: Any, start: int, size: int, predicate: Any) -> int:
+    """Copy ``size`` bytes between element offsets; zeros where the predicate does not hold."""
+    source_memory, target_memory = np.asarray(source), np.asarray(target)
+    data = source_memory[int(start) : int(start) + int(size) // source_memory.itemsize].view(target_memory.dtype)
+    target_memory[int(at) : int(at) + len(data)] = data if predicate else 0
+    return 0
 
 
 _NAMESPACE = {
     "np": np, "trunc_div": trunc_div, "trunc_mod": trunc_mod, "cast": cast, "as_float": as_float,
     "broadcast": broadcast, "reinterpret": reinterpret, "allocate": allocate, "retype": retype,
     "load_masked": load_masked, "store_masked": store_masked, "intrinsic": intrinsic, "extern": extern,
-    "run_threads": run_threads, "Pointer": Pointer, "wrap_int": wrap_int,
+    "copy_bytes": copy_bytes, "run_threads": run_threads, "Pointer": Pointer, "wrap_int": wrap_int,
 }  # fmt: skip
 
 

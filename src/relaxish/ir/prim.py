@@ -412,7 +412,7 @@ class Let(PrimExpr):
 class IterVar(Node):
     """A variable with a domain and a role in iteration."""
 
-    dom: Range | None
+    dom: Any  # a Range; None for thread variables, whose extent is the loop's
     var: Var = field(role="bind")
     iter_type: int = field(role="attr")
     thread_tag: str = field(role="attr", default="")

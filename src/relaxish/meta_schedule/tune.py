@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from .baseline import measure_baselines
-from .builder import Builder
+from .builder import Builder, LocalBuilder
 from .cost_model import CostModel
 from .database import Database
 from .logging import get_scheduler_log
 from .measure_callback import MeasureCallback
-from .runner import Runner
+from .run_state import RunState
+from .runner import LocalRunner, Runner
 from .task_scheduler import TaskScheduler
 from .tune_context import TuneContext
 from .validate import trusted_winners
@@ -58,6 +59,9 @@ def tune_tasks(
     if isinstance(runner, str):
         runner = Runner.create(runner, max_workers=None)
         own.append(runner)
+    for part in own:
+        if isinstance(part, (LocalBuilder, LocalRunner)):
+            part.pool.prepare()
     if isinstance(database, str):
         database = Database.create(database, work_dir=work_dir, module_equality=module_equality) \
             if database == "json" else Database.create(database, module_equality=module_equality)
@@ -65,6 +69,10 @@ def tune_tasks(
         if isinstance(cost_model, str) else cost_model
     scheduler = TaskScheduler.create(task_scheduler) if isinstance(task_scheduler, str) else task_scheduler
     scheduler.logger = get_scheduler_log(work_dir)
+    settings = {"trials": [max_trials_global, max_trials_per_task, num_trials_per_iter]}
+    # A model of the caller's own is the caller's to keep.
+    state = RunState(work_dir, database, tasks, settings, model if isinstance(cost_model, str) else None)
+    scheduler.run_state = state
     try:
         scheduler.tune(
             tasks=tasks, task_weights=list(task_weights), max_trials_global=max_trials_global,
@@ -75,6 +83,7 @@ def tune_tasks(
                 trusted_winners(task, database, builder, runner)
         if baselines:
             measure_baselines(tasks, database, builder, runner)
+        state.finish()
     finally:
         for part in own:
             if hasattr(part, "shutdown"):

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..ir import IRModule
 from .builder import Builder, BuilderInput
+from .builder.local_builder import build_whole
 from .database import Database, TuningRecord
 from .runner import LocalRunner, Runner, RunnerInput
 from .schedule_util import remove_weight_layout_rewrite
@@ -34,9 +35,8 @@ def trusted_winners(
             confirmed += record.numerically_valid
             continue
         if reference is None:
-            reference = builder.build([BuilderInput(_plain_program(task.mod, target), target)])[0].artifact_path
-            if not isinstance(reference, bytes):
-                return None
+            # Whole: rule-based schedules, too, may pack weights.
+            reference = build_whole(_plain_program(task.mod, target), target)
         valid, reason, seconds = _check(record, builder, runner, reference, target)
         if valid is None:
             task.logger.warning("a winner could not be checked: %s", reason)
@@ -49,7 +49,7 @@ def trusted_winners(
             record.run_secs = seconds
         database.commit_tuning_record(TuningRecord(
             record.trace, workload, seconds or record.run_secs, record.target, record.args_info, valid=valid,
-            error_msg=None if valid else f"wrong result: {reason}"))
+            error_msg=None if valid else f"wrong result: {reason}", again=True))
     best = database.get_top_k(workload, 1)
     return best[0] if best else None
 
@@ -77,8 +77,6 @@ def _check(
     repacked = remove_weight_layout_rewrite(mod) is not mod
     if repacked:
         # Candidates run on weights packed ahead; the packing itself is part of what must be right.
-        from .builder.local_builder import build_whole
-
         whole = build_whole(mod, target)
         valid, reason = runner.check(whole, reference, args)
     else:

@@ -11,6 +11,7 @@ from .arg_info import ArgInfo
 from .builder import Builder, BuilderInput
 from .database import Database, TuningRecord, mean_seconds
 from .runner import Runner, RunnerInput
+from .search_strategy.trace_key import trace_key
 from .tune_context import TuneContext
 
 __all__ = ["measure_variants"]
@@ -41,8 +42,9 @@ def _measure(task: TuneContext, database: Database, builder: Builder, runner: Ru
     assert task.mod is not None and task.target is not None
     target = task.target
     func = next(f for f in task.mod.functions.values() if isinstance(f, PrimFunc))
-    schedules = contraction_variants(func, target, limit)
     workload = database.commit_workload(task.mod)
+    known = {trace_key(r.trace) for r in database.records_of(workload)}
+    schedules = [s for s in contraction_variants(func, target, limit) if trace_key(s.trace) not in known]
     args = ArgInfo.from_entry_func(IRModule({"main": func}))
     built = builder.build([BuilderInput(s.mod, target) for s in schedules])
     good = [(s, b.artifact_path) for s, b in zip(schedules, built, strict=True) if b.artifact_path is not None]

@@ -20,7 +20,9 @@ register_op(
     OpRecord(
         "relax.builtin.alloc_tensor",
         _infer_alloc,
-        pure=False,
+        # Allocation is no effect anyone can see.
+        pure=True,
+        opaque={"TAllocator": True},
         arg_names=("shape", "dtype", "runtime_device_index", "storage_scope"),
     )
 )

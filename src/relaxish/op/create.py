@@ -271,10 +271,34 @@ def _legalize_arange(builder: Any, call: Call) -> Expr:
 
 
 _X = np.arange(12, dtype="float32").reshape(3, 4)
-define("full", _infer_full, legalize=_legalize_full, precision="follow", arg_names=("shape", "fill_value"))
-define("full_like", _infer_full_like, legalize=_legalize_full, precision="follow", arg_names=("x", "fill_value"))
+define(
+    "full",
+    _infer_full,
+    legalize=_legalize_full,
+    precision="follow",
+    reference=lambda shape, fill_value, dtype=None: np.full(shape, fill_value, dtype),
+    samples=lambda: [(((2, 3), 2.5), {"dtype": "float32"}), (((4,), 7), {"dtype": "int64"})],
+    arg_names=("shape", "fill_value"),
+)
+define(
+    "full_like",
+    _infer_full_like,
+    legalize=_legalize_full,
+    precision="follow",
+    reference=lambda x, fill_value, dtype=None: np.full_like(x, fill_value, dtype),
+    samples=lambda: [((_X, 2.5), {"dtype": "float32"}), ((_X, 3), {"dtype": "int32"})],
+    arg_names=("x", "fill_value"),
+)
 for _name, _value in (("ones", 1.0), ("zeros", 0.0)):
-    define(_name, _infer_fixed, legalize=_legalize_fixed(_value, _name), precision="follow", arg_names=("shape",))
+    define(
+        _name,
+        _infer_fixed,
+        legalize=_legalize_fixed(_value, _name),
+        precision="follow",
+        reference=getattr(np, _name),
+        samples=lambda: [(((2, 3), "float32"), {}), (((), "int32"), {})],
+        arg_names=("shape",),
+    )
     define(
         f"{_name}_like",
         _infer_like,
@@ -283,9 +307,32 @@ for _name, _value in (("ones", 1.0), ("zeros", 0.0)):
         samples=lambda: [((_X,), {})],
         arg_names=("x",),
     )
-define("eye", _infer_eye, legalize=_legalize_eye, precision="follow", arg_names=("n", "m", "k"))
-define("eye_like", _infer_eye_like, legalize=_legalize_eye, arg_names=("x", "k"))
-define("arange", _infer_arange, legalize=_legalize_arange, precision="follow", arg_names=("start", "end", "step"))
+define(
+    "eye",
+    _infer_eye,
+    legalize=_legalize_eye,
+    precision="follow",
+    reference=lambda n, m=None, k=0, dtype="float32": np.eye(n, m, k, dtype),
+    samples=lambda: [((3,), {}), ((3, 4, 1), {"dtype": "int32"})],
+    arg_names=("n", "m", "k"),
+)
+define(
+    "eye_like",
+    _infer_eye_like,
+    legalize=_legalize_eye,
+    reference=lambda x, k=0, dtype=None: np.eye(*x.shape, k, dtype or x.dtype),
+    samples=lambda: [((_X,), {}), ((_X, -1), {"dtype": "int64"})],
+    arg_names=("x", "k"),
+)
+define(
+    "arange",
+    _infer_arange,
+    legalize=_legalize_arange,
+    precision="follow",
+    reference=lambda start, end, step=1, dtype=None: np.arange(start, end, step, dtype),
+    samples=lambda: [((1, 9, 3), {"dtype": "int64"}), ((0.0, 1.0, 0.25), {"dtype": "float32"})],
+    arg_names=("start", "end", "step"),
+)
 for _name, _ref in (("tril", np.tril), ("triu", np.triu)):
     define(
         _name,

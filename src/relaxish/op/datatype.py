@@ -50,4 +50,11 @@ define(
     samples=lambda: [((np.arange(6, dtype="float32"),), {"dtype": "int32"})],
     arg_names=("x",),
 )
-define("wrap_param", _infer, legalize=_legalize, arg_names=("data",))
+define(
+    "wrap_param",
+    _infer,
+    legalize=_legalize,
+    reference=lambda data, dtype="float32": data.astype(dtype),
+    samples=lambda: [((np.arange(6, dtype="float16"), "float32"), {})],
+    arg_names=("data",),
+)

@@ -12,7 +12,7 @@ from ..ir.op import Op
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple
 from ..relax.scalars import const_int, simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
-from ..tir import IntImm, ceildiv, const, min
+from ..tir import IntImm, const
 from .inference import (
     as_expr,
     check_axes,
@@ -117,37 +117,13 @@ def _prim_tuple(call: Call, index: int, name: str) -> list[Any] | None:
     return None if any(v is None for v in values) else values
 
 
-def _bound(value: Any, extent: Any, step: int, is_begin: bool, inbound: bool) -> Any:
-    """A slice bound brought into range (constants), or as it is."""
-    known, size = const_int(value), const_int(extent)
-    if known is None:
-        return value
-    if size is None:
-        if known < 0:
-            return extent + known
-        if known >= 2**31 - 1:
-            return extent
-        if not is_begin and not inbound and step > 0:
-            return min(value, extent)
-        return value
-    if known < 0:
-        known += size
-    low, high = (-1, size - 1) if step < 0 else (0, size)
-    return const(max(low, known if known < high else high), "int64")
-
-
 def slice_extent(begin: Any, end: Any, stride: Any, extent: Any, inbound: bool = False) -> Any:
     """How many elements a slice of one axis has."""
-    step = const_int(stride)
-    if step is None:
-        return simplify(ceildiv(end - begin, stride))
-    b, e = _bound(begin, extent, step, True, inbound), _bound(end, extent, step, False, inbound)
-    x, y = const_int(b), const_int(e)
-    if x is not None and y is not None:
-        return max(0, -((x - y) // step) if step > 0 else -((y - x) // -step))
-    if step > 0:
-        return simplify(ceildiv(e - b, const(step, "int64")) if step != 1 else e - b)
-    return simplify(ceildiv(b - e, const(-step, "int64")) if step != -1 else b - e)
+    known = [const_int(v) for v in (begin, end, stride, extent)]
+    if None not in known:
+        first, last, step, size = known
+        return const(len(range(int(size or 0))[first:last:step]), "int64")
+    return simplify(topi.slice_length(begin, end, stride, extent, inbound))
 
 
 def _infer_slice(call: Call, builder: Any) -> StructInfo:

@@ -79,7 +79,7 @@ def as_shape(value: Any) -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(value, (int, PrimExpr)):
-        return ShapeExpr([value])
+        raise OpTypeError(f"a shape is a tuple of dimensions, not {value!r}; write ({value},) for one dimension")
     return ShapeExpr([_dim(v) for v in value])
 
 
@@ -270,6 +270,11 @@ def axis_list(value: Any) -> tuple[int, ...] | None:
     if isinstance(value, (list, tuple)):
         return tuple(int(v) for v in value)
     return (int(value),)
+
+
+def int64_list(value: Any) -> tuple[Any, ...]:
+    """Integers of an attribute that are kept as int64: strides, paddings, cut positions."""
+    return tuple(prim_of(v, "int64") for v in axis_list(value) or ())
 
 
 def object_info() -> StructInfo:

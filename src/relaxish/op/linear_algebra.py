@@ -266,4 +266,16 @@ define(
     samples=_samples,
     arg_names=("x1", "x2"),
 )
-define("einsum", _infer_einsum, legalize=_legalize_einsum, arg_names=("operands",))
+_A, _B = (np.random.default_rng(k).uniform(-1, 1, s).astype("float32") for k, s in enumerate(((2, 3, 4), (2, 4, 5))))
+define(
+    "einsum",
+    _infer_einsum,
+    legalize=_legalize_einsum,
+    reference=lambda operands, subscripts: np.einsum(subscripts, *operands),
+    samples=lambda: [
+        (((_A, _B),), {"subscripts": "bij,bjk->bik"}),
+        (((_A,),), {"subscripts": "bij->ji"}),
+        (((_A, _A),), {"subscripts": "bij,bij->"}),
+    ],
+    arg_names=("operands",),
+)

@@ -13,6 +13,7 @@ from ..relax.scalars import const_int, product, prove_equal, simplify
 from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..tir import IndexMap, const, floordiv
 from .inference import (
+    OpTypeError,
     as_expr,
     as_shape,
     axis_list,
@@ -22,6 +23,7 @@ from .inference import (
     common_vdevice,
     fail,
     input_tensors,
+    int64_list,
     make_call,
     opt_int,
     shape_info,
@@ -237,7 +239,7 @@ def _reshape_target(x: Any, shape: Any) -> Expr:
         list(shape.values)
         if isinstance(shape, ShapeExpr)
         else [
-            v.value if isinstance(v, PrimValue) else v for v in (shape if isinstance(shape, (list, tuple)) else [shape])
+            v.value if isinstance(v, PrimValue) else v for v in _sequence(shape)
         ]
     )
     info = getattr(as_expr(x), "struct_info_", None)
@@ -271,6 +273,12 @@ def _reshape_target(x: Any, shape: Any) -> Expr:
         if x_total is not None and x_known and x_total % x_known:
             raise fail_value(f"an input of {x_total} elements cannot be reshaped to {items}")
     return as_shape(out)
+
+
+def _sequence(shape: Any) -> Any:
+    if isinstance(shape, (int, PrimExpr)):
+        raise OpTypeError(f"relax.reshape: the new shape is a tuple of dimensions, not {shape!r}")
+    return shape
 
 
 def fail_value(message: str) -> Exception:
@@ -456,7 +464,7 @@ def _legalize_layout_transform(builder: Any, call: Call) -> Expr:
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Expr:
     """Parts along ``axis``: a number of equal ones, or the cut positions."""
     if isinstance(indices_or_sections, (list, tuple)):
-        cuts: Any = tuple(int(v if isinstance(v, int) else v.value) for v in indices_or_sections)
+        cuts: Any = int64_list([v if isinstance(v, int) else v.value for v in indices_or_sections])
     else:
         cuts = int(getattr(indices_or_sections, "value", indices_or_sections))
         if cuts <= 0:
@@ -705,6 +713,8 @@ define(
     _infer_layout_transform,
     legalize=_legalize_layout_transform,
     precision="follow",
+    reference=lambda x, index_map, pad_value=None: np.pad(x, ((0, 0), (0, 1))).reshape(x.shape[0], -1, 2).transpose(1, 0, 2),
+    samples=lambda: [((np.arange(15, dtype="float32").reshape(3, 5), lambda i, j: (j // 2, i, j % 2)), {"pad_value": 0.0})],
     arg_names=("x",),
 )
 define(

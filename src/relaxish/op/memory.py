@@ -35,12 +35,18 @@ register_op(
     OpRecord(
         "relax.memory.alloc_storage",
         lambda *_: ObjectStructInfo(),
-        pure=False,
+        pure=True,
+        opaque={"TAllocator": True},
         arg_names=("size", "virtual_device_index", "storage_scope", "dtype"),
     )
 )
 register_op(
-    OpRecord("relax.memory.alloc_tensor", _infer_tensor, pure=False, arg_names=("storage", "offset", "shape", "dtype"))
+    OpRecord(
+        "relax.memory.alloc_tensor",
+        _infer_tensor,
+        opaque={"TAllocator": True},
+        arg_names=("storage", "offset", "shape", "dtype"),
+    )
 )
 register_op(OpRecord("relax.memory.kill_storage", _void, pure=False, arg_names=("storage",)))
 register_op(OpRecord("relax.memory.kill_tensor", _void, pure=False, arg_names=("tensor",)))

@@ -34,12 +34,18 @@ register_op(
     OpRecord(
         "relax.vm.alloc_storage",
         lambda *_: ObjectStructInfo(),
-        pure=False,
+        pure=True,
+        opaque={"TAllocator": True},
         arg_names=("size", "runtime_device_index", "dtype", "storage_scope"),
     )
 )
 register_op(
-    OpRecord("relax.vm.alloc_tensor", _infer_tensor, pure=False, arg_names=("storage", "offset", "shape", "dtype"))
+    OpRecord(
+        "relax.vm.alloc_tensor",
+        _infer_tensor,
+        opaque={"TAllocator": True},
+        arg_names=("storage", "offset", "shape", "dtype"),
+    )
 )
 register_op(OpRecord("relax.vm.kill_object", _void, pure=False, arg_names=("obj",)))
 register_op(OpRecord("relax.vm.call_tir_dyn", _void, pure=False, arg_names=("func", "args")))

@@ -23,6 +23,7 @@ from .expr import (
     VarBinding,
 )
 from .expr_functor import PyExprMutator
+from .op_table import op_record_of
 
 __all__ = ["eliminate_common_subexpr"]
 
@@ -48,6 +49,12 @@ def _arg_key(arg: Any) -> Any:
     return arg
 
 
+def _allocates(call: Call) -> bool:
+    """Whether every such call gives a tensor of its own."""
+    record = op_record_of(call.op)
+    return record is not None and bool(record.opaque.get("TAllocator"))
+
+
 class _Eliminator(PyExprMutator):
     """Second bindings of a value become copies of the first variable, and their uses uses of it."""
 
@@ -71,6 +78,10 @@ class _Eliminator(PyExprMutator):
 
     def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
         new = super().visit_dataflow_block_(block)
+        for binding in block.bindings:
+            # Outside, an output stands for itself, even where it copies a variable of the block.
+            if isinstance(self.var_remap_.get(binding.var), DataflowVar) and not isinstance(binding.var, DataflowVar):
+                del self.var_remap_[binding.var]
         for entries in self.known.values():
             for _, _, names in entries:
                 names[:] = [n for n in names if not isinstance(n, DataflowVar)]
@@ -104,6 +115,8 @@ class _Eliminator(PyExprMutator):
         if isinstance(value, _NEVER) and info is None:
             return None
         if (self.call_only and not isinstance(value, Call)) or contains_impure_call(value):
+            return None
+        if isinstance(value, Call) and _allocates(value):
             return None
         entries = self.known.setdefault((_key(value), None if info is None else structural_hash(info)), [])
         for other, other_info, names in entries:

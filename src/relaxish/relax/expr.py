@@ -708,7 +708,9 @@ def _call_global(callee: Any, args: Sequence[Any]) -> Any:
         info = callee.struct_info_
         ret = info.ret if isinstance(info, FuncStructInfo) else None
         return PrimCall(ret.dtype if isinstance(ret, PrimStructInfo) else "void", callee, args)
-    return Call(callee, args)
+    from .utils import convert_to_expr
+
+    return Call(callee, [convert_to_expr(a) for a in args])
 
 
 type(CALL_GLOBAL).hook = staticmethod(_call_global)

@@ -85,8 +85,11 @@ class Journal:
         """Write one record durably."""
         self.extend((record,))
 
-    def extend(self, records: Iterable[Any]) -> None:
-        """Write several records durably with one lock, one write and one sync."""
+    def extend(self, records: Iterable[Any], *, sync: bool = True) -> None:
+        """Write several records durably with one lock, one write and one sync.
+
+        Without ``sync`` they survive the death of this process but not of the machine, until :meth:`flush`.
+        """
         data = b"".join(json.dumps(r, separators=(",", ":")).encode() + b"\n" for r in records)
         if not data:
             return
@@ -94,19 +97,24 @@ class Journal:
             raise JournalError(f"journal {self.path} was opened read-only")
         with self.lock() as fd:
             end = _repair_tail(fd, self.path)
-            self._write(fd, data, end)
+            self._write(fd, data, end, sync)
 
-    def _write(self, fd: int, data: bytes, end: int) -> None:
+    def _write(self, fd: int, data: bytes, end: int, sync: bool) -> None:
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(fd, view) :]
-            if self.sync:
+            if self.sync and sync:
                 os.fsync(fd)
         except OSError as err:
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, end)
             raise JournalError(f"cannot write to journal {self.path}: {err.strerror}") from err
+
+    def flush(self) -> None:
+        """Make what was written without ``sync`` safe against power failure as well."""
+        if self.sync and not self.readonly:
+            os.fsync(self._descriptor())
 
     def read_new(self) -> list[Any]:
         """Complete records added (by anyone) since the last call; the first call returns all."""

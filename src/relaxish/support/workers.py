@@ -253,6 +253,8 @@ class WorkerPool:
         self._env = config.worker_environment(**(env or {}))
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        # Apart from the queue's lock: starting the zygote takes a second, in which tasks may be queued.
+        self._zygote_lock = threading.Lock()
         self._zygote: _Zygote | None = None
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -284,14 +286,25 @@ class WorkerPool:
         futures = [self.submit(func, *a, timeout_sec=timeout_sec) for a in arguments]
         return [f.result() for f in futures]
 
+    def prepare(self) -> None:
+        """Begin to start what the first task will need, without waiting for it."""
+        if not self._closed and self._zygote is None:
+            threading.Thread(target=self._prepare, name="relaxish-prepare", daemon=True).start()
+
+    def _prepare(self) -> None:
+        # A failure shows again, and is reported, when the first task needs the zygote.
+        with contextlib.suppress(WorkerError), self._zygote_lock:
+            if self._zygote is None and not self._closed:
+                self._zygote = _Zygote(self._preload, self._env)
+
     def _get_zygote(self) -> _Zygote:
-        with self._lock:
+        with self._zygote_lock:
             if self._zygote is None:
                 self._zygote = _Zygote(self._preload, self._env)
             return self._zygote
 
     def _drop_zygote(self, dead: _Zygote) -> None:
-        with self._lock:
+        with self._zygote_lock:
             if self._zygote is dead:
                 dead.close()
                 self._zygote = None
@@ -346,9 +359,10 @@ class WorkerPool:
             self._queue.put(None)
         for thread in self._threads:
             thread.join()
-        if self._zygote is not None:
-            self._zygote.close()
-            self._zygote = None
+        with self._zygote_lock:
+            if self._zygote is not None:
+                self._zygote.close()
+                self._zygote = None
 
     def _drain(self) -> None:
         with contextlib.suppress(queue.Empty):

@@ -6,7 +6,6 @@ finalists for each kernel is therefore a profile of whole models built with them
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +14,9 @@ import numpy as np
 
 from ..driver import build
 from ..ir import IRModule
-from ..meta_schedule.database import Database, MemoryDatabase, TuningRecord, mean_seconds
+from ..meta_schedule.database import Database, MemoryDatabase, TuningRecord
 from ..meta_schedule.schedule_util import normalize_mod
+from ..meta_schedule.search_strategy.trace_key import trace_key
 from ..pipeline import kernel_pipeline
 from ..runtime import VirtualMachine, cpu
 from ..support.errors import RelaxishError
@@ -75,7 +75,7 @@ def kernel_seconds(mod: IRModule, target: Target, inputs: Sequence[Any], rounds:
 def settle(
     mod: IRModule,
     target: Target,
-    databases: Sequence[Database],
+    database: Database,
     destination: Database,
     inputs: Sequence[Any],
     finalists: int = 4,
@@ -88,7 +88,7 @@ def settle(
     """
     kernels = kernel_pipeline(target)(mod)
     programs = {v.name_hint: normalize_mod(f) for v, f in kernels.functions.items() if isinstance(f, PrimFunc)}
-    ranked = {name: _records(databases, program, finalists) for name, program in programs.items()}
+    ranked = {name: _records(database, program, finalists) for name, program in programs.items()}
     depth = max((len(r) for r in ranked.values()), default=0)
     machines = [_machine(mod, target, MemoryDatabase())]
     machines += [_machine(mod, target, _nth(ranked.values(), place)) for place in range(depth)]
@@ -106,14 +106,14 @@ def settle(
     return list(times.values())
 
 
-def _records(databases: Sequence[Database], program: IRModule, count: int) -> list[TuningRecord]:
+def _records(database: Database, program: IRModule, count: int) -> list[TuningRecord]:
     """The fastest records of a program, each trace once."""
+    if not database.has_workload(program):
+        return []
     found: dict[str, TuningRecord] = {}
-    for database in databases:
-        if database.has_workload(program):
-            for record in database.get_top_k(database.commit_workload(program), 4 * count):
-                found.setdefault(json.dumps(record.trace.as_json()), record)
-    return sorted(found.values(), key=lambda r: mean_seconds(r.run_secs))[:count]
+    for record in database.get_top_k(database.commit_workload(program), 4 * count):
+        found.setdefault(trace_key(record.trace), record)
+    return list(found.values())[:count]
 
 
 def _nth(ranked: Any, place: int) -> Database:

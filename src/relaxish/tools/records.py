@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..meta_schedule.database.lines import record_fields, workload_fields
 from ..support.errors import RelaxishError
 from ..support.journal import Journal
 

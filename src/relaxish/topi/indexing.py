@@ -12,7 +12,8 @@ from . import tag as tags
 from .utils import ax_compute, const_int, expr_list, normalize_axis, simplify, unravel_index
 
 __all__ = [
-    "arange", "dynamic_strided_slice", "eye", "gather", "gather_nd", "one_hot", "sequence_mask", "strided_slice",
+    "arange", "dynamic_strided_slice", "eye", "gather", "gather_nd", "one_hot", "sequence_mask", "slice_length",
+    "strided_slice",
     "take", "trilu", "where",
 ]  # fmt: skip
 
@@ -60,6 +61,32 @@ def _canonical(index: int, extent: int, stride: int) -> int:
     return min(max(index, low), high)
 
 
+def _canonical_bound(index: Any, extent: Any, stride: Any) -> Any:
+    """A slice bound within its axis: negative ones count from the end, the rest is clamped."""
+    known = [const_int(v) for v in (index, extent, stride)]
+    if all(v is not None for v in known):
+        return const(_canonical(*known), str(index.dtype))  # type: ignore[arg-type]
+    if index is extent:
+        return index
+    zero, minus = const(0, str(index.dtype)), const(-1, str(index.dtype))
+    low = if_then_else(stride < 0, minus, zero)
+    high = if_then_else(stride < 0, extent - 1, extent)
+    if known[0] is None or known[0] < 0:
+        index = if_then_else(index < 0, index + extent, index)
+    return tir.min(tir.max(index, low), high)
+
+
+def slice_length(begin: Any, end: Any, stride: Any, extent: Any, assume_inbound: bool = True) -> Any:
+    """How many elements ``begin:end:stride`` picks of an axis, not yet simplified.
+
+    ``assume_inbound``: the bounds are known to lie within the axis and not to be negative.
+    """
+    if assume_inbound:
+        return ceildiv(end - begin, stride)
+    begin, end = _canonical_bound(begin, extent, stride), _canonical_bound(end, extent, stride)
+    return if_then_else(stride < 0, ceildiv(begin - end, -stride), ceildiv(end - begin, stride))
+
+
 def strided_slice(
     a: Any,
     begin: Sequence[Any],
@@ -96,11 +123,9 @@ def strided_slice(
             starts.append(const(first, kind))
         else:
             b, e, s = (tir.convert(v).astype(kind) for v in (b, e, s))
-            starts.append(b)
-            shape[d] = simplify(ceildiv(e - b, s) if const_int(s) != 1 else e - b)
-            if const_int(b) is not None and const_int(b) < 0:  # type: ignore[operator]
-                starts[-1] = b + a.shape[d]
-                shape[d] = simplify(ceildiv(e - starts[-1], s))
+            shape[d] = simplify(slice_length(b, e, s, a.shape[d], assume_inbound))
+            low = const_int(b)
+            starts.append(b + a.shape[d] if low is not None and low < 0 else b)
     name = "T_strided_slice_with_axes" if static else "T_dynamic_strided_slice_with_axes"
 
     def body(i: list[Any]) -> Any:

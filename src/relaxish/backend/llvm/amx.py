@@ -114,7 +114,8 @@ class TileFile:
 
 def amx_call(gen: StmtGen, expr: Call) -> str:
     """Generate one tile multiplication."""
-    name = expr.args[0].value.removeprefix("amx.")
+    instruction: Any = expr.args[0]
+    name = str(instruction.value).removeprefix("amx.")
     feature = "amx-bf16" if name == "tdpbf16ps" else "amx-int8"
     width = _BYTES.get(name, 1)
     places = []
@@ -153,7 +154,8 @@ def keep_result_tiles(gen: StmtGen, loop: For) -> bool:
         moving |= {x.loop_var for x in loops if not _written_out(x)}
         size = 1
         for x in loops:
-            size *= x.extent.value if _written_out(x) and _mentions(call.args[1:3], {x.loop_var}) else 1
+            if isinstance(x.extent, IntImm) and _written_out(x) and _mentions(call.args[1:3], {x.loop_var}):
+                size *= x.extent.value
         count += size
     return count <= _RESULTS and not any(_mentions(call.args[1:3], moving) for call, _ in calls)
 
@@ -164,7 +166,7 @@ def _written_out(loop: For) -> bool:
 
 def _only_calls(stmt: Any, loops: list[For]) -> list[tuple[Call, list[For]]]:
     """Every tile multiplication with the loops around it; empty when the statement does anything else."""
-    if isinstance(stmt, Evaluate) and is_amx_call(stmt.value):
+    if isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and is_amx_call(stmt.value):
         return [(stmt.value, list(loops))]
     if isinstance(stmt, For) and stmt.kind in (ForKind.SERIAL, ForKind.UNROLLED):
         return _only_calls(stmt.body, [*loops, stmt])

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
+from ...runtime.kernel import KernelSpec
 from ...runtime.plan import ExecutionPlan
 from ...support import config
 from ...target import Target
 from . import cache, engine
 from .entry import generate_entry
-from .module_gen import ModuleWriter, generate_function, shape_vars
+from ..common.signature import kernel_spec
+from .module_gen import ModuleWriter, generate_function
 
 
 @dataclass
@@ -44,28 +45,6 @@ class JitLibrary:
     def address(self, symbol: str) -> int:
         """The address of an exported symbol; KeyError when there is none."""
         return self._addresses[symbol]
-
-
-def kernel_spec(name: str, func: Any) -> KernelSpec:
-    """How a PrimFunc is called."""
-    params = []
-    for param in func.params:
-        buffer = func.buffer_map.get(param)
-        if buffer is None:
-            params.append(ParamSpec("tensor" if param.dtype == "handle" else "scalar", param.dtype))
-            continue
-        shape = tuple(_extent(extent) for extent in buffer.shape)
-        params.append(ParamSpec("tensor", buffer.dtype, shape))
-    sources = tuple(ShapeVarSource(var.name, index, dim) for var, index, dim in shape_vars(func))
-    return KernelSpec(name, tuple(params), sources)
-
-
-def _extent(extent: Any) -> int | str:
-    value = getattr(extent, "value", None)
-    if isinstance(value, int):
-        return value
-    name = getattr(extent, "name", None)
-    return name if isinstance(name, str) else str(extent)
 
 
 def prim_funcs_of(mod: Any) -> list[tuple[str, Any]]:

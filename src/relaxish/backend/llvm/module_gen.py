@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir import dtype as dt
-from ...ir.functor import pre_order_visit
 from ...ir.prim import Var
+from ..common.signature import shape_vars
 from .emit import FunctionWriter
 from .ltypes import scalar_type
 from .promote import PromotionConflict
@@ -66,38 +66,6 @@ class ModuleWriter:
         parts.append(f"attributes #0 = {{ nounwind {width} }}")
         parts.append(f"attributes #1 = {{ nounwind noinline {width} }}")
         return "\n".join(parts)
-
-
-def shape_vars(func: Any) -> list[tuple[Any, int, int]]:
-    """Free shape variables: (variable, parameter index, dimension) in order of first appearance."""
-    params = set(func.params)
-    found: dict[Any, tuple[int, int]] = {}
-    for index, param in enumerate(func.params):
-        buffer = func.buffer_map.get(param)
-        if buffer is None:
-            continue
-        for dim, extent in enumerate(buffer.shape):
-            if isinstance(extent, Var) and extent not in params:
-                found.setdefault(extent, (index, dim))
-    for param in func.params:
-        buffer = func.buffer_map.get(param)
-        for extent in buffer.shape if buffer is not None else ():
-            for var in _vars_of(extent):
-                if var not in params and var not in found:
-                    raise ValueError(f"shape variable {var.name} of {buffer.name} cannot be read from any argument")
-    return [(var, index, dim) for var, (index, dim) in found.items()]
-
-
-def _vars_of(expr: Any) -> list[Any]:
-    out: list[Any] = []
-
-    def look(item: Any) -> bool:
-        if isinstance(item, Var):
-            out.append(item)
-        return True
-
-    pre_order_visit(expr, look)
-    return out
 
 
 def generate_function(module: ModuleWriter, name: str, func: Any) -> None:

@@ -75,7 +75,7 @@ def linear(expr: Any) -> tuple[dict[Any, int], int] | None:
         out = dict(a[0])
         for var, factor in b[0].items():
             out[var] = out.get(var, 0) + sign * factor
-        return out, a[1] + sign * b[1]
+        return {var: factor for var, factor in out.items() if factor}, a[1] + sign * b[1]
     if kind is Mul:
         a, b = linear(expr.a), linear(expr.b)
         if a is None or b is None or (a[0] and b[0]):

@@ -16,6 +16,7 @@ from .expr_gen import ExprGen
 from .ltypes import element_bytes, llvm_type, memory_type
 from .promote import Promotion, find_accumulators, passes_pointer, write_back
 from .ranges import peel_count, prove
+from .ragged import split_ragged
 from .segments import split_loop
 from .transpose import transpose_loops
 from .vectorize import vector_loop
@@ -242,7 +243,7 @@ class StmtGen(ExprGen):
             self.ranges[var] = (value[1], value[1])
 
     def _serial(self, node: Any, low: Any, extent: Any) -> None:
-        pieces = split_loop(node, self.ranges)
+        pieces = split_loop(node, self.ranges) or (split_ragged(node) if extent[0] else None)
         if pieces is not None:
             for piece in pieces:
                 self.stmt(piece)

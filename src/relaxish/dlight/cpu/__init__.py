@@ -9,5 +9,16 @@ from .gemv import GEMV
 from .packing import PackWeights
 from .reduction import RowReduction
 from .variants import contraction_variants
+from .winograd import WinogradConv2D
 
-__all__ = ["GEMV", "Contraction", "Elementwise", "Fallback", "FuseAttention", "PackWeights", "RowReduction", "contraction_variants"]
+__all__ = [
+    "GEMV",
+    "Contraction",
+    "Elementwise",
+    "Fallback",
+    "FuseAttention",
+    "PackWeights",
+    "RowReduction",
+    "WinogradConv2D",
+    "contraction_variants",
+]

@@ -29,6 +29,8 @@ from .packing import PACK_ATTR
 # Every x86 and most Arm cores have first-level caches of at least eight ways of one page.
 _WAYS = 8
 _WAY_BYTES = 4096
+# Turning an operand around costs about as much as using it once.
+_ROWS_TO_TURN = 8
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,11 @@ class Contraction(ScheduleRule):
             return None
         anchor = anchors[0]
         vector = vector_axis(anchor)
+        copies = turn_operands(sch, anchor) if vector is None else []
+        if copies:
+            infos = refresh(sch)
+            anchor = next(info for info in infos if info.is_reduction)
+            vector = vector_axis(anchor)
         if vector is None or vector.dom is None or vector.dom < 4:
             return None
         names = [info.name for info in infos]
@@ -112,9 +119,12 @@ class Contraction(ScheduleRule):
         before, after = infos[:at], infos[at + 1 :]
         if len(after) > 1 or any(not info.is_injective for info in after):
             return None
+        strip = tile_block(sch, anchor, vector, after[0] if after else None, target, self.variant)
         for info in before:
-            schedule_elementwise(sch, info, target)
-        tile_block(sch, anchor, vector, after[0] if after else None, target, self.variant)
+            # A copy is made strip by strip, so that it is still in the cache when it is used.
+            turned = any(sch.get(copy) is sch.get(info.rv) for copy in copies)
+            if not (turned and strip is not None and attempt(sch.compute_at, info.rv, strip, True)):
+                schedule_elementwise(sch, info, target)
         return sch
 
 
@@ -130,6 +140,41 @@ def vector_axis(info: BlockInfo) -> IterInfo | None:
         if "other" not in kinds and ("unit" in kinds or "strided" in kinds):
             return it
     return None
+
+
+def turn_operands(sch: Schedule, info: BlockInfo) -> list[Any]:
+    """Read operands stored with the reduction innermost, as in ``A @ B.T``, through copies with it outermost.
+
+    Returns the copying blocks: none where there is no such operand, or too few rows share the copy to pay for it.
+    """
+    store = info.store
+    if store is None or combiner_of(info.block) == "other" or any(it.kind == "O" for it in info.iters):
+        return []
+    column = next((it for it in reversed(info.spatial) if access_stride(store.indices, it.var) == "unit"), None)
+    if column is None or column.dom is None or column.dom < 8:
+        return []
+    reductions = {it.var for it in info.reductions}
+    turned = [load for load in info.loads() if access_stride(load.indices, column.var) == "other"]
+    sharing = [it for it in info.spatial if it is not column and not any(_moves(load, it) for load in turned)]
+    rows = max((it.dom if it.dom is not None else _ROWS_TO_TURN for it in sharing), default=1)
+    if not turned or rows < _ROWS_TO_TURN:
+        return []
+    for load in turned:
+        if load.indices[-1] not in reductions or list(load.indices).count(column.var) != 1:
+            return []
+    copies = []
+    for load in turned:
+        reads = [region.buffer for region in sch.get(info.rv).reads]
+        place = list(load.indices).index(column.var)
+        index = reads.index(load.buffer)
+        copies.append(sch.cache_read(info.rv, index, "global"))
+        sch.transform_layout(info.rv, ("read", index), _to_the_end(place))
+    return copies
+
+
+def _to_the_end(place: int) -> Any:
+    """The index map that moves one axis behind all others."""
+    return lambda *at: [*at[:place], *at[place + 1 :], at[place]]
 
 
 def row_axis(info: BlockInfo, vector: IterInfo) -> IterInfo | None:
@@ -165,8 +210,11 @@ def tile_block(
     epilogue: BlockInfo | None,
     target: Target,
     variant: Variant | None = None,
-) -> None:
-    """Give a reduction block its register tile, with ``epilogue`` computed on each finished tile."""
+) -> Any:
+    """Give a reduction block its register tile, with ``epilogue`` computed on each finished tile.
+
+    Returns the loop over strips of columns when nothing but rows is inside it, else None.
+    """
     bits = target.vector_bits
     registers = 32 if bits == 512 or target.features.has_asimd else 16
     store = anchor.store
@@ -178,8 +226,8 @@ def tile_block(
     max_rows = _rows_side_by_side(anchor, vector, rows_iter)
     tile = choose_tile(vector.dom, height, lanes, registers, max_rows)
     partial = False
-    if rows_iter is not None and height is not None and height > 16 and tile.rows < 4:
-        # No divisor fits (a prime, say): tiles of six, the last one partial.
+    if rows_iter is not None and (height is None or (height > 16 and tile.rows < 4)):
+        # The size is not known, or no divisor fits (a prime, say): tiles of six, the last one partial.
         tile = choose_tile(vector.dom, 6, lanes, registers)
         partial = True
     if variant is not None:
@@ -211,8 +259,9 @@ def tile_block(
         _attach_epilogue(sch, epilogue, order[-2] if partial and len(order) > 1 else place, tile)
     outer = order[:-1] if len(order) > 1 and rows_iter is not None else order
     # Before the reduction is decomposed: a guarded start block would no longer count as covering its output.
-    parallel_outer(sch, outer, work_of(anchor), target.num_cores)
+    fused = parallel_outer(sch, outer, work_of(anchor), target.num_cores)
     sch.decompose_reduction(anchor.rv, reductions[0])
+    return fused if outer[-1] is v_outer else None
 
 
 def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: Any, tile: Tile) -> None:

@@ -123,9 +123,8 @@ def _tiles(extent: int) -> int:
 
 def transformed_kernel(kernel: Any) -> Any:
     """(3, 3, in, out) as (36, in, out)."""
-    wide = kernel.astype("float64")
-    made = np.einsum("ar,rsio,bs->abio", _KERNEL, wide, _KERNEL, optimize=True)
-    return np.ascontiguousarray(made.reshape(36, *kernel.shape[2:]).astype(kernel.dtype))
+    both_axes = np.kron(_KERNEL, _KERNEL).astype(kernel.dtype)
+    return (both_axes @ kernel.reshape(9, -1)).reshape(36, *kernel.shape[2:])
 
 
 # ---- the two transforms
@@ -136,19 +135,14 @@ def input_transform(batch: int, tiles: tuple[int, int], channels: int, lanes: in
     rows, columns = tiles
     source = (batch, rows * _TILE + 2, columns * _TILE + 2, channels)
     out = (36, batch * rows * columns, channels)
-    loads = [
-        f"d[{i * _SPAN + j}, l] = x[n, th * 4 + {i}, tw * 4 + {j}, cb * {lanes} + l]"
-        for i in range(_SPAN)
-        for j in range(_SPAN)
-    ]
-    down = [f"t[{i * _SPAN + j}, l] = {_sum(_INPUT[i], 'd', j, _SPAN)}" for i in range(_SPAN) for j in range(_SPAN)]
-    across = [
-        f"out[{i * _SPAN + j}, (n * {rows} + th) * {columns} + tw, cb * {lanes} + l] = "
-        f"{_sum(_INPUT[j], 't', i * _SPAN, 1)}"
-        for i in range(_SPAN)
-        for j in range(_SPAN)
-    ]
-    return _kernel("winograd_input", source, out, batch, tiles, channels, lanes, [*loads, *down], across)
+    place = f"(n * {rows} + th) * {columns} + tw, cb * {lanes} + l"
+    body = [
+        *_unrolled(_SPAN, "i", [*_unrolled(_SPAN, "j", _vector(f"d[i * 6 + j, l] = {_PIXEL}{lanes} + l]", lanes))]),
+        *_unrolled(_SPAN, "j", _vectors([f"t[{i * 6} + j, l] = {_sum(_INPUT[i], 'd', 'j', 6)}" for i in range(6)], lanes)),
+        *_unrolled(_SPAN, "i", _vectors(
+            [f"out[i * 6 + {j}, {place}] = {_sum(_INPUT[j], 't', 'i * 6', 1)}" for j in range(6)], lanes)),
+    ]  # fmt: skip
+    return _kernel("winograd_input", source, out, (batch, *tiles, channels // lanes), lanes, body)
 
 
 def output_transform(
@@ -158,60 +152,72 @@ def output_transform(
     rows, columns = tiles
     source = (36, batch * rows * columns, channels)
     out = (batch, *size, channels)
-    loads = [
-        f"d[{k}, l] = x[{k}, (n * {rows} + th) * {columns} + tw, cb * {lanes} + l]" for k in range(_SPAN * _SPAN)
+    load = f"d[i, l] = x[i, (n * {rows} + th) * {columns} + tw, cb * {lanes} + l]"
+    down = [f"t[{i * 6} + j, l] = {_sum(_OUTPUT[i], 'd', 'j', 6)}" for i in range(_TILE)]
+    across: list[str] = []
+    for j in range(_TILE):
+        store = f"out[n, th * 4 + i, tw * 4 + {j}, cb * {lanes} + l] = {_sum(_OUTPUT[j], 't', 'i * 6', 1)}"
+        across += _guarded(f"tw * 4 + {j}", size[1], (columns - 1) * _TILE + j, _vector(store, lanes))
+    body = [
+        *_unrolled(_SPAN * _SPAN, "i", _vector(load, lanes)),
+        *_unrolled(_SPAN, "j", _vectors(down, lanes)),
+        *_unrolled(_TILE, "i", _guarded("th * 4 + i", size[0], rows * _TILE - 1, across)),
     ]
-    down = [f"t[{i * _SPAN + j}, l] = {_sum(_OUTPUT[i], 'd', j, _SPAN)}" for i in range(_TILE) for j in range(_SPAN)]
-    across = []
-    for i in range(_TILE):
-        for j in range(_TILE):
-            guards = [
-                f"{tile} * 4 + {k} < {extent}"
-                for tile, k, extent, count in (("th", i, size[0], rows), ("tw", j, size[1], columns))
-                if (count - 1) * _TILE + k >= extent
-            ]
-            store = f"out[n, th * 4 + {i}, tw * 4 + {j}, cb * {lanes} + l] = {_sum(_OUTPUT[j], 't', i * _SPAN, 1)}"
-            across.append((f"if {' and '.join(guards)}: " if guards else "") + store)
-    return _kernel("winograd_output", source, out, batch, tiles, channels, lanes, [*loads, *down], across)
+    return _kernel("winograd_output", source, out, (batch, *tiles, channels // lanes), lanes, body)
 
 
-def _sum(factors: Sequence[int], array: str, start: int, step: int) -> str:
+_PIXEL = "x[n, th * 4 + i, tw * 4 + j, cb * "
+
+
+def _unrolled(count: int, var: str, body: Sequence[str]) -> list[str]:
+    return [f"for {var} in T.unroll({count}):", *("    " + line for line in body)]
+
+
+def _vector(statement: str, lanes: int) -> list[str]:
+    return [f"for l in T.vectorized({lanes}):", f"    {statement}"]
+
+
+def _vectors(statements: Sequence[str], lanes: int) -> list[str]:
+    return [line for statement in statements for line in _vector(statement, lanes)]
+
+
+def _guarded(index: str, extent: int, largest: int, body: Sequence[str]) -> list[str]:
+    """``body`` where ``index`` is inside; its largest value says whether it ever is not."""
+    return list(body) if largest < extent else [f"if {index} < {extent}:", *("    " + line for line in body)]
+
+
+def _sum(factors: Sequence[int], array: str, start: str, step: int) -> str:
     """``factors`` times every ``step``-th row of a local array."""
     text = ""
     for k, factor in enumerate(factors):
         if factor:
-            item = f"{array}[{start + k * step}, l]"
+            item = f"{array}[{start} + {k * step}, l]"
             item = item if abs(factor) == 1 else f"{item} * T.float32({abs(factor)})"
             text = f"{text} {'-' if factor < 0 else '+'} {item}" if text else (f"-{item}" if factor < 0 else item)
     return text
 
 
 def _kernel(
-    name: str, source: tuple[int, ...], out: tuple[int, ...], batch: int, tiles: tuple[int, int], channels: int,
-    lanes: int, prepare: Sequence[str], finish: Sequence[str],
+    name: str, source: tuple[int, ...], out: tuple[int, ...], grid: tuple[int, int, int, int], lanes: int,
+    body: Sequence[str],
 ) -> PrimFunc:  # fmt: skip
-    """A function that runs the statements for each tile and each vector ``l`` of channels."""
+    """A function that runs ``body`` for each tile and each vector of channels."""
+    batch, rows, columns, vectors = grid
     lines = [
         "@T.prim_func(private=True)",
         f'def {name}(x: T.Buffer({source}, "float32"), out: T.Buffer({out}, "float32")):',
         '    T.func_attr({"tir.noalias": True, "tir.is_scheduled": True, "op_pattern": 8})',
-        f"    for nh in T.parallel({batch * tiles[0]}):",
-        f"        for w, b in T.grid({tiles[1]}, {channels // lanes}):",
+        f"    for nh in T.parallel({batch * rows}):",
+        f"        for w, b in T.grid({columns}, {vectors}):",
         '            with T.block("tile"):',
-        f"                n = T.axis.spatial({batch}, nh // {tiles[0]})",
-        f"                th = T.axis.spatial({tiles[0]}, nh % {tiles[0]})",
+        f"                n = T.axis.spatial({batch}, nh // {rows})",
+        f"                th = T.axis.spatial({rows}, nh % {rows})",
         '                tw, cb = T.axis.remap("SS", [w, b])',
         f"                T.reads(x[{', '.join(f'0:{e}' for e in source)}])",
         f"                T.writes(out[{', '.join(f'0:{e}' for e in out)}])",
         f'                d = T.alloc_buffer((36, {lanes}), "float32")',
         f'                t = T.alloc_buffer((36, {lanes}), "float32")',
+        *(" " * 16 + line for line in body),
     ]
-    for statement in [*prepare, *finish]:
-        indent = " " * 16
-        if statement.startswith("if "):
-            guard, statement = statement.split(": ", 1)
-            lines.append(f"{indent}{guard}:")
-            indent += "    "
-        lines += [f"{indent}for l in T.vectorized({lanes}):", f"{indent}    {statement}"]
     func: PrimFunc = from_source("\n".join(lines) + "\n")
     return func

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from ..database import TuningRecord
     from ..runner import RunnerResult
     from ..search_strategy import MeasureCandidate
     from ..tune_context import TuneContext
@@ -45,6 +46,9 @@ class CostModel:
     ) -> None:
         """Learn from measured candidates."""
         raise NotImplementedError
+
+    def learn_records(self, context: TuneContext, records: Sequence[TuningRecord]) -> None:
+        """Learn what was recorded for a task and is not known yet; ``records`` are all of the task, oldest first."""
 
     def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray[Any, Any]:
         """One score per candidate."""

@@ -19,6 +19,7 @@ from .cost_model import CostModel
 from .metric import average_peak_score, p_rmse
 
 if TYPE_CHECKING:
+    from ..database import TuningRecord
     from ..runner import RunnerResult
     from ..search_strategy import MeasureCandidate
     from ..tune_context import TuneContext
@@ -112,7 +113,7 @@ class XGBModel(CostModel):
 
     def save(self, path: str) -> None:
         """A tar of ``model.bin`` (when trained) and ``data.npz``."""
-        arrays: dict[str, Array] = {}
+        arrays: dict[str, Array] = {"trained_on": np.array(self.last_train_size)}
         for index, (key, group) in enumerate(self.data.items()):
             arrays[f"key{index}"] = np.frombuffer(key.encode(), dtype=np.uint8)
             arrays[f"costs{index}"] = group.costs
@@ -142,7 +143,8 @@ class XGBModel(CostModel):
             cuts = np.cumsum(arrays[f"rows{index}"])[:-1]
             features = np.split(arrays[f"features{index}"], cuts) if arrays[f"rows{index}"].size else []
             self.data[key] = FeatureGroup(key, list(features), arrays[f"costs{index}"])
-        self.data_size = self.last_train_size = sum(len(g.costs) for g in self.data.values())
+        self.data_size = sum(len(g.costs) for g in self.data.values())
+        self.last_train_size = int(arrays["trained_on"])
         if "model.bin" in blobs:
             self.booster = _xgboost().Booster()
             self.booster.load_model(bytearray(blobs["model.bin"]))
@@ -176,6 +178,14 @@ class XGBModel(CostModel):
         grown = self.data_size >= self.last_train_size * 1.2 if self.adaptive_training else True
         if self.data_size >= self.num_warmup_samples and grown:
             self._train()
+
+    def learn_records(self, context: TuneContext, records: Sequence[TuningRecord]) -> None:
+        known = self.data.get(_group_key(context))
+        missing = records[0 if known is None else len(known.costs):]
+        if missing:
+            costs = np.array([float(np.median(r.run_secs)) if r.run_secs else 1e10 for r in missing])
+            features = self.extractor.extract_from(context, [r.as_measure_candidate() for r in missing])
+            self.add_samples(_group_key(context), [np.asarray(f, dtype="float32") for f in features], costs)
 
     def _validate(self, features: Sequence[Array], costs: Array, key: str) -> None:
         known = self.data[key].costs if key in self.data else np.zeros(0)

@@ -196,6 +196,13 @@ class Database:
         for record in records:
             self.commit_tuning_record(record)
 
+    def commit_soon(self, record: TuningRecord) -> None:
+        """Store a record so that it survives this process; :meth:`flush` makes it durable."""
+        self.commit_tuning_record(record)
+
+    def flush(self) -> None:
+        """Make everything committed durable."""
+
     def records_of(self, workload: Workload) -> list[TuningRecord]:
         """Every record of one workload, failures included, in the order committed."""
         return [r for r in self.get_all_tuning_records() if self.module_equality.equal(r.workload.mod, workload.mod)]

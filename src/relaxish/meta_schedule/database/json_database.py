@@ -95,13 +95,22 @@ class JSONDatabase(MemoryDatabase):
     def commit_tuning_record(self, record: TuningRecord) -> None:
         self.commit_tuning_records([record])
 
+    def commit_soon(self, record: TuningRecord) -> None:
+        self._append([record], sync=False)
+
+    def flush(self) -> None:
+        self._record_file.flush()
+
     def commit_tuning_records(self, records: Iterable[TuningRecord]) -> None:
+        self._append(records, sync=True)
+
+    def _append(self, records: Iterable[TuningRecord], sync: bool) -> None:
         lines = []
         for record in records:
             owner = self.commit_workload(record.workload.mod)
             key = next(key for key, workload in self._by_hash.items() if workload is owner)
             notes = {"workload": key, **record.notes()}
             lines.append([self._hashes.index(key), record.as_json(), notes])
-        self._record_file.extend(lines)
+        self._record_file.extend(lines, sync=sync)
         # Reading back our own lines keeps memory and file in the same order as every other process sees.
         self.refresh()

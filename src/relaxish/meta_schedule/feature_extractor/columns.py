@@ -362,13 +362,14 @@ def store_features(store: ColumnStore, touched: Touched, size: int) -> Array:
 
 
 def _log_scale(raw: Array, num_buffers: int) -> Array:
-    """Flags and the intensity curve stay as they are; all else becomes log2(x + 1)."""
+    """Flags and the intensity curve stay as they are; all else becomes log2(|x| + 1)."""
     scaled = [(0, 19), (27, 30), (38, 41), (50, 57), (157, 164)]
     for k in range(num_buffers):
         at = 57 + _SUB * k
         scaled += [(at + 3, at + 7), (at + 10, at + _SUB)]
     for low, high in scaled:
         part = raw[low:high]
+        np.abs(part, out=part)
         part += np.float32(1)
         np.log2(part, out=part)
     return raw.T

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..database import TuningRecord
+from ..database import Database, TuningRecord
 from ..profiler import Profiler
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ..runner import RunnerResult
     from ..search_strategy import MeasureCandidate
     from ..task_scheduler import TaskScheduler
+    from ..tune_context import TuneContext
 
 __all__ = ["AddToDatabase", "MeasureCallback", "PyMeasureCallback", "RemoveBuildArtifact", "UpdateCostModel"]
 
@@ -27,6 +29,12 @@ class MeasureCallback:
     ) -> None:
         """Look at, store or learn from one batch."""
         raise NotImplementedError
+
+    def on_result(
+        self, task_scheduler: TaskScheduler, task_id: int, candidate: MeasureCandidate, built: BuilderResult,
+        ran: RunnerResult,
+    ) -> None:
+        """Called for each measurement the moment it is there, before its batch is complete."""
 
     @staticmethod
     def create(kind: str = "default") -> list[MeasureCallback] | MeasureCallback:
@@ -47,7 +55,20 @@ PyMeasureCallback = MeasureCallback
 
 
 class AddToDatabase(MeasureCallback):
-    """Commit every result, failures included, before anything else looks at it."""
+    """Commit every result, failures included, as soon as it is there."""
+
+    def __init__(self) -> None:
+        self._written: dict[int, MeasureCandidate] = {}
+
+    def on_result(
+        self, task_scheduler: TaskScheduler, task_id: int, candidate: MeasureCandidate, built: BuilderResult,
+        ran: RunnerResult,
+    ) -> None:
+        database = task_scheduler.database_
+        if database is not None:
+            with Profiler.timeit("MeasureCallback/AddToDatabase"):
+                database.commit_soon(_record(task_scheduler.tasks_[task_id].ctx, database, candidate, built, ran))
+            self._written[id(candidate)] = candidate
 
     def apply(
         self, task_scheduler: TaskScheduler, task_id: int, measure_candidates: Sequence[MeasureCandidate],
@@ -56,18 +77,28 @@ class AddToDatabase(MeasureCallback):
         database = task_scheduler.database_
         if database is None:
             return
-        task = task_scheduler.tasks_[task_id]
-        assert task.ctx.mod is not None
-        workload = database.commit_workload(task.ctx.mod)
-        records = []
-        for candidate, built, ran in zip(measure_candidates, builder_results, runner_results, strict=True):
-            error = built.error_msg or ran.error_msg
-            seconds = [float(x) for x in ran.run_secs] if ran.run_secs else [1e10]
-            records.append(TuningRecord(
-                candidate.sch.trace, workload, seconds, task.ctx.target, candidate.args_info,
-                error_msg=error, valid=candidate.valid if not error else False))
+        ctx = task_scheduler.tasks_[task_id].ctx
+        batch = zip(measure_candidates, builder_results, runner_results, strict=True)
         with Profiler.timeit("MeasureCallback/AddToDatabase"):
-            database.commit_tuning_records(records)
+            left = [_record(ctx, database, *item) for item in batch if self._written.pop(id(item[0]), None) is None]
+            if left:
+                database.commit_tuning_records(left)
+            database.flush()
+
+
+def _record(
+    ctx: TuneContext, database: Database, candidate: MeasureCandidate, built: BuilderResult, ran: RunnerResult
+) -> TuningRecord:
+    assert ctx.mod is not None
+    error = built.error_msg or ran.error_msg
+    seconds = [float(x) for x in ran.run_secs] if ran.run_secs else [1e10]
+    trace = candidate.sch.trace
+    if trace is None:
+        raise ValueError("a candidate without a trace cannot be recorded")
+    return TuningRecord(
+        trace, database.commit_workload(ctx.mod), seconds, ctx.target, candidate.args_info, error_msg=error,
+        stage=None if not error else "build" if built.error_msg else "run", valid=False if error else candidate.valid,
+        predicted=candidate.predicted, time=time.time())
 
 
 class RemoveBuildArtifact(MeasureCallback):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import pickle
 import time
 from collections.abc import Callable, Sequence
@@ -82,7 +83,7 @@ class LocalRunner(Runner):
             future = self.pool.submit(
                 _measure_in_worker, x.artifact_path, x.device_type, x.args_info, tuple(self.evaluator_config),
                 self.alloc_repeat, self.cooldown_sec, self.hooks, self.num_threads, timeout_sec=self._limit(key))
-            futures.append(LocalRunnerFuture(future, lambda seconds, key=key: self._note(key, seconds)))
+            futures.append(LocalRunnerFuture(future, functools.partial(self._note, key)))
         return futures
 
     def _note(self, key: str, seconds: float) -> None:

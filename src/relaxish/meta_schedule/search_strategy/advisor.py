@@ -104,11 +104,13 @@ class Advisor:
             near = np.exp(-((distance / _REACH) ** 2))
             total += near * error
             weight += near
-        return logs + total / weight
+        corrected: Array = logs + total / weight
+        return corrected
 
     def _spread(self, ranked: Sequence[tuple[VectorVariant, Array]], count: int) -> list[tuple[VectorVariant, Array]]:
         """The best rows, only a few of each innermost tile."""
-        chosen, rest = [], []
+        chosen: list[tuple[VectorVariant, Array]] = []
+        rest: list[tuple[VectorVariant, Array]] = []
         uses: dict[tuple[int, ...], int] = {}
         for variant, row in ranked:
             inner = tuple(int(row[at + n - 1]) for _, at, n, _, _ in variant.sketch.table.tiles)

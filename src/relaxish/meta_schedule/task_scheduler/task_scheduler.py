@@ -10,7 +10,7 @@ from logging import Logger
 from typing import TYPE_CHECKING, Any
 
 from ..builder import BuilderInput, BuilderResult
-from ..database import mean_seconds
+from ..database import JSONDatabase, mean_seconds
 from ..logging import get_logger
 from ..measure_callback import MeasureCallback
 from ..profiler import Profiler
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..builder import Builder
     from ..cost_model import CostModel
     from ..database import Database
+    from ..run_state import RunState
     from ..runner import Runner
     from ..search_strategy import MeasureCandidate
     from ..tune_context import TuneContext
@@ -41,6 +42,7 @@ class TaskRecord:
     measure_candidates: list[MeasureCandidate] | None = None
     builder_results: list[BuilderResult] | None = None
     runner_futures: list[RunnerFuture] | None = None
+    runner_results: list[RunnerResult | None] = field(default_factory=list)
     best_time_cost_history: list[float] = field(default_factory=list)
     latest_result: float = math.inf
 
@@ -64,11 +66,19 @@ class TaskScheduler:
         self.database_: Database | None = None
         self.cost_model_: CostModel | None = None
         self.remaining_tasks_ = 0
+        self.run_state: RunState | None = None
         self.logger: Logger = get_logger("task_scheduler")
 
     def next_task_id(self) -> int:
         """The task to work on next, -1 when all are done."""
         raise NotImplementedError
+
+    def save_state(self) -> dict[str, Any]:
+        """What :meth:`next_task_id` needs to go on in another process, as plain data."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on where the run that saved ``state`` was stopped."""
 
     # ---- the loop
 
@@ -87,6 +97,8 @@ class TaskScheduler:
         for index, (ctx, weight) in enumerate(zip(tasks, task_weights, strict=True)):
             self._start_task(index, ctx, weight, max_trials_per_task, num_trials_per_iter)
         self.remaining_tasks_ = sum(not t.is_terminated for t in self.tasks_)
+        if self.run_state is not None:
+            self.run_state.restore(self)
         while self.trials_used() < max_trials_global:
             task_id = self.next_task_id()
             if task_id == -1:
@@ -116,12 +128,15 @@ class TaskScheduler:
             ctx.logger.info("Total %d design space(s) generated", len(spaces))
             for number, space in enumerate(spaces):
                 ctx.logger.info("Design space #%d:\n%s", number, space.trace)
+            if isinstance(self.database_, JSONDatabase) and ctx.mod is not None:
+                self.database_.commit_workload(ctx.mod, ctx.task_name)
             ctx.pre_tuning(trials, batch, spaces, self.database_, self.cost_model_)
 
     def _one_round(self, task_id: int) -> None:
         task = self.tasks_[task_id]
         if task.runner_futures is not None:
             self.join_running_task(task_id)
+        self._take_results()
         candidates = None if task.is_terminated else task.ctx.generate_measure_candidates()
         if not candidates:
             if not task.is_terminated:
@@ -143,13 +158,34 @@ class TaskScheduler:
                 ready.get(i) or _failed(b.error_msg or "the builder gave no artifact")
                 for i, b in enumerate(task.builder_results)
             ]
+            task.runner_results = [None] * len(candidates)
+        self._take_results()
+
+    def _take_results(self) -> None:
+        """Hand on every result that is there already, of any task, so that it is recorded."""
+        for task_id, task in enumerate(self.tasks_):
+            for index, future in enumerate(task.runner_futures or ()):
+                if task.runner_results[index] is None and future.done():
+                    self._take(task_id, index)
+
+    def _take(self, task_id: int, index: int) -> None:
+        task = self.tasks_[task_id]
+        assert task.runner_futures is not None and task.measure_candidates is not None
+        with Profiler.timeit("JoinRunnerFutures"):
+            result = task.runner_futures[index].result()
+        task.runner_results[index] = result
+        built = (task.builder_results or [])[index]
+        for callback in self.measure_callbacks_:
+            callback.on_result(self, task_id, task.measure_candidates[index], built, result)
 
     def join_running_task(self, task_id: int) -> list[RunnerResult]:
         """Wait for a task's measurements and hand them to callbacks and strategy."""
         task = self.tasks_[task_id]
         assert task.runner_futures is not None and task.measure_candidates is not None
-        with Profiler.timeit("JoinRunnerFutures"):
-            results = [future.result() for future in task.runner_futures]
+        for index, known in enumerate(task.runner_results):
+            if known is None:
+                self._take(task_id, index)
+        results = [r for r in task.runner_results if r is not None]
         candidates, built = task.measure_candidates, task.builder_results or []
         for b, r in zip(built, results, strict=True):
             if b.error_msg:
@@ -169,6 +205,9 @@ class TaskScheduler:
         task.ctx.notify_runner_results(candidates, results)
         task.best_time_cost_history.append(task.best_ms)
         task.measure_candidates = task.builder_results = task.runner_futures = None
+        task.runner_results = []
+        if self.run_state is not None:
+            self.run_state.save(self)
         return results
 
     def touch_task(self, task_id: int) -> None:
@@ -249,6 +288,12 @@ class RoundRobin(TaskScheduler):
         super().__init__()
         self._last = -1
 
+    def save_state(self) -> dict[str, Any]:
+        return {"last": self._last}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._last = int(state.get("last", -1))
+
     def next_task_id(self) -> int:
         n = len(self.tasks_)
         for step in range(1, n + 1):
@@ -270,8 +315,14 @@ class GradientBased(TaskScheduler):
         super().__init__()
         self.alpha = alpha
         self.window_size = window_size
-        self._random = random.Random(None if seed == -1 else seed)
+        self._seed = seed
         self._warm = 0
+
+    def save_state(self) -> dict[str, Any]:
+        return {"warm": self._warm}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._warm = int(state.get("warm", 0))
 
     def next_task_id(self) -> int:
         n = len(self.tasks_)
@@ -290,7 +341,10 @@ class GradientBased(TaskScheduler):
                 self.join_running_task(i)
         gains = [self._gain(self.tasks_[i]) for i in alive]
         top = max(gains)
-        return self._random.choice([i for i, g in zip(alive, gains, strict=True) if g == top])
+        rounds = sum(len(t.best_time_cost_history) for t in self.tasks_)
+        # A stream of its own for each decision: a run that was stopped decides like one that was not.
+        tie = random.Random(None if self._seed == -1 else f"{self._seed}:{rounds}")
+        return tie.choice([i for i, g in zip(alive, gains, strict=True) if g == top])
 
     def _gain(self, task: TaskRecord) -> float:
         history = task.best_time_cost_history

@@ -11,7 +11,7 @@ from ... import te, tir, topi
 from ...relax.expr import Call, Expr
 from ...relax.struct_info import StructInfo, TupleStructInfo
 from ...tir import const
-from ..inference import as_expr, check_axis, check_count, make_call, require_float, tensor_arg
+from ..inference import as_expr, check_axis, check_count, input_tensors, make_call, require_float, tensor_arg
 from ..record import define
 
 __all__ = [
@@ -141,8 +141,7 @@ def prelu(data: Any, alpha: Any, axis: int = 1) -> Expr:
 
 
 def _infer_prelu(call: Call, builder: Any) -> StructInfo:
-    check_count(call, 2)
-    info = tensor_arg(call, 0)
+    info, _ = input_tensors(call, 2)
     if info.ndim >= 0:
         check_axis(call, info.ndim, call.attrs.axis)
     return info
@@ -154,7 +153,15 @@ def _legalize_prelu(builder: Any, call: Call) -> Expr:
     return made
 
 
-define("nn.prelu", _infer_prelu, legalize=_legalize_prelu, precision="follow", arg_names=("data", "alpha"))
+define(
+    "nn.prelu",
+    _infer_prelu,
+    legalize=_legalize_prelu,
+    precision="follow",
+    reference=lambda x, alpha, axis=1: np.where(x > 0, x, x * alpha.reshape([-1 if k == axis else 1 for k in range(x.ndim)])),
+    samples=lambda: [((_X, np.linspace(0.1, 0.5, _X.shape[1], dtype="float32")), {})],
+    arg_names=("data", "alpha"),
+)
 
 
 def softplus(data: Any, beta: float = 1.0, threshold: float = 20.0) -> Expr:
@@ -257,9 +264,19 @@ def _infer_dropout(call: Call, builder: Any) -> StructInfo:
 def _legalize_dropout(builder: Any, call: Call) -> Expr:
     # At inference nothing is dropped and the mask is all ones.
     from ...relax.expr import Tuple
-    from ..create import ones_like
 
-    return Tuple([call.args[0], builder.emit(ones_like(call.args[0]))])
+    x = call.args[0]
+    dtype = x.struct_info.dtype
+    ones = builder.call_te(topi.full, x.struct_info.shape, dtype, const(1, dtype), primfunc_name_hint="ones")
+    return Tuple([x, builder.emit(ones)])
 
 
-define("nn.dropout", _infer_dropout, legalize=_legalize_dropout, precision="follow", arg_names=("data",))
+define(
+    "nn.dropout",
+    _infer_dropout,
+    legalize=_legalize_dropout,
+    precision="follow",
+    reference=lambda x, rate=0.5: (x, np.ones_like(x)),
+    samples=lambda: [((_X,), {})],
+    arg_names=("data",),
+)

@@ -11,7 +11,17 @@ from ... import topi
 from ...relax.expr import Call, Expr
 from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import StructInfo, TensorStructInfo
-from ..inference import as_expr, axis_list, common_vdevice, fail, input_tensors, make_call, tensor, type_fail
+from ..inference import (
+    as_expr,
+    axis_list,
+    common_vdevice,
+    fail,
+    input_tensors,
+    int64_list,
+    make_call,
+    tensor,
+    type_fail,
+)
 from ..record import define
 from .layouts import check_rank, layout_attr, reorder
 
@@ -64,9 +74,9 @@ def _conv_call(
 
         raise RelaxishError(f"The number of groups in convolution is expected to be positive, but it is {groups}")
     attrs = {
-        "strides": _many(strides, n, "strides"),
-        "padding": _padding(padding, n),
-        "dilation": _many(dilation, n, "dilation"),
+        "strides": int64_list(_many(strides, n, "strides")),
+        "padding": int64_list(_padding(padding, n)),
+        "dilation": int64_list(_many(dilation, n, "dilation")),
         "groups": int(groups),
         "data_layout": data_layout,
         "kernel_layout": kernel_layout,
@@ -223,10 +233,10 @@ def _transpose_call(
     out_dtype: Any,
 ) -> Expr:
     attrs = {
-        "strides": _many(strides, n, "strides"),
-        "padding": _padding(padding, n),
-        "output_padding": _many(output_padding, n, "output_padding"),
-        "dilation": _many(dilation, n, "dilation"),
+        "strides": int64_list(_many(strides, n, "strides")),
+        "padding": int64_list(_padding(padding, n)),
+        "output_padding": int64_list(_many(output_padding, n, "output_padding")),
+        "dilation": int64_list(_many(dilation, n, "dilation")),
         "groups": int(groups),
         "data_layout": data_layout,
         "kernel_layout": kernel_layout,

@@ -12,7 +12,7 @@ from ...relax.expr import Call, Expr
 from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import StructInfo
 from ...tir import IntImm
-from ..inference import as_expr, check_count, make_call, tensor, tensor_arg
+from ..inference import as_expr, check_count, int64_list, make_call, tensor, tensor_arg
 from ..record import define
 from .conv import _many, _padding
 from .layouts import check_rank, layout_attr, reorder
@@ -38,12 +38,12 @@ def _pool_call(
     layout: str,
     out_layout: str | None,
 ) -> Expr:
-    size = _many(pool_size, n, "pool_size")
+    size = int64_list(_many(pool_size, n, "pool_size"))
     attrs = {
         "pool_size": size,
-        "strides": size if strides is None else _many(strides, n, "strides"),
-        "padding": _padding(padding, n),
-        "dilation": _many(dilation, n, "dilation"),
+        "strides": size if strides is None else int64_list(_many(strides, n, "strides")),
+        "padding": int64_list(_padding(padding, n)),
+        "dilation": int64_list(_many(dilation, n, "dilation")),
         "ceil_mode": bool(ceil_mode),
         "count_include_pad": bool(count_include_pad),
         "layout": layout,
@@ -155,7 +155,7 @@ def avg_pool3d(
 
 
 def _adaptive_call(n: int, data: Any, output_size: Any, layout: str, out_layout: str | None) -> Expr:
-    size = None if output_size is None else _many(output_size, n, "output_size")
+    size = None if output_size is None else int64_list(_many(output_size, n, "output_size"))
     attrs = {"output_size": size, "layout": layout, "out_layout": out_layout or layout}
     return make_call(f"nn.adaptive_avg_pool{n}d", [as_expr(data)], attrs)
 

@@ -27,6 +27,7 @@ _LAZY: dict[str, str] = {
     "defined_symbolic_vars": "variables",
     "detect_op_pattern": "tir_pattern",
     "detect_recursion": "recursion",
+    "estimate_memory_usage": "memory_usage",
     "find_ill_formed": "wellformed",
     "free_symbolic_vars": "variables",
     "free_vars": "variables",

@@ -128,15 +128,15 @@ def _reassociated(m: Matcher, pattern: p.CallPattern, expr: Call) -> bool:
         if p.is_operator_pattern(product, "relax.multiply") and any(is_op(a, "relax.divide") for a in expr.args):
             assert isinstance(product, p.CallPattern)
             for i in range(2):
-                quotient = p.CallPattern(pattern.op, [product.args[i], pattern.args[1]])
-                if m.match(p.CallPattern(product.op, [product.args[1 - i], quotient]), expr):
+                divided = p.CallPattern(pattern.op, [product.args[i], pattern.args[1]])
+                if m.match(p.CallPattern(product.op, [product.args[1 - i], divided]), expr):
                     return True
     if p.is_operator_pattern(pattern, "relax.multiply") and is_op(expr, "relax.divide"):
-        for i, quotient in enumerate(pattern.args):
+        for i, factor in enumerate(pattern.args):
+            quotient: Any = factor
             if p.is_operator_pattern(quotient, "relax.divide") and any(is_op(a, "relax.multiply") for a in expr.args):
-                assert isinstance(quotient, p.CallPattern)
-                inner = p.CallPattern(pattern.op, [quotient.args[0], pattern.args[1 - i]])
-                return m.match(p.CallPattern(quotient.op, [inner, quotient.args[1]]), expr)
+                numerator = p.CallPattern(pattern.op, [quotient.args[0], pattern.args[1 - i]])
+                return m.match(p.CallPattern(quotient.op, [numerator, quotient.args[1]]), expr)
     return False
 
 

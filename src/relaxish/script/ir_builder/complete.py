@@ -67,7 +67,10 @@ class _Completer(Mutator):
         block = node.with_fields(body=body, init=init, annotations=annotations)
         from ...tir.analysis.block_access import get_block_access_region
 
-        reads, writes, opaque = get_block_access_region(block, self.buffers)
+        own = {b.data for b in local}
+        reads, writes, opaque = (
+            [r for r in group if r.buffer.data not in own] for group in get_block_access_region(block, self.buffers)
+        )
         if opaque:
             raise ValueError(
                 "Can not auto detect buffer access region from tir.Load, tir.Store or direct access by buffer "

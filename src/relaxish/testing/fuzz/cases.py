@@ -73,11 +73,15 @@ def make_case(number: int, steps: int = 12) -> tuple[Case, Schedule | None, Fail
 def _arguments(func: PrimFunc, seed: int) -> list[np.ndarray[Any, Any]]:
     rng = np.random.default_rng(seed)
     buffers = [func.buffer_map[p] for p in func.params]
-    return [rng.integers(-3, 4, [int(d) for d in b.shape]).astype(b.dtype) for b in buffers]
+    return [rng.integers(-3, 4, _shape(b)).astype(b.dtype) for b in buffers]
+
+
+def _shape(buffer: Any) -> list[int]:
+    return [int(d) for d in buffer.shape]
 
 
 def _uses_threads(func: PrimFunc) -> bool:
-    from ...tir.stmt_functor import post_order_visit
+    from ...tir.functor import post_order_visit
 
     found = []
     post_order_visit(func.body, lambda n: found.append(n) if getattr(n, "kind", None) == ForKind.THREAD_BINDING else None)

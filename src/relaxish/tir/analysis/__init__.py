@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from .block_access import get_block_access_region, get_block_read_write_region
+from .bounds import OOBChecker
 from .cost import calculate_allocated_bytes, estimate_tir_flops
+from .gpu import verify_gpu_code
+from .memory import get_vtcm_compaction_passes
 from .structure import (
     assert_pure_function,
     detect_buffer_access_lca,
@@ -13,9 +16,9 @@ from .structure import (
     undefined_vars,
 )
 from .verify import verify_memory, verify_ssa, verify_well_formed
-from .verify_gpu_code import verify_gpu_code
 
 __all__ = [
+    "OOBChecker",
     "assert_pure_function",
     "calculate_allocated_bytes",
     "detect_buffer_access_lca",
@@ -24,6 +27,7 @@ __all__ = [
     "find_anchor_block",
     "get_block_access_region",
     "get_block_read_write_region",
+    "get_vtcm_compaction_passes",
     "is_pure_function",
     "undefined_vars",
     "verify_gpu_code",

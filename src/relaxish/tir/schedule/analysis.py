@@ -39,7 +39,8 @@ class _Description:
 
     def __init__(self, func: PrimFunc) -> None:
         self.loops: list[For] = []
-        node: Any = func.body.block.body
+        root: Any = func.body
+        node: Any = root.block.body
         while not hasattr(node, "iter_values"):
             if not isinstance(node, For):
                 raise ValueError("the description of a tensor intrinsic is one loop nest around one block")

@@ -137,7 +137,7 @@ def is_affine_binding(values: Sequence[Any], predicate: Any, ranges: Mapping[Any
         except _NotSimple:
             pass
     result = detect_iter_map(list(values), dict(ranges), predicate, check_level=IterMapLevel.Surjective)
-    indices = getattr(result, "indices", result)
+    indices: Any = getattr(result, "indices", result)
     if not indices:
         return False
     for total in indices:

@@ -15,7 +15,7 @@ from .subst import realize_of
 if TYPE_CHECKING:
     from .state import ScheduleState
 
-__all__ = ["affine_binding", "loop_ranges", "region_flags"]
+__all__ = ["affine_binding", "bind_shape_vars", "contains", "loop_ranges", "region_flags"]
 
 _REMEMBERED: OrderedDict[Any, dict[int, tuple[bool, bool]]] = OrderedDict()
 _REMEMBER_LIMIT = 128
@@ -40,7 +40,7 @@ def affine_binding(state: ScheduleState, block_sref: StmtSRef) -> bool:
         return True
     realize = realize_of(block_sref)
     key: list[Any] = [*realize.iter_values, realize.predicate]
-    at = block_sref.parent
+    at: StmtSRef | None = block_sref.parent
     while at is not None and isinstance(at.stmt, For):
         key += [at.stmt.loop_var, at.stmt.extent]
         at = at.parent
@@ -159,7 +159,7 @@ def _covered(state: ScheduleState, consumer: StmtSRef, region: Any, producers: l
                     return False
                 produced = part if produced is None else union_sets(produced, part, analyzer)
         wanted = relax_region(region, consumer, lca, analyzer, extra_scope=scope_name)
-        if produced is None or wanted is None or not _contains(produced, wanted, region.buffer.shape, analyzer):
+        if produced is None or wanted is None or not contains(produced, wanted, region.buffer.shape, analyzer):
             return False
     return True
 
@@ -173,7 +173,8 @@ def bind_shape_vars(state: ScheduleState, sref: StmtSRef, analyzer: Any) -> None
                 analyzer.mark_global_non_neg_value(dim)
 
 
-def _contains(produced: list[Any], wanted: list[Any], shape: Any, analyzer: Any) -> bool:
+def contains(produced: list[Any], wanted: list[Any], shape: Any, analyzer: Any) -> bool:
+    """Whether the box ``produced`` holds the box ``wanted``, as far as that lies in a buffer of ``shape``."""
     for have, need, extent in zip(produced, wanted, shape, strict=True):
         low, high = need[0], need[1]
         if not (_at_most(have[0], low, analyzer) or _at_most(have[0], IntImm(extent.dtype, 0), analyzer)):

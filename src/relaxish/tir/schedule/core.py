@@ -41,6 +41,7 @@ class ScheduleCore:
         self._state = ScheduleState(mod, debug_mask=debug_mask, enable_check=enable_check)
         self._symbols: dict[Any, Any] = {}
         self._trace: Trace | None = Trace()
+        _check_seed(seed)
         self.rng = LinearCongruentialEngine(seed)
         self._func_working_on: GlobalVar | None = None
         functions = self._state.mod.functions
@@ -211,6 +212,15 @@ class ScheduleCore:
     def trace_json(self) -> str:
         """The trace as a JSON string."""
         return json.dumps(self._trace.as_json() if self._trace is not None else None)
+
+
+def _check_seed(seed: Any) -> None:
+    if seed is None:
+        return
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"Expected `seed` to be int or None, but gets: {seed}")
+    if not 1 <= seed <= 2147483647:
+        raise ValueError(f"seed must be in the range [1, 2147483647], but gets: {seed}")
 
 
 def _is_mark(sref: StmtSRef) -> bool:

@@ -163,13 +163,17 @@ class Instruction:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, BlockRV):
-        return "block"
-    if isinstance(value, LoopRV):
-        return "loop"
+    """An input without context: random variables have no names here."""
+    if isinstance(value, (BlockRV, LoopRV, Var)):
+        return "_"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_short(x) for x in value)}]"
-    return value.name if isinstance(value, Var) else python_text(value)
+    if isinstance(value, PrimExpr) and not isinstance(value, (IntImm, FloatImm, StringImm)):
+        from ..functor import substitute
+        from .walk import vars_in
+
+        return str(substitute(value, {v: Var("_", v.dtype) for v in vars_in(value)}))
+    return python_text(value)
 
 
 def map_rvs(value: Any, lookup: Callable[[Any], Any]) -> Any:

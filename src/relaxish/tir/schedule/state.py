@@ -295,15 +295,12 @@ class ScheduleState:
         used: set[StmtSRef] = set()
         made: dict[Any, StmtSRef | None] = {None: parent}
         for node, above in fresh:
-            sref = None
             if isinstance(node, For):
-                sref = loops.get(node.loop_var)
+                known = loops.get(node.loop_var)
             else:
                 old = reuse_of_new.get(node)
-                if old is not None:
-                    sref = old_nodes.get(old)
-            if sref is None or sref in used:
-                sref = StmtSRef(node)
+                known = None if old is None else old_nodes.get(old)
+            sref = StmtSRef(node) if known is None or known in used else known
             used.add(sref)
             sref.parent = made[above]
             made[node] = sref
@@ -314,9 +311,10 @@ class ScheduleState:
                 sref.parent = None
                 self.block_info.pop(sref, None)
         for node, _ in fresh:
-            sref = made[node]
-            sref.stmt = node  # type: ignore[union-attr]
-            refs[node] = sref  # type: ignore[assignment]
+            ref = made[node]
+            assert ref is not None
+            ref.stmt = node
+            refs[node] = ref
         for node, above in kept:
             refs[node].parent = made[above]
 

@@ -48,13 +48,10 @@ class Trace:
             self.decisions[inst] = plain(decision)
 
     def pop(self) -> Instruction | None:
-        """Remove and return the last instruction, unless it is the mark of post-processing."""
+        """Remove the last instruction with its decision; None if there is none."""
         if not self.insts:
             return None
-        inst = self.insts[-1]
-        if inst.kind.is_postproc:
-            return None
-        self.insts.pop()
+        inst = self.insts.pop()
         self.decisions.pop(inst, None)
         return inst
 

@@ -36,6 +36,7 @@ from .legalize_float import BF16ComputeLegalize, BF16StorageLegalize, FP8Compute
 from .lift_thread_binding import LiftThreadBinding
 from .loop_partition import LoopPartition
 from .lower_async_dma import LowerAsyncDMA
+from .lower_auto_copy import LowerAutoCopy
 from .lower_cross_thread_reduction import LowerCrossThreadReduction
 from .lower_init_block import LowerInitBlock
 from .lower_intrin import LowerCustomDatatypes, LowerIntrin
@@ -55,6 +56,7 @@ from .plan_allocation import PlanAndUpdateBufferAllocationLocation
 from .pointer_value_type import PointerValueTypeRewrite
 from .profile_intrinsics import InstrumentProfileIntrinsics
 from .ptx_copies import InjectPTXAsyncCopy, InjectPTXLDG32
+from .reduce_branching import ReduceBranchingThroughOvercompute, UseAssumeToReduceBranches
 from .remove_no_op import RemoveNoOp
 from .remove_weight_layout_rewrite_block import RemoveWeightLayoutRewriteBlock
 from .renormalize_split_pattern import RenormalizeSplitPattern
@@ -77,13 +79,14 @@ __all__ = [
     "InjectDoubleBuffer", "InjectPTXAsyncCopy", "InjectPTXLDG32", "InjectPermutedLayout", "InjectRollingBuffer",
     "InjectSoftwarePipeline", "InjectVirtualThread", "InlinePrivateFunctions", "InstrumentBoundCheckers",
     "InstrumentProfileIntrinsics", "LegalizePackedCalls", "LiftThreadBinding", "LoopPartition", "LowerAsyncDMA",
-    "LowerCrossThreadReduction", "LowerCustomDatatypes", "LowerDeviceKernelLaunch", "LowerDeviceStorageAccessInfo",
-    "LowerInitBlock", "LowerIntrin", "LowerMatchBuffer", "LowerOpaqueBlock", "LowerTVMBuiltin",
-    "LowerThreadAllreduce", "LowerVtcmAlloc", "LowerWarpMemory", "MakePackedAPI", "MakeUnpackedAPI",
-    "ManifestSharedMemoryLocalStage", "MergeSharedMemoryAllocations", "NarrowDataType",
-    "PlanAndUpdateBufferAllocationLocation", "PointerValueTypeRewrite", "PrimFuncPass", "RemoveAssume", "RemoveNoOp",
-    "RemoveStoreUndef", "RemoveWeightLayoutRewriteBlock", "RenormalizeSplitPattern", "RewriteUnsafeSelect",
-    "Simplify", "SkipAssert", "SplitHostDevice", "StorageRewrite", "ThreadSync", "TransformMmaBufferLayout",
-    "UnifyThreadBinding", "UnrollLoop", "VectorizeLoop", "VerifyMemory", "VerifyVTCMLimit", "default_tir_pipeline",
+    "LowerAutoCopy", "LowerCrossThreadReduction", "LowerCustomDatatypes", "LowerDeviceKernelLaunch",
+    "LowerDeviceStorageAccessInfo", "LowerInitBlock", "LowerIntrin", "LowerMatchBuffer", "LowerOpaqueBlock",
+    "LowerTVMBuiltin", "LowerThreadAllreduce", "LowerVtcmAlloc", "LowerWarpMemory", "MakePackedAPI",
+    "MakeUnpackedAPI", "ManifestSharedMemoryLocalStage", "MergeSharedMemoryAllocations", "NarrowDataType",
+    "PlanAndUpdateBufferAllocationLocation", "PointerValueTypeRewrite", "PrimFuncPass",
+    "ReduceBranchingThroughOvercompute", "RemoveAssume", "RemoveNoOp", "RemoveStoreUndef",
+    "RemoveWeightLayoutRewriteBlock", "RenormalizeSplitPattern", "RewriteUnsafeSelect", "Simplify", "SkipAssert",
+    "SplitHostDevice", "StorageRewrite", "ThreadSync", "TransformMmaBufferLayout", "UnifyThreadBinding", "UnrollLoop",
+    "UseAssumeToReduceBranches", "VectorizeLoop", "VerifyMemory", "VerifyVTCMLimit", "default_tir_pipeline",
     "get_default_tir_pipeline", "get_tir_pipeline", "lower_for_cpu", "prim_func_pass",
 ]  # fmt: skip

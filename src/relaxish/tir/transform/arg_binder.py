@@ -11,7 +11,7 @@ from ...ir.prim import EQ, Call, IntImm, Not, StringImm, Var
 from ..buffer import Buffer, decl_buffer
 from ..expr import BufferLoad
 from ..stmt import AssertStmt, AttrStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, Stmt
-from .base import call
+from .base import LoweringError, call
 
 # Fields of tvm_struct_get, as the runtime numbers them.
 ARR_DATA, ARR_SHAPE, ARR_STRIDES, ARR_NDIM = 1, 2, 3, 4
@@ -47,7 +47,7 @@ class ArgBinder:
         simple = self.analyzer.simplify(condition)
         if isinstance(simple, IntImm):
             if not simple.value:
-                raise ValueError(f"Bind have an unmet assertion: {condition},  on argument {name}")
+                raise LoweringError(f"Bind have an unmet assertion: {condition},  on argument {name}")
             return
         message = f"Argument {name} has an unsatisfied constraint: {condition}"
         self.asserts.append(AssertStmt(simple, StringImm(message), Evaluate(0)))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...ir.functor import Mutator, Visitor
 from ..stmt import BufferStore, Evaluate, Stmt
-from .base import PrimFuncPass, body_pass
+from .base import LoweringError, PrimFuncPass, body_pass
 from .remove_no_op import remove_no_op
 
 
@@ -42,7 +42,7 @@ class _RemoveUndef(Mutator):
 
     def visit_BufferStore(self, stmt: BufferStore) -> Any:
         if any(_has_undef(i) for i in stmt.indices):
-            raise ValueError("T.undef() must not be used in the indices of a store")
+            raise LoweringError("T.undef() must not be used in the indices of a store")
         return Evaluate(0) if _has_undef(stmt.value) else stmt
 
 

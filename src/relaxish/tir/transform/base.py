@@ -10,13 +10,18 @@ from ...ir.functor import Mutator, Visitor
 from ...ir.op import Op
 from ...ir.prim import Call, IntImm, Var
 from ...ir.transform import Pass, PassContext, PassInfo, make_pass_decorator
+from ...support.errors import InternalError
 from ..function import PrimFunc
 from ..stmt import Evaluate, SeqStmt, Stmt
 
 __all__ = [
-    "PrimFuncPass", "StmtExprMutator", "StmtExprVisitor", "StmtMutator", "body_pass", "call", "config", "func_pass",
+    "LoweringError", "PrimFuncPass", "StmtExprMutator", "StmtExprVisitor", "StmtMutator", "body_pass", "call", "config", "func_pass",
     "is_call", "is_noop", "merge_nest", "op_name", "pointer_scope", "prim_func_pass", "seq",
 ]  # fmt: skip
+
+class LoweringError(InternalError, ValueError):
+    """A program that a pass cannot take: an internal error for those who catch those, and a bad value."""
+
 
 FuncTransform = Callable[[PrimFunc, IRModule, PassContext], PrimFunc | None]
 

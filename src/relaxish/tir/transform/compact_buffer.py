@@ -40,6 +40,7 @@ class _Collect(Visitor):
     def __init__(self) -> None:
         self.analyzer = Analyzer()
         self.loops: list[tuple[Any, Range, For]] = []
+        self.loop_vars: set[Any] = set()
         self.conditions: list[Any] = []
         self.buffers: dict[Buffer, _Access] = {}
         self.by_data: dict[Any, Buffer] = {}
@@ -50,6 +51,7 @@ class _Collect(Visitor):
         dom = Range.from_min_extent(loop.min, loop.extent)
         self.analyzer.bind(loop.loop_var, dom, True)
         self.loops.append((loop.loop_var, dom, loop))
+        self.loop_vars.add(loop.loop_var)
         self.visit(loop.body)
         self.loops.pop()
 
@@ -122,6 +124,9 @@ class _Collect(Visitor):
         access = self.buffers.get(buffer)
         if access is None or access.opaque:
             return
+        if any(_contains(r.min, (BufferLoad,)) for r in region):
+            access.opaque = True  # the place is read from memory: it bounds nothing
+            return
         inner = {var: dom for var, dom, _ in self.loops[access.depth:]}
         threads = {
             var: dom for var, dom, loop in self.loops[: access.depth]
@@ -139,7 +144,7 @@ class _Collect(Visitor):
     def _relax(self, region: Any, domains: dict[Any, Range]) -> list[IntervalSet] | None:
         if not domains:
             return [from_min_extent(r.min, r.extent) for r in region]
-        if any(_has_division(r.min) for r in region):
+        if any(_contains(r.min, (FloorDiv, FloorMod)) for r in region):
             try:
                 return estimate_region_upper_bound(region, domains, True)
             except (ValueError, TypeError):
@@ -163,11 +168,11 @@ def _mentions(s: IntervalSet, domains: dict[Any, Range]) -> bool:
     return any(v in domains for e in ends for v in free_vars(e))
 
 
-def _has_division(e: Any) -> bool:
+def _contains(e: Any, kinds: tuple[type, ...]) -> bool:
     stack = [e]
     while stack:
         x = stack.pop()
-        if type(x) in (FloorDiv, FloorMod):
+        if type(x) in kinds:
             return True
         stack.extend(c for c in x.iter_children() if hasattr(c, "iter_children"))
     return False
@@ -192,6 +197,8 @@ def _shared_by(buffer: Buffer, loop: For) -> bool:
     scope = buffer.scope()
     if scope.startswith("shared"):
         return tag.startswith(("threadIdx", "vthread"))
+    if scope.startswith("warp"):
+        return tag == "threadIdx.x"
     return scope == "global" and tag.startswith(("threadIdx", "blockIdx", "vthread"))
 
 
@@ -205,14 +212,17 @@ class _Plan:
         self.mins = mins
 
 
-def _plan(analyzer: Analyzer, buffer: Buffer, access: _Access, is_strict: bool) -> _Plan | None:
+def _plan(
+    analyzer: Analyzer, buffer: Buffer, access: _Access, is_strict: bool, loops: set[Any]
+) -> _Plan | None:
     if access.opaque or access.region is None or buffer.strides or len(access.region) != len(buffer.shape):
         return None
     mins, shape, changed = [], [], False
     for s, full in zip(access.region, buffer.shape):
         low = analyzer.simplify(s.min_value)
         extent = analyzer.simplify(B.add(B.sub(s.max_value, s.min_value), B.const(s.min_value.dtype, 1)))
-        if not isinstance(extent, IntImm):
+        if not isinstance(extent, IntImm) and any(v in loops for v in free_vars(extent)):
+            # Memory cannot be allocated by the iteration; a constant bound can.
             high = analyzer.const_int_bound.bound(extent)[1]
             if high < (1 << 31):
                 extent = B.const(extent.dtype, high)
@@ -329,7 +339,7 @@ def compact(func: PrimFunc, is_strict: bool = True) -> PrimFunc:
     alignment = _Alignment()
     alignment.visit(func.body)
     for buffer, access in collect.buffers.items():
-        plan = _plan(collect.analyzer, buffer, access, is_strict)
+        plan = _plan(collect.analyzer, buffer, access, is_strict, collect.loop_vars)
         if buffer in alignment.wanted:
             zero = [B.const(e.dtype, 0) for e in buffer.shape]
             plan = plan or _Plan(buffer, zero)

@@ -13,7 +13,7 @@ from ...ir.prim import IntImm
 from ..function import PrimFunc
 from ..functor import Substitute
 from ..stmt import Block, BlockRealize
-from .base import PrimFuncPass, func_pass
+from .base import LoweringError, PrimFuncPass, func_pass
 
 
 class _Opaque(Substitute):
@@ -35,7 +35,7 @@ class _Opaque(Substitute):
 
     def visit_Block(self, block: Block) -> Any:
         if block.init is not None:
-            raise ValueError(f"block {block.name_hint} still has an init; run LowerInitBlock first")
+            raise LoweringError(f"block {block.name_hint} still has an init; run LowerInitBlock first")
         reads, writes = self.visit(block.reads), self.visit(block.writes)
         allocs = self.visit(block.alloc_buffers)
         matches = self.visit(block.match_buffers)

@@ -9,6 +9,7 @@ from ...ir.prim import IntImm, IterVar
 from ...ir.transform import Pass, PassContext, module_pass
 from ...target import Target
 from ..function import PrimFunc
+from .base import LoweringError
 
 _CPU, _HEXAGON = 1, 14
 _MAX_BLOCKS = 256
@@ -60,7 +61,7 @@ def schedule(mod: IRModule) -> IRModule:
             continue
         target = func.get_attr("target") or Target.current(True)
         if target is None:
-            raise ValueError("The target is missing either in the current context or in the prim_func's attribute.")
+            raise LoweringError("The target is missing either in the current context or in the prim_func's attribute.")
         if target.get_target_device_type() not in (_CPU, _HEXAGON):
             chosen[var.name_hint] = target
     if not chosen:

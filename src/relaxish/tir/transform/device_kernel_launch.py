@@ -14,7 +14,7 @@ from ...ir.transform import Pass, PassContext, module_pass
 from ..function import PrimFunc
 from ..functor import substitute
 from ..stmt import Allocate, AttrStmt
-from .base import StmtExprMutator, call, pointer_scope
+from .base import LoweringError, StmtExprMutator, call, pointer_scope
 
 DEVICE_KERNEL_LAUNCH = int(CallingConv.DEVICE_KERNEL_LAUNCH)
 _DYNAMIC_SHARED = "tir.use_dyn_shared_memory"
@@ -26,7 +26,7 @@ class _Info(Visitor):
     def __init__(self, var: GlobalVar, func: PrimFunc) -> None:
         target = func.get_attr("target")
         if target is None:
-            raise ValueError(f"LowerDeviceKernelLaunch: function {var.name_hint} has no target attribute")
+            raise LoweringError(f"LowerDeviceKernelLaunch: function {var.name_hint} has no target attribute")
         self.target = target.without_host()
         self.params = func.params
         self.symbol = str(func.get_attr("global_symbol") or var.name_hint)
@@ -54,7 +54,7 @@ class _Info(Visitor):
     def visit_Allocate(self, stmt: Allocate) -> None:
         if pointer_scope(stmt.buffer_var) == "shared.dyn":
             if self.dynamic is not None:
-                raise ValueError("Only one dynamic shared memory allocation is allowed.")
+                raise LoweringError("Only one dynamic shared memory allocation is allowed.")
             size: Any = B.const("int32", 1)
             for extent in stmt.extents:
                 size = size * extent
@@ -75,7 +75,7 @@ class _Launch(StmtExprMutator):
             return node
         info = self.infos.get(node.op)
         if info is None:
-            raise ValueError(f"CallNode attempted subroutine call to {node.op.name_hint}, which is not in the module")
+            raise LoweringError(f"CallNode attempted subroutine call to {node.op.name_hint}, which is not in the module")
         if str(self.target) == str(info.target):
             return node
         if self.target.get_target_device_type() == info.target.get_target_device_type():
@@ -90,7 +90,7 @@ class _Launch(StmtExprMutator):
 
 def _annotate(launch: _Launch, var: GlobalVar, func: PrimFunc) -> PrimFunc:
     if var in launch.launched and var in launch.external:
-        raise ValueError(f"function {var.name_hint} is both launched as a kernel and called as an external function")
+        raise LoweringError(f"function {var.name_hint} is both launched as a kernel and called as an external function")
     if var in launch.launched:
         info = launch.infos[var]
         func = func.with_attr("calling_conv", DEVICE_KERNEL_LAUNCH)

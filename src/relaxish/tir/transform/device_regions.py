@@ -9,7 +9,7 @@ from ...ir.prim import IntImm
 from ...ir.transform import PassContext, PassInfo
 from ..function import PrimFunc
 from ..stmt import AttrStmt
-from .base import PrimFuncPass, StmtMutator, func_pass
+from .base import LoweringError, PrimFuncPass, StmtMutator, func_pass
 
 DEVICE_KEYS = ("thread_extent", "pipeline_exec_scope", "device_scope")
 
@@ -29,7 +29,7 @@ class _Annotate(StmtMutator):
 def _annotate(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     target = func.get_attr("target")
     if target is None:
-        raise ValueError("AnnotateDeviceRegions: Require the target attribute")
+        raise LoweringError("AnnotateDeviceRegions: Require the target attribute")
     if target.host is None:
         return func
     body = _Annotate(target.without_host()).visit(func.body)

@@ -11,7 +11,7 @@ from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import Allocate, AttrStmt, Evaluate, For, ForKind, LetStmt, SeqStmt
-from .base import PrimFuncPass, StmtExprMutator, StmtMutator, call, func_pass, is_call, pointer_scope
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, call, func_pass, is_call, pointer_scope
 
 # Scope tags that are ordinary memory of their kind.
 _PLAIN_TAGS = ("", ".dyn", ".workspace", ".barrier", ".vtcm")
@@ -38,7 +38,7 @@ class _Access(StmtExprMutator):
             return self.default_visit(stmt)
         info = MEMORY_INFO.get(scope)
         if info is None:
-            raise ValueError(f"Cannot find memory info of {scope}")
+            raise LoweringError(f"Cannot find memory info of {scope}")
         self.special[stmt.buffer_var] = info
         body = self.visit(stmt.body)
         head = info.get("head_address")

@@ -75,7 +75,7 @@ class _Flatten(AnalyzerMutator):
         dtype = "int8" if node.dtype == "bool" else node.dtype
         total: Any = B.const("int32", 1)
         for i, extent in enumerate(node.extents):
-            total = extent if i == 0 else B.mul(total, extent)
+            total = extent if i == 0 else total * extent
         extents = (self.analyzer.simplify(total),)
         return Allocate(node.buffer_var, dtype, extents, node.condition, body, node.annotations)
 

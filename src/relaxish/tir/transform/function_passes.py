@@ -7,6 +7,7 @@ from typing import Any
 
 from ...ir.functor import Mutator, Visitor
 from ...ir.module import IRModule
+from ...support.errors import RelaxishError
 from ...ir.transform import Pass, PassContext, PassInfo, module_pass
 from ...target import Target
 from ..function import PrimFunc
@@ -102,7 +103,7 @@ def VerifyMemory() -> Pass:  # noqa: N802
         for var, func in mod.functions.items():
             bad = host_accesses(func) if isinstance(func, PrimFunc) else []
             if bad:
-                raise RuntimeError(
+                raise RelaxishError(
                     f"Memory verification failed with the following errors:\n  {var.name_hint}: "
                     f"{', '.join(bad)} is directly accessed by host memory (it is not contained in a thread "
                     "environment or in the function arguments).\n  Did you forget to bind?"

@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.prim import IntImm, StringImm
 from ..function import PrimFunc
 from ..stmt import Allocate, AttrStmt
-from .base import PrimFuncPass, StmtExprVisitor, StmtMutator, func_pass, is_call, pointer_scope
+from .base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, func_pass, is_call, pointer_scope
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class _Collect(StmtExprVisitor):
 
     def _note(self, e: Any, layout: str, scope: str) -> None:
         if not all(isinstance(a, IntImm) for a in e.args[1:4]):
-            raise ValueError("the shape of a fragment must be constant")
+            raise LoweringError("the shape of a fragment must be constant")
         made = _Fragment(tuple(int(a) for a in e.args[1:4]), layout, scope)  # type: ignore[arg-type]
         known = self.found.setdefault(e.args[0], made)
         if known.shape != made.shape or (layout and known.layout and known.layout != layout):
-            raise ValueError(f"fragment {e.args[0].name} is used as {known} and as {made}")
+            raise LoweringError(f"fragment {e.args[0].name} is used as {known} and as {made}")
 
     def check(self) -> None:
         """All operands of one product must have the same shape."""
         for e in self.products:
             shapes = {self.found[p].shape for p in (e.args[0], e.args[2], e.args[4], e.args[6]) if p in self.found}
             if len(shapes) > 1:
-                raise ValueError(f"the fragments of one matrix product have different shapes: {sorted(shapes)}")
+                raise LoweringError(f"the fragments of one matrix product have different shapes: {sorted(shapes)}")
 
 
 class _Annotate(StmtMutator):

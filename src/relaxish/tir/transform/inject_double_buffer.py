@@ -11,7 +11,9 @@ from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..functor import substitute
 from ..stmt import Allocate, AttrStmt, BufferStore, Evaluate, For, IfThenElse, SeqStmt, Stmt
-from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, func_pass, merge_nest, options
+from .base import (
+    LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, func_pass, merge_nest, options,
+)  # fmt: skip
 from .convert_ssa import convert_body
 
 
@@ -57,7 +59,7 @@ class _Inject(StmtExprMutator):
         info.stride = stmt.extents[0]
         body = self.visit(stmt.body)
         if info.loop is None:
-            raise ValueError("a double buffer must be written inside a loop")
+            raise LoweringError("a double buffer must be written inside a loop")
         doubled = stmt.extents[0] * B.const(stmt.extents[0].dtype, 2)
         self.allocs.setdefault(info.loop, []).append(stmt.with_fields(extents=(doubled,), body=Evaluate(0)))
         return body
@@ -113,7 +115,7 @@ class _Inject(StmtExprMutator):
         if info is None:
             return made
         if not self.producing or len(made.indices) != 1:
-            raise ValueError("a double buffer may only be written inside its scope, by flat indices")
+            raise LoweringError("a double buffer may only be written inside its scope, by flat indices")
         index = info.write_half * info.stride + made.indices[0]
         return made.with_fields(buffer=self._doubled(store.buffer), indices=(index,))
 
@@ -128,7 +130,7 @@ class _Inject(StmtExprMutator):
     def _producer(self, attr: AttrStmt) -> Any:
         pointer: Any = attr.node
         if not self.loops:
-            raise ValueError("Double buffer scope must be inside a loop")
+            raise LoweringError("Double buffer scope must be inside a loop")
         info, loop = self.info[pointer], self.loops[-1]
         info.loop = loop
         var = loop.loop_var

@@ -10,7 +10,7 @@ from ...ir.prim import IntImm, Var
 from ..buffer import Buffer
 from ..function import PrimFunc
 from ..stmt import Block, BufferStore
-from .base import PrimFuncPass, StmtExprMutator, call, func_pass, is_call
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, call, func_pass, is_call
 
 _VECTOR = 8
 _KEY = "permuted_layout"
@@ -50,7 +50,7 @@ class _Permute(StmtExprMutator):
         row, column = indices[-2], indices[-1]
         width = B.as_int(buffer.shape[-1])
         if width is None or width % 32:
-            raise ValueError(f"Permuted Layout for row size {buffer.shape[-1]} is not supported. Now it is required to "
+            raise LoweringError(f"Permuted Layout for row size {buffer.shape[-1]} is not supported. Now it is required to "
                              "be a multiple of 32.")  # fmt: skip
         vector = B.const(column.dtype, _VECTOR)
         outer, inner = B.floordiv(column, vector), B.floormod(column, vector)

@@ -13,7 +13,7 @@ from ..buffer import Buffer
 from ..function import PrimFunc
 from ..functor import substitute
 from ..stmt import AttrStmt, BufferRealize, BufferStore, For, IfThenElse
-from .base import PrimFuncPass, StmtExprMutator, func_pass
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, func_pass
 
 
 @dataclass
@@ -49,7 +49,7 @@ class _Inject(StmtExprMutator):
             return self.default_visit(stmt)
         info = self._info(stmt)
         if info is None:
-            raise ValueError(f"{stmt.buffer.name} cannot roll: no axis of it overlaps between iterations")
+            raise LoweringError(f"{stmt.buffer.name} cannot roll: no axis of it overlaps between iterations")
         self.rolling[stmt.buffer] = info
         bounds = list(stmt.bounds)
         keep = [

@@ -9,7 +9,7 @@ from ...ir.functor import Visitor
 from ..buffer import Buffer
 from ..function import PrimFunc
 from ..stmt import Block, BlockRealize, For, SeqStmt, Stmt
-from .base import PrimFuncPass, StmtMutator, func_pass
+from .base import LoweringError, PrimFuncPass, StmtMutator, func_pass
 from .convert_ssa import convert_body
 from .software_pipeline import Annotation, PipelineRewriter, make_block
 
@@ -30,16 +30,16 @@ def _dependencies(blocks: list[Block]) -> list[tuple[Block, Block]]:
 
 def _validate(blocks: list[Block], info: dict[Block, Annotation]) -> None:
     if len({info[b].order for b in blocks}) != len(blocks):
-        raise ValueError("ValueError: Two statements in the software pipeline cannot have the same order")
+        raise LoweringError("ValueError: Two statements in the software pipeline cannot have the same order")
     for source, user in _dependencies(blocks):
         first, second = info[source], info[user]
         if first.stage > second.stage:
-            raise ValueError(
+            raise LoweringError(
                 f"ValueError: statement {user.name_hint} in stage {second.stage} cannot depends on statement "
                 f"{source.name_hint} in a later stage {first.stage}"
             )
         if first.stage == second.stage and first.order >= second.order:
-            raise ValueError(
+            raise LoweringError(
                 "ValueError: two statements with buffer access dependency in the same stage of the software pipeline "
                 "cannot be reordered"
             )
@@ -58,7 +58,7 @@ class _Inject(StmtMutator):
         if index is not None:
             number = int(index)
             if not 0 <= number < len(block.writes):
-                raise ValueError(
+                raise LoweringError(
                     "ValueError: Index of the buffer exceeds the size of the write regions of the block. "
                     f"({number} vs. {len(block.writes)})"
                 )
@@ -76,9 +76,9 @@ class _Inject(StmtMutator):
         if STAGE not in loop.annotations and ORDER not in loop.annotations:
             return made
         if ORDER not in loop.annotations:
-            raise ValueError("ValueError: Order of the software pipeline is not defined.")
+            raise LoweringError("ValueError: Order of the software pipeline is not defined.")
         if STAGE not in loop.annotations:
-            raise ValueError("ValueError: Stage of the software pipeline is not defined.")
+            raise LoweringError("ValueError: Stage of the software pipeline is not defined.")
         return self._pipeline(loop, made)
 
     def _parts(self, body: Stmt) -> tuple[list[Block], list[Buffer]]:
@@ -88,7 +88,7 @@ class _Inject(StmtMutator):
             allocs += body.block.alloc_buffers
             body = body.block.body
         if not isinstance(body, SeqStmt):
-            raise ValueError(
+            raise LoweringError(
                 f"ValueError: The body of the software pipeline should be SeqStmt, got tir.{type(body).__name__}"
             )
         self.buffers.update((b.data, b) for b in allocs)
@@ -109,7 +109,7 @@ class _Inject(StmtMutator):
         orders = [int(v) for v in loop.annotations[ORDER]]
         for given in (stages, orders):
             if len(given) != len(blocks):
-                raise ValueError(
+                raise LoweringError(
                     f"PrimFunc {self.symbol} has original order {[b.name_hint for b in blocks]}, but pipeline "
                     f"annotation is {given} with different size"
                 )

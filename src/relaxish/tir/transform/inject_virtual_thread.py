@@ -14,7 +14,7 @@ from ..functor import substitute
 from ..stmt import (
     Allocate, AttrStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt, While,
 )  # fmt: skip
-from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, func_pass, is_call
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, func_pass, is_call
 from .convert_ssa import convert_body
 
 _UNROLL_BELOW = 16
@@ -159,7 +159,7 @@ class _Inject(StmtExprMutator):
             return made
         self.seen = True
         if len(made.indices) != 1:
-            raise ValueError("InjectVirtualThread expects rewritten allocations to be flat memory.")
+            raise LoweringError("InjectVirtualThread expects rewritten allocations to be flat memory.")
         index = made.indices[0] + self.var * stride
         return made.with_fields(buffer=self._remapped(made.buffer), indices=(index,))
 
@@ -210,7 +210,7 @@ class _Inject(StmtExprMutator):
 
     def visit_For(self, loop: For) -> Any:
         if not B.is_zero(loop.min):
-            raise ValueError("InjectVirtualThread expects loops that start at 0")
+            raise LoweringError("InjectVirtualThread expects loops that start at 0")
         extent = self.visit(loop.extent)
         if self._must_wrap():
             made = self._wrap(loop, True)
@@ -271,7 +271,7 @@ class _Find(StmtMutator):
         if made.attr_key != "virtual_thread":
             return made
         if not isinstance(made.value, IntImm):
-            raise ValueError(f"the number of virtual threads must be constant, got {made.value}")
+            raise LoweringError(f"the number of virtual threads must be constant, got {made.value}")
         analysis = _Touched(made.node.var)
         analysis.visit(made.body)
         share = made.node.thread_tag.startswith("vthread")

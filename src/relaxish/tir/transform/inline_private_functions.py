@@ -12,7 +12,7 @@ from ...ir.transform import Pass, PassContext, module_pass
 from ..function import PrimFunc
 from ..functor import Substitute, renew_defs
 from ..stmt import BlockRealize, DeclBuffer, Evaluate, LetStmt, Stmt
-from .base import StmtMutator
+from .base import LoweringError, StmtMutator
 from .convert_ssa import ConvertSSA
 
 
@@ -83,7 +83,7 @@ class _Inline(StmtMutator):
 
 def _body(callee: PrimFunc, e: Call) -> Stmt:
     if len(callee.params) != len(e.args):
-        raise ValueError(f"Callee expects {len(callee.params)} arguments, but was called with {len(e.args)} arguments")
+        raise LoweringError(f"Callee expects {len(callee.params)} arguments, but was called with {len(e.args)} arguments")
     fresh = renew_defs(callee)
     return _Bind(dict(zip(fresh.params, e.args))).visit(fresh.body)  # type: ignore[no-any-return]
 

@@ -11,7 +11,7 @@ from ...ir.prim import IterVar, Var
 from ..function import PrimFunc
 from ..functor import Substitute
 from ..stmt import For, ForKind
-from .base import PrimFuncPass, func_pass
+from .base import LoweringError, PrimFuncPass, func_pass
 
 
 class _Find(Visitor):
@@ -50,7 +50,7 @@ class _Find(Visitor):
         else:
             assert axis.dom is not None
             if not (B.deep_equal(axis.dom.min, loop.min) and B.deep_equal(axis.dom.extent, loop.extent)):
-                raise ValueError(f"loops bound to {tag} have different extents: {axis.dom.extent} and {loop.extent}")
+                raise LoweringError(f"loops bound to {tag} have different extents: {axis.dom.extent} and {loop.extent}")
             path = self.paths[tag]
             same = 0
             while same < min(len(path), len(self.stack)) and path[same] is self.stack[same]:

@@ -17,7 +17,7 @@ from ..functor import substitute
 from ..stmt import (
     AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt,
 )  # fmt: skip
-from .base import PrimFuncPass, StmtExprMutator, StmtMutator, call, func_pass
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, call, func_pass
 from .reducers import Reduction, ReductionError
 
 _GONE: Any = None
@@ -175,7 +175,7 @@ class _Lower(StmtMutator):
     def _check(self, realize: BlockRealize, loops: list[For]) -> Reduction:
         inner = self.loops[self.loops.index(loops[0]):]
         if len(inner) != len(loops):
-            raise ValueError(
+            raise LoweringError(
                 f"Cross-thread reduction requires all the reduction-related loops to be the deepest among all "
                 f"statements outside the desired block. However, block {realize.block.name_hint} needs cross-thread "
                 f"reduction and the reduction-related loops {[v.loop_var.name for v in loops]} are not the deepest"
@@ -183,7 +183,7 @@ class _Lower(StmtMutator):
         for loop in loops:
             tag = _tag(loop)
             if tag and not tag.startswith("threadIdx"):
-                raise ValueError(
+                raise LoweringError(
                     f"Cross-thread reduction requires all the reduction-related loops that are bound to GPU thread "
                     f"axes to only be bound `threadIdx.x/y/z`. However, loop {loop.loop_var.name} violates the "
                     f"condition: it is bound to {tag}"
@@ -191,9 +191,9 @@ class _Lower(StmtMutator):
         try:
             found = Reduction(realize.block)
         except ReductionError as error:
-            raise ValueError(f"Cross-thread reduction of block {realize.block.name_hint} failed: {error}") from None
+            raise LoweringError(f"Cross-thread reduction of block {realize.block.name_hint} failed: {error}") from None
         if len({b.scope() == "local" for b in found.buffers}) > 1:
-            raise ValueError("Cross-thread reduction requires all reduction buffers to be all local or all non-local")
+            raise LoweringError("Cross-thread reduction requires all reduction buffers to be all local or all non-local")
         return found
 
     # -- lowering ------------------------------------------------------------------------------------------

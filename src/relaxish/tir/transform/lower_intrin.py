@@ -13,7 +13,7 @@ from ...ir.prim import (
 )  # fmt: skip
 from ...ir.transform import PassContext, PassInfo
 from ..function import PrimFunc
-from .base import PrimFuncPass, call
+from .base import LoweringError, PrimFuncPass, call
 from .simplify import AnalyzerMutator
 
 
@@ -166,7 +166,7 @@ def lower_intrinsics(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimF
     """Lower the intrinsics of a function. Raises ValueError if it has no target."""
     target = func.get_attr("target")
     if target is None:
-        raise ValueError("LowerIntrin: Require the target attribute")
+        raise LoweringError("LowerIntrin: Require the target attribute")
     mtriple = str(target.get_attr("mtriple", "") or "")
     lowering = _Lower(target.kind.name, mtriple)
     for buffer in func.buffer_map.values():
@@ -200,7 +200,7 @@ def LowerCustomDatatypes() -> PrimFuncPass:  # noqa: N802
 
     def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
         if func.get_attr("target") is None:
-            raise ValueError("LowerCustomDatatypes: Require the target attribute")
+            raise LoweringError("LowerCustomDatatypes: Require the target attribute")
         return func
 
     return PrimFuncPass(run, PassInfo(0, "tir.LowerCustomDatatypes"))

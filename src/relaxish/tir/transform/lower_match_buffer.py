@@ -16,7 +16,7 @@ from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..functor import Substitute
 from ..stmt import Block, BufferRegion, BufferStore, MatchBufferRegion
-from .base import PrimFuncPass, func_pass
+from .base import LoweringError, PrimFuncPass, func_pass
 
 
 class _Lower(Substitute):
@@ -51,7 +51,7 @@ class _Lower(Substitute):
         elif not B.is_zero(view.elem_offset) or view.offset_factor > 1:
             factor = B.const(offset.dtype, view.offset_factor)
             if not self.analyzer.can_prove_equal(B.floormod(offset, factor), B.const(offset.dtype, 0)):
-                raise ValueError(f"the view {view.name} starts at {offset}, no multiple of {view.offset_factor}")
+                raise LoweringError(f"the view {view.name} starts at {offset}, no multiple of {view.offset_factor}")
         if view.strides:
             strides = _strides(buffer)[len(buffer.shape) - len(view.shape):]
             for have, want in zip(view.strides, strides):

@@ -16,7 +16,7 @@ from ..functor import Substitute
 from ..stmt import (
     Allocate, AttrStmt, BlockRealize, DeclBuffer, For, ForKind, IfThenElse, Stmt,
 )  # fmt: skip
-from .base import PrimFuncPass, func_pass
+from .base import LoweringError, PrimFuncPass, func_pass
 
 
 def allocation_shape(buffer: Buffer) -> tuple[Any, ...]:
@@ -38,14 +38,14 @@ class _Lower(Substitute):
     def visit_BlockRealize(self, realize: BlockRealize) -> Any:
         block = realize.block
         if block.iter_vars:
-            raise ValueError(f"block {block.name_hint} is not opaque; run ConvertBlocksToOpaque first")
+            raise LoweringError(f"block {block.name_hint} is not opaque; run ConvertBlocksToOpaque first")
         body = self.visit(block.body)
         predicate = self.visit(realize.predicate)
         if not (isinstance(predicate, IntImm) and predicate.value):
             body = IfThenElse(predicate, body)
         for buffer in reversed(block.alloc_buffers):
             body = self._allocate(self.visit(buffer), body)
-        for key, value in block.annotations.items():
+        for key, value in reversed(block.annotations.items()):
             if key.startswith("pragma_"):
                 body = AttrStmt(IntImm("int32", 0), key, _as_value(self.visit(value)), body)
         return body
@@ -73,7 +73,7 @@ class _Lower(Substitute):
             result = self.visit(loop.body)
         else:
             result = For(loop.loop_var, low, extent, loop.kind, body, None, kept, loop.span)
-        for key, value in pragmas:
+        for key, value in reversed(pragmas):
             result = AttrStmt(loop.loop_var, key, _as_value(value), result)
         return result
 

@@ -17,7 +17,7 @@ from ..functor import substitute
 from ..stmt import (
     Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, Stmt,
 )  # fmt: skip
-from .base import PrimFuncPass, StmtExprMutator, call, is_call
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, call, is_call
 
 _MASK = "uint32"
 
@@ -287,22 +287,22 @@ class _Lower(StmtExprMutator):
             if not axis.thread_tag.startswith("threadIdx"):
                 continue
             if not isinstance(attr.value, IntImm):
-                raise ValueError(f"Need constant extent for reduce set {axis.var.name}")
+                raise LoweringError(f"Need constant extent for reduce set {axis.var.name}")
             wanted_here = axis.var in wanted
             wanted.discard(axis.var)
             if attr.value.value != 1:
                 (reducing if wanted_here else others).append(_Thread(axis, attr.value.value))
         if wanted:
-            raise ValueError("Not all reduce index are presented in the context")
+            raise LoweringError("Not all reduce index are presented in the context")
         return _Group(reducing, others)
 
     def _all_reduce(self, e: Any) -> Stmt:
         if not self.reducers:
-            raise ValueError("tvm_thread_allreduce must stand inside a reduce_scope attribute")
+            raise LoweringError("tvm_thread_allreduce must stand inside a reduce_scope attribute")
         reducer = self.reducers[-1]
         size = len(reducer.result)
         if int(e.args[0]) != size:
-            raise ValueError(f"tvm_thread_allreduce of {int(e.args[0])} values under a reducer of {size}")
+            raise LoweringError(f"tvm_thread_allreduce of {int(e.args[0])} values under a reducer of {size}")
         condition = e.args[size + 1]
         values = [
             v if B.is_one(condition) else Select(condition, v, start)
@@ -354,7 +354,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     """Lower the all-reductions of a function. Raises ValueError if it has no target."""
     target = func.get_attr("target")
     if target is None:
-        raise ValueError("LowerThreadAllreduce: Require the target attribute")
+        raise LoweringError("LowerThreadAllreduce: Require the target attribute")
     body = _Lower(target).visit(func.body)
     return func if body is func.body else func.with_body(body)
 

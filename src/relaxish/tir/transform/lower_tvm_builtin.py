@@ -18,7 +18,7 @@ from .arg_binder import (
     ARR_BYTE_OFFSET, ARR_DATA, ARR_DEVICE_ID, ARR_DEVICE_TYPE, ARR_NDIM, ARR_SHAPE, ARR_STRIDES, ARR_TYPE_BITS,
     ARR_TYPE_CODE, ARR_TYPE_LANES, VALUE_CONTENT, type_code,
 )  # fmt: skip
-from .base import PrimFuncPass, StmtExprMutator, call, is_call, pointer_scope
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, call, is_call, pointer_scope
 from .device_storage import _address
 
 _MAX_STACK = 1024
@@ -194,9 +194,9 @@ class _Lower(StmtExprMutator):
 
     def _need_device(self) -> None:
         if self.device_type is None:
-            raise ValueError("LowerTVMBuiltin: unknown device type in the current program")
+            raise LoweringError("LowerTVMBuiltin: unknown device type in the current program")
         if self.device_id is None:
-            raise ValueError("LowerTVMBuiltin: unknown device id in the current program")
+            raise LoweringError("LowerTVMBuiltin: unknown device id in the current program")
 
     # -- calls ---------------------------------------------------------------------------------------------
 

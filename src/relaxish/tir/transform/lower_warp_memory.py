@@ -17,7 +17,7 @@ from ..buffer import Buffer
 from ..function import PrimFunc
 from ..stmt import Allocate, AttrStmt, BufferStore, Evaluate, For
 from .base import (
-    PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, call, op_name, pointer_scope,
+    LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, call, op_name, pointer_scope,
 )  # fmt: skip
 
 # Matrix instructions take a pointer and, as the next argument, an index into it.
@@ -39,12 +39,12 @@ class _WarpIndex(StmtExprVisitor):
         if attr.attr_key == "thread_extent" and attr.node.thread_tag == "threadIdx.x":
             size = attr.value.value if isinstance(attr.value, IntImm) else 0
             if not 0 < size <= self.warp_size or self.warp_size % size:
-                raise ValueError(
+                raise LoweringError(
                     f"Expect threadIdx.x 's size to be no larger than, and a factor of warp size({self.warp_size}) to "
                     f"enable warp memory but get {attr.value} instead"
                 )
             if self.var is not None and self.var is not attr.node.var:
-                raise ValueError("Please create only one thread_axis threadIdx.x per kernel")
+                raise LoweringError("Please create only one thread_axis threadIdx.x per kernel")
             self.var, self.width = attr.node.var, size
         self.visit(attr.body)
 
@@ -61,7 +61,7 @@ class _StoreCoeff(StmtExprVisitor):
     def visit_BufferStore(self, store: BufferStore) -> None:
         if store.buffer.data is self.pointer:
             if len(store.indices) != 1:
-                raise ValueError("Expected flat memory to use as warp memory.  Has FlattenBuffer been run?")
+                raise LoweringError("Expected flat memory to use as warp memory.  Has FlattenBuffer been run?")
             self._pattern(store.indices[0])
         self.default_visit(store)
 
@@ -75,7 +75,7 @@ class _StoreCoeff(StmtExprVisitor):
     def _pattern(self, index: Any) -> None:
         if isinstance(index, Ramp):
             if not B.is_one(index.stride):
-                raise ValueError(f"LowerWarpMemory failed due to store index={index}, can only handle continuous store")
+                raise LoweringError(f"LowerWarpMemory failed due to store index={index}, can only handle continuous store")
             index = index.base
             self._set(dt.lanes(index.dtype) if not uses_var(index, self.lane) else self._linear(index))
             return
@@ -84,11 +84,11 @@ class _StoreCoeff(StmtExprVisitor):
     def _linear(self, index: Any) -> int:
         found = detect_linear_equation(index, [self.lane])
         if len(found) != 2:
-            raise ValueError(f"LowerWarpMemory failed. Could not simplify the store index `{index}` into the form "
+            raise LoweringError(f"LowerWarpMemory failed. Could not simplify the store index `{index}` into the form "
                              "ax + by + cz + ...")  # fmt: skip
         factor = self.analyzer.canonical_simplify(found[0])
         if not isinstance(factor, IntImm) or factor.value <= 0:
-            raise ValueError(
+            raise LoweringError(
                 f"LowerWarpMemory failed due to store index={index}, require positive constant coefficient on warp "
                 f"index {self.lane.name} but get {factor}"
             )
@@ -96,7 +96,7 @@ class _StoreCoeff(StmtExprVisitor):
 
     def _set(self, factor: int) -> None:
         if self.coeff not in (0, factor):
-            raise ValueError("LowerWarpMemory failed due to two different store coefficients to warp index")
+            raise LoweringError("LowerWarpMemory failed due to two different store coefficients to warp index")
         self.coeff = factor
 
 
@@ -115,14 +115,14 @@ class _Rewrite(StmtExprMutator):
         for extent in stmt.extents:
             size *= B.as_int(extent) or 0
         if size <= 0:
-            raise ValueError("warp memory only support constant alloc size")
+            raise LoweringError("warp memory only support constant alloc size")
         size *= dt.lanes(stmt.dtype)
         find = _WarpIndex(self.warp_size)
         find.visit(stmt.body)
         for attr in threads if find.var is None else ():
             find.visit(attr.with_fields(body=Evaluate(0)))
         if find.var is None:
-            raise ValueError("cannot find warp index(threadIdx.x) within the scope of warp memory")
+            raise LoweringError("cannot find warp index(threadIdx.x) within the scope of warp memory")
         self.lane, self.width = find.var, find.width
         coeff = _StoreCoeff(self.pointer, self.lane, self.analyzer)
         coeff.visit(stmt.body)
@@ -146,7 +146,7 @@ class _Rewrite(StmtExprMutator):
         """The index within a lane's own memory, and the lane."""
         if isinstance(index, Ramp):
             if not B.is_one(index.stride):
-                raise ValueError("warp memory takes vector accesses of stride 1 only")
+                raise LoweringError("warp memory takes vector accesses of stride 1 only")
             local, lane = self._split(index.base)
             return Ramp(local, B.const(local.dtype, 1), index.lanes), lane
         m = B.const(index.dtype, self.coeff)
@@ -173,7 +173,7 @@ class _Rewrite(StmtExprMutator):
             return made
         local, lane = self._split(made.indices[0])
         if uses_var(local, self.lane):
-            raise ValueError(
+            raise LoweringError(
                 f"LowerWarpMemory failed to rewrite load to shuffle for index {load.indices[0]} local_index={local}"
             )
         value = made.with_fields(buffer=self._remap(load.buffer), indices=(local,))
@@ -242,7 +242,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     """Lower the warp memory of a function. Raises ValueError if it has no target."""
     target = func.get_attr("target")
     if target is None:
-        raise ValueError("LowerWarpMemory: Require the target attribute")
+        raise LoweringError("LowerWarpMemory: Require the target attribute")
     body = _Lower(int(target.get_attr("thread_warp_size", 1))).visit(func.body)
     return func if body is func.body else func.with_body(body)
 

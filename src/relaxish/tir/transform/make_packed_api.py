@@ -16,7 +16,7 @@ from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import AssertStmt, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, LetStmt, SeqStmt, Stmt
 from .arg_binder import VALUE_CONTENT, ArgBinder
-from .base import StmtExprMutator, StmtMutator, call, is_call, merge_nest
+from .base import LoweringError, StmtExprMutator, StmtMutator, call, is_call, merge_nest
 from .use_def import undefined_vars
 
 C_PACKED_FUNC = int(CallingConv.C_PACKED_FUNC)
@@ -46,7 +46,7 @@ class _Return(StmtMutator):
         if not is_call(stmt.value, "ret"):
             return stmt
         if self.parallel:
-            raise ValueError("tir.ret cannot be used in parallel scope.")
+            raise LoweringError("tir.ret cannot be used in parallel scope.")
         value = stmt.value.args[0]
         if dt.is_integral(value.dtype):
             code, wide = _INT, "int64"
@@ -55,7 +55,7 @@ class _Return(StmtMutator):
         elif value.dtype in ("void", ""):
             code, wide = _NULL, value.dtype
         else:
-            raise ValueError(f"data type {value.dtype} not supported yet")
+            raise LoweringError(f"data type {value.dtype} not supported yet")
         values = _scalar_buffer(self.value, wide)
         codes = _scalar_buffer(self.code, "int32")
         return SeqStmt([
@@ -196,7 +196,7 @@ class _Packed:
         free = undefined_vars(body, params)
         if free:
             names = ", ".join(v.name for v in free)
-            raise ValueError(
+            raise LoweringError(
                 f"In PrimFunc {self.name} variables [{names}] are used, but are not passed in as API arguments"
             )
         made = PrimFunc(params, body, PrimType("int32"), None, self.func.attrs, self.func.span)
@@ -207,7 +207,7 @@ def make_packed(func: PrimFunc, name: str) -> PrimFunc:
     """The packed form of one function. Raises ValueError if it has no target."""
     target = func.get_attr("target")
     if target is None:
-        raise ValueError(
+        raise LoweringError(
             "MakePackedAPI required the function to be annotated with tvm::attr::kTarget (target), but the function "
             f"only has attributes {dict(func.attrs.items())}"
         )

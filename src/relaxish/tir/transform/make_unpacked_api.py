@@ -11,7 +11,7 @@ from ...ir.transform import Pass, PassContext, module_pass
 from ...ir.types import PrimType
 from ..function import PrimFunc
 from ..stmt import AttrStmt, Evaluate, Stmt
-from .base import StmtExprMutator, is_call, merge_nest
+from .base import LoweringError, StmtExprMutator, is_call, merge_nest
 
 
 class _Calls(StmtExprMutator):
@@ -37,7 +37,7 @@ def make_unpacked(func: PrimFunc) -> PrimFunc:
     """The unpacked form of one function. Raises ValueError if it has no target."""
     target = func.get_attr("target")
     if target is None:
-        raise ValueError(
+        raise LoweringError(
             "MakeUnpackedAPI required the function to be annotated with tvm::attr::kTarget (target), but the function "
             f"only has attributes {dict(func.attrs.items())}"
         )

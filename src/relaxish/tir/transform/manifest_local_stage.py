@@ -11,7 +11,7 @@ from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..functor import renew_defs, substitute
 from ..stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
-from .base import PrimFuncPass, StmtMutator, func_pass
+from .base import LoweringError, PrimFuncPass, StmtMutator, func_pass
 
 _KEY = "tir.manifest_shared_memory_local_stage"
 
@@ -88,7 +88,7 @@ class _Replace(StmtMutator):
 def _split(stmt: Stmt, block: Block) -> tuple[Stmt, Stmt, Buffer]:
     store: Any = block.body
     if not isinstance(store, BufferStore):
-        raise ValueError("manifest_shared_memory_local_stage expects a block with one store")
+        raise LoweringError("manifest_shared_memory_local_stage expects a block with one store")
     loops = _serial_loops(stmt)
     target = block.writes[0].buffer
     local = decl_buffer(

@@ -22,6 +22,7 @@ from ...ir.prim import Call, IntImm, StringImm, Var
 from ...ir.structural import structural_equal
 from ..expr import BufferLoad
 from ..stmt import BufferStore, Evaluate, For, ForKind, Stmt
+from .base import LoweringError
 from .unroll_loop import _Unroll
 
 __all__ = ["mark_unrolled"]
@@ -61,7 +62,7 @@ class _Mark(_Unroll):
             loop = loop.with_fields(body=body)
         extent = self._extent(loop)
         if loop.kind == ForKind.UNROLLED and extent < 0:
-            raise ValueError(f"Cannot unroll non-constant loop {loop.loop_var.name}")
+            raise LoweringError(f"Cannot unroll non-constant loop {loop.loop_var.name}")
         small = self.steps * extent <= min(self.max_step, _MAX_BODY) or extent <= min(self.max_extent, _MAX_BODY)
         auto = (
             loop.kind == ForKind.SERIAL and extent >= 0 and self.normal_loops == 0
@@ -100,8 +101,8 @@ class _RegisterTiles(Mutator):
         if isinstance(update, BufferStore) and self._accumulates(update):
             room = self.registers // _vectors(update, self.vector_bits)
             tile = self._tile(nest, update.indices, room)
-        elif _is_tile_product(update):
-            tile = self._tile(nest, update.value.args[1:3], _RESULT_TILES)
+        elif (product := _tile_product(update)) is not None:
+            tile = self._tile(nest, product.args[1:3], _RESULT_TILES)
         else:
             return self.default_visit(loop)
         if tile is None:
@@ -160,11 +161,13 @@ class _RegisterTiles(Mutator):
         return tile if size <= room else None
 
 
-def _is_tile_product(stmt: Any) -> bool:
-    """Whether a statement is one multiplication of AMX tiles."""
+def _tile_product(stmt: Any) -> Call | None:
+    """The multiplication of AMX tiles that a statement is; None for others."""
     call = stmt.value if isinstance(stmt, Evaluate) else None
-    return isinstance(call, Call) and bool(call.args) and isinstance(call.args[0], StringImm) \
-        and call.args[0].value.startswith("amx.tdp")
+    if isinstance(call, Call) and call.args and isinstance(call.args[0], StringImm) \
+            and call.args[0].value.startswith("amx.tdp"):
+        return call
+    return None
 
 
 def _is_one(extent: Any) -> bool:

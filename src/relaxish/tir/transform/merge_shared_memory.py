@@ -11,7 +11,9 @@ from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
 from ..function import PrimFunc
 from ..stmt import Allocate, AttrStmt
-from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, config, func_pass, is_call, pointer_scope
+from .base import (
+    LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, config, func_pass, is_call, pointer_scope,
+)  # fmt: skip
 from .linear_access import LinearAccess
 
 _MATCH_RANGE = 16
@@ -181,7 +183,7 @@ class _Merge(StmtExprMutator):
         if buffer.data not in self.allocs:
             return made
         if len(made.indices) != 1:
-            raise ValueError("MergeSharedMemoryAllocations expects flat memory buffers, and is to be run after FlattenBuffer")
+            raise LoweringError("MergeSharedMemoryAllocations expects flat memory buffers, and is to be run after FlattenBuffer")
         index = made.indices[0] + self._offset(buffer.data, buffer.dtype)
         return made.with_fields(buffer=self._remap(buffer), indices=(index,))
 

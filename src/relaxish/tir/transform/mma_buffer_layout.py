@@ -9,7 +9,7 @@ from ...arith import build as B
 from ..buffer import Buffer, decl_buffer
 from ..function import PrimFunc
 from ..stmt import Block, BlockRealize
-from .base import PrimFuncPass, StmtExprMutator, func_pass
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, func_pass
 
 # Scope -> how many rows and columns one register tile covers, and the tile's own shape.
 _TILES = {
@@ -32,7 +32,7 @@ class _Transform(StmtExprMutator):
         rows, columns, inner = tile
         sizes = [B.as_int(d) for d in buffer.shape[-2:]]
         if len(sizes) != 2 or None in sizes:
-            raise ValueError(f"the last two dimensions of {buffer.name} in {buffer.scope()} must be constant")
+            raise LoweringError(f"the last two dimensions of {buffer.name} in {buffer.scope()} must be constant")
         shape = [*buffer.shape[:-2], (sizes[0] or 0) // rows, (sizes[1] or 0) // columns, *inner]
         made = decl_buffer(shape, buffer.dtype, buffer.name, scope="local", axis_separators=buffer.axis_separators)
         self.buffers[buffer], self.pointers[buffer.data] = made, made.data

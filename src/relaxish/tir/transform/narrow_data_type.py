@@ -13,10 +13,10 @@ from ...arith import build as B
 from ...ir import dtype as dt
 from ...ir.expr import Range
 from ...ir.functor import Mutator, Visitor
-from ...ir.prim import BinaryOp, CmpOp, IntImm, Var
+from ...ir.prim import BinaryOp, CmpOp, IntImm, IterVar, Var
 from ..function import PrimFunc
-from ..stmt import For
-from .base import PrimFuncPass, func_pass
+from ..stmt import AttrStmt, For
+from .base import LoweringError, PrimFuncPass, func_pass
 
 LIMIT = {32: ((-(1 << 31)), (1 << 31) - 1), 64: (-(1 << 63), (1 << 63) - 1)}
 
@@ -37,6 +37,15 @@ class _Fits(Visitor):
             self._check(loop.loop_var, {loop.loop_var})
             self._check(loop.extent, {loop.loop_var})
         self.default_visit(loop)
+
+    def visit_AttrStmt(self, attr: AttrStmt) -> None:
+        if attr.attr_key in ("thread_extent", "virtual_thread"):
+            var = attr.node.var
+            self.analyzer.bind(var, Range.from_min_extent(B.const(attr.value.dtype, 0), attr.value), True)
+            if var.dtype == "int64":
+                self.loops.add(var)
+                self._check(var, {var})
+        self.default_visit(attr)
 
     def visit_BinaryOp(self, e: BinaryOp) -> None:
         if e.a.dtype == "int64":
@@ -79,6 +88,18 @@ class _Narrow(Mutator):
         low = B.cast(var.dtype, self.visit(loop.min))
         extent = B.cast(var.dtype, self.visit(loop.extent))
         return loop.with_fields(loop_var=var, min=low, extent=extent, body=self.visit(loop.body))
+
+    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+        var = self.variables.get(attr.node.var) if isinstance(attr.node, IterVar) else None
+        if var is None:
+            return self.default_visit(attr)
+        size = B.cast(var.dtype, self.visit(attr.value))
+        dom = attr.node.dom
+        if dom is not None:
+            low, extent = (B.cast(var.dtype, self.visit(e)) for e in (dom.min, dom.extent))
+            dom = Range.from_min_extent(low, extent)
+        axis = IterVar(dom, var, attr.node.iter_type, attr.node.thread_tag)
+        return AttrStmt(axis, attr.attr_key, size, self.visit(attr.body))
 
     def visit_Call(self, e: Any) -> Any:
         args = tuple(self._keep(a, self.visit(a)) for a in e.args)
@@ -146,7 +167,7 @@ def force_narrow(func: PrimFunc) -> PrimFunc:
     for param in func.params:
         buffer = func.buffer_map.get(param)
         if buffer is not None and buffer.dtype == "int64":
-            raise ValueError(
+            raise LoweringError(
                 f"The buffer {buffer.name} in the function buffer map has dtype int64. The function is "
                 f"not allowed to have int64 buffers when forced to narrow to int32."
             )

@@ -16,7 +16,8 @@ from . import (
 from .base import config, options
 
 __all__ = [
-    "default_tir_pipeline", "get_default_tir_pipeline", "get_tir_pipeline", "lower_for_cpu", "lower_function_for_cpu",
+    "default_tir_pipeline", "finalize_device_passes", "finalize_host_passes", "get_default_tir_pipeline",
+    "get_tir_pipeline", "lower_for_cpu", "lower_function_for_cpu",
 ]  # fmt: skip
 
 
@@ -105,6 +106,20 @@ def default_tir_pipeline() -> Pass:
         return Sequential(default_passes(ctx))(mod)
 
     return pipeline  # type: ignore[no-any-return]
+
+
+def finalize_host_passes() -> Pass:
+    """What host functions still need after the default pipeline."""
+    from .steps import host_passes
+
+    return Sequential(host_passes(), name="finalize_host")
+
+
+def finalize_device_passes() -> Pass:
+    """What device functions still need after the default pipeline."""
+    from .steps import device_passes
+
+    return Sequential(device_passes(), name="finalize_device")
 
 
 PIPELINES: dict[str, Callable[[], Pass]] = {"default": default_tir_pipeline}

@@ -148,17 +148,15 @@ def _register_allocated(body: Any, finder: AccessScopes) -> list[Buffer]:
 
 
 def _allowed(scope: Scope, buffer: Buffer) -> Scope:
-    """Move a shared or global buffer out of the thread loops that share it."""
-    kind = buffer.scope()
-    if kind.startswith(("local", "warp", "wmma", "m16n8k8", "metal")):
+    """Global memory is allocated outside of a kernel; other memory right where it is used."""
+    if buffer.scope() not in ("", "global"):
         return scope
     result = scope
     at: Scope | None = scope
     while at is not None:
         loop = at.node
         if isinstance(loop, For) and loop.kind == ForKind.THREAD_BINDING and loop.thread_binding is not None:
-            tag = loop.thread_binding.thread_tag
-            if (tag.startswith("threadIdx") or not kind.startswith("shared")) and at.parent is not None:
+            if loop.thread_binding.thread_tag.startswith("blockIdx") and at.parent is not None:
                 result = at.parent
         at = at.parent
     return result

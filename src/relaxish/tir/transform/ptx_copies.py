@@ -13,7 +13,7 @@ from ..buffer import decl_buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import Allocate, AttrStmt, BufferStore, Evaluate, SeqStmt
-from .base import PrimFuncPass, StmtMutator, body_pass, call, is_call
+from .base import LoweringError, PrimFuncPass, StmtMutator, body_pass, call, is_call
 
 _ASYNC_BYTES = (4, 8, 16)
 
@@ -48,7 +48,7 @@ class _AsyncCopy(StmtMutator):
         if attr.attr_key != "async_scope":
             return self.default_visit(attr)
         if self.inside:
-            raise ValueError("Nested async scopes not supported")
+            raise LoweringError("Nested async scopes not supported")
         self.inside = True
         body = self.visit(attr.body)
         self.inside = False

@@ -11,14 +11,34 @@ from typing import Any
 from ...arith import Analyzer, Extension
 from ...arith import build as B
 from ...arith.effects import is_pure
+from ...arith.functor import free_vars, substitute
 from ...ir.expr import Range
-from ...ir.functor import Mutator
+from ...ir.functor import Mutator, Visitor
 from ...ir.prim import FloatImm, IntImm, SizeVar, Var
 from ..function import PrimFunc
 from ..stmt import AssertStmt, AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt
 from .base import PrimFuncPass, func_pass, is_noop, options, seq
 
 _LEAVES = (Var, SizeVar, IntImm, FloatImm)
+_INLINED = ("int8", "int16", "int32", "int64")
+
+
+def _has_lets(stmt: Any) -> bool:
+    class Find(Visitor):
+        found = False
+
+        def visit_PrimExpr(self, e: Any) -> None:
+            return
+
+        def visit_Buffer(self, buffer: Any) -> None:
+            return
+
+        def visit_LetStmt(self, node: Any) -> None:
+            self.found = True
+
+    find = Find()
+    find.visit(stmt)
+    return find.found
 
 
 class AnalyzerMutator(Mutator):
@@ -64,8 +84,31 @@ class AnalyzerMutator(Mutator):
         return node.with_fields(condition=cond, body=body)
 
 
+class _InBuffers(Visitor):
+    """Variables that buffers mention: their definitions must stay."""
+
+    def __init__(self) -> None:
+        self.found: set[Any] = set()
+
+    def visit_Buffer(self, buffer: Any) -> None:
+        self.found.update(free_vars((buffer.data, buffer.shape, buffer.strides, buffer.elem_offset)))
+
+
 class StmtSimplifier(AnalyzerMutator):
     """Simplifies expressions and drops branches that conditions decide."""
+
+    def __init__(self, analyzer: Analyzer | None = None) -> None:
+        super().__init__(analyzer)
+        self.lets: dict[Any, Any] = {}
+        self.in_buffers: set[Any] = set()
+
+    def run(self, stmt: Any) -> Any:
+        """Simplify a statement."""
+        if _has_lets(stmt):
+            look = _InBuffers()
+            look.visit(stmt)
+            self.in_buffers = look.found
+        return self.visit(stmt)
 
     def visit_PrimExpr(self, e: Any) -> Any:
         if type(e) in _LEAVES and e not in self.analyzer.rewrite.bindings:
@@ -76,6 +119,8 @@ class StmtSimplifier(AnalyzerMutator):
         return e
 
     def visit_Var(self, e: Any) -> Any:
+        if e.dtype == "bool" and self.analyzer.rewrite.literals:
+            return self.analyzer.rewrite_simplify(e)
         return self.analyzer.rewrite.bindings.get(e, e)
 
     def visit_Buffer(self, buffer: Any) -> Any:
@@ -87,24 +132,34 @@ class StmtSimplifier(AnalyzerMutator):
             return Evaluate(0)
         return super().visit_For(loop)
 
+    def _decided(self, condition: Any) -> bool | None:
+        """Whether a condition certainly holds, or certainly does not."""
+        simple = self.analyzer.simplify(condition)
+        if self.lets and not isinstance(simple, IntImm):
+            simple = self.analyzer.simplify(substitute(condition, self.lets))
+        return bool(simple.value) if isinstance(simple, IntImm) else None
+
     def visit_IfThenElse(self, node: IfThenElse) -> Any:
-        cond = self.visit(node.condition)
-        if isinstance(cond, IntImm):
-            if cond.value:
-                return self.visit(node.then_case)
-            return self.visit(node.else_case) if node.else_case is not None else Evaluate(0)
-        return super().visit_IfThenElse(node if cond is node.condition else node.with_fields(condition=cond))
+        decided = self._decided(node.condition)
+        if decided is None:
+            return super().visit_IfThenElse(node)
+        if decided:
+            return self.visit(node.then_case)
+        return self.visit(node.else_case) if node.else_case is not None else Evaluate(0)
 
     def visit_LetStmt(self, node: LetStmt) -> Any:
         value = self.visit(node.value)
-        if isinstance(value, (IntImm, Var)) and is_pure(value):
+        constant = isinstance(value, (IntImm, FloatImm, Var))
+        if constant or (value.dtype in _INLINED and is_pure(value)):
+            # Simplification puts the value in place of the variable; only buffers may still need it.
             self.analyzer.bind(node.var, value, True)
-            return self.visit(node.body)
-        if value.dtype in ("int32", "int64") and is_pure(value):
-            bounds = self.analyzer.const_int_bound
-            bounds.update(node.var, bounds.bound(value), True)
-            self.analyzer._forget()
-        body = self.visit(node.body)
+            body = self.visit(node.body)
+            if node.var not in self.in_buffers:
+                return body
+        else:
+            if is_pure(value):
+                self.lets[node.var] = value
+            body = self.visit(node.body)
         return node if value is node.value and body is node.body else node.with_fields(value=value, body=body)
 
     def visit_AssertStmt(self, node: AssertStmt) -> Any:
@@ -154,7 +209,7 @@ def simplify(func: PrimFunc, chosen: dict[str, Any] | None = None) -> PrimFunc:
     for buffer in func.buffer_map.values():
         for extent in buffer.shape:
             simplifier.analyzer.mark_global_non_neg_value(extent)
-    body = simplifier.visit(func.body)
+    body = simplifier.run(func.body)
     return func if body is func.body else func.with_body(body)
 
 

@@ -14,7 +14,7 @@ from ..analysis.block_access import get_block_read_write_region
 from ..buffer import Buffer
 from ..functor import substitute
 from ..stmt import AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
-from .base import StmtExprMutator, call, op_name
+from .base import LoweringError, StmtExprMutator, call, op_name
 
 _POINTER_ARGS = {"tvm_access_ptr": (1,), "ptx_mma": (6, 8, 10), "mma_fill": (1,), "ptx_ldmatrix": (3,), "mma_store": (3,)}
 
@@ -134,7 +134,8 @@ class _Versions(StmtExprMutator):
             if buffer.scope() in ("m16n8k8.matrixA", "m16n8k8.matrixB"):
                 # The 32 lanes of a warp hold a fragment together.
                 size = B.floordiv(size, B.const(size.dtype, 32))
-            args[i + 1] = args[i + 1] + B.floormod(self.loop.loop_var, new.shape[0]) * size
+            var = self.loop.loop_var
+            args[i + 1] = args[i + 1] + B.floormod(var, B.cast(var.dtype, new.shape[0])) * size
         return made if all(a is b for a, b in zip(args, made.args)) else made.with_fields(args=tuple(args))
 
 
@@ -325,7 +326,7 @@ class PipelineRewriter:
             if not producers:
                 continue
             if len(producers) > 1:
-                raise ValueError("A dependency on multiple async stages is not supported")
+                raise LoweringError("A dependency on multiple async stages is not supported")
             state = local.setdefault(producers[0], _Local())
             heads = self._heads(item, producers[0], state, groups)
             count: Any = _zero()

@@ -1,4 +1,4 @@
-"""The steps of the default pipeline, in order."""
+"""The steps of the default pipelines, in order; options of the pass context switch some of them on or off."""
 
 from __future__ import annotations
 
@@ -6,43 +6,129 @@ from typing import Any
 
 from ...ir.transform import Pass, PassContext
 from . import (
-    assume, common_subexpr, compact_buffer, convert_blocks_to_opaque, flatten_buffer, function_passes,
-    hoist_if_then_else, legalize_float, loop_partition, lower_init_block, lower_match_buffer, lower_opaque_block,
-    narrow_data_type, plan_allocation, remove_no_op, renormalize_split_pattern, rewrite_unsafe_select, simplify,
-    storage_rewrite, threads, unroll_loop, vectorize_loop,
+    bound_checkers, common_subexpr, compact_buffer, convert_blocks_to_opaque, device_kernel_launch, device_regions,
+    device_storage, flatten_buffer, function_passes, hoist_if_then_else, infer_fragment, inject_double_buffer,
+    inject_permuted_layout, inject_software_pipeline, inject_virtual_thread, legalize_float, lift_thread_binding,
+    loop_partition, lower_async_dma, lower_cross_thread_reduction, lower_init_block, lower_intrin,
+    lower_match_buffer, lower_opaque_block, lower_thread_allreduce, lower_tvm_builtin, lower_warp_memory,
+    make_packed_api, manifest_local_stage, merge_shared_memory, mma_buffer_layout, narrow_data_type, plan_allocation,
+    profile_intrinsics, ptx_copies, remove_no_op, renormalize_split_pattern, rewrite_unsafe_select, simplify,
+    split_host_device, storage_rewrite, thread_sync, threads, unroll_loop, vectorize_loop, vtcm,
 )  # fmt: skip
+
+__all__ = ["default_passes", "device_passes", "host_passes", "loop_passes"]
 
 
 def default_passes(ctx: PassContext) -> list[Pass]:
-    """Passes from scheduled blocks to flat loops, as the options of ``ctx`` ask."""
-    config: dict[str, Any] = ctx.config
-    passes: list[Pass] = [
+    """From scheduled blocks to host functions and device kernels."""
+    return [*loop_passes(ctx), *_split(ctx.config)]
+
+
+def loop_passes(ctx: PassContext) -> list[Pass]:
+    """The first part: from scheduled blocks to flat loops, functions still whole."""
+    return [*_from_blocks(), *_flat_loops(ctx.config)]
+
+
+def _from_blocks() -> list[Pass]:
+    return [
+        lower_cross_thread_reduction.LowerCrossThreadReduction(),
         lower_init_block.LowerInitBlock(),
         plan_allocation.PlanAndUpdateBufferAllocationLocation(),
         convert_blocks_to_opaque.ConvertBlocksToOpaque(),
+        lift_thread_binding.LiftThreadBinding(),
+        manifest_local_stage.ManifestSharedMemoryLocalStage(),
         compact_buffer.CompactBufferAllocation(),
         threads.UnifyThreadBinding(),
         lower_match_buffer.LowerMatchBuffer(),
         simplify.Simplify(),
+        inject_permuted_layout.InjectPermutedLayout(),
+        inject_software_pipeline.InjectSoftwarePipeline(),
+        mma_buffer_layout.TransformMmaBufferLayout(),
         lower_opaque_block.LowerOpaqueBlock(),
         flatten_buffer.FlattenBuffer(),
+    ]
+
+
+def _flat_loops(config: dict[str, Any]) -> list[Pass]:
+    passes: list[Pass] = [
+        legalize_float.BF16ComputeLegalize(),
         narrow_data_type.NarrowDataType(32),
         loop_partition.LoopPartition(),
-        vectorize_loop.VectorizeLoop(not bool(config.get("tir.disable_vectorize", False))),
+        vectorize_loop.VectorizeLoop(not config.get("tir.disable_vectorize", False)),
+        inject_virtual_thread.InjectVirtualThread(),
+        inject_double_buffer.InjectDoubleBuffer(),
     ]
     if not config.get("tir.disable_storage_rewrite", False):
         passes.append(storage_rewrite.StorageRewrite())
+    if config.get("tir.use_async_copy", False):
+        passes.append(lower_async_dma.LowerAsyncDMA())
     passes += [
         hoist_if_then_else.HoistIfThenElse(),
         unroll_loop.UnrollLoop(),
         renormalize_split_pattern.RenormalizeSplitPattern(),
         simplify.Simplify(),
-        assume.RemoveAssume(),
         remove_no_op.RemoveNoOp(),
         rewrite_unsafe_select.RewriteUnsafeSelect(),
-        common_subexpr.CommonSubexprElimTIR(not bool(config.get("tir.disable_cse_tir", False))),
+    ]
+    if config.get("tir.instrument_bound_checkers", False):
+        passes.append(bound_checkers.InstrumentBoundCheckers())
+    if config.get("tir.ptx_ldg32", False):
+        passes.append(ptx_copies.InjectPTXLDG32(True))
+    passes.append(
+        common_subexpr.CommonSubexprElimTIR(
+            not config.get("tir.disable_cse_tir", False), bool(config.get("tir.enable_equiv_terms_in_cse_tir", False))
+        )
+    )
+    if config.get("tir.instrument_lwp", False):
+        passes.append(profile_intrinsics.InstrumentProfileIntrinsics())
+    return passes
+
+
+def _split(config: dict[str, Any]) -> list[Pass]:
+    passes: list[Pass] = [
         legalize_float.FP8ComputeLegalize(),
+        vtcm.VerifyVTCMLimit(),
+        vtcm.LowerVtcmAlloc(),
         function_passes.VerifyMemory(),
         function_passes.AnnotateEntryFunc(),
     ]
-    return passes
+    if config.get("tir.detect_global_barrier", False):
+        passes.append(thread_sync.ThreadSync("global"))
+    passes += [thread_sync.ThreadSync(scope) for scope in ("shared", "shared.dyn", "warp")]
+    passes += [infer_fragment.InferFragment(), lower_thread_allreduce.LowerThreadAllreduce()]
+    if config.get("tir.use_async_copy", False):
+        passes.append(ptx_copies.InjectPTXAsyncCopy())
+    if config.get("tir.ptx_ldg32", False):
+        passes.append(ptx_copies.InjectPTXLDG32())
+    return [
+        *passes,
+        device_regions.AnnotateDeviceRegions(),
+        split_host_device.SplitHostDevice(),
+        merge_shared_memory.MergeSharedMemoryAllocations(),
+        make_packed_api.MakePackedAPI(),
+        legalize_float.FP8StorageLegalize(),
+        legalize_float.BF16StorageLegalize(),
+        device_kernel_launch.LowerDeviceKernelLaunch(),
+    ]
+
+
+def host_passes() -> list[Pass]:
+    """What host functions still need before code generation."""
+    return [
+        lower_tvm_builtin.LowerTVMBuiltin(),
+        lower_intrin.LowerCustomDatatypes(),
+        lower_intrin.LowerIntrin(),
+        device_storage.LowerDeviceStorageAccessInfo(),
+        device_storage.CombineContextCall(),
+    ]
+
+
+def device_passes() -> list[Pass]:
+    """What device functions still need before code generation."""
+    return [
+        lower_warp_memory.LowerWarpMemory(),
+        simplify.Simplify(),
+        lower_intrin.LowerCustomDatatypes(),
+        device_storage.LowerDeviceStorageAccessInfo(),
+        lower_intrin.LowerIntrin(),
+    ]

@@ -13,7 +13,9 @@ from ..function import PrimFunc
 from ..stmt import (
     Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, Stmt, While,
 )  # fmt: skip
-from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, config, func_pass, merge_nest, pointer_scope
+from .base import (
+    LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, config, func_pass, merge_nest, pointer_scope,
+)  # fmt: skip
 from .linear_access import AllocInfo, Entry, LinearAccess
 from .pointer_value_type import rewrite_pointer_types
 
@@ -285,7 +287,7 @@ class _Rewrite(StmtExprMutator):
 
     def visit_For(self, loop: For) -> Any:
         if loop.kind == ForKind.VECTORIZED:
-            raise ValueError("VectorizeLoop before LiftStorageAlloc")
+            raise LoweringError("VectorizeLoop before LiftStorageAlloc")
         made = self.default_visit(loop)
         body = self.attach(loop, made.body)
         return made if body is made.body else made.with_fields(body=body)

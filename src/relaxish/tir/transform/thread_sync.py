@@ -13,7 +13,7 @@ from ...ir.expr import PrimExpr
 from ...ir.prim import IntImm, StringImm
 from ..function import PrimFunc
 from ..stmt import AttrStmt, Evaluate, For, IfThenElse, SeqStmt
-from .base import PrimFuncPass, StmtExprVisitor, StmtMutator, call, func_pass, is_call, pointer_scope
+from .base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, call, func_pass, is_call, pointer_scope
 
 READ, WRITE, SYNC = "read", "write", "sync"
 
@@ -209,7 +209,7 @@ class _Planner(_Accesses):
                 reads, writes = [], []
             if self._needs(entry, reads, writes, False):
                 if self.conditions:
-                    raise ValueError("Cannot insert syncs inside condition")
+                    raise LoweringError("Cannot insert syncs inside condition")
                 self.barriers.add(entry.stmt)
                 reads, writes = [], []
             for access in entry.accesses:

@@ -11,7 +11,7 @@ from ...ir.prim import IterVar, Var
 from ..function import PrimFunc
 from ..functor import Substitute
 from ..stmt import AttrStmt, For, ForKind
-from .base import PrimFuncPass, func_pass
+from .base import LoweringError, PrimFuncPass, func_pass
 
 
 class _Unify(Substitute):
@@ -65,7 +65,7 @@ class _Unify(Substitute):
             known = self.threads[tag] = IterVar(dom, Var(tag, extent.dtype), binding.iter_type, tag)
             self.launched.append(known)
         elif not self.analyzer.can_prove_equal(known.dom.extent, extent):  # type: ignore[union-attr]
-            raise ValueError(
+            raise LoweringError(
                 f"ValueError: All loops that are bound to `{tag}` should have the same extent. However, there are two "
                 f"loops with extent {known.dom.extent} and {extent}, which are not equal"  # type: ignore[union-attr]
             )

@@ -14,7 +14,7 @@ from ...arith.functor import substitute
 from ...ir.functor import Mutator
 from ...ir.prim import IntImm
 from ..stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
-from .base import PrimFuncPass, body_pass, options
+from .base import LoweringError, PrimFuncPass, body_pass, options
 
 DEFAULTS = {
     "auto_max_step": 0, "auto_max_depth": 8, "auto_max_extent": 0, "explicit_unroll": 1, "unroll_local_access": 0,
@@ -63,7 +63,7 @@ class _Unroll(Mutator):
         auto = auto and (self.steps * extent <= self.max_step or extent <= self.max_extent)
         if loop.kind == ForKind.UNROLLED:
             if extent < 0:
-                raise ValueError(f"Cannot unroll non-constant loop {loop.loop_var.name}")
+                raise LoweringError(f"Cannot unroll non-constant loop {loop.loop_var.name}")
             auto = True
         if auto and (self.explicit or extent == 0 or (extent == 1 and not loop.annotations)):
             self.steps = max(self.steps, 1) * max(extent, 1)

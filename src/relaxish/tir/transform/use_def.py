@@ -65,8 +65,7 @@ class UseDef(Visitor):
                 self.visit(attr.value)
             self.visit(attr.body)
         else:
-            if hasattr(attr.node, "dtype"):
-                self.visit(attr.node)
+            # The node says what the attribute is about; that is no use of it.
             self.visit(attr.value)
             self.visit(attr.body)
 

@@ -21,14 +21,16 @@ from ..stmt import (
     Allocate, AssertStmt, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt,
     While,
 )  # fmt: skip
-from .base import PrimFuncPass, body_pass
+from ...target import Target
+from ..function import PrimFunc
+from .base import LoweringError, PrimFuncPass, call, func_pass, is_call
 
 _VECTOR_CALLS = frozenset((
     "ceil", "clz", "cos", "cosh", "erf", "exp", "exp10", "exp2", "fabs", "floor", "fmod", "isfinite", "isinf", "isnan",
     "ldexp", "log",
     "log10", "log1p", "log2", "nearbyint", "nextafter", "popcount", "pow", "round", "rsqrt", "sigmoid", "sin", "sinh",
     "sqrt", "tan", "tanh", "trunc", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left",
-    "shift_right", "likely", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "hypot", "copysign", "fma",
+    "shift_right", "likely", "reinterpret", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "hypot", "copysign", "fma",
 ))  # fmt: skip
 
 
@@ -40,20 +42,28 @@ def _lanes(e: Any) -> int:
     return dt.lanes(e.dtype)
 
 
+def _widest(*exprs: Any) -> int:
+    """The lanes of the widest operand; scalable vectors (negative: a factor of vscale) are wider than all others."""
+    counts = [_lanes(e) for e in exprs]
+    return min(counts) if min(counts) < 0 else max(counts)
+
+
 def spread(e: Any, lanes: int) -> Any:
     """``e`` with ``lanes`` lanes."""
     have = _lanes(e)
     if have == lanes:
         return e
+    if type(e) is Broadcast and have > 0 and lanes > 0 and lanes % have == 0:
+        return Broadcast(e.value, lanes)
     if have != 1:
         raise NeedsScalar(f"cannot spread {have} lanes to {lanes}")
-    return Broadcast(e, lanes)
+    return Broadcast(e, lanes if lanes > 0 else Mul(call("int32", "vscale"), IntImm("int32", -lanes)))
 
 
 class _Vectorizer(Mutator):
     """Rewrites the body of one vectorized loop; expressions that do not depend on its variable stay scalar."""
 
-    def __init__(self, var: Var, lanes: int) -> None:
+    def __init__(self, var: Var, lanes: Any) -> None:
         self.var = var
         self.lanes = lanes
         self.ramp = Ramp(B.const(var.dtype, 0), B.const(var.dtype, 1), lanes)
@@ -77,15 +87,15 @@ class _Vectorizer(Mutator):
         a, b = self.visit(e.a), self.visit(e.b)
         if a is e.a and b is e.b:
             return e
-        lanes = max(_lanes(a), _lanes(b))
-        if type(e) in (Add, Sub) and lanes > 1:
+        lanes = _widest(a, b)
+        if type(e) in (Add, Sub) and lanes != 1:
             if type(a) is Ramp and _lanes(b) == 1:
                 return Ramp(B.BUILDERS[type(e)](a.base, b), a.stride, a.lanes)
             if type(b) is Ramp and _lanes(a) == 1:
                 if type(e) is Add:
                     return Ramp(B.add(a, b.base), b.stride, b.lanes)
                 return Ramp(B.sub(a, b.base), B.sub(B.const(b.stride.dtype, 0), b.stride), b.lanes)
-        if type(e) is Mul and lanes > 1:
+        if type(e) is Mul and lanes != 1:
             if type(a) is Ramp and _lanes(b) == 1:
                 return Ramp(B.mul(a.base, b), B.mul(a.stride, b), a.lanes)
             if type(b) is Ramp and _lanes(a) == 1:
@@ -100,7 +110,7 @@ class _Vectorizer(Mutator):
         cond, a, b = self.visit(e.condition), self.visit(e.true_value), self.visit(e.false_value)
         if cond is e.condition and a is e.true_value and b is e.false_value:
             return e
-        lanes = max(_lanes(cond), _lanes(a), _lanes(b))
+        lanes = _widest(cond, a, b)
         return Select(spread(cond, lanes), spread(a, lanes), spread(b, lanes))
 
     def visit_Cast(self, e: Cast) -> Any:
@@ -113,6 +123,7 @@ class _Vectorizer(Mutator):
         base, stride = self.visit(e.base), self.visit(e.stride)
         if base is e.base and stride is e.stride:
             return e
+        self._no_scalable(e)
         inner = B.lanes_value(e)
         dense = type(base) is Ramp and _lanes(stride) == 1
         if dense and B.is_zero(B.sub(base.stride, B.mul(stride, B.const(stride.dtype, inner)))):
@@ -123,9 +134,14 @@ class _Vectorizer(Mutator):
         value = self.visit(e.value)
         if value is e.value:
             return e
+        self._no_scalable(e)
         if type(value) is Broadcast:
             return Broadcast(value.value, B.lanes_value(e) * self.lanes)
         raise NeedsScalar("a vector inside a vectorized loop")
+
+    def _no_scalable(self, e: Any) -> None:
+        if not isinstance(self.lanes, int) or _lanes(e) < 0:
+            raise LoweringError("Creating scalable vectors from existing vectors is not supported.")
 
     def visit_Call(self, e: Call) -> Any:
         name = getattr(e.op, "name", "")
@@ -136,19 +152,19 @@ class _Vectorizer(Mutator):
             return e
         if name.removeprefix("tir.") not in _VECTOR_CALLS:
             raise NeedsScalar(f"{name or e.op} has no vector form")
-        lanes = max(_lanes(a) for a in args)
+        lanes = _widest(*args)
         dtype = dt.with_lanes(dt.element_of(e.dtype), lanes)
         return Call(dtype, e.op, tuple(spread(a, lanes) for a in args), e.annotations)
 
     def _if_then_else(self, e: Call) -> Any:
         cond = self.visit(e.args[0])
-        if _lanes(cond) > 1:
+        if _lanes(cond) != 1:
             # Lanes may take different branches, and the branch not taken may not even be readable.
             raise NeedsScalar("a condition that differs between lanes")
         a, b = self.visit(e.args[1]), self.visit(e.args[2])
         if cond is e.args[0] and a is e.args[1] and b is e.args[2]:
             return e
-        lanes = max(_lanes(a), _lanes(b))
+        lanes = _widest(a, b)
         return Call(dt.with_lanes(dt.element_of(e.dtype), lanes), e.op, (cond, spread(a, lanes), spread(b, lanes)))
 
     def visit_BufferLoad(self, e: BufferLoad) -> Any:
@@ -167,7 +183,7 @@ class _Vectorizer(Mutator):
         made = [self.visit(i) for i in indices]
         if all(a is b for a, b in zip(made, indices)):
             return None
-        if any(_lanes(i) > 1 for i in made[:-1]):
+        if any(_lanes(i) != 1 for i in made[:-1]):
             raise NeedsScalar("lanes in an outer dimension")
         return made
 
@@ -200,7 +216,10 @@ class _Vectorizer(Mutator):
             raise NeedsScalar("depends on vector values outside")
         fresh = Var(self.var.name + "_s", self.var.dtype)
         body = substitute(stmt, {self.var: fresh})
-        return For(fresh, B.const(fresh.dtype, 0), B.const(fresh.dtype, self.lanes), ForKind.SERIAL, body)
+        return For(fresh, B.const(fresh.dtype, 0), self._extent(fresh.dtype), ForKind.SERIAL, body)
+
+    def _extent(self, dtype: str) -> Any:
+        return B.const(dtype, self.lanes) if isinstance(self.lanes, int) else B.cast(dtype, self.lanes)
 
     def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
         made = [self.statement(s) for s in stmt.seq]
@@ -217,11 +236,13 @@ class _Vectorizer(Mutator):
             raise NeedsScalar("a predicated access")
         lanes = _lanes(indices[-1])
         element = dt.lanes(stmt.buffer.dtype)
+        if lanes < 0 and element != 1:
+            raise LoweringError("Vectorizing a vector buffer by a scalable extent is not supported.")
         return BufferStore(stmt.buffer, spread(value, lanes * element), indices, None, stmt.span)
 
     def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
         cond = self.visit(stmt.condition)
-        if _lanes(cond) > 1:
+        if _lanes(cond) != 1:
             raise NeedsScalar("a condition that differs between lanes")
         then = self.statement(stmt.then_case)
         other = None if stmt.else_case is None else self.statement(stmt.else_case)
@@ -267,9 +288,20 @@ class _Vectorizer(Mutator):
         return stmt if body is stmt.body else stmt.with_fields(body=body)
 
 
+def _is_scalable(extent: Any) -> bool:
+    """Whether an extent is ``vscale`` or a multiple of it."""
+    parts = (extent.a, extent.b) if type(extent) is Mul else (extent,)
+    return any(is_call(p, "vscale") for p in parts)
+
+
+def _has_scalable_vectors(target: Any) -> bool:
+    return target is not None and any("sve" in str(f) or "sme" in str(f) for f in target.mattr)
+
+
 class _Loops(Mutator):
-    def __init__(self, enabled: bool) -> None:
+    def __init__(self, enabled: bool, target: Any) -> None:
         self.enabled = enabled
+        self.target = target
         self.analyzer = Analyzer()
 
     def visit_PrimExpr(self, e: Any) -> Any:
@@ -284,16 +316,15 @@ class _Loops(Mutator):
         if not self.enabled:
             return self.visit(loop.with_fields(kind=ForKind.SERIAL))
         extent = loop.extent
-        if not isinstance(extent, IntImm):
-            raise ValueError(
-                f"Failed to vectorize loop {loop.loop_var.name} with extent {extent}: the extent must be a constant"
-            )
+        constant = isinstance(extent, IntImm) and extent.value >= 1
+        if not constant and not (_is_scalable(extent) and _has_scalable_vectors(self.target)):
+            raise LoweringError(f"Failed to vectorize loop with extent {extent} for target {self.target}")
         body = self.visit(loop.body)
-        if extent.value == 1:
+        if isinstance(extent, IntImm) and extent.value == 1:
             return substitute(body, {loop.loop_var: loop.min})
         if not B.is_zero(loop.min):
             body = substitute(body, {loop.loop_var: B.add(loop.loop_var, loop.min)})
-        vectorizer = _Vectorizer(loop.loop_var, extent.value)
+        vectorizer = _Vectorizer(loop.loop_var, extent.value if isinstance(extent, IntImm) else extent)
         made = vectorizer.statement(body)
         if made is body:
             # Nothing depends on the lane: doing it once is doing it always, unless it reads what it writes.
@@ -301,14 +332,32 @@ class _Loops(Mutator):
         return made
 
 
-def vectorize(stmt: Stmt, enabled: bool = True) -> Stmt:
+def vectorize(stmt: Stmt, enabled: bool = True, target: Any = None) -> Stmt:
     """Vectorize all marked loops of a statement."""
-    return _Loops(enabled).visit(stmt)  # type: ignore[no-any-return]
+    return _Loops(enabled, target).visit(stmt)  # type: ignore[no-any-return]
 
 
 def VectorizeLoop(enable_vectorize: bool = True) -> PrimFuncPass:  # noqa: N802
-    """Lower vectorized loops; with ``enable_vectorize=False`` they become serial."""
-    return body_pass(lambda s: vectorize(s, enable_vectorize), "tir.VectorizeLoop")
+    """Lower vectorized loops; with ``enable_vectorize=False`` they become serial.
+
+    Before::
+
+        for j in T.vectorized(8):
+            B[i * 8 + j] = A[i * 8 + j] + 1.0
+
+    After::
+
+        B[i * 8 : i * 8 + 8] = A[i * 8 : i * 8 + 8] + T.Broadcast(1.0, 8)
+
+    Extents that are multiples of ``T.vscale()`` need a target with scalable vectors.
+    """
+
+    def run(func: PrimFunc) -> PrimFunc:
+        target = func.get_attr("target") or Target.current(True)
+        body = vectorize(func.body, enable_vectorize, target)
+        return func if body is func.body else func.with_body(body)
+
+    return func_pass(run, "tir.VectorizeLoop")
 
 
 __all__ = ["VectorizeLoop", "spread", "vectorize"]

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...ir.module import IRModule
 from ...ir.prim import IntImm, StringImm
+from ...support.errors import RelaxishError
 from ...ir.transform import Pass, PassContext, module_pass
 from ..function import PrimFunc
 from ..stmt import Allocate, LetStmt
@@ -53,7 +54,7 @@ def VerifyVTCMLimit(default_target: Any = None) -> Pass:  # noqa: N802
             sizes = sizes.get("main", sizes)
             used = int(sizes.get("global.vtcm", 0))
             if limit > 0 and used > limit:
-                raise RuntimeError(
+                raise RelaxishError(
                     f"RuntimeError: The global.vtcm memory allocation limit has been exceeded (allocated: {used}, "
                     f"limit: {limit})."
                 )

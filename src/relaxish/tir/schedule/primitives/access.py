@@ -47,11 +47,12 @@ class UnsafeHideBufferAccess(InstructionKind):
 def range_map(block: Block, function: Callable[..., Any]) -> IndexMap:
     """An index map from block variables to the begin and end of each dimension, alternating."""
     axes = [Var(iv.var.name, iv.var.dtype) for iv in block.iter_vars]
+    spec = function(*axes)
     flat: list[Any] = []
-    for item in function(*axes):
+    for item in spec:
         if isinstance(item, (tuple, list)):
             if len(item) != 2:
-                raise ValueError("a range is (begin, end)")
+                raise ValueError("Tuple must have exactly 2 elements to represent a range: (begin, end)")
             flat += [item[0], item[1]]
         else:
             flat += [item, item + 1]
@@ -88,7 +89,9 @@ class AnnotateBufferAccess(InstructionKind):
         key = "explicit_write_region" if write else "explicit_read_region"
         # The buffer index is kept with the block, so that passes which recompute regions leave this one alone.
         listed = [int(x) for x in plain(block.annotations.get(key, ()))] if key in block.annotations else []
-        notes = {**block.annotations, key: [*listed, const(index, "int32")]}
+        if index not in listed:
+            listed.append(index)
+        notes = {**block.annotations, key: [const(i, "int32") for i in listed]}
         new = block.with_fields(**{field: tuple(regions)}, annotations=notes)
         sch.state.replace(sref, new, {block: new})
         return [], None

@@ -12,7 +12,7 @@ from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
-from ..block_info import loop_ranges
+from ..block_info import contains, loop_ranges
 from ..buffers import with_scope
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
@@ -46,6 +46,7 @@ class _Move:
         for var, dom in loop_ranges(loop_sref).items():
             self.analyzer.bind(var, dom)
         self.box: Box | None = None
+        self.written: Box | None = None
         self.readers: list[int] = []
         self.writers: list[int] = []
         for position, part in enumerate(self.parts):
@@ -70,6 +71,10 @@ class _Move:
         )
         assert seen is not None
         self.box = seen if self.box is None else union_sets(self.box, seen, self.analyzer)
+        if not self.reading:
+            sure = relax_region(region, sref, self.loop_sref, self.analyzer, True, realize, self.staged.scope())
+            if sure is not None:
+                self.written = sure if self.written is None else union_sets(self.written, sure, self.analyzer)
 
     def _place(self) -> tuple[int, range]:
         """Where the copy goes, and which parts use it."""
@@ -100,7 +105,16 @@ class _Move:
         return made
 
     def _check_in_bounds(self, box: Box) -> None:
-        """Refuse a region known to leave the buffer: what guards the accesses would not guard the copy."""
+        """Refuse a region known to leave the buffer: what guards the accesses would not guard the copy.
+
+        And a copy out must not copy what was never written.
+        """
+        if not self.reading:
+            written = self.written
+            if written is None or not contains(written, box, self.buffer.shape, self.analyzer):
+                raise PrimitiveError(
+                    f"Not all of the region of {self.buffer.name} is sure to be written below {{0}}.", [self.loop_sref]
+                )
         bounds = self.analyzer.const_int_bound
         for (low, high), extent in zip(box, self.buffer.shape, strict=True):
             if isinstance(extent, IntImm) and (bounds.bound(low)[0] < 0 or bounds.bound(high)[1] >= extent.value):

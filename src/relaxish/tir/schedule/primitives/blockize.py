@@ -16,7 +16,7 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..region import box_to_ranges, evaluate_region, union_sets
 from ..sref import StmtSRef
-from ..subst import is_true, realize_of
+from ..subst import and_predicate, is_true, realize_of
 from ..walk import vars_in
 from .reduction import copy_var
 
@@ -131,10 +131,15 @@ class _Derived:
 
 
 def _relax(
-    regions: Sequence[BufferRegion], inner: Sequence[IterVar], subst: Any, analyzer: Analyzer
+    regions: Sequence[BufferRegion],
+    inner: Sequence[IterVar],
+    loops: Sequence[For],
+    subst: Any,
+    analyzer: Analyzer,
 ) -> list[BufferRegion]:
-    """Regions with the inner variables run over their domains, one per buffer."""
-    doms = {iv.var: iv.dom for iv in inner}
+    """Regions with the inner variables and loops run over their domains, one per buffer."""
+    doms = {n.loop_var: Range.from_min_extent(n.min, n.extent) for n in loops}
+    doms.update({iv.var: iv.dom for iv in inner})
     boxes: dict[Any, Any] = {}
     for item in regions:
         bound = [Range.from_min_extent(substitute(r.min, subst), substitute(r.extent, subst)) for r in item.region]
@@ -183,7 +188,7 @@ def blockize_realize(
     for iv in (*derived.outer_vars, *derived.inner_vars):
         analyzer.bind(iv.var, iv.dom)
     subst = derived.subst
-    outer_pred, inner_pred = (_predicate(mark, realize) for mark in division[-1])
+    outer_pred, inner_pred = _predicates(division[-1], realize, inner_loops, outer_loops)
     has_outer_reduction = any(
         iv.iter_type == IterVar.CommReduce and not checks.is_one(iv.dom.extent) for iv in derived.outer_vars
     )
@@ -209,8 +214,8 @@ def blockize_realize(
         body = n.with_fields(body=body)
     outer_block = Block(
         tuple(derived.outer_vars),
-        tuple(_relax(block.reads, derived.inner_vars, subst, analyzer)),
-        tuple(_relax(block.writes, derived.inner_vars, subst, analyzer)),
+        tuple(_relax(block.reads, derived.inner_vars, inner_loops, subst, analyzer)),
+        tuple(_relax(block.writes, derived.inner_vars, inner_loops, subst, analyzer)),
         block.name_hint + "_o",
         body,
         outer_init,
@@ -224,10 +229,27 @@ def _reads_own(inner: Block, old: Block) -> Block:
     return inner.with_fields(reads=(*[w for w in inner.writes if w.buffer not in read], *inner.reads))
 
 
-def _predicate(mark: Any, realize: BlockRealize) -> Any:
+def _predicates(
+    marks: tuple[Any, Any], realize: BlockRealize, inner_loops: Sequence[For], outer_loops: Sequence[For]
+) -> tuple[Any, Any]:
+    """The parts of the predicate that stay outside and that go inside."""
+    true = const(True, "bool")
     if is_true(realize.predicate):
-        return const(True, "bool")
-    return _mark_expr(mark)
+        return true, true
+    outer, inner = (_mark_expr(mark) for mark in marks)
+    analyzer = Analyzer()
+    for n in (*outer_loops, *inner_loops):
+        analyzer.bind(n.loop_var, Range.from_min_extent(n.min, n.extent))
+    with analyzer.constraint_scope(and_predicate(outer, inner)):
+        if analyzer.can_prove(realize.predicate):
+            return outer, inner
+    # The division may have put a bound on a single loop into that loop's range.
+    used = vars_in(realize.predicate)
+    if all(any(v is n.loop_var for n in inner_loops) for v in used):
+        return true, realize.predicate
+    if all(any(v is n.loop_var for n in outer_loops) for v in used):
+        return realize.predicate, true
+    raise PrimitiveError("The predicate of {0} cannot be divided into those of outer and inner loops.", [realize])
 
 
 def blockize_loop(state: ScheduleState, loop_sref: StmtSRef, keep_units: bool) -> StmtSRef:
@@ -267,7 +289,9 @@ def blockize_blocks(state: ScheduleState, blocks: Sequence[StmtSRef], keep_units
         raise PrimitiveError("The blocks to blockize must stand side by side.", list(blocks))
     loops = [s.stmt for s in checks.loops_above(blocks[0])]
     reuse: dict[Any, Any] = {}
-    inner, reads, writes = [], {}, {}
+    inner: list[BlockRealize] = []
+    reads: dict[Any, Any] = {}
+    writes: dict[Any, Any] = {}
     merged: list[tuple[IterVar, Any]] = []
     analyzer = Analyzer()
     for realize in (parts[i] for i in places):

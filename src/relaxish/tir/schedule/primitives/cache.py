@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.prim import const
-from ...expr import BufferLoad, IterVar, Var
+from ...expr import BufferLoad, IntImm, IterVar, Var
+from ...op import all as tir_all
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
 from ..buffers import with_scope
@@ -216,6 +217,25 @@ def relaxed_region(region: BufferRegion, block: StmtSRef, stop: StmtSRef) -> lis
     return box_to_ranges(box, analyzer)
 
 
+def check_region(block: StmtSRef, buffer: Any, region: Sequence[Range], at: StmtSRef) -> None:
+    """Refuse a region that is known to leave the buffer: the copy has no predicate to keep it inside."""
+    from ..block_info import loop_ranges
+
+    analyzer = Analyzer()
+    analyzer.bind_map(loop_ranges(at))
+    for above in (at, *at.ancestors()):
+        for iv in getattr(above.stmt, "iter_vars", ()):
+            analyzer.bind(iv.var, iv.dom)
+    bounds = analyzer.const_int_bound
+    for dim, extent in zip(region, buffer.shape, strict=True):
+        if not isinstance(extent, IntImm):
+            continue
+        if bounds.bound(dim.min)[0] < 0 or bounds.bound(dim.min + dim.extent - 1)[1] >= extent.value:
+            # A symbolic end may be tighter than its bounds, so the proof has the last word.
+            if not analyzer.can_prove(tir_all(dim.min >= 0, dim.min + dim.extent <= extent)):
+                raise PrimitiveError(f"The part of {buffer.name} that {{0}} uses here leaves the buffer.", [block])
+
+
 def _writes(block: Block, buffer: Any) -> bool:
     return any(r.buffer is buffer for r in block.writes)
 
@@ -265,6 +285,7 @@ def cache_read(
     def redirect(node: Block) -> bool:
         return (not chosen or node in chosen) and not _writes(node, buffer) and _mentions(node, buffer)
 
+    check_region(block_sref, buffer, region, at)
     stage = Stage(buffer, storage_scope, region, isinstance(at.stmt, For), reading=True)
     return _apply(state, scope, at, position, stage, redirect)
 
@@ -285,6 +306,7 @@ def cache_write(
     written = region_of(block_sref.stmt.writes, buffer)
     assert written is not None
     region = relaxed_region(written, block_sref, at)
+    check_region(block_sref, buffer, region, at)
     own, chosen = block_sref.stmt, {c.stmt for c in consumers}
 
     def redirect(node: Block) -> bool:

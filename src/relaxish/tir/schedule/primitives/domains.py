@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ....arith import Analyzer, IntervalSet, IterMapLevel, detect_iter_map, eval_set, inverse_affine_iter_map
 from ....ir.prim import const
 from ...expr import FloorDiv, FloorMod, IntImm, Mul, Var
+from ...functor import substitute
 from ...op import floordiv
 from ...op import max as tir_max
 from ...op import min as tir_min
@@ -91,15 +92,23 @@ class BlockDomains:
             check_level=IterMapLevel.Bijective,
             simplify_trivial_iterators=False,
         )
-        indices = getattr(found, "indices", found)
+        indices: Any = getattr(found, "indices", found)
         if not indices:
             return False
+        if self.consuming:
+            self._check_begins(provided, required, inverse_affine_iter_map(indices, [low for low, _ in required]))
         whole = [(const(0, extent.dtype), self._last(extent)) for extent in shape]
         dom, bound = self._inverse(indices, required), self._inverse(indices, whole)
         for var, interval in dom.items():
             self._join(self.dom, var, interval)
             self._join(self.bound, var, bound[var])
         return True
+
+    def _check_begins(self, provided: Sequence[Interval], required: Sequence[Interval], first: Any) -> None:
+        """The first instance must not read what lies before the part that is produced."""
+        for (have, _), (want, _) in zip(provided, required, strict=True):
+            if not self._same(substitute(have, first), want):
+                raise PrimitiveError(f"{{0}} would read {have} from before {want}, which is not produced.", [self.block])
 
     def _inverse(self, indices: Sequence[Any], points: Sequence[Interval]) -> dict[Any, Interval]:
         lows = inverse_affine_iter_map(indices, [low for low, _ in points])

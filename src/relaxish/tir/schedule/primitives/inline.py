@@ -62,12 +62,17 @@ class _InBlocks(_Loads):
         """The block with its loads replaced."""
         body = self.visit(node.body)
         init = None if node.init is None else self.visit(node.init)
-        return signature_of(node.with_fields(body=body, init=init))
+        if body is node.body and init is node.init:
+            return node
+        made = node.with_fields(body=body, init=init)
+        # A block need not declare what it reads through an index cache; then its regions stay as they are.
+        declared = any(r.buffer is self.buffer for r in (*node.reads, *node.writes))
+        return signature_of(made) if declared else made
 
     def visit_Block(self, node: Block) -> Any:
-        if not any(r.buffer is self.buffer for r in (*node.reads, *node.writes)):
-            return node
-        made = self.reuse[node] = self.rewritten(node)
+        made = self.rewritten(node)
+        if made is not node:
+            self.reuse[node] = made
         return made
 
 
@@ -101,7 +106,7 @@ def index_substitution(store: BufferStore, block: Block) -> Any:
         return lambda given: {**rest, **dict(zip(own, given, strict=True))}
     doms = {iv.var: iv.dom for iv in block.iter_vars}
     result = arith.detect_iter_map(list(indices), doms, True, check_level=arith.IterMapLevel.Bijective)
-    found = getattr(result, "indices", result)
+    found: Any = getattr(result, "indices", result)
     if not found:
         return None
     return lambda given: {**unit, **arith.inverse_affine_iter_map(found, list(given))}
@@ -118,8 +123,6 @@ class _Inliner(ScopeRewriter):
         if node is self.scope:
             body = self.visit(node.body)
             return with_alloc(node.with_fields(body=body), remove=self.buffer)
-        if not any(r.buffer is self.buffer for r in (*node.reads, *node.writes)):
-            return node
         return self.loads.rewritten(node)
 
 
@@ -274,6 +277,7 @@ def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, buffer: A
     for iv in producer.iter_vars:
         analyzer.bind(iv.var, iv.dom)
     values = {v: analyzer.simplify(e) for v, e in values.items()}
+    _check_covered(consumer_sref, producer, loads[0], store.indices, values, analyzer)
     inlined = _Loads(buffer, lambda load: store.value).visit(consumer.body)
     body: Any = substitute(inlined, values)
     bounds = [
@@ -287,6 +291,23 @@ def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, buffer: A
     if not is_true(guard):
         body = IfThenElse(guard, body)
     return signature_of(producer.with_fields(body=body))
+
+
+def _check_covered(
+    consumer_sref: StmtSRef, producer: Block, load: Any, indices: Sequence[Any], values: Any, analyzer: Any
+) -> None:
+    """Every instance of the consumer must take its place with one of the producer's, and with the right one."""
+    doms = {iv.var: arith.IntervalSet(iv.dom.min, iv.dom.min + iv.dom.extent - 1) for iv in producer.iter_vars}
+    for iv in consumer_sref.stmt.iter_vars:
+        seen = arith.eval_set(values[iv.var], doms)
+        last = iv.dom.min + iv.dom.extent - 1
+        if analyzer.can_prove(seen.min_value > iv.dom.min) or analyzer.can_prove(seen.max_value < last):
+            raise PrimitiveError(
+                f'The producer does not run over all values of "{iv.var.name}" of {{0}}.', [consumer_sref]
+            )
+    for wanted, given in zip(load.indices, indices, strict=True):
+        if not analyzer.can_prove_equal(substitute(wanted, values), given):
+            raise PrimitiveError("{0} reads some of what its producer computes only, in steps.", [consumer_sref])
 
 
 def _consumer_values(
@@ -303,7 +324,7 @@ def _consumer_values(
     else:
         doms = {iv.var: Range.from_min_extent(iv.dom.min, iv.dom.extent) for iv in consumer.iter_vars}
         result = arith.detect_iter_map(list(load.indices), doms, True, check_level=arith.IterMapLevel.NoCheck)
-        found = getattr(result, "indices", result)
+        found: Any = getattr(result, "indices", result)
         if not found:
             raise PrimitiveError("{0} reads the buffer at an index that cannot be inverted.", [consumer_sref])
         values.update(arith.inverse_affine_iter_map(found, list(indices)))

@@ -150,7 +150,8 @@ class _Writers(Visitor):
             and structural_equal(loop.extent, dim)
             for index, loop, dim in zip(indices, loops, self.old.shape, strict=False)
         )
-        self.found.append(_Write(node, loops, self.realize, bool(loops) and row_major))
+        alone = all(outer.body is inner for outer, inner in zip(loops, loops[1:], strict=False))
+        self.found.append(_Write(node, loops, self.realize, bool(loops) and row_major and alone))
 
 
 # -- what to do --------------------------------------------------------------------------------------------

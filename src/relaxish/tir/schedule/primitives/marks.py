@@ -23,7 +23,7 @@ __all__: list[str] = []
 
 def _check_parallel(state: ScheduleState, loop: StmtSRef, kind: ForKind, tag: str) -> None:
     """Demand that the iterations of a loop may run side by side."""
-    scope = checks.scope_root(state, loop)
+    checks.scope_root(state, loop)
     checks.check_compact_dataflow(state, loop)
     if not state.enable_check:
         return

@@ -23,7 +23,7 @@ from ..sref import StmtSRef
 from ..subst import and_predicate, realize_of
 from ..walk import block_realizes_below, replace_stmts, seq_or_single
 from .reduction import conjuncts, copy_var
-from .reindex import points
+from .reindex import check_alone, points
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -102,6 +102,7 @@ def pad_einsum(state: ScheduleState, sref: StmtSRef, padding: Sequence[int]) -> 
     realize = realize_of(sref)
     if any(not isinstance(v, Var) for v in realize.iter_values):
         raise PrimitiveError("The bindings of {0} must be plain loop variables to be padded.", [sref])
+    check_alone(sref)
     indices = _einsum_indices(sref)
     analyzer = Analyzer()
     new_extent: dict[Any, Any] = {}
@@ -310,7 +311,9 @@ def _copy_nest(realize: BlockRealize, pad: _Padding, inner: Sequence[For]) -> tu
     analyzer = Analyzer()
     inner_vars = {n.loop_var: n for n in inner}
     shifted: dict[Any, Any] = {}
-    iter_vars, values, extents = [], [], {}
+    iter_vars: list[IterVar] = []
+    values: list[Any] = []
+    extents: dict[Any, Any] = {}
     predicate = realize.predicate
     for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
         low, high = pad.bounds[iv.var]

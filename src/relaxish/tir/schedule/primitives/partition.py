@@ -9,12 +9,14 @@ from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.prim import const
 from ...expr import IntImm, Var
-from ...stmt import Block, BlockRealize, For, ForKind
+from ...functor import substitute
+from ...stmt import Block, BlockRealize, For, ForKind, SeqStmt
 from .. import checks
 from ..bindings import simplify_bindings
-from ..block_info import loop_ranges
+from ..block_info import contains, loop_ranges
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
+from ..region import relax_region
 from ..sref import StmtSRef
 from ..subst import substitute_loops
 from ..walk import replace_stmts, seq_or_single
@@ -46,14 +48,17 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
                 raise PrimitiveError("The loop {0} is not the only child of {1}.", [chain[0], above])
             chain.insert(0, above)
         chains.append([c.stmt for c in chain])
+    if not isinstance(lca.stmt.body, SeqStmt) or len({c[0] for c in chains}) != len(chains):
+        raise PrimitiveError("The loops to merge are not in separate nests.", list(loops))
     first = chains[0]
     analyzer = Analyzer()
-    for chain in chains[1:]:
-        if len(chain) != len(first):
+    for other in chains[1:]:
+        if len(other) != len(first):
             raise PrimitiveError("The loops to merge are at different depths.", list(loops))
-        for a, b in zip(first, chain, strict=True):
+        for a, b in zip(first, other, strict=True):
             if not analyzer.can_prove_equal(a.extent, b.extent):
                 raise PrimitiveError("The loops {0} and {1} have different extents.", [a, b])
+    _check_dependences(state, loops, chains)
     names = ["_".join(c[level].loop_var.name for c in chains) + "_m" for level in range(len(first))]
     fresh = [Var(name, n.loop_var.dtype) for name, n in zip(names, first, strict=True)]
     reuse: dict[Any, Any] = {}
@@ -77,6 +82,45 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
     return state.stmt2ref[node]
 
 
+def _check_dependences(state: ScheduleState, loops: Sequence[StmtSRef], chains: Sequence[Sequence[For]]) -> None:
+    """What one nest reads of another's results must have been written by the time the merged loops come to it."""
+    if not state.enable_check:
+        return
+    scope = state.get_block_scope(checks.scope_root(state, loops[0]))
+    place = {child: i for i, loop in enumerate(loops) for child in state.child_blocks(loop)}
+    analyzer = Analyzer()
+    for node in chains[0]:
+        analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent))
+    for consumer, at in place.items():
+        renamed = {n.loop_var: m.loop_var for n, m in zip(chains[at], chains[0], strict=True)}
+        for dep in scope.get_deps_by_dst(consumer):
+            before = place.get(dep.src)
+            if before is None or before == at:
+                continue
+            same = {n.loop_var: m.loop_var for n, m in zip(chains[before], chains[0], strict=True)}
+            if not _follows(dep.src, loops[before], same, consumer, loops[at], renamed, analyzer):
+                raise PrimitiveError("{1} needs more of what {0} computes than is there in a merged loop.", [dep.src, consumer])
+
+
+def _follows(
+    producer: StmtSRef, above: StmtSRef, same: Any, consumer: StmtSRef, below: StmtSRef, renamed: Any, analyzer: Analyzer
+) -> bool:
+    """Whether the part ``consumer`` reads in one iteration is in the part ``producer`` writes in the same one."""
+    for wanted in consumer.stmt.reads:
+        for made in producer.stmt.writes:
+            if wanted.buffer is not made.buffer:
+                continue
+            need = relax_region(wanted, consumer, below, analyzer)
+            have = relax_region(made, producer, above, analyzer, lower_bound=True)
+            if need is None or have is None:
+                return False
+            need = [(substitute(a, renamed), substitute(b, renamed)) for a, b in need]
+            have = [(substitute(a, same), substitute(b, same)) for a, b in have]
+            if not contains(have, need, made.buffer.shape, analyzer):
+                return False
+    return not any(w.buffer is m.buffer for w in consumer.stmt.writes for m in producer.stmt.writes)
+
+
 @register_kind
 class Merge(InstructionKind):
     """Sibling nests into one."""
@@ -93,7 +137,7 @@ class Merge(InstructionKind):
 def partition_loop(state: ScheduleState, loop: StmtSRef, factors: Sequence[Any], keep_units: bool) -> list[StmtSRef]:
     """Run consecutive pieces of a loop one after another, each in a block of its own."""
     node = check_plain_loop(loop)
-    scope = checks.scope_root(state, loop)
+    checks.scope_root(state, loop)
     checks.check_compact_dataflow(state, loop)
     analyzer = Analyzer()
     starts = [const(0, node.loop_var.dtype)]

@@ -15,7 +15,7 @@ from ..instruction import InstructionKind, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, realize_of
-from ..walk import seq_or_single, uses_var, vars_in
+from ..walk import seq_or_single, vars_in
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -55,7 +55,8 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
         substitute(block.init, renamed),
         annotations=dict(block.annotations),
     )
-    kept = [s for s in loops if uses_var(tuple(values), lambda v, s=s: v is s.stmt.loop_var)]
+    driving = vars_in(tuple(values))
+    kept = [s for s in loops if s.stmt.loop_var in driving]
     dropped = {s.stmt.loop_var for s in loops if s not in kept}
     predicate: Any = const(True, "bool")
     for term in reversed(conjuncts(realize.predicate)):

@@ -19,7 +19,7 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
-from ..subst import and_predicate, realize_of
+from ..subst import and_predicate, free_vars, realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
 from .cache import check_scope_name, insert_at, only_writer, readers_of, stage_location
 from .layout import fit, with_index_dtype
@@ -78,6 +78,10 @@ def _one_access(sref: StmtSRef, buffer: Any) -> tuple[Any, ...]:
         raise PrimitiveError("The block {0} does not access the buffer directly.", [sref])
     if any(not structural_equal(f, finder.found[0]) for f in finder.found):
         raise PrimitiveError("The block {0} accesses the buffer at more than one index.", [sref])
+    own = {iv.var for iv in sref.stmt.iter_vars}
+    inner = [v for v in vars_in(tuple(finder.found[0])) if v not in own and v not in free_vars(sref.stmt)]
+    if inner:
+        raise PrimitiveError(f"The block {{0}} accesses the buffer by {inner[0].name}, defined inside it.", [sref])
     return tuple(finder.found[0])
 
 
@@ -162,6 +166,20 @@ def check_alone(sref: StmtSRef) -> None:
         part = loop.stmt
 
 
+def check_covers(sref: StmtSRef, used: Sequence[IterVar]) -> None:
+    """Demand that the block runs over all of its variables: a copy of its results copies them all."""
+    analyzer = Analyzer()
+    for loop in checks.loops_above(sref):
+        analyzer.bind(loop.stmt.loop_var, Range.from_min_extent(loop.stmt.min, loop.stmt.extent))
+    bound = dict(zip(sref.stmt.iter_vars, realize_of(sref).iter_values, strict=True))
+    for iv in used:
+        low, extent = iv.dom.min, iv.dom.extent
+        if isinstance(low, IntImm) and isinstance(extent, IntImm):
+            first, last = analyzer.const_int_bound.bound(bound[iv])
+            if first > low.value or last < low.value + extent.value - 1:
+                raise PrimitiveError(f'{{0}} runs over part of the values of "{iv.var.name}" only.', [sref])
+
+
 def check_in_bounds(sref: StmtSRef, buffer: Any, indices: Sequence[Any]) -> None:
     """Refuse indices that are known to leave the buffer: a guard around the access would not guard the copy."""
     analyzer = Analyzer()
@@ -196,8 +214,11 @@ class ReIndex(InstructionKind):
         checks.scope_root(sch.state, sref, require_stage_pipeline=True)
         check_alone(sref)
         original = _one_access(sref, buffer)
-        check_in_bounds(sref, buffer, original)
         used = _used(sref, original)
+        if write:
+            check_covers(sref, used)
+        else:
+            check_in_bounds(sref, buffer, original)
         renamed = {iv.var: Var(f"v{i}", iv.var.dtype) for i, iv in enumerate(sref.stmt.iter_vars)}
         new = derived_buffer(
             buffer, f"{buffer.name}_reindex", shape=tuple(iv.dom.extent for iv in used), strides=(), axis_separators=()
@@ -224,6 +245,8 @@ class _ReindexCache(InstructionKind):
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), self.write)
         scope = checks.scope_root(state, sref, require_stage_pipeline=True)
         region = next(r for r in (block.writes if self.write else block.reads) if r.buffer is buffer)
+        if not all(checks.is_one(r.extent) for r in region.region):
+            raise PrimitiveError(f"{{0}} accesses more than one element of {buffer.name} at a time.", [sref])
         check_in_bounds(sref, buffer, [r.min for r in region.region])
         index_map = with_index_dtype(inputs[1], block.iter_vars[0].var.dtype if block.iter_vars else "int32")
         values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
@@ -240,7 +263,7 @@ class _ReindexCache(InstructionKind):
             axis_separators=(),
         )
         at, position = self._location(state, sref, scope, buffer)
-        nest, made = _stage_under_copied_loops(sref, buffer, new, region, own, used, self.write)
+        nest, made = _stage_under_copied_loops(sref, buffer, new, region, own, used, self.write, at)
         changed = _Accesses(buffer, new, tuple(own)).default_visit(block)
         rewriter = _InsertAt(scope.stmt, block, changed, nest, new, at.stmt, position)
         state.replace(scope, rewriter.visit(scope.stmt), rewriter.reuse)
@@ -252,6 +275,8 @@ class _ReindexCache(InstructionKind):
         self, state: ScheduleState, sref: StmtSRef, scope: StmtSRef, buffer: Any
     ) -> tuple[StmtSRef, int]:
         if self.write:
+            if only_writer(state, scope, buffer) is not sref:
+                raise PrimitiveError("The block {0} is not the only writer of the buffer in its scope.", [sref])
             return stage_location(sref, scope, readers_of(state, scope, sref))
         writer = only_writer(state, scope, buffer)
         return (scope, 0) if writer is None else stage_location(writer, scope, [sref])
@@ -276,12 +301,14 @@ def _stage_under_copied_loops(
     own: Sequence[Any],
     used: Sequence[IterVar],
     write: bool,
+    at: StmtSRef,
 ) -> tuple[Any, Block]:
-    """The copy between ``buffer`` and ``new`` under copies of the loops that drive the variables in use."""
+    """The copy between ``buffer`` and ``new`` under copies of the loops below ``at`` that drive the variables."""
     realize = realize_of(sref)
     bound = {iv.var: v for iv, v in zip(sref.stmt.iter_vars, realize.iter_values, strict=True)}
     driving = vars_in(tuple(bound[iv.var] for iv in used))
-    loops = [s.stmt for s in checks.loops_above(sref) if s.stmt.loop_var in driving]
+    below = [s for s in checks.loops_above(sref) if checks.in_scope_of(s, at)]
+    loops = [s.stmt for s in below if s.stmt.loop_var in driving]
     renamed: dict[Any, Any] = {n.loop_var: Var(n.loop_var.name, n.loop_var.dtype) for n in loops}
     iters = [IterVar(iv.dom, Var(iv.var.name, iv.var.dtype), IterVar.DataPar) for iv in used]
     renamed.update({iv.var: made.var for iv, made in zip(used, iters, strict=True)})
@@ -298,7 +325,7 @@ def _stage_under_copied_loops(
     )
     values = tuple(substitute(bound[iv.var], renamed) for iv in used)
     predicate: Any = const(True, "bool")
-    known = set(renamed)
+    known = set(renamed) | {s.stmt.loop_var for s in checks.loops_above(sref) if s not in below}
     for term in conjuncts(realize.predicate):
         if all(v in known for v in vars_in(term)):
             predicate = and_predicate(predicate, substitute(term, renamed))

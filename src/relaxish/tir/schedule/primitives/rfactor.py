@@ -104,7 +104,8 @@ class _Factor:
     def rf_nest(self) -> tuple[Any, Block]:
         """The block of partial results under copies of all loops."""
         extra = self._loop_iter(self.loop, IterVar.DataPar)
-        iter_vars, values = [extra], [self.loop.loop_var]
+        iter_vars = [extra]
+        values: list[Any] = [self.loop.loop_var]
         binding: dict[Any, Any] = {self.loop.loop_var: extra.var}
         var_map: dict[Any, Any] = {}
         by_var = {n.loop_var: n for n in self.loops}
@@ -162,7 +163,9 @@ class _Factor:
     def write_back(self) -> BlockRealize:
         """The block that reduces the partial results; it stands where the old block stood."""
         extra = self._loop_iter(self.loop, IterVar.CommReduce)
-        iter_vars, values, var_map = [extra], [self.loop.loop_var], {}
+        iter_vars = [extra]
+        values: list[Any] = [self.loop.loop_var]
+        var_map: dict[Any, Any] = {}
         for iv, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
             if iv.iter_type == IterVar.DataPar:
                 made = IterVar(iv.dom, copy_var(iv.var, ""), iv.iter_type, iv.thread_tag)

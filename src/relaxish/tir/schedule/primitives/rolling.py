@@ -38,7 +38,7 @@ class _Axis(NamedTuple):
 
 def _axis(dim: Any) -> _Axis | None:
     """What moves a dimension; None when that cannot be told."""
-    low = dim.min
+    low: Any = dim.min
     if not isinstance(dim.extent, IntImm):
         return None
     if isinstance(low, IntImm):

@@ -181,7 +181,8 @@ def tensorize_realize(realize: BlockRealize, intrin: TensorIntrin) -> BlockReali
     desc = with_index_dtype(intrin.desc, dtype)
     match = match_description(realize, desc)
     impl = with_index_dtype(renew_defs(intrin.impl), dtype)
-    impl_block = impl.body.block
+    impl_body: Any = impl.body
+    impl_block = impl_body.block
     regions = {r.buffer: r.region for r in (*impl_block.writes, *impl_block.reads)}
     matches = []
     for desc_param, impl_param in zip(desc.params, impl.params, strict=True):

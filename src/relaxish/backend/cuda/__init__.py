@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: CUDA C++ from lowered device functions, compiled by NVRTC."""

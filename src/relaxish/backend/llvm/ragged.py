@@ -1,0 +1,139 @@
+"""Tiled loops over an extent that is known only at run time: full tiles without guards, then single rows.
+
+Before::
+
+    for io in range((m + 5) // 6):
+        for k in range(K):
+            for ii in unroll(6):
+                if io * 6 + ii < m: C[io * 6 + ii] += ...
+
+After::
+
+    for io in range(m // 6):
+        for k in range(K):
+            for ii in unroll(6): C[io * 6 + ii] += ...
+    for t in range(m % 6):
+        for k in range(K):
+            C[m // 6 * 6 + t] += ...
+
+so that a tile's accumulators stay in registers. It holds when all stores are under such guards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.functor import Mutator
+from ...ir.op import Op
+from ...ir.prim import LT, Call, FloorDiv, FloorMod, IntImm, Sub, Var
+from ...ir.structural import structural_equal
+from ...tir import BufferStore, Evaluate, For, ForKind, IfThenElse
+from ...tir.functor import substitute
+from .ranges import linear
+
+_LIKELY = Op.get("tir.likely")
+
+
+def split_ragged(loop: For) -> list[Any] | None:
+    """The two loops that replace ``loop``; None when it is of another form."""
+    outer: Any = loop
+    extent = outer.extent
+    if loop.kind != ForKind.SERIAL or type(extent) is not FloorDiv or not isinstance(extent.b, IntImm):
+        return None
+    if not isinstance(outer.min, IntImm) or outer.min.value != 0:
+        return None
+    finder = _Guards(outer, extent.b.value)
+    finder.visit(outer.body)
+    if finder.other or finder.bound is None or not finder.tiled:
+        return None
+    rounded = linear(Sub(extent.a, finder.bound)) if extent.a.dtype == finder.bound.dtype else None
+    if rounded != ({}, extent.b.value - 1):
+        return None
+    size = IntImm(outer.loop_var.dtype, extent.b.value)
+    full = FloorDiv(finder.bound, size)
+    main = outer.with_fields(extent=full, body=_Opened(finder, None).visit(outer.body))
+    row = Var(outer.loop_var.name + "_rest", outer.loop_var.dtype)
+    body = substitute(_Opened(finder, row).visit(outer.body), {outer.loop_var: full})
+    return [main, outer.with_fields(loop_var=row, extent=FloorMod(finder.bound, size), body=body)]
+
+
+def _is_guard(cond: Any, outer: Any, size: int, inner: Any) -> Any | None:
+    """The bound when ``cond`` says ``outer * size + inner < bound``."""
+    if isinstance(cond, Call) and cond.op is _LIKELY:
+        cond = cond.args[0]
+    if type(cond) is not LT:
+        return None
+    form = linear(cond.a)
+    return cond.b if form == ({outer.loop_var: size, inner: 1}, 0) else None
+
+
+class _Guards(Mutator):
+    """Finds the tiled inner loops, their common bound, and whether anything is stored outside of them."""
+
+    _table = {}
+
+    def __init__(self, outer: Any, size: int) -> None:
+        self.outer = outer
+        self.size = size
+        self.bound: Any = None
+        self.tiled: set[Any] = set()
+        self.other = False
+        self.open: list[Any] = []
+        self.guarded = False
+
+    def visit_For(self, loop: Any) -> Any:
+        fits = isinstance(loop.min, IntImm) and loop.min.value == 0
+        fits = fits and isinstance(loop.extent, IntImm) and loop.extent.value == self.size
+        self.open += [loop.loop_var] if fits else []
+        self.default_visit(loop)
+        if fits:
+            self.open.pop()
+        return loop
+
+    def visit_IfThenElse(self, node: Any) -> Any:
+        for inner in self.open:
+            bound = _is_guard(node.condition, self.outer, self.size, inner)
+            if bound is None or node.else_case is not None:
+                continue
+            if self.bound is not None and not structural_equal(self.bound, bound):
+                break
+            self.bound = bound
+            self.tiled.add(inner)
+            before, self.guarded = self.guarded, True
+            self.visit(node.then_case)
+            self.guarded = before
+            return node
+        return self.default_visit(node)
+
+    def visit_BufferStore(self, store: BufferStore) -> Any:
+        self.other = self.other or not self.guarded
+        return store
+
+    def visit_Evaluate(self, node: Evaluate) -> Any:
+        self.other = self.other or not isinstance(node.value, IntImm)
+        return node
+
+
+class _Opened(Mutator):
+    """The body without its guards; with ``row``, the tiled loops shrink to that one iteration."""
+
+    _table = {}
+
+    def __init__(self, guards: _Guards, row: Any) -> None:
+        self.guards = guards
+        self.row = row
+        self.open: list[Any] = []
+
+    def visit_For(self, loop: Any) -> Any:
+        if loop.loop_var not in self.guards.tiled:
+            return self.default_visit(loop)
+        self.open.append(loop.loop_var)
+        body = self.visit(loop.body)
+        self.open.pop()
+        return loop.with_fields(body=body) if self.row is None else substitute(body, {loop.loop_var: self.row})
+
+    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+        for inner in self.open:
+            if _is_guard(node.condition, self.guards.outer, self.guards.size, inner) is not None:
+                return self.visit(node.then_case)
+        return self.default_visit(node)

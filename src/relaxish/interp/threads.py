@@ -1,0 +1,125 @@
+"""Threads of a block that run in turns: each is a generator that yields where it must wait for others.
+
+A bare ``yield`` is a barrier of the block. A request ``(kind, site, arguments)`` is answered once all who take part
+have made it: the lanes of a warp for shuffles and matrix instructions, groups of threads for all-reductions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from .mma import WARP_INSTRUCTIONS
+
+__all__ = ["COLLECTIVE", "run_threads"]
+
+WARP = 32
+Thread = Generator[Any, Any, None]
+
+
+def _shuffled(lane: int, name: str, args: tuple[Any, ...]) -> int:
+    """The lane whose value a shuffle returns; a lane outside of its group of ``width`` gets its own."""
+    width = int(args[3])
+    first = lane - lane % width
+    if name == "tvm_warp_shuffle":
+        return first + int(args[2]) % width
+    step = int(args[2])
+    source = lane - step if name == "tvm_warp_shuffle_up" else lane + step
+    return source if first <= source < first + width else lane
+
+
+def _shuffle(name: str) -> Callable[[dict[int, Any]], dict[int, Any]]:
+    def answer(requests: dict[int, Any]) -> dict[int, Any]:
+        out = {}
+        for lane, args in requests.items():
+            source = _shuffled(lane, name, args)
+            out[lane] = requests[source][1] if source in requests else args[1]
+        return out
+
+    return answer
+
+
+def _active(requests: dict[int, Any]) -> dict[int, Any]:
+    mask = sum(1 << lane for lane in requests)
+    return dict.fromkeys(requests, mask)
+
+
+_WARP_ANSWERS: dict[str, Callable[[dict[int, Any]], dict[int, Any]]] = {
+    name: _shuffle(name) for name in ("tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down")
+}
+_WARP_ANSWERS["tvm_warp_activemask"] = _active
+_WARP_ANSWERS.update(WARP_INSTRUCTIONS)
+COLLECTIVE = frozenset(_WARP_ANSWERS)
+"""Intrinsics that the lanes of a warp execute together."""
+
+
+class _Block:
+    """The threads of one block and what each of them waits for."""
+
+    def __init__(self, threads: list[Thread]) -> None:
+        self.threads = threads
+        self.waiting: dict[int, Any] = {}
+        self.alive = set(range(len(threads)))
+
+    def step(self, index: int, answer: Any = None) -> None:
+        """Let one thread run to its next request."""
+        try:
+            self.waiting[index] = self.threads[index].send(answer)
+        except StopIteration:
+            self.alive.discard(index)
+            self.waiting.pop(index, None)
+
+    def run(self) -> None:
+        """Run all threads to their ends. Raises RuntimeError if they wait for each other."""
+        for index in range(len(self.threads)):
+            self.step(index)
+        while self.alive:
+            if not (self._warps() or self._reductions() or self._barrier()):
+                raise RuntimeError("threads of a block wait for each other: a barrier stands in a divergent branch")
+
+    def _answer(self, answers: dict[int, Any]) -> bool:
+        for index in answers:
+            del self.waiting[index]
+        for index, answer in sorted(answers.items()):
+            self.step(index, answer)
+        return bool(answers)
+
+    def _warps(self) -> bool:
+        answers: dict[int, Any] = {}
+        groups: dict[tuple[int, Any, str], dict[int, Any]] = {}
+        for index, request in self.waiting.items():
+            if request is not None and request[0] in COLLECTIVE:
+                key = (index // WARP, request[1], request[0])
+                groups.setdefault(key, {})[index % WARP] = request[2]
+        for (warp, _, name), requests in groups.items():
+            for lane, answer in _WARP_ANSWERS[name](requests).items():
+                answers[warp * WARP + lane] = answer
+        return self._answer(answers)
+
+    def _reductions(self) -> bool:
+        groups: dict[Any, list[int]] = {}
+        for index, request in self.waiting.items():
+            if request is not None and request[0] == "allreduce":
+                groups.setdefault((request[1], request[2][0]), []).append(index)
+        if not groups or any(r is None for i, r in self.waiting.items()):
+            # Threads at a barrier may still be about to join.
+            return False
+        answers: dict[int, Any] = {}
+        for members in groups.values():
+            members.sort()
+            _, combine, _ = self.waiting[members[0]][2]
+            total = self.waiting[members[0]][2][2]
+            for other in members[1:]:
+                total = combine(total, self.waiting[other][2][2])
+            answers.update(dict.fromkeys(members, total))
+        return self._answer(answers)
+
+    def _barrier(self) -> bool:
+        if any(self.waiting[i] is not None for i in self.alive):
+            return False
+        return self._answer(dict.fromkeys(self.alive))
+
+
+def run_threads(threads: list[Thread]) -> None:
+    """Run the threads of a block, given in the order of their linear index (x fastest)."""
+    _Block(threads).run()

@@ -1,0 +1,1 @@
+"""The primitives as methods of a schedule, by topic."""

@@ -1,0 +1,161 @@
+"""AlterOpImpl: other PrimFuncs for operators, which may want their tensors in other layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .. import te
+from ..ir.expr import GlobalVar
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.transform import Pass
+from ..op.manipulate import layout_transform
+from ..relax.expr import Call, Constant, Function, Tuple, TupleGetItem, as_shape_dim
+from ..relax.expr_functor import PyExprMutator
+from ..relax.scalars import const_int
+from ..relax.struct_info import TensorStructInfo, TupleStructInfo
+from ..support.errors import RelaxishError
+from ..tir import IndexMap, PrimFunc
+from .base import as_module_pass
+from .dead_code_elimination import eliminate
+
+__all__ = ["AlterOpImpl"]
+
+Separators = Mapping[str, Sequence[Any]]
+
+
+class _Alter(PyExprMutator):
+    def __init__(
+        self,
+        mod: IRModule,
+        implementations: Mapping[str, PrimFunc],
+        transforms: Mapping[str, Sequence[IndexMap | None]],
+        separators: Separators,
+        input_separators: Separators,
+    ) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self.implementations = implementations
+        self.transforms = transforms
+        self.separators = separators
+        self.input_separators = input_separators
+        self.names: dict[str, GlobalVar] = {}
+
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        if not isinstance(call.op, Op) or call.op.name != "relax.call_tir" or call.args[0] not in self.mod:
+            return call
+        func = self.mod[call.args[0]]
+        found = func.attrs.get("operator_name") if isinstance(func, PrimFunc) else None
+        kind = str(getattr(found, "value", found))
+        if kind not in self.implementations:
+            return call
+        return self._altered(call, kind)
+
+    def _altered(self, call: Call, kind: str) -> Any:
+        replacement = self.implementations[kind]
+        maps = list(self.transforms.get(kind) or ())
+        if maps and len(maps) != len(replacement.params):
+            raise RelaxishError(
+                f"AlterOpImpl: {kind} has {len(maps)} buffer transforms for {len(replacement.params)} parameters"
+            )
+        maps = maps or [None] * len(replacement.params)
+        args = list(call.args[1].fields)
+        seps = self._separators(self.separators, kind, len(maps))
+        input_seps = self._separators(self.input_separators, kind, len(maps))
+        inputs = [
+            self._transformed(arg, m, s, i) for arg, m, s, i in zip(args, maps, seps, input_seps)
+        ]
+        count = len(args)
+        old = call.sinfo_args[0]
+        infos = list(old.fields) if isinstance(old, TupleStructInfo) else [old]
+        outputs = list(zip(infos, maps[count:], seps[count:], input_seps[count:]))
+        changed = [_mapped(info, index_map) for info, index_map, _, _ in outputs]
+        new_info = TupleStructInfo(changed) if isinstance(old, TupleStructInfo) else changed[0]
+        new = Call(call.op, (self._name(kind), Tuple(inputs), *call.args[2:]), call.attrs, [new_info], call.span)
+        if not isinstance(old, TupleStructInfo):
+            return self._back(new, *outputs[0])
+        if all(m is None for m in maps[count:]):
+            return new
+        result = self.builder_.emit(new)
+        return Tuple([self._back(TupleGetItem(result, i), *item) for i, item in enumerate(outputs)])
+
+    @staticmethod
+    def _separators(table: Separators, kind: str, count: int) -> list[Any]:
+        return list(table.get(kind) or [[]] * count)
+
+    def _name(self, kind: str) -> GlobalVar:
+        if kind not in self.names:
+            func = self.implementations[kind].without_attr("global_symbol")
+            self.names[kind] = self.builder_.add_func(func, kind.replace(".", "_") + "_replacement")
+        return self.names[kind]
+
+    def _transformed(self, arg: Any, index_map: IndexMap | None, separators: Any, input_separators: Any) -> Any:
+        scalar = isinstance(arg, Constant) and not arg.struct_info.dims()
+        if index_map is None or scalar:
+            return arg
+        return layout_transform(arg, index_map, None, separators, input_separators)
+
+    def _back(self, value: Any, info: Any, index_map: IndexMap | None, separators: Any, input_separators: Any) -> Any:
+        """The result in its first layout again; padding is cut off."""
+        if index_map is None:
+            return value
+        shape = list(info.dims())
+        inverse, predicate = index_map.non_surjective_inverse(shape)
+        if const_int(predicate) == 0:
+            return layout_transform(value, inverse, None, separators, input_separators)
+        padded = self.builder_.normalize(layout_transform(value, inverse, None, separators, input_separators))
+
+        def remove_pad(data: Any) -> Any:
+            return te.compute([as_shape_dim(d) for d in shape], lambda *i: data(*i), name="te_remove_pad")
+
+        return self.builder_.call_te(
+            remove_pad, self.builder_.emit(padded), primfunc_name_hint="remove_pad",
+            primfunc_attrs={"operator_name": "remove_pad"},
+        )  # fmt: skip
+
+
+def _mapped(info: Any, index_map: IndexMap | None) -> Any:
+    if index_map is None:
+        return info
+    if not isinstance(info, TensorStructInfo) or info.dims() is None:
+        raise RelaxishError(f"AlterOpImpl needs outputs of known shape, not {info}")
+    return TensorStructInfo([as_shape_dim(d) for d in index_map.map_shape(list(info.dims() or ()))], info.dtype)
+
+
+def _as_map(item: Any) -> IndexMap | None:
+    if item is None or isinstance(item, IndexMap):
+        return item
+    if isinstance(item, Callable):  # type: ignore[arg-type]
+        return IndexMap.from_func(item, index_dtype="int64")
+    raise TypeError(f"a buffer transform must be an IndexMap or a function of indices, not {type(item).__name__}")
+
+
+def AlterOpImpl(  # noqa: N802  (public name of the pass)
+    op_impl_map: Mapping[str, PrimFunc],
+    op_buffer_transforms: Mapping[str, Sequence[Any]],
+    op_buffer_axis_separators: Separators | None = None,
+    op_buffer_input_axis_separators: Separators | None = None,
+) -> Pass:
+    """Replace PrimFuncs by the value of their attribute ``operator_name``.
+
+    ``op_buffer_transforms`` says how each parameter of the replacement is laid out; the calls get the transforms::
+
+        lv = R.call_tir(cls.add, (x, y), ...)       lv1 = R.layout_transform(x, ...)
+                                              ->    lv2 = R.layout_transform(y, ...)
+                                                    lv3 = R.call_tir(cls.relax_add_replacement, (lv1, lv2), ...)
+                                                    lv = R.layout_transform(lv3, ...)
+    """
+    maps = {kind: [_as_map(item) for item in items or ()] for kind, items in op_buffer_transforms.items()}
+
+    def run(mod: IRModule) -> IRModule:
+        alter = _Alter(mod, op_impl_map, maps, op_buffer_axis_separators or {}, op_buffer_input_axis_separators or {})
+        for var, func in list(mod.functions.items()):
+            if isinstance(func, Function):
+                new = alter.visit_expr(func)
+                if new is not func:
+                    alter.builder_.update_func(var, new)
+        return eliminate(alter.builder_.get())
+
+    return as_module_pass(run, "AlterOpImpl")

@@ -1,0 +1,104 @@
+"""Small graph rewrites: redundant reshapes, inverse layout transforms, approximate math."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import topi
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.transform import Pass
+from ..op.manipulate import reshape
+from ..relax.dpl import is_op, rewrite_call, wildcard
+from ..relax.expr import Call, Function
+from ..relax.expr_functor import PyExprMutator
+from ..relax.scalars import prove_equal, prove_equal_shapes
+from ..relax.struct_info import TensorStructInfo
+from ..tir import IndexMap
+from .base import as_module_pass, map_relax_functions
+
+__all__ = ["AttachExternModules", "FastMathTransform", "OptimizeLayoutTransform", "RemoveRedundantReshape"]
+
+
+def _reshapes(func: Function) -> Function:
+    x, shape, outer_shape = wildcard(), wildcard(), wildcard()
+    inner = is_op("relax.reshape")(x, shape)
+    outer = is_op("relax.reshape")(inner, outer_shape)
+
+    def rewrite(expr: Any, matched: Any) -> Any:
+        if outer in matched:
+            return reshape(matched[x], matched[outer_shape])
+        info, target = matched[x].struct_info_, matched[shape].struct_info_
+        dims = info.dims() if isinstance(info, TensorStructInfo) else None
+        wanted = getattr(target, "values", None)
+        if dims is not None and wanted is not None and prove_equal_shapes(dims, wanted):
+            return matched[x]
+        return expr
+
+    return rewrite_call(outer | inner, rewrite, func)
+
+
+def RemoveRedundantReshape() -> Pass:  # noqa: N802  (public name of the pass)
+    """A reshape of a reshape is one reshape; a reshape to the shape a tensor has is the tensor."""
+    return as_module_pass(lambda mod: map_relax_functions(mod, lambda _, f: _reshapes(f)), "RemoveRedundantReshape")
+
+
+def _cancels(first: IndexMap, second: IndexMap) -> bool:
+    """Whether ``second`` undoes ``first``."""
+    back = second.map_indices(list(first.final_indices))
+    return len(back) == len(first.initial_indices) and all(map(prove_equal, back, first.initial_indices))
+
+
+def _transforms(func: Function) -> Function:
+    x = wildcard()
+    inner = is_op("relax.layout_transform")(x)
+    outer = is_op("relax.layout_transform")(inner)
+
+    def rewrite(expr: Any, matched: Any) -> Any:
+        first, second = matched[inner].attrs, matched[outer].attrs
+        shape = matched[x].struct_info.dims()
+        same = shape is not None and prove_equal_shapes(shape, expr.struct_info.dims())
+        return matched[x] if same and _cancels(first.index_map, second.index_map) else expr
+
+    return rewrite_call(outer, rewrite, func)
+
+
+def OptimizeLayoutTransform() -> Pass:  # noqa: N802  (public name of the pass)
+    """Two ``R.layout_transform`` in a row that undo each other disappear."""
+    return as_module_pass(lambda mod: map_relax_functions(mod, lambda _, f: _transforms(f)), "OptimizeLayoutTransform")
+
+
+class _FastMath(PyExprMutator):
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        name = call.op.name if isinstance(call.op, Op) else ""
+        if name == "relax.nn.softmax":
+            return self.builder_.call_te(topi.nn.softmax, call.args[0], call.attrs.axis)
+        fast = {"relax.exp": topi.fast_exp, "relax.erf": topi.fast_erf, "relax.tanh": topi.fast_tanh}.get(name)
+        return call if fast is None else self.builder_.call_te(fast, call.args[0])
+
+
+def FastMathTransform() -> Pass:  # noqa: N802  (public name of the pass)
+    """``R.exp``, ``R.erf``, ``R.tanh`` and ``R.nn.softmax`` become loops with fast approximations."""
+
+    def run(mod: IRModule) -> IRModule:
+        mutator = _FastMath(mod)
+        for var, func in list(mod.functions.items()):
+            if isinstance(func, Function):
+                new = mutator.visit_expr(func)
+                if new is not func:
+                    mutator.builder_.update_func(var, new)
+        return mutator.builder_.get()
+
+    return as_module_pass(run, "FastMathTransform")
+
+
+def AttachExternModules(extern_modules: Sequence[Any]) -> Pass:  # noqa: N802  (public name of the pass)
+    """Load ``nn.ExternModule`` objects and add them to the module attribute ``external_mods``."""
+
+    def run(mod: IRModule) -> IRModule:
+        before = list((mod.attrs or {}).get("external_mods") or ())
+        return mod.with_attr("external_mods", [*before, *(m.load() for m in extern_modules)])
+
+    return as_module_pass(run, "AttachExternModules")

@@ -1,0 +1,115 @@
+"""Threads in the interpreter: all-reductions, shuffles and matrix instructions, before and after lowering."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relaxish import interp
+from relaxish.ir import IRModule
+from relaxish.script import tir as T
+from relaxish.target import Target
+from relaxish.tir import transform
+
+
+@T.prim_func
+def row_sums(A: T.Buffer((4, 96), "float32"), B: T.Buffer((4,), "float32")):
+    for i in T.thread_binding(4, thread="threadIdx.y"):
+        for ko in range(3):
+            for ki in T.thread_binding(32, thread="threadIdx.x"):
+                with T.block("B"):
+                    vi = T.axis.spatial(4, i)
+                    vk = T.axis.reduce(96, ko * 32 + ki)
+                    with T.init():
+                        B[vi] = T.float32(0)
+                    B[vi] = B[vi] + A[vi, vk]
+
+
+LOWERING = (
+    transform.LowerCrossThreadReduction(), transform.LowerInitBlock(),
+    transform.PlanAndUpdateBufferAllocationLocation(), transform.ConvertBlocksToOpaque(),
+    transform.LiftThreadBinding(), transform.UnifyThreadBinding(), transform.LowerOpaqueBlock(),
+    transform.FlattenBuffer(), transform.Simplify(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [None, "cuda", "opencl"])
+def test_all_reduction(kind: str | None) -> None:
+    mod = IRModule({"main": row_sums})
+    for a_pass in LOWERING:
+        mod = a_pass(mod)
+    if kind is not None:
+        mod = transform.BindTarget(Target(kind))(mod)
+        mod = transform.LowerThreadAllreduce()(mod)
+    a = np.random.default_rng(0).standard_normal((4, 96)).astype("float32")
+    out = np.zeros(4, "float32")
+    interp.run_prim_func(mod["main"], [a, out])
+    np.testing.assert_allclose(out, a.sum(axis=1), rtol=1e-5, atol=1e-5)
+
+
+def test_shuffle() -> None:
+    @T.prim_func
+    def rotate(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        t = T.launch_thread("threadIdx.x", 64)
+        B[t] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), A[t], (t + 1) % 32, 32, 32)
+
+    a = np.arange(64, dtype="float32")
+    out = np.zeros(64, "float32")
+    interp.run_prim_func(rotate, [a, out])
+    np.testing.assert_array_equal(out, np.concatenate([np.roll(a[:32], -1), np.roll(a[32:], -1)]))
+
+
+def test_warp_memory_and_its_lowering_agree() -> None:
+    @T.prim_func
+    def rotate(A: T.Buffer((32,), "float32"), B: T.Buffer((32,), "float32")):
+        t = T.launch_thread("threadIdx.x", 32)
+        data = T.allocate([32], "float32", "warp")
+        W = T.Buffer([32], "float32", data=data, scope="warp")
+        W[t] = A[t] * T.float32(2)
+        B[t] = W[(t + 5) % 32]
+
+    mod = IRModule({"main": rotate.with_attr("target", Target("cuda"))})
+    lowered = transform.LowerWarpMemory()(mod)["main"]
+    a = np.arange(32, dtype="float32")
+    out = np.zeros(32, "float32")
+    interp.run_prim_func(lowered, [a, out])
+    np.testing.assert_array_equal(out, 2 * np.roll(a, -5))
+
+
+def test_mma_with_ldmatrix() -> None:
+    @T.prim_func
+    def multiply(A: T.Buffer((256,), "float16"), B: T.Buffer((128,), "float16"), C: T.Buffer((128,), "float32")):
+        t = T.launch_thread("threadIdx.x", 32)
+        a_data = T.allocate([8], "float16", "local")
+        b_data = T.allocate([4], "float16", "local")
+        c_data = T.allocate([4], "float32", "local")
+        c = T.Buffer([4], "float32", data=c_data, scope="local")
+        T.evaluate(T.ptx_ldmatrix("float16", T.bool(False), 4, ".b16", a_data, 0, A.data, t % 16 * 16 + t // 16 * 8))
+        T.evaluate(T.ptx_ldmatrix("float16", T.bool(True), 2, ".b16", b_data, 0, B.data, t % 16 * 8))
+        T.evaluate(T.mma_fill("float32", 4, c_data, 0))
+        T.evaluate(
+            T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", a_data, 0, b_data, 0, c_data, 0,
+                      T.bool(False))
+        )  # fmt: skip
+        for i in range(4):
+            C[(t // 4 + i // 2 * 8) * 8 + t % 4 * 2 + i % 2] = c[i]
+
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((16, 16)).astype("float16")
+    b = rng.standard_normal((16, 8)).astype("float16")
+    out = np.zeros(128, "float32")
+    interp.run_prim_func(multiply, [a.reshape(-1), b.reshape(-1), out])
+    np.testing.assert_allclose(out.reshape(16, 8), a.astype("float32") @ b.astype("float32"), rtol=1e-3, atol=1e-3)
+
+
+def test_threads_that_have_ended_hold_no_barrier_up() -> None:
+    @T.prim_func
+    def stuck(A: T.Buffer((32,), "float32")):
+        t = T.launch_thread("threadIdx.x", 32)
+        if t < 8:
+            T.tvm_storage_sync("shared")
+        else:
+            A[t] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), A[t], 0, 32, 32)
+            T.evaluate(0)
+
+    interp.run_prim_func(stuck, [np.zeros(32, "float32")])

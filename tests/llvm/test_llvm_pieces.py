@@ -1,0 +1,159 @@
+"""Loops taken apart at their conditions, transposing loops in tiles, several reductions in one loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_llvm_loops import call, compiled_func
+
+from relaxish import tir
+from relaxish.backend.llvm.ragged import split_ragged
+from relaxish.backend.llvm.segments import split_loop
+from relaxish.tir import BufferLoad, BufferStore, For, ForKind, IfThenElse, IntImm, LetStmt, SeqStmt, Var, decl_buffer
+
+
+def loop(var: Any, extent: Any, body: Any) -> For:
+    return For(var, IntImm("int64", 0), IntImm("int64", extent), ForKind.SERIAL, body)
+
+
+def padded_row(i: Any, j: Any, a: Any, b: Any, size: int) -> For:
+    inside = tir.And(tir.And(i >= 1, j >= 1), j < size + 1)
+    value = tir.if_then_else(inside, BufferLoad(a, [i * size + j - size - 1]), tir.const(0.0, "float32"))
+    return loop(j, size + 2, BufferStore(b, value, [i * (size + 2) + j]))
+
+
+def test_padding_is_three_pieces_and_one_branch() -> None:
+    a, b = decl_buffer((900,), "float32", "A"), decl_buffer((1024,), "float32", "B")
+    i, j = Var("i", "int64"), Var("j", "int64")
+    pieces = split_loop(padded_row(i, j, a, b, 30), {})
+    assert pieces is not None
+    assert [(p.min.value, p.extent.value) for p in pieces] == [(0, 1), (1, 30), (31, 1)]
+    assert "if_then_else" not in str(pieces[0])
+    middle = split_loop(pieces[1], {})
+    assert middle is not None and isinstance(middle[0], IfThenElse)
+    assert "if_then_else" not in str(middle[0])
+
+
+@pytest.mark.parametrize("op", ["<", "<=", ">", ">=", "==", "!="])
+@pytest.mark.parametrize("factor", [1, -1, 3])
+def test_pieces_at_every_comparison(op: str, factor: int) -> None:
+    j = Var("j", "int64")
+    b = decl_buffer((40,), "int32", "B")
+    left, right = j * factor, IntImm("int64", 12 * factor)
+    cond = {
+        "<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right,
+        "==": tir.EQ(left, right), "!=": tir.NE(left, right),
+    }[op]  # fmt: skip
+    value = tir.Select(cond, IntImm("int32", 1), IntImm("int32", 2))
+    body = loop(j, 40, BufferStore(b, value, [j]))
+    out = np.zeros(40, "int32")
+    call(compiled_func([b], body), out)
+    x = np.arange(40) * factor
+    want = np.where(eval(f"x {op} {12 * factor}"), 1, 2)
+    np.testing.assert_array_equal(out, want)
+    pieces = split_loop(body, {})
+    assert pieces is not None and "Select" not in str(pieces)
+
+
+def test_padding_runs() -> None:
+    size = 30
+    a, b = decl_buffer((size * size,), "float32", "A"), decl_buffer(((size + 1) * (size + 2),), "float32", "B")
+    i, j = Var("i", "int64"), Var("j", "int64")
+    body = loop(i, size + 1, padded_row(i, j, a, b, size))
+    x, out = np.random.rand(size * size).astype("float32"), np.zeros((size + 1) * (size + 2), "float32")
+    compiled = compiled_func([a, b], body)
+    call(compiled, x, out)
+    want = np.pad(x.reshape(size, size), ((1, 0), (1, 1)))
+    np.testing.assert_array_equal(out.reshape(size + 1, size + 2), want)
+    assert " x float>" in compiled.llvm_text
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(16, 16), (64, 48), (37, 21), (16, 100), (5, 64)])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_transpose(rows: int, columns: int, dtype: str) -> None:
+    a, b = decl_buffer((rows * columns,), dtype, "A"), decl_buffer((rows * columns,), dtype, "B")
+    i, j = Var("i", "int64"), Var("j", "int64")
+    store = BufferStore(b, BufferLoad(a, [j * columns + i]), [i * rows + j])
+    compiled = compiled_func([a, b], loop(i, columns, loop(j, rows, store)))
+    x = np.arange(rows * columns).astype(dtype)
+    out = np.zeros_like(x)
+    call(compiled, x, out)
+    np.testing.assert_array_equal(out.reshape(columns, rows), x.reshape(rows, columns).T)
+    if min(rows, columns) >= 16:
+        assert "shufflevector" in compiled.llvm_text
+
+
+def test_two_sums_in_one_loop() -> None:
+    a = decl_buffer((100,), "float32", "A")
+    s, q = decl_buffer((1,), "float32", "S"), decl_buffer((1,), "float32", "Q")
+    j, x, y = Var("j", "int64"), Var("x", "float32"), Var("y", "float32")
+    item, zero = BufferLoad(a, [j]), IntImm("int64", 0)
+    stores = SeqStmt([BufferStore(s, x, [zero]), BufferStore(q, y, [zero])])
+    body = LetStmt(x, BufferLoad(s, [zero]) + item, LetStmt(y, BufferLoad(q, [zero]) + item * item, stores))
+    compiled = compiled_func([a, s, q], loop(j, 100, body))
+    data, first, second = np.random.rand(100).astype("float32"), np.ones(1, "float32"), np.zeros(1, "float32")
+    call(compiled, data, first, second)
+    np.testing.assert_allclose(first, 1 + data.sum(), rtol=1e-5)
+    np.testing.assert_allclose(second, (data * data).sum(), rtol=1e-5)
+    assert "x float> @llvm.fma" in compiled.llvm_text
+
+
+def test_swap_through_let_keeps_old_values() -> None:
+    a, b = decl_buffer((32,), "float32", "A"), decl_buffer((32,), "float32", "B")
+    j, x, y = Var("j", "int64"), Var("x", "float32"), Var("y", "float32")
+    stores = SeqStmt([BufferStore(a, y, [j]), BufferStore(b, x, [j])])
+    body = LetStmt(x, BufferLoad(a, [j]), LetStmt(y, BufferLoad(b, [j]), stores))
+    left, right = np.arange(32, dtype="float32"), -np.arange(32, dtype="float32")
+    want = right.copy(), left.copy()
+    call(compiled_func([a, b], loop(j, 32, body)), left, right)
+    np.testing.assert_array_equal(left, want[0])
+    np.testing.assert_array_equal(right, want[1])
+
+
+def test_nested_reduction_keeps_vectors() -> None:
+    a, s = decl_buffer((20 * 70,), "float32", "A"), decl_buffer((1,), "float32", "S")
+    i, j = Var("i", "int64"), Var("j", "int64")
+    zero = IntImm("int64", 0)
+    store = BufferStore(s, BufferLoad(s, [zero]) + BufferLoad(a, [i * 70 + j]), [zero])
+    compiled = compiled_func([a, s], loop(i, 20, loop(j, 70, store)))
+    data, out = np.random.rand(1400).astype("float32"), np.zeros(1, "float32")
+    call(compiled, data, out)
+    np.testing.assert_allclose(out, data.sum(), rtol=1e-5)
+    assert " x float>" in compiled.llvm_text
+
+
+@pytest.mark.parametrize("rows", [1, 5, 6, 13, 48])
+def test_ragged_tiles(rows: int) -> None:
+    m = Var("m", "int64")
+    a, b = decl_buffer((m, 8), "float32", "A"), decl_buffer((m,), "float32", "B")
+    io, k = Var("io", "int64"), Var("k", "int64")
+
+    def tiled(value: Any) -> For:
+        ii = Var("ii", "int64")
+        at = io * 6 + ii
+        store = BufferStore(b, value(at), [at])
+        return For(ii, IntImm("int64", 0), IntImm("int64", 6), ForKind.UNROLLED, IfThenElse(at < m, store))
+
+    start = tiled(lambda at: tir.const(0.0, "float32"))
+    update = loop(k, 8, tiled(lambda at: BufferLoad(b, [at]) + BufferLoad(a, [at, k])))
+    outer = For(io, IntImm("int64", 0), tir.floordiv(m + 5, 6), ForKind.SERIAL, SeqStmt([start, update]))
+    pieces = split_ragged(outer)
+    assert pieces is not None and len(pieces) == 2
+    assert all("if " not in str(piece) for piece in pieces)
+    x, out = np.random.rand(rows, 8).astype("float32"), np.zeros(rows, "float32")
+    call(compiled_func([a, b], outer), x, out)
+    np.testing.assert_allclose(out, x.sum(1), rtol=1e-6)
+
+
+def test_stores_outside_the_guards_keep_the_loop_whole() -> None:
+    m = Var("m", "int64")
+    b = decl_buffer((m,), "float32", "B")
+    io, ii = Var("io", "int64"), Var("ii", "int64")
+    at = io * 6 + ii
+    guarded = IfThenElse(at < m, BufferStore(b, tir.const(1.0, "float32"), [at]))
+    inner = For(ii, IntImm("int64", 0), IntImm("int64", 6), ForKind.UNROLLED, guarded)
+    free = BufferStore(b, BufferLoad(b, [io]) + 1.0, [io])
+    outer = For(io, IntImm("int64", 0), tir.floordiv(m + 5, 6), ForKind.SERIAL, SeqStmt([inner, free]))
+    assert split_ragged(outer) is None
