@@ -27,6 +27,13 @@ def pin(cores: int) -> None:
 
 def interleaved(runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: float = 0.05) -> dict[str, float]:
     """Median seconds of each run, measured in turns so that drift hits all alike."""
+    return {name: statistics.median(values) for name, values in rounds_of(runs, rounds, min_sec).items()}
+
+
+def rounds_of(
+    runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: float = 0.05
+) -> dict[str, list[float]]:
+    """Seconds of each run in each round; a round takes them in turns and repeats each for ``min_sec``."""
     repeats: dict[str, int] = {}
     for name, run in runs.items():
         run()
@@ -40,7 +47,7 @@ def interleaved(runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: f
             for _ in range(repeats[name]):
                 run()
             times[name].append((time.perf_counter() - start) / repeats[name])
-    return {name: statistics.median(values) for name, values in times.items()}
+    return times
 
 
 def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:

@@ -14,6 +14,7 @@ _aliases.MODULE_ALIASES.update(
     {
         "relaxish.relax.transform": "relaxish.transform",
         "relaxish.relax.op": "relaxish.op",
+        "relaxish.relax.testing": "relaxish.testing.relax",
         "relaxish.relax.training": "relaxish.training",
         "relaxish.relax.frontend": "relaxish.frontend",
         "relaxish.relax.backend": "relaxish.backend",

@@ -131,8 +131,9 @@ class Analyzer:
 
     def mark_global_non_neg_value(self, expr: PrimExpr) -> None:
         """Note that a size-like expression (``n``, ``n * 4 - 1``) is never negative."""
-        scale, offset, symbol = 1, 0, expr
-        while type(symbol) in (Add, Sub) and type(symbol.b) is IntImm:  # type: ignore[attr-defined]
+        scale, offset = 1, 0
+        symbol: Any = expr
+        while type(symbol) in (Add, Sub) and type(symbol.b) is IntImm:
             node: Any = symbol
             offset += node.b.value if type(node) is Add else -node.b.value
             symbol = node.a
@@ -236,7 +237,7 @@ class Analyzer:
         """Whether the condition certainly holds."""
         expr = as_expr(expr)
         if type(expr) is IntImm:
-            return expr.value != 0
+            return bool(expr.value)  # type: ignore[attr-defined]
         result = self.simplify(expr)
         if type(result) is IntImm:
             return result.value != 0

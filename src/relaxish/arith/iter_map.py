@@ -18,6 +18,7 @@ from ._ir import EQ, GE, GT, LE, LT, Add, FloorDiv, FloorMod, IntImm, Mul, PrimE
 from .analyzer import Analyzer
 from .constraints import split_conjunction
 from .functor import free_vars, substitute
+from .rewrite_simplify import product_terms
 
 
 class IterMapLevel(IntEnum):
@@ -138,7 +139,7 @@ class IterMapRewriter:
         """``a % b == 0``, certainly."""
         if type(a) is IntImm and type(b) is IntImm:
             return b.value != 0 and a.value % b.value == 0
-        if B.is_one(b) or B.is_zero(a):
+        if B.is_one(b) or B.is_zero(a) or _without_factors(a, b) is not None:
             return True
         return self.analyzer.can_prove_equal(B.floormod(a, b), B.const(a.dtype, 0))
 
@@ -146,7 +147,8 @@ class IterMapRewriter:
         """``a // b``, simplified."""
         if type(a) is IntImm and type(b) is IntImm:
             return B.floordiv(a, b)
-        return self.analyzer.simplify(B.floordiv(a, b))
+        rest = _without_factors(a, b)
+        return rest if rest is not None else self.analyzer.simplify(B.floordiv(a, b))
 
     def times(self, a: Any, b: Any) -> PrimExpr:
         """``a * b``, simplified."""
@@ -584,6 +586,23 @@ class IterMapRewriter:
         return best
 
 
+def _without_factors(product: Any, divisor: Any) -> PrimExpr | None:
+    """``product / divisor`` where the divisor's factors are all among the product's: exact, whatever their signs."""
+    (left, scale), (gone, unit) = product_terms(product), product_terms(divisor)
+    if unit == 0 or scale % unit:
+        return None
+    left = list(left)
+    for factor in gone:
+        place = next((i for i, f in enumerate(left) if B.deep_equal(f, factor)), None)
+        if place is None:
+            return None
+        del left[place]
+    result: PrimExpr = B.const(product.dtype, scale // unit)
+    for factor in left:
+        result = factor if B.is_one(result) else B.mul(result, factor)
+    return result
+
+
 def _key(e: Any) -> Any:
     return e.value if type(e) is IntImm else id(e)
 
@@ -678,11 +697,15 @@ def detect(
 def detect_iter_map(
     indices: Sequence[Any], input_iters: Mapping[Any, Range], predicate: Any = True,
     check_level: IterMapLevel | str = IterMapLevel.Surjective, simplify_trivial_iterators: bool = True,
+    analyzer: Analyzer | None = None,
 ) -> IterMapResult:
-    """Whether ``indices`` are independent splits and fusions of ``input_iters``; empty ``indices`` if not."""
+    """Whether ``indices`` are independent splits and fusions of ``input_iters``; empty ``indices`` if not.
+
+    ``analyzer`` brings facts on symbolic extents; the iterators are bound in it.
+    """
     level = IterMapLevel.from_str(check_level) if isinstance(check_level, str) else IterMapLevel(check_level)
     try:
-        found, rewriter = detect(indices, input_iters, predicate, level, simplify_trivial_iterators)
+        found, rewriter = detect(indices, input_iters, predicate, level, simplify_trivial_iterators, analyzer)
     except IterMapError as error:
         return IterMapResult((), (str(error),), B.false())
     return IterMapResult(tuple(found), (), rewriter.padding)

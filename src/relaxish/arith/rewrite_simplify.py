@@ -143,7 +143,7 @@ class RewriteSimplifier(Mutator):
     def _product_and_sum(self, a: PrimExpr, b: PrimExpr) -> int:
         """Compare ``(A + B) * C`` to ``A * B * D`` by ``C / A + C / B`` against ``D``."""
         for total, product, less in ((a, b, LESS), (b, a, GREATER)):
-            sums, factors = _product_terms(total), _product_terms(product)
+            sums, factors = product_terms(total), product_terms(product)
             found = next((s for s in sums[0] if type(s) is Add), None)
             if found is None or len(sums[0]) != 1:
                 continue
@@ -612,10 +612,10 @@ def _is_pure(e: Any) -> bool:
     return is_pure(e)
 
 
-def _product_terms(e: Any) -> tuple[list[Any], int]:
+def product_terms(e: Any) -> tuple[list[Any], int]:
     """The factors of a product, constants multiplied."""
     if type(e) is Mul:
-        left, right = _product_terms(e.a), _product_terms(e.b)
+        left, right = product_terms(e.a), product_terms(e.b)
         return [*left[0], *right[0]], left[1] * right[1]
     return ([], e.value) if type(e) is IntImm else ([e], 1)
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
+from ..ir.dtype import element_of
 from . import build as B
 from . import _ir as ir
 
@@ -254,7 +255,7 @@ def _namespace() -> dict[str, Any]:
         scope[name] = getattr(B, name)
     for _, builder, _ in _CALLS.values():
         scope[builder] = getattr(B, builder)
-    scope.update(and_=B.and_, or_=B.or_, lanes_equal=_lanes_equal, element_of=B.dt.element_of)
+    scope.update(and_=B.and_, or_=B.or_, lanes_equal=_lanes_equal, element_of=element_of)
     for cls in ir.rule_classes:
         scope[cls.__name__] = cls
     return scope

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 __all__ = ["Array", "Map"]
 
-Array = tuple
+Array = tuple  # type: ignore[type-arg]
 Map = dict

@@ -5,11 +5,13 @@ Constructors check operand types and never fold; the functions of ``primops`` (a
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import Any, ClassVar
 
 import numpy as np
 
+from .errors import CheckTypeError, CheckValueError
 from . import dtype as dt
 from .expr import CONSTANTS, BaseExpr, PrimExpr, Range, as_expr, as_exprs, optional_expr
 from .node import Node, field
@@ -72,13 +74,13 @@ class IntImm(PrimExpr):
         value = int(value.value if isinstance(value, IntImm) else value)
         parsed = dt.parse(dtype)
         if parsed.code not in ("int", "uint", "bool") or parsed.lanes != 1:
-            raise ValueError(f"IntImm needs a scalar integer or bool type, got {dtype!r}")
+            raise CheckValueError(f"IntImm needs a scalar integer or bool type, got {dtype!r}")
         if parsed.code in ("uint", "bool") and value < 0:
-            raise ValueError(f"Literal value {value} is negative for unsigned integer type {dtype}")
+            raise CheckValueError(f"Literal value {value} is negative for unsigned integer type {dtype}")
         if parsed.bits < 64 and parsed.code != "bool":
             low, high = dt.min_value(dtype), dt.max_value(dtype)
             if not low <= value <= high:
-                raise ValueError(f"Literal value {value} exceeds {'maximum' if value > high else 'minimum'} of {dtype}")
+                raise CheckValueError(f"Literal value {value} exceeds {'maximum' if value > high else 'minimum'} of {dtype}")
         self.value = value
         self.dtype = dtype
         self.span = span
@@ -116,6 +118,10 @@ class IntImm(PrimExpr):
         return super().__ne__(other)
 
 
+_FLOAT_LIMITS = {"float32": 3.4028235677973366e38, "float16": 65504.0, "bfloat16": 3.3895313892515355e38}
+"""The largest finite literals; float32 allows for the rounding of its own maximum written in decimal."""
+
+
 class FloatImm(PrimExpr):
     """A floating-point constant, rounded to its type."""
 
@@ -124,8 +130,11 @@ class FloatImm(PrimExpr):
 
     def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
         if not dt.is_float(dtype) or dt.lanes(dtype) != 1:
-            raise ValueError(f"FloatImm needs a scalar floating-point type, got {dtype!r}")
+            raise CheckValueError(f"FloatImm needs a scalar floating-point type, got {dtype!r}")
         number = float(value)
+        limit = _FLOAT_LIMITS.get(dtype)
+        if limit is not None and math.isfinite(number) and abs(number) > limit:
+            raise CheckValueError(f"Literal value {number} exceeds {'maximum' if number > 0 else 'minimum'} of {dtype}")
         if dtype == "float32":
             number = float(np.float32(number))
         elif dtype == "float16":
@@ -193,7 +202,7 @@ class BinaryOp(PrimExpr):
         self.a = a = as_expr(a)
         self.b = b = as_expr(b)
         if a.dtype != b.dtype:
-            raise TypeError(f"mismatched types in {type(self).__name__}: {a.dtype} vs. {b.dtype}")
+            raise CheckTypeError(f"mismatched types in {type(self).__name__}: {a.dtype} vs. {b.dtype}")
         self.dtype = a.dtype
         self.span = span
 
@@ -272,7 +281,7 @@ class LogicalOp(BinaryOp):
     def __init__(self, a: Any, b: Any, span: Span | None = None) -> None:
         super().__init__(a, b, span)
         if not dt.is_bool(self.a.dtype):
-            raise TypeError(f"{type(self).__name__} needs bool operands, got {self.a.dtype}")
+            raise CheckTypeError(f"{type(self).__name__} needs bool operands, got {self.a.dtype}")
 
 
 class And(LogicalOp):
@@ -290,7 +299,7 @@ class Not(PrimExpr):
 
     def __post_init__(self) -> None:
         if not dt.is_bool(self.a.dtype):
-            raise TypeError(f"Not needs a bool operand, got {self.a.dtype}")
+            raise CheckTypeError(f"Not needs a bool operand, got {self.a.dtype}")
         self.dtype = self.a.dtype
 
 
@@ -303,9 +312,9 @@ class Select(PrimExpr):
 
     def __post_init__(self) -> None:
         if not dt.is_bool(self.condition.dtype):
-            raise TypeError(f"Select needs a bool condition, got {self.condition.dtype}")
+            raise CheckTypeError(f"Select needs a bool condition, got {self.condition.dtype}")
         if self.true_value.dtype != self.false_value.dtype:
-            raise TypeError(f"Select has mismatched values: {self.true_value.dtype} vs. {self.false_value.dtype}")
+            raise CheckTypeError(f"Select has mismatched values: {self.true_value.dtype} vs. {self.false_value.dtype}")
         self.dtype = self.true_value.dtype
 
 
@@ -320,7 +329,7 @@ def _lane_count(lanes: Any) -> int:
                 return -factor.value
     if isinstance(value, Call):
         return -1
-    raise ValueError(f"vector lanes must be constant or a multiple of vscale, got {value}")
+    raise CheckValueError(f"vector lanes must be constant or a multiple of vscale, got {value}")
 
 
 class Ramp(PrimExpr):
@@ -334,7 +343,7 @@ class Ramp(PrimExpr):
         if self.stride.dtype != self.base.dtype and isinstance(self.stride, IntImm):
             self.__dict_fix("stride", IntImm(self.base.dtype, self.stride.value))
         if self.stride.dtype != self.base.dtype:
-            raise TypeError(f"Ramp has base {self.base.dtype} but stride {self.stride.dtype}")
+            raise CheckTypeError(f"Ramp has base {self.base.dtype} but stride {self.stride.dtype}")
         self.dtype = dt.with_lanes(self.base.dtype, _lane_count(self.lanes) * dt.lanes(self.base.dtype))
 
     def __dict_fix(self, name: str, value: Any) -> None:
@@ -359,7 +368,7 @@ class Shuffle(PrimExpr):
 
     def __post_init__(self) -> None:
         if not self.vectors or not self.indices:
-            raise ValueError("Shuffle needs at least one vector and one index")
+            raise CheckValueError("Shuffle needs at least one vector and one index")
         self.dtype = dt.with_lanes(self.vectors[0].dtype, len(self.indices))
 
 
@@ -373,7 +382,7 @@ class Call(PrimExpr):
     def __init__(self, dtype: str, op: Any, args: Any, annotations: Any = None, span: Span | None = None) -> None:
         if isinstance(op, str):
             if not Op.exists(op):
-                raise ValueError(f"no intrinsic is registered as {op!r}; for external functions use tir.call_extern")
+                raise CheckValueError(f"no intrinsic is registered as {op!r}; for external functions use tir.call_extern")
             op = Op.get(op)
         self.op = op
         self.args = tuple([a if isinstance(a, Node) else as_expr(a) for a in args])
@@ -405,7 +414,7 @@ class Let(PrimExpr):
 
     def __post_init__(self) -> None:
         if self.var.dtype != self.value.dtype:
-            raise TypeError(f"Let binds a {self.var.dtype} variable to a {self.value.dtype} value")
+            raise CheckTypeError(f"Let binds a {self.var.dtype} variable to a {self.value.dtype} value")
         self.dtype = self.body.dtype
 
 
@@ -432,7 +441,7 @@ class IterVar(Node):
     def __init__(self, dom: Any, var: Any, iter_type: int, thread_tag: str = "", span: Span | None = None) -> None:
         if dom is not None and not isinstance(dom, Range):
             if not isinstance(dom, (list, tuple)) or len(dom) != 2:
-                raise TypeError("the domain of an IterVar is a Range or a (begin, end) pair")
+                raise CheckTypeError("the domain of an IterVar is a Range or a (begin, end) pair")
             dom = Range(dom[0], dom[1])
         if isinstance(var, str):
             var = Var(var, dom.extent.dtype if dom is not None else "int32")
@@ -577,7 +586,7 @@ def const(value: Any, dtype: str | None = None, span: Span | None = None) -> Pri
     if dt.is_float(element):
         made = FloatImm(element, value, span)
     elif dt.is_handle(element):
-        raise ValueError("a handle has no constants; use tir.reinterpret of an integer")
+        raise CheckValueError("a handle has no constants; use tir.reinterpret of an integer")
     else:
         made = _wrap_int(int(value), element, span)
     return made if dt.lanes(dtype) == 1 else Broadcast(made, dt.lanes(dtype))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from .errors import CheckTypeError, CheckValueError
 from . import dtype as dt
 from .expr import OPERATORS, PrimExpr, as_expr
 from .op import Op
@@ -58,7 +59,7 @@ def cast(dtype: str, value: Any) -> PrimExpr:
         return Cast(dtype, value)
     if dt.lanes(value.dtype) == 1:
         return Broadcast(cast(dt.element_of(dtype), value), lanes)
-    raise TypeError(f"cannot cast {value.dtype} to {dtype}: the lanes differ")
+    raise CheckTypeError(f"cannot cast {value.dtype} to {dtype}: the lanes differ")
 
 
 def _wider_float(a: str, b: str) -> str:
@@ -66,7 +67,7 @@ def _wider_float(a: str, b: str) -> str:
         return a
     bits_a, bits_b = dt.bits(a), dt.bits(b)
     if bits_a == bits_b:
-        raise TypeError(f"cannot combine {a} with {b} without an explicit cast")
+        raise CheckTypeError(f"cannot combine {a} with {b} without an explicit cast")
     return a if bits_a > bits_b else b
 
 
@@ -81,7 +82,7 @@ def match_types(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         elif lanes_b == 1:
             b = Broadcast(b, lanes_a)
         else:
-            raise TypeError(f"Cannot match type {a.dtype} vs {b.dtype}")
+            raise CheckTypeError(f"Cannot match type {a.dtype} vs {b.dtype}")
     lanes = dt.lanes(a.dtype)
     ta, tb = dt.element_of(a.dtype), dt.element_of(b.dtype)
     if ta == tb:
@@ -92,7 +93,7 @@ def match_types(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         else:
             goal = ta if dt.is_float(ta) else tb
     elif dt.is_handle(ta) or dt.is_handle(tb):
-        raise TypeError(f"Cannot match type {a.dtype} vs {b.dtype}")
+        raise CheckTypeError(f"Cannot match type {a.dtype} vs {b.dtype}")
     else:
         bits = max(dt.bits(ta), dt.bits(tb))
         if dt.is_uint(ta) == dt.is_uint(tb):
@@ -194,7 +195,7 @@ def fold_binary(kind: type, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
     """
     ta, tb = type(a), type(b)
     if kind in _DIVISIONS and tb is IntImm and b.value == 0:  # type: ignore[attr-defined]
-        raise ValueError("Divide by zero")
+        raise CheckValueError("Divide by zero")
     if ta is IntImm and tb is IntImm:
         if kind in _CMP_FOLDS:
             return IntImm("bool", int(_CMP_FOLDS[kind](a.value, b.value)))  # type: ignore[attr-defined]
@@ -282,7 +283,7 @@ def _bit_op(op_name: str, fold: Callable[[int, int], int]) -> Callable[..., Prim
     def build(a: Any, b: Any, span: Any = None) -> PrimExpr:
         a, b = match_types(as_expr(a), as_expr(b))
         if not dt.is_integral(a.dtype):
-            raise TypeError(f"{op_name} needs integers, got {a.dtype}")
+            raise CheckTypeError(f"{op_name} needs integers, got {a.dtype}")
         if type(a) is IntImm and type(b) is IntImm:
             return _wrap(fold(a.value, b.value), a.dtype)
         if op_name in ("shift_left", "shift_right") and type(b) is IntImm and b.value == 0:
@@ -305,7 +306,7 @@ def bitwise_neg(a: Any, span: Any = None) -> PrimExpr:
     """Bitwise complement."""
     a = as_expr(a)
     if not dt.is_integral(a.dtype):
-        raise TypeError(f"bitwise_not needs integers, got {a.dtype}")
+        raise CheckTypeError(f"bitwise_not needs integers, got {a.dtype}")
     return Call(a.dtype, _BITWISE_NOT, (a,), span=span)
 
 

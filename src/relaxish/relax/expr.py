@@ -574,6 +574,7 @@ class Function(BaseFunc, ExprWithOp):
         if body_info is None and ret_struct_info is None:
             raise RelaxishError("a Function needs ret_struct_info as long as its body is not normalized")
         if ret_struct_info is None or (body_info is not None and ret_struct_info.is_base_of(body_info)):
+            assert body_info is not None
             ret_struct_info = _without_inner_vars(body_info, infos)
         self.body = _as_seq(body) if body is not None else None
         self.ret_struct_info = ret_struct_info

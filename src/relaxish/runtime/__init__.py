@@ -25,6 +25,7 @@ from .kernel import (
 from .module import Module
 from .nd import NDArray
 from .ndarray import array, empty, from_dlpack
+from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
 from .plan import ExecutionPlan
 from .profiling import Report, Timer
 from .registry import get_global_func, list_global_func_names, register_func, remove_global_func
@@ -65,6 +66,8 @@ __all__ = [
     "hexagon",
     "list_global_func_names",
     "load_module",
+    "load_param_dict",
+    "load_param_dict_from_file",
     "metal",
     "nd",
     "num_threads",
@@ -72,6 +75,8 @@ __all__ = [
     "register_func",
     "remove_global_func",
     "rocm",
+    "save_param_dict",
+    "save_param_dict_to_file",
     "vpi",
     "vulkan",
     "webgpu",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
 from ..ir.expr import PrimExpr, Range, as_expr, as_exprs
 from ..ir.node import Node, field
@@ -83,7 +84,7 @@ class Buffer(Node):
         """The memory scope; plain memory is ``"global"``."""
         annotation = self.data.type_annotation
         if not isinstance(annotation, PointerType):
-            raise TypeError(f"the data of buffer {self.name} is no pointer")
+            raise CheckTypeError(f"the data of buffer {self.name} is no pointer")
         return annotation.storage_scope or "global"
 
     def __getitem__(self, indices: Any) -> Any:
@@ -161,7 +162,7 @@ class Buffer(Node):
             bits = 0
             for letter in access_mask:
                 if letter not in "rw":
-                    raise ValueError(f"Unknown access_mask {letter}")
+                    raise CheckValueError(f"Unknown access_mask {letter}")
                 bits |= _READ if letter == "r" else _WRITE
             access_mask = bits
         offset = as_expr(offset)
@@ -219,7 +220,7 @@ def _groups(buffer: Buffer) -> list[list[int]]:
 def flat_offsets(buffer: Buffer, indices: Sequence[PrimExpr]) -> list[PrimExpr]:
     """Row-major (or strided) offsets of an element; see :meth:`Buffer.offset_of`."""
     if len(indices) != len(buffer.shape):
-        raise ValueError(f"buffer {buffer.name} has {len(buffer.shape)} dimensions, indexed with {len(indices)}")
+        raise CheckValueError(f"buffer {buffer.name} has {len(buffer.shape)} dimensions, indexed with {len(indices)}")
     out = []
     for group in _groups(buffer):
         offset: PrimExpr | None = None

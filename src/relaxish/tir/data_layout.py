@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..ir.errors import CheckValueError
 from ..ir.expr import PrimExpr, as_expr, as_exprs
 from ..ir.node import Node, field
 from ..ir.primops import floordiv, floormod
@@ -20,22 +21,22 @@ def _parse(name: str) -> tuple[tuple[str, int], ...]:
     position = 0
     for match in _AXIS.finditer(name):
         if match.start() != position:
-            raise ValueError(f"invalid layout {name!r} at position {position}")
+            raise CheckValueError(f"invalid layout {name!r} at position {position}")
         digits, letter = match.groups()
         if letter.isupper() and digits:
-            raise ValueError(f"Invalid layout {name}: factor {digits} before the primal axis {letter}")
+            raise CheckValueError(f"Invalid layout {name}: factor {digits} before the primal axis {letter}")
         if letter.islower() and (not digits or int(digits) == 0):
-            raise ValueError(f"Invalid layout {name}: the split axis {letter} needs a factor")
+            raise CheckValueError(f"Invalid layout {name}: the split axis {letter} needs a factor")
         axes.append((letter, int(digits) if digits else -1))
         position = match.end()
     if position != len(name):
-        raise ValueError(f"Invalid layout {name!r}")
+        raise CheckValueError(f"Invalid layout {name!r}")
     letters = [a for a, _ in axes]
     if len(set(letters)) != len(letters):
-        raise ValueError(f"Invalid layout {name}: duplicate axis")
+        raise CheckValueError(f"Invalid layout {name}: duplicate axis")
     for letter in letters:
         if letter.islower() and letter.upper() not in letters:
-            raise ValueError(f"Invalid layout {name}: missing axis {letter.upper()}")
+            raise CheckValueError(f"Invalid layout {name}: missing axis {letter.upper()}")
     return tuple(axes)
 
 
@@ -50,6 +51,8 @@ class Layout(Node):
     name: str = field(role="attr")
     dtype: str = field(role="attr", default="int32")
     __extra_slots__ = ("axes",)
+    if TYPE_CHECKING:
+        axes: ClassVar[Any]
 
     def __init__(self, name: str = "", dtype: str = "int32") -> None:
         self.name = "" if name == "__undef__" else name
@@ -93,7 +96,7 @@ class BijectiveLayout(Node):
         self.src_layout = src_layout if isinstance(src_layout, Layout) else Layout(src_layout)
         self.dst_layout = dst_layout if isinstance(dst_layout, Layout) else Layout(dst_layout)
         if set(self.src_layout.primal_axes()) != set(self.dst_layout.primal_axes()):
-            raise ValueError(f"layouts {self.src_layout.name} and {self.dst_layout.name} have different axes")
+            raise CheckValueError(f"layouts {self.src_layout.name} and {self.dst_layout.name} have different axes")
 
     def forward_index(self, index: Sequence[Any]) -> list[PrimExpr]:
         """Destination indices of source indices."""
@@ -114,7 +117,7 @@ class BijectiveLayout(Node):
 
 def _primal_values(values: Sequence[PrimExpr], source: Layout, is_shape: bool) -> dict[str, PrimExpr]:
     if len(values) != len(source):
-        raise ValueError(f"layout {source.name} has {len(source)} axes, got {len(values)} values")
+        raise CheckValueError(f"layout {source.name} has {len(source)} axes, got {len(values)} values")
     out: dict[str, PrimExpr] = {}
     for (axis, _), value in zip(source.axes, values):
         if axis.isupper():

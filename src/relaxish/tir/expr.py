@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.errors import CheckValueError
 from ..ir import dtype as dt
 from ..ir.expr import PrimExpr, as_exprs, optional_expr
 from ..ir.node import field
@@ -27,7 +28,7 @@ def _index_lanes(indices: tuple[PrimExpr, ...], dtype: str) -> str:
         return dtype
     for index in indices[:-1]:
         if dt.lanes(index.dtype) != 1:
-            raise ValueError("Only the last index of a buffer access may be a vector type.")
+            raise CheckValueError("Only the last index of a buffer access may be a vector type.")
     lanes = dt.lanes(indices[-1].dtype)
     return dt.with_lanes(dtype, lanes * dt.lanes(dtype)) if lanes != 1 else dtype
 
@@ -41,7 +42,7 @@ class BufferLoad(PrimExpr):
 
     def __post_init__(self) -> None:
         if len(self.indices) != len(self.buffer.shape):
-            raise ValueError(
+            raise CheckValueError(
                 f"Buffer {self.buffer.name} is {len(self.buffer.shape)}-dimensional, "
                 f"cannot be indexed with the {len(self.indices)}-dimensional indices provided."
             )

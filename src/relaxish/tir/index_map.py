@@ -9,7 +9,9 @@ from typing import Any
 from ..ir.expr import PrimExpr, Range, as_expr, as_exprs
 from ..ir.node import Node, field
 from ..ir.prim import IntImm, IterVar, Var, const
-from .functor import substitute
+from ..support.errors import RelaxishError
+from ..ir.primops import match_types
+from .functor import Substitute
 
 __all__ = ["IndexMap"]
 
@@ -17,6 +19,18 @@ __all__ = ["IndexMap"]
 class _AxisSeparator:
     def __repr__(self) -> str:
         return "IndexMap.AXIS_SEPARATOR"
+
+
+class _Legalizing(Substitute):
+    """Substitution by values of another integer width: operations widen where their operands differ."""
+
+    def visit_BinaryOp(self, e: Any) -> Any:
+        a, b = self.visit(e.a), self.visit(e.b)
+        if a is e.a and b is e.b:
+            return e
+        if a.dtype != b.dtype:
+            a, b = match_types(a, b)
+        return type(e)(a, b)
 
 
 class IndexMap(Node):
@@ -78,6 +92,11 @@ class IndexMap(Node):
         for item in mapped:
             if item is IndexMap.AXIS_SEPARATOR:
                 separators.append(len(final))
+            elif isinstance(item, str):
+                raise TypeError(
+                    "Expected mapping function to return list of either tir.PrimExpr or IndexMap.AXIS_SEPARATOR. "
+                    f"Instead received {item} of type {type(item)}."
+                )
             elif isinstance(item, (PrimExpr, int)):
                 final.append(const(item, index_dtype) if isinstance(item, int) else item)
             else:
@@ -111,7 +130,7 @@ class IndexMap(Node):
         from .. import arith
 
         analyzer = arith.Analyzer()
-        return [analyzer.simplify(substitute(e, values)) for e in self.final_indices]
+        return [analyzer.simplify(_Legalizing(values).visit(e)) for e in self.final_indices]
 
     def map_ranges(self, ranges: Sequence[Range], analyzer: Any = None) -> list[Range]:
         """Ranges that cover the image of a box; exact where the map is affine and surjective."""
@@ -150,11 +169,12 @@ class IndexMap(Node):
             return self.inverse_index_map
         from .index_map_ranges import invert
 
-        made, padding = invert(self, _ranges(shape))
         from .. import arith
 
+        made, padding = invert(self, _ranges(shape), arith.IterMapLevel.Bijective)
+
         if not arith.Analyzer().can_prove(padding.equal(const(0, "bool"))):
-            raise RuntimeError(f"Bijective inverse should not contain padding, but inverse of {self} over range {shape} does")
+            raise RelaxishError(f"Bijective inverse should not contain padding, but inverse of {self} over range {shape} does")
         return made
 
     def non_surjective_inverse(self, shape: Sequence[Any]) -> tuple[IndexMap, PrimExpr]:

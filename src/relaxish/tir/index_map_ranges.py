@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.expr import PrimExpr, Range
+from ..support.errors import RelaxishError
 from ..ir.prim import IntImm, Var, const
 from .. import arith
 
@@ -19,9 +20,9 @@ def map_ranges(index_map: Any, ranges: Sequence[Range], analyzer: Any = None) ->
         return [Range.from_min_extent(e, const(1, e.dtype)) for e in index_map.final_indices]
     domain = dict(zip(index_map.initial_indices, ranges))
     found = arith.detect_iter_map(
-        list(index_map.final_indices), domain, const(1, "bool"), arith.IterMapLevel.NoCheck, analyzer
+        list(index_map.final_indices), domain, const(1, "bool"), arith.IterMapLevel.NoCheck, False
     )
-    indices = getattr(found, "indices", found) or []
+    indices: Any = found.indices
     if indices:
         return [_extent_of(item, analyzer) for item in indices]
     out = []
@@ -43,7 +44,9 @@ def _extent_of(item: Any, analyzer: Any) -> Range:
     return Range.from_min_extent(analyzer.simplify(item.base), analyzer.simplify(extent))
 
 
-def invert(index_map: Any, ranges: Sequence[Range]) -> tuple[Any, PrimExpr]:
+def invert(
+    index_map: Any, ranges: Sequence[Range], level: arith.IterMapLevel = arith.IterMapLevel.NoCheck
+) -> tuple[Any, PrimExpr]:
     """An inverse of the map and the padding condition in terms of the new indices."""
     analyzer = arith.Analyzer()
     outputs: list[Var] = []
@@ -52,12 +55,12 @@ def invert(index_map: Any, ranges: Sequence[Range]) -> tuple[Any, PrimExpr]:
         outputs.append(Var(expr.name, expr.dtype) if is_var else Var(f"axis{number}", expr.dtype))
     domain = dict(zip(index_map.initial_indices, ranges))
     found = arith.detect_iter_map(
-        list(index_map.final_indices), domain, const(1, "bool"), arith.IterMapLevel.NoCheck, analyzer
+        list(index_map.final_indices), domain, const(1, "bool"), level, False
     )
-    indices = getattr(found, "indices", found) or []
+    indices: Any = found.indices
     if not indices:
         errors = getattr(found, "errors", ())
-        raise RuntimeError(f"Could not parse mapping as sum of iterators. Error: {errors[0] if errors else index_map}")
+        raise RelaxishError(f"Could not parse mapping as sum of iterators. Error: {errors[0] if errors else index_map}")
     mapped = arith.inverse_affine_iter_map(indices, list(outputs))
     lookup = {getattr(k, "var", k): v for k, v in mapped.items()}
     new_ranges = map_ranges(index_map, ranges, analyzer)
@@ -68,7 +71,7 @@ def invert(index_map: Any, ranges: Sequence[Range]) -> tuple[Any, PrimExpr]:
         expr = lookup.get(var)
         if expr is None:
             if not (isinstance(rng.extent, IntImm) and rng.extent.value == 1):
-                raise RuntimeError(f"the map drops index {var.name}, so it has no inverse")
+                raise RelaxishError(f"the map drops index {var.name}, so it has no inverse")
             expr = rng.min
         final.append(analyzer.simplify(expr))
     padding = analyzer.simplify(getattr(found, "padding_predicate", const(0, "bool")))

@@ -10,6 +10,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
 from ..ir.expr import PrimExpr, as_expr
 from ..ir.node import Node
@@ -201,7 +202,7 @@ def isnullptr(x: Any, span: Any = None) -> PrimExpr:
 def infinity(dtype: str, span: Any = None) -> PrimExpr:
     """Positive infinity of a floating-point type."""
     if not dt.is_float(dtype):
-        raise ValueError(f"Cannot decide infinity for type {dtype}")
+        raise CheckValueError(f"Cannot decide infinity for type {dtype}")
     return const(float("inf"), dtype)
 
 
@@ -229,7 +230,7 @@ def power(x: Any, y: Any, span: Any = None) -> PrimExpr:
     """``x ** y``; both operands are brought to one floating-point type."""
     x, y = match_types(as_expr(x), as_expr(y))
     if not dt.is_float(x.dtype):
-        raise TypeError(f"power only applies to float, got {x.dtype}")
+        raise CheckTypeError(f"power only applies to float, got {x.dtype}")
     if isinstance(y, (IntImm, FloatImm)) and y.value == 1:
         return x
     return Call(x.dtype, _op("pow"), [x, y], span=span)
@@ -447,7 +448,7 @@ def ignore_loop_partition(predicate: Any) -> PrimExpr:
 def all(*args: Any, span: Any = None) -> PrimExpr:
     """Conjunction of conditions."""
     if not args:
-        raise ValueError("Any must take at least 1 argument")
+        raise CheckValueError("Any must take at least 1 argument")
     out = as_expr(args[0])
     for item in args[1:]:
         out = logical_and(out, item)
@@ -457,7 +458,7 @@ def all(*args: Any, span: Any = None) -> PrimExpr:
 def any(*args: Any, span: Any = None) -> PrimExpr:
     """Disjunction of conditions."""
     if not args:
-        raise ValueError("Any must take at least 1 argument")
+        raise CheckValueError("Any must take at least 1 argument")
     out = as_expr(args[0])
     for item in args[1:]:
         out = logical_or(out, item)

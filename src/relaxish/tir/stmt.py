@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Any
 
+from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
 from ..ir.expr import PrimExpr, Range, as_expr, as_exprs, optional_expr
 from ..ir.node import Node, field
@@ -47,7 +48,7 @@ class LetStmt(Stmt):
 
     def __post_init__(self) -> None:
         if self.var.dtype != self.value.dtype and not dt.is_handle(self.var.dtype):
-            raise TypeError(f"LetStmt binds a {self.var.dtype} variable to a {self.value.dtype} value")
+            raise CheckTypeError(f"LetStmt binds a {self.var.dtype} variable to a {self.value.dtype} value")
 
 
 class AttrStmt(Stmt):
@@ -104,7 +105,7 @@ class For(Stmt):
                 if not isinstance(value, IntImm):
                     # The narrower side widens; a loop variable cannot, so an int32 variable rejects int64 bounds.
                     if dt.bits(dtype) < dt.bits(value.dtype):
-                        raise TypeError(f"loop variable {self.loop_var.name} is {dtype}, its {name} is {value.dtype}")
+                        raise CheckTypeError(f"loop variable {self.loop_var.name} is {dtype}, its {name} is {value.dtype}")
                     object.__setattr__(self, name, value.astype(dtype))
                 else:
                     object.__setattr__(self, name, IntImm(dtype, value.value))
@@ -128,7 +129,7 @@ class BufferStore(Stmt):
 
     def __post_init__(self) -> None:
         if len(self.indices) != len(self.buffer.shape):
-            raise ValueError(
+            raise CheckValueError(
                 f"Buffer {self.buffer.name} is {len(self.buffer.shape)}-dimensional, "
                 f"cannot be indexed with the {len(self.indices)}-dimensional indices provided."
             )
@@ -136,7 +137,7 @@ class BufferStore(Stmt):
         if self.value.dtype != expected:
             same_bits = dt.is_bool(expected) and dt.is_bool(self.value.dtype)
             if not same_bits:
-                raise TypeError(
+                raise CheckTypeError(
                     f"dtype mismatch on BufferStore: buffer {self.buffer.name} takes {expected} at these indices, "
                     f"the value has {self.value.dtype}"
                 )
@@ -311,7 +312,7 @@ class BlockRealize(Stmt):
         if isinstance(self.predicate, IntImm) and self.predicate.dtype != "bool":
             object.__setattr__(self, "predicate", const(bool(self.predicate.value), "bool"))
         if len(self.iter_values) != len(self.block.iter_vars):
-            raise ValueError(
+            raise CheckValueError(
                 f"block {self.block.name_hint} has {len(self.block.iter_vars)} iteration variables "
                 f"but is given {len(self.iter_values)} values"
             )

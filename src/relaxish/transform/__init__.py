@@ -106,7 +106,9 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
-    if module is None:
+    if name == "tuning_api":
+        value = importlib.import_module(f"{__name__}.{name}")
+    elif module is None:
         # The tuning passes stand above this layer; the root package says where.
         value = aliases.attribute(__name__, name)
     else:

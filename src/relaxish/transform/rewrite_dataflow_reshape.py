@@ -38,13 +38,32 @@ class _Rewriter(PyExprMutator):
             known = self.known[name.name_hint] = isinstance(func, PrimFunc) and has_reshape_pattern(func)
         return known
 
+    def _read_arguments(self, name: Any, count: int) -> list[int]:
+        """Which arguments the function reads; fusion may hand it more of a tuple than it needs."""
+        func = self.mod[name] if name in self.mod else None
+        if not isinstance(func, PrimFunc) or count == 1:
+            return list(range(count))
+        read: set[Any] = set()
+        post_order_visit(func.body, lambda node: read.add(node.buffer) if isinstance(node, BufferLoad) else None)
+        return [i for i, p in enumerate(func.params[:count]) if func.buffer_map.get(p) in read]
+
+    def visit_var_binding_(self, binding: VarBinding) -> None:
+        # What leaves the block keeps memory of its own.
+        outer = self.in_dataflow
+        self.in_dataflow = outer and isinstance(binding.var, DataflowVar)
+        super().visit_var_binding_(binding)
+        self.in_dataflow = outer
+
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
         if not self.in_dataflow or not isinstance(call.op, Op) or call.op.name != "relax.call_tir":
             return call
-        if not isinstance(call.args[1], Tuple) or len(call.args[1].fields) != 1:
+        if not isinstance(call.args[1], Tuple):
             return call
-        (arg,) = call.args[1].fields
+        used = self._read_arguments(call.args[0], len(call.args[1].fields))
+        if len(used) != 1:
+            return call
+        arg = call.args[1].fields[used[0]]
         out, source = call.sinfo_args[0], arg.struct_info_
         if not isinstance(out, TensorStructInfo) or not isinstance(source, TensorStructInfo):
             return call
@@ -69,6 +88,6 @@ def _run(mod: IRModule) -> IRModule:
 
 def RewriteDataflowReshape() -> Pass:  # noqa: N802  (public name of the pass)
     """In dataflow blocks, ``call_tir`` to a function that only moves its input in row-major order becomes
-    ``R.reshape``, which later shares the input's memory.
+    ``R.reshape``, which later shares the input's memory. Outputs of a block stay as they are.
     """
     return as_module_pass(_run, "RewriteDataflowReshape")

@@ -21,7 +21,7 @@ from .amx_fallback import fallback_function
 if TYPE_CHECKING:
     from .stmt_gen import StmtGen
 
-__all__ = ["TileFile", "amx_call", "is_amx_call", "keep_result_tiles"]
+__all__ = ["TileFile", "amx_call", "chain_products", "is_amx_call", "keep_result_tiles"]
 
 _RESULTS = 4
 _OPERANDS = {"a": (4, 5), "b": (6, 7)}
@@ -112,11 +112,64 @@ class TileFile:
         self.held.clear()
 
 
+def has_tiles(gen: Any, name: str) -> bool:
+    """Whether the target has the instruction ``name``."""
+    return {"amx-tile", "amx-bf16" if name == "tdpbf16ps" else "amx-int8"} <= gen.features
+
+
+def _step(gen: StmtGen, offset: Any, var: Any, low: Any) -> int | None:
+    """Elements an offset moves on with each iteration of a loop; None where that is not a constant."""
+    saved = gen.lin_cache.get(var)
+    values = []
+    for position in (0, 1):
+        gen.lin_cache[var] = (low[0], low[1] + position)
+        values.append(gen.lin(offset))
+    if saved is None:
+        del gen.lin_cache[var]
+    else:
+        gen.lin_cache[var] = saved
+    return values[1][1] - values[0][1] if values[0][0] == values[1][0] else None
+
+
+def chain_products(gen: StmtGen, loop: For, low: Any, count: int) -> bool:
+    """Emit a loop of nothing but tile multiplications, on a machine without tiles, as one call for each result tile.
+
+    The results do not move with the loop, so their order among one another is free, and each stays in vector
+    registers over all iterations.
+    """
+    calls = _only_calls(loop.body, [])
+    for call, loops in calls:
+        instruction: Any = call.args[0]
+        pointers: list[Any] = [call.args[i] for i in (1, 3, 5)]
+        if has_tiles(gen, str(instruction.value).removeprefix("amx.")) or not all(_written_out(x) for x in loops):
+            return False
+        if _mentions(call.args[1:3], {loop.loop_var}) or len({p.args[1] for p in pointers}) != 3:
+            return False
+        if any(_mentions([call.args[i]], {loop.loop_var}) for i in (2, 4, 6)):
+            return False
+        bound = {x.loop_var: gen.lin_cache.get(x.loop_var) for x in loops}
+        gen.lin_cache.update({var: ({}, 0) for var in bound})
+        steps = [_step(gen, p.args[2], loop.loop_var, low) for p in pointers[1:]]
+        for var, value in bound.items():
+            if value is None:
+                del gen.lin_cache[var]
+            else:
+                gen.lin_cache[var] = value
+        if None in steps:
+            return False
+    if not calls or gen.tile_chain is not None:
+        return False
+    gen.tile_chain = (loop.loop_var, low, str(count))
+    gen._bind(loop.loop_var, low)
+    gen.stmt(loop.body)
+    gen.tile_chain = None
+    return True
+
+
 def amx_call(gen: StmtGen, expr: Call) -> str:
     """Generate one tile multiplication."""
     instruction: Any = expr.args[0]
     name = str(instruction.value).removeprefix("amx.")
-    feature = "amx-bf16" if name == "tdpbf16ps" else "amx-int8"
     width = _BYTES.get(name, 1)
     places = []
     for index, size in ((1, 4), (3, width), (5, width)):
@@ -124,10 +177,14 @@ def amx_call(gen: StmtGen, expr: Call) -> str:
         terms, const = gen.lin(expr.args[index + 1])
         places += [pointer, gen.materialize(({k: v * size for k, v in terms.items()}, const * size))]
     w = gen.w
-    if feature not in gen.features or "amx-tile" not in gen.features:
+    if not has_tiles(gen, name):
+        count, steps = "1", ["0", "0"]
+        if gen.tile_chain is not None:
+            var, low, count = gen.tile_chain
+            steps = [str(width * _step(gen, expr.args[i].args[2], var, low)) for i in (3, 5)]
         symbol = fallback_function(w.module, name)
         typed = ", ".join(f"{'i64' if i % 2 else 'ptr'} {x}" for i, x in enumerate(places))
-        w.line(f'call void @"{symbol}"({typed})')
+        w.line(f'call void @"{symbol}"({typed}, i64 {count}, i64 {steps[0]}, i64 {steps[1]})')
         w.touch_all()
         return "0"
     tiles = gen.tile_file()

@@ -108,7 +108,8 @@ class _Body:
 def fallback_function(module: Any, name: str) -> str:
     """The symbol of the function for ``name`` (such as ``tdpbf16ps``), written into the module when it is new.
 
-    It takes the addresses and row strides (in bytes) of C, A and B.
+    It takes the addresses and row strides (in bytes) of C, A and B, and how many multiplications into C follow one
+    another, with the bytes that A and B move on between them.
     """
     symbol = f"relaxish.amx.{name}"
     if symbol in module.defined:
@@ -121,11 +122,16 @@ def fallback_function(module: Any, name: str) -> str:
         at = body.value(f"mul i64 %cs, {i}")
         rows.append(body.value(f"getelementptr i8, ptr %c, i64 {at}"))
     starts = [body.value(f"load {ty}, ptr {row}, align 4") for row in rows]
+    total = body.value("shl i64 %count, 4")
     body.lines += ["  br label %step", "step:"]
-    body.lines.append("  %k = phi i64 [ 0, %entry ], [ %next, %step ]")
+    body.lines.append("  %i = phi i64 [ 0, %entry ], [ %next, %step ]")
     slots = len(body.lines)
+    body.lines += ["  %k = and i64 %i, 15", "  %tile = lshr i64 %i, 4", "  %ta = mul i64 %tile, %astep",
+                   "  %tb = mul i64 %tile, %bstep", "  %pa = getelementptr i8, ptr %a, i64 %ta",
+                   "  %pb = getelementptr i8, ptr %b, i64 %tb"]
     at = body.value("mul i64 %bs, %k")
-    row = body.value(f"load {_I}, ptr {body.value(f'getelementptr i8, ptr %b, i64 {at}')}, align 4")
+    row = body.value(f"load {_I}, ptr {body.value(f'getelementptr i8, ptr %pb, i64 {at}')}, align 4")
+    column = body.value("getelementptr i32, ptr %pa, i64 %k")
     shared = body.prepare(row)
     ends = []
     for i in range(_ROWS):
@@ -135,11 +141,12 @@ def fallback_function(module: Any, name: str) -> str:
         ends.append(body.step(f"%acc{i}", word, shared))
     phis = [f"  %acc{i} = phi {ty} [ {starts[i]}, %entry ], [ {ends[i]}, %step ]" for i in range(_ROWS)]
     body.lines[slots:slots] = phis
-    body.lines += ["  %next = add nuw i64 %k, 1", "  %more = icmp ult i64 %next, 16",
+    body.lines += ["  %next = add nuw i64 %i, 1", f"  %more = icmp ult i64 %next, {total}",
                    "  br i1 %more, label %step, label %done", "done:"]
     body.lines += [f"  store {ty} {value}, ptr {row}, align 4" for value, row in zip(ends, rows, strict=True)]
     body.lines.append("  ret void")
-    params = "ptr noalias %c, i64 %cs, ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs"
+    params = "ptr noalias %c, i64 %cs, ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %count, i64 %astep"
+    params += ", i64 %bstep"
     text = "\n".join(body.lines)
     module.functions.append(f'define internal void @"{symbol}"({params}) #1 {{\nentry:\n{text}\n}}\n')
     return symbol

@@ -10,7 +10,7 @@ from ...ir.functor import pre_order_visit
 from ...ir.prim import Call, IntImm, Var
 from ...support.errors import RelaxishError
 from ...tir import BufferLoad, BufferStore, For, ForKind
-from .amx import TileFile, keep_result_tiles
+from .amx import TileFile, chain_products, keep_result_tiles
 from .emit import FunctionWriter
 from .expr_gen import ExprGen
 from .ltypes import element_bytes, llvm_type, memory_type
@@ -48,6 +48,7 @@ class StmtGen(ExprGen):
         self.branches = 0
         self.on_return: Callable[[Any], str] | None = None
         self.tiles: TileFile | None = None
+        self.tile_chain: tuple[Any, Any, str] | None = None
 
     def tile_file(self) -> TileFile:
         """The function's matrix tiles, configured on first use."""
@@ -265,6 +266,8 @@ class StmtGen(ExprGen):
         self._loop(node, low, extent)
 
     def _loop(self, node: Any, low: Any, extent: Any) -> None:
+        if not extent[0] and chain_products(self, node, low, extent[1]):
+            return
         if not vector_loop(self, node, low, extent):
             self._loop_plain(node, low, extent)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
 from ...ir.prim import (
-    Add, BinaryOp, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, LogicalOp, Max, Min, Not, Ramp, Select, Var,
+    Add, BinaryOp, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, LogicalOp, Max, Min, Mul, Not, Ramp, Select, Sub,
+    Var,
 )  # fmt: skip
 from ...ir.structural import structural_equal
 from ...support import config
@@ -120,8 +121,6 @@ def _loads(exprs: Any) -> bool:
 
 def coefficient(expr: Any, var: Any) -> int | None:
     """The factor of ``var`` in a linear index; None when it is not linear in it."""
-    from ...ir.prim import Mul, Sub
-
     if expr is var:
         return 1
     if isinstance(expr, (IntImm, Var)):
@@ -341,9 +340,9 @@ def _reduce_all(gen: StmtGen, node: For, found: list[Any], low: Any, extent: Any
     widened = []
     for store, _, summand in found:
         dtype = store.value.dtype
-        if dt.lanes(dtype) != 1 or dt.is_bool(dtype) or dtype in ("float16", "bfloat16"):
+        if dt.lanes(dtype) != 1 or dt.is_bool(dtype):
             raise NotVectorisable
-        widened.append(_Widen(node.loop_var, lanes).visit(summand))
+        widened.append(_in_precision_of(_Widen(node.loop_var, lanes).visit(summand), _sum_type(dtype)))
         if dt.lanes(widened[-1].dtype) == 1 or written & _read_keys(gen, summand):
             raise NotVectorisable
     for (store, kind, _), value in zip(found, widened, strict=True):
@@ -351,9 +350,24 @@ def _reduce_all(gen: StmtGen, node: For, found: list[Any], low: Any, extent: Any
     return True
 
 
+def _sum_type(dtype: str) -> str:
+    """What accumulators are kept in: half precision loses too much, and has no fast arithmetic on most CPUs."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def _in_precision_of(expr: Any, dtype: str) -> Any:
+    lanes = dt.lanes(expr.dtype)
+    if dt.element_of(expr.dtype) == dtype or lanes == 1:
+        return expr
+    wide = dt.with_lanes(dtype, lanes)
+    if type(expr) is Mul:
+        return Mul(Cast(wide, expr.a), Cast(wide, expr.b))
+    return Cast(wide, expr)
+
+
 def _reduce(gen: StmtGen, node: For, found: Any, low: Any, extent: Any, lanes: int) -> None:
     store, kind, widened = found
-    var, dtype = node.loop_var, store.value.dtype
+    var, dtype = node.loop_var, _sum_type(store.value.dtype)
     w = gen.w
     wide = dt.with_lanes(dtype, lanes)
     ty = llvm_type(wide)
@@ -383,14 +397,19 @@ def _reduce(gen: StmtGen, node: For, found: Any, low: Any, extent: Any, lanes: i
 
     if known is None or known // chunk:
         gen.counted_loop("0", groups, reads, known is not None, group)
+    if known is None:
+        done = w.pure(f"mul i64 {groups}, {chunk}", groups)
+    else:
+        first, end = known // chunk * chunk, known // lanes * lanes
+        for slot, at in zip(slots, range(first, end, lanes), strict=False):
+            gen._bind(var, (low[0], low[1] + at))
+            step(slot)
+        done = str(end)
     merged = _merge_slots(gen, slots, kind, wide)
-    done = str(known // chunk * chunk) if known is not None else w.pure(f"mul i64 {groups}, {chunk}", groups)
     _rest(gen, node, store, (low, done, total, known), (kind, merged, dtype, lanes))
 
 
 def _fused_add(gen: StmtGen, summand: Any, slot: str, wide: str) -> str:
-    from ...ir.prim import Mul
-
     ty = llvm_type(wide)
     if type(summand) is Mul and gen.has_fma and dt.is_float(wide):
         a, b = gen.visit(summand.a), gen.visit(summand.b)
@@ -417,7 +436,7 @@ def _combine(gen: StmtGen, kind: type, dtype: str, a: str, b: str) -> str:
 
 def _rest(gen: StmtGen, node: For, store: Any, span: Any, acc: Any) -> None:
     """Fold the lanes, add what memory held, and finish the last elements one by one."""
-    low, done, total, known = span
+    low, done, count, known = span
     kind, merged, dtype, lanes = acc
     while lanes > 1:
         lanes //= 2
@@ -433,10 +452,12 @@ def _rest(gen: StmtGen, node: For, store: Any, span: Any, acc: Any) -> None:
                 )
         merged = _combine(gen, kind, dt.with_lanes(dtype, lanes), *parts)
     offset = gen.offset_of(store.buffer, store.indices)
-    old = gen.visit(BufferLoad(store.buffer, store.indices))
-    gen.store_elements(store.buffer, offset, _combine(gen, kind, dtype, old, merged), dtype)
+    stored = store.value.dtype
+    old = gen.convert(gen.visit(BufferLoad(store.buffer, store.indices)), stored, dtype)
+    total = gen.convert(_combine(gen, kind, dtype, old, merged), dtype, stored)
+    gen.store_elements(store.buffer, offset, total, stored)
     if known is None:
-        _tail(gen, node, low, done, total, gen.writes_of(node))
+        _tail(gen, node, low, done, count, gen.writes_of(node))
     elif int(done) < known:
         gen._loop_plain(node, (low[0], low[1] + int(done)), ({}, known - int(done)))
 

@@ -13,6 +13,7 @@ Rows past the end repeat the last one and are not stored, so no inner loop has a
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -111,6 +112,7 @@ def constant_shape(expr: Any) -> tuple[int, ...] | None:
 # ---- the kernel
 
 
+@functools.lru_cache(maxsize=64)
 def attention_kernel(shape: AttentionShape, lanes: int, rows: int = 6, vectors: int = 4) -> PrimFunc:
     """The kernel for one shape: tiles of ``rows`` x ``vectors`` accumulators of ``lanes`` numbers."""
     s = shape

@@ -15,6 +15,7 @@ The result differs from direct convolution by rounding only, about 1e-6 of its l
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -130,6 +131,7 @@ def transformed_kernel(kernel: Any) -> Any:
 # ---- the two transforms
 
 
+@functools.lru_cache(maxsize=64)
 def input_transform(batch: int, tiles: tuple[int, int], channels: int, lanes: int) -> PrimFunc:
     """Every 6x6 tile ``d`` of a padded NHWC image as ``B d B^T``, one of its 36 elements after the other."""
     rows, columns = tiles
@@ -145,6 +147,7 @@ def input_transform(batch: int, tiles: tuple[int, int], channels: int, lanes: in
     return _kernel("winograd_input", source, out, (batch, *tiles, channels // lanes), lanes, body)
 
 
+@functools.lru_cache(maxsize=64)
 def output_transform(
     batch: int, tiles: tuple[int, int], size: tuple[int, int], channels: int, lanes: int
 ) -> PrimFunc:

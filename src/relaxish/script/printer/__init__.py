@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.printing import SCRIPT_PRINTER
-from . import doc, ir_module, tir_block, tir_buffer, tir_expr, tir_func, tir_stmt  # noqa: F401
+from . import doc, ir_module, plain, tir_block, tir_buffer, tir_expr, tir_func, tir_stmt  # noqa: F401
 from .config import PrinterConfig
 from .doc_printer import doc_to_python, to_python_script
 from .path import ObjectPath

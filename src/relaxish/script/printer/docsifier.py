@@ -36,6 +36,14 @@ def printer_of(*classes: type, token: str = "") -> Callable[[Printer], Printer]:
 _CACHE: dict[tuple[str, type], Printer] = {}
 
 
+def _unknown(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    raise TypeError(f"no printer for {type(obj).__module__}.{type(obj).__name__}")
+
+
+# What prints nodes that no table knows; ``plain`` puts a general form here.
+FALLBACK: list[Printer] = [_unknown]
+
+
 def _lookup(token: str, cls: type) -> Printer:
     key = (token, cls)
     found = _CACHE.get(key)
@@ -47,8 +55,7 @@ def _lookup(token: str, cls: type) -> Printer:
                     break
             if found is not None:
                 break
-        if found is None:
-            raise TypeError(f"no printer for {cls.__module__}.{cls.__name__}")
+        found = found or FALLBACK[0]
         _CACHE[key] = found
     return found
 

@@ -13,6 +13,7 @@ from ...tir import ForKind, PrimFunc
 from ...tir.analysis import verify_well_formed
 from ...tir.schedule import Schedule, Trace
 from ...tir.schedule.testing import verify_trace_roundtrip
+from .child import in_child
 from .programs import random_program
 from .steps import random_schedule
 
@@ -99,8 +100,6 @@ def _differs(expected: list[Any], actual: list[Any]) -> str | None:
 def check_program(before: PrimFunc, after: PrimFunc, seed: int = 0) -> tuple[str, str] | None:
     """(stage, reason) if the two compute different things, or compiling the second does not give what it means."""
     from ... import interp
-    from ...driver import build_tir
-    from ...runtime import nd
 
     arguments = _arguments(before, seed)
     expected = [a.copy() for a in arguments]
@@ -116,14 +115,22 @@ def check_program(before: PrimFunc, after: PrimFunc, seed: int = 0) -> tuple[str
         return "interpret", why
     if _uses_threads(after):
         return None
+    why = in_child(lambda: _compiled(after, arguments, expected))
+    return ("compile", why) if why else None
+
+
+def _compiled(func: PrimFunc, arguments: list[Any], expected: list[Any]) -> str | None:
+    """How the compiled function differs from what is expected, None if it does not."""
+    from ...driver import build_tir
+    from ...runtime import nd
+
     try:
-        run = build_tir(after, "llvm")
+        run = build_tir(func, "llvm")
         arrays = [nd.array(a) for a in arguments]
         run(*arrays)
     except Exception as err:  # the compiler may fail in any way
-        return "compile", f"{type(err).__name__}: {err}"
-    why = _differs(expected, [a.numpy() for a in arrays])
-    return ("compile", why) if why else None
+        return f"{type(err).__name__}: {err}"
+    return _differs(expected, [a.numpy() for a in arrays])
 
 
 def check_case(case: Case, sch: Schedule) -> Failure | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...ir.functor import Visitor
-from ..expr import BufferLoad, IntImm, IterVar, Var
+from ..expr import IntImm, IterVar, Var
 from ..index_map import IndexMap
-from ..stmt import Block, BufferStore, For
+from ..stmt import For
 from . import checks
+from .description import Description, body_signature
+from .mapping import AutoTensorizeMappingInfo, get_auto_tensorize_mapping_info
 from .subst import realize_of
 from .walk import vars_in
 
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
     from .rv import BlockRV
     from .schedule import Schedule
 
-__all__ = ["TensorizeInfo", "get_tensorize_loop_mapping", "has_block", "is_output_block", "suggest_index_map"]
+__all__ = [
+    "AutoTensorizeMappingInfo",
+    "TensorizeInfo",
+    "get_auto_tensorize_mapping_info",
+    "get_tensorize_loop_mapping",
+    "has_block",
+    "is_output_block",
+    "suggest_index_map",
+]
 
 
 class TensorizeInfo:
@@ -34,41 +43,6 @@ class TensorizeInfo:
         self.block_iter_paddings = paddings
 
 
-class _Description:
-    """Loops and the one computing block of a description."""
-
-    def __init__(self, func: PrimFunc) -> None:
-        self.loops: list[For] = []
-        root: Any = func.body
-        node: Any = root.block.body
-        while not hasattr(node, "iter_values"):
-            if not isinstance(node, For):
-                raise ValueError("the description of a tensor intrinsic is one loop nest around one block")
-            self.loops.append(node)
-            node = node.body
-        self.realize = node
-
-
-def _signature(block: Block) -> list[Any]:
-    """The operators and element types of a block's update, without its indices."""
-    out: list[Any] = []
-
-    class Walk(Visitor):
-        def visit_BufferLoad(self, node: BufferLoad) -> None:
-            out.append(("load", node.dtype))
-
-        def visit_BufferStore(self, node: BufferStore) -> None:
-            out.append(("store", node.buffer.dtype))
-            self.visit(node.value)
-
-        def visit_PrimExpr(self, node: Any) -> None:
-            out.append((type(node).__name__, node.dtype, getattr(getattr(node, "op", None), "name", "")))
-            self.default_visit(node)
-
-    Walk().visit(block.body)
-    return out
-
-
 def get_tensorize_loop_mapping(
     sch: Schedule, block: BlockRV, desc_func: PrimFunc, allow_padding: bool = False
 ) -> TensorizeInfo | None:
@@ -77,11 +51,11 @@ def get_tensorize_loop_mapping(
     The last block variables of each type correspond to those of the description, and the loops that drive them
     must be multiples of the description's (with ``allow_padding`` they may be padded to be).
     """
-    desc = _Description(desc_func)
+    desc = Description(desc_func)
     sref = sch.sref(block)
     realize = realize_of(sref)
     node = realize.block
-    if _signature(node) != _signature(desc.realize.block):
+    if body_signature(node) != body_signature(desc.realize.block):
         return None
     loops = checks.loops_above(sref)
     indexer = {loop: i for i, loop in enumerate(desc.loops)}

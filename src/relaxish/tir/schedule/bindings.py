@@ -123,8 +123,13 @@ def _mixed_radix(terms: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return ordered
 
 
-def is_affine_binding(values: Sequence[Any], predicate: Any, ranges: Mapping[Any, Any]) -> bool:
-    """Whether block bindings are independent quasi-affine maps of the loops (each with unit lowest scale)."""
+def is_affine_binding(
+    values: Sequence[Any], predicate: Any, ranges: Mapping[Any, Any], analyzer: Analyzer | None = None
+) -> bool:
+    """Whether block bindings are independent quasi-affine maps of the loops (each with unit lowest scale).
+
+    ``analyzer`` knows what is to be known of symbolic extents, e.g. that shapes are not negative.
+    """
     if not ranges or not values:
         return True
     if is_true(predicate):
@@ -136,7 +141,7 @@ def is_affine_binding(values: Sequence[Any], predicate: Any, ranges: Mapping[Any
             return False
         except _NotSimple:
             pass
-    result = detect_iter_map(list(values), dict(ranges), predicate, check_level=IterMapLevel.Surjective)
+    result = detect_iter_map(list(values), dict(ranges), predicate, IterMapLevel.Surjective, analyzer=analyzer)
     indices: Any = getattr(result, "indices", result)
     if not indices:
         return False

@@ -34,6 +34,7 @@ def loop_ranges(sref: StmtSRef | None, stop: StmtSRef | None = None) -> dict[Any
 
 def affine_binding(state: ScheduleState, block_sref: StmtSRef) -> bool:
     """Whether the block's bindings are affine and independent; remembered while bindings and loops stay."""
+    from ...arith import Analyzer
     from .bindings import is_affine_binding
 
     if block_sref.parent is None:
@@ -49,7 +50,10 @@ def affine_binding(state: ScheduleState, block_sref: StmtSRef) -> bool:
     if len(old) == len(key) and all(x is y for x, y in zip(old, key, strict=True)):
         return info.affine
     ranges = loop_ranges(block_sref.parent)
-    info.affine = is_affine_binding(realize.iter_values, realize.predicate, ranges)
+    analyzer = Analyzer()
+    if not all(isinstance(r.extent, IntImm) for r in ranges.values()):
+        bind_shape_vars(state, block_sref, analyzer)
+    info.affine = is_affine_binding(realize.iter_values, realize.predicate, ranges, analyzer)
     info.affine_key = tuple(key)
     return info.affine
 

@@ -219,6 +219,10 @@ def _plan(
         return None
     mins, shape, changed = [], [], False
     for s, full in zip(access.region, buffer.shape):
+        if not (s.has_lower() and s.has_upper()):
+            mins.append(B.const(full.dtype, 0))
+            shape.append(full)
+            continue
         low = analyzer.simplify(s.min_value)
         extent = analyzer.simplify(B.add(B.sub(s.max_value, s.min_value), B.const(s.min_value.dtype, 1)))
         if not isinstance(extent, IntImm) and any(v in loops for v in free_vars(extent)):

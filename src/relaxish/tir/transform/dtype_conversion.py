@@ -71,7 +71,7 @@ def narrow(value: Any, target: str) -> Any:
     """The bits of a narrower float, rounded to nearest even; too small values become zero."""
     source = value.dtype
     large, small = FORMATS[dt.element_of(source)], FORMATS[dt.element_of(target)]
-    bits = call(uint_of(source), "reinterpret", value)
+    bits: Any = call(uint_of(source), "reinterpret", value)
     storage = uint_of(target)
     shift = large.mantissa - small.mantissa
     bias = Add(_and(_shr(bits, shift), 1), B.const(bits.dtype, (1 << (shift - 1)) - 1))

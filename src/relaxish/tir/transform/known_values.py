@@ -70,8 +70,9 @@ class _Assumptions(StmtExprVisitor):
         self.written.add(store.buffer)
 
     def visit_Evaluate(self, stmt: Evaluate) -> None:
-        if is_call(stmt.value, "assume"):
-            for clause in _conjuncts(stmt.value.args[0]):
+        value: Any = stmt.value
+        if is_call(value, "assume"):
+            for clause in _conjuncts(value.args[0]):
                 self._clause(clause)
 
     def _clause(self, clause: Any) -> None:

@@ -161,7 +161,7 @@ class _Lower(StmtMutator):
 
     def _affine(self, realize: BlockRealize) -> bool:
         found = detect_iter_map(
-            list(realize.iter_values), dict(self.ranges), realize.predicate, IterMapLevel.Surjective, self.analyzer
+            list(realize.iter_values), dict(self.ranges), realize.predicate, IterMapLevel.Surjective
         )
         return bool(found.indices)
 

@@ -26,6 +26,9 @@ def allocation_shape(buffer: Buffer) -> tuple[Any, ...]:
     shape = [B.mul(buffer.strides[0], buffer.shape[0])]
     for i in range(1, len(buffer.shape)):
         shape.append(buffer.strides[i - 1] // buffer.strides[i])
+    if any(not B.is_zero(B.floormod(a, b)) for a, b in zip(buffer.strides, buffer.strides[1:])):
+        # Rows that are no whole number of what they hold: one flat piece of memory.
+        return (shape[0],)
     total = shape[0]
     return (total,) if len(shape) == 1 else (B.floordiv(total, buffer.strides[0]), *shape[1:])
 

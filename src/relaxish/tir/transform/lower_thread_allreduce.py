@@ -309,7 +309,7 @@ class _Lower(StmtExprMutator):
             for v, start in zip(e.args[1 : size + 1], reducer.identity_element)
         ]
         # Truth values are kept as bytes, so that their loads come with a cast around them.
-        cells = [a.value if isinstance(a, Cast) else a for a in e.args[size + 2 : 2 * size + 2]]
+        cells: list[Any] = [a.value if isinstance(a, Cast) else a for a in e.args[size + 2 : 2 * size + 2]]
         buffers = [a.buffer for a in cells]
         group = self._group(e.args[2 * size + 2 :])
         if group.extent == 1:

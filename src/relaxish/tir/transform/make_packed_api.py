@@ -47,7 +47,8 @@ class _Return(StmtMutator):
             return stmt
         if self.parallel:
             raise LoweringError("tir.ret cannot be used in parallel scope.")
-        value = stmt.value.args[0]
+        call_node: Any = stmt.value
+        value = call_node.args[0]
         if dt.is_integral(value.dtype):
             code, wide = _INT, "int64"
         elif dt.is_float(value.dtype):

@@ -69,7 +69,8 @@ class _AsyncCopy(StmtMutator):
     def _copy(load: BufferLoad, store: BufferStore, predicate: Any) -> Any:
         if load.buffer.scope() != "global" or len(load.indices) != 1 or len(store.indices) != 1:
             return None
-        source, target = load.indices[0], store.indices[0]
+        source: Any = load.indices[0]
+        target: Any = store.indices[0]
         lanes = dt.lanes(source.dtype)
         nbytes = lanes * dt.bits(load.buffer.dtype) * dt.lanes(load.buffer.dtype) // 8
         if nbytes not in _ASYNC_BYTES:

@@ -81,7 +81,8 @@ class _UseAssume(_Known):
             return store
         # What the padding of this buffer holds is now known to those who read it.
         if len(set(store.indices)) == len(store.indices) and all(hasattr(i, "name") for i in store.indices):
-            self.facts = [*self.facts, Known(store.buffer, tuple(store.indices), B.not_(condition), other)]
+            index: Any = tuple(store.indices)
+            self.facts = [*self.facts, Known(store.buffer, index, B.not_(condition), other)]
         return store.with_fields(value=then)
 
 

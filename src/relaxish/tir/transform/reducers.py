@@ -125,7 +125,7 @@ def _find(patterns: list[Any], exprs: list[Any], variables: list[Var]) -> dict[A
 
 
 def _stores(stmt: Any) -> list[BufferStore]:
-    out = list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
+    out: list[Any] = list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
     if not all(isinstance(s, BufferStore) for s in out):
         raise ReductionError("the init or update of the block is not a sequence of stores")
     return out

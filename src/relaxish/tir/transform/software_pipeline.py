@@ -372,7 +372,7 @@ class PipelineRewriter:
                 count = call("int32", "if_then_else", state.predicate, count, _zero())
             block = blocks[state.wait_before]
             inner = AttrStmt(_zero(), "async_wait_inflight_count", count, block.body)
-            body = AttrStmt(_zero(), "async_wait_queue_scope", stage, inner)
+            body: Stmt = AttrStmt(_zero(), "async_wait_queue_scope", stage, inner)
             blocks[state.wait_before] = block.with_fields(body=body)
         out: list[Stmt] = []
         position = 0

@@ -55,7 +55,8 @@ class _InPlace(StmtExprVisitor):
         """Every element of ``source`` is read only to store the same element of ``target``."""
         if not isinstance(stmt, (AttrStmt, For, IfThenElse, While, BufferStore)):
             return False
-        self.target, self.source, self.store, self.fine = target, source, None, True
+        self.target, self.source, self.fine = target, source, True
+        self.store: BufferStore | None = None
         self.visit(stmt)
         return self.fine
 
@@ -76,8 +77,8 @@ class _InPlace(StmtExprVisitor):
         if pointer is self.target:
             self.fine = False
         elif pointer is self.source:
-            same = self.store is not None and len(self.store.indices) == len(load.indices)
-            if not same or not all(map(B.deep_equal, self.store.indices, load.indices)):
+            mine = () if self.store is None else self.store.indices
+            if len(mine) != len(load.indices) or not all(map(B.deep_equal, mine, load.indices)):
                 self.fine = False
         self.visit(load.indices)
 

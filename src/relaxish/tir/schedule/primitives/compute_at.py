@@ -162,11 +162,14 @@ def _check_before_consumers(
 def _check_all_computed(block: StmtSRef, solved: Sequence[VarDomain], analyzer: Analyzer) -> None:
     """What the producers do not touch (a padded border) would be computed no more."""
     bounds = analyzer.const_int_bound
-    for iv, ((low, high), _) in zip(block.stmt.iter_vars, solved, strict=True):
+    for iv, (asked, allowed) in zip(block.stmt.iter_vars, solved, strict=True):
         first, size = iv.dom.min, iv.dom.extent
         if not (isinstance(first, IntImm) and isinstance(size, IntImm)):
             continue
-        if bounds.bound(low)[0] > first.value or bounds.bound(high)[1] < first.value + size.value - 1:
+        lows = [bounds.bound(r[0])[0] for r in (asked, allowed) if r is not None]
+        highs = [bounds.bound(r[1])[1] for r in (asked, allowed) if r is not None]
+        if max(lows) > first.value or min(highs) < first.value + size.value - 1:
+            low, high = asked
             raise PrimitiveError(
                 f'The producers under the loop call for {{0}} at [{low}, {high}] only, less than all of "{iv.var.name}".',
                 [block],

@@ -1,0 +1,15 @@
+"""Failed checks of constructors and builders: internal errors of the public API that are bad types or values too."""
+
+from __future__ import annotations
+
+from ..support.errors import InternalError
+
+__all__ = ["CheckTypeError", "CheckValueError"]
+
+
+class CheckTypeError(InternalError, TypeError):
+    """An operand of the wrong type."""
+
+
+class CheckValueError(InternalError, ValueError):
+    """An operand of a value that is not allowed."""

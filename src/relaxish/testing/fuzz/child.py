@@ -1,0 +1,42 @@
+"""Running a check in a child process, so that a crash of compiled code is a finding and not the end."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["in_child"]
+
+
+def in_child(check: Callable[[], Any], seconds: int = 60) -> Any:
+    """What ``check`` returns, computed in a forked child; a string saying how the child died if it did.
+
+    >>> in_child(lambda: 1 + 1)
+    2
+    """
+    if not hasattr(os, "fork"):
+        return check()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        signal.alarm(seconds)
+        status = 1
+        try:
+            with os.fdopen(writer, "wb") as pipe:
+                pickle.dump(check(), pipe)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    if not data:
+        return f"the child ended with status {os.waitstatus_to_exitcode(status)}"
+    return pickle.loads(data)

@@ -1,0 +1,9 @@
+"""Test helpers of the graph level: packed functions for machine tests, a small layer library, model factories."""
+
+from __future__ import annotations
+
+from . import matmul, nn, transform, vm
+from .matmul import get_relax_matmul_module
+from .nn import emit, emit_te
+
+__all__ = ["emit", "emit_te", "get_relax_matmul_module", "matmul", "nn", "transform", "vm"]

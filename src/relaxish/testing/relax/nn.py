@@ -1,0 +1,212 @@
+"""A small layer library on the BlockBuilder in scope, and recomputation of layers in the backward pass.
+
+::
+
+    with bb.function("main"):
+        model = nn.Sequential(nn.Linear(784, 128), nn.ReLU())
+        data = nn.Placeholder((1, 784), name="data")
+        output = model(data)
+        bb.emit_func_output(output, [data, *model.parameters()])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import topi
+from ...ir.module import IRModule
+from ...op.grad import end_checkpoint, start_checkpoint
+from ...relax.block_builder import BlockBuilder
+from ...relax.expr import Expr, Var
+from ...relax.scalars import const_int
+from ...relax.struct_info import TensorStructInfo
+from ...runtime.ndarray import array
+
+__all__ = [
+    "Linear",
+    "LogSoftmax",
+    "Module",
+    "Parameter",
+    "Placeholder",
+    "ReLU",
+    "Sequential",
+    "checkpoint",
+    "emit",
+    "emit_checkpoint",
+    "emit_checkpoint_sequential",
+    "emit_te",
+    "init_params",
+]
+
+
+def _builder() -> BlockBuilder:
+    builder = BlockBuilder.current()
+    if builder is None:
+        raise RuntimeError("this needs an open function: use it inside 'with bb.function(...)'")
+    return builder
+
+
+def emit(expr: Any, name_hint: str = "") -> Var:
+    """Bind an expression in the function under construction."""
+    return _builder().emit(expr, name_hint)
+
+
+def emit_te(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
+    """Call a TE function in the function under construction."""
+    return _builder().emit_te(func, *args, **kwargs)
+
+
+def _mark(value: Any, mark: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Expr):
+        return mark(value)
+    if isinstance(value, (list, tuple)):
+        return [_mark(v, mark) for v in value]
+    return value
+
+
+def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """``func(*args, **kwargs)`` whose inner values the backward pass computes again instead of keeping."""
+    started = [start_checkpoint(v) if isinstance(v, Expr) else v for v in args]
+    named = {k: start_checkpoint(v) if isinstance(v, Expr) else v for k, v in kwargs.items()}
+    return _mark(func(*started, **named), end_checkpoint)
+
+
+def emit_checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """:func:`checkpoint`, with the marks and the results bound."""
+    builder = _builder()
+    started = [builder.emit(start_checkpoint(v)) if isinstance(v, Expr) else v for v in args]
+    named = {k: builder.emit(start_checkpoint(v)) if isinstance(v, Expr) else v for k, v in kwargs.items()}
+    return _mark(func(*started, **named), lambda v: builder.emit(end_checkpoint(builder.emit(v))))
+
+
+def emit_checkpoint_sequential(
+    functions: Sequence[Callable[..., Any]], segments: int | Sequence[int], input: Any, checkpoint_last: bool = False  # noqa: A002
+) -> Any:
+    """Call functions one after another in segments, each recomputed in the backward pass.
+
+    ``segments`` is their number, or where each ends; the last one is kept unless ``checkpoint_last``.
+    Raises ValueError for a bad number of segments.
+    """
+
+    def run(start: int, end: int) -> Callable[[Any], Any]:
+        def forward(value: Any) -> Any:
+            for func in functions[start:end]:
+                value = func(value)
+            return value
+
+        return forward
+
+    count = len(functions)
+    if isinstance(segments, int):
+        if not 1 <= segments <= count:
+            raise ValueError(f"segments must be between 1 and the number of functions, {count}, not {segments}")
+        size = count // segments
+        bounds = [size * (i + 1) for i in range(segments - 1)] + [count]
+    else:
+        bounds = list(segments)
+        if bounds[-1] != count:
+            bounds.append(count)
+    start, value = 0, input
+    for index, end in enumerate(bounds):
+        last = index == len(bounds) - 1
+        value = run(start, end)(value) if last and not checkpoint_last else emit_checkpoint(run(start, end), value)
+        start = end
+    return value
+
+
+class Placeholder(Var):
+    """An input tensor of the function under construction."""
+
+    def __init__(self, shape: Sequence[Any], dtype: str = "float32", name: str = "data") -> None:
+        if not isinstance(shape, (list, tuple)):
+            raise TypeError("the shape of Placeholder is expected to be a list or a tuple")
+        super().__init__(_builder().get_unique_name(name), TensorStructInfo(shape, dtype))
+
+
+class Parameter(Var):
+    """A weight of the function under construction."""
+
+    def __init__(self, shape: Sequence[Any], dtype: str = "float32", name: str = "param") -> None:
+        if not isinstance(shape, (list, tuple)):
+            raise TypeError("the shape of Parameter is expected to be a list or a tuple")
+        super().__init__(_builder().get_unique_name(name), TensorStructInfo(shape, dtype))
+
+
+class Module:
+    """Base of layers: parameters are found in attributes, lists and dicts of them."""
+
+    def parameters(self) -> list[Parameter]:
+        """All parameters, of inner layers too."""
+        return _parameters_of(self.__dict__)
+
+    def forward(self, input: Any) -> Any:  # noqa: A002  (public parameter name)
+        """What the layer computes."""
+        raise NotImplementedError
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+
+def _parameters_of(value: Any) -> list[Parameter]:
+    if isinstance(value, Parameter):
+        return [value]
+    if isinstance(value, Module):
+        return value.parameters()
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [p for item in items for p in _parameters_of(item)]
+
+
+def init_params(mod: IRModule) -> list[Any]:
+    """Random values for the parameters of ``main`` (all after the first): uniform in [0, 1)."""
+    out = []
+    for param in mod["main"].params:
+        shape = [const_int(d) or 0 for d in param.struct_info.dims()]
+        out.append(array(np.random.rand(*shape).astype(param.struct_info.dtype)))
+    return out
+
+
+class Sequential(Module):
+    """Layers one after another."""
+
+    def __init__(self, *args: Module) -> None:
+        self.modules = list(args)
+
+    def forward(self, input: Any) -> Any:  # noqa: A002  (public parameter name)
+        """The last layer's result."""
+        for module in self.modules:
+            input = module(input)  # noqa: A001
+        return input
+
+
+class ReLU(Module):
+    """``max(x, 0)``."""
+
+    def forward(self, input: Any) -> Var:  # noqa: A002  (public parameter name)
+        """The activation."""
+        return emit_te(topi.nn.relu, input)
+
+
+class LogSoftmax(Module):
+    """Logarithm of softmax over the last axis."""
+
+    def forward(self, input: Any) -> Var:  # noqa: A002  (public parameter name)
+        """The activation."""
+        return emit_te(topi.nn.log_softmax, input)
+
+
+class Linear(Module):
+    """``x @ weight + bias``."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Parameter((in_features, out_features), name="linear_weight")
+        self.bias = Parameter((out_features,), name="linear_bias") if bias else None
+
+    def forward(self, input: Any) -> Var:  # noqa: A002  (public parameter name)
+        """The product."""
+        out = emit_te(topi.matmul, input, self.weight)
+        return out if self.bias is None else emit_te(topi.add, out, self.bias)

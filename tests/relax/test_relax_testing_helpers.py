@@ -1,0 +1,73 @@
+"""Helpers that tests of graph programs use."""
+# ruff: noqa: N805
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relaxish
+from relaxish import relax
+from relaxish.relax.testing import get_relax_matmul_module, nn
+from relaxish.relax.testing.transform import dataflow_inplace_analysis, dataflow_liveness_analysis
+from relaxish.relax.testing.vm import check_saved_func
+from relaxish.script import relax as R
+
+
+def test_layers_build_a_function():
+    bb = relax.BlockBuilder()
+    with bb.function("main"):
+        model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 3, bias=False), nn.LogSoftmax())
+        data = nn.Placeholder((2, 8), name="data")
+        output = model(data)
+        params = [data, *model.parameters()]
+        bb.emit_func_output(output, params=params)
+    mod = bb.finalize()
+    assert len(params) == 4
+    vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm"), relaxish.cpu())
+    args = nn.init_params(mod)
+    result = check_saved_func(vm, "main", *args)
+    x, w, b, v = (a.numpy() for a in args)
+    logits = np.maximum(x @ w + b, 0) @ v
+    expected = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_placeholders_need_a_function():
+    with pytest.raises(RuntimeError):
+        nn.Placeholder((2, 2))
+
+
+@pytest.mark.parametrize(("segments", "last", "marks"), [(2, False, 1), (2, True, 2), ([1, 3], True, 2)])
+def test_checkpoints_in_sequence(segments, last, marks):
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((3,), "float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            out = nn.emit_checkpoint_sequential([lambda v: nn.emit(R.exp(v))] * 3, segments, x, checkpoint_last=last)
+            gv = bb.emit_output(R.sum(out))
+        bb.emit_func_output(gv)
+    assert bb.get()["main"].script().count("end_checkpoint") == marks
+
+
+def test_matmul_module():
+    mod = get_relax_matmul_module((2, 3), (4, 3), "float32", "float32", True, (4,), R.nn.relu)
+    assert [b.value.op.name for b in mod["main"].body.blocks[0].bindings[:4]] == [
+        "relax.permute_dims", "relax.matmul", "relax.add", "relax.nn.relu",
+    ]  # fmt: skip
+
+
+def test_liveness():
+    @R.function(private=True)
+    def func(x: R.Tensor((2,), "float32")):
+        with R.dataflow():
+            a = R.add(x, x)
+            b = R.add(a, a)
+            c = R.nn.relu(b)
+            R.output(c)
+        return c
+
+    (block,) = func.body.blocks
+    ranges = {v.name_hint: r for v, r in dataflow_liveness_analysis(block).items()}
+    assert ranges == {"x": (-1, 0), "a": (0, 1), "b": (1, 2), "c": (2, 3)}
+    assert list(dataflow_inplace_analysis(block)) == [(1, 0), (2, 0)]
