@@ -322,3 +322,48 @@ def test_contradicting_casts():
 
     with pytest.raises(ValueError, match="consistent"):
         transform.CanonicalizeBindings()(Before)
+
+
+def test_reshapes_inside_a_block_copy_nothing():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((2, 4), "float32")):
+            with R.dataflow():
+                a = R.reshape(x, (8,))
+                b = R.exp(a)
+                c = R.reshape(b, (4, 2))
+                R.output(c)
+            return c
+
+    after = transform.RewriteDataflowReshape()(transform.LegalizeOps()(Before))
+    names = [b.value.op.name for b in after["main"].body.blocks[0].bindings]
+    assert names == ["relax.reshape", "relax.call_tir", "relax.call_tir"]  # the output keeps memory of its own
+
+
+def test_reshape_of_one_field_of_a_tuple():
+    @I.ir_module
+    class Before:
+        @T.prim_func(private=True)
+        def pick(
+            a: T.Buffer((T.int64(8),), "float32"),
+            b: T.Buffer((T.int64(8),), "float32"),
+            c: T.Buffer((T.int64(2), T.int64(4)), "float32"),
+        ):
+            for i, j in T.grid(T.int64(2), T.int64(4)):
+                with T.block("c"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    c[vi, vj] = b[vi * T.int64(4) + vj]
+
+        @R.function
+        def main(x: R.Tensor((8,), "float32"), y: R.Tensor((8,), "float32")):
+            cls = Before
+            with R.dataflow():
+                a = R.call_tir(cls.pick, (x, y), out_sinfo=R.Tensor((2, 4), "float32"))
+                b = R.exp(a)
+                R.output(b)
+            return b
+
+    after = transform.RewriteDataflowReshape()(Before)
+    first = after["main"].body.blocks[0].bindings[0].value
+    assert first.op.name == "relax.reshape" and first.args[0].name_hint == "y"

@@ -45,3 +45,22 @@ def test_axes_that_depend_on_axes_are_nested() -> None:
     outer = func.body.block.body.seq[0].body.body.body.body.block
     assert outer.init is None
     assert len(outer.iter_vars) == 4
+
+
+def test_simplifying_an_index_keeps_the_buffer() -> None:
+    from relaxish import arith
+
+    n, i = tir.Var("n", "int64"), tir.Var("i", "int64")
+    buffer = tir.decl_buffer((tir.floordiv(n + 2 - 3, 2) + 1,), "float32", "b")
+    load = arith.Analyzer().simplify(buffer[i + 1 - 1] * 2.0).a
+    assert load.buffer is buffer and load.indices[0] is i
+
+
+def test_symbolic_extents_are_one_buffer_in_all_stages() -> None:
+    n = tir.Var("n", "int64")
+    data = te.placeholder((1, 2, n), "float32", "data")
+    func = te.create_prim_func([data, topi.nn.pool1d(data, [3], [2], [1], [1, 1], "avg")])
+    allocated = {b.name: b for b in func.body.block.alloc_buffers}
+    average = func.body.block.body.seq[2].body.body.body.block
+    assert average.reads[0].buffer is allocated["pool_sum"]
+    assert average.body.value.a.buffer is allocated["pool_sum"]

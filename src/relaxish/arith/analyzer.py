@@ -133,9 +133,10 @@ class Analyzer:
         """Note that a size-like expression (``n``, ``n * 4 - 1``) is never negative."""
         scale, offset = 1, 0
         symbol: Any = expr
-        while type(symbol) in (Add, Sub) and type(symbol.b) is IntImm:
+        while type(symbol) in (Add, Sub) and isinstance(symbol.b, IntImm):
             node: Any = symbol
-            offset += node.b.value if type(node) is Add else -node.b.value
+            step: Any = node.b
+            offset += step.value if type(node) is Add else -step.value
             symbol = node.a
         while type(symbol) is Mul:
             node = symbol

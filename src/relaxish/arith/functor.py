@@ -46,6 +46,9 @@ class _Substitute(Mutator):
     def visit_IntImm(self, e: Any) -> Any:
         return e
 
+    def visit_Buffer(self, e: Any) -> Any:
+        return e
+
 
 def substitute(e: Any, mapping: Mapping[Any, Any]) -> Any:
     """``e`` with variables replaced."""

@@ -164,6 +164,9 @@ class RewriteSimplifier(Mutator):
                     return less
         return UNKNOWN
 
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return buffer  # simpler extents would make it another buffer than the one allocated
+
     # -- leaves and binders --------------------------------------------------------------------------------
 
     def visit_Var(self, e: Var) -> PrimExpr:

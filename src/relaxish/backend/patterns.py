@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ..relax.dpl import DFPattern, is_op, wildcard
 from ..relax.dpl import make_fused_bias_activation_pattern as make_fused_bias_activation_pattern
+from ..relax.dpl import make_residual_block_pattern as make_residual_block_pattern
 
 __all__ = [
     "make_attention_pattern",
@@ -47,18 +48,6 @@ def make_matmul_pattern(
     used: DFPattern = is_op("relax.permute_dims")(rhs) if transposed_rhs else rhs
     annotations["root"] = root = is_op("relax.matmul")(lhs, used)
     return _with_bias_activation(root, annotations, with_bias, activation)
-
-
-def make_residual_block_pattern(
-    node_output: DFPattern | Annotated, binary_op: str = "relax.add", activation: str | None = None
-) -> Annotated:
-    """A block whose output is combined with ``residual``, followed by an activation."""
-    out, found = node_output if isinstance(node_output, tuple) else (node_output, {})
-    residual = wildcard()
-    combine = is_op(binary_op)
-    total: DFPattern = combine(out, residual) | combine(residual, out)
-    annotations = {**found, "residual": residual}
-    return (is_op(activation)(total) if activation is not None else total), annotations
 
 
 def make_layer_norm_pattern() -> DFPattern:

@@ -280,13 +280,23 @@ def logical_or(a: Any, b: Any, span: Any = None) -> PrimExpr:
 def _bit_op(op_name: str, fold: Callable[[int, int], int]) -> Callable[..., PrimExpr]:
     op = Op.register(f"tir.{op_name}")
 
+    shift = op_name in ("shift_left", "shift_right")
+
     def build(a: Any, b: Any, span: Any = None) -> PrimExpr:
-        a, b = match_types(as_expr(a), as_expr(b))
+        a, b = as_expr(a), as_expr(b)
+        if shift and type(b) is IntImm and dt.is_integral(a.dtype):
+            if not 0 <= b.value < dt.bits(a.dtype):
+                raise CheckValueError(
+                    f"Shift amount must be non-negative and less than {dt.bits(a.dtype)} for type {a.dtype}"
+                )
+            # How far to shift says nothing about the type of what is shifted.
+            b = const(b.value, dt.element_of(a.dtype))
+        a, b = match_types(a, b)
         if not dt.is_integral(a.dtype):
             raise CheckTypeError(f"{op_name} needs integers, got {a.dtype}")
         if type(a) is IntImm and type(b) is IntImm:
             return _wrap(fold(a.value, b.value), a.dtype)
-        if op_name in ("shift_left", "shift_right") and type(b) is IntImm and b.value == 0:
+        if shift and type(b) is IntImm and b.value == 0:
             return a
         return Call(a.dtype, op, (a, b), span=span)
 

@@ -16,12 +16,11 @@ __all__ = ["block_rv_of", "normalize_mod", "remove_weight_layout_rewrite", "sche
 def normalize_mod(mod: IRModule | PrimFunc) -> IRModule:
     """A module with exactly one function, called ``main`` and marked ``tir.noalias``."""
     if isinstance(mod, PrimFunc):
-        attrs = mod.attrs or {}
-        if not attrs.get("global_symbol"):
-            mod = mod.with_attr("global_symbol", "main")
-        func = mod
+        func: PrimFunc = mod
+        if not (func.attrs or {}).get("global_symbol"):
+            func = func.with_attr("global_symbol", "main")
     elif isinstance(mod, IRModule):
-        funcs = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
+        funcs: list[PrimFunc] = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
         if len(funcs) != 1:
             names = [gv.name_hint for gv in mod.functions]
             raise ValueError(f"tuning takes a module with exactly one PrimFunc, this one holds {names}")
@@ -30,7 +29,8 @@ def normalize_mod(mod: IRModule | PrimFunc) -> IRModule:
             func = func.with_attr("global_symbol", "main")
     else:
         raise TypeError(f"expected an IRModule or a PrimFunc, got {type(mod).__name__}")
-    return IRModule({"main": func.with_attr("tir.noalias", True)})
+    main: PrimFunc = func.with_attr("tir.noalias", True)
+    return IRModule({"main": main})
 
 
 def schedule_for_tuning(mod: IRModule, seed: int | None = None) -> Schedule:
@@ -56,7 +56,9 @@ def _packed(mod: IRModule) -> IRModule:
 
     changed = {}
     for gv, func in mod.functions.items():
-        free = (func.attrs or {}).get("layout_free_buffers") if isinstance(func, PrimFunc) else None
+        if not isinstance(func, PrimFunc):
+            continue
+        free = (func.attrs or {}).get("layout_free_buffers")
         if free:
             packed = pack_function(func, frozenset(int(getattr(i, "value", i)) for i in free))
             if packed is not func:
@@ -78,14 +80,15 @@ def tile_with_tensor_intrin(sch: Schedule, block: BlockRV, intrin_name: str) -> 
     from ..tir import TensorIntrin
     from ..tir.schedule.analysis import get_tensorize_loop_mapping
 
-    info = get_tensorize_loop_mapping(sch, block, TensorIntrin.get(intrin_name).desc)
+    intrin = TensorIntrin.get(intrin_name)
+    info = get_tensorize_loop_mapping(sch, block, intrin.desc) if intrin is not None else None
     if info is None:
         return None
     by_var = {sch.get(rv).loop_var: rv for rv in sch.get_loops(block)}
     suffix: dict[int, LoopRV] = {}
     inner: list[Any] = []
     for sref, desc_loop in info.loop_map.items():
-        loop = getattr(sref, "stmt", sref)
+        loop: Any = getattr(sref, "stmt", sref)
         total, tile = ba.int_extent(loop), ba.int_extent(desc_loop)
         if total is None or tile is None or total % tile:
             return None

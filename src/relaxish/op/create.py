@@ -320,7 +320,7 @@ define(
     "eye_like",
     _infer_eye_like,
     legalize=_legalize_eye,
-    reference=lambda x, k=0, dtype=None: np.eye(*x.shape, k, dtype or x.dtype),
+    reference=lambda x, k=0, dtype=None: np.eye(x.shape[0], x.shape[1], k=k, dtype=np.dtype(dtype or x.dtype)),
     samples=lambda: [((_X,), {}), ((_X, -1), {"dtype": "int64"})],
     arg_names=("x", "k"),
 )
@@ -329,7 +329,7 @@ define(
     _infer_arange,
     legalize=_legalize_arange,
     precision="follow",
-    reference=lambda start, end, step=1, dtype=None: np.arange(start, end, step, dtype),
+    reference=lambda start, end, step=1, dtype=None: np.arange(start, end, step, dtype=dtype),
     samples=lambda: [((1, 9, 3), {"dtype": "int64"}), ((0.0, 1.0, 0.25), {"dtype": "float32"})],
     arg_names=("start", "end", "step"),
 )

@@ -24,7 +24,8 @@ from .ndarray import NDArray, as_ndarray
 from .profiling import CallRecord, Report, shapes_of
 from .registry import get_global_func
 
-assert _builtin_functions.WITH_CONTEXT and _kv_cache.AttentionKVCache  # importing them registers the builtins
+# Importing the two modules registers the builtins.
+_BUILTIN_MODULES = (_builtin_functions, _kv_cache)
 
 _CALL, _RET, _GOTO, _IF = range(4)
 # A linked instruction: (opcode, destination or jump, function, argument getter, function name)

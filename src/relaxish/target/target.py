@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
+from typing import Any, Literal, overload
 
 from .kind import Option, TargetKind, get_kind, list_kinds
 from .parse import config_of_any, option_of, text_of_value
@@ -149,6 +149,13 @@ class Target:
 
     def __exit__(self, *exc: object) -> None:
         _SCOPES.stack.pop()
+
+    @overload
+    @staticmethod
+    def current(allow_none: Literal[False]) -> Target: ...
+    @overload
+    @staticmethod
+    def current(allow_none: bool = True) -> Target | None: ...
 
     @staticmethod
     def current(allow_none: bool = True) -> Target | None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.functor import post_order_visit
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.analysis.tir_pattern import has_reshape_pattern
-from ..relax.expr import Call, DataflowBlock, Function, Tuple
+from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, Tuple, VarBinding
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import product, prove_equal
 from ..relax.struct_info import TensorStructInfo
-from ..tir import PrimFunc
+from ..tir import BufferLoad, PrimFunc
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["RewriteDataflowReshape"]
@@ -31,18 +32,25 @@ class _Rewriter(PyExprMutator):
         self.in_dataflow = outer
         return new
 
-    def _is_reshape(self, name: Any) -> bool:
+    def _is_reshape(self, name: Any, used: int, count: int) -> bool:
+        """Whether the function, of whose ``count`` arguments it reads only one, is a reshape of that one."""
         known = self.known.get(name.name_hint)
         if known is None:
-            func = self.mod[name] if name in self.mod else None
-            known = self.known[name.name_hint] = isinstance(func, PrimFunc) and has_reshape_pattern(func)
+            func = self.mod[name]
+            if count > 1:
+                params = [func.params[used], *func.params[count:]]
+                buffers = {p: func.buffer_map[p] for p in params if p in func.buffer_map}
+                func = PrimFunc(params, func.body, func.ret_type, buffers, func.attrs)
+            known = self.known[name.name_hint] = has_reshape_pattern(func)
         return known
 
     def _read_arguments(self, name: Any, count: int) -> list[int]:
         """Which arguments the function reads; fusion may hand it more of a tuple than it needs."""
         func = self.mod[name] if name in self.mod else None
-        if not isinstance(func, PrimFunc) or count == 1:
-            return list(range(count))
+        if not isinstance(func, PrimFunc):
+            return []
+        if count == 1:
+            return [0]
         read: set[Any] = set()
         post_order_visit(func.body, lambda node: read.add(node.buffer) if isinstance(node, BufferLoad) else None)
         return [i for i, p in enumerate(func.params[:count]) if func.buffer_map.get(p) in read]
@@ -71,7 +79,7 @@ class _Rewriter(PyExprMutator):
             return call
         if not prove_equal(product(out.dims() or ()), product(source.dims() or ()), self.builder_.get_analyzer()):
             return call
-        if not self._is_reshape(call.args[0]):
+        if not self._is_reshape(call.args[0], used[0], len(call.args[1].fields)):
             return call
         return Call(Op.get("relax.reshape"), (arg, out.shape), None, None, call.span)
 

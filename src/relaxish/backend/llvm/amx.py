@@ -181,7 +181,7 @@ def amx_call(gen: StmtGen, expr: Call) -> str:
         count, steps = "1", ["0", "0"]
         if gen.tile_chain is not None:
             var, low, count = gen.tile_chain
-            steps = [str(width * _step(gen, expr.args[i].args[2], var, low)) for i in (3, 5)]
+            steps = [str(width * (_step(gen, expr.args[i].args[2], var, low) or 0)) for i in (3, 5)]
         symbol = fallback_function(w.module, name)
         typed = ", ".join(f"{'i64' if i % 2 else 'ptr'} {x}" for i, x in enumerate(places))
         w.line(f'call void @"{symbol}"({typed}, i64 {count}, i64 {steps[0]}, i64 {steps[1]})')

@@ -136,7 +136,6 @@ def fallback_function(module: Any, name: str) -> str:
     ends = []
     for i in range(_ROWS):
         line = body.value(f"mul i64 %as, {i}")
-        column = body.value("getelementptr i32, ptr %a, i64 %k")
         word = body.value(f"load i32, ptr {body.value(f'getelementptr i8, ptr {column}, i64 {line}')}, align 4")
         ends.append(body.step(f"%acc{i}", word, shared))
     phis = [f"  %acc{i} = phi {ty} [ {starts[i]}, %entry ], [ {ends[i]}, %step ]" for i in range(_ROWS)]

@@ -122,7 +122,7 @@ class MLPModel(CostModel):
 
     def save(self, path: str) -> None:
         with open(path, "wb") as file:
-            np.savez(file, **{f"w{i}": w for i, w in enumerate(self.trainer.weights)})
+            np.savez(file, **{f"w{i}": w for i, w in enumerate(self.trainer.weights)})  # type: ignore[arg-type]
 
     def update(
         self, context: TuneContext, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]

@@ -120,7 +120,7 @@ class XGBModel(CostModel):
             arrays[f"rows{index}"] = np.array([len(f) for f in group.features], dtype=np.int64)
             arrays[f"features{index}"] = np.concatenate(group.features) if group.features else np.zeros((0, 0))
         buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         with tarfile.open(path + ".tmp", "w") as tar:
             members = [("data.npz", buffer.getvalue())]

@@ -188,7 +188,7 @@ class Fitter:
         for i, j in self._pairs():
             basis = np.stack([table[i], table[j], ones], axis=1)
             solution, _, rank, _ = np.linalg.lstsq(basis, want, rcond=None)
-            rounded = np.round(solution)
+            rounded: Any = np.round(solution)
             if rank == 3 and np.abs(solution - rounded).max() < 1e-6 and np.array_equal(basis @ rounded, want):
                 return Formula(float(rounded[2]), ((float(rounded[0]), (self._ranges[i],)),
                                                    (float(rounded[1]), (self._ranges[j],))))

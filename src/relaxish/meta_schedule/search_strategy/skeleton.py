@@ -96,7 +96,7 @@ class FittedForm:
     rests: list[tuple[Formula, str, list[FittedForm], Formula]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._positions = frozenset(t[0] for t in self.terms).union(
+        self._positions: frozenset[int] = frozenset(t[0] for t in self.terms).union(
             *(form._positions for _, _, forms, _ in self.rests for form in forms))
         self._positive = [coef.nonnegative for _, coef, _ in self.terms]
 

@@ -142,7 +142,8 @@ class VectorSketch:
         """Programs to learn formulas from, their rows, and where the locations hold."""
         width = self.table.num_tile_columns
         chooser = ExampleChooser(self.table, self.rng)
-        readings, rows, tried, facts = [], [], [], []
+        readings: list[Reading] = []
+        rows, tried, facts = [], [], []
         mask = None
         while len(readings) < count:
             row = chooser.next()

@@ -63,7 +63,8 @@ class SpaceGenerator:
         self.sch_rules = ScheduleRule.create(kind_of(rules)) if isinstance(rules, str) else list(rules or [])
         self.postprocs = Postproc.create(kind_of(postprocs)) if isinstance(postprocs, str) else list(postprocs or [])
         self.mutator_probs = Mutator.create(kind_of(mutators)) if isinstance(mutators, str) else dict(mutators or {})
-        for part in (*self.sch_rules, *self.postprocs, *self.mutator_probs):
+        parts: list[Any] = [*self.sch_rules, *self.postprocs, *self.mutator_probs]
+        for part in parts:
             part.initialize_with_tune_context(context)
         self._initialize_with_tune_context(context)
 

@@ -18,6 +18,7 @@ from .build import (
     is_tuple_get_item,
     is_var,
     make_fused_bias_activation_pattern,
+    make_residual_block_pattern,
     reject,
     wildcard,
 )
@@ -58,5 +59,5 @@ __all__ = [
     "TuplePattern", "TupleRewriter", "TypePattern", "UnorderedTuplePattern", "VarPattern", "WildcardPattern",
     "has_attr", "has_dtype", "is_call_dps_packed", "is_call_packed", "is_call_tir", "is_const", "is_dfv", "is_expr",
     "is_gv", "is_op", "is_shape", "is_tuple", "is_tuple_get_item", "is_var", "make_fused_bias_activation_pattern",
-    "reject", "rewrite_bindings", "rewrite_call", "wildcard",
+    "make_residual_block_pattern", "reject", "rewrite_bindings", "rewrite_call", "wildcard",
 ]  # fmt: skip

@@ -42,6 +42,7 @@ __all__ = [
     "is_tuple_get_item",
     "is_var",
     "make_fused_bias_activation_pattern",
+    "make_residual_block_pattern",
     "reject",
     "wildcard",
 ]
@@ -153,3 +154,17 @@ def make_fused_bias_activation_pattern(
     if activation:
         return is_op(activation)(out)
     return out
+
+
+def make_residual_block_pattern(
+    node_output: DFPattern | tuple[DFPattern, Mapping[str, DFPattern]],
+    binary_op: str = "relax.add",
+    activation: str | None = None,
+) -> tuple[DFPattern, Mapping[str, DFPattern]]:
+    """A block whose output is combined with ``residual``, followed by an activation."""
+    out, found = node_output if isinstance(node_output, tuple) else (node_output, {})
+    residual = wildcard()
+    combine = is_op(binary_op)
+    total: DFPattern = combine(out, residual) | combine(residual, out)
+    annotations = {**found, "residual": residual}
+    return (is_op(activation)(total) if activation is not None else total), annotations

@@ -50,8 +50,9 @@ def affine_binding(state: ScheduleState, block_sref: StmtSRef) -> bool:
     if len(old) == len(key) and all(x is y for x, y in zip(old, key, strict=True)):
         return info.affine
     ranges = loop_ranges(block_sref.parent)
-    analyzer = Analyzer()
+    analyzer = None
     if not all(isinstance(r.extent, IntImm) for r in ranges.values()):
+        analyzer = Analyzer()
         bind_shape_vars(state, block_sref, analyzer)
     info.affine = is_affine_binding(realize.iter_values, realize.predicate, ranges, analyzer)
     info.affine_key = tuple(key)

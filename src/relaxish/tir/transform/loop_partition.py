@@ -16,7 +16,7 @@ from ...ir.expr import Range
 from ...ir.functor import Mutator, Visitor
 from ...ir.prim import Call, IntImm
 from ..function import PrimFunc
-from ..stmt import For, ForKind, IfThenElse, SeqStmt
+from ..stmt import AttrStmt, For, ForKind, IfThenElse, SeqStmt
 from .base import PrimFuncPass, func_pass, is_noop, options
 from .remove_no_op import remove_no_op
 from .simplify import StmtSimplifier
@@ -40,6 +40,8 @@ class _Conditions(Visitor):
     def visit_Call(self, e: Call) -> None:
         if getattr(e.op, "name", "") == "tir.likely" and uses_var(e.args[0], self.var):
             self.found.append(e.args[0])
+        if self.hinted and getattr(e.op, "name", "") == "tir.if_then_else" and uses_var(e.args[0], self.var):
+            self.found.append(e.args[0])
         for arg in e.args:
             self.visit(arg)
 
@@ -56,6 +58,7 @@ class _Partition(Mutator):
     def __init__(self, const_loops: bool) -> None:
         self.const_loops = const_loops
         self.analyzer = Analyzer()
+        self.hinted: set[Any] = set()
 
     def visit_PrimExpr(self, e: Any) -> Any:
         return e
@@ -63,10 +66,16 @@ class _Partition(Mutator):
     def visit_Buffer(self, buffer: Any) -> Any:
         return buffer
 
+    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+        if attr.attr_key != HINT:
+            return self.default_visit(attr)
+        self.hinted.add(getattr(attr.node, "var", attr.node))
+        return self.visit(attr.body)
+
     def visit_For(self, loop: For) -> Any:
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         new = self.default_visit(loop)
-        hinted = HINT in loop.annotations
+        hinted = HINT in loop.annotations or loop.loop_var in self.hinted
         constant = isinstance(loop.extent, IntImm)
         if loop.kind not in (ForKind.SERIAL, ForKind.UNROLLED) or (constant and not (self.const_loops or hinted)):
             return new
@@ -114,7 +123,20 @@ def partition(func: PrimFunc, const_loops: bool = False) -> PrimFunc:
 
 
 def LoopPartition() -> PrimFuncPass:  # noqa: N802
-    """Split loops at the bounds of likely conditions."""
+    """Split loops at the bounds of likely conditions.
+
+    Before::
+
+        for i in range(n):
+            if T.likely(i < 60): A[i] = 1.0
+
+    After::
+
+        for i in range(T.min(60, n)): A[i] = 1.0
+
+    Loops of constant extent are split with ``tir.LoopPartition = {"partition_const_loop": True}`` or under
+    ``pragma_loop_partition_hint``, which makes any condition count.
+    """
 
     def run(func: PrimFunc) -> PrimFunc:
         return partition(func, bool(options("tir.LoopPartition", DEFAULTS)["partition_const_loop"]))

@@ -240,14 +240,17 @@ def _predicates(
     analyzer = Analyzer()
     for n in (*outer_loops, *inner_loops):
         analyzer.bind(n.loop_var, Range.from_min_extent(n.min, n.extent))
-    with analyzer.constraint_scope(and_predicate(outer, inner)):
-        if analyzer.can_prove(realize.predicate):
-            return outer, inner
+    outside = {n.loop_var for n in outer_loops}
+    inside = {n.loop_var for n in inner_loops}
+    if inside.isdisjoint(vars_in(outer)) and outside.isdisjoint(vars_in(inner)):
+        with analyzer.constraint_scope(and_predicate(outer, inner)):
+            if analyzer.can_prove(realize.predicate):
+                return outer, inner
     # The division may have put a bound on a single loop into that loop's range.
     used = vars_in(realize.predicate)
-    if all(any(v is n.loop_var for n in inner_loops) for v in used):
+    if inside.issuperset(used):
         return true, realize.predicate
-    if all(any(v is n.loop_var for n in outer_loops) for v in used):
+    if outside.issuperset(used):
         return realize.predicate, true
     raise PrimitiveError("The predicate of {0} cannot be divided into those of outer and inner loops.", [realize])
 

@@ -325,6 +325,10 @@ def _stage_under_copied_loops(
     )
     values = tuple(substitute(bound[iv.var], renamed) for iv in used)
     predicate: Any = const(True, "bool")
+    # A loop of one iteration that drives nothing may still stand in a predicate.
+    for s in below:
+        if s.stmt.loop_var not in renamed and checks.is_one(s.stmt.extent):
+            renamed[s.stmt.loop_var] = s.stmt.min
     known = set(renamed) | {s.stmt.loop_var for s in checks.loops_above(sref) if s not in below}
     for term in conjuncts(realize.predicate):
         if all(v in known for v in vars_in(term)):
