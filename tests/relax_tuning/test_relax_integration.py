@@ -76,7 +76,7 @@ def test_tasks_are_the_distinct_kernels_weighted_by_call_sites():
     assert [(t.task_name, t.weight) for t in tasks] == [("fused_matmul_relu", 2), ("matmul", 1)]
     for task in tasks:
         assert_structural_equal(task.mod, task.dispatched[0])
-        assert list(g.name_hint for g in task.mod.functions) == ["main"]
+        assert [g.name_hint for g in task.mod.functions] == ["main"]
         assert task.mod["main"].attrs["global_symbol"] == "main" and task.target == TARGET
 
 
