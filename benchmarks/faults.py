@@ -4,7 +4,7 @@ The run is a process of its own; ``kill -9`` hits it at random moments, and it i
 At the end: every record line that was ever in the file is still there, no candidate was measured twice, exactly the
 trials asked for were made, no worker survived its parent, and the best kernel is as good as that of an unbroken run.
 
-    python benchmarks/faults.py [--kills 10] [--trials 160] [--size 256] [--seed 0]
+    python benchmarks/faults.py [--kills 10] [--trials 160] [--size 256] [--seed 0] [--no-bar-8] [--no-save]
 """
 
 from __future__ import annotations
@@ -163,12 +163,17 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=160)
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-bar-8", action="store_true", dest="skip_kernels")
+    parser.add_argument("--no-save", action="store_true")
     options = parser.parse_args()
     if options.tune:
         run_tuning(options.tune, options.size, options.trials, options.seed)
         return 0
-    rows = kill_bar(options) + faulty_bar()
-    common.save("faults", rows)
+    rows = kill_bar(options) + ([] if options.skip_kernels else faulty_bar())
+    if options.no_save:
+        common.table(rows)
+    else:
+        common.save("faults", rows)
     return sum(row["verdict"] == "FAIL" for row in rows)
 
 

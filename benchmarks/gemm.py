@@ -120,6 +120,7 @@ def tune(kind: str, size: int, trials: int, cores: int, rounds: int) -> dict[str
 
     import relaxish
     from relaxish import meta_schedule as ms
+    from relaxish.driver import build_tir
 
     torch.set_num_threads(cores)
     problem = PROBLEMS[kind](size)
@@ -136,7 +137,10 @@ def tune(kind: str, size: int, trials: int, cores: int, rounds: int) -> dict[str
         return row
     row["error"] = _error(sch.mod, target, problem)
     kernel, arguments = _prepacked(sch.mod, target, problem)
-    times = common.interleaved({"relaxish": lambda: kernel(*arguments), **problem.peers}, rounds)
+    default = build_tir(problem.func, target, default_schedule=True)["main"]
+    plain = [relaxish.nd.array(x) for x in problem.arguments]
+    times = common.interleaved({"relaxish": lambda: kernel(*arguments), "untuned": lambda: default(*plain, arguments[2]),
+                                **problem.peers}, rounds)
     rates = {name: 2.0 * size**3 / seconds / 1e9 for name, seconds in times.items()}
     row.update({f"{name} G/s": rate for name, rate in rates.items()})
     row["ratio to best peer"] = rates["relaxish"] / max(rates[name] for name in problem.peers)

@@ -10,6 +10,7 @@ the machine.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections import defaultdict
@@ -82,6 +83,9 @@ def time_primitives(func: Any, trace: Any, rounds: int = 40) -> tuple[dict[str, 
         steps_done.append(None)
         return out
 
+    # What other libraries left on the heap is not for the garbage collector to walk through while we measure.
+    gc.collect()
+    gc.freeze()
     for _ in range(rounds):
         sch = Schedule(func)
         start = time.perf_counter()

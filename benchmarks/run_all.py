@@ -18,6 +18,7 @@ RUNS = [
     ["gemm.py", "--cores", "1"],
     ["gemm.py", "--cores", "2"],
     ["search.py"],
+    ["ir.py"],
 ]
 
 

@@ -19,7 +19,7 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.relax.frontend": "relaxish.frontend",
         "relaxish.relax.backend": "relaxish.backend",
         "relaxish.relax.pipeline": "relaxish.pipeline",
-        "relaxish.nd": "relaxish.runtime.ndarray",
+        "relaxish.nd": "relaxish.runtime.nd",
         "relaxish.error": "relaxish.support.errors",
         "relaxish.instrument": "relaxish.ir.instrument",
         "relaxish.ir.diagnostics": "relaxish.support.diagnostics",
@@ -69,6 +69,18 @@ _aliases.register_attributes(
     "relaxish.transform", {name: f"relaxish.meta_schedule.passes:{name}" for name in _TUNING_PASSES}
 )
 _aliases.register_attributes(
+    "relaxish.backend",
+    {
+        **{name: f"relaxish.backend.dispatch:{name}" for name in ("DispatchSampling", "DispatchSortScan")},
+        **{name: f"relaxish.backend.pattern_registry:{name}" for name in (
+            "get_pattern", "get_patterns_with_prefix", "register_patterns",
+        )},
+        **{name: f"relaxish.backend.{name}" for name in ("dispatch", "pattern_registry", "patterns")},
+        "get_default_pipeline": "relaxish.pipeline:get_default_pipeline",
+    },
+)  # fmt: skip
+_aliases.register_attributes("relaxish.runtime", {"Object": "relaxish.ir.node:Node"})
+_aliases.register_attributes(
     "relaxish.tir",
     {
         **{name: f"relaxish.tir.schedule:{name}" for name in _SCHEDULE},
@@ -93,10 +105,13 @@ _aliases.register_attributes(
         )},
         "error": "relaxish.support.errors",
         "instrument": "relaxish.ir.instrument",
-        "nd": "relaxish.runtime.ndarray",
+        "nd": "relaxish.runtime.nd",
         "IRModule": "relaxish.ir:IRModule",
         "TVMError": "relaxish.support.errors:TVMError",
         "DataType": "relaxish.runtime:DataType",
+        "DataTypeCode": "relaxish.runtime:DataTypeCode",
+        "Object": "relaxish.ir.node:Node",
+        "register_object": "relaxish.ir.node:register_object",
         "register_func": "relaxish.runtime:register_func",
         "get_global_func": "relaxish.runtime:get_global_func",
         "Target": "relaxish.target:Target",

@@ -137,3 +137,11 @@ def test_normalize_to_iter_sum() -> None:
     total = arith.normalize_to_iter_sum(y * 4 + x * 32 + 3, {x: Range(0, 4), y: Range(0, 8)})
     assert [int(s.scale) for s in total.args] == [32, 4]
     assert int(total.base) == 3
+
+
+def test_region_of_a_falling_index() -> None:
+    k = tir.Var("k", "int32")
+    region = [Range.from_min_extent(31 - k, 1)]
+    (found,) = arith.estimate_region_lower_bound(region, {k: Range(0, 32)}, True)
+    assert (int(found.min_value), int(found.max_value)) == (0, 31)
+    assert arith.estimate_region_lower_bound([Range.from_min_extent(31 - k * 2, 1)], {k: Range(0, 8)}, True) is None

@@ -10,6 +10,7 @@ from relaxish import meta_schedule as ms
 from relaxish import te
 from relaxish.meta_schedule.search_strategy.population import VectorPool, VectorSketch
 from relaxish.target import Target
+from relaxish.tir.schedule import ScheduleError
 
 
 def context_of(tensors, seed=1):
@@ -29,7 +30,10 @@ def compare(sketch, variant, rng, count):
     fast = variant.features(rows)
     for k, row in enumerate(rows):
         mine = np.stack([block[k] for block in fast])
-        slow = sketch.replayed_features(row, variant.locations)
+        try:
+            slow = sketch.replayed_features(row, variant.locations)
+        except ScheduleError:
+            continue  # loops that recompute each other's halo may not run in parallel: no candidate
         np.testing.assert_allclose(mine, slow, rtol=1e-4, atol=1e-3, err_msg=str((variant.locations, row)))
 
 
@@ -40,7 +44,7 @@ def test_features_equal_those_of_the_program(name):
     spaces = context.generate_design_space()
     compiled = 0
     for space in spaces[:3] + spaces[-2:]:
-        sketch = VectorSketch(context, space.trace.simplified(True), rng)
+        sketch = VectorSketch(context, space.trace.simplified(True))
         for locations in sketch.all_locations()[:2]:
             variant = sketch.variant(locations)
             if variant is not None:
@@ -52,7 +56,7 @@ def test_features_equal_those_of_the_program(name):
 def test_a_location_that_is_no_loop_belongs_to_another_variant():
     context = context_of(WORKLOADS["conv2d"]())
     rng = np.random.default_rng(3)
-    sketch = VectorSketch(context, context.generate_design_space()[0].trace.simplified(True), rng)
+    sketch = VectorSketch(context, context.generate_design_space()[0].trace.simplified(True))
     locations = next(x for x in sketch.all_locations() if x[0] > 1)
     variant = sketch.variant(locations)
     rows = sketch.table.sample(rng, 24)
@@ -65,7 +69,7 @@ def test_mutations_keep_products_and_limits():
     context = context_of(WORKLOADS["matmul"]())
     rng = np.random.default_rng(0)
     for space in context.generate_design_space():
-        table = VectorSketch(context, space.trace.simplified(True), rng).table
+        table = VectorSketch(context, space.trace.simplified(True)).table
         rows = table.sample(rng, 500)
         for _ in range(5):
             table.mutate_tiles(rng, rows)
@@ -77,9 +81,10 @@ def test_mutations_keep_products_and_limits():
 def test_rows_and_traces_are_inverse():
     context = context_of(WORKLOADS["matmul"]())
     rng = np.random.default_rng(0)
-    pool = VectorPool(context, [s.trace.simplified(True) for s in context.generate_design_space()], rng)
+    pool = VectorPool(context, [s.trace.simplified(True) for s in context.generate_design_space()])
     assert pool.usable(), pool.reason
-    assert pool.learn(), pool.reason
+    pool.learn()
+    assert pool.variants(8), pool.reason
     for sketch in pool.sketches:
         for row in sketch.table.sample(rng, 4):
             sketch.table.mutate_parallel(rng, row[None])
@@ -96,7 +101,7 @@ class Trained(ms.cost_model.RandomModel):
 def test_search_rate(capsys):
     context = context_of(WORKLOADS["matmul"]())
     spaces = [s.trace.simplified(True) for s in context.generate_design_space()]
-    pool = VectorPool(context, spaces, np.random.default_rng(0))
+    pool = VectorPool(context, spaces)
     strategy = ms.search_strategy.EvolutionarySearch()
     strategy._cost_model, strategy._measured = Trained(seed=1), set()
     pool.search(strategy, [], 64)

@@ -8,7 +8,7 @@ import pytest
 
 import relaxish
 from relaxish import relax
-from relaxish.relax.testing import get_relax_matmul_module, nn
+from relaxish.relax.testing import dump_ast, get_relax_matmul_module, nn
 from relaxish.relax.testing.transform import dataflow_inplace_analysis, dataflow_liveness_analysis
 from relaxish.relax.testing.vm import check_saved_func
 from relaxish.script import relax as R
@@ -71,3 +71,28 @@ def test_liveness():
     ranges = {v.name_hint: r for v, r in dataflow_liveness_analysis(block).items()}
     assert ranges == {"x": (-1, 0), "a": (0, 1), "b": (1, 2), "c": (2, 3)}
     assert list(dataflow_inplace_analysis(block)) == [(1, 0), (2, 0)]
+
+
+def test_dump_ast():
+    x = relax.Var("x", relax.TensorStructInfo((2,), "float32"))
+    bare = {"include_struct_info_annotations": False}
+    assert dump_ast(x, **bare) == 'Var(name_hint="x")'
+    assert dump_ast(relax.ExternFunc("f")) == 'ExternFunc(global_symbol="f")'
+    assert dump_ast(relax.const(1, "int32"), **bare) == "Constant(data=1)"
+    assert dump_ast(relax.TensorStructInfo(dtype="float32", ndim=2)) == "TensorStructInfo(\n    dtype=float32,\n    ndim=2\n)"
+    text = dump_ast(R.add(x, x), **bare)
+    assert text == 'Call(\n    op=Op(name="relax.add"),\n    args=[\n        Var(name_hint="x"),\n        Var(name_hint="x")\n    ]\n)'
+
+    @R.function
+    def func(x: R.Tensor((2,), "float32")):
+        with R.dataflow():
+            y = R.permute_dims(x, axes=[0])
+            R.output(y)
+        return y
+
+    text = dump_ast(func)
+    assert "DataflowBlock(bindings=[" in text and '"axes": [0]' in text and '"global_symbol": "func"' in text
+    assert "attrs" not in dump_ast(func.body, include_call_attrs=False)
+    assert "checked_type_=DynTensorType" in dump_ast(func, include_type_annotations=True)
+    with pytest.raises(ValueError, match="Invalid node"):
+        dump_ast(object())

@@ -468,3 +468,19 @@ def test_realize_vdevice():
     after = transform.RealizeVDevice()(Before)
     assert all(p.struct_info.vdevice is not None for p in after["main"].params)
     assert "hint_on_device" not in after["main"].script()
+
+
+def test_memory_shared_between_gpus():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((4, 2), "float32")):
+            a = R.builtin.alloc_tensor(R.shape([4, 2]), R.dtype("float32"), R.prim_value(0), R.str("ipc_memory"))
+            b = R.builtin.alloc_tensor(R.shape([4, 2]), R.dtype("float32"), R.prim_value(0))
+            return (a, b)
+
+    after = transform.LowerGPUIPCAllocStorage()(Before)
+    text = after["main"].script()
+    assert text.count("runtime.disco.cuda_ipc.alloc_storage") == 1 and "R.shape([32])" in text
+    assert text.count("R.builtin.alloc_tensor") == 1
+    assert transform.IPCAllReduceRewrite(1)(Before) is Before

@@ -112,3 +112,25 @@ def test_rfactor_loop_must_be_a_serial_reduction():
     sch.unroll(k)
     with pytest.raises(ScheduleError, match="not serial"):
         sch.rfactor(k, 0)
+
+
+def test_the_init_is_guarded_by_predicates_over_unit_loops():
+    @T.prim_func
+    def column(A: T.Buffer((4, 1, 8), "float32"), B: T.Buffer((4, 1), "float32")):
+        for i, j, k in T.grid(4, 1, 8):
+            with T.block("B"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    B[vi, vj] = 0.0
+                B[vi, vj] = B[vi, vj] + A[vi, vj, vk]
+
+    sch = Schedule(column, debug_mask="all")
+    _, j, k = sch.get_loops("B")
+    sch.split(j, [None, 3], preserve_unit_iters=False)
+    sch.decompose_reduction("B", k)
+    assert check_program(column, sch.mod["main"]) is None
+    sch = Schedule(column, debug_mask="all")
+    i, j, k = sch.get_loops("B")
+    sch.split(j, [None, 3], preserve_unit_iters=False)
+    sch.decompose_reduction("B", i)
+    assert check_program(column, sch.mod["main"]) is None

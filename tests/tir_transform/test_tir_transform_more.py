@@ -302,3 +302,99 @@ def test_verify_vtcm_limit() -> None:
 
     with PassContext(config={"tir.vtcm_capacity": 16}), pytest.raises(RuntimeError, match="has been exceeded"):
         apply(transform.VerifyVTCMLimit(), func)
+
+
+BOTH = {"propagate_knowns_to_prove_conditional": True, "propagate_knowns_to_simplify_expressions": True}
+
+
+def test_simplify_follows_stores() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), B: T.Buffer(1, "int32")):
+        for i in T.serial(16):
+            B[0] = i * i
+            if B[0] < 256:
+                A[i] = B[0] * 2
+            else:
+                A[i] = B[0]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32"), B: T.Buffer(1, "int32")):
+        for i in T.serial(16):
+            B[0] = i * i
+            A[i] = i * i * 2
+
+    with PassContext(config={"tir.Simplify": BOTH}):
+        check(transform.Simplify(), before, after)
+
+
+def test_simplify_follows_assumptions() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), n: T.int32):
+        T.evaluate(T.assume(n == 0))
+        for i in T.serial(16):
+            T.evaluate(T.assume(A[i] == 0))
+        for i in T.serial(16):
+            if A[i] < 100 and n == 0:
+                A[i] = 1
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32"), n: T.int32):
+        T.evaluate(T.assume(n == 0))
+        for i in T.serial(16):
+            T.evaluate(T.assume(A[i] == 0))
+        for i in T.serial(16):
+            A[i] = 1
+
+    with PassContext(config={"tir.Simplify": BOTH}):
+        check(transform.Simplify(), before, after)
+
+
+def test_simplify_knows_that_loops_change_buffers() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), B: T.Buffer(1, "int32")):
+        B[0] = 0
+        for i in T.serial(16):
+            if B[0] < 10:
+                A[i] = 1
+            B[0] = B[0] + 1
+
+    with PassContext(config={"tir.Simplify": BOTH}):
+        check(transform.Simplify(), before, before)
+
+
+def test_common_subexpressions_go_to_the_outermost_place() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((50,), "int32"), B: T.Buffer((50,), "int32"), x: T.int32, y: T.int32):
+        for j in range(5):
+            B[j] = (x + y) * j
+            A[j * 4 + 1] = j * 4 + 1 + (x + y)
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((50,), "int32"), B: T.Buffer((50,), "int32"), x: T.int32, y: T.int32):
+        common: T.int32 = x + y
+        for j in range(5):
+            inner: T.int32 = j * 4 + 1
+            B[j] = common * j
+            A[inner] = inner + common
+
+    check(transform.CommonSubexprElimTIR(), before, after)
+
+
+def test_loop_partition_hint() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((60,), "float32"), B: T.Buffer((64,), "float32")):
+        for i in T.serial(64, annotations={"pragma_loop_partition_hint": 1}):
+            B[i] = T.if_then_else(2 <= i and i < 62, A[i - 2], T.float32(0))
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((60,), "float32"), B: T.Buffer((64,), "float32")):
+        for i in range(2):
+            B[i] = T.float32(0)
+        for i in range(60):
+            B[i + 2] = A[i]
+        for i in range(2):
+            B[i + 62] = T.float32(0)
+
+    with PassContext(config={"tir.LoopPartition": {"partition_const_loop": True}}):
+        made = apply(transform.Simplify(), apply(transform.LoopPartition(), before))
+    assert_structural_equal(made, after.with_attr("global_symbol", "main"))

@@ -20,12 +20,17 @@ def _touched_dim(analyzer: Analyzer, total: IterSumExpr, extent: PrimExpr) -> In
     if len(total.args) != 1:
         return None
     split = total.args[0]
-    if not analyzer.can_prove_greater_equal(split.scale, 0):
-        return None
     one = B.const(total.dtype, 1)
-    # Steps larger than the extent leave holes: no interval then.
-    if not analyzer.can_prove(B.ge(extent, split.scale)):
+    falling = analyzer.can_prove(B.lt(split.scale, B.const(total.dtype, 0)))
+    if not falling and not analyzer.can_prove_greater_equal(split.scale, 0):
         return None
+    # Steps larger than the extent leave holes: no interval then.
+    step = B.sub(B.const(total.dtype, 0), split.scale) if falling else split.scale
+    if not analyzer.can_prove(B.ge(extent, step)):
+        return None
+    if falling:
+        low = B.add(total.base, B.mul(B.sub(split.extent, one), split.scale))
+        return IntervalSet(analyzer.simplify(low), analyzer.simplify(B.add(total.base, B.sub(extent, one))))
     top = B.add(B.add(total.base, B.mul(B.sub(split.extent, one), split.scale)), B.sub(extent, one))
     return IntervalSet(analyzer.simplify(total.base), analyzer.simplify(top))
 

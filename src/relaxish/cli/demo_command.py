@@ -14,7 +14,7 @@ from ..support.errors import MissingExtraError
 from ..support.threads import num_threads
 from .common import flatten_result, human_time, resolve_target, writable_directory
 from .progress import TuningProgress
-from .timing import interleaved, largest_error, median
+from .timing import interleaved, largest_error, median, paired_ratio
 
 
 # Shares of the model's time: kernels that get a few measurements, and those that get a search as well.
@@ -126,17 +126,22 @@ def _tune(mod: Any, target: Any, image: Any, folder: Path, seconds: float, seed:
     return database
 
 
-def _table(steps: _Steps, rows: list[tuple[str, float, float]], report: str, database_size: int) -> None:
+_ROWS = {"untuned": "untuned", "tuned": "tuned", "peer": "ONNX Runtime"}
+
+
+def _table(steps: _Steps, times: dict[str, list[float]], errors: dict[str, float]) -> None:
     from rich.table import Table
 
     table = Table(title=f"ResNet-50, batch 1, fp32, {num_threads()} threads")
-    for name in ("", "latency", "vs ONNX Runtime", "largest error"):
-        table.add_column(name, justify="left" if not name else "right")
-    peer = rows[-1][1]
-    for name, seconds, error in rows:
-        table.add_row(name, human_time(seconds), f"{seconds / peer:.2f}", f"{error:.1e}" if error else "reference")
+    table.add_column("")
+    for name in ("latency", "fastest", "vs untuned", "vs ORT", "max error"):
+        table.add_column(name, justify="right")
+    for key, label in _ROWS.items():
+        mine = times[key]
+        ratios = [f"{paired_ratio(mine, times[other]):.3f}" for other in ("untuned", "peer")]
+        error = f"{errors[key]:.1e}" if key in errors else "reference"
+        table.add_row(label, human_time(median(mine)), human_time(min(mine)), *ratios, error)
     steps.console.print(table)
-    steps.console.print(f"{database_size} schedules were measured; report: [bold]{report}[/bold]")
 
 
 @click.command("demo", help="Import a ResNet-50, tune it, and compare it with its untuned self and ONNX Runtime.")
@@ -171,15 +176,20 @@ def command(out: str, seconds: float, target_text: str, seed: int) -> None:
     with best:
         tuned = _run_of(build(mod, target), image)
     steps.step("Timing")
-    times = {k: median(v) for k, v in interleaved({"untuned": untuned, "tuned": tuned, "peer": peer}, 8.0).items()}
-    errors = [largest_error(flatten_result(run()), expected) or 0.0 for run in (untuned, tuned)]
-    rows = [
-        ("relaxish, untuned", times["untuned"], errors[0]),
-        ("relaxish, tuned", times["tuned"], errors[1]),
-        ("ONNX Runtime", times["peer"], 0.0),
-    ]
+    times = interleaved({"untuned": untuned, "tuned": tuned, "peer": peer}, 8.0)
+    errors = {
+        name: largest_error(flatten_result(run()), expected) or 0.0
+        for name, run in (("untuned", untuned), ("tuned", tuned))
+    }
+    _table(steps, times, errors)
     report = write_report(str(folder / "tuning"), str(folder / "report.html"), title="ResNet-50")
-    _table(steps, rows, report, len(database))
-    result = {"threads": num_threads(), "seconds": steps.elapsed(), "latency": times, "errors": errors}
+    steps.note(f"{len(database)} schedules were measured; report: [bold]{report}[/bold]")
+    result = {
+        "threads": num_threads(),
+        "seconds": steps.elapsed(),
+        "latency": {name: median(values) for name, values in times.items()},
+        "tuned vs untuned": paired_ratio(times["tuned"], times["untuned"]),
+        "errors": errors,
+    }
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     steps.note(f"done in {steps.elapsed():.0f} s; try: relaxish bench {folder}/resnet50.onnx --db {folder}/best")

@@ -47,6 +47,15 @@ def median(values: list[float]) -> float:
     return float(np.median(values))
 
 
+def paired_ratio(ours: list[float], theirs: list[float]) -> float:
+    """How long ours takes relative to theirs: the middle of the ratios of turns side by side.
+
+    >>> paired_ratio([1.0, 9.0, 3.0], [2.0, 18.0, 4.0])
+    0.5
+    """
+    return float(np.median(np.asarray(ours) / np.asarray(theirs)))
+
+
 def largest_error(ours: list[Any], reference: list[Any]) -> float | None:
     """Largest difference relative to each output's largest magnitude; None if the shapes differ."""
     if len(ours) < len(reference):

@@ -15,7 +15,9 @@ __all__ = [
 
 def default_cpu_rules(target: object = None) -> list[ScheduleRule]:
     """The CPU rules in the order they are tried."""
-    return [cpu.Elementwise(), cpu.Contraction(), cpu.GEMV(), cpu.RowReduction(), cpu.Fallback()]
+    return [
+        cpu.Elementwise(), cpu.MatrixUnit(), cpu.Contraction(), cpu.GEMV(), cpu.RowReduction(), cpu.Fallback(),
+    ]  # fmt: skip
 
 
 def ApplyDefaultCPUSchedule() -> Pass:  # noqa: N802 - a pass is called by its class-like name

@@ -204,6 +204,29 @@ class Node(metaclass=NodeMeta):
         show(self, style, black_format, config)
 
 
+def register_object(type_key: str | type | None = None) -> Any:
+    """Give a node class the key by which JSON names it; usable with or without the key.
+
+    >>> from relaxish.ir.node import Node, field, register_object
+    >>> @register_object("doc.Pair")
+    ... class Pair(Node):
+    ...     left: int = field(role="attr")
+    ...     right: int = field(role="attr")
+    >>> from relaxish import ir
+    >>> ir.load_json(ir.save_json(Pair(1, 2))).right
+    2
+    """
+
+    def register(cls: type, key: str | None = None) -> type:
+        cls._type_key = key or cls.__name__  # type: ignore[attr-defined]
+        _REGISTRY[cls._type_key] = cls  # type: ignore[attr-defined]
+        return cls
+
+    if isinstance(type_key, type):
+        return register(type_key)
+    return lambda cls: register(cls, type_key)
+
+
 def node_class(type_key: str) -> type[Node]:
     """The node class registered under ``layer.ClassName``. Raises KeyError."""
     if type_key not in _REGISTRY and type_key.split(".")[0] in ("relax", "tir"):

@@ -35,13 +35,15 @@ class RunState:
         self._model_path = os.path.join(work_dir, _MODEL)
         self._database = database
         self._model = model
-        self._workloads = [database.commit_workload(task.mod) for task in tasks if task.mod is not None]
+        self._batch = int(settings["trials"][2])
+        self._workloads = [_commit(database, task) for task in tasks]
         self._settings = {**settings, "tasks": [w.key for w in self._workloads]}
         stored = self._read()
         self.resumed = stored is not None
         self._state: dict[str, Any] = stored or {
             "settings": self._settings, "finished": False, "scheduler": {},
-            "tasks": [{"base": len(database.records_of(w)), "history": []} for w in self._workloads]}
+            "tasks": [{"base": len(database.records_of(w)), "history": [], "trials": 0, "strategy": {}}
+                      for w in self._workloads]}
         if not self.resumed:
             self._write()
 
@@ -69,6 +71,9 @@ class RunState:
         """Write the state after a round."""
         for stored, task in zip(self._state["tasks"], scheduler.tasks_, strict=True):
             stored["history"] = [x if math.isfinite(x) else None for x in task.best_time_cost_history]
+            stored["trials"] = task.trials
+            if task.ctx.search_strategy is not None:
+                stored["strategy"] = task.ctx.search_strategy.save_state()
         self._state["scheduler"] = scheduler.save_state()
         if self._model is not None and self._model.trained:
             self._model.save(self._model_path)
@@ -94,10 +99,13 @@ class RunState:
                 task.build_error_count += failed and record.stage == "build"
                 task.run_error_count += failed and record.stage != "build"
                 task.latency_ms.append(math.inf if failed else mean_seconds(record.run_secs) * 1000)
-            task.best_time_cost_history = [math.inf if x is None else x for x in stored["history"]]
-            task.ctx.logger.info("Going on after %d rounds with %d measurements", len(stored["history"]), len(records))
+            history = [math.inf if x is None else x for x in stored["history"]]
+            if len(records) - stored["trials"] >= self._batch:
+                history.append(task.best_ms)  # the round was complete, only the note of it was not written
+            task.best_time_cost_history = history
+            task.ctx.logger.info("Going on after %d rounds with %d measurements", len(history), len(records))
             if task.ctx.search_strategy is not None:
-                task.ctx.search_strategy.resume(len(stored["history"]), len(records))
+                task.ctx.search_strategy.resume(len(history), len(records), stored["strategy"])
 
     def _restore_model(self, scheduler: TaskScheduler) -> None:
         """Load the model as saved, then teach it what was recorded after that."""
@@ -110,6 +118,13 @@ class RunState:
         for task, workload in zip(scheduler.tasks_, self._workloads, strict=True):
             records = [r for r in _measurements(self._database, workload, 0) if r.stage != "build"]
             self._model.learn_records(task.ctx, records)
+
+
+def _commit(database: Database, task: TuneContext) -> Workload:
+    assert task.mod is not None
+    if isinstance(database, JSONDatabase):
+        return database.commit_workload(task.mod, task.task_name)
+    return database.commit_workload(task.mod)
 
 
 def _measurements(database: Database, workload: Workload, base: int) -> list[TuningRecord]:

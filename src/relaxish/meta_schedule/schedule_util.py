@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ..ir import IRModule
 from ..tir import PrimFunc, Schedule
-from ..tir.schedule import BlockRV, LoopRV
+from ..tir.schedule import BlockRV
 from . import block_analysis as ba
 
-__all__ = ["block_rv_of", "normalize_mod", "remove_weight_layout_rewrite", "schedule_for_tuning",
-           "tile_with_tensor_intrin"]
+__all__ = ["block_rv_of", "normalize_mod", "remove_weight_layout_rewrite", "schedule_for_tuning"]
 
 
 def normalize_mod(mod: IRModule | PrimFunc) -> IRModule:
@@ -73,36 +71,3 @@ def _packed(mod: IRModule) -> IRModule:
 def block_rv_of(sch: Schedule, name: str, func_name: str) -> BlockRV:
     """A block by name."""
     return sch.get_block(name, func_name)
-
-
-def tile_with_tensor_intrin(sch: Schedule, block: BlockRV, intrin_name: str) -> LoopRV | None:
-    """Split and reorder so that the innermost loops are the intrinsic's; returns its outermost, None if it fits not."""
-    from ..tir import TensorIntrin
-    from ..tir.schedule.analysis import get_tensorize_loop_mapping
-
-    intrin = TensorIntrin.get(intrin_name)
-    info = get_tensorize_loop_mapping(sch, block, intrin.desc) if intrin is not None else None
-    if info is None:
-        return None
-    by_var = {sch.get(rv).loop_var: rv for rv in sch.get_loops(block)}
-    suffix: dict[int, LoopRV] = {}
-    inner: list[Any] = []
-    for sref, desc_loop in info.loop_map.items():
-        loop: Any = getattr(sref, "stmt", sref)
-        total, tile = ba.int_extent(loop), ba.int_extent(desc_loop)
-        if total is None or tile is None or total % tile:
-            return None
-        split = sch.split(by_var[loop.loop_var], factors=[None, tile])
-        index = info.desc_loop_indexer[desc_loop]
-        suffix[int(getattr(index, "value", index))] = split[1]
-        inner.append(split[1])
-    ordered = [suffix[i] for i in sorted(suffix)]
-    inner_vars = {sch.get(rv).loop_var for rv in inner}
-    order, meet = [], False
-    for rv in sch.get_loops(block):
-        if sch.get(rv).loop_var in inner_vars:
-            meet = True
-        elif meet:
-            order.append(rv)
-    sch.reorder(*order, *ordered)
-    return ordered[0]

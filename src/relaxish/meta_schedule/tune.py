@@ -12,6 +12,7 @@ from .cost_model import CostModel
 from .database import Database
 from .logging import get_scheduler_log
 from .measure_callback import MeasureCallback
+from .profiler import Profiler
 from .run_state import RunState
 from .runner import LocalRunner, Runner
 from .task_scheduler import TaskScheduler
@@ -79,10 +80,12 @@ def tune_tasks(
             max_trials_per_task=max_trials_per_task, num_trials_per_iter=num_trials_per_iter, builder=builder,
             runner=runner, measure_callbacks=_callbacks(measure_callbacks), database=database, cost_model=model)
         if validate:
-            for task in tasks:
-                trusted_winners(task, database, builder, runner)
+            with Profiler.timeit("Validate"):
+                for task in tasks:
+                    trusted_winners(task, database, builder, runner)
         if baselines:
-            measure_baselines(tasks, database, builder, runner)
+            with Profiler.timeit("MeasureBaselines"):
+                measure_baselines(tasks, database, builder, runner)
         state.finish()
     finally:
         for part in own:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import base, builtin, ccl, grad, image, memory, nn, vm
+from . import base, builtin, ccl, distributed, grad, image, memory, nn, vm
 from .base import *  # noqa: F403
 from .binary import *  # noqa: F403
 from .create import *  # noqa: F403

@@ -4,12 +4,13 @@
 ``relaxish.build(...).export_library("model.so")`` wrote.
 """
 
+from ..support.aliases import lazy_package as _lazy_package
 from ..support.threads import num_threads
 from . import nd
 from .benchmark import BenchmarkResult
 from .container import ShapeTuple, String, convert
-from .device import Device, cpu, cuda, device, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
-from .dtype import DataType
+from .device import Device, cpu, cuda, device, enabled, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
+from .dtype import DataType, DataTypeCode
 from .executable import Executable, VMExecutable
 from .export import load_module
 from .kernel import (
@@ -28,13 +29,14 @@ from .ndarray import array, empty, from_dlpack
 from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
 from .plan import ExecutionPlan
 from .profiling import Report, Timer
-from .registry import get_global_func, list_global_func_names, register_func, remove_global_func
+from .registry import PackedFunc, get_global_func, list_global_func_names, register_func, remove_global_func
 from .vm import VirtualMachine, VMInstrumentReturnKind
 
 __all__ = [
     "ArgumentError",
     "BenchmarkResult",
     "DataType",
+    "DataTypeCode",
     "Device",
     "Executable",
     "ExecutionPlan",
@@ -44,6 +46,7 @@ __all__ = [
     "NDArray",
     "NativeKernel",
     "NativeLibrary",
+    "PackedFunc",
     "ParamSpec",
     "Report",
     "ShapeTuple",
@@ -60,6 +63,7 @@ __all__ = [
     "cuda",
     "device",
     "empty",
+    "enabled",
     "ext_dev",
     "from_dlpack",
     "get_global_func",
@@ -81,3 +85,5 @@ __all__ = [
     "vulkan",
     "webgpu",
 ]
+
+__getattr__, __dir__ = _lazy_package(globals())

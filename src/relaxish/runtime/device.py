@@ -208,3 +208,19 @@ def hexagon(dev_id: int = 0) -> Device:
 def webgpu(dev_id: int = 0) -> Device:
     """A WebGPU device."""
     return Device(15, dev_id)
+
+
+def enabled(target: str) -> bool:
+    """Whether code for a target kind can run here: CPU kinds always, devices when there is one.
+
+    >>> from relaxish import runtime
+    >>> runtime.enabled("llvm")
+    True
+    """
+    kind = target.split()[0] if target.strip() else ""
+    if kind in ("llvm", "c", "cpu", "stackvm"):
+        return True
+    try:
+        return bool(device(kind, 0).exist)
+    except ValueError:
+        return False

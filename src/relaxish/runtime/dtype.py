@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 from functools import cache
 from typing import Any
 
@@ -48,6 +49,27 @@ _FLOAT8_CODES = {
     "float4_e2m1fn": 17,
 }
 _FLOAT8_NAMES = {code: name for name, code in _FLOAT8_CODES.items()}
+
+
+class DataTypeCode(IntEnum):
+    """What kind of number a type holds, as DLPack counts them."""
+
+    INT = DL_INT
+    UINT = DL_UINT
+    FLOAT = DL_FLOAT
+    HANDLE = DL_HANDLE
+    BFLOAT = DL_BFLOAT
+    Float8E3M4 = 7
+    Float8E4M3 = 8
+    Float8E4M3B11FNUZ = 9
+    Float8E4M3FN = 10
+    Float8E4M3FNUZ = 11
+    Float8E5M2 = 12
+    Float8E5M2FNUZ = 13
+    Float8E8M0FNU = 14
+    Float6E2M3FN = 15
+    Float6E3M2FN = 16
+    Float4E2M1FN = 17
 
 
 class DataType(str):

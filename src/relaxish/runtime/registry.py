@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+# Any callable is a packed function here; ``isinstance(f, PackedFunc)`` asks just that.
+PackedFunc = Callable
+
 F = TypeVar("F", bound=Callable[..., Any])
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 # Called with a name nobody registered; a backend may load the module that registers it and return True.

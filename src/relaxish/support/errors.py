@@ -7,7 +7,7 @@ and so on). Where Python has a fitting class the error derives from it as well, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .diagnostics import Diagnostic
@@ -84,3 +84,26 @@ class WorkerError(RelaxishError):
 
 class JournalError(RelaxishError):
     """A journal file cannot be opened, locked or written."""
+
+
+# Error classes that outside code asked for by name; see :func:`register_error`.
+ERROR_TYPES: dict[str, type[Exception]] = {}
+
+
+def register_error(func_name: str | type[Exception] | None = None, cls: type[Exception] | None = None) -> Any:
+    """Make an error class known by name, so that results of worker processes come back as it.
+
+    >>> from relaxish.error import register_error
+    >>> @register_error
+    ... class MyError(RuntimeError):
+    ...     pass
+    """
+    if isinstance(func_name, type):
+        ERROR_TYPES[func_name.__name__] = func_name
+        return func_name
+
+    def register(made: type[Exception]) -> type[Exception]:
+        ERROR_TYPES[func_name if isinstance(func_name, str) else made.__name__] = made
+        return made
+
+    return register if cls is None else register(cls)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
+import pickle
 import sys
 from typing import Any
 
@@ -11,7 +14,7 @@ import numpy as np
 from ..ir import IRModule, assert_structural_equal
 from ..ir.transform import Pass
 
-__all__ = ["assert_allclose", "assert_pass", "main", "object_use_count", "parameter", "parameters"]
+__all__ = ["assert_allclose", "assert_pass", "fixture", "main", "object_use_count", "parameter", "parameters"]
 
 
 def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 1e-7, verbose: bool = True) -> None:
@@ -33,6 +36,29 @@ def assert_pass(transform: Pass, before: IRModule, expected: IRModule) -> IRModu
     after = transform(before)
     assert_structural_equal(after, expected)
     return after
+
+
+def fixture(func: Any = None, *, cache_return_value: bool = False) -> Any:
+    """A pytest fixture; with ``cache_return_value`` each set of arguments is computed once, and every test gets a copy."""
+    import pytest
+
+    def wrap(inner: Any) -> Any:
+        return pytest.fixture(_remember(inner) if cache_return_value else inner)
+
+    return wrap if func is None else wrap(func)
+
+
+def _remember(function: Any) -> Any:
+    results: dict[bytes, Any] = {}
+
+    @functools.wraps(function)
+    def once(*args: Any, **kwargs: Any) -> Any:
+        key = pickle.dumps((args, sorted(kwargs.items())))
+        if key not in results:
+            results[key] = function(*args, **kwargs)
+        return copy.deepcopy(results[key])
+
+    return once
 
 
 def parameter(*values: Any, ids: Any = None, by_dict: dict[str, Any] | None = None) -> Any:

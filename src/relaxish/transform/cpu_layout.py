@@ -145,11 +145,26 @@ class _Layout(PyExprMutator):
         if groups != 1 and (kernel.shape[1] != 1 or kernel.shape[0] != groups):
             return call
         packed = const(np.ascontiguousarray(kernel.transpose(2, 3, 1, 0)))
+        data, padding = self._without_pad(data, [int(n) for n in a.padding])
         made = conv2d(
-            self._forced(data), packed, list(a.strides), list(a.padding), list(a.dilation), groups, "NHWC", "HWIO",
+            self._forced(data), packed, list(a.strides), padding, list(a.dilation), groups, "NHWC", "HWIO",
             "NHWC", a.get("out_dtype") or None,
         )  # fmt: skip
         return self._back(made)
+
+    def _without_pad(self, data: Any, padding: list[int]) -> tuple[Any, list[int]]:
+        """A border of zeros around the image becomes padding of the convolution (top, left, bottom, right)."""
+        source = self._resolve(data)
+        bound = self.builder_.lookup_binding(source) if isinstance(source, Var) else None
+        if not isinstance(bound, Call) or not isinstance(bound.op, Op) or bound.op.name != "relax.nn.pad":
+            return data, padding
+        widths = [int(n) for n in bound.attrs.pad_width]
+        if bound.attrs.pad_mode != "constant" or float(bound.attrs.pad_value) != 0.0 or any(widths[:4]):
+            return data, padding
+        if min(widths) < 0:
+            return data, padding
+        border = (widths[4], widths[6], widths[5], widths[7])
+        return bound.args[0], [a + b for a, b in zip(padding, border, strict=True)]
 
     def _pool(self, call: Call) -> Any:
         twin = self._twin(call.args[0])

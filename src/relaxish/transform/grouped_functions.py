@@ -8,6 +8,7 @@ from typing import Any
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
+from ..ir.structural import structural_hash
 from ..relax.analysis.variables import direct_uses, free_symbolic_vars
 from ..relax.copying import renew_symbolic_vars
 from ..relax.expr import (
@@ -27,7 +28,8 @@ from ..relax.expr import (
     VarBinding,
 )
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
+from ..relax.scalars import const_int
+from ..relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
 from .graph_partition import Group
 
@@ -50,6 +52,7 @@ class _FunctionCreator(PyExprMutator):
         self.partial: dict[Any, list[int]] = {}
         self.items: dict[tuple[Any, int], Var] = {}
         self.function: Function | None = None
+        self.identity: Any = None
         self.constants = 0
 
     def append_binding(self, binding: Any) -> None:
@@ -136,6 +139,21 @@ class _FunctionCreator(PyExprMutator):
             self.arguments[position : position + 1] = args
             self.params[position : position + 1] = params
 
+    def key(self, attrs: Mapping[str, Any]) -> Any:
+        """What decides the function: equal keys make equal functions. None where that is not told cheaply."""
+        if self.partial:
+            return None
+        places: dict[Any, int] = {}
+        infos = [_info_key(a.struct_info_) for a in self.arguments]
+        for value in (*self.arguments, *(b.var for b in self.bindings)):
+            places[value] = len(places)
+        steps = [_value_key(b.value, places) for b in self.bindings]
+        outputs = tuple(places[v] for v in self.outputs)
+        if any(part is None for part in (*infos, *steps)):
+            return None
+        kinds = tuple(isinstance(b.var, DataflowVar) for b in self.bindings)
+        return self.name_hint, tuple(infos), tuple(steps), outputs, kinds, tuple(sorted(map(repr, attrs.items())))
+
     def create(self, attrs: Mapping[str, Any]) -> None:
         """Build the function; a group nobody outside uses makes none."""
         if not self.outputs:
@@ -175,6 +193,40 @@ class _FunctionCreator(PyExprMutator):
         self.function = renew_symbolic_vars(func)
 
 
+def _info_key(info: Any) -> Any:
+    """A static tensor's shape, dtype and place; None for anything else."""
+    if not isinstance(info, TensorStructInfo):
+        return None
+    dims = info.dims()
+    sizes = None if dims is None else tuple(const_int(d) for d in dims)
+    return None if sizes is None or None in sizes else (sizes, info.dtype, info.vdevice)
+
+
+def _value_key(value: Any, places: Mapping[Any, int]) -> Any:
+    """A call of an operator on values of the group, by their places; None for anything else."""
+    if not isinstance(value, Call) or not isinstance(value.op, Op):
+        return None
+    args = tuple(_leaf_key(a, places) for a in value.args)
+    infos = tuple(_info_key(i) for i in (*value.sinfo_args, value.struct_info_))
+    if any(part is None for part in (*args, *infos)):
+        return None
+    return value.op, args, None if value.attrs is None else structural_hash(value.attrs), infos
+
+
+def _leaf_key(arg: Any, places: Mapping[Any, int]) -> Any:
+    if arg in places:
+        return places[arg]
+    if isinstance(arg, Tuple):
+        fields = tuple(_leaf_key(f, places) for f in arg.fields)
+        return None if any(f is None for f in fields) else fields
+    if isinstance(arg, (GlobalVar, Constant)):
+        return arg
+    if isinstance(arg, ShapeExpr):
+        sizes = tuple(const_int(v) for v in arg.values)
+        return None if None in sizes else ("shape", sizes)
+    return None
+
+
 class OperatorFusor(PyExprMutator):
     """Rewrites dataflow blocks so that each group of bindings is one call of a new function."""
 
@@ -184,6 +236,8 @@ class OperatorFusor(PyExprMutator):
         self.groups = groups
         self.lift_constants = lift_constants
         self.creators: dict[Group, _FunctionCreator] = {}
+        self.made: dict[Any, Function] = {}
+        self.names: dict[Any, GlobalVar] = {}
 
     def _group(self, var: Any) -> Group | None:
         group = self.groups.get(var)
@@ -210,7 +264,28 @@ class OperatorFusor(PyExprMutator):
                 if producer is not None and producer is not current and producer in self.creators:
                     self.creators[producer].append_output(used)
         for group, creator in self.creators.items():
-            creator.create(group.attrs)
+            self._create(group, creator)
+
+    def _create(self, group: Group, creator: _FunctionCreator) -> None:
+        """Make the group's function, or find the equal one of an earlier group."""
+        creator.identity = key = creator.key(group.attrs)
+        known = self.made.get(key) if key is not None else None
+        if known is not None:
+            creator.function = known
+            return
+        creator.create(group.attrs)
+        if creator.function is not None and key is not None:
+            self.made[key] = creator.function
+
+    def _name_of(self, creator: _FunctionCreator) -> GlobalVar:
+        """The name of the group's function, which joins the module at its first call."""
+        assert creator.function is not None
+        known = self.names.get(creator.identity) if creator.identity is not None else None
+        if known is None:
+            known = self.builder_.add_func(creator.function, creator.name_hint)
+            if creator.identity is not None:
+                self.names[creator.identity] = known
+        return known
 
     def _by_groups(self, block: DataflowBlock) -> list[Any]:
         """The bindings with those of a group together, every group after the groups it uses.
@@ -273,7 +348,7 @@ class OperatorFusor(PyExprMutator):
 
     def _emit_call(self, binding: VarBinding, creator: _FunctionCreator, pending: list[Var] | None) -> None:
         assert creator.function is not None
-        name = self.builder_.add_func(creator.function, creator.name_hint)
+        name = self._name_of(creator)
         args = [self.visit_expr(a) if not isinstance(a, (PrimValue, ShapeExpr)) else a for a in creator.arguments]
         args = [
             self.builder_.emit(a) if isinstance(a, TupleGetItem) else a  # an argument must be a leaf

@@ -29,7 +29,7 @@ class _Replace(PyExprMutator):
         if isinstance(info, TupleStructInfo):
             fields = [self.visit_struct_info_node(f) for f in info.fields]
             return info if all(a is b for a, b in zip(fields, info.fields)) else TupleStructInfo(fields)
-        if isinstance(info, TensorStructInfo) and info.vdevice is self.old:
+        if isinstance(info, TensorStructInfo) and info.vdevice == self.old:
             return TensorStructInfo(info.shape, info.dtype, self.new, info.ndim)
         return info
 
@@ -51,7 +51,7 @@ def UpdateVDevice(new_vdevice: Any, index: int) -> Pass:  # noqa: N802  (public 
         old = devices[index]
         replace = _Replace(old, new_vdevice)
         functions = {v: replace.visit_expr(f) if isinstance(f, Function) else f for v, f in mod.functions.items()}
-        infos = {**mod.global_infos, "vdevice": [new_vdevice if d is old else d for d in devices]}
+        infos = {**mod.global_infos, "vdevice": [new_vdevice if d == old else d for d in devices]}
         return IRModule(functions, mod.attrs, infos)
 
     return as_module_pass(run, "UpdateVDevice")
@@ -81,7 +81,7 @@ class _Places:
     def settle(self, value: Any, device: Any) -> None:
         root = self.find(value)
         known = self.device.setdefault(root, device)
-        if known is not device:
+        if known != device:
             raise RelaxishError(f"a value is hinted to live on {known} and on {device}")
 
     def of(self, value: Any) -> Any:

@@ -6,6 +6,7 @@ from .attention import FuseAttention
 from .contraction import Contraction
 from .elementwise import Elementwise, Fallback
 from .gemv import GEMV
+from .matrix_unit import MatrixUnit
 from .packing import PackWeights
 from .reduction import RowReduction
 from .variants import contraction_variants
@@ -17,6 +18,7 @@ __all__ = [
     "Elementwise",
     "Fallback",
     "FuseAttention",
+    "MatrixUnit",
     "PackWeights",
     "RowReduction",
     "WinogradConv2D",

@@ -29,6 +29,8 @@ from .packing import PACK_ATTR
 # Every x86 and most Arm cores have first-level caches of at least eight ways of one page.
 _WAYS = 8
 _WAY_BYTES = 4096
+# A good half of the second-level cache of most cores.
+_STRIP_BYTES = 640 * 1024
 # Turning an operand around costs about as much as using it once.
 _ROWS_TO_TURN = 8
 
@@ -59,7 +61,9 @@ def _divisors(n: int, limit: int) -> list[int]:
     return [d for d in range(1, min(n, limit) + 1) if n % d == 0]
 
 
-def choose_tile(width: int, height: int | None, lanes: int, registers: int, max_rows: int = 16) -> Tile:
+def choose_tile(
+    width: int, height: int | None, lanes: int, registers: int, max_rows: int = 16, max_vectors: int = 6
+) -> Tile:
     """The tile with the fewest loads for each multiply-add that fits the register file.
 
     ``width`` is the extent of the vector axis, ``height`` that of the row axis (None: dynamic or absent).
@@ -67,12 +71,14 @@ def choose_tile(width: int, height: int | None, lanes: int, registers: int, max_
     >>> choose_tile(768, 128, 16, 32)
     Tile(lanes=16, vectors=6, rows=4)
     """
-    fit = max(d for d in _divisors(width, lanes))
-    if fit < lanes // 2 and width >= lanes:
-        fit = max(d for d in (lanes, lanes // 2, lanes // 4, 1) if d >= 1 and (width % d == 0 or d == 1))
+    fit = max(_divisors(width, lanes))
+    power = max(d for d in (1 << i for i in range(lanes.bit_length())) if width % d == 0)
+    if 2 * power > fit or 2 * power >= lanes:
+        # Vectors of 10 or 12 numbers are taken apart again; eight fill a register or half of one.
+        fit = power
     best = Tile(fit, 1, 1)
     best_cost = float("inf")
-    for vectors in _divisors(width // fit, 6):
+    for vectors in _divisors(width // fit, max_vectors):
         rows_options = _divisors(height, max_rows) if height else [1]
         for rows in rows_options:
             if rows * vectors + vectors + 1 > registers:
@@ -119,13 +125,19 @@ class Contraction(ScheduleRule):
         before, after = infos[:at], infos[at + 1 :]
         if len(after) > 1 or any(not info.is_injective for info in after):
             return None
-        strip = tile_block(sch, anchor, vector, after[0] if after else None, target, self.variant)
+        outer, is_strip = tile_block(sch, anchor, vector, after[0] if after else None, target, self.variant)
         for info in before:
-            # A copy is made strip by strip, so that it is still in the cache when it is used.
-            turned = any(sch.get(copy) is sch.get(info.rv) for copy in copies)
-            if not (turned and strip is not None and attempt(sch.compute_at, info.rv, strip, True)):
+            # Turned operands are copied strip by strip, the padded rows of a stencil row by row: just before use.
+            turned = is_strip and any(sch.get(copy) is sch.get(info.rv) for copy in copies)
+            local = turned or streams(anchor, vector)
+            if not (local and attempt(sch.compute_at, info.rv, outer, True)):
                 schedule_elementwise(sch, info, target)
         return sch
+
+
+def streams(info: BlockInfo, vector: IterInfo) -> bool:
+    """Whether every operand moves along the vectors, as in depthwise convolution and pooling: nothing is broadcast."""
+    return all(access_stride(load.indices, vector.var) != "none" for load in info.loads())
 
 
 def vector_axis(info: BlockInfo) -> IterInfo | None:
@@ -210,10 +222,10 @@ def tile_block(
     epilogue: BlockInfo | None,
     target: Target,
     variant: Variant | None = None,
-) -> Any:
+) -> tuple[Any, bool]:
     """Give a reduction block its register tile, with ``epilogue`` computed on each finished tile.
 
-    Returns the loop over strips of columns when nothing but rows is inside it, else None.
+    Returns the outer loop, and whether one iteration of it is a whole strip of columns.
     """
     bits = target.vector_bits
     registers = 32 if bits == 512 or target.features.has_asimd else 16
@@ -224,11 +236,12 @@ def tile_block(
     height = rows_iter.dom if rows_iter is not None else None
     assert vector.dom is not None
     max_rows = _rows_side_by_side(anchor, vector, rows_iter)
-    tile = choose_tile(vector.dom, height, lanes, registers, max_rows)
+    max_vectors = 3 if streams(anchor, vector) else _vectors_in_cache(anchor, bits)
+    tile = choose_tile(vector.dom, height, lanes, registers, max_rows, max_vectors)
     partial = False
     if rows_iter is not None and (height is None or (height > 16 and tile.rows < 4)):
         # The size is not known, or no divisor fits (a prime, say): tiles of six, the last one partial.
-        tile = choose_tile(vector.dom, 6, lanes, registers)
+        tile = choose_tile(vector.dom, 6, lanes, registers, max_vectors=max_vectors)
         partial = True
     if variant is not None:
         tile = Tile(tile.lanes, variant.vectors, variant.rows)
@@ -261,7 +274,7 @@ def tile_block(
     # Before the reduction is decomposed: a guarded start block would no longer count as covering its output.
     fused = parallel_outer(sch, outer, work_of(anchor), target.num_cores)
     sch.decompose_reduction(anchor.rv, reductions[0])
-    return fused if outer[-1] is v_outer else None
+    return fused, outer[-1] is v_outer
 
 
 def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: Any, tile: Tile) -> None:
@@ -310,6 +323,14 @@ def _rows_side_by_side(anchor: BlockInfo, vector: IterInfo, rows: IterInfo | Non
             nbytes = abs(stride) * _bits_of(load.dtype) // 8
             limit = min(limit, _WAYS * (_WAY_BYTES // gcd(nbytes, _WAY_BYTES)))
     return limit
+
+
+def _vectors_in_cache(anchor: BlockInfo, bits: int) -> int:
+    """How many vectors a strip of the packed operand may be wide so that the second cache holds it for all rows."""
+    depth = 1
+    for it in anchor.reductions:
+        depth *= it.dom or 1
+    return max(2, min(6, _STRIP_BYTES // max(1, depth * bits // 8)))
 
 
 def _bits_of(dtype: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...ir.structural import structural_hash
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule, ScheduleError
@@ -36,7 +37,8 @@ def contraction_variants(func: PrimFunc, target: Target, limit: int = 12) -> lis
 
     None are given for functions of another kind.
     """
-    made = []
+    made: list[Schedule] = []
+    seen: set[int] = set()
     for variant in _candidates(func, target):
         options = {
             "rows": variant.rows,
@@ -49,7 +51,11 @@ def contraction_variants(func: PrimFunc, target: Target, limit: int = 12) -> lis
             schedule.apply_rule(RULE, options)
         except ScheduleError:
             continue
-        made.append(schedule)
+        # Orders are alike where there are few loops.
+        key = structural_hash(schedule.mod)
+        if key not in seen:
+            seen.add(key)
+            made.append(schedule)
         if len(made) == limit:
             break
     return made

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...tir import IterVar, Schedule
 from ...tir.schedule import BlockRV, LoopRV
+from ...tir.schedule.transform import tile_with_tensor_intrin
 from .. import block_analysis as ba
 from .schedule_rule import ScheduleRule
 
@@ -236,13 +237,9 @@ class MultiLevelTilingWithIntrin(MultiLevelTiling):
         return super().apply(sch.copy(), block) or [sch]
 
     def _fits(self, sch: Schedule, block: BlockRV) -> bool:
-        from ..schedule_util import tile_with_tensor_intrin
-
         return tile_with_tensor_intrin(sch.copy(), block, self.intrin_name) is not None
 
     def apply_sub_rules(self, states: list[TilingState]) -> list[TilingState]:
-        from ..schedule_util import tile_with_tensor_intrin
-
         for state in states:
             loop = tile_with_tensor_intrin(state.sch, state.block, self.intrin_name)
             assert loop is not None

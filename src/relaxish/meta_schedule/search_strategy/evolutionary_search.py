@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -98,11 +98,16 @@ class EvolutionarySearch(SearchStrategy):
         self._workload = database.commit_workload(self._context.mod)
         # What any earlier run measured, failures included, is never measured again.
         self._measured = {trace_key(r.trace) for r in database.records_of(self._workload)}
-        self._pool = VectorPool(self._context, self._spaces, np.random.default_rng(self._seed)) \
-            if self.vectorize else None
+        self._pool = VectorPool(self._context, self._spaces, self._seed) if self.vectorize else None
 
-    def resume(self, rounds: int, trials: int) -> None:
-        self._round_number, self._done = rounds, trials
+    def save_state(self) -> dict[str, Any]:
+        return {"round": self._round_number, "pool": {} if self._pool is None else self._pool.save_state()}
+
+    def resume(self, rounds: int, trials: int, state: dict[str, Any]) -> None:
+        # A round may have been drawn again when it gave nothing new.
+        self._round_number, self._done = max(rounds, int(state.get("round", 0))), trials
+        if self._pool is not None:
+            self._pool.load_state(state.get("pool", {}))
 
     def post_tuning(self) -> None:
         if not self._started:
@@ -126,7 +131,9 @@ class EvolutionarySearch(SearchStrategy):
         made: list[MeasureCandidate] = []
         while wanted > 0 and not made and self._empty < self.num_empty_iters_before_early_stop:
             self._random = random.Random(f"{self._seed}:{self._round_number}")
-            made = self._assemble(self._round(wanted), wanted)
+            traces = self._round(wanted)
+            with Profiler.timeit("EvoSearch/Evolve/Misc"):
+                made = self._assemble(traces, wanted)
             self._round_number += 1
             self._empty = 0 if made else self._empty + 1
         self.search_seconds += time.perf_counter() - begin

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...tir import IterVar, Schedule
 from ...tir.schedule import checks
-from ...tir.schedule.primitives.compute_at import loop_iter_type
+from ...tir.schedule.primitives.compute_at import loop_iter_types
 from .fitting import Environment, Fitter, Formula, Unfit
 
 __all__ = ["LocationMask", "LoopRow", "loops_of_location"]
@@ -38,8 +38,10 @@ def loops_of_location(sch: Schedule, block: Any) -> LoopRow:
     if not consumers:
         return LoopRow((), ())
     loops = checks.loops_above(consumers[0])
+    if not loops:
+        return LoopRow((), ())
     return LoopRow(tuple(int(getattr(loop.stmt.extent, "value", 0)) for loop in loops),
-                   tuple(loop_iter_type(state, loop) == IterVar.DataPar for loop in loops))
+                   tuple(kind == IterVar.DataPar for kind in loop_iter_types(state, loops)))
 
 
 class LocationMask:

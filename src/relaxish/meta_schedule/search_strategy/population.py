@@ -34,32 +34,41 @@ Scored = tuple[float, VectorVariant, Array]
 class VectorPool:
     """The sketches of a task that can be searched as matrices; ``left_out`` are the traces of the others."""
 
-    def __init__(self, context: TuneContext, traces: Sequence[Trace], rng: np.random.Generator) -> None:
+    def __init__(self, context: TuneContext, traces: Sequence[Trace], seed: int = 0) -> None:
         self.context = context
-        self.rng = rng
+        self.rng = np.random.default_rng(seed)
         self.examined = 0
         self.sketches: list[VectorSketch] = []
         self.left_out: list[Trace] = []
         self.reason = ""
         self.shares = self._mutator_shares()
-        for trace in traces:
+        for index, trace in enumerate(traces):
             try:
-                self.sketches.append(VectorSketch(context, trace, rng))
+                self.sketches.append(VectorSketch(context, trace, (seed, index)))
             except REFUSALS as err:
                 self.reason = f"{type(err).__name__}: {err}"
                 context.logger.info("a sketch is searched by replaying programs: %s", self.reason)
                 self.left_out.append(trace)
-        self._queue = [(int(i), 0) for i in rng.permutation(len(self.sketches))]
+        # Variants known to have formulas, by sketch and compute locations, and sketches to look for more in.
+        self._names: list[tuple[int, tuple[int, ...]]] = []
+        self._queue = [(int(i), 0) for i in self.rng.permutation(len(self.sketches))]
         self._number = {id(sketch): index for index, sketch in enumerate(self.sketches)}
         self._measured: set[tuple[int, tuple[int, ...], bytes]] = set()
         self._noted = 0
-        self.advisor = Advisor(context, self.sketches, rng)
+        self.advisor = Advisor(context, self.sketches, self.rng)
 
     def reseed(self, rng: np.random.Generator) -> None:
         """Draw from ``rng`` from now on."""
         self.rng = self.advisor.rng = rng
-        for sketch in self.sketches:
-            sketch.rng = rng
+
+    def save_state(self) -> dict[str, Any]:
+        """Which variants the search works with, as plain data."""
+        return {"variants": [[i, list(x)] for i, x in self._names], "queue": [list(x) for x in self._queue]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Work with the variants of a run that was stopped; they are compiled when needed."""
+        self._names = [(int(i), tuple(int(v) for v in x)) for i, x in state.get("variants", [])]
+        self._queue = [(int(i), int(turn)) for i, turn in state.get("queue", self._queue)]
 
     def usable(self) -> bool:
         """Whether some sketch and all mutators have a matrix form."""
@@ -80,33 +89,39 @@ class VectorPool:
 
     # ---- variants
 
-    def learned(self) -> list[VectorVariant]:
-        """The compiled variants."""
-        return [v for sketch in self.sketches for v in sketch.variants.values()]
+    def variants(self, limit: int) -> list[VectorVariant]:
+        """Some of the variants with formulas."""
+        names = self._names
+        if len(names) > limit:
+            names = [names[i] for i in self.rng.permutation(len(names))[:limit]]
+        found = [self.sketches[i].variant(locations) for i, locations in names]
+        return [v for v in found if v is not None]
 
-    def learn(self) -> list[VectorVariant]:
-        """Compile a few more variants, each sketch in turn; all compiled ones."""
-        have = len(self.learned())
-        goal = min(MAX_VARIANTS, max(FIRST_VARIANTS, have + MORE_VARIANTS))
+    def _known(self, index: int, locations: tuple[int, ...]) -> VectorVariant | None:
+        """A variant, kept in mind if it has formulas."""
+        variant = self.sketches[index].variant(locations)
+        if variant is not None and (index, locations) not in self._names:
+            self._names.append((index, locations))
+        return variant
+
+    def learn(self) -> None:
+        """Compile a few more variants, each sketch in turn."""
+        goal = min(MAX_VARIANTS, max(FIRST_VARIANTS, len(self._names) + MORE_VARIANTS))
         for _ in range(TRIED_PER_ROUND):
-            if have >= goal or not self._queue:
+            if len(self._names) >= goal or not self._queue:
                 break
             index, turn = self._queue.pop(0)
-            sketch = self.sketches[index]
-            locations = sketch.all_locations()
+            locations = self.sketches[index].all_locations()
             if turn < len(locations):
-                have += sketch.variant(locations[turn]) is not None
+                self._known(index, locations[turn])
                 self._queue.append((index, turn + 1))
-        return self.learned()
 
     def random_rows(self, count: int) -> list[Scored]:
-        """Random rows of random sketches, compiled or not."""
+        """Random rows of random sketches, compute locations left to be sampled."""
         out: list[Scored] = []
         for index in self.rng.integers(0, len(self.sketches), count):
             sketch = self.sketches[index]
-            locations = sketch.all_locations()
-            variant = sketch.bare(locations[int(self.rng.integers(0, len(locations)))])
-            out.append((0.0, variant, sketch.table.sample(self.rng, 1)[0]))
+            out.append((0.0, VectorVariant(sketch, ()), sketch.table.sample(self.rng, 1)[0]))
         return out
 
     # ---- one round of search
@@ -120,12 +135,11 @@ class VectorPool:
             with Profiler.timeit("EvoSearch/SampleInitPopulation"):
                 advised = self._advised(strategy, wanted) or self.random_rows(2 * wanted)
             return self._traces(advised, wanted), [t for _, t in fresh]
-        variants = self.learn()
+        self.learn()
+        variants = self.variants(PER_ROUND)
         if not variants:
             self.reason = next((r for s in self.sketches for r in s.refused.values()), "no variant")
             return [], [t for _, t in fresh]
-        if len(variants) > PER_ROUND:
-            variants = [variants[i] for i in self.rng.permutation(len(variants))[:PER_ROUND]]
         size = max(4 * strategy.population_size, ROWS * len(variants))
         with Profiler.timeit("EvoSearch/SampleInitPopulation"):
             batches = self._initial(variants, best, size)
@@ -133,8 +147,7 @@ class VectorPool:
         return self._traces(ranked, wanted), [t for _, t in fresh]
 
     def _advised(self, strategy: Any, wanted: int) -> list[Scored]:
-        bare = [sketch.bare(locations[int(self.rng.integers(0, len(locations)))])
-                for sketch in self.sketches if (locations := sketch.all_locations())]
+        bare = [VectorVariant(sketch, ()) for sketch in self.sketches]
         return [(0.0, *x) for x in self.advisor.propose(bare, strategy.records(), wanted)]
 
     def _evolve(self, strategy: Any, batches: Rows, wanted: int) -> list[Scored]:
@@ -181,7 +194,7 @@ class VectorPool:
         known: dict[int, list[Array]] = {}
         for trace in best:
             place = self._place(trace)
-            variant = None if place is None else self.sketches[place[0]].variant(place[2])
+            variant = None if place is None else self._known(place[0], place[2])
             if place is None or variant is None:
                 continue
             if variant not in variants:

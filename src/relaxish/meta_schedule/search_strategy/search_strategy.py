@@ -58,8 +58,13 @@ class SearchStrategy:
         """Learn what the candidates took."""
         raise NotImplementedError
 
-    def resume(self, rounds: int, trials: int) -> None:
-        """Go on after ``rounds`` rounds and ``trials`` measurements of an interrupted run, found in the database."""
+    def save_state(self) -> dict[str, Any]:
+        """What a search needs to go on in another process beside the records, as plain data."""
+        return {}
+
+    def resume(self, rounds: int, trials: int, state: dict[str, Any]) -> None:
+        """Go on after ``rounds`` rounds and ``trials`` measurements of a run that was stopped, which had saved
+        ``state`` after its last complete round."""
 
     def clone(self) -> SearchStrategy:
         """An independent copy that has not started."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ REFUSALS = (Unfit, RelaxishError, ValueError)
 
 
 class VectorVariant:
-    """A sketch with its compute locations fixed."""
+    """A sketch with its compute locations fixed; without formulas (and perhaps locations) it still names candidates."""
 
     def __init__(
         self, sketch: VectorSketch, locations: tuple[int, ...], compiled: CompiledVariant | None = None,
@@ -70,11 +71,14 @@ class VectorVariant:
 
 
 class VectorSketch:
-    """A sketch, its decision columns, and the variants compiled so far."""
+    """A sketch, its decision columns, and the variants compiled so far.
 
-    def __init__(self, context: TuneContext, trace: Trace, rng: np.random.Generator) -> None:
+    What is learnt about it draws from random streams named by ``seed``, so that it does not matter when it is learnt.
+    """
+
+    def __init__(self, context: TuneContext, trace: Trace, seed: Sequence[int] = (0,)) -> None:
         self.context = context
-        self.rng = rng
+        self.seed = tuple(seed)
         sch = schedule_for_tuning(self._mod, 1)
         trace.apply_to_schedule(sch, remove_postproc=True)
         assert sch.trace is not None
@@ -105,18 +109,15 @@ class VectorSketch:
             return [()]
         choices: list[set[int]] = [set() for _ in self.table.locations]
         taken: list[tuple[int, ...]] = []
-        for row in self.table.sample(self.rng, LOCATION_SAMPLES):
-            sch = schedule_for_tuning(self._mod, int(self.rng.integers(1, 1 << 30)))
+        rng = np.random.default_rng([*self.seed, 0])
+        for row in self.table.sample(rng, LOCATION_SAMPLES):
+            sch = schedule_for_tuning(self._mod, int(rng.integers(1, 1 << 30)))
             self.table.to_trace(row, ()).apply_to_schedule(
                 sch, remove_postproc=True, decision_provider=_collect(sch, iter(choices)))
             taken.append(_taken(sch))
         # One location is chosen freely; of several, each depends on those before.
         combos = sorted((x,) for x in choices[0]) if len(choices) == 1 else sorted(set(taken))
-        return [combos[i] for i in self.rng.permutation(len(combos))]
-
-    def bare(self, locations: tuple[int, ...]) -> VectorVariant:
-        """The variant for naming candidates; whether it has formulas depends on what was compiled so far."""
-        return self.variants.get(locations) or VectorVariant(self, locations)
+        return [combos[i] for i in rng.permutation(len(combos))]
 
     def variant(self, locations: tuple[int, ...]) -> VectorVariant | None:
         """The compiled variant, None where it cannot be vectorised (the log says why)."""
@@ -138,10 +139,12 @@ class VectorSketch:
 
     # ---- learning a variant from examples
 
-    def _examples(self, locations: tuple[int, ...], count: int) -> tuple[list[Reading], Array, LocationMask | None]:
+    def _examples(
+        self, locations: tuple[int, ...], count: int, rng: np.random.Generator
+    ) -> tuple[list[Reading], Array, LocationMask | None]:
         """Programs to learn formulas from, their rows, and where the locations hold."""
         width = self.table.num_tile_columns
-        chooser = ExampleChooser(self.table, self.rng)
+        chooser = ExampleChooser(self.table, rng)
         readings: list[Reading] = []
         rows, tried, facts = [], [], []
         mask = None
@@ -164,12 +167,13 @@ class VectorSketch:
         return readings, np.array(rows), mask
 
     def _compile(self, locations: tuple[int, ...], count: int) -> VectorVariant:
-        readings, examples, mask = self._examples(locations, count)
+        rng = np.random.default_rng([*self.seed, count, *(2 + x for x in locations)])
+        readings, examples, mask = self._examples(locations, count, rng)
         gpu = self.context.target is not None and "gpu" in self.context.target.keys
         compiled = CompiledVariant(readings, examples[:, :self.table.num_tile_columns], self.table.tile_ranges,
                                    self.table.vectorize, gpu, self._process(examples[0], locations))
         made = VectorVariant(self, locations, compiled, mask)
-        checks = made.sample(self.rng, 8)[:CHECKS]
+        checks = made.sample(rng, 8)[:CHECKS]
         if not len(checks):
             raise Unfit("no candidates left to check the formulas on")
         fast = made.features(checks)

@@ -55,7 +55,7 @@ def _pool_call(
 def max_pool1d(
     data: Any,
     pool_size: Any = 1,
-    strides: Any = None,
+    strides: Any = 1,
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
@@ -72,7 +72,7 @@ def max_pool1d(
 def max_pool2d(
     data: Any,
     pool_size: Any = (1, 1),
-    strides: Any = None,
+    strides: Any = (1, 1),
     padding: Any = (0, 0),
     dilation: Any = (1, 1),
     ceil_mode: bool = False,
@@ -89,7 +89,7 @@ def max_pool2d(
 def max_pool3d(
     data: Any,
     pool_size: Any = (1, 1, 1),
-    strides: Any = None,
+    strides: Any = (1, 1, 1),
     padding: Any = (0, 0, 0),
     dilation: Any = (1, 1, 1),
     ceil_mode: bool = False,
@@ -106,7 +106,7 @@ def max_pool3d(
 def avg_pool1d(
     data: Any,
     pool_size: Any = 1,
-    strides: Any = None,
+    strides: Any = 1,
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
@@ -123,7 +123,7 @@ def avg_pool1d(
 def avg_pool2d(
     data: Any,
     pool_size: Any = (1, 1),
-    strides: Any = None,
+    strides: Any = (1, 1),
     padding: Any = (0, 0),
     dilation: Any = (1, 1),
     ceil_mode: bool = False,
@@ -140,7 +140,7 @@ def avg_pool2d(
 def avg_pool3d(
     data: Any,
     pool_size: Any = (1, 1, 1),
-    strides: Any = None,
+    strides: Any = (1, 1, 1),
     padding: Any = (0, 0, 0),
     dilation: Any = (1, 1, 1),
     ceil_mode: bool = False,
@@ -284,7 +284,7 @@ def _np_pool(kind: str, n: int) -> Callable[..., Any]:
     def pool(
         x: Any,
         pool_size: Any,
-        strides: Any = None,
+        strides: Any = 1,
         padding: Any = 0,
         dilation: Any = 1,
         ceil_mode: bool = False,

@@ -36,6 +36,7 @@ _LAZY: dict[str, str] = {
     "name_to_binding": "variables",
     "post_order_visit": "variables",
     "remove_all_unused": "cleanup",
+    "suggest_layout_transforms": "layout_transforms",
     "udchain": "variables",
     "well_formed": "wellformed",
 }

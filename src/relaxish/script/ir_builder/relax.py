@@ -18,8 +18,9 @@ from .tir_stmt import plain_attr
 __all__ = [
     "BindingBlock", "Else", "ExternFunc", "If", "SeqExpr", "ShapeExpr", "Then", "TupleGetItem", "arg", "call_packed",
     "const", "cpu", "cuda", "dataflow", "device", "dtype", "emit", "emit_match_cast", "emit_te", "emit_var_binding",
-    "func_attr", "func_name", "func_ret_struct_info", "func_ret_value", "function", "gpu", "match_cast", "output",
-    "prim_value", "rewriter", "shape", "str", "tuple",
+    "ext_dev", "func_attr", "func_name", "func_ret_struct_info", "func_ret_value", "function", "gpu", "hexagon",
+    "match_cast", "metal", "opencl", "output", "prim_value", "rewriter", "rocm", "shape", "stop_lift_params", "str",
+    "tuple", "vpi", "vulkan", "webgpu",
 ]  # fmt: skip
 
 
@@ -254,6 +255,24 @@ def cuda(dev_id: int = 0) -> Any:
 
 
 gpu = cuda
+
+
+def _device_of(kind: builtins.str) -> Any:
+    def make(dev_id: int = 0) -> Any:
+        return device(kind, dev_id)
+
+    make.__name__ = kind
+    make.__doc__ = f"A {kind} device."
+    return make
+
+
+rocm, metal, opencl, vulkan = (_device_of(k) for k in ("rocm", "metal", "opencl", "vulkan"))
+hexagon, webgpu, vpi, ext_dev = (_device_of(k) for k in ("hexagon", "webgpu", "vpi", "ext_dev"))
+
+
+def stop_lift_params(x: Any) -> Any:
+    """Keep what follows of ``x`` from being lifted out of the function."""
+    return importlib.import_module("relaxish.op.builtin").stop_lift_params(x)
 
 
 def rewriter(mod: Any) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from . import matmul, nn, transform, vm
+from . import ast_printer, matmul, nn, transform, vm
+from .ast_printer import dump_ast
 from .matmul import get_relax_matmul_module
 from .nn import emit, emit_te
 
-__all__ = ["emit", "emit_te", "get_relax_matmul_module", "matmul", "nn", "transform", "vm"]
+__all__ = ["ast_printer", "dump_ast", "emit", "emit_te", "get_relax_matmul_module", "matmul", "nn", "transform", "vm"]

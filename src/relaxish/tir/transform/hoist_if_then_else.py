@@ -1,4 +1,6 @@
-"""HoistIfThenElse: conditions that a loop does not change move out of it.
+"""Hoisting on the way to a CPU: conditions that fill a loop body move out of the loop.
+
+This is the quick form of HoistIfThenElse, which works statement by statement and simplifies nothing.
 
 Before: ``for i in range(n): if c > 0: A[i] = 1``.
 After: ``if c > 0: for i in range(n): A[i] = 1``.
@@ -12,7 +14,6 @@ from ...arith.effects import is_pure
 from ...arith.functor import uses_var
 from ...ir.functor import Mutator
 from ..stmt import AttrStmt, For, ForKind, IfThenElse, Stmt
-from .base import PrimFuncPass, body_pass
 
 
 class _Hoist(Mutator):
@@ -40,9 +41,3 @@ class _Hoist(Mutator):
 def hoist(stmt: Stmt) -> Stmt:
     """Hoist all invariant conditions that fill a loop body."""
     return _Hoist().visit(stmt)  # type: ignore[no-any-return]
-
-
-def HoistIfThenElse(variant: str | None = None) -> PrimFuncPass:  # noqa: N802
-    """Move loop-invariant conditions outwards; ``variant`` ``"basic"`` leaves loops with other statements alone."""
-    del variant
-    return body_pass(hoist, "tir.HoistIfThenElse")

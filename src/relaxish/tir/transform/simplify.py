@@ -198,9 +198,19 @@ _EXTENSIONS = {
 }
 
 
+def _simplifier(chosen: dict[str, Any]) -> StmtSimplifier:
+    conditions = bool(chosen.get("propagate_knowns_to_prove_conditional"))
+    expressions = bool(chosen.get("propagate_knowns_to_simplify_expressions"))
+    if not (conditions or expressions):
+        return StmtSimplifier()
+    from .simplify_knowns import KnowingSimplifier
+
+    return KnowingSimplifier(conditions, expressions)
+
+
 def simplify(func: PrimFunc, chosen: dict[str, Any] | None = None) -> PrimFunc:
     """Simplify the body of a function; ``chosen`` holds the options of ``tir.Simplify``."""
-    simplifier = StmtSimplifier()
+    simplifier = _simplifier(chosen or {})
     flags = Extension.NoExtensions
     for name, flag in _EXTENSIONS.items() if chosen else ():
         flags |= flag if chosen and chosen.get(name) else Extension.NoExtensions

@@ -7,7 +7,7 @@ from typing import Any
 from ...ir.transform import Pass, PassContext
 from . import (
     bound_checkers, common_subexpr, compact_buffer, convert_blocks_to_opaque, device_kernel_launch, device_regions,
-    device_storage, flatten_buffer, function_passes, hoist_if_then_else, infer_fragment, inject_double_buffer,
+    device_storage, flatten_buffer, function_passes, hoist_expression, infer_fragment, inject_double_buffer,
     inject_permuted_layout, inject_software_pipeline, inject_virtual_thread, legalize_float, lift_thread_binding,
     loop_partition, lower_async_dma, lower_cross_thread_reduction, lower_init_block, lower_intrin,
     lower_match_buffer, lower_opaque_block, lower_thread_allreduce, lower_tvm_builtin, lower_warp_memory,
@@ -63,7 +63,7 @@ def _flat_loops(config: dict[str, Any]) -> list[Pass]:
     if config.get("tir.use_async_copy", False):
         passes.append(lower_async_dma.LowerAsyncDMA())
     passes += [
-        hoist_if_then_else.HoistIfThenElse(),
+        hoist_expression.HoistIfThenElse(),
         unroll_loop.UnrollLoop(),
         renormalize_split_pattern.RenormalizeSplitPattern(),
         simplify.Simplify(),

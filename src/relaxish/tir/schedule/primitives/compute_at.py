@@ -353,19 +353,38 @@ def compute_locations(state: ScheduleState, block: StmtSRef) -> tuple[list[StmtS
         pass
     places.append(StmtSRef.root_mark())
     indices.append(-1)
-    consumers = checks.consumers_of(state, block, checks.scope_root(state, block))
-    if not consumers:
-        return places, indices
-    boundary = lowest_common_ancestor(consumers) if len(consumers) > 1 else consumers[0].parent
-    if boundary is None or not isinstance(boundary.stmt, For):
-        return places, indices
-    loops = checks.loops_above(consumers[0])
-    loops = loops[: loops.index(boundary) + 1]
-    for position in _promising(loops, loop_iter_types(state, loops)):
-        if can_compute_at(state, block, loops[position], True):
-            places.append(loops[position])
+    for position, loop in _loops_to_try(state, block):
+        if can_compute_at(state, block, loop, True):
+            places.append(loop)
             indices.append(position)
     return places, indices
+
+
+def nearest_location(state: ScheduleState, block: StmtSRef, wanted: int) -> tuple[StmtSRef, int]:
+    """The legal place closest to ``wanted`` that is not further inside, the root if there is none: the choice among
+    what :func:`compute_locations` gives, without trying the places that do not matter."""
+    if wanted >= 0:
+        for position, loop in reversed(_loops_to_try(state, block)):
+            if position <= wanted and can_compute_at(state, block, loop, True):
+                return loop, position
+    elif wanted < -1:
+        places, indices = compute_locations(state, block)
+        if indices[0] == wanted:
+            return places[0], wanted
+    return StmtSRef.root_mark(), -1
+
+
+def _loops_to_try(state: ScheduleState, block: StmtSRef) -> list[tuple[int, StmtSRef]]:
+    """Loops of the consumers under which ``block`` may be worth computing, with their numbers."""
+    consumers = checks.consumers_of(state, block, checks.scope_root(state, block))
+    if not consumers:
+        return []
+    boundary = lowest_common_ancestor(consumers) if len(consumers) > 1 else consumers[0].parent
+    if boundary is None or not isinstance(boundary.stmt, For):
+        return []
+    loops = checks.loops_above(consumers[0])
+    loops = loops[: loops.index(boundary) + 1]
+    return [(position, loops[position]) for position in _promising(loops, loop_iter_types(state, loops))]
 
 
 def _promising(loops: Sequence[StmtSRef], kinds: Sequence[int]) -> list[int]:

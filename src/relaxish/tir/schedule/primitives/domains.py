@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ....arith import Analyzer, IntervalSet, IterMapLevel, detect_iter_map, eval_set, inverse_affine_iter_map
+from ....arith import (
+    Analyzer,
+    IntervalSet,
+    IterMapLevel,
+    detect_iter_map,
+    eval_set,
+    inverse_affine_iter_map,
+    neg_inf,
+    pos_inf,
+)
 from ....ir.prim import const
 from ...expr import FloorDiv, FloorMod, IntImm, Mul, Var
 from ...functor import substitute
@@ -187,7 +196,9 @@ class BlockDomains:
 
     def _at_most(self, a: Any, b: Any) -> bool:
         """Whether ``a <= b`` already by the constant bounds of both."""
-        if a is b:
+        if a is b or a is neg_inf() or b is pos_inf():
             return True
+        if a is pos_inf() or b is neg_inf():
+            return False
         bounds = self.analyzer.const_int_bound
         return bool(bounds.bound(a)[1] <= bounds.bound(b)[0])

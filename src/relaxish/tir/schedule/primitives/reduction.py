@@ -57,11 +57,13 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
     )
     driving = vars_in(tuple(values))
     kept = [s for s in loops if s.stmt.loop_var in driving]
-    dropped = {s.stmt.loop_var for s in loops if s not in kept}
+    # A unit loop that drives nothing has one value; other terms go with the loops they speak of.
+    units = {s.stmt.loop_var: s.stmt.min for s in loops if s not in kept and checks.is_one(s.stmt.extent)}
+    dropped = {s.stmt.loop_var for s in loops if s not in kept and s.stmt.loop_var not in units}
     predicate: Any = const(True, "bool")
     for term in reversed(conjuncts(realize.predicate)):
         if not any(v in dropped for v in vars_in(term)):
-            predicate = and_predicate(predicate, term)
+            predicate = and_predicate(predicate, substitute(term, units))
     body: Any = BlockRealize(tuple(values), predicate, init_block)
     loop_map: dict[Any, Any] = {}
     for sref in reversed(kept):

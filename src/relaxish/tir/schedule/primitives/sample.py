@@ -122,17 +122,14 @@ class SampleComputeLocation(InstructionKind):
     inputs = ("block",)
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
-        from .compute_at import compute_locations
+        from .compute_at import compute_locations, nearest_location
 
         block = sch.sref(inputs[0])
-        places, indices = compute_locations(sch.state, block)
+        place: StmtSRef
         if decision is not None:
-            wanted = int(plain(decision))
-            # The nearest legal place that is not further inside than the recorded one; the root if there is none.
-            at = max((k for k, index in enumerate(indices) if index <= wanted), default=-1)
-            if at < 0:
-                return [StmtSRef.root_mark()], -1
-        else:
-            at = sch.rng.rand_int(0, len(places))
-        place: StmtSRef = places[at]
+            place, index = nearest_location(sch.state, block, int(plain(decision)))
+            return [place], index
+        places, indices = compute_locations(sch.state, block)
+        at = sch.rng.rand_int(0, len(places))
+        place = places[at]
         return [place], indices[at]

@@ -1,0 +1,117 @@
+"""Tensors spread over a mesh of devices: annotations, changes of placement, calls on each worker's part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import topi
+from ...ir.attrs import make_node
+from ...ir.op import Op
+from ...relax.call_forms import call_pure_packed
+from ...relax.expr import Call, Expr, ShapeExpr
+from ...relax.scalars import const_int, simplify
+from ...relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ...tir import Var, const, floordiv
+from ..inference import as_expr, check_axis, check_count, fail, make_call, tensor, tensor_arg, type_fail
+from ..record import define
+
+__all__ = ["annotate_sharding", "call_tir_local_view", "redistribute", "redistribute_replica_to_shard"]
+
+
+def annotate_sharding(input: Any, device_mesh: Any, placement: Any) -> Expr:
+    """A wish: the tensor is to be placed on the mesh like this. It computes nothing."""
+    attrs = make_node("relax.attrs.DistributionAttrs", device_mesh=device_mesh, placement=placement)
+    return make_call("dist.annotate_sharding", [as_expr(input)], attrs)
+
+
+def redistribute(input: Any, device_mesh: Any, placement: Any) -> Expr:
+    """A distributed tensor under another placement."""
+    attrs = make_node("relax.attrs.DistributionAttrs", device_mesh=device_mesh, placement=placement)
+    return make_call("dist.redistribute", [as_expr(input)], attrs)
+
+
+def call_tir_local_view(gvar: Any, args: Any, out_sinfo: Any, tir_vars: Any = None) -> Call:
+    """As ``call_tir``; every worker calls the function on its own part of the tensors."""
+    from ...relax.call_forms import call_tir
+
+    plain = call_tir(gvar, args, out_sinfo, tir_vars)
+    return Call(Op.get("relax.dist.call_tir_local_view"), plain.args, plain.attrs, plain.sinfo_args)
+
+
+def redistribute_replica_to_shard(input: Any, num_workers: int, axis: int) -> Expr:
+    """Each worker's slice, along ``axis``, of a tensor that all workers hold."""
+    attrs = make_node("relax.attrs.ScatterCollectiveAttrs", num_workers=int(num_workers), axis=int(axis))
+    return make_call("dist.redistribute_replica_to_shard", [as_expr(input)], attrs)
+
+
+def _infer_annotate(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info: StructInfo = call.args[0].struct_info
+    return info
+
+
+def _infer_redistribute(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info: Any = call.args[0].struct_info
+    inner = getattr(info, "tensor_sinfo", None)
+    if inner is None:
+        raise type_fail(call, f"expects a distributed tensor, but the input has struct info {type(info).__name__}")
+    made: StructInfo = type(info)(inner, call.attrs.device_mesh, call.attrs.placement)
+    return made
+
+
+def _infer_local_view(call: Call, builder: Any) -> StructInfo:
+    if len(call.sinfo_args) == 1:
+        only: StructInfo = call.sinfo_args[0]
+        return only
+    return TupleStructInfo(call.sinfo_args)
+
+
+def _infer_shard(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    dims = info.dims()
+    if dims is None:
+        return info
+    workers, axis = int(call.attrs.num_workers), check_axis(call, len(dims), call.attrs.axis)
+    size = const_int(dims[axis])
+    if size is not None and size % workers:
+        raise fail(
+            call,
+            f"redistribute_replica_to_shard expects the size of axis {axis} of input tensor to be divisible by "
+            f"num_workers. However, axis {axis} of input tensor is {size} while num_workers is {workers}",
+        )
+    shape = list(dims)
+    shape[axis] = simplify(floordiv(dims[axis], workers))
+    return tensor(shape, info.dtype, vdevice=info.vdevice)
+
+
+def _legalize_shard(builder: Any, call: Call) -> Expr:
+    x = call.args[0]
+    info = x.struct_info
+    assert isinstance(info, TensorStructInfo)
+    dims = info.dims()
+    assert dims is not None
+    workers, axis = int(call.attrs.num_workers), check_axis(call, len(dims), call.attrs.axis)
+    # Which worker this is, is known when the program runs.
+    asked = builder.emit(call_pure_packed("runtime.disco.worker_id", sinfo_args=[ShapeStructInfo(ndim=1)]))
+    worker = Var("worker_id", "int64")
+    builder.match_cast(asked, ShapeStructInfo(ShapeExpr([worker]).values))
+    size = floordiv(dims[axis], const(workers, "int64"))
+    made: Expr = builder.call_te(
+        topi.strided_slice,
+        x,
+        [worker * size],
+        [(worker + 1) * size],
+        [const(1, "int64")],
+        [axis],
+        slice_mode="end",
+        primfunc_name_hint="redistribute_replica_to_shard",
+    )
+    return made
+
+
+define("dist.annotate_sharding", _infer_annotate, arg_names=("input",))
+define("dist.redistribute", _infer_redistribute, arg_names=("input",))
+define("dist.call_tir_local_view", _infer_local_view, arg_names=("func", "args"))
+define("dist.redistribute_replica_to_shard", _infer_shard, legalize=_legalize_shard, arg_names=("input",))

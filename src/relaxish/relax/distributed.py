@@ -1,0 +1,140 @@
+"""Tensors spread over a mesh of devices: the mesh, placements, and their struct info.
+
+>>> mesh = DeviceMesh((2, 2), Range(0, 4))
+>>> placement = Placement.from_text("S[0], R")
+>>> str(placement)
+'S[0], R'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.expr import Range
+from ..ir.global_info import GlobalInfo
+from ..ir.node import Node, field
+from .scalars import const_int
+from .struct_info import StructInfo, TensorStructInfo
+
+__all__ = ["DTensorStructInfo", "DeviceMesh", "Placement", "PlacementSpec", "device_mesh"]
+
+
+class DeviceMesh(GlobalInfo):
+    """Devices in a grid of ``shape``, by their numbers: a sequence, or a range for consecutive ones.
+
+    Raises ValueError if there are not as many devices as places.
+    """
+
+    shape: tuple[int, ...] = field(role="attr")
+    device_ids: tuple[int, ...] = field(role="attr")
+    device_range: Any = field(role="ignore")
+
+    def __init__(self, shape: Sequence[int], device_ids: Sequence[int] | Range) -> None:
+        self.shape = tuple(int(s) for s in shape)
+        self.device_range = device_ids if isinstance(device_ids, Range) else None
+        if isinstance(device_ids, Range):
+            first, count = const_int(device_ids.min) or 0, const_int(device_ids.extent) or 0
+            device_ids = range(first, first + count)
+        self.device_ids = tuple(int(d) for d in device_ids)
+        if math.prod(self.shape) != len(self.device_ids):
+            raise ValueError(
+                "The number of elements in device ids should be equal to the number of elements in the device mesh, "
+                f"but the mesh has {math.prod(self.shape)} places and {len(self.device_ids)} devices are given"
+            )
+
+    @classmethod
+    def _make(cls, **fields: Any) -> DeviceMesh:
+        return cls(fields["shape"], fields["device_ids"])
+
+
+def device_mesh(shape: Sequence[int], device_ids: Sequence[int] | Range) -> DeviceMesh:
+    """A :class:`DeviceMesh`."""
+    return DeviceMesh(shape, device_ids)
+
+
+class PlacementSpec(Node):
+    """How a tensor lies along one axis of the mesh: split along ``axis`` (``S[axis]``) or copied (``R``)."""
+
+    axis: int = field(role="attr")
+    kind: str = field(role="attr")
+
+    def __init__(self, axis: int, kind: str) -> None:
+        self.axis = int(axis)
+        self.kind = kind
+
+    @staticmethod
+    def sharding(axis: int) -> PlacementSpec:
+        """Split along ``axis`` of the tensor."""
+        return PlacementSpec(axis, "sharding")
+
+    @staticmethod
+    def replica() -> PlacementSpec:
+        """The whole tensor everywhere."""
+        return PlacementSpec(-1, "replica")
+
+    def __str__(self) -> str:
+        return f"S[{self.axis}]" if self.kind == "sharding" else "R"
+
+
+class Placement(Node):
+    """How a tensor lies along each axis of the mesh."""
+
+    dim_specs: tuple[PlacementSpec, ...] = field(role="attr")
+
+    def __init__(self, dim_specs: Sequence[PlacementSpec]) -> None:
+        self.dim_specs = tuple(dim_specs)
+
+    @staticmethod
+    def from_text(text: str) -> Placement:
+        """A placement from text such as ``"S[0], R"``. Raises ValueError for other text."""
+        specs = []
+        for part in text.replace(" ", "").split(","):
+            if part == "R":
+                specs.append(PlacementSpec.replica())
+            elif part.startswith("S[") and part.endswith("]") and part[2:-1].isdigit():
+                specs.append(PlacementSpec.sharding(int(part[2:-1])))
+            else:
+                raise ValueError(f"Invalid placement {part!r}: write S[axis] or R for each axis of the mesh")
+        return Placement(specs)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.dim_specs))
+
+
+class DTensorStructInfo(StructInfo):
+    """A tensor, the mesh it is spread over, and how.
+
+    Raises ValueError if the placement does not fit the mesh or the tensor.
+    """
+
+    tensor_sinfo: TensorStructInfo = field(role="child")
+    device_mesh: DeviceMesh = field(role="child")
+    placement: Placement = field(role="child")
+    span: Any = field(role="ignore", default=None)
+
+    def __init__(
+        self, tensor_sinfo: TensorStructInfo, device_mesh: DeviceMesh, placement: Placement, span: Any = None
+    ) -> None:
+        if len(placement.dim_specs) != len(device_mesh.shape):
+            raise ValueError(
+                f"a mesh of {len(device_mesh.shape)} axes needs as many placement specs, not {len(placement.dim_specs)}"
+            )
+        for spec in placement.dim_specs:
+            if spec.kind == "sharding" and not 0 <= spec.axis < max(tensor_sinfo.ndim, 0):
+                raise ValueError(f"{spec} splits an axis that a tensor of rank {tensor_sinfo.ndim} does not have")
+        self.tensor_sinfo = tensor_sinfo
+        self.device_mesh = device_mesh
+        self.placement = placement
+        self.span = span
+
+    @property
+    def dtype(self) -> str:
+        """The tensor's dtype."""
+        return self.tensor_sinfo.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The tensor's rank."""
+        return self.tensor_sinfo.ndim

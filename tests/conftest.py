@@ -1,0 +1,30 @@
+"""Options and fixtures shared by all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--update-golden`` accepts what programs print now as what they should print."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files instead of comparing to them")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden(name, text)``: compare ``text`` to ``golden/<name>.txt`` beside the test file."""
+    folder = Path(str(request.node.fspath)).parent / "golden"
+
+    def compare(name: str, text: str) -> None:
+        path = folder / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            folder.mkdir(exist_ok=True)
+            path.write_text(text + "\n", encoding="utf8")
+            return
+        assert path.exists(), f"{path} does not exist; run with --update-golden to write it"
+        assert text + "\n" == path.read_text(encoding="utf8")
+
+    return compare
