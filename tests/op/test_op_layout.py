@@ -56,7 +56,7 @@ def program(after: Callable[[Any, Any], Any]) -> Any:
 
 
 def run(mod: Any, arrays: list[np.ndarray]) -> np.ndarray:
-    vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm", relax_pipeline="zero"), relaxish.cpu())
+    vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm", relax_pipeline="default_build"), relaxish.cpu())
     return vm["main"](*[relaxish.nd.array(a) for a in arrays]).numpy()
 
 

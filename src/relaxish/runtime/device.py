@@ -217,7 +217,9 @@ def enabled(target: str) -> bool:
     >>> runtime.enabled("llvm")
     True
     """
-    kind = target.split()[0] if target.strip() else ""
+    kind, _, _ = target.strip().partition(" ")
+    if not kind:
+        return False
     if kind in ("llvm", "c", "cpu", "stackvm"):
         return True
     try:
