@@ -13,11 +13,13 @@ HERE = Path(__file__).parent
 RUNS = [
     ["overhead.py"],
     ["passes.py"],
+    ["compile.py"],
     ["models.py", "--cores", "1"],
     ["models.py", "--cores", "2"],
     ["gemm.py", "--cores", "1"],
     ["gemm.py", "--cores", "2"],
     ["search.py"],
+    ["faults.py"],
     ["ir.py"],
 ]
 

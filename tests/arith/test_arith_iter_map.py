@@ -145,3 +145,14 @@ def test_region_of_a_falling_index() -> None:
     (found,) = arith.estimate_region_lower_bound(region, {k: Range(0, 32)}, True)
     assert (int(found.min_value), int(found.max_value)) == (0, 31)
     assert arith.estimate_region_lower_bound([Range.from_min_extent(31 - k * 2, 1)], {k: Range(0, 8)}, True) is None
+
+
+def test_set_of_lanes_of_a_computed_vector() -> None:
+    k = tir.Var("k", "int64")
+    one = tir.const(1, "int64")
+    index = tir.Add(tir.Broadcast(k * 8, 4), tir.Ramp(tir.const(0, "int64"), one, 4))
+    from relaxish.arith.int_set import int_set_of_vector
+
+    found = int_set_of_vector(index)
+    analyzer = arith.Analyzer()
+    assert analyzer.can_prove_equal(found.max_value - found.min_value, tir.const(3, "int64"))

@@ -53,3 +53,40 @@ def test_results_are_unchanged() -> None:
     want = f.adaptive_avg_pool2d(z, 1).reshape(1, 16).numpy()
     got = VirtualMachine(relaxish.build(mod, target="llvm"), cpu())["main"](nd.array(x)).numpy()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("widths", "stride"), [([1, 1, 1, 1], 1), ([0, 1, 0, 1], 2), ([2, 0, 1, 3], 1)])
+def test_border_becomes_padding_of_the_convolution(widths: list[int], stride: int) -> None:
+    weight = RNG.standard_normal((16, 1, 3, 3)).astype("float32")
+    builder = BlockBuilder()
+    x = Var("x", TensorStructInfo((1, 16, 14, 14), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(R.nn.pad(x, [0, 0, 0, 0, *widths]))
+            out = builder.emit_output(R.nn.conv2d(y, const(weight), stride, 0, 1, 16))
+        builder.emit_func_output(out)
+    mod = builder.finalize()
+    assert "nn.pad" not in CPULayoutPacking()(mod).script()
+    data = RNG.standard_normal((1, 16, 14, 14)).astype("float32")
+    vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm", exec_mode="compiled"), relaxish.cpu())
+    top, bottom, left, right = widths
+    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    rows, columns = ((n - 3) // stride + 1 for n in padded.shape[2:])
+    want = sum(
+        padded[:, :, i : i + rows * stride : stride, j : j + columns * stride : stride] * weight[:, 0, i, j, None, None]
+        for i in range(3)
+        for j in range(3)
+    )
+    np.testing.assert_allclose(vm["main"](relaxish.nd.array(data)).numpy(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_other_borders_stay() -> None:
+    weight = RNG.standard_normal((16, 16, 3, 3)).astype("float32")
+    builder = BlockBuilder()
+    x = Var("x", TensorStructInfo((1, 16, 14, 14), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(R.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], "constant", 2.0))
+            out = builder.emit_output(R.nn.conv2d(y, const(weight)))
+        builder.emit_func_output(out)
+    assert "nn.pad" in CPULayoutPacking()(builder.finalize()).script()

@@ -191,6 +191,29 @@ def test_symbolic_batch():
     assert isinstance(dim, relaxish.tir.Var)
 
 
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("net, shape", [(ConvNet(), (3, 32, 32)), (Encoder(), (5, 16))], ids=["conv", "encoder"])
+def test_one_program_for_all_batch_sizes(net, shape):
+    net = net.eval()
+    batch = torch.export.Dim("batch", min=2, max=64)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        program = torch.export.export(net, (rand(4, *shape),), dynamic_shapes={"x": {0: batch}})
+    vm = relaxish.VirtualMachine(relaxish.build(from_exported_program(program), "llvm"), relaxish.cpu())
+    for size in (2, 5):
+        x = rand(size, *shape)
+        with torch.no_grad():
+            want = net(x).numpy()
+        np.testing.assert_allclose(vm["main"](relaxish.nd.array(x.numpy()))[0].numpy(), want, rtol=1e-4, atol=1e-5)
+
+
 def test_unit_tuple_unwrapping():
     program = torch.export.export(Lambda(torch.relu), (rand(3),))
     wrapped = from_exported_program(program)["main"].ret_struct_info

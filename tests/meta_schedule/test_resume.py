@@ -111,7 +111,7 @@ def test_nothing_is_lost_or_measured_twice(tmp_path):
     per_task = {}
     for record in database.get_all_tuning_records():
         per_task.setdefault(id(record.workload), []).append(trace_key(record.trace))
-    assert sum(map(len, per_task.values())) == 40
+    assert 40 <= sum(map(len, per_task.values())) < 48  # the last round is not cut short
     assert all(len(set(found)) == len(found) for found in per_task.values())
     assert json.loads((tmp_path / "search_state.json").read_text())["finished"]
 

@@ -237,3 +237,28 @@ def test_decompose_padding_and_partition():
     sch = Schedule(padded)
     with pytest.raises(ScheduleError, match="positive"):
         sch.loop_partition(sch.get_loops("B")[0], [10, None])
+
+
+def test_a_reduction_is_not_repeated_by_the_reduction_loop_of_its_producer():
+    @T.prim_func
+    def twice(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4, 6))
+        for i, j, k in T.grid(4, 6, 3):
+            with T.block("B"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    B[vi, vj] = 0.0
+                B[vi, vj] = B[vi, vj] + A[vi, vj]
+        for i, k in T.grid(4, 6):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    C[vi] = 0.0
+                C[vi] = C[vi] + B[vi, vk]
+
+    sch = Schedule(twice, debug_mask="all")
+    _, j, k = sch.get_loops("B")
+    with pytest.raises(ScheduleError, match="would be repeated"):
+        sch.reverse_compute_at("C", k)
+    sch.reverse_compute_at("C", j)
+    assert check_program(twice, sch.mod["main"]) is None

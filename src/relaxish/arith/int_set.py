@@ -158,7 +158,12 @@ def int_set_of_vector(e: Any) -> IntervalSet:
         return IntervalSet(e.base, last)
     if type(e) is Broadcast:
         return IntervalSet(e.value, e.value)
-    return IntervalSet(e, e)
+    if dt.lanes(e.dtype) == 1:
+        return IntervalSet(e, e)
+    from .analyzer import Analyzer
+
+    analyzer = Analyzer()
+    return IntSetEvaluator(analyzer, {}, True).eval(e)
 
 
 def to_int_set(x: Any) -> IntervalSet:
@@ -283,7 +288,8 @@ class IntSetEvaluator:
     def _var(self, e: Var) -> IntervalSet:
         found = self.dom_map.get(e)
         if found is None:
-            return IntervalSet(e, e)
+            # What the lanes of a vector variable hold is not known.
+            return everything() if self.eval_vec and dt.lanes(e.dtype) != 1 else IntervalSet(e, e)
         if self._depth > 8 or found.is_single_point() and found.min_value is e:
             return found
         # The domain of one relaxed variable may mention another.
@@ -311,7 +317,8 @@ class IntSetEvaluator:
             return IntervalSet(e, e)
         if a.is_nothing() or b.is_nothing():
             return nothing()
-        return combine(self.analyzer, type(e), a, b, e.dtype)
+        dtype = dt.element_of(e.dtype) if self.eval_vec else e.dtype
+        return combine(self.analyzer, type(e), a, b, dtype)
 
     def _select(self, e: Any) -> IntervalSet:
         return union(self.analyzer, self.eval(e.true_value), self.eval(e.false_value))

@@ -287,7 +287,8 @@ class Compiler(Visitor):
         condition = self.expr(node.args[size + 1])
         start = [self.expr(e) for e in reducer.identity_element]
         cells: list[Any] = [a.value if isinstance(a, tir.Cast) else a for a in node.args[size + 2 : 2 * size + 2]]
-        reduced = [a for a in node.args[2 * size + 2 :] if isinstance(a, tir.Var)]
+        axes = [a.value if isinstance(a, tir.Cast) else a for a in node.args[2 * size + 2 :]]
+        reduced = [a for a in axes if isinstance(a, tir.Var)]
         group = ", ".join(name for var, name in self.thread_vars if not any(var is r for r in reduced))
         # The combiner takes two tuples; inner names keep their own scope.
         left = ", ".join(self.var(v) for v in reducer.lhs)

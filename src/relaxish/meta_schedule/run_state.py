@@ -67,16 +67,20 @@ class RunState:
             json.dump(self._state, file)
         os.replace(self._path + ".tmp", self._path)
 
+    def save_round(self, scheduler: TaskScheduler) -> None:
+        """Write state and cost model after a round."""
+        if self._model is not None and self._model.trained:
+            self._model.save(self._model_path)
+        self.save(scheduler)
+
     def save(self, scheduler: TaskScheduler) -> None:
-        """Write the state after a round."""
+        """Write the state, as soon as a round's candidates are chosen."""
         for stored, task in zip(self._state["tasks"], scheduler.tasks_, strict=True):
             stored["history"] = [x if math.isfinite(x) else None for x in task.best_time_cost_history]
-            stored["trials"] = task.trials
+            stored["trials"] = task.trials if task.measure_candidates is None else stored["trials"]
             if task.ctx.search_strategy is not None:
                 stored["strategy"] = task.ctx.search_strategy.save_state()
         self._state["scheduler"] = scheduler.save_state()
-        if self._model is not None and self._model.trained:
-            self._model.save(self._model_path)
         self._write()
 
     def finish(self) -> None:
@@ -100,8 +104,9 @@ class RunState:
                 task.run_error_count += failed and record.stage != "build"
                 task.latency_ms.append(math.inf if failed else mean_seconds(record.run_secs) * 1000)
             history = [math.inf if x is None else x for x in stored["history"]]
-            if len(records) - stored["trials"] >= self._batch:
-                history.append(task.best_ms)  # the round was complete, only the note of it was not written
+            # Rounds that were complete although the note of it was not written.
+            for done in range(stored["trials"] + self._batch, len(records) + 1, self._batch):
+                history.append(min(task.latency_ms[:done]))
             task.best_time_cost_history = history
             task.ctx.logger.info("Going on after %d rounds with %d measurements", len(history), len(records))
             if task.ctx.search_strategy is not None:

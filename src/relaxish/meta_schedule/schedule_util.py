@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from ..ir import IRModule
 from ..tir import PrimFunc, Schedule
-from ..tir.schedule import BlockRV
 from . import block_analysis as ba
 
-__all__ = ["block_rv_of", "normalize_mod", "remove_weight_layout_rewrite", "schedule_for_tuning"]
+__all__ = ["normalize_mod", "remove_weight_layout_rewrite", "schedule_for_tuning"]
 
 
 def normalize_mod(mod: IRModule | PrimFunc) -> IRModule:
@@ -66,8 +65,3 @@ def _packed(mod: IRModule) -> IRModule:
     out = mod.clone()
     out.update(changed)
     return out
-
-
-def block_rv_of(sch: Schedule, name: str, func_name: str) -> BlockRV:
-    """A block by name."""
-    return sch.get_block(name, func_name)

@@ -11,7 +11,7 @@ from ..ir.op import Op
 from ..ir.prim import IntImm
 from ..ir.structural import structural_hash
 from ..ir.transform import Pass, PassContext
-from ..relax.expr import Call, ExternFunc, Function, ShapeExpr, Tuple, Var
+from ..relax.expr import Call, Constant, ExternFunc, Function, ShapeExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
@@ -104,10 +104,13 @@ def _cache_key(call: Call) -> Any:
     infos = []
     for arg in call.args:
         info = arg.struct_info_
-        if not isinstance(arg, Var) or not isinstance(info, TensorStructInfo) or not isinstance(info.shape, ShapeExpr):
+        if not isinstance(info, TensorStructInfo) or not isinstance(info.shape, ShapeExpr):
+            return None
+        # A rule may look into a constant scalar, but not into a constant tensor.
+        if not isinstance(arg, Var) and not (isinstance(arg, Constant) and info.shape.values):
             return None
         dims = tuple(d.value if isinstance(d, IntImm) else d for d in info.shape.values)
-        infos.append((dims, info.dtype, info.vdevice))
+        infos.append((dims, info.dtype, info.vdevice, isinstance(arg, Var)))
     attrs = None if call.attrs is None else structural_hash(call.attrs)
     return call.op, attrs, tuple(infos), len(set(call.args)) == len(call.args)
 

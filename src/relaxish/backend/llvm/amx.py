@@ -114,7 +114,8 @@ class TileFile:
 
 def has_tiles(gen: Any, name: str) -> bool:
     """Whether the target has the instruction ``name``."""
-    return {"amx-tile", "amx-bf16" if name == "tdpbf16ps" else "amx-int8"} <= gen.features
+    needs = {"amx-tile", "amx-bf16" if name == "tdpbf16ps" else "amx-int8"}
+    return needs <= set(gen.features)
 
 
 def _step(gen: StmtGen, offset: Any, var: Any, low: Any) -> int | None:

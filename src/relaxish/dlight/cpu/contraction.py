@@ -236,7 +236,7 @@ def tile_block(
     height = rows_iter.dom if rows_iter is not None else None
     assert vector.dom is not None
     max_rows = _rows_side_by_side(anchor, vector, rows_iter)
-    max_vectors = 3 if streams(anchor, vector) else _vectors_in_cache(anchor, bits)
+    max_vectors = 2 if streams(anchor, vector) else _vectors_in_cache(anchor, bits)
     tile = choose_tile(vector.dom, height, lanes, registers, max_rows, max_vectors)
     partial = False
     if rows_iter is not None and (height is None or (height > 16 and tile.rows < 4)):

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import relax, tir
 from ...ir import IRModule
+from ...relax.scalars import prove_equal
 from ...support.errors import OpNotImplemented
 from ..common import need
 from . import creation, elementwise, neural, reduction, shape
@@ -193,6 +194,20 @@ class _ExportedProgramImporter:
         except (ValueError, TypeError, IndexError) as err:
             raise type(err)(f"while importing node {node.name} = {name}{tuple(node.args)}: {err}") from err
 
+    def _settled(self, node: Any, value: Any) -> Any:
+        """A result, cast to the shape that torch found where ours is not known to be that one."""
+        found = getattr(node.meta.get("val"), "shape", None)
+        if found is None or not self.importer.is_tensor(value) or all(isinstance(d, int) for d in found):
+            return value
+        try:
+            wanted = [self._dim(d) for d in found]
+        except ValueError:
+            return value  # sizes with minima and the like stay as we infer them
+        have = value.struct_info.dims()
+        if have is not None and len(have) == len(wanted) and all(map(prove_equal, have, wanted)):
+            return value
+        return self.builder.match_cast(value, relax.TensorStructInfo(wanted, value.struct_info.dtype))
+
     def run(self, keep_params: bool, unwrap: bool, no_bind: bool) -> IRModule:
         """The imported module."""
         users, params = self._inputs()
@@ -208,7 +223,7 @@ class _ExportedProgramImporter:
             with self.builder.dataflow():
                 for node in self.program.graph.nodes:
                     if node.op == "call_function":
-                        self.values[node] = self._call(node)
+                        self.values[node] = self._settled(node, self._call(node))
                     elif node.op == "get_attr":
                         self.values[node] = relax.const(_to_numpy(_attribute(self.program.graph_module, node.target)))
                     elif node.op == "output":

@@ -298,10 +298,11 @@ def _count_form(form: ColumnForm, levels: Levels, counts: Array, times: int) -> 
     fused: list[list[Any]] = [[], []]
     for position in sorted({t[0] for t in form.terms}):
         step = form.affine_step(position) * levels.moving[position]
-        if not levels.plain:
+        groups = levels.groups_of(position)
+        for index, member in groups:
             # Digits of one fused loop are one term.
-            for group, member in zip(fused, (levels.in_parallel[position], levels.in_vector[position]), strict=True):
-                group.append(step * member)
+            fused[index].append(step * member)
+        if groups:
             step = step * levels.alone[position]
         terms += step != 0
         scaled += step > 1

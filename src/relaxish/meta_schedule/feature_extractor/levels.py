@@ -54,6 +54,17 @@ class Levels:
         if not self.plain:
             self.alone = ~(self.in_parallel | self.in_vector)
 
+    def groups_of(self, position: int) -> list[tuple[int, Array]]:
+        """The fused groups (0 parallel, 1 vector) a loop may be in, each with the candidates where it is."""
+        if self.plain:
+            return []
+        found = []
+        if position < self._par_rows.stop:
+            found.append((0, self.in_parallel[position]))
+        if position >= self._vec_rows.start:
+            found.append((1, self.in_vector[position]))
+        return found
+
     def next_rows(self, rows: Sequence[Any], last: float) -> Array:
         """For each level the row of the next level inwards, ``last`` inside the innermost."""
         n = self.n

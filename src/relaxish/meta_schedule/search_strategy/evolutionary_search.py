@@ -104,8 +104,8 @@ class EvolutionarySearch(SearchStrategy):
         return {"round": self._round_number, "pool": {} if self._pool is None else self._pool.save_state()}
 
     def resume(self, rounds: int, trials: int, state: dict[str, Any]) -> None:
-        # A round may have been drawn again when it gave nothing new.
-        self._round_number, self._done = max(rounds, int(state.get("round", 0))), trials
+        # Candidates of a round that was under way are not drawn again: what is left of it is left.
+        self._round_number, self._done = int(state.get("round", rounds)), trials
         if self._pool is not None:
             self._pool.load_state(state.get("pool", {}))
 

@@ -143,6 +143,8 @@ class TaskScheduler:
                 self.terminate_task(task_id)
             return
         task.measure_candidates = candidates
+        if self.run_state is not None:
+            self.run_state.save(self)
         target: Any = task.ctx.target
         with Profiler.timeit("SendToBuilder"):
             task.builder_results = self._builder.build([BuilderInput(c.sch.mod, target) for c in candidates])
@@ -207,7 +209,7 @@ class TaskScheduler:
         task.measure_candidates = task.builder_results = task.runner_futures = None
         task.runner_results = []
         if self.run_state is not None:
-            self.run_state.save(self)
+            self.run_state.save_round(self)
         return results
 
     def touch_task(self, task_id: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...support.errors import ScheduleError
 from ...tir import ForKind, IterVar
+from ...tir.functor import substitute
 from ...tir.schedule import BlockRV, LoopRV, Schedule
 
 __all__ = ["STEPS", "random_schedule"]
@@ -176,7 +177,7 @@ def cache_write(p: _Picker) -> None:
     p.sch.cache_write(p.block(), 0, p.scope())
 
 
-@_step(1)
+@_step(2)
 def cache_inplace(p: _Picker) -> None:
     p.sch.cache_inplace(p.block(), 0, p.scope())
 
@@ -254,12 +255,12 @@ def decompose_reduction(p: _Picker) -> None:
     p.sch.decompose_reduction(block, p._one(p.sch.get_loops(block)))
 
 
-@_step(3)
+@_step(5)
 def rfactor(p: _Picker) -> None:
     p.sch.rfactor(p.loop(), p.rng.choice((-1, 0, 1)))
 
 
-@_step(1)
+@_step(3)
 def decompose_padding(p: _Picker) -> None:
     block = p.block()
     p.sch.decompose_padding(block, p._one(p.sch.get_loops(block)))
@@ -271,7 +272,7 @@ def pad_einsum(p: _Picker) -> None:
     p.sch.pad_einsum(block, [p.rng.choice((1, 2, 4)) for _ in p.sch.get(block).iter_vars])
 
 
-@_step(2)
+@_step(4)
 def rolling_buffer(p: _Picker) -> None:
     p.sch.rolling_buffer(p.block(), 0)
 
@@ -316,6 +317,28 @@ def storage_align(p: _Picker) -> None:
 @_step(1)
 def set_scope(p: _Picker) -> None:
     p.sch.set_scope(p.block(), 0, p.scope())
+
+
+@_step(1)
+def unsafe_set_dtype(p: _Picker) -> None:
+    block = p.block()
+    if p.sch.get(block).writes[0].buffer.dtype != "float32":
+        raise _Nothing
+    p.sch.unsafe_set_dtype(block, 0, "float64")
+
+
+@_step(1)
+def annotate_buffer_access(p: _Picker) -> None:
+    block = p.block()
+    node = p.sch.get(block)
+    region = p._one(node.reads).region
+
+    def same(*axes: Any) -> list[tuple[Any, Any]]:
+        values = dict(zip([iv.var for iv in node.iter_vars], axes, strict=True))
+        return [(substitute(r.min, values), substitute(r.min + r.extent, values)) for r in region]
+
+    index = next(i for i, r in enumerate(node.reads) if r.region is region)
+    p.sch.annotate_buffer_access(block, index, "read", same)
 
 
 @_step(1)

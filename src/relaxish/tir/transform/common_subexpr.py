@@ -8,6 +8,7 @@ from typing import Any
 from ...arith import Analyzer
 from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import free_vars
+from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.node import Node
@@ -61,7 +62,8 @@ def _forbidden(e: Any) -> bool:
 
 
 def _eligible(e: Any) -> bool:
-    if isinstance(e, (Ramp, Broadcast, IntImm, Var)) or _forbidden(e):
+    if isinstance(e, (Ramp, Broadcast, IntImm, Var)) or _forbidden(e) or dt.lanes(e.dtype) != 1:
+        # Vectors of indices stay where code generation sees that they are consecutive.
         return False
     return _size(e) > 1 and side_effect(e) <= CallEffectKind.Pure and not _has_forbidden(e)
 

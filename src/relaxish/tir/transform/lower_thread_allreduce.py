@@ -279,7 +279,9 @@ class _Lower(StmtExprMutator):
         return made if buffer is None else made.with_fields(buffer=buffer)
 
     def _group(self, args: Any) -> _Group:
-        wanted = {a for a in args if isinstance(a, Var)}
+        # Narrowed indices come with a cast around the thread variable.
+        plain = [a.value if isinstance(a, Cast) else a for a in args]
+        wanted = {a for a in plain if isinstance(a, Var)}
         reducing: list[_Thread] = []
         others: list[_Thread] = []
         for attr in self.threads:

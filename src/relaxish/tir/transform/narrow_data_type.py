@@ -102,7 +102,11 @@ class _Narrow(Mutator):
         return AttrStmt(axis, attr.attr_key, size, self.visit(attr.body))
 
     def visit_Call(self, e: Any) -> Any:
-        args = tuple(self._keep(a, self.visit(a)) for a in e.args)
+        # The threads of an all-reduction are named by their variables, not computed with.
+        named = getattr(e.op, "name", "") == "tir.tvm_thread_allreduce"
+        args = tuple(
+            self.variables[a] if named and a in self.variables else self._keep(a, self.visit(a)) for a in e.args
+        )
         return e if all(a is b for a, b in zip(args, e.args)) else e.with_fields(args=args)
 
     @staticmethod

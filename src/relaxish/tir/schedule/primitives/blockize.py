@@ -52,6 +52,9 @@ def divide(realize: BlockRealize, inner_loops: Sequence[For], outer_loops: Seque
     """Split the bindings into what outer and inner loops contribute. Raises PrimitiveError."""
     inner = {n.loop_var for n in inner_loops}
     outer = {n.loop_var for n in outer_loops}
+    for n in (*outer_loops, *inner_loops):
+        if not checks.is_zero(n.min):
+            raise PrimitiveError("The loop {0} does not start at zero.", [n])
     for value in realize.iter_values:
         for var in vars_in(value):
             if var not in inner and var not in outer:

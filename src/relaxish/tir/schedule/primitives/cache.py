@@ -300,6 +300,13 @@ def cache_write(
     scope = checks.scope_root(state, block_sref)
     if only_writer(state, scope, buffer) is not block_sref:
         raise PrimitiveError("The block {0} is not the only writer of the buffer in its scope.", [block_sref])
+    own = block_sref.stmt
+    if state.enable_check and own.init is None and any(r.buffer is buffer for r in own.reads):
+        raise PrimitiveError(
+            f"{{0}} adds to {buffer.name}, which is initialised elsewhere; a cache of it would start undefined.",
+            [block_sref],
+            hint="make the cache before the reduction is decomposed",
+        )
     consumers = _with_children(state, consumers)
     others = [r for r in readers_of(state, scope, block_sref) if r not in consumers]
     at, position = stage_location(block_sref, scope, others)
@@ -307,7 +314,7 @@ def cache_write(
     assert written is not None
     region = relaxed_region(written, block_sref, at)
     check_region(block_sref, buffer, region, at)
-    own, chosen = block_sref.stmt, {c.stmt for c in consumers}
+    chosen = {c.stmt for c in consumers}
 
     def redirect(node: Block) -> bool:
         return node is own or (node in chosen and _mentions(node, buffer))

@@ -142,6 +142,7 @@ def move_block(
     solved = domains.solve()
     if backwards and state.enable_check:
         _check_all_computed(block_sref, solved, analyzer)
+        _check_computed_once(block_sref, loop_sref, solved)
     if check_only:
         return
     nest = _new_nest(block, solved, keep_units, analyzer)
@@ -174,6 +175,16 @@ def _check_all_computed(block: StmtSRef, solved: Sequence[VarDomain], analyzer: 
                 f'The producers under the loop call for {{0}} at [{low}, {high}] only, less than all of "{iv.var.name}".',
                 [block],
             )
+
+
+def _check_computed_once(block: StmtSRef, loop: StmtSRef, solved: Sequence[VarDomain]) -> None:
+    """A reduction must not be repeated by a loop that its domain does not depend on: it would add up again."""
+    if block.stmt.init is None:
+        return
+    driven = vars_in(tuple(asked[0] for asked, _ in solved))
+    for above in (loop, *checks.loops_above(loop)):
+        if above.stmt.loop_var not in driven and not checks.is_one(above.stmt.extent):
+            raise PrimitiveError("{0} is a reduction and would be repeated by {1}.", [block, above])
 
 
 def _plainly_indexed(block: Block, backwards: bool) -> bool:

@@ -1,0 +1,65 @@
+"""Tuning by command: a small model tuned, looked at, compiled and run; the demo, shortened."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from relaxish import cli
+
+MODEL = '''
+import numpy as np
+from relaxish import relax
+from relaxish.script import ir as I, relax as R
+
+@I.ir_module
+class Plain:
+    @R.function
+    def main(x: R.Tensor((16, 32), "float32"), w: R.Tensor((32, 32), "float32")) -> R.Tensor((16, 32), "float32"):
+        with R.dataflow():
+            y = R.nn.relu(R.matmul(x, w))
+            R.output(y)
+        return y
+
+Module = relax.transform.BindParams("main", {"w": np.eye(32, dtype="float32")})(Plain)
+'''
+
+
+def run(capsys, *args):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([str(a) for a in args])
+    captured = capsys.readouterr()
+    assert not caught.value.code, captured.err
+    return captured.out
+
+
+@pytest.mark.parametrize("budget", [["--trials", "4", "--batch", "2"], ["--minutes", "0.02", "--batch", "2"]])
+def test_tune_look_compile_run(capsys, tmp_path, budget):
+    model = tmp_path / "model.py"
+    model.write_text(MODEL)
+    logs = tmp_path / "logs"
+    out = run(capsys, "tune", model, "-w", logs, "--seed", "1", *budget)
+    assert "tuned model" in out and (logs / "report.html").exists()
+    rows = json.loads(run(capsys, "db", "show", logs, "--json"))
+    assert len(rows) == 1 and rows[0]["records"] >= 2
+    assert rows[0]["name"] in run(capsys, "db", "best", logs, rows[0]["hash"][:8])
+    assert "1 of" in run(capsys, "db", "prune", logs, tmp_path / "pruned")
+    x = np.random.default_rng(0).standard_normal((16, 32)).astype("float32")
+    np.save(tmp_path / "x.npy", x)
+    for database in (logs, tmp_path / "pruned"):
+        run(capsys, "compile", model, "-o", tmp_path / "m.so", "--db", database)
+        run(capsys, "run", tmp_path / "m.so", "--input", tmp_path / "x.npy", "-o", tmp_path / "y.npz")
+        np.testing.assert_allclose(np.load(tmp_path / "y.npz")["output_0"], np.maximum(x, 0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_demo_shortened(capsys, tmp_path):
+    pytest.importorskip("onnxruntime")
+    out = run(capsys, "demo", "--out", tmp_path, "--seconds", "3")
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert max(result["errors"].values()) < 1e-4
+    assert set(result["latency"]) == {"untuned", "tuned", "peer"}
+    assert "ResNet-50" in out and "report.html" in out and (tmp_path / "report.html").exists()
+    assert result["tuned vs untuned"] < 1.2
