@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
+_REST_SECONDS = 0.03
 
 
 def pin(cores: int) -> None:
@@ -33,7 +34,11 @@ def interleaved(runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: f
 def rounds_of(
     runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: float = 0.05
 ) -> dict[str, list[float]]:
-    """Seconds of each run in each round; a round takes them in turns and repeats each for ``min_sec``."""
+    """Seconds of each run in each round; a round takes them in turns and repeats each for ``min_sec``.
+
+    Before each turn there is a short rest, in which the threads of the run before stop spinning, and one call that is
+    not counted.
+    """
     repeats: dict[str, int] = {}
     for name, run in runs.items():
         run()
@@ -43,6 +48,8 @@ def rounds_of(
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
+            time.sleep(_REST_SECONDS)
+            run()
             start = time.perf_counter()
             for _ in range(repeats[name]):
                 run()
@@ -51,9 +58,12 @@ def rounds_of(
 
 
 def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
-    """Largest absolute difference over the largest magnitude expected."""
+    """Largest absolute difference over the largest magnitude expected; infinite if anything is not a number."""
+    if actual.shape != expected.shape:
+        raise SystemExit(f"an output has shape {actual.shape}, not {expected.shape}")
     scale = float(np.abs(expected).max()) or 1.0
-    return float(np.abs(actual.astype("float64") - expected.astype("float64")).max()) / scale
+    error = float(np.abs(actual.astype("float64") - expected.astype("float64")).max()) / scale
+    return error if np.isfinite(error) else float("inf")
 
 
 def machine() -> dict[str, Any]:
@@ -79,7 +89,7 @@ def machine() -> dict[str, Any]:
 
 
 def save(name: str, rows: list[dict[str, Any]]) -> None:
-    """Append a result file under ``benchmarks/results`` and print the table."""
+    """Write a result file under ``benchmarks/results`` and print the table."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")

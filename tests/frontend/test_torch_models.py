@@ -80,3 +80,20 @@ def test_onnx_export_against_onnxruntime(name: str, dynamo: bool, tmp_path: Path
     session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     want = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
     close(compiled_result(from_onnx(onnx.load(str(path))), x), want)
+
+
+def test_one_program_for_all_batches_and_lengths() -> None:
+    config = transformers.GPT2Config(
+        n_layer=2, n_embd=64, n_head=4, vocab_size=100, bos_token_id=0, eos_token_id=1, use_cache=False
+    )
+    torch.manual_seed(0)
+    model = First(transformers.GPT2Model(config)).eval()
+    batch, length = torch.export.Dim("batch", min=2, max=64), torch.export.Dim("length", min=2, max=64)
+    example = torch.randint(0, 100, (2, 7))
+    program = torch.export.export(model, (example,), dynamic_shapes={"x": {0: batch, 1: length}})
+    vm = relaxish.VirtualMachine(relaxish.build(from_exported_program(program), "llvm"), relaxish.cpu())
+    for shape in ((2, 7), (3, 11), (5, 2)):
+        x = torch.randint(0, 100, shape)
+        with torch.no_grad():
+            want = model(x).numpy()
+        close(vm["main"](relaxish.nd.array(x.numpy()))[0].numpy(), want)

@@ -46,6 +46,18 @@ def hungry(A: T.Buffer((16,), "float32")):
                                  T.int64(1 << 26)))
 
 
+@T.prim_func
+def clipped(A: T.Buffer((16,), "float32")):
+    for i in range(16):
+        A[i] = T.max(A[i], T.float32(0)) + T.float32(1)
+
+
+@T.prim_func
+def half(A: T.Buffer((16,), "float32")):
+    for i in range(8):
+        A[i] = A[i] + T.float32(1)
+
+
 def module(func):
     return IRModule({"main": func.with_attr("global_symbol", "main")})
 
@@ -88,6 +100,16 @@ def test_bad_kernels_cost_one_result_each(artifacts):
     while children() - before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not children() - before
+
+
+@pytest.mark.parametrize("wrong", [clipped, half], ids=["right for positive inputs", "part of the output"])
+def test_wrong_results_are_seen(builder, wrong):
+    right, other = (r.artifact_path for r in builder.build([BuilderInput(module(f), TARGET) for f in (good, wrong)]))
+    runner = LocalRunner(timeout_sec=5, evaluator_config=QUICK)
+    assert runner.check(right, right, ARGS) == (True, "")
+    valid, reason = runner.check(other, right, ARGS)
+    runner.shutdown()
+    assert valid is False and "relative error" in reason
 
 
 def _build_badly(mod, target, params):

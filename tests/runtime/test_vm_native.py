@@ -222,3 +222,24 @@ def test_call_overhead(native):
             main(x)
         best = min(best, (time.perf_counter() - begin) / 1000)
     assert best < 5e-6, f"{best * 1e6:.2f} us"
+
+
+def test_a_file_written_again_is_loaded_again(native, tmp_path):
+    """The dynamic linker knows libraries by name; a second export to the same place must not give the first."""
+    import relaxish
+    from relaxish import te
+    from relaxish.driver import build_tir
+    from relaxish.runtime import load_module, nd
+
+    def export(factor):
+        a = te.placeholder((8,), "float32", "a")
+        b = te.compute((8,), lambda i: a[i] * factor, "b")
+        func = te.create_prim_func([a, b]).with_attr("global_symbol", f"times_{factor}")
+        build_tir(relaxish.IRModule({f"times_{factor}": func}), "llvm").export_library(str(tmp_path / "m.so"))
+        return load_module(str(tmp_path / "m.so"))
+
+    loaded = [export(2), export(3)]
+    for module, factor in zip(loaded, (2, 3)):
+        out = nd.empty((8,), "float32")
+        module[f"times_{factor}"](nd.array(np.ones(8, "float32")), out)
+        np.testing.assert_array_equal(out.numpy(), factor)

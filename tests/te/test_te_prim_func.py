@@ -64,3 +64,14 @@ def test_symbolic_extents_are_one_buffer_in_all_stages() -> None:
     average = func.body.block.body.seq[2].body.body.body.block
     assert average.reads[0].buffer is allocated["pool_sum"]
     assert average.body.value.a.buffer is allocated["pool_sum"]
+
+
+def test_renewing_a_function_keeps_products_of_symbols_together() -> None:
+    from relaxish.tir.stmt_functor import renew_defs
+
+    s, t = tir.Var("s", "int64"), tir.Var("t", "int64")
+    flat, square = te.placeholder((s * t,), "float32", "flat"), te.placeholder((s, t), "float32", "square")
+    total = te.compute((s, t), lambda i, j: flat[i * t + j] + square[i, j], "total")
+    func = renew_defs(te.create_prim_func([flat, square, total]))
+    first, second, _ = (func.buffer_map[p] for p in func.params)
+    assert first.shape[0].a is second.shape[0] and first.shape[0].b is second.shape[1]

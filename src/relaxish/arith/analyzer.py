@@ -166,7 +166,7 @@ class Analyzer:
                 undos.append(self.const_int_bound.enter_constraint(cond))
                 undos.append(self.modular_set.enter_constraint(cond))
                 undos.append(self.transitive.enter_constraint(cond))
-            undos.append(self.rewrite.enter_constraint(constraint))
+            undos.append(self.rewrite.enter_constraint(constraint, simplified))
             size = len(self.canonical.literals)
             self.canonical.literals.extend(self.rewrite.literals[size:])
             facts = len(self._set_facts)

@@ -80,10 +80,9 @@ class RewriteSimplifier(Mutator):
 
     # -- facts ---------------------------------------------------------------------------------------------
 
-    def enter_constraint(self, cond: PrimExpr) -> Callable[[], None]:
-        """Hold ``cond`` true; returns the undo."""
+    def enter_constraint(self, cond: PrimExpr, simplified: PrimExpr) -> Callable[[], None]:
+        """Hold ``cond``, and what it simplifies to, true; returns the undo."""
         size = len(self.literals)
-        simplified = self.simplify(cond)
         # Bounds may turn ``i != 1`` into ``i < 1``; what is asked later may still be ``i == 1``.
         for condition in (simplified, cond) if simplified is not cond else (cond,):
             for part in split_conjunction(condition):

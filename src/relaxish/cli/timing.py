@@ -56,14 +56,19 @@ def paired_ratio(ours: list[float], theirs: list[float]) -> float:
     return float(np.median(np.asarray(ours) / np.asarray(theirs)))
 
 
-def largest_error(ours: list[Any], reference: list[Any]) -> float | None:
-    """Largest difference relative to each output's largest magnitude; None if the shapes differ."""
+def largest_error(ours: list[Any], reference: list[Any]) -> float:
+    """Largest difference relative to each output's largest magnitude; infinite if shapes differ or a value is no number.
+
+    >>> largest_error([np.array([1.0, np.nan])], [np.array([1.0, 2.0])])
+    inf
+    """
     if len(ours) < len(reference):
-        return None
+        return float("inf")
     worst = 0.0
     for a, b in zip(ours, reference, strict=False):
         if a.shape != b.shape:
-            return None
+            return float("inf")
         scale = float(np.abs(b.astype("float64")).max(initial=0.0)) or 1.0
-        worst = max(worst, float(np.abs(a.astype("float64") - b.astype("float64")).max(initial=0.0)) / scale)
+        error = float(np.abs(a.astype("float64") - b.astype("float64")).max(initial=0.0)) / scale
+        worst = max(worst, error if np.isfinite(error) else float("inf"))
     return worst

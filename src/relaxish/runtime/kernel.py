@@ -8,6 +8,7 @@ symbolic shape variable. 0 means success.
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,13 +73,29 @@ class NativeLibrary(Protocol):
         ...
 
 
+# Which file was loaded under a name; the dynamic linker knows libraries by name and never unloads them.
+_LOADED: dict[str, tuple[int, int]] = {}
+# Files that were loaded by descriptor: as names, the descriptors must not be used again.
+_KEPT_OPEN: list[int] = []
+
+
+def _linker_name(path: str) -> str:
+    """A name under which ``dlopen`` gives this very file, although another may have been loaded from its path."""
+    stat = os.stat(path)
+    identity = stat.st_dev, stat.st_ino
+    if _LOADED.setdefault(path, identity) == identity or not os.path.isdir("/proc/self/fd"):
+        return path
+    _KEPT_OPEN.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    return f"/proc/self/fd/{_KEPT_OPEN[-1]}"
+
+
 class SharedLibrary:
-    """A shared object opened with ``dlopen``."""
+    """A shared object opened with ``dlopen``; a file written again since it was loaded is loaded again."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._handle = ctypes.CDLL(path)
+            self._handle = ctypes.CDLL(_linker_name(path))
         except OSError as err:
             raise RelaxishError(f"cannot load {path}: {err}") from None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 # Any callable is a packed function here; ``isinstance(f, PackedFunc)`` asks just that.
-PackedFunc = Callable
+PackedFunc: Any = Callable
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}

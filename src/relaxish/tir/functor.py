@@ -148,12 +148,16 @@ class _RenewDefs(Mutator):
             known: Buffer = self.map[buffer]
             return known
         self._fresh(buffer.data)
-        for dim in (*buffer.shape, *buffer.strides, buffer.elem_offset):
-            if isinstance(dim, Var):
-                self._fresh(dim)
+        self.define_shape(buffer)
         made: Buffer = self.default_visit(buffer)
         self.map[buffer] = made
         return made
+
+    def define_shape(self, buffer: Buffer) -> None:
+        """Fresh variables for the symbols that a buffer defines."""
+        for dim in (*buffer.shape, *buffer.strides, buffer.elem_offset):
+            if isinstance(dim, Var):
+                self._fresh(dim)
 
     def visit_Buffer(self, buffer: Buffer) -> Any:
         return self.map.get(buffer, buffer)
@@ -168,6 +172,8 @@ class _RenewDefs(Mutator):
     def visit_PrimFunc(self, func: Any) -> Any:
         for param in func.params:
             self._fresh(param)
+        for buffer in func.buffer_map.values():
+            self.define_shape(buffer)  # all first: one argument may be ``[s * t]`` where a later one defines ``s``
         for buffer in func.buffer_map.values():
             self.define_buffer(buffer)
         return func.with_fields(

@@ -113,6 +113,10 @@ class EvolutionarySearch(SearchStrategy):
         if not self._started:
             raise ValueError("post_tuning was called before pre_tuning")
         self._started = False
+        if self._failures:
+            assert self._context is not None
+            reasons = ", ".join(f"{name}: {n}" for name, n in sorted(self._failures.items()))
+            self._context.logger.info("candidates that could not be made, by reason: %s", reasons)
 
     def clone(self) -> EvolutionarySearch:
         return EvolutionarySearch(

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 # Learning the formulas of a variant takes as long as scoring ten thousand candidates: a few each round.
 FIRST_VARIANTS, MORE_VARIANTS, TRIED_PER_ROUND, MAX_VARIANTS = 3, 2, 6, 48
 # Few large matrices are faster than many small ones; the other variants have their turn in later rounds.
-PER_ROUND, ROWS = 4, 1024
+PER_ROUND, ROWS = 3, 2048
 _CHUNK = 2048
 Rows = list[tuple[VectorVariant, Array]]
 Scored = tuple[float, VectorVariant, Array]
@@ -257,9 +257,11 @@ class VectorPool:
             made.setdefault(index, []).append(children)
         out: Rows = []
         for i, parts in sorted(made.items()):
-            variant = batches[i][0]
-            rows = np.concatenate(parts)
+            variant, parents = batches[i]
+            rows = _distinct(np.concatenate(parts))
             rows = rows[variant.valid(rows)]
+            # A population that has found a peak is full of copies; fresh rows take their places.
+            rows = np.concatenate([rows, variant.sample(self.rng, max(0, len(parents) - len(rows)))])
             if len(rows):
                 out.append((variant, rows))
         return out or batches
@@ -277,3 +279,10 @@ class VectorPool:
             mutate(self.rng, part)
             rows[picked] = part
         return rows[kind != 3], rows[kind == 3]
+
+
+def _distinct(rows: Array) -> Array:
+    """Rows without copies, compared by a hash."""
+    weights = np.random.default_rng(1).integers(1, 1 << 62, rows.shape[1])
+    kept: Array = rows[np.unique(rows @ weights, return_index=True)[1]]
+    return kept
