@@ -79,6 +79,9 @@ _aliases.register_attributes(
         "get_default_pipeline": "relaxish.pipeline:get_default_pipeline",
     },
 )  # fmt: skip
+_aliases.register_attributes(
+    "relaxish.tir.schedule", {name: f"relaxish.tir.schedule.{name}" for name in ("analysis", "state", "testing")}
+)
 _aliases.register_attributes("relaxish.runtime", {"Object": "relaxish.ir.node:Node"})
 _aliases.register_attributes(
     "relaxish.tir",

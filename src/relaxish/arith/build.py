@@ -227,10 +227,6 @@ def maximum(a: Any, b: Any) -> PrimExpr:
     return Max(a, b)
 
 
-def _bool_like(a: PrimExpr) -> str:
-    return dt.with_lanes("bool", dt.lanes(a.dtype))
-
-
 def true(dtype: str = "bool") -> PrimExpr:
     """The constant true."""
     return const(dtype, 1)

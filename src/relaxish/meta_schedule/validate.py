@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir import IRModule
+from ..tir.analysis import estimate_tir_flops
+from .arg_info import ArgInfo
+from .baseline import default_schedule
 from .builder import Builder, BuilderInput
 from .builder.local_builder import build_whole
 from .database import Database, TuningRecord
@@ -13,6 +15,9 @@ from .schedule_util import remove_weight_layout_rewrite
 from .tune_context import TuneContext
 
 __all__ = ["trusted_winners"]
+
+# Naive loops do this much in about a second.
+_NAIVE_FLOPS = 5e8
 
 
 def trusted_winners(
@@ -35,8 +40,7 @@ def trusted_winners(
             confirmed += record.numerically_valid
             continue
         if reference is None:
-            # Whole: rule-based schedules, too, may pack weights.
-            reference = build_whole(_plain_program(task.mod, target), target)
+            reference = _reference(task, runner)
         valid, reason, seconds = _check(record, builder, runner, reference, target)
         if valid is None:
             task.logger.warning("a winner could not be checked: %s", reason)
@@ -54,15 +58,24 @@ def trusted_winners(
     return best[0] if best else None
 
 
-def _plain_program(mod: IRModule, target: Any) -> IRModule:
-    """The program winners are compared with: by rule-based schedules, since naive loops may run for minutes."""
-    from ..dlight import ApplyDefaultSchedule, default_cpu_rules
+def _reference(task: TuneContext, runner: LocalRunner) -> bytes:
+    """What winners are compared with: the program by its default schedule, since naive loops may run for minutes.
 
-    if target is None or target.get_target_device_type() != 1:
-        return mod
-    with target:
-        plain: IRModule = ApplyDefaultSchedule(*default_cpu_rules(target))(mod)
-    return plain
+    Where they take less, the default schedule is held to the unscheduled program first, and gives way to it if wrong.
+    """
+    assert task.mod is not None
+    target: Any = task.target
+    default = default_schedule(task.mod, target)
+    # Whole: default schedules, too, may pack weights.
+    reference = build_whole(default, target)
+    if default is task.mod or estimate_tir_flops(task.mod) > _NAIVE_FLOPS:
+        return reference
+    plain = build_whole(task.mod, target)
+    valid, reason = runner.check(reference, plain, ArgInfo.from_entry_func(task.mod, remove_preproc=True))
+    if valid is False:
+        task.logger.error("the default schedule computes something else than the program: %s", reason)
+        return plain
+    return reference
 
 
 def _check(

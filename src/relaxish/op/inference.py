@@ -12,7 +12,6 @@ from ..relax.expr import Call, Expr, ShapeExpr, prim_of
 from ..relax.expr import PrimValue
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import (
-    ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
     StructInfo,
@@ -275,8 +274,3 @@ def axis_list(value: Any) -> tuple[int, ...] | None:
 def int64_list(value: Any) -> tuple[Any, ...]:
     """Integers of an attribute that are kept as int64: strides, paddings, cut positions."""
     return tuple(prim_of(v, "int64") for v in axis_list(value) or ())
-
-
-def object_info() -> StructInfo:
-    """Nothing is known of the value."""
-    return ObjectStructInfo()

@@ -56,10 +56,6 @@ class ObjectStructInfo(StructInfo):
     span: Any = field(role="ignore", default=None)
 
 
-def _as_prim(value: Any) -> PrimExpr:
-    return _expr.as_shape_dim(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 class PrimStructInfo(StructInfo):
     """A scalar: its dtype, and its value where known.
 

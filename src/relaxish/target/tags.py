@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -135,12 +134,6 @@ def _register_defaults() -> None:
             "thread_warp_size": 32,
             "host": host,
         }
-
-
-def suggest_tags(text: str) -> list[str]:
-    """Tags that contain the words of ``text``."""
-    words = [w for w in re.split(r"[^a-z0-9]+", text.lower()) if w]
-    return [name for name in _TAGS if all(word in name for word in words)]
 
 
 _register_defaults()

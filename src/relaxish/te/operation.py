@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..ir import Range
-from ..tir import Buffer, IntImm, IterVar, PrimExpr, Reduce, SizeVar, Var, const, convert, decl_buffer
+from ..tir import Buffer, IterVar, PrimExpr, Reduce, SizeVar, Var, const, convert, decl_buffer
 from .tensor import Tensor, TensorSlice
 
 __all__ = [
@@ -411,10 +411,3 @@ def scan(
     op = ScanOp(name, tag, attrs, axis, inits, updates, states, as_list(inputs or []))
     outputs = [op.output(i) for i in range(op.num_outputs)]
     return outputs[0] if len(outputs) == 1 else outputs
-
-
-def constant_extent(value: Any) -> int | None:
-    """The integer a constant dimension holds, else ``None``."""
-    if isinstance(value, IntImm):
-        return int(value.value)
-    return value if isinstance(value, int) else None

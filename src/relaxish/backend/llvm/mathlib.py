@@ -70,8 +70,7 @@ class VectorMath:
         """``a * b + c``, fused where the machine can."""
         if not self.has_fma:
             return self.op("fadd", self.op("fmul", a, b), c)
-        f = self.f
-        return self.call("llvm.fma", a, b, c) if f else ""
+        return self.call("llvm.fma", a, b, c)
 
     def call(self, name: str, *args: str) -> str:
         """An overloaded LLVM intrinsic."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...support.aliases import lazy_package as _lazy_package
 from . import primitives as _primitives  # enters all instruction kinds in the table
 from .errors import ScheduleError
 from .instruction import Instruction, InstructionKind, kind_table, register_kind
@@ -34,3 +35,5 @@ __all__ = [
 ]
 
 del _primitives
+
+__getattr__, __dir__ = _lazy_package(globals())  # analysis and testing load on first use

@@ -233,11 +233,3 @@ class _Simplifier(Mutator):
 def simplify_bindings(stmt: Any, outer: Mapping[Any, Any], keep_units: bool, reuse: dict[Any, Any]) -> Any:
     """Normalise the bindings of all blocks in ``stmt``; ``outer`` gives the ranges of the loops around it."""
     return _Simplifier(dict(outer), keep_units, reuse).visit(stmt)
-
-
-def analyzer_for(ranges: Mapping[Any, Any]) -> Analyzer:
-    """An analyzer that knows the loop ranges."""
-    made = Analyzer()
-    for var, dom in ranges.items():
-        made.bind(var, dom)
-    return made

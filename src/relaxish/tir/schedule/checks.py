@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..expr import IntImm, IterVar
-from ..stmt import Block, BlockRealize, For
+from ..stmt import Block, For
 from .errors import PrimitiveError
 from .sref import DepKind, StmtSRef
 from .subst import realize_of
@@ -174,12 +174,6 @@ def check_complete_or_reduction(state: ScheduleState, block_sref: StmtSRef, scop
         )
 
 
-def check_affine(state: ScheduleState, block_sref: StmtSRef) -> None:
-    """Demand affine bindings."""
-    if state.enable_check and not state.is_affine(block_sref):
-        raise PrimitiveError("The bindings of {0} are not quasi-affine maps of its loops.", [block_sref])
-
-
 def check_partial_affine(state: ScheduleState, block_sref: StmtSRef, top: StmtSRef) -> None:
     """Demand bindings that are affine in the loops from ``top`` inwards, those further out taken as constants."""
     if not state.enable_check or state.is_affine(block_sref):
@@ -259,9 +253,3 @@ def is_zero(expr: Any) -> bool:
 def is_one(expr: Any) -> bool:
     """Whether ``expr`` is the constant one."""
     return isinstance(expr, IntImm) and expr.value == 1
-
-
-def realize_and_block(sref: StmtSRef) -> tuple[BlockRealize, Block]:
-    """The realize and the block of a reference."""
-    realize = realize_of(sref)
-    return realize, realize.block

@@ -9,7 +9,6 @@ from ...support.errors import ScheduleError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .sref import StmtSRef
 
 __all__ = ["PrimitiveError", "ScheduleError", "describe", "render_error"]
 
@@ -86,8 +85,3 @@ def render_error(error: PrimitiveError, mod: Any, primitive: str, step: int | No
     made.primitive = primitive  # type: ignore[attr-defined]
     made.reason = error.message()  # type: ignore[attr-defined]
     return made
-
-
-def stale(what: str, sref: StmtSRef | None) -> PrimitiveError:
-    """The statement behind a random variable is gone."""
-    return PrimitiveError(f"The {what} has been removed from the program by an earlier primitive ({sref!r}).")

@@ -11,7 +11,7 @@ from ...ir.prim import Add, IntImm, Mul, Sub, Var, const
 from ..functor import substitute
 from ..op import max as tir_max
 from ..op import min as tir_min
-from ..stmt import Block, For
+from ..stmt import For
 from .sref import StmtSRef
 from .subst import is_true, realize_of
 from .walk import vars_in
@@ -196,11 +196,3 @@ def box_to_ranges(box: Box, analyzer: Analyzer) -> list[Range]:
             extent = analyzer.simplify(high - low + 1)
         out.append(Range.from_min_extent(low, extent))
     return out
-
-
-def enclosing_block(sref: StmtSRef) -> StmtSRef | None:
-    """The nearest block strictly above."""
-    at = sref.parent
-    while at is not None and not isinstance(at.stmt, Block):
-        at = at.parent
-    return at

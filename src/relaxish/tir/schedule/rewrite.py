@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir.functor import Mutator
-from ..stmt import Block, BlockRealize, BufferRegion, For, MatchBufferRegion, SeqStmt
+from ..stmt import Block, BlockRealize, For, MatchBufferRegion, SeqStmt
 from .errors import PrimitiveError
 from .sref import StmtSRef
 from .subst import realize_of
@@ -152,8 +152,3 @@ def with_alloc(block: Block, *, add: Any = None, remove: Any = None) -> Block:
     if add is not None:
         allocs = (*allocs, add)
     return block.with_fields(alloc_buffers=allocs)
-
-
-def swap_regions(regions: Any, old: Any, new: Any) -> tuple[BufferRegion, ...]:
-    """Regions with one buffer exchanged."""
-    return tuple(BufferRegion(new, r.region) if r.buffer is old else r for r in regions)

@@ -61,21 +61,6 @@ def _body(func: PrimFunc, run: Callable[[Any], Any]) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def _has_blocks(func: PrimFunc) -> bool:
-    from ...ir.functor import pre_order_visit
-    from ..stmt import BlockRealize
-
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
-        found = found or type(node) is BlockRealize
-        return not found
-
-    pre_order_visit(func.body, look)
-    return found
-
-
 def lower_for_cpu(mod: IRModule, target: Any = None) -> IRModule:
     """Lower every PrimFunc of ``mod`` for a CPU: the default pipeline without the steps that only devices need."""
     changes: dict[Any, PrimFunc] = {}

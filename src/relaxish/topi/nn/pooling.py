@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import te, tir
 from ...tir import const, if_then_else, indexdiv, indexmod
-from ..utils import const_int, int_pair, simplify
+from ..utils import int_pair, simplify
 from .pad import pad_cpp
 
 __all__ = [
@@ -249,8 +249,3 @@ def adaptive_pool3d(data: Any, output_size: Any, pool_type: str, layout: str = "
 def global_pool(data: Any, pool_type: str, layout: str = "NCHW") -> Any:
     """Over whole planes."""
     return adaptive_pool(data, (1, 1), pool_type, layout)
-
-
-def is_static(values: Sequence[Any]) -> bool:
-    """Whether all values are constants."""
-    return all(const_int(v) is not None for v in values)

@@ -339,11 +339,6 @@ def loop_iter_types(state: ScheduleState, loops: Sequence[StmtSRef]) -> list[int
     return [_joint_type(kinds.get(loop.stmt.loop_var, set())) for loop in loops]
 
 
-def loop_iter_type(state: ScheduleState, loop: StmtSRef) -> int:
-    """The type of the block variables one loop drives."""
-    return loop_iter_types(state, [loop])[0]
-
-
 def _joint_type(kinds: set[int]) -> int:
     if kinds <= {IterVar.DataPar}:
         return IterVar.DataPar
