@@ -112,6 +112,19 @@ def test_wrong_results_are_seen(builder, wrong):
     assert valid is False and "relative error" in reason
 
 
+def test_a_wrong_default_schedule_is_no_reference(monkeypatch):
+    from relaxish.meta_schedule import validate
+    from relaxish.meta_schedule.builder.local_builder import build_whole
+
+    runner = LocalRunner(timeout_sec=5, evaluator_config=QUICK)
+    right = build_whole(module(good), TARGET)
+    for default in (good, clipped):
+        monkeypatch.setattr(validate, "default_schedule", lambda mod, target, func=default: module(func))
+        reference = validate._reference(ms.TuneContext(module(good), target=TARGET), runner)
+        assert runner.check(reference, right, ARGS) == (True, "")
+    runner.shutdown()
+
+
 def _build_badly(mod, target, params):
     from relaxish.meta_schedule.builder.local_builder import default_build
 

@@ -40,6 +40,7 @@ def _tune(
             "max_trials_global": trials or _UNLIMITED,
             "measure_callbacks": progress.callbacks(),
             "task_scheduler": scheduler,
+            "baselines": True,
             **options,
         }
         if graph:

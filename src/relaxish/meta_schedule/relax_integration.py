@@ -155,11 +155,13 @@ def tune_relax(
     module_equality: str = "structural",
     num_tuning_cores: int | str = "physical",
     validate: bool = True,
+    baselines: bool = False,
 ) -> Database:
     """Tune every loop program a legalised (and best also fused) module calls.
 
     ``op_names`` keeps only the tasks whose name contains one of the given texts. ``relaxish.pipeline.kernel_pipeline``
-    brings a model to the very kernels that ``relaxish.build`` will look up in the database.
+    brings a model to the very kernels that ``relaxish.build`` will look up in the database. ``baselines`` times the
+    default schedules too, so that applying the database is never slower than not tuning.
     """
     tasks = extract_tasks(mod, target, params, module_equality)
     if op_names:
@@ -180,6 +182,7 @@ def tune_relax(
         task_scheduler=task_scheduler,
         module_equality=module_equality,
         validate=validate,
+        baselines=baselines,
     )
 
 

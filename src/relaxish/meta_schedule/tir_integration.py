@@ -31,6 +31,7 @@ def tune_tir(
     space: SpaceGenerator | str | Any = "post-order-apply", strategy: SearchStrategy | str = "evolutionary",
     num_tuning_cores: int | str = "physical", seed: int | None = None, module_equality: str = "structural",
     special_space: Mapping[str, Any] | None = None, post_optimization: bool = False, validate: bool = True,
+    baselines: bool = False,
 ) -> Database:
     """Tune every PrimFunc of a module, each a task of weight 1.
 
@@ -69,7 +70,7 @@ def tune_tir(
         max_trials_per_task=max_trials_per_task, num_trials_per_iter=num_trials_per_iter, builder=builder,
         runner=runner, database=database, cost_model=cost_model, measure_callbacks=measure_callbacks,
         task_scheduler=task_scheduler, module_equality=module_equality, post_optimization=post_optimization,
-        validate=validate)
+        validate=validate, baselines=baselines)
 
 
 def compile_tir(database: Database, mod: IRModule | PrimFunc, target: Target | str) -> Schedule | None:

@@ -35,7 +35,7 @@ def tune_tasks(
     runner: Runner | str = "local", database: Database | str = "json", cost_model: CostModel | str = "xgb",
     measure_callbacks: Any = "default", task_scheduler: TaskScheduler | str = "gradient",
     module_equality: str = "structural", post_optimization: bool = False, validate: bool = True,
-    baselines: bool = True,
+    baselines: bool = False,
 ) -> Database:
     """Tune several tasks into one database, which is returned.
 
