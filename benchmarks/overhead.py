@@ -1,4 +1,4 @@
-"""Import time, VM call overhead, compile time and peak memory of ResNet-50.
+"""Import time and VM call overhead; compile time and memory are in ``compile.py``.
 
     python benchmarks/overhead.py
 """
@@ -7,29 +7,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any
 
 import common
 
 _IMPORT = "import time; s = time.perf_counter(); import relaxish; print(time.perf_counter() - s)"
-_COMPILE = """
-import resource, sys, time
-sys.path.insert(0, {folder!r})
-import models
-model, x = models.make("resnet50")
-import torch
-program = torch.export.export(model, (x,))
-start = time.perf_counter()
-import relaxish
-from relaxish.frontend.torch import from_exported_program
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-mod = from_exported_program(program, unwrap_unit_return_tuple=True)
-vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm", exec_mode="compiled"), relaxish.cpu())
-vm["main"](relaxish.nd.array(x.numpy()))
-print(time.perf_counter() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
-"""
 
 
 def python(code: str, **env: str) -> str:
@@ -71,15 +54,6 @@ def main() -> None:
     imports = sorted(float(python(_IMPORT)) for _ in range(5))
     rows.append({"what": "import relaxish, s", "value": imports[2], "bar": 0.3})
     rows.append({"what": "VM call, us", "value": call_overhead() * 1e6, "bar": 5.0})
-    from pathlib import Path
-
-    code = _COMPILE.format(folder=str(Path(__file__).parent))
-    with tempfile.TemporaryDirectory() as cache:
-        folders = {"RELAXISH_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": cache + "/bytecode"}
-        cold, *warm = (python(code, **folders).split() for _ in range(4))
-    rows.append({"what": "ResNet-50 import + compile + first run, cold, s", "value": float(cold[0]), "bar": 20.0})
-    rows.append({"what": "the same with the object cache, s", "value": sorted(float(w[0]) for w in warm)[1], "bar": 3.0})
-    rows.append({"what": "peak memory over the model's own, MB", "value": float(cold[1]), "bar": 1500.0})
     common.save("overhead", rows)
 
 

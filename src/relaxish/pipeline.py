@@ -309,10 +309,10 @@ def _has_unbound_weights(mod: IRModule) -> bool:
 
 def _tuned_kernels() -> list[Pass]:
     """Apply the database in scope, and repack constant weights as its schedules want them."""
-    from .meta_schedule.passes import MetaScheduleApplyDatabase
+    from .meta_schedule.passes import ApplyFasterOfDatabaseAndDefault
 
     return [
-        MetaScheduleApplyDatabase(),
+        ApplyFasterOfDatabaseAndDefault(),
         transform.SplitLayoutRewritePreproc(),
         transform.FoldConstant(),
         transform.DeadCodeElimination(),

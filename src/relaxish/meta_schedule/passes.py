@@ -56,9 +56,12 @@ def _database(work_dir: str | None) -> Database:
     return JSONDatabase(work_dir=work_dir, allow_missing=True)
 
 
-def apply_record(database: Database, func: PrimFunc, target: Target, name: str) -> PrimFunc | None:
-    """The function with its best record applied, or its default schedule where that was faster; None if there is no
-    record.
+def apply_record(
+    database: Database, func: PrimFunc, target: Target, name: str, respect_baselines: bool = False
+) -> PrimFunc | None:
+    """The function with its best record applied; None if there is no record.
+
+    With ``respect_baselines`` the default schedule takes the record's place where it was measured to be faster.
     """
     module = normalize_mod(func)
     record = database.query_tuning_record(module, target, name)
@@ -66,7 +69,7 @@ def apply_record(database: Database, func: PrimFunc, target: Target, name: str) 
         return None
     sch = Schedule(module)
     if ModuleEquality("ignore-ndarray").equal(record.workload.mod, module):
-        if baseline_wins(database, module, record):
+        if respect_baselines and baseline_wins(database, module, record):
             return _scheduled(func, default_schedule(module, target)["main"])
         record.trace.apply_to_schedule(sch, remove_postproc=False)
     else:  # found by its anchor block: the trace belongs to another fused variant
@@ -81,6 +84,19 @@ def MetaScheduleApplyDatabase(work_dir: str | None = None, enable_warning: bool 
     Programs without a record stay as they are, with a warning if ``enable_warning``. The target is the one in scope
     where the pass is made, else where it runs.
     """
+    return _apply_database(work_dir, enable_warning, respect_baselines=False)
+
+
+def ApplyFasterOfDatabaseAndDefault() -> Pass:  # noqa: N802
+    """:func:`MetaScheduleApplyDatabase` for a build that is to be fast, not to repeat a search.
+
+    A kernel whose default schedule was measured (``tune_relax(..., baselines=True)``) to beat its best record gets
+    that schedule instead.
+    """
+    return _apply_database(None, False, respect_baselines=True)
+
+
+def _apply_database(work_dir: str | None, enable_warning: bool, respect_baselines: bool) -> Pass:
     given = Target.current()
 
     def run(mod: IRModule, ctx: Any) -> IRModule:
@@ -88,7 +104,7 @@ def MetaScheduleApplyDatabase(work_dir: str | None = None, enable_warning: bool 
         database = _database(work_dir)
 
         def change(name: str, func: PrimFunc) -> PrimFunc | None:
-            made = apply_record(database, func, target, name)
+            made = apply_record(database, func, target, name, respect_baselines)
             if made is None and enable_warning:
                 _log.warning("Tuning record is not found for primfunc: %s", name)
             return made
