@@ -80,4 +80,4 @@ def compile_tir(database: Database, mod: IRModule | PrimFunc, target: Target | s
     if isinstance(target, str):
         target = Target(target)
     mod = normalize_mod(mod)
-    return database.query_schedule(mod, target, workload_name="main")
+    return database.query_schedule(mod, target, "main")
