@@ -184,6 +184,7 @@ def shape_cases() -> dict[str, Case]:
     made = {
         "Reshape": Case("Reshape", [x, i(0, -1, 2)], [1]),
         "Reshape-allowzero": Case("Reshape", [f(0, 3), i(3, 0)], [1], allowzero=1),
+        "Reshape-allowzero-inferred": Case("Reshape", [f(4, 3), i(2, -1)], [1], allowzero=1),
         "Transpose-perm": Case("Transpose", [x], perm=[1, 2, 0]),
         "Unsqueeze": Case("Unsqueeze", [x, i(0, -1)], [1]),
         "Unsqueeze-11": Case("Unsqueeze", [x], opset=11, axes=[1]),

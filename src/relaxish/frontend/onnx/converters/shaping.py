@@ -67,7 +67,7 @@ def _reshape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         folded = ctx.const(array.reshape(known), ctx.dtype(x))
     if folded is not None:
         return folded
-    if attrs.get("allowzero", 0):
+    if attrs.get("allowzero", 0) and 0 in known:
         # A zero means no elements here; for the operator's function it would mean a copied size.
         return Call(Op.get("relax.reshape"), [ctx.tensor(x), ShapeExpr(list(target))])
     return op.reshape(ctx.tensor(x), list(target))
