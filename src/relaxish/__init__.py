@@ -19,12 +19,15 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.relax.frontend": "relaxish.frontend",
         "relaxish.relax.backend": "relaxish.backend",
         "relaxish.relax.pipeline": "relaxish.pipeline",
+        "relaxish.dlight.benchmark": "relaxish.tools.kernel_benchmark",
         "relaxish.nd": "relaxish.runtime.nd",
         "relaxish.error": "relaxish.support.errors",
         "relaxish.instrument": "relaxish.ir.instrument",
         "relaxish.ir.diagnostics": "relaxish.support.diagnostics",
         "relaxish.tir.pipeline": "relaxish.tir.transform.pipeline",
         "relaxish.tir.stmt_functor": "relaxish.tir.functor",
+        "relaxish.tir.block_scope": "relaxish.tir.schedule.sref",
+        "relaxish.tir.block_dependence_info": "relaxish.tir.schedule.sref",
     }
 )
 _aliases.install()

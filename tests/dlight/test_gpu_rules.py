@@ -81,14 +81,14 @@ def test_fallback_text():
 
 @pytest.mark.parametrize("extents, threads", [([1000], [512]), ([4, 1000], [4, 256]), ([3], [2]), ([2048, 2], [1024, 1])])
 def test_suggested_threads(extents, threads):
-    from relaxish.dlight.gpu.common import suggest_threads_per_block
+    from relaxish.dlight.base import suggest_threads_per_block
 
     loops = [tir.For(tir.Var("i"), 0, e, tir.ForKind.SERIAL, tir.Evaluate(0)) for e in extents]
     assert suggest_threads_per_block(Target("cuda"), loops) == threads
 
 
 def test_suggested_threads_for_unknown_extents():
-    from relaxish.dlight.gpu.common import suggest_threads_per_block
+    from relaxish.dlight.base import suggest_threads_per_block
 
     loops = [tir.For(tir.Var("i"), 0, e, tir.ForKind.SERIAL, tir.Evaluate(0)) for e in (tir.Var("n"), 8)]
     assert suggest_threads_per_block(Target("cuda"), loops) == [128, 8]

@@ -171,7 +171,12 @@ NAMES = {
         try_inline_contiguous_spatial gpu cpu analysis base
     """,
     "dlight.gpu": """
-        GEMV Fallback Matmul GeneralReduction Reduction RMSNorm Transpose
+        GEMV Fallback LowBatchGEMV Matmul MatmulInt8Tensorization MatmulTensorization MetalMatmul GeneralReduction Reduction
+        RMSNorm Transpose
+    """,
+    "dlight.benchmark": """
+        benchmark benchmark_prim_func benchmark_relax_func extract_prim_func extract_from_relax
+        extract_all_func_info_from_relax
     """,
     "dlight.cpu": """
         GEMV

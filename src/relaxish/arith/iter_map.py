@@ -111,7 +111,7 @@ class IterMapRewriter:
     ) -> None:
         self.analyzer = analyzer
         self.level = check_level
-        self.marks: list[IterMark] = []
+        self.inputs: list[IterMark] = []
         self.var_map: dict[Any, PrimExpr] = {}
         self.fused: dict[Any, IterMark] = {}
         self.constrained: list[tuple[list[Any], IterMark, PrimExpr]] = []
@@ -124,7 +124,7 @@ class IterMapRewriter:
                 continue
             mark = IterMark(var if B.is_zero(low) else Sub(var, low), extent)
             split = IterSplitExpr(mark)
-            self.marks.append(mark)
+            self.inputs.append(mark)
             self.var_map[var] = split if B.is_zero(low) else IterSumExpr((split,), low)
 
     # -- small proofs --------------------------------------------------------------------------------------
@@ -518,7 +518,6 @@ class IterMapRewriter:
             base = self.times(bottom, B.const(bottom.dtype, -1))
             bounded = IterMark(IterSumExpr((IterSplitExpr(mark),), base), extent)
         self.constrained.append((form, bounded, bottom))
-        self.marks.append(bounded)
 
     # -- checks --------------------------------------------------------------------------------------------
 
@@ -543,7 +542,8 @@ class IterMapRewriter:
                 for s in mark.source.args:
                     pending.setdefault(id(s.source), (s.source, []))[1].append(s)
             else:
-                leaves += 1
+                # An iterator of one point need not appear.
+                leaves += not B.is_one(mark.extent)
         return self.level != IterMapLevel.Bijective or leaves == input_count
 
     @staticmethod
@@ -689,7 +689,7 @@ def detect(
     rewriter = _prepare(analyzer, inputs, predicate, level, trivial)
     out = [rewriter.rewrite(as_expr(e)) for e in indices]
     out = [rewriter.fuse(s) if rewriter.constrained else s for s in out]
-    if not rewriter.check(out, len(rewriter.marks) - len(rewriter.constrained)):
+    if not rewriter.check(out, sum(not B.is_one(m.extent) for m in rewriter.inputs)):
         raise IterMapError("the indices do not cover the iterators as the check level demands")
     return out, rewriter
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..ir.transform import Pass, Sequential
 from . import analysis, base, cpu, gpu
-from .base import ApplyDefaultSchedule, ScheduleRule
-from .block_info import BlockInfo, IterInfo, normalize_prim_func, try_inline, try_inline_contiguous_spatial
+from .analysis import BlockInfo, IterInfo, normalize_prim_func
+from .base import ApplyDefaultSchedule, ScheduleRule, try_inline, try_inline_contiguous_spatial
 
 __all__ = [
     "ApplyDefaultCPUSchedule", "ApplyDefaultSchedule", "BlockInfo", "IterInfo", "ScheduleRule", "analysis", "base",
@@ -16,7 +16,7 @@ __all__ = [
 def default_cpu_rules(target: object = None) -> list[ScheduleRule]:
     """The CPU rules in the order they are tried."""
     return [
-        cpu.Elementwise(), cpu.MatrixUnit(), cpu.Contraction(), cpu.GEMV(), cpu.RowReduction(), cpu.Fallback(),
+        cpu.Elementwise(), cpu.MatrixUnit(), cpu.Contraction(), cpu.MatrixVector(), cpu.RowReduction(), cpu.Fallback(),
     ]  # fmt: skip
 
 

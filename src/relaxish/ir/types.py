@@ -12,6 +12,17 @@ __all__ = ["FuncType", "PointerType", "PrimType", "TensorType", "TupleType", "Ty
 class Type(Node):
     """Base of all types."""
 
+    def __eq__(self, other: object) -> bool:
+        """Structural equality; :meth:`same_as` is identity."""
+        from .structural import structural_equal
+
+        return self is other or (isinstance(other, Type) and structural_equal(self, other))
+
+    def __hash__(self) -> int:
+        from .structural import structural_hash
+
+        return structural_hash(self)
+
 
 class PrimType(Type):
     """A scalar or vector value of a dtype."""

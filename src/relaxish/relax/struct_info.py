@@ -29,6 +29,17 @@ __all__ = [
 class StructInfo(Node):
     """Base of all struct infos."""
 
+    def __eq__(self, other: object) -> bool:
+        """Structural equality; :meth:`same_as` is identity."""
+        from ..ir.structural import structural_equal
+
+        return self is other or (isinstance(other, StructInfo) and structural_equal(self, other))
+
+    def __hash__(self) -> int:
+        from ..ir.structural import structural_hash
+
+        return structural_hash(self)
+
     def is_base_of(self, derived: StructInfo) -> bool:
         """Whether every value described by ``derived`` is described by this one too."""
         from .analysis.struct_info import BaseCheckResult, struct_info_base_check

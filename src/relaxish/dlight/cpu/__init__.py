@@ -7,6 +7,7 @@ from .contraction import Contraction
 from .elementwise import Elementwise, Fallback
 from .gemv import GEMV
 from .matrix_unit import MatrixUnit
+from .matrix_vector import MatrixVector
 from .packing import PackWeights
 from .reduction import RowReduction
 from .variants import contraction_variants
@@ -19,6 +20,7 @@ __all__ = [
     "Fallback",
     "FuseAttention",
     "MatrixUnit",
+    "MatrixVector",
     "PackWeights",
     "RowReduction",
     "WinogradConv2D",

@@ -8,7 +8,7 @@ from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.schedule.errors import ScheduleError
-from ..analysis import BlockInfo, IterInfo, access_stride, block_info, flat_stride, is_conditional, is_costly
+from .facts import BlockInfo, IterInfo, access_stride, block_info, flat_stride, is_conditional, is_costly
 from .normalize import simplify_blocks
 
 # A parallel region costs about a microsecond: loops with less work than this stay serial.

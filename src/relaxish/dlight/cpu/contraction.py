@@ -18,7 +18,7 @@ from typing import Any
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
-from ..analysis import BlockInfo, IterInfo, access_stride, combiner_of, flat_stride
+from .facts import BlockInfo, IterInfo, access_stride, combiner_of, flat_stride
 from ..base import ScheduleRule
 from .common import (
     attempt, blocks_of, inline_injective, open_function, parallel_outer, refresh, schedule_elementwise, work_of,
@@ -210,7 +210,7 @@ def row_axis(info: BlockInfo, vector: IterInfo) -> IterInfo | None:
 
 
 def _moves(load: Any, it: IterInfo) -> bool:
-    from ..analysis import uses
+    from .facts import uses
 
     return any(uses(index, it.var) for index in load.indices)
 

@@ -20,7 +20,7 @@ from ...tir import PrimFunc, TensorIntrin
 from ...tir.schedule import Schedule
 from ...tir.schedule.analysis import get_tensorize_loop_mapping
 from ...tir.schedule.transform import tile_with_tensor_intrin
-from ..analysis import BlockInfo
+from .facts import BlockInfo
 from ..base import ScheduleRule
 from .common import blocks_of, inline_injective, open_function, parallel_outer, refresh, schedule_elementwise, work_of
 
@@ -123,7 +123,7 @@ def _kinds(sch: Schedule, block: Any) -> dict[Any, bool]:
     """Whether each loop around a block drives a reduction."""
     from ...tir import IterVar
     from ...tir.schedule.subst import realize_of
-    from ..analysis import uses
+    from .facts import uses
 
     realize: Any = realize_of(sch.get_sref(block))
     kinds: dict[Any, bool] = {}

@@ -158,7 +158,7 @@ def _own_loads(block: Block) -> list[BufferLoad]:
 
 
 def _moves_last(load: BufferLoad, column: Any) -> bool:
-    from ..analysis import uses
+    from .facts import uses
 
     if len(load.indices) < 2 or not all(isinstance(extent, IntImm) for extent in load.buffer.shape):
         return False

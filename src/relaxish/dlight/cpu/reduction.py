@@ -7,7 +7,7 @@ from typing import Any
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
-from ..analysis import BlockInfo
+from .facts import BlockInfo
 from ..base import ScheduleRule
 from .common import attempt, blocks_of, decompose, inline_injective, open_function, parallel_outer, refresh, work_of
 

@@ -3,9 +3,15 @@
 from .fallback import Fallback
 from .gemv import GEMV
 from .general_reduction import GeneralReduction
+from .low_batch_gemv import LowBatchGEMV
 from .matmul import Matmul
+from .matmul_metal import MetalMatmul
+from .matmul_tensorize import MatmulInt8Tensorization, MatmulTensorization
 from .reduction import Reduction
 from .rmsnorm import RMSNorm
 from .transpose import Transpose
 
-__all__ = ["GEMV", "Fallback", "GeneralReduction", "Matmul", "Reduction", "RMSNorm", "Transpose"]
+__all__ = [
+    "GEMV", "Fallback", "GeneralReduction", "LowBatchGEMV", "Matmul", "MatmulInt8Tensorization", "MatmulTensorization",
+    "MetalMatmul", "RMSNorm", "Reduction", "Transpose",
+]  # fmt: skip

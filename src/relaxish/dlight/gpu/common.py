@@ -1,23 +1,15 @@
-"""What the GPU rules share: when they apply, and how loops become blocks and threads."""
+"""What the GPU rules share: when they apply, and the request to unroll."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from ...ir.dtype import bits
-from ...ir.prim import IntImm
 from ...target import Target
-from ...tir import For, PrimFunc
+from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ..base import ScheduleRule
 
-__all__ = [
-    "GPUScheduleRule", "auto_vectorize", "get_bytes", "get_extent", "get_max_factor", "int_of",
-    "suggest_threads_per_block", "unroll_explicitly",
-]  # fmt: skip
-
-_THREADS = {"cuda": 1024, "rocm": 256, "metal": 256, "opencl": 256}
+__all__ = ["GPUScheduleRule", "unroll_explicitly"]
 
 
 class GPUScheduleRule(ScheduleRule):
@@ -30,64 +22,6 @@ class GPUScheduleRule(ScheduleRule):
     def fits(self, func: Any, target: Target) -> bool:
         """Whether ``func`` is a tensor program and the target a GPU."""
         return isinstance(func, PrimFunc) and self.is_target_available(target)
-
-
-def suggest_threads_per_block(
-    target: Target, loops: Sequence[For], max_threads_for_dynamic_loop: int = 32
-) -> list[int]:
-    """How many threads to give each loop, outermost first: powers of two, together no more than the target allows.
-
-    Loops of unknown extent come after the others and take at most ``max_threads_for_dynamic_loop`` each; what is left
-    then goes to the first of them.
-    """
-    left = _THREADS.get(target.kind.name, 64)
-    given: list[int] = [0] * len(loops)
-    unknown = [i for i, loop in enumerate(loops) if not isinstance(loop.extent, IntImm)]
-    known = [i for i in range(len(loops)) if i not in unknown]
-    for index in known + unknown:
-        extent = loops[index].extent
-        most = extent.value if isinstance(extent, IntImm) else max_threads_for_dynamic_loop
-        given[index] = _power_of_two(min(most, left))
-        left //= given[index]
-    if unknown:
-        given[unknown[0]] *= left
-    return given
-
-
-def _power_of_two(most: int) -> int:
-    return 1 << (max(most, 1).bit_length() - 1)
-
-
-def int_of(expr: Any) -> int | None:
-    """The value of a constant expression; None for any other."""
-    return expr.value if isinstance(expr, IntImm) else expr if isinstance(expr, int) else None
-
-
-def get_bytes(dtype: str) -> int:
-    """Bytes of one element."""
-    return bits(dtype) // 8
-
-
-def get_extent(sch: Schedule, loop_rv: Any) -> Any:
-    """The extent of a loop: an ``int`` when it is known."""
-    extent = sch.get(loop_rv).extent
-    return extent.value if isinstance(extent, IntImm) else extent
-
-
-def get_max_factor(n: Any, factors: Sequence[int]) -> int:
-    """The largest of ``factors`` that divides ``n``; 1 if none does."""
-    number = n.value if isinstance(n, IntImm) else n
-    return max((f for f in factors if number % f == 0), default=1)
-
-
-def auto_vectorize(sch: Schedule, loop: Any, max_vec: int) -> None:
-    """Vectorize the innermost part of ``loop`` by the largest power of two up to ``max_vec`` that divides it."""
-    extent = sch.get(loop).extent
-    if not isinstance(extent, IntImm):
-        return
-    width = max((w for w in (2, 4, 8, 16) if w <= max_vec and extent.value % w == 0), default=1)
-    if width > 1:
-        sch.vectorize(sch.split(loop, factors=[None, width])[-1])
 
 
 def unroll_explicitly(sch: Schedule, loop: Any, depth: int) -> None:

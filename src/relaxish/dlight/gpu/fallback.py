@@ -7,7 +7,8 @@ from typing import Any
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
-from ..block_info import get_max_threads_per_block, normalize_prim_func, try_inline
+from ..analysis import normalize_prim_func
+from ..base import max_threads_per_block, try_inline
 from .common import GPUScheduleRule
 
 
@@ -42,7 +43,7 @@ class Fallback(GPUScheduleRule):
             if not loops["S"]:
                 loops["S"].append(sch.add_unit_loop(rv))
             sch.reorder(*loops["S"], *loops["R"], *loops["O"])
-            bx, tx = sch.split(sch.fuse(*loops["S"]), factors=[None, get_max_threads_per_block(target)])
+            bx, tx = sch.split(sch.fuse(*loops["S"]), factors=[None, max_threads_per_block(target)])
             sch.bind(bx, "blockIdx.x")
             sch.bind(tx, "threadIdx.x")
             if loops["R"]:

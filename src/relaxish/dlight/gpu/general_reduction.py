@@ -8,8 +8,10 @@ from ...arith import Analyzer
 from ...ir.prim import const
 from ...target import Target
 from ...tir import IndexMap, PrimFunc
+from ...tir.analysis import undefined_vars
 from ...tir.schedule import Schedule
-from ..block_info import BlockInfo, normalize_prim_func, try_inline_contiguous_spatial
+from ..analysis import BlockInfo, normalize_prim_func
+from ..base import int_of, try_inline_contiguous_spatial
 from .common import GPUScheduleRule, unroll_explicitly
 
 # Threads of a block, unroll depth.
@@ -48,6 +50,8 @@ class GeneralReduction(GPUScheduleRule):
             return None
         if not last.is_injective() or len(last.dom_kind()) > len(kinds):
             return None
+        if "R" not in last.dom_kind():
+            _align_loops(sch, infos)
         self._schedule(sch, infos, leading, trailing, threads, depth)
         return sch
 
@@ -89,3 +93,18 @@ def _widen(first: BlockInfo, last: BlockInfo) -> IndexMap:
         return [zero] * (len(first.iters) - len(iters)) + list(iters)
 
     return IndexMap.from_func(place, ndim=len(last.iters))
+
+
+def _align_loops(sch: Schedule, infos: list[BlockInfo]) -> None:
+    """Put those loops of the last block first that index what the blocks before it reduced, as these have them."""
+    reduced = {id(write.buffer) for info in infos[:-1] for write in sch.get(info.block_rv).writes}
+    last = infos[-1].block_rv
+    block, loops = sch.get(last), sch.get_loops(last)
+    used: set[Any] = set()
+    for read in block.reads:
+        if id(read.buffer) in reduced:
+            for dim in read.region:
+                used |= {*undefined_vars(dim.min), *undefined_vars(dim.extent)}
+    shared = [v.var in used or int_of(sch.get(loop).extent) == 1 for v, loop in zip(block.iter_vars, loops, strict=True)]
+    first = [loop for loop, is_shared in zip(loops, shared, strict=True) if is_shared]
+    sch.reorder(*first, *(loop for loop, is_shared in zip(loops, shared, strict=True) if not is_shared))

@@ -6,11 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...target import Target
-from ...tir import ForKind, PrimFunc
+from ...tir import Block, ForKind, IterVar, PrimFunc
 from ...tir.schedule import Schedule
-from ..block_info import extent_of, get_max_threads_per_block, get_reduction_blocks, get_root_block
-from .common import GPUScheduleRule, int_of
-from .matmul_analysis import auto_inline_consumer_chain, auto_inline_producers, normalize_matmul
+from ..analysis import extent_of, get_max_threads_per_block, get_root_block
+from ..base import ILLEGAL, int_of
+from .common import GPUScheduleRule
+from .gemv_config import is_adreno
+from .matmul_analysis import (
+    auto_inline_consumer_chain,
+    auto_inline_producers,
+    get_index_map,
+    get_single_reduction,
+    normalize_matmul,
+)
+from .matmul_metal import MetalMatmul
+from .matmul_outer import schedule_outer_reduction
 from .matmul_tensorize import MatmulInt8Tensorization, MatmulTensorization
 
 
@@ -29,6 +39,7 @@ class MatmulConfig:
     unroll: int = 256
     use_shared: bool = True
     storage_align: bool = False
+    inner_x: bool = False
 
     @property
     def tile_x(self) -> int:
@@ -46,6 +57,10 @@ _NVIDIA = MatmulConfig(
 )  # fmt: skip
 # Products with a side this short do not fill tensor cores.
 _SHORTEST_SIDE = 64
+_ADRENO = MatmulConfig(
+    block_size_x=32, block_size_y=4, micro_size_x=8, micro_size_y=2, micro_size_k=16, vector_size=8, unroll=16,
+    use_shared=False, inner_x=True,
+)  # fmt: skip
 _BY_KIND = {"cuda": _NVIDIA, "rocm": _NVIDIA}
 
 
@@ -63,7 +78,7 @@ class Matmul(GPUScheduleRule):
 
     def get_configs(self, target: Target) -> MatmulConfig:
         """The tiling for a target."""
-        return _BY_KIND.get(target.kind.name, MatmulConfig())
+        return _ADRENO if is_adreno(target) else _BY_KIND.get(target.kind.name, MatmulConfig())
 
     def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
         """See the class."""
@@ -71,28 +86,43 @@ class Matmul(GPUScheduleRule):
             return None
         sch = Schedule(func)
         root = get_root_block(sch)
-        reductions = get_reduction_blocks(sch, sch.get_child_blocks(root))
-        if reductions is None or not normalize_matmul(sch, reductions[0]):
+        main = get_single_reduction(sch, root)
+        if main is None or get_index_map(sch.get(main)) is None:
             return None
-        tensorized = _on_tensor_cores(sch, reductions[0], func, target, tunable)
-        if tensorized is not None:
-            return tensorized
-        self._tile(sch, reductions[0], self.get_configs(target))
+        config = self.get_configs(target)
+        if is_adreno(target) and not _reads_along_reduction(sch.get(main)):
+            threads = (config.block_size_x, config.block_size_y)
+            blocks = sch.get_child_blocks(root)
+            made = schedule_outer_reduction(sch, main, blocks, threads, config.vector_size, config.unroll)
+            if made is not None:
+                return made
+        normalize_matmul(sch, main)
+        made = _on_matrix_units(sch, main, func, target, tunable)
+        if made is not None:
+            return made
+        self._tile(sch, main, config)
         for rv in sch.get_child_blocks(root):
             _bind_plainly(sch, rv, get_max_threads_per_block(target))
         return sch
 
     def _tile(self, sch: Schedule, main: Any, config: MatmulConfig) -> None:
-        sch.pad_einsum(main, [1, config.tile_x, config.tile_y, config.micro_size_k])
+        tiles = [config.tile_x, config.tile_y]
+        sch.pad_einsum(main, [1, *(reversed(tiles) if config.inner_x else tiles), config.micro_size_k])
         batch, x, y, k = sch.get_loops(main)
+        if config.inner_x:
+            x, y = y, x
         by, vy, ty, yi = sch.split(y, [None, config.vthread_y, config.block_size_y, config.micro_size_y])
         bx, vx, tx, xi = sch.split(x, [None, config.vthread_x, config.block_size_x, config.micro_size_x])
         ko, ki = sch.split(k, factors=[None, config.micro_size_k])
-        sch.reorder(by, bx, vy, vx, ty, tx, ko, ki, yi, xi)
+        inner = [yi, xi] if config.inner_x else [xi, yi]
+        sch.reorder(by, bx, vy, vx, ty, tx, ko, ki, *inner)
         by = sch.fuse(batch, by)
         bound = ((bx, "blockIdx.x"), (by, "blockIdx.y"), (vy, "vthread.y"), (vx, "vthread.x"))
         for loop, thread in (*bound, (ty, "threadIdx.y"), (tx, "threadIdx.x")):
             sch.bind(loop, thread)
+        if (config.micro_size_x if config.inner_x else config.micro_size_y) % config.vector_size == 0:
+            _, v = sch.split(inner[-1], [None, config.vector_size])
+            sch.vectorize(v)
         if config.unroll > 0:
             sch.annotate(tx, ann_key="pragma_auto_unroll_max_step", ann_val=config.unroll)
             sch.annotate(tx, ann_key="pragma_unroll_explicit", ann_val=1)
@@ -127,8 +157,19 @@ class Matmul(GPUScheduleRule):
         return rv
 
 
-def _on_tensor_cores(sch: Schedule, main: Any, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
-    """The tensor-core schedule where the target has them and no side of the product is known to be short."""
+def _reads_along_reduction(block: Block) -> bool:
+    """Whether the last operand's last index is a reduction axis."""
+    last = block.reads[-1].region[-1].min
+    return any(v.var.same_as(last) and v.iter_type == IterVar.CommReduce for v in block.iter_vars)
+
+
+def _on_matrix_units(sch: Schedule, main: Any, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
+    """The schedule for tensor cores or SIMD-group matrices, where the target has them and the product suits them."""
+    if target.kind.name == "metal":
+        try:
+            return MetalMatmul().apply(func, target, tunable)
+        except ILLEGAL:
+            return None
     if target.kind.name != "cuda" or _compute_capability(target) < 70:
         return None
     sides = [int_of(extent_of(v)) for v in sch.get(main).iter_vars[1:]]

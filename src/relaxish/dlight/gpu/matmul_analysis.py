@@ -11,11 +11,12 @@ from ...ir.prim import IntImm, IterVar, Var
 from ...tir import Block, BufferLoad, Cast, IndexMap
 from ...tir.analysis import undefined_vars
 from ...tir.schedule import Schedule
-from ..block_info import ILLEGAL, extent_of
+from ..analysis import extent_of, get_reduction_blocks
+from ..base import ILLEGAL
 
 __all__ = [
     "IterKind", "IterTrait", "auto_inline_consumer_chain", "auto_inline_consumers", "auto_inline_producers",
-    "detect_iter_traits", "get_in_out_dtypes", "get_index_map", "make_iter_fusion_index_map", "normalize_matmul",
+    "detect_iter_traits", "get_in_out_dtypes", "get_index_map", "get_single_reduction", "make_iter_fusion_index_map", "normalize_matmul",
 ]  # fmt: skip
 
 
@@ -126,6 +127,12 @@ def normalize_matmul(sch: Schedule, main_block: Any) -> bool:
     sch.transform_layout(sch.reindex(main_block, ("write", 0)), ("read", 0), c)
     sch.transform_block_layout(main_block, whole)
     return True
+
+
+def get_single_reduction(sch: Schedule, root: Any) -> Any:
+    """The only reduction block below ``root``; None if there are others, or blocks that are not spatial besides."""
+    reductions = get_reduction_blocks(sch, sch.get_child_blocks(root))
+    return reductions[0] if reductions is not None and len(reductions) == 1 else None
 
 
 def get_in_out_dtypes(block: Block) -> tuple[str, str]:

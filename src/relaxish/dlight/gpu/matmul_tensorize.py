@@ -9,28 +9,32 @@ from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.tensor_intrin.cuda import get_wmma_intrin_group
-from ..block_info import ILLEGAL, get_reduction_blocks, get_root_block
+from ..analysis import get_root_block
+from ..base import ILLEGAL
 from .common import GPUScheduleRule
 from .matmul_analysis import (
     auto_inline_consumer_chain,
     auto_inline_producers,
     get_in_out_dtypes,
+    get_index_map,
+    get_single_reduction,
     normalize_matmul,
 )
 
 _FRAGMENT = 16
 _WARP = 32
+_VECTOR = 4
 
 
 @dataclass(frozen=True)
 class _Config:
-    """Fragments of a block in rows, columns and k: (blocks, virtual, warps, fragments a warp)."""
+    """Fragments of a block in rows, columns and k: (blocks, virtual, warps, fragments a warp); bank-free row pitches."""
 
     i_factors: tuple[int | None, ...]
     j_factors: tuple[int | None, ...]
     k_factors: tuple[int | None, int]
-    vector: int
-    align_offset: int
+    row_factor: int
+    row_offset: int
 
     @property
     def warps(self) -> int:
@@ -60,16 +64,15 @@ class _WMMA(GPUScheduleRule):
         if not self.fits(func, target) or (func.attrs is not None and "dlight.do_not_tensorize" in func.attrs):
             return None
         sch = Schedule(func)
-        root = get_root_block(sch)
-        reductions = get_reduction_blocks(sch, sch.get_child_blocks(root))
-        if reductions is None:
+        main = get_single_reduction(sch, get_root_block(sch))
+        if main is None or get_index_map(sch.get(main)) is None:
             return None
-        dtypes = get_in_out_dtypes(sch.get(reductions[0]))
-        if dtypes not in self.accepts or not normalize_matmul(sch, reductions[0]):
+        dtypes = get_in_out_dtypes(sch.get(main))
+        if dtypes not in self.accepts or not normalize_matmul(sch, main):
             return None
-        sch.pad_einsum(reductions[0], self.config.padding)
+        sch.pad_einsum(main, self.config.padding)
         try:
-            _Tensorize(sch, reductions[0], self.config, dtypes).run()
+            _Tensorize(sch, main, self.config, dtypes).run()
         except ILLEGAL:
             return None
         return sch
@@ -84,14 +87,14 @@ class MatmulTensorization(_WMMA):
                                                   the next step's copies overlap this step's products
     """
 
-    config = _Config((None, 1, 4, 2), (1, None, 4, 2), (None, 4), 4, 4)
+    config = _Config((None, 1, 4, 2), (1, None, 4, 2), (None, 4), 16, 8)
     accepts = frozenset({("float16", "float16"), ("float16", "float32")})
 
 
 class MatmulInt8Tensorization(_WMMA):
     """int8 products with int32 sums, 16 x 16 x 16 fragments."""
 
-    config = _Config((None, 1, 4, 2), (1, None, 4, 2), (None, 1), 16, 4)
+    config = _Config((None, 1, 4, 2), (1, None, 4, 2), (None, 1), 32, 16)
     accepts = frozenset({("int8", "int32")})
 
 
@@ -124,7 +127,7 @@ class _Tensorize:
         sch.tensorize(sch.get_loops(self.main)[-3], self.intrin["compute"])
         auto_inline_consumer_chain(sch, shared)
         fused = sch.fuse(*sch.get_loops(shared)[-2:])
-        _, tx, vec = sch.split(fused, factors=[None, _WARP, min(self.c.vector, 4)])
+        _, tx, vec = sch.split(fused, factors=[None, _WARP, _VECTOR])
         sch.bind(tx, "threadIdx.x")
         sch.vectorize(vec)
 
@@ -139,11 +142,10 @@ class _Tensorize:
         i0, i1, i2, i3 = sch.split(i, factors=list(c.i_factors))
         j0, j1, j2, j3 = sch.split(j, factors=list(c.j_factors))
         k0, k1 = sch.split(k, factors=list(c.k_factors))
-        if c.k_factors[1] > 1:
-            sch.annotate(k0, "software_pipeline_order", [0, 3, 1, 4, 5, 2, 6])
-            sch.annotate(k0, "software_pipeline_stage", [0, 0, 0, 0, 0, 1, 1])
-            sch.annotate(k1, "software_pipeline_order", [0, 1, 2])
-            sch.annotate(k1, "software_pipeline_stage", [0, 0, 1])
+        sch.annotate(k0, "software_pipeline_order", [0, 3, 1, 4, 5, 2, 6])
+        sch.annotate(k0, "software_pipeline_stage", [0, 0, 0, 0, 0, 1, 1])
+        sch.annotate(k1, "software_pipeline_order", [0, 1, 2])
+        sch.annotate(k1, "software_pipeline_stage", [0, 0, 1])
         sch.reorder(i0, j0, i1, j1, j2, i2, k0, k1, i3, j3)
         bx, by, warp = sch.fuse(i0, j0), sch.fuse(i1, j1), sch.fuse(j2, i2)
         for loop, thread in ((batch, "blockIdx.z"), (bx, "blockIdx.x"), (by, "blockIdx.y"), (warp, "threadIdx.y")):
@@ -156,21 +158,20 @@ class _Tensorize:
         read = sch.cache_read(outer, index, "shared.dyn")
         sch.compute_at(read, k0)
         fused = sch.fuse(*sch.get_loops(read)[-2:])
-        _, ty, tx, vec = sch.split(fused, factors=[None, c.warps, _WARP, c.vector])
+        _, ty, tx, vec = sch.split(fused, factors=[None, c.warps, _WARP, _VECTOR])
         sch.bind(tx, "threadIdx.x")
         sch.bind(ty, "threadIdx.y")
         sch.vectorize(vec)
-        sch.storage_align(read, 0, axis=-2, factor=16, offset=8 if c.vector == 4 else 16)
-        if c.k_factors[1] > 1:
-            sch.annotate(read, "tir.manifest_shared_memory_local_stage", 1)
-            sch.annotate(read, "double_buffer_scope", 0)
+        sch.storage_align(read, 0, axis=-2, factor=c.row_factor, offset=c.row_offset)
+        sch.annotate(read, "tir.manifest_shared_memory_local_stage", 1)
+        sch.annotate(read, "double_buffer_scope", 0)
         return read
 
     def _results(self, outer: Any, warp: Any) -> tuple[Any, Any]:
         """From fragments through shared memory to the result."""
         sch = self.sch
         shared = sch.cache_write(outer, 0, "shared.dyn")
-        sch.storage_align(shared, 0, -2, 16, self.c.align_offset)
+        sch.storage_align(shared, 0, -2, 16, 4)
         store = sch.cache_write(outer, 0, "wmma.accumulator")
         sch.reverse_compute_at(store, warp)
         sch.reverse_compute_at(shared, warp)

@@ -6,19 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arith import IterSumExpr, normalize_to_iter_sum
-from ...ir import structural_equal
 from ...target import Target
-from ...tir import Add, Block, BufferLoad, BufferStore, PrimFunc
+from ...tir import PrimFunc
 from ...tir.schedule import Schedule
-from ..block_info import (
-    BlockInfo,
-    IterInfo,
-    detect_dominant_read,
-    is_broadcast_epilogue,
-    normalize_prim_func,
-    try_inline_contiguous_spatial,
-)
-from .common import GPUScheduleRule, int_of, suggest_threads_per_block, unroll_explicitly
+from ..analysis import BlockInfo, IterInfo, detect_dominant_read, is_broadcast_epilogue, normalize_prim_func, summand
+from ..base import int_of, suggest_threads_per_block, try_inline_contiguous_spatial
+from .common import GPUScheduleRule, unroll_explicitly
 
 
 @dataclass
@@ -69,16 +62,6 @@ class Reduction(GPUScheduleRule):
         else:
             _columns(sch, info, layout, epilogue)
         return sch
-
-
-def summand(block: Block) -> Any:
-    """``Y`` of a block that does ``X[...] = X[...] + Y``; None for any other."""
-    store = block.body
-    if not isinstance(store, BufferStore) or not isinstance(store.value, Add):
-        return None
-    if not structural_equal(store.value.a, BufferLoad(store.buffer, store.indices), map_free_vars=True):
-        return None
-    return store.value.b
 
 
 def _normalize(sch: Schedule, info: BlockInfo, access: IterSumExpr) -> _Layout | None:
@@ -136,7 +119,7 @@ def _rows(sch: Schedule, target: Target, info: BlockInfo, layout: _Layout, epilo
     sch.reorder(bx, tx, r)
     sch.bind(bx, "blockIdx.x")
     sch.bind(tx, "threadIdx.x")
-    unroll_explicitly(sch, r, 256)
+    unroll_explicitly(sch, tx, 256)
     sch.set_scope(partial, 0, "local")
     sch.decompose_reduction(partial, r)
     sch.reverse_compute_at(rv, bx, preserve_unit_loops=True)
@@ -146,7 +129,7 @@ def _rows(sch: Schedule, target: Target, info: BlockInfo, layout: _Layout, epilo
     sch.bind(tx, "threadIdx.x")
     if epilogue is None:
         return
-    sch.reverse_compute_at(epilogue.block_rv, bx)
+    sch.reverse_compute_at(epilogue.block_rv, bx, preserve_unit_loops=True)
     if is_broadcast_epilogue(sch, rv, epilogue.block_rv):
         sch.set_scope(rv, 0, "shared")
         _, *loops = sch.get_loops(epilogue.block_rv)
@@ -182,7 +165,7 @@ def _columns(sch: Schedule, info: BlockInfo, layout: _Layout, epilogue: BlockInf
     sch.bind(r, "threadIdx.y")
     if epilogue is None:
         return
-    sch.reverse_compute_at(epilogue.block_rv, bx)
+    sch.reverse_compute_at(epilogue.block_rv, bx, preserve_unit_loops=True)
     if is_broadcast_epilogue(sch, rv, epilogue.block_rv):
         sch.set_scope(rv, 0, "shared")
         _, *loops = sch.get_loops(epilogue.block_rv)

@@ -8,8 +8,9 @@ from ...arith import normalize_to_iter_sum
 from ...target import Target
 from ...tir import BufferLoad, BufferStore, PrimFunc
 from ...tir.schedule import Schedule
-from ..block_info import BlockInfo, detect_dominant_read, normalize_prim_func, try_inline_contiguous_spatial
-from .common import GPUScheduleRule, int_of, unroll_explicitly
+from ..analysis import BlockInfo, detect_dominant_read, normalize_prim_func
+from ..base import int_of, try_inline_contiguous_spatial
+from .common import GPUScheduleRule, unroll_explicitly
 
 # Threads in x, threads in y, unroll depth.
 _SHAPE = {"cuda": (16, 8, 256), "opencl": (16, 8, 64)}

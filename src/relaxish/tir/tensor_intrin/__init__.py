@@ -12,9 +12,9 @@ def load_all() -> None:
     if _DONE[0]:
         return
     _DONE[0] = True
-    from . import amx, cuda, dot_product_common, x86
+    from . import amx, cuda, dot_product_common, metal, x86
 
-    for family in (x86, amx, cuda, dot_product_common):
+    for family in (x86, amx, cuda, dot_product_common, metal):
         family.define()
 
 
@@ -22,6 +22,6 @@ def __getattr__(name: str) -> object:
     """Family modules load on demand."""
     import importlib
 
-    if name in ("amx", "build", "cuda", "dot_product_common", "wmma", "x86"):
+    if name in ("amx", "build", "cuda", "dot_product_common", "metal", "wmma", "x86"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

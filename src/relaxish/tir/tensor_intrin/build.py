@@ -12,7 +12,7 @@ from ..expr import IterVar, Var
 from ..function import PrimFunc
 from ..stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind
 
-__all__ = ["dot_description", "full", "intrin_buffer", "root_func"]
+__all__ = ["copy_nest", "dot_description", "full", "intrin_buffer", "pointwise", "root_func"]
 
 
 def intrin_buffer(shape: Sequence[int], dtype: str, name: str, *, strided: bool = False) -> Buffer:
@@ -80,3 +80,33 @@ def dot_description(
     for var, (_, extent, _) in reversed(list(zip(loops, extents, strict=True))):
         body = For(var, 0, extent, ForKind.SERIAL, body)
     return root_func([a, b, c], [c, a, b], [c], body)
+
+
+def pointwise(
+    name: str, kinds: str, extents: Sequence[int], store: Callable[..., tuple[Any, Sequence[Any], list[Any]]]
+) -> Any:
+    """Loops around one block; ``store`` gives the buffer, its indices and the value, then the accesses it reads."""
+    loops = [Var(n, "int32") for n in "ijk"[: len(extents)]]
+    axes = [
+        IterVar(Range(0, n), Var(f"v{v.name}", "int32"), IterVar.DataPar if kind == "S" else IterVar.CommReduce)
+        for v, kind, n in zip(loops, kinds, extents, strict=True)
+    ]
+    (buffer, value), indices, reads = store(*[a.var for a in axes])
+
+    def point(item: Buffer, at: Sequence[Any]) -> BufferRegion:
+        return BufferRegion(item, tuple(Range.from_min_extent(i, const(1, "int32")) for i in at))
+
+    block = Block(
+        tuple(axes), tuple(point(*read) for read in reads), (point(buffer, indices),), name,
+        BufferStore(buffer, value, list(indices)),
+    )  # fmt: skip
+    body: Any = BlockRealize(tuple(loops), const(True, "bool"), block)
+    for var, extent in reversed(list(zip(loops, extents, strict=True))):
+        body = For(var, 0, extent, ForKind.SERIAL, body)
+    return body
+
+
+def copy_nest(name: str, source: Buffer, target: Buffer) -> Any:
+    """Loops around one block that copies a buffer."""
+    shape = [int(d.value) for d in source.shape]  # type: ignore[attr-defined]
+    return pointwise(name, "SS", shape, lambda i, j: ((target, source[i, j]), [i, j], [(source, [i, j])]))

@@ -6,17 +6,16 @@ Source: CUDA C++ Programming Guide, "Warp matrix functions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ...ir.expr import Range
 from ...ir.prim import Cast, const
 from ..buffer import Buffer, decl_buffer
-from ..expr import IterVar, Var
+from ..expr import Var
 from ..function import PrimFunc, TensorIntrin
 from ..op import call_builtin
-from ..stmt import Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind
-from .build import root_func
+from ..stmt import Evaluate
+from .build import copy_nest, pointwise, root_func
 
 __all__ = ["define", "get_wmma_intrin_group"]
 
@@ -41,35 +40,6 @@ def fragment_index(buffer: Buffer, rows: int, columns: int) -> Any:
     return buffer.elem_offset // stride // rows * (stride // columns) + buffer.elem_offset % stride // columns
 
 
-def _pointwise(
-    name: str, kinds: str, extents: Sequence[int], store: Callable[..., tuple[Any, Sequence[Any], list[Any]]]
-) -> Any:
-    """Loops around one block; ``store`` gives the buffer, its indices and the value, then the accesses it reads."""
-    loops = [Var(n, "int32") for n in "ijk"[: len(extents)]]
-    axes = [
-        IterVar(Range(0, n), Var(f"v{v.name}", "int32"), IterVar.DataPar if kind == "S" else IterVar.CommReduce)
-        for v, kind, n in zip(loops, kinds, extents, strict=True)
-    ]
-    (buffer, value), indices, reads = store(*[a.var for a in axes])
-
-    def point(item: Buffer, at: Sequence[Any]) -> BufferRegion:
-        return BufferRegion(item, tuple(Range.from_min_extent(i, const(1, "int32")) for i in at))
-
-    block = Block(
-        tuple(axes), tuple(point(*read) for read in reads), (point(buffer, indices),), name,
-        BufferStore(buffer, value, list(indices)),
-    )  # fmt: skip
-    body: Any = BlockRealize(tuple(loops), const(True, "bool"), block)
-    for var, extent in reversed(list(zip(loops, extents, strict=True))):
-        body = For(var, 0, extent, ForKind.SERIAL, body)
-    return body
-
-
-def _copy(name: str, source: Buffer, target: Buffer) -> Any:
-    shape = [int(d.value) for d in source.shape]  # type: ignore[attr-defined]
-    return _pointwise(name, "SS", shape, lambda i, j: ((target, source[i, j]), [i, j], [(source, [i, j])]))
-
-
 def _load(shape: Sequence[int], dtype: str, scope: str, operand: str, transposed: bool) -> tuple[PrimFunc, PrimFunc]:
     m, n, k = shape
     rows, columns = (k, n) if operand == "b" else (m, k)
@@ -83,7 +53,7 @@ def _load(shape: Sequence[int], dtype: str, scope: str, operand: str, transposed
         )
 
     a, c = tiles(False)
-    desc = root_func([a, c], [a], [c], _copy("load", a, c))
+    desc = root_func([a, c], [a], [c], copy_nest("load", a, c))
     a, c = tiles(True)
     call = call_builtin(
         "handle", "tvm_load_matrix_sync", c.data, m, n, k, fragment_index(c, rows, columns), a.access_ptr("r"), a.strides[0],
@@ -96,7 +66,7 @@ def _fill(shape: Sequence[int], dtype: str) -> tuple[PrimFunc, PrimFunc]:
     m, n, k = shape
     c = _tile("C", (m, n), dtype, "wmma.accumulator", False)
     zero = const(0, "int32").astype(dtype)
-    desc = root_func([c], [], [c], _pointwise("init", "SS", (m, n), lambda i, j: ((c, zero), [i, j], [])))
+    desc = root_func([c], [], [c], pointwise("init", "SS", (m, n), lambda i, j: ((c, zero), [i, j], [])))
     c = _tile("C", (m, n), dtype, "wmma.accumulator", True)
     call = call_builtin("handle", "tvm_fill_fragment", c.data, m, n, k, fragment_index(c, m, n), const(0, "float32"))
     return desc, root_func([c], [], [c], Evaluate(call))
@@ -109,7 +79,7 @@ def _store(shape: Sequence[int], dtype: str, scope: str) -> tuple[PrimFunc, Prim
         return _tile("A", (m, n), dtype, "wmma.accumulator", strided), _tile("C", (m, n), dtype, scope, strided)
 
     a, c = tiles(False)
-    desc = root_func([a, c], [a], [c], _copy("store", a, c))
+    desc = root_func([a, c], [a], [c], copy_nest("store", a, c))
     a, c = tiles(True)
     call = call_builtin(
         "handle", "tvm_store_matrix_sync", a.data, m, n, k, fragment_index(a, m, n), c.access_ptr("w"), c.strides[0], "row_major"
@@ -138,7 +108,7 @@ def _sync(shape: Sequence[int], in_dtype: str, out_dtype: str, transposed: bool)
         value = c[i, j] + wide(a[i, r]) * wide(b[tuple(at_b)])
         return (c, value), [i, j], [(c, [i, j]), (a, [i, r]), (b, at_b)]
 
-    desc = root_func([a, b, c], [c, a, b], [c], _pointwise("", "SSR", (m, n, k), update))
+    desc = root_func([a, b, c], [c, a, b], [c], pointwise("", "SSR", (m, n, k), update))
     a, b, c = tiles(True)
     result = (c.data, fragment_index(c, m, n))
     call = call_builtin("handle", "tvm_mma_sync", *result, a.data, fragment_index(a, m, k), b.data, fragment_index(b, *b_shape), *result)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.functor import pre_order_visit
-from ..ir.prim import Add, Call, Cast, Div, IntImm, IterVar, Max, Min, Mul, Sub, Var
-from ..tir import BufferLoad, BufferStore
-from ..tir.schedule import Schedule
+from ...ir.functor import pre_order_visit
+from ...ir.prim import Add, Call, Cast, Div, IntImm, IterVar, Max, Min, Mul, Sub, Var
+from ...tir import BufferLoad, BufferStore
+from ...tir.schedule import Schedule
 
 
 @dataclass
@@ -98,7 +98,7 @@ def block_info(sch: Schedule, rv: Any) -> BlockInfo | None:
 
 
 def _realize_of(sch: Schedule, sref: Any) -> Any:
-    from ..tir.schedule.subst import realize_of
+    from ...tir.schedule.subst import realize_of
 
     return realize_of(sref)
 

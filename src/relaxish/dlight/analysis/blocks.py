@@ -16,16 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.functor import post_order_visit
-from ..ir.prim import IntImm, IterVar, Var
-from ..support.errors import ScheduleError
-from ..target import Target
-from ..tir import Block, BlockRealize, IndexMap
-from ..tir.schedule import Schedule
+from ...ir.functor import post_order_visit
+from ...ir.prim import IntImm, IterVar, Var
+from ...target import Target
+from ...tir import Block, BlockRealize, IndexMap
+from ...tir.schedule import Schedule
 
 __all__ = [
     "BlockInfo", "IterInfo", "collect_block_iter_vars_used_in_access_region", "detect_dominant_read",
-    "get_max_shared_memory_per_block", "get_max_threads_per_block", "get_reduction_blocks", "get_root_block",
+    "extent_of", "get_max_shared_memory_per_block", "get_max_threads_per_block", "get_reduction_blocks", "get_root_block",
     "is_broadcast_epilogue", "normalize_prim_func",
 ]  # fmt: skip
 
@@ -76,14 +75,15 @@ class BlockInfo:
         return self._reduction_block
 
     def is_elementwise(self, sch: Schedule) -> bool:
-        """Whether the block reads every buffer exactly where it writes."""
+        """Whether the block reads one buffer and writes one, both at its iterators in order."""
         block = sch.get(self.block_rv)
-        if not self.is_injective() or len(block.writes) != 1:
+        if not self.is_injective() or len(block.reads) != 1 or len(block.writes) != 1:
             return False
-        written = [r.min for r in block.writes[0].region]
-        return all(
-            len(read.region) == len(written) and all(r.min.same_as(w) for r, w in zip(read.region, written, strict=True))
-            for read in block.reads
+        regions = (block.reads[0].region, block.writes[0].region)
+        return len(regions[0]) == len(regions[1]) and all(
+            dim.min.same_as(axis.var) and _is_one(dim.extent)
+            for region in regions
+            for axis, dim in zip(block.iter_vars, region)
         )
 
     def __repr__(self) -> str:
@@ -129,7 +129,7 @@ def _bound_to_loops(sch: Schedule, rv: Any) -> bool:
 
 
 def _realize(sch: Schedule, rv: Any) -> BlockRealize:
-    from ..tir.schedule.subst import realize_of
+    from ...tir.schedule.subst import realize_of
 
     return realize_of(sch.get_sref(rv))
 
@@ -181,8 +181,14 @@ def get_reduction_blocks(sch: Schedule, blocks: Sequence[Any]) -> list[Any] | No
     return found or None
 
 
+def _check_gpu(target: Target) -> None:
+    if "gpu" not in target.keys:
+        raise ValueError(f"expected a GPU target, got {target}")
+
+
 def get_max_threads_per_block(target: Target) -> int:
-    """How many threads a block of the target may have: 64 where it does not say."""
+    """How many threads a block of the target may have: 64 where it does not say. Raises ValueError if it is no GPU."""
+    _check_gpu(target)
     for name in ("max_threads_per_block", "max_num_threads"):
         value = target.attrs.get(name)
         if value is not None:
@@ -191,7 +197,8 @@ def get_max_threads_per_block(target: Target) -> int:
 
 
 def get_max_shared_memory_per_block(target: Target) -> int:
-    """Bytes of shared memory of a block. Raises ValueError if the target does not say."""
+    """Bytes of shared memory of a block. Raises ValueError if the target does not say, or is no GPU."""
+    _check_gpu(target)
     value = target.attrs.get("max_shared_memory_per_block")
     if value is None:
         raise ValueError(
@@ -231,51 +238,8 @@ def is_broadcast_epilogue(sch: Schedule, block: Any, epilogue: Any) -> bool:
     """Whether ``epilogue`` reads elements of ``block``'s result more than once."""
     written = {id(w.buffer) for w in sch.get(block).writes}
     after = sch.get(epilogue)
-    varying = [v for v in after.iter_vars if not _is_one(extent_of(v))]
     return any(
-        len(collect_block_iter_vars_used_in_access_region(after, read.region)) < len(varying)
+        len(collect_block_iter_vars_used_in_access_region(after, read.region)) < len(after.iter_vars)
         for read in after.reads
         if id(read.buffer) in written
     )
-
-
-# What a schedule raises when a primitive does not apply.
-ILLEGAL = (ScheduleError, ValueError)
-
-
-def try_inline(sch: Schedule, blocks: list[BlockInfo]) -> list[BlockInfo]:
-    """Inline every block that can go into its consumers, else into its producer; the rest is returned."""
-    rest = list(blocks)
-    while True:
-        gone = _first_inlined(sch.compute_inline, rest)
-        if gone is None:
-            gone = _first_inlined(sch.reverse_compute_inline, rest)
-        if gone is None:
-            return rest
-        rest.pop(gone)
-
-
-def _first_inlined(inline: Any, blocks: Sequence[BlockInfo]) -> int | None:
-    for index, info in enumerate(blocks):
-        try:
-            inline(info.block_rv)
-        except ILLEGAL:
-            continue
-        return index
-    return None
-
-
-def try_inline_contiguous_spatial(sch: Schedule, block_infos: Sequence[BlockInfo] | None) -> list[BlockInfo] | None:
-    """:func:`try_inline` on each run of neighbouring spatial blocks; the others stay where they are."""
-    if block_infos is None:
-        return None
-    result: list[BlockInfo] = []
-    run: list[BlockInfo] = []
-    for info in block_infos:
-        if info.is_injective():
-            run.append(info)
-            continue
-        result += try_inline(sch, run)
-        run = []
-        result.append(info)
-    return result + try_inline(sch, run)
