@@ -77,6 +77,8 @@ def symbol_of(func: Any) -> str | None:
 class FunctionPass(Pass):
     """A pass over each graph function."""
 
+    level = "Function"
+
     def __init__(self, function: Callable[..., Function], info: PassInfo) -> None:
         super().__init__(info)
         self.function = function
@@ -98,6 +100,8 @@ class _BlockMutator(PyExprMutator):
 
 class DataflowBlockPass(Pass):
     """A pass over each dataflow block."""
+
+    level = "DataflowBlock"
 
     def __init__(self, function: Callable[..., DataflowBlock], info: PassInfo) -> None:
         super().__init__(info)
