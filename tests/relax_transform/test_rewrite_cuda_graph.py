@@ -146,7 +146,7 @@ def test_weights_and_named_dimensions_are_captured():
     names = sorted(gv.name_hint for gv in made.get_global_vars() if "cuda_graph" in gv.name_hint)
     assert names == ["cuda_graph_alloc", "main_cuda_graph_capture", "main_cuda_graph_capture1"]
     first = made["main_cuda_graph_capture"]
-    assert [p.name_hint for p in first.params] == ["w", "a", "shape_expr"]
+    assert [p.name_hint for p in first.params] == ["w", "a", "storage", "shape_expr"]
     assert len(first.params[-1].struct_info.values) == 1
     text = made["main"].script()
     assert text.count("vm.builtin.cuda_graph.run_or_capture") == 2
