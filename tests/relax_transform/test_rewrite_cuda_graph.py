@@ -147,10 +147,10 @@ def test_weights_and_named_dimensions_are_captured():
     assert names == ["cuda_graph_alloc", "main_cuda_graph_capture", "main_cuda_graph_capture1"]
     first = made["main_cuda_graph_capture"]
     assert [p.name_hint for p in first.params] == ["w", "a", "storage", "shape_expr"]
-    assert len(first.params[-1].struct_info.values) == 1
+    assert [v.name for v in first.params[-1].struct_info.values] == ["k", "m"]
     text = made["main"].script()
     assert text.count("vm.builtin.cuda_graph.run_or_capture") == 2
-    assert "R.shape([k])), R.prim_value(0), R.shape([k]))" in text
+    assert "R.shape([k, m])), R.prim_value(0), R.shape([k, m]))" in text
 
 
 @I.ir_module
