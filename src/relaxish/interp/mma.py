@@ -83,6 +83,8 @@ def _ldmatrix(requests: dict[int, Any]) -> dict[int, Any]:
     """``(transposed, count, ".b16", local, local_offset, shared, shared_offset)``: lane i points at row i."""
     first = next(iter(requests.values()))
     transposed, count = bool(first[0]), int(first[1])
+    if transposed and _memory(first[5], 0).itemsize == 1:
+        return _load_bytes_transposed(requests)
     rows = {lane: _memory(r[5], r[6]) for lane, r in requests.items()}
     size = next(iter(rows.values())).itemsize
     width = 16 // size
@@ -95,6 +97,16 @@ def _ldmatrix(requests: dict[int, Any]) -> dict[int, Any]:
             held = matrix.T if transposed else matrix
             pair = np.ascontiguousarray(held[lane // 4, lane % 4 * 2 : lane % 4 * 2 + 2]).view(target.dtype)
             target[m * len(pair) : (m + 1) * len(pair)] = pair
+    return dict.fromkeys(requests, 0)
+
+
+def _load_bytes_transposed(requests: dict[int, Any]) -> dict[int, Any]:
+    """The instruction cannot transpose bytes, so each lane reads its own; the last argument is the row pitch."""
+    for lane, request in requests.items():
+        memory, target, stride = _memory(request[5], 0), _memory(request[3], request[4]), int(request[6])
+        for i in range(16):
+            row = i % 8 // 4 * 16 + lane % 4 * 4 + i % 4
+            target[i] = memory[row * stride + lane // 4 + i // 8 * 8]
     return dict.fromkeys(requests, 0)
 
 

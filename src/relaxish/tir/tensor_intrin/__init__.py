@@ -22,6 +22,6 @@ def __getattr__(name: str) -> object:
     """Family modules load on demand."""
     import importlib
 
-    if name in ("amx", "build", "cuda", "dot_product_common", "metal", "wmma", "x86"):
+    if name in ("amx", "build", "cuda", "dot_product_common", "metal", "mma", "mma_layouts", "mma_m16n8k8", "wmma", "x86"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ from ..expr import IterVar, Var
 from ..function import PrimFunc
 from ..stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind
 
-__all__ = ["copy_nest", "dot_description", "full", "intrin_buffer", "pointwise", "root_func"]
+__all__ = ["copy_nest", "dot_description", "full", "intrin_buffer", "on_lanes", "pointwise", "root_func"]
 
 
 def intrin_buffer(shape: Sequence[int], dtype: str, name: str, *, strided: bool = False) -> Buffer:
@@ -104,6 +104,13 @@ def pointwise(
     for var, extent in reversed(list(zip(loops, extents, strict=True))):
         body = For(var, 0, extent, ForKind.SERIAL, body)
     return body
+
+
+def on_lanes(body: Callable[[Var], Any], lanes: int = 32) -> Any:
+    """What ``body`` makes of a lane number, for all lanes of a warp."""
+    lane = Var("tx", "int32")
+    thread = IterVar(None, Var("threadIdx.x", "int32"), IterVar.ThreadIndex, "threadIdx.x")
+    return For(lane, 0, lanes, ForKind.THREAD_BINDING, body(lane), thread)
 
 
 def copy_nest(name: str, source: Buffer, target: Buffer) -> Any:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from . import wmma
+from . import mma, mma_m16n8k8, wmma
+from .mma import get_mma_intrin_group
+from .mma_layouts import (
+    ldmatrix_32x8_to_shared_16x16_layout,
+    ldmatrix_32x16_to_shared_16x32_layout_a,
+    ldmatrix_32x16_to_shared_16x32_layout_b,
+    ldmatrix_trans_32x8_to_shared_16x16_layout,
+    mma_32x8_to_shared_16x16_layout,
+    shared_16x16_to_ldmatrix_32x8_layout,
+    shared_16x32_to_ldmatrix_32x16_layout,
+    shared_32x16_to_ldmatrix_32x16_layout,
+)
 from .wmma import get_wmma_intrin_group
 
-__all__ = ["define", "get_wmma_intrin_group"]
+__all__ = [
+    "define", "get_mma_intrin_group", "get_wmma_intrin_group", "ldmatrix_32x8_to_shared_16x16_layout",
+    "ldmatrix_32x16_to_shared_16x32_layout_a", "ldmatrix_32x16_to_shared_16x32_layout_b",
+    "ldmatrix_trans_32x8_to_shared_16x16_layout", "mma_32x8_to_shared_16x16_layout",
+    "shared_16x16_to_ldmatrix_32x8_layout", "shared_16x32_to_ldmatrix_32x16_layout",
+    "shared_32x16_to_ldmatrix_32x16_layout",
+]  # fmt: skip
 
 
 def define() -> None:
     """Register all of them."""
-    wmma.define()
+    for family in (wmma, mma, mma_m16n8k8):
+        family.define()

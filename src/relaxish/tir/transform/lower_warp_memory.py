@@ -66,9 +66,12 @@ class _StoreCoeff(StmtExprVisitor):
         self.default_visit(store)
 
     def visit_Call(self, e: Any) -> None:
-        for i in _POINTER_ARGS.get(op_name(e), ()) if op_name(e) in ("ptx_ldmatrix", "mma_fill") else ():
-            if e.args[i] is self.pointer:
-                self._pattern(e.args[i + 1])
+        name = op_name(e)
+        if name == "ptx_ldmatrix" and e.args[3] is self.pointer:
+            self._pattern(e.args[4])
+        elif name == "mma_fill" and e.args[1] is self.pointer and isinstance(e.args[0], IntImm):
+            # Each lane clears its own elements; how many there are is how far apart the lanes are.
+            self._set(e.args[0].value)
         for arg in e.args:
             self.visit(arg)
 
