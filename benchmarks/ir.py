@@ -14,12 +14,15 @@ import gc
 import statistics
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import common
 
 PRIMITIVE_BAR_MS = 1.0
 REPLAY_BAR_MS = 25.0
+SPATIAL_TILES = ((1, 1, 1, 1), (7, 2, 2, 2), (2, 7, 4, 1), (2, 2, 1, 16))
+REDUCTION_TILES = ((3, 1), (1, 3), (16, 4))
 
 
 def conv2d() -> Any:
@@ -44,8 +47,8 @@ def tile(func: Any, seed: int = 1) -> Any:
     sch.compute_inline(biased)
     sch.annotate(conv, "meta_schedule.tiling_structure", "SSRSRS")
     loops = sch.get_loops(conv)
-    spatial = [_split(sch, x, 4) for x in loops[:4]]
-    reduction = [_split(sch, x, 2) for x in loops[4:]]
+    spatial = [_split(sch, x, sizes) for x, sizes in zip(loops[:4], SPATIAL_TILES, strict=True)]
+    reduction = [_split(sch, x, sizes) for x, sizes in zip(loops[4:], REDUCTION_TILES, strict=True)]
     sch.reorder(
         *[s[0] for s in spatial], *[s[1] for s in spatial], *[r[0] for r in reduction],
         *[s[2] for s in spatial], *[r[1] for r in reduction], *[s[3] for s in spatial],
@@ -64,8 +67,8 @@ def tile(func: Any, seed: int = 1) -> Any:
     return sch
 
 
-def _split(sch: Any, loop: Any, n: int) -> list[Any]:
-    return list(sch.split(loop, sch.sample_perfect_tile(loop, n, 16)))
+def _split(sch: Any, loop: Any, sizes: Sequence[int]) -> list[Any]:
+    return list(sch.split(loop, sch.sample_perfect_tile(loop, len(sizes), 16, decision=list(sizes))))
 
 
 def time_primitives(func: Any, trace: Any, rounds: int = 40) -> tuple[dict[str, float], float]:
@@ -83,9 +86,7 @@ def time_primitives(func: Any, trace: Any, rounds: int = 40) -> tuple[dict[str, 
         steps_done.append(None)
         return out
 
-    # What other libraries left on the heap is not for the garbage collector to walk through while we measure.
     gc.collect()
-    gc.freeze()
     for _ in range(rounds):
         sch = Schedule(func)
         start = time.perf_counter()

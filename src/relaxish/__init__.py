@@ -24,6 +24,9 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.error": "relaxish.support.errors",
         "relaxish.instrument": "relaxish.ir.instrument",
         "relaxish.ir.diagnostics": "relaxish.support.diagnostics",
+        "relaxish.ir.function": "relaxish.ir.expr",
+        "relaxish.ir.type": "relaxish.ir.types",
+        "relaxish.runtime.script_printer": "relaxish.script.printer.config",
         "relaxish.tir.pipeline": "relaxish.tir.transform.pipeline",
         "relaxish.tir.stmt_functor": "relaxish.tir.functor",
         "relaxish.tir.block_scope": "relaxish.tir.schedule.sref",
@@ -85,13 +88,22 @@ _aliases.register_attributes(
 _aliases.register_attributes(
     "relaxish.tir.schedule", {name: f"relaxish.tir.schedule.{name}" for name in ("analysis", "state", "testing")}
 )
-_aliases.register_attributes("relaxish.runtime", {"Object": "relaxish.ir.node:Node"})
+_aliases.register_attributes(
+    "relaxish.runtime",
+    {
+        "Object": "relaxish.ir.node:Node",
+        "PrinterConfig": "relaxish.script.printer.config:PrinterConfig",
+        "Scriptable": "relaxish.ir.node:Node",
+        "const": "relaxish.ir.prim:const",
+        "script_printer": "relaxish.script.printer.config",
+    },
+)
 _aliases.register_attributes(
     "relaxish.tir",
     {
         **{name: f"relaxish.tir.schedule:{name}" for name in _SCHEDULE},
         **{name: f"relaxish.tir.{name}" for name in (
-            "analysis", "ir_builder", "pipeline", "schedule", "tensor_intrin", "transform",
+            "analysis", "generic", "ir_builder", "pipeline", "schedule", "tensor_intrin", "transform",
         )},
         "build": "relaxish.driver:build_tir",
         "get_default_tir_pipeline": "relaxish.tir.pipeline:get_default_tir_pipeline",

@@ -33,7 +33,7 @@ def test_variables_map_both_ways():
 
 def test_mismatch_names_the_path():
     found = ir.get_first_structural_mismatch(loop(), loop(extent=8))
-    assert found is not None and "buffer_map" in found.path
+    assert found is not None and "buffer_map" in str(found.lhs_path)
     with pytest.raises(ValueError, match="StructuralEqual check failed"):
         ir.assert_structural_equal(loop(), loop(extent=8))
 
@@ -174,3 +174,12 @@ def test_index_map_inverse():
     data = np.arange(128, dtype="int32").reshape(16, 8)
     moved = index_map.map_ndarray(data)
     np.testing.assert_array_equal(inverse.map_ndarray(moved), data)
+
+
+def test_missing_attributes():
+    attrs = ir.DictAttrs({"kind": 1})
+    assert attrs["kind"] == attrs.kind == 1 and not hasattr(attrs, "other")
+    with pytest.raises(KeyError):
+        attrs["other"]
+    with pytest.raises(AttributeError):
+        ir.DictAttrs({"kind": 1}, "relax.attrs.OtherAttrs")["other"]

@@ -140,7 +140,8 @@ def test_pool_never_recycles_under_dlpack():
 def test_pickle_and_repr():
     made = nd.array(np.arange(3, dtype="int64"))
     again = pickle.loads(pickle.dumps(made))
-    assert again.numpy().tolist() == [0, 1, 2] and "int64" in repr(again) and "cpu(0)" in repr(again)
+    assert again.numpy().tolist() == [0, 1, 2] and again.dtype == "int64" and "cpu(0)" in repr(again)
+    assert str(again) == "[0 1 2]"
 
 
 def test_devices():

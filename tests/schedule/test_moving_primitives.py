@@ -235,7 +235,7 @@ def test_decompose_padding_and_partition():
     sch.decompose_padding("B", sch.get_loops("B")[0])
     assert check_program(padded, sch.mod["main"]) is None
     sch = Schedule(padded)
-    with pytest.raises(ScheduleError, match="positive"):
+    with pytest.raises(ScheduleError, match="sum of factors is larger than or equal"):
         sch.loop_partition(sch.get_loops("B")[0], [10, None])
 
 

@@ -10,7 +10,7 @@ import pytest
 from relaxish.ir import structural_equal
 from relaxish.script import tir as T
 from relaxish.tir.schedule import Schedule, Trace
-from relaxish.tir.schedule.sampling import LinearCongruentialEngine, factor_tuples, sample_factors
+from relaxish.tir.schedule.sampling import LinearCongruentialEngine, factor_tuples, sample_perfect_factors
 
 
 @T.prim_func
@@ -27,9 +27,10 @@ def copy(A: T.Buffer((256, 512), "float32"), C: T.Buffer((256, 512), "float32"))
 
 
 def test_perfect_tiles_are_uniform():
+    # Primes are dealt out one by one, each uniformly, so all factorisations are equally likely.
     engine = LinearCongruentialEngine(7)
     tuples = factor_tuples(48, 3, 8)
-    counts = collections.Counter(tuple(sample_factors(engine, 48, 3, 8)) for _ in range(200 * len(tuples)))
+    counts = collections.Counter(tuple(sample_perfect_factors(engine, 48, 3, 8)) for _ in range(200 * len(tuples)))
     assert set(counts) == set(tuples)
     assert all(math.prod(t) == 48 and t[-1] <= 8 for t in counts)
     assert min(counts.values()) > 120 and max(counts.values()) < 300

@@ -47,13 +47,13 @@ def test_rolling_buffer():
         for i0 in range(4):
             for ax0, ax1 in T.grid(6, 20):
                 with T.block("B"):
-                    vi = T.axis.spatial(18, i0 * 4 + ax0)
+                    vi = T.axis.opaque(18, i0 * 4 + ax0)
                     vj = T.axis.spatial(20, ax1)
                     T.where(i0 < 1 or 2 <= ax0)
                     B[vi % 6, vj] = A[vi, vj] * 2.0
             for i1, j, k in T.grid(4, 20, 3):
                 with T.block("C"):
-                    vi = T.axis.spatial(16, i0 * 4 + i1)
+                    vi = T.axis.opaque(16, i0 * 4 + i1)
                     vj, vk = T.axis.remap("SR", [j, k])
                     with T.init():
                         C[vi, vj] = 0.0

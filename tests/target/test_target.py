@@ -111,3 +111,8 @@ def test_keys_and_constructors() -> None:
     assert "num-cores" in TargetKind.options_from_name("llvm")
     composite = Target({"kind": "composite", "devices": ["llvm", "cuda -arch=sm_80"]})
     assert [d.kind.name for d in composite.attrs["devices"]] == ["llvm", "cuda"]
+
+
+def test_libraries_are_a_list():
+    with pytest.raises(ValueError, match="libs"):
+        Target({"kind": "llvm", "libs": {"a": "b"}})

@@ -323,7 +323,7 @@ def test_inject_virtual_thread() -> None:
     @T.prim_func(private=True)
     def after(A: T.Buffer((2,), "float32")):
         data = T.allocate([8], "float32", "local")
-        B = T.Buffer([8], "float32", data=data, scope="local")
+        B = T.Buffer([16], "float32", data=data, scope="local")
         B[3] = A[0]
         B[7] = A[1]
 

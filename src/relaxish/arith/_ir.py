@@ -15,6 +15,7 @@ from ..ir.prim import (
     Broadcast,
     Call,
     Cast,
+    CommReducer,
     Div,
     FloatImm,
     FloorDiv,
@@ -29,6 +30,7 @@ from ..ir.prim import (
     Not,
     Or,
     Ramp,
+    Reduce,
     Select,
     SizeVar,
     Sub,
@@ -36,9 +38,9 @@ from ..ir.prim import (
 )
 
 __all__ = [
-    "EQ", "GE", "GT", "LE", "LT", "NE", "Add", "And", "Broadcast", "Call", "Cast", "Div", "FloatImm", "FloorDiv",
+    "EQ", "GE", "GT", "LE", "LT", "NE", "Add", "And", "Broadcast", "Call", "Cast", "CommReducer", "Div", "FloatImm", "FloorDiv",
     "FloorMod", "IntImm", "IterVar", "Let", "Max", "Min", "Mod", "Mul", "Not", "Or", "PrimExpr", "Ramp", "Range",
-    "Select", "SizeVar", "Sub", "Var", "binary_classes", "rule_classes",
+    "Reduce", "Select", "SizeVar", "Sub", "Var", "binary_classes", "rule_classes",
 ]  # fmt: skip
 
 binary_classes = frozenset((Add, Sub, Mul, Div, Mod, FloorDiv, FloorMod, Min, Max, EQ, NE, LT, LE, GT, GE, And, Or))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import IntEnum, IntFlag
 from typing import Any
 
@@ -16,6 +17,8 @@ from .const_int_bound import ConstIntBound, ConstIntBoundAnalyzer
 from .int_set import IntervalSet, IntSet, IntSetEvaluator, constraint_sets, from_min_extent, simplify_set, to_int_set
 from .modular_set import ModularSet, ModularSetAnalyzer
 from .rewrite_simplify import RewriteSimplifier
+from .statistics import RewriteSimplifyStats
+from .scalable import holds_for_known_values
 from .transitive import TransitiveComparisons
 
 
@@ -70,11 +73,10 @@ class Analyzer:
         self.modular_set = ModularSetAnalyzer(self)
         self.rewrite = RewriteSimplifier(self)
         self.canonical = CanonicalSimplifier(self)
-        self.transitive = TransitiveComparisons()
+        self.transitive = TransitiveComparisons(self)
         self._domains: dict[Any, IntervalSet] = {}
         self._set_facts: list[tuple[PrimExpr, IntervalSet]] = []
         self._extensions = Extension.NoExtensions
-        self._rewrites = 0
 
     # -- knowledge -----------------------------------------------------------------------------------------
 
@@ -89,6 +91,7 @@ class Analyzer:
             self.const_int_bound.bind(var, low, extent, allow_override)
             self.modular_set.bind(var, low, extent, allow_override)
             self._domains[var] = from_min_extent(low, extent)
+            self.transitive.bind(var, Range.from_min_extent(low, extent))
             self.rewrite.bindings.pop(var, None)
             self.canonical.bindings.pop(var, None)
         else:
@@ -113,6 +116,7 @@ class Analyzer:
         self.const_int_bound.vars.pop(var, None)
         self.modular_set.vars.pop(var, None)
         self._domains.pop(var, None)
+        self.transitive.unbind(var)
         self.rewrite.bindings.pop(var, None)
         self.canonical.bindings.pop(var, None)
         self._forget()
@@ -205,17 +209,16 @@ class Analyzer:
 
     def rewrite_simplify(self, expr: PrimExpr) -> PrimExpr:
         """Rule-based simplification only."""
-        self._rewrites += 1
         return self.rewrite.simplify(expr)
 
     @property
-    def rewrite_simplify_stats(self) -> dict[str, int]:
-        """Counters of the rewrite simplifier."""
-        return {"rewrites_attempted": self._rewrites, "max_recursive_depth": 0, "constraints_entered": 0}
+    def rewrite_simplify_stats(self) -> RewriteSimplifyStats:
+        """Counters of the rewrite simplifier, as they are now."""
+        return replace(self.rewrite.stats)
 
     def reset_rewrite_simplify_stats(self) -> None:
         """Set the counters to zero."""
-        self._rewrites = 0
+        self.rewrite.stats = RewriteSimplifyStats()
 
     def canonical_simplify(self, expr: PrimExpr) -> PrimExpr:
         """Canonical-form simplification only."""
@@ -242,9 +245,9 @@ class Analyzer:
         result = self.simplify(expr)
         if type(result) is IntImm:
             return result.value != 0
-        if strength >= ProofStrength.SYMBOLIC_BOUND:
-            return self._prove_by_sets(expr)
-        return False
+        if strength >= ProofStrength.SYMBOLIC_BOUND and self._prove_by_sets(expr):
+            return True
+        return holds_for_known_values(result, lambda known: self.can_prove(known, strength))
 
     def _prove_by_sets(self, e: Any) -> bool:
         plans = {LT: (e_b_minus_a, 1), LE: (e_b_minus_a, 0), GT: (e_a_minus_b, 1), GE: (e_a_minus_b, 0)}

@@ -298,8 +298,11 @@ def cast(dtype: str, value: Any) -> PrimExpr:
                 return const(dtype, wrap(dtype, value.value))
             if dt.is_float(dtype):
                 return FloatImm(dtype, float(value.value))
-        if type(value) is FloatImm and dt.is_float(dtype) and dt.bits(dtype) >= dt.bits(value.dtype):
-            return FloatImm(dtype, value.value)
+        if type(value) is FloatImm:
+            if dt.is_float(dtype):
+                return FloatImm(dtype, value.value)
+            if dt.is_integral(dtype) and not dt.is_bool(dtype) and abs(value.value) < 2.0**62:
+                return const(dtype, wrap(dtype, int(value.value)))
     elif type(value) is Broadcast and dt.lanes(dtype) == dt.lanes(value.dtype):
         return Broadcast(cast(dt.element_of(dtype), value.value), value.lanes)
     return Cast(dtype, value)

@@ -6,194 +6,15 @@ The normal form lists terms by falling scale, positive ones first.
 
 from __future__ import annotations
 
-from functools import cmp_to_key
 from math import gcd
 from typing import Any
 
 from . import build as B
-from ._ir import Add, Cast, Div, FloorDiv, FloorMod, IntImm, LT, Mod, Mul, PrimExpr, Sub
+from ._ir import Add, Cast, Div, FloorDiv, FloorMod, IntImm, LT, Mod, Mul, PrimExpr, Reduce, Select, Sub
+from .canonical_forms import FLOOR, INF, TRUNC, Split, Sum, divide, remainder, separate
+from .products import cancel, multiply
+from .reductions import keep_used_components
 from .rewrite_simplify import LESS, RewriteSimplifier
-
-INF = (1 << 63) - 1
-FLOOR, TRUNC = 1, 0
-
-
-class Split:
-    """``index % upper // lower * scale`` in one division mode; without bounds lower is 1, upper INF."""
-
-    __slots__ = ("index", "lower", "mode", "scale", "upper")
-
-    def __init__(self, index: PrimExpr, lower: int = 1, upper: int = INF, scale: int = 1, mode: int = TRUNC) -> None:
-        self.index = index
-        self.lower = lower
-        self.upper = upper
-        self.scale = scale
-        self.mode = mode
-
-    @property
-    def dtype(self) -> str:
-        """Type of the index."""
-        return self.index.dtype
-
-    def copy(self) -> Split:
-        """A changeable copy."""
-        return Split(self.index, self.lower, self.upper, self.scale, self.mode)
-
-    def compatible(self, mode: int) -> bool:
-        """Whether the term means the same in ``mode``."""
-        return self.mode == mode or (self.lower == 1 and self.upper == INF)
-
-    def normalize(self, sign: int = 1) -> PrimExpr:
-        """The term as an expression."""
-        dtype = self.index.dtype
-        scale = self.scale * sign
-        if scale == 0 or self.upper == self.lower:
-            return B.const(dtype, 0)
-        result = self.index
-        if self.upper != INF:
-            result = _mod(result, B.const(dtype, self.upper), self.mode)
-        if self.lower != 1:
-            result = _div(result, B.const(dtype, self.lower), self.mode)
-        if scale != 1:
-            result = B.mul(result, B.const(dtype, scale))
-        return result
-
-
-def _div(a: PrimExpr, b: PrimExpr, mode: int) -> PrimExpr:
-    return B.floordiv(a, b) if mode == FLOOR else B.truncdiv(a, b)
-
-
-def _mod(a: PrimExpr, b: PrimExpr, mode: int) -> PrimExpr:
-    return B.floormod(a, b) if mode == FLOOR else B.truncmod(a, b)
-
-
-def _same_index(a: Split, b: Split) -> bool:
-    return a.index is b.index or B.deep_equal(a.index, b.index)
-
-
-class Sum:
-    """A sum of terms and a constant; equal indices are neighbours, by falling lower factor."""
-
-    __slots__ = ("args", "base", "dtype")
-
-    def __init__(self, dtype: str, base: int = 0) -> None:
-        self.dtype = dtype
-        self.args: list[Split] = []
-        self.base = base
-
-    def copy(self) -> Sum:
-        """A changeable copy."""
-        made = Sum(self.dtype, self.base)
-        made.args = [a.copy() for a in self.args]
-        return made
-
-    def multiply(self, scale: int) -> None:
-        """Scale every term."""
-        for arg in self.args:
-            arg.scale *= scale
-        self.base *= scale
-
-    def divide(self, scale: int) -> None:
-        """Divide every term; all are multiples."""
-        for arg in self.args:
-            arg.scale //= scale
-        self.base //= scale
-
-    def add_term(self, other: Split, scale: int) -> None:
-        """Add ``other * scale``, keeping the order of neighbours."""
-        if other.scale == 0:
-            return
-        args = self.args
-        start = 0
-        while start < len(args) and not _same_index(args[start], other):
-            start += 1
-        for j in range(start, len(args)):
-            arg = args[j]
-            if not _same_index(arg, other) or other.lower > arg.lower:
-                made = other.copy()
-                made.scale *= scale
-                args.insert(j, made)
-                return
-            if other.lower == arg.lower and other.upper == arg.upper and other.compatible(arg.mode):
-                arg.scale += other.scale * scale
-                return
-        made = other.copy()
-        made.scale *= scale
-        args.append(made)
-
-    def add_sum(self, other: Sum, scale: int) -> None:
-        """Add ``other * scale``."""
-        for arg in other.args:
-            self.add_term(arg, scale)
-        self.base += other.base * scale
-
-    def normalize(self) -> PrimExpr:
-        """The sum as an expression."""
-        dtype = self.dtype
-        if not self.args:
-            return B.const(dtype, B.wrap(dtype, self.base))
-        terms = _merge_terms([a.copy() for a in self.args])
-        result: PrimExpr = B.const(dtype, 0)
-        for term in terms:
-            if term.scale > 0:
-                result = B.add(result, term.normalize())
-        lowest = -(1 << 63) if dtype == "int64" else -(1 << 31)
-        if self.base > 0 or self.base == lowest:
-            result = B.add(result, B.const(dtype, B.wrap(dtype, self.base)))
-        for term in terms:
-            if term.scale < 0:
-                result = B.sub(result, term.normalize(-1))
-        if self.base < 0 and self.base != lowest:
-            result = B.sub(result, B.const(dtype, B.wrap(dtype, -self.base)))
-        return result
-
-
-def _merge_terms(args: list[Split]) -> list[Split]:
-    count = len(args)
-    for i in range(count):
-        left = args[i]
-        if left.scale == 0:
-            continue
-        for j in range(i + 1, count):
-            right = args[j]
-            if not _same_index(left, right) or left.upper < right.lower:
-                break
-            if left.upper == right.upper and left.lower == right.lower and left.compatible(right.mode):
-                right.scale += left.scale
-                left.scale = 0
-            elif (
-                left.lower == right.upper
-                and right.scale != 0
-                and left.scale % right.scale == 0
-                and left.lower == left.scale // right.scale * right.lower
-                and left.compatible(right.mode)
-            ):
-                right.upper = left.upper
-                left.scale = 0
-                break
-    if count > 1:
-        args.sort(key=cmp_to_key(_term_order))
-    return args
-
-
-def _term_order(a: Split, b: Split) -> int:
-    for x, y in ((a.scale, b.scale), (a.lower, b.lower), (a.upper, b.upper), (a.mode, b.mode)):
-        if x != y:
-            return -1 if x > y else 1
-    return 0
-
-
-def _separate(total: Sum, coeff: int) -> tuple[Sum, Sum]:
-    """The terms that ``coeff`` divides, and the others."""
-    divisible, rest = Sum(total.dtype), Sum(total.dtype)
-    if total.base % coeff == 0:
-        divisible.base = total.base
-    else:
-        rest.base = total.base
-    for arg in total.args:
-        (divisible if arg.scale % coeff == 0 else rest).args.append(arg.copy())
-    return divisible, rest
-
 
 class CanonicalSimplifier(RewriteSimplifier):
     """See the module docstring; :meth:`simplify` is the entry."""
@@ -291,7 +112,7 @@ class CanonicalSimplifier(RewriteSimplifier):
             term = self._split(a)
             term.scale *= b.value
             return term
-        return _multiply(self._normal(a), self._normal(b))
+        return multiply(self._normal(a), self._normal(b))
 
     def visit_Div(self, e: Div) -> Any:
         return self._division(e, TRUNC) if e.dtype in ("int32", "int64") else super().visit_Div(e)
@@ -302,15 +123,17 @@ class CanonicalSimplifier(RewriteSimplifier):
     def _division(self, e: Any, mode: int) -> Any:
         a, b = self.mutate(e.a), self.mutate(e.b)
         if type(a) is IntImm and type(b) is IntImm:
-            return _div(a, b, mode)
+            return divide(a, b, mode)
         if type(b) is not IntImm or b.value <= 0:
-            return _div(self._normal(a), self._normal(b), mode)
+            a, b = self._normal(a), self._normal(b)
+            a, b, _ = cancel(a, b) or (a, b, None)
+            return divide(a, b, mode)
         value = b.value
         if value == 1:
             return a
         nonneg = self.analyzer.can_prove_greater_equal
         if type(a) is Sum:
-            quotient, rest = _separate(a, value)
+            quotient, rest = separate(a, value)
             if not rest.args and rest.base == 0:
                 quotient.divide(value)
                 return quotient
@@ -341,29 +164,43 @@ class CanonicalSimplifier(RewriteSimplifier):
     def _remainder(self, e: Any, mode: int) -> Any:
         a, b = self.mutate(e.a), self.mutate(e.b)
         if type(a) is IntImm and type(b) is IntImm:
-            return _mod(a, b, mode)
+            return remainder(a, b, mode)
         if type(b) is not IntImm or b.value <= 0:
-            return _mod(self._normal(a), self._normal(b), mode)
+            a, b = self._normal(a), self._normal(b)
+            a, b, factor = cancel(a, b) or (a, b, None)
+            made = remainder(a, b, mode)
+            return made if factor is None else B.mul(made, factor)
         value = b.value
         nonneg = self.analyzer.can_prove_greater_equal
         if type(a) is Sum:
-            divisible, rest = _separate(a, value)
+            divisible, rest = separate(a, value)
+            if not rest.args and rest.base == 0:
+                return B.const(e.dtype, 0)
             if mode == TRUNC and not (nonneg(divisible.normalize(), 0) and nonneg(rest.normalize(), 0)):
-                return self._split_mod(self._split(a), value, mode)
+                return self._split_mod(self._split(self._lower_base(a, value)), value, mode)
             left = rest.normalize()
             if type(left) is IntImm:
-                return _mod(left, b, mode)
+                return remainder(left, b, mode)
             if self.compare(left, B.const(left.dtype, value)) == LESS and nonneg(left, 0):
                 return left
             if mode == FLOOR:
                 rest.base %= value
-            elif rest.base < 0 or rest.base >= value:
-                return self._split_mod(self._split(a), value, mode)
+            else:
+                rest = self._lower_base(rest, value)
             return self._split_mod(self._split(rest), value, mode)
         low, high = self.analyzer.const_int_bound.bound(self._normal(a))
         if low >= 0 and high < value:
             return a
         return self._split_mod(self._split(a), value, mode)
+
+    def _lower_base(self, total: Sum, value: int) -> Sum:
+        """``total`` with the remainder of its constant by ``value``, if it is not negative before nor after."""
+        low = self.analyzer.const_int_bound.bound(total.normalize())[0]
+        base = total.base - value * B.trunc_div(total.base, value)
+        if base != total.base and low >= 0 and low - total.base + base >= 0:
+            total = total.copy()
+            total.base = base
+        return total
 
     def _convert(self, term: Split, mode: int) -> Split:
         if term.compatible(mode):
@@ -385,7 +222,7 @@ class CanonicalSimplifier(RewriteSimplifier):
                 return term
             if term.upper <= term.lower * scaled:
                 return Split(B.const(term.dtype, 0))
-            term.index = _mod(term.index, B.const(term.dtype, term.upper), mode)
+            term.index = remainder(term.index, B.const(term.dtype, term.upper), mode)
             term.upper = INF
             term.scale = 1
             term.lower *= scaled
@@ -398,11 +235,14 @@ class CanonicalSimplifier(RewriteSimplifier):
         if term.scale % value == 0:
             term.scale = 0
             return term
+        if term.scale < 0 and value % term.scale == 0 and term.lower == 1 and term.upper == INF:
+            term.upper = value // term.scale
+            return term
         if term.scale > 0 and value % term.scale == 0:
             upper = term.lower * (value // term.scale)
             if term.upper == INF or term.upper % upper == 0:
                 if term.upper != INF and upper < term.upper:
-                    inner = self._split(self.mutate(_mod(term.index, B.const(term.dtype, upper), mode)))
+                    inner = self._split(self.mutate(remainder(term.index, B.const(term.dtype, upper), mode)))
                     if term.lower != 1:
                         inner = self._split_div(inner, term.lower, mode)
                     inner.scale *= term.scale
@@ -414,10 +254,25 @@ class CanonicalSimplifier(RewriteSimplifier):
         return Split(term.normalize(), upper=value, mode=mode)
 
     def visit_Cast(self, e: Cast) -> Any:
-        value = self.visit(e.value)
+        index = ("int32", "int64")
+        value = self.mutate(e.value)
+        if type(value) in (Sum, Split) and e.dtype in index and value.dtype in index:
+            if value.can_cast(e.dtype, self.analyzer):
+                return value.cast(e.dtype)
+        value = self._normal(value)
+        if B.deep_equal(value, e.value):
+            value = e.value
         if value is e.value and type(value) is not IntImm and value.dtype != e.dtype:
             return e
         return B.cast(e.dtype, value)
+
+    def visit_Reduce(self, e: Reduce) -> Any:
+        """Simplify below, under the ranges of the axes; drop unused components and a reduction over nothing."""
+        node: Any = super().visit_Reduce(e)
+        if node.axis:
+            return keep_used_components(node, self)
+        start = node.init or node.combiner.identity_element
+        return self.visit(Select(node.condition, node.source[node.value_index], start[node.value_index]))
 
     def visit_LT(self, e: LT) -> Any:
         if e.a.dtype not in ("int32", "int64"):
@@ -433,7 +288,7 @@ class CanonicalSimplifier(RewriteSimplifier):
                 common = gcd(common, abs(arg.scale))
         if not scaled or common <= 1:
             return super().visit_LT(e)
-        divisible, rest = _separate(diff, common)
+        divisible, rest = separate(diff, common)
         left = rest.normalize()
         zero = B.const(diff.dtype, 0)
         low, high = self.analyzer.const_int_bound.bound(left)
@@ -453,22 +308,3 @@ class CanonicalSimplifier(RewriteSimplifier):
 
 
 _SUMMED = frozenset((Add, Sub, Mul, Div, Mod, FloorDiv, FloorMod))
-
-
-def _multiply(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """A product with its constant factors gathered at the end."""
-    factor = 1
-    result: PrimExpr | None = None
-    stack: list[Any] = [b, a]
-    while stack:
-        e = stack.pop()
-        if type(e) is Mul:
-            stack.append(e.b)
-            stack.append(e.a)
-        elif type(e) is IntImm:
-            factor *= e.value
-        else:
-            result = e if result is None else Mul(result, e)
-    if result is None:
-        return B.const(a.dtype, factor)
-    return result if factor == 1 else B.mul(result, B.const(a.dtype, factor))

@@ -8,12 +8,14 @@ from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from ..ir import dtype as dt
+from ..support.errors import InternalError
 from . import build as B
 from ._ir import (
     EQ, GE, GT, LE, LT, Add, Broadcast, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Let, Max, Min, Mod, Mul, PrimExpr,
     Ramp, Select, SizeVar, Sub, Var,
 )  # fmt: skip
 from .constraints import split_conjunction
+from .scalable import known_vscale_values
 
 if TYPE_CHECKING:
     from .analyzer import Analyzer
@@ -54,7 +56,8 @@ def _sat(v: int) -> int:
     return POS_INF if v >= POS_INF else NEG_INF if v <= NEG_INF else v
 
 
-def _inf_add(x: int, y: int) -> int:
+def inf_add(x: int, y: int) -> int:
+    """The sum, where infinity stays infinity."""
     if x == POS_INF or x == NEG_INF:
         return x
     if y == POS_INF or y == NEG_INF:
@@ -120,10 +123,10 @@ class ConstIntBoundAnalyzer:
         self._memo.clear()
 
     def update(self, var: Var, bound: Bound, allow_override: bool = False) -> None:
-        """Set the bound of a variable. Raises ValueError where it contradicts an earlier one."""
+        """Set the bound of a variable. Raises InternalError where it contradicts an earlier one."""
         old = self.vars.get(var)
         if not allow_override and old is not None and old != bound:
-            raise ValueError(
+            raise InternalError(
                 f"Trying to update var '{var.name}' with a different const bound: original=ConstIntBound{list(old)}, "
                 f"new=ConstIntBound{list(bound)}"
             )
@@ -133,7 +136,7 @@ class ConstIntBoundAnalyzer:
     def bind(self, var: Var, low: PrimExpr, extent: PrimExpr, allow_override: bool = False) -> None:
         """Bind a variable to the range ``[low, low + extent)``."""
         a, b = self.bound(low), self.bound(extent)
-        self.update(var, (a[0], _inf_add(a[1], _inf_add(b[1], -1))), allow_override)
+        self.update(var, (a[0], inf_add(a[1], inf_add(b[1], -1))), allow_override)
 
     def enter_constraint(self, cond: PrimExpr) -> Callable[[], None] | None:
         """Take facts from a condition that holds; returns the undo."""
@@ -171,16 +174,16 @@ class ConstIntBoundAnalyzer:
         if found is not None:
             return found
         if isinstance(e, SizeVar):
-            return 0, everything(e.dtype)[1]
+            return 0, POS_INF
         return everything(e.dtype)
 
     def _add(self, e: Any) -> Bound:
         a, b = self.bound(e.a), self.bound(e.b)
-        return _inf_add(a[0], b[0]), _inf_add(a[1], b[1])
+        return inf_add(a[0], b[0]), inf_add(a[1], b[1])
 
     def _sub(self, e: Any) -> Bound:
         a, b = self.bound(e.a), self.bound(e.b)
-        return _inf_add(a[0], -b[1]), _inf_add(a[1], -b[0])
+        return inf_add(a[0], -b[1]), inf_add(a[1], -b[0])
 
     def _mul(self, e: Any) -> Bound:
         return _corners(self.bound(e.a), self.bound(e.b), _inf_mul)
@@ -208,7 +211,7 @@ class ConstIntBoundAnalyzer:
         a, b = self.bound(e.a), self.bound(e.b)
         if b[0] <= 0:
             return everything(e.dtype)
-        cap = _inf_add(b[1], -1)
+        cap = inf_add(b[1], -1)
         if a[0] >= 0:
             return a if a[1] < b[0] else (0, min(a[1], cap))
         return max(a[0], -cap), min(max(a[1], 0), cap)
@@ -216,7 +219,7 @@ class ConstIntBoundAnalyzer:
     def _floormod(self, e: Any) -> Bound:
         a, b = self.bound(e.a), self.bound(e.b)
         if b[0] > 0 or (b[0] == 0 and b[1] > 0):
-            cap = _inf_add(b[1], -1)
+            cap = inf_add(b[1], -1)
             if a[0] >= 0:
                 if a[1] < b[0]:
                     return a
@@ -229,7 +232,7 @@ class ConstIntBoundAnalyzer:
                 if step > 1:
                     result = _intersect(result, (base % step, b[0] - step + base % step))
             return result
-        low, high = _inf_add(b[0], 1), _inf_add(b[1], -1)
+        low, high = inf_add(b[0], 1), inf_add(b[1], -1)
         return _intersect((min(0, low), max(0, high)), everything(e.dtype))
 
     def _min(self, e: Any) -> Bound:
@@ -262,9 +265,15 @@ class ConstIntBoundAnalyzer:
         return None if low <= 0 else ((low - 1).bit_length(), (high - 1).bit_length())
 
     def _let(self, e: Any) -> Bound:
+        old = self.vars.get(e.var)
         self.vars[e.var] = self.bound(e.value)
+        self._memo.clear()
         result = self.bound(e.body)
-        del self.vars[e.var]
+        if old is None:
+            del self.vars[e.var]
+        else:
+            self.vars[e.var] = old
+        self._memo.clear()
         return result
 
     def _ramp(self, e: Any) -> Bound:
@@ -272,7 +281,7 @@ class ConstIntBoundAnalyzer:
         lanes = B.lanes_value(e)
         last = lanes - 1 if isinstance(lanes, int) and lanes > 0 else POS_INF
         spread = _corners(stride, (0, last), _inf_mul)
-        return _inf_add(base[0], spread[0]), _inf_add(base[1], spread[1])
+        return inf_add(base[0], spread[0]), inf_add(base[1], spread[1])
 
     def _broadcast(self, e: Any) -> Bound:
         return self.bound(e.value)
@@ -301,7 +310,8 @@ class ConstIntBoundAnalyzer:
         elif name == "tir.likely":
             return self.bound(e.args[0])
         elif name == "tir.vscale":
-            return 1, 16
+            values = known_vscale_values()
+            return (values[0], values[-1]) if values else everything(e.dtype)
         return everything(e.dtype)
 
 

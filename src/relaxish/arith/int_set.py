@@ -152,6 +152,12 @@ def int_set_of_vector(e: Any) -> IntervalSet:
     """Bounds of the lanes of ``e``."""
     if type(e) is Ramp:
         lanes = B.lanes_value(e)
+        if not isinstance(lanes, int):
+            # How many lanes a scalable vector has is not known.
+            step = B.as_int(e.stride)
+            if step is None:
+                return everything()
+            return IntervalSet(e.base, _POS_INF) if step >= 0 else IntervalSet(_NEG_INF, e.base)
         last = B.add(e.base, B.mul(e.stride, B.const(e.base.dtype, lanes - 1)))
         if type(e.stride) is IntImm and e.stride.value < 0:
             return IntervalSet(last, e.base)

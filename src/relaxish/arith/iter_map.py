@@ -7,96 +7,19 @@ An index becomes an :class:`IterSumExpr` of :class:`IterSplitExpr`: ``source // 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from math import lcm
 from typing import Any
 
 from ..ir.expr import as_expr
-from ..ir.node import Node, field
 from . import build as B
 from ._ir import EQ, GE, GT, LE, LT, Add, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Range, Sub, Var
 from .analyzer import Analyzer
 from .constraints import split_conjunction
 from .functor import free_vars, substitute
-from .rewrite_simplify import product_terms
-
-
-class IterMapLevel(IntEnum):
-    """How strict a map must be: cover the inputs exactly, cover the outputs, or anything."""
-
-    Bijective = 0
-    Surjective = 1
-    NoCheck = 3
-
-    @staticmethod
-    def from_str(name: str) -> IterMapLevel:
-        """The level of a name such as ``"surjective"``."""
-        return {
-            "bijective": IterMapLevel.Bijective,
-            "surjective": IterMapLevel.Surjective,
-            "nocheck": IterMapLevel.NoCheck,
-        }[name.lower()]
-
-
-class IterMark(Node):
-    """A source (variable or sum) that runs over ``[0, extent)``."""
-
-    source: PrimExpr = field()
-    extent: PrimExpr = field(conv=as_expr)
-
-
-class IterMapExpr(PrimExpr):
-    """Base of the two expression forms."""
-
-
-class IterSplitExpr(IterMapExpr):
-    """``source // lower_factor % extent * scale``."""
-
-    source: IterMark = field()
-    lower_factor: PrimExpr = field()
-    extent: PrimExpr = field()
-    scale: PrimExpr = field()
-
-    def __init__(self, source: IterMark, lower_factor: Any = None, extent: Any = None, scale: Any = None) -> None:
-        self.source = source
-        self.dtype = source.source.dtype
-        self.lower_factor = B.const(self.dtype, 1) if lower_factor is None else as_expr(lower_factor)
-        self.extent = source.extent if extent is None else as_expr(extent)
-        self.scale = B.const(self.dtype, 1) if scale is None else as_expr(scale)
-        self.span = None
-
-    @classmethod
-    def _make(cls, **f: Any) -> Any:
-        return cls(f["source"], f["lower_factor"], f["extent"], f["scale"])
-
-
-class IterSumExpr(IterMapExpr):
-    """``sum(args) + base``."""
-
-    args: tuple[IterSplitExpr, ...] = field()
-    base: PrimExpr = field()
-
-    def __init__(self, args: Sequence[IterSplitExpr], base: Any) -> None:
-        self.args = tuple(args)
-        self.base = as_expr(base)
-        self.dtype = self.base.dtype
-        self.span = None
-
-    @classmethod
-    def _make(cls, **f: Any) -> Any:
-        return cls(f["args"], f["base"])
-
-
-class IterMapResult(Node):
-    """What :func:`detect_iter_map` found; ``indices`` is empty when it failed, with the reasons in ``errors``."""
-
-    indices: tuple[IterSumExpr, ...] = field()
-    errors: tuple[str, ...] = field(role="attr")
-    padding_predicate: PrimExpr = field()
-
-
-class IterMapError(Exception):
-    """An index is no iterator map."""
+from .iter_map_nodes import (
+    IterMapError, IterMapExpr, IterMapLevel, IterMapResult, IterMark, IterSplitExpr, IterSumExpr,
+)  # fmt: skip
+from .products import product_terms
 
 
 def _is_map(e: Any) -> bool:
@@ -145,6 +68,8 @@ class IterMapRewriter:
 
     def quotient(self, a: Any, b: Any) -> PrimExpr:
         """``a // b``, simplified."""
+        if B.is_one(b):
+            return a
         if type(a) is IntImm and type(b) is IntImm:
             return B.floordiv(a, b)
         rest = _without_factors(a, b)
@@ -503,12 +428,14 @@ class IterMapRewriter:
         zero = B.const(e.dtype, 0)
         top = mark.extent
         if high is not None:
-            limit = self.analyzer.simplify(B.sub(high, total.base))
-            top = limit if not self.analyzer.can_prove(LE(mark.extent, limit)) else top
+            top = self._lesser(top, self.analyzer.simplify(B.sub(high, total.base)))
         bottom: PrimExpr = zero
         if low is not None:
-            start = self.analyzer.simplify(B.sub(low, total.base))
-            bottom = start if not self.analyzer.can_prove(LE(start, zero)) else bottom
+            negative = B.sub(total.base, low)
+            if not self.analyzer.can_prove(GE(negative, zero)):
+                start = self.analyzer.simplify(B.sub(low, total.base))
+                known = self.analyzer.can_prove(GE(start, zero))
+                bottom = start if known else self.analyzer.simplify(B.maximum(start, zero))
         if top is mark.extent and bottom is zero:
             return
         extent = self.analyzer.simplify(B.sub(top, bottom))
@@ -518,6 +445,14 @@ class IterMapRewriter:
             base = self.times(bottom, B.const(bottom.dtype, -1))
             bounded = IterMark(IterSumExpr((IterSplitExpr(mark),), base), extent)
         self.constrained.append((form, bounded, bottom))
+
+    def _lesser(self, extent: PrimExpr, limit: PrimExpr) -> PrimExpr:
+        """The lesser of both, without ``min`` where that is known."""
+        if self.analyzer.can_prove(LE(extent, limit)):
+            return extent
+        if self.analyzer.can_prove(LE(limit, extent)):
+            return limit
+        return self.analyzer.simplify(B.minimum(limit, extent))
 
     # -- checks --------------------------------------------------------------------------------------------
 
@@ -597,10 +532,13 @@ def _without_factors(product: Any, divisor: Any) -> PrimExpr | None:
         if place is None:
             return None
         del left[place]
-    result: PrimExpr = B.const(product.dtype, scale // unit)
-    for factor in left:
-        result = factor if B.is_one(result) else B.mul(result, factor)
-    return result
+    rest: PrimExpr = B.const(product.dtype, scale // unit)
+    if not left or scale == 0:
+        return rest
+    result: PrimExpr = left[0]
+    for factor in left[1:]:
+        result = B.mul(result, factor)
+    return result if B.is_one(rest) else B.mul(result, rest)
 
 
 def _key(e: Any) -> Any:
@@ -724,8 +662,12 @@ def normalize_iter_map_to_expr(e: Any) -> PrimExpr:
     value: PrimExpr = normalize_iter_map_to_expr(source) if type(source) is IterSumExpr else source
     total = e.source.extent
     lower, extent = e.lower_factor, e.extent
+    if B.is_one(extent) and not B.is_one(total):
+        return B.const(e.dtype, 0)
     covered = B.mul(lower, extent)
-    whole = B.deep_equal(covered, total)
+    whole = B.deep_equal(covered, total) or _provably_equal(covered, total)
+    if not whole and not (type(covered) is IntImm and type(total) is IntImm):
+        whole = Analyzer().can_prove_equal(covered, total)
     if not B.is_one(lower) or not whole:
         # The modulus goes inside, the division outside: both see non-negative values.
         if not whole:
@@ -734,11 +676,21 @@ def normalize_iter_map_to_expr(e: Any) -> PrimExpr:
     return B.mul(value, e.scale)
 
 
+def _provably_equal(a: PrimExpr, b: PrimExpr) -> bool:
+    """Whether two extents are the same; constants that differ are not worth an analysis."""
+    if type(a) is IntImm and type(b) is IntImm:
+        return a.value == b.value
+    return Analyzer().can_prove_equal(a, b)
+
+
 def iter_map_simplify(
     indices: Sequence[Any], input_iters: Mapping[Any, Range], predicate: Any = True,
     check_level: IterMapLevel | str = IterMapLevel.Surjective, simplify_trivial_iterators: bool = True,
+    analyzer: Analyzer | None = None,
 ) -> list[PrimExpr]:
     """Indices rewritten through their iterator map; as they are when they have none, not even without the predicate.
+
+    ``analyzer`` brings facts on symbolic extents; the iterators are bound in it.
 
     >>> from relaxish import arith, tir
     >>> from relaxish.ir import Range
@@ -751,7 +703,7 @@ def iter_map_simplify(
     always = B.is_one(as_expr(predicate))
     for condition in [predicate] if always or level == IterMapLevel.Bijective else [predicate, True]:
         try:
-            found = detect(exprs, input_iters, condition, level, simplify_trivial_iterators, Analyzer())[0]
+            found = detect(exprs, input_iters, condition, level, simplify_trivial_iterators, analyzer or Analyzer())[0]
         except IterMapError:
             continue
         return [normalize_iter_map_to_expr(e) for e in found]

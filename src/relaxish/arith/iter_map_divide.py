@@ -157,19 +157,21 @@ class _Divider:
                 else _Division(total, s.extent, self._empty(s), one)
             )
         else:
-            result = self._divide_fused(s, bare, source)
+            result = self._divide_fused(s, source)
         self.split_map[key] = result
         return result
 
-    def _divide_fused(self, s: IterSplitExpr, bare: IterSplitExpr, source: IterSumExpr) -> _Division:
+    def _divide_fused(self, s: IterSplitExpr, source: IterSumExpr) -> _Division:
         mark = self.marks.get(id(s.source))
         if mark is None:
             mark = self.marks[id(s.source)] = self.divide_sum(source, s.source.extent)
         one = self._const(s, 1)
-        total = IterSumExpr((bare,), self._const(s, 0))
-        if mark.is_inner:
-            return _Division(self._empty(s), one, total, s.extent)
-        if mark.is_outer:
+        if mark.is_inner or mark.is_outer:
+            # Below, too, only what was divided: a part of the other space may have dropped out of an inner sum.
+            part = IterMark(mark.inner if mark.is_inner else mark.outer, s.source.extent)
+            total = IterSumExpr((IterSplitExpr(part, s.lower_factor, s.extent),), self._const(s, 0))
+            if mark.is_inner:
+                return _Division(self._empty(s), one, total, s.extent)
             return _Division(total, s.extent, self._empty(s), one)
         whole = B.is_one(s.lower_factor) and self.analyzer.can_prove_equal(s.extent, s.source.extent)
         if whole:
@@ -208,7 +210,7 @@ def subspace_divide(
 ) -> list[list[IterMark]]:
     """Each binding as ``[outer, inner]`` marks with ``binding == outer * inner.extent + inner``.
 
-    The last pair holds the outer and inner predicates. Empty where the bindings cannot be divided.
+    The extents of the last pair are the outer and inner predicates. Empty where the bindings cannot be divided.
     """
     level = IterMapLevel.from_str(check_level) if isinstance(check_level, str) else IterMapLevel(check_level)
     analyzer = Analyzer()
@@ -223,8 +225,8 @@ def subspace_divide(
             out.append([IterMark(d.outer, d.outer_extent), IterMark(d.inner, d.inner_extent)])
     except IterMapError:
         return []
-    one = B.const("int32", 1)
-    out.append([IterMark(divider.outer_pred, one), IterMark(divider.inner_pred, one)])
+    nothing = IterSumExpr((), B.const("int32", 0))
+    out.append([IterMark(nothing, divider.outer_pred), IterMark(nothing, divider.inner_pred)])
     return out
 
 
@@ -233,16 +235,15 @@ def _divide_index(divider: _Divider, total: IterSumExpr) -> _Division:
 
 
 def inverse_affine_iter_map(iter_map: Sequence[IterSumExpr], outputs: Sequence[Any]) -> dict[Var, PrimExpr]:
-    """Each input variable in terms of the outputs of a bijective map.
+    """Each input variable in terms of the outputs of a bijective map, as it comes (not simplified).
 
     >>> from relaxish import arith, tir
     >>> from relaxish.ir import Range
     >>> i, a, b = (tir.Var(name, "int32") for name in "iab")
     >>> found = arith.detect_iter_map([i // 4, i % 4], {i: Range(0, 16)}, check_level="bijective")
     >>> arith.inverse_affine_iter_map(found.indices, [a, b])[i]
-    a * 4 + b
+    b + a * 4
     """
-    analyzer = Analyzer()
     values: dict[int, PrimExpr] = {}
     marks: dict[int, IterMark] = {}
     order: list[int] = []
@@ -261,41 +262,32 @@ def inverse_affine_iter_map(iter_map: Sequence[IterSumExpr], outputs: Sequence[A
         for s in total.args:
             visit(s)
 
-    def back(s: IterSplitExpr, value: PrimExpr, alone: bool) -> None:
-        if not alone or not B.is_one(s.scale):
-            value = B.floordiv(value, s.scale)
-        # A lone split that covers its mark needs no modulus.
-        if not alone:
-            value = B.floormod(value, s.extent)
-        value = B.mul(value, s.lower_factor)
-        old = values.get(id(s.source))
-        values[id(s.source)] = value if old is None else B.add(old, value)
-
-    for total, output in zip(iter_map, outputs):
+    def back(total: IterSumExpr, output: PrimExpr) -> None:
+        """Give the parts of a sum their shares, the last part first; the first part needs no modulus."""
         value = B.sub(output, total.base)
-        for s in total.args:
-            back(s, value, len(total.args) == 1)
+        for position in reversed(range(len(total.args))):
+            s = total.args[position]
+            if len(total.args) == 1:
+                share = value if B.is_one(s.scale) else B.floordiv(value, s.scale)
+            else:
+                share = B.floordiv(value, s.scale)
+                share = share if position == 0 else B.floormod(share, s.extent)
+            share = B.mul(share, s.lower_factor)
+            old = values.get(id(s.source))
+            values[id(s.source)] = share if old is None else B.add(old, share)
+
+    for total, output in reversed(list(zip(iter_map, outputs))):
+        back(total, output)
     result: dict[Var, PrimExpr] = {}
     for key in reversed(order):
-        mark = marks[key]
+        source: Any = marks[key].source
         value = values[key]
-        if type(mark.source) is IterSumExpr:
-            inner = B.sub(value, mark.source.base)
-            for position, s in enumerate(mark.source.args):
-                alone = len(mark.source.args) == 1
-                if position == 0 and not alone:
-                    part = B.floordiv(inner, s.scale)
-                    add = B.mul(part, s.lower_factor)
-                    old = values.get(id(s.source))
-                    values[id(s.source)] = add if old is None else B.add(old, add)
-                else:
-                    back(s, inner, alone)
-        else:
-            source: Any = mark.source
-            if isinstance(source, Var):
-                result[source] = analyzer.simplify(value)
-            else:  # var - min
-                result[source.a] = analyzer.simplify(B.add(value, source.b))
+        if type(source) is IterSumExpr:
+            back(source, value)
+        elif isinstance(source, Var):
+            result[source] = value
+        else:  # var - min
+            result[source.a] = B.add(value, source.b)
     return result
 
 

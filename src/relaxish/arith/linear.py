@@ -1,17 +1,15 @@
-"""Detecting linear forms and bounds in expressions."""
+"""Detecting linear forms, bounds and repetitions in expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ..ir.functor import post_order_visit
 from . import build as B
-from ._ir import EQ, GE, GT, LE, LT, Add, FloorDiv, IntImm, Max, Min, Mul, PrimExpr, Sub, Var
+from ._ir import EQ, GE, GT, LE, LT, Add, IntImm, Mul, PrimExpr, Sub, Var
 from .analyzer import Analyzer
 from .constraints import split_conjunction
 from .functor import uses_var
-from .int_set import IntervalSet, IntSetEvaluator, everything, neg_inf, normalize_dom_map, nothing, pos_inf
 
 
 def _linear(e: Any, variables: Sequence[Var]) -> list[PrimExpr] | None:
@@ -51,7 +49,7 @@ def detect_clip_bound(expr: PrimExpr, var_list: Sequence[Var]) -> list[PrimExpr 
     """``[lo0, hi0, lo1, hi1, ...]`` with inclusive bounds that a conjunction puts on variables; empty if unsure."""
     bounds: dict[Var, list[PrimExpr | None]] = {v: [None, None] for v in var_list}
     analyzer = Analyzer()
-    for part in split_conjunction(expr):
+    for part in split_conjunction(analyzer.rewrite_simplify(expr)):
         e: Any = part
         if type(e) not in (LT, LE, GT, GE, EQ):
             return []
@@ -105,106 +103,3 @@ def detect_common_subexpr(expr: PrimExpr, threshold: int) -> dict[PrimExpr, int]
 
     walk(expr)
     return {e: n for e, n in found if n >= threshold}
-
-
-def deduce_bound(
-    var: Var, cond: PrimExpr, hint_map: Mapping[Any, Any], relax_map: Mapping[Any, Any]
-) -> IntervalSet:
-    """The values of ``var`` for which ``cond`` certainly holds while other variables run over ``relax_map``.
-
-    >>> from relaxish import arith, tir
-    >>> x, y = tir.Var("x", "int32"), tir.Var("y", "int32")
-    >>> upto = {y: arith.IntervalSet(0, 3)}
-    >>> arith.deduce_bound(x, x * 4 + y < 16, upto, upto).max_value
-    3
-    """
-    e: Any = cond
-    if type(e) not in (LT, LE, GT, GE, EQ):
-        return nothing() if uses_var(cond, var) else everything()
-    analyzer = Analyzer()
-    hints = normalize_dom_map(hint_map)
-    relax = normalize_dom_map(relax_map)
-    for v, s in hints.items():
-        if type(s.min_value) is IntImm and type(s.max_value) is IntImm:
-            analyzer.const_int_bound.update(v, (s.min_value.value, s.max_value.value), True)
-    kind = type(e)
-    left, right = (e.a, e.b) if uses_var(e.a, var) else (e.b, e.a)
-    flip = left is e.b
-    if uses_var(right, var):
-        left, right, flip = B.sub(e.a, e.b), B.const(e.a.dtype, 0), False
-    if not uses_var(left, var):
-        return everything()
-    is_upper = (kind in (LT, LE)) != flip if kind is not EQ else None
-    bound = right
-    if kind in (LT, GT):
-        one = B.const(right.dtype, 1)
-        bound = B.sub(right, one) if is_upper else B.add(right, one)
-    ends: list[tuple[bool, PrimExpr]] = []
-    for upper in ((True, False) if is_upper is None else (is_upper,)):
-        solved = _solve(analyzer, var, analyzer.canonical_simplify(left), bound, upper, relax, hints)
-        if solved is None:
-            return nothing()
-        ends.append(solved)
-    low: PrimExpr = neg_inf()
-    high: PrimExpr = pos_inf()
-    for upper, value in ends:
-        value = analyzer.simplify(value)
-        low, high = (low, value) if upper else (value, high)
-    return IntervalSet(low, high)
-
-
-def _solve(
-    analyzer: Analyzer, var: Var, e: Any, bound: PrimExpr, upper: bool, relax: Mapping[Any, IntervalSet],
-    hints: Mapping[Any, IntervalSet],
-) -> tuple[bool, PrimExpr] | None:
-    """Peel operators off ``e <= bound`` (``>=`` unless ``upper``) until ``var`` stands alone."""
-    while not isinstance(e, Var):
-        if type(e) in (Add, Sub):
-            in_left = uses_var(e.a, var)
-            if in_left and uses_var(e.b, var):
-                return None
-            other = e.b if in_left else e.a
-            if type(e) is Add:
-                bound, e = B.sub(bound, other), (e.a if in_left else e.b)
-            elif in_left:
-                bound, e = B.add(bound, other), e.a
-            else:
-                bound, e, upper = B.sub(other, bound), e.b, not upper
-        elif type(e) is Mul:
-            in_left = uses_var(e.a, var)
-            if in_left and uses_var(e.b, var):
-                return None
-            factor, e = (e.b, e.a) if in_left else (e.a, e.b)
-            positive = analyzer.can_prove_greater_equal(factor, 1)
-            if not positive and not analyzer.can_prove_less(factor, 0):
-                return None
-            if not positive:
-                zero = B.const(factor.dtype, 0)
-                bound, factor, upper = B.sub(zero, bound), B.sub(zero, factor), not upper
-            if upper:
-                bound = B.floordiv(_extreme(analyzer, bound, True, relax), factor)
-            else:
-                slack = B.sub(factor, B.const(factor.dtype, 1))
-                bound = B.floordiv(B.add(_extreme(analyzer, bound, False, relax), slack), factor)
-        elif type(e) is FloorDiv and not uses_var(e.b, var) and analyzer.can_prove_greater_equal(e.b, 1):
-            one = B.const(e.b.dtype, 1)
-            bound = B.sub(B.mul(B.add(bound, one), e.b), one) if upper else B.mul(bound, e.b)
-            e = e.a
-        else:
-            return None
-    bound = _extreme(analyzer, bound, upper, relax)
-    if bound is neg_inf() or bound is pos_inf():
-        return None
-    return upper, bound
-
-
-def _extreme(analyzer: Analyzer, e: PrimExpr, upper: bool, relax: Mapping[Any, IntervalSet]) -> PrimExpr:
-    """The tightest value ``e`` takes: the smallest for an upper bound, else the largest."""
-    found = IntSetEvaluator(analyzer, relax, True).eval(analyzer.simplify(e))
-    return found.min_value if upper else found.max_value
-
-
-__all__ = [
-    "Max", "Min", "deduce_bound", "detect_clip_bound", "detect_common_subexpr", "detect_linear_equation",
-    "post_order_visit",
-]  # fmt: skip

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from ..support.errors import InternalError
 from . import build as B
 from ._ir import (
-    EQ, Add, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Max, Min, Mod, Mul, PrimExpr, Select, SizeVar, Sub, Var,
+    EQ, Add, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Let, Max, Min, Mod, Mul, PrimExpr, Select, SizeVar, Sub, Var,
 )  # fmt: skip
 from .constraints import split_conjunction
 
@@ -82,10 +83,10 @@ class ModularSetAnalyzer:
         self._memo.clear()
 
     def update(self, var: Var, entry: Entry, allow_override: bool = False) -> None:
-        """Set what is known of a variable. Raises ValueError where it contradicts an earlier fact."""
+        """Set what is known of a variable. Raises InternalError where it contradicts an earlier fact."""
         old = self.vars.get(var)
         if not allow_override and old is not None and old != entry:
-            raise ValueError(
+            raise InternalError(
                 f"Trying to update var '{var.name}' with a different modular set: original={old}, new={entry}"
             )
         self.vars[var] = _norm(*entry)
@@ -109,10 +110,10 @@ class ModularSetAnalyzer:
             fact: Entry
             if isinstance(left, Var):
                 var, fact = left, (0, part.b.value)
-            elif (type(left) is FloorMod or (type(left) is Mod and part.b.value == 0)) and isinstance(left.a, Var):
-                if type(left.b) is not IntImm or left.b.value <= 0 or not 0 <= part.b.value < left.b.value:
+            elif type(left) in (FloorMod, Mod) and isinstance(left.a, Var):
+                if type(left.b) is not IntImm or abs(part.b.value) >= abs(left.b.value):
                     continue
-                var, fact = left.a, (left.b.value, part.b.value)
+                var, fact = left.a, _norm(left.b.value, part.b.value)
             else:
                 continue
             undos.append((var, self.vars.get(var)))
@@ -192,6 +193,18 @@ class ModularSetAnalyzer:
     def _cast(self, e: Any) -> Entry:
         return self.entry(e.value) if e.dtype in ("int32", "int64") and e.value.dtype in ("int32", "int64") else ANY
 
+    def _let(self, e: Let) -> Entry:
+        old = self.vars.get(e.var)
+        self.vars[e.var] = self.entry(e.value)
+        self._memo.clear()
+        result = self.entry(e.body)
+        if old is None:
+            del self.vars[e.var]
+        else:
+            self.vars[e.var] = old
+        self._memo.clear()
+        return result
+
     def _call(self, e: Any) -> Entry:
         name = getattr(e.op, "name", "")
         if name in ("tir.shift_right", "tir.bitwise_and", "tir.shift_left"):
@@ -223,5 +236,6 @@ _HANDLERS: dict[type, Callable[[ModularSetAnalyzer, Any], Entry]] = {
     Max: ModularSetAnalyzer._either,
     Select: ModularSetAnalyzer._select,
     Cast: ModularSetAnalyzer._cast,
+    Let: ModularSetAnalyzer._let,
     Call: ModularSetAnalyzer._call,
 }

@@ -36,10 +36,10 @@ def _touched_dim(analyzer: Analyzer, total: IterSumExpr, extent: PrimExpr) -> In
 
 
 def estimate_region_strict_bound(
-    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True
+    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True, analyzer: Analyzer | None = None
 ) -> list[IntervalSet] | None:
-    """The exact region, or None where it is no box."""
-    analyzer = Analyzer()
+    """The exact region, or None where it is no box; ``analyzer`` brings facts on free variables."""
+    analyzer = analyzer or Analyzer()
     for var, dom in var_dom.items():
         analyzer.bind(var, dom, True)
     mins = [r.min for r in region]
@@ -66,18 +66,18 @@ def estimate_region_lower_bound(
 
 
 def estimate_region_upper_bound(
-    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True
+    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True, analyzer: Analyzer | None = None
 ) -> list[IntervalSet]:
-    """A region that covers everything touched."""
-    exact = estimate_region_strict_bound(region, var_dom, predicate)
+    """A region that covers everything touched; ``analyzer`` brings facts on free variables."""
+    exact = estimate_region_strict_bound(region, var_dom, predicate, analyzer)
     if exact is not None:
         return exact
-    analyzer = Analyzer()
+    analyzer = analyzer or Analyzer()
     domains = normalize_dom_map(var_dom)
     one = B.const("int32", 1)
     out = []
     for r in region:
-        hull = _single_dim(r, var_dom, predicate)
+        hull = _single_dim(r, var_dom, predicate, analyzer)
         if hull is None:
             top = B.sub(B.add(r.min, r.extent), B.const(r.min.dtype, 1) if r.min.dtype != one.dtype else one)
             evaluator = IntSetEvaluator(analyzer, domains, True)
@@ -86,9 +86,9 @@ def estimate_region_upper_bound(
     return out
 
 
-def _single_dim(r: Range, var_dom: Mapping[Any, Range], predicate: Any) -> IntervalSet | None:
+def _single_dim(r: Range, var_dom: Mapping[Any, Range], predicate: Any, analyzer: Analyzer) -> IntervalSet | None:
     """One dimension on its own; its iterators need not be independent of other dimensions."""
-    exact = estimate_region_strict_bound([r], var_dom, predicate)
+    exact = estimate_region_strict_bound([r], var_dom, predicate, analyzer)
     return exact[0] if exact is not None else None
 
 
@@ -104,12 +104,16 @@ def union_lower_bound(sets: Sequence[Any]) -> IntervalSet:
     for other in items[1:]:
         if other.is_nothing():
             continue
-        one = B.const(result.min_value.dtype, 1)
-        touch = B.le(other.min_value, B.add(result.max_value, one))
-        back = B.le(result.min_value, B.add(other.max_value, one))
-        if analyzer.can_prove(touch) and analyzer.can_prove(back):
+        if _reaches(analyzer, result, other) and _reaches(analyzer, other, result):
             result = union(analyzer, result, other)
     return simplify_set(analyzer, result)
+
+
+def _reaches(analyzer: Analyzer, a: IntervalSet, b: IntervalSet) -> bool:
+    """Whether ``a`` certainly ends no earlier than just below the start of ``b``."""
+    if not a.has_upper() or not b.has_lower():
+        return True
+    return analyzer.can_prove(B.le(b.min_value, B.add(a.max_value, B.const(a.max_value.dtype, 1))))
 
 
 __all__ = [

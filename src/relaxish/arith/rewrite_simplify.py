@@ -6,17 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from math import gcd
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir import dtype as dt
 from ..ir.functor import Mutator
 from . import build as B
-from . import rules_arith, rules_div, rules_logic, rules_minmax
+from . import rules_arith as RA
+from . import rules_div, rules_logic, rules_minmax
 from ._ir import (
     EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Call, Cast, Div, FloatImm, FloorDiv, FloorMod, IntImm, Let, Max, Min,
-    Mod, Mul, Not, Or, PrimExpr, Ramp, Select, SizeVar, Sub, Var,
+    Mod, Mul, Not, Or, PrimExpr, Ramp, Reduce, Select, SizeVar, Sub, Var,
 )  # fmt: skip
+from .calls import simplify_call
+from .const_int_bound import inf_add
 from .constraints import split_conjunction
+from .products import product_terms
+from .rules import RuleTable, is_droppable
+from .scalable import contains_vscale
+from .statistics import RewriteSimplifyStats
 
 if TYPE_CHECKING:
     from .analyzer import Analyzer
@@ -24,8 +32,24 @@ if TYPE_CHECKING:
 MAX_RECURSION = 5
 # Results of TryCompare as sets of possible relations: bit 1 "less", 2 "equal", 4 "greater".
 LESS, EQUAL, GREATER, UNKNOWN = 1, 2, 4, 7
+_MIRRORED = [(p & EQUAL) | (p & LESS) << 2 | (p & GREATER) >> 2 for p in range(8)]
 # Optional simplifications, as the analyzer numbers them.
 _TRANSITIVE, _AND_OF_ORS, _BRANCH_CONSTRAINTS, _PRODUCT_AND_SUM = 1, 2, 4, 8
+
+
+class _ByType(NamedTuple):
+    """The tables of one operator, in order: for index types, for vectors, for other scalars."""
+
+    indices: tuple[RuleTable, ...]
+    vectors: tuple[RuleTable, ...]
+    others: tuple[RuleTable, ...] = ()
+
+
+_ADD = _ByType((RA.ADD, RA.ADD_SELECT), (RA.ADD_VECTOR, RA.ADD_SELECT), (RA.ADD_SELECT,))
+_SUB = _ByType(
+    (RA.SUB, RA.SUB_SELECT), (RA.SUB_VECTOR, RA.SUB_OTHER, RA.SUB_SELECT), (RA.SUB_OTHER, RA.SUB_SELECT)
+)
+_MUL = _ByType((RA.MUL,), (RA.MUL_VECTOR,))
 
 
 class RewriteSimplifier(Mutator):
@@ -37,6 +61,7 @@ class RewriteSimplifier(Mutator):
         self.literals: list[PrimExpr] = []
         self.depth = 0
         self.in_boolean = False
+        self.stats = RewriteSimplifyStats()
         self._memo: dict[int, tuple[Any, PrimExpr]] = {}
 
     def simplify(self, expr: PrimExpr) -> PrimExpr:
@@ -58,6 +83,8 @@ class RewriteSimplifier(Mutator):
         if self.depth >= MAX_RECURSION:
             return expr
         self.depth += 1
+        self.stats.num_recursive_rewrites += 1
+        self.stats.max_recursive_depth = max(self.stats.max_recursive_depth, self.depth)
         try:
             return self.visit(expr)  # type: ignore[no-any-return]
         finally:
@@ -73,6 +100,7 @@ class RewriteSimplifier(Mutator):
         handler = self._table.get(kind)
         if handler is None:
             handler = self._resolve(kind)
+        self.stats.nodes_visited += 1
         result = handler(self, x)
         if self.depth == 0 and isinstance(x, PrimExpr):
             self._memo[id(x)] = (x, result)
@@ -83,6 +111,7 @@ class RewriteSimplifier(Mutator):
     def enter_constraint(self, cond: PrimExpr, simplified: PrimExpr) -> Callable[[], None]:
         """Hold ``cond``, and what it simplifies to, true; returns the undo."""
         size = len(self.literals)
+        self.stats.constraints_entered += 1
         # Bounds may turn ``i != 1`` into ``i < 1``; what is asked later may still be ``i == 1``.
         for condition in (simplified, cond) if simplified is not cond else (cond,):
             for part in split_conjunction(condition):
@@ -116,8 +145,7 @@ class RewriteSimplifier(Mutator):
         if type(a) is IntImm and type(b) is IntImm:
             return LESS if a.value < b.value else EQUAL if a.value == b.value else GREATER
         analyzer = self.analyzer
-        diff = self.again(B.sub(a, b))
-        low, high = analyzer.const_int_bound.bound(diff)
+        (low, high), base = self._difference(a, b)
         possible = UNKNOWN
         if low > 0:
             return GREATER
@@ -129,19 +157,32 @@ class RewriteSimplifier(Mutator):
             possible &= ~LESS
         if high <= 0:
             possible &= ~GREATER
-        _, base = analyzer.modular_set.entry(diff)
         if base != 0:
             possible &= ~EQUAL
         flags = int(analyzer.enabled_extensions)
-        if flags & _TRANSITIVE and analyzer.transitive.known:
-            possible &= analyzer.transitive.compare(a, b)
+        if analyzer.transitive.active:
+            possible &= analyzer.transitive.compare(a, b, bool(flags & _TRANSITIVE)) or possible
         if flags & _PRODUCT_AND_SUM and possible == UNKNOWN:
             possible &= self._product_and_sum(a, b)
         return possible
 
+    def _difference(self, a: PrimExpr, b: PrimExpr) -> tuple[tuple[int, int], int]:
+        """Bounds of ``a - b`` and its remainder by what is known to divide its changes."""
+        bound, entry = self.analyzer.const_int_bound.bound, self.analyzer.modular_set.entry
+        if type(b) is IntImm:  # nothing to cancel: what holds of the other side is enough
+            (low, high), (coeff, base) = bound(a), entry(a)
+            low, high, base = inf_add(low, -b.value), inf_add(high, -b.value), base - b.value
+        elif type(a) is IntImm:
+            (low, high), (coeff, base) = bound(b), entry(b)
+            low, high, base = inf_add(-high, a.value), inf_add(-low, a.value), a.value - base
+        else:
+            diff = self.again(B.sub(a, b))
+            return bound(diff), entry(diff)[1]
+        return (low, high), base % coeff if coeff else base
+
     def _product_and_sum(self, a: PrimExpr, b: PrimExpr) -> int:
-        """Compare ``(A + B) * C`` to ``A * B * D`` by ``C / A + C / B`` against ``D``."""
-        for total, product, less in ((a, b, LESS), (b, a, GREATER)):
+        """Compare ``(A + B) * C`` to ``A * B * D`` by ``C / A + C / B`` against ``D``, all of them positive."""
+        for total, product, less, greater in ((a, b, LESS, GREATER), (b, a, GREATER, LESS)):
             sums, factors = product_terms(total), product_terms(product)
             found = next((s for s in sums[0] if type(s) is Add), None)
             if found is None or len(sums[0]) != 1:
@@ -157,10 +198,15 @@ class RewriteSimplifier(Mutator):
             else:
                 if rest or sums[1] <= 0 or factors[1] <= 0:
                     continue
-                low_a = self.analyzer.const_int_bound.bound(found.a)[0]
-                low_b = self.analyzer.const_int_bound.bound(found.b)[0]
-                if low_a > 0 and low_b > 0 and sums[1] * (low_a + low_b) < factors[1] * low_a * low_b:
+                (low_a, high_a), (low_b, high_b) = map(self.analyzer.const_int_bound.bound, (found.a, found.b))
+                if low_a <= 0 or low_b <= 0:
+                    continue
+                if sums[1] * (low_a + low_b) < factors[1] * low_a * low_b:
                     return less
+                if min(high_a, high_b) * factors[1] <= sums[1]:
+                    return greater
+                if high_a * high_b * factors[1] < sums[1] * (high_a + high_b):
+                    return greater
         return UNKNOWN
 
     def visit_Buffer(self, buffer: Any) -> Any:
@@ -181,13 +227,14 @@ class RewriteSimplifier(Mutator):
 
     def visit_Let(self, e: Let) -> PrimExpr:
         value = self.visit(e.value)
-        if not isinstance(value, (Call,)) and _is_pure(value):
-            self.analyzer.bind(e.var, value, True)
+        # Only what stays as small as the variable is put in its place.
+        if not isinstance(e.value, (IntImm, FloatImm, Var)):
             body = self.visit(e.body)
-            self.analyzer.unbind(e.var)
-            return body  # type: ignore[no-any-return]
+            return e if value is e.value and body is e.body else Let(e.var, value, body)
+        self.analyzer.bind(e.var, value, True)
         body = self.visit(e.body)
-        return e if value is e.value and body is e.body else Let(e.var, value, body)
+        self.analyzer.unbind(e.var)
+        return body  # type: ignore[no-any-return]
 
     def visit_Select(self, e: Select) -> PrimExpr:
         cond = self.visit(e.condition)
@@ -212,21 +259,29 @@ class RewriteSimplifier(Mutator):
     def visit_Call(self, e: Call) -> PrimExpr:
         name = getattr(e.op, "name", "")
         if name == "tir.if_then_else":
-            cond = self.visit(e.args[0])
-            if type(cond) is IntImm:
-                return self.visit(e.args[1] if cond.value else e.args[2])  # type: ignore[no-any-return]
-            a, b = self._branches(cond, e.args[1], e.args[2])
-            if B.deep_equal(a, b):
-                return a
-            return e if (cond, a, b) == e.args else e.with_fields(args=(cond, a, b))
+            return self._if_then_else(e)
         args = self.visit_sequence(e.args)
         if name == "tir.likely" and len(args) == 1:
             known = args[0] if type(args[0]) is IntImm else self.match_literal(args[0])
             if known is not None:
                 return known
-        new = e if args is e.args else e.with_fields(args=args)
-        folded = _fold_call(name, args, e.dtype)
-        return folded if folded is not None else new
+        folded = simplify_call(name, args, e.dtype)
+        if folded is not None:
+            return folded
+        return e if args is e.args else e.with_fields(args=args)
+
+    def _if_then_else(self, e: Call) -> PrimExpr:
+        cond = self.visit(e.args[0])
+        if type(cond) is IntImm:
+            return self.visit(e.args[1] if cond.value else e.args[2])  # type: ignore[no-any-return]
+        a, b = self._branches(cond, e.args[1], e.args[2])
+        inner: Any = a
+        if type(a) is Call and getattr(a.op, "name", "") == "tir.if_then_else":
+            # Nested conditions with one constant otherwise-value become one condition.
+            if type(b) in (IntImm, FloatImm) and B.deep_equal(inner.args[2], b):
+                return e.with_fields(args=(B.and_(cond, inner.args[0]), inner.args[1], b))
+        unchanged = cond is e.args[0] and a is e.args[1] and b is e.args[2]
+        return e if unchanged else e.with_fields(args=(cond, a, b))
 
     def visit_Cast(self, e: Cast) -> PrimExpr:
         value = self.visit(e.value)
@@ -240,6 +295,16 @@ class RewriteSimplifier(Mutator):
             return Broadcast(base, e.lanes)
         return e if base is e.base and stride is e.stride else Ramp(base, stride, e.lanes)
 
+    def visit_Reduce(self, e: Reduce) -> PrimExpr:
+        # An axis has one range for good, so it stays bound.
+        for axis in e.axis:
+            self.analyzer.bind(axis.var, axis.dom, True)
+        source, init = self.visit_sequence(e.source), self.visit_sequence(e.init)
+        condition = self.visit(e.condition)
+        if source is e.source and init is e.init and condition is e.condition:
+            return e
+        return Reduce(e.combiner, source, e.axis, condition, e.value_index, init, e.span)
+
     # -- arithmetic ----------------------------------------------------------------------------------------
 
     def _operands(self, e: Any) -> Any:
@@ -252,31 +317,28 @@ class RewriteSimplifier(Mutator):
         return e if a is e.a and b is e.b else kind(a, b)
 
     def visit_Add(self, e: Add) -> PrimExpr:
-        return self._run(e, rules_arith.ADD, rules_arith.ADD_VECTOR)
+        return self._run(e, _ADD)
 
     def visit_Sub(self, e: Sub) -> PrimExpr:
-        return self._run(e, rules_arith.SUB, rules_arith.SUB_VECTOR)
+        return self._run(e, _SUB)
 
     def visit_Mul(self, e: Mul) -> PrimExpr:
-        return self._run(e, rules_arith.MUL, rules_arith.MUL_VECTOR)
+        return self._run(e, _MUL)
 
-    def _run(self, e: Any, table: Any, vector: Any, late: Any = None) -> PrimExpr:
+    def _run(self, e: Any, tables: _ByType) -> PrimExpr:
+        """Simplify the operands, then try the tables for the type of ``e``."""
         node = self._operands(e)
-        kind = type(e)
-        if type(node) is not kind:
+        if type(node) is not type(e):
             return node  # type: ignore[no-any-return]
-        dtype = node.dtype
-        if dtype in ("int32", "int64"):
-            result = table.apply(node, self)
-            if result is None and late is not None:
-                result = late.apply(node, self)
-        elif dt.is_scalar(dtype):
-            return node  # type: ignore[no-any-return]
+        if node.dtype in ("int32", "int64"):
+            chosen = tables.indices
         else:
-            result = vector.apply(node, self)
-            if result is None and dt.is_integral(dtype):
-                result = table.apply(node, self)
-        return node if result is None else result  # type: ignore[no-any-return]
+            chosen = tables.others if dt.is_scalar(node.dtype) else tables.vectors
+        for table in chosen:
+            result = table.apply(node, self)
+            if result is not None:
+                return result  # type: ignore[no-any-return]
+        return node  # type: ignore[no-any-return]
 
     def visit_Div(self, e: Div) -> PrimExpr:
         node = self._operands(e)
@@ -284,16 +346,9 @@ class RewriteSimplifier(Mutator):
             return B.mul(node.a, FloatImm(node.b.dtype, 1.0 / node.b.value))
         if type(node) is Div and node.dtype in ("int32", "int64"):
             return rules_div.DIV.run(node, self)  # type: ignore[no-any-return]
-        if type(node) is Div and not dt.is_scalar(node.dtype) and dt.is_integral(node.dtype):
+        if type(node) is Div and not dt.is_scalar(node.dtype):
             result = rules_div.DIV_VECTOR.apply(node, self)
-            return result if result is not None else self._trunc_ramp_div(node)
-        return node  # type: ignore[no-any-return]
-
-    def _trunc_ramp_div(self, node: Any) -> PrimExpr:
-        base, step, divisor, lanes = _ramp_and_const(node)
-        if lanes is not None and self.analyzer.can_prove_greater_equal(base, 0):
-            if self._ramp_in_one_block(base, step, divisor, lanes):
-                return Broadcast(B.truncdiv(base, B.const(base.dtype, divisor)), lanes)
+            return node if result is None else result
         return node  # type: ignore[no-any-return]
 
     def visit_Mod(self, e: Mod) -> PrimExpr:
@@ -320,8 +375,6 @@ class RewriteSimplifier(Mutator):
                 result = rules_div.FLOORDIV_LATE.apply(node, self)
         else:
             result = rules_div.FLOORDIV_VECTOR.apply(node, self)
-            if result is None:
-                result = self._ramp_div(node)
         return node if result is None else result
 
     def _divide_scaled(self, node: FloorDiv) -> PrimExpr | None:
@@ -351,22 +404,6 @@ class RewriteSimplifier(Mutator):
             return B.add(B.floordiv(x, B.const(dtype, c2 // c1)), quotient)
         return None
 
-    def _ramp_div(self, node: Any) -> PrimExpr | None:
-        base, step, divisor, lanes = _ramp_and_const(node)
-        if lanes is None:
-            return None
-        if self._ramp_in_one_block(base, step, divisor, lanes):
-            return Broadcast(B.floordiv(base, B.const(base.dtype, divisor)), lanes)
-        return None
-
-    def _ramp_in_one_block(self, base: PrimExpr, step: int, divisor: int, lanes: int) -> bool:
-        coeff, offset = self.analyzer.modular_set.entry(base)
-        if offset // divisor != (offset + (lanes - 1) * step) // divisor:
-            return False
-        if coeff % divisor == 0:
-            return True
-        return divisor % coeff == 0 and 0 <= offset + (lanes - 1) * step < coeff
-
     def visit_FloorMod(self, e: FloorMod) -> PrimExpr:
         node = self._operands(e)
         if type(node) is not FloorMod:
@@ -383,17 +420,7 @@ class RewriteSimplifier(Mutator):
             result = rules_div.FLOORMOD.apply(node, self)
         else:
             result = rules_div.FLOORMOD_VECTOR.apply(node, self)
-            if result is None:
-                result = self._ramp_mod(node)
         return node if result is None else result
-
-    def _ramp_mod(self, node: Any) -> PrimExpr | None:
-        base, step, divisor, lanes = _ramp_and_const(node)
-        if lanes is None:
-            return None
-        if self._ramp_in_one_block(base, step, divisor, lanes):
-            return Ramp(B.floormod(base, B.const(base.dtype, divisor)), B.const(base.dtype, step), lanes)
-        return None
 
     def visit_Min(self, e: Min) -> PrimExpr:
         return self._extremum(e, rules_minmax.MIN, rules_minmax.MIN_VECTOR, rules_minmax.MIN_SELECT, 1)
@@ -408,14 +435,14 @@ class RewriteSimplifier(Mutator):
         if B.deep_equal(node.a, node.b):
             return node.a  # type: ignore[no-any-return]
         if node.dtype in ("int32", "int64"):
-            bounds = self.analyzer.const_int_bound
-            if bounds.vars or bounds.extra or type(node.b) is IntImm:
-                low, high = bounds.bound(self.again(B.sub(node.a, node.b)))
-                if low * sign >= 0 and high * sign >= 0:
-                    return node.b  # type: ignore[no-any-return]
-                if low * sign <= 0 and high * sign <= 0:
-                    return node.a  # type: ignore[no-any-return]
+            (low_a, high_a), (low_b, high_b) = map(self.analyzer.const_int_bound.bound, (node.a, node.b))
+            if high_a <= low_b:
+                return node.a if sign > 0 else node.b  # type: ignore[no-any-return]
+            if high_b <= low_a:
+                return node.b if sign > 0 else node.a  # type: ignore[no-any-return]
             result = table.apply(node, self)
+            if result is None and (contains_vscale(node.a) or contains_vscale(node.b)):
+                result = self._scalable_extremum(node, sign)
         elif not dt.is_scalar(node.dtype):
             result = vector.apply(node, self)
         else:
@@ -423,6 +450,13 @@ class RewriteSimplifier(Mutator):
         if result is None:
             result = of_select.apply(node, self)
         return node if result is None else result  # type: ignore[no-any-return]
+
+    def _scalable_extremum(self, node: Any, sign: int) -> PrimExpr | None:
+        """The operand that is least (``sign`` 1) or greatest (-1) for every vector length."""
+        for mine, other in ((node.a, node.b), (node.b, node.a)):
+            if self.analyzer.can_prove(B.le(mine, other) if sign > 0 else B.ge(mine, other)):
+                return mine  # type: ignore[no-any-return]
+        return None
 
     # -- comparison and logic ------------------------------------------------------------------------------
 
@@ -433,7 +467,10 @@ class RewriteSimplifier(Mutator):
         known = self.match_literal(node)
         if known is not None:
             return known
-        if B.deep_equal(node.a, node.b) and not dt.is_float(node.a.dtype):
+        return self._same(node)
+
+    def _same(self, node: Any) -> PrimExpr:
+        if B.deep_equal(node.a, node.b) and is_droppable(node.a):
             return B.true(node.dtype)
         if node.a.dtype in ("int32", "int64"):
             possible = self.compare(node.a, node.b)
@@ -462,6 +499,8 @@ class RewriteSimplifier(Mutator):
             if possible == LESS | EQUAL:
                 return self._less(LT(node.a, node.b))
             return rules_logic.NE.run(node, self)  # type: ignore[no-any-return]
+        if B.deep_equal(node.a, node.b) and is_droppable(node.a):
+            return B.false(node.dtype)
         return rules_logic.NE_VECTOR.run(node, self)  # type: ignore[no-any-return]
 
     def visit_LT(self, e: LT) -> PrimExpr:
@@ -471,10 +510,12 @@ class RewriteSimplifier(Mutator):
         known = self.match_literal(node)
         return known if known is not None else self._less(node)
 
-    def _less(self, node: LT) -> PrimExpr:
+    def _less(self, node: LT, possible: int | None = None) -> PrimExpr:
+        """Rewrite ``a < b``; ``possible`` relations of the sides where they were compared before."""
         if node.a.dtype not in ("int32", "int64"):
             return rules_logic.LT_VECTOR.run(node, self)  # type: ignore[no-any-return]
-        possible = self.compare(node.a, node.b)
+        if possible is None:
+            possible = self.compare(node.a, node.b)
         if possible == LESS:
             return B.true()
         if not possible & LESS:
@@ -483,7 +524,18 @@ class RewriteSimplifier(Mutator):
         if result is not None:
             return result  # type: ignore[no-any-return]
         moved = self._merge_offsets(node)
+        if moved is None:
+            moved = self._divide_common_factor(node)
         return node if moved is None else self.again(moved)
+
+    def _divide_common_factor(self, node: LT) -> PrimExpr | None:
+        """``x * 4 < y * 8`` as ``x < y * 2``: both sides are multiples of one number."""
+        (coeff_a, base_a), (coeff_b, base_b) = map(self.analyzer.modular_set.entry, (node.a, node.b))
+        common = gcd(coeff_a, base_a, coeff_b, base_b)
+        if common <= 1:
+            return None
+        factor = B.const(node.a.dtype, common)
+        return B.lt(B.floordiv(node.a, factor), B.floordiv(node.b, factor))
 
     @staticmethod
     def _merge_offsets(node: LT) -> Any:
@@ -504,14 +556,39 @@ class RewriteSimplifier(Mutator):
         return None
 
     def visit_GT(self, e: GT) -> PrimExpr:
-        return self.visit(LT(e.b, e.a))  # type: ignore[no-any-return]
+        return self.visit(B.lt(e.b, e.a))  # type: ignore[no-any-return]
 
     def visit_LE(self, e: LE) -> PrimExpr:
-        result = self._negate(self.visit(LT(e.b, e.a)))
-        return e if type(result) is LE and result.a is e.a and result.b is e.b else result
+        node = self._operands(e)
+        if type(node) is not LE:
+            return node  # type: ignore[no-any-return]
+        known = self.match_literal(node)
+        if known is not None:
+            return known
+        # Rewriting comes before proving, which would give other forms: ``3 <= x * 2`` is ``2 <= x``.
+        is_index = node.a.dtype in ("int32", "int64")
+        possible = self.compare(node.b, node.a) if is_index else UNKNOWN
+        result: Any = self._negate(self._less(LT(node.b, node.a), possible))
+        if type(result) is not LE:
+            return result  # type: ignore[no-any-return]
+        if result.a is node.a and result.b is node.b:
+            return self._at_most(node, _MIRRORED[possible])
+        return self._at_most(result, self.compare(result.a, result.b)) if is_index else result
+
+    def _at_most(self, node: LE, possible: int) -> PrimExpr:
+        """``a <= b`` where ``a`` has the ``possible`` relations to ``b``."""
+        if not possible & GREATER:
+            return B.true(node.dtype)
+        if possible == GREATER:
+            return B.false(node.dtype)
+        if possible == LESS | GREATER:
+            return self._less(LT(node.a, node.b))
+        if possible == GREATER | EQUAL:
+            return self._same(EQ(node.a, node.b))
+        return node
 
     def visit_GE(self, e: GE) -> PrimExpr:
-        return self._negate(self.visit(LT(e.a, e.b)))
+        return self.visit(B.le(e.b, e.a))  # type: ignore[no-any-return]
 
     def visit_Not(self, e: Not) -> PrimExpr:
         a = self.visit(e.a)
@@ -614,14 +691,6 @@ def _is_pure(e: Any) -> bool:
     return is_pure(e)
 
 
-def product_terms(e: Any) -> tuple[list[Any], int]:
-    """The factors of a product, constants multiplied."""
-    if type(e) is Mul:
-        left, right = product_terms(e.a), product_terms(e.b)
-        return [*left[0], *right[0]], left[1] * right[1]
-    return ([], e.value) if type(e) is IntImm else ([e], 1)
-
-
 def _scaled_sum(e: Any) -> tuple[Any, int, Any] | None:
     """``x * c + y`` in any of its forms as ``(x, c, y or None)``."""
     if type(e) is Mul and type(e.b) is IntImm:
@@ -631,15 +700,6 @@ def _scaled_sum(e: Any) -> tuple[Any, int, Any] | None:
             if type(scaled) is Mul and type(scaled.b) is IntImm:
                 return scaled.a, scaled.b.value, rest
     return None
-
-
-def _ramp_and_const(node: Any) -> tuple[Any, int, int, int | None]:
-    a, b = node.a, node.b
-    if type(a) is Ramp and type(b) is Broadcast and type(a.stride) is IntImm and type(b.value) is IntImm:
-        lanes = B.lanes_value(a)
-        if isinstance(lanes, int) and b.value.value > 0:
-            return a.base, a.stride.value, b.value.value, lanes
-    return None, 0, 0, None
 
 
 def _constant_offset(e: Any) -> tuple[PrimExpr, int]:
@@ -652,20 +712,3 @@ def _constant_offset(e: Any) -> tuple[PrimExpr, int]:
     if type(e) is Sub and type(e.a) is IntImm:
         return B.sub(B.const(e.dtype, 0), e.b), e.a.value
     return e, 0
-
-
-def _fold_call(name: str, args: Any, dtype: str) -> PrimExpr | None:
-    if len(args) != 2 or type(args[0]) is not IntImm or type(args[1]) is not IntImm:
-        return None
-    a, b = args[0].value, args[1].value
-    if name == "tir.shift_right" and b >= 0:
-        return B.const(dtype, B.wrap(dtype, a >> b))
-    if name == "tir.shift_left" and b >= 0:
-        return B.const(dtype, B.wrap(dtype, a << b))
-    if name == "tir.bitwise_and":
-        return B.const(dtype, a & b)
-    if name == "tir.bitwise_or":
-        return B.const(dtype, a | b)
-    if name == "tir.bitwise_xor":
-        return B.const(dtype, a ^ b)
-    return None

@@ -29,6 +29,8 @@ from typing import Any
 from ..ir.dtype import element_of
 from . import build as B
 from . import _ir as ir
+from .effects import CallEffectKind, side_effect
+from .scalable import contains_vscale
 
 __all__ = ["Rule", "RuleTable", "rules"]
 
@@ -63,7 +65,10 @@ _PROOFS = {"ge": "can_prove_greater_equal", "lt": "can_prove_less", "eq": "can_p
 
 
 def _lanes_equal(a: Any, b: Any) -> bool:
-    return a is b or (isinstance(a, (int, ir.IntImm)) and isinstance(b, (int, ir.IntImm)) and int(a) == int(b))
+    first, second = B.as_int(a), B.as_int(b)
+    if first is None and second is None:
+        return B.deep_equal(a, b)
+    return first == second
 
 
 def is_const_power_of_two(value: int) -> bool:
@@ -71,13 +76,48 @@ def is_const_power_of_two(value: int) -> bool:
     return value > 0 and value & (value - 1) == 0
 
 
+def is_droppable(expr: Any) -> bool:
+    """Whether leaving ``expr`` out changes nothing: it reads memory at most."""
+    return side_effect(expr) <= CallEffectKind.ReadState
+
+
+def _ends(s: Any, base: Any, step: int, lanes: Any) -> tuple[int, int, int] | None:
+    """Modulus of the base of a ramp, and the ramp's first and last value modulo that; None for scalable lanes."""
+    count = B.as_int(lanes)
+    if count is None:
+        return None
+    coeff, offset = s.analyzer.modular_set.entry(base)
+    return coeff, offset, offset + (count - 1) * step
+
+
+def _in_one_block(s: Any, base: Any, step: int, unit: int, lanes: Any) -> bool:
+    """Whether all lanes have one quotient by ``unit``, as far as the base's remainder tells."""
+    ends = _ends(s, base, step, lanes)
+    return ends is not None and ends[1] // unit == ends[2] // unit
+
+
+def _in_gap(s: Any, base: Any, step: int, unit: int, lanes: Any) -> bool:
+    """Whether all lanes lie between two neighbouring multiples of the base's modulus, which divides ``unit``."""
+    ends = _ends(s, base, step, lanes)
+    return ends is not None and ends[0] != 0 and unit % ends[0] == 0 and 0 <= ends[2] < ends[0]
+
+
 HELPERS: dict[str, Any] = {
+    "droppable": is_droppable,
     "gcd": gcd,
     "tdiv": B.trunc_div,
     "tmod": lambda a, b: a - b * B.trunc_div(a, b),
     "abs": abs,
     "is_const_power_of_two": is_const_power_of_two,
+    "fits": lambda e, value: B.wrap(e.dtype, value) == value,
+    "scalable": contains_vscale,
+    "base": lambda s, e: s.analyzer.modular_set.entry(e)[1],
+    "aligned": lambda s, e, unit: s.analyzer.modular_set.entry(e)[0] % unit == 0,
+    "one_block": _in_one_block,
+    "in_gap": _in_gap,
 }
+# Helpers that ask the analyzer: the simplifier is their first argument.
+_ANALYSES = frozenset(("base", "aligned", "one_block", "in_gap"))
 
 
 @dataclass(slots=True)
@@ -182,6 +222,8 @@ class _Compiler:
                         args.append(compiler.result(node.args[1], dtype))
                     return ast.parse(f"s.analyzer.{_PROOFS[name]}({', '.join(args)})", mode="eval").body
                 self.generic_visit(node)
+                if name in _ANALYSES:
+                    node.args.insert(0, ast.Name("s", ast.Load()))
                 return node
 
             def visit_Name(self, node: ast.Name) -> ast.AST:
@@ -287,7 +329,12 @@ class RuleTable:
         pattern = ast.parse(pattern_text, mode="eval").body
         compiler = _Compiler(self.root in ("And", "Or", "Not"))
         compiler.match(pattern, "n", checked=True)
-        dtype = {"And": "'int32'", "Or": "'int32'", "Not": "'int32'", "Select": "n.dtype"}.get(self.root, "n.a.dtype")
+        if self.root in ("And", "Or", "Not"):
+            # The operands are conditions: numbers have the type of a number the pattern holds.
+            number = next((spot for name, spot in compiler.bound.items() if name[0] == "c"), None)
+            dtype = "'int32'" if number is None else f"{number}.dtype"
+        else:
+            dtype = "n.dtype" if self.root == "Select" else "n.a.dtype"
         if self.vector:
             # Literals stand for the parts of ramps and broadcasts, which are scalars.
             dtype = f"element_of({dtype})"
@@ -325,10 +372,15 @@ class RuleTable:
 
     def apply(self, node: Any, simplifier: Any) -> Any:
         """The first rewrite that matches, or None."""
+        attempted = 0
         for fn in self.candidates(node):
+            attempted += 1
             result = fn(node, simplifier)
             if result is not None:
+                simplifier.stats.rewrites_attempted += attempted
+                simplifier.stats.rewrites_performed += 1
                 return result
+        simplifier.stats.rewrites_attempted += attempted
         return None
 
     def run(self, node: Any, simplifier: Any) -> Any:

@@ -13,7 +13,6 @@ ramp(b1, s1, lanes) + broadcast(x, lanes)            => ramp(b1 + x, s1, lanes)
 broadcast(x, lanes) + ramp(b1, s1, lanes)            => ramp(x + b1, s1, lanes)
 broadcast(x, lanes) + broadcast(y, lanes)            => broadcast(x + y, lanes)
 x + broadcast(f1, lanes)                             => x   if f1 == 0.0
-select(x, b1, b2) + select(x, s1, s2)                => select(x, b1 + s1, b2 + s2)
 """, vector=True)
 
 ADD = rules("Add", """
@@ -48,7 +47,11 @@ truncdiv(x, c1) * c1 + truncmod(x, c1)               => x
 x // y * y + x % y || y * (x // y) + x % y           => x
 x % y + x // y * y || x % y + y * (x // y)           => x
 (x % c2 + c1) // c2 + x // c2                        => (x + c1) // c2   if c2 > 0
+x // 2 + x % 2                                       =>> (x + 1) // 2
+# the two values of a remainder by two; one is never turned into the other, which would bring in negative factors
+(x + c1) % 2 + x % 2 || x % 2 + (x + c1) % 2         => 1   if c1 % 2 == 1
 # canonical order, then again
+(c1 - x) + c2                                        => (c1 + c2) - x
 x + (c1 - y)                                         =>> (x - y) + c1
 (c1 - y) + x                                         =>> (x - y) + c1
 x + c1 + y                                           =>> (x + y) + c1
@@ -57,6 +60,9 @@ x + max(y, z)                                        =>> max(y, z) + x
 x + min(y, z)                                        =>> min(y, z) + x
 truncmod(y, c1) + x * c1                             =>> x * c1 + truncmod(y, c1)
 y % c1 + x * c1                                      =>> x * c1 + y % c1
+""")
+
+ADD_SELECT = rules("Add", """
 select(x, b1, b2) + select(x, s1, s2)                => select(x, b1 + s1, b2 + s2)
 """)
 
@@ -65,7 +71,6 @@ ramp(b1, s1, lanes) - ramp(b2, s2, lanes)            => ramp(b1 - b2, s1 - s2, l
 ramp(b1, s1, lanes) - broadcast(x, lanes)            => ramp(b1 - x, s1, lanes)
 broadcast(x, lanes) - ramp(b1, s1, lanes)            => ramp(x - b1, 0 - s1, lanes)
 broadcast(x, lanes) - broadcast(y, lanes)            => broadcast(x - y, lanes)
-select(x, b1, b2) - select(x, s1, s2)                => select(x, b1 - s1, b2 - s2)
 """, vector=True)
 
 SUB = rules("Sub", """
@@ -120,6 +125,11 @@ x * c2 - truncdiv(x - y, c1) * c3                    => (truncmod(x - y, c1) + y
 truncdiv(x - y, c1) * c3 - x * c2                    => (0 - truncmod(x - y, c1) - y) * c2   if c1 != 0 and c3 == c1 * c2
 truncdiv(x + c1, c3) - truncdiv(x + c2, c3)          => truncdiv(truncmod(x + c2, c3) + (c1 - c2), c3)   if ge(x, -c2) and c1 >= c2 and c3 > 0
 truncdiv(x + c1, c3) - truncdiv(x, c3)               => truncdiv(truncmod(x, c3) + c1, c3)   if ge(x, 0) and c1 >= 0 and c3 > 0
+# halves
+(x + c1) // 2 - (x + c2) // 2                        =>> x % 2 * lit(c1 % 2 - c2 % 2) + lit(c1 // 2 - c2 // 2)
+x // 2 - (x + c2) // 2                               =>> x % 2 * lit(-(c2 % 2)) - lit(c2 // 2)
+(x + c1) // 2 - x // 2                               =>> x % 2 * lit(c1 % 2) + lit(c1 // 2)
+(x + 1) // 2 - x % 2                                 =>> x // 2
 # floor division
 x - x // c1 * c1                                     => x % c1   if c1 != 0
 x // c1 * c1 - x                                     => 0 - x % c1   if c1 != 0
@@ -136,14 +146,23 @@ x * c2 - (x - y) // c1 * c3                          => ((x - y) % c1 + y) * c2 
 (x + c1) // c3 - (x + c2) // c3                      => ((x + c2 % c3) % c3 + (c1 - c2)) // c3   if c3 > 0
 (x + c1) // c3 - x // c3                             => (x % c3 + c1) // c3   if c3 > 0
 # canonical order, then again
-x - c1                                               => x + (0 - c1)
+x - c1                                               => x + (0 - c1)   if fits(x, -c1)
 (x + c1) - y                                         =>> (x - y) + c1
-x - (y - z)                                          =>> (x + z) - y
-0 - x * c1                                           => x * (0 - c1)
-x - y * c1                                           =>> x + y * (0 - c1)   if c1 < 0
-x - (y + c1)                                         =>> (x - y) + (0 - c1)
 c1 - (x + c2)                                        =>> (c1 - c2) - x
-(y - x) - y                                          => 0 - x
+x - (y + c1)                                         =>> (x - y) + (0 - c1)
+x - (y - z)                                          =>> (x + z) - y
+x - y * c1                                           =>> x + y * (0 - c1)
+""")
+
+# Differences of other types than indices; each drops an operand, which must have no effects.
+SUB_OTHER = rules("Sub", """
+x - x                                                => 0   if droppable(x)
+(x + y) - y                                          => x         if droppable(y)
+(x + y) - x                                          => y         if droppable(x)
+x - (y + x) || x - (x + y)                           => 0 - y   if droppable(x)
+""")
+
+SUB_SELECT = rules("Sub", """
 select(x, b1, b2) - select(x, s1, s2)                => select(x, b1 - s1, b2 - s2)
 select(x, y, z) - z                                  => select(x, y - z, 0)
 select(x, y, z) - y                                  => select(x, 0, z - y)
@@ -159,9 +178,9 @@ broadcast(f1, lanes) * x                             => broadcast(f1, lanes)   i
 MUL = rules("Mul", """
 (x + c1) * c2                                        => x * c2 + c1 * c2
 (x * c1) * c2                                        => x * (c1 * c2)
+(x - x % c2) // c1 * c1                              => x - x % c2   if c1 == -c2
 min(x, y) * max(x, y) || max(x, y) * min(x, y)       => x * y
 (x - y) * c1                                         =>> (y - x) * (0 - c1)   if c1 < 0
-x * (y * c1)                                         =>> (x * y) * c1
-(x * c1) * y                                         =>> (x * y) * c1
+x * (c1 * y)                                         =>> (x * y) * c1
 c1 * x                                               =>> x * c1
 """)

@@ -17,7 +17,6 @@ x - c1 == c2                                         => x == c1 + c2
 c1 - x == c2                                         => x == c1 - c2
 x + c1 == c2                                         => x == c2 - c1
 x * y == 0                                           =>> x == 0 or y == 0
-x + y == x || y + x == x || x == x + y || x == y + x => y == 0
 """)
 
 NE_VECTOR = rules("NE", """
@@ -30,7 +29,6 @@ x - c1 != c2                                         => x != c1 + c2
 c1 - x != c2                                         => x != c1 - c2
 x + c1 != c2                                         => x != c2 - c1
 x * y != 0                                           =>> x != 0 and y != 0
-x + y != x || y + x != x || x != x + y || x != y + x => y != 0
 """)
 
 LT_VECTOR = rules("LT", """
@@ -44,10 +42,6 @@ y - x < z - x                                        => y < z
 x - y < x - z                                        => z < y
 x < x + z || x < z + x                               => 0 < z
 x < x - z                                            => z < 0
-c1 < x + c2                                          => c1 - c2 < x
-x + c1 < c2                                          => x < c2 - c1
-c1 - x < c2                                          => c1 - c2 < x
-c1 < c2 - x                                          => x < c2 - c1
 x * c1 < y * c1                                      => x < y   if c1 > 0
 x * c1 < y * c1                                      => y < x   if c1 < 0
 # constant factors: the quotient must round to zero here
@@ -84,11 +78,14 @@ min(x, y) < z                                        =>> x < z or y < z
 max(x, y) < z                                        =>> x < z and y < z
 z < min(x, y)                                        =>> z < x and z < y
 z < max(x, y)                                        =>> z < x or z < y
+c1 < x + c2 || c1 - x < c2                           =>> c1 - c2 < x
+c1 < c2 - x || x + c1 < c2                           =>> x < c2 - c1
+c1 < x - c2                                          =>> c1 + c2 < x
+x - c2 < c1                                          =>> x < c1 + c2
 x < c1 - y                                           =>> x + y < c1
-x < c1 + y                                           =>> x < y + c1
 c1 - x < y                                           =>> c1 < x + y
-x - y < 0                                            => x < y
-0 < x - y                                            => y < x
+x < c1 + y                                           =>> x - y < c1
+c1 + y < x                                           =>> c1 < x - y
 """)
 
 AND_VECTOR = rules("And", """
@@ -96,32 +93,32 @@ broadcast(x, lanes) and broadcast(y, lanes)          => broadcast(x and y, lanes
 """, vector=True)
 
 AND = rules("And", """
-x and x                                              => x
 x == y and x != y || x != y and x == y               => False
-x and not x || not x and x                           => False
+x and not x                                          => False
 x <= y and y < x || y < x and x <= y                 => False
-x < y and y < x                                      => False
-x < y and y <= x || y <= x and x < y                 => False
 x < c1 and c2 < x || c2 < x and x < c1               => False   if c2 + 1 >= c1
 x < c1 and c2 <= x || c2 <= x and x < c1             => False   if c2 >= c1
 x <= c1 and c2 < x || c2 < x and x <= c1             => False   if c2 >= c1
 x <= c1 and c2 <= x || c2 <= x and x <= c1           => False   if c2 > c1
-x == c1 and x != c2 || x != c2 and x == c1           => x == c1   if c1 != c2
 x == c1 and x == c2                                  => False     if c1 != c2
-# x // c2 == c1 and x % c2 == c3: the two halves of one number
-x // c2 == c1 and x % c2 == c3                       => x == lit(c1 * c2 + c3)   if c2 > 0 and 0 <= c3 < c2
-x % c2 == c3 and x // c2 == c1                       => x == lit(c1 * c2 + c3)   if c2 > 0 and 0 <= c3 < c2
-0 <= x - y * c1 and x - y * c1 < c1                  => y == x // c1   if c1 > 0
-x - y * c1 < c1 and 0 <= x - y * c1                  => y == x // c1   if c1 > 0
-x < c1 and x < c2                                    => x < lit(c1 if c1 < c2 else c2)
-c1 < x and c2 < x                                    => lit(c1 if c1 > c2 else c2) < x
-x <= c1 and x <= c2                                  => x <= lit(c1 if c1 < c2 else c2)
-c1 <= x and c2 <= x                                  => lit(c1 if c1 > c2 else c2) <= x
-x <= y and y <= x || x <= y and x >= y               => x == y
-x < y and x <= y || x <= y and x < y                 => x < y
-x <= y and x != y || x != y and x <= y               => x < y
-y and (x and y) || (x and y) and y                   => x and y
-y and (y and x) || (y and x) and y                   => y and x
+x == c1 and x == c2                                  => x == c1   if c1 == c2
+x == c1 and x != c2 || x != c2 and x == c1           => x == c1   if c1 != c2
+x == c1 and x != c2 || x != c2 and x == c1           => False     if c1 == c2
+# the quotient and the remainder of one number say what it is
+x // c2 == c1 and x % c2 == c3 || x % c2 == c3 and x // c2 == c1 =>> x == lit(c1 * c2 + c3)   if 0 <= c3 < c2 or c2 < c3 <= 0
+0 <= x - y * c1 and x - y * c1 < c1 || x - y * c1 < c1 and 0 <= x - y * c1 =>> y == x // c1   if c1 > 0
+c1 < x - y * c1 and x - y * c1 <= 0                  =>> y == x // c1   if c1 < 0
+0 <= x + y * c2 and x + y * c2 < c1 || x + y * c2 < c1 and 0 <= x + y * c2 =>> y == x // c1   if c1 > 0 and c2 == -c1
+# a bounded remainder lowers an upper bound to the end of the last stretch it allows
+x < c1 and x % c2 < c3                               =>> x < lit(c1 - c2 + c3) and x % c2 < c3   if 0 < c3 <= c2 and c1 % c2 == 0
+x < c1 and x % c2 < c3                               =>> x < lit(c1 - c1 % c2 + c3) and x % c2 < c3   if 0 < c3 <= c2 and c1 % c2 > c3
+x <= c1 and x % c2 < c3                              =>> x < lit(c1 + 1 - c2 + c3) and x % c2 < c3   if 0 < c3 <= c2 and (c1 + 1) % c2 == 0
+x <= c1 and x % c2 < c3                              =>> x < lit(c1 + 1 - c1 % c2 + c3) and x % c2 < c3   if 0 < c3 <= c2 and (c1 + 1) % c2 > c3
+x // c2 == c1 and x % c2 < c3 || x % c2 < c3 and x // c2 == c1 =>> lit(c1 * c2) <= x and x < lit(c1 * c2 + c3)   if 0 < c3 <= c2
+x // c2 == c1 and x % c2 <= c3 || x % c2 <= c3 and x // c2 == c1 =>> lit(c1 * c2) <= x and x <= lit(c1 * c2 + c3)   if 0 <= c3 < c2
+x // c2 == c1 and c3 <= x % c2 || c3 <= x % c2 and x // c2 == c1 =>> lit(c1 * c2 + c3) <= x and x < lit((c1 + 1) * c2)   if 0 <= c3 and c2 > 0
+x // c2 == c1 and c3 < x % c2 || c3 < x % c2 and x // c2 == c1 =>> lit(c1 * c2 + c3) < x and x < lit((c1 + 1) * c2)   if -1 <= c3 and c2 > 0
+x and (y and z)                                      =>> (x and y) and z
 """)
 
 OR_VECTOR = rules("Or", """
@@ -129,26 +126,21 @@ broadcast(x, lanes) or broadcast(y, lanes)           => broadcast(x or y, lanes)
 """, vector=True)
 
 OR = rules("Or", """
-x or x                                               => x
 x == y or x != y || x != y or x == y                 => True
-x or not x || not x or x                             => True
+x or not x                                           => True
 x <= y or y < x || y < x or x <= y                   => True
-x < y or y <= x || y <= x or x < y                   => True
 x < y or y < x                                       => x != y
 x < c1 or c2 < x || c2 < x or x < c1                 => True   if c2 < c1
 x <= c1 or c2 < x || c2 < x or x <= c1               => True   if c2 <= c1
 x < c1 or c2 <= x || c2 <= x or x < c1               => True   if c2 <= c1
 x <= c1 or c2 <= x || c2 <= x or x <= c1             => True   if c2 <= c1 + 1
-x != c1 or x == c2 || x == c2 or x != c1             => x != c1   if c1 != c2
 x != c1 or x != c2                                   => True      if c1 != c2
-x < y or x <= y || x <= y or x < y                   => x <= y
-x < c1 or x < c2                                     => x < lit(c1 if c1 > c2 else c2)
-x < y or x == y || x == y or x < y                   => x <= y
-x == y or y < x || y < x or x == y                   => y <= x
-x and y or x || y and x or x                         => x
-x or x and y || x or y and x                         => x
-y or (x or y) || (x or y) or y                       => x or y
-y or (y or x) || (y or x) or y                       => y or x
+x != c1 or x != c2                                   => x != c1   if c1 == c2
+x != c1 or x == c2 || x == c2 or x != c1             => x != c1   if c1 != c2
+x != c1 or x == c2 || x == c2 or x != c1             => True      if c1 == c2
+x < y or x == y || x < y or y == x                   =>> x <= y
+x == y or x < y || y == x or x < y                   =>> x <= y
+x or (y or z)                                        =>> (x or y) or z
 """)
 
 NOT = rules("Not", """

@@ -40,6 +40,7 @@ min(max(x, y), max(x, z))                            => max(min(y, z), x)
 min(max(x, y), max(z, x))                            => max(min(y, z), x)
 min(max(y, x), max(x, z))                            => max(min(y, z), x)
 min(max(y, x), max(z, x))                            => max(min(y, z), x)
+min(min(min(min(min(x, y), z), s1), s2), y)          => min(min(min(min(x, y), z), s1), s2)
 min(min(x, y), min(x, z))                            => min(min(y, z), x)
 min(min(x, y), min(z, x))                            => min(min(y, z), x)
 min(min(y, x), min(x, z))                            => min(min(y, z), x)
@@ -51,7 +52,6 @@ min(x + y, z + x)                                    => min(y, z) + x
 min(x - y, x - z)                                    => x - max(y, z)
 min(y - x, z - x)                                    => min(y, z) - x
 min(min(x, c1), c2)                                  => min(x, min(c1, c2))
-min(max(x, c1), c2)                                  => lit(c2)    if c1 >= c2
 # division by a positive constant keeps order, by a negative one turns it
 min(truncdiv(x, c1), truncdiv(y, c1))                => truncdiv(min(x, y), c1)   if c1 > 0
 min(truncdiv(x, c1), truncdiv(y, c1))                => truncdiv(max(x, y), c1)   if c1 < 0
@@ -59,11 +59,11 @@ min(x // c1, y // c1)                                => min(x, y) // c1   if c1 
 min(x // c1, y // c1)                                => max(x, y) // c1   if c1 < 0
 min(x * c1, y * c1)                                  => min(x, y) * c1    if c1 > 0
 min(x * c1, y * c1)                                  => max(x, y) * c1    if c1 < 0
+min(x * 0, c1)                                       => min(0, c1)
 min(x * c1, c2)                                      => min(x, lit(c2 // c1)) * c1   if c1 > 0 and c2 % c1 == 0
 min(x * c1, c2)                                      => max(x, lit(c2 // c1)) * c1   if c1 < 0 and c2 % c1 == 0
-min(c1 - x, c2)                                      => c1 - max(x, lit(c1 - c2))
-min(c1, x * c2)                                      => min(x * c2, c1)
 min(min(x, c1), y)                                   =>> min(min(x, y), c1)
+min(c1 - x, c2)                                      =>> c1 - max(x, lit(c1 - c2))   if c2 != 0
 """)
 
 MIN_SELECT = rules("Min", """
@@ -96,6 +96,7 @@ max(x, max(x, y))                                    => max(x, y)
 max(y, max(x, y))                                    => max(x, y)
 max(max(max(x, y), z), y)                            => max(max(x, y), z)
 max(max(max(max(x, y), z), s1), y)                   => max(max(max(x, y), z), s1)
+max(max(max(max(max(x, y), z), s1), s2), y)          => max(max(max(max(x, y), z), s1), s2)
 max(max(x, y), max(x, z))                            => max(max(y, z), x)
 max(max(x, y), max(z, x))                            => max(max(y, z), x)
 max(max(y, x), max(x, z))                            => max(max(y, z), x)
@@ -111,18 +112,17 @@ max(x + y, z + x)                                    => max(y, z) + x
 max(x - y, x - z)                                    => x - min(y, z)
 max(y - x, z - x)                                    => max(y, z) - x
 max(max(x, c1), c2)                                  => max(x, max(c1, c2))
-max(min(x, c1), c2)                                  => lit(c2)    if c1 <= c2
 max(truncdiv(x, c1), truncdiv(y, c1))                => truncdiv(max(x, y), c1)   if c1 > 0
 max(truncdiv(x, c1), truncdiv(y, c1))                => truncdiv(min(x, y), c1)   if c1 < 0
 max(x // c1, y // c1)                                => max(x, y) // c1   if c1 > 0
 max(x // c1, y // c1)                                => min(x, y) // c1   if c1 < 0
 max(x * c1, y * c1)                                  => max(x, y) * c1    if c1 > 0
 max(x * c1, y * c1)                                  => min(x, y) * c1    if c1 < 0
+max(x * 0, c1)                                       => max(0, c1)
 max(x * c1, c2)                                      => max(x, lit(c2 // c1)) * c1   if c1 > 0 and c2 % c1 == 0
 max(x * c1, c2)                                      => min(x, lit(c2 // c1)) * c1   if c1 < 0 and c2 % c1 == 0
-max(c1 - x, c2)                                      => c1 - min(x, lit(c1 - c2))
-max(c1, x * c2)                                      => max(x * c2, c1)
 max(max(x, c1), y)                                   =>> max(max(x, y), c1)
+max(c1 - x, c2)                                      =>> c1 - min(x, lit(c1 - c2))   if c2 != 0
 """)
 
 MAX_SELECT = rules("Max", """

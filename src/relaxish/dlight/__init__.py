@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ir.transform import Pass, Sequential
+from ..support.aliases import lazy_package as _lazy_package
 from . import analysis, base, cpu, gpu
 from .analysis import BlockInfo, IterInfo, normalize_prim_func
 from .base import ApplyDefaultSchedule, ScheduleRule, try_inline, try_inline_contiguous_spatial
@@ -23,3 +24,7 @@ def default_cpu_rules(target: object = None) -> list[ScheduleRule]:
 def ApplyDefaultCPUSchedule() -> Pass:  # noqa: N802 - a pass is called by its class-like name
     """Give every unscheduled function its default CPU schedule and constant weights the layout that it reads best."""
     return Sequential([ApplyDefaultSchedule(*default_cpu_rules()), cpu.PackWeights()])
+
+
+# ``benchmark`` builds and runs programs and so stands above this layer.
+__getattr__, __dir__ = _lazy_package(globals())

@@ -1,6 +1,6 @@
 """The IR common to both levels: nodes, types, scalar expressions, modules, passes."""
 
-from . import container, dtype, instrument, primops, printing, transform
+from . import base, container, dtype, instrument, primops, printing, supply, transform
 from .attrs import Attrs, DictAttrs, make_node
 from .container import Array, Map
 from .env_func import EnvFunc
@@ -29,10 +29,10 @@ __all__ = [
     "FuncType", "GlobalInfo", "GlobalVar", "IRModule", "IntImm", "Map", "Mismatch", "Mutator", "Node", "NotEqualOp", "Op",
     "PointerType", "PrimExpr", "PrimType", "Range", "RelaxExpr",
     "SequentialSpan", "SourceName", "Span", "TensorType", "TupleType", "Type", "VDevice",
-    "Visitor", "VoidType", "as_expr", "assert_structural_equal", "container", "convert", "dtype", "evaluate", "field",
+    "Visitor", "VoidType", "as_expr", "assert_structural_equal", "base", "container", "convert", "dtype", "evaluate", "field",
     "get_first_structural_mismatch", "instrument", "load_json", "make_node", "node_class", "post_order_visit",
     "pre_order_visit", "primops", "printing", "register_intrin_lowering", "register_op_attr", "save_json",
-    "structural_equal", "structural_hash", "transform",
+    "structural_equal", "structural_hash", "supply", "transform",
 ]  # fmt: skip
 
 __getattr__, __dir__ = _lazy_package(globals())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .expr import convert
-from .node import Node, field
+from .node import Node, field, node_class
 
 __all__ = ["Attrs", "DictAttrs", "make_node"]
 
@@ -27,14 +27,14 @@ class Attrs(Node):
         return made
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self.values:
-            raise AttributeError(f"{type(self).__name__} has no attribute {key!r}; it has {sorted(self.values)}")
-        return self.values[key]
+        return self.__getattr__(key)
 
     def __getattr__(self, key: str) -> Any:
         if key.startswith("__") or key == "values":
             raise AttributeError(key)
-        return self[key]
+        if key not in self.values:
+            raise AttributeError(f"{type(self).__name__} has no attribute {key!r}; it has {sorted(self.values)}")
+        return self.values[key]
 
     def __contains__(self, key: object) -> bool:
         return key in self.values
@@ -87,6 +87,10 @@ class DictAttrs(Attrs):
         super().__init__(values)
         self.type_name = type_name
 
+    def __getitem__(self, key: str) -> Any:
+        """One value. Raises KeyError, or AttributeError where the attributes are an operator's."""
+        return self.values[key] if self.type_name == "DictAttrs" else super().__getitem__(key)
+
     @classmethod
     def _make(cls, **fields: Any) -> DictAttrs:
         made = cls.__new__(cls)
@@ -95,6 +99,27 @@ class DictAttrs(Attrs):
         return made
 
 
-def make_node(type_key: str, **values: Any) -> DictAttrs:
-    """Attributes under an operator's type name, e.g. ``make_node("relax.attrs.PermuteDimsAttrs", axes=...)``."""
-    return DictAttrs(values, type_key)
+def _class_of(type_key: str) -> type[Node] | None:
+    """The node class of a type key of the public API, where scalar expressions count as tensor-level nodes."""
+    name = type_key.rpartition(".")[2]
+    for key in (type_key, f"ir.{name}") if type_key in (name, f"tir.{name}") else (type_key,):
+        try:
+            return node_class(key)
+        except KeyError:
+            continue
+    return None
+
+
+def make_node(type_key: str, **values: Any) -> Any:
+    """A node from its type key and fields; keys of no node class make attributes under that type name.
+
+    >>> from relaxish.ir import make_node
+    >>> make_node("IntImm", dtype="int32", value=10)
+    10
+    >>> make_node("relax.attrs.PermuteDimsAttrs", axes=[1, 0])["axes"]
+    (1, 0)
+    """
+    cls = _class_of(type_key)
+    if cls is None or issubclass(cls, Attrs):
+        return DictAttrs(values, type_key)
+    return cls._make(**values)

@@ -17,6 +17,7 @@ __all__ = [
     "ParsedDType",
     "parse",
     "bits",
+    "canonical",
     "lanes",
     "code",
     "element_of",
@@ -61,7 +62,7 @@ def parse(dtype: str) -> ParsedDType:
         lane_count = -int(lane_text[7:])
     else:
         lane_count = int(lane_text) if lane_text else 1
-    if name == "bool":
+    if name == "bool" or (name == "uint" and digits == "1"):
         return ParsedDType("bool", 1, lane_count)
     if name == "handle":
         return ParsedDType("handle", 64, lane_count)
@@ -91,9 +92,22 @@ def code(dtype: str) -> str:
 def element_of(dtype: str) -> str:
     """The one-lane dtype of a vector dtype."""
     parsed = parse(dtype)
+    if parsed.code == "bool":
+        return "bool"
     if parsed.lanes == 1:
         return dtype
     return re.sub(r"x(\d+|vscalex\d+)$", "", dtype)
+
+
+@lru_cache(maxsize=None)
+def canonical(dtype: str) -> str:
+    """The one spelling of a type: ``float`` is ``float32``, ``uint1`` is ``bool``, vectors of bool are ``uint1x4``."""
+    if dtype in ("int", "uint", "float"):
+        return f"{dtype}32"
+    if not dtype.startswith(("bool", "uint1")):
+        return dtype
+    parsed = parse(dtype)
+    return with_lanes("bool", parsed.lanes) if parsed.code == "bool" else dtype
 
 
 @lru_cache(maxsize=None)
@@ -102,6 +116,8 @@ def with_lanes(dtype: str, count: int) -> str:
     element = element_of(dtype)
     if count == 1:
         return element
+    if element == "bool":
+        element = "uint1"
     return f"{element}x{count}" if count > 0 else f"{element}xvscalex{-count}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..support.errors import InternalError
 
-__all__ = ["CheckTypeError", "CheckValueError"]
+__all__ = ["CheckIndexError", "CheckTypeError", "CheckValueError"]
 
 
 class CheckTypeError(InternalError, TypeError):
@@ -13,3 +13,7 @@ class CheckTypeError(InternalError, TypeError):
 
 class CheckValueError(InternalError, ValueError):
     """An operand of a value that is not allowed."""
+
+
+class CheckIndexError(InternalError, IndexError):
+    """A key or position that does not exist."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import dtype as dt
+from .errors import CheckValueError
 from .node import Node, field
 from .source import Span
 
@@ -40,29 +41,40 @@ class BaseExpr(Node):
 
 
 class ExprOps:
-    """Python operators that build scalar expressions, folding constants on the way."""
+    """Python operators that build scalar expressions, folding constants on the way.
+
+    Values with ``takes_scalars`` (whole tensors) answer for themselves: ``x + tensor`` is ``tensor.__radd__(x)``.
+    """
 
     __slots__ = ()
 
     def __add__(self, other: Any) -> PrimExpr:
+        if getattr(other, "takes_scalars", False):
+            return NotImplemented
         return OPERATORS["add"](self, other)
 
     def __radd__(self, other: Any) -> PrimExpr:
         return OPERATORS["add"](other, self)
 
     def __sub__(self, other: Any) -> PrimExpr:
+        if getattr(other, "takes_scalars", False):
+            return NotImplemented
         return OPERATORS["subtract"](self, other)
 
     def __rsub__(self, other: Any) -> PrimExpr:
         return OPERATORS["subtract"](other, self)
 
     def __mul__(self, other: Any) -> PrimExpr:
+        if getattr(other, "takes_scalars", False):
+            return NotImplemented
         return OPERATORS["multiply"](self, other)
 
     def __rmul__(self, other: Any) -> PrimExpr:
         return OPERATORS["multiply"](other, self)
 
     def __truediv__(self, other: Any) -> PrimExpr:
+        if getattr(other, "takes_scalars", False):
+            return NotImplemented
         return OPERATORS["divide"](self, other)
 
     def __rtruediv__(self, other: Any) -> PrimExpr:
@@ -203,7 +215,7 @@ class RelaxExpr(BaseExpr):
     def struct_info(self) -> Any:
         """What is known of the value. Raises ValueError before inference."""
         if self.struct_info_ is None:
-            raise ValueError(
+            raise CheckValueError(
                 f"the expression has no struct_info yet; emit it through a BlockBuilder or run Normalize:\n{self}"
             )
         return self.struct_info_
@@ -367,6 +379,8 @@ class BaseFunc(RelaxExpr):
     """A function of either level; ``attrs`` maps names to values."""
 
     attrs: Any = field(default=None)
+    # The Python name of what was decorated; only script sets it.
+    __extra_slots__ = ("__name__",)
 
     def _copy_attrs(self) -> dict[str, Any]:
         return dict(self.attrs) if self.attrs is not None else {}
@@ -380,10 +394,8 @@ class BaseFunc(RelaxExpr):
         return self._with_attrs(DictAttrs(attrs))
 
     def with_attrs(self, attr_map: Any) -> Any:
-        """A copy whose attributes are exactly ``attr_map``."""
-        from .attrs import DictAttrs
-
-        return self._with_attrs(DictAttrs(dict(attr_map) if attr_map is not None else {}))
+        """A copy with several attributes set; those it had stay."""
+        return self.with_attr(dict(attr_map) if attr_map is not None else {})
 
     def without_attr(self, attr_key: str) -> Any:
         """A copy without one attribute."""

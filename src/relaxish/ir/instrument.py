@@ -5,10 +5,13 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "DumpIR",
     "PassDiffInstrument",
     "PassInstrument",
     "PassPrintingInstrument",
@@ -63,13 +66,22 @@ def pass_instrument(pi_cls: type | None = None) -> Any:
 
 
 class PassTimingInstrument(PassInstrument):
-    """Times passes, nested ones included; :meth:`render` gives the table."""
+    """Times passes, nested ones included; :meth:`render` gives the table until the context ends.
+
+    >>> from relaxish import IRModule, relax, transform
+    >>> from relaxish.ir.instrument import PassTimingInstrument
+    >>> timing = PassTimingInstrument()
+    >>> with transform.PassContext(instruments=[timing]):
+    ...     _ = relax.transform.DeadCodeElimination()(IRModule({}))
+    ...     print(timing.render().split(":")[0])
+    DeadCodeElimination
+    """
 
     def __init__(self) -> None:
         self._stack: list[tuple[str, float, list[Any]]] = []
         self._roots: list[Any] = []
 
-    def enter_pass_ctx(self) -> None:
+    def exit_pass_ctx(self) -> None:
         self._stack.clear()
         self._roots.clear()
 
@@ -97,7 +109,7 @@ class PassTimingInstrument(PassInstrument):
                 add(children, depth + 1, seconds)
 
         add(self._roots, 0, total)
-        return "\n".join([*lines, f"Total time: {total * 1e3:.3f}ms"]) + "\n" if lines else ""
+        return "".join(f"{line}\n" for line in lines)
 
 
 class PassPrintingInstrument(PassInstrument):
@@ -128,6 +140,25 @@ class PrintAfterAll(PassInstrument):
 
     def run_after_pass(self, mod: Any, info: Any) -> None:
         print(f"After Running Pass: {info}\n{mod}")
+
+
+class DumpIR(PassInstrument):
+    """Writes the module after every pass to a numbered file: ``000_Simplify.py``.
+
+    With ``refresh`` what the folder held before is removed first.
+    """
+
+    def __init__(self, dump_dir: Any, refresh: bool = False) -> None:
+        self.folder = Path(dump_dir)
+        self.counter = 0
+        if refresh and self.folder.exists():
+            shutil.rmtree(self.folder)
+
+    def run_after_pass(self, mod: Any, info: Any) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = re.sub(r"[^\w.-]", "_", info.name)
+        (self.folder / f"{self.counter:03d}_{name}.py").write_text(mod.script(), encoding="utf-8")
+        self.counter += 1
 
 
 class PassDiffInstrument(PassInstrument):

@@ -23,7 +23,8 @@ class IRModule(Node):
     functions: dict[GlobalVar, BaseFunc]
     attrs: Any = field(default=None)
     global_infos: dict[str, tuple[Any, ...]] = field(default=None)
-    __extra_slots__ = ("_by_name",)
+    # `__name__` is the Python name of the class that was decorated; only script sets it.
+    __extra_slots__ = ("_by_name", "__name__")
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class IRModule(Node):
             table[key] = func
         self._by_name = {v.name_hint: v for v in table}
         self.functions = table
-        self.attrs = DictAttrs(attrs) if isinstance(attrs, dict) else attrs
+        self.attrs = attrs if isinstance(attrs, DictAttrs) else DictAttrs(attrs)
         self.global_infos = {k: tuple(v) for k, v in (global_infos or {}).items()}
 
     @classmethod
@@ -178,7 +179,7 @@ class IRModule(Node):
     def without_attr(self, attr_key: str) -> IRModule:
         """A copy without one attribute."""
         attrs = {k: v for k, v in (self.attrs.items() if self.attrs is not None else ()) if k != attr_key}
-        return IRModule(self.functions, DictAttrs(attrs) if attrs else None, self.global_infos)
+        return IRModule(self.functions, DictAttrs(attrs), self.global_infos)
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
         """Text form."""
@@ -192,17 +193,20 @@ def _link(var: GlobalVar, func: BaseFunc) -> None:
 
 def _equal(run: Comparer, lhs: IRModule, rhs: IRModule, map_free: bool) -> bool:
     if len(lhs.functions) != len(rhs.functions):
-        return run.fail(lhs, rhs)
-    if not run.at(".attrs", _attrs(lhs), _attrs(rhs), map_free):
-        return False
-    if not run.at(".global_infos", lhs.global_infos, rhs.global_infos, map_free):
-        return False
-    for var, func in lhs.functions_items():
+        return run.fail()
+    run.path.append(("attr", "functions", "attr", "functions"))
+    for var, func in lhs.functions.items():
         if var.name_hint not in rhs:
-            return run.fail(lhs, rhs)
-        if not run.at(f".functions[{var.name_hint!r}]", func, rhs[var.name_hint], map_free):
+            return run.fail(("map_value", var, "missing_map_entry", None))
+        other = rhs.get_global_var(var.name_hint)
+        if not run.entry(var, other, func, rhs.functions[other], map_free):
             return False
-    return True
+    run.path.pop()
+    run.path.append(("attr", "attrs", "attr", "attrs"))
+    if not run.at("__dict__", _attrs(lhs), _attrs(rhs), map_free):
+        return False
+    run.path.pop()
+    return run.at("global_infos", lhs.global_infos, rhs.global_infos, map_free)
 
 
 def _attrs(mod: IRModule) -> dict[str, Any]:
@@ -221,7 +225,7 @@ def _attrs_dict(attrs: Any) -> dict[str, Any]:
 
 
 def _equal_attrs(run: Comparer, lhs: DictAttrs, rhs: DictAttrs, map_free: bool) -> bool:
-    return run.equal(_attrs_dict(lhs), _attrs_dict(rhs), map_free)
+    return run.at("__dict__", _attrs_dict(lhs), _attrs_dict(rhs), map_free)
 
 
 def _hash_attrs(run: Hasher, attrs: DictAttrs, map_free: bool) -> int:

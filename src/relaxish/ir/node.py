@@ -139,7 +139,7 @@ class NodeMeta(type):
 class Node(metaclass=NodeMeta):
     """Base of everything in the IR: identity equality, field-driven everything else."""
 
-    __extra_slots__ = ("__weakref__",)
+    __extra_slots__: ClassVar[tuple[str, ...]] = ("__weakref__",)
 
     _specs: ClassVar[dict[str, FieldSpec]]
     _fields: ClassVar[tuple[str, ...]]
@@ -148,6 +148,10 @@ class Node(metaclass=NodeMeta):
     _equal_order: ClassVar[tuple[str, ...]] = ()
     _type_key: ClassVar[str]
     _is_var: ClassVar[bool] = False
+
+    def equality_plan(self) -> tuple[tuple[str, str], ...]:
+        """The fields that structural equality compares, in order, each with its role."""
+        return self._equal_plan
 
     if TYPE_CHECKING:
 

@@ -9,7 +9,6 @@ import math
 from enum import IntEnum
 from typing import Any, ClassVar
 
-import numpy as np
 
 from .errors import CheckTypeError, CheckValueError
 from . import dtype as dt
@@ -20,10 +19,10 @@ from .source import Span
 from .types import PointerType, PrimType, Type, dtype_of_type
 
 __all__ = [
-    "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "Div", "EQ", "FloatImm",
+    "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "ConstExpr", "Div", "EQ", "FloatImm",
     "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let", "LogicalOp", "Max", "Min", "Mod",
     "Mul", "NE", "Not", "Or", "Ramp", "Reduce", "Select", "Shuffle", "SizeVar", "StringImm", "Sub", "Var",
-    "const", "var_of",
+    "const", "lanes_expr", "var_of",
 ]  # fmt: skip
 
 
@@ -41,7 +40,7 @@ class Var(PrimExpr):
             self.type_annotation = dtype
             self.dtype = dtype_of_type(dtype)
         else:
-            self.dtype = str(dtype)
+            self.dtype = dt.canonical(str(dtype))
             dt.parse(self.dtype)
             self.type_annotation = PrimType(self.dtype)
         self.span = span
@@ -64,7 +63,11 @@ class SizeVar(Var):
     """A variable known to be non-negative, such as a tensor's dimension."""
 
 
-class IntImm(PrimExpr):
+class ConstExpr(PrimExpr):
+    """Base of literals."""
+
+
+class IntImm(ConstExpr):
     """An integer (or truth value) constant."""
 
     value: int = field(role="attr")
@@ -72,12 +75,15 @@ class IntImm(PrimExpr):
 
     def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
         value = int(value.value if isinstance(value, IntImm) else value)
+        dtype = dt.canonical(str(dtype))
         parsed = dt.parse(dtype)
         if parsed.code not in ("int", "uint", "bool") or parsed.lanes != 1:
             raise CheckValueError(f"IntImm needs a scalar integer or bool type, got {dtype!r}")
         if parsed.code in ("uint", "bool") and value < 0:
             raise CheckValueError(f"Literal value {value} is negative for unsigned integer type {dtype}")
-        if parsed.bits < 64 and parsed.code != "bool":
+        if not -(1 << 63) <= value < 1 << 63:
+            raise OverflowError(f"the literal {value} does not fit 64 bits")
+        if parsed.bits < 64:
             low, high = dt.min_value(dtype), dt.max_value(dtype)
             if not low <= value <= high:
                 raise CheckValueError(f"Literal value {value} exceeds {'maximum' if value > high else 'minimum'} of {dtype}")
@@ -122,8 +128,8 @@ _FLOAT_LIMITS = {"float32": 3.4028235677973366e38, "float16": 65504.0, "bfloat16
 """The largest finite literals; float32 allows for the rounding of its own maximum written in decimal."""
 
 
-class FloatImm(PrimExpr):
-    """A floating-point constant, rounded to its type."""
+class FloatImm(ConstExpr):
+    """A floating-point constant; the value is kept as given and rounds to its type where it is computed with."""
 
     value: float = field(role="attr")
     dtype: str = field(role="cache")
@@ -135,10 +141,6 @@ class FloatImm(PrimExpr):
         limit = _FLOAT_LIMITS.get(dtype)
         if limit is not None and math.isfinite(number) and abs(number) > limit:
             raise CheckValueError(f"Literal value {number} exceeds {'maximum' if number > 0 else 'minimum'} of {dtype}")
-        if dtype == "float32":
-            number = float(np.float32(number))
-        elif dtype == "float16":
-            number = float(np.float16(number))
         self.value = number
         self.dtype = dtype
         self.span = span
@@ -154,7 +156,7 @@ class FloatImm(PrimExpr):
         return self.value
 
 
-class StringImm(PrimExpr):
+class StringImm(ConstExpr):
     """A text constant, used as an intrinsic's argument."""
 
     value: str = field(role="attr")
@@ -180,8 +182,10 @@ class Cast(PrimExpr):
 
     def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
         self.value = as_expr(value)
-        self.dtype = str(dtype)
+        self.dtype = dt.canonical(str(dtype))
         self.span = span
+        if dt.lanes(self.dtype) != dt.lanes(self.value.dtype):
+            raise CheckTypeError(f"a cast keeps the lanes: {self.value.dtype} to {self.dtype}")
 
     @classmethod
     def _make(cls, **fields: Any) -> Any:
@@ -321,15 +325,22 @@ class Select(PrimExpr):
 def _lane_count(lanes: Any) -> int:
     value = as_expr(lanes)
     if isinstance(value, IntImm):
+        if value.value <= 1:
+            raise CheckValueError(f"a vector has more than one lane, got {value.value}")
         return value.value
     # Scalable vectors write lanes as a multiple of the vscale intrinsic.
     if isinstance(value, Mul):
         for factor, other in ((value.a, value.b), (value.b, value.a)):
-            if isinstance(factor, IntImm) and isinstance(other, Call):
+            if isinstance(factor, IntImm) and isinstance(other, Call) and getattr(other.op, "name", "") == "tir.vscale":
                 return -factor.value
-    if isinstance(value, Call):
-        return -1
-    raise CheckValueError(f"vector lanes must be constant or a multiple of vscale, got {value}")
+    raise CheckValueError(f"Invalid expression for scalable lanes {value}")
+
+
+def lanes_expr(lanes: int) -> PrimExpr:
+    """The lane count of a dtype as an expression: a literal, or ``vscale() * n`` of a scalable vector."""
+    if lanes > 0:
+        return IntImm("int32", lanes)
+    return Mul(Call("int32", Op.register("tir.vscale"), []), IntImm("int32", -lanes))
 
 
 class Ramp(PrimExpr):
@@ -340,14 +351,13 @@ class Ramp(PrimExpr):
     lanes: PrimExpr = field(conv=as_expr)
 
     def __post_init__(self) -> None:
-        if self.stride.dtype != self.base.dtype and isinstance(self.stride, IntImm):
-            self.__dict_fix("stride", IntImm(self.base.dtype, self.stride.value))
         if self.stride.dtype != self.base.dtype:
-            raise CheckTypeError(f"Ramp has base {self.base.dtype} but stride {self.stride.dtype}")
-        self.dtype = dt.with_lanes(self.base.dtype, _lane_count(self.lanes) * dt.lanes(self.base.dtype))
-
-    def __dict_fix(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
+            if dt.lanes(self.stride.dtype) != dt.lanes(self.base.dtype):
+                raise CheckTypeError(f"Ramp has base {self.base.dtype} but stride {self.stride.dtype}")
+            object.__setattr__(self, "stride", self.stride.astype(self.base.dtype))
+        count = _lane_count(self.lanes)
+        object.__setattr__(self, "lanes", lanes_expr(count))
+        self.dtype = dt.with_lanes(self.base.dtype, count * dt.lanes(self.base.dtype))
 
 
 class Broadcast(PrimExpr):
@@ -357,7 +367,9 @@ class Broadcast(PrimExpr):
     lanes: PrimExpr = field(conv=as_expr)
 
     def __post_init__(self) -> None:
-        self.dtype = dt.with_lanes(self.value.dtype, _lane_count(self.lanes) * dt.lanes(self.value.dtype))
+        count = _lane_count(self.lanes)
+        object.__setattr__(self, "lanes", lanes_expr(count))
+        self.dtype = dt.with_lanes(self.value.dtype, count * dt.lanes(self.value.dtype))
 
 
 class Shuffle(PrimExpr):
@@ -369,6 +381,10 @@ class Shuffle(PrimExpr):
     def __post_init__(self) -> None:
         if not self.vectors or not self.indices:
             raise CheckValueError("Shuffle needs at least one vector and one index")
+        element = dt.element_of(self.vectors[0].dtype)
+        for vector in self.vectors:
+            if dt.element_of(vector.dtype) != element:
+                raise CheckTypeError(f"Shuffle mixes {element} and {dt.element_of(vector.dtype)}")
         self.dtype = dt.with_lanes(self.vectors[0].dtype, len(self.indices))
 
 
@@ -381,12 +397,12 @@ class Call(PrimExpr):
 
     def __init__(self, dtype: str, op: Any, args: Any, annotations: Any = None, span: Span | None = None) -> None:
         if isinstance(op, str):
-            if not Op.exists(op):
-                raise CheckValueError(f"no intrinsic is registered as {op!r}; for external functions use tir.call_extern")
+            if not op.startswith("tir."):
+                raise CheckValueError(f"{op!r} names no intrinsic (those start with 'tir.'); see also tir.call_extern")
             op = Op.get(op)
         self.op = op
         self.args = tuple([a if isinstance(a, Node) else as_expr(a) for a in args])
-        self.dtype = str(dtype) if dtype else "void"
+        self.dtype = dt.canonical(str(dtype)) if dtype else "void"
         self.annotations = dict(annotations) if annotations else {}
         self.span = span
 
@@ -445,6 +461,10 @@ class IterVar(Node):
             dom = Range(dom[0], dom[1])
         if isinstance(var, str):
             var = Var(var, dom.extent.dtype if dom is not None else "int32")
+        if dom is not None and dom.extent.dtype != var.dtype:
+            raise CheckTypeError(
+                f"The dtype of the extent of an IterVar ({dom.extent.dtype}) must match its variable's ({var.dtype})"
+            )
         self.dom = dom
         self.var = var
         self.iter_type = int(iter_type)
@@ -521,6 +541,10 @@ class CommReducer(Node):
     identity_element: tuple[PrimExpr, ...] = field(conv=as_exprs)
     span: Span | None = field(role="ignore", default=None)
 
+    def __post_init__(self) -> None:
+        if not len(self.lhs) == len(self.rhs) == len(self.result) == len(self.identity_element):
+            raise CheckValueError("a CommReducer has as many operands on either side as results and identities")
+
 
 class Reduce(PrimExpr):
     """A reduction over ``axis``; ``value_index`` picks one result of a tuple reduction."""
@@ -543,6 +567,9 @@ class Reduce(PrimExpr):
         init: Any = None,
         span: Span | None = None,
     ) -> None:
+        for axis in rdom:
+            if axis.iter_type != IterVar.CommReduce:
+                raise CheckValueError("Can only take axis created by reduce_axis")
         self.combiner = combiner
         self.source = as_exprs(src)
         self.axis = tuple(rdom)
@@ -580,7 +607,7 @@ class CallEffectKind(IntEnum):
 def const(value: Any, dtype: str | None = None, span: Span | None = None) -> PrimExpr:
     """A constant; the type is deduced from the Python value unless given."""
     if dtype is None:
-        return as_expr(value)
+        dtype = _literal_type(value)
     element = dt.element_of(dtype)
     made: PrimExpr
     if dt.is_float(element):
@@ -589,7 +616,20 @@ def const(value: Any, dtype: str | None = None, span: Span | None = None) -> Pri
         raise CheckValueError("a handle has no constants; use tir.reinterpret of an integer")
     else:
         made = _wrap_int(int(value), element, span)
-    return made if dt.lanes(dtype) == 1 else Broadcast(made, dt.lanes(dtype))
+    return made if dt.lanes(dtype) == 1 else Broadcast(made, lanes_expr(dt.lanes(dtype)))
+
+
+def _literal_type(value: Any) -> str:
+    """The type a constant has unless one is given: 32 bits where they suffice."""
+    if hasattr(value, "dtype"):
+        return str(value.dtype)
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, float):
+        return "float32" if -3.40282347e38 <= value <= 3.40282347e38 else "float64"
+    if isinstance(value, int):
+        return "int32" if -(1 << 31) <= value < (1 << 31) else "int64"
+    raise NotImplementedError(f"Cannot automatically inference the type. value={value}")
 
 
 def _wrap_int(value: int, dtype: str, span: Span | None) -> PrimExpr:

@@ -8,10 +8,11 @@ reported as a path with both sides.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..support.object_path import ObjectPath
 from .expr import GlobalVar, PrimExpr
 from .node import Node
 from .types import PointerType
@@ -46,16 +47,15 @@ def _hook_of(kind: type) -> tuple[Callable[..., bool], Callable[..., int]] | Non
     return None
 
 
-class Mismatch:
-    """The first place at which two structures differ: a path and what stands on either side."""
+class Mismatch(NamedTuple):
+    """The first place at which two structures differ, seen from either side."""
 
-    def __init__(self, path: list[str], lhs: Any, rhs: Any) -> None:
-        self.path = "<root>" + "".join(path)
-        self.lhs = lhs
-        self.rhs = rhs
+    lhs_path: ObjectPath
+    rhs_path: ObjectPath
 
-    def __iter__(self) -> Any:
-        return iter((self.path, self.path))
+
+# One step of a path on both sides: (method of ObjectPath, its argument) twice.
+_Step = tuple[str, Any, str, Any]
 
 
 def _to_numpy(value: Any) -> np.ndarray[Any, Any] | None:
@@ -63,6 +63,21 @@ def _to_numpy(value: Any) -> np.ndarray[Any, Any] | None:
         return value
     convert = getattr(value, "numpy", None)
     return convert() if callable(convert) and not isinstance(value, Node) else None
+
+
+# Floats that differ by less are equal: constants that took other ways to the same value.
+_FLOAT_TOLERANCE = 1e-9
+
+
+def _same_float(lhs: float, rhs: float) -> bool:
+    return lhs == rhs or (lhs != lhs and rhs != rhs) or abs(lhs - rhs) < _FLOAT_TOLERANCE
+
+
+def _build_path(steps: list[tuple[str, Any]]) -> ObjectPath:
+    path: ObjectPath = ObjectPath.root()
+    for method, key in steps:
+        path = path.missing_map_entry() if method == "missing_map_entry" else getattr(path, method)(key)
+    return path
 
 
 class Comparer:
@@ -74,18 +89,29 @@ class Comparer:
         self.right: dict[int, Any] = {}
         self.memo: set[tuple[int, int, bool]] = set()
         self.keep: list[Any] = []
-        self.path: list[str] = []
+        self.path: list[_Step] = []
         self.mismatch: Mismatch | None = None
 
-    def fail(self, lhs: Any, rhs: Any) -> bool:
-        """Record the first difference."""
+    def fail(self, *extra: _Step) -> bool:
+        """Record the first difference, at the current place or ``extra`` steps deeper."""
         if self.mismatch is None:
-            self.mismatch = Mismatch(self.path, lhs, rhs)
+            steps = [*self.path, *extra]
+            self.mismatch = Mismatch(
+                _build_path([(step[0], step[1]) for step in steps]), _build_path([(step[2], step[3]) for step in steps])
+            )
         return False
 
-    def at(self, step: str, lhs: Any, rhs: Any, map_free: bool) -> bool:
-        """Compare one child, remembering how we got there."""
-        self.path.append(step)
+    def at(self, name: str, lhs: Any, rhs: Any, map_free: bool) -> bool:
+        """Compare one attribute, remembering how we got there."""
+        self.path.append(("attr", name, "attr", name))
+        if not self.equal(lhs, rhs, map_free):
+            return False
+        self.path.pop()
+        return True
+
+    def entry(self, left_key: Any, right_key: Any, lhs: Any, rhs: Any, map_free: bool) -> bool:
+        """Compare one value of two maps."""
+        self.path.append(("map_value", left_key, "map_value", right_key))
         if not self.equal(lhs, rhs, map_free):
             return False
         self.path.pop()
@@ -96,77 +122,105 @@ class Comparer:
         if isinstance(lhs, Node) and isinstance(rhs, Node):
             return self._nodes(lhs, rhs, map_free)
         if isinstance(lhs, (tuple, list)) and isinstance(rhs, (tuple, list)):
-            if len(lhs) != len(rhs):
-                return self.fail(lhs, rhs)
-            for index, (a, b) in enumerate(zip(lhs, rhs)):
-                if not self.at(f"[{index}]", a, b, map_free):
-                    return False
-            return True
+            return self._sequences(lhs, rhs, map_free)
         if isinstance(lhs, dict) and isinstance(rhs, dict):
             return self._mappings(lhs, rhs, map_free)
         return self._plain(lhs, rhs)
+
+    def _sequences(self, lhs: Any, rhs: Any, map_free: bool) -> bool:
+        for index, (a, b) in enumerate(zip(lhs, rhs)):
+            self.path.append(("array_index", index, "array_index", index))
+            if not self.equal(a, b, map_free):
+                return False
+            self.path.pop()
+        if len(lhs) == len(rhs):
+            return True
+        first = min(len(lhs), len(rhs))
+        kinds = ("array_index", "missing_array_element")
+        longer, shorter = kinds if len(lhs) > len(rhs) else kinds[::-1]
+        return self.fail((longer, first, shorter, first))
 
     def _plain(self, lhs: Any, rhs: Any) -> bool:
         if lhs is rhs:
             return True
         if isinstance(lhs, float) and isinstance(rhs, float):
-            return True if lhs == rhs or (lhs != lhs and rhs != rhs) else self.fail(lhs, rhs)
+            return True if _same_float(lhs, rhs) else self._differing_number()
         a, b = _to_numpy(lhs), _to_numpy(rhs)
         if a is not None and b is not None:
             same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-            return True if same else self.fail(lhs, rhs)
+            return True if same else self.fail()
         # Attribute values may be a plain number on one side and its constant node on the other.
         for value, node in ((lhs, rhs), (rhs, lhs)):
             if isinstance(node, PrimExpr) and not isinstance(value, Node) and hasattr(node, "value"):
-                return True if type(value) in (int, float, bool, str) and node.value == value else self.fail(lhs, rhs)
+                if type(value) not in (int, float, bool, str):
+                    return self.fail()
+                same = _same_float(node.value, value) if isinstance(value, float) else node.value == value
+                return True if same else self._differing_number()
         if isinstance(lhs, Node) or isinstance(rhs, Node):
-            return self.fail(lhs, rhs)
-        return True if lhs == rhs else self.fail(lhs, rhs)
+            return self.fail()
+        if lhs == rhs:
+            return True
+        return self._differing_number() if isinstance(lhs, int) and isinstance(rhs, int) else self.fail()
+
+    def _differing_number(self) -> bool:
+        """Numbers inside containers are boxed: they differ in their ``value``."""
+        boxed = not self.path or self.path[-1][0] != "attr"
+        return self.fail(("attr", "value", "attr", "value")) if boxed else self.fail()
 
     def _mappings(self, lhs: dict[Any, Any], rhs: dict[Any, Any], map_free: bool) -> bool:
-        if len(lhs) != len(rhs):
-            return self.fail(lhs, rhs)
+        matched = set()
         for key, value in lhs.items():
             other = self.left.get(id(key), key) if isinstance(key, Node) else key
             if other not in rhs:
-                return self.fail(lhs, rhs)
-            if not self.at(f"[{key if not isinstance(key, Node) else getattr(key, 'name', '')!r}]", value, rhs[other], map_free):
+                return self.fail(("map_value", key, "missing_map_entry", None))
+            matched.add(other)
+            if not self.entry(key, other, value, rhs[other], map_free):
                 return False
+        for key in rhs:
+            if key not in matched:
+                return self.fail(("missing_map_entry", None, "map_value", key))
         return True
 
     def _variables(self, lhs: Any, rhs: Any, map_free: bool) -> bool:
         known = self.left.get(id(lhs))
         if known is not None or id(rhs) in self.right:
-            return True if known is rhs else self.fail(lhs, rhs)
+            return True if known is rhs else self.fail()
         if lhs is rhs and not map_free:
             return True
-        if not map_free:
-            return self.fail(lhs, rhs)
         if isinstance(lhs, PrimExpr) and lhs.dtype != rhs.dtype:
-            return self.fail(lhs, rhs)
+            return self.fail(("attr", "dtype", "attr", "dtype"))
+        if not map_free:
+            return self.fail()
         self.left[id(lhs)] = rhs
         self.right[id(rhs)] = lhs
         self.keep.append((lhs, rhs))
         return self._fields(lhs, rhs, map_free)
 
     def _fields(self, lhs: Any, rhs: Any, map_free: bool) -> bool:
-        for name, role in type(lhs)._equal_plan:
+        plan = lhs.equality_plan()
+        # What a node says of itself is compared before what stands below it.
+        for name, role in plan:
+            if role == "attr":
+                a, b = getattr(lhs, name), getattr(rhs, name)
+                if a is not b and isinstance(a, bool | int | float | str) and not self.at(name, a, b, map_free):
+                    return False
+        for name, role in plan:
             child_map = True if role == "bind" else map_free
-            if not self.at(f".{name}", getattr(lhs, name), getattr(rhs, name), child_map):
+            if not self.at(name, getattr(lhs, name), getattr(rhs, name), child_map):
                 return False
         return True
 
     def _nodes(self, lhs: Any, rhs: Any, map_free: bool) -> bool:
         kind = type(lhs)
         if kind is not type(rhs):
-            return self.fail(lhs, rhs)
+            return self.fail()
         if kind._is_var:
             return self._variables(lhs, rhs, map_free)
         key = (id(lhs), id(rhs), map_free)
         if key in self.memo:
             return True
         if isinstance(lhs, PrimExpr) and lhs.dtype != rhs.dtype:
-            return self.fail(lhs, rhs)
+            return self.fail(("attr", "dtype", "attr", "dtype"))
         hook = _hook_of(kind)
         if not (hook[0](self, lhs, rhs, map_free) if hook else self._fields(lhs, rhs, map_free)):
             return False
@@ -258,7 +312,7 @@ class Hasher:
         out = self.text(type(node)._type_key)
         if isinstance(node, PrimExpr):
             out = _mix(out, self.text(node.dtype))
-        for name, role in type(node)._equal_plan:
+        for name, role in node.equality_plan():
             out = _mix(out, self.hash(getattr(node, name), True if role == "bind" else map_free))
         return out
 
@@ -284,19 +338,31 @@ def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
 
 
 def get_first_structural_mismatch(lhs: Any, rhs: Any, map_free_vars: bool = False) -> Mismatch | None:
-    """Where two values first differ, or None if they are equal."""
+    """Where two values first differ, as the path on either side, or None if they are equal.
+
+    >>> from relaxish.ir import get_first_structural_mismatch
+    >>> lhs_path, rhs_path = get_first_structural_mismatch({"tile": [1, 2]}, {"tile": [1]})
+    >>> print(lhs_path, rhs_path)
+    <root>["tile"][1] <root>["tile"][<missing element #1>]
+    """
     run = Comparer(map_free_vars)
     return None if run.equal(lhs, rhs, map_free_vars) else run.mismatch
 
 
 def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
-    """Raise ValueError with the path and both sides unless the two are structurally equal."""
+    """Raise ValueError unless the two are structurally equal; the message shows both with the difference underlined."""
     found = get_first_structural_mismatch(lhs, rhs, map_free_vars)
     if found is not None:
+        # The error's class stands in the text as well, as in messages that come from a native core.
         raise ValueError(
-            f"StructuralEqual check failed, caused by lhs at {found.path}:\n{found.lhs}\nand rhs at {found.path}:\n"
-            f"{found.rhs}\n--- lhs ---\n{lhs}\n--- rhs ---\n{rhs}"
+            f"ValueError: StructuralEqual check failed, caused by lhs at {found.lhs_path}:\n"
+            f"{_underlined(lhs, found.lhs_path)}\nand rhs at {found.rhs_path}:\n{_underlined(rhs, found.rhs_path)}"
         )
+
+
+def _underlined(root: Any, path: ObjectPath) -> str:
+    """The text of a value with one place underlined; containers have no script form and are shown plainly."""
+    return root.script(path_to_underline=[path], syntax_sugar=False) if isinstance(root, Node) else str(root)
 
 
 def structural_hash(node: Any, map_free_vars: bool = False) -> int:
@@ -305,7 +371,7 @@ def structural_hash(node: Any, map_free_vars: bool = False) -> int:
 
 
 def _equal_global(run: Comparer, lhs: GlobalVar, rhs: GlobalVar, map_free: bool) -> bool:
-    return True if lhs.name_hint == rhs.name_hint else run.fail(lhs, rhs)
+    return True if lhs.name_hint == rhs.name_hint else run.fail()
 
 
 def _hash_global(run: Hasher, node: GlobalVar, map_free: bool) -> int:
@@ -317,9 +383,8 @@ register_structural_hooks(GlobalVar, _equal_global, _hash_global)
 
 def _equal_pointer(run: Comparer, lhs: PointerType, rhs: PointerType, map_free: bool) -> bool:
     """Memory named "global" and memory of no name are the same."""
-    step = ".storage_scope"
-    return run.at(".element_type", lhs.element_type, rhs.element_type, map_free) and run.at(
-        step, lhs.storage_scope or "global", rhs.storage_scope or "global", map_free
+    return run.at("element_type", lhs.element_type, rhs.element_type, map_free) and run.at(
+        "storage_scope", lhs.storage_scope or "global", rhs.storage_scope or "global", map_free
     )
 
 

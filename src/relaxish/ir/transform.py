@@ -6,10 +6,11 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from .instrument import PassInstrument
 from .module import IRModule
+from .pass_config import complete_config, list_options
 
 __all__ = [
     "ApplyPassToFunction",
@@ -22,32 +23,6 @@ __all__ = [
     "make_pass_decorator",
     "module_pass",
 ]
-
-# Options that a PassContext accepts: name -> documentation. Layers above add theirs with register_config.
-_CONFIG_DOC: dict[str, str] = {}
-_TIR_CONFIGS = (
-    "HoistExpression HoistIfThenElse InjectDoubleBuffer LoopPartition ReduceBranchingThroughOvercompute RemoveNoOp "
-    "Simplify UnrollLoop add_lower_pass debug_keep_trivial_loop detect_global_barrier disable_assert disable_cse_tir "
-    "disable_storage_rewrite disable_vectorize enable_buffer_level_predication enable_debug "
-    "enable_equiv_terms_in_cse_tir instr_siblings instrument_bound_checkers instrument_lwp is_entry_func "
-    "lwp_disable_func_prof lwp_max_depth lwp_min_height merge_static_smem noalias ptx_ldg32 reset_start_id "
-    "use_async_copy vtcm_capacity"
-).split()
-
-
-def register_config(key: str, doc: str = "") -> None:
-    """Let ``PassContext(config={key: ...})`` be given."""
-    _CONFIG_DOC[key] = doc
-
-
-for _key in _TIR_CONFIGS:
-    register_config(f"tir.{_key}")
-for _key in (
-    "cuda.kernels_output_dir", "relax.FuseOps.max_depth", "relax.backend.use_cuda_graph", "relax.ext.clml.options",
-    "relax.ext.tensorrt.options", "relax.fallback_device_type", "relax.lift_transform_params.consume_params",
-    "relax.transform.apply_legalize_ops", "testing.immutable_module",
-):  # fmt: skip
-    register_config(_key)
 
 _LOCAL = threading.local()
 
@@ -79,32 +54,19 @@ class PassContext:
             raise TypeError("instruments is expected to be the type of list/tuple.")
         if config is not None and not isinstance(config, dict):
             raise TypeError("config is expected to be the type of dict.")
-        unknown = [key for key in config or {} if key not in _CONFIG_DOC]
-        if unknown:
-            raise AttributeError(f"Invalid config option {unknown[0]!r}; candidates are: {sorted(_CONFIG_DOC)}")
         self.opt_level = opt_level
         self.required_pass = list(required_pass or ())
         self.disabled_pass = list(disabled_pass or ())
-        self.instruments = list(instruments or ())
-        self.config = dict(config or {})
+        self.instruments = None if instruments is None else list(instruments)
+        self.config = complete_config(config or {})
         self.trace_stack = list(trace_stack or ([trace] if trace is not None else []))
         self.make_traceable = list(make_traceable or ())
         self.num_evals = num_evals
         self.tuning_api_database = tuning_api_database
 
     def __enter__(self) -> PassContext:
+        self._enter_instruments()
         _stack().append(self)
-        entered = []
-        try:
-            for instrument in self.instruments:
-                instrument.enter_pass_ctx()
-                entered.append(instrument)
-        except BaseException:
-            for instrument in entered:
-                instrument.exit_pass_ctx()
-            self.instruments = []
-            _stack().pop()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,9 +75,22 @@ class PassContext:
         finally:
             _stack().pop()
 
+    def _enter_instruments(self) -> None:
+        entered = []
+        try:
+            for instrument in self.instruments or ():
+                instrument.enter_pass_ctx()
+                entered.append(instrument)
+        except BaseException:
+            # Those that have started must hear of the end; after a failure nobody is told of anything more.
+            self.instruments = []
+            for instrument in entered:
+                instrument.exit_pass_ctx()
+            raise
+
     def _exit_instruments(self) -> None:
         try:
-            for instrument in self.instruments:
+            for instrument in self.instruments or ():
                 instrument.exit_pass_ctx()
         except BaseException:
             self.instruments = []
@@ -124,13 +99,21 @@ class PassContext:
     def override_instruments(self, instruments: Sequence[PassInstrument] | None) -> None:
         """Replace the instruments of this context, telling old ones of the end and new ones of the start."""
         self._exit_instruments()
-        self.instruments = list(instruments or ())
-        try:
-            for instrument in self.instruments:
-                instrument.enter_pass_ctx()
-        except BaseException:
-            self.instruments = []
-            raise
+        self.instruments = None if instruments is None else list(instruments)
+        self._enter_instruments()
+
+    def _before_pass(self, mod: IRModule, info: PassInfo) -> bool:
+        """Ask every instrument whether the pass may run, unless it is required, and tell them that it will."""
+        answers = [] if info.name in self.required_pass else [i.should_run(mod, info) for i in self.instruments or ()]
+        if not all(answers):
+            return False
+        for instrument in self.instruments or ():
+            instrument.run_before_pass(mod, info)
+        return True
+
+    def _after_pass(self, mod: IRModule, info: PassInfo) -> None:
+        for instrument in self.instruments or ():
+            instrument.run_after_pass(mod, info)
 
     def enabled(self, info: PassInfo) -> bool:
         """Whether a pass of that description would run."""
@@ -186,8 +169,14 @@ class PassContext:
 
     @staticmethod
     def list_configs() -> dict[str, Any]:
-        """The options that ``config`` may set."""
-        return {key: {"doc": doc} for key, doc in sorted(_CONFIG_DOC.items())}
+        """The options that ``config`` may set, each with the type key of its value."""
+        return list_options()
+
+    def __repr__(self) -> str:
+        return (
+            f"Pass context information: \n\topt_level: {self.opt_level}\n\trequired passes: {self.required_pass}\n"
+            f"\tdisabled passes: {self.disabled_pass}\n\tinstruments: {self.instruments}\n\tconfig: {self.config}"
+        )
 
 
 def _stack() -> list[PassContext]:
@@ -216,13 +205,18 @@ class PassInfo:
         self.traceable = traceable
 
     def __repr__(self) -> str:
-        return f"The meta data of the pass - pass name: {self.name}, opt_level: {self.opt_level}"
+        required = "[\n" + "".join(f"{name}, " for name in self.required) + "]" if self.required else "[]"
+        return (
+            f"The meta data of the pass - pass name: {self.name}, opt_level: {self.opt_level}, "
+            f"required passes: {required}\n"
+        )
 
 
 class Pass:
     """A transformation from module to module; subclasses define :meth:`transform_module`."""
 
     info: PassInfo
+    level: ClassVar[str] = "Module"
 
     def __init__(self, info: PassInfo | None = None) -> None:
         if info is not None:
@@ -243,21 +237,16 @@ class Pass:
         if not isinstance(mod, IRModule):
             raise TypeError(f"a pass transforms an IRModule, not a {type(mod).__name__}")
         ctx = PassContext.current()
-        for instrument in ctx.instruments:
-            if not _protected(ctx, instrument.should_run, mod, self.info):
-                return mod
-        for instrument in ctx.instruments:
-            _protected(ctx, instrument.run_before_pass, mod, self.info)
+        if not ctx._before_pass(mod, self.info):
+            return mod
         out = self.transform_module(mod, ctx)
         if not isinstance(out, IRModule):
             raise TypeError(f"pass {self.info.name} returned a {type(out).__name__}, not an IRModule")
-        for instrument in ctx.instruments:
-            _protected(ctx, instrument.run_after_pass, out, self.info)
+        ctx._after_pass(out, self.info)
         return out
 
-
-def _protected(ctx: PassContext, hook: Callable[..., Any], *args: Any) -> Any:
-    return hook(*args)
+    def __repr__(self) -> str:
+        return f"Run {self.level} pass: {self.info.name} at the optimization level {self.info.opt_level}"
 
 
 _NAMED: dict[str, Callable[[], Pass]] = {}
@@ -293,6 +282,8 @@ class _FunctionModulePass(ModulePass):
 class Sequential(Pass):
     """Passes one after another; those that the context disables are left out."""
 
+    level = "Sequential"
+
     def __init__(
         self,
         passes: Sequence[Pass] | None = None,
@@ -316,6 +307,10 @@ class Sequential(Pass):
                     mod = get_pass(name)(mod)
             mod = each(mod)
         return mod
+
+    def __repr__(self) -> str:
+        names = "".join(f"{each.info.name} " for each in self.passes)
+        return f"{super().__repr__()}. The passes will be executed are: [{names}]"
 
 
 def make_pass_decorator(

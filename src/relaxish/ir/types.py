@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .dtype import canonical
 from .node import Node, field
 
 __all__ = ["FuncType", "PointerType", "PrimType", "TensorType", "TupleType", "Type", "VoidType", "dtype_of_type"]
@@ -27,7 +28,7 @@ class Type(Node):
 class PrimType(Type):
     """A scalar or vector value of a dtype."""
 
-    dtype: str = field(role="attr", conv=str)
+    dtype: str = field(role="attr", conv=lambda dtype: canonical(str(dtype)))
 
 
 class PointerType(Type):

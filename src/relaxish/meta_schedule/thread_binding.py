@@ -63,7 +63,8 @@ def bind_block_thread_idx(
     ``max_threadblocks * max_threads_per_block`` are walked by a loop inside each thread.
     """
     place = ba.enclosing(sch, sch.get(block))[1]
-    if place.scope is None:
+    if place.scope is None or ba.annotation(place.realize.block, ba.TILING_KEY) is not None:
+        # Tiling bound the loops, perhaps those around a block that encloses this one.
         return
     nest = _Nest(place)
     if nest.block_idx != -1:

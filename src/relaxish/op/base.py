@@ -120,7 +120,8 @@ def _infer_assert(call: Call, _: Any) -> StructInfo:
 
 _ASSERT = _define("assert_op", _infer_assert, pure=False, args=("condition", "format"))
 _TO_VDEVICE = _define("to_vdevice", _infer_vdevice, args=("data",))
-_HINT = _define("hint_on_device", _infer_vdevice, args=("data",))
+# A hint says nothing of the value itself: RealizeVDevice works out where it lives.
+_HINT = _define("hint_on_device", lambda call, _: _tensor_info(call), args=("data",))
 
 
 # Operators that are calls of functions registered at run time.

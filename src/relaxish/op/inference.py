@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir import dtype as dt
+from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import PrimExpr
 from ..ir.op import Op
 from ..relax.expr import Call, Expr, ShapeExpr, prim_of
 from ..relax.expr import PrimValue
-from ..relax.scalars import const_int, prove_equal
+from ..relax.scalars import const_int, prove_equal, simplify
 from ..relax.struct_info import (
     PrimStructInfo,
     ShapeStructInfo,
@@ -21,14 +22,19 @@ from ..relax.struct_info import (
 from ..support.errors import RelaxishError
 
 __all__ = [
-    "OpTypeError", "as_expr", "as_prim_value", "as_shape", "broadcast", "check_axes", "check_axis", "common_dtype",
-    "common_vdevice", "dims_of", "fail", "input_tensors", "make_call", "opt_int", "require_float", "same_as_first",
-    "shape_info", "tensor", "tensor_arg", "tensor_of_tuple", "type_fail", "unknown_like",
+    "OpTypeError", "OpValueError", "agreed_vdevice", "as_expr", "as_prim_value", "as_shape", "broadcast", "check_axes",
+    "check_axis", "common_dtype", "common_vdevice", "dims_of", "fail", "input_tensors", "make_call", "opt_int",
+    "provably_differ", "require_float", "same_as_first", "shape_info", "tensor", "tensor_arg", "tensor_of_tuple",
+    "type_fail", "unknown_like", "written_dims",
 ]  # fmt: skip
 
 
-class OpTypeError(RelaxishError, TypeError):
+class OpTypeError(CheckTypeError):
     """An operator was given a value of the wrong kind or dtype."""
+
+
+class OpValueError(CheckValueError):
+    """An operator was given arguments that do not fit one another, or an attribute that is not allowed."""
 
 
 def _name(call: Call) -> str:
@@ -37,7 +43,7 @@ def _name(call: Call) -> str:
 
 def fail(call: Call, message: str) -> RelaxishError:
     """The error of an operator call, to be raised."""
-    error = RelaxishError(f"{_name(call)}: {message}")
+    error = OpValueError(f"{_name(call)}: {message}")
     error.span = call.span  # type: ignore[attr-defined]
     return error
 
@@ -63,7 +69,7 @@ def as_expr(value: Any) -> Expr:
     inner = getattr(value, "_expr", None)
     if isinstance(inner, Expr):
         return inner
-    raise TypeError(f"expected a relax expression, got {type(value).__name__}: {value!r}")
+    raise OpTypeError(f"expected a relax expression, got {type(value).__name__}: {value!r}")
 
 
 def as_prim_value(value: Any) -> Expr:
@@ -98,7 +104,7 @@ def opt_int(value: Any) -> int | None:
 def check_count(call: Call, count: int) -> None:
     """The number of arguments must fit."""
     if len(call.args) != count:
-        raise fail(call, f"Op should have {count} arguments, but {len(call.args)} were given")
+        raise fail(call, f"the operator expects {count} arguments, but was called with {len(call.args)} arguments")
 
 
 def tensor_arg(call: Call, index: int, name: str = "") -> TensorStructInfo:
@@ -132,8 +138,22 @@ def tensor_of_tuple(call: Call, arg: Any) -> list[TensorStructInfo]:
 
 
 def dims_of(info: TensorStructInfo) -> tuple[PrimExpr, ...] | None:
-    """The dimensions, if they are written out."""
+    """The dimensions, if they are known: written out, or known of the variable that is the shape."""
     return info.dims()
+
+
+def written_dims(info: TensorStructInfo) -> tuple[PrimExpr, ...] | None:
+    """The dimensions, if the shape is written out. A variable as shape counts as unknown, whatever it holds."""
+    return info.shape.values if isinstance(info.shape, ShapeExpr) else None
+
+
+def provably_differ(lhs: PrimExpr, rhs: PrimExpr) -> bool:
+    """Whether two scalars cannot be equal: ``2`` and ``3``, ``n`` and ``n + 1``; not ``n`` and ``m``."""
+    left, right = const_int(lhs), const_int(rhs)
+    if left is not None and right is not None:
+        return left != right
+    difference = const_int(simplify(lhs - rhs))
+    return difference is not None and difference != 0
 
 
 def shape_info(call: Call, index: int) -> ShapeStructInfo:
@@ -202,6 +222,19 @@ def common_vdevice(call: Call, infos: Sequence[Any]) -> Any:
     return found
 
 
+def agreed_vdevice(infos: Sequence[TensorStructInfo]) -> Any:
+    """The virtual device the inputs agree on; none where they disagree."""
+    found = None
+    for info in infos:
+        if info.vdevice is None:
+            continue
+        if found is None:
+            found = info.vdevice
+        elif not _same_device(found, info.vdevice):
+            return None
+    return found
+
+
 def _same_device(a: Any, b: Any) -> bool:
     from ..ir import structural_equal
 
@@ -238,7 +271,11 @@ def check_axis(call: Call, ndim: int, axis: Any) -> int:
     """A non-negative axis within range."""
     value = int(axis)
     if not -ndim <= value < ndim:
-        raise fail(call, f"the input tensor has {ndim} dimensions, but axis {value} is out of range")
+        raise fail(
+            call,
+            f"the input axis {value} is out of range. The input tensor has {ndim} dimensions, so axis should be in "
+            f"range [{-ndim}, {ndim})",
+        )
     return value + ndim if value < 0 else value
 
 

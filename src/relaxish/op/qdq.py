@@ -21,14 +21,14 @@ __all__ = ["dequantize", "quantize"]
 def quantize(data: Any, scale: Any, zero_point: Any, axis: int = -1, out_dtype: str = "int8") -> Expr:
     """``clip(round(data / scale) + zero_point)`` in ``out_dtype``; scale and zero point by channel or for all."""
     return make_call(
-        "quantize", [as_expr(v) for v in (data, scale, zero_point)], {"axis": int(axis), "out_dtype": out_dtype}
+        "quantize", [as_expr(v) for v in (data, scale, zero_point)], {"out_dtype": out_dtype, "axis": int(axis)}
     )
 
 
 def dequantize(data: Any, scale: Any, zero_point: Any, axis: int = -1, out_dtype: str = "float32") -> Expr:
     """``scale * (data - zero_point)`` in ``out_dtype``."""
     return make_call(
-        "dequantize", [as_expr(v) for v in (data, scale, zero_point)], {"axis": int(axis), "out_dtype": out_dtype}
+        "dequantize", [as_expr(v) for v in (data, scale, zero_point)], {"out_dtype": out_dtype, "axis": int(axis)}
     )
 
 

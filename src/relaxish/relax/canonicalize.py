@@ -7,10 +7,26 @@ from typing import Any
 
 from ..ir.prim import Var as TirVar
 from ..ir.structural import structural_equal
+from ..tir import NE
 from .analysis.struct_info import bind_struct_info
-from .expr import DataflowBlock, DataflowVar, Function, If, MatchCast, SeqExpr, Tuple, TupleGetItem, Var, VarBinding
+from .analysis.variables import all_vars, free_vars
+from .expr import (
+    BindingBlock,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    If,
+    MatchCast,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
 from .expr_functor import PyExprMutator, PyExprVisitor
-from .scalars import prove_equal, simplify, substitute_prim
+from .scalars import fresh_analyzer, simplify, substitute_prim
+from .struct_info import StructInfo
 
 __all__ = ["canonicalize_bindings", "canonicalize_symbols"]
 
@@ -25,8 +41,14 @@ class _Symbols(PyExprMutator):
     def visit_prim_expr(self, value: Any) -> Any:
         if not self.known:
             return value
-        new = substitute_prim(value, {var: expr for var, (expr, _) in self.known.items()})
+        new = substitute_prim(value, {var: expr for var, (expr, _) in self.known.items() if expr is not var})
         return value if new is value else simplify(new)
+
+    def visit_function_(self, op: Function) -> Any:
+        saved = dict(self.known)
+        new = super().visit_function_(op)
+        self.known = saved
+        return new
 
     def visit_match_cast_(self, binding: MatchCast) -> None:
         found: dict[TirVar, Any] = {}
@@ -36,12 +58,13 @@ class _Symbols(PyExprMutator):
         for var, expr in found.items():
             before = self.known.get(var)
             if before is None:
-                if expr is not var:
-                    self.known[var] = (expr, binding)
-            elif _differ(before[0], expr):
+                self.known[var] = (expr, binding)
+            elif fresh_analyzer().can_prove(NE(before[0], expr)):
                 raise ValueError(
-                    f"MatchCast statements must be consistent, but {before[1].var.name_hint} implies that {var.name} "
-                    f"is {before[0]}, and {binding.var.name_hint} that it is {expr}"
+                    f"MatchCast statements must be consistent.  However, the definition of Relax variable "
+                    f"{before[1].var.name_hint} implies that TIR variable {var.name} is {before[0]}, while the later "
+                    f"definition of Relax variable {binding.var.name_hint} instead implies that TIR variable "
+                    f"{var.name} is {expr}"
                 )
         super().visit_match_cast_(binding)
 
@@ -54,14 +77,28 @@ class _Symbols(PyExprMutator):
             self.known = saved
         if cond is op.cond and branches[0] is op.true_branch and branches[1] is op.false_branch:
             return op
-        return If(cond, branches[0], branches[1], op.span)
+        info = self.visit_struct_info_node(op.struct_info)
+        then = _with_info(branches[0], info, "then_branch_with_dyn")
+        return If(cond, then, _with_info(branches[1], info, "else_branch_with_dyn"), op.span)
 
 
-def _differ(lhs: Any, rhs: Any) -> bool:
-    from .scalars import const_int
+def _with_info(branch: SeqExpr, info: StructInfo, name: str) -> SeqExpr:
+    """The branch with a result of the given struct info, by a cast where the branch alone now says something else.
 
-    left, right = const_int(lhs), const_int(rhs)
-    return left is not None and right is not None and left != right and not prove_equal(lhs, rhs)
+    Branches may know different values of a symbolic variable; what they have in common would say less than before.
+    """
+    if structural_equal(info, branch.struct_info):
+        return branch
+    var = Var(name, info)
+    cast = MatchCast(var, branch.body, info)
+    blocks = list(branch.blocks)
+    if blocks and not isinstance(blocks[-1], DataflowBlock):
+        blocks[-1] = BindingBlock([*blocks[-1].bindings, cast], blocks[-1].span)
+    else:
+        blocks.append(BindingBlock([cast]))
+    made = SeqExpr(blocks, var, branch.span)
+    made.struct_info_ = info
+    return made
 
 
 class _FindsCast(PyExprVisitor):
@@ -89,44 +126,44 @@ class _Plan:
     usage: dict[Var, Var] = field(default_factory=dict)
     binding: dict[Var, Var] = field(default_factory=dict)
     removed: set[Var] = field(default_factory=set)
+    constants: dict[Var, Constant] = field(default_factory=dict)
 
 
 class _Planner(PyExprVisitor):
-    """Which variables are names for others, and which leave their dataflow block."""
+    """Which variables are names for others or for constants, and which leave their dataflow block."""
 
     def __init__(self) -> None:
         self.trivial: dict[Var, Var] = {}
         self.known: dict[Var, Any] = {}
-        self.home: dict[Var, DataflowBlock] = {}
+        self.home: dict[Var, BindingBlock] = {}
         self.outside: set[Var] = set()
-        self.block: DataflowBlock | None = None
+        self.block: BindingBlock | None = None
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> None:
-        saved, self.block = self.block, block
-        super().visit_dataflow_block_(block)
-        self.block = saved
+    def visit_binding_block(self, block: BindingBlock) -> None:
+        self.block = block
+        super().visit_binding_block(block)
+        self.block = None
 
     def visit_function_(self, op: Function) -> None:
         saved, self.block = self.block, None
+        self.outside.update(free_vars(op))
         super().visit_function_(op)
         self.block = saved
 
     def visit_seq_expr_(self, op: SeqExpr) -> None:
-        for block in op.blocks:
-            self.visit_binding_block(block)
         saved, self.block = self.block, None
-        self.visit_expr(op.body)
+        super().visit_seq_expr_(op)
         self.block = saved
 
     def visit_binding(self, binding: Any) -> None:
         value = self._unwrapped(binding.value)
         if isinstance(value, Var) and (
-            isinstance(binding, VarBinding) or structural_equal(binding.var.struct_info_, value.struct_info_)
+            isinstance(binding, VarBinding) or structural_equal(binding.var.struct_info_, binding.value.struct_info_)
         ):
             self.trivial[binding.var] = value
         self.known[binding.var] = value
-        if self.block is not None:
-            self.home[binding.var] = self.block
+        assert self.block is not None
+        self.home[binding.var] = self.block
         super().visit_binding(binding)
 
     def _unwrapped(self, value: Any) -> Any:
@@ -135,16 +172,13 @@ class _Planner(PyExprVisitor):
             source = self._followed(value.tuple_value)
             return source.fields[value.index] if isinstance(source, Tuple) else value
         if isinstance(value, Tuple) and value.fields:
-            whole = None
-            for index, item in enumerate(value.fields):
-                got = self.known.get(item) if isinstance(item, Var) else None
-                if not isinstance(got, TupleGetItem) or got.index != index:
-                    return value
-                if whole is not None and got.tuple_value is not whole:
-                    return value
-                whole = got.tuple_value
-            fields = getattr(getattr(whole, "struct_info_", None), "fields", ())
-            return whole if isinstance(whole, Var) and len(fields) == len(value.fields) else value
+            items = [self._followed(item) for item in value.fields]
+            if not all(isinstance(got, TupleGetItem) and got.index == i for i, got in enumerate(items)):
+                return value
+            whole = self._followed(items[0].tuple_value)
+            if len(items[0].tuple_value.struct_info.fields) != len(items):
+                return value
+            return whole if all(self._followed(got.tuple_value) is whole for got in items) else value
         return value
 
     def _followed(self, value: Any) -> Any:
@@ -153,7 +187,8 @@ class _Planner(PyExprVisitor):
         return value
 
     def visit_var_(self, op: Var) -> None:
-        if self.block is None or self.home.get(op) is not self.block:
+        home = self.home.get(op)
+        if not isinstance(self.block, DataflowBlock) or (home is not None and home is not self.block):
             self.outside.add(op)
 
     def visit_struct_info(self, expr: Any) -> None:
@@ -164,45 +199,36 @@ class _Planner(PyExprVisitor):
 
     def plan(self) -> _Plan:
         plan = _Plan()
-        handled: set[Var] = set()
+        for var, home in self.home.items():
+            if isinstance(home, DataflowBlock) and not isinstance(var, DataflowVar) and var not in self.outside:
+                plan.binding[var] = plan.usage[var] = DataflowVar(var.name_hint, var.struct_info_, var.span)
+        plan.constants = {var: value for var, value in self.known.items() if isinstance(value, Constant)}
         for var, target in self.trivial.items():
             while target in self.trivial:
                 target = self.trivial[target]
             while target in plan.binding:
                 target = plan.binding[target]
             plan.removed.add(var)
-            handled.add(var)
-            if isinstance(var, DataflowVar) or not isinstance(target, DataflowVar):
+            if isinstance(var, DataflowVar) or not isinstance(target, DataflowVar) or var not in self.outside:
                 plan.usage[var] = target
             else:
                 # A dataflow variable may not leave its block: instead its value is bound to the outer variable.
                 plan.binding[target] = var
                 plan.usage[target] = var
-        for var in self.home:
-            if not isinstance(var, DataflowVar) and var not in self.outside and var not in handled:
-                if var not in plan.binding and var not in plan.binding.values():
-                    made = DataflowVar(var.name_hint, var.struct_info_, var.span)
-                    plan.binding[var] = plan.usage[var] = made
         return plan
 
 
 class _Canonicalizer(PyExprMutator):
-    def __init__(self, plan: _Plan, known: dict[Var, Any]) -> None:
+    def __init__(self, plan: _Plan) -> None:
         super().__init__()
         self.plan = plan
-        self.known = known
 
     def visit_binding(self, binding: Any) -> None:
         if binding.var not in self.plan.removed:
             super().visit_binding(binding)
 
-    def visit_tuple_getitem_(self, op: TupleGetItem) -> Any:
-        value: Any = op.tuple_value
-        while isinstance(value, Var) and value in self.known:
-            value = self.known[value]
-        if isinstance(value, Tuple):
-            return self.visit_expr(value.fields[op.index])
-        return super().visit_tuple_getitem_(op)
+    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+        return _bound_directly(super().visit_dataflow_block_(block))
 
     def visit_var_def(self, var: Var) -> Any:
         new = var
@@ -217,12 +243,43 @@ class _Canonicalizer(PyExprMutator):
         new = op
         while new in self.plan.usage:
             new = self.plan.usage[new]
-        return super().visit_var_(new)
+        constant = self.plan.constants.get(new)
+        return super().visit_var_(new) if constant is None else constant
+
+
+def _bound_directly(block: DataflowBlock) -> DataflowBlock:
+    """Outputs that only rename (or cast) a value of the block are bound to that value, unless more reads it."""
+    used: set[Var] = set()
+    outputs: set[Var] = set()
+    values: dict[Var, Any] = {}
+    for binding in reversed(block.bindings):
+        var, value = binding.var, binding.value
+        if not isinstance(var, DataflowVar) and isinstance(value, DataflowVar):
+            if value in outputs:
+                used.add(value)
+            outputs.add(value)
+            continue
+        if isinstance(var, DataflowVar) and var in outputs and var not in used:
+            values[var] = value
+        used.update(all_vars(value))
+    if not values:
+        return block
+    kept: list[Any] = []
+    for binding in block.bindings:
+        if binding.var in values:
+            continue
+        value = None if isinstance(binding.var, DataflowVar) else values.get(binding.value)
+        if value is None:
+            kept.append(binding)
+        elif isinstance(binding, MatchCast):
+            kept.append(MatchCast(binding.var, value, binding.struct_info, binding.span))
+        else:
+            kept.append(VarBinding(binding.var, value, binding.span))
+    return DataflowBlock(kept, block.span)
 
 
 def canonicalize_bindings(expr: Any) -> Any:
     """The function (or sequence) without bindings that only rename."""
     planner = _Planner()
     planner.visit_expr(expr)
-    plan = planner.plan()
-    return _Canonicalizer(plan, planner.known).visit_expr(expr)
+    return _Canonicalizer(planner.plan()).visit_expr(expr)

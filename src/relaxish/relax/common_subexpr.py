@@ -11,12 +11,10 @@ from .expr import (
     Constant,
     DataflowBlock,
     DataflowVar,
-    ExternFunc,
     Function,
     MatchCast,
     PrimValue,
     ShapeExpr,
-    StringImm,
     Tuple,
     TupleGetItem,
     Var,
@@ -26,9 +24,6 @@ from .expr_functor import PyExprMutator
 from .op_table import op_record_of
 
 __all__ = ["eliminate_common_subexpr"]
-
-_NEVER = (Var, Function, ExternFunc, PrimValue, StringImm)
-
 
 def _key(value: Any) -> Any:
     """A cheap key: object identities of operator and arguments, hashes of the rest. Equal values have equal keys."""
@@ -77,23 +72,20 @@ class _Eliminator(PyExprMutator):
         return result
 
     def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+        # Outside, an output stands for itself, even where it copies another one.
+        saved = dict(self.var_remap_)
         new = super().visit_dataflow_block_(block)
-        for binding in block.bindings:
-            # Outside, an output stands for itself, even where it copies a variable of the block.
-            if isinstance(self.var_remap_.get(binding.var), DataflowVar) and not isinstance(binding.var, DataflowVar):
-                del self.var_remap_[binding.var]
+        self.var_remap_ = saved
         for entries in self.known.values():
             for _, _, names in entries:
                 names[:] = [n for n in names if not isinstance(n, DataflowVar)]
         return new
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
-        value = self.visit_expr(binding.value)
-        self._place(binding, value, None)
+        self._place(binding, self.visit_expr(binding.value), None)
 
     def visit_match_cast_(self, binding: MatchCast) -> None:
-        value = self.visit_expr(binding.value)
-        self._place(binding, value, binding.struct_info)
+        self._place(binding, self.visit_expr(binding.value), binding.struct_info)
 
     def _place(self, binding: Any, value: Any, info: Any) -> None:
         names = self._names_of(value, info)
@@ -102,25 +94,26 @@ class _Eliminator(PyExprMutator):
             self.var_remap_[binding.var] = names[0]
             names.append(binding.var)
             return
-        if info is not None:
-            same = value is binding.value
-            self.builder_.emit_normalized(binding if same else MatchCast(binding.var, value, info, binding.span))
-        else:
-            self.reemit_binding(binding, value)
+        if value is not binding.value:
+            if info is not None:
+                binding = MatchCast(binding.var, value, info, binding.span)
+            else:
+                binding = VarBinding(binding.var, value, binding.span)
+        self.builder_.emit_normalized(binding)
         if names is not None:
-            names.append(self.var_remap_.get(binding.var, binding.var))
+            names.append(binding.var)
 
     def _names_of(self, value: Any, info: Any) -> list[Var] | None:
         """Variables bound to an equal value; None if values of that kind are not to be shared."""
-        if isinstance(value, _NEVER) and info is None:
-            return None
         if (self.call_only and not isinstance(value, Call)) or contains_impure_call(value):
             return None
         if isinstance(value, Call) and _allocates(value):
             return None
         entries = self.known.setdefault((_key(value), None if info is None else structural_hash(info)), [])
         for other, other_info, names in entries:
-            same_info = other_info is info or (info is not None and structural_equal(other_info, info))
+            same_info = other_info is info or (
+                info is not None and other_info is not None and structural_equal(other_info, info)
+            )
             if same_info and structural_equal(other, value):
                 return names
         fresh: list[Var] = []

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.attrs import DictAttrs
+from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import CALL_GLOBAL, BaseFunc, GlobalVar, PrimExpr, RelaxExpr
 from ..ir.node import Node, field
 from ..ir.op import Op
@@ -64,10 +65,12 @@ def as_shape_dim(value: Any) -> PrimExpr:
             return value
         if isinstance(value, IntImm):
             return IntImm("int64", value.value)
-        raise RelaxishError(f"dimensions of a shape must be int64, but {value} is {value.dtype}")
+        raise CheckTypeError(
+            f"the value in ShapeStructInfo can only have dtype of int64, but {value} is {value.dtype}"
+        )
     if isinstance(value, PrimValue):
         return as_shape_dim(value.value)
-    raise TypeError(f"a dimension must be an integer or an integer expression, not {type(value).__name__}")
+    raise CheckTypeError(f"a dimension must be an integer or an integer expression, not {type(value).__name__}")
 
 
 def prim_of(value: Any, dtype: str | None = None) -> PrimExpr:
@@ -90,46 +93,48 @@ class ExprWithOp(Expr):
         return _op("negative", self)
 
     def __add__(self, other: Any) -> Any:
+        if isinstance(self.struct_info_, TupleStructInfo) and isinstance(other, tuple):
+            return (*self, *other)
         return _binary("add", self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return _binary("add", other, self)
+        return self.__add__(other)
 
     def __sub__(self, other: Any) -> Any:
         return _binary("subtract", self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return _binary("subtract", other, self)
+        raise _bad_operand(other)
 
     def __mul__(self, other: Any) -> Any:
         return _binary("multiply", self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return _binary("multiply", other, self)
+        return self.__mul__(other)
 
     def __truediv__(self, other: Any) -> Any:
         return _binary("divide", self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return _binary("divide", other, self)
+        raise _bad_operand(other)
 
     def __floordiv__(self, other: Any) -> Any:
         return _binary("floor_divide", self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _binary("floor_divide", other, self)
+        raise _bad_operand(other)
 
     def __mod__(self, other: Any) -> Any:
         return _binary("mod", self, other)
 
     def __rmod__(self, other: Any) -> Any:
-        return _binary("mod", other, self)
+        raise _bad_operand(other)
 
     def __pow__(self, other: Any) -> Any:
         return _binary("power", self, other)
 
     def __rpow__(self, other: Any) -> Any:
-        return _binary("power", other, self)
+        raise _bad_operand(other)
 
     def __lt__(self, other: Any) -> Any:
         return _binary("less", self, other)
@@ -151,7 +156,13 @@ class ExprWithOp(Expr):
         return Call(self, args, attrs=attrs)
 
     def __getitem__(self, index: int) -> Any:
-        return TupleGetItem(self, index)
+        try:
+            return TupleGetItem(self, index)
+        except RelaxishError as problem:
+            # Python ends the unpacking of a tuple at the first IndexError.
+            if "Index out of bounds" in str(problem):
+                raise IndexError(str(problem)) from problem
+            raise
 
     @property
     def dtype(self) -> Any:
@@ -202,18 +213,16 @@ def _op(name: str, *args: Any) -> Any:
     return op_function(name)(*args)
 
 
-def _binary(name: str, lhs: Any, rhs: Any) -> Any:
-    def operand(value: Any, other: Any) -> Any:
-        if isinstance(value, Node):
-            return PrimValue(value) if isinstance(value, PrimExpr) else value
-        if isinstance(value, (int, float, bool, np.number)):
-            raise TypeError(
-                f"a bare number in '{name}' has no dtype; write relax.const({value}, dtype) for a tensor "
-                f"or relax.PrimValue({value}) for a scalar"
-            )
-        raise TypeError(f"unsupported operand of '{name}': {type(value).__name__}")
+def _bad_operand(value: Any) -> TypeError:
+    if isinstance(value, (int, float, np.number)):
+        return TypeError(f"Please convert {value} with `const` first: a bare number has no dtype")
+    return TypeError(f"type {type(value)} not supported")
 
-    return _op(name, operand(lhs, rhs), operand(rhs, lhs))
+
+def _binary(name: str, lhs: Any, rhs: Any) -> Any:
+    if not isinstance(rhs, Expr):
+        raise _bad_operand(rhs)
+    return _op(name, lhs, rhs)
 
 
 class Id:
@@ -287,7 +296,8 @@ class Constant(ExprWithOp):
         if struct_info is None:
             struct_info = TensorStructInfo([int(d) for d in self.data.shape], str(self.data.dtype))
         struct_info = as_struct_info(struct_info)
-        if not isinstance(struct_info, TensorStructInfo):
+        # A distributed tensor's struct info holds that of the tensor.
+        if not isinstance(getattr(struct_info, "tensor_sinfo", struct_info), TensorStructInfo):
             raise TypeError("the struct info of a Constant must be a TensorStructInfo")
         self.struct_info_ = struct_info
         self.span = span
@@ -319,6 +329,8 @@ class ShapeExpr(ExprWithOp):
         self.span = span
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, int) and not -len(self.values) <= index < len(self.values):
+            raise IndexError("ShapeExpr index out of range")
         return self.values[index]
 
     def __len__(self) -> int:
@@ -383,7 +395,7 @@ class Tuple(ExprWithOp):
 
     def __getitem__(self, index: int) -> Any:
         if index >= len(self.fields) or index < -len(self.fields):
-            raise IndexError(f"Tuple index out of range: {index} of {len(self.fields)}")
+            raise IndexError("Tuple index out of range")
         return self.fields[index]
 
     def __len__(self) -> int:
@@ -403,13 +415,15 @@ class TupleGetItem(ExprWithOp):
     def __init__(self, tuple_value: Any, index: int, span: Any = None) -> None:
         index = int(index)
         if index < 0:
-            raise IndexError(f"Index out of bounds: a tuple cannot be accessed with negative index {index}")
+            raise RelaxishError(
+                f"Index out of bounds: Tuple {tuple_value} cannot be accessed with negative index {index}"
+            )
         info = tuple_value.struct_info_
         self.struct_info_ = None
         if isinstance(info, TupleStructInfo):
             if index >= len(info.fields):
-                raise IndexError(
-                    f"Index out of bounds: the tuple is of size {len(info.fields)}, "
+                raise RelaxishError(
+                    f"Index out of bounds: Tuple {tuple_value} is of size {len(info.fields)}, "
                     f"and cannot be accessed with index {index}"
                 )
             self.struct_info_ = info.fields[index]
@@ -432,7 +446,13 @@ class Call(ExprWithOp):
     def __init__(
         self, op: Any, args: Sequence[Any], attrs: Any = None, sinfo_args: Any = None, span: Any = None
     ) -> None:
-        self.op = Op.get(op) if isinstance(op, str) else op
+        self.op = op = Op.get(op) if isinstance(op, str) else op
+        info = getattr(op, "struct_info_", None)
+        if info is not None and not isinstance(info, FuncStructInfo):
+            raise CheckValueError(
+                f"Call expects its operator to have FuncStructInfo, but operator {op}, which was called with "
+                f"arguments {tuple(args)}, has struct info {info}"
+            )
         self.struct_info_ = None
         self.args = args if type(args) is tuple else tuple(args)
         if attrs is not None and not isinstance(attrs, Node):
@@ -476,6 +496,10 @@ class VarBinding(Binding):
     _equal_order = ("value", "var")
 
     span: Any = field(role="ignore", default=None)
+
+    def equality_plan(self) -> tuple[tuple[str, str], ...]:
+        # A function may call itself by the variable that it is bound to.
+        return self._equal_plan[::-1] if isinstance(self.value, Function) else self._equal_plan
 
 
 class MatchCast(Binding):
@@ -625,7 +649,7 @@ class ExternFunc(BaseFunc, ExprWithOp):
         if struct_info is not None:
             struct_info = as_struct_info(struct_info)
             if not isinstance(struct_info, FuncStructInfo):
-                raise TypeError("the struct info of an ExternFunc must be a FuncStructInfo")
+                raise CheckTypeError("the struct info of an ExternFunc must be a FuncStructInfo")
         self.struct_info_ = struct_info or FuncStructInfo.opaque_func(derive_func="relax.infer_by_sinfo_args")
         self.span = span
 
@@ -704,14 +728,14 @@ from .struct_info import (  # noqa: E402  (the two modules need each other; this
 
 
 def _call_global(callee: Any, args: Sequence[Any]) -> Any:
-    """``gv(x)``: scalar arguments make a tir call, anything else a graph call."""
-    if isinstance(callee, GlobalVar) and args and all(isinstance(a, (PrimExpr, int, float)) for a in args):
+    """``gv(x)``: graph arguments make a graph call, scalar ones a tir call."""
+    if all(isinstance(a, Expr) for a in args):
+        return Call(callee, args)
+    if all(isinstance(a, (PrimExpr, int, float)) for a in args):
         info = callee.struct_info_
         ret = info.ret if isinstance(info, FuncStructInfo) else None
         return PrimCall(ret.dtype if isinstance(ret, PrimStructInfo) else "void", callee, args)
-    from .utils import convert_to_expr
-
-    return Call(callee, [convert_to_expr(a) for a in args])
+    raise RuntimeError(f"Do not know how to handle GlobalVar.__call__ for types {[type(a) for a in args]}")
 
 
 type(CALL_GLOBAL).hook = staticmethod(_call_global)

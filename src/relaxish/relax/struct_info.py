@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.dtype import parse as parse_dtype
+from ..ir.errors import CheckValueError
 from ..ir.node import Node, field
 from ..ir.expr import PrimExpr
 from . import expr as _expr
@@ -78,15 +79,18 @@ class PrimStructInfo(StructInfo):
     span: Any = field(role="ignore")
 
     def __init__(self, dtype: Any = None, value: Any = None, span: Any = None) -> None:
+        if isinstance(dtype, (PrimExpr, int, float)):
+            raise TypeError(
+                f"The first positional argument of PrimStructInfo must be the datatype, but received {type(dtype)}; "
+                "write PrimStructInfo(value=...) for a known value"
+            )
         if dtype is None and value is None:
-            raise ValueError("PrimStructInfo needs a dtype or a value")
-        if value is None and isinstance(dtype, PrimExpr):
-            dtype, value = None, dtype
+            raise TypeError("PrimStructInfo needs either 'dtype' or 'value'")
         if isinstance(value, (int, float)):
-            value = _expr.prim_of(value, dtype)
+            value = _expr.prim_of(value, str(dtype or ("int64" if isinstance(value, int) else "float32")))
         if value is not None:
             if dtype is not None and str(dtype) != value.dtype:
-                raise ValueError(f"dtype {dtype} and the dtype of the value, {value.dtype}, differ")
+                raise AssertionError(f"dtype {dtype} and the dtype of the value, {value.dtype}, differ")
             dtype = value.dtype
         parse_dtype(str(dtype))
         self.value = value
@@ -105,11 +109,11 @@ class ShapeStructInfo(StructInfo):
         if values is not None:
             self.values = tuple(_expr.as_shape_dim(v) for v in values)
             if ndim not in (-1, len(self.values)):
-                raise ValueError(f"ShapeStructInfo has {len(self.values)} values but ndim={ndim}")
+                raise CheckValueError(f"ShapeStructInfo has {len(self.values)} values but ndim={ndim}")
             self.ndim = len(self.values)
         else:
             if ndim < -1:
-                raise ValueError(f"ndim must be at least -1, got {ndim}")
+                raise CheckValueError(f"ndim must be at least -1, got {ndim}")
             self.values = None
             self.ndim = int(ndim)
         self.span = span
@@ -138,16 +142,16 @@ class TensorStructInfo(StructInfo):
         if isinstance(vdevice, str):
             vdevice = _resolve_vdevice(vdevice)
         if shape is not None:
-            info = shape.struct_info_
+            info = getattr(shape, "struct_info_", None)
             if not isinstance(info, ShapeStructInfo):
-                raise ValueError("the shape of a TensorStructInfo must be a ShapeExpr or a variable with ShapeStructInfo")
+                raise CheckValueError("the shape of a TensorStructInfo must be a ShapeExpr or a variable with ShapeStructInfo")
             if ndim not in (-1, info.ndim):
-                raise ValueError(f"TensorStructInfo has a shape of rank {info.ndim} but ndim={ndim}")
+                raise CheckValueError(f"TensorStructInfo has a shape of rank {info.ndim} but ndim={ndim}")
             if not isinstance(shape, (_expr.ShapeExpr, _expr.Var)):
-                raise ValueError(f"the shape of a TensorStructInfo cannot be a {type(shape).__name__}")
+                raise CheckValueError(f"the shape of a TensorStructInfo cannot be a {type(shape).__name__}")
             ndim = info.ndim
         elif ndim < -1:
-            raise ValueError(f"ndim must be at least -1, got {ndim}")
+            raise CheckValueError(f"ndim must be at least -1, got {ndim}")
         self.shape = shape
         self.vdevice = vdevice
         self.ndim = int(ndim)
@@ -224,7 +228,7 @@ class FuncStructInfo(StructInfo):
     ) -> FuncStructInfo:
         """A function of unknown signature: its result is ``ret``, or what ``derive_func(call, builder)`` says."""
         if ret is not None and derive_func is not None:
-            raise ValueError("give ret or derive_func, not both")
+            raise CheckValueError("Cannot specify both ret and derive_func")
         return FuncStructInfo(None, ret, purity, span, derive_func)
 
     def is_opaque(self) -> bool:

@@ -6,7 +6,7 @@
 
 from ..support.aliases import lazy_package as _lazy_package
 from ..support.threads import num_threads
-from . import nd
+from . import nd, object_path
 from .benchmark import BenchmarkResult
 from .container import ShapeTuple, String, convert
 from .device import Device, cpu, cuda, device, enabled, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
@@ -25,6 +25,7 @@ from .kernel import (
 )
 from .module import Module
 from .nd import NDArray
+from .object_path import ObjectPath
 from .ndarray import array, empty, from_dlpack
 from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
 from .plan import ExecutionPlan
@@ -46,6 +47,7 @@ __all__ = [
     "NDArray",
     "NativeKernel",
     "NativeLibrary",
+    "ObjectPath",
     "PackedFunc",
     "ParamSpec",
     "Report",
@@ -75,6 +77,7 @@ __all__ = [
     "metal",
     "nd",
     "num_threads",
+    "object_path",
     "opencl",
     "register_func",
     "remove_global_func",

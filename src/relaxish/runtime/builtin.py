@@ -11,10 +11,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .container import ShapeTuple
+from ..support.errors import InternalError
+from .container import ShapeTuple, type_key_of
 from .device import Device
 from .dtype import itemsize
-from .kernel import ArgumentError
+from .kernel import ArgumentError, ArgumentTypeError
 from .memory import Allocator, Storage, clear_memory_pools
 from .ndarray import NDArray, alloc_tensor, array, from_numpy
 from .registry import get_global_func, register_func
@@ -50,7 +51,7 @@ class VMClosure:
 
 
 def _context(text: Any) -> str:
-    return f"{text} " if text else ""
+    return f"{text} " if text is not None else " "
 
 
 def _builtin(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -95,21 +96,25 @@ register_func("vm.builtin.memory_manager.clear", clear_memory_pools, override=Tr
 
 
 @_builtin("check_tensor_info")
-def check_tensor_info(arg: Any, ndim: int, dtype: str = "", err_ctx: str = "") -> None:
-    """Fail unless ``arg`` is a tensor of this rank (-1: any) and dtype ("" or "void": any)."""
+def check_tensor_info(arg: Any, ndim: int, *rest: Any) -> None:
+    """Fail unless ``arg`` is a tensor of this rank (-1: any) and dtype ("" or "void": any).
+
+    After ``ndim`` comes the context of the error message, or the dtype and the context.
+    """
+    dtype, context = ("", rest[0] if rest else "") if len(rest) < 2 else (str(rest[0]), rest[1])
     if not isinstance(arg, NDArray):
-        raise TypeError(f"{_context(err_ctx)}expect a Tensor but get {type(arg).__name__}")
+        raise ArgumentTypeError(f"{_context(context)}expect a Tensor but get {type_key_of(arg)}")
     if ndim != -1 and len(arg.shape) != ndim:
-        raise ArgumentError(f"{_context(err_ctx)}expect Tensor with ndim {ndim} but get {len(arg.shape)}")
+        raise ArgumentError(f"{_context(context)}expect Tensor with ndim {ndim} but get {len(arg.shape)}")
     if dtype not in ("", "void") and arg.dtype != dtype:
-        raise ArgumentError(f"{_context(err_ctx)}expect Tensor with dtype {dtype} but get {arg.dtype}")
+        raise ArgumentError(f"{_context(context)}expect Tensor with dtype {dtype} but get {arg.dtype}")
 
 
 @_builtin("check_shape_info")
 def check_shape_info(arg: Any, ndim: int, err_ctx: str = "") -> None:
-    """Fail unless ``arg`` is a shape of this rank."""
+    """Fail unless ``arg`` is a shape of this rank (-1: any)."""
     if not isinstance(arg, tuple) or not all(isinstance(d, int) for d in arg):
-        raise TypeError(f"{_context(err_ctx)}expect a Shape but get {type(arg).__name__}")
+        raise ArgumentTypeError(f"{_context(err_ctx)}expect a Shape but get {type_key_of(arg)}")
     if ndim != -1 and len(arg) != ndim:
         raise ArgumentError(f"{_context(err_ctx)}expect Shape with ndim {ndim} but get {len(arg)}")
 
@@ -117,22 +122,28 @@ def check_shape_info(arg: Any, ndim: int, err_ctx: str = "") -> None:
 @_builtin("check_prim_value_info")
 def check_prim_value_info(arg: Any, dtype: str, err_ctx: str = "") -> None:
     """Fail unless ``arg`` is a scalar that ``dtype`` can hold."""
-    kind = bool if dtype == "bool" else float if dtype.startswith(("float", "bfloat")) else int
-    fits = isinstance(arg, bool | int | np.integer | np.bool_) if kind is not float else isinstance(arg, float | int)
-    if kind is int and isinstance(arg, bool):
-        fits = False
-    if not fits:
-        raise TypeError(f"{_context(err_ctx)}expect a scalar of dtype {dtype} but get {type(arg).__name__}")
+    if not isinstance(arg, bool | int | float | np.number | np.bool_):
+        raise ArgumentTypeError(
+            f"{err_ctx}, expected dtype {dtype}, but received ObjectRef of type {type_key_of(arg)}"
+        )
+    is_float = isinstance(arg, float | np.floating)
+    is_bool = isinstance(arg, bool | np.bool_)
+    if dtype.startswith(("float", "bfloat")):
+        return
+    if dtype != "bool" and not dtype.startswith(("int", "uint")):
+        raise ArgumentTypeError(f"{err_ctx}, unsupported dtype {dtype}")
+    if is_float or (is_bool and dtype != "bool"):
+        raise ArgumentTypeError(f"{err_ctx}, expected dtype {dtype}, but received a {type(arg).__name__}")
 
 
 @_builtin("check_tuple_info")
 def check_tuple_info(arg: Any, size: int, err_ctx: str = "") -> None:
     """Fail unless ``arg`` is a tuple of ``size`` fields."""
     if not isinstance(arg, tuple | list) or isinstance(arg, ShapeTuple):
-        raise TypeError(f"{_context(err_ctx)}expect a Tuple but get {type(arg).__name__}")
+        raise ArgumentTypeError(f"{_context(err_ctx)}expect a Tuple but get {type_key_of(arg)}")
     if len(arg) != size:
         raise ArgumentError(
-            f"{_context(err_ctx)}expect a Tuple with {size} elements, but get a Tuple with {len(arg)} elements"
+            f"{_context(err_ctx)}expect a Tuple with {size} elements,  but get a Tuple with {len(arg)} elements."
         )
 
 
@@ -140,7 +151,7 @@ def check_tuple_info(arg: Any, size: int, err_ctx: str = "") -> None:
 def check_func_info(arg: Any, err_ctx: str = "") -> None:
     """Fail unless ``arg`` can be called."""
     if not callable(arg):
-        raise TypeError(f"{_context(err_ctx)}expect a Function but get {type(arg).__name__}")
+        raise ArgumentTypeError(f"{_context(err_ctx)}expect a Function but get {type_key_of(arg)}")
 
 
 @_builtin("match_shape")
@@ -150,7 +161,7 @@ def match_shape(value: Any, heap: NDArray | None, size: int, *rest: Any) -> None
     shape = value.shape if isinstance(value, NDArray) else value
     if len(shape) != size:
         raise ArgumentError(
-            f"{_context(err)}match_cast shape size does not match expectation: {len(shape)} dimensions, expected {size}"
+            f"{_context(err)}match_cast shape size mismatch. Got {len(shape)} dimensions, expected {size}."
         )
     cells: Any = heap._host() if heap is not None else None
     for axis in range(size):
@@ -158,32 +169,36 @@ def match_shape(value: Any, heap: NDArray | None, size: int, *rest: Any) -> None
         dim = shape[axis]
         if code == MatchShapeCode.ASSERT_EQUAL_TO_IMM:
             if dim != number:
-                raise ArgumentError(
-                    f"{_context(err)}match_cast error, shape[{axis}] mismatch to specified constant: "
-                    f"got {dim}, expected {number}"
-                )
+                raise _mismatch(err, f" shape[{axis}]", "specified constant", dim, number)
         elif code == MatchShapeCode.STORE_TO_HEAP:
             cells[number] = dim
         elif code == MatchShapeCode.ASSERT_EQUAL_TO_LOAD:
             if dim != cells[number]:
-                raise ArgumentError(
-                    f"{_context(err)}match_cast error, shape[{axis}] mismatch to a previous populated value: "
-                    f"got {dim}, expected {cells[number]}"
-                )
+                raise _mismatch(err, f" shape[{axis}]", "a previous populated value", dim, cells[number])
+        elif code != MatchShapeCode.NO_OP:
+            raise InternalError(f"unknown code {code} of match_shape")
+
+
+def _mismatch(err_ctx: Any, what: str, against: str, got: int, expected: int) -> ArgumentError:
+    return ArgumentError(
+        f"{_context(err_ctx)}match_cast error, {what} mismatch to {against}. Got {got}, expected {expected}."
+    )
 
 
 @_builtin("match_prim_value")
-def match_prim_value(value: int, heap: NDArray, code: int, number: int, err_ctx: str = "") -> None:
+def match_prim_value(value: int, heap: NDArray | None, code: int, number: int, err_ctx: str = "") -> None:
     """The scalar form of :func:`match_shape`."""
-    cells = heap._host()
-    if code == MatchShapeCode.STORE_TO_HEAP:
+    cells: Any = heap._host() if heap is not None else None
+    if code == MatchShapeCode.ASSERT_EQUAL_TO_IMM:
+        if value != number:
+            raise _mismatch(err_ctx, " value", "specified constant", value, number)
+    elif code == MatchShapeCode.STORE_TO_HEAP:
         cells[number] = value
+    elif code == MatchShapeCode.ASSERT_EQUAL_TO_LOAD:
+        if value != cells[number]:
+            raise _mismatch(err_ctx, " value", "a previous populated value", value, cells[number])
     elif code != MatchShapeCode.NO_OP:
-        expected = number if code == MatchShapeCode.ASSERT_EQUAL_TO_IMM else int(cells[number])
-        if value != expected:
-            raise ArgumentError(
-                f"{_context(err_ctx)}match_cast error, value mismatch: got {value}, expected {expected}"
-            )
+        raise InternalError(f"unknown code {code} of match_prim_value")
 
 
 # ---- shapes and scalars
@@ -216,8 +231,8 @@ def shape_of(tensor: NDArray) -> ShapeTuple:
 def tensor_to_shape(tensor: NDArray) -> ShapeTuple:
     """The elements of a one-dimensional integer tensor as a shape."""
     values = tensor.numpy()
-    if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise ValueError("tensor_to_shape expects a one-dimensional integer tensor")
+    if values.ndim != 1 or values.dtype.kind != "i":
+        raise ArgumentError("tensor_to_shape expects a one-dimensional integer tensor")
     return ShapeTuple(values.tolist())
 
 
@@ -227,6 +242,8 @@ def read_if_cond(cond: Any) -> bool:
     if isinstance(cond, NDArray):
         if cond.size != 1:
             raise ValueError("the condition of an If must have exactly one element")
+        if cond.dtype.startswith(("float", "bfloat")):
+            raise InternalError(f"the condition of an If must be an integer or a bool, not {cond.dtype}")
         return bool(cond.numpy().reshape(())[()])
     return bool(cond)
 
@@ -259,7 +276,7 @@ def ensure_zero_offset(data: NDArray) -> NDArray:
 
 
 @_builtin("null_value")
-def null_value(*_: Any) -> None:
+def null_value() -> None:
     """The null object."""
 
 
@@ -291,6 +308,15 @@ def to_device(data: NDArray, device_type: int, device_id: int) -> NDArray:
     return data if data.device == target else data.copyto(target)
 
 
+@_builtin("view")
+def view(data: NDArray, shape: Any, dtype: str | None = None, relative_byte_offset: int = 0) -> NDArray:
+    """Part of the memory of a tensor, read in another shape and type."""
+    return data._create_view(tuple(shape), None if dtype in (None, "void") else dtype, int(relative_byte_offset))
+
+
+register_func("runtime.TVMArrayCreateView", view, override=True)
+
+
 # ---- calls
 
 
@@ -305,6 +331,8 @@ def make_closure(func: Any, *captured: Any) -> VMClosure:
 @_builtin("invoke_closure")
 def invoke_closure(vm: Any, closure: Any, *args: Any) -> Any:
     """Call a closure."""
+    if not callable(closure):
+        raise InternalError("Function expects a closure or PackedFunc")
     return closure(*args)
 
 

@@ -57,8 +57,8 @@ Instruction = CallOp | RetOp | GotoOp | IfOp
 class FunctionInfo:
     """An entry of the function table.
 
-    ``kind`` is "vm" (bytecode here), "kernel" (a loop program of this executable) or "packed" (a builtin or a global
-    function found by name when the machine starts).
+    ``kind`` is "vm" (bytecode here), "vmtir" (the same, built for native execution), "kernel" (a loop program of this
+    executable) or "packed" (a builtin or a global function found by name when the machine starts).
     """
 
     kind: str
@@ -66,6 +66,11 @@ class FunctionInfo:
     param_names: tuple[str, ...] = ()
     num_registers: int = 0
     code: list[Instruction] = field(default_factory=list)
+
+    @property
+    def is_vm(self) -> bool:
+        """Whether the machine itself runs it."""
+        return self.kind in ("vm", "vmtir")
 
 
 def _reg(index: int) -> str:
@@ -76,46 +81,48 @@ def _arg(arg: Arg, functions: Sequence[FunctionInfo]) -> str:
     if arg.kind == "r":
         return _reg(arg.value)
     if arg.kind == "f":
-        return f"f[{functions[arg.value].name}]"
-    return f"{arg.kind}{arg.value}" if arg.kind == "i" else f"c[{arg.value}]"
+        return f"f[{_function_name(arg.value, functions)}]"
+    return f"i{arg.value}" if arg.kind == "i" else f"c[{arg.value}]"
+
+
+def _function_name(index: int, functions: Sequence[FunctionInfo]) -> str:
+    return functions[index].name if index < len(functions) else f"unknown_func_index({index})"
 
 
 def to_text(functions: Sequence[FunctionInfo]) -> str:
-    """Readable assembly of every bytecode function."""
+    """Readable assembly of every function; natively compiled ones and packed ones are only named."""
     blocks = []
     for function in functions:
-        if function.kind == "kernel":
-            blocks.append(f"@{function.name} kernel;\n")
-        elif function.kind == "packed":
-            blocks.append(f"@{function.name} packed_func;\n")
-        else:
+        if function.kind == "vm":
             lines = [f"@{function.name}:"]
             lines += ["  " + _instruction_text(i, functions) for i in function.code]
-            blocks.append("\n".join(lines) + "\n")
-    return "\n".join(blocks)
+            blocks.append("\n".join(lines) + "\n\n")
+        elif function.kind == "vmtir":
+            blocks.append(f"@{function.name} num_inputs={len(function.param_names)} vm_tir_func;\n\n")
+        else:
+            blocks.append(f"@{function.name} packed_func;\n\n")
+    return "".join(blocks)
 
 
 def _instruction_text(op: Instruction, functions: Sequence[FunctionInfo]) -> str:
     if isinstance(op, CallOp):
         args = ", ".join(_arg(a, functions) for a in op.args)
-        return f"call  {functions[op.func].name:<20} in: {args:<20} dst: {_reg(op.dst)}"
+        return f"call  {_function_name(op.func, functions):<16} in: {args:<12} dst: {_reg(op.dst)}"
     if isinstance(op, RetOp):
         return f"ret   {_reg(op.reg)}"
     if isinstance(op, GotoOp):
         return f"goto  {op.offset}"
-    return f"if    cond: {_reg(op.cond)} false: {op.false_offset}"
+    return f"If    {_reg(op.cond)}, {op.false_offset}"
 
 
 def to_python(functions: Sequence[FunctionInfo]) -> str:
     """The program as calls of :class:`relaxish.relax.ExecBuilder`."""
-    lines = ["ib = rx.ExecBuilder()"]
+    lines = ["ib = rx.Builder()"]
     for function in functions:
         if function.kind != "vm":
             continue
-        inputs = f"num_inputs={len(function.param_names)}"
-        lines.append(f'with ib.function("{function.name}", {inputs}):')
-        body = [_instruction_python(i, functions) for i in function.code]
-        lines += ["    " + b for b in body or ["pass"]]
+        lines.append(f'with ib.function("{function.name}", num_inputs={len(function.param_names)}):')
+        lines += ["    " + _instruction_python(i, functions) for i in function.code]
     return "\n".join(lines) + "\n"
 
 
@@ -133,7 +140,7 @@ def _instruction_python(op: Instruction, functions: Sequence[FunctionInfo]) -> s
 
 def _arg_python(arg: Arg, functions: Sequence[FunctionInfo]) -> str:
     if arg.kind == "r":
-        return {VOID_REGISTER: "ib.void_arg()", VM_REGISTER: "ib.vm_state()"}.get(arg.value, f"ib.r({arg.value})")
+        return {VOID_REGISTER: "ib.void_arg()", VM_REGISTER: "ib.r(vm)"}.get(arg.value, f"ib.r({arg.value})")
     if arg.kind == "f":
         return f'ib.f("{functions[arg.value].name}")'
     return f"ib.{'imm' if arg.kind == 'i' else 'c'}({arg.value})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,103 @@ class String(str):
     __slots__ = ()
 
 
+class Array(tuple):  # type: ignore[type-arg]
+    """A sequence that prints as a list; wherever an array is expected a plain tuple or list does as well."""
+
+    __slots__ = ()
+    type_key = "Array"
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return Array(found) if isinstance(index, slice) else found
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(repr, self))}]"
+
+
+class Map(dict):  # type: ignore[type-arg]
+    """A dictionary under its public name."""
+
+    __slots__ = ()
+    type_key = "Map"
+
+
+class ADT(tuple):  # type: ignore[type-arg]
+    """A tagged tuple of run-time values.
+
+    >>> ADT(1, ["a", "b"]).tag
+    1
+    """
+
+    tag: int
+
+    def __new__(cls, tag: int, fields: Iterable[Any] = ()) -> ADT:
+        made = super().__new__(cls, (convert(f) for f in fields))
+        made.tag = tag
+        return made
+
+    @classmethod
+    def of_tuple(cls, fields: Iterable[Any]) -> ADT:
+        """The untagged kind."""
+        return cls(0, fields)
+
+
+def tuple_object(fields: Iterable[Any] = ()) -> ADT:
+    """A tuple as a run-time value."""
+    return ADT.of_tuple(fields)
+
+
+def getitem_helper(obj: Any, elem_getter: Callable[[Any, int], Any], length: int, idx: Any) -> Any:
+    """Python indexing with slices and negative numbers over a getter of single elements. Raises IndexError."""
+    if isinstance(idx, slice):
+        return [elem_getter(obj, i) for i in range(*idx.indices(length))]
+    if not -length <= idx < length:
+        raise IndexError(f"Index out of range. size: {length}, got index {idx}")
+    return elem_getter(obj, idx + length if idx < 0 else idx)
+
+
 def convert(value: Any) -> Any:
-    """A Python value as a run-time value: NumPy arrays become :class:`NDArray`, lists become tuples."""
-    if isinstance(value, list | tuple) and not isinstance(value, ShapeTuple):
-        return tuple(convert(v) for v in value)
+    """A Python value as a run-time value: NumPy arrays become :class:`NDArray`, lists :class:`Array`, dicts :class:`Map`.
+
+    >>> convert([1, 2, 3])[-2:]
+    [2, 3]
+    """
+    if isinstance(value, list | tuple) and not isinstance(value, ShapeTuple | ADT):
+        return Array(convert(v) for v in value)
+    if isinstance(value, dict):
+        return Map({k: convert(v) for k, v in value.items()})
     if isinstance(value, np.ndarray):
         return from_numpy(value)
     return value
+
+
+def type_key_of(value: Any) -> str:
+    """The name by which error messages call the kind of a run-time value.
+
+    >>> type_key_of(ShapeTuple([1])), type_key_of("text")
+    ('runtime.ShapeTuple', 'runtime.String')
+    """
+    for kind, key in _TYPE_KEYS:
+        if isinstance(value, kind):
+            return key
+    if value is None:
+        return "None"
+    if callable(value):
+        return "runtime.PackedFunc"
+    return str(getattr(value, "type_key", type(value).__name__))
+
+
+_TYPE_KEYS: tuple[tuple[type, str], ...] = (
+    (NDArray, "runtime.NDArray"),
+    (ShapeTuple, "runtime.ShapeTuple"),
+    (tuple, "Array"),
+    (list, "Array"),
+    (dict, "Map"),
+    (str, "runtime.String"),
+    (bool, "runtime.BoxBool"),
+    (int, "runtime.BoxInt"),
+    (float, "runtime.BoxFloat"),
+)
 
 
 def flatten(value: Any) -> list[NDArray]:

@@ -83,6 +83,8 @@ class Device:
     kDLVulkan: ClassVar[int] = 7
     kDLMetal: ClassVar[int] = 8
     kDLROCM: ClassVar[int] = 10
+    DEVICE_TYPE_TO_NAME: ClassVar[dict[int, str]] = _NAMES
+    DEVICE_NAME_TO_TYPE: ClassVar[dict[str, int]] = _TYPES
 
     def __init__(self, device_type: int | str, device_id: int = 0) -> None:
         self.device_type: int = _TYPES[device_type] if isinstance(device_type, str) else int(device_type)

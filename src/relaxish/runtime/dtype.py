@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..support import custom_datatypes
 from ..support.errors import MissingExtraError
 
-_NAME = re.compile(r"^(bool|handle|void|u?int|bfloat|float)(\d*)((?:_[a-z0-9]+)?)(?:x(\d+))?$")
+_NAME = re.compile(r"^(bool|handle|void|u?int|bfloat|float)(\d*)((?:_[a-z0-9]+)?)(?:x((?:vscalex)?\d+))?$")
 _ML_DTYPES = frozenset(
     (
         "bfloat16",
@@ -80,33 +81,36 @@ class DataType(str):
 
     @property
     def type_code(self) -> int:
-        """The DLPack type code."""
-        return dlpack_code(self)[0]
+        """The type code; truth values count as unsigned."""
+        return int(DL_UINT) if self.startswith("bool") else dlpack_code(self)[0]
 
     @property
     def bits(self) -> int:
-        """Bits of one lane."""
-        return dlpack_code(self)[1]
+        """Bits of one lane; truth values have 1, though memory holds them as bytes."""
+        return 1 if self.startswith("bool") else dlpack_code(self)[1]
 
     @property
     def lanes(self) -> int:
-        """Number of lanes; 1 for a scalar type."""
+        """Number of lanes; 1 for a scalar type, negative multiples of the hardware's unit for a scalable one."""
         return dlpack_code(self)[2]
 
     @property
     def itemsize(self) -> int:
         """Bytes of one element, all lanes together."""
-        return (self.bits * self.lanes + 7) // 8
+        return (dlpack_code(self)[1] * self.lanes + 7) // 8
 
 
 @cache
 def dlpack_code(dtype: str) -> tuple[int, int, int]:
     """``(type code, bits, lanes)`` of a type name."""
+    own = custom_datatypes.PATTERN.match(dtype)
+    if own is not None:
+        return custom_datatypes.type_code(own[1]), int(own[2]), int(own[3] or 1)
     match = _NAME.match(dtype)
     if match is None:
         raise ValueError(f"unknown dtype {dtype!r}")
     base, width, suffix, lanes = match.groups()
-    count = int(lanes or 1)
+    count = -int(lanes[7:]) if lanes and lanes.startswith("vscale") else int(lanes or 1)
     if suffix:
         code = _FLOAT8_CODES.get(f"{base}{width}{suffix}")
         if code is None:

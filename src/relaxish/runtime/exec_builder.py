@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import enum
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..support.errors import RelaxishError
+import numpy as np
+
+from ..support.errors import InternalError, RelaxishError
 from .bytecode import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, IfOp, RetOp
 from .container import convert
 from .executable import Executable
 from .kernel import KernelSpec, NativeLibrary
+from .ndarray import NDArray
 from .plan import ExecutionPlan
+from .registers import check_function, renumber_registers
+
+
+class SpecialReg(enum.IntEnum):
+    """Registers that are no place in a frame."""
+
+    VOID_ARG = VOID_REGISTER
+    VM_STATE = VM_REGISTER
+
+
+class VMFuncKind(enum.IntEnum):
+    """What an entry of the function table is."""
+
+    PACKED_FUNC = 0
+    VM_FUNC = 1
+
+
+_KIND_NAMES = {VMFuncKind.PACKED_FUNC: "packed", VMFuncKind.VM_FUNC: "vm"}
 
 
 class ExecBuilder:
@@ -63,9 +86,16 @@ class ExecBuilder:
         return Arg("r", VM_REGISTER)
 
     def convert_constant(self, const: Any) -> Arg:
-        """Put a value into the constant pool (equal plain values share an entry)."""
+        """Put a value into the constant pool (equal values share an entry)."""
         value = convert(const)
-        key = (type(value).__name__, value) if isinstance(value, str | int | float | tuple | type(None)) else id(value)
+        key: Any = id(value)
+        if isinstance(value, str | int | float | tuple | type(None)):
+            key = type(value).__name__, value
+        elif isinstance(value, NDArray):
+            key = value.dtype, value.shape, zlib.crc32(_bytes_of(value))
+            twin = self._constant_index.get(key)
+            if twin is not None and not np.array_equal(_bytes_of(self.constants[twin]), _bytes_of(value)):
+                key = id(value)
         try:
             found = self._constant_index.get(key)
         except TypeError:
@@ -77,13 +107,15 @@ class ExecBuilder:
 
     # ---- functions
 
-    def declare_function(self, func_name: str, kind: str = "packed") -> int:
-        """The index of a function, declared now or later ("packed", "vm" or "kernel")."""
+    def declare_function(self, func_name: str, kind: str | VMFuncKind = "packed") -> int:
+        """The index of a function, declared now or later ("packed", "vm", "vmtir" or "kernel")."""
+        if isinstance(kind, VMFuncKind):
+            kind = _KIND_NAMES[kind]
         index = self._index.get(func_name)
         if index is None:
             index = self._index[func_name] = len(self.functions)
             self.functions.append(FunctionInfo(kind, func_name))
-        elif kind != "packed":
+        elif kind != "packed" and not self.functions[index].is_vm:
             self.functions[index].kind = kind
         return index
 
@@ -110,7 +142,7 @@ class ExecBuilder:
             raise RelaxishError(f"function {self._current.name} is still open")
         info = self.functions[self.declare_function(func_name, "vm")]
         if info.code:
-            raise RelaxishError(f"function {func_name} is defined already")
+            raise InternalError(f"Function {func_name} already defined")
         names = param_names if param_names is not None else [f"%{i}" for i in range(num_inputs or 0)]
         info.param_names = tuple(names)
         self._current = info
@@ -125,7 +157,7 @@ class ExecBuilder:
 
     def _function(self) -> FunctionInfo:
         if self._current is None:
-            raise RelaxishError("emit instructions inside 'with builder.function(...)'")
+            raise ValueError("emit should happen in a function scope")
         return self._current
 
     def _use(self, *args: Arg) -> None:
@@ -138,6 +170,10 @@ class ExecBuilder:
             return value
         return self.imm(value) if type(value) is int else self.convert_constant(value)
 
+    @staticmethod
+    def _as_register(value: Any) -> Arg:
+        return value if isinstance(value, Arg) else Arg("r", int(value))
+
     def emit_call(
         self,
         name: str | Arg,
@@ -148,7 +184,7 @@ class ExecBuilder:
         """``dst = name(*args)``; arguments that are not operands become constants."""
         operands = tuple(self._as_arg(a) for a in args or ())
         index = name.value if isinstance(name, Arg) else self.get_function(name)
-        target = dst if dst is not None else self.void_arg()
+        target = self._as_register(dst) if dst is not None else self.void_arg()
         self._use(target, *operands)
         self._function().code.append(CallOp(target.value, index, operands))
 
@@ -180,8 +216,11 @@ class ExecBuilder:
         self._function().code[position] = instruction
 
     def get(self) -> Executable:
-        """The finished executable, after checking it."""
-        self._check()
+        """The finished executable, after checking it; registers are numbered in the order of their definition."""
+        for function in self.functions:
+            if function.is_vm:
+                check_function(function, len(self.constants), len(self.functions))
+                renumber_registers(function)
         return Executable(
             self.functions,
             self.constants,
@@ -191,20 +230,6 @@ class ExecBuilder:
             python_kernels=self.python_kernels,
         )
 
-    def _check(self) -> None:
-        for function in self.functions:
-            if function.kind != "vm":
-                continue
-            size = len(function.code)
-            for position, op in enumerate(function.code):
-                offset = op.offset if isinstance(op, GotoOp) else op.false_offset if isinstance(op, IfOp) else 0
-                if not 0 <= position + offset < size:
-                    raise RelaxishError(f"function {function.name}: jump at {position} leaves the function")
-                if isinstance(op, CallOp):
-                    bad = [a for a in op.args if a.kind == "c" and not 0 <= a.value < len(self.constants)]
-                    if bad:
-                        raise RelaxishError(
-                            f"function {function.name}: call at {position} uses unknown constant {bad[0].value}"
-                        )
-            if not function.code or not isinstance(function.code[-1], RetOp | GotoOp):
-                raise RelaxishError(f"function {function.name} does not end in a return")
+
+def _bytes_of(value: NDArray) -> Any:
+    return np.asarray(value).reshape(-1).view(np.uint8)

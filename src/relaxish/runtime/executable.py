@@ -55,23 +55,24 @@ class Executable:
     @property
     def function_names(self) -> list[str]:
         """Names of the bytecode functions."""
-        return [f.name for f in self.functions if f.kind == "vm"]
+        return [f.name for f in self.functions if f.is_vm]
 
     def stats(self) -> str:
-        """A few lines of text: constants, functions, kernels."""
-        shapes = [f"{list(c.shape)} {c.dtype}" if isinstance(c, NDArray) else repr(c) for c in self.constants]
-        packed = [f.name for f in self.functions if f.kind == "packed"]
-        nbytes = sum(c.nbytes for c in self.constants if isinstance(c, NDArray))
-        lines = [
-            "Relax VM executable statistics:",
-            f"  Constant pool (# {len(self.constants)}, {nbytes} bytes): [{', '.join(shapes)}]",
-            f"  Globals (#{len(self.function_names)}): [{', '.join(self.function_names)}]",
-            f"  Packed functions (#{len(packed)}): [{', '.join(packed)}]",
-            f"  Kernels (#{len(self.kernels)}): [{', '.join(self.kernels)}]",
-        ]
+        """Two lines of text: what the constant pool holds, and the names of all functions."""
+        shown = ", ".join(_constant_summary(c) for c in self.constants)
+        names = ", ".join(f.name for f in self.functions)
+        return (
+            "Relax VM executable statistics:\n"
+            f"  Constant pool (# {len(self.constants)}): [{shown}]\n"
+            f"  Globals (#{len(self.functions)}): [{names}]\n"
+        )
+
+    def native_stats(self) -> str:
+        """What the native entries do: kernel calls and workspace of each."""
+        lines = []
         for plan in self.plans.values():
             scratch = sum(s.nbytes for s in plan.slots if s.kind == "workspace")
-            lines.append(f"  Native entry {plan.name}: {len(plan.calls)} kernel calls, {scratch} bytes of workspace")
+            lines.append(f"Native entry {plan.name}: {len(plan.calls)} kernel calls, {scratch} bytes of workspace")
         return "\n".join(lines)
 
     def as_text(self) -> str:
@@ -117,6 +118,14 @@ class Executable:
 
 
 VMExecutable = Executable
+
+
+def _constant_summary(value: Any) -> str:
+    if isinstance(value, NDArray):
+        return str(list(value.shape)) if value.shape else "scalar"
+    if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
+        return f"shapetuple{list(value)}"
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def constant_to_json(value: Any) -> Any:

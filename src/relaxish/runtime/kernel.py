@@ -111,6 +111,18 @@ class ArgumentError(RelaxishError, ValueError):
     """An argument has the wrong shape, dtype or number for the function's signature."""
 
 
+class ArgumentTypeError(RelaxishError, TypeError):
+    """An argument is a value of another kind than the function's signature says."""
+
+
+class MissingFunctionError(RelaxishError, AttributeError):
+    """A module has no function of the name asked for."""
+
+
+class UnknownFunctionError(RelaxishError, ValueError):
+    """The machine has no function, or no inputs or outputs kept for it."""
+
+
 class KernelError(RelaxishError):
     """A kernel returned an error code."""
 

@@ -212,7 +212,10 @@ class NDArray:
 
     def __repr__(self) -> str:
         body = repr(self.numpy()) if self.size <= 1000 else "..."
-        return f"<relaxish.nd.NDArray shape={self.shape}, dtype={self.dtype}, {self.device}>\n{body}"
+        return f"<relaxish.nd.NDArray shape={self.shape}, {self.device}>\n{body}"
+
+    def __str__(self) -> str:
+        return str(self.numpy())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _from_bytes, (self.numpy().tobytes(), self.shape, self.dtype, self.device)

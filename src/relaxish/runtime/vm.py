@@ -74,7 +74,7 @@ class VirtualMachine:
         self._outputs: dict[str, Any] = {}
         self._linked: dict[int, tuple[list[_Linked], list[Any]]] = {}
         self._closures: dict[str, Callable[..., Any]] = {}
-        self._infos = {f.name: i for i, f in enumerate(rt_mod.functions) if f.kind == "vm"}
+        self._infos = {f.name: i for i, f in enumerate(rt_mod.functions) if f.is_vm}
         self._callables = [self._resolve(i, f) for i, f in enumerate(rt_mod.functions)]
 
     @staticmethod
@@ -106,7 +106,7 @@ class VirtualMachine:
     # ---- linking
 
     def _resolve(self, index: int, info: FunctionInfo) -> Callable[..., Any]:
-        if info.kind == "vm":
+        if info.is_vm:
             return VMClosure(info.name, lambda *args, _i=index: self._run(_i, args))
         if info.kind == "kernel":
             return self._kernel(info.name)

@@ -2,57 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
-from .ir_builder.ir import (
-    Range, decl_function, def_function, dummy_global_info, lookup_vdevice, module_attrs, module_get_attr,
-    module_get_attrs, module_global_infos, module_set_attr, vdevice,
-)  # fmt: skip
-from .parser.entry import capture, parse
-
-__all__ = [
-    "Range", "decl_function", "def_function", "dummy_global_info", "ir_module", "lookup_vdevice", "module_attrs",
-    "module_get_attr", "module_get_attrs", "module_global_infos", "module_set_attr", "pyfunc", "vdevice",
-]  # fmt: skip
+from .parser import ir as _namespace
+from .parser.ir import *  # noqa: F403
+from .parser.ir import __all__ as __all__
 
 
-def ir_module(mod: type | None = None, check_well_formed: bool = True) -> Any:
-    """Turn a class of decorated functions into an IRModule.
-
-    >>> from relaxish.script import ir as I, tir as T
-    >>> @I.ir_module
-    ... class Module:
-    ...     @T.prim_func
-    ...     def main(A: T.Buffer((4,), "float32")):
-    ...         for i in range(4):
-    ...             A[i] = T.float32(0)
-    >>> [gv.name_hint for gv in Module.get_global_vars()]
-    ['main']
-    """
-
-    def decorate(cls: Any, depth: int) -> Any:
-        if not inspect.isclass(cls):
-            raise TypeError(f"Expect a class, but got: {cls}")
-        return parse(cls, capture(cls, depth), check_well_formed=check_well_formed)
-
-    if mod is not None:
-        return decorate(mod, 3)
-
-    def decorator(cls: Any) -> Any:
-        return decorate(cls, 3)
-
-    decorator.dispatch_token = "ir"  # type: ignore[attr-defined]
-    return decorator
-
-
-ir_module.dispatch_token = "ir"  # type: ignore[attr-defined]
-
-
-def pyfunc(func: Any) -> Any:
-    """Marks a function of a module class that stays plain Python."""
-    func.dispatch_token = "pyfunc"
-    return func
-
-
-pyfunc.dispatch_token = "pyfunc"  # type: ignore[attr-defined]
+def __getattr__(name: str) -> Any:
+    return getattr(_namespace, name)

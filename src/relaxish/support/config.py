@@ -124,6 +124,9 @@ WORKER_START_SEC = Knob(
 TRACEBACK = Knob(
     "traceback", _parse_bool, False, "show the Python traceback of command line errors", changes_code=False
 )
+TEST_TARGETS = Knob(
+    "test_targets", str, "llvm;cuda", "targets of parameterised tests, separated by semicolons", changes_code=False
+)
 COLOR: Knob[str] = Knob("color", str, "auto", "coloured terminal output: auto, always, never", changes_code=False)
 
 

@@ -17,11 +17,28 @@ from __future__ import annotations
 
 import enum
 import linecache
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .errors import DiagnosticError
+
+
+Renderer = Callable[["DiagnosticContext"], Any]
+_OVERRIDE: list[Renderer] = []
+
+
+def override_renderer(render_func: Renderer | None) -> None:
+    """Let ``render_func`` see every context that is rendered, before its errors are raised; None undoes it.
+
+    >>> seen = []
+    >>> override_renderer(lambda context: seen.extend(context.diagnostics))
+    >>> error = fail("no such name")
+    >>> override_renderer(None)
+    >>> [d.message for d in seen]
+    ['no such name']
+    """
+    _OVERRIDE[:] = [] if render_func is None else [render_func]
 
 
 class SpanLike(Protocol):
@@ -56,6 +73,11 @@ class Diagnostic:
     span: SpanLike | None = None
     label: str = ""
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def level(self) -> Severity:
+        """How bad it is."""
+        return self.severity
 
     def render(self, source: str | None = None) -> str:
         """The message with its source lines; ``source`` overrides what is found on disk."""
@@ -135,6 +157,8 @@ class DiagnosticContext:
 
     def render(self) -> str:
         """The text of all messages; raises :class:`DiagnosticError` if any of them is an error."""
+        for renderer in _OVERRIDE:
+            renderer(self)
         text = render_all(self.diagnostics, self.source)
         if any(d.severity >= Severity.ERROR for d in self.diagnostics):
             raise DiagnosticError(text, self.diagnostics)
@@ -145,5 +169,11 @@ def fail(
     message: str, span: SpanLike | None = None, *, label: str = "", notes: Sequence[str] = (), source: str | None = None
 ) -> DiagnosticError:
     """Build (not raise) a :class:`DiagnosticError` of one message; write ``raise fail(...)``."""
-    diagnostic = Diagnostic(Severity.ERROR, message, span, label, tuple(notes))
-    return DiagnosticError(diagnostic.render(source), (diagnostic,))
+    context = DiagnosticContext(source)
+    context.error(message, span, label, notes)
+    for renderer in _OVERRIDE:
+        renderer(context)
+    return DiagnosticError(render_all(context.diagnostics, source), context.diagnostics)
+
+
+DiagnosticLevel = Severity

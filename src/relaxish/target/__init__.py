@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import codegen, x86
+from . import codegen, datatype, x86
 from .constructors import (
     adreno,
     arm_cpu,
@@ -33,6 +33,7 @@ __all__ = [
     "codegen",
     "create",
     "cuda",
+    "datatype",
     "hexagon",
     "intel_graphics",
     "list_tags",

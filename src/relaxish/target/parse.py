@@ -102,6 +102,8 @@ def _convert(type_name: str, value: Any) -> Any:
     if type_name == "list":
         if isinstance(value, str):
             return tuple(part for part in value.strip("'\"").split(",") if part)
+        if not isinstance(value, (list, tuple)):
+            raise TypeError("not a list")
         return tuple(str(part) for part in value)
     if type_name == "str":
         if not isinstance(value, str):

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..ir import Range
-from ..tir import Buffer, IterVar, PrimExpr, Reduce, SizeVar, Var, const, convert, decl_buffer
+from ..ir import Range, structural_equal
+from ..ir.errors import CheckValueError
+from ..ir.expr import as_expr
+from ..ir.functor import Visitor
+from ..tir import Buffer, IterVar, PrimExpr, Reduce, SizeVar, Stmt, Var, const, convert, decl_buffer
 from .tensor import Tensor, TensorSlice
 
 __all__ = [
@@ -106,6 +109,27 @@ class PlaceholderOp(Operation):
         return self.dtype
 
 
+class _NestedReductions(Visitor):
+    def visit_Reduce(self, node: Reduce) -> None:
+        raise CheckValueError(
+            "Reductions are only allowed at the top level of compute. "
+            "Please create another tensor for further processing"
+        )
+
+
+def _check_reductions(expr: PrimExpr, first: PrimExpr) -> None:
+    """Reductions stand at the top, and several outputs are results of one reduction."""
+    if isinstance(expr, Reduce) != isinstance(first, Reduce):
+        raise CheckValueError("All ComputeOp should be consistent with being Reduce operation or not.")
+    if not isinstance(expr, Reduce) or not isinstance(first, Reduce):
+        _NestedReductions().visit(expr)
+        return
+    same = expr.combiner is first.combiner and expr.source == first.source and expr.axis == first.axis
+    if not same or not structural_equal(expr.condition, first.condition) or expr.init != first.init:
+        raise CheckValueError("The Reduce inputs of ComputeOp should have the same attribute except value_index")
+    _NestedReductions().visit((expr.source, expr.condition, expr.init))
+
+
 class ComputeOp(Operation):
     """Every element given by an expression of its indices."""
 
@@ -120,8 +144,7 @@ class ComputeOp(Operation):
         first = self.body[0]
         self.reduce_axis: tuple[IterVar, ...] = tuple(first.axis) if isinstance(first, Reduce) else ()
         for expr in self.body:
-            if isinstance(expr, Reduce) != isinstance(first, Reduce):
-                raise ValueError("a compute must not mix reductions with element-wise outputs")
+            _check_reductions(expr, first)
 
     @property
     def num_outputs(self) -> int:
@@ -303,7 +326,7 @@ def compute(
     ]
     body = fcompute(*[a.var for a in axes])
     items = list(body) if isinstance(body, (list, tuple)) else [body]
-    exprs = [b.asobject() if isinstance(b, TensorSlice) else convert(b) for b in items]
+    exprs = [b.asobject() if isinstance(b, TensorSlice) else as_expr(b) for b in items]
     op = ComputeOp(name, tag, attrs, axes, exprs)
     outputs = tuple(op.output(i) for i in range(op.num_outputs))
     return outputs[0] if len(outputs) == 1 else outputs
@@ -357,6 +380,8 @@ def extern(
         from ..tir import Evaluate
 
         body = Evaluate(body)
+    if not isinstance(body, Stmt):
+        raise ValueError(f"Function '{fcompute.__name__}' should return PrimExpr or Stmt, but it returned '{type(body)}'")
     op = ExternOp(name, tag, attrs, ins, in_bufs, out_bufs, body)
     outputs = [op.output(i) for i in range(op.num_outputs)]
     return outputs[0] if len(outputs) == 1 else outputs

@@ -338,7 +338,7 @@ def _axis_dtype(axis: IterVar) -> str:
 
 
 def _seq(stmts: Sequence[Stmt]) -> Stmt:
-    return stmts[0] if len(stmts) == 1 else SeqStmt(tuple(stmts))
+    return SeqStmt.flatten(*stmts)
 
 
 def _check_same_reduce(op: ComputeOp) -> None:

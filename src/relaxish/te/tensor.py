@@ -28,6 +28,7 @@ class _TensorArith:
     """Element-wise operators for whole tensors."""
 
     __slots__ = ()
+    takes_scalars = True
 
     def __add__(self, other: Any) -> Any:
         return _arith("add", self, other)

@@ -1,9 +1,15 @@
-"""Helpers for tests of user code: comparisons, parameterisation, before/after checks of passes."""
+"""Helpers for tests of user code: comparisons, parameterisation, requirements, before/after checks of passes."""
 
+from .before_after import CompareBeforeAfter
 from .compare import assert_allclose, assert_pass, fixture, main, object_use_count, parameter, parameters
-from .requires import requires_cuda, requires_gpu, requires_llvm, requires_package
+from .features import *  # noqa: F403
+from .features import __all__ as _features
+from .numeric import assert_prim_expr_equal, check_bool_expr_is_true, check_numerical_grads, echo, nop
+from .targets import device_enabled, enabled_targets, exclude_targets, known_failing_targets, parametrize_targets
 
 __all__ = [
-    "assert_allclose", "assert_pass", "fixture", "main", "object_use_count", "parameter", "parameters", "requires_cuda",
-    "requires_gpu", "requires_llvm", "requires_package",
+    "CompareBeforeAfter", "assert_allclose", "assert_pass", "assert_prim_expr_equal",
+    "check_bool_expr_is_true", "check_numerical_grads", "device_enabled", "echo", "enabled_targets",
+    "exclude_targets", "fixture", "known_failing_targets", "main", "nop", "object_use_count", "parameter",
+    "parameters", "parametrize_targets", *_features,
 ]  # fmt: skip

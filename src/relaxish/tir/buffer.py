@@ -11,6 +11,7 @@ from ..ir.expr import PrimExpr, Range, as_expr, as_exprs
 from ..ir.node import Node, field
 from ..ir.op import Op
 from ..ir.prim import Call, IntImm, Ramp, Var, const
+from ..ir.primops import div
 from ..ir.source import Span
 from ..ir.types import PointerType, PrimType
 
@@ -56,16 +57,32 @@ class Buffer(Node):
         span: Span | None = None,
     ) -> None:
         self.data = data
-        self.dtype = dtype
+        self.dtype = dt.canonical(str(dtype))
         self.shape = as_exprs(shape)
-        self.strides = as_exprs(strides)
+        self.buffer_type = (2 if buffer_type == "auto_broadcast" else 1) if isinstance(buffer_type, str) else buffer_type
+        steps = as_exprs(strides)
+        if not steps and self.buffer_type == Buffer.AUTO_BROADCAST:
+            steps = tuple([Var("stride", dim.dtype) for dim in self.shape])
+        self.strides = steps
+        if not isinstance(getattr(data.type_annotation, "element_type", None), PrimType):
+            raise CheckTypeError(f"Variable {data.name} is missing a type annotation: it must point to scalars.")
         self.elem_offset = const(0, self._index_dtype()) if elem_offset is None else as_expr(elem_offset)
         self.name = name
         self.data_alignment = 64 if int(data_alignment) <= 0 else int(data_alignment)
         self.offset_factor = 1 if int(offset_factor) == 0 else int(offset_factor)
-        self.buffer_type = (2 if buffer_type == "auto_broadcast" else 1) if isinstance(buffer_type, str) else buffer_type
         self.axis_separators = as_exprs(axis_separators)
+        self._check_separators()
         self.span = span
+
+    def _check_separators(self) -> None:
+        before = 0
+        for separator in self.axis_separators:
+            place = int(separator)  # type: ignore[call-overload]
+            if not 0 <= place <= len(self.shape):
+                raise CheckValueError(f"All axis separators must be within the range 0 <= sep <= {len(self.shape)}, got {place}")
+            if place < before:
+                raise CheckValueError(f"Axis separators must be in increasing order, got {place} after {before}")
+            before = place
 
     def _index_dtype(self) -> str:
         return self.shape[0].dtype if self.shape else "int32"
@@ -144,6 +161,8 @@ class Buffer(Node):
 
     def _vector_indices(self, begin: Any, dtype: str) -> list[PrimExpr]:
         indices = list(as_exprs(begin))
+        if dt.element_of(dtype) != dt.element_of(self.dtype) or dt.lanes(dtype) % dt.lanes(self.dtype):
+            raise CheckTypeError(f"Cannot access {dtype} in a buffer of {self.dtype}")
         lanes = dt.lanes(dtype) // dt.lanes(self.dtype)
         if lanes > 1 and indices and dt.lanes(indices[-1].dtype) == 1:
             indices[-1] = Ramp(indices[-1], const(1, indices[-1].dtype), lanes)
@@ -166,22 +185,26 @@ class Buffer(Node):
                 bits |= _READ if letter == "r" else _WRITE
             access_mask = bits
         offset = as_expr(offset)
-        elem = self.elem_offset
-        total: PrimExpr = const(1, self._index_dtype())
-        if self.layout_strides:
-            total = self.strides[0] * self.shape[0]
-        else:
-            for dim in self.shape:
-                total = total * dim
-        dtype = self.dtype
-        extent = total - offset if extent is None else as_expr(extent)
-        start = elem + offset
+        dtype, start, rest = self.dtype, self.elem_offset + offset, self._elements_after(offset)
         if content_lanes > 1:
             dtype = dt.with_lanes(dtype, content_lanes)
-            extent = extent // const(content_lanes, extent.dtype)
-            start = start // const(content_lanes, start.dtype)
+            count = const(content_lanes, self.elem_offset.dtype)
+            # The start of the vectors leaves ``offset`` out, as callers of this old interface expect.
+            start, rest = div(self.elem_offset, count), div(rest, count)
+        extent = rest if extent is None else as_expr(extent)
         annotation = Call(dtype, Op.register("tir.type_annotation"), [])
         return Call(ptr_type, Op.register("tir.tvm_access_ptr"), [annotation, self.data, start, extent, as_expr(access_mask)])
+
+    def _elements_after(self, offset: PrimExpr) -> PrimExpr:
+        """How many elements there are from ``offset`` on; of a strided buffer, its whole span."""
+        if not self.shape:
+            return const(1, self._index_dtype())
+        if self.layout_strides:
+            return self.strides[0] * self.shape[0] - offset
+        total: PrimExpr = const(1, "int32")
+        for dim in self.shape:
+            total = total * dim
+        return total - offset
 
     @property
     def layout_strides(self) -> tuple[PrimExpr, ...]:
@@ -189,8 +212,11 @@ class Buffer(Node):
         return self.strides if len(self.strides) == len(self.shape) else ()
 
     def offset_of(self, indices: Any) -> list[PrimExpr]:
-        """Flat element offsets of ``indices``, one for each group of dimensions between axis separators."""
-        return flat_offsets(self, as_exprs(indices))
+        """Flat element offsets of ``indices``, simplified, one for each group of dimensions between axis separators."""
+        from .. import arith
+
+        analyzer = arith.Analyzer()
+        return [analyzer.simplify(offset) for offset in flat_offsets(self, as_exprs(indices))]
 
     def get_flattened_buffer(self) -> Buffer:
         """The same memory as a buffer of one dimension (one for each group, with axis separators)."""

@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..ir.errors import CheckValueError
-from ..ir.expr import PrimExpr, as_expr, as_exprs
+from ..ir import dtype as dt
+from ..ir.errors import CheckTypeError, CheckValueError
+from ..ir.expr import PrimExpr, Range, as_expr, as_exprs
 from ..ir.node import Node, field
+from ..ir.prim import IterVar, Var, const
 from ..ir.primops import floordiv, floormod
 
 __all__ = ["BijectiveLayout", "Layout", "bijective_layout", "layout"]
@@ -50,40 +52,57 @@ class Layout(Node):
 
     name: str = field(role="attr")
     dtype: str = field(role="attr", default="int32")
-    __extra_slots__ = ("axes",)
+    __extra_slots__ = ("_axes", "parts")
     if TYPE_CHECKING:
-        axes: ClassVar[Any]
+        parts: ClassVar[Any]
+        _axes: ClassVar[Any]
 
     def __init__(self, name: str = "", dtype: str = "int32") -> None:
         self.name = "" if name == "__undef__" else name
+        if not isinstance(dtype, str) or not dt.is_int(dtype):
+            raise CheckTypeError(f"the type of a layout's axes is an integer, got {dtype}")
         self.dtype = dtype
-        object.__setattr__(self, "axes", _parse(self.name))
+        object.__setattr__(self, "parts", _parse(self.name))
+        object.__setattr__(self, "_axes", None)
 
     def __len__(self) -> int:
-        return len(self.axes)
+        return len(self.parts)
 
     def __contains__(self, axis: str) -> bool:
-        return len(axis) == 1 and any(a == axis for a, _ in self.axes)
+        return len(axis) == 1 and any(a == axis for a, _ in self.parts)
 
     def __getitem__(self, index: int) -> str:
-        if index >= len(self.axes):
+        if not -len(self.parts) <= index < len(self.parts):
             raise IndexError("Layout index out of range")
-        return str(self.axes[index][0])
+        return str(self.parts[index][0])
 
     def __str__(self) -> str:
         return self.name
 
     def index_of(self, axis: str) -> int:
         """Position of an axis, or -1."""
-        return next((i for i, (a, _) in enumerate(self.axes) if a == axis), -1)
+        return next((i for i, (a, _) in enumerate(self.parts) if a == axis), -1)
 
     def factor_of(self, axis: str) -> int:
         """The factor by which a primal axis is split (or of the split axis itself); -1 if it is not split."""
-        return next((f for a, f in self.axes if a == axis.lower() and f > 0), -1)
+        return next((f for a, f in self.parts if a == axis.lower() and f > 0), -1)
+
+    @property
+    def axes(self) -> tuple[IterVar, ...]:
+        """The axes as iteration variables: a primal one has an unknown extent, a split one its factor."""
+        if self._axes is None:
+            object.__setattr__(self, "_axes", tuple([self._axis(letter, factor) for letter, factor in self.parts]))
+        made: tuple[IterVar, ...] = self._axes
+        return made
+
+    def _axis(self, letter: str, factor: int) -> IterVar:
+        name = letter if letter.isupper() else f"{factor}{letter}"
+        extent = Var(f"{letter}_shape", self.dtype) if letter.isupper() else const(factor, self.dtype)
+        return IterVar(Range.from_min_extent(const(0, self.dtype), extent), Var(name, self.dtype), IterVar.DataPar)
 
     def primal_axes(self) -> tuple[str, ...]:
         """Upper-case axes in order."""
-        return tuple(a for a, _ in self.axes if a.isupper())
+        return tuple(a for a, _ in self.parts if a.isupper())
 
 
 class BijectiveLayout(Node):
@@ -119,12 +138,12 @@ def _primal_values(values: Sequence[PrimExpr], source: Layout, is_shape: bool) -
     if len(values) != len(source):
         raise CheckValueError(f"layout {source.name} has {len(source)} axes, got {len(values)} values")
     out: dict[str, PrimExpr] = {}
-    for (axis, _), value in zip(source.axes, values):
+    for (axis, _), value in zip(source.parts, values):
         if axis.isupper():
             factor = source.factor_of(axis)
             out[axis] = value * factor if factor > 0 else value
     if not is_shape:
-        for (axis, _), value in zip(source.axes, values):
+        for (axis, _), value in zip(source.parts, values):
             if axis.islower():
                 out[axis.upper()] = out[axis.upper()] + value
     return out
@@ -133,7 +152,7 @@ def _primal_values(values: Sequence[PrimExpr], source: Layout, is_shape: bool) -
 def _transform_index(values: Sequence[PrimExpr], source: Layout, target: Layout) -> list[PrimExpr]:
     primal = _primal_values(values, source, is_shape=False)
     out = []
-    for axis, factor in target.axes:
+    for axis, factor in target.parts:
         value = primal[axis.upper()]
         if axis.isupper():
             split = target.factor_of(axis)
@@ -146,7 +165,7 @@ def _transform_index(values: Sequence[PrimExpr], source: Layout, target: Layout)
 def _transform_shape(values: Sequence[PrimExpr], source: Layout, target: Layout) -> list[PrimExpr]:
     primal = _primal_values(values, source, is_shape=True)
     out = []
-    for axis, factor in target.axes:
+    for axis, factor in target.parts:
         if axis.isupper():
             split = target.factor_of(axis)
             value = primal[axis]
@@ -161,6 +180,16 @@ def layout(layout_str: str, dtype: str = "int32") -> Layout:
     return Layout(layout_str, dtype)
 
 
-def bijective_layout(src_layout: Any, dst_layout: Any) -> BijectiveLayout:
-    """A conversion between two layouts."""
-    return BijectiveLayout(src_layout, dst_layout)
+def bijective_layout(src_layout: Any, dst_layout: Any) -> BijectiveLayout | None:
+    """A conversion between two layouts; None if there is none.
+
+    >>> from relaxish import tir
+    >>> tir.bijective_layout("NCHW", "NHWC").forward_shape((1, 3, 8, 8))
+    [1, 8, 8, 3]
+    >>> tir.bijective_layout("NCHW", "NHW") is None
+    True
+    """
+    ends = [item if isinstance(item, Layout) else Layout(item) for item in (src_layout, dst_layout)]
+    if not all(ends) or set(ends[0].primal_axes()) != set(ends[1].primal_axes()):
+        return None
+    return BijectiveLayout(*ends)

@@ -6,21 +6,26 @@ from typing import Any
 
 from ..ir.errors import CheckValueError
 from ..ir import dtype as dt
-from ..ir.expr import PrimExpr, as_exprs, optional_expr
+from ..ir.expr import EqualOp, ExprOps, NotEqualOp, PrimExpr, as_exprs, convert, optional_expr
 from ..ir.node import field
 from ..ir.prim import (
-    EQ, GE, GT, LE, LT, NE, Add, And, Any_, BinaryOp, Broadcast, Call, CallEffectKind, Cast, CmpOp, CommReducer, Div,
-    FloatImm, FloorDiv, FloorMod, IntImm, IterVar, Let, LogicalOp, Max, Min, Mod, Mul, Not, Or, Ramp, Reduce, Select,
-    Shuffle, SizeVar, StringImm, Sub, Var,
+    EQ, GE, GT, LE, LT, NE, Add, And, Any_, BinaryOp, Broadcast, Call, CallEffectKind, Cast, CmpOp, CommReducer,
+    ConstExpr, Div, FloatImm, FloorDiv, FloorMod, IntImm, IterVar, Let, LogicalOp, Max, Min, Mod, Mul, Not, Or, Ramp,
+    Reduce, Select, Shuffle, SizeVar, StringImm, Sub, Var,
 )  # fmt: skip
 from .buffer import INDEXING, Buffer
 
 __all__ = [
-    "Add", "And", "Any_", "BinaryOp", "Broadcast", "BufferLoad", "Call", "CallEffectKind", "Cast", "CmpOp",
-    "CommReducer", "Div", "EQ", "FloatImm", "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let",
-    "LogicalOp", "Max", "Min", "Mod", "Mul", "NE", "Not", "Or", "ProducerLoad", "Ramp", "Reduce", "Select", "Shuffle",
-    "SizeVar", "StringImm", "Sub", "Var",
+    "Add", "And", "Any_", "BinaryOp", "BinaryOpExpr", "Broadcast", "BufferLoad", "Call", "CallEffectKind", "Cast",
+    "CmpExpr", "CmpOp", "CommReducer", "ConstExpr", "Div", "EQ", "EqualOp", "ExprOp", "FloatImm", "FloorDiv",
+    "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let", "LogicalExpr", "LogicalOp", "Max", "Min", "Mod",
+    "Mul", "NE", "Not", "NotEqualOp", "Or", "PrimExprWithOp", "ProducerLoad", "Ramp", "Reduce", "Select", "Shuffle",
+    "SizeVar", "StringImm", "Sub", "Var", "convert",
 ]  # fmt: skip
+
+# The classes that the public API names otherwise.
+ExprOp, PrimExprWithOp = ExprOps, PrimExpr
+BinaryOpExpr, CmpExpr, LogicalExpr = BinaryOp, CmpOp, LogicalOp
 
 
 def _index_lanes(indices: tuple[PrimExpr, ...], dtype: str) -> str:
@@ -31,6 +36,23 @@ def _index_lanes(indices: tuple[PrimExpr, ...], dtype: str) -> str:
             raise CheckValueError("Only the last index of a buffer access may be a vector type.")
     lanes = dt.lanes(indices[-1].dtype)
     return dt.with_lanes(dtype, lanes * dt.lanes(dtype)) if lanes != 1 else dtype
+
+
+def check_predicate(predicate: PrimExpr | None, vector: str, verb: str) -> None:
+    """A mask has one truth value for every element of the ``vector`` type that is loaded or stored."""
+    if predicate is None:
+        return
+    have, want = dt.lanes(predicate.dtype), dt.lanes(vector)
+    if (have < 0) != (want < 0):
+        raise CheckValueError(f"Predicate mask dtype and {verb} indices must both be scalable.")
+    if have != want:
+        raise CheckValueError(
+            f"Got a predicate mask with {abs(have)} lanes, but trying to {verb} a vector with {abs(want)} lanes. "
+            "The number of lanes must match."
+        )
+    if not dt.is_bool(predicate.dtype):
+        element = dt.element_of(predicate.dtype)
+        raise CheckValueError(f"Predicate mask elements must be boolean values, but got {element}.")
 
 
 class BufferLoad(PrimExpr):
@@ -47,6 +69,7 @@ class BufferLoad(PrimExpr):
                 f"cannot be indexed with the {len(self.indices)}-dimensional indices provided."
             )
         self.dtype = _index_lanes(self.indices, self.buffer.dtype)
+        check_predicate(self.predicate, self.dtype, "load")
 
 
 class ProducerLoad(PrimExpr):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.attrs import DictAttrs
-from ..ir.expr import BaseFunc, PrimExpr, as_expr
+from ..ir.errors import CheckValueError
+from ..ir.expr import BaseFunc
 from ..ir.node import Node, field
-from ..ir.prim import IntImm, Var
+from ..ir.prim import Var
 from ..ir.source import Span
 from ..ir.types import PointerType, PrimType, TupleType, Type
 from .buffer import Buffer
-from .functor import substitute_buffers
 from .stmt import Stmt
 
 __all__ = ["PrimFunc", "TensorIntrin"]
@@ -74,7 +74,8 @@ class PrimFunc(BaseFunc):
     def specialize(self, param_map: Mapping[Var, Any]) -> PrimFunc:
         """Bind parameters: a scalar to a value, a buffer parameter to a buffer of known shape.
 
-        Raises ValueError for a parameter that the function does not have or a value of the wrong kind.
+        Raises ValueError for a parameter that the function does not have, a buffer of another rank or a variable
+        that would have two values; TypeError for a value of the wrong kind or a dimension that is fixed already.
 
         >>> from relaxish.script import tir as T
         >>> @T.prim_func
@@ -85,43 +86,10 @@ class PrimFunc(BaseFunc):
         >>> [int(d) for d in f.specialize({f.params[1]: 8}).buffer_map[f.params[0]].shape]
         [8]
         """
-        values: dict[Var, PrimExpr] = {}
-        buffers: dict[Buffer, Buffer] = {}
-        for param, instance in param_map.items():
-            if param not in self.params:
-                raise ValueError(f"param {getattr(param, 'name', param)} is not one of the function's parameters")
-            if isinstance(instance, Buffer):
-                self._bind_buffer(param, instance, values, buffers)
-            else:
-                if param in self.buffer_map:
-                    raise ValueError(f"Specialize expects param {param.name} to be bound to a buffer, not a scalar")
-                values[param] = as_expr(instance)
-        params = [p for p in self.params if p not in values]
-        func = PrimFunc(params, self.body, self.ret_type, self.buffer_map, self.attrs, self.span)
-        out: PrimFunc = substitute_buffers(func, values, buffers)
-        return out
+        from .specialize import bindings, specialized
 
-    def _bind_buffer(
-        self, param: Var, instance: Buffer, values: dict[Var, PrimExpr], buffers: dict[Buffer, Buffer]
-    ) -> None:
-        old = self.buffer_map.get(param)
-        if old is None:
-            raise ValueError(f"Specialize expects param {param.name} to be in the buffer map")
-        if old.dtype != instance.dtype or len(old.shape) != len(instance.shape):
-            raise ValueError(f"buffer of param {param.name} has another dtype or rank than the one it is bound to")
-        pairs = list(zip(old.shape, instance.shape)) + list(zip(old.strides, instance.strides))
-        pairs.append((old.elem_offset, instance.elem_offset))
-        for have, want in pairs:
-            if isinstance(have, Var) and have is not want:
-                known = values.get(have)
-                if known is not None and not _same(known, want):
-                    raise ValueError(f"variable {have.name} would be bound to two different values")
-                values[have] = want
-        buffers[old] = instance
-
-
-def _same(a: PrimExpr, b: PrimExpr) -> bool:
-    return a is b or (isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value)
+        made: PrimFunc = specialized(self, bindings(self, param_map))
+        return made
 
 
 # The relax layer installs how a PrimFunc's struct info is derived.
@@ -134,12 +102,22 @@ class TensorIntrin(Node):
     desc: PrimFunc
     impl: PrimFunc
 
+    def __post_init__(self) -> None:
+        if len(self.desc.params) != len(self.impl.params):
+            raise CheckValueError(
+                "The number of parameters of the description and the implementation of the tensor intrinsic doesn't match."
+            )
+        for what, func in (("description", self.desc), ("implementation", self.impl)):
+            if any(p.dtype != "handle" for p in func.params):
+                raise CheckValueError(f"Parameters of the {what} of the tensor intrinsic should be handle only.")
+        if len(self.desc.buffer_map) != len(self.impl.buffer_map):
+            raise CheckValueError("The description and the implementation of a tensor intrinsic have other buffers.")
+
     @staticmethod
     def register(name: str, desc: PrimFunc, impl: PrimFunc, override: bool = False) -> TensorIntrin:
         """Register under a name. Raises ValueError if taken (unless ``override``) or if the two do not fit."""
         if name in _INTRINS and not override:
             raise ValueError(f"TensorIntrin '{name}' has already been registered")
-        _check_pair(desc, impl)
         _INTRINS[name] = made = TensorIntrin(desc, impl)
         return made
 
@@ -159,12 +137,6 @@ class TensorIntrin(Node):
 _INTRINS: dict[str, TensorIntrin] = {}
 
 
-def _check_pair(desc: PrimFunc, impl: PrimFunc) -> None:
-    if len(desc.params) != len(impl.params):
-        raise ValueError("description and implementation of a tensor intrinsic must have the same number of parameters")
-    for index, (a, b) in enumerate(zip(desc.params, impl.params)):
-        if a not in desc.buffer_map or b not in impl.buffer_map:
-            raise ValueError(f"parameter {index} of a tensor intrinsic must be a buffer on both sides")
 
 
 _ = (PointerType, PrimType)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.expr import PrimExpr, as_expr
-from ..ir.functor import Mutator, Visitor, post_order_visit, pre_order_visit
-from ..ir.node import Node
+from ..ir.functor import Mutator, Visitor
 from ..ir.prim import IterVar, Var
 from .buffer import Buffer
+from .stmt import Stmt
+from .walk import post_order_visit, pre_order_visit
 
 __all__ = [
     "Mutator",
@@ -91,13 +92,17 @@ def substitute_buffers(node: Any, values: Mapping[Var, PrimExpr], buffers: Mappi
 
 
 class _IRTransform(Mutator):
+    """Callbacks see statements and expressions; buffers and ranges are parts of them."""
+
     def __init__(self, pre: Any, post: Any, only: Sequence[str] | None) -> None:
         self.pre = pre
         self.post = post
         self.only = None if only is None else {name.split(".")[-1] for name in only}
 
     def visit(self, x: Any) -> Any:
-        if not isinstance(x, Node):
+        if isinstance(x, Buffer):
+            return x
+        if not isinstance(x, (Stmt, PrimExpr)):
             return super().visit(x)
         wanted = self.only is None or type(x).__name__ in self.only
         if wanted and self.pre is not None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.expr import PrimExpr, Range, as_expr, as_exprs
+from ..ir import dtype as dt
+from ..ir.functor import post_order_visit
 from ..ir.node import Node, field
-from ..ir.prim import IntImm, IterVar, Var, const
+from ..ir.prim import IterVar, Var, const
 from ..support.errors import RelaxishError
 from ..ir.primops import match_types
-from .functor import Substitute
+from .functor import Substitute, substitute
 
 __all__ = ["IndexMap"]
 
@@ -142,12 +144,8 @@ class IndexMap(Node):
         """The shape that an array of ``shape`` has after the map."""
         dims = as_exprs(shape)
         ranges = [Range.from_min_extent(const(0, d.dtype), d) for d in dims]
-        out = []
-        for item in self.map_ranges(ranges):
-            extent = item.extent
-            want = dims[0].dtype if dims else extent.dtype
-            out.append(const(extent.value, want) if isinstance(extent, IntImm) and extent.dtype != want else extent)
-        return out
+        dtype = max((d.dtype for d in dims), key=dt.bits, default="int32")
+        return [item.extent.astype(dtype) for item in self.map_ranges(ranges)]
 
     def map_ndarray(self, arr_src: Any) -> Any:
         """The array rearranged by the map."""
@@ -161,7 +159,29 @@ class IndexMap(Node):
 
         env = dict(zip(self.initial_indices, grids))
         out[tuple(np.broadcast_to(evaluate(e, env), source.shape) for e in self.final_indices)] = source
-        return out if isinstance(arr_src, np.ndarray) else type(arr_src).from_numpy(out)
+        if isinstance(arr_src, np.ndarray):
+            return out
+        from ..runtime.ndarray import array
+
+        return array(out)
+
+    def free_vars(self) -> list[Var]:
+        """Variables of the final indices that are not initial indices, in order of use."""
+        found: dict[Var, None] = {}
+
+        def look(node: Any) -> None:
+            if isinstance(node, Var):
+                found[node] = None
+
+        for index in self.final_indices:
+            post_order_visit(index, look)
+        return [v for v in found if v not in set(self.initial_indices)]
+
+    def substitute_free(self, values: Mapping[Var, PrimExpr]) -> IndexMap:
+        """The map with free variables replaced; the same map if it has none of them."""
+        if not any(v in values for v in self.free_vars()):
+            return self
+        return IndexMap(self.initial_indices, [substitute(e, values) for e in self.final_indices], self.inverse_index_map)
 
     def inverse(self, shape: Sequence[Any]) -> IndexMap:
         """The inverse map on an array of ``shape``. Raises RuntimeError if it is not a bijection."""
@@ -205,9 +225,9 @@ def _make_indices(
             raise ValueError("transform_layout mapping may not have *args / **kwargs of unknown names")
     if variadic is not None:
         if ndim is None:
-            raise ValueError("ndim must be given for a mapping that takes *args")
+            raise AssertionError("ndim must be specified when *args is used")
         for i in range(ndim - len(args) - len(keywords)):
-            args.append(Var(f"{variadic}_{i}" if variadic != "args" else f"i{i}", index_dtype))
+            args.append(Var(f"{variadic}_{i}", index_dtype))
     if ndim is not None and len(args) + len(keywords) != ndim:
         raise ValueError(f"the mapping takes {len(args) + len(keywords)} indices, the buffer has {ndim} dimensions")
     return args, keywords

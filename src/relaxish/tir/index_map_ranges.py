@@ -9,6 +9,7 @@ from ..ir.expr import PrimExpr, Range
 from ..support.errors import RelaxishError
 from ..ir.prim import IntImm, Var, const
 from .. import arith
+from .functor import substitute
 
 __all__ = ["invert", "map_ranges"]
 
@@ -18,7 +19,7 @@ def map_ranges(index_map: Any, ranges: Sequence[Range], analyzer: Any = None) ->
     analyzer = analyzer if analyzer is not None else arith.Analyzer()
     if not index_map.initial_indices:
         return [Range.from_min_extent(e, const(1, e.dtype)) for e in index_map.final_indices]
-    domain = dict(zip(index_map.initial_indices, ranges))
+    domain = {var: _typed(rng, var.dtype) for var, rng in zip(index_map.initial_indices, ranges)}
     found = arith.detect_iter_map(
         list(index_map.final_indices), domain, const(1, "bool"), arith.IterMapLevel.NoCheck, False
     )
@@ -32,6 +33,13 @@ def map_ranges(index_map: Any, ranges: Sequence[Range], analyzer: Any = None) ->
         low = interval.min_value
         out.append(Range.from_min_extent(analyzer.simplify(low), analyzer.simplify(interval.max_value - low + 1)))
     return out
+
+
+def _typed(rng: Range, dtype: str) -> Range:
+    """The range in the integer type of the index it belongs to."""
+    if rng.min.dtype == dtype and rng.extent.dtype == dtype:
+        return rng
+    return Range.from_min_extent(rng.min.astype(dtype), rng.extent.astype(dtype))
 
 
 def _extent_of(item: Any, analyzer: Any) -> Range:
@@ -53,6 +61,7 @@ def invert(
     for number, expr in enumerate(index_map.final_indices):
         is_var = isinstance(expr, Var) and any(expr is v for v in index_map.initial_indices)
         outputs.append(Var(expr.name, expr.dtype) if is_var else Var(f"axis{number}", expr.dtype))
+    ranges = [_typed(rng, var.dtype) for var, rng in zip(index_map.initial_indices, ranges)]
     domain = dict(zip(index_map.initial_indices, ranges))
     found = arith.detect_iter_map(
         list(index_map.final_indices), domain, const(1, "bool"), level, False
@@ -74,9 +83,7 @@ def invert(
                 raise RelaxishError(f"the map drops index {var.name}, so it has no inverse")
             expr = rng.min
         final.append(analyzer.simplify(expr))
-    padding = analyzer.simplify(getattr(found, "padding_predicate", const(0, "bool")))
-    if not isinstance(padding, IntImm):
-        from .functor import substitute
-
-        padding = analyzer.simplify(substitute(padding, dict(zip(index_map.initial_indices, final))), 10)
+    # Simplified only in terms of the new indices, where quotients and remainders of the old ones fall away.
+    padding = substitute(found.padding_predicate, dict(zip(index_map.initial_indices, final)))
+    padding = analyzer.simplify(padding, 10)
     return type(index_map)(outputs, final), padding

@@ -7,6 +7,7 @@ tables; only what does more than build a call has a function of its own.
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,11 +20,12 @@ from ..ir.prim import (
     Call, CallEffectKind, CommReducer, FloatImm, IntImm, IterVar, Reduce, Select, StringImm, Var, const,
 )  # fmt: skip
 from ..ir.primops import (
-    add, bitwise_and, bitwise_neg, bitwise_or, bitwise_xor, cast, divide, floordiv, floormod, left_shift, logical_and,
+    add, bitwise_and, bitwise_neg, bitwise_or, bitwise_xor, cast, div, floordiv, floormod, left_shift, logical_and,
     logical_or, match_types, max_, min_, multiply, right_shift, subtract, truncdiv, truncmod,
 )  # fmt: skip
 from ..ir.types import PointerType
 from .buffer import Buffer
+from .expr import BufferLoad
 from .op_table import EFFECTS, FLOAT_UNARY, HANDLE_CALLS, PLAIN_UNARY
 
 __all__ = [
@@ -101,13 +103,13 @@ exp: Callable[..., PrimExpr] = globals()["exp"]
 sigmoid: Callable[..., PrimExpr] = globals()["sigmoid"]
 
 
-def _rounding(name: str, fold: Callable[[float], float]) -> Callable[..., PrimExpr]:
+def _rounding(name: str, fold: Callable[[float], int]) -> Callable[..., PrimExpr]:
     def build(x: Any, span: Any = None) -> PrimExpr:
         x = as_expr(x)
         if dt.is_integral(x.dtype):
             return x
         if isinstance(x, FloatImm):
-            return FloatImm(x.dtype, fold(x.value))
+            return FloatImm(x.dtype, fold(x.value)) if math.isfinite(x.value) else x
         return Call(x.dtype, _op(name), [x], span=span)
 
     build.__name__ = name
@@ -115,31 +117,11 @@ def _rounding(name: str, fold: Callable[[float], float]) -> Callable[..., PrimEx
     return build
 
 
-def _fold_round(value: float) -> float:
-    return float(builtins.round(value))
-
-
-def _fold_trunc(value: float) -> float:
-    return float(int(value))
-
-
-def _fold_floor(value: float) -> float:
-    import math
-
-    return float(math.floor(value))
-
-
-def _fold_ceil(value: float) -> float:
-    import math
-
-    return float(math.ceil(value))
-
-
-floor = _rounding("floor", _fold_floor)
-ceil = _rounding("ceil", _fold_ceil)
-round = _rounding("round", _fold_round)
-nearbyint = _rounding("nearbyint", _fold_round)
-trunc = _rounding("trunc", _fold_trunc)
+floor = _rounding("floor", math.floor)
+ceil = _rounding("ceil", math.ceil)
+round = _rounding("round", builtins.round)
+nearbyint = _rounding("nearbyint", builtins.round)
+trunc = _rounding("trunc", math.trunc)
 __all__ += ["floor", "ceil", "nearbyint", "trunc"]
 
 
@@ -167,17 +149,14 @@ def _classify(name: str) -> Callable[..., PrimExpr]:
         if dt.is_integral(x.dtype):
             return const(name == "isfinite", result)
         if isinstance(x, FloatImm):
-            import math
-
             return const(getattr(math, name)(x.value), result)
         if name == "isnan":
             if dt.bits(x.dtype) == 16:
                 x = cast(dt.with_lanes("float32", dt.lanes(x.dtype)), x)
             return Call(result, _op("isnan"), [x], span=span)
-        infinite = abs(x).equal(infinity(x.dtype))
         if name == "isinf":
-            return logical_and(infinite, logical_not_(isnan(x)))
-        return logical_and(logical_not_(infinite), logical_not_(isnan(x)))
+            return logical_and(abs(x).equal(const(math.inf, x.dtype)), logical_not_(isnan(x)))
+        return logical_and(logical_not_(isinf(x)), logical_not_(isnan(x)))
 
     build.__name__ = name
     build.__doc__ = f"Whether the value ``{name}``; bool of the operand's lanes."
@@ -201,13 +180,13 @@ def isnullptr(x: Any, span: Any = None) -> PrimExpr:
 
 def infinity(dtype: str, span: Any = None) -> PrimExpr:
     """Positive infinity of a floating-point type."""
-    if not dt.is_float(dtype):
+    if dt.code(dtype) not in ("float", "bfloat") or dt.lanes(dtype) != 1:
         raise CheckValueError(f"Cannot decide infinity for type {dtype}")
     return const(float("inf"), dtype)
 
 
 _FLOAT_MAX = {"float64": 1.7976931348623157e308, "float32": 3.4028234663852886e38, "float16": 65504.0,
-              "bfloat16": 3.38953138925e38, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}  # fmt: skip
+              "bfloat16": 3.4028234663852886e38, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}  # fmt: skip
 
 
 def max_value(dtype: str, span: Any = None) -> PrimExpr:
@@ -231,8 +210,6 @@ def power(x: Any, y: Any, span: Any = None) -> PrimExpr:
     x, y = match_types(as_expr(x), as_expr(y))
     if not dt.is_float(x.dtype):
         raise CheckTypeError(f"power only applies to float, got {x.dtype}")
-    if isinstance(y, (IntImm, FloatImm)) and y.value == 1:
-        return x
     return Call(x.dtype, _op("pow"), [x, y], span=span)
 
 
@@ -256,11 +233,6 @@ __all__ += ["fmod", "atan2", "copysign", "hypot", "nextafter", "ldexp"]
 shift_left, shift_right, bitwise_not = left_shift, right_shift, bitwise_neg
 
 
-def div(a: Any, b: Any, span: Any = None) -> PrimExpr:
-    """``a / b`` as C does it: truncating on integers."""
-    return truncdiv(a, b, span)
-
-
 def indexdiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
     """Division of non-negative indices (which rounding is meant does not matter)."""
     return floordiv(a, b, span)
@@ -272,17 +244,17 @@ def indexmod(a: Any, b: Any, span: Any = None) -> PrimExpr:
 
 
 def ceildiv(lhs: Any, rhs: Any, span: Any = None) -> PrimExpr:
-    """``ceil(lhs / rhs)`` on integers."""
+    """``ceil(lhs / rhs)`` on integers, as ``(lhs + rhs - 1) // rhs``."""
     lhs, rhs = match_types(as_expr(lhs), as_expr(rhs))
-    return floordiv(lhs + (rhs - const(1, rhs.dtype)), rhs, span)
+    return floordiv(lhs + rhs - 1, rhs, span)
 
 
 def if_then_else(cond: Any, t: Any, f: Any, span: Any = None) -> PrimExpr:
     """``t if cond else f``, evaluating only the branch taken (unlike Select)."""
     cond = as_expr(cond)
     t, f = match_types(as_expr(t), as_expr(f))
-    if not dt.is_bool(cond.dtype):
-        cond = cast("bool", cond)
+    if cond.dtype != "bool":
+        raise CheckTypeError(f"if_then_else only accept the condition to be boolean type, got {cond.dtype}")
     if isinstance(cond, IntImm):
         return t if cond.value else f
     return Call(t.dtype, _op("if_then_else"), [cond, t, f], span=span)
@@ -315,13 +287,26 @@ def reinterpret(dtype: str, value: Any, span: Any = None) -> PrimExpr:
     value = as_expr(value)
     if value.dtype == dtype:
         return value
+    _check_same_size(dtype, value.dtype)
     return Call(dtype, _op("reinterpret"), [value], span=span)
 
 
+def _check_same_size(dtype: str, source: str) -> None:
+    lanes, source_lanes = dt.lanes(dtype), dt.lanes(source)
+    if lanes < 0 or source_lanes < 0 or dt.bits(dtype) * lanes == dt.bits(source) * source_lanes:
+        return
+    packed = "float4_e2m1fn" in (dt.element_of(dtype), dt.element_of(source))
+    if packed and (dt.bits(dtype) + 7) // 8 * lanes == (dt.bits(source) + 7) // 8 * source_lanes:
+        return
+    raise CheckTypeError(f"Reinterpret requires size match {dtype} vs {source}")
+
+
 def address_of(obj: Any, span: Any = None) -> PrimExpr:
-    """The address of a buffer's first element, or of the element that is loaded."""
+    """The address of a buffer's first element, or of the element that is loaded. Raises ValueError on others."""
     if isinstance(obj, Buffer):
-        obj = obj[tuple(0 for _ in obj.shape)]
+        obj = BufferLoad(obj, [0] * len(obj.shape))
+    if not isinstance(obj, BufferLoad):
+        raise ValueError(f"Invalid object type: {type(obj)}")
     return Call("handle", _op("address_of"), [obj], span=span)
 
 
@@ -346,7 +331,7 @@ def _packed_arg(value: Any) -> Any:
 
 def _pack_buffer(buf: Buffer) -> PrimExpr:
     shape = Call("handle", _op("tvm_stack_make_shape"), buf.shape)
-    strides = Call("handle", _op("tvm_stack_make_shape"), buf.strides) if buf.strides else const(0, "int64")
+    strides = Call("handle", _op("tvm_stack_make_shape"), buf.strides) if buf.strides else const(0, "int32")
     args = [buf.data, shape, strides, len(buf.shape), const(0, buf.dtype), buf.elem_offset]
     return Call("handle", _op("tvm_stack_make_array"), args)
 
@@ -355,7 +340,15 @@ call_packed, call_cpacked = _packed("tvm_call_packed"), _packed("tvm_call_cpacke
 call_packed_lowered = _packed("tvm_call_packed_lowered")
 call_cpacked_lowered = _packed("tvm_call_cpacked_lowered")
 tvm_call_packed, tvm_call_cpacked = call_packed, call_cpacked
-trace = _packed("tvm_call_trace_packed")
+
+
+def trace(args: list[Any], trace_action: str = "tvm.default_trace_action") -> PrimExpr:
+    """Pass values through the packed function ``trace_action``; the last one's type is that of the result."""
+    if not isinstance(args, list):
+        raise TypeError("tvm.tir.trace consumes the args as list type")
+    return Call(args[-1].dtype, _op("tvm_call_trace_packed"), [trace_action, *[_packed_arg(a) for a in args]])
+
+
 __all__ += ["tvm_call_packed", "tvm_call_cpacked"]
 
 
@@ -491,7 +484,7 @@ def comm_reducer(fcombine: Callable[..., Any], fidentity: Callable[..., Any], na
 
     def reducer(expr: Any, axis: Any, where: Any = None, init: Any = None, *args: Any) -> Any:
         first = axis[0] if isinstance(axis, (list, tuple)) and axis else axis
-        if isinstance(first, IterVar):
+        if isinstance(first, (IterVar, list, tuple)):
             return _over_axis(expr, axis, where, init)
         out = fcombine(expr, axis)
         for item in (where, init, *args):
@@ -518,4 +511,4 @@ def effect_of(call: Call) -> int:
 
 
 __all__ += ["effect_of", "fabs"]
-_ = (PointerType, divide)
+_ = PointerType

@@ -13,7 +13,7 @@ from ..ir.node import Node, field
 from ..ir.prim import IntImm, IterVar, StringImm, Var, const
 from ..ir.source import Span
 from .buffer import INDEXING, Buffer
-from .expr import BufferLoad, _index_lanes
+from .expr import BufferLoad, _index_lanes, check_predicate
 
 __all__ = [
     "Allocate", "AllocateConst", "AssertStmt", "AttrStmt", "Block", "BlockRealize", "BufferRealize", "BufferRegion",
@@ -47,7 +47,7 @@ class LetStmt(Stmt):
     _equal_order = ("value", "var", "body")
 
     def __post_init__(self) -> None:
-        if self.var.dtype != self.value.dtype and not dt.is_handle(self.var.dtype):
+        if self.var.dtype != self.value.dtype:
             raise CheckTypeError(f"LetStmt binds a {self.var.dtype} variable to a {self.value.dtype} value")
 
 
@@ -67,6 +67,12 @@ class AssertStmt(Stmt):
     condition: PrimExpr = field(conv=as_expr)
     message: PrimExpr = field(conv=lambda m: StringImm(m) if isinstance(m, str) else as_expr(m))
     body: Stmt
+
+    def __post_init__(self) -> None:
+        if not dt.is_bool(self.condition.dtype):
+            raise CheckTypeError(f"AssertStmt needs a bool condition, got {self.condition.dtype}")
+        if self.message.dtype != "int32" and not isinstance(self.message, StringImm):
+            raise CheckTypeError(f"AssertStmt's message is a text or an int32, got {self.message.dtype}")
 
 
 def _annotations(value: Any) -> dict[str, Any]:
@@ -99,16 +105,20 @@ class For(Stmt):
 
     def __post_init__(self) -> None:
         dtype = self.loop_var.dtype
-        for name in ("min", "extent"):
+        for name in ("loop_var", "min", "extent"):
             value = getattr(self, name)
-            if value.dtype != dtype:
-                if not isinstance(value, IntImm):
-                    # The narrower side widens; a loop variable cannot, so an int32 variable rejects int64 bounds.
-                    if dt.bits(dtype) < dt.bits(value.dtype):
-                        raise CheckTypeError(f"loop variable {self.loop_var.name} is {dtype}, its {name} is {value.dtype}")
-                    object.__setattr__(self, name, value.astype(dtype))
-                else:
-                    object.__setattr__(self, name, IntImm(dtype, value.value))
+            if value.dtype == dtype and dtype in ("int32", "int64"):
+                continue
+            if not dt.is_integral(value.dtype) or not dt.is_scalar(value.dtype):
+                raise CheckTypeError(
+                    f"TIR For nodes require a scalar integer as the {name}, but received {value} with dtype {value.dtype}"
+                )
+            if dt.bits(value.dtype) > dt.bits(dtype):
+                raise CheckTypeError(f"Loop variable's dtype ({dtype}) is narrower than its {name} ({value.dtype})")
+            if isinstance(value, IntImm) and dt.bits(value.dtype) < dt.bits(dtype):
+                object.__setattr__(self, name, IntImm(dtype, value.value))
+            elif value.dtype != dtype:
+                raise CheckTypeError(f"loop variable {self.loop_var.name} is {dtype}, its {name} is {value.dtype}")
 
 
 class While(Stmt):
@@ -116,6 +126,12 @@ class While(Stmt):
 
     condition: PrimExpr = field(conv=as_expr)
     body: Stmt
+
+    def __post_init__(self) -> None:
+        if not dt.is_scalar(self.condition.dtype):
+            raise CheckTypeError(f"While needs a scalar condition, got {self.condition.dtype}")
+        if isinstance(self.condition, IntImm):
+            raise CheckValueError("The condition should not be trivial.")
 
 
 class BufferStore(Stmt):
@@ -134,6 +150,7 @@ class BufferStore(Stmt):
                 f"cannot be indexed with the {len(self.indices)}-dimensional indices provided."
             )
         expected = _index_lanes(self.indices, self.buffer.dtype)
+        check_predicate(self.predicate, expected, "store")
         if self.value.dtype != expected:
             same_bits = dt.is_bool(expected) and dt.is_bool(self.value.dtype)
             if not same_bits:
@@ -180,6 +197,20 @@ class Allocate(Stmt):
     body: Stmt
     annotations: dict[str, Any] = field(default=None, conv=_annotations)
 
+    def __post_init__(self) -> None:
+        kind = self.buffer_var.type_annotation
+        element = getattr(getattr(kind, "element_type", None), "dtype", None)
+        if element != self.dtype and not (dt.is_bool(self.dtype) and element == "int8"):
+            raise CheckTypeError(
+                f"The allocated data type ({self.dtype}) does not match the type annotation of the buffer "
+                f"{self.buffer_var.name} ({kind}). The data type should be an element of the pointer type."
+            )
+        for extent in self.extents:
+            if not dt.is_scalar(extent.dtype):
+                raise CheckTypeError(f"extents of an allocation are scalars, got {extent.dtype}")
+        if not dt.is_bool(self.condition.dtype):
+            raise CheckTypeError(f"the condition of an allocation is bool, got {self.condition.dtype}")
+
 
 class AllocateConst(Stmt):
     """Constant data behind the pointer ``buffer_var`` during ``body``."""
@@ -204,17 +235,49 @@ class DeclBuffer(Stmt):
     body: Stmt
 
 
-def _flatten(stmts: Any) -> tuple[Stmt, ...]:
-    out: list[Stmt] = []
-    for stmt in stmts:
-        out.extend(stmt.seq) if isinstance(stmt, SeqStmt) else out.append(stmt)
-    return tuple(out)
+def _is_no_op(stmt: Stmt) -> bool:
+    return isinstance(stmt, Evaluate) and isinstance(stmt.value, IntImm) and stmt.value.value == 0
+
+
+def _parts(stmts: Any) -> tuple[Stmt, ...]:
+    """The statements as they are, unless one is a sequence: then its parts, without no-ops."""
+    items = tuple(stmts)
+    if not any(isinstance(s, SeqStmt) for s in items):
+        return items
+    return tuple([part for s in items for part in stmt_list(s) if not _is_no_op(part)])
 
 
 class SeqStmt(Stmt):
-    """Statements one after another; nested sequences are flattened."""
+    """Two or more statements one after another; nested sequences are flattened, no-ops among them dropped."""
 
-    seq: tuple[Stmt, ...] = field(conv=_flatten)
+    seq: tuple[Stmt, ...] = field(conv=_parts)
+
+    @staticmethod
+    def flatten(*stmts: Any) -> Stmt:
+        """The statements as one: sequences opened, no-ops and None dropped; ``Evaluate(0)`` if nothing is left.
+
+        >>> from relaxish import tir
+        >>> tir.SeqStmt.flatten(tir.Evaluate(1), [None, tir.Evaluate(0)])
+        T.evaluate(1)
+        """
+        kept: list[Stmt] = []
+        for item in stmts:
+            if isinstance(item, (list, tuple)):
+                item = SeqStmt.flatten(*item)
+            if item is not None:
+                kept += [part for part in stmt_list(item) if not _is_no_op(part)]
+        if not kept:
+            return Evaluate(0)
+        return kept[0] if len(kept) == 1 else SeqStmt(kept)
+
+    def with_fields(self, **changes: Any) -> Any:
+        return SeqStmt.flatten(*changes["seq"]) if "seq" in changes else super().with_fields(**changes)
+
+    def __post_init__(self) -> None:
+        if not self.seq:
+            raise CheckValueError("An empty SeqStmt is prohibited; a no-op is Evaluate(0)")
+        if len(self.seq) == 1:
+            raise CheckValueError(f"A SeqStmt of length 1 is prohibited; use the statement itself:\n{self.seq[0]}")
 
     def __getitem__(self, i: int) -> Stmt:
         return self.seq[i]
@@ -260,6 +323,13 @@ class BufferRegion(Node):
     buffer: Buffer
     region: tuple[Range, ...] = field(conv=_region)
 
+    def __post_init__(self) -> None:
+        if len(self.region) != len(self.buffer.shape):
+            raise CheckValueError(
+                f"The dimension between {self.buffer.name} and its region mismatched: the buffer has "
+                f"{len(self.buffer.shape)} dimensions, the region {len(self.region)}"
+            )
+
     def __prim_expr__(self) -> PrimExpr:
         """A region of single elements or one vector, read as a value."""
         from ..ir.prim import Ramp
@@ -279,6 +349,39 @@ class MatchBufferRegion(Node):
     buffer: Buffer = field(role="bind")
     source: BufferRegion
     _equal_order = ("buffer", "source")
+
+    def __post_init__(self) -> None:
+        view, viewed = self.buffer, self.source.buffer
+        if view.scope() != viewed.scope():
+            raise CheckValueError(f"MatchBuffer {view.name} scope mismatch: {view.scope()} vs. {viewed.scope()}")
+        if view.dtype != viewed.dtype:
+            raise CheckValueError(f"MatchBuffer {view.name} data type mismatch: {view.dtype} vs. {viewed.dtype}")
+        if viewed.data_alignment % view.data_alignment:
+            raise CheckValueError(
+                "Trying to match buffer to another one with lower alignment requirement: "
+                f"required_alignment={view.data_alignment}, provided_alignment={viewed.data_alignment}"
+            )
+        if view.buffer_type != 1 or viewed.buffer_type != 1:
+            raise CheckValueError("AutoBroadcast is not allowed in MatchBuffer")
+        self._check_shape()
+
+    def _check_shape(self) -> None:
+        from ..arith import Analyzer
+
+        shape, extents = self.buffer.shape, [r.extent for r in self.source.region]
+        leading = len(extents) - len(shape)
+        if leading < 0:
+            raise CheckValueError(
+                "Dimension of source Region expected to be larger or equal than target buffer shape, "
+                f"but got {len(extents)} vs. {len(shape)}"
+            )
+        analyzer = Analyzer()
+        for extent in extents[:leading]:
+            if not analyzer.can_prove_equal(extent, const(1, extent.dtype)):
+                raise CheckValueError(f"The higher dimension should be 1, but got {extent}.")
+        for extent, dim in zip(extents[leading:], shape, strict=True):
+            if not isinstance(dim, Var) and extent is not dim and not analyzer.can_prove_equal(extent, dim):
+                raise CheckValueError(f"The data range mismatched in MatchBuffer: {extent} vs. {dim}")
 
 
 class Block(Stmt):

@@ -196,7 +196,7 @@ def layout_transform(array: Any, src_layout: str, dst_layout: str) -> Any:
     """From one named layout to another, e.g. ``NCHW`` to ``NCHW16c``; padding is filled with zero."""
     if src_layout == dst_layout:
         return array
-    bijection = tir.bijective_layout(src_layout, dst_layout)
+    bijection = tir.BijectiveLayout(src_layout, dst_layout)
     shape = bijection.forward_shape(array.shape)
     covered = bijection.backward_shape(shape)
 

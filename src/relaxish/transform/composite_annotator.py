@@ -48,7 +48,7 @@ class _Annotator(PyExprMutator):
 
 def _wrap(func: Function) -> Function:
     """A function of the same signature that defines ``func`` locally and calls it."""
-    inner = func.without_attr("global_symbol")
+    inner = func.without_attr("Primitive")
     params = [Var(p.name_hint, p.struct_info) for p in func.params]
     local = Var("local_func", inner.struct_info)
     output = Var("output", inner.ret_struct_info)

@@ -13,6 +13,7 @@ from ..relax.dpl.matcher import extract_matched_expr
 from ..relax.dpl.pattern import CallPattern, DFPattern, TupleGetItemPattern
 from ..relax.expr import Call, DataflowBlock, Expr, Function, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprVisitor
+from ..support.errors import InternalError
 from .base import as_module_pass
 from .composite_annotator import annotate_composites
 from .graph_partition import Group
@@ -61,6 +62,7 @@ class _Partitioner(PyExprVisitor):
     def __init__(self, pattern: FusionPattern) -> None:
         self.pattern = pattern
         self.groups: dict[Any, Group] = {}
+        self.members: dict[Group, list[Var]] = {}
         self.values: dict[Var, Any] = {}
         self.variables: dict[Any, Var] = {}
         self.usages: dict[Var, list[Var]] = {}
@@ -74,8 +76,9 @@ class _Partitioner(PyExprVisitor):
         value = binding.value
         self.values[binding.var] = value
         self.variables[value] = binding.var
-        self.groups[binding.var] = Group(binding.var, 0)
-        if isinstance(value, (Call, TupleGetItem)):
+        group = self.groups[binding.var] = Group(binding.var, 0)
+        self.members[group] = [binding.var]
+        if isinstance(value, Call):
             self._match(binding)
         self.visit_expr(value)
 
@@ -87,14 +90,16 @@ class _Partitioner(PyExprVisitor):
         if self.pattern.check is not None and not self.pattern.check(context):
             return
         inner = [var for var in context.matched_bindings if var is not binding.var]
-        if any(self.groups[var].find().num_nodes > 1 for var in inner):
-            return  # part of an earlier match
+        earlier = {self.groups[var].find() for var in inner if self.groups[var].find().num_nodes > 1}
+        if any(not set(self.members[g]) <= set(context.matched_bindings) for g in earlier):
+            return  # an earlier match holds more than this one, so it stays
         group = self.groups[binding.var].find()
         for var in inner:
             other = self.groups[var].find()
             if other is not group:
                 other.parent = group
                 group.num_nodes += other.num_nodes
+                self.members[group] += self.members.pop(other)
         if self.pattern.attrs_getter is not None:
             group.attrs.update(self.pattern.attrs_getter(context.annotated_expr))
         group.attrs["Composite"] = self.pattern.name
@@ -119,11 +124,14 @@ def _as_pattern(pattern: Any) -> FusionPattern:
 
 def _functions(mod: IRModule, names: Sequence[str]) -> list[Function]:
     if names:
-        return [mod[name] for name in names]
+        found = [mod[name] for name in names]
+        if not all(isinstance(func, Function) for func in found):
+            raise InternalError("Entry function must be a relax function")
+        return found
     return [
         func
         for func in mod.functions.values()
-        if isinstance(func, Function) and not func.attrs.get("Codegen") and not func.attrs.get("Composite")
+        if isinstance(func, Function) and not any(func.attrs.get(a) for a in ("Codegen", "Composite", "Primitive"))
     ]
 
 

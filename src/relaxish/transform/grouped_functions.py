@@ -28,7 +28,7 @@ from ..relax.expr import (
     VarBinding,
 )
 from ..relax.expr_functor import PyExprMutator
-from ..relax.scalars import const_int
+from ..relax.scalars import const_int, prim_vars
 from ..relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
 from .graph_partition import Group
@@ -92,21 +92,19 @@ class _FunctionCreator(PyExprMutator):
         """Make a parameter of what the group does not define itself."""
         if expr in self.seen_args or expr in self.defined:
             return
-        if isinstance(expr, Tuple):
-            for item in expr.fields:
-                self._need(item)
-            return
         if isinstance(expr, Constant) and not self.lift_constants:
             return
-        if not isinstance(expr, (Var, Constant, ShapeExpr)):
-            return
-        if isinstance(expr, ShapeExpr) and not self.lift_constants:
+        if isinstance(expr, Tuple) and any(v in self.defined for v in direct_uses(expr)):
+            for item in expr.fields:
+                self._need(item)
             return
         if isinstance(expr, Var):
             name = expr.name_hint
         else:
             name = f"param_{self.constants}"
             self.constants += 1
+            if _is_literal(expr):
+                return
         param = Var(name, expr.struct_info)
         self.seen_args[expr] = param
         self.arguments.append(expr)
@@ -118,11 +116,9 @@ class _FunctionCreator(PyExprMutator):
     def append_output(self, var: Var) -> None:
         self.outputs.setdefault(var, len(self.outputs))
 
-    def visit_constant_(self, op: Constant) -> Any:
-        return self.seen_args.get(op, op)
-
-    def visit_shape_expr_(self, op: ShapeExpr) -> Any:
-        return self.seen_args.get(op, op)
+    def visit_expr(self, expr: Any) -> Any:
+        param = self.seen_args.get(expr)
+        return super().visit_expr(expr) if param is None else param
 
     def _split_partial_tuples(self) -> None:
         """A tuple of which only some fields are used is passed field by field."""
@@ -191,6 +187,15 @@ class _FunctionCreator(PyExprMutator):
             func = Function(self.params, body, body.body.struct_info, True, all_attrs)
         func.body.struct_info_ = func.ret_struct_info
         self.function = renew_symbolic_vars(func)
+
+
+def _is_literal(expr: Any) -> bool:
+    """Whether a scalar, a shape or a tuple of such is known at compile time, so that it stays inside the function."""
+    if isinstance(expr, Tuple):
+        return all(_is_literal(f) for f in expr.fields)
+    if isinstance(expr, PrimValue):
+        return not prim_vars(expr.value)
+    return isinstance(expr, ShapeExpr) and not any(prim_vars(v) for v in expr.values)
 
 
 def _info_key(info: Any) -> Any:

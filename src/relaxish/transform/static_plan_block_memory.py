@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..arith.int_set import from_range
 from ..ir import dtype as dt
+from ..ir.expr import GlobalVar, Range
 from ..ir.module import IRModule
 from ..ir.op import Op
-from ..ir.prim import IntImm
-from ..ir.prim import Var as TirVar
+from ..ir.prim import IntImm, StringImm as PrimString
 from ..ir.transform import Pass
+from ..relax.analysis.struct_info import tir_vars_in_struct_info
+from ..relax.analysis.variables import direct_uses
 from ..relax.expr import (
     BindingBlock,
     Call,
@@ -26,251 +30,319 @@ from ..relax.expr import (
     Var,
     VarBinding,
 )
-from ..relax.scalars import const_int, prim_vars, substitute_prim
-from ..relax.analysis.struct_info import tir_vars_in_struct_info
-from ..relax.struct_info import ObjectStructInfo, TupleStructInfo
+from ..relax.scalars import fresh_analyzer
+from ..relax.struct_info import ObjectStructInfo
+from ..support.errors import RelaxishError
 from ..tir import PrimFunc
-from .base import as_module_pass, map_relax_functions, rebuild_body
+from .base import as_module_pass, map_relax_functions
+from .memory_tokens import Token, TokenPool
 
 __all__ = ["StaticPlanBlockMemory"]
 
 _ALLOC = "relax.builtin.alloc_tensor"
-_RANGE = 16
+_ALIASES = frozenset({"relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset"})
+_PLAN_OUTPUT = "relax.memory_plan_dynamic_func_output"
+_MAX_INT64 = (1 << 63) - 1
 
 
-class _Token:
-    """One allocation request and later the storage that serves it."""
-
-    __slots__ = ("bytes", "dtype", "first", "last", "reusable", "scope", "shape", "storage", "var", "device")
-
-    def __init__(self, var: Var, call: Call, size: int, position: int) -> None:
-        self.var = var
-        self.shape = call.args[0]
-        self.dtype = call.args[1].value
-        self.device = call.args[2]
-        self.scope = call.args[3]
-        self.bytes = size
-        self.first = position
-        self.last = position
-        self.reusable = True
-        self.storage: _Storage | None = None
+def _op_name(value: Any) -> str:
+    return value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
 
 
-class _Storage:
-    __slots__ = ("bytes", "dtype", "index", "owner", "tokens", "var")
+class _Bounds:
+    """Upper bounds of dimensions, from the attributes ``tir_var_upper_bound`` and ``tir_non_negative_var``.
 
-    def __init__(self, owner: _Token, index: int) -> None:
-        self.owner = owner
-        self.bytes = owner.bytes
-        self.dtype = owner.dtype
-        self.index = index
-        self.tokens: list[_Token] = [owner]
-        self.var: Var | None = None
+    They hold for symbolic variables of the function's signature only.
+    """
+
+    def __init__(self, analyzer: Any) -> None:
+        self.analyzer = analyzer
+        self.domains: dict[Any, Any] = {}
+
+    def declare(self, func: Function) -> None:
+        """Take in what a function's attributes say."""
+        bounds = {_text(k, "key of attr `tir_var_upper_bound`"): _positive(v) for k, v in _items(func)}
+        free = {_text(n, "element of attr `tir_non_negative_var`") for n in func.attrs.get("tir_non_negative_var") or ()}
+        if not bounds and not free:
+            return
+        for var in tir_vars_in_struct_info(func.struct_info):
+            if var.name in bounds:
+                values = Range.from_min_extent(IntImm("int64", 0), IntImm("int64", bounds[var.name] + 1))
+                self.analyzer.bind(var, values, allow_override=True)
+                self.domains[var] = from_range(values)
+            elif var.name in free:
+                self.analyzer.mark_global_non_neg_value(var)
+
+    def of(self, dim: Any) -> Any:
+        """The largest value of a dimension, or the dimension where none is known."""
+        if isinstance(dim, IntImm):
+            return dim
+        most = self.analyzer.const_int_bound(dim).max_value
+        if most < _MAX_INT64:
+            return IntImm("int64", most)
+        values = self.analyzer.int_set(dim, self.domains)
+        return values.max_value if values.has_upper_bound() else dim
 
 
-def _bounds(func: Function) -> dict[TirVar, Any]:
-    """Symbolic variables with an upper bound, from the function's attribute ``tir_var_upper_bound``."""
-    given = func.attrs.get("tir_var_upper_bound") or {}
-    items: dict[Any, Any] = dict(given)
-    table = {str(k): int(getattr(v, "value", v)) for k, v in items.items()}
-    out: dict[TirVar, Any] = {}
-    for param in func.params:
-        for var in tir_vars_in_struct_info(param.struct_info):
-            if var.name in table:
-                out[var] = IntImm("int64", table[var.name])
-    return out
+def _items(func: Function) -> list[tuple[Any, Any]]:
+    given = func.attrs.get("tir_var_upper_bound")
+    return [] if given is None else list(given.items())
 
 
-def _size(call: Call, bounds: dict[TirVar, Any]) -> int | None:
-    if not isinstance(call.args[0], ShapeExpr):
-        return None
-    total = dt.nbytes(call.args[1].value)
-    for dim in call.args[0].values:
-        value = const_int(substitute_prim(dim, bounds)) if prim_vars(dim) else const_int(dim)
-        if value is None:
-            return None
-        total *= value
-    return total
+def _text(value: Any, what: str) -> str:
+    if isinstance(value, PrimString):
+        value = value.value
+    if not isinstance(value, str):
+        raise RelaxishError(f"The entry {what} should be string. However {type(value).__name__} is got.")
+    return value
+
+
+def _positive(value: Any) -> int:
+    if isinstance(value, IntImm):
+        value = value.value
+    if not isinstance(value, int):
+        raise RelaxishError(
+            "The entry value of attr `tir_var_upper_bound` should be integer. "
+            f"However {type(value).__name__} is got."
+        )
+    if value <= 0:
+        raise RelaxishError(
+            f"The entry value of attr `tir_var_upper_bound` should be a positive integer, while {value} is got."
+        )
+    return value
+
+
+def _byte_count(dims: list[Any], dtype: str) -> Any:
+    """The size as a constant times the product of the symbolic dimensions."""
+    factor = dt.nbytes(dtype)
+    symbolic: Any = IntImm("int64", 1)
+    for dim in dims:
+        if isinstance(dim, IntImm):
+            factor *= dim.value
+        else:
+            symbolic = symbolic * dim
+    return IntImm("int64", factor) * symbolic
 
 
 class _Planner:
-    """Lives of the tensors that one block allocates."""
+    """Finds what each allocation of a function is used for, then serves the requests in program order.
 
-    def __init__(self, mod: IRModule, bounds: dict[TirVar, Any]) -> None:
+    Tokens follow values: a variable's entry is a token, a tuple of entries, or None.
+    """
+
+    def __init__(self, mod: IRModule, bounds: _Bounds) -> None:
         self.mod = mod
         self.bounds = bounds
-        self.tokens: dict[Var, _Token] = {}
-        self.groups: dict[Var, list[_Token]] = {}
-        self.position = 0
+        self.values: dict[Var, Any] = {}
+        self.of_call: dict[Call, Token] = {}
+        self.events: list[tuple[str, Any]] = []
 
-    def run(self, body: SeqExpr) -> list[_Token]:
-        block_of: dict[Var, int] = {}
-        for number, block in enumerate(body.blocks):
-            for binding in block.bindings:
-                self.position += 1
-                block_of[binding.var] = number
-                self._binding(binding, number, block_of)
-        for token in self._of(body.body):
-            token.reusable = False
-        return [t for t in self.tokens.values() if t.reusable]
+    def plan(self, func: Function) -> None:
+        """Plan one function, its branches and local functions included."""
+        self.bounds.declare(func)
+        self.sequence(func.body)
+        pool = TokenPool(self.bounds.analyzer)
+        for kind, item in self.events:
+            if kind == "leave":
+                pool.forget(item)
+            elif item.planned:
+                if kind == "alloc":
+                    pool.serve(item)
+                else:
+                    item.storage.uses_left -= 1
+                    if item.storage.uses_left == 0:
+                        pool.release(item.storage)
 
-    def _of(self, value: Any) -> list[_Token]:
+    def entry(self, value: Any) -> Any:
+        """What a leaf expression holds on to."""
         if isinstance(value, Var):
-            return self.groups.get(value, [])
+            return self.values.get(value)
         if isinstance(value, Tuple):
-            return [t for f in value.fields for t in self._of(f)]
+            return tuple(self.entry(f) for f in value.fields)
         if isinstance(value, TupleGetItem):
-            return self._of(value.tuple_value)
-        return []
+            whole = self.entry(value.tuple_value)
+            return whole[value.index] if isinstance(whole, tuple) else whole
+        return None
 
-    def _use(self, value: Any) -> None:
-        for token in self._of(value):
-            token.last = self.position
+    def drop(self, value: Any) -> None:
+        """Leave alone what may live on outside the block."""
+        for token in _leaves(self.entry(value)):
+            token.planned = False
 
-    def _binding(self, binding: Any, number: int, block_of: dict[Var, int]) -> None:
-        value = binding.value
+    def sequence(self, seq: SeqExpr) -> None:
+        """Go through the bindings of a body or a branch."""
+        for block in seq.blocks:
+            for binding in block.bindings:
+                self.values[binding.var] = self.value(binding.value, block)
+        self.drop(seq.body)
+
+    def value(self, value: Any, block: BindingBlock) -> Any:
+        """Note what a bound value uses; gives what its variable holds on to."""
         if isinstance(value, Call):
-            self._call(binding.var, value)
-        elif isinstance(value, (Var, Tuple, TupleGetItem)):
-            self.groups[binding.var] = self._of(value)
-            self._use(value)
-        else:
-            # Branches and local functions: whatever they touch must keep its own memory.
-            from ..relax.analysis.variables import direct_uses
+            return self.call(value, block)
+        if isinstance(value, If):
+            self.drop(value.cond)
+            for branch in (value.true_branch, value.false_branch):
+                self.nested(branch)
+            return None
+        if isinstance(value, Function):
+            self.bounds.declare(value)
+            for var in direct_uses(value):
+                self.drop(var)
+            self.nested(value.body)
+            return None
+        return self.entry(value)
 
-            for used in direct_uses(value):
-                for token in self._of(used):
-                    token.reusable = False
-            if isinstance(value, If):
-                return
+    def nested(self, seq: SeqExpr) -> None:
+        """A sequence whose memory no one outside can reach."""
+        self.sequence(seq)
+        self.events.append(("leave", {id(block) for block in seq.blocks}))
 
-    def _call(self, var: Var, call: Call) -> None:
-        name = call.op.name if isinstance(call.op, Op) else ""
+    def call(self, call: Call, block: BindingBlock) -> Any:
+        """Note what a call allocates or uses."""
+        name = _op_name(call)
         if name == _ALLOC:
-            size = _size(call, self.bounds)
-            if size is not None:
-                token = self.tokens[var] = _Token(var, call, size, self.position)
-                self.groups[var] = [token]
-            return
-        if name in ("relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset"):
-            self.groups[var] = self._of(call.args[0])
-        elif not self._is_kernel(call):
-            # A callee that may keep its arguments.
-            if not isinstance(call.op, (Op, ExternFunc)):
-                for arg in call.args:
-                    for token in self._of(arg):
-                        token.reusable = False
-            elif _may_alias(var):
-                self.groups[var] = [t for a in call.args for t in self._of(a)]
+            shape = call.struct_info.shape
+            if not isinstance(shape, ShapeExpr):
+                return None
+            dims = [self.bounds.of(dim) for dim in shape.values]
+            dtype = call.args[1].value
+            token = Token(_byte_count(dims, dtype), dtype, call.args[3].value, block)
+            self.of_call[call] = token
+            self.events.append(("alloc", token))
+            return token
+        if name in _ALIASES:
+            return self.entry(call.args[0])
         for arg in call.args:
-            self._use(arg)
+            if self._only_reads(call):
+                for token in _leaves(self.entry(arg)):
+                    token.planned = token.planned and token.block is block
+                    token.uses += 1
+                    self.events.append(("use", token))
+            else:
+                self.drop(arg)
+        return None
 
-    def _is_kernel(self, call: Call) -> bool:
-        from ..ir.expr import GlobalVar
-
+    def _only_reads(self, call: Call) -> bool:
+        """Whether the callee keeps nothing of its arguments once it is done."""
         if isinstance(call.op, GlobalVar):
             return call.op in self.mod and isinstance(self.mod[call.op], PrimFunc)
-        return isinstance(call.op, Op) and call.op.name == "relax.vm.call_tir_dyn"
+        return isinstance(call.op, ExternFunc) or _op_name(call) == "relax.vm.call_tir_dyn"
 
 
-def _may_alias(var: Var) -> bool:
-    """Whether a packed function's result might be (part of) one of its arguments."""
-    info = var.struct_info_
-    return not (isinstance(info, TupleStructInfo) and not info.fields)
+def _leaves(entry: Any) -> Iterator[Token]:
+    if isinstance(entry, tuple):
+        for part in entry:
+            yield from _leaves(part)
+    elif entry is not None:
+        yield entry
 
 
-def _assign(tokens: list[_Token]) -> list[_Storage]:
-    """Best fit in program order: the smallest free storage that is large enough, else the largest smaller one."""
-    storages: list[_Storage] = []
-    free: dict[tuple[str, int], list[_Storage]] = {}
-    ends: dict[int, list[_Token]] = {}
-    done = 0
-    for token in sorted(tokens, key=lambda t: t.first):
-        for position in range(done, token.first + 1):
-            for ended in ends.pop(position - 1, ()):
-                assert ended.storage is not None
-                free.setdefault(_key(ended), []).append(ended.storage)
-        done = token.first + 1
-        storage = _request(free.get(_key(token), []), token)
-        if storage is None:
-            storage = _Storage(token, len(storages))
-            storages.append(storage)
-        else:
-            free[_key(token)].remove(storage)
-            storage.bytes = max(storage.bytes, token.bytes)
-            storage.tokens.append(token)
-        token.storage = storage
-        ends.setdefault(token.last, []).append(token)
-    return storages
+class _Writer:
+    """Writes a function with its allocations as planned."""
 
+    def __init__(self, planner: _Planner, plan_output: bool) -> None:
+        self.planner = planner
+        self.plan_output = plan_output
 
-def _key(token: _Token) -> tuple[str, int]:
-    return token.scope.value, const_int(token.device.value) or 0
+    def function(self, func: Function) -> Function:
+        """The function with its body rewritten."""
+        body = self.sequence(func.body)
+        if body is func.body:
+            return func
+        return Function(func.params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
 
+    def sequence(self, seq: SeqExpr) -> SeqExpr:
+        """A body or branch with its bindings rewritten."""
+        blocks = [self.block(block) for block in seq.blocks]
+        if all(new is old for new, old in zip(blocks, seq.blocks)):
+            return seq
+        made = SeqExpr(blocks, seq.body, seq.span)
+        made.struct_info_ = seq.struct_info_
+        return made
 
-def _request(free: list[_Storage], token: _Token) -> _Storage | None:
-    size = token.bytes
-    larger = [s for s in free if size <= s.bytes <= size * _RANGE]
-    if larger:
-        return min(larger, key=lambda s: (s.bytes, s.index))
-    smaller = [s for s in free if size <= s.bytes * _RANGE and s.bytes < size]
-    return max(smaller, key=lambda s: (s.bytes, -s.index)) if smaller else None
-
-
-def _rewrite(body: SeqExpr, tokens: list[_Token], bounds: dict[TirVar, Any]) -> list[BindingBlock]:
-    by_var = {t.var: t for t in tokens if t.storage is not None}
-    blocks = []
-    binding: Any
-    for block in body.blocks:
+    def block(self, block: BindingBlock) -> BindingBlock:
+        """A block with its bindings rewritten."""
         out: list[Any] = []
+        changed = False
         for binding in block.bindings:
-            token = by_var.get(binding.var)
-            if token is None:
-                out.append(binding)
-                continue
+            new = self.value(binding.value, out.append)
+            if new is not binding.value:
+                changed = True
+                binding = VarBinding(binding.var, new, binding.span)
+            out.append(binding)
+        return type(block)(out, block.span) if changed else block
+
+    def value(self, value: Any, emit: Callable[[VarBinding], None]) -> Any:
+        """A bound value rewritten; storage it needs is emitted before it."""
+        if isinstance(value, If):
+            branches = [self.sequence(value.true_branch), self.sequence(value.false_branch)]
+            if branches[0] is value.true_branch and branches[1] is value.false_branch:
+                return value
+            made = If(value.cond, branches[0], branches[1], value.span)
+            made.struct_info_ = value.struct_info_
+            return made
+        if isinstance(value, Function):
+            return self.function(value)
+        if _op_name(value) != _ALLOC:
+            return value
+        token = self.planner.of_call.get(value)
+        if token is not None and token.planned:
             storage = token.storage
             assert storage is not None
             if storage.var is None:
-                storage.var = Var("storage", ObjectStructInfo())
-                out.append(VarBinding(storage.var, _alloc_storage(storage)))
-            call = Call(
-                Op.get("relax.memory.alloc_tensor"),
-                (storage.var, PrimValue(0), token.shape, DataTypeImm(token.dtype)),
-            )
-            call.struct_info_ = binding.var.struct_info_
-            out.append(VarBinding(binding.var, call, binding.span))
-        blocks.append(type(block)(out, block.span))
-    return blocks
+                storage.var = _allocate(storage.size, value, storage.dtype, storage.scope, emit)
+            return _tensor_in(storage.var, value)
+        shape = value.struct_info.shape
+        if self.plan_output and isinstance(shape, ShapeExpr) and not all(isinstance(d, IntImm) for d in shape.values):
+            size: Any = None
+            for dim in shape.values:
+                most = self.planner.bounds.of(dim)
+                size = most if size is None else size * most
+            dtype = value.args[1].value
+            size = size * IntImm("int64", dt.nbytes(dtype))
+            return _tensor_in(_allocate(size, value, dtype, value.args[3].value, emit), value)
+        return value
 
 
-def _alloc_storage(storage: _Storage) -> Call:
-    owner = storage.owner
-    call = Call(
-        Op.get("relax.memory.alloc_storage"),
-        (ShapeExpr([storage.bytes]), owner.device, StringImm(owner.scope.value), DataTypeImm(owner.dtype)),
-    )
+def _allocate(size: Any, request: Call, dtype: str, scope: str, emit: Callable[[VarBinding], None]) -> Var:
+    args = (ShapeExpr([size]), request.args[2], StringImm(scope), DataTypeImm(dtype))
+    call = Call(Op.get("relax.memory.alloc_storage"), args)
     call.struct_info_ = ObjectStructInfo()
+    var = Var("storage", ObjectStructInfo())
+    emit(VarBinding(var, call))
+    return var
+
+
+def _tensor_in(storage: Var, request: Call) -> Call:
+    shape = request.struct_info.shape
+    args = (storage, PrimValue(0), shape, DataTypeImm(request.args[1].value))
+    call = Call(Op.get("relax.memory.alloc_tensor"), args, None, None, request.span)
+    call.struct_info_ = request.struct_info_
     return call
 
 
-def _plan(mod: IRModule, func: Function) -> Function:
-    bounds = _bounds(func)
-    tokens = _Planner(mod, bounds).run(func.body)
-    if not tokens:
-        return func
-    _assign(tokens)
-    return rebuild_body(func, _rewrite(func.body, tokens, bounds))
+def _run(mod: IRModule) -> IRModule:
+    bounds = _Bounds(fresh_analyzer())
+
+    def plan(_: Any, func: Function) -> Function:
+        planner = _Planner(mod, bounds)
+        planner.plan(func)
+        wanted = func.attrs.get(_PLAN_OUTPUT)
+        plan_output = wanted is not None and bool(getattr(wanted, "value", wanted))
+        new = _Writer(planner, plan_output).function(func)
+        return new.without_attr(_PLAN_OUTPUT) if plan_output else new
+
+    return map_relax_functions(mod, plan)
 
 
 def StaticPlanBlockMemory() -> Pass:  # noqa: N802  (public name of the pass)
-    """Give allocations of known size storage that is reused once its tensor is dead.
+    """Give allocations storage that is reused once its tensor is dead.
 
     ``R.builtin.alloc_tensor`` becomes ``R.memory.alloc_storage`` (once for each storage) plus
-    ``R.memory.alloc_tensor``.  Symbolic dimensions count with their bound in the function attribute
-    ``tir_var_upper_bound``; what the function returns keeps its own allocation.
+    ``R.memory.alloc_tensor``; tensors of one dtype and scope share within a block.  Symbolic dimensions count with
+    their bound in the function attribute ``tir_var_upper_bound``; without one, tensors of provably equal size share.
+    What the function returns keeps its own allocation, unless the attribute
+    ``relax.memory_plan_dynamic_func_output`` asks for storage of the largest size for it too.
     """
-
-    def run(mod: IRModule) -> IRModule:
-        return map_relax_functions(mod, lambda _, func: _plan(mod, func))
-
-    return as_module_pass(run, "StaticPlanBlockMemory")
+    return as_module_pass(_run, "StaticPlanBlockMemory")

@@ -132,7 +132,7 @@ class _Machine:
     def _call(self, callee: FunctionInfo, args: list[Any]) -> Any:
         if callee.kind == "kernel":
             return self._record(callee.name, args)
-        if callee.kind == "vm":
+        if callee.is_vm:
             return self.run(callee, args)
         builtin = _BUILTINS.get(callee.name)
         if builtin is None:
@@ -267,7 +267,7 @@ def plan_function(
 
     ``inputs`` gives the declared shape and dtype of each parameter.
     """
-    info = next((f for f in functions if f.kind == "vm" and f.name == name), None)
+    info = next((f for f in functions if f.is_vm and f.name == name), None)
     if info is None:
         raise NotPlannable(f"there is no function {name}")
     machine = _Machine(functions, constants, kernels)

@@ -19,6 +19,7 @@ from ...target import Target
 from ...tir import PrimFunc, TensorIntrin
 from ...tir.schedule import Schedule
 from ...tir.schedule.analysis import get_tensorize_loop_mapping
+from ...tir.schedule.description import computes_the_same
 from ...tir.schedule.transform import tile_with_tensor_intrin
 from .facts import BlockInfo
 from ..base import ScheduleRule
@@ -84,7 +85,9 @@ def _fitting(sch: Schedule, anchor: BlockInfo, target: Target) -> _Unit | None:
     have = target.llvm_features
     for unit in _UNITS:
         intrin = TensorIntrin.get(unit.intrin, allow_missing=True) if set(unit.needs) <= have else None
-        if intrin is not None and get_tensorize_loop_mapping(sch, anchor.rv, intrin.desc) is not None:
+        if intrin is None or not computes_the_same(sch.get(anchor.rv), intrin.desc):
+            continue
+        if get_tensorize_loop_mapping(sch, anchor.rv, intrin.desc) is not None:
             return unit
     return None
 

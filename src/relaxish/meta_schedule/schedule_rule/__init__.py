@@ -7,12 +7,13 @@ from .inline import ApplyCustomRule, AutoInline, InlineConstantScalars
 from .multi_level_tiling import MultiLevelTiling, MultiLevelTilingWithIntrin, ReuseType
 from .root_rules import ParallelizeVectorizeUnroll, RandomComputeLocation
 from .schedule_rule import PyScheduleRule, ScheduleRule
+from .tensor_core import MultiLevelTilingTensorCore
 from .wide_vector import MultiLevelTilingWideVector
 
 create = ScheduleRule.create
 
 __all__ = [
     "AddRFactor", "ApplyCustomRule", "AutoBind", "AutoInline", "CrossThreadReduction", "InlineConstantScalars",
-    "MultiLevelTiling", "MultiLevelTilingWideVector", "MultiLevelTilingWithIntrin", "ParallelizeVectorizeUnroll",
+    "MultiLevelTiling", "MultiLevelTilingTensorCore", "MultiLevelTilingWideVector", "MultiLevelTilingWithIntrin", "ParallelizeVectorizeUnroll",
     "PyScheduleRule", "RandomComputeLocation", "ReuseType", "ScheduleRule", "create",
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...tir.tensor_intrin import mma_m16n8k8
+from ...tir.tensor_intrin.wmma import get_wmma_intrin_group
 from .add_rfactor import AddRFactor
 from .auto_bind import AutoBind
 from .cross_thread_reduction import CrossThreadReduction
@@ -11,6 +13,7 @@ from .inline import ApplyCustomRule, AutoInline, InlineConstantScalars
 from .multi_level_tiling import MultiLevelTiling, MultiLevelTilingWithIntrin, ReuseType
 from .root_rules import ParallelizeVectorizeUnroll, RandomComputeLocation
 from .schedule_rule import ScheduleRule
+from .tensor_core import MultiLevelTilingTensorCore
 from .wide_vector import MultiLevelTilingWideVector
 
 __all__ = ["CPU_KINDS", "default_rules", "kind_of_target"]
@@ -112,10 +115,22 @@ def _hexagon() -> list[ScheduleRule]:
     ]
 
 
-_TENSOR_CORE = (
-    "the rules of 'cuda-tensorcore' need tensor-core intrinsics that are not part of this version; "
-    "give a kind such as 'cuda', or objects, explicitly"
-)
+def _cuda_tensor_core() -> list[ScheduleRule]:
+    binds = ["blockIdx.y", "blockIdx.x", "threadIdx.y"]
+    lengths, read = [1, 2, 3, 4, 8, 16], ReuseType("must", (4,), "shared.dyn")
+    wmma = [
+        get_wmma_intrin_group("shared.dyn", "shared.dyn", in_dtype, out_dtype, trans_b)
+        for in_dtype, out_dtype in (("float16", "float32"), ("float16", "float16"), ("int8", "int32"))
+        for trans_b in (False, True)
+    ]
+    mma = [mma_m16n8k8.get_mma_intrin_group("global", out_dtype) for out_dtype in ("float16", "float32")]
+    return [
+        ApplyCustomRule(),
+        MultiLevelTilingTensorCore(
+            wmma, "SSSRRSRS", binds, 4, lengths, read, ReuseType("must", (2,), "shared.dyn"), False),
+        MultiLevelTilingTensorCore(mma, "SSSRRSRS", binds, 4, lengths, read, ReuseType("no", (), ""), True),
+        *_cuda()[1:],
+    ]
 
 
 def default_rules(kind: str) -> list[ScheduleRule]:
@@ -127,7 +142,7 @@ def default_rules(kind: str) -> list[ScheduleRule]:
     if kind == "hexagon":
         return _hexagon()
     if kind == "cuda-tensorcore":
-        raise NotImplementedError(_TENSOR_CORE)
+        return _cuda_tensor_core()
     raise ValueError(f"unknown rule kind {kind!r}")
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...tir import IterVar, Schedule
+from ...tir.function import TensorIntrin
 from ...tir.schedule import BlockRV, LoopRV
+from ...tir.schedule.description import computes_the_same
 from ...tir.schedule.transform import tile_with_tensor_intrin
 from .. import block_analysis as ba
 from .schedule_rule import ScheduleRule
@@ -48,6 +50,7 @@ class TilingState:
     sch: Schedule
     block: BlockRV
     tiles: list[list[LoopRV]] = field(default_factory=list)
+    tile_factors: list[list[Any]] = field(default_factory=list)
     write_reuse: dict[int, BlockRV] = field(default_factory=dict)
     read_reuse: dict[int, BlockRV] = field(default_factory=dict)
 
@@ -55,8 +58,10 @@ class TilingState:
         """A variant that can be changed by itself."""
         sch = self.sch.copy()
         sch.seed(self.sch.fork_seed())
-        return replace(self, sch=sch, tiles=[list(t) for t in self.tiles], write_reuse=dict(self.write_reuse),
-                       read_reuse=dict(self.read_reuse))
+        return replace(
+            self, sch=sch, tiles=[list(t) for t in self.tiles], tile_factors=[list(t) for t in self.tile_factors],
+            write_reuse=dict(self.write_reuse), read_reuse=dict(self.read_reuse),
+        )  # fmt: skip
 
 
 class MultiLevelTiling(ScheduleRule):
@@ -109,44 +114,57 @@ class MultiLevelTiling(ScheduleRule):
             states = [made for state in states for made in step(state)]
         return states
 
-    def split_loop(self, state: TilingState, loop: LoopRV, n: int) -> list[LoopRV]:
-        """Cut one loop into ``n`` tiles of sampled sizes."""
+    def split_loop(self, state: TilingState, loop: LoopRV, n: int, position: int) -> tuple[list[Any], list[LoopRV]]:
+        """Cut the loop at ``position`` of the nest into ``n`` tiles of sampled sizes: the sizes and the tiles."""
         limit = -1 if self.max_innermost_factor is None else self.max_innermost_factor
         factors = state.sch.sample_perfect_tile(loop, n=n, max_innermost_factor=limit)
         loops: list[LoopRV] = state.sch.split(loop, factors=list(factors))
-        return loops
+        return list(factors), loops
 
-    def tile_loop_nest(self, state: TilingState) -> list[TilingState]:
-        """Split, reorder and bind the loops of the block."""
+    def tile_loop_nest(self, state: TilingState, tiled_spatial: int | None = None) -> list[TilingState]:
+        """Split, reorder and bind the loops of the block; spatial loops before the last ``tiled_spatial`` stay whole."""
         sch = state.sch
         loops = sch.get_loops(state.block)
         kinds = ba.iter_types(sch.get(state.block))
         # A blockized tensorised block has its own axes; the outer ones come first and pair with the loops.
-        tiles: list[list[LoopRV]] = [[] for _ in self.structure]
+        state.tiles, state.tile_factors = [[] for _ in self.structure], [[] for _ in self.structure]
+        spatial = sum(kind == IterVar.DataPar for kind in kinds)
+        whole = 0 if tiled_spatial is None else spatial - tiled_spatial
+        kept: list[LoopRV] = []
         space = 1
-        for loop, kind in zip(loops[-len(kinds):] if kinds else [], kinds, strict=True):
+        for position, (loop, kind) in enumerate(zip(loops[-len(kinds):] if kinds else [], kinds, strict=True)):
             slots = self._slots.get(kind)
             if slots is None:
                 continue
             if kind == IterVar.DataPar:
+                if len(kept) < whole:
+                    kept.append(loop)
+                    continue
                 extent = ba.int_extent(sch.get(loop))
                 space = -1 if extent is None or space == -1 else space * extent
             if len(slots) == 1:
-                tiles[slots[0]].append(loop)
+                state.tiles[slots[0]].append(loop)
                 continue
-            for slot, tile in zip(slots, self.split_loop(state, loop, len(slots)), strict=True):
-                tiles[slot].append(tile)
-        sch.reorder(*[loop for tile in tiles for loop in tile])
-        for index, thread in enumerate(self.tile_binds[:len(tiles)]):
-            fused = sch.fuse(*tiles[index])
-            sch.bind(fused, thread)
-            tiles[index] = [fused]
-        state.tiles = tiles
+            factors, parts = self.split_loop(state, loop, len(slots), position)
+            for slot, factor, part in zip(slots, factors, parts, strict=True):
+                state.tiles[slot].append(part)
+                state.tile_factors[slot].append(factor)
+        sch.reorder(*[loop for tile in state.tiles for loop in tile])
+        self._bind_tiles(state, kept)
         if self._warp_size != -1:
             low = self._warp_size if space > 2 * self._warp_size else 1
             sch.annotate(state.block, "meta_schedule.thread_extent_low_inclusive", low)
             sch.annotate(state.block, "meta_schedule.thread_extent_high_inclusive", self._max_threads)
         return [state]
+
+    def _bind_tiles(self, state: TilingState, kept: list[LoopRV]) -> None:
+        """One loop for each thread axis; loops that were not tiled go with the outermost."""
+        if kept and self.tile_binds:
+            state.tiles[0] = [*kept, *state.tiles[0]]
+        for index, thread in enumerate(self.tile_binds[: len(state.tiles)]):
+            fused = state.sch.fuse(*state.tiles[index])
+            state.sch.bind(fused, thread)
+            state.tiles[index] = [fused]
 
     def add_write_reuse(self, state: TilingState) -> list[TilingState]:
         """Variants with the result held in a cache and written back under each chosen tile."""
@@ -199,12 +217,13 @@ class MultiLevelTiling(ScheduleRule):
                 cache = sch.cache_read(variant.block, index, config.scope, [variant.block])
                 sch.compute_at(cache, loop, preserve_unit_loops=True)
                 sch.fuse(*sch.get_loops(cache)[-rank:])
-                self._annotate_fetch(sch, cache)
+                self.annotate_fetch(sch, cache)
                 variant.read_reuse[index] = cache
             results.append(variant)
         return results
 
-    def _annotate_fetch(self, sch: Schedule, block: BlockRV) -> None:
+    def annotate_fetch(self, sch: Schedule, block: BlockRV) -> None:
+        """Let all threads bring the block's data, in vectors of a sampled length."""
         dtype = sch.get(block).writes[0].buffer.dtype
         widest = {"float32": 4, "float16": 8, "int8": 16, "uint8": 16}.get(dtype, 16)
         lengths = [n for n in self.vector_load_lens if n <= widest and (dtype != "float16" or n == 1 or n % 2 == 0)]
@@ -223,8 +242,6 @@ class MultiLevelTilingWithIntrin(MultiLevelTiling):
         reuse_write: ReuseType | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(structure, tile_binds, max_innermost_factor, vector_load_lens, reuse_read, reuse_write)
-        from ...tir import TensorIntrin
-
         TensorIntrin.get(intrin_name)
         self.intrin_name = intrin_name
 
@@ -237,6 +254,9 @@ class MultiLevelTilingWithIntrin(MultiLevelTiling):
         return super().apply(sch.copy(), block) or [sch]
 
     def _fits(self, sch: Schedule, block: BlockRV) -> bool:
+        intrin = TensorIntrin.get(self.intrin_name)
+        if intrin is None or not computes_the_same(sch.get(block), intrin.desc):
+            return False
         return tile_with_tensor_intrin(sch.copy(), block, self.intrin_name) is not None
 
     def apply_sub_rules(self, states: list[TilingState]) -> list[TilingState]:

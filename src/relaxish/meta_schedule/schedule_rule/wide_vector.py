@@ -25,19 +25,19 @@ class MultiLevelTilingWideVector(MultiLevelTiling):
         super().__init__(structure, None, max_innermost_factor, None, reuse_read, reuse_write)
         self.vector_length_in_bits = vector_length_in_bits
 
-    def split_loop(self, state: TilingState, loop: LoopRV, n: int) -> list[LoopRV]:
+    def split_loop(self, state: TilingState, loop: LoopRV, n: int, position: int) -> tuple[list[Any], list[LoopRV]]:
         sch = state.sch
         if not self._is_innermost(sch, state.block, loop):
-            return super().split_loop(state, loop, n)
+            return super().split_loop(state, loop, n, position)
         lanes = self.vector_length_in_bits // dt.bits(sch.get(state.block).writes[0].buffer.dtype)
         extent = ba.int_extent(sch.get(loop))
         if extent is None or extent <= lanes:
-            whole: list[LoopRV] = sch.split(loop, factors=[*[1] * (n - 1), sch.get(loop).extent])
-            return whole
+            sizes = [*[1] * (n - 1), sch.get(loop).extent]
+            return sizes, sch.split(loop, factors=sizes)
         outer, inner = sch.split(loop, factors=[None, lanes])
         limit = -1 if self.max_innermost_factor is None else self.max_innermost_factor
         factors = sch.sample_perfect_tile(outer, n=n - 1, max_innermost_factor=limit)
-        return [*sch.split(outer, factors=list(factors)), inner]
+        return [*factors, lanes], [*sch.split(outer, factors=list(factors)), inner]
 
     @staticmethod
     def _is_innermost(sch: Schedule, block: BlockRV, loop: LoopRV) -> bool:

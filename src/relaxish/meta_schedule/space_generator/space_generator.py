@@ -151,9 +151,11 @@ class PostOrderApply(SpaceGenerator):
 
         sch = Schedule(mod, seed=_seed(self._context), debug_mask="none", error_render_level="none")
         result = [sch]
+        # Rules see the blocks of the program as it was given, not those that rules add.
+        every = self._blocks(sch)
         for rule in self.sch_rules:
             custom = isinstance(rule, ApplyCustomRule)
-            stack = [(s, self._blocks(s, custom)) for s in result]
+            stack = [(s, every) for s in result]
             result = []
             while stack:
                 sch, blocks = stack.pop()
@@ -161,20 +163,23 @@ class PostOrderApply(SpaceGenerator):
                     result.append(sch)
                     continue
                 *rest, block = blocks
-                if self._alive(sch, block):
+                if self._applies(sch, block, custom):
                     stack += [(made, rest) for made in rule.apply(sch, block)]
                 else:
                     stack.append((sch, rest))
         return result
 
     @staticmethod
-    def _alive(sch: Schedule, block: BlockRV) -> bool:
+    def _applies(sch: Schedule, block: BlockRV, custom: bool) -> bool:
+        """Whether the block is still there; one with its own rule is not touched by the others."""
         try:
-            return sch.get(block) is not None
-        except Exception:  # a block an earlier rule inlined
+            node = sch.get(block)
+        except (IndexError, ValueError):
+            # An earlier rule inlined it.
             return False
+        return custom or ba.annotation(node, "schedule_rule") in (None, "None")
 
-    def _blocks(self, sch: Schedule, custom: bool) -> list[BlockRV]:
+    def _blocks(self, sch: Schedule) -> list[BlockRV]:
         found = []
         for gv, func in sch.mod.functions.items():
             if not isinstance(func, PrimFunc):
@@ -185,8 +190,6 @@ class PostOrderApply(SpaceGenerator):
                 if block.name_hint in names:
                     raise ValueError(f"two blocks of {gv.name_hint} are called {block.name_hint!r}; names must differ")
                 names.add(block.name_hint)
-                if not custom and ba.annotation(block, "schedule_rule") not in (None, "None"):
-                    continue  # a block with its own rule is not touched by the others
                 if self.f_block_filter is not None and not self.f_block_filter(block):
                     continue
                 found.append(sch.get_block(block.name_hint, gv.name_hint))

@@ -31,7 +31,7 @@ def resize2d(
     out_dtype: Any = None,
 ) -> Expr:
     """Images resampled to ``size`` by ``nearest_neighbor``, ``linear`` or ``cubic`` interpolation."""
-    if isinstance(size, (int,)) or (hasattr(size, "dtype") and not isinstance(size, Expr)):
+    if isinstance(size, int) or (not isinstance(size, Expr) and hasattr(size, "dtype")):
         size = (size, size)
     if isinstance(size, Sequence) and len(size) == 1:
         size = (size[0], size[0])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...relax.expr import Call
-from ...tir import Layout, bijective_layout, layout
+from ...tir import BijectiveLayout, Layout, layout
 from ..inference import fail
 
 __all__ = ["check_rank", "layout_attr", "reorder"]
@@ -18,7 +18,7 @@ def layout_attr(call: Call, name: str, text: str, reference: str) -> tuple[Layou
     made, convert = None, None
     with contextlib.suppress(ValueError, RuntimeError, TypeError):
         made = layout(text)
-        convert = bijective_layout(made, reference)
+        convert = BijectiveLayout(made, reference)
     if made is None or not convert:
         raise fail(call, f"requires the given {name} layout to be convertible from {reference} layout, but got {text}")
     return made, convert

@@ -7,6 +7,7 @@ from typing import Any
 from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
+from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ..expr import (
     Call,
@@ -24,7 +25,13 @@ from ..expr import (
 )
 from ..op_table import op_record_of
 from ..scalars import prim_vars
-from .struct_info import definable_tir_vars_in_struct_info, prim_exprs_in_struct_info, tir_vars_in_struct_info
+from .struct_info import (
+    BaseCheckResult,
+    definable_tir_vars_in_struct_info,
+    prim_exprs_in_struct_info,
+    struct_info_base_check,
+    tir_vars_in_struct_info,
+)
 from .variables import is_impure_call
 
 __all__ = ["collect_non_negative_expressions", "find_ill_formed", "well_formed"]
@@ -175,9 +182,27 @@ class _Checker:
             self.symbols_of(info, "the struct info of a call")
         if self.check_infos and call.struct_info_ is None:
             self.error(f"a call of {getattr(call.op, 'name', 'a function')} has no struct info; run Normalize")
+        elif self.check_infos:
+            self.inference(call)
         if (dataflow or self.pure is not None) and _effect(call):
             where = "a dataflow block" if dataflow else f"the pure function {self.pure}"
             self.error(f"an impure call of {getattr(call.op, 'name', None) or getattr(call.op, 'name_hint', 'a function')} stands in {where}")
+
+
+    def inference(self, call: Call) -> None:
+        """What a call is annotated with must not contradict what is inferred for it."""
+        from ..block_builder import BlockBuilder
+
+        try:
+            made = BlockBuilder(self.mod).normalize(Call(call.op, call.args, call.attrs, call.sinfo_args))
+        except (RelaxishError, TypeError, ValueError) as problem:
+            self.error(f"the struct info of {call} cannot be inferred: {problem}")
+            return
+        if struct_info_base_check(call.struct_info_, made.struct_info_) is BaseCheckResult.FAIL_L0:
+            self.error(
+                f"all information in struct info annotations must be correct, but {call} is annotated as "
+                f"{call.struct_info_}, while {made.struct_info_} is inferred for it"
+            )
 
 
 def _effect(call: Call) -> bool:

@@ -64,7 +64,7 @@ class IRBuilderFrame:
         """Run ``callback`` when the innermost open scope is left."""
         frames = IRBuilder.current().frames
         if not frames:
-            raise RuntimeError("add_callback needs an open frame")
+            raise ValueError("No frames in Builder to add callback")
         frames[-1].callbacks.append(callback)
 
 
@@ -75,12 +75,13 @@ class Namer:
 
     @classmethod
     def name(cls, obj: Any, name: str) -> None:
-        """Name one object, if its class can be named."""
+        """Name one object. Raises ValueError if its class has no name."""
         for base in type(obj).__mro__:
             setter = cls.table.get(base)
             if setter is not None:
                 setter(obj, name)
                 return
+        raise ValueError(f'Do not know how to name type "{type(obj).__name__}"')
 
 
 class IRBuilder:
@@ -93,6 +94,12 @@ class IRBuilder:
         self.span: Any = None
 
     def __enter__(self) -> IRBuilder:
+        if self.frames:
+            raise ValueError(
+                f"There are frame(s) left in the builder: {len(self.frames)}. Please use a fresh new builder every "
+                "time building IRs"
+            )
+        self.result = None
         _stack().append(self)
         return self
 
@@ -113,9 +120,9 @@ class IRBuilder:
         return bool(_stack())
 
     def get(self) -> Any:
-        """What was built."""
+        """What was built. Raises IndexError if nothing was."""
         if self.result is None:
-            raise ValueError("No result exists in IRBuilder. Please make sure a frame was closed inside it")
+            raise IndexError("No result exists in IRBuilder yet")
         return self.result
 
     def find(self, *classes: type[_F]) -> _F | None:
@@ -138,4 +145,6 @@ class IRBuilder:
     @staticmethod
     def name_many(s: list[str], vs: list[Any]) -> list[Any]:
         """Name several objects."""
+        if len(s) != len(vs):
+            raise ValueError(f"{len(s)} names for {len(vs)} objects")
         return [IRBuilder.name(a, b) for a, b in zip(s, vs)]

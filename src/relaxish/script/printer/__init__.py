@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.printing import SCRIPT_PRINTER
+from ...support.object_path import ObjectPath
 from . import doc, ir_module, plain, tir_block, tir_buffer, tir_expr, tir_func, tir_stmt  # noqa: F401
 from .config import PrinterConfig
 from .doc_printer import doc_to_python, to_python_script
-from .path import ObjectPath
 from .render import render, show
 
 __all__ = ["ObjectPath", "PrinterConfig", "doc", "doc_to_python", "render", "show", "to_python_script"]

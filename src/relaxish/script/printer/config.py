@@ -62,3 +62,8 @@ class PrinterConfig:
         # Expressions overload ``==``, so objects are found by identity.
         self.obj_to_annotate = {id(k): v for k, v in (obj_to_annotate or {}).items()}
         self.extra_config = dict(extra_config or {})
+
+    def builtin_keywords(self) -> list[str]:
+        """Names that variables may not take."""
+        names = [self.ir_prefix, self.tir_prefix, self.relax_prefix, self.module_alias]
+        return [name for name in names if name]

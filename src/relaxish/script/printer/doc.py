@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, overload
+
+from ...support.object_path import ObjectPath
 
 __all__ = [
     "AssertDoc", "AssignDoc", "AttrAccessDoc", "CallDoc", "ClassDoc", "CommentDoc", "DictDoc", "Doc", "DocStringDoc",
@@ -19,12 +21,21 @@ __all__ = [
 
 
 class Doc:
-    """Base of all docs; ``source_paths`` are the places of the IR that the doc shows."""
+    """Base of all docs."""
 
-    __slots__ = ("source_paths",)
+    __slots__ = ("__dict__", "paths")
 
     def __init__(self) -> None:
-        self.source_paths: list[Any] = []
+        self.paths: list[ObjectPath] = []
+
+    @property
+    def source_paths(self) -> tuple[ObjectPath, ...]:
+        """The places of the IR that the doc shows; printers add to ``paths``."""
+        return tuple(self.paths)
+
+    @source_paths.setter
+    def source_paths(self, paths: Sequence[ObjectPath]) -> None:
+        self.paths = list(paths)
 
 
 class ExprDoc(Doc):
@@ -38,13 +49,13 @@ class ExprDoc(Doc):
 
     def call(self, *args: ExprDoc, **kwargs: ExprDoc) -> CallDoc:
         """``self(args, key=value)``"""
-        return CallDoc(self, list(args), list(kwargs), list(kwargs.values()))
+        return CallDoc(self, *args, **kwargs)
 
     def __getitem__(self, indices: Any) -> IndexDoc:
         return IndexDoc(self, list(indices) if isinstance(indices, (tuple, list)) else [indices])
 
     def __iter__(self) -> Any:
-        raise RuntimeError(f"{type(self).__name__} cannot be iterated")
+        raise RuntimeError(f"{type(self)} cannot be used as iterable.")
 
 
 class StmtDoc(Doc):
@@ -72,11 +83,13 @@ class LiteralDoc(ExprDoc):
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any, path: Any = None) -> None:
+    def __init__(self, value: str | float | bool | int | None, path: ObjectPath | None = None) -> None:
         super().__init__()
+        if value is not None and not isinstance(value, str | float | int):
+            raise TypeError(f"Unsupported type {type(value)} for LiteralDoc")
         self.value = value
         if path is not None:
-            self.source_paths.append(path)
+            self.paths.append(path)
 
 
 class IdDoc(ExprDoc):
@@ -116,23 +129,12 @@ class CallDoc(ExprDoc):
 
     __slots__ = ("args", "callee", "kwargs_keys", "kwargs_values")
 
-    def __init__(
-        self,
-        callee: ExprDoc,
-        args: Sequence[ExprDoc],
-        kwargs_keys: Sequence[str] = (),
-        kwargs_values: Sequence[ExprDoc] = (),
-    ) -> None:
+    def __init__(self, callee: ExprDoc, /, *args: ExprDoc, **kwargs: ExprDoc) -> None:
         super().__init__()
         self.callee = callee
         self.args = list(args)
-        self.kwargs_keys = list(kwargs_keys)
-        self.kwargs_values = list(kwargs_values)
-
-    @property
-    def kwargs(self) -> Mapping[str, ExprDoc]:
-        """Keyword arguments by name."""
-        return dict(zip(self.kwargs_keys, self.kwargs_values))
+        self.kwargs_keys = list(kwargs)
+        self.kwargs_values = list(kwargs.values())
 
 
 class OperationKind(IntEnum):
@@ -237,12 +239,16 @@ class SliceDoc(Doc):
 
 
 class AssignDoc(StmtDoc):
-    """``lhs: annotation = rhs``, each part but ``lhs`` optional."""
+    """``lhs: annotation = rhs``, one of the latter two optional."""
 
     __slots__ = ("annotation", "lhs", "rhs")
 
     def __init__(self, lhs: ExprDoc, rhs: ExprDoc | None = None, annotation: ExprDoc | None = None) -> None:
         super().__init__()
+        if rhs is None and annotation is None:
+            raise ValueError("At least one of rhs and annotation needs to be non-null for AssignDoc.")
+        if annotation is not None and not isinstance(lhs, IdDoc):
+            raise ValueError("annotation can only be nonnull if lhs is an identifier.")
         self.lhs = lhs
         self.rhs = rhs
         self.annotation = annotation
@@ -258,7 +264,7 @@ class IfDoc(StmtDoc):
     ) -> None:
         super().__init__()
         if not then_branch and not else_branch:
-            raise ValueError("at least one of the branches of an if must not be empty")
+            raise ValueError("At least one of the then branch or else branch needs to be non-empty.")
         self.predicate = predicate
         self.then_branch = list(then_branch)
         self.else_branch = list(else_branch)
@@ -288,15 +294,23 @@ class ForDoc(StmtDoc):
 
 
 class ScopeDoc(StmtDoc):
-    """``with rhs as lhs: ...``"""
+    """``with rhs as lhs: ...``, or ``with expr: ...`` when made of two parts."""
 
     __slots__ = ("body", "lhs", "rhs")
 
-    def __init__(self, lhs: ExprDoc | None, rhs: ExprDoc, body: Sequence[StmtDoc]) -> None:
+    @overload
+    def __init__(self, lhs: ExprDoc | None, rhs: ExprDoc, body: Sequence[StmtDoc]) -> None: ...
+
+    @overload
+    def __init__(self, expr: ExprDoc, body: Sequence[StmtDoc]) -> None: ...
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        self.lhs = lhs
-        self.rhs = rhs
-        self.body = list(body)
+        with_target = len(args) == 3 or "rhs" in kwargs
+        parts = dict(zip(("lhs", "rhs", "body") if with_target else ("expr", "body"), args)) | kwargs
+        self.lhs: ExprDoc | None = parts.get("lhs")
+        self.rhs: ExprDoc = parts["rhs"] if with_target else parts["expr"]
+        self.body: list[StmtDoc] = list(parts["body"])
 
 
 class ExprStmtDoc(StmtDoc):

@@ -52,42 +52,30 @@ def _precedence(doc: d.Doc) -> int:
 
 
 def format_float(value: float) -> str:
-    """A float as the shortest text that reads back to the same value; infinities and NaN quoted."""
+    """A float with 17 significant digits, whole numbers with one decimal; infinities and NaN quoted."""
     if math.isnan(value):
         return '"nan"' if math.copysign(1.0, value) > 0 else '"-nan"'
     if math.isinf(value):
         return '"inf"' if value > 0 else '"-inf"'
-    short = f"{value:.6g}"
-    text = short if float(short) == value else f"{value:.17g}"
-    if float(f"{value:.16g}") == value and float(short) != value:
-        text = f"{value:.16g}"
-        for digits in range(7, 17):
-            if float(f"{value:.{digits}g}") == value:
-                text = f"{value:.{digits}g}"
-                break
-    if text.lstrip("-").isdigit():
-        text += ".0"
-    return text
+    return f"{value:.1f}" if value == math.floor(value) else f"{value:.17g}"
+
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def format_string(text: str) -> str:
-    """A double-quoted literal; non-ASCII characters stay as octal-free escapes."""
-    out = ['"']
-    for char in text:
-        if char in ('"', "\\"):
-            out.append("\\" + char)
-        elif char == "\n":
-            out.append("\\n")
-        elif char == "\t":
-            out.append("\\t")
-        elif char == "\r":
-            out.append("\\r")
-        elif ord(char) < 32 or ord(char) == 127:
-            out.append(f"\\x{ord(char):02x}")
-        else:
-            out.append(char)
-    out.append('"')
-    return "".join(out)
+    """A double-quoted literal; control characters are octal escapes."""
+    shown = (
+        _ESCAPES.get(c) or (f"\\{ord(c):03o}" if ord(c) < 32 or ord(c) == 127 else c)
+        for c in text
+    )
+    return '"' + "".join(shown) + '"'
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a comment; a final line break ends the last line and starts none."""
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 class DocPrinter:
@@ -109,19 +97,25 @@ class DocPrinter:
         self.parts.append(text)
         self.length += len(text)
 
-    def newline(self, indented: bool = True) -> None:
+    def newline(self) -> None:
         """Start a line."""
+        start = self.length
         self.write("\n")
         self.line_starts.append(self.length)
-        if indented and self.indent:
-            self.write(" " * self.indent)
+        self.write(" " * self.indent)
+        self.exempt.append((start, self.length))
+
+    def blank(self) -> None:
+        """A line break that starts no line of its own: the blank line stays with the line before."""
+        self.exempt.append((self.length, self.length + 1))
+        self.write("\n")
 
     def visit(self, doc: d.Doc) -> None:
         """Write one doc and note where it went."""
         start = self.length
         _PRINTERS[type(doc)](self, doc)
         if self.targets:
-            for path in doc.source_paths:
+            for path in doc.paths:
                 self._mark(start, self.length, path)
 
     def _mark(self, start: int, end: int, path: Any) -> None:
@@ -139,9 +133,9 @@ class DocPrinter:
                 self.write(separator)
             self.visit(item)
 
-    def child(self, child: d.ExprDoc, parent: d.ExprDoc, strict: bool = False) -> None:
+    def child(self, child: d.ExprDoc, parent: d.ExprDoc, strict: bool = False, outer: int | None = None) -> None:
         """An operand, in parentheses if it binds weaker than its parent (or, strictly, equally)."""
-        inner, outer = _precedence(child), _precedence(parent)
+        inner, outer = _precedence(child), _precedence(parent) if outer is None else outer
         if inner < outer or (strict and inner == outer):
             self.write("(")
             self.visit(child)
@@ -160,28 +154,35 @@ class DocPrinter:
             self.write("pass")
         self.indent -= self.config.indent_spaces
 
+    def comment_lines(self, comment: str) -> None:
+        """Comment lines of their own."""
+        start = self.length
+        for i, line in enumerate(_lines(comment)):
+            if i:
+                self.newline()
+            self.write(f"# {line}")
+        self.exempt.append((start, self.length))
+
     def comment_above(self, stmt: d.StmtDoc) -> None:
         """The comment lines of a compound statement, before it."""
         if stmt.comment is not None:
-            start = self.length
-            for line in stmt.comment.split("\n"):
-                self.write(f"# {line}")
-                self.newline()
-            self.exempt.append((start, self.length))
+            self.comment_lines(stmt.comment)
+            self.newline()
 
     def comment_inline(self, stmt: d.StmtDoc) -> None:
-        """The comment of a one-line statement, behind it."""
+        """The comment of a one-line statement, behind it. Raises ValueError if it has several lines."""
         if stmt.comment is not None:
+            if "\n" in stmt.comment:
+                raise ValueError(f"the comment string of {type(stmt).__name__} cannot have newline.")
             start = self.length
-            lines = stmt.comment.split("\n")
-            self.write("  # " + " ".join(lines))
+            self.write("  # " + stmt.comment)
             self.exempt.append((start, self.length))
 
     def text(self) -> str:
         """What was written, decorated."""
         raw = "".join(self.parts)
         spans = sorted(span for group in self.spans for span in group)
-        return decorate(raw, self.config, spans, self.exempt)
+        return decorate(raw, self.line_starts, self.config, spans, self.exempt)
 
 
 def _literal(p: DocPrinter, doc: d.LiteralDoc) -> None:
@@ -238,13 +239,14 @@ def _operation(p: DocPrinter, doc: d.OperationDoc) -> None:
         power = doc.kind == Kind.Pow
         p.child(operands[0], doc, strict=power)
         p.write(f" {symbol} ")
-        p.child(operands[1], doc, strict=not power)
+        # A power groups to the right, and a sign may follow it: ``x ** -y ** z``.
+        p.child(operands[1], doc, strict=not power, outer=_UNARY if power else None)
     else:
-        p.child(operands[1], doc, strict=True)
+        p.child(operands[1], doc)
         p.write(" if ")
         p.child(operands[0], doc, strict=True)
         p.write(" else ")
-        p.child(operands[2], doc)
+        p.child(operands[2], doc, strict=True)
 
 
 def _lambda(p: DocPrinter, doc: d.LambdaDoc) -> None:
@@ -295,13 +297,8 @@ def _stmt_block(p: DocPrinter, doc: d.StmtBlockDoc) -> None:
 
 
 def _assign(p: DocPrinter, doc: d.AssignDoc) -> None:
-    multi_line = isinstance(doc.rhs, d.LambdaDoc)
-    if multi_line:
-        p.comment_above(doc)
     if isinstance(doc.lhs, d.TupleDoc):
         p.joined(doc.lhs.elements)
-        if len(doc.lhs.elements) == 1:
-            p.write(",")
     else:
         p.visit(doc.lhs)
     if doc.annotation is not None:
@@ -313,8 +310,7 @@ def _assign(p: DocPrinter, doc: d.AssignDoc) -> None:
             p.joined(doc.rhs.elements)
         else:
             p.visit(doc.rhs)
-    if not multi_line:
-        p.comment_inline(doc)
+    p.comment_inline(doc)
 
 
 def _if(p: DocPrinter, doc: d.IfDoc) -> None:
@@ -392,12 +388,14 @@ def _decorators(p: DocPrinter, decorators: Sequence[d.ExprDoc]) -> None:
 
 def _docstring(p: DocPrinter, comment: str) -> None:
     start = p.length
-    lines = comment.split("\n")
     p.write('"""')
+    for line in _lines(comment):
+        if line:
+            p.newline()
+            p.write(line)
+        else:
+            p.blank()
     p.newline()
-    for line in lines:
-        p.write(line)
-        p.newline()
     p.write('"""')
     p.exempt.append((start, p.length))
 
@@ -411,6 +409,8 @@ def _body_docstring(p: DocPrinter, doc: d.StmtDoc) -> None:
 
 
 def _function(p: DocPrinter, doc: d.FunctionDoc) -> None:
+    if any(arg.comment is not None for arg in doc.args):
+        raise ValueError("Function arg cannot have comment attached to them.")
     _decorators(p, doc.decorators)
     p.write("def ")
     p.visit(doc.name)
@@ -423,7 +423,7 @@ def _function(p: DocPrinter, doc: d.FunctionDoc) -> None:
     p.write(":")
     _body_docstring(p, doc)
     p.block(doc.body)
-    p.newline(indented=False)
+    p.blank()
 
 
 def _class(p: DocPrinter, doc: d.ClassDoc) -> None:
@@ -436,13 +436,8 @@ def _class(p: DocPrinter, doc: d.ClassDoc) -> None:
 
 
 def _comment(p: DocPrinter, doc: d.CommentDoc) -> None:
-    if doc.comment:
-        start = p.length
-        for i, line in enumerate(doc.comment.split("\n")):
-            if i:
-                p.newline()
-            p.write(f"# {line}")
-        p.exempt.append((start, p.length))
+    if doc.comment is not None:
+        p.comment_lines(doc.comment)
 
 
 def _docstring_stmt(p: DocPrinter, doc: d.DocStringDoc) -> None:

@@ -7,16 +7,20 @@ use them again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from ...ir.node import Node
+from ...support.object_path import ObjectPath
 from .config import PrinterConfig
 from .doc import AssignDoc, CommentDoc, Doc, ExprDoc, IdDoc, LiteralDoc, StmtBlockDoc, StmtDoc
-from .path import ObjectPath
 
 __all__ = ["Docsifier", "Frame", "printer_of", "header"]
 
+_LOG = logging.getLogger(__name__)
+# Type keys of the public API where they differ from ours.
+_METADATA_KEYS = {"relax.Constant": "relax.expr.Constant", "ir.StringImm": "tir.StringImm"}
 Printer = Callable[[Any, ObjectPath, "Docsifier"], Doc]
 _TABLES: dict[str, dict[type, Printer]] = {"": {}, "ir": {}, "tir": {}, "relax": {}}
 
@@ -101,7 +105,7 @@ class Docsifier:
         self.frames: list[Frame] = []
         self.tokens: list[str] = [""]
         self.vars: dict[int, tuple[Any, Callable[[], ExprDoc], str | None]] = {}
-        self.names: set[str] = set()
+        self.names: set[str] = set(config.builtin_keywords())
         self.usage: set[str] = set()
         self.metadata: dict[str, list[Any]] = {}
         self.common_prefix: dict[int, list[Any]] = {}
@@ -117,7 +121,7 @@ class Docsifier:
             found = known[1]()
             assert isinstance(found, IdDoc)
             return found
-        name = self.fresh(hint)
+        name = self.fresh(f"{hint}_{id(obj):#x}" if self.cfg.show_object_address else hint)
         self.names.add(name)
         self.vars[id(obj)] = (obj, lambda: IdDoc(name), name)
         frame.defined.append(obj)
@@ -159,7 +163,7 @@ class Docsifier:
         if obj is None:
             return LiteralDoc(None, path)
         made = _lookup(self.tokens[-1], type(obj))(obj, path, self)
-        made.source_paths.append(path)
+        made.paths.append(path)
         cfg = self.cfg
         if cfg.obj_to_annotate or cfg.obj_to_underline or cfg.path_to_annotate:
             self._decorate(made, obj, path)
@@ -173,20 +177,25 @@ class Docsifier:
             notes.append(note)
         notes += [text for where, text in cfg.path_to_annotate if where == path]
         for text in notes:
-            target: Any = made
-            if isinstance(made, StmtBlockDoc) and made.stmts:
-                target = made.stmts[0]
-            if isinstance(target, StmtDoc):
-                target.comment = text if target.comment is None else f"{target.comment}\n{text}"
+            if isinstance(made, StmtDoc):
+                made.comment = text if made.comment is None else f"{made.comment}\n{text}"
+            else:
+                _LOG.warning("only statements can be annotated; %s is printed as a %s", path, type(made).__name__)
         for wanted in cfg.obj_to_underline:
             if wanted is obj:
                 cfg.path_to_underline.append(path)
 
-    def add_metadata(self, obj: Node) -> ExprDoc:
+    def add_metadata(self, obj: Node | str) -> ExprDoc:
         """Put a value into the metadata section and refer to it."""
-        key = type(obj)._type_key.replace("relax.Constant", "relax.expr.Constant")
+        if isinstance(obj, str):
+            key = "runtime.String"
+        else:
+            key = _METADATA_KEYS.get(type(obj)._type_key, type(obj)._type_key)
         entries = self.metadata.setdefault(key, [])
-        index = next((i for i, known in enumerate(entries) if known is obj), len(entries))
+        index = next(
+            (i for i, known in enumerate(entries) if known is obj or (isinstance(obj, str) and known == obj)),
+            len(entries),
+        )
         if index == len(entries):
             entries.append(obj)
         return IdDoc("metadata")[LiteralDoc(key)][LiteralDoc(index)]
@@ -259,8 +268,8 @@ class Docsifier:
 
 
 def header(docsifier: Docsifier, doc: StmtDoc) -> Doc:
-    """A top-level definition under the import comments it needs."""
-    if not docsifier.usage or len(docsifier.frames) > 2:
+    """A definition under the import comments it needs; in a module only the module's own are shown."""
+    if not docsifier.usage:
         return doc
     cfg = docsifier.cfg
     lines: list[StmtDoc] = []

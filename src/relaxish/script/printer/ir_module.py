@@ -11,9 +11,9 @@ from ...ir.source import SourceName, Span
 from ...relax import ExternFunc, Function
 from ...target import Target
 from ...tir import PrimFunc
+from ...support.object_path import ObjectPath
 from .doc import AssignDoc, ClassDoc, Doc, DictDoc, ExprDoc, ExprStmtDoc, IdDoc, LiteralDoc, StmtBlockDoc, StmtDoc
 from .docsifier import Docsifier, Frame, header, printer_of
-from .path import ObjectPath
 
 __all__: list[str] = []
 
@@ -50,7 +50,7 @@ def _module(mod: Any, path: ObjectPath, d: Docsifier) -> Doc:
                 d.cfg.binding_names.pop()
             if isinstance(made, StmtBlockDoc):
                 stmt: StmtDoc = made.stmts[-1]
-                stmt.source_paths.extend(made.source_paths)
+                stmt.paths = made.paths
             elif isinstance(made, ExprDoc):
                 stmt = AssignDoc(IdDoc(gv.name_hint), made)
             else:
@@ -68,12 +68,10 @@ def _module_reference(d: Docsifier) -> ExprDoc:
     """What a function calls its module: the class name in tensor functions, the alias in graph functions."""
     if d.tokens[-1] != "relax" or not d.cfg.module_alias:
         return IdDoc(d.module_doc.name)
-    for frame in reversed(d.frames):
-        if frame.kind == "relax" and frame.is_func:
-            if not frame.alias_printed:
-                frame.alias_printed = True
-                frame.stmts.append(AssignDoc(IdDoc(d.cfg.module_alias), IdDoc(d.module_doc.name)))
-            break
+    frame = next((f for f in d.frames if f.kind == "relax" and f.is_func), None)
+    if frame is not None and not frame.alias_printed:
+        frame.alias_printed = True
+        frame.stmts.append(AssignDoc(IdDoc(d.cfg.module_alias), IdDoc(d.module_doc.name)))
     return IdDoc(d.cfg.module_alias)
 
 

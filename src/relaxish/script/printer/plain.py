@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...ir.node import Node
 from ...relax.ty import DynTensorType, ObjectType, PackedFuncType, ShapeType
-from .doc import CallDoc, DictDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
+from ...support.object_path import ObjectPath
+from .doc import DictDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
 from .docsifier import FALLBACK, Docsifier, printer_of
-from .path import ObjectPath
 
 __all__: list[str] = []
 
 
+def _list(items: Any) -> str:
+    return "[" + ", ".join(str(item) for item in items) + "]"
+
+
+# Analysis results that have a notation of their own, by type key.
+_NOTATIONS: dict[str, Callable[[Any], str]] = {
+    "arith.IterMark": lambda m: f"IterMark({m.source}, extent={m.extent})",
+    "arith.IterSplitExpr": lambda e: (
+        f"IterSplit({e.source}, lower_factor={e.lower_factor}, extent={e.extent}, scale={e.scale})"
+    ),
+    "arith.IterSumExpr": lambda e: f"IterSum({_list(e.args)}, {e.base})",
+    "arith.IntGroupBounds": lambda b: (
+        f"IntGroupBounds(coef={b.coef}, lower={_list(b.lower)}, equal={_list(b.equal)}, upper={_list(b.upper)})"
+    ),
+}
+
+
 def _node(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
     """The constructor's call with every field by name."""
+    notation = _NOTATIONS.get(type(obj)._type_key)
+    if notation is not None:
+        return IdDoc(notation(obj))
     layer = type(obj).__module__.split(".")[1]
     names = [n for n in type(obj)._fields if n != "span"]
-    values = [_value(getattr(obj, n), path.attr(n), d) for n in names]
-    return CallDoc(IdDoc(f"{layer}.{type(obj).__name__}"), [], names, values)
+    fields = {n: _value(getattr(obj, n), path.attr(n), d) for n in names}
+    return IdDoc(f"{layer}.{type(obj).__name__}").call(**fields)
 
 
 def _value(value: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:

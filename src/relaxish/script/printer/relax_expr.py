@@ -6,11 +6,10 @@ from typing import Any
 
 from ... import relax, tir
 from ...ir.attrs import Attrs
-from ...ir.expr import GlobalVar
 from ...ir.op import Op
-from .doc import AssignDoc, CallDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
+from ...support.object_path import ObjectPath
+from .doc import AssignDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
 from .docsifier import Docsifier, Frame, printer_of
-from .path import ObjectPath
 from .relax_sinfo import vdevice_text
 
 __all__ = ["define_relax_var"]
@@ -28,9 +27,8 @@ def define_relax_var(var: Any, frame: Frame, d: Docsifier) -> ExprDoc:
 def _var(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     if not d.is_defined(node):
         frame = d.frames[-1]
-        ann = d.doc(node.struct_info_, path.attr("struct_info_")) if node.struct_info_ is not None else None
-        name = define_relax_var(node, frame, d)
-        frame.stmts.append(AssignDoc(name, None, ann) if ann is not None else AssignDoc(name))
+        ann = d.doc(node.struct_info_, path.attr("struct_info_"))
+        frame.stmts.append(AssignDoc(define_relax_var(node, frame, d), None, ann))
     found = d.var_doc(node)
     assert found is not None
     return found
@@ -86,6 +84,9 @@ def _scalar(data: Any) -> Any:
 def _constant(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     value = _scalar(node.data)
     if value is not None:
+        if _is_distributed(node.struct_info_):
+            info = d.doc(node.struct_info_, path.attr("struct_info_"))
+            return d.prefix("relax", "dist.const").call(LiteralDoc(value, path.attr("data")), info)
         dtype = node.struct_info_.dtype if node.struct_info_ is not None else str(node.data.dtype)
         return d.prefix("relax", "const").call(LiteralDoc(value, path.attr("data")), LiteralDoc(dtype))
     return d.add_metadata(node)
@@ -109,8 +110,6 @@ def _call_tir(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
     where = path.attr("args")
     args = [_callee(node.args[0], where.array_index(0), d), d.doc(node.args[1], where.array_index(1))]
     kwargs: dict[str, ExprDoc] = {}
-    if name == "call_tir_inplace":
-        kwargs["inplace_indices"] = ListDoc([LiteralDoc(int(i)) for i in node.attrs["inplace_indices"]])
     info = node.sinfo_args[0]
     info_path = path.attr("sinfo_args").array_index(0)
     if isinstance(info, relax.TupleStructInfo):
@@ -118,16 +117,22 @@ def _call_tir(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
         kwargs["out_sinfo"] = ListDoc(fields)
     else:
         kwargs["out_sinfo"] = d.doc(info, info_path)
-    if type(info).__name__ == "DTensorStructInfo":
+    if name == "call_tir" and any(_is_distributed(i) for i in (info, *getattr(info, "fields", ()))):
         name = "dist.call_tir"
+    if name == "call_tir_inplace":
+        kwargs["inplace_indices"] = ListDoc([LiteralDoc(int(i)) for i in node.attrs["inplace_indices"]])
     if name == "call_tir_with_grad":
         kwargs["te_grad_name"] = LiteralDoc(str(node.attrs["te_grad_name"]))
         grad_kwargs = node.attrs.get("te_grad_kwargs")
         if grad_kwargs:
             kwargs["te_grad_kwargs"] = d.doc(grad_kwargs, path.attr("attrs"))
-    if len(node.args) == 3:
+    if len(node.args) == 3 and name not in ("call_tir_with_grad", "call_dps_packed"):
         kwargs["tir_vars"] = d.doc(node.args[2], where.array_index(2))
-    return CallDoc(d.prefix("relax", name), args, list(kwargs), list(kwargs.values()))
+    return d.prefix("relax", name).call(*args, **kwargs)
+
+
+def _is_distributed(info: Any) -> bool:
+    return type(info).__name__ == "DTensorStructInfo"
 
 
 def _formatted(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
@@ -135,22 +140,19 @@ def _formatted(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
     name = node.op.name.removeprefix("relax.")
     where = path.attr("args")
     shown = [d.doc(a, where.array_index(i)) for i, a in enumerate(node.args)]
-    index = 1 if name == "assert_op" else 0
-    text = LiteralDoc(node.args[index].value, where.array_index(index))
-    rest = shown[index + 1 :]
-    prefix = d.prefix("relax", name)
-    if name == "print":
-        return CallDoc(prefix, rest, ["format"], [text])
-    return CallDoc(prefix, [shown[0], ListDoc(rest)] if rest else [shown[0]], ["format"], [text])
+    text = shown.pop(1 if name == "assert_op" else 0)
+    return d.prefix("relax", name).call(*shown, format=text)
 
 
 def _attr_value(value: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
     if value is None or isinstance(value, (bool, int, float, str)):
         return LiteralDoc(value, path)
-    if isinstance(value, tir.FloatImm):
-        return LiteralDoc(float(value.value), path)
     shown: ExprDoc = d.doc(value, path)
     return shown
+
+
+# Attributes that hold an optional constant of the IR rather than a plain number.
+_FLOAT_CONSTANTS = {"relax.attrs.AttentionAttrs": "scale"}
 
 
 def _attr_pairs(attrs: Any, path: ObjectPath, d: Docsifier) -> list[tuple[str, ExprDoc]]:
@@ -162,9 +164,21 @@ def _attr_pairs(attrs: Any, path: ObjectPath, d: Docsifier) -> list[tuple[str, E
             items.sort()
     else:
         items = [(f, getattr(attrs, f)) for f in type(attrs)._fields if f != "span"]
+    typed = _FLOAT_CONSTANTS.get(getattr(attrs, "type_name", ""))
+    items = [(k, tir.FloatImm("float32", v) if k == typed and isinstance(v, float) else v) for k, v in items]
     # An unset type is written ``void``, as everywhere in script.
     items = [(k, "void" if v == "" and k.endswith("dtype") else v) for k, v in items]
     return [(k, _attr_value(v, path.attr(k), d)) for k, v in items]
+
+
+def _hint_on_device(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+    value = d.doc(node.args[0], path.attr("args").array_index(0))
+    device, where = node.attrs["dst_vdevice"], path.attr("attrs")
+    shown = d.prefix("relax", "device").call(
+        dev_type=LiteralDoc(device.target.get_target_device_type(), where.attr("dev_type")),
+        dev_id=LiteralDoc(device.vdevice_id, where.attr("dev_id")),
+    )
+    return d.prefix("relax", "hint_on_device").call(value, shown)
 
 
 @printer_of(relax.Call)
@@ -175,10 +189,12 @@ def _call(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
             return _call_tir(node, path, d)
         if name in ("relax.print", "relax.assert_op") and _has_format(node, name):
             return _formatted(node, path, d)
+        if name == "relax.hint_on_device":
+            return _hint_on_device(node, path, d)
         if name == "relax.to_vdevice":
             value = d.doc(node.args[0], path.attr("args").array_index(0))
             target = LiteralDoc(vdevice_text(node.attrs["dst_vdevice"], d), path.attr("attrs"))
-            return CallDoc(d.prefix("relax", "to_vdevice"), [value], ["dst_vdevice"], [target])
+            return d.prefix("relax", "to_vdevice").call(value, dst_vdevice=target)
     args: list[ExprDoc] = []
     prefix: ExprDoc
     if isinstance(node.op, relax.ExternFunc):
@@ -199,12 +215,10 @@ def _call(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     if node.sinfo_args:
         infos = [d.doc(s, path.attr("sinfo_args").array_index(i)) for i, s in enumerate(node.sinfo_args)]
         pairs.append(("sinfo_args", TupleDoc(infos)))
-    return CallDoc(prefix, args, [k for k, _ in pairs], [v for _, v in pairs])
+    return prefix.call(*args, **dict(pairs))
 
 
 def _has_format(node: Any, name: str) -> bool:
     index = 1 if name == "relax.assert_op" else 0
     return len(node.args) > index and isinstance(node.args[index], relax.StringImm)
 
-
-_ = GlobalVar

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from ... import relax
-from ...ir.expr import BaseFunc, GlobalVar
+from ...ir.expr import BaseFunc
 from ...ir.op import Op
 from ...ir.structural import structural_equal
-from . import relax_expr, relax_sinfo  # noqa: F401
+from ...support.errors import RelaxishError
+from ...support.object_path import ObjectPath
+from . import relax_dist, relax_expr, relax_sinfo  # noqa: F401
 from .doc import (
     AssignDoc, Doc, ExprDoc, ExprStmtDoc, FunctionDoc, IdDoc, IfDoc, LiteralDoc, ReturnDoc, ScopeDoc, StmtBlockDoc,
     StmtDoc,
 )  # fmt: skip
 from .docsifier import Docsifier, Frame, header, printer_of
-from .path import ObjectPath
 from .relax_expr import define_relax_var
 from .tir_func import function_name, show_attrs
 
@@ -30,7 +31,7 @@ def _inferred(value: Any) -> Any:
                 return None
             try:
                 return record.infer(value, relax.BlockBuilder())
-            except Exception:  # an ill-formed call is still to be printed
+            except (RelaxishError, ValueError, TypeError, LookupError, AttributeError):  # ill-formed calls are printed as well
                 return None
         return None
     if isinstance(value, relax.Tuple):
@@ -127,9 +128,18 @@ def _var_binding(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
             d.cfg.binding_names.pop()
         return made
     rhs = d.doc(value, where)
+    if d.cfg.syntax_sugar and _is_void(value) and _is_void(node.var):
+        # A call for its effects alone: the parser binds it to an unnamed variable again.
+        return ExprStmtDoc(rhs)
     ann = sinfo_annotation(node.var, path.attr("var"), d, value)
     lhs = define_relax_var(node.var, d.frames[-1], d)
     return AssignDoc(lhs, rhs, ann)
+
+
+def _is_void(expr: Any) -> bool:
+    """Whether an expression is known to be the empty tuple."""
+    info = expr.struct_info_
+    return isinstance(info, relax.TupleStructInfo) and not info.fields
 
 
 def _bindings(node: Any, path: ObjectPath, d: Docsifier, outputs: list[ExprDoc] | None) -> list[StmtDoc]:
@@ -171,11 +181,12 @@ def _function(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
         ret = None
         if node.ret_struct_info is not None:
             ret = d.doc(node.ret_struct_info, path.attr("ret_struct_info"))
-        params = []
+        params: list[AssignDoc] = []
         for i, param in enumerate(node.params):
             where = path.attr("params").array_index(i)
             lhs = define_relax_var(param, frame, d)
-            params.append(AssignDoc(lhs, None, sinfo_annotation(param, where, d, None)))
+            ann = sinfo_annotation(param, where, d, None)
+            params.append(AssignDoc(lhs, None, LiteralDoc(None) if ann is None else ann))
         frame.func_vars = None
         top = _at_top_level(d)
         attrs = show_attrs(node, name, "relax", path, d, hide_symbol=top)
@@ -208,5 +219,3 @@ def _says_something(info: Any) -> bool:
     plain = relax.ExternFunc("f").struct_info_
     return not structural_equal(plain, info)
 
-
-_ = GlobalVar

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ... import relax, tir
-from .doc import CallDoc, Doc, ExprDoc, ListDoc, LiteralDoc, TupleDoc
+from ...support.object_path import ObjectPath
+from .doc import Doc, ExprDoc, ListDoc, LiteralDoc, TupleDoc
 from .doc_printer import doc_to_python
 from .docsifier import Docsifier, printer_of
-from .path import ObjectPath
 from .tir_expr import var_creation
 from .docsifier import assign
 
@@ -16,21 +16,16 @@ __all__ = ["shape_var", "vdevice_text"]
 
 
 def _relax_frame(d: Docsifier) -> Any:
-    """The function being printed, or else the innermost graph-level scope."""
-    fallback = None
-    for frame in reversed(d.frames):
-        if frame.kind == "relax":
-            if frame.is_func:
-                return frame
-            fallback = fallback or frame
-    return fallback
+    """The function being printed, whose symbols are its own, or else the outermost graph-level scope."""
+    scopes = [frame for frame in d.frames if frame.kind == "relax"]
+    return next((frame for frame in reversed(scopes) if frame.is_func), scopes[0] if scopes else None)
 
 
 def _tir_var(var: Any, path: ObjectPath, d: Docsifier) -> Doc:
     if not d.is_defined(var):
         frame = _relax_frame(d)
         if frame is None:
-            raise ValueError("No relax environment is found when printing a TIR var under relax's dispatch token")
+            raise IndexError("No relax environment is found when printing a TIR var under relax's dispatch token")
         if frame.func_vars is not None:
             frame.func_vars.add(id(var))
         lhs = d.define(var, frame, var.name or "v")
@@ -132,7 +127,7 @@ def _tensor(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     prefix = d.prefix("relax", "Tensor")
     if not args and not kwargs:
         return prefix
-    return CallDoc(prefix, args, list(kwargs), list(kwargs.values()))
+    return prefix.call(*args, **kwargs)
 
 
 @printer_of(relax.TupleStructInfo)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.attrs import DictAttrs
+from ...ir.expr import GlobalVar, Range
+from ...ir.global_info import GlobalInfo
 from ...ir.module import IRModule
+from ...ir.op import Op
+from ...ir.types import FuncType, TensorType
+from ...support.object_path import ObjectPath
 from .config import PrinterConfig
 from .doc import CommentDoc, ExprDoc, ExprStmtDoc, StmtBlockDoc, StmtDoc
 from .doc_printer import doc_to_python
 from .docsifier import Docsifier, Frame
-from .path import ObjectPath
 from .tir_func import is_var_or_buffer
 
 __all__ = ["render", "show"]
 
+# What belongs to neither level prints under the ``I`` prefix.
+_IR_LEVEL = (IRModule, GlobalVar, GlobalInfo, DictAttrs, FuncType, TensorType, Range)
 # Graph-level nodes are printed by ``relax_*``, which loads when the first of them is met.
 _RELAX_LOADED = [False]
 
@@ -37,13 +44,15 @@ def _needs_relax(node: Any) -> bool:
 
 def render(node: Any, config: dict[str, Any]) -> str:
     """TVMScript text of a node under the given printer options."""
+    if isinstance(node, Op):
+        return f"Op({node.name})"
     given = config.pop("config", None)
     cfg = given if isinstance(given, PrinterConfig) else PrinterConfig(**config)
     relax = _needs_relax(node)
     if relax:
         _load_relax()
     d = Docsifier(cfg)
-    kind = "ir" if isinstance(node, IRModule) else "relax" if relax else "tir"
+    kind = "ir" if isinstance(node, _IR_LEVEL) else "relax" if relax else "tir"
     d.set_common_prefix(node, is_var_or_buffer)
     with Frame(d, kind) as frame:
         frame.token(kind)
@@ -51,14 +60,9 @@ def render(node: Any, config: dict[str, Any]) -> str:
         if isinstance(made, ExprDoc):
             if not cfg.verbose_expr:
                 frame.stmts.clear()
-            stmt = ExprStmtDoc(made)
-            stmt.source_paths, made.source_paths = made.source_paths, []
-            frame.stmts.append(stmt)
+            frame.stmts.append(ExprStmtDoc(made))
         elif isinstance(made, StmtBlockDoc):
-            for item in made.stmts:
-                frame.stmts.append(item)
-            if made.stmts:
-                made.stmts[-1].source_paths.extend(made.source_paths)
+            frame.stmts.extend(made.stmts)
         else:
             assert isinstance(made, StmtDoc)
             frame.stmts.append(made)
@@ -69,7 +73,10 @@ def render(node: Any, config: dict[str, Any]) -> str:
             else:
                 note = "Metadata omitted. Use show_meta=True in script() method to show it."
                 frame.stmts.append(CommentDoc(note))
-        return text + doc_to_python(StmtBlockDoc(frame.stmts), cfg)
+        whole = StmtBlockDoc(frame.stmts)
+        if isinstance(made, StmtBlockDoc):
+            whole.paths = made.paths
+        return text + doc_to_python(whole, cfg)
 
 
 def _metadata_text(d: Docsifier) -> str:

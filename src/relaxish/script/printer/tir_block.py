@@ -6,9 +6,9 @@ from typing import Any
 
 from ... import tir
 from ...ir.structural import structural_equal
-from .doc import AssignDoc, CallDoc, Doc, ExprDoc, ExprStmtDoc, ListDoc, LiteralDoc, ScopeDoc, TupleDoc
+from ...support.object_path import ObjectPath
+from .doc import AssignDoc, Doc, ExprDoc, ExprStmtDoc, ListDoc, LiteralDoc, ScopeDoc, TupleDoc
 from .docsifier import Docsifier, Frame, assign, printer_of
-from .path import ObjectPath
 from .tir_buffer import buffer_decl, define_buffer
 from .tir_expr import define_var
 from .tir_stmt import body_into, is_one, is_zero
@@ -75,7 +75,7 @@ class _Bindings:
             for index in pending:
                 iter_var = self.block.iter_vars[index]
                 name = define_var(iter_var.var, self.frame, d)
-                name.source_paths.append(self.path.attr("iter_vars").array_index(index).attr("var"))
+                name.paths.append(self.path.attr("iter_vars").array_index(index).attr("var"))
                 lhs.append(name)
                 rhs.append(d.doc(self.realize.iter_values[index], self.path.attr("iter_values").array_index(index)))
                 kinds += "S" if iter_var.iter_type == 0 else "R"
@@ -120,17 +120,16 @@ def _print_block(block: Any, path: ObjectPath, realize: Any, realize_path: Any, 
                 body_into(block.init, path.attr("init"), init, d)
             out.append(ScopeDoc(None, d.prefix("tir", "init").call(), init.stmts))
         body_into(block.body, path.attr("body"), frame, d)
-        keys = [] if realize is not None else ["no_realize"]
-        values: list[ExprDoc] = [LiteralDoc(True) for _ in keys]
+        options: dict[str, ExprDoc] = {} if realize is not None else {"no_realize": LiteralDoc(True)}
         name_doc = LiteralDoc(block.name_hint, path.attr("name_hint"))
-        return ScopeDoc(None, CallDoc(d.prefix("tir", "block"), [name_doc], keys, values), out)
+        return ScopeDoc(None, d.prefix("tir", "block").call(name_doc, **options), out)
 
 
 @printer_of(tir.BlockRealize)
 def _block_realize(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     made = _print_block(node.block, path.attr("block"), node, path, d)
     # What is asked of the block itself shows on the same statement.
-    made.source_paths.append(path.attr("block"))
+    made.paths.append(path.attr("block"))
     d._decorate(made, node.block, path.attr("block"))
     return made
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from ... import tir
 from ...ir.node import Node
-from .doc import AssignDoc, CallDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
+from ...support.object_path import ObjectPath
+from .doc import AssignDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
 from .docsifier import Docsifier, Frame, assign, printer_of
-from .path import ObjectPath
 from .tir_expr import buffer_slices, define_var, var_creation
 
 __all__ = ["buffer_annotation", "buffer_decl", "define_buffer", "is_simple_buffer"]
@@ -82,7 +82,7 @@ class _Declaration:
 
     def declare(self, var: Any, path: ObjectPath) -> None:
         lhs = define_var(var, self.frame, self.d)
-        lhs.source_paths.append(path)
+        lhs.paths.append(path)
         self.new_vars.append((lhs, var_creation(var, path, self.d)))
 
     def inline(self, var: Any, path: ObjectPath, show: Any) -> bool:
@@ -105,7 +105,7 @@ class _Declaration:
                 self.declare(extent, path.array_index(i))
             docs.append(self.d.doc(extent, path.array_index(i)))
         made = TupleDoc(docs)
-        made.source_paths.append(path)
+        made.paths.append(path)
         self.kwargs["shape"] = made
 
     def data(self) -> None:
@@ -181,8 +181,7 @@ def buffer_decl(
     positional = [*args, found["shape"]]
     if "dtype" in found:
         positional.append(found["dtype"])
-    keys = [k for k in _KEYWORDS if k in found]
-    return CallDoc(d.prefix("tir", method), positional, keys, [found[k] for k in keys])
+    return d.prefix("tir", method).call(*positional, **{k: found[k] for k in _KEYWORDS if k in found})
 
 
 def buffer_annotation(buffer: Any, path: ObjectPath, frame: Frame, d: Docsifier) -> ExprDoc:
@@ -197,7 +196,7 @@ def _buffer(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     if not d.is_defined(node):
         frame = d.lowest_frame(node)
         if frame is None:
-            raise ValueError(f"buffer {node.name} has no definition in what is printed")
+            raise IndexError(f"Buffer is not defined in the environment: {node.name}")
         lhs = define_buffer(node, frame, d)
         rhs = buffer_decl(node, "Buffer", [], path, frame, d)
         frame.stmts.append(assign(lhs, rhs))

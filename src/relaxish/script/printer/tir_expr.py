@@ -10,14 +10,14 @@ from ...ir import primops
 from ...ir.expr import GlobalVar, Range
 from ...ir.op import Op
 from ...ir.prim import CommReducer, IterVar, Let, Reduce
-from ...ir.types import PointerType, PrimType, TupleType
+from ...ir.types import FuncType, PointerType, PrimType, TensorType, TupleType
+from ...support.object_path import ObjectPath
 from .doc import (
-    CallDoc, DictDoc, Doc, ExprDoc, IdDoc, LambdaDoc, ListDoc, LiteralDoc, OperationDoc, OperationKind, SliceDoc,
+    DictDoc, Doc, ExprDoc, IdDoc, LambdaDoc, ListDoc, LiteralDoc, OperationDoc, OperationKind, SliceDoc,
     TupleDoc,
 )  # fmt: skip
 from .docsifier import Docsifier, Frame, assign, printer_of
 from .op_names import DTYPE_FIRST, DTYPE_LAST, script_name
-from .path import ObjectPath
 
 __all__ = ["buffer_indices", "buffer_slices", "define_var", "var_creation"]
 
@@ -39,9 +39,9 @@ def var_creation(var: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
         args: list[ExprDoc] = [LiteralDoc(kind.element_type.dtype, path.attr("type_annotation"))]
         if kind.storage_scope:
             args.append(LiteralDoc(kind.storage_scope))
-        made = CallDoc(d.prefix("tir", "handle"), args, list(size), list(size.values()))
+        made = d.prefix("tir", "handle").call(*args, **size)
     else:
-        made = CallDoc(d.prefix("tir", var.dtype), [], list(size), list(size.values()))
+        made = d.prefix("tir", var.dtype).call(**size)
     return made
 
 
@@ -50,7 +50,7 @@ def _var(var: Any, path: ObjectPath, d: Docsifier) -> Doc:
     if not d.is_defined(var):
         frame = d.lowest_frame(var)
         if frame is None:
-            raise ValueError(f"variable {var.name} has no definition in what is printed")
+            raise IndexError(f"Variable is not defined in the environment: {var.name}")
         lhs = define_var(var, frame, d)
         frame.stmts.append(assign(lhs, var_creation(var, path, d)))
     found = d.var_doc(var)
@@ -166,6 +166,9 @@ def _div(node: tir.Div, path: ObjectPath, d: Docsifier) -> Doc:
 @printer_of(tir.Not)
 def _not(node: tir.Not, path: ObjectPath, d: Docsifier) -> Doc:
     a = d.doc(node.a, path.attr("a"))
+    if isinstance(a, LiteralDoc):
+        # ``not True`` would be folded by Python.
+        return d.prefix("tir", "Not").call(a)
     return OperationDoc(OperationKind.Not, [a])
 
 
@@ -294,16 +297,31 @@ def _reduce(node: Reduce, path: ObjectPath, d: Docsifier) -> Doc:
     )
 
 
-@printer_of(Range)
-def _range(node: Range, path: ObjectPath, d: Docsifier) -> Doc:
-    return d.prefix("ir", "Range").call(
-        d.doc(node.min, path.attr("min")), d.doc(node.min + node.extent, path.attr("extent"))
-    )
+def _range(dialect: str) -> Any:
+    """``T.Range(begin, end)``"""
+
+    def show(node: Range, path: ObjectPath, d: Docsifier) -> Doc:
+        begin, end = d.doc(node.min, path.attr("min")), d.doc(node.extent + node.min, path.attr("extent"))
+        return d.prefix(dialect, "Range").call(begin, end)
+
+    return show
+
+
+for _dialect in ("ir", "tir", "relax"):
+    printer_of(Range, token=_dialect)(_range(_dialect))
 
 
 @printer_of(GlobalVar)
 def _global_var(node: GlobalVar, path: ObjectPath, d: Docsifier) -> Doc:
+    return d.prefix("ir", "GlobalVar").call(LiteralDoc(node.name_hint, path.attr("name_hint")))
+
+
+def _function_reference(node: GlobalVar, path: ObjectPath, d: Docsifier) -> Doc:
     return d.var_doc(node) or IdDoc(node.name_hint)
+
+
+printer_of(GlobalVar, token="tir")(_function_reference)
+printer_of(GlobalVar, token="relax")(_function_reference)
 
 
 @printer_of(Op)
@@ -322,6 +340,20 @@ def _pointer_type(node: PointerType, path: ObjectPath, d: Docsifier) -> Doc:
     element: ExprDoc = LiteralDoc(inner.dtype) if isinstance(inner, PrimType) else d.doc(inner, path)
     prefix = d.prefix("tir", "handle")
     return prefix.call(element, LiteralDoc(node.storage_scope)) if node.storage_scope else prefix.call(element)
+
+
+@printer_of(FuncType)
+def _func_type(node: FuncType, path: ObjectPath, d: Docsifier) -> Doc:
+    return d.prefix("ir", "FuncType").call(
+        d.doc(node.arg_types, path.attr("arg_types")), d.doc(node.ret_type, path.attr("ret_type"))
+    )
+
+
+@printer_of(TensorType)
+def _tensor_type(node: TensorType, path: ObjectPath, d: Docsifier) -> Doc:
+    return d.prefix("ir", "TensorType").call(
+        d.doc(node.shape, path.attr("shape")), LiteralDoc(node.dtype, path.attr("dtype"))
+    )
 
 
 @printer_of(TupleType)
@@ -361,24 +393,10 @@ def _mapping(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 def _text(node: str, path: ObjectPath, d: Docsifier) -> Doc:
-    return LiteralDoc(node, path)
-
-
-def _bool(node: bool, path: ObjectPath, d: Docsifier) -> Doc:
-    if d.tokens[-1] == "relax":
-        return LiteralDoc(node, path)
-    return d.prefix("tir", "bool").call(LiteralDoc(node, path))
-
-
-def _float(node: float, path: ObjectPath, d: Docsifier) -> Doc:
-    if d.tokens[-1] == "relax" or d.cfg.float_dtype == "float32":
-        return LiteralDoc(float(node), path)
-    return d.prefix("tir", "float32").call(LiteralDoc(float(node), path))
+    return d.add_metadata(node) if "\n" in node else LiteralDoc(node, path)
 
 
 printer_of(tuple, list)(_sequence)
 printer_of(dict)(_mapping)
 printer_of(str)(_text)
-printer_of(int)(lambda node, path, d: LiteralDoc(int(node), path))
-printer_of(bool)(_bool)
-printer_of(float)(_float)
+printer_of(int, bool, float)(lambda node, path, d: LiteralDoc(node, path))

@@ -8,9 +8,9 @@ from ... import tir
 from ...ir.attrs import Attrs, DictAttrs
 from ...ir.node import Node
 from ...ir.types import TupleType
+from ...support.object_path import ObjectPath
 from .doc import AssignDoc, CommentDoc, Doc, ExprDoc, ExprStmtDoc, FunctionDoc, IdDoc, LiteralDoc
 from .docsifier import Docsifier, Frame, assign, header, printer_of
-from .path import ObjectPath
 from .tir_buffer import buffer_annotation, buffer_decl, define_buffer, is_simple_buffer
 from .tir_expr import define_var
 from .tir_stmt import body_into, is_one
@@ -39,7 +39,7 @@ def show_attrs(func: Any, name: str, dialect: str, path: ObjectPath, d: Docsifie
         del attrs["global_symbol"]
     if not attrs:
         return None
-    return ExprStmtDoc(d.prefix(dialect, "func_attr").call(d.doc(attrs, path.attr("attrs"))))
+    return ExprStmtDoc(d.prefix(dialect, "func_attr").call(d.doc(DictAttrs(attrs), path.attr("attrs"))))
 
 
 def _count(func: Any) -> dict[int, int]:
@@ -137,13 +137,13 @@ def _prim_func(func: Any, path: ObjectPath, d: Docsifier) -> Doc:
             frame.stmts.append(assign(lhs, rhs))
         root = _implicit_root(func) if d.cfg.syntax_sugar else None
         if root is not None:
-            where = path.attr("body").attr("block")
-            frame.stmts.append(CommentDoc('with T.block("root"):'.replace("T.", d.cfg.tir_prefix + ".", 1)))
+            block = path.attr("body").attr("block")
+            frame.stmts.append(CommentDoc('with T.block("root"):'))
             for i, buffer in enumerate(root.alloc_buffers):
                 lhs = define_buffer(buffer, frame, d)
-                at = where.attr("alloc_buffers").array_index(i)
+                at = block.attr("alloc_buffers").array_index(i)
                 frame.stmts.append(assign(lhs, buffer_decl(buffer, "alloc_buffer", [], at, frame, d)))
-            body_into(root.body, where.attr("body"), frame, d)
+            body_into(root.body, block.attr("body"), frame, d)
         else:
             body_into(func.body, path.attr("body"), frame, d)
         ret: ExprDoc | None = None
@@ -156,9 +156,20 @@ def _prim_func(func: Any, path: ObjectPath, d: Docsifier) -> Doc:
         return header(d, made)
 
 
+def _constants(value: Any) -> Any:
+    """Attribute values with flags as constants of the IR, which is what they are to readers of attributes."""
+    if isinstance(value, bool):
+        return tir.IntImm("bool", value)
+    if isinstance(value, tuple | list):
+        return tuple(_constants(v) for v in value)
+    if isinstance(value, dict):
+        return {k: _constants(v) for k, v in value.items()}
+    return value
+
+
 @printer_of(DictAttrs)
 def _dict_attrs(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
-    shown: Doc = d.doc(dict(node.items()), path)
+    shown: Doc = d.doc(_constants(dict(node.items())), path.attr("dict"))
     return shown
 
 

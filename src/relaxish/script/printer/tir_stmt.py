@@ -6,13 +6,13 @@ from typing import Any
 
 from ... import tir
 from ...ir.op import Op
-from ...ir.types import TupleType
+from ...ir.types import PrimType, TupleType
+from ...support.object_path import ObjectPath
 from .doc import (
-    AssertDoc, AssignDoc, CallDoc, Doc, ExprDoc, ExprStmtDoc, ForDoc, IdDoc, IfDoc, ListDoc, LiteralDoc, ReturnDoc,
-    ScopeDoc, StmtBlockDoc, StmtDoc, TupleDoc, WhileDoc,
+    AssertDoc, AssignDoc, Doc, ExprDoc, ExprStmtDoc, ForDoc, IdDoc, IfDoc, ListDoc, LiteralDoc, ReturnDoc,
+    ScopeDoc, SliceDoc, StmtBlockDoc, StmtDoc, TupleDoc, WhileDoc,
 )  # fmt: skip
 from .docsifier import Docsifier, Frame, assign, printer_of
-from .path import ObjectPath
 from .tir_buffer import buffer_decl, define_buffer
 from .tir_expr import buffer_indices, buffer_slices, define_var
 
@@ -80,20 +80,23 @@ def _evaluate(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 @printer_of(tir.LetStmt)
 def _let_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     concise = _concise(d, node)
+    kind = node.var.type_annotation
+    annotation = None
+    if kind is not None and not (isinstance(kind, TupleType) and not kind.fields):
+        annotation = d.doc(kind, path.attr("var").attr("type_annotation"))
     rhs = d.doc(node.value, path.attr("value"))
-    known = d.var_doc(node.var)
+    known = d.is_defined(node.var)
     with Frame(d, "tir", node) as frame:
-        lhs = known if known is not None else define_var(node.var, frame, d)
+        if not known:
+            define_var(node.var, frame, d)
+        lhs = d.doc(node.var, path.attr("var"))
         body_into(node.body, path.attr("body"), frame, d)
-        if concise:
-            kind = node.var.type_annotation
-            annotation = None
-            if kind is not None and not (isinstance(kind, TupleType) and not kind.fields):
-                annotation = d.doc(kind, path.attr("var").attr("type_annotation"))
-            return StmtBlockDoc([AssignDoc(lhs, rhs, annotation), *frame.stmts])
-        if known is not None:
+        if known:
             return ScopeDoc(None, d.prefix("tir", "LetStmt").call(rhs, var=lhs), frame.stmts)
-        return ScopeDoc(lhs, d.prefix("tir", "LetStmt").call(rhs), frame.stmts)
+        if concise:
+            return StmtBlockDoc([AssignDoc(lhs, rhs, annotation), *frame.stmts])
+        args = [rhs] if annotation is None or isinstance(kind, PrimType) else [rhs, annotation]
+        return ScopeDoc(lhs, d.prefix("tir", "LetStmt").call(*args), frame.stmts)
 
 
 def _launch_thread(node: Any, path: ObjectPath, d: Docsifier) -> tuple[ExprDoc, Any]:
@@ -123,7 +126,7 @@ def _attr_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     defined = None
     body, body_path = node.body, path.attr("body")
     if node.attr_key == "realize_scope" and isinstance(body, tir.BufferRealize) and body.buffer is node.node:
-        rhs = _realize_call(body, node.value, body_path, d)
+        rhs = _realize_call(body, d.doc(node.value, path.attr("value")), body_path, d)
         body, body_path = body.body, body_path.attr("body")
     elif node.attr_key in ("thread_extent", "virtual_thread") and isinstance(node.node, tir.IterVar):
         rhs, defined = _launch_thread(node, path, d)
@@ -192,12 +195,17 @@ def _buffer_store(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 def _realize_call(node: Any, scope: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
     buffer = d.doc(node.buffer, path.attr("buffer"))
-    args = [buffer[buffer_slices(node.bounds, path.attr("bounds"), d)]]
+    bounds: list[Doc] = []
+    for i, bound in enumerate(node.bounds):
+        where = path.attr("bounds").array_index(i)
+        low = d.doc(bound.min, where.attr("min"))
+        bounds.append(SliceDoc(low, d.doc(bound.min + bound.extent, where.attr("extent"))))
+    args = [buffer[bounds]]
     if scope is not None:
-        args.append(d.doc(scope, path.attr("value")))
-    if not is_one(node.condition):
-        args.append(d.doc(node.condition, path.attr("condition")))
-    return d.prefix("tir", "realize").call(*args)
+        args.append(scope)
+    if is_one(node.condition):
+        return d.prefix("tir", "realize").call(*args)
+    return d.prefix("tir", "realize").call(*args, condition=d.doc(node.condition, path.attr("condition")))
 
 
 @printer_of(tir.BufferRealize)
@@ -277,14 +285,16 @@ def _allocate(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     ]
     if not is_one(node.condition):
         args.append(d.doc(node.condition, path.attr("condition")))
-    keys, values = [], []
-    if node.annotations:
-        keys, values = ["annotations"], [d.doc(node.annotations, path.attr("annotations"))]
+    notes = {"annotations": d.doc(node.annotations, path.attr("annotations"))} if node.annotations else {}
     lhs = define_var(node.buffer_var, d.frames[-1], d)
     with Frame(d, "tir", node) as frame:
-        rhs = CallDoc(d.prefix("tir", "allocate"), args, keys, values)
+        rhs = d.prefix("tir", "allocate").call(*args, **notes)
         body_into(node.body, path.attr("body"), frame, d)
         return _scoped(lhs, rhs, frame.stmts, concise)
+
+
+# Longer constants are cut.
+_MOST_CONSTANTS = 201
 
 
 @printer_of(tir.AllocateConst)
@@ -295,7 +305,7 @@ def _allocate_const(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
         data = data.numpy()
     shown: ExprDoc
     if hasattr(data, "ravel"):
-        flat = data.ravel()[:200].tolist()
+        flat = data.ravel()[:_MOST_CONSTANTS].tolist()
         shown = ListDoc([LiteralDoc(v) for v in flat])
     else:
         shown = d.doc(data, path.attr("irmod_storage_idx"))
@@ -304,10 +314,8 @@ def _allocate_const(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
         LiteralDoc(node.dtype, path.attr("dtype")),
         d.doc(node.extents, path.attr("extents")),
     ]
-    keys, values = [], []
-    if node.annotations:
-        keys, values = ["annotations"], [d.doc(node.annotations, path.attr("annotations"))]
-    rhs = CallDoc(d.prefix("tir", "allocate_const"), args, keys, values)
+    notes = {"annotations": d.doc(node.annotations, path.attr("annotations"))} if node.annotations else {}
+    rhs = d.prefix("tir", "allocate_const").call(*args, **notes)
     with Frame(d, "tir", node) as frame:
         lhs = define_var(node.buffer_var, frame, d)
         body_into(node.body, path.attr("body"), frame, d)

@@ -63,7 +63,7 @@ def make_case(number: int, steps: int = 12) -> tuple[Case, Schedule | None, Fail
         assert sch.trace is not None
         case.trace = sch.trace.simplified(remove_postproc=False)
         where = traceback.extract_tb(err.__traceback__)
-        step = next(f.name for f in where if f.filename.endswith("steps.py") and f.name != "random_schedule")
+        step = next(f.name for f in where if f.filename.endswith("steps.py") and f.name not in ("random_schedule", "_took_effect"))
         at = f"{where[-1].filename}:{where[-1].lineno}"
         return case, None, Failure(case, "schedule", f"{step}: {type(err).__name__}: {err} ({at})")
     assert sch.trace is not None
@@ -81,11 +81,18 @@ def _shape(buffer: Any) -> list[int]:
     return [int(d) for d in buffer.shape]
 
 
-def _uses_threads(func: PrimFunc) -> bool:
+def _is_for_devices(func: PrimFunc) -> bool:
+    """Whether a program has threads or memory of more dimensions than one: nothing a CPU has."""
     from ...tir.functor import post_order_visit
 
     found = []
-    post_order_visit(func.body, lambda n: found.append(n) if getattr(n, "kind", None) == ForKind.THREAD_BINDING else None)
+
+    def look(node: Any) -> None:
+        buffer = getattr(node, "buffer", None)
+        if getattr(node, "kind", None) == ForKind.THREAD_BINDING or getattr(buffer, "axis_separators", ()):
+            found.append(node)
+
+    post_order_visit(func.body, look)
     return bool(found)
 
 
@@ -113,7 +120,7 @@ def check_program(before: PrimFunc, after: PrimFunc, seed: int = 0) -> tuple[str
     why = _differs(expected, actual)
     if why:
         return "interpret", why
-    if _uses_threads(after):
+    if _is_for_devices(after):
         return None
     why = in_child(lambda: _compiled(after, arguments, expected))
     return ("compile", why) if why else None

@@ -9,7 +9,12 @@ from typing import Any
 from ...support.errors import ScheduleError
 from ...tir import ForKind, IterVar
 from ...tir.functor import substitute
+from ...tir.analysis import undefined_vars
+from ...tir.function import TensorIntrin
 from ...tir.schedule import BlockRV, LoopRV, Schedule
+from ...tir.schedule.description import computes_the_same
+from ...tir.schedule.transform import tile_with_tensor_intrin
+from .intrinsics import COPIES, PRODUCTS, register_intrinsics
 
 __all__ = ["STEPS", "random_schedule"]
 
@@ -132,11 +137,6 @@ def merge(p: _Picker) -> None:
 
 
 @_step(1)
-def loop_partition(p: _Picker) -> None:
-    p.sch.loop_partition(p.loop(), [p.rng.randint(1, 3), None], preserve_unit_iters=p.flag())
-
-
-@_step(1)
 def add_unit_loop(p: _Picker) -> None:
     p.sch.add_unit_loop(p.loop() if p.flag() else p.block())
 
@@ -156,12 +156,15 @@ def unroll(p: _Picker) -> None:
     p.sch.unroll(p.loops()[-1])
 
 
+_THREADS = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx", "vthread") for axis in "xyz")
+
+
 @_step(1)
 def bind(p: _Picker) -> None:
-    outer = p.loops()[0]
-    if any(p.sch.get(x).kind != ForKind.SERIAL for x in p.loops()):
+    loop = p.loop()
+    if p.sch.get(loop).kind != ForKind.SERIAL:
         raise _Nothing
-    p.sch.bind(outer, p.rng.choice(("blockIdx.x", "blockIdx.y")))
+    p.sch.bind(loop, p.rng.choice(_THREADS))
 
 
 # -- copies ------------------------------------------------------------------------------------------------
@@ -332,6 +335,9 @@ def annotate_buffer_access(p: _Picker) -> None:
     block = p.block()
     node = p.sch.get(block)
     region = p._one(node.reads).region
+    own = {iv.var for iv in node.iter_vars}
+    if not own.issuperset(v for r in region for v in undefined_vars(r.min + r.extent)):
+        raise _Nothing  # a map from block variables cannot speak of an outer block's
 
     def same(*axes: Any) -> list[tuple[Any, Any]]:
         values = dict(zip([iv.var for iv in node.iter_vars], axes, strict=True))
@@ -354,32 +360,68 @@ def blockize(p: _Picker) -> None:
     p.sch.blockize(p.loop(), preserve_unit_iters=p.flag())
 
 
-def random_schedule(sch: Schedule, rng: Random, steps: int) -> list[str]:
-    """Apply ``steps`` random steps, refused ones included; gives the names of those that took effect.
+@_step(3)
+def tensorize(p: _Picker) -> None:
+    block, name = p.block(), p.rng.choice((*PRODUCTS, *COPIES))
+    intrin = TensorIntrin.get(name)
+    if intrin is None or not computes_the_same(p.sch.get(block), intrin.desc):
+        raise _Nothing
+    loop = tile_with_tensor_intrin(p.sch, block, name)
+    if loop is None:
+        raise _Nothing
+    if name in PRODUCTS:
+        block = p.sch.decompose_reduction(block, p.sch.get_loops(block)[0])
+    p.sch.tensorize(loop, name, preserve_unit_iters=p.flag())
 
-    ``cache_index`` can only come last: it leaves reads undeclared, on which nothing may be built.
-    """
+
+@_step(1)
+def set_axis_separator(p: _Picker) -> None:
+    block = p.block()
+    kind, index, buffer = p.local(block)
+    p.sch.set_axis_separator(block, (kind, index), [p._one(range(len(buffer.shape)))])
+
+
+# -- steps on what nothing may be built: they leave accesses undeclared --------------------------------------
+
+
+def loop_partition(p: _Picker) -> None:
+    p.sch.loop_partition(p.loop(), [p.rng.randint(1, 3), None], preserve_unit_iters=p.flag())
+
+
+def cache_index(p: _Picker) -> None:
+    p.sch.cache_index(p.block(), p.scope(), p.rng.choice((0, 1, 2)))
+
+
+def unsafe_hide_buffer_access(p: _Picker) -> None:
+    p.sch.unsafe_hide_buffer_access(p.block(), "read", [0])
+
+
+_LAST: tuple[Step, ...] = (loop_partition, cache_index, unsafe_hide_buffer_access)
+
+
+def random_schedule(sch: Schedule, rng: Random, steps: int) -> list[str]:
+    """Apply ``steps`` random steps, refused ones included; gives the names of those that took effect."""
+    register_intrinsics()
     picker = _Picker(sch, rng)
     names = list(STEPS)
     weights = [STEPS[n][0] for n in names]
-    done: list[str] = []
-    for _ in range(steps):
-        name = rng.choices(names, weights)[0]
-        try:
-            STEPS[name][1](picker)
-        except (ScheduleError, _Nothing):
-            continue
-        except AssertionError as err:
-            if "buffer" in str(err):  # naming a buffer that is not there is the caller's mistake
-                continue
-            raise
-        done.append(name)
-    if rng.random() < 0.1:
-        try:
-            sch.cache_index(picker.block(), picker.scope(), rng.choice((0, 1, 2)))
-            done.append("cache_index")
-        except ScheduleError:
-            pass
+    todo = [STEPS[rng.choices(names, weights)[0]][1] for _ in range(steps)]
+    if rng.random() < 0.2:
+        todo.append(rng.choice(_LAST))
+    done = []
+    for step in todo:
+        if _took_effect(step, picker):
+            done.append(step.__name__)
     return done
 
 
+def _took_effect(step: Step, picker: _Picker) -> bool:
+    try:
+        step(picker)
+    except (ScheduleError, _Nothing):
+        return False
+    except AssertionError as err:
+        if "buffer" in str(err):  # naming a buffer that is not there is the caller's mistake
+            return False
+        raise
+    return True

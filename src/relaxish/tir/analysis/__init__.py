@@ -6,16 +6,17 @@ from .block_access import get_block_access_region, get_block_read_write_region
 from .bounds import OOBChecker
 from .cost import calculate_allocated_bytes, estimate_tir_flops
 from .gpu import verify_gpu_code
+from .lca import detect_buffer_access_lca
 from .memory import get_vtcm_compaction_passes
 from .structure import (
     assert_pure_function,
-    detect_buffer_access_lca,
     expr_deep_equal,
     find_anchor_block,
     is_pure_function,
     undefined_vars,
 )
-from .verify import verify_memory, verify_ssa, verify_well_formed
+from .verify import verify_memory, verify_ssa
+from .well_formed import verify_well_formed
 
 __all__ = [
     "OOBChecker",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ...ir.expr import Range
 from ...ir.functor import Visitor
-from ...ir.prim import Call, IntImm, Ramp, Var, const
+from ...arith.functor import free_vars
+from ...arith.int_set import IntervalSet
+from ...ir.prim import Call, IntImm, Not, Ramp, Var, const
+from ...ir.primops import max_, min_
 from ..functor import substitute
 from ..stmt import Block, BufferRegion
 
@@ -17,10 +21,11 @@ __all__ = ["get_block_access_region", "get_block_read_write_region"]
 class _Detector(Visitor):
     """Collects accesses in order of first occurrence; loops inside the block are relaxed."""
 
-    def __init__(self, buffer_var_map: Mapping[Any, Any]) -> None:
+    def __init__(self, buffer_var_map: Mapping[Any, Any], only_known: bool = True) -> None:
         from ...arith import Analyzer
 
         self.by_var = dict(buffer_var_map)
+        self.only_known = only_known
         self.loops: dict[Any, Any] = {}
         self.lets: dict[Any, Any] = {}
         self.matches: dict[Any, Any] = {}
@@ -32,6 +37,8 @@ class _Detector(Visitor):
     def _touch(self, table: dict[Any, Any], buffer: Any, region: list[Range]) -> None:
         from ..schedule.region import evaluate_region, union_sets
 
+        if self.only_known and buffer.data not in self.by_var:
+            return
         match = self.matches.get(buffer)
         if match is not None:
             buffer, region = match.source.buffer, _through_match(match, region)
@@ -39,14 +46,51 @@ class _Detector(Visitor):
             region = [
                 Range.from_min_extent(substitute(r.min, self.lets), substitute(r.extent, self.lets)) for r in region
             ]
-        box = evaluate_region(region, self.loops, const(True, "bool"), self.analyzer)
+        if self._is_point(region):
+            box: Any = [(r.min, r.min) for r in region]  # one access, no loop: the indices stay as they are written
+        else:
+            box = evaluate_region(region, self.loops, const(True, "bool"), self.analyzer)
         known = table.get(buffer)
         table[buffer] = box if known is None else union_sets(known, box, self.analyzer)  # type: ignore[arg-type]
+
+    def _is_point(self, region: list[Range]) -> bool:
+        if any(not isinstance(r.extent, IntImm) or r.extent.value != 1 for r in region):
+            return False
+        return not self.loops or not any(v in self.loops for r in region for v in free_vars(r.min))
 
     def visit_For(self, node: Any) -> None:
         self.loops[node.loop_var] = Range.from_min_extent(node.min, node.extent)
         self.default_visit(node)
         self.loops.pop(node.loop_var, None)
+
+    def visit_IfThenElse(self, node: Any) -> None:
+        self.visit(node.condition)
+        with self._assuming(node.condition):
+            self.visit(node.then_case)
+        if node.else_case is not None:
+            with self._assuming(Not(node.condition)):
+                self.visit(node.else_case)
+
+    @contextmanager
+    def _assuming(self, condition: Any) -> Iterator[None]:
+        """Loops run only as far as a condition around the accesses lets them."""
+        from ..transform.condition_bounds import solve_condition
+
+        saved = dict(self.loops)
+        if any(v in self.loops for v in free_vars(condition)):
+            domains = {v: IntervalSet(r.min, r.min + r.extent - 1) for v, r in self.loops.items()}
+            for var, bound in (solve_condition(condition, domains, {}) or {}).items():
+                if var in self.loops:
+                    self.loops[var] = self._overlap(self.loops[var], bound)
+        try:
+            yield
+        finally:
+            self.loops = saved
+
+    def _overlap(self, a: Range, b: Range) -> Range:
+        low = self.analyzer.simplify(max_(a.min, b.min))
+        high = self.analyzer.simplify(min_(a.min + a.extent, b.min + b.extent))
+        return Range.from_min_extent(low, self.analyzer.simplify(high - low))
 
     def visit_LetStmt(self, node: Any) -> None:
         self.visit(node.value)
@@ -80,14 +124,19 @@ class _Detector(Visitor):
             data = node.args[1]
             buffer = self.by_var.get(data)
             if buffer is not None:
-                mask = int(node.args[4].value) if isinstance(node.args[4], IntImm) else 3
+                mask = int(node.args[4].value) & 3 if isinstance(node.args[4], IntImm) else 3
                 full = [Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape]
-                if mask & 1:
-                    self._touch(self.reads, buffer, full)
-                if mask & 2:
-                    self._touch(self.writes, buffer, full)
-            for arg in node.args[2:]:
-                self.visit(arg)
+                table = {1: self.reads, 2: self.writes, 3: self.opaques}.get(mask)
+                if table is not None:
+                    self._touch(table, buffer, full)
+            return
+        if name == "tir.if_then_else":
+            condition, then, other = node.args
+            self.visit(condition)
+            with self._assuming(condition):
+                self.visit(then)
+            with self._assuming(Not(condition)):
+                self.visit(other)
             return
         self.default_visit(node)
 
@@ -104,8 +153,9 @@ class _Detector(Visitor):
     def run(self, block: Block) -> None:
         """Collect the accesses of a block's own body."""
         for match in block.match_buffers:
-            self.by_var.setdefault(match.source.buffer.data, match.source.buffer)
-            self.matches[match.buffer] = match
+            if match.source.buffer.data in self.by_var or not self.only_known:
+                self.by_var[match.buffer.data] = match.buffer
+                self.matches[match.buffer] = match
         if block.init is not None:
             self.visit(block.init)
         self.visit(block.body)
@@ -155,8 +205,8 @@ def _through_match(match: Any, region: list[Range]) -> list[Range]:
 def get_block_access_region(block: Block, buffer_var_map: Mapping[Any, Any]) -> list[list[BufferRegion]]:
     """[reads, writes, opaque accesses] of a block's body, in order of occurrence.
 
-    ``buffer_var_map`` maps pointer variables to the buffers they belong to, so that uses of bare pointers count
-    as opaque accesses of the whole buffer.
+    ``buffer_var_map`` maps pointer variables to the buffers they belong to: accesses of other buffers do not count,
+    and uses of bare pointers are opaque accesses of the whole buffer.
     """
     detector = _Detector(buffer_var_map)
     detector.run(block)
@@ -169,7 +219,15 @@ def get_block_access_region(block: Block, buffer_var_map: Mapping[Any, Any]) -> 
 
 def get_block_read_write_region(block: Block, buffer_var_map: Mapping[Any, Any]) -> list[list[BufferRegion]]:
     """[reads, writes] of a block, opaque accesses counted as both."""
-    detector = _Detector(buffer_var_map)
+    return _read_write(block, _Detector(buffer_var_map))
+
+
+def find_read_write_region(block: Block, buffer_var_map: Mapping[Any, Any]) -> list[list[BufferRegion]]:
+    """As :func:`get_block_read_write_region`, with the accesses of all buffers; the map serves bare pointers."""
+    return _read_write(block, _Detector(buffer_var_map, only_known=False))
+
+
+def _read_write(block: Block, detector: _Detector) -> list[list[BufferRegion]]:
     detector.run(block)
     reads, writes = detector.regions(detector.reads), detector.regions(detector.writes)
     for region in detector.regions(detector.opaques):

@@ -4,96 +4,114 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith import ConstIntBound
 from ...ir import dtype as dt
+from ...ir.expr import Range
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ..expr import IntImm
 from ..function import PrimFunc
+from ..stmt import Stmt
+from ..walk import operands
 
 __all__ = ["calculate_allocated_bytes", "estimate_tir_flops"]
 
 
+Count = dict[str, float]  # operations by the type of their result
+
+
+def _plus(a: Count, b: Count) -> Count:
+    return {key: a.get(key, 0.0) + b.get(key, 0.0) for key in {**a, **b}}
+
+
+def _larger(a: Count, b: Count) -> Count:
+    return {key: max(a.get(key, 0.0), b.get(key, 0.0)) for key in {**a, **b}}
+
+
 class _Flops(Visitor):
-    """Counts arithmetic on values; index arithmetic is free."""
+    """Counts arithmetic on values, one for a vector operation; comparisons and index arithmetic are free."""
 
     def __init__(self) -> None:
-        self.total = 0.0
-        self.times = 1.0
+        from ...arith import Analyzer
 
-    def visit_For(self, node: Any) -> None:
-        if not isinstance(node.extent, IntImm):
-            raise ValueError(f"the loop {node.loop_var.name} has no constant extent, so its work cannot be counted")
-        outer = self.times
-        self.times = outer * int(node.extent.value)
-        self.visit(node.body)
-        self.times = outer
+        self.analyzer = Analyzer()
 
-    def visit_BlockRealize(self, node: Any) -> None:
-        self.visit(node.block)
+    def count(self, *parts: Any) -> Count:
+        """The operations of several parts together; absent ones count nothing."""
+        total: Count = {}
+        for part in parts:
+            if part is not None:
+                total = _plus(total, self.visit(part))
+        return total
 
-    def visit_Block(self, node: Any) -> None:
-        known = node.annotations.get("estimated_flops") if node.annotations else None
-        if known is not None:
-            self.total += float(getattr(known, "value", known)) * self.times
-            return
-        self.visit(node.body)
+    def default_visit(self, node: Any) -> Count:
+        return self.count(*operands(node))
 
-    def visit_BufferStore(self, node: Any) -> None:
-        self.visit(node.value)
+    def visit_For(self, node: Any) -> Count:
+        self.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
+        times = self.analyzer.const_int_bound(node.extent).max_value
+        body = self.visit(node.body)
+        # Where nothing is known of the extent one iteration is counted.
+        return {key: value * (1 if times >= ConstIntBound.POS_INF else times) for key, value in body.items()}
 
-    def visit_BufferLoad(self, node: Any) -> None:
-        pass
+    def visit_BlockRealize(self, node: Any) -> Count:
+        return self.count(node.block.body)
 
-    def visit_IfThenElse(self, node: Any) -> None:
-        before = self.total
-        self.visit(node.then_case)
-        taken = self.total - before
-        if node.else_case is not None:
-            self.total = before
-            self.visit(node.else_case)
-            self.total = max(self.total, before + taken)
+    def visit_Block(self, node: Any) -> Count:
+        return self.count(node.init, node.body)
 
-    def _count(self, node: Any) -> None:
-        self.total += self.times * dt.lanes(node.dtype)
-        self.default_visit(node)
+    def visit_BufferStore(self, node: Any) -> Count:
+        return self.count(node.value)
 
-    def visit_BinaryOp(self, node: Any) -> None:
-        self._count(node)
+    def visit_BufferLoad(self, node: Any) -> Count:
+        return {}
 
-    visit_Not = _count
+    visit_CmpOp = visit_BufferLoad
 
-    def visit_Cast(self, node: Any) -> None:
-        self.visit(node.value)
+    def visit_AttrStmt(self, node: Any) -> Count:
+        return self.count(node.body)
 
-    def visit_Select(self, node: Any) -> None:
-        self.visit(node.condition)
-        before = self.total
-        self.visit(node.true_value)
-        first = self.total
-        self.total = before
-        self.visit(node.false_value)
-        self.total = max(first, self.total)
+    visit_Allocate = visit_AllocateConst = visit_DeclBuffer = visit_BufferRealize = visit_AttrStmt
 
-    def visit_Call(self, node: Any) -> None:
-        for arg in node.args:
-            self.visit(arg)
+    def visit_BinaryOp(self, node: Any) -> Count:
+        return _plus(self.count(node.a, node.b), {node.dtype: 1.0})
+
+    def visit_LogicalOp(self, node: Any) -> Count:
+        return self.count(node.a, node.b)
+
+    def visit_IfThenElse(self, node: Any) -> Count:
+        branches = _larger(self.count(node.then_case), self.count(node.else_case))
+        return _plus(self.count(node.condition), branches)
+
+    def visit_Select(self, node: Any) -> Count:
+        return _plus(self.count(node.condition), _larger(self.count(node.true_value), self.count(node.false_value)))
 
 
 def estimate_tir_flops(stmt_or_mod: Any) -> float:
-    """Arithmetic operations of a statement, function or module; blocks may state their own count.
+    """Arithmetic operations of a statement or of all functions of a module.
 
-    A block annotation ``estimated_flops`` overrides what the body would give.
+    A function may state its own count as the attribute ``estimated_flops``. Loops of unknown extent count once.
+
+    >>> from relaxish.script import tir as T
+    >>> from relaxish import IRModule
+    >>> @T.prim_func
+    ... def f(A: T.Buffer((4,), "float32")):
+    ...     for i in range(4):
+    ...         A[i] = A[i] * A[i] + T.float32(1)
+    >>> estimate_tir_flops(IRModule({"f": f}))
+    8.0
     """
-    counter = _Flops()
-    if isinstance(stmt_or_mod, IRModule):
-        for func in stmt_or_mod.functions.values():
-            if isinstance(func, PrimFunc):
-                counter.visit(func.body)
-    elif isinstance(stmt_or_mod, PrimFunc):
-        counter.visit(stmt_or_mod.body)
-    else:
-        counter.visit(stmt_or_mod)
-    return counter.total
+    if isinstance(stmt_or_mod, Stmt):
+        return sum(_Flops().visit(stmt_or_mod).values())
+    if not isinstance(stmt_or_mod, (IRModule, PrimFunc)):
+        raise TypeError(f"Expect the input to be either IRModule or Stmt, but gets: {type(stmt_or_mod).__name__}")
+    functions = [stmt_or_mod] if isinstance(stmt_or_mod, PrimFunc) else stmt_or_mod.functions.values()
+    total = 0.0
+    for func in functions:
+        if isinstance(func, PrimFunc):
+            stated = func.get_attr("estimated_flops")
+            total += sum(_Flops().visit(func.body).values()) if stated is None else float(int(stated))
+    return total
 
 
 class _Bytes(Visitor):

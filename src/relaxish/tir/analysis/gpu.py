@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.errors import CheckValueError
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ..expr import IntImm
@@ -57,7 +58,7 @@ class _Usage(Visitor):
 
     def _thread_scope(self, name: str, extent: Any, node: Any) -> None:
         if not isinstance(extent, IntImm):
-            raise ValueError(f"the extent of {name} must be known to verify GPU code, it is {extent}")
+            raise CheckValueError(f"the extent of {name} must be known to verify GPU code, it is {extent}")
         if self.depth == 0:
             self._reset()
             self.kernels += 1
@@ -160,7 +161,7 @@ def verify_gpu_code(func: PrimFunc | IRModule, constraints: Mapping[str, int]) -
     """
     for key in constraints:
         if key not in _LIMITS:
-            raise ValueError(f"Invalid check item: {key}; known are {', '.join(_LIMITS)}")
+            raise CheckValueError(f"Invalid check item: {key}; known are {', '.join(_LIMITS)}")
     limits = {key: int(value) for key, value in constraints.items()}
     functions = func.functions.values() if isinstance(func, IRModule) else [func]
     for one in functions:

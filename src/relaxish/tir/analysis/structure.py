@@ -10,11 +10,11 @@ from ...ir.module import IRModule
 from ...ir.structural import structural_equal
 from ..expr import CallEffectKind, IntImm
 from ..function import PrimFunc
+from ..op import effect_of
 from ..stmt import Block, For
 
 __all__ = [
     "assert_pure_function",
-    "detect_buffer_access_lca",
     "expr_deep_equal",
     "find_anchor_block",
     "is_pure_function",
@@ -152,89 +152,46 @@ def find_anchor_block(mod: IRModule) -> Block | None:
     return best[1] if best is not None else last_output
 
 
-class _Lca(Visitor):
-    """Notes, for every buffer, the deepest loop or block that holds all its accesses."""
+class _Effects(Visitor):
+    """Stops at the first write to memory that is not the function's own, or call that changes state."""
 
     def __init__(self) -> None:
-        self.path: list[Any] = []
-        self.lca: dict[Any, list[Any]] = {}
+        self.own: set[Any] = set()
+        self.impure = ""
 
-    def _access(self, buffer: Any) -> None:
-        known = self.lca.get(buffer)
-        if known is None:
-            self.lca[buffer] = list(self.path)
-            return
-        common = []
-        for a, b in zip(known, self.path, strict=False):
-            if a is not b:
-                break
-            common.append(a)
-        self.lca[buffer] = common
-
-    def visit_For(self, node: Any) -> None:
-        self.visit(node.min)
-        self.visit(node.extent)
-        self.path.append(node)
-        self.visit(node.body)
-        self.path.pop()
+    def visit_Allocate(self, node: Any) -> None:
+        self.own.add(node.buffer_var)
+        self.default_visit(node)
 
     def visit_Block(self, node: Any) -> None:
-        for match in node.match_buffers:
-            self._access(match.source.buffer)
-        self.path.append(node)
-        if node.init is not None:
-            self.visit(node.init)
-        self.visit(node.body)
-        self.path.pop()
-
-    def visit_BufferLoad(self, node: Any) -> None:
-        self._access(node.buffer)
-        self.visit(node.indices)
+        self.own.update(buffer.data for buffer in node.alloc_buffers)
+        self.default_visit(node)
 
     def visit_BufferStore(self, node: Any) -> None:
-        self._access(node.buffer)
-        self.visit(node.value)
-        self.visit(node.indices)
-
-
-def detect_buffer_access_lca(func: PrimFunc) -> dict[Any, Any]:
-    """For every buffer the deepest loop or block around all its accesses; None for the whole function."""
-    visitor = _Lca()
-    visitor.visit(func.body)
-    out = {buffer: (path[-1] if path else None) for buffer, path in visitor.lca.items()}
-    for buffer in func.buffer_map.values():
-        if buffer in out:
-            out[buffer] = None
-    return out
-
-
-class _Effects(Visitor):
-    def __init__(self, own: set[Any]) -> None:
-        self.own = own
-        self.impure: Any = None
-
-    def visit_BufferStore(self, node: Any) -> None:
-        if node.buffer in self.own:
-            self.impure = node
+        if node.buffer.data not in self.own:
+            self.impure = f"Pure functions must not write to buffers, but the function stores to {node.buffer.name}"
         self.default_visit(node)
 
     def visit_Call(self, node: Any) -> None:
-        from ..op import effect_of
-
-        if effect_of(node) >= CallEffectKind.UpdateState:
-            self.impure = node
+        if effect_of(node) == CallEffectKind.UpdateState:
+            self.impure = f"Pure functions must not contain calls to impure operators, but there is {node}"
         self.default_visit(node)
 
 
-def is_pure_function(func: PrimFunc) -> bool:
-    """Whether a function neither writes its parameters nor has other effects."""
-    visitor = _Effects(set(func.buffer_map.values()))
+def _impurity(func: PrimFunc) -> str:
+    visitor = _Effects()
     visitor.visit(func.body)
-    return visitor.impure is None
+    return visitor.impure
+
+
+def is_pure_function(func: PrimFunc) -> bool:
+    """Whether a function neither writes memory other than its own allocations nor has other effects."""
+    return not _impurity(func)
 
 
 def assert_pure_function(func: PrimFunc) -> bool:
     """:func:`is_pure_function` that raises AssertionError instead of answering no."""
-    if not is_pure_function(func):
-        raise AssertionError("the function has side effects")
+    impurity = _impurity(func)
+    if impurity:
+        raise AssertionError(impurity)
     return True

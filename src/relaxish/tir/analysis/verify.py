@@ -4,90 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.errors import CheckValueError
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ..function import PrimFunc
-from .structure import undefined_vars
 
-__all__ = ["verify_memory", "verify_ssa", "verify_well_formed"]
+__all__ = ["verify_memory", "verify_ssa"]
 
 
 class _Definitions(Visitor):
-    """Collects variables defined more than once and block variables or loops used out of place."""
+    """Collects variables defined more than once."""
 
     def __init__(self) -> None:
-        self.live: set[Any] = set()
         self.ever: set[Any] = set()
-        self.errors: list[str] = []
-        self.block_depth = 0
+        self.twice = False
 
-    def _define(self, var: Any, what: str) -> None:
-        if var in self.live:
-            self.errors.append(f"{what} {var.name} is defined again inside its own scope")
-        elif var in self.ever:
-            self.errors.append(f"{what} {var.name} is defined in more than one place")
-        self.live.add(var)
+    def _define(self, var: Any) -> None:
+        self.twice = self.twice or var in self.ever
         self.ever.add(var)
 
     def visit_For(self, node: Any) -> None:
-        self._define(node.loop_var, "the loop variable")
-        self.visit(node.body)
-        self.live.discard(node.loop_var)
+        self._define(node.loop_var)
+        self.default_visit(node)
 
     def visit_LetStmt(self, node: Any) -> None:
         self.visit(node.value)
-        self._define(node.var, "the variable")
+        self._define(node.var)
         self.visit(node.body)
-        self.live.discard(node.var)
 
     visit_Let = visit_LetStmt
 
     def visit_Allocate(self, node: Any) -> None:
-        self._define(node.buffer_var, "the allocation")
+        self._define(node.buffer_var)
         self.visit(node.body)
-        self.live.discard(node.buffer_var)
 
     def visit_Block(self, node: Any) -> None:
-        own = [iv.var for iv in node.iter_vars]
-        for var in own:
-            self._define(var, "the block variable")
+        for iv in node.iter_vars:
+            self._define(iv.var)
         for part in (node.init, node.body):
             if part is not None:
                 self.visit(part)
-        self.live.difference_update(own)
-
-
-class _LoopsInBlocks(Visitor):
-    """A block with variables must not mention the loops around it."""
-
-    def __init__(self) -> None:
-        self.outer: set[Any] = set()
-        self.hidden: set[Any] = set()
-        self.errors: list[str] = []
-
-    def visit_For(self, node: Any) -> None:
-        self.visit(node.min)
-        self.visit(node.extent)
-        self.outer.add(node.loop_var)
-        self.visit(node.body)
-        self.outer.discard(node.loop_var)
-
-    def visit_BlockRealize(self, node: Any) -> None:
-        self.visit(node.iter_values)
-        self.visit(node.predicate)
-        if not node.iter_values:
-            self.visit(node.block)
-            return
-        before, self.hidden, self.outer = (self.hidden, self.outer), self.hidden | self.outer, set()
-        self.visit(node.block)
-        self.hidden, self.outer = before
-
-    def visit_Var(self, node: Any) -> None:
-        if node in self.hidden:
-            self.errors.append(f"the loop variable {node.name} is used inside a block that has variables of its own")
-
-    def visit_Buffer(self, node: Any) -> None:
-        pass
 
 
 def _functions(obj: Any) -> list[tuple[str, PrimFunc]]:
@@ -102,28 +58,7 @@ def verify_ssa(func: PrimFunc) -> bool:
     """Whether every variable is defined once."""
     visitor = _Definitions()
     visitor.visit(func.body)
-    return not visitor.errors
-
-
-def verify_well_formed(obj: Any, assert_mode: bool = True) -> bool:
-    """Whether variables are defined before use, once at a time, and blocks do not look through to outer loops.
-
-    With ``assert_mode`` a breach raises ValueError.
-    """
-    for name, func in _functions(obj):
-        errors: list[str] = []
-        definitions = _Definitions()
-        definitions.visit(func.body)
-        errors += definitions.errors
-        errors += [f"the variable {v.name} is used but not defined" for v in undefined_vars(func)]
-        loops = _LoopsInBlocks()
-        loops.visit(func.body)
-        errors += loops.errors
-        if errors:
-            if assert_mode:
-                raise ValueError(f"The function {name} is not well formed: {errors[0]}.")
-            return False
-    return True
+    return not visitor.twice
 
 
 class _HostAccess(Visitor):
@@ -160,12 +95,20 @@ class _HostAccess(Visitor):
         pass
 
 
-def verify_memory(func: Any) -> bool:
-    """Whether host code leaves device memory alone; functions for a CPU may touch everything."""
+_GPU_DEVICE_TYPES = (2, 4, 7, 8, 10)  # CUDA, OpenCL, Vulkan, Metal, ROCm
+
+
+def verify_memory(func: PrimFunc | IRModule) -> bool:
+    """Whether host code leaves a GPU's memory alone: arguments are accessed inside thread scopes only.
+
+    A function whose calling convention is decided already is host or device code and passes.  Raises ValueError
+    for a function without the attribute ``target``.
+    """
     for _, one in _functions(func):
-        target = one.attrs.get("target") if one.attrs is not None else None
-        kind = str(getattr(getattr(target, "kind", None), "name", "llvm" if target is None else target))
-        if kind in ("llvm", "c") or target is None:
+        target = one.get_attr("target")
+        if target is None:
+            raise CheckValueError("VerifyMemory: Require the target attribute")
+        if int(one.get_attr("calling_conv", 0)) != 0 or target.get_target_device_type() not in _GPU_DEVICE_TYPES:
             continue
         visitor = _HostAccess({b.data for b in one.buffer_map.values()})
         visitor.visit(one.body)

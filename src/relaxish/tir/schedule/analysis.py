@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..expr import IntImm, IterVar, Var
+from ...arith import Analyzer
+from ..expr import IntImm, Var
 from ..index_map import IndexMap
-from ..stmt import For
+from ..stmt import For, SeqStmt
 from . import checks
-from .description import Description, body_signature
+from .description import Description
 from .mapping import AutoTensorizeMappingInfo, get_auto_tensorize_mapping_info
 from .subst import realize_of
 from .walk import vars_in
@@ -46,60 +47,67 @@ class TensorizeInfo:
 def get_tensorize_loop_mapping(
     sch: Schedule, block: BlockRV, desc_func: PrimFunc, allow_padding: bool = False
 ) -> TensorizeInfo | None:
-    """Which loops of ``block`` an intrinsic may take, innermost first; None if it does not fit.
+    """Which loops of ``block`` an intrinsic may take, innermost first; None if they do not fit.
 
-    The last block variables of each type correspond to those of the description, and the loops that drive them
-    must be multiples of the description's (with ``allow_padding`` they may be padded to be).
+    Only loops are compared, not what the block computes.  The last block variables of each type correspond to those
+    of the description, and the loops that drive them must be multiples of the description's (with ``allow_padding``
+    they may be padded to be, as long as each loop is a block variable by itself).
     """
     desc = Description(desc_func)
     sref = sch.sref(block)
     realize = realize_of(sref)
-    node = realize.block
-    if body_signature(node) != body_signature(desc.realize.block):
+    loops = _single_branch_loops(sref)
+    loop_vars = {s.stmt.loop_var for s in loops}
+    desc_vars = {n.loop_var for n in desc.loops}
+    if any(not checks.is_zero(s.stmt.min) for s in loops):
         return None
-    loops = checks.loops_above(sref)
-    indexer = {loop: i for i, loop in enumerate(desc.loops)}
+    block_vars, desc_iters = realize.block.iter_vars, desc.realize.block.iter_vars
+    analyzer = Analyzer()
     loop_map: dict[Any, For] = {}
     paddings: dict[int, int] = {}
-    position = len(node.iter_vars) - 1
-    pairs = list(zip(desc.realize.block.iter_vars, desc.realize.iter_values, strict=True))
-    for desc_var, desc_value in reversed(pairs):
-        while position >= 0 and node.iter_vars[position].iter_type != desc_var.iter_type:
-            if desc_var.iter_type == IterVar.CommReduce:
-                return None
+    position = len(block_vars) - 1
+    for desc_var, desc_value in reversed(list(zip(desc_iters, desc.realize.iter_values, strict=True))):
+        desc_loop = next((n for n in desc.loops if _driven_by(desc_value, n.loop_var, desc_vars, analyzer)), None)
+        if desc_loop is None or not isinstance(desc_loop.extent, IntImm):
+            return None
+        while position >= 0 and block_vars[position].iter_type != desc_var.iter_type:
             position -= 1
         if position < 0:
             return None
-        used = vars_in(realize.iter_values[position])
-        candidates = [s for s in reversed(loops) if s.stmt.loop_var in used and s not in loop_map]
-        for desc_loop in [n for n in reversed(desc.loops) if n.loop_var in vars_in(desc_value)]:
-            found = _fitting(candidates, desc_loop, allow_padding)
-            if found is None:
+        value, size = realize.iter_values[position], int(desc_loop.extent.value)
+        free = (s for s in loops if s not in loop_map and _driven_by(value, s.stmt.loop_var, loop_vars, analyzer))
+        loop = next(free, None)
+        if loop is not None:
+            allow_padding = allow_padding and value is loop.stmt.loop_var
+            if not isinstance(loop.stmt.extent, IntImm):
                 return None
-            loop, pad = found
+            if loop.stmt.extent.value % size:
+                if not allow_padding:
+                    return None
+                paddings[position] = size
             loop_map[loop] = desc_loop
-            candidates.remove(loop)
-            if pad > 1:
-                paddings[position] = pad
         position -= 1
-    if len(loop_map) != len(desc.loops):
+    if paddings and not allow_padding:
         return None
-    full = [paddings.get(i, 1) for i in range(len(node.iter_vars))] if paddings else None
-    return TensorizeInfo(loop_map, indexer, full)
+    full = [paddings.get(i, 1) for i in range(len(block_vars))] if paddings else None
+    return TensorizeInfo(loop_map, {loop: i for i, loop in enumerate(desc.loops)}, full)
 
 
-def _fitting(candidates: Sequence[Any], desc_loop: For, allow_padding: bool) -> tuple[Any, int] | None:
-    size = int(desc_loop.extent.value) if isinstance(desc_loop.extent, IntImm) else 0
-    for sref in candidates:
-        extent = sref.stmt.extent
-        if not isinstance(extent, IntImm) or not size:
-            continue
-        if extent.value % size == 0:
-            return sref, 1
-        if allow_padding:
-            return sref, size
-        return None
-    return None
+def _single_branch_loops(block_sref: Any) -> list[Any]:
+    """The loops right around a block that hold nothing else, outermost first."""
+    out: list[Any] = []
+    for sref in reversed(checks.loops_above(block_sref)):
+        if isinstance(sref.stmt.body, SeqStmt):
+            break
+        out.insert(0, sref)
+    return out
+
+
+def _driven_by(value: Any, loop_var: Any, loop_vars: set[Any], analyzer: Analyzer) -> bool:
+    """Whether ``value`` is ``loop_var`` plus something that no loop changes."""
+    if loop_var not in vars_in(value):
+        return False
+    return loop_vars.isdisjoint(vars_in(analyzer.simplify(value - loop_var)))
 
 
 def has_block(sch: Schedule, block_name: str) -> bool:

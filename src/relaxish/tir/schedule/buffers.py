@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.prim import const
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
 from ..expr import Var
+from .walk import vars_in
 
-__all__ = ["derived_buffer", "with_scope"]
+__all__ = ["compact", "derived_buffer", "with_scope"]
 
 
 def derived_buffer(buffer: Buffer, name: str, scope: str | None = None, **changes: Any) -> Buffer:
@@ -22,6 +24,13 @@ def derived_buffer(buffer: Buffer, name: str, scope: str | None = None, **change
 def _plain_scope(buffer: Buffer) -> bool:
     annotation = buffer.data.type_annotation
     return isinstance(annotation, PointerType) and annotation.storage_scope == ""
+
+
+def compact(buffer: Buffer) -> Buffer:
+    """A new buffer as memory of its own: the layout that a view takes from what it views does not belong to it."""
+    if not vars_in((*buffer.strides, buffer.elem_offset)):
+        return buffer
+    return buffer.with_fields(strides=(), elem_offset=const(0, buffer.elem_offset.dtype))
 
 
 def with_scope(buffer: Buffer, scope: str, name: str | None = None) -> Buffer:

@@ -170,7 +170,7 @@ def check_complete_or_reduction(state: ScheduleState, block_sref: StmtSRef, scop
     other = reduction_reason(state, block_sref, scope)
     if other is not None:
         raise PrimitiveError(
-            f"The block {{0}} is neither a complete block ({why}) nor a reduction block ({other}).", [block_sref]
+            f"The block {{0}} is neither a complete block nor a reduction block: {why}, and {other}.", [block_sref]
         )
 
 
@@ -243,6 +243,23 @@ def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Any:
             [block_sref],
         )
     return regions[index].buffer
+
+
+def guarded_by_bounds_only(block_sref: StmtSRef) -> bool:
+    """Whether a block's predicate says no more than that its variables stay within their domains (as after a split)."""
+    realize = realize_of(block_sref)
+    if is_one(realize.predicate):
+        return True
+    analyzer = Analyzer()
+    for loop in loops_above(block_sref):
+        analyzer.bind(loop.stmt.loop_var, Range.from_min_extent(loop.stmt.min, loop.stmt.extent))
+    bounds = [
+        bound
+        for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        for bound in (value >= iv.dom.min, value < iv.dom.min + iv.dom.extent)
+    ]
+    with analyzer.constraint_scope(tir_all(*bounds)) if bounds else nullcontext():
+        return bool(analyzer.can_prove(realize.predicate))
 
 
 def is_zero(expr: Any) -> bool:

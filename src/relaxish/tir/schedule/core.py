@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ...ir.expr import GlobalVar, PrimExpr
 from ..expr import IntImm, Var
+from ..index_map import IndexMap
 from ..stmt import Block, For
 from .errors import PrimitiveError, render_error
 from .instruction import Instruction, InstructionKind, plain
@@ -37,6 +38,8 @@ class ScheduleCore:
     ) -> None:
         if error_render_level not in _LEVELS:
             raise ValueError(f"error_render_level is one of {_LEVELS}, not {error_render_level!r}")
+        if not isinstance(enable_check, bool):
+            raise TypeError(f"enable_check only accepts bool value, got {type(enable_check)} instead.")
         self.error_render_level = error_render_level
         self._state = ScheduleState(mod, debug_mask=debug_mask, enable_check=enable_check)
         self._symbols: dict[Any, Any] = {}
@@ -178,6 +181,11 @@ class ScheduleCore:
 
         return Analyzer().simplify(substitute(expr, values))
 
+    def map_of(self, index_map: IndexMap) -> IndexMap:
+        """An index map with the values of sampled integers filled in."""
+        free = [v for v in index_map.free_vars() if v in self._symbols]
+        return index_map.substitute_free({v: IntImm("int32", self._symbols[v]) for v in free})
+
     # -- running instructions ------------------------------------------------------------------------------
 
     def _run(
@@ -190,13 +198,15 @@ class ScheduleCore:
             results, decision = kind.apply(self, inputs, attrs, decision)  # type: ignore[arg-type]
         except PrimitiveError as err:
             step = None if self._trace is None else len(self._trace.insts)
-            raise render_error(err, self.mod, _snake(kind), step, self.error_render_level) from None
+            raise render_error(err, self.mod, _reported_name(kind), step, self.error_render_level) from None
         outputs = [self._new_rv(value) for value in results]
         if self._trace is not None:
             self._trace.append(Instruction(kind, inputs, attrs, outputs), decision)
         return outputs
 
     def _new_rv(self, value: Any) -> Any:
+        if value is None:
+            return None
         rv: Any
         if isinstance(value, StmtSRef):
             rv = BlockRV() if isinstance(value.stmt, Block) else LoopRV()
@@ -227,5 +237,19 @@ def _is_mark(sref: StmtSRef) -> bool:
     return sref is StmtSRef.inline_mark() or sref is StmtSRef.root_mark()
 
 
-def _snake(kind: InstructionKind) -> str:
-    return kind.method.replace("_", "-")
+# Primitives that a report calls by another name than the method's with dashes.
+_REPORTED_AS = {
+    "loop_partition": "loop_partition",
+    "reorder_block_iter_var": "reorder_block_iter_var",
+    "transform_layout": "transform_layout",
+    "transform_block_layout": "transform_block_layout",
+    "reindex_cache_read": "reverse-cache-read",
+    "reindex_cache_write": "reverse-cache-write",
+    "cache_inplace": "cache-buffer",
+    "unsafe_set_dtype": "set-dtype",
+    "unsafe_hide_buffer_access": "hide-buffer-access",
+}
+
+
+def _reported_name(kind: InstructionKind) -> str:
+    return _REPORTED_AS.get(kind.method) or kind.method.replace("_", "-")

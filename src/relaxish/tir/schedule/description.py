@@ -11,7 +11,7 @@ from ..stmt import Block, BufferStore, For
 if TYPE_CHECKING:
     from ..function import PrimFunc
 
-__all__ = ["Description", "body_signature"]
+__all__ = ["Description", "body_signature", "computes_the_same"]
 
 
 class Description:
@@ -47,3 +47,8 @@ def body_signature(block: Block) -> list[Any]:
 
     Walk().visit(block.body)
     return out
+
+
+def computes_the_same(block: Block, desc_func: PrimFunc) -> bool:
+    """Whether a block does the arithmetic that a description does, wherever it does it."""
+    return body_signature(block) == body_signature(Description(desc_func).realize.block)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ...support.errors import ScheduleError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
-__all__ = ["PrimitiveError", "ScheduleError", "describe", "render_error"]
+__all__ = ["PrimitiveError", "ScheduleError", "describe", "location_name", "render_error"]
 
 
 class PrimitiveError(ScheduleError):
     """Raised by a primitive's check; :func:`render_error` turns it into the user's ``ScheduleError``.
 
-    ``template`` may hold ``{0}``, ``{1}``, ... which stand for the statements in ``locations``.
+    ``template`` may hold ``{0}``, ``{1}``, ... which stand for the statements in ``locations``.  ``fast`` is what a
+    schedule with ``error_render_level="fast"`` says; by default the template without its places.
     """
 
     def __init__(self, template: str, locations: Sequence[Any] = (), hint: str = "", fast: str = "") -> None:
@@ -27,11 +29,27 @@ class PrimitiveError(ScheduleError):
         self.fast = fast
 
     def message(self) -> str:
-        """The reason with the names of the statements filled in."""
+        """The reason, with the names that the printed program gives to the statements it is about."""
+        return self._filled(location_name)
+
+    def short_message(self) -> str:
+        """The reason without saying where."""
+        return self.fast or "ScheduleError: " + re.sub(r" ?\{\d+\}", "", self.template)
+
+    def reason(self) -> str:
+        """The reason without a program to look at: statements are called by their own names."""
+        return self._filled(lambda stmt, _: describe(stmt))
+
+    def _filled(self, name: Callable[[Any, int], str]) -> str:
         text = self.template
         for index, stmt in enumerate(self.locations):
-            text = text.replace("{" + str(index) + "}", describe(stmt))
+            text = text.replace("{" + str(index) + "}", name(stmt, index))
         return text
+
+
+def location_name(stmt: Any, index: int) -> str:
+    """What the ``index``-th statement of an error is called in the report: ``tir.For#0``."""
+    return f"tir.{type(stmt).__name__}#{index}"
 
 
 def describe(stmt: Any) -> str:
@@ -49,11 +67,12 @@ def describe(stmt: Any) -> str:
 
 
 def _program_text(mod: Any, locations: Sequence[Any]) -> str:
-    """The module as text with the offending statements underlined, as far as the printer can."""
+    """The module as text with the offending statements named and underlined, as far as the printer can."""
     from ...ir.node import Node
 
-    marks = [x for x in locations if isinstance(x, Node)]
-    attempts: list[dict[str, Any]] = [{"obj_to_underline": marks, "syntax_sugar": False}, {}]
+    marks = {x: location_name(x, i) for i, x in enumerate(locations) if isinstance(x, Node)}
+    marked = {"obj_to_underline": list(marks), "obj_to_annotate": marks, "syntax_sugar": False}
+    attempts: list[dict[str, Any]] = [marked, {}]
     for config in attempts:
         try:
             return str(mod.script(**config))
@@ -64,24 +83,23 @@ def _program_text(mod: Any, locations: Sequence[Any]) -> str:
 
 def render_error(error: PrimitiveError, mod: Any, primitive: str, step: int | None, level: str) -> ScheduleError:
     """The error a user sees, at the detail ``level`` asks for ("detail", "fast" or "none")."""
-    where = f" (trace step {step})" if step is not None else ""
-    head = f"ScheduleError: An error occurred in the schedule primitive '{primitive}'{where}."
     if level == "none":
-        made = ScheduleError(f"ScheduleError: (not rendered) in '{primitive}'")
+        made = ScheduleError("ScheduleError: (not rendered)")
     elif level == "fast":
-        made = ScheduleError(f"{head}\n\nError message: {error.fast or error.message()}")
+        made = ScheduleError(error.short_message())
     else:
         parts = [
-            head,
+            f"ScheduleError: An error occurred in the schedule primitive '{primitive}'.",
             "",
             "The IR with diagnostic is:",
             _program_text(mod, error.locations),
-            "",
             f"Error message: {error.message()}",
         ]
         if error.hint:
             parts += ["", f"Hint: {error.hint}"]
+        if step is not None:
+            parts += ["", f"Trace step: {step}"]
         made = ScheduleError("\n".join(parts))
     made.primitive = primitive  # type: ignore[attr-defined]
-    made.reason = error.message()  # type: ignore[attr-defined]
+    made.reason = error.reason()  # type: ignore[attr-defined]
     return made

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ...ir.errors import CheckValueError
 from ...ir.expr import PrimExpr
 from ..expr import FloatImm, IntImm, StringImm, Var
+from ..index_map import IndexMap
+from .identity import Identity
 from .rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ __all__ = ["Instruction", "InstructionKind", "kind_table", "register_kind"]
 _KINDS: dict[str, InstructionKind] = {}
 
 
-class InstructionKind:
+class InstructionKind(Identity):
     """One primitive as data.
 
     A subclass names its ``inputs`` (random variables and expressions; a trailing ``*`` takes all the rest) and
@@ -42,11 +45,11 @@ class InstructionKind:
 
     @staticmethod
     def get(name: str) -> InstructionKind:
-        """The kind registered under ``name``. Raises ValueError."""
+        """The kind registered under ``name``. Raises CheckValueError."""
         try:
             return _KINDS[name]
         except KeyError:
-            raise ValueError(f"no schedule instruction is named {name!r}") from None
+            raise CheckValueError(f"no schedule instruction is named {name!r}") from None
 
     @property
     def is_postproc(self) -> bool:
@@ -145,7 +148,7 @@ def kind_table() -> dict[str, InstructionKind]:
     return dict(_KINDS)
 
 
-class Instruction:
+class Instruction(Identity):
     """One step of a trace: a kind applied to inputs and attributes, giving outputs."""
 
     __slots__ = ("__weakref__", "attrs", "inputs", "kind", "outputs")
@@ -159,7 +162,8 @@ class Instruction:
         self.outputs = list(outputs)
 
     def __repr__(self) -> str:
-        return self.kind.as_python([_short(x) for x in self.inputs], self.attrs, None, ["_" for _ in self.outputs])
+        attrs = [Raw(x) if isinstance(x, str) else x for x in self.attrs]
+        return self.kind.as_python([_short(x) for x in self.inputs], attrs, None, ["_" for _ in self.outputs])
 
 
 def _short(value: Any) -> str:
@@ -191,4 +195,6 @@ def map_rvs(value: Any, lookup: Callable[[Any], Any]) -> Any:
         from .walk import vars_in
 
         return substitute(value, {v: lookup(v) for v in vars_in(value)})
+    if isinstance(value, IndexMap):
+        return value.substitute_free({v: lookup(v) for v in value.free_vars()})
     return value

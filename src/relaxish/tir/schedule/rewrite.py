@@ -10,6 +10,7 @@ from ..stmt import Block, BlockRealize, For, MatchBufferRegion, SeqStmt
 from .errors import PrimitiveError
 from .sref import StmtSRef
 from .subst import realize_of
+from .walk import unwrap
 
 __all__ = ["BufferSwap", "ScopeRewriter", "dead_statement", "signature_of", "with_alloc"]
 
@@ -22,9 +23,9 @@ def dead_statement(block_sref: StmtSRef, scope: StmtSRef) -> Any:
         node = at.stmt
         at = at.parent
     assert at is not None
-    body = at.stmt.body
+    body = unwrap(at.stmt.body)[1]
     if not isinstance(body, SeqStmt) or not any(part is node for part in body.seq):
-        raise PrimitiveError("The block {0} is the only one in its scope and cannot be removed.", [block_sref])
+        raise PrimitiveError("The block {0} is the only leaf in its scope, which cannot be removed.", [block_sref])
     return node
 
 
@@ -102,44 +103,43 @@ class BufferSwap(Mutator):
     def visit_IterVar(self, node: Any) -> Any:
         return node
 
+    def view_of(self, view: Any, source: Any) -> Any:
+        """What becomes of a view when the buffer it views becomes ``source``: it follows its memory scope."""
+        from .buffers import with_scope
+
+        return view if view.scope() == source.scope() else with_scope(view, source.scope(), view.name)
+
+    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> Any:
+        source = self.visit(node.source)
+        if source is node.source:
+            return node
+        view = self.view_of(node.buffer, source.buffer)
+        if view is not node.buffer:
+            self.buffers[node.buffer] = view
+            if view.data is not node.buffer.data:
+                self.data[node.buffer.data] = view.data
+        return MatchBufferRegion(view, source)
+
     def visit_Block(self, node: Block) -> Any:
-        made = self.default_visit(node)
-        if made.match_buffers and made is not node:
-            made = retarget_matches(made)
+        # Views come first: the body refers to what they become.
+        matches = tuple(self.visit(m) for m in node.match_buffers)
+        made = self.default_visit(node.with_fields(match_buffers=())) if matches else self.default_visit(node)
+        if matches:
+            made = made.with_fields(match_buffers=matches)
         if made is not node:
             self.reuse[node] = made
         return made
 
 
-def retarget_matches(block: Block) -> Block:
-    """Give views of moved buffers the memory scope of their new source."""
-    from .buffers import with_scope
+def signature_of(block: Block) -> Block:
+    """The block with its reads and writes found anew; a reduction does not list its own result as read.
 
-    swaps: dict[Any, Any] = {}
-    matches = []
-    for match in block.match_buffers:
-        scope = match.source.buffer.scope()
-        if match.buffer.scope() != scope:
-            view = with_scope(match.buffer, scope, match.buffer.name)
-            swaps[match.buffer] = view
-            matches.append(MatchBufferRegion(view, match.source))
-        else:
-            matches.append(match)
-    if not swaps:
-        return block
-    worker = BufferSwap(swaps)
-    return block.with_fields(
-        match_buffers=tuple(matches),
-        body=worker.visit(block.body),
-        init=None if block.init is None else worker.visit(block.init),
-    )
+    Pointers count as accesses of the buffers that the block declared before.
+    """
+    from ..analysis.block_access import find_read_write_region
 
-
-def signature_of(block: Block, buffers: Mapping[Any, Any] | None = None) -> Block:
-    """The block with its reads and writes found anew; a reduction does not list its own result as read."""
-    from ..analysis.block_access import get_block_read_write_region
-
-    reads, writes = get_block_read_write_region(block, buffers or {})
+    buffers = {r.buffer.data: r.buffer for r in (*block.reads, *block.writes)}
+    reads, writes = find_read_write_region(block, buffers)
     if block.init is not None:
         own = {r.buffer for r in writes}
         reads = [r for r in reads if r.buffer not in own]

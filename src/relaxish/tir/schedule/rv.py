@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Union
 
 from ..expr import Var
+from .identity import Identity
 
 __all__ = ["BlockRV", "ExprRV", "LoopRV", "RAND_VAR_TYPE"]
 
 
-class BlockRV:
+class BlockRV(Identity):
     """Stands for a block of the program a trace is applied to."""
 
     __slots__ = ("__weakref__",)
 
 
-class LoopRV:
+class LoopRV(Identity):
     """Stands for a loop of the program a trace is applied to."""
 
     __slots__ = ("__weakref__",)

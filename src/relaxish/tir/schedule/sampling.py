@@ -1,4 +1,8 @@
-"""Random numbers and the factorisations drawn with them."""
+"""Random numbers and the factorisations drawn with them.
+
+A schedule made from a seed draws what the public API's draws from that seed, so the order and number of the raw draws
+below is part of the interface.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 
-__all__ = ["LinearCongruentialEngine", "factor_tuples", "normalize_seed"]
+__all__ = [
+    "LinearCongruentialEngine", "factor_tuples", "normalize_seed", "sample_partitioned_factors", "sample_perfect_factors",
+]  # fmt: skip
 
 _MULTIPLIER = 48271
 _MODULUS = 2147483647
@@ -55,16 +61,32 @@ class LinearCongruentialEngine:
         first = self.next()
         return (first + self.next() * _MODULUS) / (_MODULUS * _MODULUS)
 
+    def distinct(self, n: int, k: int) -> list[int]:
+        """``k`` different numbers below ``n``."""
+        if k == 1:
+            return [self.rand_int(0, n)]
+        if k == 2:
+            first, second = self.rand_int(0, n), self.rand_int(0, n - 1)
+            return [first, second + 1 if second >= first else second]
+        order = list(range(n))
+        for i in range(k):
+            j = self.rand_int(i, n)
+            order[i], order[j] = order[j], order[i]
+        return order[:k]
+
     def categorical(self, probs: Sequence[float]) -> int:
         """An index drawn by (not necessarily normalised) probability."""
-        total, cumulative = 0.0, []
-        for p in probs:
-            total += p
-            cumulative.append(total)
+        if len(probs) < 2:
+            return 0
+        total, cumulative = sum(probs), []
         if total <= 0:
-            return self.rand_int(0, len(cumulative))
-        ticket = LinearCongruentialEngine(self.fork()).uniform() * total
-        return min(bisect_left(cumulative, ticket), len(cumulative) - 1)
+            return self.rand_int(0, len(probs))
+        below = 0.0
+        for p in probs:
+            below += p / total
+            cumulative.append(below)
+        cumulative[-1] = 1.0
+        return bisect_left(cumulative, self.uniform())
 
 
 @lru_cache(maxsize=4096)
@@ -79,39 +101,83 @@ def _divisors(extent: int) -> tuple[int, ...]:
     return tuple(small + large[::-1])
 
 
-@lru_cache(maxsize=65536)
-def _count(extent: int, parts: int) -> int:
-    """How many ordered ways there are to write ``extent`` as a product of ``parts`` factors."""
-    if parts == 1:
-        return 1
-    return sum(_count(extent // d, parts - 1) for d in _divisors(extent))
+@lru_cache(maxsize=4096)
+def _prime_powers(extent: int) -> tuple[tuple[int, int], ...]:
+    """The factorisation of ``extent``: primes, smallest first, with their exponents."""
+    out = []
+    prime = 2
+    while prime * prime <= extent:
+        exponent = 0
+        while extent % prime == 0:
+            extent //= prime
+            exponent += 1
+        if exponent:
+            out.append((prime, exponent))
+        prime += 1
+    if extent > 1:
+        out.append((extent, 1))
+    return tuple(out)
 
 
-def sample_factors(engine: LinearCongruentialEngine, extent: int, n: int, max_innermost: int) -> list[int]:
-    """A factorisation of ``extent`` into ``n`` factors, uniform among those with a small enough last one."""
+_SIEVE_LIMIT = 65536
+
+
+def _draw_factors(engine: LinearCongruentialEngine, extent: int, n: int) -> list[int]:
+    """A factorisation into ``n`` factors: the exponent of each prime is dealt out on its own, uniformly."""
     if n == 1:
         return [extent]
-    inner = [d for d in _divisors(extent) if max_innermost <= 0 or d <= max_innermost]
-    weights = [_count(extent // d, n - 1) for d in inner]
-    last = _draw(engine, inner, weights)
-    rest, out = extent // last, []
-    for parts in range(n - 1, 1, -1):
-        choices = _divisors(rest)
-        factor = _draw(engine, choices, [_count(rest // d, parts - 1) for d in choices])
-        out.append(factor)
-        rest //= factor
-    return [*out, rest, last]
+    out = [1] * n
+    for prime, exponent in _prime_powers(extent):
+        if n == 2:
+            # A prime beyond the sieve takes its side by the opposite coin.
+            first = 1 - engine.rand_int(0, 2) if prime >= _SIEVE_LIMIT else engine.rand_int(0, exponent + 1)
+            out[0] *= prime**first
+            out[1] *= prime ** (exponent - first)
+        elif exponent == 1:
+            out[engine.rand_int(0, n)] *= prime
+        else:
+            # Stars and bars: the gaps between n - 1 separators among exponent + n - 1 places.
+            last = -1
+            places = exponent + n - 1
+            for index, place in enumerate([*sorted(engine.distinct(places, n - 1)), places]):
+                out[index] *= prime ** (place - last - 1)
+                last = place
+    return out
 
 
-def _draw(engine: LinearCongruentialEngine, choices: Sequence[int], weights: Sequence[int]) -> int:
-    total = sum(weights)
-    # Two draws make a number wide enough for very many factorisations.
-    ticket = (engine.next() * _MODULUS + engine.next()) % total
-    for choice, weight in zip(choices, weights, strict=True):
-        ticket -= weight
-        if ticket < 0:
-            return choice
-    return choices[-1]
+def sample_perfect_factors(engine: LinearCongruentialEngine, extent: int, n: int, max_innermost: int) -> list[int]:
+    """Factors of ``extent``, the last at most ``max_innermost`` (-1: any): drawn again until they fit."""
+    if extent < 1:
+        raise ValueError("Cannot tile a loop with 0 or negative extent")
+    if n < 1:
+        raise ValueError("Cannot tile a loop to 0 or negative splits")
+    if max_innermost == -1:
+        return _draw_factors(engine, extent, n)
+    if n < 2:
+        raise ValueError(f"Cannot tile a loop into {n} splits")
+    if max_innermost < 1:
+        raise ValueError(f"max_innermost_factor is positive or -1, not {max_innermost}")
+    while True:
+        factors = _draw_factors(engine, extent, n)
+        if factors[-1] <= max_innermost:
+            return factors
+
+
+def sample_partitioned_factors(
+    engine: LinearCongruentialEngine, extent: int, n: int, position: int, inner: int
+) -> list[int]:
+    """Factors of ``extent``, those from ``position`` on with a product that ``inner`` divides."""
+    if position == 0 and inner == 1:
+        return sample_perfect_factors(engine, extent, n, -1)
+    if n < 2:
+        raise ValueError(f"Cannot tile a loop into {n} splits")
+    while True:
+        factors = _draw_factors(engine, extent, n)
+        product = 1
+        for factor in factors[position:]:
+            product *= factor
+        if product % inner == 0:
+            return factors
 
 
 @lru_cache(maxsize=1024)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .errors import ScheduleError
 from .methods.blocks import BlockMethods
 from .methods.buffers import BufferMethods
 from .methods.caches import CacheMethods
@@ -9,8 +10,9 @@ from .methods.loops import LoopMethods
 from .methods.moving import MovingMethods
 from .methods.queries import QueryMethods
 from .methods.sampling import SamplingMethods
+from .rv import RAND_VAR_TYPE, BlockRV, ExprRV, LoopRV
 
-__all__ = ["Schedule"]
+__all__ = ["RAND_VAR_TYPE", "BlockRV", "ExprRV", "LoopRV", "Schedule", "ScheduleError"]
 
 
 class Schedule(

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
 
+from ..stmt import SeqStmt
+from .identity import Identity
+
 __all__ = ["BlockDependenceInfo", "BlockScope", "DepKind", "Dependency", "StmtSRef"]
 
 
-class StmtSRef:
+class StmtSRef(Identity):
     """A stable handle on one loop or block of a schedule state.
 
     The statement behind it changes with every edit below; the handle does not.  ``stmt`` is None once the
@@ -28,6 +31,16 @@ class StmtSRef:
         while ref is not None:
             yield ref
             ref = ref.parent
+
+    @property
+    def seq_index(self) -> int:
+        """The position in the sequence the statement is an element of, -1 if it is none of a sequence."""
+        body = None if self.parent is None else self.parent.stmt.body
+        if isinstance(body, SeqStmt):
+            for index, part in enumerate(body.seq):
+                if getattr(part, "block", part) is self.stmt:
+                    return index
+        return -1
 
     @staticmethod
     def inline_mark() -> StmtSRef:
@@ -63,7 +76,7 @@ class DepKind(IntEnum):
     OPAQUE = 3
 
 
-class Dependency:
+class Dependency(Identity):
     """``dst`` depends on ``src`` because of ``kind``."""
 
     __slots__ = ("dst", "kind", "src")
@@ -77,7 +90,7 @@ class Dependency:
         return f"Dependency({self.src!r} -> {self.dst!r}, {self.kind.name})"
 
 
-class BlockScope:
+class BlockScope(Identity):
     """The dependences between the child blocks of one block."""
 
     __slots__ = ("buffer_writers", "children", "dst2deps", "src2deps")

@@ -52,7 +52,7 @@ def parse_debug_mask(mask: str | int) -> int:
         if mask == "none":
             return 0
         raise ValueError(f"unrecognised debug_mask {mask!r}: use 'all', 'none' or an integer")
-    if isinstance(mask, bool) or not isinstance(mask, int):
+    if not isinstance(mask, int):
         raise TypeError(f"unrecognised debug_mask {mask!r}: use 'all', 'none' or an integer")
     return int(mask)
 
@@ -247,11 +247,14 @@ class ScheduleState:
         """Put ``tgt_stmt`` where ``src_sref`` is.
 
         Subtrees that occur unchanged keep their references, and so do loops with the same loop variable and
-        blocks that ``block_sref_reuse`` maps from old to new.
+        blocks that ``block_sref_reuse`` maps from old to new.  A loop becomes a loop or a block with its bindings, a
+        block becomes a block: anything else raises TypeError.
         """
         src_stmt = src_sref.stmt
+        if not isinstance(tgt_stmt, (For, BlockRealize) if isinstance(src_stmt, For) else Block):
+            raise TypeError(f"src_stmt has type: {type(src_stmt).__name__}. tgt_stmt has type: {type(tgt_stmt).__name__}.")
         is_realize = isinstance(tgt_stmt, BlockRealize)
-        tgt_node = tgt_stmt.block if is_realize else tgt_stmt
+        tgt_node = tgt_stmt.block if isinstance(tgt_stmt, BlockRealize) else tgt_stmt
         if src_stmt is tgt_node:
             return
         parent = src_sref.parent

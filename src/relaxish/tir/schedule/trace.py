@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir.expr import PrimExpr
-from ..expr import FloatImm, IntImm, StringImm, Var
+from ..expr import Call, FloatImm, IntImm, StringImm, Var
 from ..index_map import IndexMap
+from .identity import Identity
 from .instruction import Instruction, InstructionKind, Raw, map_rvs, plain, python_text
 from .rv import BlockRV, LoopRV
 
@@ -20,7 +21,7 @@ __all__ = ["Trace"]
 DecisionProvider = Callable[[Instruction, Sequence[Any], Sequence[Any], Any], Any]
 
 
-class Trace:
+class Trace(Identity):
     """The instructions of a schedule and the decisions its sampling instructions took.
 
     ``insts`` is a list of :class:`Instruction`; ``decisions`` maps an instruction to its decision.  A sampling
@@ -205,6 +206,8 @@ def _mark_used(value: Any, used: set[Any]) -> None:
 
 
 def _name_output(rv: Any, names: dict[Any, str]) -> str:
+    if rv is None:
+        return "_"
     letter = "b" if isinstance(rv, BlockRV) else "l" if isinstance(rv, LoopRV) else "v"
     names[rv] = f"{letter}{len(names)}"
     return names[rv]
@@ -223,6 +226,8 @@ def _expr_text(expr: Any, names: dict[Any, str]) -> str:
         return f"({_expr_text(expr.a, names)} {symbols[type(expr)]} {_expr_text(expr.b, names)})"
     if isinstance(expr, (Min, Max)):
         return f"{type(expr).__name__.lower()}({_expr_text(expr.a, names)}, {_expr_text(expr.b, names)})"
+    if isinstance(expr, Call) and getattr(expr.op, "name", "") == "tir.vscale":
+        return "T.vscale()"
     raise TypeError(f"a trace cannot hold the expression {expr}")
 
 
@@ -235,16 +240,27 @@ def _input_to_json(value: Any, names: dict[Any, str]) -> Any:
     if isinstance(value, (list, tuple)):
         return [_input_to_json(x, names) for x in value]
     if isinstance(value, dict):
-        return {k: _input_to_json(v, names) for k, v in value.items()}
+        return _dict_to_json(value)
     if isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, IndexMap):
         from ...ir.serial import save_json
 
-        return save_json(value)
+        return save_json(value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names}))
     if isinstance(value, Var) or not isinstance(value, PrimExpr):
         return names[value]
     return "=" + _expr_text(value, names)
+
+
+def _dict_to_json(value: Any) -> Any:
+    """Dictionaries hold plain values only, and these are written as they are."""
+    if isinstance(value, dict):
+        return {k: _dict_to_json(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_dict_to_json(x) for x in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"a dictionary in a trace holds plain values, not {value!r}")
 
 
 def _input_to_python(value: Any, names: dict[Any, str]) -> str:
@@ -259,16 +275,14 @@ def _input_to_python(value: Any, names: dict[Any, str]) -> str:
     if isinstance(value, IndexMap):
         from .primitives.layout import index_map_text
 
-        return Raw(index_map_text(value))
+        return Raw(index_map_text(value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names})))
     return Raw(python_text(value))
 
 
 def _input_from_json(value: Any, named: dict[str, Any]) -> Any:
     if isinstance(value, list):
         return [_input_from_json(x, named) for x in value]
-    if isinstance(value, dict):
-        return {k: _input_from_json(v, named) for k, v in value.items()}
-    if not isinstance(value, str):
+    if isinstance(value, dict) or not isinstance(value, str):
         return value
     if value == "None":
         return None
@@ -283,11 +297,14 @@ def _input_from_json(value: Any, named: dict[str, Any]) -> Any:
     if value.startswith("{"):
         from ...ir.serial import load_json
 
-        return load_json(value)
+        index_map: IndexMap = load_json(value)
+        return index_map.substitute_free({v: named[v.name] for v in index_map.free_vars() if v.name in named})
     raise ValueError(f"the trace uses {value!r} before it is defined")
 
 
 def _output_from_json(name: str, named: dict[str, Any]) -> Any:
+    if name == "_":
+        return None
     if not isinstance(name, str) or name[:1] not in ("b", "l", "v"):
         raise ValueError(f"{name!r} is not the name of a random variable")
     rv: Any = BlockRV() if name[0] == "b" else LoopRV() if name[0] == "l" else Var(name, "int32")

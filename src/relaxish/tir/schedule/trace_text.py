@@ -76,7 +76,9 @@ def _evaluate(node: ast.expr, env: dict[str, Any]) -> Any:
 _DTYPES = frozenset(
     f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64) if (kind, bits) != ("float", 8)
 ) | {"bool", "bfloat16"}
-_FUNCTIONS = ("min", "max", "floordiv", "floormod", "truncdiv", "truncmod", "if_then_else", "undef", "all", "any")
+_FUNCTIONS = (
+    "min", "max", "floordiv", "floormod", "truncdiv", "truncmod", "if_then_else", "undef", "all", "any", "vscale",
+)  # fmt: skip
 
 
 def _call(node: ast.Call, env: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ def tile_with_tensor_intrin(
     intrin = TensorIntrin.get(intrin_name)
     assert intrin is not None
     info = get_tensorize_loop_mapping(sch, block, intrin.desc, allow_padding)
-    if info is None:
+    if info is None or len(info.loop_map) != len(info.desc_loop_indexer):
         return None
     if info.block_iter_paddings is not None:
         _pad(sch, block, info.block_iter_paddings)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...ir.functor import Mutator, Visitor
-from ..stmt import Block, BlockRealize, For, IfThenElse, SeqStmt, Stmt
+from ..stmt import AllocateConst, Block, BlockRealize, DeclBuffer, For, IfThenElse, SeqStmt, Stmt
 
 __all__ = [
     "block_realizes_below",
@@ -14,6 +14,7 @@ __all__ = [
     "replace_stmts",
     "seq_or_single",
     "stmt_children",
+    "unwrap",
     "uses_var",
     "vars_in",
     "with_body",
@@ -44,6 +45,15 @@ def stmt_children(stmt: Any) -> list[Any]:
         if isinstance(child, Stmt):
             found.extend(stmt_children(child))
     return found
+
+
+def unwrap(body: Any) -> tuple[list[Any], Any]:
+    """The constants and declared buffers that a body begins with, and the body within them."""
+    wrappers = []
+    while isinstance(body, (AllocateConst, DeclBuffer)):
+        wrappers.append(body)
+        body = body.body
+    return wrappers, body
 
 
 def with_body(node: Any, body: Any) -> Any:

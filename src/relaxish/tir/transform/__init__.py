@@ -32,14 +32,16 @@ from .inject_rolling_buffer import InjectRollingBuffer
 from .inject_software_pipeline import InjectSoftwarePipeline
 from .inject_virtual_thread import InjectVirtualThread
 from .inline_private_functions import InlinePrivateFunctions
-from .legalize_float import BF16ComputeLegalize, BF16StorageLegalize, FP8ComputeLegalize, FP8StorageLegalize
+from .legalize_compute import BF16ComputeLegalize, FP8ComputeLegalize
+from .legalize_storage import BF16StorageLegalize, FP8StorageLegalize
 from .lift_thread_binding import LiftThreadBinding
 from .loop_partition import LoopPartition
 from .lower_async_dma import LowerAsyncDMA
 from .lower_auto_copy import LowerAutoCopy
 from .lower_cross_thread_reduction import LowerCrossThreadReduction
+from .lower_custom_datatypes import LowerCustomDatatypes
 from .lower_init_block import LowerInitBlock
-from .lower_intrin import LowerCustomDatatypes, LowerIntrin
+from .lower_intrin import LowerIntrin
 from .lower_match_buffer import LowerMatchBuffer
 from .lower_opaque_block import LowerOpaqueBlock
 from .lower_thread_allreduce import LowerThreadAllreduce
@@ -56,7 +58,7 @@ from .plan_allocation import PlanAndUpdateBufferAllocationLocation
 from .pointer_value_type import PointerValueTypeRewrite
 from .profile_intrinsics import InstrumentProfileIntrinsics
 from .ptx_copies import InjectPTXAsyncCopy, InjectPTXLDG32
-from .reduce_branching import ReduceBranchingThroughOvercompute, UseAssumeToReduceBranches
+from .reduce_branching import ReduceBranchingThroughOvercompute
 from .remove_no_op import RemoveNoOp
 from .remove_weight_layout_rewrite_block import RemoveWeightLayoutRewriteBlock
 from .renormalize_split_pattern import RenormalizeSplitPattern
@@ -67,6 +69,7 @@ from .storage_rewrite import StorageRewrite
 from .thread_sync import ThreadSync
 from .threads import UnifyThreadBinding
 from .unroll_loop import UnrollLoop
+from .use_assume import UseAssumeToReduceBranches
 from .vectorize_loop import VectorizeLoop
 from .vtcm import LowerVtcmAlloc, VerifyVTCMLimit
 

@@ -10,6 +10,7 @@ from ...ir import dtype as dt
 from ...ir.prim import EQ, Call, IntImm, Not, StringImm, Var
 from ..buffer import Buffer, decl_buffer
 from ..expr import BufferLoad
+from ..op import if_then_else
 from ..stmt import AssertStmt, AttrStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, Stmt
 from .base import LoweringError, call
 
@@ -115,13 +116,13 @@ class ArgBinder:
         implied: Any = B.const(index, 1)
         for k in reversed(range(len(buffer.strides))):
             dtype = buffer.shape[k].dtype
-            value: Any = call(dtype, "if_then_else", no_strides, implied, B.cast(dtype, BufferLoad(strides, [k])))
+            value: Any = if_then_else(no_strides, implied, B.cast(dtype, BufferLoad(strides, [k])))
             if broadcast:
-                value = call(dtype, "if_then_else", EQ(buffer.shape[k], B.const(dtype, 1)), B.const(dtype, 0), value)
+                value = if_then_else(B.eq(buffer.shape[k], B.const(dtype, 1)), B.const(dtype, 0), value)
                 implied = self.analyzer.simplify(implied * buffer.shape[k])
             else:
                 implied = implied * B.cast(dtype, BufferLoad(shape, [k]))
-            self.bind(buffer.strides[k], value, f"{name}.strides[{k}]", True)
+            self.bind(buffer.strides[k], B.cast(buffer.strides[k].dtype, value), f"{name}.strides[{k}]", True)
 
     def _compact(self, buffer: Buffer, strides: Buffer, no_strides: Any, index: str, name: str) -> None:
         expected: Any = B.const(index, 1)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.functor import Mutator, Visitor
-from ..stmt import BufferStore, Evaluate, Stmt
-from .base import LoweringError, PrimFuncPass, body_pass
+from ..stmt import BufferStore, Evaluate, LetStmt, Stmt
+from .base import LoweringError, PrimFuncPass, SeqMutator, StmtExprVisitor, body_pass, is_call
 from .remove_no_op import remove_no_op
 
 
-class _RemoveAssume(Mutator):
+class _RemoveAssume(SeqMutator):
     def visit_PrimExpr(self, e: Any) -> Any:
         return e
 
@@ -22,28 +21,46 @@ class _RemoveAssume(Mutator):
         return Evaluate(0) if getattr(getattr(stmt.value, "op", None), "name", "") == "tir.assume" else stmt
 
 
-def _has_undef(e: Any) -> bool:
-    class Find(Visitor):
-        found = False
+class _HasUndef(StmtExprVisitor):
+    """Whether a value depends on ``T.undef()``, directly or by a binding; ``everywhere`` looks at indices as well."""
 
-        def visit_Call(self, call: Any) -> None:
-            self.found = self.found or getattr(call.op, "name", "") == "tir.undef"
-            for arg in call.args:
-                self.visit(arg)
+    def __init__(self, bindings: set[Any], everywhere: bool = False) -> None:
+        self.bindings = bindings
+        self.everywhere = everywhere
+        self.found = False
 
-    find = Find()
-    find.visit(e)
-    return find.found
+    def visit_Call(self, call: Any) -> None:
+        self.found = self.found or is_call(call, "undef")
+        for arg in call.args:
+            self.visit(arg)
+
+    def visit_Var(self, var: Any) -> None:
+        self.found = self.found or var in self.bindings
+
+    def visit_BufferLoad(self, load: Any) -> None:
+        if self.everywhere:
+            self.visit(load.indices)
 
 
-class _RemoveUndef(Mutator):
+class _RemoveUndef(SeqMutator):
+    def __init__(self) -> None:
+        self.bindings: set[Any] = set()
+
     def visit_PrimExpr(self, e: Any) -> Any:
         return e
 
+    def _undefined(self, value: Any) -> bool:
+        look = _HasUndef(self.bindings)
+        look.visit(value)
+        return look.found
+
+    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+        if self._undefined(stmt.value):
+            self.bindings.add(stmt.var)
+        return self.default_visit(stmt)
+
     def visit_BufferStore(self, stmt: BufferStore) -> Any:
-        if any(_has_undef(i) for i in stmt.indices):
-            raise LoweringError("T.undef() must not be used in the indices of a store")
-        return Evaluate(0) if _has_undef(stmt.value) else stmt
+        return Evaluate(0) if self._undefined(stmt.value) else stmt
 
 
 def remove_assume(stmt: Stmt) -> Stmt:
@@ -53,16 +70,43 @@ def remove_assume(stmt: Stmt) -> Stmt:
 
 
 def remove_store_undef(stmt: Stmt) -> Stmt:
-    """Drop stores of undefined values."""
+    """Drop stores of undefined values. Raises ValueError where an undefined value is used in another way."""
     new = _RemoveUndef().visit(stmt)
-    return stmt if new is stmt else remove_no_op(new)
+    new = stmt if new is stmt else remove_no_op(new)
+    left = _HasUndef(set(), everywhere=True)
+    left.visit(new)
+    if left.found:
+        raise LoweringError(
+            "Expected removal of BufferStore containing builtin::undef() to remove all instances of builtin::undef(), "
+            f"but some are left in:\n{new}"
+        )
+    return new
 
 
 def RemoveAssume() -> PrimFuncPass:  # noqa: N802
-    """Remove ``T.assume``."""
+    """Remove ``T.assume``, and what then does nothing.
+
+    Before::
+
+        T.evaluate(T.assume(i < 14 or A[i] == 0))
+        B[i] = A[i]
+
+    After::
+
+        B[i] = A[i]
+    """
     return body_pass(remove_assume, "tir.RemoveAssume")
 
 
 def RemoveStoreUndef() -> PrimFuncPass:  # noqa: N802
-    """Remove stores of ``T.undef()``."""
+    """Remove stores of values that depend on ``T.undef()``.
+
+    Before::
+
+        for i in range(8):
+            x: T.int32 = T.undef(dtype="int32")
+            A[i] = x
+
+    After: nothing of it. Raises ValueError where an undefined value is used elsewhere, as in an index.
+    """
     return body_pass(remove_store_undef, "tir.RemoveStoreUndef")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...ir.module import IRModule
@@ -15,8 +15,8 @@ from ..function import PrimFunc
 from ..stmt import Evaluate, SeqStmt, Stmt
 
 __all__ = [
-    "LoweringError", "PrimFuncPass", "StmtExprMutator", "StmtExprVisitor", "StmtMutator", "body_pass", "call", "config", "func_pass",
-    "is_call", "is_noop", "merge_nest", "op_name", "pointer_scope", "prim_func_pass", "seq",
+    "LoweringError", "PrimFuncPass", "SeqMutator", "StmtExprMutator", "StmtExprVisitor", "StmtMutator", "body_pass",
+    "call", "config", "flatten_seq", "func_pass", "is_call", "is_noop", "merge_nest", "op_name", "pointer_scope", "prim_func_pass", "seq",
 ]  # fmt: skip
 
 class LoweringError(InternalError, ValueError):
@@ -28,6 +28,8 @@ FuncTransform = Callable[[PrimFunc, IRModule, PassContext], PrimFunc | None]
 
 class PrimFuncPass(Pass):
     """A pass that transforms each PrimFunc of a module; a result of None removes the function."""
+
+    level = "Function"
 
     def __init__(self, function: FuncTransform, info: PassInfo) -> None:
         super().__init__(info)
@@ -88,7 +90,31 @@ def options(key: str, defaults: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-class StmtMutator(Mutator):
+def flatten_seq(stmts: Iterable[Stmt]) -> Stmt:
+    """Statements in order: nested sequences opened, evaluated constants dropped; a single one stands for itself."""
+    kept: list[Stmt] = []
+    for stmt in stmts:
+        inner = flatten_seq(stmt.seq) if isinstance(stmt, SeqStmt) else stmt
+        if isinstance(inner, SeqStmt):
+            kept.extend(inner.seq)
+        elif not (isinstance(inner, Evaluate) and isinstance(inner.value, IntImm)):
+            kept.append(inner)
+    if not kept:
+        return Evaluate(0)
+    return kept[0] if len(kept) == 1 else SeqStmt(kept)
+
+
+class SeqMutator(Mutator):
+    """Rebuilds sequences flat and without evaluated constants, as every pass over statements does."""
+
+    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+        made = flatten_seq(self.visit(s) for s in stmt.seq)
+        if isinstance(made, SeqStmt) and len(made.seq) == len(stmt.seq):
+            return stmt if all(a is b for a, b in zip(made.seq, stmt.seq)) else made
+        return made
+
+
+class StmtMutator(SeqMutator):
     """Rebuilds statements and leaves every expression and buffer alone."""
 
     def visit_PrimExpr(self, e: Any) -> Any:
@@ -98,7 +124,7 @@ class StmtMutator(Mutator):
         return buffer
 
 
-class StmtExprMutator(Mutator):
+class StmtExprMutator(SeqMutator):
     """Rebuilds statements and expressions; buffers stay as they are unless a subclass says otherwise."""
 
     def visit_Buffer(self, buffer: Any) -> Any:

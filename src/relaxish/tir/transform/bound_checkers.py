@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import Analyzer
-from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.prim import GE, LT, And, IntImm, Ramp, StringImm
+from ...ir.prim import GE, LT, And, Cast, IntImm, Ramp, StringImm
 from ..function import PrimFunc
 from ..stmt import Allocate, AssertStmt, AttrStmt, BufferStore, Evaluate, IfThenElse
 from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, is_call
@@ -73,8 +72,8 @@ class _Instrument(StmtExprMutator):
         condition: Any = None
         zero = IntImm("int64", 0)
         for index, size in self.checks:
-            index = B.cast("int64", self.analyzer.simplify(index))
-            size = B.cast("int64", self.analyzer.simplify(size))
+            index = Cast("int64", self.analyzer.simplify(index))
+            size = Cast("int64", self.analyzer.simplify(size))
             one = And(GE(index, zero), LT(index, size))
             condition = one if condition is None else And(condition, one)
         return IfThenElse(condition, made, AssertStmt(condition, StringImm("OUT OF THE BOUNDS"), Evaluate(1)))
@@ -101,7 +100,7 @@ def InstrumentBoundCheckers() -> PrimFuncPass:  # noqa: N802
     After::
 
         T.attr(A.data, "buffer_bound", T.tvm_tuple(n))
-        if T.int64(0) <= T.Cast("int64", i) and T.Cast("int64", i) < T.Cast("int64", n):
+        if T.Cast("int64", i) >= T.int64(0) and T.Cast("int64", i) < T.Cast("int64", n):
             A[i] = 1.0
         else:
             assert ..., "OUT OF THE BOUNDS"

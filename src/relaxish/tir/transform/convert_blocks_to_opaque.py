@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import build as B
+from ...arith.functor import free_vars
 from ...ir.prim import IntImm
 from ..function import PrimFunc
 from ..functor import Substitute
@@ -23,9 +24,10 @@ class _Opaque(Substitute):
         super().__init__({})
 
     def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+        block = realize.block
+        _check_scope(realize)
         values = [self.visit(v) for v in realize.iter_values]
         predicate = self.visit(realize.predicate)
-        block = realize.block
         for iv, value in zip(block.iter_vars, values):
             self.values[iv.var] = B.cast(iv.var.dtype, value) if value.dtype != iv.var.dtype else value
         new = self.visit(block)
@@ -53,6 +55,16 @@ class _Opaque(Substitute):
         return node
 
 
+def _check_scope(realize: BlockRealize) -> None:
+    own = {iv.var for iv in realize.block.iter_vars}
+    for var in free_vars((*realize.iter_values, realize.predicate)) if own else ():
+        if var in own:
+            raise LoweringError(
+                f"Variable {var.name} occurs in the predicate or iter_values of a block, "
+                "but isn't defined until the body of the block"
+            )
+
+
 def convert(func: PrimFunc) -> PrimFunc:
     """Substitute block variables in the whole body."""
     body = _Opaque().visit(func.body)
@@ -60,5 +72,21 @@ def convert(func: PrimFunc) -> PrimFunc:
 
 
 def ConvertBlocksToOpaque() -> PrimFuncPass:  # noqa: N802
-    """Substitute block iteration variables by their bindings."""
+    """Substitute block iteration variables by their bindings.
+
+    Before::
+
+        with T.block("B"):
+            vi = T.axis.spatial(16, i * 4 + j)
+            T.where(i < 3)
+            B[vi] = A[vi]
+
+    After::
+
+        with T.block("B"):
+            T.where(i < 3)
+            B[i * 4 + j] = A[i * 4 + j]
+
+    Raises ValueError for a block that still has an init, or whose predicate uses its own variables.
+    """
     return func_pass(convert, "tir.ConvertBlocksToOpaque")

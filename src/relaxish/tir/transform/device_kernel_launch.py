@@ -11,10 +11,11 @@ from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...ir.prim import Call, StringImm
 from ...ir.transform import Pass, PassContext, module_pass
+from ...ir.types import VoidType
 from ..function import PrimFunc
 from ..functor import substitute
-from ..stmt import Allocate, AttrStmt
-from .base import LoweringError, StmtExprMutator, call, pointer_scope
+from ..stmt import Allocate, AttrStmt, Evaluate
+from .base import LoweringError, StmtExprMutator, StmtMutator, call, is_call, pointer_scope
 
 DEVICE_KERNEL_LAUNCH = int(CallingConv.DEVICE_KERNEL_LAUNCH)
 _DYNAMIC_SHARED = "tir.use_dyn_shared_memory"
@@ -88,11 +89,30 @@ class _Launch(StmtExprMutator):
         return call(dtype, "tvm_call_packed", StringImm(info.symbol), *node.args, *sizes)
 
 
+class _NoReturn(StmtMutator):
+    """A launch itself reports success; kernels have nothing to return."""
+
+    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+        value: Any = stmt.value
+        if not is_call(value, "ret"):
+            return stmt
+        if B.as_int(value.args[0]) != 0:
+            raise LoweringError("Device kernel may only contain successful return, T.ret(0)")
+        return Evaluate(0)
+
+
 def _annotate(launch: _Launch, var: GlobalVar, func: PrimFunc) -> PrimFunc:
     if var in launch.launched and var in launch.external:
-        raise LoweringError(f"function {var.name_hint} is both launched as a kernel and called as an external function")
+        raise LoweringError(
+            f"Function {var.name_hint} has multiple callees, and would need to be lowered into a call_extern at some "
+            "call sites, and a device kernel launch at others.  This case is not yet supported."
+        )
+    if var in launch.launched or var in launch.external:
+        func = func.with_attr("tir.is_global_func", True)
     if var in launch.launched:
         info = launch.infos[var]
+        body = _NoReturn().visit(func.body)
+        func = PrimFunc(func.params, body, VoidType(), func.buffer_map, func.attrs, func.span)
         func = func.with_attr("calling_conv", DEVICE_KERNEL_LAUNCH)
         func = func.with_attr("tir.kernel_launch_params", list(info.launch_params))
         return func.with_attr("global_symbol", info.symbol)  # type: ignore[no-any-return]

@@ -6,11 +6,12 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.prim import IntImm, StringImm, Var
+from ...ir.prim import Call, IntImm, StringImm, Var
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import Allocate, AttrStmt, Evaluate, For, ForKind, LetStmt, SeqStmt
+from .arg_binder import ARR_DATA, ARR_DEVICE_ID, ARR_DEVICE_TYPE
 from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, call, func_pass, is_call, pointer_scope
 
 # Scope tags that are ordinary memory of their kind.
@@ -128,47 +129,53 @@ def CombineContextCall() -> PrimFuncPass:  # noqa: N802
 
 
 class _Legalize(StmtMutator):
+    def __init__(self, params: Any) -> None:
+        self.params = set(params)
+        self.count = 0
+
     def visit_Evaluate(self, stmt: Evaluate) -> Any:
         e: Any = stmt.value
         if not is_call(e, "tvm_call_cpacked"):
             return stmt
         args: list[Any] = [e.args[0]]
-        lets: list[tuple[Var, Any, Evaluate]] = []
+        slots: list[Var] = []
+        stmts: list[Any] = []
         for arg in e.args[1:]:
-            if not isinstance(arg, Var) or arg.dtype != "handle":
+            if isinstance(arg, Var) and arg in self.params:
                 args.append(arg)
                 continue
-            slot = Var(f"tvm_value_{len(lets)}", "handle")
-            store = call(
-                "int32", "tvm_struct_set", slot, IntImm("int32", 0), IntImm("int32", 1), arg
-            )  # fmt: skip
-            lets.append((slot, call("handle", "tvm_stack_alloca", StringImm("array"), IntImm("int32", 1)), Evaluate(store)))
+            slot = Var(f"tvm_value_{self.count}", "handle")
+            self.count += 1
+            for field, value in ((ARR_DATA, arg), (ARR_DEVICE_TYPE, IntImm("int32", 1)), (ARR_DEVICE_ID, IntImm("int32", 0))):
+                place = (slot, IntImm("int32", 0), IntImm("int32", field))
+                stmts.append(Evaluate(call("handle", "tvm_struct_set", *place, value)))
+            slots.append(slot)
             args.append(slot)
-        body: Any = Evaluate(e.with_fields(args=tuple(args)))
-        if not lets:
-            return stmt
-        body = SeqStmt([*(s for _, _, s in lets), body])
-        for slot, value, _ in reversed(lets):
-            body = LetStmt(slot, value, body)
+        stmts.append(Evaluate(Call(e.dtype, e.op, tuple(args))))
+        body: Any = stmts[0] if len(stmts) == 1 else SeqStmt(stmts)
+        for slot in slots:
+            body = LetStmt(slot, call("handle", "tvm_stack_alloca", StringImm("array"), IntImm("int32", 1)), body)
         return body
 
 
 def LegalizePackedCalls() -> PrimFuncPass:  # noqa: N802
-    """Wrap plain pointers that are passed to packed functions into array descriptors on the stack.
+    """Put arguments of packed calls that are no parameters of the function into array descriptors on the stack.
 
     Before::
 
-        T.call_cpacked("f", a)
+        T.call_cpacked("f", A.data)
 
     After::
 
         with T.LetStmt(T.tvm_stack_alloca("array", 1)) as tvm_value_0:
-            T.tvm_struct_set(tvm_value_0, 0, 1, a)
+            T.tvm_struct_set(tvm_value_0, 0, 1, A.data)     # data
+            T.tvm_struct_set(tvm_value_0, 0, 10, 1)         # device type: CPU
+            T.tvm_struct_set(tvm_value_0, 0, 9, 0)          # device id
             T.call_cpacked("f", tvm_value_0)
     """
 
     def run(func: PrimFunc) -> PrimFunc:
-        body = _Legalize().visit(func.body)
+        body = _Legalize(func.params).visit(func.body)
         return func if body is func.body else func.with_body(body)
 
     return func_pass(run, "tir.LegalizePackedCalls")

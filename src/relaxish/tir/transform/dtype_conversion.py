@@ -7,7 +7,6 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.prim import LT, Add, Cast, Sub
 from .base import call
 
 
@@ -33,8 +32,17 @@ FORMATS = {
 
 
 def uint_of(dtype: str) -> str:
-    """The unsigned integer of a type's width."""
+    """The unsigned integer of a type's width.
+
+    >>> uint_of("bfloat16x4")
+    'uint16x4'
+    """
     return dt.with_lanes(f"uint{dt.bits(dtype)}", dt.lanes(dtype))
+
+
+def reinterpret(dtype: str, value: Any) -> Any:
+    """The same bits as another type."""
+    return value if value.dtype == dtype else call(dtype, "reinterpret", value)
 
 
 def _shl(e: Any, by: int) -> Any:
@@ -53,35 +61,35 @@ def _or(a: Any, b: Any) -> Any:
     return call(a.dtype, "bitwise_or", a, b)
 
 
-def widen(bits: Any, source: str, target: str) -> Any:
-    """The value of a wider float, from the bits of a narrower one."""
-    small, large = FORMATS[dt.element_of(source)], FORMATS[dt.element_of(target)]
-    wide = uint_of(target)
-    shift = large.mantissa - small.mantissa
-    if small.exponent == large.exponent:
-        return call(target, "reinterpret", _shl(Cast(wide, bits), shift))
-    mantissa = _and(_shl(Cast(wide, bits), shift), (1 << large.mantissa) - 1)
-    raised = Cast(wide, _shr(_shl(bits, 1), small.mantissa + 1))
-    exponent = _shl(Add(raised, B.const(wide, large.bias - small.bias)), large.mantissa)
-    sign = _shl(Cast(wide, _shr(bits, dt.bits(source) - 1)), dt.bits(target) - 1)
-    return call(target, "reinterpret", _or(_or(mantissa, exponent), sign))
+def convert_float(value: Any, target: str) -> Any:
+    """``value`` as a float of another format and as many lanes, rounded half to even.
 
+    Before: ``T.Cast("float32", x)`` of a bfloat16 ``x``.
+    After: ``T.reinterpret("float32", T.shift_left(T.Cast("uint32", T.reinterpret("uint16", x)), 16))``.
 
-def narrow(value: Any, target: str) -> Any:
-    """The bits of a narrower float, rounded to nearest even; too small values become zero."""
-    source = value.dtype
-    large, small = FORMATS[dt.element_of(source)], FORMATS[dt.element_of(target)]
-    bits: Any = call(uint_of(source), "reinterpret", value)
-    storage = uint_of(target)
-    shift = large.mantissa - small.mantissa
-    bias = Add(_and(_shr(bits, shift), 1), B.const(bits.dtype, (1 << (shift - 1)) - 1))
-    bits = Add(bits, bias)
-    if small.exponent == large.exponent:
-        return Cast(storage, _shr(bits, shift))
-    mantissa = _and(Cast(storage, _shr(bits, shift)), (1 << small.mantissa) - 1)
-    raised = _shr(_shl(bits, 1), large.mantissa + 1)
-    delta = B.const(bits.dtype, large.bias - small.bias)
-    exponent = _shl(Cast(storage, Sub(raised, delta)), small.mantissa)
-    sign = _shl(Cast(storage, _shr(bits, dt.bits(source) - 1)), dt.bits(target) - 1)
+    Numbers whose exponent the target cannot hold become zero when they are too small; denormals, infinities and
+    NaNs get no care where exponents differ in width.
+    """
+    old, new = FORMATS[dt.element_of(value.dtype)], FORMATS[dt.element_of(target)]
+    bits, storage = reinterpret(uint_of(value.dtype), value), uint_of(target)
+    grown = new.mantissa - old.mantissa
+    if grown < 0:
+        bias = _and(_shr(bits, -grown), 1) + B.const(bits.dtype, (1 << (-grown - 1)) - 1)
+        bits = bits + bias
+    if old.exponent == new.exponent:
+        made = _shl(B.cast(storage, bits), grown) if grown >= 0 else B.cast(storage, _shr(bits, -grown))
+        if old.bias != new.bias:
+            made = made + _shl(B.const(storage, new.bias - old.bias), new.mantissa)
+        return reinterpret(target, made)
+    mantissa = _shl(B.cast(storage, bits), grown) if grown >= 0 else B.cast(storage, _shr(bits, -grown))
+    mantissa = _and(mantissa, (1 << new.mantissa) - 1)
+    raised = _shr(_shl(bits, 1), old.mantissa + 1)
+    sign = _shl(B.cast(storage, _shr(bits, old.mantissa + old.exponent)), new.mantissa + new.exponent)
+    delta = B.const(raised.dtype, abs(new.bias - old.bias))
+    if new.bias >= old.bias:
+        exponent = _shl(B.cast(storage, raised + delta), new.mantissa)
+        return reinterpret(target, _or(_or(mantissa, exponent), sign))
+    exponent = _shl(B.cast(storage, raised - delta), new.mantissa)
     whole = _or(_or(mantissa, exponent), sign)
-    return call(storage, "if_then_else", LT(raised, delta), B.const(storage, 0), whole)
+    small = B.lt(raised, delta)
+    return reinterpret(target, call(storage, "if_then_else", small, B.const(storage, 0), whole))

@@ -5,40 +5,68 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.functor import Mutator, Visitor
+from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...support.errors import RelaxishError
 from ...ir.transform import Pass, PassContext, PassInfo, module_pass
 from ...target import Target
 from ..function import PrimFunc
 from ..stmt import AssertStmt, AttrStmt, For, ForKind, Stmt
-from .base import PrimFuncPass, body_pass
+from .base import PrimFuncPass, SeqMutator, body_pass
 
 
 def BindTarget(target: Any) -> PrimFuncPass:  # noqa: N802
-    """Give every function without a target attribute the given one."""
+    """Give every function a target.
+
+    Before (``target`` is ``Target("cuda", host="llvm")``)::
+
+        def main(...): T.func_attr({"global_symbol": "main"})
+        def helper(...): ...                                            # private
+        def entry(...): T.func_attr({"tir.is_host_func": True})
+
+    After::
+
+        def main(...): T.func_attr({"global_symbol": "main", "target": T.target("cuda", host="llvm")})
+        def helper(...): T.func_attr({"target": T.target("cuda")})
+        def entry(...): T.func_attr({"target": T.target("llvm", host="llvm")})
+
+    A public function that has a target of its own keeps it, and gets the host if it has none.
+    """
     made = Target(target) if not isinstance(target, Target) else target
 
     def bind(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
-        if func.get_attr("target") is not None:
-            return func
-        chosen: Any = made
-        if func.get_attr("tir.is_host_func") and getattr(made, "host", None) is not None:
-            chosen = made.host
-        return func.with_attr("target", chosen)  # type: ignore[no-any-return]
+        public = func.get_attr("global_symbol") is not None
+        own = func.get_attr("target")
+        if own is not None:
+            missing = public and made.host is not None and own.host is None
+            return func.with_attr("target", Target(own, made.host)) if missing else func  # type: ignore[no-any-return]
+        if func.get_attr("tir.is_host_func"):
+            host = made.host or Target("llvm")
+            return func.with_attr("target", Target(host, host)).without_attr("tir.is_host_func")  # type: ignore[no-any-return]
+        return func.with_attr("target", made if public else made.without_host())  # type: ignore[no-any-return]
 
     return PrimFuncPass(bind, PassInfo(0, "tir.BindTarget"))
 
 
 def AnnotateEntryFunc() -> Pass:  # noqa: N802
-    """Mark the only function (or the only public one) as ``tir.is_entry_func``."""
+    """Mark the entry of a module: its only function, or else the only public one.
+
+    Before::
+
+        def main(...): T.func_attr({"global_symbol": "main"})
+        def helper(...): ...                                            # private
+
+    After::
+
+        def main(...): T.func_attr({"global_symbol": "main", "tir.is_entry_func": True})
+        def helper(...): ...
+    """
 
     @module_pass(opt_level=0, name="tir.AnnotateEntryFunc")  # type: ignore[untyped-decorator]
     def annotate(mod: IRModule, _ctx: PassContext) -> IRModule:
-        funcs = [(v, f) for v, f in mod.functions.items() if isinstance(f, PrimFunc)]
-        public = [(v, f) for v, f in funcs if f.get_attr("global_symbol") is not None]
-        chosen = funcs if len(funcs) == 1 else public if len(public) == 1 else []
-        if not chosen or chosen[0][1].get_attr("tir.is_entry_func"):
+        funcs = list(mod.functions.items())
+        chosen = funcs if len(funcs) == 1 else [(v, f) for v, f in funcs if f.get_attr("global_symbol") is not None]
+        if len(chosen) != 1 or not isinstance(chosen[0][1], PrimFunc) or chosen[0][1].get_attr("tir.is_entry_func"):
             return mod
         out = mod.clone()
         out.update_func(chosen[0][0], chosen[0][1].with_attr("tir.is_entry_func", True))
@@ -48,12 +76,28 @@ def AnnotateEntryFunc() -> Pass:  # noqa: N802
 
 
 def Filter(fcond: Callable[[PrimFunc], bool]) -> PrimFuncPass:  # noqa: N802
-    """Keep only the PrimFuncs for which ``fcond`` holds."""
+    """Keep only the PrimFuncs for which ``fcond`` holds.
+
+    Before::
+
+        def main(...): ...
+        def kernel(...): T.func_attr({"is_kernel": True})
+
+    After ``Filter(lambda f: f.get_attr("is_kernel"))``::
+
+        def kernel(...): T.func_attr({"is_kernel": True})
+    """
     return PrimFuncPass(lambda f, _m, _c: f if fcond(f) else None, PassInfo(0, "tir.Filter"))
 
 
 def Apply(ftransform: Callable[[PrimFunc], PrimFunc]) -> PrimFuncPass:  # noqa: N802
-    """A pass from a function over PrimFuncs."""
+    """A pass that replaces each PrimFunc by ``ftransform(func)``.
+
+    >>> from relaxish import tir
+    >>> named = Apply(lambda func: func.with_attr("global_symbol", "f"))
+    >>> named.info.name
+    'Apply'
+    """
     return PrimFuncPass(lambda f, _m, _c: ftransform(f), PassInfo(0, "Apply"))
 
 
@@ -113,7 +157,7 @@ def VerifyMemory() -> Pass:  # noqa: N802
     return verify  # type: ignore[no-any-return]
 
 
-class _Skip(Mutator):
+class _Skip(SeqMutator):
     def visit_PrimExpr(self, e: Any) -> Any:
         return e
 
@@ -126,7 +170,7 @@ def SkipAssert() -> PrimFuncPass:  # noqa: N802
     return body_pass(lambda s: _Skip().visit(s), "tir.SkipAssert")
 
 
-class _Serial(Mutator):
+class _Serial(SeqMutator):
     def visit_PrimExpr(self, e: Any) -> Any:
         return e
 
@@ -140,5 +184,14 @@ def _serial(stmt: Stmt) -> Stmt:
 
 
 def ConvertForLoopsToSerial() -> PrimFuncPass:  # noqa: N802
-    """Make parallel loops serial."""
+    """Make parallel loops serial.
+
+    Before::
+
+        for i in T.parallel(16): A[i] = 0.0
+
+    After::
+
+        for i in range(16): A[i] = 0.0
+    """
     return body_pass(_serial, "tir.ConvertForLoopsToSerial")

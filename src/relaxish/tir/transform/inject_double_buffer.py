@@ -177,8 +177,9 @@ def InjectDoubleBuffer() -> PrimFuncPass:  # noqa: N802
         B = T.allocate([8], "float32", "shared")
         B[j] = A[j]
         for i in range(n):
-            with T.attr(B.data, "double_buffer_write", 1):
-                if i + 1 < n: B[(i + 1) % 2 * 4 + j] = A[(i + 1) * 4 + j]
+            if i + 1 < n:
+                with T.attr(B.data, "double_buffer_write", 1):
+                    B[(i + 1) % 2 * 4 + j] = A[(i + 1) * 4 + j]
             C[j] = B[i % 2 * 4 + j] + 1.0
 
     The option ``tir.InjectDoubleBuffer = {"split_loop": n}`` unrolls the loop by ``n``.

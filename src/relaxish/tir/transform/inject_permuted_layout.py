@@ -6,7 +6,8 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
-from ...ir.prim import IntImm, Var
+from ...ir.expr import Range
+from ...ir.prim import IntImm
 from ..buffer import Buffer
 from ..function import PrimFunc
 from ..stmt import Block, BufferStore
@@ -23,22 +24,24 @@ class _Permute(StmtExprMutator):
         self.active = False
 
     def visit_For(self, loop: Any) -> Any:
-        from ...ir.expr import Range
-
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         return self.default_visit(loop)
 
+    def visit_AttrStmt(self, attr: Any) -> Any:
+        if attr.attr_key in ("thread_extent", "virtual_thread"):
+            zero = B.const(attr.value.dtype, 0)
+            self.analyzer.bind(attr.node.var, Range.from_min_extent(zero, attr.value), True)
+        return self.default_visit(attr)
+
     def visit_Block(self, block: Block) -> Any:
-        saved = self.active
-        mark = block.annotations.get(_KEY)
-        self.active = saved or (mark is not None and bool(getattr(mark, "value", mark)))
-        for buffer in block.alloc_buffers:
+        for buffer in (*block.alloc_buffers, *(m.buffer for m in block.match_buffers)):
             self.buffers[buffer.data] = buffer
-        made = self.default_visit(block)
+        if _KEY not in block.annotations or not _is_set(block.annotations[_KEY]):
+            return self.default_visit(block)
+        saved, self.active = self.active, True
+        made: Any = self.default_visit(block)
         self.active = saved
-        if _KEY in made.annotations:
-            made = made.with_fields(annotations={k: v for k, v in made.annotations.items() if k != _KEY})
-        return made
+        return made.with_fields(annotations={k: v for k, v in made.annotations.items() if k != _KEY})
 
     def visit_BufferRegion(self, region: Any) -> Any:
         return region
@@ -46,12 +49,27 @@ class _Permute(StmtExprMutator):
     def _wants(self, buffer: Buffer) -> bool:
         return self.active and buffer.scope() in ("shared", "shared.dyn") and len(buffer.shape) >= 2
 
+    @staticmethod
+    def _width(buffer: Buffer) -> int:
+        """The length of a row, which the pattern must fit."""
+        if len(buffer.shape) < 2:
+            raise LoweringError(f"The dimension of Buffer {buffer.name} should be at least 2")
+        rows, width = B.as_int(buffer.shape[-2]), B.as_int(buffer.shape[-1])
+        if width is None or width % 32:
+            raise LoweringError(
+                f"Permuted Layout for Buffer {buffer.name} with shape {list(buffer.shape)} is not supported since its "
+                "second dimension is not divisible by 32"
+            )
+        if width % 64 and (rows is None or rows % 2):
+            raise LoweringError(
+                f"Permuted Layout for Buffer {buffer.name} with shape {list(buffer.shape)} is not supported since its "
+                "first dimension is not divisible by 2 and second dimension is not divisible by 64"
+            )
+        return width
+
     def _indices(self, buffer: Buffer, indices: Any) -> tuple[Any, ...]:
         row, column = indices[-2], indices[-1]
-        width = B.as_int(buffer.shape[-1])
-        if width is None or width % 32:
-            raise LoweringError(f"Permuted Layout for row size {buffer.shape[-1]} is not supported. Now it is required to "
-                             "be a multiple of 32.")  # fmt: skip
+        width = self._width(buffer)
         vector = B.const(column.dtype, _VECTOR)
         outer, inner = B.floordiv(column, vector), B.floormod(column, vector)
         turn = B.floormod(row, B.const(row.dtype, 8))
@@ -72,27 +90,32 @@ class _Permute(StmtExprMutator):
         made = self.default_visit(e)
         if not self.active or not is_call(made, "ptx_ldmatrix", "mma_store"):
             return made
-        # The address of the shared tile, and the offset within it that follows.
+        # The address of the shared tile, and for a matrix load the offset within it that follows.
         at = 5 if is_call(made, "ptx_ldmatrix") else 2
         pointer = made.args[at]
-        if not is_call(pointer, "tvm_access_ptr") or not isinstance(pointer.args[1], Var):
-            return made
+        if not is_call(pointer, "tvm_access_ptr"):
+            raise LoweringError(f"Invalid access ptr for permuted layout: {pointer}")
         buffer = self.buffers.get(pointer.args[1])
-        if buffer is None or not self._wants(buffer):
-            return made
-        width = B.const("int32", B.as_int(buffer.shape[-1]) or 0)
-        offset = pointer.args[2]
-        args = list(made.args)
-        if is_call(made, "ptx_ldmatrix"):
-            offset = offset + args[at + 1]
-            args[at + 1] = IntImm("int32", 0)
+        if buffer is None:
+            raise LoweringError(f"The buffer corresponding to data Var {pointer.args[1]} is not found")
+        width = B.const("int32", self._width(buffer))
+        offset, args = pointer.args[2], list(made.args)
+        if at == 5:
+            offset = offset + args[6]
+            args[6] = IntImm(args[6].dtype, 0)
         row, column = B.floordiv(offset, width), B.floormod(offset, width)
         *_, swizzled = self._indices(buffer, (row, column))
-        flat = self.analyzer.simplify(row * width + swizzled)
-        inner = list(pointer.args)
-        inner[2] = flat
-        args[at] = pointer.with_fields(args=tuple(inner))
+        parts = (*pointer.args[:2], row * width + swizzled, *pointer.args[3:])
+        args[at] = pointer.with_fields(args=parts)
         return made.with_fields(args=tuple(args))
+
+
+def _is_set(mark: Any) -> bool:
+    """Whether an annotation asks for the layout: a number other than zero, or any text but the empty one."""
+    value = getattr(mark, "value", mark)
+    if not isinstance(value, (str, int, bool)):
+        raise LoweringError(f"Invalid permuted layout annotation: {mark}")
+    return bool(value)
 
 
 def inject(func: PrimFunc) -> PrimFunc:

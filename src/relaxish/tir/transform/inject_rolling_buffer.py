@@ -5,132 +5,137 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...arith import Analyzer
 from ...arith import build as B
+from ...arith.int_set import IntervalSet
 from ...ir.expr import Range
-from ...ir.functor import Visitor
-from ...ir.prim import Add, IntImm, Mul, Var
+from ...ir.prim import GE, LT, FloorDiv, FloorMod, IntImm, Mul, Or, Var
 from ..buffer import Buffer
 from ..function import PrimFunc
-from ..functor import substitute
 from ..stmt import AttrStmt, BufferRealize, BufferStore, For, IfThenElse
-from .base import LoweringError, PrimFuncPass, StmtExprMutator, func_pass
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, call, func_pass
+from .convert_ssa import convert_body
+
+_MARK = "rolling_buffer_scope"
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Rolling:
-    """The axis along which a buffer rolls, and for each axis its loop, overlap and iteration."""
+    """The axis along which a buffer rolls, its extent there, and how far iterations overlap along every axis."""
 
     axis: int
-    overlaps: list[int]
-    iters: list[Any]
     extent: int
+    overlaps: tuple[tuple[Var | None, int], ...]
 
 
 class _Inject(StmtExprMutator):
     def __init__(self) -> None:
         self.loops: list[For] = []
-        self.marked: list[Buffer] = []
+        self.realizes: dict[Buffer, BufferRealize] = {}
+        self.attrs: dict[Buffer, list[AttrStmt]] = {}
         self.rolling: dict[Buffer, _Rolling] = {}
+        self.hoisted: dict[Var, list[BufferRealize]] = {}
 
     def visit_For(self, loop: For) -> Any:
         self.loops.append(loop)
-        made = self.default_visit(loop)
+        made: Any = self.default_visit(loop)
         self.loops.pop()
+        for realize in self.hoisted.get(loop.loop_var, ()):
+            # All that was said of the buffer where it was realized is now said around the loop.
+            made = realize.with_fields(body=made)
+            for attr in self.attrs[realize.buffer]:
+                if attr.attr_key != _MARK:
+                    made = attr.with_fields(body=made)
         return made
 
     def visit_AttrStmt(self, attr: AttrStmt) -> Any:
-        if attr.attr_key == "rolling_buffer_scope" and isinstance(attr.node, Buffer):
-            self.marked.append(attr.node)
-            return self.visit(attr.body)
-        return self.default_visit(attr)
+        buffer = attr.node
+        if not isinstance(buffer, Buffer):
+            return self.default_visit(attr)
+        self.attrs.setdefault(buffer, []).append(attr)
+        if attr.attr_key == _MARK and B.as_int(attr.value):
+            self._roll(buffer)
+        made: Any = self.default_visit(attr)
+        return made.body if buffer in self.rolling else made
 
     def visit_BufferRealize(self, stmt: BufferRealize) -> Any:
-        if stmt.buffer not in self.marked:
-            return self.default_visit(stmt)
-        info = self._info(stmt)
-        if info is None:
-            raise LoweringError(f"{stmt.buffer.name} cannot roll: no axis of it overlaps between iterations")
-        self.rolling[stmt.buffer] = info
-        bounds = list(stmt.bounds)
-        keep = [
-            Range.from_min_extent(b.min, IntImm(b.min.dtype, info.extent)) if i == info.axis else b
-            for i, b in enumerate(bounds)
-        ]
-        body = self.visit(stmt.body)
-        low = [Range.from_min_extent(B.const(r.min.dtype, 0), r.extent) for r in keep]
-        return BufferRealize(stmt.buffer, low, stmt.condition, body)
+        self.realizes.setdefault(stmt.buffer, stmt)
+        made: Any = self.default_visit(stmt)
+        return made.body if stmt.buffer in self.rolling else made
 
-    def _info(self, stmt: BufferRealize) -> _Rolling | None:
-        overlaps, iters, axis = [], [], -1
-        strides: list[int] = []
-        for i, bound in enumerate(stmt.bounds):
-            var, stride = _linear(bound.min)
-            extent = B.as_int(bound.extent)
-            iters.append(var)
-            strides.append(stride)
-            overlaps.append(0 if var is None or extent is None else max(extent - stride, 0))
-            loop = next((x for x in reversed(self.loops) if x.loop_var is var), None)
-            if loop is not None and overlaps[-1] > 0 and axis < 0:
-                axis = i
-        if axis < 0:
-            return None
-        return _Rolling(axis, overlaps, iters, B.as_int(stmt.bounds[axis].extent) or 0)
+    def _roll(self, buffer: Buffer) -> None:
+        """Decide the axis of a marked buffer, and realize it around the loop of that axis."""
+        realize = self.realizes.get(buffer)
+        if realize is None:
+            raise LoweringError("Rolling buffer injection failed: no BufferRealize found")
+        overlaps = tuple(_overlap(bound) for bound in realize.bounds)
+        sliding = [var for var, _ in overlaps]
+        loop = next((x for x in self.loops if any(x.loop_var is v for v in sliding)), None)
+        if loop is None:
+            raise LoweringError("Rolling buffer injection failed: no rolling axis found")
+        axis = next(i for i, v in enumerate(sliding) if v is loop.loop_var)
+        extent = _constant(realize.bounds[axis].extent)
+        self.rolling[buffer] = _Rolling(axis, extent, overlaps)
+        zero = IntImm("int32", 0)
+        sizes = [IntImm("int32", extent) if i == axis else n for i, n in enumerate(buffer.shape)]
+        bounds = [Range.from_min_extent(zero, n) for n in sizes]
+        self.hoisted.setdefault(loop.loop_var, []).append(realize.with_fields(bounds=tuple(bounds)))
 
-    def _roll(self, info: _Rolling, indices: Any) -> tuple[Any, ...]:
-        size = B.const(indices[info.axis].dtype, info.extent)
-        return tuple(B.floormod(e, size) if i == info.axis else e for i, e in enumerate(indices))
+    @staticmethod
+    def _turned(info: _Rolling, indices: Any) -> tuple[Any, ...]:
+        size = IntImm("int32", info.extent)
+        return tuple(FloorMod(e, size) if i == info.axis else e for i, e in enumerate(indices))
 
     def visit_BufferLoad(self, load: Any) -> Any:
         made = self.default_visit(load)
         info = self.rolling.get(load.buffer)
-        return made if info is None else made.with_fields(indices=self._roll(info, made.indices))
+        return made if info is None else made.with_fields(indices=self._turned(info, made.indices))
 
     def visit_BufferStore(self, store: BufferStore) -> Any:
-        made = self.default_visit(store)
+        made: Any = self.default_visit(store)
         info = self.rolling.get(store.buffer)
         if info is None:
             return made
-        condition: Any = None
-        for var, overlap, index in zip(info.iters, info.overlaps, made.indices):
-            if var is None or not overlap:
+        result = made.with_fields(indices=self._turned(info, made.indices))
+        for (var, overlap), index in zip(info.overlaps, made.indices):
+            if var is None or overlap <= 0:
                 continue
-            inner = substitute(index, {var: B.const(var.dtype, 0)})
-            fresh = B.or_(B.lt(var, B.const(var.dtype, 1)), B.ge(inner, B.const(inner.dtype, overlap)))
-            condition = fresh if condition is None else B.and_(condition, fresh)
-        made = made.with_fields(indices=self._roll(info, made.indices))
-        return made if condition is None else IfThenElse(condition, made)
+            zero = B.const(var.dtype, 0)
+            first = Analyzer().int_set(index, {var: IntervalSet(zero, zero)}).min_value
+            fresh = Or(LT(var, B.const(var.dtype, 1)), GE(first, B.const(first.dtype, overlap)))
+            result = IfThenElse(call("bool", "likely", fresh), result)
+        return result
 
 
-def _linear(e: Any) -> tuple[Var | None, int]:
-    """The loop variable and factor of ``var``, ``var * c`` or ``var * c + d``."""
-    if isinstance(e, Add) and isinstance(e.b, IntImm):
-        e = e.a
-    if isinstance(e, Var):
-        return e, 1
-    if isinstance(e, Mul) and isinstance(e.a, Var) and isinstance(e.b, IntImm):
-        return e.a, e.b.value
-    return None, 0
+def _overlap(bound: Range) -> tuple[Var | None, int]:
+    """The loop variable that moves a bound, and by how much more the bound is long than one step."""
+    start: Any = bound.min
+    divisor = 1
+    if isinstance(start, FloorDiv):
+        start, divisor = start.a, _constant(start.b)
+    if isinstance(start, IntImm):
+        return None, 0
+    if isinstance(start, Var):
+        var, stride = start, 1
+    elif isinstance(start, Mul) and isinstance(start.a, Var) and isinstance(start.b, IntImm):
+        var, stride = start.a, start.b.value
+    else:
+        raise LoweringError("Rolling buffer injection failed: the buffer striding is unsupported")
+    return var, _constant(bound.extent) - -(-stride // divisor)
 
 
-class _Marked(Visitor):
-    found = False
-
-    def visit_PrimExpr(self, e: Any) -> None:
-        return
-
-    def visit_Buffer(self, buffer: Any) -> None:
-        return
-
-    def visit_AttrStmt(self, attr: AttrStmt) -> None:
-        self.found = self.found or attr.attr_key == "rolling_buffer_scope"
-        self.visit(attr.body)
+def _constant(e: Any) -> int:
+    value = B.as_int(e)
+    if value is None:
+        raise LoweringError(f"Rolling buffer injection failed: the extent {e} is not constant")
+    return value
 
 
 def inject(func: PrimFunc) -> PrimFunc:
     """Roll the marked buffers of a function."""
-    marked = _Marked()
-    marked.visit(func.body)
-    return func.with_body(_Inject().visit(func.body)) if marked.found else func
+    injector = _Inject()
+    body = injector.visit(func.body)
+    return func.with_body(convert_body(body)) if injector.rolling else func
 
 
 def InjectRollingBuffer() -> PrimFuncPass:  # noqa: N802
@@ -140,13 +145,19 @@ def InjectRollingBuffer() -> PrimFuncPass:  # noqa: N802
 
         for i in range(8):
             with T.realize(B[i:i + 3]):
+                T.attr(B, "rolling_buffer_scope", True)
                 for j in range(3): B[i + j] = A[i + j]
+                C[i] = B[i] + B[i + 2]
 
     After: three rows that are used in turn; all but the first iteration compute only the row that is new::
 
-        for i in range(8):
-            with T.realize(B[0:3]):
+        with T.realize(B[0:3]):
+            for i in range(8):
                 for j in range(3):
-                    if i < 1 or j >= 2: B[(i + j) % 3] = A[i + j]
+                    if T.likely(i < 1 or j >= 2): B[(i + j) % 3] = A[i + j]
+                C[i] = B[i % 3] + B[(i + 2) % 3]
+
+    The buffer rolls along the outermost loop that moves its bounds. Raises ValueError where a bound moves otherwise
+    than by a multiple of one loop variable.
     """
     return func_pass(inject, "tir.InjectRollingBuffer")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.functor import free_vars
+from ...ir import dtype as dt
 from ...ir.prim import IntImm, Var
 from ..buffer import Buffer
 from ..expr import BufferLoad
@@ -115,6 +117,7 @@ class _Inject(StmtExprMutator):
         self.depth = 0
         self.strides: dict[Any, Any] = {}
         self.buffers: dict[Buffer, Buffer] = {}
+        self.analyzer = Analyzer()
 
     def stmt(self, stmt: Stmt) -> Any:
         """Rewrite a statement, wrapping it if it turned out to touch the virtual thread."""
@@ -145,11 +148,15 @@ class _Inject(StmtExprMutator):
             self.seen = True
         return var
 
-    def _remapped(self, buffer: Buffer) -> Buffer:
+    def _remapped(self, buffer: Buffer, stride: Any) -> Buffer:
+        """The view through which all parts are seen; what is declared stays the view of one part."""
         if buffer not in self.buffers:
-            shape = (buffer.shape[0] * B.const(buffer.shape[0].dtype, self.count),)
-            self.buffers[buffer] = buffer.with_fields(shape=shape)
+            self.buffers[buffer] = buffer.with_fields(shape=(buffer.shape[0] * stride,))
         return self.buffers[buffer]
+
+    def _own_part(self, index: Any, stride: Any) -> Any:
+        """The index in the copy of the virtual thread: a single ramp stays one."""
+        return self.analyzer.simplify(index + self.var * stride)
 
     def _access(self, made: Any) -> Any:
         if made.buffer.data in self.touched:
@@ -160,8 +167,8 @@ class _Inject(StmtExprMutator):
         self.seen = True
         if len(made.indices) != 1:
             raise LoweringError("InjectVirtualThread expects rewritten allocations to be flat memory.")
-        index = made.indices[0] + self.var * stride
-        return made.with_fields(buffer=self._remapped(made.buffer), indices=(index,))
+        index = self._own_part(made.indices[0], stride)
+        return made.with_fields(buffer=self._remapped(made.buffer, stride), indices=(index,))
 
     def visit_BufferLoad(self, load: BufferLoad) -> Any:
         return self._access(self.default_visit(load))
@@ -178,7 +185,9 @@ class _Inject(StmtExprMutator):
                 return self.default_visit(e)
             self.seen = True
             offset, extent = self.visit(e.args[2]), self.visit(e.args[3])
-            return e.with_fields(args=(e.args[0], e.args[1], offset + self.var * stride, extent, e.args[4]))
+            lanes = dt.lanes(e.args[0].dtype)
+            part = self._own_part(offset, stride if lanes == 1 else B.floordiv(stride, B.const(stride.dtype, lanes)))
+            return e.with_fields(args=(e.args[0], e.args[1], part, extent, e.args[4]))
         if is_call(e, "tvm_context_id"):
             return e if self.allow_share else self.var
         return self.default_visit(e)
@@ -247,9 +256,7 @@ class _Inject(StmtExprMutator):
         return SeqStmt(made)
 
     def visit_DeclBuffer(self, stmt: Any) -> Any:
-        buffer = stmt.buffer
-        new = self._remapped(buffer) if buffer.data in self.strides else buffer
-        return stmt.with_fields(buffer=new, body=self.stmt(stmt.body))
+        return stmt.with_fields(body=self.stmt(stmt.body))
 
     def visit_Allocate(self, stmt: Allocate) -> Any:
         extents = self.visit(stmt.extents)

@@ -21,6 +21,8 @@ class _Lower(StmtMutator):
         self.bypass_cache = bypass_cache
         self.queues: set[int] = set()
         self.queue: int | None = None
+        self.copies = 0
+        self.weight = 1
         self.analyzer = Analyzer()
 
     def visit_For(self, loop: For) -> Any:
@@ -28,36 +30,42 @@ class _Lower(StmtMutator):
         if self.queue is None:
             return self.default_visit(loop)
         copied = self._copy(loop)
-        return copied if copied is not None else self.default_visit(loop)
+        if copied is None:
+            return self.default_visit(loop)
+        self.queues.add(self.queue)
+        self.copies += self.weight
+        return copied
 
     def visit_AttrStmt(self, attr: AttrStmt) -> Any:
-        key = attr.attr_key
-        if key == "async_wait_queue_scope":
+        if attr.attr_key == "async_wait_queue_scope":
             return self._wait(attr)
-        if key == "async_commit_queue_scope":
+        if attr.attr_key == "async_commit_queue_scope":
             return self._commit(attr)
-        if key == "async_scope" and self.queue is not None:
-            return self.visit(attr.body)
-        return self.default_visit(attr)
+        saved = self.weight
+        # A copy that the pipeline marks as asynchronous is always handed over as a group.
+        self.weight = 2 * saved
+        made = self.default_visit(attr)
+        self.weight = saved
+        return made
 
     def _wait(self, attr: AttrStmt) -> Any:
         inner: Any = attr.body
         queue = int(attr.value)  # type: ignore[call-overload]
-        if queue not in self.queues:
+        if queue not in self.queues or getattr(inner, "attr_key", "") != "async_wait_inflight_count":
             return self.default_visit(attr)
-        body = self.visit(inner.body)
         wait = call("int32", "dma_wait", IntImm("int32", queue), inner.value)
-        return SeqStmt([Evaluate(wait), body])
+        return SeqStmt([Evaluate(wait), self.visit(inner.body)])
 
     def _commit(self, attr: AttrStmt) -> Any:
         number = int(attr.value)  # type: ignore[call-overload]
-        self.queue = number
-        self.queues.add(number)
-        body = self.visit(attr.body)
+        self.queue, self.copies, self.weight = number, 0, 1
+        made = self.default_visit(attr)
         self.queue = None
+        if self.copies < 2:
+            return made
         queue = IntImm("int32", number)
         start, end = (Evaluate(call("int32", name, queue)) for name in ("dma_start_group", "dma_end_group"))
-        return SeqStmt([start, body, end])
+        return SeqStmt([start, made, end])
 
     def _copy(self, loop: For) -> Any:
         """A loop nest that copies consecutive elements, as one transfer."""
@@ -108,7 +116,9 @@ def LowerAsyncDMA() -> PrimFuncPass:  # noqa: N802
     After::
 
         T.dma_start_group(0)
-        T.dma_copy(0, T.address_of(B[0]), T.address_of(A[0]), 128, bypass_cache)
+        with T.attr(0, "async_commit_queue_scope", 0):
+            with T.attr(0, "async_scope", 1):
+                T.dma_copy(0, T.address_of(B[0]), T.address_of(A[0]), 128, bypass_cache)
         T.dma_end_group(0)
 
     ``tir.experimental_dma_bypass_cache`` sets the last argument.

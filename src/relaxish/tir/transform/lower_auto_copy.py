@@ -1,121 +1,136 @@
-"""LowerAutoCopy: blocks marked ``auto_copy`` become copies spread over the threads of the kernel."""
+"""LowerAutoCopy: blocks marked ``auto_copy`` become copies that suit the memories they move data between."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...arith import Analyzer
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.prim import IntImm, Var
-from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..functor import substitute
-from ..stmt import AttrStmt, Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt
-from .base import LoweringError, PrimFuncPass, StmtMutator, func_pass
+from ..stmt import Block, For
+from .auto_copy_fragments import fragment_to_global, shared_to_wmma, wmma_to_shared
+from .auto_copy_nests import Copy, coalesce, invert, local_stage
+from .bank_padding import BankPadding
+from .base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, func_pass
 
-_KEY = "auto_copy"
-_THREADS = ("threadIdx.z", "threadIdx.y", "threadIdx.x")
+
+def _flag(block: Block, key: str) -> int:
+    value = block.annotations.get(key, 0)
+    return int(getattr(value, "value", value) or 0)
 
 
-class _Copy:
-    """One copy nest: its loops, and the store in the middle."""
+def _rank(scope: str) -> str:
+    """The kind of memory; dynamic shared memory is shared memory."""
+    if scope.startswith(("wmma", "m16n8k8")):
+        return scope
+    return scope.split(".")[0] or "global"
 
-    def __init__(self, body: Any) -> None:
-        self.loops: list[For] = []
-        while isinstance(body, For):
-            self.loops.append(body)
-            body = body.body
-        if not isinstance(body, BufferStore) or not isinstance(body.value, BufferLoad):
-            raise LoweringError("a block marked auto_copy must hold loops around one copy of an element")
-        self.store = body
-        self.load = body.value
-        sizes = [B.as_int(loop.extent) for loop in self.loops]
-        if None in sizes or not all(B.is_zero(loop.min) for loop in self.loops):
-            raise LoweringError("the loops of a block marked auto_copy must start at 0 and have constant extents")
-        self.sizes = [s or 1 for s in sizes]
+
+class _Threads(StmtExprVisitor):
+    """The extents of the thread loops of a function."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+
+    def visit_PrimExpr(self, e: Any) -> None:
+        return
+
+    def visit_Block(self, block: Block) -> None:
+        if _flag(block, "warp_execution"):
+            self.found["threadIdx.x"] = 32
+        self.default_visit(block)
+
+    def visit_For(self, loop: For) -> None:
+        extent = B.as_int(loop.extent)
+        if loop.thread_binding is not None and extent is not None:
+            self.found[loop.thread_binding.thread_tag] = extent
+        self.visit(loop.body)
 
 
 class _Lower(StmtMutator):
-
-    def __init__(self) -> None:
-        self.threads: dict[str, tuple[Any, int]] = {}
-        self.analyzer = Analyzer()
+    def __init__(self, threads: dict[str, int]) -> None:
+        self.threads = threads
+        self.loops: list[For] = []
+        self.padding = BankPadding()
 
     def visit_For(self, loop: For) -> Any:
-        binding = loop.thread_binding
-        if loop.kind != ForKind.THREAD_BINDING or binding is None:
-            return self.default_visit(loop)
-        return self._under(binding.thread_tag, loop.loop_var, loop.extent, loop)
-
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
-        if attr.attr_key != "thread_extent":
-            return self.default_visit(attr)
-        return self._under(attr.node.thread_tag, attr.node.var, attr.value, attr)
-
-    def _under(self, tag: str, var: Any, extent: Any, stmt: Any) -> Any:
-        self.threads[tag] = (var, B.as_int(extent) or 1)
-        made = self.default_visit(stmt)
-        del self.threads[tag]
+        self.loops.append(loop)
+        made = self.default_visit(loop)
+        self.loops.pop()
         return made
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
-        block = realize.block
-        mark = block.annotations.get(_KEY)
-        if mark is None or not bool(getattr(mark, "value", mark)):
-            return self.default_visit(realize)
-        lanes = int(block.annotations.get("vector_bytes", 0)) * 8 // dt.bits(block.writes[0].buffer.dtype)
-        kept = {k: v for k, v in block.annotations.items() if k not in (_KEY, "vector_bytes")}
-        body = self._spread(_Copy(block.body), max(lanes, 1))
-        made: Block = block.with_fields(body=body, annotations=kept)
-        return realize.with_fields(block=made)
+    def visit_BufferRegion(self, region: Any) -> Any:
+        return region
 
-    def _spread(self, copy: _Copy, lanes: int) -> Stmt:
-        """Fuse the loops; split them into an outer serial loop, the threads, and a vector."""
-        total = 1
-        for size in copy.sizes:
-            total *= size
-        if total % lanes:
-            lanes = 1
-        threads = [(tag, *self.threads[tag]) for tag in _THREADS if tag in self.threads]
-        index_type = copy.loops[0].loop_var.dtype if copy.loops else "int32"
-        count = 1
-        for _, _, size in threads:
-            count *= size
-        steps = -(-total // (count * lanes))
-        outer = Var("outer", index_type)
-        vector = Var("vec", index_type)
-        fused: Any = B.mul(outer, B.const(index_type, 1))
-        for _, var, size in threads:
-            fused = fused * B.const(index_type, size) + B.cast(index_type, var)
-        if lanes > 1:
-            fused = fused * B.const(index_type, lanes) + vector
-        values: dict[Any, Any] = {}
-        rest = total
-        for loop, size in zip(copy.loops, copy.sizes):
-            rest //= size
-            part = B.floordiv(fused, B.const(index_type, rest)) if rest != 1 else fused
-            values[loop.loop_var] = B.floormod(part, B.const(index_type, size))
-        body: Any = substitute(copy.store, values)
-        if steps * count * lanes != total:
-            body = IfThenElse(fused < B.const(index_type, total), body)
-        if lanes > 1:
-            body = For(vector, B.const(index_type, 0), B.const(index_type, lanes), ForKind.VECTORIZED, body)
-        if steps == 1:
-            return substitute(body, {outer: IntImm(index_type, 0)})  # type: ignore[no-any-return]
-        return For(outer, B.const(index_type, 0), B.const(index_type, steps), ForKind.SERIAL, body)
+    def visit_MatchBufferRegion(self, match: Any) -> Any:
+        return match
+
+    def visit_Block(self, block: Block) -> Any:
+        made: Block = self.default_visit(block)
+        if not _flag(block, "auto_copy"):
+            return self._padded(made, made.alloc_buffers)
+        copy = self._copy(made)
+        body = self._rewrite(made.body, copy)
+        for buffer, elements in copy.padding.items():
+            self.padding.at_least(buffer, elements)
+        self.padding.analyze(body, self.loops, self.threads)
+        return self._padded(made.with_fields(body=body), (*made.alloc_buffers, *copy.allocated))
+
+    def _padded(self, block: Block, buffers: Any) -> Block:
+        made = self.padding.pad(buffers)
+        if len(made) == len(block.alloc_buffers) and all(a is b for a, b in zip(made, block.alloc_buffers)):
+            return block
+        return block.with_fields(alloc_buffers=made)  # type: ignore[no-any-return]
+
+    def _copy(self, block: Block) -> Copy:
+        if len(block.writes) != 1 or not block.reads:
+            raise LoweringError("a block marked auto_copy must write one buffer and read one")
+        read = block.reads[0]
+        if len(block.reads) > 1:
+            fragments = [r for r in block.reads if r.buffer.scope() == "wmma.accumulator"]
+            if not fragments:
+                raise LoweringError("Multiple buffer read")
+            read = fragments[-1]
+        bits = dt.bits(read.buffer.dtype)
+        vector = _flag(block, "vector_bytes") if "vector_bytes" in block.annotations else 1
+        return Copy(
+            self.threads, list(self.loops), read, block.writes[0], bits, _flag(block, "local_stage") == 1, vector
+        )
+
+    @staticmethod
+    def _rewrite(body: Any, copy: Copy) -> Any:
+        source, target = _rank(copy.read.buffer.scope()), _rank(copy.write.buffer.scope())
+        if (source, target) == ("shared", "global"):
+            return coalesce(invert(body, copy), copy)
+        if (source, target) == ("global", "shared"):
+            body = coalesce(body, copy)
+            return local_stage(body, copy) if copy.local_stage else body
+        if source == "shared" and target in ("wmma.matrix_a", "wmma.matrix_b"):
+            return shared_to_wmma(body, copy)
+        if source == "wmma.accumulator" and target == "shared":
+            return wmma_to_shared(body, copy)
+        if source in ("wmma.accumulator", "m16n8k8.matrixC") and target == "global":
+            return fragment_to_global(body, copy, source != "wmma.accumulator")
+        return body
 
 
 def lower(func: PrimFunc) -> PrimFunc:
     """Lower the automatic copies of a function."""
-    body = _Lower().visit(func.body)
+    threads = _Threads()
+    threads.visit(func.body)
+    lowering = _Lower(threads.found)
+    body = lowering.padding.rewrite(lowering.visit(func.body))
     return func if body is func.body else func.with_body(body)
 
 
 def LowerAutoCopy() -> PrimFuncPass:  # noqa: N802
-    """Lower blocks annotated ``auto_copy`` to copies in which all threads take part, by vectors of ``vector_bytes``.
+    """Lower blocks annotated ``auto_copy`` by the memories they copy between.
 
-    Before (8 threads ``t``)::
+    Between global and shared memory all threads take part, by vectors of ``vector_bytes``; with ``local_stage`` the
+    data stops in registers. Matrix fragments move by matrix instructions, on their way to global memory through
+    shared memory. Shared buffers get padded rows, so that the threads of a warp meet different banks.
+
+    Before (8 threads ``threadIdx.x``)::
 
         with T.block("A_shared"):
             T.block_attr({"auto_copy": 1, "vector_bytes": 16})
@@ -123,9 +138,9 @@ def LowerAutoCopy() -> PrimFuncPass:  # noqa: N802
 
     After::
 
-        for outer in range(8):
-            for vec in T.vectorized(4):
-                S[((outer * 8 + t) * 4 + vec) // 16, ((outer * 8 + t) * 4 + vec) % 16] = A[...]
+        for v0 in range(8):
+            for v1 in T.thread_binding(8, thread="threadIdx.x"):
+                for v2 in T.vectorized(4):
+                    S[((v0 * 8 + v1) * 4 + v2) // 16 % 16, ((v0 * 8 + v1) * 4 + v2) % 16] = A[...]
     """
     return func_pass(lower, "tir.LowerAutoCopy")
-

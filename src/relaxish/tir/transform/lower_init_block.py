@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import build as B
-from ...ir.functor import Mutator
 from ...ir.prim import EQ, IterVar
-from ..stmt import Block, IfThenElse, SeqStmt, Stmt
-from .base import PrimFuncPass, body_pass
+from ..stmt import Block, IfThenElse, Stmt
+from .base import PrimFuncPass, SeqMutator, body_pass, flatten_seq
 
 
-class _Lower(Mutator):
+class _Lower(SeqMutator):
     def visit_PrimExpr(self, e: Any) -> Any:
         return e
 
@@ -32,7 +31,7 @@ class _Lower(Mutator):
                 condition = first if condition is None else B.and_(condition, first)
         if condition is not None:
             init = IfThenElse(condition, init)
-        return block.with_fields(body=SeqStmt([init, body]), init=None)
+        return block.with_fields(body=flatten_seq([init, body]), init=None)
 
 
 def LowerInitBlock() -> PrimFuncPass:  # noqa: N802

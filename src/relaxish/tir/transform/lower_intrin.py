@@ -1,4 +1,4 @@
-"""LowerIntrin and LowerCustomDatatypes: what a target has no instruction for is written out."""
+"""LowerIntrin: what a target has no instruction for is written out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...ir.prim import (
 from ...ir.transform import PassContext, PassInfo
 from ..function import PrimFunc
 from .base import LoweringError, PrimFuncPass, call
-from .simplify import AnalyzerMutator
+from .simplify import ExprAnalyzerMutator
 
 
 def _power_of_two(e: Any) -> int | None:
@@ -39,7 +39,7 @@ for _name, _rule in (("sigmoid", _sigmoid), ("rsqrt", _rsqrt)):
     Op.register(f"tir.{_name}").set_attr("default.FLowerIntrinsic", _rule)
 
 
-class _Lower(AnalyzerMutator):
+class _Lower(ExprAnalyzerMutator):
     def __init__(self, kind: str, mtriple: str) -> None:
         super().__init__()
         self.bitwise = kind not in ("hybrid",)
@@ -190,17 +190,3 @@ def LowerIntrin() -> PrimFuncPass:  # noqa: N802
     Rules are registered by ``register_intrin_lowering(op_name, target, f=rule)``.
     """
     return PrimFuncPass(lower_intrinsics, PassInfo(0, "tir.LowerIntrin"))
-
-
-def LowerCustomDatatypes() -> PrimFuncPass:  # noqa: N802
-    """Check that no custom data type is left: this build registers none, so there is nothing to lower.
-
-    Before and after are the same program. Raises ValueError for a function without a target.
-    """
-
-    def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
-        if func.get_attr("target") is None:
-            raise LoweringError("LowerCustomDatatypes: Require the target attribute")
-        return func
-
-    return PrimFuncPass(run, PassInfo(0, "tir.LowerCustomDatatypes"))

@@ -10,18 +10,20 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
+from ...ir.expr import Range
 from ...ir.prim import IntImm, Var
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..functor import Substitute
-from ..stmt import Block, BufferRegion, BufferStore, MatchBufferRegion
-from .base import LoweringError, PrimFuncPass, func_pass
+from ..stmt import Block, BufferRegion, BufferStore, For, MatchBufferRegion
+from .base import LoweringError, PrimFuncPass, SeqMutator, func_pass
 
 
-class _Lower(Substitute):
-    def __init__(self) -> None:
+class _Lower(SeqMutator, Substitute):
+    def __init__(self, constants: Any = ()) -> None:
         super().__init__({})
+        self.constants = set(constants)
         self.views: dict[Buffer, BufferRegion] = {}
         self.analyzer = Analyzer()
 
@@ -34,37 +36,66 @@ class _Lower(Substitute):
     def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> Any:
         return match
 
+    def visit_For(self, loop: For) -> Any:
+        self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
+        return self.default_visit(loop)
+
     def _bind(self, match: MatchBufferRegion) -> None:
         view = match.buffer
-        source = self.visit(match.source)
+        source = match.source
         outer = self.views.get(source.buffer)
         if outer is not None:
             source = BufferRegion(outer.buffer, _compose(outer, source))
-        self.views[view] = source
         buffer = source.buffer
-        mins = [r.min for r in source.region]
-        self._set(view.data, buffer.data)
-        offsets = buffer.offset_of(mins)
-        offset = self.analyzer.simplify(offsets[-1])
-        if isinstance(view.elem_offset, Var):
-            self._set(view.elem_offset, B.cast(view.elem_offset.dtype, offset))
-        elif not B.is_zero(view.elem_offset) or view.offset_factor > 1:
-            factor = B.const(offset.dtype, view.offset_factor)
-            if not self.analyzer.can_prove_equal(B.floormod(offset, factor), B.const(offset.dtype, 0)):
-                raise LoweringError(f"the view {view.name} starts at {offset}, no multiple of {view.offset_factor}")
+        self._check(view, buffer)
+        self.views[view] = source
+        self._set(view.data, buffer.data, f"{view.name}.data")
+        self._offset(view, source)
+        lead = len(source.region) - len(view.shape)
         if view.strides:
-            strides = _strides(buffer)[len(buffer.shape) - len(view.shape):]
-            for have, want in zip(view.strides, strides):
-                if isinstance(have, Var):
-                    self._set(have, B.cast(have.dtype, want))
-        extents = [r.extent for r in source.region][len(source.region) - len(view.shape):]
-        for have, want in zip(view.shape, extents):
-            if isinstance(have, Var):
-                self._set(have, B.cast(have.dtype, want))
+            for k, (have, want) in enumerate(zip(view.strides, _strides(buffer)[lead:])):
+                self._set(have, want, f"{view.name}.strides_{k}")
+        for k, have in enumerate(view.shape):
+            self._set(have, source.region[lead + k].extent, f"{view.name}.shape_{k}")
 
-    def _set(self, var: Any, value: Any) -> None:
-        if isinstance(var, Var):
-            self.values[var] = value
+    @staticmethod
+    def _check(view: Buffer, buffer: Buffer) -> None:
+        for what, mine, other in (("scope", view.scope(), buffer.scope()), ("data type", view.dtype, buffer.dtype)):
+            if (mine or "global") != (other or "global"):
+                raise LoweringError(f"MatchBuffer {view.name} {what} mismatch: {mine} vs. {other}")
+        if B.is_zero(view.elem_offset) and not B.is_zero(buffer.elem_offset):
+            raise LoweringError(
+                "Trying to bind a Buffer with offset into one without offset  required "
+                f"elem_offset={view.elem_offset}, provided elem_offset={buffer.elem_offset}"
+            )
+
+    def _offset(self, view: Buffer, source: BufferRegion) -> None:
+        offsets = source.buffer.offset_of([r.min for r in source.region])
+        if len(offsets) != 1:
+            # One number cannot place a view in memory of several dimensions.
+            self._set(view.elem_offset, B.const(view.elem_offset.dtype, 0), f"{view.name}.elem_offset")
+            return
+        self._set(view.elem_offset, offsets[0], f"{view.name}.elem_offset")
+        factor = B.const(view.elem_offset.dtype, view.offset_factor)
+        if view.offset_factor > 1:
+            rest = B.truncmod(self.visit(view.elem_offset), factor)
+            if not self.analyzer.can_prove_equal(rest, B.const(rest.dtype, 0)):
+                raise LoweringError(
+                    f"The source elem_offset {offsets[0]} does not satisfy the offset_factor {view.offset_factor}."
+                )
+
+    def _set(self, mine: Any, value: Any, name: str) -> None:
+        """Bind a variable of a view; anything else, and a variable bound before, must equal the value."""
+        value = self.visit(value)
+        if not isinstance(mine, Var) or mine in self.constants:
+            bound = mine
+        elif mine in self.values:
+            bound = self.values[mine]
+        else:
+            self.values[mine] = value if mine.dtype == "handle" else B.cast(mine.dtype, value)
+            return
+        if bound is not value and not self.analyzer.can_prove_equal(bound, B.cast(bound.dtype, value)):
+            raise LoweringError(f"The buffer match constraint for {name} unmet: {bound}=={value}.")
 
     def visit_BufferLoad(self, load: BufferLoad) -> Any:
         source = self.views.get(load.buffer)
@@ -105,8 +136,6 @@ def _shift(source: BufferRegion, indices: Any) -> list[Any]:
 
 
 def _compose(source: BufferRegion, inner: BufferRegion) -> list[Any]:
-    from ...ir.expr import Range
-
     lead = len(source.region) - len(inner.region)
     out = list(source.region[:lead])
     for r, x in zip(source.region[lead:], inner.region):
@@ -116,7 +145,7 @@ def _compose(source: BufferRegion, inner: BufferRegion) -> list[Any]:
 
 def lower(func: PrimFunc) -> PrimFunc:
     """Replace all views in a function."""
-    lowering = _Lower()
+    lowering = _Lower(p for p in func.params if p.dtype != "handle")
     body = lowering.visit(func.body)
     return func if body is func.body else func.with_body(body)
 

@@ -9,34 +9,56 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import build as B
-from ...ir.prim import IntImm, IterVar, StringImm, Var
+from ...ir.prim import IntImm, IterVar, StringImm
 from ..buffer import Buffer
 from ..function import PrimFunc
 from ..functor import Substitute
 from ..stmt import (
-    Allocate, AttrStmt, BlockRealize, DeclBuffer, For, ForKind, IfThenElse, Stmt,
+    Allocate, AttrStmt, Block, BlockRealize, DeclBuffer, For, ForKind, IfThenElse, Stmt,
 )  # fmt: skip
-from .base import LoweringError, PrimFuncPass, func_pass
+from .base import LoweringError, PrimFuncPass, SeqMutator, StmtExprVisitor, func_pass
+
+_ALIGN = "buffer_dim_align"
 
 
 def allocation_shape(buffer: Buffer) -> tuple[Any, ...]:
-    """Extents to allocate; strides widen the outer dimensions."""
+    """Extents to allocate; strides widen the inner dimensions."""
     if not buffer.layout_strides:
         return buffer.shape
-    shape = [B.mul(buffer.strides[0], buffer.shape[0])]
-    for i in range(1, len(buffer.shape)):
-        shape.append(buffer.strides[i - 1] // buffer.strides[i])
-    if any(not B.is_zero(B.floormod(a, b)) for a, b in zip(buffer.strides, buffer.strides[1:])):
+    strides = buffer.strides
+    if any(not B.is_zero(B.floormod(a, b)) for a, b in zip(strides, strides[1:])):
         # Rows that are no whole number of what they hold: one flat piece of memory.
-        return (shape[0],)
-    total = shape[0]
-    return (total,) if len(shape) == 1 else (B.floordiv(total, buffer.strides[0]), *shape[1:])
+        return (B.mul(strides[0], buffer.shape[0]),)
+    return (buffer.shape[0], *(B.truncdiv(a, b) for a, b in zip(strides, strides[1:])))
 
 
-class _Lower(Substitute):
+class _Alignments(StmtExprVisitor):
+    """What blocks ask of the strides of the buffers they write, by the buffers' pointers."""
+
     def __init__(self) -> None:
+        self.found: dict[Any, list[tuple[int, ...]]] = {}
+
+    def visit_PrimExpr(self, e: Any) -> None:
+        return
+
+    def visit_Block(self, block: Block) -> None:
+        for entry in block.annotations.get(_ALIGN, ()):
+            index, *rest = (int(v) for v in entry)
+            # The buffer needs no number once its allocation carries the entry.
+            self.found.setdefault(block.writes[index].buffer.data, []).append((-1, *rest))
+        self.default_visit(block)
+
+
+def _split(annotations: dict[str, Any]) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    """Pragmas, by name, and all other annotations."""
+    pragmas = sorted((k, _as_value(v)) for k, v in annotations.items() if k.startswith("pragma_"))
+    return pragmas, {k: v for k, v in annotations.items() if not k.startswith("pragma_")}
+
+
+class _Lower(SeqMutator, Substitute):
+    def __init__(self, aligned: dict[Any, list[tuple[int, ...]]]) -> None:
         super().__init__({})
-        self.ranges: dict[Var, Any] = {}
+        self.aligned = aligned
 
     def visit_BlockRealize(self, realize: BlockRealize) -> Any:
         block = realize.block
@@ -48,36 +70,32 @@ class _Lower(Substitute):
             body = IfThenElse(predicate, body)
         for buffer in reversed(block.alloc_buffers):
             body = self._allocate(self.visit(buffer), body)
-        for key, value in reversed(block.annotations.items()):
-            if key.startswith("pragma_"):
-                body = AttrStmt(IntImm("int32", 0), key, _as_value(self.visit(value)), body)
+        for key, value in reversed(_split(block.annotations)[0]):
+            body = AttrStmt(IntImm("int32", 0), key, value, body)
         return body
 
-    @staticmethod
-    def _allocate(buffer: Buffer, body: Stmt) -> Stmt:
+    def _allocate(self, buffer: Buffer, body: Stmt) -> Stmt:
         extents = tuple(allocation_shape(buffer))
+        aligned = self.aligned.get(buffer.data)
+        annotations = {_ALIGN: aligned} if aligned else None
         body = DeclBuffer(buffer, body)
-        return Allocate(buffer.data, buffer.dtype, extents, IntImm("bool", 1), body)
+        return Allocate(buffer.data, buffer.dtype, extents, IntImm("bool", 1), body, annotations)
 
     def visit_For(self, loop: For) -> Any:
         low, extent = self.visit(loop.min), self.visit(loop.extent)
-        unit = B.is_one(extent)
-        threaded = loop.kind == ForKind.THREAD_BINDING
-        if unit and not threaded and not loop.annotations:
+        unit = B.is_one(extent) and not loop.annotations
+        if unit:
             self.values[loop.loop_var] = B.cast(loop.loop_var.dtype, low)
-            return self.visit(loop.body)
         body = self.visit(loop.body)
-        pragmas = [(k, v) for k, v in loop.annotations.items() if k.startswith("pragma_")]
-        kept = {k: v for k, v in loop.annotations.items() if not k.startswith("pragma_")}
-        if threaded:
+        pragmas, kept = _split(loop.annotations)
+        if loop.kind == ForKind.THREAD_BINDING:
             result = self._thread(loop, low, extent, body)
-        elif unit and not kept:
-            self.values[loop.loop_var] = B.cast(loop.loop_var.dtype, low)
-            result = self.visit(loop.body)
+        elif unit:
+            return body
         else:
             result = For(loop.loop_var, low, extent, loop.kind, body, None, kept, loop.span)
         for key, value in reversed(pragmas):
-            result = AttrStmt(loop.loop_var, key, _as_value(value), result)
+            result = AttrStmt(loop.loop_var, key, value, result)
         return result
 
     @staticmethod
@@ -88,7 +106,7 @@ class _Lower(Substitute):
 
         tag = binding.thread_tag
         iv = IterVar(Range.from_min_extent(low, extent), loop.loop_var, IterVar.ThreadIndex, tag)
-        virtual = tag == "vthread" or tag.startswith("vthread.")
+        virtual = tag in ("vthread", "vthread.x", "vthread.y", "vthread.z")
         return AttrStmt(iv, "virtual_thread" if virtual else "thread_extent", extent, body)
 
 
@@ -98,10 +116,29 @@ def _as_value(value: Any) -> Any:
 
 def lower(func: PrimFunc) -> PrimFunc:
     """Lower all blocks of a function."""
-    body = _Lower().visit(func.body)
+    aligned = _Alignments()
+    aligned.visit(func.body)
+    body = _Lower(aligned.found).visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 
 def LowerOpaqueBlock() -> PrimFuncPass:  # noqa: N802
-    """Remove blocks, leaving loops, conditionals and allocations."""
+    """Remove blocks, leaving loops, conditionals and allocations.
+
+    Before::
+
+        for i in T.thread_binding(4, thread="blockIdx.x"):
+            with T.block():
+                T.where(i < 3)
+                B = T.alloc_buffer((8,), "float32")
+                ...
+
+    After::
+
+        i = T.launch_thread("blockIdx.x", 4)
+        B = T.decl_buffer((8,), "float32")
+        if i < 3: ...
+
+    Loops of one iteration without annotations vanish; pragmas become attributes, in the order of their names.
+    """
     return func_pass(lower, "tir.LowerOpaqueBlock")

@@ -151,6 +151,8 @@ class _Lower(StmtExprMutator):
 
     def visit_Allocate(self, stmt: Allocate) -> Any:
         made = self.default_visit(stmt)
+        if bool(stmt.annotations.get("disable_lower_builtin", False)):
+            return made
         nbytes = (dt.bits(stmt.dtype) * dt.lanes(stmt.dtype) + 7) // 8
         size = 1
         for extent in stmt.extents:
@@ -159,7 +161,8 @@ class _Lower(StmtExprMutator):
         if on_cpu and pointer_scope(stmt.buffer_var) in ("", "global") and 0 < size * nbytes < _MAX_STACK:
             return made
         self._need_device()
-        total: Any = B.const(stmt.extents[0].dtype, nbytes)
+        # Counted in 64 bits: sizes of a few gigabytes overflow the type of the extents.
+        total: Any = B.const("uint64", nbytes)
         for extent in made.extents:
             total = total * extent
         var = stmt.buffer_var
@@ -194,9 +197,9 @@ class _Lower(StmtExprMutator):
 
     def _need_device(self) -> None:
         if self.device_type is None:
-            raise LoweringError("LowerTVMBuiltin: unknown device type in the current program")
+            raise LoweringError("Unknown device type in current IR")
         if self.device_id is None:
-            raise LoweringError("LowerTVMBuiltin: unknown device id in the current program")
+            raise LoweringError("Unknown device id in current IR")
 
     # -- calls ---------------------------------------------------------------------------------------------
 

@@ -6,115 +6,112 @@ from typing import Any
 
 from ...ir.expr import Range
 from ...ir.prim import Var
-from ..buffer import Buffer, decl_buffer
+from ...ir.types import PointerType, PrimType
+from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..functor import renew_defs, substitute
-from ..stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ..functor import substitute
+from ..stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
 from .base import LoweringError, PrimFuncPass, StmtMutator, func_pass
 
 _KEY = "tir.manifest_shared_memory_local_stage"
 
 
-def _is_thread(loop: For) -> bool:
-    return loop.kind == ForKind.THREAD_BINDING
+class _Stage:
+    """The registers between a shared buffer and its source, and the statement that fills them."""
+
+    def __init__(self, target: Buffer, registers: Buffer, fill: Stmt) -> None:
+        self.target = target
+        self.registers = registers
+        self.fill = fill
 
 
 class _Manifest(StmtMutator):
     def __init__(self) -> None:
-        self.allocs: list[list[Buffer]] = []
+        self.ancestors: list[Any] = []
+        self.stages: list[_Stage] = []
+
+    def visit_For(self, loop: For) -> Any:
+        return self._inside(loop)
+
+    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+        return self._inside(realize)
+
+    def _inside(self, stmt: Any) -> Any:
+        self.ancestors.append(stmt)
+        made = self.default_visit(stmt)
+        self.ancestors.pop()
+        return made
 
     def visit_Block(self, block: Block) -> Any:
-        self.allocs.append([])
-        made = self.default_visit(block)
-        added = self.allocs.pop()
-        return made.with_fields(alloc_buffers=(*made.alloc_buffers, *added)) if added else made
-
-    def visit_BufferRegion(self, region: Any) -> Any:
-        return region
-
-    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+        if _KEY in block.annotations:
+            return self._through_registers(block)
+        parts = list(block.body.seq) if isinstance(block.body, SeqStmt) else [block.body]
         out: list[Stmt] = []
-        for child in stmt.seq:
-            found = _find(child)
-            if found is None:
-                out.append(self.visit(child))
-                continue
-            first, second, local = _split(child, found)
-            self.allocs[-1].append(local)
-            out += [first, second]
-        return SeqStmt(out) if len(out) > len(stmt.seq) else self.default_visit(stmt)
+        added: list[Buffer] = []
+        changed = False
+        for part in parts:
+            start = len(self.stages)
+            made = self.visit(part)
+            for stage in self.stages[start:]:
+                if stage.target in block.alloc_buffers:
+                    out.append(stage.fill)
+                    added.append(stage.registers)
+            out.append(made)
+            changed = changed or made is not part
+        if not changed:
+            return block
+        body = out[0] if len(out) == 1 else SeqStmt(out)
+        return block.with_fields(body=body, alloc_buffers=(*block.alloc_buffers, *added))
+
+    def _through_registers(self, block: Block) -> Block:
+        store: Any = block.body
+        if not isinstance(store, BufferStore) or not store.buffer.scope().startswith("shared"):
+            raise LoweringError("ValueError: Expect the body of the block to be BufferStore to shared memory.")
+        loops = self._relaxed(block, store.buffer)
+        indices = tuple(loop.min + loop.loop_var for loop in loops)
+        registers = _registers(store.buffer, [loop.extent for loop in loops])
+        self.stages.append(_Stage(store.buffer, registers, self._fill(block, store, registers, indices, loops)))
+        kept = {k: v for k, v in block.annotations.items() if k != _KEY}
+        body = BufferStore(store.buffer, BufferLoad(registers, indices), store.indices)
+        return block.with_fields(body=body, annotations=kept)
+
+    def _relaxed(self, block: Block, target: Buffer) -> list[For]:
+        """The loops between the block and the one that allocates the buffer it writes, outermost first."""
+        loops: list[For] = []
+        child: Any = self.ancestors[-1]
+        for ancestor in reversed(self.ancestors[:-1]):
+            if isinstance(ancestor, BlockRealize):
+                if target not in ancestor.block.alloc_buffers:
+                    raise LoweringError("ValueError: Expect the shared memory allocation to be in the parent block.")
+                break
+            if ancestor.kind not in (ForKind.SERIAL, ForKind.VECTORIZED):
+                raise LoweringError(
+                    f"ValueError: Expect the ancestor loops to be serial or vectorized, got {ancestor.kind}"
+                )
+            if ancestor.body is not child:
+                raise LoweringError("ValueError: Expect the ancestor loops to have a single child.")
+            loops.append(ancestor)
+            child = ancestor
+        return loops[::-1]
+
+    def _fill(
+        self, block: Block, store: BufferStore, registers: Buffer, indices: tuple[Any, ...], loops: list[For]
+    ) -> Stmt:
+        region = BufferRegion(registers, [Range.from_min_extent(i, 1) for i in indices])
+        realize = self.ancestors[-1]
+        own = Block((), block.reads, (region,), "", BufferStore(registers, store.value, indices))
+        values = {iv.var: value for iv, value in zip(block.iter_vars, realize.iter_values)}
+        fill: Any = substitute(BlockRealize((), realize.predicate, own), values)
+        fresh = {loop.loop_var: loop.loop_var.with_fields() for loop in loops}
+        for loop in reversed(loops):
+            fill = loop.with_fields(loop_var=fresh[loop.loop_var], body=fill)
+        return substitute(fill, fresh)  # type: ignore[no-any-return]
 
 
-def _find(stmt: Any) -> Block | None:
-    """The annotated block of a nest of loops without other blocks around it."""
-    while True:
-        if isinstance(stmt, For):
-            stmt = stmt.body
-        elif isinstance(stmt, IfThenElse) and stmt.else_case is None:
-            stmt = stmt.then_case
-        elif isinstance(stmt, BlockRealize):
-            if stmt.block.annotations.get(_KEY):
-                return stmt.block
-            if stmt.block.iter_vars:
-                return None
-            stmt = stmt.block.body
-        else:
-            return None
-
-
-def _serial_loops(stmt: Any) -> list[For]:
-    loops = []
-    while not isinstance(stmt, BlockRealize) or not stmt.block.annotations.get(_KEY):
-        if isinstance(stmt, For):
-            if not _is_thread(stmt):
-                loops.append(stmt)
-            stmt = stmt.body
-        elif isinstance(stmt, IfThenElse):
-            stmt = stmt.then_case
-        else:
-            stmt = stmt.block.body
-    return loops
-
-
-class _Replace(StmtMutator):
-    def __init__(self, old: Block, new: Block) -> None:
-        self.old, self.new = old, new
-
-    def visit_Block(self, block: Block) -> Any:
-        return self.new if block is self.old else self.default_visit(block)
-
-
-def _split(stmt: Stmt, block: Block) -> tuple[Stmt, Stmt, Buffer]:
-    store: Any = block.body
-    if not isinstance(store, BufferStore):
-        raise LoweringError("manifest_shared_memory_local_stage expects a block with one store")
-    loops = _serial_loops(stmt)
-    target = block.writes[0].buffer
-    local = decl_buffer(
-        [loop.extent for loop in loops] or [1], target.dtype, f"{block.reads[0].buffer.name}_{target.scope()}_local",
-        scope="local",
-    )  # fmt: skip
-    indices = tuple(loop.loop_var for loop in loops) or (0,)
-    region = BufferRegion(local, [Range.from_min_extent(i, 1) if isinstance(i, Var) else Range(0, 1) for i in indices])
-    kept = {k: v for k, v in block.annotations.items() if k != _KEY}
-    load = block.with_fields(
-        writes=(region,), body=BufferStore(local, store.value, indices), annotations={},
-        name_hint=f"{block.name_hint}_local",
-    )  # fmt: skip
-    back = block.with_fields(reads=(region,), body=BufferStore(store.buffer, BufferLoad(local, indices), store.indices), annotations=kept)
-    return _fresh_loops(_Replace(block, load).visit(stmt)), _Replace(block, back).visit(stmt), local
-
-
-def _fresh_loops(stmt: Any) -> Stmt:
-    """The nest over loop variables of its own."""
-    if isinstance(stmt, For):
-        var = stmt.loop_var.with_fields()
-        body = substitute(_fresh_loops(stmt.body), {stmt.loop_var: var})
-        return stmt.with_fields(loop_var=var, body=body)
-    if isinstance(stmt, BlockRealize):
-        return renew_defs(stmt)  # type: ignore[no-any-return]
-    return stmt  # type: ignore[no-any-return]
+def _registers(buffer: Buffer, shape: list[Any]) -> Buffer:
+    pointer = Var(buffer.data.name, PointerType(PrimType(buffer.dtype), "local"))
+    return buffer.with_fields(data=pointer, shape=tuple(shape))
 
 
 def manifest(func: PrimFunc) -> PrimFunc:
@@ -135,8 +132,8 @@ def ManifestSharedMemoryLocalStage() -> PrimFuncPass:  # noqa: N802
 
     After::
 
-        for i in range(4): A_shared_local[i] = A[v]
-        for i in range(4): A_shared[v] = A_shared_local[i]
+        for i in range(4): A_local[i] = A[v]
+        for i in range(4): A_shared[v] = A_local[i]
 
     A software pipeline can then load the next tile while it computes on this one.
     """

@@ -12,162 +12,189 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...ir import dtype as dt
 from ...ir.expr import Range
-from ...ir.functor import Mutator, Visitor
-from ...ir.prim import BinaryOp, CmpOp, IntImm, IterVar, Var
+from ...ir.prim import Cast, IntImm, Var
 from ..function import PrimFunc
-from ..stmt import AttrStmt, For
-from .base import LoweringError, PrimFuncPass, func_pass
+from ..stmt import AttrStmt, Block, For
+from .base import LoweringError, PrimFuncPass, StmtExprVisitor, func_pass
+from .index_types import IndexTypeRewriter
 
-LIMIT = {32: ((-(1 << 31)), (1 << 31) - 1), 64: (-(1 << 63), (1 << 63) - 1)}
+
+def _limits(bits: int) -> tuple[int, int]:
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
-class _Fits(Visitor):
-    """Which 64-bit loop variables take only small values, in themselves and in every index they occur in."""
+class _Widths:
+    """How many bits an expression needs, given those of all expressions around it."""
 
-    def __init__(self, bits: int) -> None:
-        self.low, self.high = LIMIT[bits]
+    def __init__(self, target_bits: int) -> None:
+        self.target_bits = target_bits
+        self.bits = target_bits
+        self.low, self.high = _limits(target_bits)
         self.analyzer = Analyzer()
-        self.loops: set[Var] = set()
-        self.wide: set[Var] = set()
+
+    def enter(self, e: Any) -> int:
+        """Widen for ``e``, if it does not fit; returns the width to restore."""
+        saved = self.bits
+        if dt.is_int(e.dtype) and dt.bits(e.dtype) > self.target_bits:
+            low, high = self.analyzer.const_int_bound.bound(e)
+            if low < self.low or high > self.high:
+                self.bits = 64
+        return saved
+
+    def bind(self, var: Var, low: Any, extent: Any) -> None:
+        """Note the values of a loop or thread variable."""
+        self.analyzer.bind(var, Range.from_min_extent(low, extent), True)
+
+
+class _Fits(StmtExprVisitor):
+    """Finds the type of each loop, thread and block variable: narrow if all expressions it occurs in are."""
+
+    def __init__(self, target_bits: int) -> None:
+        self.widths = _Widths(target_bits)
+        self.extents: dict[Var, str] = {}
+        self.found: dict[Var, int] = {}
+
+    def visit_PrimExpr(self, e: Any) -> None:
+        saved = self.widths.enter(e)
+        self.default_visit(e)
+        self.widths.bits = saved
+
+    def visit_IntImm(self, e: Any) -> None:
+        return
+
+    def visit_Var(self, var: Var) -> None:
+        if var in self.extents:
+            saved = self.widths.enter(var)
+            bits = min(dt.bits(self.extents[var]), self.widths.bits)
+            self.found[var] = max(self.found.get(var, 0), bits)
+            self.widths.bits = saved
+
+    def _define(self, var: Var, low: Any, extent: Any) -> None:
+        self.widths.bind(var, low, extent)
+        self.extents[var] = extent.dtype
 
     def visit_For(self, loop: For) -> None:
-        self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
-        if loop.loop_var.dtype == "int64":
-            self.loops.add(loop.loop_var)
-            self._check(loop.loop_var, {loop.loop_var})
-            self._check(loop.extent, {loop.loop_var})
+        self._define(loop.loop_var, loop.min, loop.extent)
         self.default_visit(loop)
+
+    def visit_Block(self, block: Block) -> None:
+        for iv in block.iter_vars:
+            assert iv.dom is not None
+            self._define(iv.var, iv.dom.min, iv.dom.extent)
+        self.default_visit(block)
 
     def visit_AttrStmt(self, attr: AttrStmt) -> None:
         if attr.attr_key in ("thread_extent", "virtual_thread"):
-            var = attr.node.var
-            self.analyzer.bind(var, Range.from_min_extent(B.const(attr.value.dtype, 0), attr.value), True)
-            if var.dtype == "int64":
-                self.loops.add(var)
-                self._check(var, {var})
-        self.default_visit(attr)
-
-    def visit_BinaryOp(self, e: BinaryOp) -> None:
-        if e.a.dtype == "int64":
-            self._check(e if e.dtype == "int64" else e.a, None)
-        self.default_visit(e)
-
-    def _check(self, e: Any, variables: set[Var] | None) -> None:
-        low, high = self.analyzer.const_int_bound.bound(e)
-        if low < self.low or high > self.high:
-            from ...arith.functor import free_vars
-
-            self.wide.update(variables if variables is not None else [v for v in free_vars(e) if v in self.loops])
+            node: Any = attr.node
+            self._define(node.var, B.const(attr.value.dtype, 0), attr.value)
+        self.visit(attr.value)
+        self.visit(attr.body)
 
 
-class _Narrow(Mutator):
-    def __init__(self, variables: dict[Var, Var]) -> None:
+class _Narrow(IndexTypeRewriter):
+    """Narrows the chosen variables, and the constants and casts of index expressions that fit."""
+
+    def __init__(self, target_bits: int, variables: dict[Var, Var]) -> None:
+        super().__init__()
         self.variables = variables
+        self.widths = _Widths(target_bits)
 
-    def visit_Var(self, var: Var) -> Any:
-        return self.variables.get(var, var)
+    def visit(self, x: Any) -> Any:
+        if not hasattr(x, "dtype") or not hasattr(x, "span") or hasattr(x, "shape"):
+            return super().visit(x)
+        saved = self.widths.enter(x)
+        made = super().visit(x)
+        self.widths.bits = saved
+        return made
 
-    def visit_Buffer(self, buffer: Any) -> Any:
-        return buffer
+    def _narrow(self, dtype: str) -> str:
+        return f"int{min(dt.bits(dtype), self.widths.bits)}" if dt.is_int(dtype) and dt.is_scalar(dtype) else dtype
 
-    def visit_IntImm(self, e: Any) -> Any:
-        return e
+    def visit_IntImm(self, e: IntImm) -> Any:
+        dtype = self._narrow(e.dtype) if self.in_index else e.dtype
+        return e if dtype == e.dtype else IntImm(dtype, e.value)
 
-    def visit_BinaryOp(self, e: BinaryOp) -> Any:
-        a, b = self.visit(e.a), self.visit(e.b)
-        if a is e.a and b is e.b:
-            return e
-        if a.dtype != b.dtype:
-            a, b = _match(a, b)
-        return type(e)(a, b) if isinstance(e, CmpOp) else B.BUILDERS[type(e)](a, b)
+    def visit_Cast(self, e: Cast) -> Any:
+        made = self.default_visit(e)
+        dtype = self._narrow(e.dtype) if self.in_index else e.dtype
+        return made if dtype == e.dtype else B.cast(dtype, made.value)
 
     def visit_For(self, loop: For) -> Any:
-        var = self.variables.get(loop.loop_var)
-        if var is None:
-            return self.default_visit(loop)
-        low = B.cast(var.dtype, self.visit(loop.min))
-        extent = B.cast(var.dtype, self.visit(loop.extent))
-        return loop.with_fields(loop_var=var, min=low, extent=extent, body=self.visit(loop.body))
+        self.widths.bind(loop.loop_var, loop.min, loop.extent)
+        return super().visit_For(loop)
+
+    def visit_Block(self, block: Block) -> Any:
+        for iv in block.iter_vars:
+            assert iv.dom is not None
+            self.widths.bind(iv.var, iv.dom.min, iv.dom.extent)
+        return super().visit_Block(block)
 
     def visit_AttrStmt(self, attr: AttrStmt) -> Any:
-        var = self.variables.get(attr.node.var) if isinstance(attr.node, IterVar) else None
-        if var is None:
-            return self.default_visit(attr)
-        size = B.cast(var.dtype, self.visit(attr.value))
-        dom = attr.node.dom
-        if dom is not None:
-            low, extent = (B.cast(var.dtype, self.visit(e)) for e in (dom.min, dom.extent))
-            dom = Range.from_min_extent(low, extent)
-        axis = IterVar(dom, var, attr.node.iter_type, attr.node.thread_tag)
-        return AttrStmt(axis, attr.attr_key, size, self.visit(attr.body))
-
-    def visit_Call(self, e: Any) -> Any:
-        # The threads of an all-reduction are named by their variables, not computed with.
-        named = getattr(e.op, "name", "") == "tir.tvm_thread_allreduce"
-        args = tuple(
-            self.variables[a] if named and a in self.variables else self._keep(a, self.visit(a)) for a in e.args
-        )
-        return e if all(a is b for a, b in zip(args, e.args)) else e.with_fields(args=args)
-
-    @staticmethod
-    def _keep(old: Any, new: Any) -> Any:
-        """Arguments and values keep their type; only indices may change theirs."""
-        return new if new.dtype == old.dtype else B.cast(old.dtype, new)
-
-    def visit_BufferStore(self, store: Any) -> Any:
-        value = self._keep(store.value, self.visit(store.value))
-        indices = self.visit(store.indices)
-        if value is store.value and indices is store.indices:
-            return store
-        return store.with_fields(value=value, indices=indices)
-
-    def visit_Select(self, e: Any) -> Any:
-        cond = self.visit(e.condition)
-        a, b = self._keep(e.true_value, self.visit(e.true_value)), self._keep(e.false_value, self.visit(e.false_value))
-        return e if (cond is e.condition and a is e.true_value and b is e.false_value) else B.select(cond, a, b)
-
-    def visit_Ramp(self, e: Any) -> Any:
-        base, stride = self.visit(e.base), self.visit(e.stride)
-        if base is e.base and stride is e.stride:
-            return e
-        return e.with_fields(base=base, stride=B.cast(base.dtype, stride))
-
-    def visit_LetStmt(self, stmt: Any) -> Any:
-        value = self._keep(stmt.value, self.visit(stmt.value))
-        body = self.visit(stmt.body)
-        return stmt if value is stmt.value and body is stmt.body else stmt.with_fields(value=value, body=body)
-
-
-def _match(a: Any, b: Any) -> tuple[Any, Any]:
-    if isinstance(a, IntImm) and dt.bits(a.dtype) > dt.bits(b.dtype):
-        low, high = LIMIT[32]
-        if low <= a.value <= high:
-            return B.const(b.dtype, a.value), b
-    if isinstance(b, IntImm) and dt.bits(b.dtype) > dt.bits(a.dtype):
-        low, high = LIMIT[32]
-        if low <= b.value <= high:
-            return a, B.const(a.dtype, b.value)
-    wide = a.dtype if dt.bits(a.dtype) >= dt.bits(b.dtype) else b.dtype
-    return B.cast(wide, a), B.cast(wide, b)
+        if attr.attr_key in ("thread_extent", "virtual_thread"):
+            node: Any = attr.node
+            self.widths.bind(node.var, B.const(attr.value.dtype, 0), attr.value)
+        return super().visit_AttrStmt(attr)
 
 
 def narrow(func: PrimFunc, bits: int = 32) -> PrimFunc:
-    """Narrow the loop variables of a function whose values fit."""
+    """Narrow the index arithmetic of a function as far as its values fit."""
     fits = _Fits(bits)
     fits.visit(func.body)
-    chosen = {v: Var(v.name, "int32") for v in fits.loops if v not in fits.wide}
-    if not chosen or bits != 32:
-        return func
-    return func.with_body(_Narrow(chosen).visit(func.body))
+    variables = {v: Var(v.name, f"int{b}") for v, b in fits.found.items() if b != dt.bits(v.dtype)}
+    body = _Narrow(bits, variables).visit(func.body)
+    return func if body is func.body else func.with_body(body)
 
 
 def NarrowDataType(target_bits: int) -> PrimFuncPass:  # noqa: N802
-    """Narrow index arithmetic to ``target_bits`` where bounds allow it."""
+    """Narrow loop variables, constants and casts of index arithmetic to ``target_bits`` where bounds allow it.
+
+    Before::
+
+        for i in range(T.int64(16)):
+            B[i] = A[i * T.int64(8) + T.int64(1)]
+
+    After ``NarrowDataType(32)``::
+
+        for i in range(16):
+            B[i] = A[i * 8 + 1]
+
+    A variable stays wide if one expression it occurs in may leave the narrow range.
+    """
     return func_pass(lambda f: narrow(f, target_bits), "tir.NarrowDataType")
 
 
+class _Force(IndexTypeRewriter):
+    """Makes every 64-bit constant, index variable and index cast 32-bit."""
+
+    def visit_IntImm(self, e: IntImm) -> Any:
+        if e.dtype != "int64":
+            return e
+        low, high = _limits(32)
+        if not low <= e.value <= high:
+            raise LoweringError(f"the constant {e.value} does not fit 32 bits")
+        return IntImm("int32", e.value)
+
+    def visit_Var(self, var: Var) -> Any:
+        if self.in_index and var.dtype == "int64" and var not in self.variables:
+            self.variables[var] = Var(var.name, "int32")
+        return super().visit_Var(var)
+
+    def visit_Cast(self, e: Cast) -> Any:
+        made = self.default_visit(e)
+        return B.cast("int32", made.value) if self.in_index and e.dtype == "int64" else made
+
+    def visit_Block(self, block: Block) -> Any:
+        for buffer in block.alloc_buffers:
+            if buffer.dtype == "int64":
+                raise LoweringError(
+                    f"The buffer {buffer.name} allocated in the function has dtype int64. The function is not allowed "
+                    "to allocate int64 buffers when forced to narrow to int32."
+                )
+        return super().visit_Block(block)
+
+
 def force_narrow(func: PrimFunc) -> PrimFunc:
-    """Make all loop variables 32-bit. Raises ValueError where a buffer parameter has 64-bit elements."""
+    """Make all index arithmetic 32-bit. Raises ValueError where a buffer has 64-bit elements."""
     for param in func.params:
         buffer = func.buffer_map.get(param)
         if buffer is not None and buffer.dtype == "int64":
@@ -175,12 +202,14 @@ def force_narrow(func: PrimFunc) -> PrimFunc:
                 f"The buffer {buffer.name} in the function buffer map has dtype int64. The function is "
                 f"not allowed to have int64 buffers when forced to narrow to int32."
             )
-    fits = _Fits(32)
-    fits.visit(func.body)
-    chosen = {v: Var(v.name, "int32") for v in fits.loops}
-    return func.with_body(_Narrow(chosen).visit(func.body)) if chosen else func
+    force = _Force()
+    buffer_map = {p: force.define(b) for p, b in func.buffer_map.items()}
+    body = force.visit(func.body)
+    params = tuple(force.variables.get(p, p) for p in func.params)
+    same = body is func.body and all(buffer_map[p] is b for p, b in func.buffer_map.items())
+    return func if same else func.with_fields(params=params, body=body, buffer_map=buffer_map)
 
 
 def ForceNarrowIndexToInt32() -> PrimFuncPass:  # noqa: N802
-    """Make all index arithmetic 32-bit without asking."""
+    """Make all index arithmetic, loop variables and buffer shapes 32-bit without asking whether values fit."""
     return func_pass(force_narrow, "tir.ForceNarrowIndexToInt32")

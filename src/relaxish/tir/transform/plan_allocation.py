@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import prim as P
-from ...ir.functor import Mutator, Visitor
+from ...ir.expr import Range
+from ...ir.functor import Visitor
 from ..buffer import Buffer
 from ..function import PrimFunc
-from ..stmt import Block, BlockRealize, BufferRegion, For, ForKind
-from .base import PrimFuncPass, func_pass
+from ..stmt import Block, BlockRealize, BufferRegion, For
+from .base import PrimFuncPass, SeqMutator, func_pass
 
 
 class Scope:
@@ -52,7 +53,7 @@ class AccessScopes(Visitor):
         self.found: dict[Buffer, Scope] = {}
         self.by_data: dict[Any, list[Buffer]] = {}
         self.loops: dict[Any, Scope] = {}
-        self.threads: list[Scope] = []
+        self.kernels: list[Scope] = []
 
     def touch(self, buffer: Buffer, scope: Scope | None = None) -> None:
         """Note a use of ``buffer`` at the current scope."""
@@ -65,6 +66,8 @@ class AccessScopes(Visitor):
         self.visit(loop.min)
         self.visit(loop.extent)
         saved = self.scope
+        if loop.thread_binding is not None and loop.thread_binding.thread_tag.startswith("blockIdx"):
+            self.kernels.append(saved)
         self.scope = self.loops[loop.loop_var] = Scope(saved, loop)
         self.visit(loop.body)
         self.scope = saved
@@ -147,25 +150,19 @@ def _register_allocated(body: Any, finder: AccessScopes) -> list[Buffer]:
     return out
 
 
-def _allowed(scope: Scope, buffer: Buffer) -> Scope:
-    """Global memory is allocated outside of a kernel; other memory right where it is used."""
-    if buffer.scope() not in ("", "global"):
-        return scope
-    result = scope
-    at: Scope | None = scope
-    while at is not None:
-        loop = at.node
-        if isinstance(loop, For) and loop.kind == ForKind.THREAD_BINDING and loop.thread_binding is not None:
-            if loop.thread_binding.thread_tag.startswith("blockIdx") and at.parent is not None:
-                result = at.parent
-        at = at.parent
-    return result
+def _allowed(scope: Scope, buffer: Buffer, kernels: list[Scope]) -> Scope:
+    """Global memory is allocated outside of all kernels; other memory right where it is used."""
+    if buffer.scope().split(".")[0] in ("", "global"):
+        for kernel in kernels:
+            scope = common_scope(scope, kernel)
+    return scope
 
 
-class _Place(Mutator):
+class _Place(SeqMutator):
     def __init__(self, wanted: dict[int, list[Buffer]], moved: set[int]) -> None:
         self.wanted = wanted
         self.moved = moved
+        self.inside: set[Any] = set()
 
     def visit_PrimExpr(self, e: Any) -> Any:
         return e
@@ -174,6 +171,7 @@ class _Place(Mutator):
         body = self.visit(loop.body)
         buffers = self.wanted.get(id(loop))
         if buffers:
+            self.inside.update(b.data for b in buffers)
             block = Block((), (), (), "", body, None, buffers)
             block = _with_regions(block)
             body = BlockRealize((), True, block)
@@ -187,9 +185,15 @@ class _Place(Mutator):
         same = len(buffers) == len(block.alloc_buffers) and all(
             a is b for a, b in zip(buffers, block.alloc_buffers)
         )
-        if body is block.body and same:
+        self.inside.update(b.data for b in buffers)
+        reads, writes = self._outer(block.reads), self._outer(block.writes)
+        if body is block.body and same and len(reads) == len(block.reads) and len(writes) == len(block.writes):
             return block
-        return block.with_fields(body=body, alloc_buffers=buffers)
+        return block.with_fields(body=body, alloc_buffers=buffers, reads=reads, writes=writes)
+
+    def _outer(self, regions: Any) -> tuple[BufferRegion, ...]:
+        """Regions of buffers that are not allocated inside."""
+        return tuple(r for r in regions if r.buffer.data not in self.inside)
 
 
 def _with_regions(block: Block) -> Block:
@@ -217,9 +221,31 @@ def _with_regions(block: Block) -> Block:
     Collect().visit(block.body)
     reads, writes, opaque = block_access.get_block_access_region(block, known)[:3]
     inside = {id(b) for b in block.alloc_buffers}
-    out_reads = [r for r in (*reads, *opaque) if id(r.buffer) not in inside]
-    out_writes = [r for r in (*writes, *opaque) if id(r.buffer) not in inside]
+    out_reads = [_as_seen_outside(r, inside) for r in (*reads, *opaque) if id(r.buffer) not in inside]
+    out_writes = [_as_seen_outside(r, inside) for r in (*writes, *opaque) if id(r.buffer) not in inside]
     return block.with_fields(reads=tuple(out_reads), writes=tuple(out_writes))
+
+
+def _as_seen_outside(region: BufferRegion, inside: set[int]) -> BufferRegion:
+    """A region whose bounds do not read buffers that exist only inside the block: such dimensions count whole."""
+
+    class Reads(Visitor):
+        found = False
+
+        def visit_BufferLoad(self, load: Any) -> None:
+            self.found = self.found or id(load.buffer) in inside
+            self.visit(load.indices)
+
+        def visit_Buffer(self, buffer: Any) -> None:
+            return
+
+    ranges = []
+    for r, size in zip(region.region, region.buffer.shape):
+        reads = Reads()
+        reads.visit((r.min, r.extent))
+        ranges.append(Range.from_min_extent(P.const(0, size.dtype), size) if reads.found else r)
+    same = all(a is b for a, b in zip(ranges, region.region))
+    return region if same else BufferRegion(region.buffer, ranges)
 
 
 def plan(func: PrimFunc) -> PrimFunc:
@@ -236,7 +262,7 @@ def plan(func: PrimFunc) -> PrimFunc:
         if scope is None:
             moved.add(id(buffer))
             continue
-        scope = _allowed(scope, buffer)
+        scope = _allowed(scope, buffer, finder.kernels)
         if scope.node is None:
             continue
         moved.add(id(buffer))

@@ -181,13 +181,13 @@ class _Rewrite(StmtExprMutator):
 
     def visit_Allocate(self, stmt: Allocate) -> Any:
         found = self.chosen.get(stmt.buffer_var)
-        made = self.default_visit(stmt)
         if found is None:
-            return made
+            return self.default_visit(stmt)
         var, dtype, factor = found
-        last = made.extents[-1]
-        extents = (*made.extents[:-1], B.truncdiv(last, B.const(last.dtype, factor)))
-        return made.with_fields(buffer_var=var, dtype=dtype, extents=extents)
+        extents = self.visit(stmt.extents)
+        shrunk = (*extents[:-1], B.truncdiv(extents[-1], B.const(extents[-1].dtype, factor)))
+        condition, body = self.visit(stmt.condition), self.visit(stmt.body)
+        return stmt.with_fields(buffer_var=var, dtype=dtype, extents=shrunk, condition=condition, body=body)
 
 
 def rewrite_pointer_types(

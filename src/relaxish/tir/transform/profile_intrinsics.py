@@ -9,8 +9,20 @@ from ...ir.module import IRModule
 from ...ir.prim import IntImm
 from ...ir.transform import Pass, PassContext, module_pass
 from ..function import PrimFunc
-from ..stmt import Evaluate, For, ForKind, SeqStmt, Stmt
+from ..stmt import Allocate, AttrStmt, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt
 from .base import StmtExprVisitor, StmtMutator, call, config
+
+
+class _Numbers:
+    """The next number of a function or loop; it goes on from module to module."""
+
+    next = 0
+
+    @classmethod
+    def take(cls) -> int:
+        """A number nobody has."""
+        cls.next += 1
+        return cls.next - 1
 
 
 @dataclass
@@ -19,43 +31,42 @@ class _Info:
 
     number: int
     depth: int
-    height: int
-    siblings: bool
-    parallel: bool
+    inside_parallel: bool
+    height: int = 0
+    siblings: bool = False
 
 
 class _Analyze(StmtExprVisitor):
-    """Numbers the loops of a function outermost first."""
+    """Numbers the loops of a function, outer before inner."""
 
-    def __init__(self, first: int) -> None:
-        self.next = first
+    def __init__(self) -> None:
         self.loops: dict[Any, _Info] = {}
-        self.stack: list[_Info] = []
 
     def visit_PrimExpr(self, e: Any) -> None:
         return
 
     def visit_For(self, loop: For) -> None:
-        self._loop(loop, False)
+        info = self.loops[loop] = _Info(_Numbers.take(), 0, False)
+        info.height = self._height(loop.body, 0, False)
 
-    def visit_SeqStmt(self, stmt: SeqStmt) -> None:
-        several = sum(isinstance(s, For) for s in stmt.seq) > 1
-        for child in stmt.seq:
-            if isinstance(child, For):
-                self._loop(child, several)
-            else:
-                self.visit(child)
+    def _height(self, stmt: Any, depth: int, parallel: bool) -> int:
+        """How many loops are nested below a statement, at most; only plain nests are looked into."""
+        if isinstance(stmt, SeqStmt):
+            return self._siblings([s for s in stmt.seq if isinstance(s, For)], depth, parallel)
+        if isinstance(stmt, For):
+            return self._siblings([stmt], depth, parallel)
+        if isinstance(stmt, IfThenElse):
+            branches = [stmt.then_case] if stmt.else_case is None else [stmt.then_case, stmt.else_case]
+            return max(self._height(s, depth, parallel) for s in branches)
+        return self._height(stmt.body, depth, parallel) if isinstance(stmt, (LetStmt, AttrStmt, Allocate)) else 0
 
-    def _loop(self, loop: For, siblings: bool) -> None:
-        inside = loop.kind == ForKind.PARALLEL or any(i.parallel for i in self.stack)
-        info = _Info(self.next, len(self.stack), 0, siblings, inside)
-        self.next += 1
-        self.loops[loop] = info
-        self.stack.append(info)
-        self.visit(loop.body)
-        self.stack.pop()
-        if self.stack:
-            self.stack[-1].height = max(self.stack[-1].height, info.height + 1)
+    def _siblings(self, loops: list[For], depth: int, parallel: bool) -> int:
+        height = 0
+        for loop in loops:
+            info = self.loops[loop] = _Info(_Numbers.take(), depth + 1, parallel, siblings=len(loops) > 1)
+            below = parallel or loop.kind == ForKind.PARALLEL
+            height = info.height = max(height, self._height(loop.body, depth + 1, below))
+        return height + 1 if loops else 0
 
 
 def _frame(body: Stmt, number: int) -> Stmt:
@@ -73,47 +84,57 @@ class _Frame(StmtMutator):
 
     def visit_For(self, loop: For) -> Any:
         made = self.default_visit(loop)
-        info = self.loops[loop]
-        wanted = not info.parallel or loop.kind == ForKind.PARALLEL
-        wanted = wanted and info.height >= self.min_height and info.depth < self.max_depth
-        if self.siblings and not info.siblings:
-            wanted = False
+        info = self.loops.get(loop)
+        if info is None or info.inside_parallel or info.height < self.min_height:
+            return made
+        wanted = info.siblings if self.siblings else info.depth <= self.max_depth
         return _frame(made, info.number) if wanted else made
 
 
 def InstrumentProfileIntrinsics() -> Pass:  # noqa: N802
-    """Frame functions, and loops that have siblings, by ``T.start_profile_intrinsic(n)`` and its end.
+    """Frame functions, and loops beside others in a loop, by ``T.start_profile_intrinsic(n)`` and its end.
 
     Before::
 
-        for i in range(8): A[i] = 0.0
-        for i in range(8): B[i] = 0.0
+        for i in range(8):
+            for j, k in T.grid(8, 8): A[j] = A[j] + B[k]
+            for j, k in T.grid(8, 8): C[j] = C[j] + B[k]
 
-    After (with ``tir.lwp_min_height`` 0)::
+    After::
 
-        T.start_profile_intrinsic(1)
-        T.start_profile_intrinsic(2)
-        for i in range(8): A[i] = 0.0
-        T.end_profile_intrinsic(2)
-        ...
+        T.start_profile_intrinsic(0)
+        for i in range(8):
+            T.start_profile_intrinsic(2)
+            for j, k in T.grid(8, 8): A[j] = A[j] + B[k]
+            T.end_profile_intrinsic(2)
+            T.start_profile_intrinsic(4)
+            for j, k in T.grid(8, 8): C[j] = C[j] + B[k]
+            T.end_profile_intrinsic(4)
+        T.end_profile_intrinsic(0)
 
-    Options: ``tir.lwp_disable_func_prof``, ``tir.lwp_max_depth``, ``tir.lwp_min_height``, ``tir.instr_siblings``.
+    Every function and loop has a number; numbers go on from run to run. Nothing within a parallel loop is framed.
+    Options:
+
+    * ``tir.instr_siblings`` False: loops up to the depth ``tir.lwp_max_depth`` (0: outermost) instead of siblings;
+    * ``tir.lwp_min_height`` (1): how many loops a framed loop must at least have below it;
+    * ``tir.lwp_disable_func_prof``: functions are not framed;
+    * ``tir.reset_start_id``: count from zero again.
     """
 
     @module_pass(opt_level=0, name="tir.InstrumentProfileIntrinsics")  # type: ignore[untyped-decorator]
     def run(mod: IRModule, _ctx: PassContext) -> IRModule:
-        number = 1
         out = mod.clone()
         siblings = bool(config("tir.instr_siblings", True))
         depth, height = int(config("tir.lwp_max_depth", 0)), int(config("tir.lwp_min_height", 1))
+        if config("tir.reset_start_id", False):
+            _Numbers.next = 0
         for var, func in mod.functions.items():
             if not isinstance(func, PrimFunc):
                 continue
-            own, number = number, number + 1
-            analyze = _Analyze(number)
+            own = _Numbers.take()
+            analyze = _Analyze()
             analyze.visit(func.body)
-            number = analyze.next
-            body = _Frame(analyze.loops, depth or 1 << 30, height, siblings).visit(func.body)
+            body = _Frame(analyze.loops, depth, height, siblings).visit(func.body)
             if not config("tir.lwp_disable_func_prof", False):
                 body = _frame(body, own)
             out.update_func(var, func.with_body(body))

@@ -28,7 +28,7 @@ def _element_bytes(pointer: Any) -> tuple[str, int]:
 def _is_zero(e: Any) -> bool:
     if isinstance(e, Broadcast):
         e = e.value
-    return isinstance(e, FloatImm) and e.value == 0.0
+    return isinstance(e, (FloatImm, IntImm)) and e.value == 0
 
 
 def _base(e: Any) -> Any:
@@ -125,7 +125,7 @@ class _Ldg32(StmtMutator):
         if self.declared:
             return made
         self.declared = True
-        for buffer in (self.predicate, self.addresses):
+        for buffer in (self.addresses, self.predicate):
             made = Allocate(buffer.data, buffer.dtype, buffer.shape, IntImm("bool", 1), made)
         return made
 
@@ -134,25 +134,28 @@ class _Ldg32(StmtMutator):
         if not is_call(value, "if_then_else") or not self.started:
             return store
         predicate, load, other = value.args
-        if not isinstance(load, BufferLoad) or not _is_zero(other) or load.buffer.scope() != "global":
+        if not isinstance(load, BufferLoad):
+            load, other = other, load
+        if not isinstance(load, BufferLoad) or load.buffer.scope() != "global" or len(load.indices) != 1:
             return store
-        if len(load.indices) != 1 or len(store.indices) != 1:
+        if isinstance(load.indices[0], Ramp) or len(store.indices) != 1:
             return store
-        cells = [BufferLoad(self.addresses, [i]) for i in (0, 1)]
+        source, target = (BufferLoad(self.addresses, [i]) for i in (0, 1))
         copy = call(
             store.buffer.dtype, "ptx_ldg32", store.buffer.data, BufferLoad(self.predicate, [0]),
-            BufferLoad(load.buffer, [cells[0]]), cells[1],
+            BufferLoad(load.buffer, [source]), target,
         )  # fmt: skip
         return SeqStmt([
             BufferStore(self.addresses, load.indices[0], [0]),
             BufferStore(self.addresses, store.indices[0], [1]),
             BufferStore(self.predicate, predicate, [0]),
+            BufferStore(store.buffer, other, [target]),
             Evaluate(copy),
         ])  # fmt: skip
 
 
 def InjectPTXLDG32(enable_ptx_ldg32: bool = True) -> PrimFuncPass:  # noqa: N802
-    """Turn ``A_local[j] = T.if_then_else(p, A[i], 0.0)`` into a predicated 32-bit load; CUDA targets only.
+    """Turn ``A_local[j] = T.if_then_else(p, A[i], 0.0)`` into a store of the other value and a predicated 32-bit load.
 
     Before::
 
@@ -163,6 +166,7 @@ def InjectPTXLDG32(enable_ptx_ldg32: bool = True) -> PrimFuncPass:  # noqa: N802
         addr[0] = i
         addr[1] = j
         predicate[0] = p
+        A_local[addr[1]] = T.float32(0)
         T.ptx_ldg32(A_local.data, predicate[0], A[addr[0]], addr[1])
     """
 

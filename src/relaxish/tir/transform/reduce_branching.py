@@ -1,4 +1,4 @@
-"""ReduceBranchingThroughOvercompute and UseAssumeToReduceBranches: computing more, to branch less."""
+"""ReduceBranchingThroughOvercompute: where one side of a branch does all that the other does, only it stays."""
 
 from __future__ import annotations
 
@@ -6,19 +6,45 @@ from typing import Any
 
 from ...arith import build as B
 from ...arith.effects import CallEffectKind, side_effect
+from ...ir.structural import structural_equal
 from ..function import PrimFunc
-from ..stmt import BufferStore, IfThenElse
-from .base import PrimFuncPass, func_pass, is_call
-from .known_values import Known, assumptions, changes_nothing, in_context
+from ..stmt import Evaluate, IfThenElse
+from .base import PrimFuncPass, StmtMutator, func_pass, options
+from .buffer_flow import BufferFlow
+from .dead_stores import DeadStores
+from .remove_no_op import Remover
 from .simplify import AnalyzerMutator
 
 
-class _Known(AnalyzerMutator):
-    """A mutator that knows the loops around it and what is assumed of buffers."""
+class _AddElse(StmtMutator):
+    """Gives every branch another side, so that what is known there can be asked for."""
 
-    def __init__(self, facts: list[Known]) -> None:
+    def __init__(self) -> None:
+        self.added: set[Any] = set()
+
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+        made: Any = self.default_visit(stmt)
+        if made.else_case is not None:
+            return made
+        nothing = Evaluate(0)
+        self.added.add(nothing)
+        return IfThenElse(made.condition, made.then_case, nothing, made.span)
+
+
+class _DropElse(StmtMutator):
+    def __init__(self, added: set[Any]) -> None:
+        self.added = added
+
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+        made: Any = self.default_visit(stmt)
+        return IfThenElse(made.condition, made.then_case, None, made.span) if made.else_case in self.added else made
+
+
+class _Reduce(AnalyzerMutator):
+    def __init__(self, flow: BufferFlow | None, dead: DeadStores | None) -> None:
         super().__init__()
-        self.facts = facts
+        self.flow = flow
+        self.dead = dead
 
     def visit_PrimExpr(self, e: Any) -> Any:
         return e
@@ -26,84 +52,62 @@ class _Known(AnalyzerMutator):
     def visit_Buffer(self, buffer: Any) -> Any:
         return buffer
 
-    def visit_BlockRealize(self, realize: Any) -> Any:
-        block = realize.block
-        for iv, value in zip(block.iter_vars, realize.iter_values):
-            self.analyzer.bind(iv.var, iv.dom if iv.dom is not None else value, True)
-        return self.default_visit(realize)
-
-
-class _Overcompute(_Known):
     def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
-        pure = side_effect(stmt.condition) <= CallEffectKind.Pure
-        if stmt.else_case is None and pure and changes_nothing(stmt.then_case, stmt.condition, self.facts, self.analyzer):
-            return self.visit(stmt.then_case)
-        return super().visit_IfThenElse(stmt)
+        made = super().visit_IfThenElse(stmt)
+        if not isinstance(made, IfThenElse) or side_effect(stmt.condition) > CallEffectKind.Pure:
+            return made
+        if self._covers(made.else_case, made.condition, made.then_case, stmt.then_case):
+            return made.else_case
+        if self._covers(made.then_case, B.not_(made.condition), made.else_case, stmt.else_case):
+            return made.then_case
+        return made
+
+    def _covers(self, general: Any, condition: Any, special: Any, place: Any) -> bool:
+        """Whether ``general`` does just what ``special`` does where ``condition`` holds."""
+        with self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(condition)):
+            simple = Remover(self.analyzer, self.flow, None, place).visit(general)
+            if self.dead is not None and not structural_equal(simple, special):
+                simple = Remover(self.analyzer, None, self.dead, place).visit(simple)
+        return bool(structural_equal(simple, special))
 
 
-def overcompute(func: PrimFunc) -> PrimFunc:
+def overcompute(func: PrimFunc, dataflow: bool) -> PrimFunc:
     """Remove branches of a function whose other side would do nothing anyway."""
-    body = _Overcompute(assumptions(func.body)).visit(func.body)
-    return func if body is func.body else func.with_body(body)
+    fill = _AddElse()
+    body = fill.visit(func.body)
+    flow: BufferFlow | None = None
+    dead: DeadStores | None = None
+    if dataflow:
+        flow, dead = BufferFlow(), DeadStores()
+        flow.visit(body)
+        dead.visit(body)
+    body = _DropElse(fill.added).visit(_Reduce(flow, dead).visit(body))
+    return func if structural_equal(body, func.body) else func.with_body(body)
+
+
+DEFAULTS = {"use_dataflow_analysis": False}
 
 
 def ReduceBranchingThroughOvercompute() -> PrimFuncPass:  # noqa: N802
-    """Run the body of a branch also where its condition does not hold, if that is known to change nothing.
+    """Run one side of a branch always, if that is known to have the same result.
 
     Before::
 
         for i in range(16):
-            T.evaluate(T.assume(i < 14 or A[i] == 0))
-        for i in range(16):
-            if i < 14:
-                B[0] = B[0] + A[i]
+            if i > 0:
+                B[0] = B[0] + i
 
     After::
 
         for i in range(16):
-            T.evaluate(T.assume(i < 14 or A[i] == 0))
-        for i in range(16):
-            B[0] = B[0] + A[i]
+            B[0] = B[0] + i
+
+    The option ``tir.ReduceBranchingThroughOvercompute`` turns on ``use_dataflow_analysis``: what ``T.assume`` and
+    earlier stores say of buffers counts, and what later stores overwrite does not matter.
     """
-    return func_pass(overcompute, "tir.ReduceBranchingThroughOvercompute")
 
+    def run(func: PrimFunc) -> PrimFunc:
+        chosen = options("tir.ReduceBranchingThroughOvercompute", DEFAULTS)
+        return overcompute(func, bool(chosen["use_dataflow_analysis"]))
 
-class _UseAssume(_Known):
-    def visit_BufferStore(self, store: BufferStore) -> Any:
-        value: Any = store.value
-        if not is_call(value, "if_then_else") or side_effect(value.args[0]) > CallEffectKind.Pure:
-            return store
-        condition, then, other = value.args
-        with self.analyzer.constraint_scope(B.not_(condition)):
-            outside = in_context(then, self.facts, self.analyzer)
-            same = B.deep_equal(outside, self.analyzer.simplify(other))
-        if not same:
-            return store
-        # What the padding of this buffer holds is now known to those who read it.
-        if len(set(store.indices)) == len(store.indices) and all(hasattr(i, "name") for i in store.indices):
-            index: Any = tuple(store.indices)
-            self.facts = [*self.facts, Known(store.buffer, index, B.not_(condition), other)]
-        return store.with_fields(value=then)
-
-
-def use_assumptions(func: PrimFunc) -> PrimFunc:
-    """Remove conditional values of a function whose two sides agree by assumption."""
-    facts = assumptions(func.body)
-    if not facts:
-        return func
-    body = _UseAssume(facts).visit(func.body)
-    return func if body is func.body else func.with_body(body)
-
-
-def UseAssumeToReduceBranches() -> PrimFuncPass:  # noqa: N802
-    """Drop ``T.if_then_else`` where the value computed from assumed padding is the other side anyway.
-
-    Before (``A`` assumed to be 0 beyond 14)::
-
-        B[i] = T.if_then_else(i < 14, A[i] * 2.0, 0.0)
-
-    After::
-
-        B[i] = A[i] * 2.0
-    """
-    return func_pass(use_assumptions, "tir.UseAssumeToReduceBranches")
+    return func_pass(run, "tir.ReduceBranchingThroughOvercompute")

@@ -13,37 +13,42 @@ from ...arith import build as B
 from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import uses_var
 from ...arith.int_set import from_min_extent
-from ...ir.functor import Mutator, Visitor
+from ...ir.functor import Visitor
 from ...ir.prim import IntImm, Not
+from ..expr import BufferLoad
+from ..function import PrimFunc
 from ..stmt import (
-    Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt,
+    Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, LetStmt, Stmt,
 )  # fmt: skip
-from .base import PrimFuncPass, body_pass, is_noop, seq
+from .base import PrimFuncPass, StmtMutator, flatten_seq, func_pass, options
+from .buffer_flow import BufferFlow, in_context
+from .dead_stores import DeadStores
+from .simplify import AnalyzerMutator
 
 
-class _Remove(Mutator):
+def is_noop(stmt: Any) -> bool:
+    """Whether a statement certainly does nothing."""
+    return stmt is None or isinstance(stmt, Evaluate) and isinstance(stmt.value, IntImm)
+
+
+class _Remove(StmtMutator):
+    """Removes statements whose form alone shows that they do nothing."""
+
     def __init__(self) -> None:
         self.ranges: dict[Any, Any] = {}
-
-    def visit_PrimExpr(self, e: Any) -> Any:
-        return e
-
-    def visit_Buffer(self, buffer: Any) -> Any:
-        return buffer
 
     @staticmethod
     def _effect(*values: Any) -> Stmt:
         """What evaluating the values does, apart from their results."""
-        return seq([Evaluate(e) for e in values if side_effect(e) > CallEffectKind.ReadState])
+        return flatten_seq([Evaluate(e) for e in values if side_effect(e) > CallEffectKind.ReadState])
 
     def visit_LetStmt(self, stmt: LetStmt) -> Any:
         new = self.default_visit(stmt)
         if is_noop(new.body):
             return self._effect(new.value)
-        if _stmt_uses(new.body, new.var):
+        if uses_var(new.body, new.var):
             return new
-        effect = self._effect(new.value)
-        return new.body if is_noop(effect) else SeqStmt([effect, new.body])
+        return flatten_seq([self._effect(new.value), new.body])
 
     def visit_AttrStmt(self, stmt: AttrStmt) -> Any:
         if stmt.attr_key == "pragma_debug_skip_region":
@@ -53,11 +58,18 @@ class _Remove(Mutator):
             if Analyzer().can_prove(B.lt(count, B.const(count.dtype, 0))):
                 # Counts that depend on a loop variable may fall below zero once it is unrolled: nothing to wait for.
                 return self.visit(stmt.body.body)
-        new = self.default_visit(stmt)
+        new = self._attribute(stmt)
         return self._effect(new.value) if is_noop(new.body) else new
 
+    def _attribute(self, stmt: AttrStmt) -> Any:
+        return self.default_visit(stmt)
+
     def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
-        new = self.default_visit(stmt)
+        return self._branches(self.default_visit(stmt))
+
+    def _branches(self, new: Any) -> Any:
+        if not isinstance(new, IfThenElse):
+            return new
         if isinstance(new.condition, IntImm):
             return new.then_case if new.condition.value else (new.else_case or Evaluate(0))
         if new.else_case is not None and is_noop(new.else_case):
@@ -76,9 +88,12 @@ class _Remove(Mutator):
         elif stmt.extent.value <= 0:
             return Evaluate(0)
         self.ranges[stmt.loop_var] = from_min_extent(stmt.min, stmt.extent)
-        new = self.default_visit(stmt)
+        new = self._loop(stmt)
         del self.ranges[stmt.loop_var]
         return self._effect(new.min, new.extent) if is_noop(new.body) else new
+
+    def _loop(self, stmt: For) -> Any:
+        return self.default_visit(stmt)
 
     def visit_Allocate(self, stmt: Allocate) -> Any:
         new = self.default_visit(stmt)
@@ -95,18 +110,65 @@ class _Remove(Mutator):
             return stmt
         return Evaluate(0) if side_effect(stmt.value) <= CallEffectKind.ReadState else stmt
 
-    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
-        new = self.default_visit(stmt)
-        if any(is_noop(s) for s in new.seq) or len(new.seq) < 2:
-            return seq(list(new.seq))
-        return new
-
     def visit_BufferStore(self, stmt: BufferStore) -> Any:
         value: Any = stmt.value
-        if type(value).__name__ == "BufferLoad" and value.buffer is stmt.buffer and value.predicate is None:
-            if all(map(B.deep_equal, value.indices, stmt.indices)):
+        if isinstance(value, BufferLoad) and value.buffer is stmt.buffer and value.predicate is None:
+            if all(self._equal(a, b) for a, b in zip(value.indices, stmt.indices)):
                 return self._effect(*stmt.indices)
         return stmt
+
+    def _equal(self, a: Any, b: Any) -> bool:
+        return B.deep_equal(a, b)
+
+
+class Remover(AnalyzerMutator, _Remove):
+    """Also removes stores that arithmetic, or what is known of buffers, shows to do nothing.
+
+    ``context`` is the statement of the analysed program in whose place the rewritten one stands, if not its own.
+    """
+
+    def __init__(
+        self, analyzer: Analyzer, flow: BufferFlow | None = None, dead: DeadStores | None = None, context: Any = None
+    ) -> None:
+        AnalyzerMutator.__init__(self, analyzer)
+        self.ranges = {}
+        self.flow = flow
+        self.dead = dead
+        self.context = context
+
+    def visit_AttrStmt(self, stmt: AttrStmt) -> Any:
+        return _Remove.visit_AttrStmt(self, stmt)
+
+    def _attribute(self, stmt: AttrStmt) -> Any:
+        return AnalyzerMutator.visit_AttrStmt(self, stmt)
+
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+        return self._branches(AnalyzerMutator.visit_IfThenElse(self, stmt))
+
+    def visit_For(self, stmt: For) -> Any:
+        return _Remove.visit_For(self, stmt)
+
+    def _loop(self, stmt: For) -> Any:
+        return AnalyzerMutator.visit_For(self, stmt)
+
+    def _equal(self, a: Any, b: Any) -> bool:
+        return bool(self.analyzer.can_prove_equal(a, b))
+
+    def visit_BufferStore(self, stmt: BufferStore) -> Any:
+        here = stmt if self.context is None else self.context
+        if self.dead is not None and self.dead.is_dead(stmt, here, self.analyzer):
+            return self._effect(stmt.value, *stmt.indices)
+        if self.flow is not None or self.dead is None:
+            own = BufferLoad(stmt.buffer, stmt.indices)
+            nothing_new = B.eq(stmt.value - own, B.const(stmt.value.dtype, 0)) if stmt.predicate is None else B.false()
+            facts = [] if self.flow is None else self.flow.before(here)
+            if isinstance(nothing_new, IntImm):
+                known: Any = nothing_new
+            else:
+                known = in_context(nothing_new, facts, self.analyzer) if facts else self.analyzer.simplify(nothing_new)
+            if isinstance(known, IntImm) and known.value:
+                return self._effect(stmt.value, *stmt.indices)
+        return _Remove.visit_BufferStore(self, stmt)
 
 
 def _uses_buffer(body: Any, buffer: Any) -> bool:
@@ -126,13 +188,27 @@ def _uses_buffer(body: Any, buffer: Any) -> bool:
     return find.found
 
 
-def _stmt_uses(stmt: Any, var: Any) -> bool:
-    return uses_var(stmt, var)
-
-
 def remove_no_op(stmt: Stmt) -> Stmt:
-    """Remove what does nothing."""
+    """Remove what plainly does nothing."""
     return _Remove().visit(stmt)  # type: ignore[no-any-return]
+
+
+def remove_by_dataflow(stmt: Stmt) -> Stmt:
+    """Remove also stores that are overwritten before they are read, and those of values already there."""
+    while True:
+        dead = DeadStores()
+        dead.visit(stmt)
+        made = Remover(Analyzer(), None, dead).visit(stmt)
+        if made is stmt:
+            flow = BufferFlow()
+            flow.visit(stmt)
+            made = Remover(Analyzer(), flow).visit(stmt)
+        if made is stmt:
+            return stmt
+        stmt = made
+
+
+DEFAULTS = {"use_dataflow_analysis": False, "max_simplification_steps": 0}
 
 
 def RemoveNoOp() -> PrimFuncPass:  # noqa: N802
@@ -149,5 +225,14 @@ def RemoveNoOp() -> PrimFuncPass:  # noqa: N802
 
         for i in range(16):
             if not (i < 8): A[i] = 42
+
+    The option ``tir.RemoveNoOp`` turns on ``use_dataflow_analysis``: stores that are overwritten before anything
+    reads them, and stores of values that are there already, go away too.
     """
-    return body_pass(remove_no_op, "tir.RemoveNoOp")
+
+    def run(func: PrimFunc) -> PrimFunc:
+        chosen = options("tir.RemoveNoOp", DEFAULTS)
+        body = remove_by_dataflow(func.body) if chosen["use_dataflow_analysis"] else Remover(Analyzer()).visit(func.body)
+        return func if body is func.body else func.with_body(body)
+
+    return func_pass(run, "tir.RemoveNoOp")

@@ -1,4 +1,4 @@
-"""RemoveWeightLayoutRewriteBlock: the block that repacks a weight goes; the function takes the packed weight.
+"""RemoveWeightLayoutRewriteBlock: the block that repacks a weight does nothing; the function takes the packed weight.
 
 Before: parameter ``W``; a block marked ``meta_schedule.layout_rewrite_preproc`` copies ``W`` to ``W_packed``.
 After: parameter ``W_packed`` of the packed shape, no copy.  For building candidates whose weights are packed ahead.
@@ -8,59 +8,114 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.functor import Mutator
+import numpy as np
+
+from ...arith import build as B
+from ...ir.prim import IntImm
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Block, BlockRealize, Evaluate, For, SeqStmt
-from .base import PrimFuncPass, func_pass, is_noop, seq
+from ..index_map import IndexMap
+from ..stmt import AllocateConst, Block, BufferRegion, BufferStore, Evaluate
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, func_pass
 
 KEY = "meta_schedule.layout_rewrite_preproc"
 
 
-class _Remove(Mutator):
+class _Packing:
+    """How one weight is packed."""
+
+    def __init__(self, store: BufferStore, load: BufferLoad) -> None:
+        self.original = load.buffer
+        self.packed = store.buffer
+        self.index_map = IndexMap(list(load.indices), list(store.indices))
+
+
+class _Empty(StmtMutator):
+    """Empties the marked blocks and drops the buffers they filled."""
+
     def __init__(self) -> None:
-        self.pairs: list[tuple[Buffer, Buffer]] = []
+        self.found: list[_Packing] = []
 
-    def visit_PrimExpr(self, e: Any) -> Any:
-        return e
-
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
-        block = realize.block
-        if KEY in block.annotations:
-            self.pairs.append((block.reads[0].buffer, block.writes[0].buffer))
-            return Evaluate(0)
-        return self.default_visit(realize)
-
-    def visit_For(self, loop: For) -> Any:
-        new = self.default_visit(loop)
-        return Evaluate(0) if is_noop(new.body) else new
-
-    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
-        new = self.default_visit(stmt)
-        return stmt if new is stmt else seq(list(new.seq))
+    def visit_BufferRegion(self, region: Any) -> Any:
+        return region
 
     def visit_Block(self, block: Block) -> Any:
-        new = self.default_visit(block)
-        packed = {id(b) for _, b in self.pairs}
-        kept = tuple(b for b in new.alloc_buffers if id(b) not in packed)
-        return new if len(kept) == len(new.alloc_buffers) else new.with_fields(alloc_buffers=kept)
+        made: Block = self.default_visit(block)
+        mark = made.annotations.get(KEY)
+        if mark is None or not bool(getattr(mark, "value", mark)):
+            packed = [p.packed for p in self.found]
+            kept = tuple(b for b in made.alloc_buffers if b not in packed)
+            return made if len(kept) == len(made.alloc_buffers) else made.with_fields(alloc_buffers=kept)
+        store: Any = made.body
+        if not isinstance(store, BufferStore) or not isinstance(store.value, BufferLoad):
+            raise LoweringError(f"block {made.name_hint} is marked {KEY}, but is no plain copy")
+        self.found.append(_Packing(store, store.value))
+        return made.with_fields(reads=(), writes=(), body=Evaluate(0))
 
 
-def remove(func: PrimFunc) -> PrimFunc:
-    """Remove all repacking blocks of a function."""
-    remover = _Remove()
-    body = remover.visit(func.body)
-    if not remover.pairs:
+class _Constants(StmtExprMutator):
+    """Packs constant weights in place, and reads them where the packed copy was read."""
+
+    def __init__(self, packings: list[_Packing], skip: bool) -> None:
+        self.by_pointer = {p.original.data: p for p in packings}
+        self.skip = skip
+        self.buffers: dict[Buffer, Buffer] = {}
+
+    def visit_AllocateConst(self, stmt: AllocateConst) -> Any:
+        packing = self.by_pointer.get(stmt.buffer_var)
+        if packing is None:
+            return self.default_visit(stmt)
+        data = stmt.data_or_idx
+        shape = [B.as_int(e) or 0 for e in packing.packed.shape]
+        if self.skip:
+            # Only the shape matters to those who measure.
+            source = data if isinstance(data, np.ndarray) else data.numpy()
+            data = source.reshape(shape) if isinstance(data, np.ndarray) else type(data)(source.reshape(shape))
+        else:
+            data = packing.index_map.map_ndarray(data)
+        self.buffers[packing.packed] = packing.packed.with_fields(data=stmt.buffer_var, name=stmt.buffer_var.name)
+        extents = tuple(IntImm("int32", s) for s in shape)
+        body = self.visit(stmt.body)
+        return AllocateConst(stmt.buffer_var, stmt.dtype, extents, data, body, stmt.annotations)
+
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return self.buffers.get(buffer, buffer)
+
+    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+        buffer = self.buffers.get(region.buffer)
+        return region if buffer is None else BufferRegion(buffer, region.region)
+
+
+def remove(func: PrimFunc, skip_ndarray_rewrite: bool = False) -> PrimFunc:
+    """Empty all repacking blocks of a function."""
+    empty = _Empty()
+    body = empty.visit(func.body)
+    if not empty.found:
         return func
-    buffer_map = dict(func.buffer_map)
-    for original, packed in remover.pairs:
-        for param, buffer in buffer_map.items():
-            if buffer is original:
-                buffer_map[param] = packed
+    body = _Constants(empty.found, skip_ndarray_rewrite).visit(body)
+    packed = {p.original: p.packed for p in empty.found}
+    buffer_map = {param: packed.get(buffer, buffer) for param, buffer in func.buffer_map.items()}
     return PrimFunc(func.params, body, func.ret_type, buffer_map, func.attrs, func.span)
 
 
 def RemoveWeightLayoutRewriteBlock(skip_ndarray_rewrite: bool = False) -> PrimFuncPass:  # noqa: N802
-    """Remove blocks that repack weights; constant data is left to the caller with ``skip_ndarray_rewrite``."""
-    del skip_ndarray_rewrite
-    return func_pass(remove, "tir.RemoveWeightLayoutRewriteBlock")
+    """Empty blocks that repack weights; the weights come packed.
+
+    Before::
+
+        for i, j in T.grid(16, 16):
+            with T.block("layout_rewrite"):
+                T.block_attr({"meta_schedule.layout_rewrite_preproc": True})
+                W_packed[j, i] = W[i, j]
+
+    After (the parameter has the shape of ``W_packed``)::
+
+        for i, j in T.grid(16, 16):
+            with T.block("layout_rewrite"):
+                T.block_attr({"meta_schedule.layout_rewrite_preproc": True})
+                T.evaluate(0)
+
+    Constant weights are packed at once; with ``skip_ndarray_rewrite`` only their shape changes.
+    """
+    return func_pass(lambda f: remove(f, skip_ndarray_rewrite), "tir.RemoveWeightLayoutRewriteBlock")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.functor import Mutator, Visitor
-from ...ir.prim import Call, Select
+from ...ir.functor import Visitor
+from ...arith.effects import CallEffectKind, call_effect
+from ...ir.prim import Call, Ramp, Select
 from ...ir import dtype as dt
 from ..stmt import Stmt
-from .base import PrimFuncPass, body_pass
+from .base import PrimFuncPass, SeqMutator, body_pass, is_call
 
 
 class _Unsafe(Visitor):
@@ -27,18 +28,20 @@ class _Unsafe(Visitor):
     def visit_Select(self, e: Select) -> None:
         # Only the condition is always evaluated once the branches are guarded.
         self.visit(e.condition)
-        if is_unsafe(e.true_value) and is_unsafe(e.false_value):
-            self.found = True
+
+    def visit_Ramp(self, e: Ramp) -> None:
+        self.found = self.found or (is_unsafe(e.base) and is_unsafe(e.stride))
 
     def visit_Call(self, e: Call) -> None:
-        name = getattr(e.op, "name", "")
-        if name == "tir.if_then_else":
+        if is_call(e, "if_then_else"):
             self.visit(e.args[0])
-            return
-        if name in ("tir.address_of", "tir.call_extern", "tir.call_pure_extern", "tir.tvm_call_packed"):
+        elif is_call(e, "address_of"):
+            load: Any = e.args[0]
+            self.visit(load.indices)
+        elif call_effect(e) > CallEffectKind.Pure:
             self.found = True
-        for arg in e.args:
-            self.visit(arg)
+        else:
+            self.visit(e.args)
 
 
 def is_unsafe(e: Any) -> bool:
@@ -48,23 +51,39 @@ def is_unsafe(e: Any) -> bool:
     return check.found
 
 
-class _Rewrite(Mutator):
+class _Rewrite(SeqMutator):
+    """Guards selects; with ``cheap`` not those whose conditions read memory, which vector code does without branches."""
+
+    def __init__(self, cheap: bool) -> None:
+        self.cheap = cheap
+
     def visit_Buffer(self, buffer: Any) -> Any:
         return buffer
 
     def visit_Select(self, e: Select) -> Any:
         new = self.default_visit(e)
         scalar = dt.is_scalar(new.condition.dtype)
-        if scalar and (is_unsafe(new.true_value) or is_unsafe(new.false_value)) and not is_unsafe(new.condition):
+        if not scalar or (self.cheap and is_unsafe(new.condition)):
+            return new
+        if is_unsafe(new.true_value) or is_unsafe(new.false_value):
             return Call(new.dtype, "tir.if_then_else", (new.condition, new.true_value, new.false_value))
         return new
 
 
-def rewrite(stmt: Stmt) -> Stmt:
+def rewrite(stmt: Stmt, cheap: bool = True) -> Stmt:
     """Guard unsafe selects."""
-    return _Rewrite().visit(stmt)  # type: ignore[no-any-return]
+    return _Rewrite(cheap).visit(stmt)  # type: ignore[no-any-return]
 
 
 def RewriteUnsafeSelect() -> PrimFuncPass:  # noqa: N802
-    """Replace ``Select`` over possibly faulting operands by ``if_then_else``."""
-    return body_pass(rewrite, "tir.RewriteUnsafeSelect")
+    """Replace ``Select`` over possibly faulting operands by ``if_then_else``.
+
+    Before::
+
+        B[i] = T.Select(i < n, A[i], 0.0)
+
+    After::
+
+        B[i] = T.if_then_else(i < n, A[i], 0.0)
+    """
+    return body_pass(lambda s: rewrite(s, False), "tir.RewriteUnsafeSelect")

@@ -13,11 +13,11 @@ from ...arith import build as B
 from ...arith.effects import is_pure
 from ...arith.functor import free_vars, substitute
 from ...ir.expr import Range
-from ...ir.functor import Mutator, Visitor
-from ...ir.prim import FloatImm, IntImm, SizeVar, Var
+from ...ir.functor import Visitor
+from ...ir.prim import Call, FloatImm, IntImm, Let, Select, SizeVar, Var
 from ..function import PrimFunc
-from ..stmt import AssertStmt, AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt
-from .base import PrimFuncPass, func_pass, is_noop, options, seq
+from ..stmt import AssertStmt, AttrStmt, Block, BufferStore, Evaluate, For, IfThenElse, LetStmt
+from .base import PrimFuncPass, SeqMutator, func_pass, is_call, options
 
 _LEAVES = (Var, SizeVar, IntImm, FloatImm)
 _INLINED = ("int8", "int16", "int32", "int64")
@@ -41,7 +41,12 @@ def _has_lets(stmt: Any) -> bool:
     return find.found
 
 
-class AnalyzerMutator(Mutator):
+def _plain_condition(cond: Any) -> Any:
+    """What a condition says, without the hint that it usually holds."""
+    return cond.args[0] if is_call(cond, "likely") else cond
+
+
+class AnalyzerMutator(SeqMutator):
     """A statement mutator whose analyzer knows the enclosing loops, lets, threads and conditions."""
 
     def __init__(self, analyzer: Analyzer | None = None) -> None:
@@ -59,18 +64,27 @@ class AnalyzerMutator(Mutator):
         if attr.attr_key in ("thread_extent", "virtual_thread"):
             zero = B.const(attr.value.dtype, 0)
             self.analyzer.bind(attr.node.var, Range.from_min_extent(zero, attr.value), True)
-            body = self.visit(attr.body)
-            return attr if body is attr.body else attr.with_fields(body=body)
+            value, body = self.visit(attr.value), self.visit(attr.body)
+            return attr if value is attr.value and body is attr.body else attr.with_fields(value=value, body=body)
         return self.default_visit(attr)
+
+    def visit_Block(self, block: Block) -> Any:
+        for iv in block.iter_vars:
+            if iv.dom is not None:
+                self.analyzer.bind(iv.var, iv.dom, True)
+        return self.default_visit(block)
 
     def visit_IfThenElse(self, node: IfThenElse) -> Any:
         cond = self.visit(node.condition)
-        with self.analyzer.constraint_scope(cond):
+        fact = _plain_condition(cond)
+        with self.analyzer.constraint_scope(fact):
             then = self.visit(node.then_case)
         other = node.else_case
         if other is not None:
-            with self.analyzer.constraint_scope(B.not_(cond)):
+            with self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(B.not_(fact))):
                 other = self.visit(other)
+        if isinstance(fact, IntImm):
+            return then if fact.value else (Evaluate(0) if other is None else other)
         if cond is node.condition and then is node.then_case and other is node.else_case:
             return node
         return node.with_fields(condition=cond, then_case=then, else_case=other)
@@ -82,6 +96,50 @@ class AnalyzerMutator(Mutator):
         if cond is node.condition and body is node.body:
             return node
         return node.with_fields(condition=cond, body=body)
+
+
+class ExprAnalyzerMutator(AnalyzerMutator):
+    """Visits expressions as well: the branches of conditional values know their condition."""
+
+    def visit_PrimExpr(self, e: Any) -> Any:
+        return self.default_visit(e)
+
+    def visit_IntImm(self, e: Any) -> Any:
+        return e
+
+    def visit_Buffer(self, buffer: Any) -> Any:
+        return buffer
+
+    def _branches(self, cond: Any, then: Any, other: Any) -> tuple[Any, Any]:
+        fact = _plain_condition(cond)
+        with self.analyzer.constraint_scope(fact):
+            made = self.visit(then)
+        with self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(B.not_(fact))):
+            return made, self.visit(other)
+
+    def visit_Select(self, e: Select) -> Any:
+        cond = self.visit(e.condition)
+        then, other = self._branches(cond, e.true_value, e.false_value)
+        if cond is e.condition and then is e.true_value and other is e.false_value:
+            return e
+        return Select(cond, then, other)
+
+    def visit_Call(self, e: Call) -> Any:
+        if not is_call(e, "if_then_else"):
+            return self.default_visit(e)
+        cond = self.visit(e.args[0])
+        then, other = self._branches(cond, e.args[1], e.args[2])
+        if isinstance(cond, IntImm):
+            return then if cond.value else other
+        same = cond is e.args[0] and then is e.args[1] and other is e.args[2]
+        return e if same else e.with_fields(args=(cond, then, other))
+
+    def visit_Let(self, e: Let) -> Any:
+        value = self.visit(e.value)
+        if is_pure(value):
+            self.analyzer.bind(e.var, value, True)
+        body = self.visit(e.body)
+        return e if value is e.value and body is e.body else Let(e.var, value, body)
 
 
 class _InBuffers(Visitor):
@@ -126,12 +184,6 @@ class StmtSimplifier(AnalyzerMutator):
     def visit_Buffer(self, buffer: Any) -> Any:
         return buffer
 
-    def visit_For(self, loop: For) -> Any:
-        extent = self.visit(loop.extent)
-        if isinstance(extent, IntImm) and extent.value <= 0:
-            return Evaluate(0)
-        return super().visit_For(loop)
-
     def _decided(self, condition: Any) -> bool | None:
         """Whether a condition certainly holds, or certainly does not."""
         simple = self.analyzer.simplify(condition)
@@ -161,18 +213,6 @@ class StmtSimplifier(AnalyzerMutator):
                 self.lets[node.var] = value
             body = self.visit(node.body)
         return node if value is node.value and body is node.body else node.with_fields(value=value, body=body)
-
-    def visit_AssertStmt(self, node: AssertStmt) -> Any:
-        cond = self.visit(node.condition)
-        if isinstance(cond, IntImm) and cond.value:
-            return self.visit(node.body)
-        return super().visit_AssertStmt(node)
-
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
-        new = self.default_visit(node)
-        if new is not node or any(is_noop(s) for s in node.seq):
-            return seq(list(new.seq)) if isinstance(new, SeqStmt) else new
-        return node
 
     def visit_BufferStore(self, store: BufferStore) -> Any:
         new = self.default_visit(store)

@@ -8,9 +8,10 @@ from ...ir.transform import Pass, PassContext
 from . import (
     bound_checkers, common_subexpr, compact_buffer, convert_blocks_to_opaque, device_kernel_launch, device_regions,
     device_storage, flatten_buffer, function_passes, hoist_expression, infer_fragment, inject_double_buffer,
-    inject_permuted_layout, inject_software_pipeline, inject_virtual_thread, legalize_float, lift_thread_binding,
-    loop_partition, lower_async_dma, lower_cross_thread_reduction, lower_init_block, lower_intrin,
-    lower_match_buffer, lower_opaque_block, lower_thread_allreduce, lower_tvm_builtin, lower_warp_memory,
+    inject_permuted_layout, inject_software_pipeline, inject_virtual_thread, legalize_compute, legalize_storage,
+    lift_thread_binding, loop_partition, lower_async_dma, lower_auto_copy, lower_cross_thread_reduction,
+    lower_custom_datatypes, lower_init_block, lower_intrin, lower_match_buffer, lower_opaque_block,
+    lower_thread_allreduce, lower_tvm_builtin, lower_warp_memory,
     make_packed_api, manifest_local_stage, merge_shared_memory, mma_buffer_layout, narrow_data_type, plan_allocation,
     profile_intrinsics, ptx_copies, remove_no_op, renormalize_split_pattern, rewrite_unsafe_select, simplify,
     split_host_device, storage_rewrite, thread_sync, threads, unroll_loop, vectorize_loop, vtcm,
@@ -38,6 +39,7 @@ def _from_blocks() -> list[Pass]:
         lift_thread_binding.LiftThreadBinding(),
         manifest_local_stage.ManifestSharedMemoryLocalStage(),
         compact_buffer.CompactBufferAllocation(),
+        lower_auto_copy.LowerAutoCopy(),
         threads.UnifyThreadBinding(),
         lower_match_buffer.LowerMatchBuffer(),
         simplify.Simplify(),
@@ -51,7 +53,7 @@ def _from_blocks() -> list[Pass]:
 
 def _flat_loops(config: dict[str, Any]) -> list[Pass]:
     passes: list[Pass] = [
-        legalize_float.BF16ComputeLegalize(),
+        legalize_compute.BF16ComputeLegalize(),
         narrow_data_type.NarrowDataType(32),
         loop_partition.LoopPartition(),
         vectorize_loop.VectorizeLoop(not config.get("tir.disable_vectorize", False)),
@@ -86,7 +88,7 @@ def _flat_loops(config: dict[str, Any]) -> list[Pass]:
 
 def _split(config: dict[str, Any]) -> list[Pass]:
     passes: list[Pass] = [
-        legalize_float.FP8ComputeLegalize(),
+        legalize_compute.FP8ComputeLegalize(),
         vtcm.VerifyVTCMLimit(),
         vtcm.LowerVtcmAlloc(),
         function_passes.VerifyMemory(),
@@ -106,8 +108,8 @@ def _split(config: dict[str, Any]) -> list[Pass]:
         split_host_device.SplitHostDevice(),
         merge_shared_memory.MergeSharedMemoryAllocations(),
         make_packed_api.MakePackedAPI(),
-        legalize_float.FP8StorageLegalize(),
-        legalize_float.BF16StorageLegalize(),
+        legalize_storage.FP8StorageLegalize(),
+        legalize_storage.BF16StorageLegalize(),
         device_kernel_launch.LowerDeviceKernelLaunch(),
     ]
 
@@ -116,7 +118,7 @@ def host_passes() -> list[Pass]:
     """What host functions still need before code generation."""
     return [
         lower_tvm_builtin.LowerTVMBuiltin(),
-        lower_intrin.LowerCustomDatatypes(),
+        lower_custom_datatypes.LowerCustomDatatypes(),
         lower_intrin.LowerIntrin(),
         device_storage.LowerDeviceStorageAccessInfo(),
         device_storage.CombineContextCall(),
@@ -128,7 +130,7 @@ def device_passes() -> list[Pass]:
     return [
         lower_warp_memory.LowerWarpMemory(),
         simplify.Simplify(),
-        lower_intrin.LowerCustomDatatypes(),
+        lower_custom_datatypes.LowerCustomDatatypes(),
         device_storage.LowerDeviceStorageAccessInfo(),
         lower_intrin.LowerIntrin(),
     ]

@@ -11,10 +11,10 @@ from ...ir.prim import IterVar, Var
 from ..function import PrimFunc
 from ..functor import Substitute
 from ..stmt import AttrStmt, For, ForKind
-from .base import LoweringError, PrimFuncPass, func_pass
+from .base import LoweringError, PrimFuncPass, SeqMutator, func_pass
 
 
-class _Unify(Substitute):
+class _Unify(SeqMutator, Substitute):
     def __init__(self) -> None:
         super().__init__({})
         self.threads: dict[str, IterVar] = {}

@@ -10,15 +10,36 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
-from ...arith.functor import substitute
+from ...arith.functor import free_vars, substitute
 from ...ir.functor import Mutator
 from ...ir.prim import IntImm
 from ..stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
-from .base import LoweringError, PrimFuncPass, body_pass, options
+from .base import LoweringError, PrimFuncPass, StmtExprVisitor, body_pass, flatten_seq, options
+from .convert_ssa import convert_body
 
 DEFAULTS = {
     "auto_max_step": 0, "auto_max_depth": 8, "auto_max_extent": 0, "explicit_unroll": 1, "unroll_local_access": 0,
 }  # fmt: skip
+
+
+class _LocalIndices(StmtExprVisitor):
+    """Collects the variables in the indices of local buffers."""
+
+    def __init__(self, found: set[Any]) -> None:
+        self.found = found
+
+    def _access(self, access: Any) -> None:
+        if access.buffer.scope() == "local":
+            self.found.update(free_vars(access.indices))
+
+    def visit_BufferLoad(self, load: Any) -> None:
+        self._access(load)
+        self.visit(load.indices)
+
+    def visit_BufferStore(self, store: Any) -> None:
+        self._access(store)
+        self.visit(store.value)
+        self.visit(store.indices)
 
 
 class _Unroll(Mutator):
@@ -27,6 +48,8 @@ class _Unroll(Mutator):
         self.max_depth = int(settings["auto_max_depth"])
         self.max_extent = int(settings["auto_max_extent"])
         self.explicit = bool(settings["explicit_unroll"])
+        self.local = bool(settings["unroll_local_access"])
+        self.indexes_local: set[Any] = set()
         self.analyzer = Analyzer()
         self.normal_loops = 0
         self.unroll_depth = 0
@@ -65,19 +88,24 @@ class _Unroll(Mutator):
             if extent < 0:
                 raise LoweringError(f"Cannot unroll non-constant loop {loop.loop_var.name}")
             auto = True
-        if auto and (self.explicit or extent == 0 or (extent == 1 and not loop.annotations)):
-            self.steps = max(self.steps, 1) * max(extent, 1)
-            self.unroll_depth += 1
-            return unroll(loop)
-        if extent > 0 and loop.kind in (ForKind.SERIAL, ForKind.UNROLLED):
+        elif self.local and loop.kind == ForKind.SERIAL and extent >= 0 and loop.loop_var in self.indexes_local:
+            # Registers cannot be indexed at run time.
+            auto = True
+        if auto:
             self.steps *= extent
-        self.normal_loops += 1
+            self.unroll_depth += 1
+        else:
+            self.normal_loops += 1
+        if (auto and self.explicit) or (0 <= extent <= self.max_extent and self.max_extent == 1):
+            return unroll(loop)
         if auto and loop.kind != ForKind.UNROLLED:
             loop = loop.with_fields(kind=ForKind.UNROLLED)
         return loop
 
     def visit_BufferStore(self, stmt: BufferStore) -> Any:
         self.steps += 1
+        if self.local:
+            _LocalIndices(self.indexes_local).visit(stmt)
         return stmt
 
     def visit_Evaluate(self, stmt: Evaluate) -> Any:
@@ -97,7 +125,7 @@ class _Unroll(Mutator):
         self.steps = saved[0] + steps
         self.unroll_depth = max(depth, saved[1])
         self.normal_loops = max(normal, saved[2])
-        return stmt if all(a is b for a, b in zip(made, stmt.seq)) else SeqStmt(made)
+        return stmt if all(a is b for a, b in zip(made, stmt.seq)) else flatten_seq(made)
 
     def _extent(self, loop: For) -> int:
         extent = loop.extent
@@ -116,7 +144,7 @@ def unroll(loop: For) -> Stmt:
     for i in range(count):
         value = B.add(loop.min, B.const(loop.loop_var.dtype, i))
         bodies.append(substitute(loop.body, {loop.loop_var: value}))
-    return bodies[0] if len(bodies) == 1 else SeqStmt(bodies)
+    return flatten_seq(bodies)
 
 
 def unroll_loops(stmt: Stmt, settings: dict[str, Any] | None = None) -> Stmt:
@@ -127,5 +155,25 @@ def unroll_loops(stmt: Stmt, settings: dict[str, Any] | None = None) -> Stmt:
 
 
 def UnrollLoop() -> PrimFuncPass:  # noqa: N802
-    """Unroll loops."""
-    return body_pass(lambda s: unroll_loops(s, options("tir.UnrollLoop", DEFAULTS)), "tir.UnrollLoop")
+    """Unroll loops that are marked, or small enough by the options of ``tir.UnrollLoop`` and pragmas.
+
+    Before::
+
+        for i in T.unroll(2):
+            A[i] = B[i]
+
+    After::
+
+        A[0] = B[0]
+        A[1] = B[1]
+
+    Options: ``auto_max_step``, ``auto_max_depth``, ``auto_max_extent``, ``explicit_unroll`` (else loops are only
+    marked) and ``unroll_local_access`` (loops whose variable indexes local memory).
+    """
+
+    def run(body: Stmt) -> Stmt:
+        made = unroll_loops(body, options("tir.UnrollLoop", DEFAULTS))
+        # Copies of a body must not define the same variables.
+        return body if made is body else convert_body(made)
+
+    return body_pass(run, "tir.UnrollLoop")

@@ -12,9 +12,8 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.functor import substitute
 from ...ir import dtype as dt
-from ...ir.functor import Mutator
 from ...ir.prim import (
-    Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Sub, Var,
+    Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, Sub, Var,
 )  # fmt: skip
 from ..expr import BufferLoad
 from ..stmt import (
@@ -23,7 +22,10 @@ from ..stmt import (
 )  # fmt: skip
 from ...target import Target
 from ..function import PrimFunc
-from .base import LoweringError, PrimFuncPass, call, func_pass, is_call
+from .base import (
+    LoweringError, PrimFuncPass, SeqMutator, StmtExprVisitor, call, config, flatten_seq, func_pass, is_call,
+)  # fmt: skip
+from .vector_memory import OwnCopies, predicated
 
 _VECTOR_CALLS = frozenset((
     "ceil", "clz", "cos", "cosh", "erf", "exp", "exp10", "exp2", "fabs", "floor", "fmod", "isfinite", "isinf", "isnan",
@@ -60,15 +62,35 @@ def spread(e: Any, lanes: int) -> Any:
     return Broadcast(e, lanes if lanes > 0 else Mul(call("int32", "vscale"), IntImm("int32", -lanes)))
 
 
-class _Vectorizer(Mutator):
-    """Rewrites the body of one vectorized loop; expressions that do not depend on its variable stay scalar."""
+def _reads(e: Any, buffer: Any) -> bool:
+    class Find(StmtExprVisitor):
+        found = False
 
-    def __init__(self, var: Var, lanes: Any) -> None:
+        def visit_BufferLoad(self, load: BufferLoad) -> None:
+            self.found = self.found or load.buffer is buffer
+
+    find = Find()
+    find.visit(e)
+    return find.found
+
+
+def _element(vector: Any, index: int) -> Any:
+    return Shuffle([vector], [IntImm("int32", index)])
+
+
+class _Vectorizer(SeqMutator):
+    """Rewrites the body of one vectorized loop; expressions that do not depend on its variable stay scalar.
+
+    ``masks`` allows accesses under a condition that differs between lanes to carry it as a predicate.
+    """
+
+    def __init__(self, var: Var, lanes: Any, masks: bool = False) -> None:
         self.var = var
         self.lanes = lanes
+        self.masks = masks
+        self.analyzer = Analyzer()
         self.ramp = Ramp(B.const(var.dtype, 0), B.const(var.dtype, 1), lanes)
         self.lets: dict[Var, Any] = {}
-        self.allocated: dict[Any, Any] = {}
 
     # -- expressions ---------------------------------------------------------------------------------------
 
@@ -96,11 +118,16 @@ class _Vectorizer(Mutator):
                     return Ramp(B.add(a, b.base), b.stride, b.lanes)
                 return Ramp(B.sub(a, b.base), B.sub(B.const(b.stride.dtype, 0), b.stride), b.lanes)
         if type(e) is Mul and lanes != 1:
-            if type(a) is Ramp and _lanes(b) == 1:
+            if type(a) is Ramp and _lanes(b) == 1 and self._positive(b):
                 return Ramp(B.mul(a.base, b), B.mul(a.stride, b), a.lanes)
-            if type(b) is Ramp and _lanes(a) == 1:
+            if type(b) is Ramp and _lanes(a) == 1 and self._positive(a):
                 return Ramp(B.mul(b.base, a), B.mul(b.stride, a), b.lanes)
-        return B.BUILDERS[type(e)](spread(a, lanes), spread(b, lanes))
+        if type(e) in (Add, Sub):
+            return B.BUILDERS[type(e)](spread(a, lanes), spread(b, lanes))
+        return type(e)(spread(a, lanes), spread(b, lanes))
+
+    def _positive(self, e: Any) -> bool:
+        return self.analyzer.can_prove_greater_equal(e, 1)
 
     def visit_Not(self, e: Not) -> Any:
         a = self.visit(e.a)
@@ -128,7 +155,11 @@ class _Vectorizer(Mutator):
         dense = type(base) is Ramp and _lanes(stride) == 1
         if dense and B.is_zero(B.sub(base.stride, B.mul(stride, B.const(stride.dtype, inner)))):
             return Ramp(base.base, stride, inner * self.lanes)
-        raise NeedsScalar("a vector inside a vectorized loop")
+        lanes = _widest(base, stride)
+        pieces = [
+            Ramp(_element(spread(base, lanes), i), _element(spread(stride, lanes), i), inner) for i in range(lanes)
+        ]
+        return Shuffle(pieces, [IntImm("int32", i) for i in range(lanes * inner)])
 
     def visit_Broadcast(self, e: Broadcast) -> Any:
         value = self.visit(e.value)
@@ -147,6 +178,8 @@ class _Vectorizer(Mutator):
         name = getattr(e.op, "name", "")
         if name == "tir.if_then_else":
             return self._if_then_else(e)
+        if name in ("tir.texture2d_load", "tir.texture2d_store"):
+            return self._texture(e)
         args = tuple(self.visit(a) for a in e.args)
         if all(a is b for a, b in zip(args, e.args)):
             return e
@@ -155,6 +188,12 @@ class _Vectorizer(Mutator):
         lanes = _widest(*args)
         dtype = dt.with_lanes(dt.element_of(e.dtype), lanes)
         return Call(dtype, e.op, tuple(spread(a, lanes) for a in args), e.annotations)
+
+    def _texture(self, e: Call) -> Any:
+        """Texels are vectors themselves: only the last argument takes the lanes."""
+        last = self.visit(e.args[-1])
+        lanes = 4 if is_call(e, "texture2d_load") else _lanes(last)
+        return Call(dt.with_lanes(dt.element_of(e.dtype), lanes), e.op, (*e.args[:-1], last), e.annotations)
 
     def _if_then_else(self, e: Call) -> Any:
         cond = self.visit(e.args[0])
@@ -169,22 +208,19 @@ class _Vectorizer(Mutator):
 
     def visit_BufferLoad(self, e: BufferLoad) -> Any:
         indices = self._indices(e.indices)
-        if indices is None and e.buffer not in self.allocated:
+        if indices is None:
             return e
-        return self._access(e.buffer, e.indices if indices is None else indices, e.predicate)
-
-    def _access(self, buffer: Any, indices: Any, predicate: Any) -> Any:
-        if predicate is not None:
+        if e.predicate is not None:
             raise NeedsScalar("a predicated access")
-        return BufferLoad(buffer, indices)
+        return BufferLoad(e.buffer, indices)
 
     def _indices(self, indices: Any) -> list[Any] | None:
-        """Vector indices: only the last may have lanes; None if nothing depends on the loop."""
+        """Vector indices; None if nothing depends on the loop."""
         made = [self.visit(i) for i in indices]
         if all(a is b for a, b in zip(made, indices)):
             return None
-        if any(_lanes(i) != 1 for i in made[:-1]):
-            raise NeedsScalar("lanes in an outer dimension")
+        if any(_lanes(i) < 0 for i in made[:-1]):
+            raise LoweringError("Only the last index can be scalable.")
         return made
 
     def visit_Let(self, e: Let) -> Any:
@@ -199,8 +235,10 @@ class _Vectorizer(Mutator):
     # -- statements ----------------------------------------------------------------------------------------
 
     def visit_Stmt(self, stmt: Stmt) -> Any:
-        if isinstance(stmt, (While, AssertStmt)):
-            raise NeedsScalar(f"{type(stmt).__name__} in a vectorized loop")
+        if isinstance(stmt, While):
+            raise LoweringError("A while loop inside a vectorized loop not supported.")
+        if isinstance(stmt, AssertStmt):
+            raise NeedsScalar("an assertion in a vectorized loop")
         return self.default_visit(stmt)
 
     def statement(self, stmt: Stmt) -> Any:
@@ -212,7 +250,7 @@ class _Vectorizer(Mutator):
 
     def scalar(self, stmt: Stmt) -> Stmt:
         """A serial loop over the lanes."""
-        if self.lets or self.allocated:
+        if self.lets:
             raise NeedsScalar("depends on vector values outside")
         fresh = Var(self.var.name + "_s", self.var.dtype)
         body = substitute(stmt, {self.var: fresh})
@@ -223,26 +261,45 @@ class _Vectorizer(Mutator):
 
     def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
         made = [self.statement(s) for s in stmt.seq]
-        return stmt if all(a is b for a, b in zip(made, stmt.seq)) else SeqStmt(made)
+        return stmt if all(a is b for a, b in zip(made, stmt.seq)) else flatten_seq(made)
 
     def visit_BufferStore(self, stmt: BufferStore) -> Any:
         indices = self._indices(stmt.indices)
         value = self.visit(stmt.value)
-        if indices is None:
-            if value is stmt.value:
-                return stmt
-            raise NeedsScalar("all lanes store to one place")
+        if indices is None and value is stmt.value:
+            return stmt
         if stmt.predicate is not None:
             raise NeedsScalar("a predicated access")
-        lanes = _lanes(indices[-1])
+        if indices is None and _reads(stmt.value, stmt.buffer):
+            raise NeedsScalar("an update of one place by all lanes")
+        indices = list(stmt.indices) if indices is None else indices
         element = dt.lanes(stmt.buffer.dtype)
-        if lanes < 0 and element != 1:
-            raise LoweringError("Vectorizing a vector buffer by a scalable extent is not supported.")
-        return BufferStore(stmt.buffer, spread(value, lanes * element), indices, None, stmt.span)
+        if not indices or indices[-1].dtype == "bool":
+            raise NeedsScalar("all lanes store to one place")
+        last = _lanes(indices[-1])
+        if last < 0 and element != 1:
+            raise LoweringError("Vectorizing over scalable buffer elements is not supported in vectorizer.")
+        outer = element
+        for index in indices[:-1]:
+            outer *= _lanes(index)
+        wide = _lanes(value)
+        if last < 0 or wide < 0:
+            total = min(outer * last, wide)
+        else:
+            total = max(outer * last, wide)
+        if total % outer:
+            raise LoweringError(f"a store of {total} lanes cannot be divided over {outer} places")
+        indices[-1] = spread(indices[-1], total // outer)
+        return BufferStore(stmt.buffer, spread(value, total), indices, None, stmt.span)
 
     def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
         cond = self.visit(stmt.condition)
         if _lanes(cond) != 1:
+            masked = None
+            if self.masks and stmt.else_case is None:
+                masked = predicated(self.statement(stmt.then_case), cond)
+            if masked is not None:
+                return masked
             raise NeedsScalar("a condition that differs between lanes")
         then = self.statement(stmt.then_case)
         other = None if stmt.else_case is None else self.statement(stmt.else_case)
@@ -264,7 +321,10 @@ class _Vectorizer(Mutator):
             return stmt if body is stmt.body else stmt.with_fields(body=body)
         fresh = Var(stmt.var.name, value.dtype)
         self.lets[stmt.var] = fresh
-        return LetStmt(fresh, value, self.visit(stmt.body))
+        try:
+            return LetStmt(fresh, value, self.visit(stmt.body))
+        finally:
+            del self.lets[stmt.var]
 
     def visit_Evaluate(self, stmt: Evaluate) -> Any:
         value = self.visit(stmt.value)
@@ -280,8 +340,14 @@ class _Vectorizer(Mutator):
         return stmt if body is stmt.body else stmt.with_fields(body=body)
 
     def visit_Allocate(self, stmt: Allocate) -> Any:
-        # Each iteration has memory of its own; lanes would need one copy each.
-        raise NeedsScalar("an allocation inside a vectorized loop")
+        extents = [self.visit(e) for e in stmt.extents]
+        condition = self.visit(stmt.condition)
+        if any(_lanes(e) != 1 for e in (*extents, condition)):
+            raise NeedsScalar("an allocation whose size differs between lanes")
+        # Each iteration has memory of its own: one copy for each lane, side by side.
+        extents[-1] = extents[-1] * self.lanes
+        body = self.statement(OwnCopies(stmt.buffer_var, self.var, self.lanes).visit(stmt.body))
+        return Allocate(stmt.buffer_var, stmt.dtype, tuple(extents), condition, body, stmt.annotations)
 
     def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
         body = self.statement(stmt.body)
@@ -298,10 +364,17 @@ def _has_scalable_vectors(target: Any) -> bool:
     return target is not None and any("sve" in str(f) or "sme" in str(f) for f in target.mattr)
 
 
-class _Loops(Mutator):
+def _buffer_predicates(target: Any) -> bool:
+    """Whether accesses may be masked: as the pass context says, or where the target has scalable vectors."""
+    chosen = config("tir.enable_buffer_level_predication", None)
+    return _has_scalable_vectors(target) if chosen is None else bool(chosen)
+
+
+class _Loops(SeqMutator):
     def __init__(self, enabled: bool, target: Any) -> None:
         self.enabled = enabled
         self.target = target
+        self.masks = _buffer_predicates(target)
         self.analyzer = Analyzer()
 
     def visit_PrimExpr(self, e: Any) -> Any:
@@ -324,12 +397,8 @@ class _Loops(Mutator):
             return substitute(body, {loop.loop_var: loop.min})
         if not B.is_zero(loop.min):
             body = substitute(body, {loop.loop_var: B.add(loop.loop_var, loop.min)})
-        vectorizer = _Vectorizer(loop.loop_var, extent.value if isinstance(extent, IntImm) else extent)
-        made = vectorizer.statement(body)
-        if made is body:
-            # Nothing depends on the lane: doing it once is doing it always, unless it reads what it writes.
-            return vectorizer.scalar(body)
-        return made
+        vectorizer = _Vectorizer(loop.loop_var, extent.value if isinstance(extent, IntImm) else extent, self.masks)
+        return vectorizer.statement(body)
 
 
 def vectorize(stmt: Stmt, enabled: bool = True, target: Any = None) -> Stmt:

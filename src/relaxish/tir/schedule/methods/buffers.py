@@ -7,7 +7,7 @@ from typing import Any
 
 from ...buffer import Buffer
 from ...index_map import IndexMap
-from .arguments import Arguments, BlockArg, BufferArg, as_str
+from .arguments import Arguments, BlockArg, BufferArg, as_int, as_str
 
 __all__ = ["BufferMethods"]
 
@@ -33,7 +33,8 @@ class BufferMethods(Arguments):
                 T.block_attr({"buffer_dim_align": [[0, 0, 16, 1]]})
                 B[vi, vj] = A[vi, vj] * T.float32(2.0)
         """
-        self._run("StorageAlign", [self._block(block)], [buffer_index, axis, factor, offset])
+        numbers = {"buffer_index": buffer_index, "axis": axis, "factor": factor, "offset": offset}
+        self._run("StorageAlign", [self._block(block)], [as_int(value, name) for name, value in numbers.items()])
 
     def set_scope(self, block: BlockArg, buffer_index: int | str | Buffer, storage_scope: str) -> None:
         """Put a written buffer into another memory scope.
@@ -73,7 +74,8 @@ class BufferMethods(Arguments):
                 vi, vj = T.axis.remap("SS", [i, j])
                 C[vi, vj] = T.Cast("float32", B[vi, vj]) + T.float32(1.0)
         """
-        self._run("UnsafeSetDType", [self._block(block)], [buffer_index, dtype])
+        attrs = [as_int(buffer_index, "buffer_index"), as_str(dtype, "dtype")]
+        self._run("UnsafeSetDType", [self._block(block)], attrs)
 
     def transform_layout(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 from ...buffer import Buffer
 from ...index_map import IndexMap
 from ..rv import BlockRV, LoopRV
-from .arguments import Arguments, BlockArg, BufferArg, as_loop, as_str
+from .arguments import Arguments, BlockArg, BufferArg, as_int, as_loop, as_str
 
 __all__ = ["CacheMethods"]
 
@@ -128,7 +128,8 @@ class CacheMethods(Arguments):
         """
         block = self._block(block)
         made = self._iter_map(block, index_map)
-        return self._run("ReindexCacheRead", [block, made], [read_buffer_index, storage_scope])[0]
+        attrs = [as_int(read_buffer_index, "read_buffer_index"), as_str(storage_scope, "storage_scope")]
+        return self._run("ReindexCacheRead", [block, made], attrs)[0]
 
     def reindex_cache_write(
         self, block: BlockArg, write_buffer_index: int, storage_scope: str, index_map: IndexMap | Callable[..., Any]
@@ -160,7 +161,8 @@ class CacheMethods(Arguments):
         """
         block = self._block(block)
         made = self._iter_map(block, index_map)
-        return self._run("ReindexCacheWrite", [block, made], [write_buffer_index, storage_scope])[0]
+        attrs = [as_int(write_buffer_index, "write_buffer_index"), as_str(storage_scope, "storage_scope")]
+        return self._run("ReindexCacheWrite", [block, made], attrs)[0]
 
     def cache_inplace(
         self, block: BlockArg, read_buffer_index: int | str | Buffer, storage_scope: str
@@ -177,18 +179,18 @@ class CacheMethods(Arguments):
         >>> before, after = sch.cache_inplace("A", 0, "local")
         >>> print(outline(sch))
         A_local = T.alloc_buffer((8,), scope="local")
-        for ax0 in range(8):
-            with T.block("A_local"):
-                v0 = T.axis.spatial(8, ax0)
-                A_local[v0] = A[v0]
         for i in range(8):
+            for ax0 in range(1):
+                with T.block("A_local"):
+                    v0 = T.axis.spatial(8, i + ax0)
+                    A_local[v0] = A[v0]
             with T.block("A"):
                 v = T.axis.spatial(8, i)
                 A_local[v] = A_local[v] * T.float32(2.0)
-        for ax0 in range(8):
-            with T.block("A_local"):
-                v0 = T.axis.spatial(8, ax0)
-                A[v0] = A_local[v0]
+            for ax0 in range(1):
+                with T.block("A_local"):
+                    v0 = T.axis.spatial(8, i + ax0)
+                    A[v0] = A_local[v0]
         """
         block = self._block(block)
         index = (
@@ -196,7 +198,7 @@ class CacheMethods(Arguments):
             if isinstance(read_buffer_index, int)
             else self._buffer(block, read_buffer_index, "read")[1]
         )
-        return self._run("CacheInplace", [block], [index, storage_scope])
+        return self._run("CacheInplace", [block], [index, as_str(storage_scope, "storage_scope")])
 
     def cache_index(self, block: BlockArg, storage_scope: str, cse_thresh: int = 0) -> list[BlockRV]:
         """Compute repeated index expressions of ``block`` once, into buffers.
@@ -229,7 +231,8 @@ class CacheMethods(Arguments):
                     C[v] = T.float32(0.0)
                 C[v] = C[v] + B[index_var_0[v, r]]
         """
-        return self._run("CacheIndex", [self._block(block)], [storage_scope, cse_thresh])
+        attrs = [as_str(storage_scope, "storage_scope"), as_int(cse_thresh, "cse_thresh")]
+        return self._run("CacheIndex", [self._block(block)], attrs)
 
     def reindex(self, block: BlockArg, buffer: BufferArg) -> BlockRV:
         """A copy of a buffer laid out by the variables of ``block``, and the block using it.
@@ -247,9 +250,9 @@ class CacheMethods(Arguments):
         >>> print(outline(sch))
         B_reindex = T.alloc_buffer((16, 16))
         for ax0, ax1 in T.grid(16, 16):
-            with T.block("B_reindex"):
-                v1, v2 = T.axis.remap("SS", [ax0, ax1])
-                B_reindex[v1, v2] = B[v2, v1]
+            with T.block("B_reindex_reindex"):
+                v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                B_reindex[v0, v1] = B[v1, v0]
         for i, j, k in T.grid(16, 16, 16):
             with T.block("C"):
                 vi, vj, vk = T.axis.remap("SSR", [i, j, k])
@@ -284,7 +287,8 @@ class CacheMethods(Arguments):
                     vi, vj = T.axis.remap("SS", [i, j])
                     B[vi, vj] = A_shared[vi, vj] * T.float32(2.0)
         """
-        return self._run("ReadAt", [as_loop(loop), self._block(block)], [read_buffer_index, storage_scope])[0]
+        attrs = [as_int(read_buffer_index, "read_buffer_index"), as_str(storage_scope, "storage_scope")]
+        return self._run("ReadAt", [as_loop(loop), self._block(block)], attrs)[0]
 
     def write_at(self, loop: LoopRV, block: BlockArg, write_buffer_index: int, storage_scope: str) -> BlockRV:
         """An automatic copy out, placed at ``loop``.
@@ -309,4 +313,5 @@ class CacheMethods(Arguments):
                 for ax0, ax1 in T.grid(1, 8):
                     B[v0 + ax0, ax1] = B_local[v0 + ax0, ax1]
         """
-        return self._run("WriteAt", [as_loop(loop), self._block(block)], [write_buffer_index, storage_scope])[0]
+        attrs = [as_int(write_buffer_index, "write_buffer_index"), as_str(storage_scope, "storage_scope")]
+        return self._run("WriteAt", [as_loop(loop), self._block(block)], attrs)[0]

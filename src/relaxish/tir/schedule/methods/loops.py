@@ -31,12 +31,12 @@ class LoopMethods(Arguments):
                 C[v] = A[v] + T.float32(1.0)
         >>> loop = sch.merge(sch.get_loops("B")[0], sch.get_loops("C")[0])
         >>> print(outline(sch))
-        for i_j_m in range(8):
+        for i_m in range(8):
             with T.block("B"):
-                v = T.axis.spatial(8, i_j_m)
+                v = T.axis.spatial(8, i_m)
                 B[v] = A[v] * T.float32(2.0)
             with T.block("C"):
-                v = T.axis.spatial(8, i_j_m)
+                v = T.axis.spatial(8, i_m)
                 C[v] = A[v] + T.float32(1.0)
         """
         return self._run("Merge", [as_loop(x) for x in loops], [])[0]
@@ -99,6 +99,8 @@ class LoopMethods(Arguments):
     def loop_partition(self, loop: LoopRV, factors: Sequence[Any], preserve_unit_iters: bool = True) -> list[LoopRV]:
         """``for i in 10`` with factors [4, None] becomes ``for i in 4`` followed by ``for i in (4, 10)``.
 
+        The sizes add up to less than the extent; what is left is None's, or a piece of its own at the end.
+
         >>> from relaxish.testing.examples import Schedule, outline, siblings
         >>> sch = Schedule(siblings)
         >>> print(outline(sch, "B"))
@@ -107,17 +109,17 @@ class LoopMethods(Arguments):
                 v = T.axis.spatial(8, i)
                 B[v] = A[v] * T.float32(2.0)
         >>> first, second = sch.loop_partition(sch.get_loops("B")[0], [3, None])
-        >>> print(outline(sch, "B_0"))
-        with T.block("i_partition_common"):
-            with T.block("i_0_partition"):
-                for i_0 in range(3):
-                    with T.block("B_0"):
-                        v = T.axis.spatial(8, i_0)
+        >>> print(outline(sch, "B_i0"))
+        with T.block("B_i_common"):
+            with T.block("B_i0_partition"):
+                for i0 in range(3):
+                    with T.block("B_i0"):
+                        v = T.axis.spatial(3, i0)
                         B[v] = A[v] * T.float32(2.0)
-            with T.block("i_1_partition"):
-                for i_1 in range(3, 8):
-                    with T.block("B_1"):
-                        v = T.axis.spatial(8, i_1 - 3 + 3)
+            with T.block("B_i1_partition"):
+                for i1 in range(3, 8):
+                    with T.block("B_i1"):
+                        v = T.axis.spatial((3, 8), i1)
                         B[v] = A[v] * T.float32(2.0)
         """
         return self._run("LoopPartition", [as_loop(loop), *factors], [preserve_unit_iters])

@@ -45,7 +45,7 @@ class MovingMethods(Arguments):
                         C[v] = T.float32(0.0)
                     C[v] = C[v] + B[v + r]
         """
-        self._run("ComputeAt", [self._block(block), as_loop(loop)], [preserve_unit_loops, index])
+        self._run("ComputeAt", [self._block(block), as_loop(loop)], [bool(preserve_unit_loops), as_int(index, "index")])
 
     def reverse_compute_at(
         self, block: BlockArg, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
@@ -77,7 +77,8 @@ class MovingMethods(Arguments):
                     vi, vj = T.axis.remap("SS", [i, ax0])
                     C[vi, vj] = B[vi, vj] + T.float32(1.0)
         """
-        self._run("ReverseComputeAt", [self._block(block), as_loop(loop)], [preserve_unit_loops, index])
+        attrs = [bool(preserve_unit_loops), as_int(index, "index")]
+        self._run("ReverseComputeAt", [self._block(block), as_loop(loop)], attrs)
 
     def compute_inline(self, block: BlockArg) -> None:
         """Put a producer's expression into its consumers.
@@ -144,8 +145,8 @@ class MovingMethods(Arguments):
         >>> print(outline(sch))
         for i, j in T.grid(16, 16):
             with T.block("C_init"):
-                vi_init, vj_init = T.axis.remap("SS", [i, j])
-                C[vi_init, vj_init] = T.float32(0.0)
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = T.float32(0.0)
             for k in range(16):
                 with T.block("C_update"):
                     vi, vj, vk = T.axis.remap("SSR", [i, j, k])
@@ -216,7 +217,7 @@ class MovingMethods(Arguments):
         >>> sch.can_decompose_padding("B", sch.get_loops("B")[0])
         True
         """
-        from ..primitives.padding import can_decompose_padding
+        from ..primitives.decompose import can_decompose_padding
 
         return can_decompose_padding(self.state, self.sref(self._block(block)), self.sref(as_loop(loop)))
 
@@ -234,8 +235,8 @@ class MovingMethods(Arguments):
                 C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
         >>> sch.pad_einsum("C", [1, 12, 1])
         >>> print(outline(sch))
-        C_pad = T.alloc_buffer((16, 24))
         B_pad = T.alloc_buffer((16, 24))
+        C_pad = T.alloc_buffer((16, 24))
         for i0, i1 in T.grid(16, 24):
             with T.block("B_pad"):
                 v0, v1 = T.axis.remap("SS", [i0, i1])
@@ -251,7 +252,7 @@ class MovingMethods(Arguments):
                 v0, v1 = T.axis.remap("SS", [i0, i1])
                 C[v0, v1] = C_pad[v0, v1]
         """
-        self._run("PadEinsum", [self._block(block)], [list(padding)])
+        self._run("PadEinsum", [self._block(block)], [[as_int(x, "padding") for x in padding]])
 
     def rolling_buffer(self, block: BlockArg, write_buffer_index: int) -> None:
         """Keep what overlapping tiles share in a circular buffer.
@@ -279,15 +280,15 @@ class MovingMethods(Arguments):
         for i_0 in range(2):
             for ax0 in range(6):
                 with T.block("B"):
-                    v = T.axis.spatial(10, i_0 * 4 + ax0)
+                    v = T.axis.opaque(10, i_0 * 4 + ax0)
                     T.where(i_0 < 1 or 2 <= ax0)
                     B[v % 6] = A[v] * T.float32(2.0)
             for i_1, k in T.grid(4, 3):
                 with T.block("C"):
-                    v = T.axis.spatial(8, i_0 * 4 + i_1)
+                    v = T.axis.opaque(8, i_0 * 4 + i_1)
                     r = T.axis.reduce(3, k)
                     with T.init():
                         C[v] = T.float32(0.0)
                     C[v] = C[v] + B[(v + r) % 6]
         """
-        self._run("RollingBuffer", [self._block(block)], [write_buffer_index])
+        self._run("RollingBuffer", [self._block(block)], [as_int(write_buffer_index, "write_buffer_index")])

@@ -38,7 +38,9 @@ class UnsafeHideBufferAccess(InstructionKind):
         regions = getattr(block, field)
         hidden = {int(plain(i)) for i in inputs[2]}
         if any(not 0 <= i < len(regions) for i in hidden):
-            raise PrimitiveError(f"{{0}} has {len(regions)} {inputs[1]} regions; an index is out of range.", [sref])
+            raise PrimitiveError(
+                f"The block {{0}} has {len(regions)} {inputs[1]} regions; an index is out of range.", [sref]
+            )
         new = block.with_fields(**{field: tuple(r for i, r in enumerate(regions) if i not in hidden)})
         sch.state.replace(sref, new, {block: new})
         return [], None
@@ -74,7 +76,7 @@ class AnnotateBufferAccess(InstructionKind):
         ends = [substitute(e, values) for e in index_map.final_indices]
         if len(ends) != 2 * len(buffer.shape):
             raise PrimitiveError(
-                f"{len(ends) // 2} ranges are given for the {len(buffer.shape)}-d buffer of {{0}}.", [sref]
+                f"{len(ends) // 2} ranges are given for the {len(buffer.shape)}-d buffer of block {{0}}.", [sref]
             )
         analyzer = Analyzer()
         for iv in block.iter_vars:

@@ -16,11 +16,12 @@ from ..block_info import contains, loop_ranges
 from ..buffers import with_scope
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
-from ..region import Box, box_to_ranges, relax_region, union_sets
+from ..region import Box, box_to_ranges, loops_between, relax_region, union_sets
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
 from ..walk import block_realizes_below, vars_in
-from .cache import check_scope_name
+from .cache import check_scope_name, check_starts_afresh
+from .reduction import conjuncts
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -73,17 +74,27 @@ class _Move:
         self.box = seen if self.box is None else union_sets(self.box, seen, self.analyzer)
         if not self.reading:
             sure = relax_region(region, sref, self.loop_sref, self.analyzer, True, realize, self.staged.scope())
-            if sure is not None:
+            if sure is not None and not self._left_out(realize, sref):
                 self.written = sure if self.written is None else union_sets(self.written, sure, self.analyzer)
+
+    def _left_out(self, realize: BlockRealize, sref: StmtSRef) -> bool:
+        """Whether whole iterations of the loop may leave a block out."""
+        inner = loops_between(sref.parent, self.loop_sref, self.staged.scope())
+        outer = (t for t in conjuncts(realize.predicate) if not any(v in inner for v in vars_in(t)))
+        return any(not self.analyzer.can_prove(term) for term in outer)
 
     def _place(self) -> tuple[int, range]:
         """Where the copy goes, and which parts use it."""
         if self.reading:
             if not self.readers or (self.writers and self.writers[-1] >= self.readers[0]):
-                raise PrimitiveError(f"{{0}} writes {self.buffer.name} after it is first read there.", [self.loop_sref])
+                raise PrimitiveError(
+                    f"The loop {{0}} writes {self.buffer.name} after it is first read there.", [self.loop_sref]
+                )
             return self.readers[0], range(self.readers[0], len(self.parts))
         if not self.writers or (self.readers and self.readers[-1] > self.writers[-1]):
-            raise PrimitiveError(f"{{0}} reads {self.buffer.name} after it is last written there.", [self.loop_sref])
+            raise PrimitiveError(
+                f"The loop {{0}} reads {self.buffer.name} after it is last written there.", [self.loop_sref]
+            )
         return self.writers[-1] + 1, range(self.writers[-1] + 1)
 
     def run(self) -> StmtSRef:
@@ -96,6 +107,9 @@ class _Move:
         parts.insert(self.position, copy)
         new_loop = self.loop.with_fields(body=SeqStmt(parts))
         scope = checks.scope_root(self.state, self.loop_sref, require_stage_pipeline=True)
+        if not self.reading:
+            for writer in self.state.get_block_scope(scope).buffer_writers.get(self.buffer, ()):
+                check_starts_afresh(self.state, writer, scope, self.buffer)
         rewriter = _Replace(self.loop, new_loop)
         old = scope.stmt
         new = old.with_fields(body=rewriter.visit(old.body), alloc_buffers=(*old.alloc_buffers, self.staged))
@@ -113,13 +127,14 @@ class _Move:
             written = self.written
             if written is None or not contains(written, box, self.buffer.shape, self.analyzer):
                 raise PrimitiveError(
-                    f"Not all of the region of {self.buffer.name} is sure to be written below {{0}}.", [self.loop_sref]
+                    f"Not all of the region of {self.buffer.name} is sure to be written below loop {{0}}.",
+                    [self.loop_sref],
                 )
         bounds = self.analyzer.const_int_bound
         for (low, high), extent in zip(box, self.buffer.shape, strict=True):
             if isinstance(extent, IntImm) and (bounds.bound(low)[0] < 0 or bounds.bound(high)[1] >= extent.value):
                 raise PrimitiveError(
-                    f"The region [{low}, {high}] of {self.buffer.name} used below {{0}} leaves the buffer.",
+                    f"The region [{low}, {high}] of {self.buffer.name} used below loop {{0}} leaves the buffer.",
                     [self.loop_sref],
                 )
 

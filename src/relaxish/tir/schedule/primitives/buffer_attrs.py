@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....ir.functor import Mutator
 from ...expr import BufferLoad, Cast
-from ...stmt import Block, BufferRegion, BufferStore
+from ...stmt import Block, BufferStore
 from .. import checks
 from ..buffers import derived_buffer, with_scope
 from ..errors import PrimitiveError
@@ -39,18 +38,35 @@ class StorageAlign(InstructionKind):
             axis += len(buffer.shape)
         if not 0 <= axis < len(buffer.shape):
             raise PrimitiveError(
-                f"The axis {axis} is out of range for the {len(buffer.shape)}-d buffer of {{0}}.", [sref]
+                f"The axis {axis} is out of range for the {len(buffer.shape)}-d buffer of block {{0}}.", [sref]
             )
         if factor <= 0:
             raise PrimitiveError(f"The factor must be positive, got {factor}.", [sref])
         if alloc_site(sch.state, sref, buffer) is None:
             raise PrimitiveError("The buffer is not allocated inside the function, so it cannot be aligned.", [sref])
         old = dict(sref.stmt.annotations)
-        entries = [list(plain(e)) for e in old.get("buffer_dim_align", ())]
-        entries = [e for e in entries if not (e[0] == index and e[1] == axis)]
-        old["buffer_dim_align"] = [*entries, [index, axis, factor, offset]]
+        entries = _alignments(sref)
+        place = next((i for i, e in enumerate(entries) if e[:2] == [index, axis]), len(entries))
+        entries[place : place + 1] = [[index, axis, factor, offset]]
+        old["buffer_dim_align"] = entries
         set_annotations(sch.state, sref, old)
         return [], None
+
+
+def _alignments(sref: StmtSRef) -> list[list[int]]:
+    """The alignments that a block asks for so far, each (buffer index, axis, factor, offset)."""
+    known = plain(sref.stmt.annotations.get("buffer_dim_align", ()))
+    if not isinstance(known, (tuple, list)) or not all(_is_alignment(entry) for entry in known):
+        raise PrimitiveError(
+            "The block annotation for storage align is expected to be an array of 4-integer-tuples (buffer_index, "
+            f"axis, factor, offset). However, the annotation buffer_dim_align of block {{0}} is {known}.",
+            [sref],
+        )
+    return [[int(x) for x in entry] for entry in known]
+
+
+def _is_alignment(entry: Any) -> bool:
+    return isinstance(entry, (tuple, list)) and len(entry) == 4 and all(type(x) is int for x in entry)
 
 
 def alloc_site(state: ScheduleState, sref: StmtSRef, buffer: Any) -> StmtSRef | None:
@@ -88,42 +104,26 @@ class SetScope(InstructionKind):
         return [], None
 
 
-class _Retype(Mutator):
-    """Stores to and loads from a buffer of another element type, cast both ways."""
+class _Retype(BufferSwap):
+    """Stores to and loads from a buffer (or a view of it) of another element type, cast both ways."""
 
     def __init__(self, old: Any, new: Any) -> None:
-        self.old, self.new = old, new
-        self.reuse: dict[Any, Any] = {}
+        super().__init__({old: new})
+        self.before, self.after = old.dtype, new.dtype
 
-    def visit_Buffer(self, node: Any) -> Any:
-        return self.new if node is self.old else node
-
-    def visit_IterVar(self, node: Any) -> Any:
-        return node
-
-    def visit_Var(self, node: Any) -> Any:
-        return self.new.data if node is self.old.data else node
+    def view_of(self, view: Any, source: Any) -> Any:
+        return derived_buffer(view, view.name, dtype=self.after)
 
     def visit_BufferLoad(self, node: BufferLoad) -> Any:
-        indices = self.visit(node.indices)
-        if node.buffer is not self.old:
-            return node if indices is node.indices else node.with_fields(indices=indices)
-        return Cast(self.old.dtype, BufferLoad(self.new, indices))
+        made = self.default_visit(node)
+        return made if made.buffer is node.buffer else Cast(self.before, made)
 
     def visit_BufferStore(self, node: BufferStore) -> Any:
+        buffer = self.buffers.get(node.buffer)
         value, indices = self.visit(node.value), self.visit(node.indices)
-        if node.buffer is not self.old:
+        if buffer is None:
             return node.with_fields(value=value, indices=indices)
-        return BufferStore(self.new, Cast(self.new.dtype, value), indices)
-
-    def visit_BufferRegion(self, node: BufferRegion) -> Any:
-        return BufferRegion(self.new, node.region) if node.buffer is self.old else node
-
-    def visit_Block(self, node: Block) -> Any:
-        made = self.default_visit(node)
-        if made is not node:
-            self.reuse[node] = made
-        return made
+        return BufferStore(buffer, Cast(self.after, value), indices)
 
 
 @register_kind

@@ -12,13 +12,13 @@ from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
-from ..buffers import with_scope
+from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..region import box_to_ranges, relax_region
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import DepKind, StmtSRef
-from ..walk import block_realizes_below, seq_or_single
+from ..walk import block_realizes_below, seq_or_single, unwrap
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -36,7 +36,11 @@ def only_writer(state: ScheduleState, scope: StmtSRef, buffer: Any) -> StmtSRef 
     """The one block of the scope that writes ``buffer``, None for an input of the scope."""
     writers = state.get_block_scope(scope).buffer_writers.get(buffer, [])
     if len(writers) > 1:
-        raise PrimitiveError(f"The buffer {buffer.name} is written by more than one block of {{0}}.", [scope])
+        raise PrimitiveError(
+            f"The buffer {buffer.name} is expected to be written by single block, but got {len(writers)} blocks who "
+            "write it in scope {0}.",
+            [scope],
+        )
     return writers[0] if writers else None
 
 
@@ -55,7 +59,7 @@ class Stage:
     def __init__(self, buffer: Any, storage_scope: str, region: Sequence[Range], whole: bool, reading: bool) -> None:
         self.buffer, self.region, self.whole, self.reading = buffer, list(region), whole, reading
         self.name = f"{buffer.name}_{storage_scope}"
-        self.staged = with_scope(buffer, storage_scope)
+        self.staged = compact(with_scope(buffer, storage_scope))
         if not whole:
             self.staged = self.staged.with_fields(shape=tuple(r.extent for r in region))
         self.analyzer = Analyzer()
@@ -88,7 +92,7 @@ class Stage:
 
     def swap(self, reuse: dict[Any, Any]) -> BufferSwap:
         """What redirects a block to the staging buffer."""
-        if self.whole or all(checks.is_zero(r.min) for r in self.region):
+        if self.whole:
             return BufferSwap({self.buffer: self.staged}, reuse)
         return _ShiftedSwap(self, reuse)
 
@@ -133,15 +137,19 @@ class _ShiftedSwap(BufferSwap):
 # -- where a copy goes -------------------------------------------------------------------------------------
 
 
+def _parts(body: Any) -> Sequence[Any]:
+    """The statements of a body."""
+    body = unwrap(body)[1]
+    return body.seq if isinstance(body, SeqStmt) else (body,)
+
+
 def stage_location(writer: StmtSRef, scope: StmtSRef, related: Sequence[StmtSRef]) -> tuple[StmtSRef, int]:
     """(loop or scope block, position in its body) before the first of ``related`` at the lowest level that the
     writer shares with one of them; the end of the scope if there is none."""
     if not related:
-        body = scope.stmt.body
-        return scope, len(body.seq) if isinstance(body, SeqStmt) else 1
+        return scope, len(_parts(scope.stmt.body))
     best = next(a for a in writer.ancestors() if any(checks.in_scope_of(r, a) for r in related))
-    body = best.stmt.body
-    parts = body.seq if isinstance(body, SeqStmt) else (body,)
+    parts = _parts(best.stmt.body)
     wanted = {r.stmt for r in related}
     seen = False
     for position, part in enumerate(parts):
@@ -160,9 +168,13 @@ def readers_of(state: ScheduleState, scope: StmtSRef, writer: StmtSRef) -> list[
 
 def insert_at(body: Any, position: int, stage: Any) -> Any:
     """A body with one more statement at ``position``."""
-    parts = list(body.seq) if isinstance(body, SeqStmt) else [body]
+    wrappers, _ = unwrap(body)
+    parts = list(_parts(body))
     parts.insert(position, stage)
-    return seq_or_single(parts)
+    made = seq_or_single(parts)
+    for wrapper in reversed(wrappers):
+        made = wrapper.with_fields(body=made)
+    return made
 
 
 class _Insert(ScopeRewriter):
@@ -233,7 +245,9 @@ def check_region(block: StmtSRef, buffer: Any, region: Sequence[Range], at: Stmt
         if bounds.bound(dim.min)[0] < 0 or bounds.bound(dim.min + dim.extent - 1)[1] >= extent.value:
             # A symbolic end may be tighter than its bounds, so the proof has the last word.
             if not analyzer.can_prove(tir_all(dim.min >= 0, dim.min + dim.extent <= extent)):
-                raise PrimitiveError(f"The part of {buffer.name} that {{0}} uses here leaves the buffer.", [block])
+                raise PrimitiveError(
+                    f"The part of {buffer.name} that block {{0}} uses here leaves the buffer.", [block]
+                )
 
 
 def _writes(block: Block, buffer: Any) -> bool:
@@ -248,6 +262,21 @@ def _with_children(state: ScheduleState, blocks: Sequence[StmtSRef]) -> list[Stm
     return [x for b in blocks for x in (b, *state.child_blocks(b))]
 
 
+def check_starts_afresh(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef, buffer: Any) -> None:
+    """Demand that a block does not go on from a result that is begun elsewhere: a cache of it would start undefined."""
+    block = block_sref.stmt
+    if not state.enable_check or block.init is not None or all(r.buffer is not buffer for r in block.reads):
+        return
+    begun_outside = scope.stmt.init is not None and _writes(scope.stmt, buffer)
+    if begun_outside or isinstance(block.body, BufferStore):
+        raise PrimitiveError(
+            f"The block {{0}} adds to {buffer.name}, which is initialised elsewhere; a cache of it would start "
+            "undefined.",
+            [block_sref],
+            hint="make the cache before the reduction is taken apart",
+        )
+
+
 def check_readers_covered(state: ScheduleState, scope: StmtSRef, buffer: Any) -> None:
     """Demand that whatever reads ``buffer`` in the scope reads only what has been written."""
     if not state.enable_check:
@@ -255,7 +284,8 @@ def check_readers_covered(state: ScheduleState, scope: StmtSRef, buffer: Any) ->
     for child in state.child_blocks(scope):
         if any(r.buffer is buffer for r in child.stmt.reads) and not state.flags(child).region_cover:
             raise PrimitiveError(
-                f"The scope cannot be staged: {{0}} reads parts of {buffer.name} that its producers do not write.",
+                f"The scope's region cover is not complete: block {{0}} reads parts of {buffer.name} that are not "
+                "written.",
                 [child],
             )
 
@@ -300,13 +330,8 @@ def cache_write(
     scope = checks.scope_root(state, block_sref)
     if only_writer(state, scope, buffer) is not block_sref:
         raise PrimitiveError("The block {0} is not the only writer of the buffer in its scope.", [block_sref])
+    check_starts_afresh(state, block_sref, scope, buffer)
     own = block_sref.stmt
-    if state.enable_check and own.init is None and any(r.buffer is buffer for r in own.reads):
-        raise PrimitiveError(
-            f"{{0}} adds to {buffer.name}, which is initialised elsewhere; a cache of it would start undefined.",
-            [block_sref],
-            hint="make the cache before the reduction is decomposed",
-        )
     consumers = _with_children(state, consumers)
     others = [r for r in readers_of(state, scope, block_sref) if r not in consumers]
     at, position = stage_location(block_sref, scope, others)
@@ -331,7 +356,7 @@ def cache_inplace(state: ScheduleState, block: StmtSRef, index: int, storage_sco
     check_readers_covered(state, scope, buffer)
     if not _writes(block.stmt, buffer):
         raise PrimitiveError(f"The block {{0}} does not both read and write {buffer.name}.", [block])
-    at, position = _lowest_sequence(block, scope)
+    at, position = _around(block)
     read, written = region_of(block.stmt.reads, buffer), region_of(block.stmt.writes, buffer)
     assert read is not None and written is not None
     before = Stage(buffer, storage_scope, relaxed_region(read, block, at), True, reading=True)
@@ -347,16 +372,12 @@ def cache_inplace(state: ScheduleState, block: StmtSRef, index: int, storage_sco
     return [first, state.stmt2ref[second]]
 
 
-def _lowest_sequence(block: StmtSRef, scope: StmtSRef) -> tuple[StmtSRef, int]:
-    """(loop or scope block, position in its body) of the nearest statement around a block that has neighbours."""
-    for above in block.ancestors():
-        body = above.stmt.body
-        if isinstance(body, SeqStmt):
-            inside = (i for i, p in enumerate(body.seq) if any(r.block is block.stmt for r in block_realizes_below(p)))
-            return above, next(inside)
-        if above is scope:
-            break
-    return scope, 0
+def _around(block: StmtSRef) -> tuple[StmtSRef, int]:
+    """(loop or block right around a block, position of the block in its body)."""
+    at = block.parent
+    assert at is not None
+    parts = _parts(at.stmt.body)
+    return at, next(i for i, p in enumerate(parts) if any(r.block is block.stmt for r in block_realizes_below(p)))
 
 
 _SCOPES = (
@@ -370,7 +391,9 @@ def check_scope_name(storage_scope: str) -> None:
     """Demand a memory scope that exists (a suffix after the known name is a tag)."""
     known = [s for s in _SCOPES if storage_scope == s or storage_scope.startswith(s + ".")]
     if not known:
-        raise PrimitiveError(f'The input storage scope "{storage_scope}" is invalid.', hint=f"known: {', '.join(_SCOPES)}")
+        raise PrimitiveError(
+            f'The input storage scope "{storage_scope}" is invalid.', hint=f"known: {', '.join(_SCOPES)}"
+        )
 
 
 @register_kind

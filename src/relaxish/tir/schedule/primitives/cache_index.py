@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ....arith import Analyzer, IntervalSet, eval_set
+from ....arith.effects import CallEffectKind, side_effect
 from ....ir.expr import PrimExpr, Range
-from ....ir.functor import Mutator, Visitor
+from ....ir.functor import Mutator, Visitor, post_order_visit
 from ....ir.prim import const
 from ....ir.structural import structural_equal
-from ...buffer import Buffer
-from ...expr import BufferLoad, CallEffectKind, FloatImm, IntImm, IterVar, StringImm, Var
+from ...buffer import Buffer, decl_buffer
+from ...expr import Broadcast, BufferLoad, IterVar, Ramp, Var
 from ...functor import substitute
-from ...op import effect_of
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
+from ..block_info import loop_ranges
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
+from ..subst import realize_of
 from ..walk import block_realizes_below, vars_in
 from .cache import check_scope_name
 
@@ -28,57 +31,61 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-class _Indices(Visitor):
-    """Index expressions of loads, each once; with a threshold, all their subexpressions with how often they occur."""
+class _Computations:
+    """The pure computations of a store with how often each is done, equivalent ones counted together."""
 
-    def __init__(self, iter_vars: set[Any], subexpressions: bool) -> None:
-        self.iter_vars, self.subexpressions = iter_vars, subexpressions
-        self.inside = 0
-        self.found: list[tuple[PrimExpr, int]] = []
+    def __init__(self, store: BufferStore, threshold: int) -> None:
+        self.entries: list[tuple[PrimExpr, PrimExpr, int]] = []  # (expression, simplest form, count)
+        self.analyzer = Analyzer()
+        for expr in _largest((store.indices, store.value)):
+            self._add(expr, 1)
+        waiting = True
+        while waiting:
+            # What is too rare as a whole may occur often enough in parts; the largest first, so that counts add up.
+            self.entries.sort(key=lambda entry: -_size(entry[0]))
+            rare = next((e for e in self.entries if e[2] < threshold and e[2] >= 0), None)
+            waiting = rare is not None
+            if rare is not None:
+                self.entries[self.entries.index(rare)] = (rare[0], rare[1], -1)
+                for part in _largest(rare[0], below=True):
+                    self._add(part, rare[2])
 
-    def _add(self, expr: PrimExpr) -> None:
-        if isinstance(expr, (Var, IntImm, FloatImm, StringImm)) or not self._eligible(expr):
-            return
-        for position, (known, count) in enumerate(self.found):
-            if type(known) is type(expr) and structural_equal(known, expr):
-                self.found[position] = (known, count + 1)
+    def _add(self, expr: PrimExpr, count: int) -> None:
+        simple = self.analyzer.simplify(expr)
+        for position, (known, form, times) in enumerate(self.entries):
+            if structural_equal(form, simple):
+                self.entries[position] = (known, form, max(times, 0) + count)
                 return
-        self.found.append((expr, 1))
+        self.entries.append((expr, simple, count))
 
-    def _eligible(self, expr: PrimExpr) -> bool:
-        used = vars_in(expr)
-        return bool(used) and all(v in self.iter_vars for v in used) and not _reads_or_acts(expr)
-
-    def visit_BufferLoad(self, node: BufferLoad) -> None:
-        for index in node.indices:
-            if not self.subexpressions:
-                self._add(index)
-            self.visit(index)
-
-    def visit_PrimExpr(self, node: Any) -> None:
-        if self.subexpressions:
-            self._add(node)
-        self.default_visit(node)
-
-    def visit_Buffer(self, node: Any) -> None:
-        pass
+    def find(self, expr: PrimExpr) -> PrimExpr | None:
+        """The computation that ``expr`` is, if it is often enough."""
+        if not _eligible(expr):
+            return None
+        simple = self.analyzer.simplify(expr)
+        return next((e for e, form, count in self.entries if count >= 0 and structural_equal(form, simple)), None)
 
 
-def _reads_or_acts(expr: PrimExpr) -> bool:
-    hit = False
+def _eligible(expr: PrimExpr) -> bool:
+    return not isinstance(expr, (Ramp, Broadcast)) and _size(expr) > 1 and side_effect(expr) <= CallEffectKind.Pure
 
-    class Look(Visitor):
-        def visit_BufferLoad(self, node: Any) -> None:
-            nonlocal hit
-            hit = True
 
-        def visit_Call(self, node: Any) -> None:
-            nonlocal hit
-            hit = hit or effect_of(node) > CallEffectKind.Pure
-            self.default_visit(node)
+def _largest(node: Any, below: bool = False) -> list[PrimExpr]:
+    """The eligible expressions in ``node`` that are not part of another one; ``below`` leaves out itself."""
+    found: list[PrimExpr] = []
 
-    Look().visit(expr)
-    return hit
+    class Collect(Visitor):
+        def visit_Buffer(self, node: Any) -> None:
+            pass
+
+        def visit_PrimExpr(self, inner: Any) -> None:
+            if _eligible(inner) and not (below and inner is node):
+                found.append(inner)
+            else:
+                self.default_visit(inner)
+
+    Collect().visit(node)
+    return found
 
 
 def _size(expr: Any) -> int:
@@ -90,26 +97,40 @@ def _size(expr: Any) -> int:
             count += 1
             self.default_visit(node)
 
+        def visit_Buffer(self, node: Any) -> None:
+            pass
+
     Count().visit(expr)
     return count
 
 
 def _expressions(block: Block, threshold: int) -> list[PrimExpr]:
-    """What to compute ahead: all index expressions, or what occurs at least ``threshold`` times, largest first."""
-    collector = _Indices({iv.var for iv in block.iter_vars}, threshold > 0)
-    collector.visit(block.body)
-    if threshold <= 0:
-        return [e for e, _ in collector.found]
-    often = [e for e, count in collector.found if count >= threshold]
-    return sorted(often, key=_size, reverse=True)
+    """What to compute ahead, the largest first: what a stored value computes at least ``threshold`` times."""
+    out: list[PrimExpr] = []
+
+    class Stores(Visitor):
+        def visit_BufferStore(self, node: BufferStore) -> None:
+            done = _Computations(node, threshold)
+
+            def note(expr: Any) -> None:
+                known = done.find(expr) if isinstance(expr, PrimExpr) else None
+                if known is not None and not any(known is e for e in out):
+                    out.append(known)
+
+            post_order_visit(node.value, note)
+            out.sort(key=_size, reverse=True)
+
+    Stores().visit(block.body)
+    own = {iv.var for iv in block.iter_vars}
+    return [e for e in out if vars_in(e) and all(v in own for v in vars_in(e))]
 
 
 class _Load(Mutator):
     """Replaces the cached expressions by loads."""
 
-    def __init__(self, pairs: Sequence[tuple[PrimExpr, PrimExpr]], everywhere: bool) -> None:
-        self.pairs, self.everywhere = pairs, everywhere
-        self.index_depth = 0
+    def __init__(self, pairs: Sequence[tuple[PrimExpr, PrimExpr]]) -> None:
+        self.analyzer = Analyzer()
+        self.pairs = [(self.analyzer.simplify(expr), load) for expr, load in pairs]
 
     def visit_Buffer(self, node: Any) -> Any:
         return node
@@ -117,26 +138,41 @@ class _Load(Mutator):
     def visit_BufferRegion(self, node: Any) -> Any:
         return node
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
-        self.index_depth += 1
-        indices = self.visit(node.indices)
-        self.index_depth -= 1
-        return node if indices is node.indices else node.with_fields(indices=indices)
-
     def visit_PrimExpr(self, node: Any) -> Any:
-        if self.everywhere or self.index_depth:
-            for expr, load in self.pairs:
-                if type(expr) is type(node) and structural_equal(expr, node):
+        if _eligible(node):
+            simple = self.analyzer.simplify(node)
+            for form, load in self.pairs:
+                if structural_equal(form, simple):
                     return load
         return self.default_visit(node)
 
 
-def _stage(expr: PrimExpr, block: Block, number: int, storage_scope: str) -> tuple[Any, Block, PrimExpr, Buffer]:
-    """(nest, block, load that stands for the expression, buffer) of one cached expression."""
-    doms = {iv.var: iv.dom for iv in block.iter_vars}
+class _Staged(NamedTuple):
+    """An expression computed ahead: the nest, its block, the load that stands for it, the buffer."""
+
+    nest: Any
+    block: Block
+    load: PrimExpr
+    buffer: Buffer
+
+
+def _stage(expr: PrimExpr, sref: StmtSRef, number: int, storage_scope: str) -> _Staged:
+    """Loops like those that drive the variables of the expression, around a block that stores it."""
+    realize = realize_of(sref)
+    doms = {iv.var: iv.dom for iv in realize.block.iter_vars}
+    bound = dict(zip(doms, realize.iter_values, strict=True))
     used = list(vars_in(expr))
-    shape = tuple(doms[v].extent for v in used)
-    buffer = _index_buffer(f"index_var_{number}", expr.dtype, shape, storage_scope)
+    ranges = loop_ranges(sref.parent)
+    sets = {var: IntervalSet(r.min, r.min + r.extent - 1) for var, r in ranges.items()}
+    buffer = decl_buffer(
+        [eval_set(bound[v], sets).max_value + 1 for v in used],
+        expr.dtype,
+        f"index_var_{number}",
+        strides=[1],
+        scope="" if storage_scope == "global" else storage_scope,
+    )
+    driving = [v for v in vars_in(tuple(bound[v] for v in used)) if v in ranges]
+    renamed = {v: Var(f"ax{i}", v.dtype) for i, v in enumerate(driving)}
     iters = [
         IterVar(Range.from_min_extent(const(0, v.dtype), doms[v].extent), Var(f"v{i}", v.dtype), IterVar.DataPar)
         for i, v in enumerate(used)
@@ -145,18 +181,10 @@ def _stage(expr: PrimExpr, block: Block, number: int, storage_scope: str) -> tup
     value = substitute(expr, dict(zip(used, indices, strict=True)))
     region = BufferRegion(buffer, tuple(Range.from_min_extent(i, const(1, i.dtype)) for i in indices))
     made = Block(iters, (), (region,), f"index_{number}", BufferStore(buffer, value, indices))
-    loops = [Var(f"ax{i}", v.dtype) for i, v in enumerate(used)]
-    body: Any = BlockRealize(tuple(loops), const(True, "bool"), made)
-    for var, old in reversed(list(zip(loops, used, strict=True))):
-        body = For(var, const(0, var.dtype), doms[old].extent, ForKind.SERIAL, body)
-    return body, made, BufferLoad(buffer, used), buffer
-
-
-def _index_buffer(name: str, dtype: str, shape: tuple[Any, ...], storage_scope: str) -> Buffer:
-    from ...buffer import decl_buffer
-
-    made = decl_buffer(shape, dtype, name, strides=[1], scope="" if storage_scope == "global" else storage_scope)
-    return made
+    body: Any = BlockRealize(tuple(substitute(bound[v], renamed) for v in used), const(True, "bool"), made)
+    for old, var in reversed(renamed.items()):
+        body = For(var, const(0, var.dtype), ranges[old].extent, ForKind.SERIAL, body)
+    return _Staged(body, made, BufferLoad(buffer, used), buffer)
 
 
 class _Insert(ScopeRewriter):
@@ -172,23 +200,23 @@ def cache_index(state: ScheduleState, sref: StmtSRef, storage_scope: str, thresh
     """Compute index expressions of a block ahead of it; gives the computing blocks."""
     check_scope_name(storage_scope)
     block = checks.check_block(sref)
-    scope = checks.scope_root(state, sref, require_stage_pipeline=True)
+    scope = checks.scope_root(state, sref)
     expressions = _expressions(block, threshold)
-    stages = [_stage(e, block, i, storage_scope) for i, e in enumerate(expressions)]
+    stages = [_stage(e, sref, i, storage_scope) for i, e in enumerate(expressions)]
     if not stages:
         return []
-    worker = _Load([(e, s[2]) for e, s in zip(expressions, stages, strict=True)], threshold > 0)
+    worker = _Load([(e, s.load) for e, s in zip(expressions, stages, strict=True)])
     made = block.with_fields(body=worker.visit(block.body))
     rewriter = _Insert(block, made)
     old = scope.stmt
     parts = list(old.body.seq) if isinstance(old.body, SeqStmt) else [old.body]
     at = next(i for i, p in enumerate(parts) if any(r.block is block for r in block_realizes_below(p)))
     parts = [rewriter.visit(p) for p in parts]
-    parts = [*parts[:at], *[s[0] for s in stages], *parts[at:]]
-    allocs = (*old.alloc_buffers, *[s[3] for s in stages])
+    parts = [*parts[:at], *[s.nest for s in stages], *parts[at:]]
+    allocs = (*old.alloc_buffers, *[s.buffer for s in stages])
     new = old.with_fields(body=SeqStmt(parts), alloc_buffers=allocs)
     state.replace(scope, new, {**rewriter.reuse, old: new})
-    out = [state.stmt2ref[s[1]] for s in stages]
+    out = [state.stmt2ref[s.block] for s in stages]
     for one in out:
         state.mark_new_block(one)
     return out

@@ -70,8 +70,8 @@ def _insertion_point(
             first_consumer = position
     if last_producer >= first_consumer:
         raise PrimitiveError(
-            "Cannot find the insertion point that satisfies the producer-consumer constraint: {0} holds a producer "
-            "after the first consumer.",
+            "Cannot find the insertion point that satisfies the producer-consumer constraint: loop {0} holds a "
+            "producer after the first consumer.",
             [loop],
         )
     if index == -1:
@@ -81,7 +81,7 @@ def _insertion_point(
     if not last_producer < index <= first_consumer:
         raise PrimitiveError(
             f"The insertion index {index} is not between {last_producer + 1} and {first_consumer}, "
-            "the places in {0} after all producers and before all consumers.",
+            "the places in loop {0} after all producers and before all consumers.",
             [loop],
         )
     return index
@@ -92,9 +92,9 @@ def _check_place(block: StmtSRef, loop: StmtSRef, scope: StmtSRef) -> None:
     while at is not None and isinstance(at.stmt, For):
         at = at.parent
     if at is not scope:
-        raise PrimitiveError("Expected {0} and {1} to be under the same block scope.", [block, loop])
+        raise PrimitiveError("Expected block {0} and loop {1} to be under the same block scope.", [block, loop])
     if checks.in_scope_of(block, loop):
-        raise PrimitiveError("The input {1} is an ancestor of {0}.", [block, loop])
+        raise PrimitiveError("The input loop {1} is an ancestor of block {0}.", [block, loop])
 
 
 def move_block(
@@ -122,8 +122,8 @@ def move_block(
     if outside:
         raise PrimitiveError(
             f"The primitive requires all the {word}(s) of the given block to be present under the target loop. "
-            f"However, there are {len(outside)} {word}(s) not satisfying the constraint: {{2}} is one of them "
-            "({0} is to go under {1}).",
+            f"However, there are {len(outside)} {word}(s) not satisfying the constraint: block {{2}} is one of them "
+            "(block {0} is to go under loop {1}).",
             [block_sref, loop_sref, outside[0]],
         )
     if backwards and state.enable_check:
@@ -157,7 +157,7 @@ def _check_before_consumers(
     last = max(order[child] for child in state.child_blocks(loop))
     for consumer in consumers:
         if not checks.in_scope_of(consumer, loop) and order[consumer] < last:
-            raise PrimitiveError("{0} would move behind its consumer {1}.", [block, consumer])
+            raise PrimitiveError("The block {0} would move behind its consumer {1}.", [block, consumer])
 
 
 def _check_all_computed(block: StmtSRef, solved: Sequence[VarDomain], analyzer: Analyzer) -> None:
@@ -172,7 +172,8 @@ def _check_all_computed(block: StmtSRef, solved: Sequence[VarDomain], analyzer: 
         if max(lows) > first.value or min(highs) < first.value + size.value - 1:
             low, high = asked
             raise PrimitiveError(
-                f'The producers under the loop call for {{0}} at [{low}, {high}] only, less than all of "{iv.var.name}".',
+                f'The producers under the loop call for block {{0}} at [{low}, {high}] only, less than all of '
+                f'"{iv.var.name}".',
                 [block],
             )
 
@@ -184,7 +185,7 @@ def _check_computed_once(block: StmtSRef, loop: StmtSRef, solved: Sequence[VarDo
     driven = vars_in(tuple(asked[0] for asked, _ in solved))
     for above in (loop, *checks.loops_above(loop)):
         if above.stmt.loop_var not in driven and not checks.is_one(above.stmt.extent):
-            raise PrimitiveError("{0} is a reduction and would be repeated by {1}.", [block, above])
+            raise PrimitiveError("The block {0} is a reduction and would be repeated by loop {1}.", [block, above])
 
 
 def _plainly_indexed(block: Block, backwards: bool) -> bool:

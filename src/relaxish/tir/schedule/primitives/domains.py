@@ -117,7 +117,9 @@ class BlockDomains:
         """The first instance must not read what lies before the part that is produced."""
         for (have, _), (want, _) in zip(provided, required, strict=True):
             if not self._same(substitute(have, first), want):
-                raise PrimitiveError(f"{{0}} would read {have} from before {want}, which is not produced.", [self.block])
+                raise PrimitiveError(
+                    f"The block {{0}} would read {have} from before {want}, which is not produced.", [self.block]
+                )
 
     def _inverse(self, indices: Sequence[Any], points: Sequence[Interval]) -> dict[Any, Interval]:
         lows = inverse_affine_iter_map(indices, [low for low, _ in points])
@@ -145,23 +147,48 @@ class BlockDomains:
         if point and isinstance(low, IntImm):
             return
         last = self._last(extent)
+        if self.consuming and isinstance(low, Mul) and isinstance(low.b, IntImm):
+            if not self.analyzer.can_prove_equal(want[0] % low.b, const(0, last.dtype)):
+                # The first instance would read what lies before the part that is produced.
+                raise PrimitiveError(
+                    f"The block {{0}} reads in steps of {low.b}, but what is produced begins at {want[0]}.",
+                    [self.block],
+                )
+        if not self._solve_dimension(low, point, want, last):
+            raise PrimitiveError(
+                f"The region [{low}, {high}] that block {{0}} accesses cannot be inverted.", [self.block]
+            )
+
+    def _solve_dimension(self, low: Any, point: bool, want: Interval, last: Any) -> bool:
+        """Limit the variable of ``low`` so that it reaches ``want``; False for a form that cannot be solved.
+
+        A remainder puts no limit on its variable, and next to none on an expression.
+        """
         zero = const(0, last.dtype)
         if isinstance(low, Mul) and (isinstance(low.a, Var) or isinstance(low.b, Var)):
             var, step = (low.a, low.b) if isinstance(low.a, Var) else (low.b, low.a)
-            if self.consuming and not self.analyzer.can_prove_equal(want[0] % step, const(0, last.dtype)):
-                # The first instance would read what lies before the part that is produced.
-                raise PrimitiveError(
-                    f"{{0}} reads in steps of {step}, but what is produced begins at {want[0]}.", [self.block]
-                )
-            self._set(var, (floordiv(want[0], step), floordiv(want[1], step)), (zero, floordiv(last, step)))
-        elif point and isinstance(low, Var):
+            end = want[1] if want[1] is pos_inf() else floordiv(want[1], step)
+            self._set(var, (floordiv(want[0], step), end), (zero, floordiv(last, step)))
+            return True
+        if not point:
+            return False
+        if isinstance(low, Var):
             self._set(low, want, (zero, last))
-        elif point and isinstance(low, FloorDiv) and isinstance(low.a, Var):
+            return True
+        if isinstance(low, FloorDiv) and self.analyzer.can_prove_greater_equal(low.b, 1):
             step = low.b
-            self._set(low.a, (want[0] * step, want[1] * step + step - 1), (zero, last * step + step - 1))
-        elif not (point and isinstance(low, FloorMod) and isinstance(low.a, Var)):
-            # A remainder puts no limit on its variable; anything else cannot be solved for one.
-            raise PrimitiveError(f"The region [{low}, {high}] that {{0}} accesses cannot be inverted.", [self.block])
+            end = want[1] if want[1] is pos_inf() else self.simplify(want[1] * step + step - 1)
+            wider = (want[0] * step, end)
+            if not isinstance(low.a, Var):
+                return self._solve_dimension(low.a, True, wider, last)
+            self._set(low.a, wider, (zero, self.simplify(last * step + step - 1)))
+            return True
+        if isinstance(low, FloorMod):
+            if isinstance(low.a, Var):
+                return True
+            if want[0] is not neg_inf() and self.analyzer.can_prove_greater_equal(want[0], 0):
+                return self._solve_dimension(low.a, True, (want[0], pos_inf()), last)
+        return False
 
     def _set(self, var: Any, dom: Interval, bound: Interval) -> None:
         if var in self.vars:
@@ -187,6 +214,8 @@ class BlockDomains:
             return VarDomain(dom, None)
         if self._same(bound[0], both[0]) and self._same(bound[1], both[1]):
             return VarDomain(bound, None)
+        if (isinstance(both[0], IntImm) and isinstance(both[1], IntImm)) or dom[1] is pos_inf():
+            return VarDomain(both, None)
         return VarDomain(dom, bound)
 
     def _intersect(self, a: Interval, b: Interval) -> Interval:

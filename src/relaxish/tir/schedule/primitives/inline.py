@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .... import arith
@@ -13,7 +13,8 @@ from ...expr import BufferLoad, IntImm, Var
 from ....ir.prim import const
 from ...functor import substitute
 from ...op import all as tir_all
-from ...stmt import Block, BlockRealize, BufferStore, IfThenElse
+from ...op import logical_and
+from ...stmt import Block, BlockRealize, BufferStore, For, IfThenElse
 from .. import checks
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, register_kind
@@ -91,33 +92,61 @@ def loads_of(node: Any, buffer: Any) -> list[Any]:
 def _single_output(block_sref: StmtSRef) -> Any:
     writes = block_sref.stmt.writes
     if len(writes) != 1:
-        raise PrimitiveError("The block {0} must write exactly one buffer to be inlined.", [block_sref])
+        raise PrimitiveError(
+            f"The block is only allowed to write a single buffer region, but it writes {len(writes)} region(s): {{0}}",
+            [block_sref],
+        )
     return writes[0].buffer
 
 
-def index_substitution(store: BufferStore, block: Block) -> Any:
-    """A function from load indices to the values of the producer's block variables, None if there is none."""
+def index_substitution(store: BufferStore, block: Block) -> tuple[list[Var], Any] | None:
+    """Placeholders for the indices of a load and the stored value in terms of them, None if there is none.
+
+    >>> from relaxish.testing.examples import chain, Schedule
+    >>> sch = Schedule(chain)
+    >>> block = sch.get(sch.get_block("B"))
+    >>> index_substitution(block.body, block)
+    ([vi, vj], A[vi, vj] * T.float32(2.0))
+    """
     indices = store.indices
-    unit = {iv.var: iv.dom.min for iv in block.iter_vars if checks.is_one(iv.dom.extent)}
-    needed = [v for v in vars_in(store.value) if v in {iv.var for iv in block.iter_vars}]
-    own = [i for i in indices if isinstance(i, Var)]
-    if len(own) == len(indices) == len({id(v) for v in own}) and all(v in set(own) or v in unit for v in needed):
-        rest = {v: m for v, m in unit.items() if v not in set(own)}
-        return lambda given: {**rest, **dict(zip(own, given, strict=True))}
+    if len(indices) == len(block.iter_vars):
+        named = [(iv.var, i) for iv, i in zip(block.iter_vars, indices, strict=True)]
+        unit = {iv.var for iv in block.iter_vars if checks.is_zero(iv.dom.min) and checks.is_one(iv.dom.extent)}
+        if all(index is var or (checks.is_zero(index) and var in unit) for var, index in named):
+            return [var for var, _ in named], store.value
     doms = {iv.var: iv.dom for iv in block.iter_vars}
-    result = arith.detect_iter_map(list(indices), doms, True, check_level=arith.IterMapLevel.Bijective)
-    found: Any = getattr(result, "indices", result)
-    if not found:
+    result = arith.detect_iter_map(
+        list(indices), doms, True, check_level=arith.IterMapLevel.Bijective, simplify_trivial_iterators=False
+    )
+    if result.errors:
         return None
-    return lambda given: {**unit, **arith.inverse_affine_iter_map(found, list(given))}
+    names = [Var(f"ph_{i}", index.dtype) for i, index in enumerate(indices)]
+    values = dict(arith.inverse_affine_iter_map(result.indices, names))
+    for iv in block.iter_vars:
+        if isinstance(iv.dom.min, IntImm) and checks.is_one(iv.dom.extent):
+            values[iv.var] = iv.dom.min
+    return names, substitute(store.value, values)
 
 
 class _Inliner(ScopeRewriter):
-    def __init__(self, scope: Block, buffer: Any, store: BufferStore, mapping: Any, dead: Any) -> None:
+    """Replaces the loads of the producer's buffer everywhere in the scope, predicates and loop bounds included."""
+
+    def __init__(self, scope: Block, buffer: Any, names: Sequence[Var], value: Any, dead: Any) -> None:
         super().__init__(dead)
         self.scope = scope
         self.buffer = buffer
-        self.loads = _InBlocks(buffer, lambda load: substitute(store.value, mapping(load.indices)), self.reuse)
+        self.loads = _InBlocks(
+            buffer, lambda load: substitute(value, dict(zip(names, load.indices, strict=True))), self.reuse
+        )
+
+    def visit_PrimExpr(self, node: Any) -> Any:
+        return self.loads.visit(node)
+
+    def visit_For(self, node: For) -> Any:
+        return self.default_visit(node)
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        return self.default_visit(node)
 
     def rewrite_block(self, node: Block) -> Block:
         if node is self.scope:
@@ -153,8 +182,8 @@ def _check_no_opaque_access(state: ScheduleState, scope: StmtSRef, buffer: Any) 
             visitor.visit(child.stmt)
             if visitor.hit:
                 raise PrimitiveError(
-                    f"The buffer {buffer.name} to be inlined has opaque access in {{0}}: its pointer is used, or part "
-                    "of it is viewed through match_buffer.",
+                    f"The buffer {buffer.name} to be inlined has opaque access in block {{0}}: its pointer is used, or "
+                    "part of it is viewed through match_buffer.",
                     [child],
                 )
 
@@ -174,17 +203,18 @@ def inline_block(state: ScheduleState, block_sref: StmtSRef, check_only: bool = 
     checks.check_complete(state, block_sref, scope)
     store = block.body
     if not isinstance(store, BufferStore) or store.buffer is not buffer or store.predicate is not None:
-        raise PrimitiveError("The body of {0} must be a single buffer store to be inlined.", [block_sref])
+        raise PrimitiveError("The body of block {0} must be a single buffer store to be inlined.", [block_sref])
     mapping = index_substitution(store, block)
     if mapping is None:
         raise PrimitiveError(
-            "The store of {0} must be indexed by its block variables in an invertible way to be inlined.", [block_sref]
+            "The store of block {0} must be indexed by its block variables in an invertible way to be inlined.",
+            [block_sref],
         )
     dead = dead_statement(block_sref, scope)
     _check_no_opaque_access(state, scope, buffer)
     if check_only:
         return
-    rewriter = _Inliner(scope.stmt, buffer, store, mapping, dead)
+    rewriter = _Inliner(scope.stmt, buffer, *mapping, dead)
     state.replace(scope, rewriter.visit(scope.stmt), rewriter.reuse)
 
 
@@ -201,25 +231,106 @@ class ComputeInline(InstructionKind):
 
 
 class _ReverseInliner(ScopeRewriter):
-    def __init__(self, scope: Block, producer: BlockRealize, new_block: Block, buffer: Any, dead: Any) -> None:
+    """Exchanges the producer; the consumer's statement is dropped."""
+
+    def __init__(self, scope: Block, producer: BlockRealize, made: BlockRealize, buffer: Any, dead: Any) -> None:
         super().__init__(dead)
-        self.scope, self.producer, self.new_block, self.buffer = scope, producer, new_block, buffer
+        self.scope, self.producer, self.made, self.buffer = scope, producer, made, buffer
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        if node is not self.producer:
+            return super().visit_BlockRealize(node)
+        self.reuse[node.block] = self.made.block
+        return self.made
 
     def rewrite_block(self, node: Block) -> Block:
-        if node is self.producer.block:
-            return self.new_block
         made = super().rewrite_block(node)
-        return with_alloc(made, remove=self.buffer) if node is self.scope else made
+        if node is self.scope:
+            return with_alloc(made, remove=self.buffer)
+        # A block around the producer declares what it writes, and that is another buffer now.
+        return signature_of(made) if any(r.buffer is self.buffer for r in (*node.reads, *node.writes)) else made
 
 
-def _producer_store(block: Block) -> tuple[Any, BufferStore] | None:
-    """(condition or None, store) of a producer whose body is a store, perhaps under a condition."""
+class _StoreSwap(Mutator):
+    """Puts another statement in the place of the stores to one buffer."""
+
+    def __init__(self, buffer: Any, replace: Callable[[BufferStore], Any]) -> None:
+        self.buffer, self.replace = buffer, replace
+
+    def visit_PrimExpr(self, node: Any) -> Any:
+        return node
+
+    def visit_BufferStore(self, node: BufferStore) -> Any:
+        return self.replace(node) if node.buffer is self.buffer else node
+
+
+def _producer_store(block: Block) -> BufferStore | None:
+    """The store of a producer that is a store, perhaps under a condition or in the loops of an automatic copy."""
     body = block.body
-    if isinstance(body, BufferStore):
-        return None, body
-    if isinstance(body, IfThenElse) and body.else_case is None and isinstance(body.then_case, BufferStore):
-        return body.condition, body.then_case
-    return None
+    if isinstance(body, IfThenElse) and body.else_case is None:
+        body = body.then_case
+    elif "auto_copy" in block.annotations:
+        while isinstance(body, For):
+            body = body.body
+    return body if isinstance(body, BufferStore) else None
+
+
+def _inner_loops(block: Block) -> list[For]:
+    """The loops that the body of a block begins with."""
+    loops = []
+    body = block.body
+    while isinstance(body, For):
+        loops.append(body)
+        body = body.body
+    return loops
+
+
+def _leaf_writers(scope: Block, buffer: Any) -> list[Block]:
+    """The innermost blocks of a scope that write ``buffer``."""
+    found: list[Block] = []
+
+    class Find(Visitor):
+        def visit_PrimExpr(self, node: Any) -> None:
+            pass
+
+        def visit_Block(self, node: Block) -> None:
+            before = len(found)
+            self.visit(node.body)
+            if len(found) == before and any(r.buffer is buffer for r in node.writes):
+                found.append(node)
+
+    Find().visit(scope.body)
+    return found
+
+
+def _single_read(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> Any:
+    """The one buffer that a block reads and another block of the scope writes."""
+    writers = state.get_block_scope(scope).buffer_writers
+    made = list(dict.fromkeys(r.buffer for r in block_sref.stmt.reads if r.buffer in writers))
+    if len(made) != 1:
+        raise PrimitiveError(
+            "The block {0} is only allowed to read a single buffer region that its scope computes, but it reads "
+            f"{len(made)} of them.",
+            [block_sref],
+        )
+    return made[0]
+
+
+def _single_producer(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef, buffer: Any) -> StmtSRef:
+    """The one complete block that makes ``buffer``, for no other consumer."""
+    writers = [state.stmt2ref[block] for block in _leaf_writers(scope.stmt, buffer)]
+    if len(writers) != 1:
+        raise PrimitiveError(
+            "The consumer block {0} to be inlined is required to have only a single producer block, and the producer "
+            f"block should be a complete block who has only a single consumer; it has {len(writers)} producers.",
+            [block_sref],
+        )
+    producer = writers[0]
+    checks.check_complete(state, producer, scope)
+    for child in state.child_blocks(scope):
+        if child is not block_sref and child is not producer and any(r.buffer is buffer for r in child.stmt.reads):
+            raise PrimitiveError("The block {1} has other consumers than block {0}.", [block_sref, producer])
+    return producer
 
 
 def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only: bool = False) -> None:
@@ -228,69 +339,83 @@ def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only:
     _check_no_init(block_sref)
     scope = checks.scope_root(state, block_sref, require_stage_pipeline=True)
     _single_output(block_sref)
+    buffer = _single_read(state, block_sref, scope)
     checks.check_complete(state, block_sref, scope)
-    read = [r.buffer for r in consumer.reads]
-    producers = checks.producers_of(state, block_sref, scope)
-    if len(producers) != 1:
-        raise PrimitiveError(
-            f"The block {{0}} must have exactly one producer to be inlined into it, but has {len(producers)}.",
-            [block_sref],
-        )
-    producer_sref = producers[0]
-    made = {r.buffer for r in producer_sref.stmt.writes}
-    shared = [b for b in read if b in made]
-    if len(shared) != 1 or len(made) != 1:
-        raise PrimitiveError(
-            "The producer {1} of {0} must write exactly the one buffer read.", [block_sref, producer_sref]
-        )
-    buffer = shared[0]
-    users = checks.consumers_of(state, producer_sref, scope)
-    if len(users) != 1:
-        raise PrimitiveError("{1} has other consumers than {0}.", [block_sref, producer_sref])
+    producer_sref = _single_producer(state, block_sref, scope, buffer)
     checks.check_not_output(state, producer_sref, scope)
-    checks.check_complete(state, producer_sref, scope)
     _check_no_init(producer_sref)
+    if not is_true(realize_of(block_sref).predicate):
+        raise PrimitiveError("The block {0} has a predicate and cannot be inlined into its producer.", [block_sref])
     if not isinstance(consumer.body, BufferStore):
-        raise PrimitiveError("The body of {0} must be a single buffer store to be inlined.", [block_sref])
-    new_block = _merged_producer(block_sref, producer_sref, buffer)
+        raise PrimitiveError("The body of block {0} must be a single buffer store to be inlined.", [block_sref])
+    made = _merged_producer(block_sref, producer_sref, buffer)
     dead = dead_statement(block_sref, scope)
     _check_no_opaque_access(state, scope, buffer)
-    rewriter = _ReverseInliner(scope.stmt, realize_of(producer_sref), new_block, buffer, dead)
+    rewriter = _ReverseInliner(scope.stmt, realize_of(producer_sref), made, buffer, dead)
     new_scope = rewriter.visit(scope.stmt)
     if not check_only:
         state.replace(scope, new_scope, rewriter.reuse)
 
 
-def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, buffer: Any) -> Block:
-    """The producer block computing what the consumer stored."""
+def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, buffer: Any) -> BlockRealize:
+    """The producer computing what the consumer stored, where the consumer did."""
     consumer, producer = consumer_sref.stmt, producer_sref.stmt
-    realize = realize_of(consumer_sref)
     loads = loads_of(consumer.body, buffer)
     if not loads or any(not structural_equal(x.indices, loads[0].indices) for x in loads[1:]):
-        raise PrimitiveError("{0} must read the buffer at one and the same index everywhere.", [consumer_sref])
-    parts = _producer_store(producer)
-    if parts is None:
+        raise PrimitiveError(
+            "The block {0} must read the buffer at one and the same index everywhere.", [consumer_sref]
+        )
+    store = _producer_store(producer)
+    if store is None:
         raise PrimitiveError("The body of the producer {0} must be a single buffer store.", [producer_sref])
-    condition, store = parts
-    values = _consumer_values(consumer_sref, loads[0], realize, store.indices)
+    values = _consumer_values(consumer_sref, loads[0], store.indices)
     analyzer = arith.Analyzer()
     for iv in producer.iter_vars:
         analyzer.bind(iv.var, iv.dom)
-    values = {v: analyzer.simplify(e) for v, e in values.items()}
+    inner = _inner_loops(producer)
+    for loop in inner:
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
     _check_covered(consumer_sref, producer, loads[0], store.indices, values, analyzer)
-    inlined = _Loads(buffer, lambda load: store.value).visit(consumer.body)
-    body: Any = substitute(inlined, values)
+
+    def merged(own: BufferStore) -> Any:
+        value = _Loads(buffer, lambda load: BufferLoad(store.buffer, store.indices)).visit(own.value)
+        return _Loads(buffer, lambda load: value).visit(substitute(consumer.body, values))
+
+    block = producer.with_fields(body=_StoreSwap(buffer, merged).visit(producer.body))
     bounds = [
-        b
+        bound
         for iv in consumer.iter_vars
-        for b in (values[iv.var] >= iv.dom.min, values[iv.var] < iv.dom.min + iv.dom.extent)
+        for bound in (values[iv.var] >= iv.dom.min, values[iv.var] < iv.dom.min + iv.dom.extent)
     ]
-    guard: Any = analyzer.simplify(tir_all(*bounds)) if bounds else const(True, "bool")
-    if condition is not None and not structural_equal(guard, analyzer.simplify(condition)):
-        guard = analyzer.simplify(tir_all(guard, condition)) if not is_true(guard) else condition
-    if not is_true(guard):
-        body = IfThenElse(guard, body)
-    return signature_of(producer.with_fields(body=body))
+    inside: Any = analyzer.simplify(tir_all(*bounds)) if bounds else const(True, "bool")
+    if any(loop.loop_var in vars_in(inside) for loop in inner):
+        raise PrimitiveError(
+            "The block {0} takes a part of what {1} copies only, which no predicate of that block can express.",
+            [consumer_sref, producer_sref],
+        )
+    return _guarded(realize_of(producer_sref), block, inside, analyzer)
+
+
+def _guarded(realize: BlockRealize, block: Block, inside: Any, analyzer: arith.Analyzer) -> BlockRealize:
+    """The producer's realize with its new block, run only ``inside`` the domain of the consumer it took over."""
+    if is_true(inside):
+        return realize.with_fields(block=signature_of(block))
+    body = block.body
+    if isinstance(body, IfThenElse) and body.else_case is None:
+        if not structural_equal(inside, analyzer.simplify(body.condition)):
+            inside = analyzer.simplify(logical_and(inside, body.condition))
+            block = block.with_fields(body=body.then_case)
+    bound = {iv.var: value for iv, value in zip(block.iter_vars, realize.iter_values, strict=True)}
+    predicate = analyzer.simplify(substitute(inside, bound))
+    with analyzer.constraint_scope(predicate):
+        implied = analyzer.can_prove(realize.predicate)
+    if not implied:
+        raise PrimitiveError(
+            f"ScheduleError: The producer block {{0}} has a non-trivial predicate {realize.predicate} that cannot be "
+            f"implied by the synthesized predicate {predicate} of the new inlined block.",
+            [realize.block],
+        )
+    return realize.with_fields(predicate=predicate, block=signature_of(block))
 
 
 def _check_covered(
@@ -303,39 +428,36 @@ def _check_covered(
         last = iv.dom.min + iv.dom.extent - 1
         if analyzer.can_prove(seen.min_value > iv.dom.min) or analyzer.can_prove(seen.max_value < last):
             raise PrimitiveError(
-                f'The producer does not run over all values of "{iv.var.name}" of {{0}}.', [consumer_sref]
+                f'The producer does not run over all values of "{iv.var.name}" of block {{0}}.', [consumer_sref]
             )
     for wanted, given in zip(load.indices, indices, strict=True):
         if not analyzer.can_prove_equal(substitute(wanted, values), given):
-            raise PrimitiveError("{0} reads some of what its producer computes only, in steps.", [consumer_sref])
+            raise PrimitiveError(
+                "The block {0} reads some of what its producer computes only, in steps.", [consumer_sref]
+            )
 
 
-def _consumer_values(
-    consumer_sref: StmtSRef, load: Any, realize: BlockRealize, indices: Sequence[Any]
-) -> dict[Any, Any]:
+def _consumer_values(consumer_sref: StmtSRef, load: Any, indices: Sequence[Any]) -> dict[Any, Any]:
     """Each block variable of the consumer in terms of the producer's store indices."""
     consumer = consumer_sref.stmt
-    values: dict[Any, Any] = {}
-    pairs = list(zip(load.indices, indices, strict=True))
-    if all(isinstance(i, (Var, IntImm)) for i, _ in pairs):
-        for index, given in pairs:
-            if isinstance(index, Var):
-                values[index] = given
-    else:
-        doms = {iv.var: Range.from_min_extent(iv.dom.min, iv.dom.extent) for iv in consumer.iter_vars}
-        result = arith.detect_iter_map(list(load.indices), doms, True, check_level=arith.IterMapLevel.NoCheck)
-        found: Any = getattr(result, "indices", result)
-        if not found:
-            raise PrimitiveError("{0} reads the buffer at an index that cannot be inverted.", [consumer_sref])
-        values.update(arith.inverse_affine_iter_map(found, list(indices)))
+    values: dict[Any, Any] = {
+        iv.var: iv.dom.min
+        for iv in consumer.iter_vars
+        if isinstance(iv.dom.min, IntImm) and checks.is_one(iv.dom.extent)
+    }
+    doms = {iv.var: iv.dom for iv in consumer.iter_vars}
+    found = arith.detect_iter_map(
+        list(load.indices), doms, True, check_level=arith.IterMapLevel.NoCheck, simplify_trivial_iterators=False
+    )
+    if load.indices and not found.indices:
+        raise PrimitiveError("The block {0} reads the buffer at an index that cannot be inverted.", [consumer_sref])
+    values.update(arith.inverse_affine_iter_map(found.indices, list(indices)))
     for iv in consumer.iter_vars:
         if iv.var not in values:
-            if not checks.is_one(iv.dom.extent):
-                raise PrimitiveError(
-                    f'The block variable "{iv.var.name}" of {{0}} is not determined by the index it reads.',
-                    [consumer_sref],
-                )
-            values[iv.var] = iv.dom.min
+            raise PrimitiveError(
+                f'The block variable "{iv.var.name}" of block {{0}} is not determined by the index it reads.',
+                [consumer_sref],
+            )
     return values
 
 

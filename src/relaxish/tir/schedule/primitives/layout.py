@@ -17,6 +17,7 @@ from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind
 from .. import checks
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
+from ..rewrite import BufferSwap
 from ..sref import StmtSRef
 from ..subst import realize_of
 from ..walk import vars_in
@@ -197,12 +198,17 @@ def transform_layout(
     index_map = with_index_dtype(index_map, dtype)
     if len(index_map.initial_indices) != len(buffer.shape):
         raise PrimitiveError(
-            f"The index map takes {len(index_map.initial_indices)} indices, the buffer of {{0}} has {len(buffer.shape)}.",
+            f"The index map takes {len(index_map.initial_indices)} indices, the buffer of block {{0}} has "
+            f"{len(buffer.shape)}.",
             [sref],
         )
     for ancestor in (sref, *sref.ancestors()):
         if any(m.buffer is buffer for m in getattr(ancestor.stmt, "match_buffers", ())):
-            raise PrimitiveError(f"The buffer {buffer.name} is a view of part of another buffer in {{0}}.", [ancestor])
+            raise PrimitiveError(
+                f"The buffer {buffer.name} is defined in `match_buffer` of block {{0}}, it is expected to be a "
+                "function parameter or allocated by a block.",
+                [ancestor],
+            )
     if pad_value is not None:
         check_pad_value(pad_value, buffer, sref)
     shape = tuple(fit(d, dtype) for d in index_map.map_shape(list(buffer.shape)))
@@ -214,6 +220,10 @@ def transform_layout(
     scope = site if site is not None else state.func_of(sref)[2]
     plan = None
     if not injective:
+        if pad_value is not None:
+            # The pad value may read the buffer itself, which has the new layout from now on.
+            value = _Relayout(buffer, new, index_map).visit(pad_value.final_indices[0])
+            pad_value = IndexMap(pad_value.initial_indices, [value])
         padding = _padding(index_map, buffer, pad_value, sref)
         plan = None if padding is None else plan_padding(scope.stmt, buffer, new, padding)
     worker = _Relayout(buffer, new, index_map, plan)
@@ -235,13 +245,15 @@ def _padding(index_map: IndexMap, buffer: Any, pad_value: Any, sref: StmtSRef) -
     try:
         inverse, condition = index_map.non_surjective_inverse(list(buffer.shape))
     except RuntimeError as err:
-        raise PrimitiveError(f"The index map cannot be inverted for the buffer of {{0}}: {err}.", [sref]) from None
+        raise PrimitiveError(
+            f"The index map cannot be inverted for the buffer of block {{0}}: {err}.", [sref]
+        ) from None
     if isinstance(condition, IntImm) and condition.value == 0:
         return None
     if pad_value is None:
         raise PrimitiveError(
-            "The transformation would introduce padding at "
-            f"{condition} in the buffer {buffer.name} of {{0}}, but no pad_value is given.",
+            "ScheduleError: Transformation would introduce padding at "
+            f"{condition} in the buffer {buffer.name} of block {{0}}, but no pad_value is given.",
             [sref],
             hint="pass pad_value, or assume_injective_transform=True",
         )
@@ -266,7 +278,7 @@ class TransformLayout(InstructionKind):
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         index, write = int(plain(attrs[0])), bool(plain(attrs[1]))
-        transform_layout(sch.state, sch.sref(inputs[0]), index, write, inputs[1], attrs[2], bool(plain(attrs[3])))
+        transform_layout(sch.state, sch.sref(inputs[0]), index, write, sch.map_of(inputs[1]), attrs[2], bool(plain(attrs[3])))
         return [], None
 
     def attrs_to_json(self, attrs: Sequence[Any]) -> list[Any]:
@@ -312,23 +324,27 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
     block = checks.check_block(sref)
     loops = checks.loops_above(sref)
     realize = realize_of(sref)
-    if not loops or not realize.iter_values or any(not isinstance(v, Var) for v in realize.iter_values):
-        raise PrimitiveError("The bindings of {0} must be plain loop variables.", [sref])
+    if any(not isinstance(v, Var) for v in realize.iter_values):
+        raise PrimitiveError("The bindings of block {0} must be plain loop variables.", [sref])
     for outer, inner in zip(loops, [*loops[1:], None], strict=True):
         if outer.stmt.body is not (realize if inner is None else inner.stmt):
             raise PrimitiveError("The block {0} must be alone in its loop nest.", [sref])
     if len(index_map.initial_indices) != len(block.iter_vars):
         raise PrimitiveError(
-            f"The index map takes {len(index_map.initial_indices)} indices, {{0}} has {len(block.iter_vars)} variables.",
+            f"The index map can't be applied to block iters of {{0}} because the number of parameters mismatch. "
+            f"Expected: {len(index_map.initial_indices)}, actual: {len(block.iter_vars)}",
             [sref],
         )
-    dtype = block.iter_vars[0].var.dtype
+    dtype = block.iter_vars[0].var.dtype if block.iter_vars else "int32"
     index_map = with_index_dtype(index_map, dtype)
     doms = [iv.dom for iv in block.iter_vars]
     try:
         inverse = with_index_dtype(index_map.inverse(doms), dtype)
     except (ValueError, RuntimeError) as err:
-        raise PrimitiveError(f"The index map is not one to one on the variables of {{0}}: {err}", [sref]) from None
+        raise PrimitiveError(
+            f"The index map {index_map_text(index_map)} is not bijective affine on the variables of block {{0}}: {err}",
+            [sref],
+        ) from None
     extents = [fit(e, dtype) for e in index_map.map_shape([d.extent for d in doms])]
     kinds = _iter_types(block, index_map)
     fresh = [Var(f"v{i}", dtype) for i in range(len(extents))]
@@ -351,7 +367,10 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
         body=worker.visit(block.body),
         init=None if block.init is None else worker.visit(block.init),
     )
-    state.replace(loops[0], _nest(made, extents, [f"ax{i}" for i in range(len(extents))]), {block: made})
+    names = [f"ax{i}" for i in range(len(extents))]
+    bindings = {value: subst[iv.var] for iv, value in zip(block.iter_vars, realize.iter_values, strict=True)}
+    nest = _nest(made, extents, names, dict(zip(fresh, names)), substitute(realize.predicate, bindings))
+    state.replace(loops[0] if loops else sref, nest, {block: made})
 
 
 class _SubstSimplify(Mutator):
@@ -384,7 +403,11 @@ def _iter_types(block: Block, index_map: IndexMap) -> list[int]:
     for expr in index_map.final_indices:
         kinds = {kind_of[v] for v in vars_in(expr)}
         if len(kinds) > 1:
-            raise PrimitiveError("The index map mixes data-parallel and reduction variables of {0}.", [block])
+            raise PrimitiveError(
+                f"Cannot detect the block iter type for new iter value {expr} in {{0}} because it contains more than "
+                "one type of original iter vars.",
+                [block],
+            )
         out.append(kinds.pop() if kinds else IterVar.DataPar)
     return out
 
@@ -397,8 +420,16 @@ class TransformBlockLayout(InstructionKind):
     inputs = ("block", "index_map")
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
-        transform_block_layout(sch.state, sch.sref(inputs[0]), inputs[1])
+        transform_block_layout(sch.state, sch.sref(inputs[0]), sch.map_of(inputs[1]))
         return [], None
+
+
+class _Separate(BufferSwap):
+    """Views get the separators of what they view if they have as many dimensions."""
+
+    def view_of(self, view: Any, source: Any) -> Any:
+        same = len(view.shape) == len(source.shape)
+        return view.with_fields(axis_separators=source.axis_separators if same else (0,) * len(source.axis_separators))
 
 
 @register_kind
@@ -409,12 +440,10 @@ class SetAxisSeparator(InstructionKind):
     inputs, attrs = ("block",), ("buffer_index", "buffer_index_type", "axis_separators")
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
-        from ..rewrite import BufferSwap
-
         sref = sch.sref(inputs[0])
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), bool(plain(attrs[1])))
         new = buffer.with_fields(axis_separators=tuple(int(x) for x in plain(attrs[2])))
-        replace_everywhere(sch.state, sref, buffer, new, BufferSwap({buffer: new}))
+        replace_everywhere(sch.state, sref, buffer, new, _Separate({buffer: new}))
         return [], None
 
     def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:

@@ -81,20 +81,21 @@ def check_pad_value(pad_value: IndexMap, buffer: Any, location: Any) -> None:
     """Demand one value of the buffer's type that depends on nothing but the indices and the buffer itself."""
     if len(pad_value.final_indices) != 1:
         raise PrimitiveError(
-            f"The IndexMap specifying pad_value has {len(pad_value.final_indices)} outputs, should only have one output.",
+            f"The IndexMap specifying pad_value has {len(pad_value.final_indices)} outputs, should only have one "
+            "output.",
             [location],
         )
     value = pad_value.final_indices[0]
     if value.dtype != buffer.dtype:
         raise PrimitiveError(
-            f"The padding value {value} has type {value.dtype}, while the buffer {buffer.name} of {{0}} has type "
+            f"The padding value {value} has type {value.dtype}, while the buffer {buffer.name} of block {{0}} has type "
             f"{buffer.dtype}.",
             [location],
         )
     visitor = _PadExpr(buffer)
     visitor.visit(value)
     if visitor.illegal:
-        raise PrimitiveError(f"The pad value {value} is not allowed for {{0}}: {visitor.illegal}.", [location])
+        raise PrimitiveError(f"The pad value {value} is not allowed for block {{0}}: {visitor.illegal}.", [location])
 
 
 # -- who writes the buffer ---------------------------------------------------------------------------------

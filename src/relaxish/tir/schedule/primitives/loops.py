@@ -33,12 +33,12 @@ def check_plain_loop(loop: StmtSRef) -> For:
     node = checks.check_loop(loop)
     if node.annotations or node.thread_binding is not None:
         raise PrimitiveError(
-            "The loop {0} has annotations or a thread binding and cannot be transformed any more.",
+            "The primitive can't be applied because the loop {0} has annotation or thread binding",
             [loop],
             hint="transform loops before annotating or binding them",
         )
     if not checks.is_zero(node.min):
-        raise PrimitiveError("The loop {0} does not start at zero.", [loop])
+        raise PrimitiveError("The loop {0} does not start with 0, which is not supported", [loop])
     return node
 
 
@@ -52,7 +52,8 @@ def _wider(a: str, *others: Any) -> str:
     return best
 
 
-def _fit(expr: Any, dtype: str) -> Any:
+def fit(expr: Any, dtype: str) -> Any:
+    """An expression in another integer type; constants stay constants."""
     if expr.dtype == dtype:
         return expr
     return IntImm(dtype, expr.value) if isinstance(expr, IntImm) else expr.astype(dtype)
@@ -64,7 +65,7 @@ def split_loop(
     """Split one loop into a nest with the given extents."""
     node = check_plain_loop(loop)
     dtype = _wider(node.loop_var.dtype, *factors)
-    factors = [_fit(f, dtype) for f in factors]
+    factors = [fit(f, dtype) for f in factors]
     ranges = loop_ranges(loop.parent)
     new_vars = []
     value: Any = const(0, dtype)
@@ -75,7 +76,7 @@ def split_loop(
     reuse: dict[Any, Any] = {}
     body = substitute_loops(node.body, {node.loop_var: value}, reuse)
     if not no_predicate and not _fits(node.extent, factors, value, new_vars):
-        body = append_predicate(body, value < _fit(node.extent, dtype))
+        body = append_predicate(body, value < fit(node.extent, dtype))
     for var, factor in zip(reversed(new_vars), reversed(factors), strict=True):
         body = For(var, const(0, dtype), factor, ForKind.SERIAL, body)
     body = simplify_bindings(body, ranges, keep_units, reuse)
@@ -115,14 +116,14 @@ def resolve_factors(loop: StmtSRef, factors: Sequence[Any], dtype_of: Any) -> li
     for index, factor in enumerate(factors):
         if factor is None:
             if missing >= 0:
-                raise PrimitiveError("Only one of the factors may be left open (None).", [loop])
+                raise PrimitiveError("Only one factor can be specified as -1 or none")
             missing = index
             known.append(None)
             continue
         value = dtype_of(factor)
         if isinstance(value, IntImm) and value.value <= 0:
-            raise PrimitiveError(f"All factors of a split must be positive; got {value.value}.", [loop])
-        value = _fit(value, dtype) if isinstance(value, IntImm) else value
+            raise not_positive(index, value.value)
+        value = fit(value, dtype) if isinstance(value, IntImm) else value
         known.append(value)
         total = total * value
     analyzer = Analyzer()
@@ -131,11 +132,19 @@ def resolve_factors(loop: StmtSRef, factors: Sequence[Any], dtype_of: Any) -> li
         known[missing] = open_factor
     elif not _covers(node.extent, total, analyzer):
         raise PrimitiveError(
-            f"The product of the factors ({total}) is smaller than the extent of {{0}} ({node.extent}).",
+            "The product of factors is not larger than or equal to the extent of loop {0}",
             [loop],
-            hint="leave one factor open (None) to have it inferred",
+            hint=f"the product is {total}, the extent {node.extent}; leave one factor open (None) to have it inferred",
         )
     return known
+
+
+def not_positive(index: int, value: int) -> PrimitiveError:
+    """The error about a factor that is zero or negative."""
+    return PrimitiveError(
+        "All the constant factors are required to be positive. "
+        f"However, the factor at position {index} is {value}"
+    )
 
 
 def _covers(extent: Any, total: Any, analyzer: Analyzer) -> bool:
@@ -163,9 +172,19 @@ def _check_chain(loops: Sequence[StmtSRef]) -> None:
     """Demand that each loop is the only statement in the body of the one before."""
     for outer, inner in zip(loops, loops[1:], strict=False):
         if inner.parent is not outer:
-            raise PrimitiveError("The loop {0} is not the parent of {1}; only nested loops fuse.", [outer, inner])
+            raise PrimitiveError(
+                "The loops can't be fused because the outer loop {0} is not the parent of the inner loop {1}",
+                [outer, inner],
+            )
         if outer.stmt.body is not inner.stmt:
-            raise PrimitiveError("The loop {0} is not the only child of {1}.", [inner, outer])
+            raise not_only_child(outer, inner)
+
+
+def not_only_child(outer: Any, inner: Any) -> PrimitiveError:
+    """The error about two loops with more between them than nothing."""
+    return PrimitiveError(
+        "The loops can't be fused because the inner loop {1} is not the only child of outer loop {0}.", [outer, inner]
+    )
 
 
 def fuse_loops(state: ScheduleState, loops: Sequence[StmtSRef], keep_units: bool) -> StmtSRef:
@@ -176,14 +195,16 @@ def fuse_loops(state: ScheduleState, loops: Sequence[StmtSRef], keep_units: bool
     for index, node in enumerate(nodes):
         used = [v for v in vars_in(node.extent) if v in outer_vars]
         if used:
-            raise PrimitiveError(f"The extent of {{0}} depends on the loop variable {used[0].name}.", [loops[index]])
+            raise PrimitiveError(
+                f"A loop {{0}}'s `extent` is dependent on another loop {used[0].name}", [loops[index]]
+            )
         outer_vars.add(node.loop_var)
     dtype = _wider(nodes[0].loop_var.dtype, *[n.loop_var for n in nodes])
     fused = Var("_".join(n.loop_var.name for n in nodes) + "_fused", dtype)
     values: dict[Any, Any] = {}
     lower: Any = const(1, dtype)
     for node in reversed(nodes[1:]):
-        extent = _fit(node.extent, dtype)
+        extent = fit(node.extent, dtype)
         if checks.is_one(extent):
             values[node.loop_var] = const(0, dtype)
         else:
@@ -191,7 +212,7 @@ def fuse_loops(state: ScheduleState, loops: Sequence[StmtSRef], keep_units: bool
         lower = lower * extent
     first = nodes[0]
     values[first.loop_var] = const(0, dtype) if checks.is_one(first.extent) else floordiv(fused, lower)
-    extent = _fit(first.extent, dtype) * lower
+    extent = fit(first.extent, dtype) * lower
     if not isinstance(extent, IntImm):
         extent = Analyzer().simplify(extent)
     reuse: dict[Any, Any] = {}
@@ -213,8 +234,6 @@ class Fuse(InstructionKind):
         loops = [sch.sref(x) for x in inputs]
         if not loops:
             raise ValueError("'fuse' requires at least 1 loop(s)")
-        if len(loops) == 1:
-            return [loops[0]], None
         return [fuse_loops(sch.state, loops, bool(plain(attrs[0])))], None
 
 
@@ -224,7 +243,7 @@ def reorder_loops(state: ScheduleState, ordered: Sequence[StmtSRef]) -> None:
     for loop in ordered:
         checks.check_loop(loop)
         if loop in wanted:
-            raise PrimitiveError("The loop {0} is listed twice.", [loop])
+            raise PrimitiveError("Loop {0} appears in the input array for multiple times.", [loop])
         wanted[loop] = None
     chain = _chain_through(ordered, wanted)
     _check_blocks_below(state, chain[0])
@@ -237,7 +256,8 @@ def reorder_loops(state: ScheduleState, ordered: Sequence[StmtSRef]) -> None:
         used = [v for v in (*vars_in(node.min), *vars_in(node.extent)) if v in inner or v is node.loop_var]
         if used:
             raise PrimitiveError(
-                f"The bounds of {{0}} depend on {used[0].name}, which would be a loop further inside.", [loop]
+                f"Outer Loop {{0}}'s `min` or `extent` is dependent on an inner loop {used[0].name} in the new order",
+                [loop],
             )
         inner.add(node.loop_var)
         body = node.with_fields(body=body)
@@ -253,14 +273,16 @@ def _chain_through(ordered: Sequence[StmtSRef], wanted: dict[StmtSRef, None]) ->
             best = line
             break
     if not best:
-        raise PrimitiveError(
-            "The loops are not on one path of the program, so they cannot be reordered.", list(ordered)
-        )
+        raise PrimitiveError("The loops are not in a chain because they are not under the same scope.")
     top = max(best.index(x) for x in wanted)
     chain = best[: top + 1][::-1]
     for outer, inner in zip(chain, chain[1:], strict=False):
         if outer.stmt.body is not inner.stmt:
-            raise PrimitiveError("{0} has more than one child, so the loops are no chain.", [outer])
+            raise PrimitiveError(
+                "The loops are not in a chain because there is a non-single-branch stmt in between. "
+                "Problematic stmt: {0}",
+                [outer],
+            )
     return chain
 
 
@@ -280,7 +302,8 @@ def _check_blocks_below(state: ScheduleState, top: StmtSRef) -> None:
         for iter_var in child.stmt.iter_vars:
             if iter_var.iter_type not in (IterVar.DataPar, IterVar.CommReduce):
                 raise PrimitiveError(
-                    f'The block variable "{iter_var.var.name}" of {{0}} is neither data parallel nor a reduction.',
+                    "The block {0} under the loops to be reordered have block iter type other than "
+                    "data-parallel or reduction",
                     [child],
                 )
         checks.check_partial_affine(state, child, top)
@@ -295,8 +318,6 @@ class Reorder(InstructionKind):
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         loops = [sch.sref(x) for x in inputs]
-        if not loops:
-            raise ValueError("'reorder' requires at least 1 loop(s)")
         if len(loops) > 1:
             reorder_loops(sch.state, loops)
         return [], None
@@ -349,17 +370,17 @@ class AddUnitLoop(InstructionKind):
         sref = sch.sref(inputs[0])
         state = sch.state
         if isinstance(sref.stmt, For):
-            node = sref.stmt
-            made = For(Var("u", node.loop_var.dtype), 0, 1, ForKind.SERIAL, node)
+            made = For(Var("u", "int32"), 0, 1, ForKind.SERIAL, sref.stmt)
             state.replace(sref, made)
             return [state.stmt2ref[made]], None
+        if sref.parent is None:
+            raise ValueError("Cannot add loops on top of the root block")
         realize = realize_of(sref)
-        dtype = realize.iter_values[0].dtype if realize.iter_values else "int32"
-        made = For(Var("u", dtype), 0, 1, ForKind.SERIAL, realize)
+        made = For(Var("u", "int32"), 0, 1, ForKind.SERIAL, realize)
         parent = sref.parent
         from ..walk import replace_stmts
 
-        old = parent.stmt  # type: ignore[union-attr]
+        old = parent.stmt
         new = old.with_fields(body=replace_stmts(old.body, {id(realize): made}))
-        state.replace(parent, new, {} if isinstance(old, For) else {old: new})  # type: ignore[arg-type]
+        state.replace(parent, new, {} if isinstance(old, For) else {old: new})
         return [state.stmt2ref[made]], None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...expr import IntImm, IterVar, Var
-from ...stmt import For, ForKind
+from ....ir.errors import CheckIndexError
+from ....ir.expr import PrimExpr
+from ....ir.functor import Visitor
+from ....support.errors import InternalError
+from ...expr import IntImm, IterVar, StringImm, Var
+from ...stmt import BlockRealize, For, ForKind
 from .. import checks
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..sref import StmtSRef
-from ..subst import realize_of
 from ..walk import vars_in
 
 if TYPE_CHECKING:
@@ -21,30 +24,47 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
+_VERBS = {ForKind.PARALLEL: "parallel", ForKind.VECTORIZED: "vectorize", ForKind.THREAD_BINDING: "bind"}
+
+
+class _Realizes(Visitor):
+    """The block realizes below a statement that are part of the schedule, outer before inner."""
+
+    def __init__(self, state: ScheduleState) -> None:
+        self.state = state
+        self.found: list[BlockRealize] = []
+
+    def visit_BlockRealize(self, node: BlockRealize) -> None:
+        if node.block in self.state.stmt2ref:  # blocks inside initialisations are not
+            self.found.append(node)
+            self.visit(node.block.body)
+
+    def visit_PrimExpr(self, node: Any) -> None:
+        pass
+
+
 def _check_parallel(state: ScheduleState, loop: StmtSRef, kind: ForKind, tag: str) -> None:
     """Demand that the iterations of a loop may run side by side."""
-    checks.scope_root(state, loop)
     checks.check_compact_dataflow(state, loop)
-    if not state.enable_check:
-        return
-    word = kind.name.lower()
+    if tag and not tag.startswith(("threadIdx.", "blockIdx.", "vthread")) and tag != "cthread":
+        raise InternalError(f"Unknown threadscope {tag}")
     loop_var = loop.stmt.loop_var
-    for child in state.child_blocks(loop):
-        realize = realize_of(child)
+    across_threads = tag in ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+    realizes = _Realizes(state)
+    realizes.visit(loop.stmt.body)
+    for realize in realizes.found:
         for iter_var, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-            if loop_var not in vars_in(value):
+            if loop_var not in vars_in(value) or iter_var.iter_type == IterVar.DataPar:
                 continue
-            ok = iter_var.iter_type == IterVar.DataPar or (
-                iter_var.iter_type == IterVar.CommReduce and tag.startswith("threadIdx")
+            if iter_var.iter_type == IterVar.CommReduce and across_threads:
+                continue
+            raise PrimitiveError(
+                f'The "{_VERBS[kind]}" cannot be fulfilled with regard to block {{0}}: its block variable '
+                f'"{iter_var.var.name}" is bound to {loop_var.name} and is not data parallel',
+                [realize.block],
+                hint="parallel, vectorized and bound loops may only drive data-parallel block variables "
+                "(a reduction variable may be bound to threadIdx.x/y/z)",
             )
-            if not ok:
-                raise PrimitiveError(
-                    f'The loop {{0}} cannot be {word}: it drives the block variable "{iter_var.var.name}" of {{1}}, '
-                    "which is not data parallel.",
-                    [loop, child],
-                    hint="parallel, vectorized and bound loops may only drive spatial axes "
-                    "(a reduction axis can be bound to threadIdx)",
-                )
 
 
 def set_kind(state: ScheduleState, loop: StmtSRef, kind: ForKind, tag: str | None = None) -> None:
@@ -53,8 +73,7 @@ def set_kind(state: ScheduleState, loop: StmtSRef, kind: ForKind, tag: str | Non
     if kind != ForKind.UNROLLED:
         _check_parallel(state, loop, kind, tag or "")
     binding = None
-    if kind == ForKind.THREAD_BINDING:
-        assert tag is not None
+    if tag is not None:
         binding = IterVar(None, Var(tag, node.loop_var.dtype), IterVar.ThreadIndex, tag)
     state.replace(loop, node.with_fields(kind=kind, thread_binding=binding))
 
@@ -120,23 +139,27 @@ class Annotate(InstructionKind):
         sref = sch.sref(inputs[0])
         value = _annotation_value(sch, inputs[1])
         old = sref.stmt.annotations
-        key = attrs[0]
-        if key in old and plain(old[key]) == plain(value):
-            return [], None
-        set_annotations(sch.state, sref, {**old, key: value})
+        # An annotation that is there stays as it is: to change it, remove it first.
+        if attrs[0] not in old:
+            set_annotations(sch.state, sref, {**old, attrs[0]: value})
         return [], None
 
 
 def _annotation_value(sch: Schedule, value: Any) -> Any:
+    """What a program holds for a value given to ``annotate``: sampled integers are filled in. Raises TypeError."""
     if isinstance(value, (list, tuple)):
         return [_annotation_value(sch, x) for x in value]
-    if isinstance(value, dict):
-        return {k: _annotation_value(sch, v) for k, v in value.items()}
-    if isinstance(value, Var):
-        return sch.value_of(value)
+    if isinstance(value, Mapping):
+        if not all(isinstance(k, (str, StringImm)) for k in value):
+            raise TypeError("the keys of an annotation that is a dictionary are strings")
+        return {str(plain(k)): _annotation_value(sch, v) for k, v in value.items()}
     if isinstance(value, bool):
         return IntImm("bool", int(value))
-    return value
+    if isinstance(value, PrimExpr) and not isinstance(value, StringImm):
+        return sch.value_of(value)
+    if isinstance(value, (str, int, float)):
+        return value
+    raise TypeError(f"an annotation is a string, a number, an expression, a list or a dictionary, not {value!r}")
 
 
 @register_kind
@@ -150,7 +173,7 @@ class Unannotate(InstructionKind):
         sref = sch.sref(inputs[0])
         old = dict(sref.stmt.annotations)
         if attrs[0] not in old:
-            raise PrimitiveError(f'{{0}} has no annotation "{attrs[0]}" to remove.', [sref])
+            raise CheckIndexError(f"Cannot find annotation key: {attrs[0]}")
         del old[attrs[0]]
         set_annotations(sch.state, sref, old)
         return [], None

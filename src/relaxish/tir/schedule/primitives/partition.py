@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.prim import const
-from ...expr import IntImm, Var
+from ...expr import IntImm, IterVar, Var
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, For, ForKind, SeqStmt
 from .. import checks
-from ..bindings import simplify_bindings
-from ..block_info import contains, loop_ranges
+from ..block_info import contains
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import InstructionKind, register_kind
 from ..region import relax_region
 from ..sref import StmtSRef
-from ..subst import substitute_loops
-from ..walk import replace_stmts, seq_or_single
+from ..subst import realize_of, substitute_loops
+from ..walk import block_realizes_below, seq_or_single, vars_in
 from .compute_at import lowest_common_ancestor
-from .loops import check_plain_loop
+from .loops import check_plain_loop, fit, not_only_child, not_positive
+from .piece import PieceBody
+from .reduction import copy_var
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -45,7 +46,7 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
             if not isinstance(above.stmt, For):
                 raise PrimitiveError("The loop {0} is in another scope than the loops it is to merge with.", [loop])
             if above.stmt.body is not chain[0].stmt:
-                raise PrimitiveError("The loop {0} is not the only child of {1}.", [chain[0], above])
+                raise not_only_child(above, chain[0])
             chain.insert(0, above)
         chains.append([c.stmt for c in chain])
     if not isinstance(lca.stmt.body, SeqStmt) or len({c[0] for c in chains}) != len(chains):
@@ -59,8 +60,7 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
             if not analyzer.can_prove_equal(a.extent, b.extent):
                 raise PrimitiveError("The loops {0} and {1} have different extents.", [a, b])
     _check_dependences(state, loops, chains)
-    names = ["_".join(c[level].loop_var.name for c in chains) + "_m" for level in range(len(first))]
-    fresh = [Var(name, n.loop_var.dtype) for name, n in zip(names, first, strict=True)]
+    fresh = [copy_var(n.loop_var, "_m") for n in first]
     reuse: dict[Any, Any] = {}
     bodies = [
         substitute_loops(chain[-1].body, {n.loop_var: v for n, v in zip(chain, fresh, strict=True)}, reuse)
@@ -72,8 +72,9 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
     parent = lca
     old = parent.stmt
     parts = list(old.body.seq)
+    # The merged nest stands where the last of the given nests stood.
     tops = [next(i for i, p in enumerate(parts) if p is chain[0]) for chain in chains]
-    kept = [body if i == tops[0] else p for i, p in enumerate(parts) if i == tops[0] or i not in tops]
+    kept = [body if i == tops[-1] else p for i, p in enumerate(parts) if i == tops[-1] or i not in tops]
     new = old.with_fields(body=seq_or_single(kept))
     state.replace(parent, new, reuse if isinstance(old, For) else {**reuse, old: new})
     node = body
@@ -134,65 +135,50 @@ class Merge(InstructionKind):
         return [merge_loops(sch.state, [sch.sref(x) for x in inputs])], None
 
 
-def partition_loop(state: ScheduleState, loop: StmtSRef, factors: Sequence[Any], keep_units: bool) -> list[StmtSRef]:
-    """Run consecutive pieces of a loop one after another, each in a block of its own."""
-    node = check_plain_loop(loop)
-    checks.scope_root(state, loop)
-    checks.check_compact_dataflow(state, loop)
-    analyzer = Analyzer()
-    starts = [const(0, node.loop_var.dtype)]
-    for factor in factors:
-        starts.append(analyzer.simplify(starts[-1] + factor))
-    if not analyzer.can_prove(starts[-1] <= node.extent):
-        raise PrimitiveError(f"The pieces add up to {starts[-1]}, more than the extent {node.extent} of {{0}}.", [loop])
-    if not analyzer.can_prove_equal(starts[-1], node.extent):
-        starts.append(node.extent)
-    ranges = loop_ranges(loop.parent)
+def partition_loop(state: ScheduleState, loop: StmtSRef, ends: Sequence[Any]) -> list[StmtSRef]:
+    """Run consecutive pieces of a loop one after another, each in a block of its own, up to each of the ``ends``."""
+    node = checks.check_loop(loop)
+    if node.annotations or node.thread_binding is not None:
+        raise PrimitiveError(
+            "The primitive can't be applied because the loop {0} has annotation or thread binding", [loop]
+        )
+    _check_no_reduction(state, loop)
+    dtype = node.loop_var.dtype
+    prefix = f"{_first_block_name(node.body)}_{node.loop_var.name}"
+    begin = node.min
     pieces: list[Any] = []
-    new_loops: list[For] = []
-    for index, (begin, end) in enumerate(zip(starts, starts[1:], strict=False)):
-        piece, made = _piece(node, index, begin, analyzer.simplify(end - begin), ranges, keep_units)
-        pieces.append(piece)
-        new_loops.append(made)
-    common = Block((), (), (), f"{node.loop_var.name}_partition_common", seq_or_single(pieces))
-    from ..rewrite import signature_of
-
-    common = signature_of(common)
-    whole = BlockRealize((), const(True, "bool"), common)
-    parent = loop.parent
-    assert parent is not None
-    old = parent.stmt
-    new = old.with_fields(body=replace_stmts(old.body, {id(node): whole}))
-    state.replace(parent, new, {} if isinstance(old, For) else {old: new})
-    return [state.stmt2ref[n] for n in new_loops]
+    loops: list[For] = []
+    for index, end in enumerate(ends):
+        var = Var(f"{node.loop_var.name}{index}", dtype)
+        body = PieceBody(var, begin, end).visit(substitute(node.body, {node.loop_var: var}))
+        made = For(var, begin, end - begin, ForKind.SERIAL, body)
+        loops.append(made)
+        if index > 0:
+            made = loops[-1] = renew_defs(made)  # buffers are defined once, too
+        pieces.append(BlockRealize((), end > 0, Block((), (), (), f"{prefix}{index}_partition", made)))
+        begin = end
+    common = Block((), (), (), f"{prefix}_common", SeqStmt(pieces))
+    state.replace(loop, BlockRealize((), const(True, "bool"), common))
+    return [state.stmt2ref[n] for n in loops]
 
 
-def _piece(node: For, index: int, begin: Any, extent: Any, ranges: Any, keep_units: bool) -> tuple[Any, For]:
-    from ..rewrite import signature_of
-    from .reduction import copy_var
+def _check_no_reduction(state: ScheduleState, loop: StmtSRef) -> None:
+    """Refuse a loop that a block with an initialisation reduces over: every piece would begin anew."""
+    for child in state.child_blocks(loop):
+        realize = realize_of(child)
+        for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+            reduces = iv.iter_type == IterVar.CommReduce and loop.stmt.loop_var in vars_in(value)
+            if reduces and realize.block.init is not None:
+                raise PrimitiveError(
+                    "The loop {0} drives a reduction of {1}, which would be initialised again in every piece.",
+                    [loop, realize.block],
+                    hint="decompose the reduction first",
+                )
 
-    name = f"{node.loop_var.name}_{index}"
-    var = Var(name, node.loop_var.dtype)
-    body = _fresh_copy(substitute_loops(node.body, {node.loop_var: var}), str(index), copy_var)
-    made = For(var, begin, extent, ForKind.SERIAL, body)
-    made = simplify_bindings(made, {**ranges, var: Range.from_min_extent(begin, extent)}, keep_units, {})
-    block = signature_of(Block((), (), (), f"{name}_partition", made))
-    return BlockRealize((), const(True, "bool"), block), made
 
-
-def _fresh_copy(stmt: Any, suffix: str, copy_var: Any) -> Any:
-    """A copy whose blocks and loops are new nodes with new variables."""
-    from ...functor import _RenewDefs
-
-    class Renew(_RenewDefs):
-        def visit_Buffer(self, buffer: Any) -> Any:
-            return buffer
-
-        def visit_Block(self, block: Any) -> Any:
-            made = super().visit_Block(block)
-            return made.with_fields(name_hint=f"{block.name_hint}_{suffix}")
-
-    return Renew().visit(stmt)
+def _first_block_name(stmt: Any) -> str:
+    realizes = block_realizes_below(stmt)
+    return str(realizes[0].block.name_hint)
 
 
 @register_kind
@@ -204,17 +190,35 @@ class LoopPartition(InstructionKind):
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         loop = sch.sref(inputs[0])
-        node = checks.check_loop(loop)
-        given = [None if f is None else sch.value_of(f) for f in inputs[1:]]
-        if sum(f is None for f in given) > 1:
-            raise PrimitiveError("Only one of the factors may be left open (None).", [loop])
-        total: Any = const(0, node.loop_var.dtype)
-        for f in given:
-            if f is not None:
-                total = total + f
-        rest = Analyzer().simplify(node.extent - total)
-        factors = [rest if f is None else f for f in given]
-        for factor in factors:
-            if isinstance(factor, IntImm) and factor.value <= 0:
-                raise PrimitiveError(f"All pieces of a partition must be positive; got {factor.value}.", [loop])
-        return list(partition_loop(sch.state, loop, factors, bool(plain(attrs[0])))), None
+        return list(partition_loop(sch.state, loop, _piece_ends(loop, inputs[1:], sch.value_of))), None
+
+
+def _piece_ends(loop: StmtSRef, factors: Sequence[Any], value_of: Callable[[Any], Any]) -> list[Any]:
+    """Where each piece ends; without an open factor the rest of the loop is a piece of its own."""
+    node = checks.check_loop(loop)
+    if not isinstance(node.min, IntImm) or not isinstance(node.extent, IntImm):
+        raise PrimitiveError("Detected dynamic shape in either min or extent of a loop {0}", [loop])
+    sizes: list[Any] = []
+    open_at = None
+    total: Any = const(0, node.loop_var.dtype)
+    for index, factor in enumerate(factors):
+        value = None if factor is None else value_of(factor)
+        if value is None:
+            if open_at is not None:
+                raise PrimitiveError("Only one factor can be specified as -1 or none")
+            open_at = index
+        else:
+            if isinstance(value, IntImm) and value.value <= 0:
+                raise not_positive(index, value.value)
+            value = fit(value, node.loop_var.dtype)
+            total = total + value
+        sizes.append(value)
+    analyzer = Analyzer()
+    if analyzer.can_prove(total >= node.extent):
+        raise PrimitiveError("The sum of factors is larger than or equal to the extent of loop {0}", [loop])
+    rest = node.extent - total
+    ends: list[Any] = []
+    for size in sizes:
+        size = rest if size is None else size
+        ends.append(analyzer.simplify(ends[-1] + size if ends else size))
+    return ends if open_at is not None else [*ends, node.extent]

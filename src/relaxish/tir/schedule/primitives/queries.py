@@ -50,14 +50,14 @@ class GetBlock(InstructionKind):
             return [found[0]], None
         if found:
             raise PrimitiveError(
-                f'Found {len(found)} blocks with the name: {name}, in function "{gvar.name_hint}".',
+                f"Found  {len(found)} blocks with the name: {name}",
                 found,
                 hint="give the blocks different names",
                 fast="ScheduleError: Found multiple blocks with the specified name",
             )
         raise PrimitiveError(
-            f'Cannot find a block with the name: {name}, in function "{gvar.name_hint}".',
-            hint=f"the blocks are: {_names(sch.state, gvar)}",
+            f"Cannot find a block with the name: {name}",
+            hint=f'the blocks of "{gvar.name_hint}" are: {_names(sch.state, gvar)}',
             fast="ScheduleError: Cannot find a block with the specified name",
         )
 

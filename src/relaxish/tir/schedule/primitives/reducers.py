@@ -9,7 +9,7 @@ from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.prim import const
 from ....ir.structural import structural_equal
-from ...expr import Add, And, BufferLoad, Max, Min, Mul, Or, Select, Var
+from ...expr import Add, And, BufferLoad, FloatImm, IntImm, Max, Min, Mul, Or, Select, Var
 from ...functor import substitute
 from ...op import max_value, min_value
 from ...stmt import BufferStore, LetStmt, SeqStmt
@@ -142,9 +142,9 @@ class Reducer:
 def _same_value(a: Any, b: Any) -> bool:
     if structural_equal(a, b):
         return True
-    left, right = getattr(a, "value", None), getattr(b, "value", None)
-    if a.dtype != b.dtype or left is None or right is None:
+    if a.dtype != b.dtype or not isinstance(a, (IntImm, FloatImm)) or not isinstance(b, (IntImm, FloatImm)):
         return False
+    left, right = a.value, b.value
     if dt.is_float(a.dtype):
         # A single-precision limit may be written with fewer digits than it has.
         return bool(left == right or abs(left - right) <= 1e-6 * abs(left))

@@ -43,7 +43,7 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
     iter_vars, values = [], []
     for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
         if iv.iter_type == IterVar.DataPar:
-            fresh = IterVar(iv.dom, copy_var(iv.var, "_init"), iv.iter_type, iv.thread_tag)
+            fresh = IterVar(iv.dom, copy_var(iv.var, ""), iv.iter_type, iv.thread_tag)
             renamed[iv.var] = fresh.var
             iter_vars.append(fresh)
             values.append(value)
@@ -72,8 +72,8 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
         loop_map[node.loop_var] = fresh_var
         binding = node.thread_binding
         if binding is not None:
-            binding = IterVar(binding.dom, copy_var(binding.var, "_init"), binding.iter_type, binding.thread_tag)
-        body = For(fresh_var, node.min, node.extent, node.kind, body, binding, dict(node.annotations))
+            binding = IterVar(binding.dom, copy_var(binding.var, ""), binding.iter_type, binding.thread_tag)
+        body = For(fresh_var, node.min, node.extent, node.kind, body, binding)
     from ..subst import substitute_loops
 
     body = substitute_loops(body, loop_map)
@@ -116,7 +116,8 @@ def decompose(state: ScheduleState, block_sref: StmtSRef, loop_sref: StmtSRef) -
     loops = checks.loops_above(block_sref)
     if loop_sref not in loops:
         raise PrimitiveError(
-            "The input {1} of decompose_reduction is required to be an ancestor of {0}.", [block_sref, loop_sref]
+            "The input loop {0} of decompose_reduction is required to be an ancestor of block {1}.",
+            [loop_sref, block_sref],
         )
     scope = checks.scope_root(state, block_sref)
     checks.check_reduction_block(state, block_sref, scope)
@@ -145,8 +146,9 @@ def _check_height(block: StmtSRef, loop: StmtSRef, above: Sequence[StmtSRef], re
         for outer in above:
             if outer.stmt.loop_var in used:
                 raise PrimitiveError(
-                    "The loop {1} is inside the reduction loop {2} of {0}; the init must come before all of them.",
-                    [block, loop, outer],
+                    "decompose_reduction expect the loop {0} to be higher than all the loops related to reduce "
+                    "block var of block {1}",
+                    [loop, block],
                     hint="reorder the reduction loops inside, or decompose at a loop further out",
                 )
 

@@ -14,14 +14,14 @@ from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
-from ..buffers import derived_buffer
+from ..buffers import compact, derived_buffer
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, free_vars, realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
-from .cache import check_scope_name, insert_at, only_writer, readers_of, stage_location
+from .cache import check_scope_name, check_starts_afresh, insert_at, only_writer, readers_of, stage_location
 from .layout import fit, with_index_dtype
 from .reduction import conjuncts
 
@@ -95,11 +95,10 @@ def _stage(
         name,
         BufferStore(target, BufferLoad(source, source_indices), target_indices),
     )
-    loop_vars = [Var(f"ax{i}", iv.dom.extent.dtype) for i, iv in enumerate(iters)]
-    values = tuple(v if checks.is_zero(iv.dom.min) else iv.dom.min + v for v, iv in zip(loop_vars, iters, strict=True))
-    body: Any = BlockRealize(values, const(True, "bool"), block)
+    loop_vars = [Var(f"ax{i}", iv.var.dtype) for i, iv in enumerate(iters)]
+    body: Any = BlockRealize(tuple(loop_vars), const(True, "bool"), block)
     for var, iv in reversed(list(zip(loop_vars, iters, strict=True))):
-        body = For(var, const(0, var.dtype), iv.dom.extent, ForKind.SERIAL, body)
+        body = For(var, iv.dom.min, iv.dom.extent, ForKind.SERIAL, body)
     return body, block
 
 
@@ -127,28 +126,20 @@ class _Insert(ScopeRewriter):
         return node.with_fields(body=seq_or_single(parts), alloc_buffers=(*node.alloc_buffers, self.buffer))
 
 
-def stage_block(
-    state: ScheduleState,
-    sref: StmtSRef,
-    buffer: Any,
-    write: bool,
-    new: Any,
-    own_indices: Sequence[Any],
-    stage_indices: Sequence[Any],
-    used: Sequence[IterVar],
-    renamed: dict[Any, Any],
-    name: str,
+def _apply_stage(
+    state: ScheduleState, sref: StmtSRef, buffer: Any, write: bool, indices: Sequence[Any], used: Sequence[IterVar]
 ) -> StmtSRef:
-    """Insert the copy between ``buffer`` and ``new`` and let the block use ``new``."""
+    """Insert the copy between ``buffer`` and one laid out by the variables ``used``; the block uses the latter."""
     scope = checks.scope_root(state, sref)
-    original = _one_access(sref, buffer)
+    shape = tuple(iv.dom.extent if checks.is_zero(iv.dom.min) else iv.dom.min + iv.dom.extent for iv in used)
+    new = compact(derived_buffer(buffer, f"{buffer.name}_reindex", shape=shape, strides=(), axis_separators=()))
+    renamed: dict[Any, Any] = {iv.var: Var(f"v{i}", iv.var.dtype) for i, iv in enumerate(used)}
     iters = [IterVar(iv.dom, renamed[iv.var], IterVar.DataPar) for iv in used]
-    target = [substitute(i, renamed) for i in original]
-    if write:
-        stage, made = _stage(iters, new, stage_indices, buffer, target, name)
-    else:
-        stage, made = _stage(iters, buffer, target, new, stage_indices, name)
-    block = _Accesses(buffer, new, tuple(own_indices)).default_visit(sref.stmt)
+    here, there = [iv.var for iv in iters], [substitute(i, renamed) for i in indices]
+    pairs = ((new, here), (buffer, there)) if write else ((buffer, there), (new, here))
+    (source, source_at), (target, target_at) = pairs
+    stage, made = _stage(iters, source, source_at, target, target_at, f"{target.name}_reindex")
+    block = _Accesses(buffer, new, tuple(iv.var for iv in used)).default_visit(sref.stmt)
     rewriter = _Insert(scope.stmt, sref.stmt, block, stage, new, write)
     changed = rewriter.visit(scope.stmt)
     state.replace(scope, changed, rewriter.reuse)
@@ -162,12 +153,16 @@ def check_alone(sref: StmtSRef) -> None:
     part: Any = realize_of(sref)
     for loop in reversed(checks.loops_above(sref)):
         if loop.stmt.body is not part:
-            raise PrimitiveError("{1} holds other blocks than {0}, so no copy can stand outside of it.", [sref, loop])
+            raise PrimitiveError(
+                "The loop {1} holds other blocks than block {0}, so no copy can stand outside of it.", [sref, loop]
+            )
         part = loop.stmt
 
 
 def check_covers(sref: StmtSRef, used: Sequence[IterVar]) -> None:
     """Demand that the block runs over all of its variables: a copy of its results copies them all."""
+    if not checks.guarded_by_bounds_only(sref):
+        raise PrimitiveError("The block {0} runs under a predicate for part of its domain only.", [sref])
     analyzer = Analyzer()
     for loop in checks.loops_above(sref):
         analyzer.bind(loop.stmt.loop_var, Range.from_min_extent(loop.stmt.min, loop.stmt.extent))
@@ -177,7 +172,7 @@ def check_covers(sref: StmtSRef, used: Sequence[IterVar]) -> None:
         if isinstance(low, IntImm) and isinstance(extent, IntImm):
             first, last = analyzer.const_int_bound.bound(bound[iv])
             if first > low.value or last < low.value + extent.value - 1:
-                raise PrimitiveError(f'{{0}} runs over part of the values of "{iv.var.name}" only.', [sref])
+                raise PrimitiveError(f'The block {{0}} runs over part of the values of "{iv.var.name}" only.', [sref])
 
 
 def check_in_bounds(sref: StmtSRef, buffer: Any, indices: Sequence[Any]) -> None:
@@ -190,10 +185,16 @@ def check_in_bounds(sref: StmtSRef, buffer: Any, indices: Sequence[Any]) -> None
             low, high = analyzer.const_int_bound.bound(index)
             if low < 0 or high >= extent.value:
                 raise PrimitiveError(
-                    f"{{0}} reads {buffer.name} under a guard at {index}, which leaves the buffer elsewhere; a copy "
-                    "would read there.",
+                    f"The block {{0}} reads {buffer.name} under a guard at {index}, which leaves the buffer elsewhere; "
+                    "a copy would read there.",
                     [sref],
                 )
+
+
+def _simplified(index: Any, analyzer: Analyzer) -> Any:
+    """An index in simplest form; one that can only be zero keeps its variables, which make a dimension."""
+    made = analyzer.simplify(index)
+    return index if isinstance(made, IntImm) else made
 
 
 def _used(sref: StmtSRef, indices: Sequence[Any]) -> list[IterVar]:
@@ -211,23 +212,20 @@ class ReIndex(InstructionKind):
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         sref, write = sch.sref(inputs[0]), bool(plain(attrs[1]))
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write)
-        checks.scope_root(sch.state, sref, require_stage_pipeline=True)
+        scope = checks.scope_root(sch.state, sref, require_stage_pipeline=True)
         check_alone(sref)
-        original = _one_access(sref, buffer)
+        if any(r.buffer is buffer for r in sref.stmt.writes):
+            check_starts_afresh(sch.state, sref, scope, buffer)
+        analyzer = Analyzer()
+        for iv in sref.stmt.iter_vars:
+            analyzer.bind(iv.var, iv.dom)
+        original = [_simplified(index, analyzer) for index in _one_access(sref, buffer)]
         used = _used(sref, original)
         if write:
             check_covers(sref, used)
         else:
             check_in_bounds(sref, buffer, original)
-        renamed = {iv.var: Var(f"v{i}", iv.var.dtype) for i, iv in enumerate(sref.stmt.iter_vars)}
-        new = derived_buffer(
-            buffer, f"{buffer.name}_reindex", shape=tuple(iv.dom.extent for iv in used), strides=(), axis_separators=()
-        )
-        own = [iv.var for iv in used]
-        made = stage_block(
-            sch.state, sref, buffer, write, new, own, [renamed[v] for v in own], used, renamed, f"{buffer.name}_reindex"
-        )
-        return [made], None
+        return [_apply_stage(sch.state, sref, buffer, write, original, used)], None
 
     def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
         kind = "write" if plain(attrs[1]) else "read"
@@ -244,24 +242,22 @@ class _ReindexCache(InstructionKind):
         block = checks.check_block(sref)
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), self.write)
         scope = checks.scope_root(state, sref, require_stage_pipeline=True)
+        if any(r.buffer is buffer for r in block.writes):
+            check_starts_afresh(state, sref, scope, buffer)
         region = next(r for r in (block.writes if self.write else block.reads) if r.buffer is buffer)
         if not all(checks.is_one(r.extent) for r in region.region):
-            raise PrimitiveError(f"{{0}} accesses more than one element of {buffer.name} at a time.", [sref])
+            raise PrimitiveError(f"The block {{0}} accesses more than one element of {buffer.name} at a time.", [sref])
         check_in_bounds(sref, buffer, [r.min for r in region.region])
+        analyzer = Analyzer()
         index_map = with_index_dtype(inputs[1], block.iter_vars[0].var.dtype if block.iter_vars else "int32")
         values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
-        own = [substitute(e, values) for e in index_map.final_indices]
+        own = [analyzer.simplify(substitute(e, values)) for e in index_map.final_indices]
         used = _same_variables(sref, region, own)
         shape = index_map.map_shape([iv.dom.extent for iv in block.iter_vars])
         dtype = buffer.shape[0].dtype if buffer.shape else "int32"
-        new = derived_buffer(
-            buffer,
-            f"{buffer.name}_{storage}",
-            storage,
-            shape=tuple(fit(d, dtype) for d in shape),
-            strides=(),
-            axis_separators=(),
-        )
+        shape = tuple(fit(d, dtype) for d in shape)
+        name = f"{buffer.name}_{storage}"
+        new = compact(derived_buffer(buffer, name, storage, shape=shape, strides=(), axis_separators=()))
         at, position = self._location(state, sref, scope, buffer)
         nest, made = _stage_under_copied_loops(sref, buffer, new, region, own, used, self.write, at)
         changed = _Accesses(buffer, new, tuple(own)).default_visit(block)
@@ -279,7 +275,12 @@ class _ReindexCache(InstructionKind):
                 raise PrimitiveError("The block {0} is not the only writer of the buffer in its scope.", [sref])
             return stage_location(sref, scope, readers_of(state, scope, sref))
         writer = only_writer(state, scope, buffer)
-        return (scope, 0) if writer is None else stage_location(writer, scope, [sref])
+        if writer is None:
+            return scope, 0
+        order = state.child_blocks(scope)
+        if state.enable_check and order.index(sref) < order.index(writer):
+            raise PrimitiveError("The block {0} reads the buffer before {1} writes it.", [sref, writer])
+        return stage_location(writer, scope, [sref])
 
 
 def _same_variables(sref: StmtSRef, region: BufferRegion, own: Sequence[Any]) -> list[IterVar]:
@@ -289,7 +290,7 @@ def _same_variables(sref: StmtSRef, region: BufferRegion, own: Sequence[Any]) ->
     for iv in sref.stmt.iter_vars:
         if (iv.var in old) != (iv.var in new):
             where = "the region accessed, but not in the index map" if iv.var in old else "the index map only"
-            raise PrimitiveError(f'The block variable "{iv.var.name}" of {{0}} appears in {where}.', [sref])
+            raise PrimitiveError(f'The block variable "{iv.var.name}" of block {{0}} appears in {where}.', [sref])
     return [iv for iv in sref.stmt.iter_vars if iv.var in new]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.prim import const
 from ...expr import BufferLoad, IterVar, Var
 from ...functor import substitute
+from ...op import logical_not_
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, LetStmt
 from .. import checks
-from ..buffers import derived_buffer
+from ..buffers import compact, derived_buffer
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
@@ -66,6 +68,8 @@ class _Factor:
                 [self.block_sref],
             )
         self.axis = factor_axis + rank + 1 if factor_axis < 0 else factor_axis
+        if state.enable_check:
+            self._check_all_begun(loop_sref)
         self.buffers = [self._rf_buffer(b) for b in self.reducer.buffers]
 
     def _classify(self, loop_sref: StmtSRef) -> set[Any]:
@@ -87,12 +91,26 @@ class _Factor:
             raise PrimitiveError("The loop {0} does not start at zero.", [loop_sref])
         return {node.loop_var for node in self.loops if node.loop_var in reduce}
 
+    def _check_all_begun(self, loop_sref: StmtSRef) -> None:
+        """Every iteration of the loop must run the block at least once: a partial result that none begins is garbage."""
+        analyzer = Analyzer()
+        for node in self.loops:
+            if node is not self.loop:
+                analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent))
+        last = substitute(self.realize.predicate, {self.loop.loop_var: self.loop.extent - 1})
+        if analyzer.can_prove(logical_not_(last)):
+            raise PrimitiveError(
+                "The block under loop {0} never runs in the last iteration of it, whose partial result would be "
+                "undefined.",
+                [loop_sref],
+            )
+
     def _rf_buffer(self, buffer: Any) -> Any:
         extent = self.loop.extent
         if buffer.shape and buffer.shape[0].dtype != extent.dtype and hasattr(extent, "value"):
             extent = const(extent.value, buffer.shape[0].dtype)
         shape = (*buffer.shape[: self.axis], extent, *buffer.shape[self.axis :])
-        return derived_buffer(buffer, buffer.name + "_rf", shape=shape, strides=())
+        return compact(derived_buffer(buffer, buffer.name + "_rf", shape=shape, strides=()))
 
     def _insert(self, indices: Sequence[Any], extra: Any) -> tuple[Any, ...]:
         return (*indices[: self.axis], extra, *indices[self.axis :])
@@ -128,7 +146,7 @@ class _Factor:
             self.buffers,
             self._insert(self.reducer.indices, extra.var),
             [substitute(r, var_map) for r in self.reducer.rhs],
-            tuple(substitute(r, var_map) for r in self.block.reads),
+            (tuple(substitute(r, var_map) for r in self.block.reads), self._rf_writes(extra.var, var_map)),
         )
         renamed = {n.loop_var: copy_var(n.loop_var, "") for n in self.loops}
         body: Any = BlockRealize(
@@ -151,14 +169,29 @@ class _Factor:
         buffers: Sequence[Any],
         indices: Sequence[Any],
         rhs: Sequence[Any],
-        reads: tuple[Any, ...],
+        regions: tuple[tuple[Any, ...], tuple[Any, ...]],
     ) -> Block:
+        """A block that reduces ``rhs`` into ``buffers``; if it has no reduction variable it just stores them."""
         indices = tuple(substitute(i, var_map) for i in indices)
-        own = [BufferLoad(b, indices) for b in buffers]
-        body = _stores(buffers, self.reducer.combine(own, rhs), indices)
-        init = seq_or_single(BufferStore(b, v, indices) for b, v in zip(buffers, self.reducer.identities, strict=True))
-        writes = tuple(BufferRegion(b, _points(indices)) for b in buffers)
+        reads, writes = regions
+        init: Any = None
+        if any(iv.iter_type == IterVar.CommReduce for iv in iter_vars):
+            own = [BufferLoad(b, indices) for b in buffers]
+            body = _stores(buffers, self.reducer.combine(own, rhs), indices)
+            identities = zip(buffers, self.reducer.identities, strict=True)
+            init = seq_or_single(BufferStore(b, v, indices) for b, v in identities)
+        else:
+            body = seq_or_single(BufferStore(b, v, indices) for b, v in zip(buffers, rhs, strict=True))
         return Block(tuple(iter_vars), reads, writes, name, body, init, annotations=dict(self.block.annotations))
+
+    def _rf_writes(self, extra: Any, var_map: Any) -> tuple[Any, ...]:
+        """What the block of partial results writes: the old regions with one more dimension."""
+        new_of = dict(zip(self.reducer.buffers, self.buffers, strict=True))
+        made = []
+        for old in self.block.writes:
+            ranges = tuple(substitute(r, var_map) for r in old.region)
+            made.append(BufferRegion(new_of[old.buffer], self._insert(ranges, _points((extra,))[0])))
+        return tuple(made)
 
     def write_back(self) -> BlockRealize:
         """The block that reduces the partial results; it stands where the old block stood."""
@@ -176,8 +209,15 @@ class _Factor:
         source = self._insert(indices, extra.var)
         partial = [BufferLoad(b, source) for b in self.buffers]
         reads = tuple(BufferRegion(b, _points(source)) for b in self.buffers)
+        writes = tuple(BufferRegion(b, _points(indices)) for b in self.reducer.buffers)
         block = self._reduction_block(
-            self.block.name_hint, iter_vars, var_map, self.reducer.buffers, self.reducer.indices, partial, reads
+            self.block.name_hint,
+            iter_vars,
+            var_map,
+            self.reducer.buffers,
+            self.reducer.indices,
+            partial,
+            (reads, writes),
         )
         predicate: Any = const(True, "bool")
         for term in conjuncts(self.realize.predicate):

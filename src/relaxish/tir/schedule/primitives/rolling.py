@@ -9,7 +9,7 @@ from ....arith import Analyzer
 from ....ir.functor import Mutator
 from ....ir.prim import const
 from ...analysis.block_access import get_block_read_write_region
-from ...expr import BufferLoad, FloorDiv, FloorMod, IntImm, Mul, Var
+from ...expr import BufferLoad, FloorDiv, FloorMod, IntImm, IterVar, Mul, Var
 from ...functor import substitute
 from ...op import all as tir_all
 from ...op import any as tir_any
@@ -95,6 +95,8 @@ class _Roll(Mutator):
 
     def visit_Block(self, node: Block) -> Any:
         made = self.default_visit(node)
+        if node is not self.scope:
+            made = made.with_fields(iter_vars=tuple(self._carried(i, iv) for i, iv in enumerate(made.iter_vars)))
         if node is not self.scope and any(r.buffer is self.old for r in (*node.reads, *node.writes)):
             found = get_block_read_write_region(made, {self.new.data: self.new})
             kept = []
@@ -105,6 +107,10 @@ class _Roll(Mutator):
         if made is not node:
             self.reuse[node] = made
         return made
+
+    def _carried(self, position: int, iv: IterVar) -> IterVar:
+        """A variable of the rolling axis counts as opaque: each of its values builds on all before."""
+        return IterVar(iv.dom, iv.var, IterVar.Opaque) if position == self.rolling else iv
 
     def visit_BlockRealize(self, node: BlockRealize) -> Any:
         made = self.default_visit(node)
@@ -135,10 +141,12 @@ def rolling_buffer(state: ScheduleState, sref: StmtSRef, index: int) -> None:
     lca = lowest_common_ancestor([*checks.consumers_of(state, sref, scope), sref])
     if lca is None or not isinstance(lca.stmt, For):
         raise PrimitiveError(
-            "rolling_buffer expects {0} to be under a loop that its consumers share.",
+            "rolling_buffer expects block {0} to be under a loop that its consumers share.",
             [sref],
             hint="move it there with compute_at first",
         )
+    if not checks.guarded_by_bounds_only(sref):
+        raise PrimitiveError("rolling_buffer expects block {0} to compute all of the region it moves over.", [sref])
     realize = realize_of(sref)
     unguarded = realize.with_fields(predicate=const(True, "bool"))
     box = relax_region(block.writes[index], sref, lca, Analyzer(), realize=unguarded)
@@ -148,7 +156,14 @@ def rolling_buffer(state: ScheduleState, sref: StmtSRef, index: int) -> None:
     rolling = _rolling_axis(sref, axes)
     if rolling is None or any(a is None for a in axes):
         raise PrimitiveError(
-            "rolling_buffer expects the region {0} writes to move with a loop of its own in steps smaller than itself.",
+            "rolling_buffer expects the region block {0} writes to move with a loop of its own in steps smaller than "
+            "itself.",
+            [sref],
+        )
+    if not checks.is_one(block.writes[index].region[rolling].extent):
+        raise PrimitiveError(
+            "rolling_buffer expects block {0} to write one element of the rolling axis at a time, so that what is "
+            "there already can be left out.",
             [sref],
         )
     shape = [region[i].extent if i == rolling else d for i, d in enumerate(buffer.shape)]

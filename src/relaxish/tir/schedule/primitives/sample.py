@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ....support.errors import InternalError
 from ...expr import IntImm
 from .. import checks
 from ..instruction import InstructionKind, plain, register_kind
-from ..sampling import LinearCongruentialEngine, sample_factors
+from ..sampling import sample_partitioned_factors, sample_perfect_factors
 from ..sref import StmtSRef
 
 if TYPE_CHECKING:
@@ -27,13 +29,13 @@ class SampleCategorical(InstructionKind):
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         candidates, probs = plain(attrs[0]), plain(attrs[1])
         if len(candidates) != len(probs):
-            raise ValueError(f"{len(candidates)} candidates but {len(probs)} probabilities")
+            raise ValueError("number of candidates does not match number of probabilities.")
         if decision is None:
             index = sch.rng.categorical(probs)
         else:
             index = int(plain(decision))
             if not 0 <= index < len(candidates):
-                raise ValueError(f"the decision {index} is out of range for {len(candidates)} candidates")
+                raise ValueError(f"Wrong decision value, where n = {len(candidates)}, but decision is: {index}")
         return [int(candidates[index])], index
 
 
@@ -46,34 +48,42 @@ class SamplePerfectTile(InstructionKind):
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         n, limit = int(plain(attrs[0])), int(plain(attrs[1]))
-        factors = perfect_tile(sch.rng, checks.check_loop(sch.sref(inputs[0])).extent, n, limit, decision)
-        return list(factors), factors
+        size = _size(sch, inputs[0])
+        if size is None:
+            factors = _whole_outside(n)
+        elif decision is not None:
+            factors = _made_perfect(size, _wanted(decision))
+        else:
+            factors = sample_perfect_factors(sch.rng, size, n, limit)
+        # The factor of a loop of unknown length is left to ``split``.
+        return [None if x == -1 else x for x in factors], factors
 
 
-def perfect_tile(rng: LinearCongruentialEngine, extent: Any, n: int, limit: int, decision: Any) -> list[int]:
-    """Sampled or recorded factors; a recorded decision is adapted to an extent it does not fit."""
-    if n <= 0:
-        raise ValueError(f"n must be positive, got {n}")
-    size = int(extent.value) if isinstance(extent, IntImm) else None
-    if size is None:
-        # A loop of unknown length stays whole outside.
-        return [-1] + [1] * (n - 1) if decision is None else [int(x) for x in plain(decision)]
-    if decision is None:
-        return sample_factors(rng, size, n, limit)
-    wanted = [int(x) for x in plain(decision)]
-    if len(wanted) != n:
-        raise ValueError(f"the decision {wanted} has {len(wanted)} factors where {n} are asked for")
-    product = 1
-    for x in wanted:
-        product *= x
-    if product == size:
-        return wanted
+def _size(sch: Schedule, loop: Any) -> int | None:
+    """The length of a loop, None if it is not known."""
+    extent = checks.check_loop(sch.sref(loop)).extent
+    return int(extent.value) if isinstance(extent, IntImm) else None
+
+
+def _whole_outside(n: int) -> list[int]:
+    """The factors of a loop that cannot be cut."""
+    return [-1] + [1] * (n - 1)
+
+
+def _wanted(decision: Any) -> list[int]:
+    factors = [int(x) for x in plain(decision)]
+    if len(factors) < 2:
+        raise InternalError(f"a recorded decision has at least two factors, not {factors}")
+    return factors
+
+
+def _made_perfect(size: int, factors: list[int]) -> list[int]:
+    """Recorded factors adapted to the loop's length: from the inside on, one that does not divide takes the rest."""
     rest, out = size, []
-    for x in reversed(wanted[1:]):
-        if x <= 0 or rest % x:
-            x = rest
-        rest //= x
-        out.append(x)
+    for factor in reversed(factors[1:]):
+        factor = rest if factor <= 0 or rest % factor else factor
+        rest //= factor
+        out.append(factor)
     return [rest, *reversed(out)]
 
 
@@ -86,32 +96,18 @@ class SamplePartitionedTile(InstructionKind):
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         n, position, inner = (int(plain(x)) for x in attrs)
-        extent = checks.check_loop(sch.sref(inputs[0])).extent
-        factors = _partitioned(sch.rng, extent, n, position, inner, decision)
+        size = _size(sch, inputs[0])
+        if size is None or size % inner:
+            factors = _whole_outside(n)
+        elif decision is None:
+            factors = sample_partitioned_factors(sch.rng, size, n, position, inner)
+        elif prod((wanted := _wanted(decision))[position:]) % inner:
+            factors = [1] * n
+            factors[0] = size // inner
+            factors[position] = inner
+        else:
+            factors = _made_perfect(size, wanted)
         return list(factors), factors
-
-
-def _partitioned(
-    rng: LinearCongruentialEngine, extent: Any, n: int, position: int, inner: int, decision: Any
-) -> list[int]:
-    if not isinstance(extent, IntImm):
-        return [-1] + [1] * (n - 1)
-    size = int(extent.value)
-    if position == 0 and inner == 1 or not 0 < position < n or size % inner:
-        # Nothing to partition: all factors are free.
-        return perfect_tile(rng, extent, n, 0 if decision is None else -1, decision)
-    if decision is not None:
-        wanted = [int(x) for x in plain(decision)]
-        product, inside = 1, 1
-        for index, x in enumerate(wanted):
-            product *= x
-            inside *= x if index >= position else 1
-        if len(wanted) == n and product == size and inside % inner == 0:
-            return wanted
-    outer_and_inner = sample_factors(rng, size // inner, 2, 0)
-    outer = sample_factors(rng, outer_and_inner[0], position, 0)
-    rest = sample_factors(rng, outer_and_inner[1] * inner, n - position, 0)
-    return outer + rest
 
 
 @register_kind

@@ -19,7 +19,7 @@ from ..index_dtype import index_dtype_of, with_index_dtype
 from ..instruction import InstructionKind, plain, register_kind
 from ..subst import is_true, realize_of
 from ..walk import vars_in
-from .blockize import blockize_realize
+from .blockize import blockize_realize, only_realize_below
 from .loops import replace_realize
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class TensorMatch:
     def _loop(self, have: For, want: For) -> None:
         if not self.analyzer.can_prove_equal(have.extent, _cast(want.extent, have.extent.dtype)):
             raise self._differ(f"extents of {have.loop_var.name} and {want.loop_var.name}", have.extent, want.extent)
+        if have.kind != want.kind or (have.thread_binding is None) != (want.thread_binding is None):
+            raise self._differ(f"kinds of {have.loop_var.name} and {want.loop_var.name}", have.kind.name, want.kind.name)
         self.vars[want.loop_var] = have.loop_var
         self.inner.add(have.loop_var)
         self.stmt(have.body, want.body)
@@ -191,6 +193,11 @@ def tensorize_realize(realize: BlockRealize, intrin: TensorIntrin) -> BlockReali
         current = match.buffers.get(desc_buffer)
         if current is None:
             raise Mismatch(f"the program does not use a buffer for {desc_buffer.name}")
+        if current.scope() != impl_buffer.scope():
+            raise Mismatch(
+                f"{current.name} is in scope {current.scope()}, {impl_buffer.name} of the intrinsic in "
+                f"{impl_buffer.scope()}"
+            )
         base = match.offsets[desc_buffer]
         extents = regions.get(impl_buffer)
         if extents is None:
@@ -206,7 +213,8 @@ def tensorize_realize(realize: BlockRealize, intrin: TensorIntrin) -> BlockReali
         body=impl_block.body,
         match_buffers=tuple(matches),
         alloc_buffers=(*block.alloc_buffers, *impl_block.alloc_buffers),
-        annotations={**block.annotations, **impl_block.annotations},
+        # Where both say something, the program's word stands.
+        annotations={**impl_block.annotations, **block.annotations},
     )
     return realize.with_fields(block=made)
 
@@ -218,13 +226,11 @@ def tensorize(state: ScheduleState, sref: Any, name: str, keep_units: bool) -> N
     if isinstance(sref.stmt, Block):
         realize = realize_of(sref)
     else:
-        children = state.child_blocks(sref)
-        if len(children) != 1:
-            raise PrimitiveError("The subtree of {0} must hold exactly one block to be tensorized.", [sref])
-        loops = checks.loops_above(children[0])
+        block_sref, child = only_realize_below(state, sref)
+        loops = checks.loops_above(block_sref)
         position = loops.index(sref)
         realize, _ = blockize_realize(
-            realize_of(children[0]),
+            child,
             [s.stmt for s in loops[position:]],
             [s.stmt for s in loops[:position]],
             keep_units,

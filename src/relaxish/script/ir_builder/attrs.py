@@ -1,0 +1,43 @@
+"""Attributes of functions and modules as script gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.prim import FloatImm, IntImm, StringImm
+
+__all__ = ["add_func_attrs", "plain_attr"]
+
+
+def plain_attr(value: Any) -> Any:
+    """Attribute values in their one form: constants of script as Python numbers where those print the same."""
+    if isinstance(value, dict):
+        return {k: plain_attr(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(plain_attr(v) for v in value)
+    if isinstance(value, IntImm):
+        if value.dtype == "bool":
+            return bool(value.value)
+        if value.dtype == "int32":
+            return value.value
+    if isinstance(value, FloatImm) and value.dtype == "float32":
+        return value.value
+    if isinstance(value, StringImm):
+        return value.value
+    return value
+
+
+def add_func_attrs(func: Any, attrs: dict[str, Any], what: str) -> None:
+    """Add to a function frame's attributes. Raises ValueError for one that is there already."""
+    if func.is_private and "global_symbol" in attrs:
+        raise ValueError(
+            'A private function may not have the kGlobalSymbol ("global_symbol") attribute.  However, a private '
+            f"function specified the global symbol as {attrs['global_symbol']}"
+        )
+    for key, value in attrs.items():
+        if key in func.attrs:
+            raise ValueError(
+                f'Duplicate {what} for key = "{key}".  Previous value was {func.attrs[key]}, with later definition '
+                f"as {value}"
+            )
+        func.attrs[key] = plain_attr(value)

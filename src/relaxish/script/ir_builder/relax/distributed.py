@@ -1,0 +1,57 @@
+"""``R.dist``: what distributed graph functions are written with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import relax as _relax
+from ....relax.distributed import Placement, device_mesh
+from ..ir import lookup_global_info
+
+__all__ = ["annotate_sharding", "as_mesh", "as_placement", "call_tir", "const", "device_mesh", "redistribute"]
+
+
+def as_mesh(value: Any) -> Any:
+    """``"mesh[1]"`` as that mesh of the module; meshes as they are."""
+    if not isinstance(value, str):
+        return value
+    kind, _, index = value.partition("[")
+    return lookup_global_info(kind, int(index.rstrip("]") or 0))
+
+
+def as_placement(value: Any) -> Any:
+    """``"S[0], R"`` as a placement; placements as they are."""
+    return Placement.from_text(value) if isinstance(value, str) else value
+
+
+def _ops() -> Any:
+    # The operators stand above this layer.
+    import importlib
+
+    return importlib.import_module("relaxish.op.distributed")
+
+
+def annotate_sharding(value: Any, device_mesh: Any, placement: Any) -> Any:  # noqa: F811
+    """A wish: the tensor is to be placed on the mesh like this."""
+    return _ops().annotate_sharding(value, as_mesh(device_mesh), as_placement(placement))
+
+
+def redistribute(value: Any, device_mesh: Any, placement: Any) -> Any:  # noqa: F811
+    """A distributed tensor under another placement."""
+    return _ops().redistribute(value, as_mesh(device_mesh), as_placement(placement))
+
+
+def call_tir(func: Any, args: Any, out_sinfo: Any, tir_vars: Any = None) -> Any:
+    """Call a tensor function; its results are distributed."""
+    from ....relax.call_forms import call_tir as plain
+    from . import resolve
+
+    return plain(func, args, resolve(out_sinfo), tir_vars)
+
+
+def const(value: Any, struct_info: Any) -> Any:
+    """A distributed constant."""
+    from . import resolve
+
+    info = resolve(struct_info)
+    return _relax.Constant(_relax.const(value, info.tensor_sinfo.dtype).data, info)

@@ -1,0 +1,227 @@
+"""The parser: walks the syntax tree and drives the IR builder, dialect by dialect."""
+
+from __future__ import annotations
+
+import ast
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from ....ir.expr import PrimExpr
+from ....ir.node import Node
+from ....support.errors import DiagnosticError
+from ...ir_builder.base import IRBuilder
+from . import dispatch
+from .diagnostics import Diagnostics, Source
+from .evaluator import Evaluator, unpack
+from .var_table import VarTable, VarTableFrame
+
+__all__ = ["Parser", "VarTable", "VarTableFrame", "current_parser", "decorator_option"]
+
+_LOCAL = threading.local()
+BindValue = Callable[["Parser", Any, str, Any], Any]
+
+
+def current_parser() -> Parser:
+    """The parser at work in this thread. Raises RuntimeError outside of parsing."""
+    stack = getattr(_LOCAL, "stack", None)
+    if not stack:
+        raise RuntimeError("macros can only be called inside of the functions being parsed")
+    found: Parser = stack[-1]
+    return found
+
+
+class Parser:
+    """State of one parsing."""
+
+    def __init__(self, source: Source, annotations: dict[str, dict[str, Any]]) -> None:
+        self.diag = Diagnostics(source)
+        self.var_table = VarTable()
+        self.dispatch_tokens: list[str] = ["default"]
+        self.function_annotations = annotations
+        self.inside_function = False
+        self.evaluator = Evaluator(self._lookup, self.error, self.note)
+
+    @property
+    def source(self) -> Source:
+        """Where what is being parsed comes from."""
+        return self.diag.source
+
+    # Names and expressions.
+
+    def _lookup(self, name: str) -> Any:
+        return self.var_table.lookup(name)
+
+    def note(self, node: Any, value: Any) -> None:
+        """Give a value made just now the position of its expression."""
+        # Operands already have their own positions; a node made just now has none yet.
+        if isinstance(value, PrimExpr) and value.span is None:
+            value.span = self.source.span(node)
+        elif isinstance(value, Node) and not isinstance(value, PrimExpr):
+            if "span" in type(value)._specs and getattr(value, "span", True) is None:
+                object.__setattr__(value, "span", self.source.span(node))
+
+    def error(self, node: Any, problem: Any) -> DiagnosticError:
+        """A located error, ready to be raised."""
+        if isinstance(problem, DiagnosticError):
+            return problem
+        return self.source.error(node, problem)
+
+    def report_error(self, node: Any, err: Any) -> NoReturn:
+        """Raise a located error."""
+        raise self.error(node, err)
+
+    def eval_expr(self, node: Any, extra_vars: dict[str, Any] | None = None) -> Any:
+        """The value of an expression."""
+        evaluator = self.evaluator.nested(extra_vars) if extra_vars else self.evaluator
+        return evaluator.eval(node)
+
+    def eval_assign(self, target: Any, source: Any, bind_value: BindValue, allow_shadowing: bool = False) -> None:
+        """Bind the names in an assignment's target."""
+        if isinstance(target, ast.Name):
+            bound = self.guard(target, lambda: bind_value(self, target, target.id, source))
+            self.guard(target, lambda: self.var_table.add(target.id, bound, allow_shadowing))
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            self._unpack(target, source, bind_value, allow_shadowing)
+        elif isinstance(target, ast.Starred):
+            self.eval_assign(target.value, source, bind_value, allow_shadowing)
+        else:
+            raise self.error(target, f"cannot assign to {type(target).__name__}")
+
+    def _unpack(self, target: Any, value: Any, bind: BindValue, shadow: bool) -> None:
+        elements = target.elts
+        values = self.guard(target, lambda: unpack(value, elements))
+        for element, item in zip(elements, values):
+            self.eval_assign(element, item, bind, shadow)
+
+    def guard(self, node: Any, action: Callable[[], Any]) -> Any:
+        """Run an action; exceptions become errors at ``node``."""
+        try:
+            return action()
+        except DiagnosticError:
+            raise
+        except Exception as problem:
+            raise self.error(node, problem) from problem
+
+    # Statements.
+
+    @contextmanager
+    def with_dispatch_token(self, token: str) -> Iterator[None]:
+        """Parse in a dialect."""
+        self.dispatch_tokens.append(token)
+        try:
+            yield
+        finally:
+            self.dispatch_tokens.pop()
+
+    @contextmanager
+    def with_diag_source(self, source: Source) -> Iterator[None]:
+        """Report positions in another source, for macros."""
+        saved, self.diag = self.diag, Diagnostics(source)
+        try:
+            yield
+        finally:
+            self.diag = saved
+
+    def visit(self, node: Any) -> Any:
+        """Parse one statement."""
+        name = type(node).__name__
+        visitor = dispatch.get(self.dispatch_tokens[-1], name) or dispatch.get("default", name)
+        if visitor is None:
+            raise self.error(node, f"{name} statements are not supported")
+        builder = IRBuilder.current()
+        outer, builder.span = builder.span, self.source.span(node)
+        try:
+            return visitor(self, node)
+        except DiagnosticError:
+            raise
+        except Exception as problem:
+            raise self.error(node, problem) from problem
+        finally:
+            builder.span = outer
+
+    def visit_body(self, nodes: list[Any]) -> None:
+        """Parse statements in order."""
+        for node in nodes:
+            self.visit(node)
+
+    def get_dispatch_token(self, node: Any) -> str:
+        """The dialect a function definition is decorated for."""
+        if not isinstance(node, ast.FunctionDef):
+            raise self.error(node, "Only can get dispatch token for function.")
+        if not node.decorator_list:
+            raise self.error(node, "Function must be decorated")
+        decorator = node.decorator_list[-1]
+        # Options are read later, by the dialect; evaluating the call would run the decorator.
+        target = decorator.func if isinstance(decorator, ast.Call) else decorator
+        found = getattr(self.eval_expr(target), "dispatch_token", None)
+        if found is None:
+            raise self.error(node, "The parser does not understand the decorator")
+        return str(found)
+
+    def visit_function(self, node: ast.FunctionDef, action: str = "FunctionDef") -> Any:
+        """Parse (or, with ``tvm_declare_function``, only declare) a function in the dialect of its decorator."""
+        token = self.get_dispatch_token(node)
+        visitor = dispatch.get(token, action)
+        if visitor is None:
+            raise self.error(node, f"the parser has no rule for functions of {token!r}")
+        try:
+            return visitor(self, node)
+        except DiagnosticError:
+            raise
+        except Exception as problem:
+            raise self.error(node, problem) from problem
+
+    def parse(self, extra_vars: dict[str, Any] | None = None) -> None:
+        """Parse the whole source under the given names."""
+        tree = self.source.as_ast()
+        stack = getattr(_LOCAL, "stack", None)
+        if stack is None:
+            stack = _LOCAL.stack = []
+        stack.append(self)
+        try:
+            with self.var_table.with_frame():
+                for name, value in (extra_vars or {}).items():
+                    self.var_table.add(name, value)
+                for node in tree.body:
+                    self.visit(node)
+        finally:
+            stack.pop()
+
+
+def decorator_option(parser: Parser, node: ast.FunctionDef, name: str, default: Any) -> Any:
+    """A keyword of the decorator call, or ``default``."""
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call):
+            for keyword in decorator.keywords:
+                if keyword.arg == name:
+                    return parser.eval_expr(keyword.value)
+    return default
+
+
+@dispatch.register("default", "FunctionDef")
+def _function(parser: Parser, node: Any) -> None:
+    parser.visit_function(node)
+
+
+@dispatch.register("default", "Pass", "Import", "ImportFrom")
+def _nothing(parser: Parser, node: Any) -> None:
+    return None
+
+
+@dispatch.register("default", "Expr")
+def _expression(parser: Parser, node: Any) -> None:
+    parser.eval_expr(node.value)
+
+
+def _bind_plain(parser: Parser, node: Any, name: str, value: Any) -> Any:
+    return value
+
+
+@dispatch.register("default", "Assign")
+def _assign(parser: Parser, node: Any) -> None:
+    value = parser.eval_expr(node.value)
+    for target in node.targets:
+        parser.eval_assign(target, value, _bind_plain)
+

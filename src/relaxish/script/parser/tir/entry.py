@@ -1,0 +1,127 @@
+"""``T``: what tensor programs are written with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ...ir_builder import tir as _builder
+from ...ir_builder.tir import *  # noqa: F403
+from ...ir_builder.tir.scalars import SCALARS, ptr
+from ...ir_builder.tir.stmt import buffer as _buffer
+from ..core.entry import parse
+from ..core.macro import ScriptMacro
+from ..core.parser import Parser
+from ..core.utils import capture, in_module_class
+
+__all__ = [*_builder.__all__, "Buffer", "Ptr", "bool", "inline", "macro", "prim_func"]  # noqa: PLE0604
+
+
+def prim_func(  # type: ignore[no-redef]
+    func: Callable[..., Any] | None = None, private: Any = False, check_well_formed: Any = True
+) -> Any:
+    """Turn a Python function into a PrimFunc.
+
+    >>> from relaxish.script import tir as T
+    >>> @T.prim_func
+    ... def double(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+    ...     for i in range(4):
+    ...         B[i] = A[i] * T.float32(2)
+    >>> len(double.params)
+    2
+    """
+    if func is not None:
+        return _decorate(func, check_well_formed)
+
+    def decorator(inner: Callable[..., Any]) -> Any:
+        return _decorate(inner, check_well_formed)
+
+    decorator.dispatch_token = "tir"  # type: ignore[attr-defined]
+    return decorator
+
+
+def _decorate(func: Any, check_well_formed: Any) -> Any:
+    if not inspect.isfunction(func):
+        raise TypeError(f"Expect a function, but got: {func}")
+    if in_module_class(3):
+        # The module decorator around parses the whole class.
+        return func
+    return parse(func, capture(func, 3), check_well_formed=check_well_formed)
+
+
+prim_func.dispatch_token = "tir"  # type: ignore[attr-defined]
+
+
+class TIRMacro(ScriptMacro):
+    """A macro of tensor statements."""
+
+    def parse_body(self, parser: Parser) -> Any:
+        with parser.with_dispatch_token("tir"):
+            parser.visit_body(self.definition().body)
+
+
+def macro(*args: Any, hygienic: Any = True) -> Any:
+    """A function whose body is parsed where it is called; see :class:`TIRMacro`."""
+
+    def make(func: Callable[..., Any]) -> TIRMacro:
+        return TIRMacro(func, capture(func, 2), hygienic)
+
+    if not args:
+        return make
+    if len(args) == 1 and callable(args[0]):
+        return TIRMacro(args[0], capture(args[0], 2), hygienic)
+    raise ValueError("Invalid use of T.macro. Usage: @T.macro, @T.macro(), @T.macro(hygienic=[True|False])")
+
+
+macro.dispatch_token = "tir.macro"  # type: ignore[attr-defined]
+inline = macro
+
+
+class _BufferProxy:
+    """``T.Buffer((m, n), "float32")`` as annotation and as expression."""
+
+    def __call__(
+        self,
+        shape: Any = None,
+        dtype: Any = "float32",
+        data: Any = None,
+        strides: Any = None,
+        elem_offset: Any = None,
+        scope: str = "global",
+        align: int = 0,
+        offset_factor: int = 0,
+        buffer_type: str = "",
+        axis_separators: Any = None,
+    ) -> Any:
+        if shape is None:
+            raise TypeError("T.Buffer needs a shape")
+        return _buffer(
+            shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type, axis_separators
+        )
+
+    def __getitem__(self, keys: Any) -> Any:
+        if not isinstance(keys, tuple):
+            return self(keys)
+        if len(keys) >= 2 and not isinstance(keys[1], str):
+            return self(keys)
+        return self(*keys)
+
+
+class _PtrProxy:
+    """``T.Ptr("float32", "shared")``"""
+
+    def __call__(self, dtype: Any, storage_scope: str = "global") -> Any:
+        if callable(dtype):
+            dtype = dtype().dtype
+        return ptr(dtype, storage_scope)
+
+    def __getitem__(self, keys: Any) -> Any:
+        return self(*keys) if isinstance(keys, tuple) else self(keys)
+
+
+Buffer = _BufferProxy()
+Ptr = _PtrProxy()
+
+
+globals()["bool"] = SCALARS["bool"]

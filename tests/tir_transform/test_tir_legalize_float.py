@@ -1,0 +1,139 @@
+"""Legalization of narrow floats: computing wide, storing as unsigned integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relaxish import interp, tir
+from relaxish.ir import IRModule, assert_structural_equal
+from relaxish.script import tir as T
+from relaxish.target import Target
+from relaxish.tir import transform
+from relaxish.tir.transform.dtype_conversion import convert_float
+
+
+def apply(a_pass: Any, func: Any) -> Any:
+    return a_pass(IRModule({"main": func}))["main"]
+
+
+def wide(bits: Any) -> Any:
+    return T.reinterpret("float32", T.shift_left(T.Cast("uint32", bits), T.uint32(16)))
+
+
+def narrow(value: Any) -> Any:
+    bits = T.reinterpret("uint32", value)
+    odd = T.bitwise_and(T.shift_right(bits, T.uint32(16)), T.uint32(1))
+    return T.Cast("uint16", T.shift_right(bits + (odd + T.uint32(32767)), T.uint32(16)))
+
+
+@T.prim_func(private=True)
+def narrow_program(a: T.handle("bfloat16"), b: T.handle("bfloat16"), d: T.handle("bfloat16")):
+    A = T.decl_buffer((32,), "bfloat16", data=a)
+    B = T.decl_buffer((32,), "bfloat16", data=b)
+    D = T.decl_buffer((32,), "bfloat16", data=d)
+    C = T.decl_buffer((32,), "bfloat16")
+    for i in range(32):
+        C[i] = A[i] * B[i]
+        D[i] = T.sqrt(C[i])
+
+
+@T.prim_func(private=True)
+def computed_program(a: T.handle("bfloat16"), b: T.handle("bfloat16"), d: T.handle("bfloat16")):
+    A = T.decl_buffer((32,), "bfloat16", data=a)
+    B = T.decl_buffer((32,), "bfloat16", data=b)
+    D = T.decl_buffer((32,), "bfloat16", data=d)
+    C = T.decl_buffer((32,), "float32")
+    for i in range(32):
+        C[i] = wide(T.reinterpret("uint16", A[i])) * wide(T.reinterpret("uint16", B[i]))
+        D[i] = T.reinterpret("bfloat16", narrow(T.sqrt(C[i])))
+
+
+@T.prim_func(private=True)
+def stored_program(a: T.handle("uint16"), b: T.handle("uint16"), d: T.handle("uint16")):
+    A = T.decl_buffer((32,), "uint16", data=a)
+    B = T.decl_buffer((32,), "uint16", data=b)
+    D = T.decl_buffer((32,), "uint16", data=d)
+    C = T.decl_buffer((32,), "float32")
+    for i in range(32):
+        C[i] = wide(A[i]) * wide(B[i])
+        D[i] = narrow(T.sqrt(C[i]))
+
+
+def test_bf16_compute_promotes_values_and_local_memory() -> None:
+    assert_structural_equal(apply(transform.BF16ComputeLegalize(), narrow_program), computed_program)
+
+
+def test_bf16_storage_becomes_uint16() -> None:
+    assert_structural_equal(apply(transform.BF16StorageLegalize(), computed_program), stored_program)
+
+
+def test_native_devices_keep_bfloat16() -> None:
+    func = narrow_program.with_attr("target", Target("cuda -arch=sm_86"))
+    assert apply(transform.BF16ComputeLegalize(), func) is func
+    assert apply(transform.BF16StorageLegalize(), func) is func
+    old = narrow_program.with_attr("target", Target("cuda -arch=sm_75"))
+    assert_structural_equal(apply(transform.BF16ComputeLegalize(), old).body, computed_program.body, True)
+
+
+def test_copies_stay_and_opaque_memory_keeps_its_type() -> None:
+    @T.prim_func(private=True)
+    def copy(A: T.Buffer((8,), "bfloat16"), B: T.Buffer((8,), "bfloat16")):
+        for i in range(8):
+            B[i] = A[i]
+
+    assert apply(transform.BF16ComputeLegalize(), copy).body is copy.body
+
+    @T.prim_func(private=True)
+    def opaque(A: T.Buffer((8,), "bfloat16")):
+        C = T.decl_buffer((8,), "bfloat16")
+        T.evaluate(T.call_extern("int32", "fill", C.data))
+        for i in range(8):
+            A[i] = C[i]
+
+    assert apply(transform.BF16ComputeLegalize(), opaque).body is opaque.body
+
+
+def test_storage_wants_functions_without_buffer_parameters() -> None:
+    @T.prim_func(private=True)
+    def func(A: T.Buffer((8,), "float8_e5m2")):
+        A[0] = A[1]
+
+    with pytest.raises(ValueError, match="after MakePackedAPI"):
+        apply(transform.FP8StorageLegalize(), func)
+
+
+def test_fp8_e4m3_to_float16() -> None:
+    @T.prim_func(private=True)
+    def before(a: T.handle("float8_e4m3fn"), B: T.handle("float8_e4m3fn")):
+        A = T.decl_buffer((8,), "float8_e4m3fn", data=a)
+        D = T.decl_buffer((8,), "float8_e4m3fn", data=B)
+        D[0] = A[0] + A[1]
+
+    func = apply(transform.FP8StorageLegalize(), apply(transform.FP8ComputeLegalize("float16"), before))
+    load = func.body.body.body.value
+    assert func.params[0].type_annotation.element_type.dtype == "uint8"
+    text = str(load)
+    assert "T.uint8(8)" in text and "T.if_then_else" in text and "float8" not in text
+
+
+@pytest.mark.parametrize("source", ["float8_e4m3fn", "float8_e5m2", "bfloat16"])
+@pytest.mark.parametrize("target", ["float16", "float32"])
+def test_conversions_keep_values(source: str, target: str) -> None:
+    if (source, target) == ("bfloat16", "float16"):
+        pytest.skip("bfloat16 is only promoted to float32")
+    kind = np.dtype(interp.intrinsics.np_dtype(source))
+    values = np.array([0.5, 1, -2, 3.5, 1.75, -0.25, 4, 6], dtype=kind)
+    a, b = tir.decl_buffer((8,), source, "A"), tir.decl_buffer((8,), target, "B")
+    c = tir.decl_buffer((8,), source, "C")
+    i = tir.Var("i", "int32")
+    body = tir.SeqStmt([
+        tir.BufferStore(b, convert_float(a[i], target), [i]), tir.BufferStore(c, convert_float(b[i], source), [i]),
+    ])  # fmt: skip
+    func = tir.PrimFunc([a, b, c], tir.For(i, 0, 8, 0, body))
+    out, back = np.zeros(8, target), np.zeros(8, kind)
+    interp.run_prim_func(func, [values, out, back])
+    np.testing.assert_array_equal(out, values.astype(target))
+    np.testing.assert_array_equal(back.view(f"uint{kind.itemsize * 8}"), values.view(f"uint{kind.itemsize * 8}"))

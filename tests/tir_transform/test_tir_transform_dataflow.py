@@ -1,0 +1,619 @@
+"""What is known of buffer contents: simplification, removal of stores, and branches that may be left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relaxish.ir import IRModule, assert_structural_equal
+from relaxish.ir.transform import PassContext
+from relaxish.script import tir as T
+from relaxish.tir import transform
+
+CONDITIONS = {"tir.Simplify": {"propagate_knowns_to_prove_conditional": True}}
+EXPRESSIONS = {"tir.Simplify": {"propagate_knowns_to_simplify_expressions": True}}
+DATAFLOW = {"tir.RemoveNoOp": {"use_dataflow_analysis": True}}
+OVERCOMPUTE = {"tir.ReduceBranchingThroughOvercompute": {"use_dataflow_analysis": True}}
+
+
+def check(a_pass: Any, before: Any, after: Any, config: Any = None) -> None:
+    with PassContext(config=config or {}):
+        made = a_pass(IRModule({"main": before.with_attr("global_symbol", "main")}))["main"]
+    assert_structural_equal(made, after.with_attr("global_symbol", "main"))
+
+
+def test_storenoop() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(8, "int32")):
+        for i in range(8):
+            A[i] = A[i * 1]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(8, "int32")):
+        for i in range(8):
+            T.evaluate(0)
+
+    check(transform.Simplify(), before, after)
+
+
+def test_assume() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), n: T.int32):
+        T.evaluate(T.assume(n == 0))
+        if n == 0:
+            A[0] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32"), n: T.int32):
+        T.evaluate(T.assume(n == 0))
+        A[0] = 42
+
+    check(transform.Simplify(), before, after, CONDITIONS)
+
+
+def test_scoped_assume() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), n: T.int32, m: T.int32):
+        if m == 0:
+            T.evaluate(T.assume(n == 0))
+        if n == 0:
+            A[0] = 42
+
+    check(transform.Simplify(), before, before, CONDITIONS)
+
+
+def test_bufcond() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(1, "int32")):
+        A[0] = 0
+        if A[0] == 0:
+            A[0] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(1, "int32")):
+        A[0] = 0
+        A[0] = 42
+
+    check(transform.Simplify(), before, after, CONDITIONS)
+
+
+def test_bufcond_off() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(1, "int32")):
+        A[0] = 0
+        if A[0] == 0:
+            A[0] = 42
+
+    check(transform.Simplify(), before, before)
+
+
+def test_keepexpr() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(1, "int32"), B: T.Buffer(1, "int32")):
+        A[0] = 0
+        B[0] = A[0]
+
+    check(transform.Simplify(), before, before, CONDITIONS)
+
+
+def test_expr() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(1, "int32"), B: T.Buffer(1, "int32")):
+        A[0] = 0
+        B[0] = A[0]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(1, "int32"), B: T.Buffer(1, "int32")):
+        A[0] = 0
+        B[0] = 0
+
+    check(transform.Simplify(), before, after, EXPRESSIONS)
+
+
+def test_loopbuf_i() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = i
+        for j in range(16):
+            if A[j] == j:
+                A[j] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = i
+        for j in range(16):
+            A[j] = 42
+
+    check(transform.Simplify(), before, after, CONDITIONS)
+
+
+def test_assume_elementwise() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), B: T.Buffer(16, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(A[i] == 0))
+        for i in range(16):
+            if A[i] == 0:
+                B[i] = 1
+            A[i] = 2
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32"), B: T.Buffer(16, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(A[i] == 0))
+        for i in range(16):
+            B[i] = 1
+            A[i] = 2
+
+    check(transform.Simplify(), before, after, CONDITIONS)
+
+
+def test_partialcond2() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(i < 14 or A[i] == 0))
+        for i in range(16):
+            if i < 14:
+                if A[i] == 0:
+                    A[i] = 42
+
+    check(transform.Simplify(), before, before, CONDITIONS)
+
+
+def test_partialcond() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(i < 14 or A[i] == 0))
+        for i in range(16):
+            if 14 <= i:
+                if A[i] == 0:
+                    A[i] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(i < 14 or A[i] == 0))
+        for i in range(16):
+            if 14 <= i:
+                A[i] = 42
+
+    check(transform.Simplify(), before, after, CONDITIONS)
+
+
+def test_partialexpr() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(i < 14 or A[i] == 0))
+        for i in range(16):
+            if 14 <= i:
+                A[i] = A[i] + 1
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(i < 14 or A[i] == 0))
+        for i in range(16):
+            if 14 <= i:
+                A[i] = 1
+
+    check(transform.Simplify(), before, after, EXPRESSIONS)
+
+
+def test_merge_branches() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), n: T.int32):
+        if n == 0:
+            A[0] = 0
+        else:
+            A[0] = 1
+        if A[0] == n:
+            A[0] = 5
+        T.evaluate(n)
+
+    check(transform.Simplify(), before, before, CONDITIONS)
+
+
+def test_merge_branches_same() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), n: T.int32):
+        if n == 0:
+            A[0] = 7
+        else:
+            A[0] = 7
+        if A[0] == 7:
+            A[0] = 5
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32"), n: T.int32):
+        if n == 0:
+            A[0] = 7
+        else:
+            A[0] = 7
+        A[0] = 5
+
+    check(transform.Simplify(), before, after, CONDITIONS)
+
+
+def test_propagate_expr() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        B = T.alloc_buffer([4], "int32")
+        for i in range(4):
+            B[i] = i * 2
+        for i in range(4):
+            A[i] = B[i] + 1
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        B = T.alloc_buffer([4], "int32")
+        for i in range(4):
+            B[i] = i * 2
+        for i in range(4):
+            A[i] = i * 2 + 1
+
+    check(transform.Simplify(), before, after, EXPRESSIONS)
+
+
+def test_elem_value() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), B: T.Buffer(1, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(A[i] == i * 3))
+        B[0] = A[5]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32"), B: T.Buffer(1, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(A[i] == i * 3))
+        B[0] = 15
+
+    check(transform.Simplify(), before, after, EXPRESSIONS)
+
+
+def test_overwritten_store() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = 100
+            A[i] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = 42
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_overwritten_store_off() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = 100
+            A[i] = 42
+
+    check(transform.RemoveNoOp(), before, before)
+
+
+def test_overwritten_loop() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = 100
+        for i in range(16):
+            A[i] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = 42
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_overwritten_pred_loop() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            if i < 12:
+                A[i] = 100
+        for i in range(16):
+            A[i] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = 42
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_keep_partial() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = 100
+        for i in range(16):
+            if i < 12:
+                A[i] = 42
+
+    check(transform.RemoveNoOp(), before, before, DATAFLOW)
+
+
+def test_same_cond() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            if i < 12:
+                A[i] = 100
+        for i in range(16):
+            if i < 12:
+                A[i] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            if i < 12:
+                A[i] = 42
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_outer_cond() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), n: T.int32):
+        if n < 5:
+            for i in range(16):
+                A[i] = 100
+        for i in range(16):
+            A[i] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32"), n: T.int32):
+        for i in range(16):
+            A[i] = 42
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_separate_overwrites() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = 100
+        for i in range(8):
+            A[i] = 1
+        for i in range(8):
+            A[i + 8] = 2
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        for i in range(8):
+            A[i] = 1
+        for i in range(8):
+            A[i + 8] = 2
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_ovw() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), B: T.Buffer(16, "int32")):
+        for i in range(16):
+            B[i] = A[i] + 2
+            A[i] = 5
+        for i in range(16):
+            A[i] = 5
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32"), B: T.Buffer(16, "int32")):
+        for i in range(16):
+            B[i] = A[i] + 2
+        for i in range(16):
+            A[i] = 5
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_known() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16, ), "int32")):
+        A[0] = 42
+        A[0] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16, ), "int32")):
+        A[0] = 42
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_known2() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16, ), "int32"), B: T.Buffer(1, "int32")):
+        A[0] = 42
+        B[0] = A[0]
+        A[0] = 42
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16, ), "int32"), B: T.Buffer(1, "int32")):
+        A[0] = 42
+        B[0] = A[0]
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_temp() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16, ), "int32"), C: T.Buffer(1, "int32")):
+        B = T.decl_buffer([16], "int32", scope="local")
+        for i in range(16):
+            B[i] = A[i]
+        C[0] = 0
+        for i in range(16):
+            C[0] = C[0] + B[i]
+        for i in range(16):
+            B[i] = 0
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16, ), "int32"), C: T.Buffer(1, "int32")):
+        B = T.decl_buffer([16], "int32", scope="local")
+        for i in range(16):
+            B[i] = A[i]
+        C[0] = 0
+        for i in range(16):
+            C[0] = C[0] + B[i]
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_rw_expr() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16, ), "int32")):
+        for i in range(16):
+            A[i] = A[i] + 0
+            A[i + 1] = A[1 + i]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16, ), "int32")):
+        T.evaluate(0)
+
+    check(transform.RemoveNoOp(), before, after)
+
+
+def test_unused_temp() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16, ), "int32")):
+        B = T.decl_buffer([16], "int32", scope="local")
+        for i in range(16):
+            B[i] = 1
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16, ), "int32")):
+        T.evaluate(0)
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_tiled() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16, ), "int32")):
+        for i in range(16):
+            for j in range(16):
+                if i != j:
+                    A[i] = 5
+                A[i] = A[i]
+        for i, j in T.grid(4, 4):
+            A[i * 4 + j] = 7
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16, ), "int32")):
+        for i, j in T.grid(4, 4):
+            A[i * 4 + j] = 7
+
+    check(transform.RemoveNoOp(), before, after, DATAFLOW)
+
+
+def test_oc_zero() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(1, "int32")):
+        for i in range(16):
+            if i > 0:
+                A[0] = A[0] + i
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(1, "int32")):
+        for i in range(16):
+            A[0] = A[0] + i
+
+    check(transform.ReduceBranchingThroughOvercompute(), before, after)
+
+
+def test_oc_known_off() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), B: T.Buffer(1, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(i < 14 or A[i] == 0))
+        B[0] = 0
+        for i in range(16):
+            if i < 14:
+                B[0] = B[0] + A[i]
+
+    check(transform.ReduceBranchingThroughOvercompute(), before, before)
+
+
+def test_oc_known() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), B: T.Buffer(1, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(i < 14 or A[i] == 0))
+        B[0] = 0
+        for i in range(16):
+            if i < 14:
+                B[0] = B[0] + A[i]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32"), B: T.Buffer(1, "int32")):
+        for i in range(16):
+            T.evaluate(T.assume(i < 14 or A[i] == 0))
+        B[0] = 0
+        for i in range(16):
+            B[0] = B[0] + A[i]
+
+    check(transform.ReduceBranchingThroughOvercompute(), before, after, OVERCOMPUTE)
+
+
+def test_oc_overwritten() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            if i < 14:
+                A[i] = 1
+        for i in range(16):
+            if i >= 14:
+                A[i] = 2
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            A[i] = 1
+        for i in range(16):
+            if i >= 14:
+                A[i] = 2
+
+    check(transform.ReduceBranchingThroughOvercompute(), before, after, OVERCOMPUTE)
+
+
+def test_oc_special() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32"), n: T.int32):
+        for i in range(16):
+            if i == 3:
+                A[i] = 0
+            else:
+                A[i] = i - 3
+
+    check(transform.ReduceBranchingThroughOvercompute(), before, before)
+
+
+def test_rw_constr2() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            if i != 0:
+                A[i] = A[i - 1]
+            else:
+                A[i] = A[0]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer(16, "int32")):
+        for i in range(16):
+            if i != 0:
+                A[i] = A[i - 1]
+
+    check(transform.RemoveNoOp(), before, after)
+

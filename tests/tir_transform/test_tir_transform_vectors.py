@@ -1,0 +1,219 @@
+"""Vectorized loops and the types of index arithmetic: programs before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relaxish.ir import IRModule, assert_structural_equal
+from relaxish.ir.transform import PassContext
+from relaxish.script import tir as T
+from relaxish.tir import transform
+from relaxish.tir.transform.base import LoweringError
+
+
+def apply(a_pass: Any, before: Any, **config: Any) -> Any:
+    with PassContext(config={key.replace("__", "."): value for key, value in config.items()}):
+        return a_pass(IRModule({"main": before.with_attr("global_symbol", "main")}))["main"]
+
+
+def check(a_pass: Any, before: Any, after: Any, **config: Any) -> None:
+    assert_structural_equal(apply(a_pass, before, **config), after.with_attr("global_symbol", "main"))
+
+
+@T.prim_func(private=True)
+def guarded(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+    for i in range(4):
+        for j in T.vectorized(4):
+            if i * 4 + j < 14:
+                B[i * 4 + j] = A[i * 4 + j]
+
+
+def test_a_condition_that_differs_between_lanes_makes_a_loop() -> None:
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+        for i, j in T.grid(4, 4):
+            if i * 4 + j < 14:
+                B[i * 4 + j] = A[i * 4 + j]
+
+    check(transform.VectorizeLoop(), guarded, after)
+
+
+def test_buffer_level_predication() -> None:
+    made = apply(transform.VectorizeLoop(), guarded, tir__enable_buffer_level_predication=True)
+    text = made.script()
+    assert text.count("T.get_active_lane_mask") == 2 and "if " not in text
+
+
+def test_scalable_loops_are_predicated_on_targets_with_scalable_vectors() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32"), n: T.int32):
+        T.func_attr({"target": T.target("llvm -mtriple=aarch64-linux-gnu -mattr=+sve")})
+        for j in T.vectorized(T.vscale() * 4):
+            if j < n:
+                B[j] = A[j] + T.float32(1)
+
+    text = apply(transform.VectorizeLoop(), before).script()
+    assert 'T.get_active_lane_mask("uint1xvscalex4", 0, n)' in text and "if " not in text
+
+
+def test_a_stride_of_unknown_sign_is_no_ramp() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16,), "float32"), n: T.int32):
+        for j in T.vectorized(4):
+            A[j * n] = T.float32(1)
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16,), "float32"), n: T.int32):
+        A[T.Ramp(0, 1, 4) * T.Broadcast(n, 4)] = T.Broadcast(T.float32(1), 4)
+
+    check(transform.VectorizeLoop(), before, after)
+
+
+def test_each_lane_has_its_own_allocation() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+        for j in T.vectorized(4):
+            t = T.allocate([2], "float32", "local")
+            u = T.Buffer((2,), data=t, scope="local")
+            u[0] = A[j]
+            u[1] = u[0] + T.float32(1)
+            B[j] = u[1]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+        t = T.allocate([8], "float32", "local")
+        u = T.Buffer((8,), data=t, scope="local")
+        u[0:4] = A[0:4]
+        u[4:8] = u[0:4] + T.Broadcast(T.float32(1), 4)
+        B[0:4] = u[4:8]
+
+    check(transform.VectorizeLoop(), before, after)
+
+
+def test_a_binding_around_an_effect_makes_a_loop() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16,), "float32")):
+        for j in T.vectorized(4):
+            x: T.float32 = A[j] + T.float32(1)
+            A[j] = x
+            T.call_extern("int32", "f", j)
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16,), "float32")):
+        for j in range(4):
+            x: T.float32 = A[j] + T.float32(1)
+            A[j] = x
+            T.call_extern("int32", "f", j)
+
+    check(transform.VectorizeLoop(), before, after)
+
+
+def test_while_is_refused() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16,), "float32")):
+        for j in T.vectorized(4):
+            while A[0] > T.float32(1):
+                A[0] = A[j]
+
+    with pytest.raises(LoweringError, match="while loop inside a vectorized loop"):
+        apply(transform.VectorizeLoop(), before)
+
+
+def test_thread_variables_are_narrowed() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((T.int64(128),), "float32"), B: T.Buffer((T.int64(128),), "float32")):
+        bx = T.launch_thread("blockIdx.x", T.int64(2))
+        tx = T.launch_thread("threadIdx.x", T.int64(64))
+        B[bx * T.int64(64) + tx] = A[bx * T.int64(64) + tx]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((T.int64(128),), "float32"), B: T.Buffer((T.int64(128),), "float32")):
+        bx = T.launch_thread("blockIdx.x", 2)
+        tx = T.launch_thread("threadIdx.x", 64)
+        B[bx * 64 + tx] = A[bx * 64 + tx]
+
+    check(transform.NarrowDataType(32), before, after)
+
+
+def test_narrowing_keeps_values_and_large_indices() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((T.int64(128),), "int64"), n: T.int64):
+        for i in range(T.int64(16)):
+            A[i] = i * T.int64(2) + n
+        for j in range(T.int64(16)):
+            A[j] = T.int64(5)
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((T.int64(128),), "int64"), n: T.int64):
+        for i in range(T.int64(16)):
+            A[i] = i * T.int64(2) + n
+        for j in range(16):
+            A[j] = T.int64(5)
+
+    check(transform.NarrowDataType(32), before, after)
+
+
+def test_renormalize_split_patterns() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((128,), "int32")):
+        for i, j in T.grid(16, 64):
+            if i * 4 + j < 64:
+                A[(i * 8 + j) // 32] = i // 4 % 8 // 2
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((128,), "int32")):
+        for i, j in T.grid(16, 64):
+            if (i + j // 4) // 16 < 1:
+                A[(i + j // 8) // 4] = i // 4 // 2 % 4
+
+    check(transform.RenormalizeSplitPattern(), before, after)
+
+
+def test_unrolled_copies_define_their_own_variables() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16,), "int32")):
+        for i in T.unroll(2):
+            for j in range(8):
+                A[i * 8 + j] = j
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((16,), "int32")):
+        for j in range(8):
+            A[j] = j
+        for j in range(8):
+            A[j + 8] = j
+
+    made = apply(transform.UnrollLoop(), before)
+    first, second = made.body.seq
+    assert not first.loop_var.same_as(second.loop_var)
+    check(transform.Simplify(), made, after)
+
+
+def test_loops_that_index_local_memory_are_unrolled_on_demand() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((4,), "int32")):
+        t = T.decl_buffer((2,), "int32", scope="local")
+        for i in range(2):
+            t[i] = A[i]
+        for i in range(2):
+            A[i] = i
+
+    assert apply(transform.UnrollLoop(), before).script().count("for i in") == 2
+    made = apply(transform.UnrollLoop(), before, tir__UnrollLoop={"unroll_local_access": 1})
+    assert made.script().count("for i in") == 1
+
+
+def test_selects_that_may_fault_become_branches() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+        for i in range(4):
+            B[i] = T.Select(A[i] > 0, A[i], 0) + T.Select(i < 2, i, T.Select(i < 3, A[i], 1))
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+        for i in range(4):
+            B[i] = T.if_then_else(A[i] > 0, A[i], 0) + T.Select(i < 2, i, T.if_then_else(i < 3, A[i], 1))
+
+    check(transform.RewriteUnsafeSelect(), before, after)
