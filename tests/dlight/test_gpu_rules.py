@@ -120,3 +120,14 @@ def test_short_sides_and_requests_stay_off_tensor_cores():
     for func in (short, asked):
         schedule = dlight.gpu.Matmul().apply(func, Target("nvidia/nvidia-a100"), False)
         assert "tvm_mma_sync" not in schedule.mod["main"].script()
+
+
+def test_a_rule_that_fails_makes_way_for_the_next(caplog):
+    @dlight.ScheduleRule.from_callable("Broken")
+    def broken(func, target, tunable):
+        tir.Schedule(func).get_block("no such block")
+
+    with CUDA, caplog.at_level("WARNING"):
+        made = dlight.ApplyDefaultSchedule(broken, dlight.gpu.Fallback())(IRModule({"main": elementwise(4, 4)}))
+    assert made["main"].attrs["tir.is_scheduled"]
+    assert "Broken does not fit main" in caplog.text

@@ -83,6 +83,12 @@ def rms_norm(n, m):
     )
 
 
+def pointwise_convolution(height, width, channels, filters):
+    a = te.placeholder(i64(1, channels, height, width), name="A")
+    w = te.placeholder(i64(filters, channels, 1, 1), name="W")
+    return te.create_prim_func([a, w, topi.nn.conv2d(a, w, 1, 0, 1, data_layout="NCHW", kernel_layout="OIHW")])
+
+
 N = tir.Var("n", "int64")
 CASES = {
     "rows": (dlight.gpu.Reduction(), row_sum(9, 70), [(9, 70), (9,)]),
@@ -99,6 +105,9 @@ CASES = {
     "matmul": (dlight.gpu.Matmul(), matmul(33, 70, 20), [(33, 20), (20, 70), (33, 70)]),
     "matmul, transposed": (dlight.gpu.Matmul(), matmul(32, 64, 16, True, True), [(32, 16), (64, 16), (32, 64)]),
     "matmul, dynamic": (dlight.gpu.Matmul(), matmul(N, 65, 24), [(7, 24), (24, 65), (7, 65)]),
+    "matmul, convolution": (
+        dlight.gpu.Matmul(), pointwise_convolution(5, 6, 20, 33), [(1, 20, 5, 6), (33, 20, 1, 1), (1, 33, 5, 6)],
+    ),
     "gemv": (dlight.gpu.GEMV(), gemv(64, 256), [(256,), (64, 256), (64,)]),
     "gemv, tall": (dlight.gpu.GEMV(), gemv(272, 128, True), [(128,), (272, 128), (272,)]),
     "gemv, dynamic rows": (dlight.gpu.GEMV(), gemv(N, 128, True), [(128,), (13, 128), (13,)]),

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext, PassInfo
+from ...support.errors import ScheduleError
 from ...support.log import get_logger
 from ...target import Target
 from ...tir import BlockRealize, PrimFunc
@@ -57,7 +58,12 @@ class ApplyDefaultSchedule(Pass):
 
     def _apply(self, name: str, func: PrimFunc, target: Target) -> PrimFunc | None:
         for rule in self.rules:
-            space = rule.apply(func, target, False)
+            try:
+                space = rule.apply(func, target, False)
+            except ScheduleError as error:
+                # Another rule, at the latest the fallback, makes a slower kernel; none would leave the model unbuilt.
+                _LOG.warning("%s does not fit %s after all: %s", type(rule).__name__, name, error)
+                continue
             if space is None:
                 continue
             schedule = space[0] if isinstance(space, list) else space

@@ -118,13 +118,15 @@ def get_index_map(block: Block) -> tuple[IndexMap, ...] | None:
 
 def normalize_matmul(sch: Schedule, main_block: Any) -> bool:
     """Rewrite the block as ``C[S, I, J] += A[S, I, K] * B[S, J, K]`` over re-indexed operands; False if it is none."""
-    maps = get_index_map(sch.get(main_block))
-    if maps is None:
+    if get_index_map(sch.get(main_block)) is None:
         return False
-    whole, a, b, c = maps
-    sch.transform_layout(sch.reindex(main_block, ("read", 0)), ("write", 0), a)
-    sch.transform_layout(sch.reindex(main_block, ("read", 1)), ("write", 0), b)
-    sch.transform_layout(sch.reindex(main_block, ("write", 0)), ("read", 0), c)
+    copies = [sch.reindex(main_block, place) for place in (("read", 0), ("read", 1), ("write", 0))]
+    # The copies may lack unit iterators that the operands were indexed with.
+    maps = get_index_map(sch.get(main_block))
+    assert maps is not None, "reindexing keeps the iterators' kinds"
+    whole, *parts = maps
+    for copy, kind, index_map in zip(copies, ("write", "write", "read"), parts, strict=True):
+        sch.transform_layout(copy, (kind, 0), index_map)
     sch.transform_block_layout(main_block, whole)
     return True
 
