@@ -26,6 +26,7 @@ from .relax.expr import Function
 from .runtime.executable import Executable
 from .runtime.module import Module
 from .runtime.plan import ExecutionPlan
+from .support.depth import deep_programs
 from .support.errors import RelaxishError
 from .support.log import get_logger
 from .target import Target
@@ -37,6 +38,7 @@ _EXEC_MODES = ("bytecode", "compiled", "interpret")
 Pipeline = Pass | Callable[[IRModule], IRModule]
 
 
+@deep_programs()
 def build(
     mod: IRModule | PrimFunc | Function,
     target: str | Target | None = None,
@@ -59,7 +61,7 @@ def build(
     module = _as_module(mod)
     if module.functions and all(isinstance(f, PrimFunc) for f in module.functions.values()):
         return build_tir(module, target, tir_pipeline)
-    where = _resolve_target(target)
+    where = resolve_target(target)
     if params:
         from .transform import BindParams
 
@@ -67,13 +69,14 @@ def build(
     with where:
         module = _relax_pipeline(relax_pipeline, where)(module)
     kernels, graph = _split(module)
-    builder = generate(graph)
+    builder = generate(graph, native=exec_mode == "compiled")
     if exec_mode == "interpret":
         return _interpreted(builder, kernels)
     kernels = lower_kernels(kernels, where, tir_pipeline)
     return _native(builder, graph, kernels, where)
 
 
+@deep_programs()
 def build_tir(
     mod: IRModule | PrimFunc,
     target: str | Target | None = None,
@@ -87,7 +90,7 @@ def build_tir(
     Functions are taken as they are written, unless ``default_schedule`` asks for the rule-based schedules.
     """
     module = _as_module(mod, name or "main")
-    where = _resolve_target(target)
+    where = resolve_target(target)
     kernels = IRModule({g: f for g, f in module.functions.items() if isinstance(f, PrimFunc)})
     if not kernels.functions:
         raise RelaxishError("there is no PrimFunc to build")
@@ -139,7 +142,8 @@ def _as_module(mod: Any, name: str = "main") -> IRModule:
     raise TypeError(f"expected an IRModule or a function, got {type(mod).__name__}")
 
 
-def _resolve_target(target: str | Target | None) -> Target:
+def resolve_target(target: str | Target | None) -> Target:
+    """The target asked for, else the one in scope, else this machine's CPU."""
     if target is None:
         target = Target.current(allow_none=True) or "llvm"
     return target if isinstance(target, Target) else Target(target)
@@ -201,6 +205,7 @@ def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
 
 def _native(builder: ExecBuilder, graph: IRModule, kernels: IRModule, target: Target) -> Executable:
     executable = builder.get()
+    executable.external_modules = list((graph.attrs or {}).get("external_mods") or ())
     if not kernels.functions:
         return executable
     _check_buildable(target)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..support.depth import deep_programs
+
 __all__ = ["SCRIPT_PRINTER", "render", "show"]
 
 
@@ -33,6 +35,7 @@ def fallback(node: Any) -> str:
     return f"{type(node).__name__}({inner})" if fields else repr(node) if isinstance(node, (str, int)) else str(node)
 
 
+@deep_programs()
 def render(node: Any, config: dict[str, Any]) -> str:
     """TVMScript text of ``node``."""
     try:

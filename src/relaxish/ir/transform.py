@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from ..support.depth import deep_programs
 from .instrument import PassInstrument
 from .module import IRModule
 from .pass_config import complete_config, list_options
@@ -239,7 +240,8 @@ class Pass:
         ctx = PassContext.current()
         if not ctx._before_pass(mod, self.info):
             return mod
-        out = self.transform_module(mod, ctx)
+        with deep_programs():
+            out = self.transform_module(mod, ctx)
         if not isinstance(out, IRModule):
             raise TypeError(f"pass {self.info.name} returned a {type(out).__name__}, not an IRModule")
         ctx._after_pass(out, self.info)
