@@ -18,6 +18,8 @@ RUNS = [
     ["models.py", "--cores", "2"],
     ["gemm.py", "--cores", "1"],
     ["gemm.py", "--cores", "2"],
+    ["gpt2.py", "--cores", "1"],
+    ["gpt2.py", "--cores", "2"],
     ["search.py"],
     ["faults.py"],
     ["ir.py"],

@@ -13,12 +13,16 @@ __version__ = "0.1.0"
 _aliases.MODULE_ALIASES.update(
     {
         "relaxish.relax.transform": "relaxish.transform",
+        "relaxish.relax.distributed.transform": "relaxish.transform.distributed",
         "relaxish.relax.op": "relaxish.op",
         "relaxish.relax.testing": "relaxish.testing.relax",
         "relaxish.relax.training": "relaxish.training",
         "relaxish.relax.frontend": "relaxish.frontend",
         "relaxish.relax.backend": "relaxish.backend",
         "relaxish.relax.pipeline": "relaxish.pipeline",
+        "relaxish.relax.vm_build": "relaxish.vm_build",
+        "relaxish.relax.exec_builder": "relaxish.runtime.exec_builder",
+        "relaxish.runtime.relax_vm": "relaxish.runtime.vm",
         "relaxish.dlight.benchmark": "relaxish.tools.kernel_benchmark",
         "relaxish.nd": "relaxish.runtime.nd",
         "relaxish.error": "relaxish.support.errors",
@@ -31,6 +35,17 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.tir.stmt_functor": "relaxish.tir.functor",
         "relaxish.tir.block_scope": "relaxish.tir.schedule.sref",
         "relaxish.tir.block_dependence_info": "relaxish.tir.schedule.sref",
+        "relaxish.tir.analysis.analysis": "relaxish.tir.analysis",
+        "relaxish.tir.transform.function_pass": "relaxish.tir.transform",
+        "relaxish.tir.transform.transform": "relaxish.tir.transform",
+        "relaxish.arith.bound": "relaxish.arith",
+        "relaxish.arith.int_solver": "relaxish.arith",
+        "relaxish.arith.pattern": "relaxish.arith",
+        "relaxish.dlight.base.analysis": "relaxish.dlight.analysis",
+        "relaxish.target.tag": "relaxish.target.tags",
+        "relaxish.te.tag": "relaxish.te.operation",
+        "relaxish.testing.utils": "relaxish.testing",
+        "relaxish._ffi": "relaxish",
     }
 )
 _aliases.install()
@@ -44,8 +59,9 @@ _RELAX = (
 ).split()
 _CALLS = "call_dps_packed call_pure_packed call_tir call_tir_inplace call_tir_with_grad".split()
 _SCHEDULE = (
-    "BlockDependenceInfo BlockScope Schedule ScheduleDebugMask ScheduleError ScheduleState StmtSRef Trace".split()
-)
+    "BlockDependenceInfo BlockScope DepKind Dependency Schedule ScheduleDebugMask ScheduleError ScheduleState StmtSRef "
+    "Trace"
+).split()
 _BUILD = {
     "build": "relaxish.driver:build",
     "compile": "relaxish.driver:compile",
@@ -68,11 +84,19 @@ _aliases.register_attributes(
         )},
         "DataflowBlockRewrite": "relaxish.relax.binding_rewrite:DataflowBlockRewrite",
         "exec_builder": "relaxish.runtime.exec_builder",
+        "vm_build": "relaxish.vm_build",
     },
 )  # fmt: skip
 _TUNING_PASSES = "FewShotTuning MetaScheduleApplyDatabase MetaScheduleTuneIRMod MetaScheduleTuneTIR".split()
 _aliases.register_attributes(
     "relaxish.transform", {name: f"relaxish.meta_schedule.passes:{name}" for name in _TUNING_PASSES}
+)
+_aliases.register_attributes(
+    "relaxish.transform.tuning_api",
+    {
+        **{name: f"relaxish.meta_schedule.pass_database:{name}" for name in "Database JSONDatabase TuningRecord".split()},
+        "default_evaluate": "relaxish.tools.pass_tuning:default_evaluate",
+    },
 )
 _aliases.register_attributes(
     "relaxish.backend",
@@ -86,6 +110,13 @@ _aliases.register_attributes(
     },
 )  # fmt: skip
 _aliases.register_attributes(
+    "relaxish.dlight.base",
+    {name: f"relaxish.dlight.analysis:{name}" for name in (
+        "BlockInfo", "IterInfo", "collect_block_iter_vars_used_in_access_region", "detect_dominant_read",
+        "is_broadcast_epilogue", "normalize_prim_func",
+    )},
+)  # fmt: skip
+_aliases.register_attributes(
     "relaxish.tir.schedule", {name: f"relaxish.tir.schedule.{name}" for name in ("analysis", "state", "testing")}
 )
 _aliases.register_attributes(
@@ -95,6 +126,7 @@ _aliases.register_attributes(
         "PrinterConfig": "relaxish.script.printer.config:PrinterConfig",
         "Scriptable": "relaxish.ir.node:Node",
         "const": "relaxish.ir.prim:const",
+        "relax_vm": "relaxish.runtime.vm",
         "script_printer": "relaxish.script.printer.config",
     },
 )

@@ -111,6 +111,7 @@ def build_tir(
         linker=link_shared,
         sources=sources,
         type_key=where.kind.name,
+        messages=compiled.messages,
     )
 
 
@@ -186,11 +187,14 @@ def lower_kernels(
 
 
 def _tir_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:
-    if pipeline is not None and not isinstance(pipeline, str):
-        return pipeline
     from .tir.transform import pipeline as pipelines
 
-    if pipeline in (None, "default"):
+    if isinstance(pipeline, Pass) and pipeline.info.name == "default_tir_pipeline":
+        # The backend has its own calling convention: of the default pipeline it takes what comes before packed calls.
+        pipeline = "default"
+    if pipeline is not None and not isinstance(pipeline, str):
+        return pipeline
+    if pipeline is None or pipeline == "default":
         return lambda kernels: pipelines.lower_for_cpu(kernels, target)
     named: Callable[[IRModule], IRModule] = pipelines.get_tir_pipeline(pipeline)
     return named

@@ -177,7 +177,9 @@ def library_dispatch_passes(target: str | Target) -> list[Pass]:
     """Passes that hand work to libraries and special kernels."""
     family = _family(target)
     if family == "cpu":
-        return []
+        from .backend.set_ops import LowerSetOps
+
+        return [LowerSetOps()]
     if family == "adreno":
         keys = _as_target(target).keys
         if "clml" in keys:
@@ -249,11 +251,12 @@ def finalize_passes(target: str | Target) -> list[Pass]:
 def _cpu_fast(target: Target) -> list[Pass]:
     """What makes the untuned CPU build fast: folded batch norms, blocked layouts, Winograd, attention as one kernel."""
     from .dlight.cpu import FuseAttention, WinogradConv2D
+    from .transform.cpu_batchnorm import CPUBatchnormFolding
     from .transform.cpu_layout import CPULayoutPacking
 
     return [
         transform.CanonicalizeBindings(),
-        transform.FoldBatchnormToConv2D(),
+        CPUBatchnormFolding(),
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
         CPULayoutPacking(target),

@@ -166,3 +166,14 @@ def test_vector_rules_use_lane_literals() -> None:
     assert arith.Analyzer().rewrite_simplify(vector).dtype == "int64x4"
     quotient = tir.Div(tir.Broadcast(x, 2), tir.Broadcast(y, 2))
     assert structural_equal(arith.Analyzer().rewrite_simplify(quotient), tir.Broadcast(tir.Div(x, y), 2))
+
+
+def test_results_beyond_a_literal_are_folded_all_the_same() -> None:
+    shifted = arith.Analyzer().simplify(tir.Call("uint64", "tir.shift_left", [tir.const(3, "uint64"), tir.const(62, "uint64")]))
+    assert shifted.op.name == "tir.large_uint_imm"
+
+
+def test_intervals_of_two_integer_types_unite() -> None:
+    k = tir.Var("k", "int64")
+    found = arith.union([arith.IntervalSet(x, x), arith.IntervalSet(k, k + 1)])
+    assert found.min_value.dtype == found.max_value.dtype == "int64"

@@ -113,3 +113,37 @@ def test_threads_that_have_ended_hold_no_barrier_up() -> None:
             T.evaluate(0)
 
     interp.run_prim_func(stuck, [np.zeros(32, "float32")])
+
+
+def test_registers_are_private_wherever_they_are_allocated() -> None:
+    """StorageRewrite puts allocations around the threads; each thread still has memory of its own."""
+
+    @T.prim_func
+    def shifted(A: T.Buffer((64,), "int32"), B: T.Buffer((64,), "int32")):
+        own = T.decl_buffer((1,), "int32", scope="local")
+        row = T.decl_buffer((64,), "int32", scope="shared")
+        tx = T.launch_thread("threadIdx.x", 64)
+        own[0] = A[tx]
+        row[tx] = tx
+        T.tvm_storage_sync("shared")
+        B[tx] = own[0] * 100 + row[(tx + 1) % 64]
+
+    a, b = np.arange(64, dtype="int32"), np.zeros(64, "int32")
+    interp.run_prim_func(shifted, [a, b])
+    np.testing.assert_array_equal(b, a * 100 + (a + 1) % 64)
+
+
+def test_memory_of_vectors() -> None:
+    @T.prim_func
+    def doubled(A: T.Buffer((32,), "float32"), B: T.Buffer((32,), "float32")):
+        X = T.decl_buffer((4,), "float32x4", scope="local")
+        for o in range(2):
+            for i in range(4):
+                X[i] = A[o * 16 + i * 4 : o * 16 + i * 4 + 4] * T.Broadcast(T.float32(2), 4)
+            B[o * 16 : o * 16 + 8] = X[T.Ramp(0, 1, 2)]
+            for i in range(2):
+                B[o * 16 + 8 + i * 4 : o * 16 + 12 + i * 4] = X[i + 2]
+
+    a, b = np.arange(32, dtype="float32"), np.zeros(32, "float32")
+    interp.run_prim_func(doubled, [a, b])
+    np.testing.assert_array_equal(b, 2 * a)

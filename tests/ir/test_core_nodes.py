@@ -7,6 +7,7 @@ from hypothesis import given, settings
 
 import relaxish
 from relaxish import ir, tir
+from relaxish.support.errors import InternalError
 
 
 def loop(name="A", extent=16):
@@ -155,7 +156,7 @@ def test_apply_pass_to_function():
     mod = ir.IRModule({"a1": loop(), "b1": loop()})
     out = ir.transform.ApplyPassToFunction(mark, "a.*")(mod)
     assert "seen" in out["a1"].attrs and "seen" not in out["b1"].attrs
-    with pytest.raises(ValueError, match="no function matches"):
+    with pytest.raises(InternalError, match="No function matched"):
         ir.transform.ApplyPassToFunction(mark, "zzz", True)(mod)
 
 

@@ -7,11 +7,15 @@ import pytest
 
 from relaxish import interp, te, tir
 from relaxish import meta_schedule as ms
+from relaxish.ir import IRModule
+from relaxish.ir.transform import PassContext
 from relaxish.meta_schedule.schedule_rule import MultiLevelTilingTensorCore, ReuseType
 from relaxish.target import Target
 from relaxish.tir.schedule import Trace
 from relaxish.tir.tensor_intrin import mma_m16n8k8
 from relaxish.tir.tensor_intrin.cuda import get_wmma_intrin_group
+from relaxish.tir.transform.base import LoweringError
+from relaxish.tir.transform.steps import default_passes
 
 TARGET = Target("nvidia/nvidia-a100")
 BINDS = ["blockIdx.y", "blockIdx.x", "threadIdx.y"]
@@ -115,6 +119,47 @@ def test_registers_and_pipeline():
     for part in ('"permuted_layout": "g2s_A"', '"permuted_layout": "s2l_B"', '"auto_copy": 1', '"vector_bytes": 16',
                  '"software_pipeline_async_stages": [0]', "mma_sync_m16n8k8_f16f16f32"):  # fmt: skip
         assert part in text
+
+
+def lowered(func, asynchronous):
+    """The default pipeline up to where host and device part."""
+    with PassContext(config={"tir.use_async_copy": asynchronous}) as context:
+        mod = tir.transform.BindTarget(TARGET.with_host("llvm"))(IRModule({"main": func}))
+        for step in default_passes(context):
+            if step.info.name == "tir.AnnotateDeviceRegions":
+                break
+            mod = step(mod)
+    return mod["main"]
+
+
+@pytest.mark.parametrize("out_dtype, asynchronous", [("float32", False), ("float16", True)])
+def test_register_candidates_compute_the_product(out_dtype, asynchronous):
+    """Whatever the decisions: the kernel that the pipeline makes of them gives the product."""
+    m, n, k = 64, 64, 64
+    func = product(m, n, k, "float16", out_dtype)
+    group = mma_m16n8k8.get_mma_intrin_group("global", out_dtype)
+    rule = MultiLevelTilingTensorCore(
+        [group], "SSSRRSRS", BINDS, 4, [1, 2, 4], ReuseType("must", (4,), "shared.dyn"), ReuseType("no", (), ""), True
+    )
+    [sketch], postprocs = sketches(func, [rule, *ms.ScheduleRule.create("cuda")[2:]])
+    a, b = (rng.standard_normal(shape).astype("float16") for shape in ((m, k), (k, n)))
+    wanted = np.maximum(a.astype("float64") @ b.astype("float64"), 0)
+    checked = 0
+    for seed in range(1, 12):
+        sch = candidate(func, sketch, postprocs, seed)
+        if sch is None:
+            continue
+        try:
+            kernel = lowered(sch.mod["main"], asynchronous)
+        except LoweringError as error:  # rows of 16 elements cannot be permuted; a build of such a candidate fails
+            assert "Permuted Layout" in str(error)
+            continue
+        out = np.full((m, n), np.nan, out_dtype)
+        interp.run_prim_func(kernel, [a, b, out])
+        np.testing.assert_allclose(out, wanted, rtol=0, atol=0.1 if out_dtype == "float16" else 1e-4)
+        assert "ptx_mma" in kernel.script() and ("ptx_cp_async" in kernel.script()) == asynchronous
+        checked += 1
+    assert checked >= 3
 
 
 def test_other_blocks_are_left():

@@ -33,7 +33,7 @@ def test_shapes() -> None:
         (op.ccl.allgather(x, 4), (40, _N)),
         (op.ccl.broadcast_from_worker0(x), (10, _N)),
         (op.ccl.scatter_from_worker0(x, 5), (2, _N)),
-        (op.ccl.scatter_from_worker0(x, 2, 1), (10, _N // 2)),
+        (op.ccl.scatter_from_worker0(x, 2, 1), (10, tir.div(_N, 2))),
         (op.distributed.annotate_sharding(x, "mesh", "S[0]"), (10, _N)),
         (op.distributed.redistribute_replica_to_shard(x, 5, 0), (2, _N)),
     ):

@@ -91,6 +91,61 @@ CASES: dict[str, Case] = {
         ((2, 3, 8, 8),),
     ),
     "quantize": (lambda x, s, z: op.quantize(x, s, z, 0, "int8"), ((2, 4), (2,), ((2,), "int8"))),
+    "quantize_constants": (lambda x: op.quantize(x, const(2.0, "float32"), const(1, "int8"), 0), (("n", 4),)),
+    "dequantize": (lambda x, s, z: op.dequantize(x, s, z, 1), (((2, 4), "int8"), (4,), ((4,), "int8"))),
+    "erf_half": (op.erf, (((2, 3), "float16"),)),
+    "selu": (nn.selu, ((2, 3),)),
+    "softplus": (lambda x: nn.softplus(x, 2.0, 10.0), ((2, 3),)),
+    "gelu_tanh": (nn.gelu_tanh, ((2, 3),)),
+    "cross_entropy": (nn.cross_entropy_with_logits, (("n", 3), ("n", 3))),
+    "eye_square": (lambda x: op.eye_like(x), ((3, 3),)),
+    "arange_symbolic": (lambda x: op.arange(x.struct_info.shape.values[0] * 3, dtype="float32"), (("n", 2),)),
+    "split_symbolic": (lambda x: op.split(x, 3, 1), (("m", "n"),)),
+    "repeat_symbolic": (lambda x: op.repeat(x, 2, 0), (("m", 3),)),
+    "flip_symbolic": (lambda x: op.flip(x, 1), (("m", "n"),)),
+    "einsum": (lambda x, y: op.einsum((x, y), "bzj,bjc->cb"), ((2, 3, 4), (2, 4, 5))),
+    "einsum_ellipsis": (lambda x, y: op.einsum((x, y), "...ij,...jk->...ik"), ((1, "n", 2, 3), (7, 1, 3, 4))),
+    "gather_elements": (lambda x, i: op.gather_elements(x, i, 1), ((4, 5), ((4, 2), "int64"))),
+    "gather_nd": (lambda x, i: op.gather_nd(x, i, 1), ((2, 3, 4), ((2, 1), "int64"))),
+    "scatter_elements": (lambda *x: op.scatter_elements(*x, 1), ((5, 4), ((5, 2), "int64"), (5, 2))),
+    "scatter_elements_symbolic": (
+        lambda *x: op.scatter_elements(*x, 0, "add"), (("a", "b"), (("m", "n"), "int64"), ("m", "n"))
+    ),
+    "scatter_nd": (lambda *x: op.scatter_nd(*x, "add"), ((4, 5, 6), ((3, 2), "int64"), (3, 6))),
+    "layout_transform": (
+        lambda x: op.layout_transform(x, lambda n, c, w: (n, c // 4, w, c % 4)), ((2, 8, 5),)
+    ),
+    "layout_transform_pad": (lambda x: op.layout_transform(x, lambda i: (i // 8, i % 8), 2), (((20,), "int32"),)),
+    "layout_transform_separated": (
+        lambda x: op.layout_transform(x, lambda i, j: (j, i), axis_separators=[1]), ((6, "n"),)
+    ),
+    "conv2d_transpose_grouped": (
+        lambda x, w: nn.conv2d_transpose(x, w, strides=2, padding=1, output_padding=1, groups=2),
+        ((1, 4, 6, 7), (4, 3, 3, 5)),
+    ),
+    "pad_reflect": (lambda x: nn.pad(x, (0, 0, 1, 2), "reflect"), ((2, 9),)),
+    "layer_norm_vector": (lambda x, g, b: nn.layer_norm(x, g, b, [0]), ((7,), (7,), (7,))),
+    "group_norm_half": (
+        lambda x, g, b: nn.group_norm(x, g, b, 2, 1, [2]),
+        (((3, 4, 5), "float16"), ((4,), "float16"), ((4,), "float16")),
+    ),
+    "rms_norm": (lambda x, w: nn.rms_norm(x, w, [-1]), ((("n", 5), "float16"), ((5,), "float16"))),
+    "batch_norm_training": (lambda *x: nn.batch_norm(*x, 1), ((2, 3, 5), (3,), (3,), (3,), (3,))),
+    "attention_masked": (
+        lambda q, k, v, b: nn.attention(q, k, v, b, 0.5, "BottomRight"),
+        ((2, 3, 4, 5), (2, 6, 4, 5), (2, 6, 4, 7), (2, 4, 3, 6)),
+    ),
+    "nll_loss_no_weight": (lambda p, t: nn.nll_loss(p, t, reduction="sum"), ((3,), ((), "int64"))),
+    "nll_loss_backward": (
+        lambda g, p, t, w: op.grad.nll_loss_backward(g, p, t, w, "mean", 1), ((), (2, 3), ((2,), "int64"), (3,))
+    ),
+    "max_pool2d_backward": (
+        lambda g, x: op.grad.max_pool2d_backward(g, x, (3, 3), (2, 2), (1, 0, 1, 0)), ((1, 2, 4, 4), (1, 2, 8, 9))
+    ),
+    "avg_pool2d_backward": (lambda g, x: op.grad.avg_pool2d_backward(g, x, (2, 2)), ((1, 2, 7, 8), (1, 2, 8, 9))),
+    "take_backward": (
+        lambda g, x, i: op.grad.take_backward(g, x, i, 1), ((3, 2, 5), (3, 4, 5), ((2,), "int64"))
+    ),
 }  # fmt: skip
 
 

@@ -93,8 +93,10 @@ N = tir.Var("n", "int64")
 CASES = {
     "rows": (dlight.gpu.Reduction(), row_sum(9, 70), [(9, 70), (9,)]),
     "rows, epilogue": (dlight.gpu.Reduction(), row_sum(4, 300, True), [(4, 300), (4,)]),
+    "rows, short": (dlight.gpu.Reduction(), row_sum(9, 6), [(9, 6), (9,)]),
     "rows, dynamic": (dlight.gpu.Reduction(), row_sum(N, 96), [(5, 96), (5,)]),
     "columns": (dlight.gpu.Reduction(), column_sum(40, 48), [(40, 48), (48,)]),
+    "columns, short": (dlight.gpu.Reduction(), column_sum(6, 30), [(6, 30), (30,)]),
     "columns, epilogue": (dlight.gpu.Reduction(), column_sum(33, 30, True), [(33, 30), (30,)]),
     "softmax": (dlight.gpu.GeneralReduction(), softmax(6, 50), [(6, 50), (6, 50)]),
     "softmax, dynamic": (dlight.gpu.GeneralReduction(), softmax(N, 64), [(3, 64), (3, 64)]),

@@ -15,6 +15,13 @@ NAMES = {
         compile build register_func get_global_func TVMError convert contrib driver Object register_object
 
     """,
+    "tir.tensor_intrin": """
+        arm_cpu cuda dot_product_common hexagon metal rocm x86
+    """,
+    "dlight.base": """
+        BlockInfo IterInfo collect_block_iter_vars_used_in_access_region detect_dominant_read is_broadcast_epilogue
+        normalize_prim_func
+    """,
     "relax": """
         exec_builder ExecBuilder expr Expr Id Var DataflowVar Binding MatchCast VarBinding BindingBlock DataflowBlock
         SeqExpr ShapeExpr Tuple TupleGetItem Function ExternFunc Call If Constant PrimValue DataTypeImm StringImm
@@ -221,9 +228,6 @@ NAMES = {
     "tir.schedule": """
         Schedule BlockRV LoopRV ExprRV Instruction InstructionKind Trace ScheduleState StmtSRef BlockScope
         ScheduleError ScheduleDebugMask analysis testing state
-    """,
-    "tir.tensor_intrin": """
-        cuda x86 dot_product_common
     """,
     "tir.pipeline": """
         get_tir_pipeline get_default_tir_pipeline default_tir_pipeline finalize_host_passes finalize_device_passes

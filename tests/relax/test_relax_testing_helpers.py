@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import relaxish
-from relaxish import relax
+from relaxish import IRModule, relax
 from relaxish.relax.testing import dump_ast, get_relax_matmul_module, nn
 from relaxish.relax.testing.transform import dataflow_inplace_analysis, dataflow_liveness_analysis
 from relaxish.relax.testing.vm import check_saved_func
@@ -69,8 +69,8 @@ def test_liveness():
 
     (block,) = func.body.blocks
     ranges = {v.name_hint: r for v, r in dataflow_liveness_analysis(block).items()}
-    assert ranges == {"x": (-1, 0), "a": (0, 1), "b": (1, 2), "c": (2, 3)}
-    assert list(dataflow_inplace_analysis(block)) == [(1, 0), (2, 0)]
+    assert ranges == {"x": (-1, 3), "a": (0, 1), "b": (1, 2), "c": (2, 3)}
+    assert dataflow_inplace_analysis(block, [], IRModule({"func": func}))[1] == [(1, {0, 1}), (2, {0})]
 
 
 def test_dump_ast():
@@ -96,3 +96,18 @@ def test_dump_ast():
     assert "checked_type_=DynTensorType" in dump_ast(func, include_type_annotations=True)
     with pytest.raises(ValueError, match="Invalid node"):
         dump_ast(object())
+
+
+def test_attention_modules():
+    from relaxish.relax.testing import get_relax_attention_module, get_relax_stacked_attention_module
+
+    shape = (2, 8, 4, 16)
+    mod = get_relax_attention_module(shape, shape, shape, dtype="float16", bias_shape=(2, 4, 8, 8), causal_mask="TopLeft")
+    assert [p.name_hint for p in mod["main"].params] == ["q", "k", "v", "bias"]
+    assert str(mod["main"].ret_struct_info) == 'R.Tensor((2, 8, 4, 16), dtype="float16")'
+    stacked = np.zeros((2, 8, 4 * (16 + 16 + 8)), "float32")
+    for op in ("split", "strided_slice"):
+        made = get_relax_stacked_attention_module(stacked, 2, 8, 4, 16, 8, op)
+        assert str(made["main"].ret_struct_info) == 'R.Tensor((2, 8, 4, 8), dtype="float32")'
+    with pytest.raises(NotImplementedError):
+        get_relax_stacked_attention_module(stacked, 2, 8, 4, 16, 8, "take")

@@ -193,11 +193,13 @@ def test_precision_through_following_operators():
                 lv1 = R.astype(v, dtype="float16")
                 a = R.nn.relu(x)
                 lv2 = R.astype(a, dtype="float16")
-                b = R.nn.conv2d(lv2, lv, out_dtype="float32")
-                lv3 = R.astype(b, dtype="float16")
-                c = R.nn.conv2d(lv3, lv1, out_dtype="float32")
+                lv3 = R.nn.conv2d(lv2, lv, out_dtype="float32")
+                b = R.astype(lv3, dtype="float16")
+                lv4 = R.nn.conv2d(b, lv1, out_dtype="float32")
+                c = R.astype(lv4, dtype="float16")
                 d = R.nn.relu(c)
-                e = R.nn.softmax(d)
+                lv5 = R.astype(d, dtype="float32")
+                e = R.nn.softmax(lv5)
                 R.output(e)
             return e
 

@@ -11,6 +11,7 @@ from relaxish.ir.op import Op
 from relaxish.relax import analysis
 from relaxish.relax.op_table import op_function
 from relaxish.tir import PrimFunc
+from relaxish.transform.cpu_batchnorm import CPUBatchnormFolding
 
 add, exp, matmul = (lambda *a: op_function("add")(*a)), (lambda *a: op_function("exp")(*a)), (lambda *a: op_function("matmul")(*a))
 
@@ -174,7 +175,13 @@ def test_batch_norm_decomposes_and_folds():
 
     mod = _module([x], build)
     folded = transform.FoldBatchnormToConv2D()(mod)
-    assert _calls(folded) == ["relax.nn.conv2d", "relax.add"]
+    assert _calls(folded) == [
+        f"relax.{name}" for name in ("add", "sqrt", "divide", "reshape", "multiply", "nn.conv2d", "multiply", "subtract", "reshape", "add")
+    ]
+    by_value = CPUBatchnormFolding()(mod)
+    assert _calls(transform.FoldConstant()(folded)) == _calls(by_value) == ["relax.nn.conv2d", "relax.add"]
+    weights = [_bindings(m)[0].value.args[1].data.numpy() for m in (transform.FoldConstant()(folded), by_value)]
+    np.testing.assert_allclose(*weights, rtol=1e-5)
     simple = transform.DecomposeOpsForInference()(mod)
     assert "relax.nn.batch_norm" not in _calls(simple)
 

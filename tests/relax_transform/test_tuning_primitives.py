@@ -10,8 +10,13 @@ from relaxish.ir import assert_structural_equal
 from relaxish.ir.transform import PassContext
 from relaxish.relax.transform.tuning_api import (
     Choice,
+    JSONDatabase,
     Knob,
     Trace,
+    TuningRecord,
+    deepcopy_irmodule,
+    default_consider_eval_passes,
+    default_evaluate,
     default_generate_candidate,
     get_trace,
     select_best_candidate,
@@ -19,6 +24,7 @@ from relaxish.relax.transform.tuning_api import (
 from relaxish.runtime.registry import register_func
 from relaxish.script import ir as I
 from relaxish.script import relax as R
+from relaxish.target import Target
 
 
 @I.ir_module
@@ -75,11 +81,10 @@ def test_candidates():
     ]
     candidates = default_generate_candidate(knobs, Trace(Model))
     assert [c.decisions for c in candidates] == [["0", "1"], ["0", "2"], ["1", "1"], ["1", "2"]]
-    for perf, candidate in zip((3.0, 1.0, 2.0), candidates):
+    for perf, candidate in zip((3.0, 1.0, 2.0, 4.0), candidates):
         candidate.set_perf(perf)
     assert select_best_candidate(candidates) is candidates[1]
-    with pytest.raises(ValueError):
-        select_best_candidate([Trace(Model)])
+    assert select_best_candidate([]) is None
 
 
 def test_trace_of_a_pass_context():
@@ -94,3 +99,58 @@ def test_trace_of_a_pass_context():
 
 def test_relax_is_imported():
     assert relax.transform.tuning_api.Trace is Trace
+
+
+def test_text():
+    knob = Knob("clean", {"yes": Choice("tests.canonicalize"), "no": Choice()})
+    assert str(knob).splitlines()[0] == "clean (# of choices: 2)" and "  - yes: " in str(knob)
+    trace = Trace(Model, [knob, knob], ["no", "yes"])
+    assert str(trace) == "Trace length: 2\n[1] clean: no\n[2] clean: yes\n"
+    trace.set_perf(2.0)
+    copy = trace.deepcopy()
+    assert copy.perf == -1.0 and copy.decisions == ["no", "yes"]
+    assert_structural_equal(deepcopy_irmodule(Model), Model)
+
+
+def test_passes_replace_the_current_trace():
+    @transform.module_pass(opt_level=0, traceable=True)
+    def choose(mod, context):
+        trace = context.pop_trace()
+        trace = trace.deepcopy()
+        out = trace.add(Knob("clean", {"yes": Choice("tests.canonicalize")}), "yes")
+        context.push_trace(trace)
+        return out
+
+    with PassContext(trace=Trace(Model), make_traceable=[]) as context:
+        (candidate,) = default_consider_eval_passes([Trace(Model)], [choose])
+        assert candidate.decisions == ["yes"] and context.get_trace_stack_size() == 1
+
+
+def test_database(tmp_path):
+    database = JSONDatabase(work_dir=str(tmp_path))
+    target, other = Target("llvm"), Target("llvm -mcpu=skylake")
+    assert not database.has_workload(Model)
+    workload = database.commit_workload(Model)
+    assert database.has_workload(Model) and database.commit_workload(Model) is workload
+    knob = Knob("clean", {"yes": Choice("tests.canonicalize"), "no": Choice()})
+    for decision, seconds in (("no", [3.0, 5.0]), ("yes", [1.0])):
+        database.commit_tuning_record(workload, target, TuningRecord(Trace(Model, [knob], [decision]), seconds))
+    database.commit_measurement_record(workload, target, [2.0])
+    database.commit_measurement_record(workload, target, [9.0])
+    for each in (database, JSONDatabase(work_dir=str(tmp_path), allow_missing=False)):
+        same = each.commit_workload(Model)
+        assert each.has_measurement_record(same, target) and not each.has_measurement_record(same, other)
+        assert each.get_measurement_record(same, target) == [2.0]
+        assert each.has_tuning_record(same, target) and not each.has_tuning_record(same, other)
+        assert [r.trace.decisions for r in each.get_top_k(same, target, 5)] == [["yes"], ["no"]]
+        assert each.get_top_k(same, target, 1)[0].run_secs == [1.0] and each.get_top_k(same, target, 0) == []
+    with pytest.raises(ValueError, match="work_dir"):
+        JSONDatabase()
+
+
+def test_evaluation_measures_each_module_once(tmp_path):
+    candidates = [Trace(Model), Trace(Model)]
+    with PassContext(tuning_api_database=JSONDatabase(work_dir=str(tmp_path))) as context:
+        default_evaluate(candidates, "llvm")
+        assert context.num_evals == 2
+    assert 0 < candidates[0].perf < 1 and candidates[0].perf == candidates[1].perf

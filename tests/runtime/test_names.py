@@ -54,7 +54,7 @@ def test_tagged_tuples():
 
 def test_truth_values_have_one_bit():
     kind = relaxish.DataType("bool")
-    assert (kind.bits, kind.type_code, kind.itemsize) == (1, relaxish.DataTypeCode.UINT, 1)
+    assert (kind.bits, kind.type_code, kind.itemsize()) == (1, relaxish.DataTypeCode.UINT, 1)
 
 
 def test_device_names():

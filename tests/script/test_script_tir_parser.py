@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relaxish import script, tir
-from relaxish.ir import assert_structural_equal
+from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.script import ir as I
 from relaxish.script import tir as T
 from relaxish.support.errors import DiagnosticError
@@ -173,3 +173,18 @@ X, Y = tir.Var("x", "int32"), tir.Var("y", "int32")
 def test_random_expressions_round_trip(expr: tir.PrimExpr) -> None:
     func = tir.PrimFunc([X, Y], tir.Evaluate(expr), attrs={"global_symbol": "f"})
     roundtrip(func)
+
+
+def test_virtual_threads_of_any_dimension_survive_printing():
+    @T.prim_func
+    def f(A: T.Buffer((4,), "float32")):
+        for v in T.thread_binding(2, thread="vthread.x"):
+            for i in range(2):
+                with T.block():
+                    T.reads()
+                    T.writes(A[v * 2 + i])
+                    A[v * 2 + i] = T.float32(1)
+
+    lowered = tir.transform.LowerOpaqueBlock()(IRModule({"f": f}))["f"]
+    assert lowered.body.attr_key == "virtual_thread"
+    roundtrip(lowered)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from relaxish import tir
+from relaxish import script, tir
+from relaxish.ir import assert_structural_equal
 from relaxish.ir.expr import Range
 from relaxish.script import ir as I
 from relaxish.script import tir as T
@@ -183,3 +184,12 @@ def test_range_and_index_map() -> None:
     assert Range(0, 10).script() == "I.Range(0, 10)"
     text = tir.IndexMap.from_func(lambda i, j: [i // 4, j], index_dtype="int32").script()
     assert text == "T.index_map(lambda i, j: (i // 4, j))"
+
+
+def test_names_that_python_could_not_read_are_changed():
+    names = [tir.Var(name, "int32") for name in ("for", "1st", "a b", "T")]
+    total = names[0] + names[1] + names[2] + names[3]
+    func = tir.PrimFunc(names, tir.Evaluate(total))
+    text = func.script()
+    assert "def main(for_1: T.int32, _1st: T.int32, a_b: T.int32, T_1: T.int32):" in text
+    assert_structural_equal(func, script.from_source(text))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relaxish import te, tir, topi
+from relaxish import TVMError, script, te, tir, topi
 from relaxish.driver import build_tir
+from relaxish.ir import assert_structural_equal
 from relaxish.runtime.ndarray import array
 
 
@@ -75,3 +76,16 @@ def test_renewing_a_function_keeps_products_of_symbols_together() -> None:
     func = renew_defs(te.create_prim_func([flat, square, total]))
     first, second, _ = (func.buffer_map[p] for p in func.params)
     assert first.shape[0].a is second.shape[0] and first.shape[0].b is second.shape[1]
+
+
+@pytest.mark.parametrize("make", [topi.sort, topi.argsort, lambda a: topi.topk(a, 3)[0]])
+def test_sorting_is_well_formed_and_parses_back(make) -> None:
+    a = te.placeholder((4, 8), name="A")
+    func = te.create_prim_func([a, make(a)])
+    assert tir.analysis.verify_well_formed(func)
+    assert_structural_equal(func, script.from_source(func.script()))
+
+
+def test_only_unit_dimensions_are_squeezed() -> None:
+    with pytest.raises(TVMError, match="cannot be squeezed"):
+        topi.squeeze(te.placeholder((4, 8), name="A"), 0)

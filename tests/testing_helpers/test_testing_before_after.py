@@ -149,3 +149,73 @@ def test_numerical_grads():
     relaxish.testing.check_numerical_grads(lambda v: (v * v).sum(), [x], [2 * x])
     with pytest.raises(AssertionError):
         relaxish.testing.check_numerical_grads(lambda v: (v * v).sum(), {"v": x}, {"v": x})
+
+
+class TestProperties(relaxish.testing.CompareBeforeAfter):
+    @property
+    def transform(self):
+        return tir.transform.Simplify()
+
+    @property
+    def before(self):
+        n = 3
+
+        @T.prim_func
+        def f(A: T.Buffer((4,), "int32")):
+            A[n] = n + n
+
+        return f
+
+    @property
+    def expected(self):
+        return self.before_simplified
+
+    @property
+    def before_simplified(self):
+        @T.prim_func
+        def f(A: T.Buffer((4,), "int32")):
+            A[3] = 6
+
+        return f
+
+
+class TestParametersOfAClass(relaxish.testing.CompareBeforeAfter):
+    transform = tir.transform.Simplify()
+    amount = relaxish.testing.parameter(1, 2)
+    dtype = relaxish.testing.parameter("int32", "int64")
+
+    @relaxish.testing.fixture
+    def before(self, amount, dtype):
+        @T.prim_func
+        def f(A: T.Buffer((4,), dtype)):
+            A[0] = T.Cast(dtype, amount + 1)
+
+        return f
+
+    @relaxish.testing.fixture
+    def expected(self, amount, dtype):
+        total = tir.const(amount + 1, dtype)
+
+        @T.prim_func
+        def f(A: T.Buffer((4,), dtype)):
+            A[0] = total
+
+        return f
+
+
+low, high = relaxish.testing.parameters((1, 2), (3, 4))
+_seen = []
+
+
+@relaxish.testing.fixture
+def area(low, high):
+    return low * high
+
+
+def test_parameters_change_together(low, high, area):
+    assert (high, area) == (low + 1, low * high)
+    _seen.append((low, high))
+
+
+def test_each_set_was_used():
+    assert _seen == [(1, 2), (3, 4)]

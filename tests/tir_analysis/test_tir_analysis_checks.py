@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relaxish import IRModule
+from relaxish import IRModule, tir
 from relaxish.script import tir as T
 from relaxish.tir import analysis
 from relaxish.tir.schedule import ScheduleError
@@ -101,3 +101,16 @@ def test_vtcm_passes_lower_a_program():
     for step in analysis.get_vtcm_compaction_passes():
         mod = step(mod)
     assert "T.block" not in mod.script()
+
+
+def test_ssa_counts_parameters_and_lets():
+    x, y = tir.Var("x", "int32"), tir.Var("y", "int32")
+    once = tir.Let(y, x + 1, y * y)
+    assert analysis.verify_ssa(tir.PrimFunc([x], tir.Evaluate(once + tir.Let(y, x + 1, y + 2))))
+    assert not analysis.verify_ssa(tir.PrimFunc([x], tir.Evaluate(once + tir.Let(y, x + 3, y + 2))))
+    assert not analysis.verify_ssa(tir.PrimFunc([x], tir.LetStmt(x, 1, tir.Evaluate(x))))
+    assert not analysis.verify_ssa(tir.PrimFunc([x], tir.For(x, 0, 4, 0, tir.Evaluate(x))))
+    n = tir.Var("n", "int32")
+    buffers = {tir.Var(name, "handle"): tir.decl_buffer((n,), name=name) for name in "AB"}
+    assert analysis.verify_ssa(tir.PrimFunc([*buffers], tir.Evaluate(n), buffer_map=buffers))
+    assert not analysis.verify_ssa(tir.PrimFunc([*buffers], tir.LetStmt(n, 1, tir.Evaluate(n)), buffer_map=buffers))

@@ -249,3 +249,46 @@ def test_data_dependent_accesses_keep_the_buffer(scope: str) -> None:
 
     made = run(func, transform.CompactBufferAllocation())
     assert int(_allocated(made).shape[0]) == 16
+
+
+def test_bounds_of_a_condition_end_with_its_branch() -> None:
+    """The condition leaves one value of ``i``, but what stands outside of it sees all of them."""
+
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((1,), "float32"), C: T.Buffer((3,), "float32")):
+        for i in range(3):
+            with T.block():
+                T.reads(A[i - 1])
+                T.writes(C[i])
+                B = T.alloc_buffer((3,))
+                B[i] = T.if_then_else(1 <= i and i < 2, A[i - 1], T.float32(2.0))
+                C[i] = B[i] + B[i]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((1,), "float32"), C: T.Buffer((3,), "float32")):
+        for i in range(3):
+            with T.block():
+                T.reads(A[i - 1])
+                T.writes(C[i])
+                B = T.alloc_buffer((1,))
+                B[0] = T.if_then_else(1 <= i and i < 2, A[i - 1], T.float32(2.0))
+                C[i] = B[0] + B[0]
+
+    check(before, after)
+
+
+def test_indices_of_two_integer_types_cover_one_dimension():
+    @T.prim_func
+    def before(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        with T.block("all"):
+            T.reads(A[0:8])
+            T.writes(C[0:8])
+            B = T.alloc_buffer((8,), "float32")
+            for i in range(8):
+                B[i] = A[i]
+            for k in range(T.int64(8)):
+                C[k] = B[k]
+
+    after = run(before, transform.CompactBufferAllocation())
+    (buffer,) = after.body.block.alloc_buffers
+    assert [int(d) for d in buffer.shape] == [8]

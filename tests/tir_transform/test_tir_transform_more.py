@@ -389,3 +389,47 @@ def test_loop_partition_hint() -> None:
     with PassContext(config={"tir.LoopPartition": {"partition_const_loop": True}}):
         made = apply(transform.LoopPartition(), apply(transform.LowerOpaqueBlock(), before))
     assert_structural_equal(apply(transform.Simplify(), made), after.with_attr("global_symbol", "main"))
+
+
+def test_function_passes_from_classes() -> None:
+    @transform.prim_func_pass(opt_level=0, name="mark")
+    class Mark:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def transform_function(self, func: Any, mod: Any, ctx: Any) -> Any:
+            return func.with_attr("number", self.number)
+
+    @T.prim_func
+    def before(n: T.int32):
+        T.evaluate(n)
+
+    made = Mark(3)
+    assert (made.info.name, made.number) == ("mark", 3)
+    assert apply(made, before).attrs["number"] == 3
+
+
+def test_constant_offsets_follow_the_type_of_the_shape() -> None:
+    @T.prim_func
+    def before(a: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n, T.int64(4)), "float32")
+        for i, j in T.grid(n, T.int64(4)):
+            A[i, j] = T.float32(1)
+
+    flat = apply(transform.NarrowDataType(32), apply(transform.FlattenBuffer(), before))
+    assert flat.body.buffer.elem_offset.dtype == flat.body.buffer.shape[0].dtype == "int64"
+
+
+def test_the_default_pipeline_is_accepted_by_builds() -> None:
+    import relaxish
+
+    @T.prim_func
+    def double(A: T.Buffer((8,), "float32")):
+        for i in range(8):
+            A[i] = A[i] * T.float32(2)
+
+    built = relaxish.compile(double, "llvm", tir_pipeline=tir.get_default_tir_pipeline(Target("llvm")))
+    values = relaxish.nd.array(np.ones(8, "float32"))
+    built["double"](values)
+    assert values.numpy().tolist() == [2.0] * 8

@@ -217,3 +217,51 @@ def test_selects_that_may_fault_become_branches() -> None:
             B[i] = T.if_then_else(A[i] > 0, A[i], 0) + T.Select(i < 2, i, T.if_then_else(i < 3, A[i], 1))
 
     check(transform.RewriteUnsafeSelect(), before, after)
+
+
+def test_memory_that_a_pointer_reaches_by_scalars_keeps_its_type() -> None:
+    """``tvm_access_ptr`` and ``address_of`` count as accesses of the type they name."""
+
+    @T.prim_func(private=True)
+    def before():
+        T.launch_thread("threadIdx.x", 32)
+        S = T.allocate([64], "float16", "shared")
+        R = T.allocate([8], "float16", "local")
+        s = T.Buffer((64,), "float16", data=S, scope="shared")
+        s[0:8] = T.Broadcast(T.float16(0), 8)
+        T.ptx_ldmatrix("float16", T.bool(False), 4, ".b16", R, 0, T.tvm_access_ptr(T.type_annotation("float16"), S, 0, 64, 1), 0)
+
+    check(transform.PointerValueTypeRewrite(), before, before)
+
+    @T.prim_func(private=True)
+    def by_address(A: T.Buffer((64,), "float16")):
+        S = T.allocate([64], "float16", "local")
+        s = T.Buffer((64,), "float16", data=S, scope="local")
+        s[0:8] = A[0:8]
+        T.evaluate(T.call_extern("int32", "use", T.address_of(s[8])))
+
+    check(transform.StorageRewrite(), by_address, by_address)
+
+
+def test_allocations_go_inside_the_threads_not_just_inside_a_pragma() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((64,), "float32")):
+        with T.attr(T.int32(0), "pragma_unroll_explicit", 1):
+            threads = T.launch_thread("threadIdx.x", 32)
+            for i in range(2):
+                X = T.allocate([1], "float32", "local")
+                x = T.Buffer((1,), data=X, scope="local")
+                x[0] = A[threads * 2 + i]
+                A[threads * 2 + i] = x[0] + 1.0
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((64,), "float32")):
+        with T.attr(T.int32(0), "pragma_unroll_explicit", 1):
+            threads = T.launch_thread("threadIdx.x", 32)
+            X = T.allocate([1], "float32", "local")
+            for i in range(2):
+                x = T.Buffer((1,), data=X, scope="local")
+                x[0] = A[threads * 2 + i]
+                A[threads * 2 + i] = x[0] + 1.0
+
+    check(transform.StorageRewrite(), before, after)

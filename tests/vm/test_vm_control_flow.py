@@ -125,3 +125,11 @@ def test_returned_closure_is_invoked_from_python(machine):
     np.testing.assert_array_equal(machine.invoke_closure(closure, X).numpy(), X + X)
     with pytest.raises(TypeError, match="closure"):
         machine.invoke_closure(3, X)
+
+
+def test_recursion_is_not_limited_by_python(machine):
+    if machine.executable.python_kernels:
+        depth = 300
+    else:
+        depth = 5000
+    assert int(machine["total"](nd.array(np.array(depth, "int32"))).numpy()) == depth * (depth + 1) // 2

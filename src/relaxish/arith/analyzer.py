@@ -300,7 +300,7 @@ class Analyzer:
 
     def can_prove_less_equal_than_symbolic_shape_value(self, lhs: PrimExpr, shape: PrimExpr) -> bool:
         """Whether a size fits a symbolic one: equal, or a constant that divides it evenly."""
-        if self.can_prove(LE(lhs, shape), ProofStrength.SYMBOLIC_BOUND):
+        if self.can_prove(LE(*B.widened(lhs, shape)), ProofStrength.SYMBOLIC_BOUND):
             return True
         coeff, base = self.modular_set.entry(shape)
         return type(lhs) is IntImm and base == 0 and coeff >= lhs.value

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..ir import dtype as dt
+from ..ir.prim import const as large_const
 from ._ir import (
     EQ,
     GE,
@@ -55,7 +56,8 @@ def const(dtype: str, value: int | float | bool) -> PrimExpr:
         value = int(value)
         if -1024 < value < 4096:
             return _scalar_const(dtype, value)
-        return IntImm(dtype, value)
+        # What only the upper half of uint64 holds is not one literal.
+        return large_const(value, dtype) if dtype == "uint64" and value >= 1 << 63 else IntImm(dtype, value)
     return FloatImm(dtype, float(value))
 
 
@@ -207,6 +209,14 @@ def truncmod(a: Any, b: Any) -> PrimExpr:
     if type(a) is IntImm and a.value == 0:
         return a
     return Mod(a, b)
+
+
+def widened(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two integers in the wider of their types: sets of one dimension may come from 32 and 64 bit indices."""
+    if a.dtype == b.dtype:
+        return a, b
+    wide = a.dtype if dt.bits(a.dtype) >= dt.bits(b.dtype) else b.dtype
+    return cast(wide, a), cast(wide, b)
 
 
 def minimum(a: Any, b: Any) -> PrimExpr:

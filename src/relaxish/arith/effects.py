@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 from ..ir.functor import Visitor
+from ..ir.prim import CallEffectKind
 
-
-class CallEffectKind(IntEnum):
-    """How much an expression depends on or changes the state of memory."""
-
-    ExprAnnotation = 0
-    Pure = 1
-    ReadState = 2
-    UpdateState = 3
-    Opaque = 4
-
+__all__ = ["CallEffectKind", "call_effect", "is_pure", "side_effect"]
 
 _READS = frozenset(("BufferLoad", "ProducerLoad", "Load"))
 _PURE_PREFIXES = ("tir.",)
@@ -39,7 +30,8 @@ class _Effects(Visitor):
         super().default_visit(node)
 
     def visit_Call(self, node: Any) -> None:
-        self.kind = max(self.kind, call_effect(node))
+        # Nothing is stronger than a change of state: arguments of special calls and jumps count as one.
+        self.kind = max(self.kind, min(call_effect(node), CallEffectKind.UpdateState))
         for arg in node.args:
             self.visit(arg)
 

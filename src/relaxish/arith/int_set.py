@@ -195,8 +195,8 @@ def union(analyzer: Analyzer, a: IntervalSet, b: IntervalSet) -> IntervalSet:
         return b
     if b.is_nothing():
         return a
-    low = _NEG_INF if not (a.has_lower() and b.has_lower()) else B.minimum(a.min_value, b.min_value)
-    high = _POS_INF if not (a.has_upper() and b.has_upper()) else B.maximum(a.max_value, b.max_value)
+    low = _NEG_INF if not (a.has_lower() and b.has_lower()) else B.minimum(*B.widened(a.min_value, b.min_value))
+    high = _POS_INF if not (a.has_upper() and b.has_upper()) else B.maximum(*B.widened(a.max_value, b.max_value))
     return IntervalSet(low, high)
 
 
@@ -206,13 +206,13 @@ def intersect(analyzer: Analyzer, a: IntervalSet, b: IntervalSet) -> IntervalSet
     if not a.has_lower():
         low = b.min_value
     elif b.has_lower():
-        low = B.maximum(low, b.min_value)
+        low = B.maximum(*B.widened(low, b.min_value))
     if not a.has_upper():
         high = b.max_value
     elif b.has_upper():
-        high = B.minimum(high, b.max_value)
+        high = B.minimum(*B.widened(high, b.max_value))
     if not _is_inf(low) and not _is_inf(high):
-        if analyzer.can_prove(LT(high, low)):
+        if analyzer.can_prove(LT(*B.widened(high, low))):
             return nothing()
     return IntervalSet(low, high)
 

@@ -1,5 +1,5 @@
 """Small utilities that scripts of the field import from here."""
 
-from . import utils
+from . import tvmjs, utils
 
-__all__ = ["utils"]
+__all__ = ["tvmjs", "utils"]

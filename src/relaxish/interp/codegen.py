@@ -22,6 +22,17 @@ _BINARY = {
 }  # fmt: skip
 
 
+_REGISTERS = ("local", "wmma.", "m16n8k8.", "metal.")
+"""Memory that is private to a thread, wherever it is allocated."""
+
+
+def _is_matrix_core(node: Any) -> bool:
+    """Whether a call is a matrix instruction that the lanes of a wave execute together."""
+    return getattr(node.op, "name", "") == "tir.call_llvm_pure_intrin" and str(
+        getattr(node.args[0], "value", "")
+    ).startswith("llvm.amdgcn.mfma.")
+
+
 class _HasSync(Visitor):
     """Whether threads meet inside a statement."""
 
@@ -31,7 +42,7 @@ class _HasSync(Visitor):
 
     def visit_Call(self, node: Any) -> None:  # noqa: N802
         name = getattr(node.op, "name", "").removeprefix("tir.")
-        if name in COLLECTIVE or name in ("tvm_storage_sync", "tvm_thread_allreduce"):
+        if name in COLLECTIVE or _is_matrix_core(node) or name in ("tvm_storage_sync", "tvm_thread_allreduce"):
             self.found = True
         self.default_visit(node)
 
@@ -58,6 +69,7 @@ class Compiler(Visitor):
         self.thread_vars: list[tuple[Any, str]] = []
         self.reducers: list[Any] = []
         self.in_threads = False
+        self.registers: list[str] = []  # allocations around threads of which each thread has its own
 
     # Text.
 
@@ -193,9 +205,13 @@ class Compiler(Visitor):
             return name
         return f"retype({name}, {buffer.dtype!r})"
 
+    def _vectors(self, buffer: Any) -> str:
+        """The array of a buffer whose elements are vectors, one to a row."""
+        return f"{self.memory(buffer)}.reshape(-1, {dt.lanes(buffer.dtype)})"
+
     def visit_BufferLoad(self, node: Any) -> str:  # noqa: N802
         if dt.lanes(node.buffer.dtype) != 1:
-            return f"load_vector({self.memory(node.buffer)}, {self.offset(node.buffer, node.indices)})"
+            return f"{self._vectors(node.buffer)}[{self.offset(node.buffer, node.indices)}].reshape(-1)"
         text = f"{self.memory(node.buffer)}[{self.offset(node.buffer, node.indices)}]"
         if node.predicate is not None:
             return f"load_masked({self.memory(node.buffer)}, {self.offset(node.buffer, node.indices)}, " \
@@ -215,6 +231,9 @@ class Compiler(Visitor):
         if name == "if_then_else":
             c, t, f = (self.expr(a) for a in node.args)
             return f"({t} if {c} else {f})"
+        if _is_matrix_core(node) and self.in_threads:
+            self.counter += 1
+            return f"(yield ('mfma', {self.counter}, ({', '.join(self.expr(a) for a in node.args)},)))"
         if name in ("call_extern", "call_pure_extern", "call_llvm_intrin", "call_llvm_pure_intrin"):
             args = ", ".join(self.expr(a) for a in node.args[1:])
             return f"extern({node.args[0].value!r}, {node.dtype!r}, [{args}])"
@@ -225,6 +244,8 @@ class Compiler(Visitor):
             return f"Pointer({self.memory(load.buffer)}, {self.offset(load.buffer, load.indices)})"
         if name == "tvm_access_ptr":
             return f"Pointer({self.expr(node.args[1])}, {self.expr(node.args[2])})"
+        if name == "clz":
+            return f"leading_zeros({self.expr(node.args[0])}, {dt.bits(node.args[0].dtype)})"
         if name == "ret":
             return self.expr(node.args[0])
         args = ", ".join(self.expr(a) for a in node.args)
@@ -305,6 +326,10 @@ class Compiler(Visitor):
     def visit_BufferStore(self, node: Any) -> None:  # noqa: N802
         memory, offset = self.memory(node.buffer), self.offset(node.buffer, node.indices)
         value = self.expr(node.value)
+        lanes = dt.lanes(node.buffer.dtype)
+        if lanes != 1:
+            self.line(f"{self._vectors(node.buffer)}[{offset}] = np.reshape({value}, (-1, {lanes}))")
+            return
         if node.predicate is not None:
             self.line(f"store_masked({memory}, {offset}, {value}, {self.expr(node.predicate)})")
             return
@@ -345,6 +370,10 @@ class Compiler(Visitor):
         self.line("shared = {}")
         self.line(f"def {name}({names}):")
         self.in_threads = True
+        self.depth += 1
+        for own in self.registers:
+            self.line(own)
+        self.depth -= 1
         self.block_of(body)
         self.depth += 1
         self.line("return")
@@ -399,10 +428,14 @@ class Compiler(Visitor):
             # All threads of a block see one allocation.
             made = f"shared.setdefault({name!r}, {made})"
         self.line(f"{name} = {made}")
+        if not self.in_threads and scope.startswith(_REGISTERS):
+            self.registers.append(f"{name} = {made}")
 
     def visit_Allocate(self, node: Any) -> None:  # noqa: N802
+        known = len(self.registers)
         self._allocate(node.buffer_var, node.dtype, [self.expr(e) for e in node.extents])
         self.visit(node.body)
+        del self.registers[known:]
 
     def visit_AllocateConst(self, node: Any) -> None:  # noqa: N802
         data = node.data_or_idx
@@ -414,8 +447,10 @@ class Compiler(Visitor):
         self.visit(node.body)
 
     def visit_BufferRealize(self, node: Any) -> None:  # noqa: N802
+        known = len(self.registers)
         self._allocate(node.buffer.data, node.buffer.dtype, [self.expr(e) for e in node.buffer.shape])
         self.visit(node.body)
+        del self.registers[known:]
 
     def visit_BlockRealize(self, node: Any) -> None:  # noqa: N802
         block = node.block
@@ -431,11 +466,14 @@ class Compiler(Visitor):
             self.depth -= 1
 
     def _block(self, block: Any) -> None:
+        known = len(self.registers)
         for buffer in block.alloc_buffers:
             size = [self.expr(e) for e in buffer.shape]
             if buffer.layout_strides:
                 size = [f"({self.expr(buffer.shape[0])}) * ({self.expr(buffer.strides[0])})"]
             self._allocate(buffer.data, buffer.dtype, size)
+            if isinstance(buffer.elem_offset, tir.Var):
+                self.line(f"{self.var(buffer.elem_offset)} = 0")
         for match in block.match_buffers:
             self._match(match)
         reduced = [iv for iv in block.iter_vars if iv.iter_type == 2]
@@ -448,6 +486,7 @@ class Compiler(Visitor):
             else:
                 self.visit(block.init)
         self.visit(block.body)
+        del self.registers[known:]
         if len(self.lines) == before:
             self.line("pass")
 

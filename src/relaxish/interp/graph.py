@@ -185,7 +185,7 @@ class Interpreter:
         builder.begin_scope(())
         builder.begin_binding_block()
         made = record.legalize(builder, expr)
-        blocks = builder.end_block_parts()
+        blocks = [builder.end_block()]
         if isinstance(made, relax.Call) and made.op is expr.op and made is expr:
             raise NotImplementedError(f"the interpreter cannot run {expr.op.name} with these arguments")
         inner = Interpreter(builder.get())

@@ -107,7 +107,7 @@ INTRINSICS: dict[str, Callable[..., Any]] = {
     "isinf": np.isinf, "isfinite": np.isfinite, "isnullptr": lambda p: p is None,
     "bitwise_and": lambda a, b: a & b, "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b,
     "bitwise_not": lambda a: ~a, "shift_left": lambda a, b: a << b, "shift_right": _shift_right,
-    "popcount": _popcount, "clz": lambda x: 32 - int(x).bit_length(), "likely": lambda x: x,
+    "popcount": _popcount, "likely": lambda x: x,
     "ignore_loop_partition": lambda x: x, "q_multiply_shift": _fixed_point, "tvm_thread_invariant": lambda x: x,
     "vectorlow": lambda v: v[: len(v) // 2], "vectorhigh": lambda v: v[len(v) // 2 :],
     "vectorcombine": lambda a, b: np.concatenate([a, b]), "undef": lambda: 0, "large_uint_imm":

@@ -105,8 +105,15 @@ def intrinsic(name: str) -> Any:
     return found
 
 
+def leading_zeros(value: Any, bits: int) -> int:
+    """How many of the highest of ``bits`` bits are zero."""
+    return bits - (int(value) & ((1 << bits) - 1)).bit_length()
+
+
 def extern(name: str, dtype: str, args: list[Any]) -> Any:
     """Call an external function or target instruction by its meaning."""
+    if name == "llvm.ctlz":
+        return leading_zeros(args[0], dt.bits(dtype))
     found = EXTERN.get(name)
     if found is None:
         parts = name.split(".")
@@ -133,6 +140,7 @@ _NAMESPACE = {
     "np": np, "trunc_div": trunc_div, "trunc_mod": trunc_mod, "cast": cast, "as_float": as_float,
     "broadcast": broadcast, "reinterpret": reinterpret, "allocate": allocate, "retype": retype,
     "load_masked": load_masked, "store_masked": store_masked, "intrinsic": intrinsic, "extern": extern,
+    "leading_zeros": leading_zeros,
     "copy_bytes": copy_bytes, "run_threads": run_threads, "Pointer": Pointer, "wrap_int": wrap_int,
 }  # fmt: skip
 

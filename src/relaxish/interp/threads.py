@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
+from .mfma import WAVE, matrix_core
 from .mma import WARP_INSTRUCTIONS
 
 __all__ = ["COLLECTIVE", "run_threads"]
@@ -49,6 +50,7 @@ _WARP_ANSWERS: dict[str, Callable[[dict[int, Any]], dict[int, Any]]] = {
 }
 _WARP_ANSWERS["tvm_warp_activemask"] = _active
 _WARP_ANSWERS.update(WARP_INSTRUCTIONS)
+_WARP_ANSWERS["mfma"] = matrix_core
 COLLECTIVE = frozenset(_WARP_ANSWERS)
 """Intrinsics that the lanes of a warp execute together."""
 
@@ -89,11 +91,13 @@ class _Block:
         groups: dict[tuple[int, Any, str], dict[int, Any]] = {}
         for index, request in self.waiting.items():
             if request is not None and request[0] in COLLECTIVE:
-                key = (index // WARP, request[1], request[0])
-                groups.setdefault(key, {})[index % WARP] = request[2]
+                size = WAVE if request[0] == "mfma" else WARP
+                key = (index // size, request[1], request[0])
+                groups.setdefault(key, {})[index % size] = request[2]
         for (warp, _, name), requests in groups.items():
+            first = warp * (WAVE if name == "mfma" else WARP)
             for lane, answer in _WARP_ANSWERS[name](requests).items():
-                answers[warp * WARP + lane] = answer
+                answers[first + lane] = answer
         return self._answer(answers)
 
     def _reductions(self) -> bool:

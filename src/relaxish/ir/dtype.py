@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .errors import CheckValueError
+
 __all__ = [
     "ParsedDType",
     "parse",
@@ -56,7 +58,7 @@ def parse(dtype: str) -> ParsedDType:
         return ParsedDType("void", 0, 1)
     match = _PATTERN.match(dtype)
     if match is None:
-        raise ValueError(f"unknown data type {dtype!r}; expected e.g. 'int32', 'float16x8', 'bool', 'handle'")
+        raise CheckValueError(f"unknown data type {dtype!r}; expected e.g. 'int32', 'float16x8', 'bool', 'handle'")
     name, digits, suffix, lane_text = match.groups()
     if lane_text and lane_text.startswith("vscale"):
         lane_count = -int(lane_text[7:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..support.errors import InternalError
 
-__all__ = ["CheckIndexError", "CheckTypeError", "CheckValueError"]
+__all__ = ["CheckIndexError", "CheckOverflowError", "CheckTypeError", "CheckValueError"]
 
 
 class CheckTypeError(InternalError, TypeError):
@@ -17,3 +17,7 @@ class CheckValueError(InternalError, ValueError):
 
 class CheckIndexError(InternalError, IndexError):
     """A key or position that does not exist."""
+
+
+class CheckOverflowError(InternalError, OverflowError):
+    """A number that its type cannot hold."""

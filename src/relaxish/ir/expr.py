@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import dtype as dt
-from .errors import CheckValueError
+from .errors import CheckTypeError, CheckValueError
 from .node import Node, field
 from .source import Span
 
@@ -297,7 +297,7 @@ def as_expr(value: Any) -> PrimExpr:
     if inner is not None:
         result: PrimExpr = inner()
         return result
-    raise TypeError(f"expected a scalar expression or number, got {type(value).__name__}: {value!r}")
+    raise CheckTypeError(f"expected a scalar expression or number, got {type(value).__name__}: {value!r}")
 
 
 def optional_expr(value: Any) -> PrimExpr | None:
@@ -315,8 +315,11 @@ def as_exprs(values: Iterable[Any] | None) -> tuple[PrimExpr, ...]:
 
 
 def convert(value: Any) -> Any:
-    """Turn nested Python values into IR values: numbers to constants, lists to tuples; arrays stay as they are."""
-    if isinstance(value, (Node, np.ndarray)) or hasattr(value, "numpy"):
+    """Turn nested Python values into IR values: numbers to constants, lists to tuples.
+
+    Arrays and runtime modules stay as they are.
+    """
+    if isinstance(value, (Node, np.ndarray)) or hasattr(value, "numpy") or hasattr(value, "get_function"):
         return value
     if isinstance(value, (list, tuple)):
         return tuple(convert(v) for v in value)

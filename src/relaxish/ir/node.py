@@ -12,14 +12,20 @@ written twice::
 Roles: ``child`` is compared and visited; ``bind`` is a child that *defines* variables (so equality may map
 them); ``attr`` is compared but holds no nodes; ``ignore`` is neither compared nor visited (names, spans);
 ``cache`` is not even a constructor argument (derived or mutable facts such as an inferred dtype).
+
+A class declared with ``class Stmt(Node, checked=True)``, and those derived from it, accept in each field that has no
+conversion only what its annotation says, where that is a node class known at the definition.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from .errors import CheckTypeError
 
 __all__ = ["FieldSpec", "MISSING", "Node", "NodeMeta", "field", "node_class", "node_classes"]
 
@@ -32,7 +38,7 @@ _N = TypeVar("_N", bound="Node")
 class FieldSpec:
     """What one field of a node class is: its role, default and argument conversion."""
 
-    __slots__ = ("conv", "default", "name", "role")
+    __slots__ = ("conv", "default", "expects", "name", "role")
 
     def __init__(self, role: str, default: Any, conv: Callable[[Any], Any] | None) -> None:
         if role not in ("child", "bind", "attr", "ignore", "cache"):
@@ -41,6 +47,7 @@ class FieldSpec:
         self.role = role
         self.default = default
         self.conv = conv
+        self.expects: type[Node] | None = None
 
 
 def field(*, role: str = "child", default: Any = MISSING, conv: Callable[[Any], Any] | None = None) -> Any:
@@ -48,7 +55,21 @@ def field(*, role: str = "child", default: Any = MISSING, conv: Callable[[Any], 
     return FieldSpec(role, default, conv)
 
 
-def _collect(bases: tuple[type, ...], namespace: dict[str, Any]) -> tuple[dict[str, FieldSpec], list[str]]:
+def _expected(annotation: str, namespace: dict[str, Any]) -> type[Node] | None:
+    """The node class that an annotation names, if it is a plain name that is known already."""
+    found: Any = vars(sys.modules[namespace["__module__"]]).get(annotation)
+    return found if isinstance(found, NodeMeta) else None  # type: ignore[return-value]
+
+
+def _wrong_type(owner: object, name: str, value: object, expected: type[Node]) -> None:
+    raise CheckTypeError(
+        f"{type(owner).__name__} expects a {expected.__name__} as its {name}, but got {type(value).__name__}"
+    )
+
+
+def _collect(
+    bases: tuple[type, ...], namespace: dict[str, Any], checked: bool
+) -> tuple[dict[str, FieldSpec], list[str]]:
     specs: dict[str, FieldSpec] = {}
     for base in reversed(bases):
         specs.update(getattr(base, "_specs", {}))
@@ -59,6 +80,8 @@ def _collect(bases: tuple[type, ...], namespace: dict[str, Any]) -> tuple[dict[s
         value = namespace.pop(name, MISSING)
         spec = value if isinstance(value, FieldSpec) else FieldSpec("child", value, None)
         spec.name = name
+        if checked and spec.conv is None:
+            spec.expects = _expected(str(annotation), namespace)
         if name not in specs:
             own.append(name)
         specs.pop(name, None)
@@ -70,7 +93,9 @@ def _collect(bases: tuple[type, ...], namespace: dict[str, Any]) -> tuple[dict[s
 
 
 def _make_init(specs: dict[str, FieldSpec], has_post_init: bool) -> Callable[..., None]:
-    params, lines, scope = [], [], {"MISSING": MISSING}
+    params: list[str] = []
+    lines: list[str] = []
+    scope: dict[str, Any] = {"_wrong_type": _wrong_type}
     for name, spec in specs.items():
         if spec.role == "cache":
             scope[f"_d_{name}"] = None if spec.default is MISSING else spec.default
@@ -85,6 +110,9 @@ def _make_init(specs: dict[str, FieldSpec], has_post_init: bool) -> Callable[...
             scope[f"_c_{name}"] = spec.conv
             lines.append(f"    self.{name} = _c_{name}({name})")
         else:
+            if spec.expects is not None:
+                scope[f"_t_{name}"] = spec.expects
+                lines.append(f"    if not isinstance({name}, _t_{name}): _wrong_type(self, '{name}', {name}, _t_{name})")
             lines.append(f"    self.{name} = {name}")
     if has_post_init:
         lines.append("    self.__post_init__()")
@@ -111,8 +139,12 @@ def _set_once(self: Any, name: str, value: Any) -> None:
 class NodeMeta(type):
     """Turns annotations into slots, a constructor and the field tables."""
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> NodeMeta:
-        specs, own = _collect(bases, namespace)
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], checked: bool = False, **kwargs: Any
+    ) -> NodeMeta:
+        checked = checked or any(getattr(base, "_checked", False) for base in bases)
+        namespace["_checked"] = checked
+        specs, own = _collect(bases, namespace, checked)
         extra = tuple(namespace.pop("__extra_slots__", ()))
         namespace["__slots__"] = tuple(own) + extra
         namespace["_specs"] = specs

@@ -12,18 +12,26 @@ __all__ = ["Op", "register_intrin_lowering", "register_op_attr"]
 
 _TABLE: dict[str, Op] = {}
 
+#: What the layers above do when an attribute is set (or reset: to None).
+ATTR_HOOKS: dict[str, Callable[[Op, Any], None]] = {}
+
+#: Fillers of the table by the first part of an operator's name, called when such an operator is asked for and missing.
+LOADERS: dict[str, Callable[[], None]] = {}
+
 
 class Op(RelaxExpr):
     """A named operator, e.g. ``relax.add`` or ``tir.exp``; one object a name."""
 
     name: str = field(role="attr")
     attr_map: dict[str, Any] = field(role="cache", default=None)
+    levels: dict[str, int] = field(role="cache", default=None)
 
     def __init__(self, name: str, span: Any = None) -> None:
         self.name = name
         self.span = span
         self.struct_info_ = None
         self.attr_map = {}
+        self.levels = {}
 
     @classmethod
     def _make(cls, **fields: Any) -> Op:
@@ -32,6 +40,10 @@ class Op(RelaxExpr):
     @staticmethod
     def get(op_name: str) -> Op:
         """The operator of that name. Raises AttributeError if none is registered."""
+        if op_name not in _TABLE:
+            load = LOADERS.get(op_name.partition(".")[0])
+            if load is not None:
+                load()
         try:
             return _TABLE[op_name]
         except KeyError:
@@ -64,11 +76,18 @@ class Op(RelaxExpr):
 
     def set_attr(self, attr_name: str, value: Any, plevel: int = 10) -> None:
         """Set an attribute; a lower ``plevel`` never replaces a higher one."""
+        if plevel < self.levels.get(attr_name, plevel):
+            return
+        self.levels[attr_name] = plevel
         self.attr_map[attr_name] = value
+        if attr_name in ATTR_HOOKS:
+            ATTR_HOOKS[attr_name](self, value)
 
     def reset_attr(self, attr_name: str) -> None:
         """Remove an attribute."""
-        self.attr_map.pop(attr_name, None)
+        self.levels.pop(attr_name, None)
+        if self.attr_map.pop(attr_name, None) is not None and attr_name in ATTR_HOOKS:
+            ATTR_HOOKS[attr_name](self, None)
 
     def __call__(self, *args: Any) -> Any:
         from .expr import CALL_GLOBAL

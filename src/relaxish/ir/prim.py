@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any, ClassVar
 
 
-from .errors import CheckTypeError, CheckValueError
+from .errors import CheckOverflowError, CheckTypeError, CheckValueError
 from . import dtype as dt
 from .expr import CONSTANTS, BaseExpr, PrimExpr, Range, as_expr, as_exprs, optional_expr
 from .node import Node, field
@@ -82,7 +82,7 @@ class IntImm(ConstExpr):
         if parsed.code in ("uint", "bool") and value < 0:
             raise CheckValueError(f"Literal value {value} is negative for unsigned integer type {dtype}")
         if not -(1 << 63) <= value < 1 << 63:
-            raise OverflowError(f"the literal {value} does not fit 64 bits")
+            raise CheckOverflowError(f"the literal {value} does not fit 64 bits")
         if parsed.bits < 64:
             low, high = dt.min_value(dtype), dt.max_value(dtype)
             if not low <= value <= high:
@@ -420,7 +420,7 @@ class Call(PrimExpr):
         )
 
 
-class Let(PrimExpr):
+class Let(PrimExpr, checked=True):
     """``body`` with ``var`` standing for ``value``."""
 
     var: Var = field(role="bind")
@@ -461,6 +461,8 @@ class IterVar(Node):
             dom = Range(dom[0], dom[1])
         if isinstance(var, str):
             var = Var(var, dom.extent.dtype if dom is not None else "int32")
+        elif not isinstance(var, Var):
+            raise CheckTypeError(f"IterVar expects a Var or its name, but got {type(var).__name__}")
         if dom is not None and dom.extent.dtype != var.dtype:
             raise CheckTypeError(
                 f"The dtype of the extent of an IterVar ({dom.extent.dtype}) must match its variable's ({var.dtype})"
@@ -568,7 +570,7 @@ class Reduce(PrimExpr):
         span: Span | None = None,
     ) -> None:
         for axis in rdom:
-            if axis.iter_type != IterVar.CommReduce:
+            if not isinstance(axis, IterVar) or axis.iter_type != IterVar.CommReduce:
                 raise CheckValueError("Can only take axis created by reduce_axis")
         self.combiner = combiner
         self.source = as_exprs(src)

@@ -297,7 +297,9 @@ class Hasher:
                 return _mix(31, id(node) & _MASK)
             self.numbers[id(node)] = number = len(self.numbers)
             self.keep.append(node)
-            return _mix(29, number)
+            # What is known of a graph variable defines the symbolic dimensions that occur in it.
+            info = getattr(node, "struct_info_", None)
+            return _mix(29, number) if info is None else _mix(_mix(29, number), self.hash(info, True))
         key = (id(node), map_free)
         known = self.memo.get(key)
         if known is not None:
@@ -334,7 +336,13 @@ def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
     >>> structural_equal(x + 1, y + 1), structural_equal(x + 1, y + 1, map_free_vars=True)
     (False, True)
     """
-    return Comparer(map_free_vars).equal(lhs, rhs, map_free_vars)
+    return Comparer(map_free_vars).equal(_object(lhs), _object(rhs), map_free_vars)
+
+
+def _object(value: Any) -> Any:
+    """What a stand-in (an annotation of the script, a comparison) stands for; any other value as it is."""
+    convert = None if isinstance(value, Node) else getattr(value, "asobject", None)
+    return value if convert is None else convert()
 
 
 def get_first_structural_mismatch(lhs: Any, rhs: Any, map_free_vars: bool = False) -> Mismatch | None:
@@ -346,11 +354,12 @@ def get_first_structural_mismatch(lhs: Any, rhs: Any, map_free_vars: bool = Fals
     <root>["tile"][1] <root>["tile"][<missing element #1>]
     """
     run = Comparer(map_free_vars)
-    return None if run.equal(lhs, rhs, map_free_vars) else run.mismatch
+    return None if run.equal(_object(lhs), _object(rhs), map_free_vars) else run.mismatch
 
 
 def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
     """Raise ValueError unless the two are structurally equal; the message shows both with the difference underlined."""
+    lhs, rhs = _object(lhs), _object(rhs)
     found = get_first_structural_mismatch(lhs, rhs, map_free_vars)
     if found is not None:
         # The error's class stands in the text as well, as in messages that come from a native core.
@@ -367,7 +376,7 @@ def _underlined(root: Any, path: ObjectPath) -> str:
 
 def structural_hash(node: Any, map_free_vars: bool = False) -> int:
     """A 64-bit hash that equal structures share; the same from run to run for closed programs."""
-    return Hasher(map_free_vars).hash(node, map_free_vars)
+    return Hasher(map_free_vars).hash(_object(node), map_free_vars)
 
 
 def _equal_global(run: Comparer, lhs: GlobalVar, rhs: GlobalVar, map_free: bool) -> bool:

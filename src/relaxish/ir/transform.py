@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from ..support.depth import deep_programs
+from ..support.errors import InternalError
+from .errors import CheckTypeError
 from .instrument import PassInstrument
 from .module import IRModule
 from .pass_config import complete_config, list_options
@@ -236,7 +239,7 @@ class Pass:
 
     def __call__(self, mod: IRModule) -> IRModule:
         if not isinstance(mod, IRModule):
-            raise TypeError(f"a pass transforms an IRModule, not a {type(mod).__name__}")
+            raise CheckTypeError(f"a pass transforms an IRModule, not a {type(mod).__name__}")
         ctx = PassContext.current()
         if not ctx._before_pass(mod, self.info):
             return mod
@@ -358,7 +361,7 @@ def _pass_class(item: type, info: PassInfo, make: Callable[..., Pass], base: typ
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._instance = item(*args, **kwargs)
             self._pass = make(lambda *a: getattr(self._instance, method)(*a), info)
-            super().__init__(info)
+            Pass.__init__(self, info)
 
         def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
             return self._pass.transform_module(mod, ctx)
@@ -387,32 +390,44 @@ def PrintIR(header: str = "", show_meta_data: bool = False) -> Pass:  # noqa: N8
     return _FunctionModulePass(show, PassInfo(0, "PrintIR"))
 
 
+#: Makes the function that stands for one a pass may not touch: ``stub(name, struct_info)``; the graph level fills it.
+STUB_MAKER: list[Callable[[str, Any], Any]] = []
+
+
 def ApplyPassToFunction(  # noqa: N802  (public name of the pass)
     transform: Pass, func_name_regex: str, error_if_no_function_matches_regex: bool = False
 ) -> Pass:
-    """Run ``transform`` on the functions whose name matches a regular expression, leaving the others alone."""
-    import re
+    """Run ``transform`` on the functions whose name a regular expression matches (from the start, as ``re.match``).
 
+    The pass sees all others as external functions only, and private functions it may change as public ones, so that
+    none is removed for want of callers.  Raises InternalError if no function matches and that is to be an error.
+    """
     pattern = re.compile(func_name_regex)
 
     def apply(mod: IRModule, ctx: PassContext) -> IRModule:
-        chosen = {v: f for v, f in mod.functions.items() if pattern.fullmatch(v.name_hint)}
-        if not chosen:
-            if error_if_no_function_matches_regex:
-                raise ValueError(
-                    f"no function matches regex {func_name_regex!r}; the module has "
-                    f"{[v.name_hint for v in mod.functions]}"
-                )
-            return mod
-        # Functions that stay outside keep their declarations, so that calls to them still resolve.
-        subset = IRModule(chosen, mod.attrs, mod.global_infos)
+        chosen = {v.name_hint for v in mod.functions if pattern.match(v.name_hint)}
+        if error_if_no_function_matches_regex and not chosen:
+            names = [v.name_hint for v in mod.functions]
+            raise InternalError(f"No function matched regex '{func_name_regex}', out of functions {names}")
+        private = {v.name_hint for v, f in mod.functions.items() if "global_symbol" not in (f.attrs or ())} & chosen
+        seen: dict[Any, Any] = {}
+        for var, func in mod.functions.items():
+            name = var.name_hint
+            if name not in chosen:
+                seen[var] = STUB_MAKER[0](f"dummy_{name}", var.struct_info_) if STUB_MAKER else func
+            else:
+                seen[var] = func.with_attr("global_symbol", name) if name in private else func
+        subset = IRModule(seen, mod.attrs, mod.global_infos)
         result = transform(subset)
+        if result is subset:
+            return mod
         out = mod.clone()
         for var, func in result.functions.items():
-            out.update_func(out.get_global_var(var.name_hint) if var.name_hint in out else var, func)
-        for var in chosen:
-            if var.name_hint not in result:
+            if var.name_hint in mod and var.name_hint not in chosen:
+                continue
+            if var.name_hint in out:
                 del out[var.name_hint]
+            out[var] = func.without_attr("global_symbol") if var.name_hint in private else func
         return out
 
-    return _FunctionModulePass(apply, PassInfo(0, "ApplyPassToFunction"))
+    return _FunctionModulePass(apply, PassInfo(0, f"ApplyPassTo{func_name_regex}"))

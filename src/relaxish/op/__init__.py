@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import base, builtin, ccl, distributed, grad, image, memory, nn, vm
+from . import base, builtin, ccl, distributed, grad, image, inspect, memory, nn, vm
 from .base import *  # noqa: F403
 from .binary import *  # noqa: F403
 from .create import *  # noqa: F403
@@ -19,3 +19,5 @@ from .sorting import *  # noqa: F403
 from .statistical import *  # noqa: F403
 from .unary import *  # noqa: F403
 from . import attr_types, gradients, layout_rules  # noqa: E402, F401  (after the operators that they are about)
+from . import op_attrs  # noqa: E402, F401
+from .distributed import sharding  # noqa: E402, F401

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.attrs import make_node
+from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.global_info import VDevice
 from ..ir.op import Op
 from ..relax.call_forms import (
@@ -20,7 +21,7 @@ from ..relax.call_forms import (
     invoke_pure_closure,
     make_closure,
 )
-from ..relax.expr import Call, Expr, StringImm
+from ..relax.expr import Call, Expr, ShapeExpr, StringImm
 from ..relax.op_table import OpRecord, register_op, update_op
 from ..relax.scalars import const_int
 from ..relax.struct_info import (
@@ -32,7 +33,8 @@ from ..relax.struct_info import (
     TupleStructInfo,
 )
 from ..relax.utils import convert_to_expr
-from ..support.errors import RelaxishError
+from ..runtime.builtin import relax_assert_op, relax_print, render_object
+from ..runtime.builtin import shape_to_tensor as relax_shape_to_tensor
 
 __all__ = [
     "assert_op", "call_builtin_with_ctx", "call_dps_packed", "call_inplace_packed", "call_pure_packed", "call_tir",
@@ -49,34 +51,33 @@ def void() -> TupleStructInfo:
 
 def _tensor_info(call: Call) -> TensorStructInfo:
     if len(call.args) != 1:
-        raise RelaxishError(f"{call.op.name} takes one argument, got {len(call.args)}")
+        raise CheckValueError(f"{call.op.name} takes one argument, got {len(call.args)}")
     info = call.args[0].struct_info
     if not isinstance(info, TensorStructInfo):
-        raise RelaxishError(f"{call.op.name} expects a tensor, but its argument has struct info {info}")
+        raise CheckTypeError(f"{call.op.name} expects a tensor, but its argument has struct info {info}")
     return info
 
 
 def _infer_shape_of(call: Call, _: Any) -> StructInfo:
     info = _tensor_info(call)
-    dims = info.dims()
-    return ShapeStructInfo(dims) if dims is not None else ShapeStructInfo(ndim=info.ndim)
+    return ShapeStructInfo(info.shape.values) if isinstance(info.shape, ShapeExpr) else ShapeStructInfo(ndim=info.ndim)
 
 
 def _infer_tensor_to_shape(call: Call, _: Any) -> StructInfo:
     info = _tensor_info(call)
-    if info.dtype and info.dtype != "int64":
-        raise RelaxishError(f"tensor_to_shape expects an int64 tensor, got {info.dtype}")
-    if info.ndim not in (-1, 1):
-        raise RelaxishError(f"tensor_to_shape expects a tensor of rank 1, got rank {info.ndim}")
+    if info.ndim != 1:
+        raise CheckValueError(f"relax.tensor_to_shape expected argument to be 1-d, but it has struct info {info}")
     dims = info.dims()
     length = const_int(dims[0]) if dims else None
     return ShapeStructInfo(ndim=-1 if length is None else length)
 
 
 def _infer_shape_to_tensor(call: Call, _: Any) -> StructInfo:
+    if len(call.args) != 1:
+        raise CheckValueError(f"{call.op.name} takes one argument, got {len(call.args)}")
     info = call.args[0].struct_info
     if not isinstance(info, ShapeStructInfo):
-        raise RelaxishError(f"shape_to_tensor expects a shape, but its argument has struct info {info}")
+        raise CheckTypeError(f"shape_to_tensor expects a shape, but its argument has struct info {info}")
     if info.ndim < 0:
         return TensorStructInfo(None, "int64", ndim=1)
     return TensorStructInfo([info.ndim], "int64")
@@ -104,7 +105,7 @@ _PRINT = _define("print", lambda *_: void(), pure=False, args=("vals",))
 
 def _infer_assert(call: Call, _: Any) -> StructInfo:
     if not call.args:
-        raise RelaxishError("Assert must have at least one argument (the condition).")
+        raise CheckValueError("Assert must have at least one argument (the condition).")
     info = call.args[0].struct_info
     ok = (
         isinstance(info, PrimStructInfo)
@@ -114,7 +115,7 @@ def _infer_assert(call: Call, _: Any) -> StructInfo:
         and info.dtype in ("bool", "")
     )
     if not ok:
-        raise RelaxishError(f"The argument to assert must be a boolean scalar, but has struct info {info}")
+        raise CheckTypeError(f"The argument to assert must be a boolean scalar type, but received {info}")
     return void()
 
 
@@ -190,42 +191,7 @@ def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None,
 
     def attach(function: Callable[..., Any]) -> Callable[..., Any]:
         update_op(op_name, gradient=function)
+        Op.get(op_name).set_attr("FPrimalGradient", function)
         return function
 
     return attach if fgradient is None else attach(fgradient)
-
-
-def render_object(value: Any) -> str:
-    """Text of a run-time value for printing."""
-    if hasattr(value, "numpy"):
-        return str(value.numpy())
-    if isinstance(value, (list, tuple)):
-        inner = ", ".join(render_object(v) for v in value)
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
-    return str(value)
-
-
-def relax_print(format_str: str, *format_args: Any) -> None:
-    """What ``print`` does at run time."""
-    import builtins
-
-    shown = [render_object(a) for a in format_args]
-    builtins.print(str(format_str).format(*shown) if str(format_str) else " ".join(shown))
-
-
-def relax_assert_op(condition: Any, format_str: str, *format_args: Any) -> None:
-    """What ``assert_op`` does at run time. Raises AssertionError."""
-    value = condition.numpy() if hasattr(condition, "numpy") else condition
-    if not bool(value):
-        shown = [render_object(a) for a in format_args]
-        text = str(format_str).format(*shown) if str(format_str) else ", ".join(shown)
-        raise AssertionError(f"Assertion Failed{': ' + text if text else ''}")
-
-
-def relax_shape_to_tensor(shape_tuple: Any) -> Any:
-    """What ``shape_to_tensor`` does at run time."""
-    import numpy as np
-
-    from ..runtime import nd
-
-    return nd.array(np.array([int(v) for v in shape_tuple], dtype="int64"))

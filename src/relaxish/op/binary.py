@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,9 @@ import numpy as np
 from .. import topi
 from ..relax.expr import Call, Expr, PrimValue
 from ..relax.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
+from ..tir import const
 from .inference import (
+    OpTypeError,
     broadcast,
     check_count,
     common_dtype,
@@ -36,7 +38,7 @@ def _operand(value: Any) -> Expr:
         return inner
     if hasattr(value, "dtype") and not isinstance(value, np.generic):
         return PrimValue(value)
-    raise TypeError(f"expected a relax expression, got {type(value).__name__}: {value!r}")
+    raise OpTypeError(f"expected a relax expression, got {type(value).__name__}: {value!r}")
 
 
 def _infer(out: str | None) -> Callable[[Call, Any], StructInfo]:
@@ -47,34 +49,31 @@ def _infer(out: str | None) -> Callable[[Call, Any], StructInfo]:
             if not isinstance(info, (TensorStructInfo, PrimStructInfo)):
                 raise type_fail(
                     call,
-                    "arguments of binary operators must be tensors or scalars, "
-                    f"but one has struct info {type(info).__name__}",
+                    "Arguments to binary operators must be either R.Tensor or R.Prim types, "
+                    f"but one has struct info {info}",
                 )
-        found = common_dtype(call, infos)
-        dtype = out if out else found
+        # Comparisons do not care what they compare.
+        dtype = out if out else common_dtype(call, infos)
         tensors = [i for i in infos if isinstance(i, TensorStructInfo)]
         if not tensors:
             return PrimStructInfo(dtype)
-        device = common_vdevice(call, tensors)
-        if len(tensors) == 1:
-            only = tensors[0]
-            return (
-                TensorStructInfo(only.shape, dtype, device)
-                if only.shape is not None
-                else tensor(None, dtype, only.ndim, device)
-            )
-        a, b = tensors
-        dims_a, dims_b = a.dims(), b.dims()
-        ndim = -1 if a.ndim < 0 or b.ndim < 0 else max(a.ndim, b.ndim)
-        if dims_a is not None and dims_b is not None:
-            if a.shape is b.shape and a.shape is not None:
-                return TensorStructInfo(a.shape, dtype, device)
-            return tensor(broadcast(call, dims_a, dims_b), dtype, ndim, device)
-        if a.shape is not None and a.shape is b.shape:
-            return TensorStructInfo(a.shape, dtype, device)
-        return tensor(None, dtype, ndim, device)
+        return _broadcast_infos(call, infos, dtype, common_vdevice(call, tensors))
 
     return infer
+
+
+def _broadcast_infos(call: Call, infos: Sequence[Any], dtype: str, device: Any) -> StructInfo:
+    """The result for two operands, one a tensor at least; a scalar counts as a tensor of shape ``(1,)``."""
+    shapes = [i.dims() if isinstance(i, TensorStructInfo) else (const(1, "int64"),) for i in infos]
+    ranks = [i.ndim if isinstance(i, TensorStructInfo) else 1 for i in infos]
+    if shapes[0] is not None and shapes[1] is not None:
+        made = broadcast(call, shapes[0], shapes[1])
+        if made is not None:
+            return tensor(made, dtype, vdevice=device)
+    named = [getattr(i, "shape", None) for i in infos]
+    if named[0] is not None and named[0] is named[1]:
+        return TensorStructInfo(named[0], dtype, device)
+    return tensor(None, dtype, -1 if min(ranks) < 0 else max(ranks), device)
 
 
 def _legalize(name: str) -> Callable[[Any, Call], Expr]:

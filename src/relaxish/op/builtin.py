@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.errors import CheckTypeError
 from ..ir.op import Op
 from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm
 from ..relax.op_table import OpRecord, register_op
 from ..relax.struct_info import StructInfo, TensorStructInfo
+from .inference import counted
 
 __all__ = ["alloc_tensor", "stop_lift_params"]
 
 
 def _infer_alloc(call: Call, _: Any) -> StructInfo:
-    return TensorStructInfo(call.args[0], call.args[1].value)
+    shape, dtype = call.args[:2]
+    if not isinstance(shape, ShapeExpr):
+        raise CheckTypeError(f"relax.builtin.alloc_tensor: the shape must be ShapeExpr, but got {type(shape).__name__}")
+    if not isinstance(dtype, DataTypeImm):
+        raise CheckTypeError(f"relax.builtin.alloc_tensor: the dtype must be DataTypeImm, not {type(dtype).__name__}")
+    return TensorStructInfo(shape, dtype.value)
 
 
 register_op(
     OpRecord(
         "relax.builtin.alloc_tensor",
-        _infer_alloc,
+        counted(_infer_alloc, 4),
         # Allocation is no effect anyone can see.
         pure=True,
         opaque={"TAllocator": True},
         arg_names=("shape", "dtype", "runtime_device_index", "storage_scope"),
     )
 )
-register_op(OpRecord("relax.builtin.stop_lift_params", lambda call, _: call.args[0].struct_info, arg_names=("x",)))
+register_op(
+    OpRecord("relax.builtin.stop_lift_params", counted(lambda call, _: call.args[0].struct_info, 1), arg_names=("x",))
+)
 
 
 def alloc_tensor(shape: Any, dtype: Any, runtime_device_index: Any, storage_scope: Any = "global") -> Call:

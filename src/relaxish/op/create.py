@@ -11,8 +11,11 @@ from ..ir.expr import PrimExpr
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Var, const
 from ..relax.scalars import simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo
-from ..tir import FloatImm, IntImm, ceil, ceildiv
+from ..tir import FloatImm, IntImm, ceil, floordiv
+from ..tir import const as tir_const
 from .inference import (
+    OpTypeError,
+    OpValueError,
     as_expr,
     as_prim_value,
     as_shape,
@@ -35,14 +38,14 @@ def _dtype_attr(dtype: Any) -> str:
     return "" if dtype is None else str(dtype)
 
 
-def _shape_result(call: Call, dtype: str) -> StructInfo:
+def _shape_result(call: Call, dtype: str, device: Any = None) -> StructInfo:
     arg = call.args[0]
     info = arg.struct_info_
     if not isinstance(info, ShapeStructInfo):
         raise type_fail(call, f"requires the input shape to be a Shape, but got {type(info).__name__}")
     if isinstance(arg, (ShapeExpr, Var)):
-        return TensorStructInfo(arg, dtype)
-    return tensor(list(info.values) if info.values is not None else None, dtype, info.ndim)
+        return TensorStructInfo(arg, dtype, device)
+    return tensor(list(info.values) if info.values is not None else None, dtype, info.ndim, device)
 
 
 def _like(call: Call, dtype: str) -> StructInfo:
@@ -58,7 +61,7 @@ def _like(call: Call, dtype: str) -> StructInfo:
 def _check_fill(call: Call) -> TensorStructInfo:
     info = tensor_arg(call, 1)
     if info.ndim != 0:
-        raise fail(call, f"requires the input fill value to be zero rank Tensor, but its rank is {info.ndim}")
+        raise fail(call, f"requires the input fill value to be zero rank Tensor, but its ndim is {info.ndim}")
     return info
 
 
@@ -67,7 +70,7 @@ def _fill_value(value: Any, dtype: Any) -> Expr:
         return const(value, dtype) if dtype else const(value)
     if isinstance(value, Expr):
         return value
-    raise TypeError(f"fill_value must be a tensor or a number, not {type(value).__name__}")
+    raise OpTypeError(f"fill_value must be a tensor or a number, not {type(value).__name__}")
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Expr:
@@ -102,9 +105,7 @@ def zeros_like(x: Any, dtype: Any = None) -> Expr:
 
 def _required(dtype: Any, name: str) -> str:
     if dtype is None or str(dtype) in ("", "void"):
-        from ..support.errors import RelaxishError
-
-        raise RelaxishError(f"relax.{name}: needs a known dtype")
+        raise OpValueError(f"relax.{name}: expects the input dtype not to be void")
     return str(dtype)
 
 
@@ -150,7 +151,7 @@ def triu(x: Any, k: Any = 0) -> Expr:
 def _infer_full(call: Call, builder: Any) -> StructInfo:
     check_count(call, 2)
     fill = _check_fill(call)
-    return _shape_result(call, call.attrs.dtype or fill.dtype)
+    return _shape_result(call, call.attrs.dtype or fill.dtype, fill.vdevice)
 
 
 def _infer_full_like(call: Call, builder: Any) -> StructInfo:
@@ -199,12 +200,12 @@ def _infer_arange(call: Call, builder: Any) -> StructInfo:
     start, end, step = (_prim(call, i, False) for i in range(3))
     if start is None or end is None or step is None:
         return tensor(None, call.attrs.dtype, 1)
-    if all("int" in v.dtype for v in (start, end, step)):
-        count = ceildiv((end - start).astype("int64"), step.astype("int64"))
+    values = [v.value for v in (start, end, step) if isinstance(v, (IntImm, FloatImm))]
+    if len(values) == 3:
+        count: Any = tir_const(len(np.arange(*values)), "int64")
+    elif all(v.dtype.startswith("int") for v in (start, end, step)):
+        count = floordiv(end - start + step - 1, step)
     else:
-        values = [v.value for v in (start, end, step) if isinstance(v, (IntImm, FloatImm))]
-        if len(values) == 3:
-            return tensor([len(np.arange(*values))], call.attrs.dtype)
         count = ceil((end - start).astype("float32") / step.astype("float32")).astype("int64")
     return tensor([simplify(count)], call.attrs.dtype)
 

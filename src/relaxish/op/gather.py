@@ -8,20 +8,26 @@ import numpy as np
 
 from .. import topi
 from ..relax.expr import Call, Expr, PrimValue
-from ..relax.scalars import const_int
+from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import PrimStructInfo, StructInfo
 from .inference import (
+    OpTypeError,
+    OpValueError,
     as_expr,
+    as_int,
     as_prim_value,
     check_axis,
     check_count,
     fail,
     input_tensors,
     make_call,
+    provably_differ,
     tensor,
     tensor_arg,
     type_fail,
+    written_dims,
 )
+from .lowering import te_call
 from .record import define
 
 __all__ = ["gather_elements", "gather_nd", "one_hot", "scatter_elements", "scatter_nd"]
@@ -29,18 +35,18 @@ __all__ = ["gather_elements", "gather_nd", "one_hot", "scatter_elements", "scatt
 
 def gather_elements(data: Any, indices: Any, axis: int = 0) -> Expr:
     """``out[i][j] = data[indices[i][j]][j]`` for axis 0, and so on."""
-    return make_call("gather_elements", [as_expr(data), as_expr(indices)], {"axis": int(axis)})
+    return make_call("gather_elements", [as_expr(data), as_expr(indices)], {"axis": as_int(axis)})
 
 
 def gather_nd(data: Any, indices: Any, batch_dims: int = 0) -> Expr:
     """Slices of ``data`` at the coordinates in the last axis of ``indices``."""
-    return make_call("gather_nd", [as_expr(data), as_expr(indices)], {"batch_dims": int(batch_dims)})
+    return make_call("gather_nd", [as_expr(data), as_expr(indices)], {"batch_dims": as_int(batch_dims)})
 
 
 def scatter_elements(data: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "update") -> Expr:
     """``out[indices[i][j]][j] = updates[i][j]`` for axis 0, and so on."""
     args = [as_expr(v) for v in (data, indices, updates)]
-    return make_call("scatter_elements", args, {"axis": int(axis), "reduction": reduction})
+    return make_call("scatter_elements", args, {"axis": as_int(axis), "reduction": reduction})
 
 
 def scatter_nd(data: Any, indices: Any, updates: Any, reduction: str = "update") -> Expr:
@@ -51,7 +57,10 @@ def scatter_nd(data: Any, indices: Any, updates: Any, reduction: str = "update")
 def one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: int = -1) -> Expr:
     """A new axis with ``on_value`` at the index and ``off_value`` elsewhere."""
     args = [as_expr(indices), as_prim_value(on_value), as_prim_value(off_value)]
-    return make_call("one_hot", args, {"depth": int(depth), "axis": int(axis)})
+    _hot_dtype(args[1], args[2])
+    if int(depth) <= 0:
+        raise OpValueError(f"relax.one_hot: depth must be positive, but got {depth}")
+    return make_call("one_hot", args, {"depth": as_int(depth), "axis": as_int(axis)})
 
 
 def _check_index(call: Call, dtype: str) -> None:
@@ -62,100 +71,121 @@ def _check_index(call: Call, dtype: str) -> None:
 def _infer_gather_elements(call: Call, builder: Any) -> StructInfo:
     data, indices = input_tensors(call, 2)
     _check_index(call, indices.dtype)
-    if data.ndim >= 0 and indices.ndim >= 0 and data.ndim != indices.ndim:
+    if data.ndim < 0 or indices.ndim < 0:
+        return tensor(None, data.dtype, -1, data.vdevice)
+    check_axis(call, data.ndim, call.attrs.axis)
+    if data.ndim != indices.ndim:
         raise fail(call, f"data and indices must have the same rank, not {data.ndim} and {indices.ndim}")
-    if data.ndim >= 0:
-        check_axis(call, data.ndim, call.attrs.axis)
     return tensor(indices.shape, data.dtype, indices.ndim, data.vdevice)
 
 
 def _infer_gather_nd(call: Call, builder: Any) -> StructInfo:
     data, indices = input_tensors(call, 2)
-    _check_index(call, indices.dtype)
+    if indices.dtype and indices.dtype != "int64":
+        raise type_fail(call, f"requires the input indices to have int64 dtype, not {indices.dtype}")
     batch = int(call.attrs.batch_dims)
-    if batch < 0 or (data.ndim >= 0 and batch > data.ndim):
-        raise fail(call, f"batch_dims {batch} is out of range")
+    if batch < 0:
+        raise fail(call, f"batch_dims must not be negative, but it is {batch}")
     if data.ndim < 0 or indices.ndim < 0:
         return tensor(None, data.dtype, -1, data.vdevice)
-    dims, where = data.dims(), indices.dims()
+    if batch > data.ndim:
+        raise fail(call, f"batch_dims must be in range [0, data.ndim], but batch_dims={batch}, data.ndim={data.ndim}")
+    if batch > indices.ndim - 1:
+        raise fail(call, f"batch_dims cannot exceed indices.ndim - 1, but it is {batch} of {indices.ndim - 1}")
+    dims, where = written_dims(data), written_dims(indices)
     depth = const_int(where[-1]) if where is not None else None
-    if depth is None:
+    if depth is None or where is None:
         return tensor(None, data.dtype, -1, data.vdevice)
+    if dims is None:
+        return tensor(None, data.dtype, indices.ndim - 1 + data.ndim - depth - batch, data.vdevice)
     if batch + depth > data.ndim:
         raise fail(
-            call, f"the last dimension of indices, {depth}, plus batch_dims {batch} exceeds the rank {data.ndim}"
+            call,
+            f"requires the last dimension of indices, {depth}, to be less than or equal to the rank of data minus "
+            f"batch_dims, {data.ndim - batch}",
         )
-    ndim = indices.ndim - 1 + data.ndim - depth - batch
-    if dims is None or where is None:
-        return tensor(None, data.dtype, ndim, data.vdevice)
     return tensor([*where[:-1], *dims[batch + depth :]], data.dtype, vdevice=data.vdevice)
 
 
 def _infer_scatter_elements(call: Call, builder: Any) -> StructInfo:
     data, indices, updates = input_tensors(call, 3)
-    _check_index(call, indices.dtype)
+    if data.ndim < 0:
+        return tensor(None, data.dtype, -1, data.vdevice)
+    if indices.ndim >= 0 and updates.ndim >= 0:
+        if not data.ndim == indices.ndim == updates.ndim:
+            raise fail(
+                call,
+                "requires data, indices and updates to have the same rank, but they have ranks "
+                f"{data.ndim}, {indices.ndim} and {updates.ndim}",
+            )
     if data.dtype and updates.dtype and data.dtype != updates.dtype:
-        raise type_fail(call, f"data and updates must have one dtype, not {data.dtype} and {updates.dtype}")
-    ranks = {i.ndim for i in (data, indices, updates) if i.ndim >= 0}
-    if len(ranks) > 1:
-        raise fail(call, f"data, indices and updates must have the same rank, not {sorted(ranks)}")
-    if data.ndim >= 0:
-        check_axis(call, data.ndim, call.attrs.axis)
-    a, b = indices.dims(), updates.dims()
-    if a is not None and b is not None:
-        for x, y in zip(a, b):
-            p, q = const_int(x), const_int(y)
-            if p is not None and q is not None and p != q:
-                raise fail(call, f"indices and updates must have the same shape: {p} and {q}")
-    return data
+        raise type_fail(
+            call, f"requires the input data to have same type with updates, not {data.dtype} and {updates.dtype}"
+        )
+    _check_index(call, indices.dtype)
+    a, b = written_dims(indices), written_dims(updates)
+    for x, y in zip(a or (), b or ()):
+        if provably_differ(x, y):
+            raise fail(call, f"requires the indices tensor to have the same shape with updates tensor: {x} and {y}")
+    return tensor(written_dims(data), data.dtype, data.ndim, data.vdevice)
 
 
 def _infer_scatter_nd(call: Call, builder: Any) -> StructInfo:
     data, indices, updates = input_tensors(call, 3)
+    if not data.dtype or not updates.dtype:
+        raise type_fail(call, "requires the input data and updates to have known dtype")
+    if data.dtype != updates.dtype:
+        raise type_fail(
+            call, f"requires the input data to have same type with updates, not {data.dtype} and {updates.dtype}"
+        )
     _check_index(call, indices.dtype)
-    if data.dtype and updates.dtype and data.dtype != updates.dtype:
-        raise type_fail(call, f"data and updates must have one dtype, not {data.dtype} and {updates.dtype}")
-    where = indices.dims()
+    dims, where, new = written_dims(data), written_dims(indices), written_dims(updates)
+    if dims is not None and where is not None and new is not None:
+        _check_scatter_shape(call, dims, where, new)
+    return tensor(dims, data.dtype, data.ndim, data.vdevice)
+
+
+def _check_scatter_shape(call: Call, dims: Any, where: Any, new: Any) -> None:
+    """``updates.shape`` must be ``indices.shape[:-1] + data.shape[K:]``, where K is the last of ``indices.shape``."""
     depth = const_int(where[-1]) if where else None
-    if depth is not None and data.ndim >= 0:
-        if depth > data.ndim:
-            raise fail(call, f"the last dimension of indices, {depth}, exceeds the rank of data, {data.ndim}")
-        expected = indices.ndim - 1 + data.ndim - depth
-        if updates.ndim >= 0 and updates.ndim != expected:
-            raise fail(call, f"updates must have rank {expected}, not {updates.ndim}")
-        dims, new = data.dims(), updates.dims()
-        if dims is not None and new is not None and where is not None:
-            for x, y in zip([*where[:-1], *dims[depth:]], new):
-                p, q = const_int(x), const_int(y)
-                if p is not None and q is not None and p != q:
-                    raise fail(call, f"updates have the wrong shape: {q} where {p} is needed")
-    return data
+    if depth is None:
+        raise fail(call, f"needs a static shape for the last axis of indices, got {list(where)}")
+    if depth > len(dims):
+        raise fail(call, f"requires the last axis of indices, {depth}, to be at most the rank of data, {len(dims)}")
+    wanted = [*where[:-1], *dims[depth:]]
+    if len(wanted) != len(new):
+        raise fail(call, f"requires the updates tensor to have rank {len(wanted)}, not {len(new)}")
+    if not all(prove_equal(x, y) for x, y in zip(wanted, new)):
+        raise fail(call, f"requires the updates tensor to have shape {wanted}, but got {list(new)}")
 
 
 def _infer_one_hot(call: Call, builder: Any) -> StructInfo:
     check_count(call, 3)
     info = tensor_arg(call, 0)
+    dtype = _hot_dtype(call.args[1], call.args[2])
     _check_index(call, info.dtype)
-    on, off = (call.args[i].struct_info_ for i in (1, 2))
-    if not isinstance(on, PrimStructInfo) or not isinstance(off, PrimStructInfo):
-        raise type_fail(call, "expects on_value and off_value to be scalars (PrimValue)")
-    if on.dtype != off.dtype:
-        raise type_fail(call, f"on_value and off_value must have the same dtype, not {on.dtype} and {off.dtype}")
-    depth, axis = int(call.attrs.depth), int(call.attrs.axis)
-    if depth <= 0:
-        raise fail(call, f"depth must be positive, not {depth}")
     if info.ndim < 0:
-        return tensor(None, on.dtype, -1, info.vdevice)
-    at = check_axis(call, info.ndim + 1, axis)
-    dims = info.dims()
+        return tensor(None, dtype, -1, info.vdevice)
+    dims = written_dims(info)
     if dims is None:
-        return tensor(None, on.dtype, info.ndim + 1, info.vdevice)
-    return tensor([*dims[:at], depth, *dims[at:]], on.dtype, vdevice=info.vdevice)
+        return tensor(None, dtype, info.ndim + 1, info.vdevice)
+    at = check_axis(call, info.ndim + 1, call.attrs.axis)
+    return tensor([*dims[:at], int(call.attrs.depth), *dims[at:]], dtype, vdevice=info.vdevice)
 
 
-def _te(builder: Any, name: str, compute: Any, *args: Any, **kwargs: Any) -> Expr:
-    made: Expr = builder.call_te(compute, *args, primfunc_name_hint=name, **kwargs)
-    return made
+def _hot_dtype(on_value: Any, off_value: Any) -> str:
+    """The dtype that both scalars have."""
+    kinds = []
+    for value in (on_value, off_value):
+        info = value.struct_info_
+        if not isinstance(info, PrimStructInfo):
+            raise OpTypeError("relax.one_hot: expects on_value and off_value to be scalars (PrimValue)")
+        kinds.append(info.dtype)
+    if kinds[0] != kinds[1]:
+        raise OpTypeError(
+            f"relax.one_hot: on_value and off_value must have the same dtype, but got {kinds[0]} and {kinds[1]}"
+        )
+    return kinds[0]
 
 
 def _coordinates_first(indices: Any) -> Any:
@@ -165,14 +195,14 @@ def _coordinates_first(indices: Any) -> Any:
 
 def _legalize_gather_nd(builder: Any, call: Call) -> Expr:
     batch = int(call.attrs.batch_dims)
-    return _te(
-        builder, "gather_nd", lambda d, i: topi.gather_nd(d, _coordinates_first(i), batch), call.args[0], call.args[1]
+    return te_call(
+        builder, "te_gather_nd", lambda d, i: topi.gather_nd(d, _coordinates_first(i), batch), call.args[0], call.args[1]
     )
 
 
 def _legalize_scatter_nd(builder: Any, call: Call) -> Expr:
     mode = call.attrs.reduction
-    return _te(builder, "scatter_nd", lambda d, i, u: topi.scatter_nd(d, _coordinates_first(i), u, mode), *call.args)
+    return te_call(builder, "scatter_nd", lambda d, i, u: topi.scatter_nd(d, _coordinates_first(i), u, mode), *call.args)
 
 
 def _legalize_one_hot(builder: Any, call: Call) -> Expr:
@@ -182,7 +212,7 @@ def _legalize_one_hot(builder: Any, call: Call) -> Expr:
     depth, axis = int(call.attrs.depth), int(call.attrs.axis)
     if axis != -1 and axis < 0:
         axis += indices.struct_info.ndim + 1
-    return _te(builder, "one_hot", topi.one_hot, indices, on_value, off_value, depth, axis, dtype)
+    return te_call(builder, "one_hot", topi.one_hot, indices, on_value, off_value, depth, axis, dtype)
 
 
 _X = np.arange(12, dtype="float32").reshape(3, 4)
@@ -214,7 +244,7 @@ def _np_one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: i
 define(
     "gather_elements",
     _infer_gather_elements,
-    legalize=lambda b, c: _te(b, "gather", topi.gather, c.args[0], int(c.attrs.axis), c.args[1]),
+    legalize=lambda b, c: te_call(b, "gather", topi.gather, c.args[0], int(c.attrs.axis), c.args[1]),
     reference=lambda data, indices, axis=0: np.take_along_axis(data, indices, axis),
     samples=lambda: [((_X, _I), {"axis": 0}), ((_X, np.array([[3], [0], [1]])), {"axis": 1})],
     arg_names=("data", "indices"),
@@ -230,7 +260,7 @@ define(
 define(
     "scatter_elements",
     _infer_scatter_elements,
-    legalize=lambda b, c: _te(
+    legalize=lambda b, c: te_call(
         b, "scatter_elements", topi.scatter_elements, *c.args, int(c.attrs.axis), c.attrs.reduction
     ),
     reference=_np_scatter,

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..relax.expr import Call, Expr, const
+from ..relax.expr import Call, Expr, Tuple, const
 from ..relax.scalars import const_int, prove_equal_shapes
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
 from . import grad as _grad
 from . import nn
 from .base import null_value
-from .binary import add, divide, greater, less, multiply, power, subtract
+from .binary import add, divide, greater_equal, less, multiply, power, subtract
 from .datatype import astype
 from .linear_algebra import matmul
-from .manipulate import broadcast_to, collapse_sum_to, concat, expand_dims, permute_dims, reshape, split, squeeze
+from .manipulate import (
+    broadcast_to,
+    collapse_sum_to,
+    concat,
+    expand_dims,
+    flatten,
+    permute_dims,
+    reshape,
+    split,
+    squeeze,
+)
 from .record import gradient
 from .search import where
 from .statistical import cumsum, sum
-from .unary import cos, log, negative, sigmoid, sin
+from .unary import cos, exp, log, negative, sigmoid, sin
 
 __all__: list[str] = []
 
@@ -68,7 +78,7 @@ def _multiply(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
 def _divide(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
     x, y = call.args
     by_x = divide(out, y)
-    by_y = negative(divide(multiply(out, var), y))
+    by_y = divide(multiply(negative(out), var), y)
     return [_fit_to(by_x, call, 0), _fit_to(by_y, call, 1)]
 
 
@@ -76,23 +86,27 @@ def _divide(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
 def _power(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
     x, y = call.args
     one = _like(1.0, y)
-    by_x = multiply(out, multiply(y, power(x, subtract(y, one))))
-    by_y = multiply(out, multiply(var, log(x)))
+    by_x = multiply(multiply(out, y), power(x, subtract(y, one)))
+    by_y = multiply(multiply(out, var), log(x))
     return [_fit_to(by_x, call, 0), _fit_to(by_y, call, 1)]
 
 
-def _extreme(first: Any) -> Any:
-    def rule(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
-        x, y = call.args
-        zero = _like(0.0, x)
-        chosen = first(x, y)
-        return [_fit_to(where(chosen, out, zero), call, 0), _fit_to(where(chosen, zero, out), call, 1)]
-
-    return rule
+@gradient("maximum")
+def _maximum(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
+    x, y = call.args
+    zero = _like(0.0, x)
+    by_x, by_y = where(less(x, y), zero, out), where(greater_equal(x, y), zero, out)
+    return [_fit_to(by_x, call, 0), _fit_to(by_y, call, 1)]
 
 
-gradient("maximum")(_extreme(greater))
-gradient("minimum")(_extreme(less))
+@gradient("minimum")
+def _minimum(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
+    x, y = call.args
+    zero = _like(0.0, x)
+    by_x, by_y = where(greater_equal(x, y), zero, out), where(less(x, y), zero, out)
+    return [_fit_to(by_x, call, 0), _fit_to(by_y, call, 1)]
+
+
 for _name in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"):
     gradient(_name)(lambda var, call, out, ctx: _none(2))
 
@@ -103,12 +117,13 @@ for _name in ("equal", "not_equal", "greater", "greater_equal", "less", "less_eq
 @gradient("abs")
 def _abs(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
     x = call.args[0]
-    return [where(less(x, _like(0.0, x)), negative(out), out)]
+    one = _like(1.0, x)
+    return [multiply(out, where(less(x, _like(0.0, x)), negative(one), one))]
 
 
 @gradient("cos")
 def _cos(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
-    return [negative(multiply(out, sin(call.args[0])))]
+    return [multiply(negative(out), sin(call.args[0]))]
 
 
 @gradient("sin")
@@ -133,7 +148,7 @@ def _negative(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
 
 @gradient("sigmoid")
 def _sigmoid(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
-    return [multiply(out, multiply(var, subtract(_like(1.0, var), var)))]
+    return [multiply(multiply(out, var), subtract(_like(1.0, var), var))]
 
 
 @gradient("tanh")
@@ -143,7 +158,7 @@ def _tanh(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
 
 @gradient("sqrt")
 def _sqrt(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
-    return [divide(multiply(out, _like(0.5, var)), var)]
+    return [divide(multiply(_like(0.5, var), out), var)]
 
 
 @gradient("astype")
@@ -173,9 +188,13 @@ def _axes(call: Call) -> list[int]:
 
 def _spread(call: Call, out: Any) -> Expr:
     """A reduced gradient back over the input's shape."""
-    if call.attrs.axis is not None and not call.attrs.keepdims:
-        out = expand_dims(out, _axes(call))
-    return broadcast_to(out, _shape(call.args[0]))
+    return broadcast_to(_with_axes(call, out), _shape(call.args[0]))
+
+
+def _with_axes(call: Call, out: Any) -> Expr:
+    """A reduced gradient with the axes that the reduction removed."""
+    axis = call.attrs.axis
+    return out if call.attrs.keepdims or not axis else expand_dims(out, [int(a) for a in axis])
 
 
 def _count(call: Call) -> float:
@@ -200,25 +219,23 @@ def _mean(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
 
 @gradient("variance")
 def _variance(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
-    from .statistical import mean
-
-    x = call.args[0]
-    centred = subtract(x, mean(x, call.attrs.axis, True))
-    scaled = multiply(_like(2.0 / _count(call), x), centred)
-    return [multiply(_spread(call, out), scaled)]
+    x, axis, count = call.args[0], call.attrs.axis, _count(call)
+    own = multiply(_like(2.0 / count, x), x)
+    mean = multiply(_like(2.0 / count / count, x), sum(x, axis, keepdims=True))
+    return [multiply(_with_axes(call, out), subtract(own, mean))]
 
 
 @gradient("cumsum")
 def _cumsum(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
-    from .manipulate import flip
-
-    axis = call.attrs.axis
-    at = 0 if axis is None else int(axis)
-    back = flip(cumsum(flip(out, at), at, exclusive=bool(call.attrs.exclusive)), at)
-    dtype = call.args[0].struct_info.dtype
-    if call.attrs.dtype and call.attrs.dtype != dtype:
-        back = astype(back, dtype)
-    return [reshape(back, _shape(call.args[0])) if axis is None else back]
+    """Each value counts in all sums from its place on: the total less the sums before."""
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    x = call.args[0]
+    back = subtract(sum(out, axis, keepdims=True), cumsum(out, axis))
+    if not call.attrs.exclusive:
+        back = add(back, flatten(out) if axis is None else out)
+    if axis is None:
+        back = reshape(back, _shape(x))
+    return [astype(back, x.struct_info.dtype)]
 
 
 # ---- shapes -------------------------------------------------------------------------------------------------------
@@ -245,7 +262,7 @@ def _expand_dims(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
 
 @gradient("broadcast_to")
 def _broadcast_to(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
-    return [_fit_to(out, call, 0), null_value()]
+    return [collapse_sum_to(out, _shape(call.args[0])), null_value()]
 
 
 @gradient("concat")
@@ -260,7 +277,8 @@ def _concat(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
         if size is None:
             raise ValueError("the gradient of concat needs known extents along its axis")
         cuts.append((cuts[-1] if cuts else 0) + size)
-    return [split(out, cuts, axis)]
+    # Cut into one part, a tensor stays itself.
+    return [split(out, cuts, axis) if cuts else Tuple([out])]
 
 
 @gradient("split")
@@ -294,30 +312,23 @@ def _matmul(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
         return permute_dims(x, [*range(rank - 2), rank - 1, rank - 2])
 
     if rank_a == 1 and rank_b == 1:
-        return [multiply(out, b), multiply(out, a)]
-    rank = call.struct_info.ndim
-    if rank_a == 1:
+        by_a, by_b = multiply(out, b), multiply(out, a)
+    elif rank_a == 1:
         # A row vector: (k) @ (..., k, n) -> (..., n).
-        row = expand_dims(out, [rank - 1])
-        by_a = squeeze(matmul(row, swapped(b, rank_b)), [-2])
-        by_b = matmul(expand_dims(a, [1]), row)
-        return [collapse_sum_to(by_a, _shape(a)), _fit_known(by_b, rank + 1, b)]
-    if rank_b == 1:
-        column = expand_dims(out, [rank])
-        by_a = matmul(column, expand_dims(b, [0]))
-        by_b = squeeze(matmul(swapped(a, rank_a), column), [-1])
-        return [_fit_known(by_a, rank + 1, a), collapse_sum_to(by_b, _shape(b))]
-    by_a, by_b = matmul(out, swapped(b, rank_b)), matmul(swapped(a, rank_a), out)
-    return [_fit_batch(by_a, call, a), _fit_batch(by_b, call, b)]
+        row = expand_dims(out, -2)
+        by_a, by_b = matmul(row, swapped(b, rank_b)), matmul(expand_dims(a, 1), row)
+    elif rank_b == 1:
+        column = expand_dims(out, -1)
+        by_a = matmul(column, expand_dims(b, 0))
+        by_b = squeeze(matmul(swapped(a, rank_a), column), -1)
+    else:
+        by_a, by_b = matmul(out, swapped(b, rank_b)), matmul(swapped(a, rank_a), out)
+    return [_fit(ctx, by_a, a), _fit(ctx, by_b, b)]
 
 
-def _fit_known(grad: Any, rank: int, arg: Any) -> Expr:
-    return grad if arg.struct_info.ndim == rank else collapse_sum_to(grad, _shape(arg))  # type: ignore[no-any-return]
-
-
-def _fit_batch(grad: Any, call: Call, arg: Any) -> Expr:
+def _fit(ctx: Any, grad: Any, arg: Any) -> Expr:
     """Batches that were broadcast are summed."""
-    have, want = call.struct_info.dims()[:-2], arg.struct_info.dims()[:-2]
+    have, want = ctx.normalize(grad).struct_info.dims(), arg.struct_info.dims()
     return grad if prove_equal_shapes(have, want) else collapse_sum_to(grad, _shape(arg))  # type: ignore[no-any-return]
 
 
@@ -335,7 +346,7 @@ def _silu(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
     x = call.args[0]
     gate = sigmoid(x)
     one = _like(1.0, x)
-    return [multiply(out, add(gate, multiply(multiply(x, gate), subtract(one, gate))))]
+    return [multiply(out, add(gate, multiply(var, subtract(one, gate))))]
 
 
 @gradient("nn.softmax")
@@ -347,19 +358,18 @@ def _softmax(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
 @gradient("nn.log_softmax")
 def _log_softmax(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
     axis = int(call.attrs.axis)
-    return [subtract(out, multiply(sum(out, axis, True), nn.softmax(call.args[0], axis)))]
+    return [subtract(out, multiply(sum(out, axis, True), exp(var)))]
 
 
 @gradient("nn.cross_entropy_with_logits")
 def _cross_entropy(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
     x, y = call.args
-    scaled = negative(out)
     if x.struct_info.ndim > 1:
         size = const_int(x.struct_info.dims()[0])
         if size is None:
             raise ValueError("the gradient of cross_entropy_with_logits needs a known batch size")
-        scaled = divide(scaled, _like(float(size), x))
-    return [multiply(scaled, y), multiply(scaled, x)]
+        out = divide(out, _like(float(size), out))
+    return [multiply(negative(out), y), multiply(negative(out), x)]
 
 
 @gradient("nn.nll_loss")

@@ -10,10 +10,19 @@ from .. import topi
 from ..ir.expr import PrimExpr
 from ..ir.op import Op
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple
-from ..relax.scalars import const_int, simplify
-from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.scalars import const_int, fresh_analyzer, simplify
+from ..relax.struct_info import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
 from ..tir import IntImm, const
+from ..tir import all as all_of
 from .inference import (
+    OpValueError,
     as_expr,
     check_axes,
     check_axis,
@@ -25,6 +34,7 @@ from .inference import (
     tensor,
     tensor_arg,
     type_fail,
+    written_dims,
 )
 from .record import define
 
@@ -55,13 +65,13 @@ def _infer_take(call: Call, builder: Any) -> StructInfo:
         raise type_fail(call, f"requires the input indices to have integer dtype, not {where.dtype}")
     axis = call.attrs.axis
     if axis is None:
-        if info.ndim not in (1, -1):
+        if info.ndim != 1:
             raise fail(call, f"expects the input data to be 1-dimensional when axis is not given, not {info.ndim}")
         axis = 0
     if info.ndim < 0 or where.ndim < 0:
         return tensor(None, info.dtype, -1, info.vdevice)
     axis = check_axis(call, info.ndim, axis)
-    dims, picks = info.dims(), where.dims()
+    dims, picks = written_dims(info), written_dims(where)
     if dims is None or picks is None:
         return tensor(None, info.dtype, info.ndim + where.ndim - 1, info.vdevice)
     return tensor([*dims[:axis], *picks, *dims[axis + 1 :]], info.dtype, vdevice=info.vdevice)
@@ -93,65 +103,86 @@ def _tuple_of(values: Any) -> Expr:
     return Tuple([v if isinstance(v, Expr) else PrimValue(_int64(v)) for v in values])
 
 
+def _check_lengths(parts: list[Any]) -> None:
+    lengths = [len(p.fields) for p in parts if isinstance(p, Tuple)]
+    if any(n != lengths[0] for n in lengths):
+        raise OpValueError(
+            "relax.strided_slice: requires that the axes, begin, end, and strides tuples are all the same length, "
+            f"but they have {lengths} elements"
+        )
+
+
 def _int64(value: Any) -> Any:
     return IntImm("int64", int(value)) if isinstance(value, (int, IntImm)) else value
 
 
 def strided_slice(x: Any, axes: Any, begin: Any, end: Any, strides: Any = None, assume_inbound: bool = False) -> Expr:
     """``x[begin:end:stride]`` on ``axes``."""
-    args = [as_expr(x), _tuple_of(axes), _tuple_of(begin), _tuple_of(end)]
+    parts = [_tuple_of(p) for p in (axes, begin, end)]
     if strides is not None:
-        args.append(_tuple_of(strides))
-    return make_call("strided_slice", args, {"assume_inbound": bool(assume_inbound)})
+        parts.append(_tuple_of(strides))
+    _check_lengths(parts)
+    return make_call("strided_slice", [as_expr(x), *parts], {"assume_inbound": bool(assume_inbound)})
 
 
 def _prim_tuple(call: Call, index: int, name: str) -> list[Any] | None:
+    """The scalars of a tuple argument; None if the value of one is not known."""
     info = call.args[index].struct_info_
-    if not isinstance(info, TupleStructInfo):
-        raise type_fail(call, f"requires {name} to be a tuple of integers, not {type(info).__name__}")
-    values = []
-    for field in info.fields:
-        if not isinstance(field, PrimStructInfo) or not field.dtype.startswith("int"):
-            raise type_fail(call, f"requires {name} to be a tuple of integers")
-        values.append(field.value)
+    if type(info) is ObjectStructInfo:
+        return None
+    fields = info.fields if isinstance(info, TupleStructInfo) else ()
+    if not isinstance(info, TupleStructInfo) or not all(
+        isinstance(f, PrimStructInfo) and f.dtype == "int64" for f in fields
+    ):
+        raise type_fail(
+            call, f"requires the {name} argument to be a tuple of int64 PrimValues, but it has struct info {info}"
+        )
+    values = [getattr(f, "value", None) for f in fields]
     return None if any(v is None for v in values) else values
 
 
-def slice_extent(begin: Any, end: Any, stride: Any, extent: Any, inbound: bool = False) -> Any:
+def slice_extent(begin: Any, end: Any, stride: Any, extent: Any, inbound: bool = False, analyzer: Any = None) -> Any:
     """How many elements a slice of one axis has."""
     known = [const_int(v) for v in (begin, end, stride, extent)]
     if None not in known:
         first, last, step, size = known
         return const(len(range(int(size or 0))[first:last:step]), "int64")
-    return simplify(topi.slice_length(begin, end, stride, extent, inbound))
+    if not inbound:
+        return simplify(topi.slice_length(begin, end, stride, extent, False), analyzer)
+    analyzer = analyzer or fresh_analyzer()
+    zero = const(0, "int64")
+    with analyzer.constraint_scope(all_of(zero <= begin, begin <= extent, zero <= end, end <= extent)):
+        return simplify(topi.slice_length(begin, end, stride, extent, True), analyzer)
 
 
 def _infer_slice(call: Call, builder: Any) -> StructInfo:
     if len(call.args) not in (4, 5):
-        raise fail(call, f"Op should have 4 or 5 arguments, but {len(call.args)} were given")
+        raise fail(
+            call,
+            "accepts either four arguments (data, axes, begin, end) or five (data, axes, begin, end, strides), "
+            f"but received {len(call.args)}",
+        )
     info = tensor_arg(call, 0)
-    axes = _prim_tuple(call, 1, "axes")
-    begin, end = _prim_tuple(call, 2, "begin"), _prim_tuple(call, 3, "end")
-    strides = _prim_tuple(call, 4, "strides") if len(call.args) == 5 else None
-    counts = {len(call.args[i].struct_info_.fields) for i in range(1, len(call.args))}
-    if len(counts) > 1:
-        raise fail(call, "requires axes, begin, end and strides to have the same length")
-    if axes is None or any(const_int(a) is None for a in axes) or info.ndim < 0:
-        return tensor(None, info.dtype, info.ndim, info.vdevice)
-    places = check_axes(call, info.ndim, [const_int(a) for a in axes])
+    names = ("axes", "begin", "end", "strides")
+    parts = [_prim_tuple(call, k + 1, names[k]) for k in range(len(call.args) - 1)]
+    unknown = tensor(None, info.dtype, info.ndim, info.vdevice)
+    axes = parts[0]
+    if info.shape is None or axes is None or any(p is None for p in parts):
+        return unknown
+    for name, part in zip(names, parts):
+        if len(part or ()) != len(axes):
+            raise fail(call, f"the number of axes, {len(axes)}, must match the number of {name}, {len(part or ())}")
     dims = info.dims()
-    if not places:
-        return info
-    if dims is None or begin is None or end is None or (len(call.args) == 5 and strides is None):
-        return tensor(None, info.dtype, info.ndim, info.vdevice)
-    steps = strides or [const(1, "int64")] * len(places)
+    if dims is None:
+        return unknown if axes else info
+    if any(const_int(a) is None for a in axes):
+        return unknown
     shape = list(dims)
-    inbound = bool(call.attrs.assume_inbound)
-    for axis, b, e, s in zip(places, begin, end, steps):
+    steps = parts[3] if len(parts) == 4 else [const(1, "int64")] * len(axes)
+    for axis, b, e, s in zip(check_axes(call, info.ndim, [const_int(a) for a in axes]), parts[1], parts[2], steps):  # type: ignore[arg-type]
         if const_int(s) == 0:
             raise fail(call, "requires non-zero strides")
-        b, e, s = (v if v.dtype == "int64" else v.astype("int64") for v in (b, e, s))
-        shape[axis] = slice_extent(b, e, s, dims[axis], inbound)
+        shape[axis] = slice_extent(b, e, s, dims[axis], bool(call.attrs.assume_inbound), builder.get_analyzer())
     return tensor(shape, info.dtype, vdevice=info.vdevice)
 
 
@@ -184,15 +215,18 @@ def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Expr:
 def _infer_dynamic(call: Call, builder: Any) -> StructInfo:
     data, *bounds = input_tensors(call, 4)
     if data.ndim < 0:
-        raise fail(call, "input data is of unknown rank")
+        return tensor(None, data.dtype, -1, data.vdevice)
     for name, info in zip(("begin", "end", "strides"), bounds):
+        if info.ndim != 1:
+            raise fail(call, f"requires {name} to be a 1-dimensional tensor (list of values), not {info.ndim}")
+        dims = written_dims(info)
+        size = None if dims is None else const_int(dims[0])
+        if size is None:
+            raise fail(call, f"requires {name} to have a known number of values")
+        if size != data.ndim:
+            raise fail(call, f"requires the number of indices in {name}, {size}, to equal the number of axes, {data.ndim}")
         if info.dtype and info.dtype != "int64":
-            raise type_fail(call, f"requires the input {name} to have int64 dtype, not {info.dtype}")
-        if info.ndim not in (1, -1):
-            raise fail(call, f"requires {name} to be 1-dimensional, not {info.ndim}")
-        dims = info.dims()
-        if dims is not None and const_int(dims[0]) not in (None, data.ndim):
-            raise fail(call, f"requires {name} to have one entry for each of the {data.ndim} axes, not {dims[0]}")
+            raise type_fail(call, f"expects the input {name} values to be all int64, but {name} has dtype {info.dtype}")
     return tensor(None, data.dtype, data.ndim, data.vdevice)
 
 
@@ -209,7 +243,7 @@ def dynamic_slice_shape(x: Any, begin: Any, end: Any, strides: Any) -> Any:
     def body(i: Any) -> Any:
         extent: Any = const(-1, "int64")
         for k, dim in enumerate(x.shape):
-            extent = tir.if_then_else(i == const(k, "int64"), dim, extent)
+            extent = tir.Select(i.equal(const(k, "int64")), dim, extent)
         step = strides(i)
         first, last = canonical(begin(i), extent, step), canonical(end(i), extent, step)
         backward = tir.ceildiv(first - last, -step)

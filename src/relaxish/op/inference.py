@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from ..ir import dtype as dt
 from ..ir.errors import CheckTypeError, CheckValueError
@@ -20,10 +22,12 @@ from ..relax.struct_info import (
     TupleStructInfo,
 )
 from ..support.errors import RelaxishError
+from ..tir import NE, IntImm
+from ..tir import Var as TirVar
 
 __all__ = [
-    "OpTypeError", "OpValueError", "agreed_vdevice", "as_expr", "as_prim_value", "as_shape", "broadcast", "check_axes",
-    "check_axis", "common_dtype", "common_vdevice", "dims_of", "fail", "input_tensors", "make_call", "opt_int",
+    "OpTypeError", "OpValueError", "agreed_vdevice", "as_expr", "as_int", "as_prim_value", "as_shape", "broadcast", "check_axes",
+    "check_axis", "common_dtype", "common_vdevice", "counted", "dims_of", "fail", "input_tensors", "make_call", "opt_int",
     "provably_differ", "require_float", "same_as_first", "shape_info", "tensor", "tensor_arg", "tensor_of_tuple",
     "type_fail", "unknown_like", "written_dims",
 ]  # fmt: skip
@@ -76,6 +80,8 @@ def as_prim_value(value: Any) -> Expr:
     """A scalar argument as an expression."""
     if isinstance(value, Expr):
         return value
+    if not isinstance(value, (int, float, np.number, PrimExpr)):
+        raise OpTypeError(f"expected a scalar, got {type(value).__name__}: {value!r}")
     return PrimValue(value)
 
 
@@ -83,7 +89,7 @@ def as_shape(value: Any) -> Expr:
     """A shape argument: a sequence of dimensions, or an expression that is a shape."""
     if isinstance(value, Expr):
         return value
-    if isinstance(value, (int, PrimExpr)):
+    if isinstance(value, (int, PrimExpr)) or not isinstance(value, Iterable):
         raise OpTypeError(f"a shape is a tuple of dimensions, not {value!r}; write ({value},) for one dimension")
     return ShapeExpr([_dim(v) for v in value])
 
@@ -96,15 +102,38 @@ def _dim(value: Any) -> Any:
     return value
 
 
+def as_int(value: Any) -> int:
+    """An integer attribute. Raises for what is no integer: floats and symbols too."""
+    if isinstance(value, PrimValue):
+        value = value.value
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    known = const_int(value)
+    if known is None:
+        raise OpTypeError(f"expected an integer, got {type(value).__name__}: {value!r}")
+    return known
+
+
 def opt_int(value: Any) -> int | None:
     """An optional integer attribute."""
-    return None if value is None else int(value)
+    return None if value is None else as_int(value)
 
 
 def check_count(call: Call, count: int) -> None:
     """The number of arguments must fit."""
     if len(call.args) != count:
         raise fail(call, f"the operator expects {count} arguments, but was called with {len(call.args)} arguments")
+
+
+def counted(infer: Callable[[Call, Any], StructInfo], *counts: int) -> Callable[[Call, Any], StructInfo]:
+    """The rule for calls of as many arguments as one of ``counts``; others are errors."""
+
+    def checked(call: Call, builder: Any) -> StructInfo:
+        if len(call.args) not in counts:
+            check_count(call, counts[0])
+        return infer(call, builder)
+
+    return checked
 
 
 def tensor_arg(call: Call, index: int, name: str = "") -> TensorStructInfo:
@@ -152,8 +181,9 @@ def provably_differ(lhs: PrimExpr, rhs: PrimExpr) -> bool:
     left, right = const_int(lhs), const_int(rhs)
     if left is not None and right is not None:
         return left != right
-    difference = const_int(simplify(lhs - rhs))
-    return difference is not None and difference != 0
+    if isinstance(lhs, (TirVar, IntImm)) and isinstance(rhs, (TirVar, IntImm)):
+        return False
+    return const_int(simplify(NE(lhs, rhs))) == 1
 
 
 def shape_info(call: Call, index: int) -> ShapeStructInfo:
@@ -304,8 +334,8 @@ def axis_list(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
-        return tuple(int(v) for v in value)
-    return (int(value),)
+        return tuple(as_int(v) for v in value)
+    return (as_int(value),)
 
 
 def int64_list(value: Any) -> tuple[Any, ...]:

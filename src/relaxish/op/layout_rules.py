@@ -261,22 +261,32 @@ def _dropout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOut
 # ---- dimensions -----------------------------------------------------------------------------------------------------
 
 
+def _fits(layout: LayoutDecision, infos: Sequence[Any]) -> bool:
+    """Whether tensors of all these struct infos can be blocked as the layout is, without padding."""
+    return all(_provable(initial_layout(layout.ndim), layout.name, info.dims()) for info in infos)
+
+
 @rule("concat")
 def _concat(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput:
-    fields = layouts.of(call.args[0])
+    fields, infos = layouts.of(call.args[0]), call.args[0].struct_info.fields
     layout: LayoutDecision = fields[0]
-    if _split_axes(layout):
-        layout = LayoutDecision(initial_layout(layout.ndim))
+    blocked = next((f for f in fields if _split_axes(f)), None)
+    if blocked is not None:
+        # One layout for all: the blocked one if every tensor can have it, else one that no tensor blocks.
+        plain = (f for f in fields if not _split_axes(f))
+        layout = blocked if _fits(blocked, infos) else next(plain, initial_layout_decision(blocked.ndim))
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
     return InferLayoutOutput([(layout,) * len(fields)], [layout], {"axis": _axis_in(layout, axis)})
 
 
 @rule("split")
 def _split(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput | None:
-    layout = _plain(call, layouts)
+    layout: LayoutDecision = layouts.of(call.args[0])
     info = call.struct_info
     if not isinstance(info, TupleStructInfo):
         return None
+    if _split_axes(layout) and not _fits(layout, info.fields):
+        layout = initial_layout_decision(_ndim(call))
     return InferLayoutOutput([layout], [(layout,) * len(info.fields)], {"axis": _axis_in(layout, int(call.attrs.axis))})
 
 

@@ -12,17 +12,20 @@ from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import StructInfo, TensorStructInfo
 from ..tir import IntImm, const
 from .inference import (
+    agreed_vdevice,
     as_expr,
     broadcast,
     check_count,
-    common_vdevice,
     fail,
     input_tensors,
     make_call,
+    provably_differ,
     tensor,
     tensor_of_tuple,
     type_fail,
+    written_dims,
 )
+from .lowering import te_call, tuple_fields
 from .record import define
 
 __all__ = ["einsum", "linear", "matmul"]
@@ -62,13 +65,13 @@ def _out_dtype(call: Call, a: TensorStructInfo, b: TensorStructInfo) -> str:
 def _infer_matmul(call: Call, builder: Any) -> StructInfo:
     a, b = input_tensors(call, 2)
     dtype = _out_dtype(call, a, b)
-    device = common_vdevice(call, [a, b])
+    device = agreed_vdevice([a, b])
     if a.ndim < 0 or b.ndim < 0:
         return tensor(None, dtype, -1, device)
     if a.ndim == 0 or b.ndim == 0:
         raise fail(call, f"requires both inputs to have at least one dimension, but they have {a.ndim} and {b.ndim}")
     ndim = max(a.ndim, b.ndim, 2) - (a.ndim == 1) - (b.ndim == 1)
-    dims_a, dims_b = a.dims(), b.dims()
+    dims_a, dims_b = written_dims(a), written_dims(b)
     if dims_a is None or dims_b is None:
         return tensor(None, dtype, ndim, device)
     rows, cols = list(dims_a), list(dims_b)
@@ -77,12 +80,11 @@ def _infer_matmul(call: Call, builder: Any) -> StructInfo:
     if b.ndim == 1:
         cols.append(const(1, "int64"))
     batch = broadcast(call, rows[:-2], cols[:-2])
-    k_a, k_b = rows[-1], cols[-2]
-    known_a, known_b = const_int(k_a), const_int(k_b)
-    if known_a is not None and known_b is not None and known_a != known_b:
-        raise fail(call, f"requires the reduction length of the operands to be equal, but they are {k_a} and {k_b}")
     if batch is None:
         return tensor(None, dtype, ndim, device)
+    k_a, k_b = rows[-1], cols[-2]
+    if provably_differ(k_a, k_b):
+        raise fail(call, f"requires the reduction length of x1 and x2 to be equal, but they are {k_a} and {k_b}")
     shape = list(batch)
     if a.ndim > 1:
         shape.append(rows[-2])
@@ -152,6 +154,12 @@ def _result_shape(a: list[Any], b: list[Any], vector_a: bool, vector_b: bool) ->
 
 
 def _legalize_matmul(builder: Any, call: Call) -> Expr:
+    for which, arg in zip(("LHS", "RHS"), call.args):
+        if not arg.struct_info.dtype:
+            raise AssertionError(
+                "To legalize R.matmul into R.call_tir, the dtype of both operands must be known, "
+                f"but the {which} {arg} has struct info {arg.struct_info}"
+            )
     dtype = str(call.attrs.out_dtype or "")
     compute = te_matmul(None, "" if dtype == "void" else dtype)
     made: Expr = builder.call_te(compute, call.args[0], call.args[1], primfunc_name_hint="matmul")
@@ -187,12 +195,21 @@ def _parse(call: Call | None, text: str, count: int, ranks: list[int]) -> tuple[
 
 
 def _extents(terms: list[str], shapes: list[Any]) -> dict[str, Any]:
+    """The extent of every letter: dimensions of one are broadcast, a symbolic dimension wins over a number."""
     found: dict[str, Any] = {}
     for term, shape in zip(terms, shapes):
         for letter, dim in zip(term, shape):
-            if letter not in found or const_int(found[letter]) == 1:
-                found[letter] = dim
+            found[letter] = _common_extent(found[letter], dim) if letter in found else dim
     return found
+
+
+def _common_extent(a: Any, b: Any) -> Any:
+    x, y = const_int(a), const_int(b)
+    if x is not None and y is not None:
+        return b if x == 1 else a
+    if x is not None:
+        return b
+    return a if y is not None else te.max(a, b)
 
 
 def _infer_einsum(call: Call, builder: Any) -> StructInfo:
@@ -200,13 +217,13 @@ def _infer_einsum(call: Call, builder: Any) -> StructInfo:
     infos = tensor_of_tuple(call, call.args[0])
     if not infos:
         raise fail(call, "expects at least one operand")
-    dtypes = {i.dtype for i in infos}
-    if len(dtypes) > 1 and "" not in dtypes:
-        raise type_fail(call, f"the operands have different datatypes {sorted(dtypes)}")
-    dtype = "" if "" in dtypes else infos[0].dtype
-    device = common_vdevice(call, infos)
-    if any(i.dims() is None for i in infos):
-        return tensor(None, dtype, -1, device)
+    dtype = infos[0].dtype
+    device = agreed_vdevice(infos)
+    for info in infos:
+        if info.dtype != dtype:
+            raise type_fail(call, f"expects all input tensors to have the same dtype, but got {dtype} and {info.dtype}")
+        if written_dims(info) is None:
+            return tensor(None, dtype, info.ndim, device)
     terms, output = _parse(call, call.attrs.subscripts, len(infos), [i.ndim for i in infos])
     shapes = [list(i.dims() or ()) for i in infos]
     found = _extents(terms, shapes)
@@ -224,8 +241,9 @@ def te_einsum(subscripts: str) -> Any:
     def compute(operands: Any) -> Any:
         terms, output = _parse(None, subscripts, len(operands), [len(t.shape) for t in operands])
         found = _extents(terms, [list(t.shape) for t in operands])
-        summed = [c for c in dict.fromkeys("".join(terms)) if c not in output]
-        axes = {c: te.reduce_axis((const(0, str(found[c].dtype)), found[c]), f"k_{c}") for c in summed}
+        # The dimensions of an ellipsis come first, then letters in their order.
+        summed = sorted(set("".join(terms)) - set(output), key=lambda c: (c in subscripts, c))
+        axes = {c: te.reduce_axis((const(0, str(found[c].dtype)), found[c]), c) for c in summed}
 
         def element(*indices: Any) -> Any:
             where = dict(zip(output, indices)) | {c: a.var for c, a in axes.items()}
@@ -244,8 +262,7 @@ def te_einsum(subscripts: str) -> Any:
 
 
 def _legalize_einsum(builder: Any, call: Call) -> Expr:
-    made: Expr = builder.call_te(te_einsum(call.attrs.subscripts), call.args[0], primfunc_name_hint="einsum")
-    return made
+    return te_call(builder, "einsum", te_einsum(call.attrs.subscripts), tuple_fields(builder, call.args[0]))
 
 
 def _samples() -> Any:

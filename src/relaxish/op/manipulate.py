@@ -7,42 +7,48 @@ from typing import Any
 import numpy as np
 
 from .. import te, topi
+from ..ir import structural_equal
 from ..ir.expr import PrimExpr
-from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple
+from ..relax.call_forms import call_tir
+from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple, Var
 from ..relax.scalars import const_int, product, prove_equal, simplify
 from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
-from ..tir import IndexMap, const, floordiv
+from ..relax.te_bridge import gen_call_tir_inputs
+from ..tir import IndexMap, IntImm, ceildiv, const, floordiv
+from ..tir import max as tir_max
+from ..tir import min as tir_min
+from ..tir.schedule import Schedule
 from .inference import (
     OpTypeError,
+    OpValueError,
+    agreed_vdevice,
     as_expr,
+    as_int,
     as_shape,
     axis_list,
     check_axes,
     check_axis,
     check_count,
-    common_vdevice,
     fail,
     input_tensors,
     int64_list,
     make_call,
     opt_int,
+    provably_differ,
     shape_info,
     tensor,
     tensor_arg,
     tensor_of_tuple,
     type_fail,
+    written_dims,
 )
+from .lowering import te_call, tuple_fields
 from .record import define
 
 __all__ = [
     "broadcast_to", "collapse_sum_like", "collapse_sum_to", "concat", "expand_dims", "flatten", "flip",
     "layout_transform", "permute_dims", "repeat", "reshape", "split", "squeeze", "stack", "tile",
 ]  # fmt: skip
-
-
-def _te(builder: Any, name: str, compute: Any, *args: Any, **kwargs: Any) -> Expr:
-    made: Expr = builder.call_te(compute, *args, primfunc_name_hint=name, **kwargs)
-    return made
 
 
 # ---- broadcast_to -------------------------------------------------------------------------------------------------
@@ -59,22 +65,24 @@ def _infer_broadcast_to(call: Call, builder: Any) -> StructInfo:
     if info.ndim >= 0 and want.ndim >= 0 and want.ndim < info.ndim:
         raise fail(
             call,
-            f"expects the input shape to have the number of ndim at least as the input tensor's: {want.ndim} < {info.ndim}",
+            "expects the input shape to have the number of ndim at least as the input tensor's. "
+            f"However, the given tensor has ndim {info.ndim} while the target shape has ndim {want.ndim}",
         )
     dims = info.dims()
     if dims is not None and want.values is not None:
         for have, goal in zip(reversed(dims), reversed(want.values)):
-            x, y = const_int(have), const_int(goal)
-            if x == 1 or prove_equal(have, goal):
-                continue
-            if x is not None and y is not None:
-                raise fail(call, f"expects the input tensor shape to be broadcastable to the target shape: {x} to {y}")
-    target = call.args[1]
-    return (
-        TensorStructInfo(target, info.dtype, info.vdevice)
-        if isinstance(target, ShapeExpr)
-        else tensor(list(want.values) if want.values is not None else None, info.dtype, want.ndim, info.vdevice)
-    )
+            if const_int(have) != 1 and provably_differ(have, goal):
+                raise fail(
+                    call, f"expects the input tensor shape to be broadcastable to the target shape: {have} to {goal}"
+                )
+    return _shaped_as(call.args[1], want, info)
+
+
+def _shaped_as(target: Any, want: ShapeStructInfo, info: TensorStructInfo) -> StructInfo:
+    """A tensor like ``info`` whose shape is the argument ``target`` itself, or what is known of it."""
+    if isinstance(target, (ShapeExpr, Var)):
+        return TensorStructInfo(target, info.dtype, info.vdevice)
+    return tensor(want.values, info.dtype, want.ndim, info.vdevice)
 
 
 # ---- concat, stack ------------------------------------------------------------------------------------------------
@@ -97,52 +105,59 @@ def _infer_concat(call: Call, builder: Any) -> StructInfo:
     check_count(call, 1)
     infos = tensor_of_tuple(call, call.args[0])
     if not infos:
-        raise fail(call, "expects the input tuple to have at least one tensor")
+        raise fail(call, "expects at least one tensor in the input Tuple. However, the given input Tuple is empty")
     dtypes = {i.dtype for i in infos if i.dtype}
     if len(dtypes) > 1:
         raise type_fail(call, f"expects all input tensors to have the same dtype, but got {sorted(dtypes)}")
     dtype = infos[0].dtype if all(i.dtype for i in infos) else ""
-    device = common_vdevice(call, infos)
-    ranks = {i.ndim for i in infos if i.ndim >= 0}
-    if len(ranks) > 1:
-        raise fail(call, f"expects all input tensors to have same ndim, but got {sorted(ranks)}")
-    ndim = ranks.pop() if ranks else -1
     axis = call.attrs.axis
-    if axis is None:
-        if ndim not in (1, -1):
-            raise fail(call, "requires all input tensors to have one dimension when axis is None")
-        axis = 0
+    ndim = -1 if axis is not None else 1
+    for info in infos:
+        if ndim < 0:
+            ndim = info.ndim
+        elif info.ndim not in (-1, ndim):
+            raise fail(call, f"expects all input tensors to have same ndim, but got {ndim} and {info.ndim}")
+    device = agreed_vdevice(infos)
     if ndim < 0:
-        return tensor(None, dtype, -1, device)
-    axis = check_axis(call, ndim, axis)
-    shapes = [i.dims() for i in infos]
-    known = [s for s in shapes if s is not None]
-    shape: list[Any] = []
-    for d in range(ndim):
-        if d == axis:
-            shape.append(simplify(sum((s[d] for s in known[1:]), known[0][d])) if len(known) == len(infos) else None)
-            continue
-        for s in known[1:]:
-            x, y = const_int(known[0][d]), const_int(s[d])
-            if x is not None and y is not None and x != y:
-                raise fail(
-                    call,
-                    f"expects the input tensors to have the same shape on every dimension except axis {axis}: {x} vs {y}",
-                )
-        same = all(prove_equal(known[0][d], s[d]) for s in known[1:]) if known else False
-        shape.append(known[0][d] if same and len(known) == len(infos) else None)
-    if not known or any(s is None for s in shape):
+        return infos[0] if len(infos) == 1 else tensor(None, dtype, -1, device)
+    axis = 0 if axis is None else check_axis(call, ndim, axis)
+    if len(infos) == 1:
+        return infos[0]
+    known = [d for d in (i.dims() for i in infos) if d is not None]
+    shape = _concat_shape(call, known, axis) if known else None
+    if shape is None or any(written_dims(i) is None for i in infos):
         return tensor(None, dtype, ndim, device)
     return tensor(shape, dtype, vdevice=device)
 
 
+def _concat_shape(call: Call, shapes: list[Any], axis: int) -> list[Any] | None:
+    """The joined shape; None where it cannot be told whether the other dimensions agree."""
+    first, *rest = shapes
+    certain = True
+    for d in range(len(first)):
+        for other in rest:
+            if d == axis:
+                continue
+            if provably_differ(other[d], first[d]):
+                raise fail(
+                    call,
+                    "expects the input tensors to have the same shape on every dimension except the one indicated by "
+                    f"the input axis. However, dimension {d} is {first[d]} and {other[d]}",
+                )
+            certain = certain and prove_equal(other[d], first[d])
+    if not certain:
+        return None
+    if all(structural_equal(s[axis], first[axis]) for s in rest):
+        return _replaced(first, axis, first[axis] * const(len(shapes), "int64"))
+    total: Any = const(0, "int64")
+    for s in shapes:
+        total = total + s[axis]
+    return _replaced(first, axis, total)
+
+
 def _legalize_concat(builder: Any, call: Call) -> Expr:
-    arg = call.args[0]
-    count = len(arg.struct_info.fields)
-    items = arg if isinstance(arg, Tuple) else [builder.emit(arg[i]) for i in range(count)]
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
-    fields = list(items.fields) if isinstance(items, Tuple) else items
-    return _te(builder, "concatenate", topi.concatenate, fields, axis)
+    return te_call(builder, "concatenate", topi.concatenate, tuple_fields(builder, call.args[0]), axis)
 
 
 # ---- expand_dims, squeeze -----------------------------------------------------------------------------------------
@@ -163,7 +178,7 @@ def _infer_expand_dims(call: Call, builder: Any) -> StructInfo:
         return tensor(None, info.dtype, -1, info.vdevice)
     ndim = info.ndim + len(added)
     axes = check_axes(call, ndim, added)
-    dims = info.dims()
+    dims = written_dims(info)
     if dims is None:
         return tensor(None, info.dtype, ndim, info.vdevice)
     rest = iter(dims)
@@ -181,7 +196,7 @@ def _legalize_expand_dims(builder: Any, call: Call) -> Expr:
         shape = [const(1, "int64") if i in new else next(rest) for i in range(ndim)]
         return te.compute(shape, lambda *i: data(*[i[k] for k in kept]), "expand_dims")
 
-    return _te(builder, "expand_dims", compute, call.args[0])
+    return te_call(builder, "expand_dims", compute, call.args[0])
 
 
 def squeeze(x: Any, axis: Any = None) -> Expr:
@@ -201,27 +216,29 @@ def _infer_squeeze(call: Call, builder: Any) -> StructInfo:
     if axis is None:
         if dims is None or any(const_int(d) is None for d in dims):
             # Whether a symbolic dimension is one cannot be told.
-            if dims is None:
-                return tensor(None, info.dtype, -1, info.vdevice)
-            if not all(const_int(d) is not None for d in dims):
-                return tensor(None, info.dtype, -1, info.vdevice)
-        return tensor([d for d in dims if const_int(d) != 1], info.dtype, vdevice=info.vdevice)
-    axes = check_axes(call, info.ndim, axis)
-    if dims is None:
-        return tensor(None, info.dtype, info.ndim - len(axes), info.vdevice)
-    for a in axes:
-        size = const_int(dims[a])
-        if size is not None and size != 1:
-            raise fail(
-                call,
-                f"squeeze expects the input tensor shape values at the given axis positions to be 1, got {size} at {a}",
-            )
-    return tensor([d for i, d in enumerate(dims) if i not in axes], info.dtype, vdevice=info.vdevice)
+            return tensor(None, info.dtype, -1, info.vdevice)
+        axes = [i for i, d in enumerate(dims) if const_int(d) == 1]
+    else:
+        axes = check_axes(call, info.ndim, axis)
+        if dims is None:
+            return tensor(None, info.dtype, info.ndim - len(axes), info.vdevice)
+        for a in axes:
+            if const_int(dims[a]) not in (None, 1):
+                raise fail(
+                    call,
+                    "expects the input tensor shape values at the given axis positions to be all 1. However, the "
+                    f"tensor shape at axis {a} is {dims[a]}",
+                )
+    if isinstance(info.shape, ShapeExpr):
+        return tensor([d for i, d in enumerate(dims) if i not in axes], info.dtype, vdevice=info.vdevice)
+    if not axes:
+        return info
+    return tensor(None, info.dtype, -1 if axis is None else info.ndim - len(axes), info.vdevice)
 
 
 def _legalize_squeeze(builder: Any, call: Call) -> Expr:
     axis = call.attrs.axis
-    return _te(builder, "squeeze", topi.squeeze, call.args[0], None if axis is None else [int(a) for a in axis])
+    return te_call(builder, "squeeze", topi.squeeze, call.args[0], None if axis is None else [int(a) for a in axis])
 
 
 # ---- reshape, flatten ---------------------------------------------------------------------------------------------
@@ -276,16 +293,14 @@ def _reshape_target(x: Any, shape: Any) -> Expr:
 
 
 def _sequence(shape: Any) -> Any:
-    if isinstance(shape, (int, PrimExpr)):
+    if not isinstance(shape, (list, tuple)):
         raise OpTypeError(f"relax.reshape: the new shape is a tuple of dimensions, not {shape!r}")
     return shape
 
 
 def fail_value(message: str) -> Exception:
     """The error of a bad argument, found before the call exists."""
-    from ..support.errors import RelaxishError
-
-    return RelaxishError(f"relax.reshape: {message}")
+    return OpValueError(f"relax.reshape: {message}")
 
 
 def _infer_reshape(call: Call, builder: Any) -> StructInfo:
@@ -294,20 +309,13 @@ def _infer_reshape(call: Call, builder: Any) -> StructInfo:
     dims = info.dims()
     if dims is not None and want.values is not None:
         have, need = simplify(product(dims)), simplify(product(want.values))
-        x, y = const_int(have), const_int(need)
-        if x is not None and y is not None and x != y:
-            raise fail(call, f"expects the new shape to be convertible from the old shape: {x} elements against {y}")
-    target = call.args[1]
-    if isinstance(target, ShapeExpr) or want.values is None:
-        shape = target if isinstance(target, ShapeExpr) or _is_shape_var(target) else None
-        return tensor(shape, info.dtype, want.ndim, info.vdevice)
-    return tensor(target if _is_shape_var(target) else list(want.values), info.dtype, want.ndim, info.vdevice)
-
-
-def _is_shape_var(value: Any) -> bool:
-    from ..relax.expr import Var
-
-    return isinstance(value, Var) and isinstance(value.struct_info_, ShapeStructInfo)
+        if provably_differ(have, need):
+            raise fail(
+                call, f"expects the new shape to be convertible from the old shape: {have} elements against {need}"
+            )
+    if want.values is not None and not isinstance(call.args[1], ShapeExpr):
+        return tensor(want.values, info.dtype, vdevice=info.vdevice)
+    return _shaped_as(call.args[1], want, info)
 
 
 def _legalize_reshape(builder: Any, call: Call) -> Expr:
@@ -317,7 +325,7 @@ def _legalize_reshape(builder: Any, call: Call) -> Expr:
         if shape is None:
             return call
         target = ShapeExpr(shape)
-    return _te(builder, "reshape", topi.reshape, call.args[0], target)
+    return te_call(builder, "reshape", topi.reshape, call.args[0], target)
 
 
 def flatten(x: Any) -> Expr:
@@ -332,14 +340,14 @@ def _infer_flatten(call: Call, builder: Any) -> StructInfo:
         return tensor([1], info.dtype, vdevice=info.vdevice)
     if info.ndim == 1:
         return info
-    dims = info.dims()
+    dims = written_dims(info)
     if dims is None:
         return tensor(None, info.dtype, 1, info.vdevice)
-    return tensor([simplify(product(dims))], info.dtype, vdevice=info.vdevice)
+    return tensor([product(dims)], info.dtype, vdevice=info.vdevice)
 
 
 def _legalize_flatten(builder: Any, call: Call) -> Expr:
-    return _te(builder, "reshape", topi.reshape, call.args[0], call.struct_info.shape)
+    return te_call(builder, "reshape", topi.reshape, call.args[0], call.struct_info.shape)
 
 
 # ---- permute_dims, flip, layout_transform -------------------------------------------------------------------------
@@ -364,7 +372,7 @@ def _infer_permute_dims(call: Call, builder: Any) -> StructInfo:
         order = check_axes(call, info.ndim, axes)
     if order == list(range(info.ndim)):
         return info
-    dims = info.dims()
+    dims = written_dims(info)
     if dims is None:
         return tensor(None, info.dtype, info.ndim, info.vdevice)
     return tensor([dims[a] for a in order], info.dtype, vdevice=info.vdevice)
@@ -372,12 +380,12 @@ def _infer_permute_dims(call: Call, builder: Any) -> StructInfo:
 
 def _legalize_permute_dims(builder: Any, call: Call) -> Expr:
     axes = call.attrs.axes
-    return _te(builder, "transpose", topi.transpose, call.args[0], None if axes is None else [int(a) for a in axes])
+    return te_call(builder, "transpose", topi.transpose, call.args[0], None if axes is None else [int(a) for a in axes])
 
 
 def flip(data: Any, axis: int) -> Expr:
     """Elements along ``axis`` in reverse."""
-    return make_call("flip", [as_expr(data)], {"axis": int(axis)})
+    return make_call("flip", [as_expr(data)], {"axis": as_int(axis)})
 
 
 def _infer_flip(call: Call, builder: Any) -> StructInfo:
@@ -389,7 +397,7 @@ def _infer_flip(call: Call, builder: Any) -> StructInfo:
 
 
 def _legalize_flip(builder: Any, call: Call) -> Expr:
-    return _te(builder, "flip", topi.flip, call.args[0], int(call.attrs.axis))
+    return te_call(builder, "flip", topi.flip, call.args[0], int(call.attrs.axis))
 
 
 def layout_transform(
@@ -418,8 +426,10 @@ def _infer_layout_transform(call: Call, builder: Any) -> StructInfo:
     info = tensor_arg(call, 0)
     index_map = call.attrs.index_map
     pad = call.attrs.pad_value
-    if pad is not None and info.dtype and str(pad.struct_info.dtype) != info.dtype:
-        raise type_fail(call, f"the padding value is {pad.struct_info.dtype}, but the tensor is {info.dtype}")
+    if pad is not None and str(pad.struct_info.dtype) != info.dtype:
+        raise type_fail(
+            call, f"pad_value dtype ({pad.struct_info.dtype}) and input dtype ({info.dtype or 'void'}) must be the same"
+        )
     if info.ndim < 0:
         return tensor(None, info.dtype, len(index_map.final_indices), info.vdevice)
     if info.ndim != len(index_map.initial_indices):
@@ -434,28 +444,32 @@ def _infer_layout_transform(call: Call, builder: Any) -> StructInfo:
 
 
 def _legalize_layout_transform(builder: Any, call: Call) -> Expr:
-    index_map = call.attrs.index_map
-    pad = call.attrs.pad_value
+    """A copy whose output a schedule then moves into the other layout."""
+    data = call.args[0]
+    index_map, fill = call.attrs.index_map, call.attrs.pad_value
+    separators = [int(s) for s in call.attrs.axis_separators or ()]
+    inner_separators = [int(s) for s in call.attrs.input_axis_separators or ()]
+    fill_value = const(0, data.struct_info.dtype) if fill is None else fill.value
+    _, padded = index_map.non_surjective_inverse(list(data.struct_info.shape.values))
+    name = "te_layout_transform"
+    if not isinstance(padded, IntImm):
+        name += "_with_pad"
+    if separators:
+        name += "_axis_separator"
 
-    def compute(data: Any) -> Any:
-        inverse, predicate = index_map.non_surjective_inverse(list(data.shape))
-        shape = index_map.map_shape(list(data.shape))
+    def copy(x: Any) -> Any:
+        return te.compute(x.shape, lambda *i: x(*i), name)
 
-        def element(*i: Any) -> Any:
-            from ..tir import IntImm, if_then_else
-            from ..tir.functor import substitute
-
-            source = inverse.map_indices(list(i))
-            value = data(*source)
-            test = substitute(predicate, dict(zip(inverse.initial_indices, i)))
-            if isinstance(test, IntImm) and not test.value:
-                return value
-            fill = const(0, data.dtype) if pad is None else pad.value
-            return if_then_else(test, fill, value)
-
-        return te.compute(shape, element, "te_layout_transform")
-
-    return _te(builder, "te_layout_transform", compute, call.args[0])
+    func, args, _, symbols = gen_call_tir_inputs(copy, data)
+    schedule = Schedule(func)
+    schedule.transform_layout(name, ("write", 0), index_map, fill_value)
+    if separators:
+        schedule.set_axis_separator(name, ("write", 0), separators)
+    if inner_separators:
+        schedule.set_axis_separator(name, ("read", 0), inner_separators)
+    shape = index_map.map_shape(list(data.struct_info.shape.values))
+    out = TensorStructInfo(shape, data.struct_info.dtype, data.struct_info.vdevice)
+    return call_tir(builder.add_func(schedule.mod["main"], name), args, out, symbols)
 
 
 # ---- split --------------------------------------------------------------------------------------------------------
@@ -464,12 +478,20 @@ def _legalize_layout_transform(builder: Any, call: Call) -> Expr:
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Expr:
     """Parts along ``axis``: a number of equal ones, or the cut positions."""
     if isinstance(indices_or_sections, (list, tuple)):
-        cuts: Any = int64_list([v if isinstance(v, int) else v.value for v in indices_or_sections])
+        cuts: Any = int64_list([_cut(v) for v in indices_or_sections])
     else:
-        cuts = int(getattr(indices_or_sections, "value", indices_or_sections))
+        cuts = _cut(indices_or_sections)
         if cuts <= 0:
-            raise fail_value(f"split expects a positive number of sections, got {cuts}")
-    return make_call("split", [as_expr(x)], {"indices_or_sections": cuts, "axis": int(axis)})
+            raise OpValueError(f"relax.split: expects the number of sections to be a positive integer, not {cuts}")
+        cuts = const(cuts, "int64")
+    return make_call("split", [as_expr(x)], {"indices_or_sections": cuts, "axis": as_int(axis)})
+
+
+def _cut(value: Any) -> int:
+    known = const_int(value.value if isinstance(value, PrimValue) else value)
+    if known is None:
+        raise OpTypeError(f"relax.split: expects integers as indices or number of sections, not {value!r}")
+    return known
 
 
 def _infer_split(call: Call, builder: Any) -> StructInfo:
@@ -477,43 +499,28 @@ def _infer_split(call: Call, builder: Any) -> StructInfo:
     info = tensor_arg(call, 0)
     cuts = call.attrs.indices_or_sections
     axis = check_axis(call, info.ndim, call.attrs.axis) if info.ndim >= 0 else -1
-    dims = info.dims()
+    dims = written_dims(info)
+    count = len(cuts) + 1 if isinstance(cuts, tuple) else int(cuts)
+    if count == 1:
+        # One part is the tensor itself, not a tuple of it.
+        return info
+    if dims is None:
+        return TupleStructInfo([tensor(None, info.dtype, info.ndim, info.vdevice)] * count)
+    lengths = _part_lengths(cuts, dims[axis], builder.get_analyzer())
+    return TupleStructInfo([tensor(_replaced(dims, axis, n), info.dtype, vdevice=info.vdevice) for n in lengths])
+
+
+def _part_lengths(cuts: Any, extent: Any, analyzer: Any) -> list[Any]:
+    """The lengths of the parts; cuts beyond the end leave empty parts, and the last equal part may be shorter."""
     if isinstance(cuts, tuple):
-        count = len(cuts) + 1
-        if dims is None or info.ndim < 0:
-            return TupleStructInfo([tensor(None, info.dtype, info.ndim, info.vdevice)] * count)
-        extent = dims[axis]
-        bounds: list[Any] = [const(0, "int64"), *(const(int(c), "int64") for c in cuts), extent]
-        lengths = [_part_length(a, b, extent) for a, b in zip(bounds, bounds[1:])]
-        fields = [tensor(_replaced(dims, axis, n), info.dtype, vdevice=info.vdevice) for n in lengths]
-        return TupleStructInfo(fields)
-    sections = int(cuts)
-    if dims is None or info.ndim < 0:
-        return TupleStructInfo([tensor(None, info.dtype, info.ndim, info.vdevice)] * sections)
-    size = const_int(dims[axis])
-    if size is None:
-        if sections == 1:
-            return TupleStructInfo([info])
-        each = simplify(floordiv(dims[axis] + (sections - 1), const(sections, "int64")))
-        last = simplify(dims[axis] - each * (sections - 1))
-        parts = [each] * (sections - 1) + [last]
-        return TupleStructInfo([tensor(_replaced(dims, axis, n), info.dtype, vdevice=info.vdevice) for n in parts])
-    if size % sections:
-        raise fail(
-            call,
-            f"expects the input tensor's size along axis {axis} to be divisible by the number of sections: "
-            f"{size} by {sections}",
-        )
-    part = tensor(_replaced(dims, axis, size // sections), info.dtype, vdevice=info.vdevice)
-    return TupleStructInfo([part] * sections)
-
-
-def _part_length(begin: Any, end: Any, extent: Any) -> Any:
-    """Cuts beyond the end leave empty parts."""
-    b, e, n = const_int(begin), const_int(end), const_int(extent)
-    if n is not None and b is not None and e is not None:
-        return max(min(e, n) - min(max(b, 0), n), 0)
-    return simplify(end - begin)
+        zero = const(0, "int64")
+        bounds: list[Any] = [zero, *(const(int(c), "int64") for c in cuts), extent]
+        inside = [tir_min(tir_max(b, zero), extent) for b in bounds]
+        return [simplify(tir_max(b - a, zero), analyzer) for a, b in zip(inside, inside[1:])]
+    parts = int(cuts)
+    each = simplify(ceildiv(extent, const(parts, "int64")), analyzer)
+    last = simplify(extent - each * const(parts - 1, "int64"), analyzer)
+    return [each] * (parts - 1) + [last]
 
 
 def _replaced(dims: Any, axis: int, value: Any) -> list[Any]:
@@ -523,7 +530,7 @@ def _replaced(dims: Any, axis: int, value: Any) -> list[Any]:
 def _legalize_split(builder: Any, call: Call) -> Expr:
     cuts = call.attrs.indices_or_sections
     cuts = [const(int(c), "int64") for c in cuts] if isinstance(cuts, tuple) else int(cuts)
-    return _te(builder, "split", topi.split, call.args[0], cuts, int(call.attrs.axis))
+    return te_call(builder, "split", topi.split, call.args[0], cuts, int(call.attrs.axis))
 
 
 # ---- collapse_sum, repeat, tile -----------------------------------------------------------------------------------
@@ -540,12 +547,16 @@ def collapse_sum_to(data: Any, shape: Any) -> Expr:
 
 
 def _check_collapse(call: Call, dims: Any, target: Any) -> None:
-    if len(target) > len(dims):
-        raise fail(call, f"the target has rank {len(target)}, more than the input's {len(dims)}")
     for have, want in zip(reversed(dims), reversed(target)):
-        x, y = const_int(have), const_int(want)
-        if x is not None and y is not None and x != y and y != 1:
-            raise fail(call, f"the target dimension {y} is neither one nor the input's {x}")
+        if const_int(want) == 1 or prove_equal(have, want):
+            continue
+        if const_int(have) is not None and const_int(want) is not None:
+            raise fail(call, f"the data dimension {have} and the target dimension {want} do not match")
+        raise fail(
+            call,
+            f"cannot tell whether the data dimension {have} and the target dimension {want} match; if one is "
+            "symbolic, consider using MatchCast first",
+        )
 
 
 def _infer_collapse_like(call: Call, builder: Any) -> StructInfo:
@@ -553,7 +564,7 @@ def _infer_collapse_like(call: Call, builder: Any) -> StructInfo:
     dims, want = info.dims(), target.dims()
     if dims is not None and want is not None:
         _check_collapse(call, dims, want)
-    return tensor(target.shape, info.dtype, target.ndim, info.vdevice)
+    return tensor(target.shape, info.dtype, target.ndim, target.vdevice)
 
 
 def _infer_collapse_to(call: Call, builder: Any) -> StructInfo:
@@ -562,35 +573,30 @@ def _infer_collapse_to(call: Call, builder: Any) -> StructInfo:
     dims = info.dims()
     if dims is not None and want.values is not None:
         _check_collapse(call, dims, want.values)
-    target = call.args[1]
-    known = target if isinstance(target, ShapeExpr) or _is_shape_var(target) else want.values
-    return tensor(known, info.dtype, want.ndim, info.vdevice)
+    return _shaped_as(call.args[1], want, info)
 
 
 def _legalize_collapse(builder: Any, call: Call) -> Expr:
     target = call.struct_info.shape
-    return _te(builder, "collapse_sum", topi.collapse_sum, call.args[0], target)
+    return te_call(builder, "collapse_sum", topi.collapse_sum, call.args[0], target)
 
 
 def repeat(data: Any, repeats: int, axis: int | None = None) -> Expr:
     """Every element repeated in place along ``axis`` (in the flat data by default)."""
-    return make_call("repeat", [as_expr(data)], {"repeats": int(repeats), "axis": opt_int(axis)})
+    return make_call("repeat", [as_expr(data)], {"repeats": as_int(repeats), "axis": opt_int(axis)})
 
 
 def _infer_repeat(call: Call, builder: Any) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     count, axis = int(call.attrs.repeats), call.attrs.axis
-    dims = info.dims()
+    at = check_axis(call, info.ndim, axis) if axis is not None and info.ndim >= 0 else None
+    dims = written_dims(info)
     if axis is None:
-        if dims is None:
-            return tensor(None, info.dtype, 1, info.vdevice)
-        return tensor([simplify(product(dims) * count)], info.dtype, vdevice=info.vdevice)
-    if info.ndim < 0:
-        return tensor(None, info.dtype, -1, info.vdevice)
-    at = check_axis(call, info.ndim, axis)
-    if dims is None:
-        return tensor(None, info.dtype, info.ndim, info.vdevice)
+        shape = None if dims is None else [simplify(product(dims) * count)]
+        return tensor(shape, info.dtype, 1, info.vdevice)
+    if dims is None or at is None:
+        return info if count == 1 else tensor(None, info.dtype, info.ndim, info.vdevice)
     return tensor(_replaced(dims, at, simplify(dims[at] * count)), info.dtype, vdevice=info.vdevice)
 
 
@@ -603,7 +609,7 @@ def _legalize_repeat(builder: Any, call: Call) -> Expr:
             return topi.repeat(flat, count, 0)
         return topi.repeat(data, count, int(axis))
 
-    return _te(builder, "repeat", compute, call.args[0])
+    return te_call(builder, "repeat", compute, call.args[0])
 
 
 def tile(data: Any, repeats: Any) -> Expr:
@@ -618,8 +624,10 @@ def _infer_tile(call: Call, builder: Any) -> StructInfo:
     if info.ndim < 0:
         return tensor(None, info.dtype, -1, info.vdevice)
     ndim = max(info.ndim, len(counts))
-    dims = info.dims()
+    dims = written_dims(info)
     if dims is None:
+        if ndim == info.ndim and all(r == 1 for r in counts):
+            return info
         return tensor(None, info.dtype, ndim, info.vdevice)
     full_dims: list[Any] = [const(1, "int64")] * (ndim - info.ndim) + list(dims)
     full_counts = [1] * (ndim - len(counts)) + counts
@@ -627,7 +635,7 @@ def _infer_tile(call: Call, builder: Any) -> StructInfo:
 
 
 def _legalize_tile(builder: Any, call: Call) -> Expr:
-    return _te(builder, "tile", topi.tile, call.args[0], [int(r) for r in call.attrs.repeats])
+    return te_call(builder, "tile", topi.tile, call.args[0], [int(r) for r in call.attrs.repeats])
 
 
 _X = np.arange(24, dtype="float32").reshape(2, 3, 4)
@@ -640,7 +648,7 @@ def _sample(*args: Any, **kwargs: Any) -> Any:
 define(
     "broadcast_to",
     _infer_broadcast_to,
-    legalize=lambda b, c: _te(b, "broadcast_to", topi.broadcast_to, c.args[0], c.args[1]),
+    legalize=lambda b, c: te_call(b, "broadcast_to", topi.broadcast_to, c.args[0], c.args[1]),
     precision="follow",
     reference=lambda x, shape: np.broadcast_to(x, shape),
     samples=_sample(_X[:, :1], shape=(5, 2, 3, 4)),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import dtype as dt
+from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.op import Op
-from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm
+from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm, Tuple, Var
 from ..relax.op_table import OpRecord, register_op
-from ..relax.scalars import const_int, product
+from ..relax.scalars import const_int, product, simplify
 from ..relax.struct_info import (
     ObjectStructInfo,
     PrimStructInfo,
@@ -17,14 +18,18 @@ from ..relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from ..support.errors import RelaxishError
-from .base import null_value
+from ..runtime.registry import register_func
+from ..tir import IntImm
+from .inference import counted
 
 __all__ = ["alloc_storage", "alloc_tensor", "ensure_zero_offset", "kill_storage", "kill_tensor", "view"]
 
 
 def _infer_tensor(call: Call, _: Any) -> StructInfo:
-    return TensorStructInfo(call.args[2], call.args[3].value)
+    shape, dtype = call.args[2:4]
+    if not isinstance(shape.struct_info_, ShapeStructInfo):
+        raise CheckTypeError(f"relax.memory.alloc_tensor: the shape must be a Shape, but got {type(shape).__name__}")
+    return TensorStructInfo(shape, dtype.value if isinstance(dtype, DataTypeImm) else "")
 
 
 def _void(*_: Any) -> StructInfo:
@@ -34,7 +39,7 @@ def _void(*_: Any) -> StructInfo:
 register_op(
     OpRecord(
         "relax.memory.alloc_storage",
-        lambda *_: ObjectStructInfo(),
+        counted(lambda *_: ObjectStructInfo(), 4),
         pure=True,
         opaque={"TAllocator": True},
         arg_names=("size", "virtual_device_index", "storage_scope", "dtype"),
@@ -43,13 +48,13 @@ register_op(
 register_op(
     OpRecord(
         "relax.memory.alloc_tensor",
-        _infer_tensor,
+        counted(_infer_tensor, 4),
         opaque={"TAllocator": True},
         arg_names=("storage", "offset", "shape", "dtype"),
     )
 )
-register_op(OpRecord("relax.memory.kill_storage", _void, pure=False, arg_names=("storage",)))
-register_op(OpRecord("relax.memory.kill_tensor", _void, pure=False, arg_names=("tensor",)))
+register_op(OpRecord("relax.memory.kill_storage", counted(_void, 1), pure=False, arg_names=("storage",)))
+register_op(OpRecord("relax.memory.kill_tensor", counted(_void, 1), pure=False, arg_names=("tensor",)))
 
 
 def _prim(value: Any) -> Expr:
@@ -85,63 +90,100 @@ def kill_tensor(tensor: Expr) -> Call:
     return Call(Op.get("relax.memory.kill_tensor"), (tensor,))
 
 
-def _is_null(arg: Any) -> bool:
-    return isinstance(arg, Call) and arg.op is Op.get("relax.null_value")
+def _is_void(arg: Any) -> bool:
+    """Whether an argument is the empty tuple, which stands for "as it is"."""
+    info = arg.struct_info
+    return isinstance(info, TupleStructInfo) and not info.fields
 
 
-def _given(arg: Any) -> bool:
-    return not _is_null(arg) and type(arg.struct_info) is not ObjectStructInfo
+def _view_dtype(call: Call, builder: Any) -> str | None:
+    """The new dtype; None if it stays, empty if it cannot be told."""
+    dtype = call.args[2]
+    if _is_void(dtype):
+        return None
+    while isinstance(dtype, Var) and builder is not None:
+        bound = builder.lookup_binding(dtype)
+        if bound is None:
+            break
+        dtype = bound
+    if isinstance(dtype, DataTypeImm):
+        return dtype.value
+    if type(dtype.struct_info) is ObjectStructInfo:
+        return ""
+    raise CheckTypeError(
+        f"Operator {call.op.name} expects the dtype argument to be a relax::DataTypeImm, but received {dtype}"
+    )
 
 
-def _infer_view(call: Call, _: Any) -> StructInfo:
+def _view_offset(call: Call) -> Any:
+    """The byte offset as a scalar; None if it cannot be told."""
+    offset = call.args[3]
+    if _is_void(offset):
+        return IntImm("int64", 0)
+    info = offset.struct_info
+    if not isinstance(info, PrimStructInfo):
+        raise CheckTypeError(
+            f"Operator {call.op.name} expects the relative_byte_offset argument to be a Relax PrimValue, but it has "
+            f"struct info {info}"
+        )
+    if info.dtype != "int64":
+        raise CheckTypeError(
+            f"Operator {call.op.name} expects the relative_byte_offset to be a 64-bit integer, but it is {info.dtype}"
+        )
+    return offset.value if isinstance(offset, PrimValue) else None
+
+
+@register_func("tvm.relax.struct_info.infer_view_sinfo", override=True)
+def _infer_view(call: Call, builder: Any) -> StructInfo:
     if len(call.args) != 4:
-        raise RelaxishError(f"Operator {call.op.name} should receive 4 arguments, but received {len(call.args)}")
-    data, shape, dtype, offset = call.args
+        raise CheckValueError(f"Operator {call.op.name} should receive 4 arguments, but received {len(call.args)}")
+    data, shape = call.args[:2]
     info = data.struct_info
     if not isinstance(info, TensorStructInfo):
-        raise TypeError(f"Operator {call.op.name} expects a tensor as its first argument, but received {info}")
-    new_dtype = dtype.value if isinstance(dtype, DataTypeImm) else info.dtype
-    new_shape = info.shape
-    new_ndim = info.ndim
-    if _given(shape):
-        shape_info = shape.struct_info
-        if not isinstance(shape_info, ShapeStructInfo):
-            raise TypeError(f"Operator {call.op.name} expects a shape, but received {shape_info}")
-        new_ndim = shape_info.ndim
-        new_shape = ShapeExpr(shape_info.values) if shape_info.values is not None else None
-    byte_offset = None
-    if _given(offset):
-        if not isinstance(offset.struct_info, PrimStructInfo) or offset.struct_info.dtype != "int64":
-            raise TypeError(f"Operator {call.op.name} expects an int64 relative_byte_offset")
-        byte_offset = const_int(offset.struct_info.value)
-        if byte_offset is not None and byte_offset < 0:
-            raise RelaxishError(f"Operator {call.op.name} expects a non-negative relative_byte_offset")
-    _check_view_size(call, info, new_shape, new_dtype, byte_offset)
-    if new_shape is not None:
-        return TensorStructInfo(new_shape, new_dtype, info.vdevice)
-    return TensorStructInfo(None, new_dtype, info.vdevice, new_ndim)
+        raise CheckTypeError(f"Operator {call.op.name} expects first argument to be a tensor, but received {info}")
+    wanted = None if _is_void(shape) else shape.struct_info
+    if wanted is not None and not isinstance(wanted, ShapeStructInfo):
+        raise CheckTypeError(
+            f"Operator {call.op.name} expects second argument to be a ShapeExpr, or a void-type (empty relax tuple), "
+            f"but received struct info {wanted}"
+        )
+    new_dtype, offset = _view_dtype(call, builder), _view_offset(call)
+    dtype = info.dtype if new_dtype is None else new_dtype
+    dims, ndim = (info.dims(), info.ndim) if wanted is None else (wanted.values, wanted.ndim)
+    if _exceeds(info, dims, dtype, offset, wanted is not None, new_dtype is not None):
+        raise CheckValueError(
+            f"Views into an array must not exceed the bounds of the array being viewed. However, {call.op.name} was "
+            f"asked for shape {dims}, dtype {dtype} at relative byte offset {offset} of an array with {info}"
+        )
+    return TensorStructInfo(None if dims is None else list(dims), dtype, info.vdevice, ndim if dims is None else -1)
 
 
-def _check_view_size(call: Call, info: Any, shape: Any, dtype: str, offset: int | None) -> None:
-    dims = info.dims()
-    if dims is None or not isinstance(shape, ShapeExpr) or not info.dtype or not dtype:
-        return
-    have, need = const_int(product(dims)), const_int(product(shape.values))
-    if have is None or need is None:
-        return
-    have, need = have * dt.nbytes(info.dtype), need * dt.nbytes(dtype)
-    if not _given(call.args[3]):
-        if have != need:
-            raise RelaxishError(
-                f"{call.op.name}: a view without relative_byte_offset must have the size of the tensor: "
-                f"{have} bytes, not {need}"
-            )
-    elif offset is not None and need + offset > have:
-        raise RelaxishError(f"{call.op.name}: {need} bytes at offset {offset} exceed the {have} bytes of the tensor")
+def _exceeds(info: TensorStructInfo, dims: Any, dtype: str, offset: Any, reshaped: bool, recast: bool) -> bool:
+    """Whether the view provably reaches beyond the array, by whatever is known of both."""
+    have = None if info.dims() is None else product(info.dims() or ())
+    need = None if dims is None else product(dims)
+    if have is not None and need is not None and info.dtype and dtype:
+        return _greater(need * dt.nbytes(dtype) + (0 if offset is None else offset), have * dt.nbytes(info.dtype))
+    if info.dtype and dtype and not reshaped:
+        return dt.nbytes(dtype) > dt.nbytes(info.dtype)
+    if have is not None and need is not None and not recast:
+        return _greater(need, have)
+    return offset is not None and not reshaped and not recast and _greater(offset, IntImm("int64", 0))
+
+
+def _greater(lhs: Any, rhs: Any) -> bool:
+    return const_int(simplify(lhs > rhs)) == 1
+
+
+def _infer_zero_offset(call: Call, _: Any) -> StructInfo:
+    if len(call.args) != 1:
+        raise CheckValueError(f"Operator {call.op.name} should receive 1 argument, but received {len(call.args)}")
+    info: StructInfo = call.args[0].struct_info
+    return info
 
 
 register_op(OpRecord("relax.memory.view", _infer_view, arg_names=("data", "shape", "dtype", "relative_byte_offset")))
-register_op(OpRecord("relax.memory.ensure_zero_offset", lambda call, _: call.args[0].struct_info, arg_names=("data",)))
+register_op(OpRecord("relax.memory.ensure_zero_offset", _infer_zero_offset, arg_names=("data",)))
 
 
 def view(data: Expr, shape: Any = None, dtype: Any = None, relative_byte_offset: Any = None) -> Call:
@@ -152,7 +194,7 @@ def view(data: Expr, shape: Any = None, dtype: Any = None, relative_byte_offset:
         dtype = DataTypeImm(dtype)
     if relative_byte_offset is not None and not isinstance(relative_byte_offset, Expr):
         relative_byte_offset = PrimValue(relative_byte_offset)
-    parts = [null_value() if p is None else p for p in (shape, dtype, relative_byte_offset)]
+    parts = [Tuple(()) if p is None else p for p in (shape, dtype, relative_byte_offset)]
     return Call(Op.get("relax.memory.view"), (data, *parts))
 
 

@@ -10,18 +10,19 @@ from .. import topi
 from ..relax.expr import Call, Expr
 from ..relax.struct_info import StructInfo
 from .inference import (
+    agreed_vdevice,
     as_expr,
     broadcast,
     check_axis,
     check_count,
     common_dtype,
-    common_vdevice,
     input_tensors,
     make_call,
     opt_int,
     tensor,
     tensor_arg,
     type_fail,
+    written_dims,
 )
 from .record import define
 
@@ -45,16 +46,16 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Expr:
 
 def _infer_where(call: Call, builder: Any) -> StructInfo:
     cond, a, b = input_tensors(call, 3)
-    if cond.dtype and cond.dtype != "bool":
-        raise type_fail(call, f"requires the input condition tensor to have boolean dtype, not {cond.dtype}")
+    if cond.dtype != "bool":
+        raise type_fail(call, f"requires the input condition tensor to have boolean dtype, not {cond.dtype or 'unknown'}")
     dtype = common_dtype(call, [a, b])
-    device = common_vdevice(call, [cond, a, b])
     infos = (cond, a, b)
+    device = agreed_vdevice(infos)
     ndim = -1 if any(i.ndim < 0 for i in infos) else max(i.ndim for i in infos)
-    if all(i.shape is not None for i in infos) and cond.shape is a.shape is b.shape:
-        return tensor(cond.shape, dtype, vdevice=device)
-    dims = [i.dims() for i in infos]
+    dims = [written_dims(i) for i in infos]
     if any(d is None for d in dims):
+        if cond.shape is not None and cond.shape is a.shape and cond.shape is b.shape:
+            return tensor(cond.shape, dtype, vdevice=device)
         return tensor(None, dtype, ndim, device)
     inner = broadcast(call, dims[1], dims[2])  # type: ignore[arg-type]
     shape = None if inner is None else broadcast(call, dims[0], inner)  # type: ignore[arg-type]
@@ -73,9 +74,10 @@ def _infer_arg(call: Call, builder: Any) -> StructInfo:
         return tensor(None, "int64", -1, info.vdevice)
     if axis is None:
         return tensor([1] * info.ndim if keep else [], "int64", vdevice=info.vdevice)
-    dims = info.dims()
+    dims = written_dims(info)
     if dims is None:
-        return tensor(None, "int64", info.ndim if keep else info.ndim - 1, info.vdevice)
+        ndim = info.ndim if keep else info.ndim - 1
+        return tensor([] if ndim == 0 else None, "int64", ndim, info.vdevice)
     shape: list[Any] = [d for i, d in enumerate(dims) if i != axis]
     if keep:
         shape.insert(axis, 1)

@@ -6,9 +6,10 @@ from typing import Any
 
 from ..ir.op import Op
 from ..relax.expr import Call, Expr, PrimValue
+from ..relax.scalars import const_int
 from ..relax.struct_info import StructInfo, TupleStructInfo
 from ..runtime import builtin as _runtime
-from .inference import as_expr, check_axis, make_call, tensor, tensor_arg
+from .inference import as_expr, check_axis, check_count, fail, make_call, tensor, tensor_arg, type_fail
 from .record import define
 
 __all__ = ["nonzero", "numpy_nonzero", "numpy_unique", "unique"]
@@ -40,18 +41,23 @@ def nonzero(x: Any) -> Expr:
     return make_call("nonzero", [as_expr(x)])
 
 
-def _flag(arg: Any) -> int:
-    return int(arg.value.value)
+def _flag(call: Call, arg: Any) -> int:
+    value = const_int(arg.value) if isinstance(arg, PrimValue) else None
+    if value is None:
+        raise type_fail(call, f"expects constant flags and a constant axis, but got {arg}")
+    return value
 
 
 def _infer_unique(call: Call, builder: Any) -> StructInfo:
+    if len(call.args) not in (5, 6):
+        raise fail(call, f"expects 5 or 6 arguments, but was called with {len(call.args)} arguments")
     info = tensor_arg(call, 0)
-    extra = sum(1 for a in call.args[2:5] if _flag(a))
+    extra = sum(1 for a in call.args[2:5] if _flag(call, a))
     ndim = 1
     if len(call.args) > 5:
         ndim = info.ndim
         if ndim >= 0:
-            check_axis(call, ndim, _flag(call.args[5]))
+            check_axis(call, ndim, _flag(call, call.args[5]))
     if info.ndim == 0:
         one: list[StructInfo] = [tensor([1], info.dtype, vdevice=info.vdevice)]
         one += [tensor([1], "int64", vdevice=info.vdevice)] * extra
@@ -63,6 +69,7 @@ def _infer_unique(call: Call, builder: Any) -> StructInfo:
 
 
 def _infer_nonzero(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
     info = tensor_arg(call, 0)
     return tensor(None, "int64", 2, info.vdevice)
 

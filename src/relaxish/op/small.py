@@ -13,6 +13,7 @@ from ..relax.struct_info import StructInfo, TensorStructInfo
 from ..tir import Select
 from ..tir import const as tir_const
 from .inference import (
+    agreed_vdevice,
     as_expr,
     common_dtype,
     fail,
@@ -20,6 +21,7 @@ from .inference import (
     make_call,
     tensor,
     type_fail,
+    written_dims,
 )
 from .record import define
 
@@ -52,24 +54,20 @@ def ewise_fma(x1: Any, x2: Any, x3: Any) -> Expr:
 
 def _infer_fma(call: Call, builder: Any) -> StructInfo:
     infos = input_tensors(call, 3)
-    dtype = common_dtype(call, infos)
     ranks = {i.ndim for i in infos if i.ndim >= 0}
     if len(ranks) > 1:
-        raise fail(call, f"requires all inputs to have the same rank, not {sorted(ranks)}")
-    dims = [i.dims() for i in infos]
-    if all(d is not None for d in dims):
-        for a, b in ((dims[0], dims[1]), (dims[0], dims[2])):
-            for x, y in zip(a, b):  # type: ignore[arg-type]
-                p, q = const_int(x), const_int(y)
-                if p is not None and q is not None and p != q:
-                    raise fail(call, "requires all inputs to have the same shape")
-                if (p is None or q is None) and not prove_equal(x, y):
-                    return tensor(None, dtype, infos[0].ndim, infos[0].vdevice)
-        return tensor(infos[0].shape, dtype, vdevice=infos[0].vdevice)
-    shapes = [i.shape for i in infos]
-    if shapes[0] is not None and all(s is shapes[0] for s in shapes):
-        return tensor(shapes[0], dtype, vdevice=infos[0].vdevice)
-    return tensor(None, dtype, ranks.pop() if ranks else -1, infos[0].vdevice)
+        raise fail(call, f"the 3 arguments must have the same number of dimensions, not {sorted(ranks)}")
+    dtype = common_dtype(call, infos)
+    device = agreed_vdevice(infos)
+    shapes = [written_dims(i) for i in infos]
+    if all(s is not None for s in shapes):
+        for first, *rest in zip(*shapes):  # type: ignore[arg-type]
+            if not all(prove_equal(first, other) for other in rest):
+                raise fail(call, f"the 3 arguments must have the same shape, but {first} and {rest} may differ")
+        return tensor(shapes[0], dtype, vdevice=device)
+    if infos[0].shape is not None and all(i.shape is infos[0].shape for i in infos):
+        return tensor(infos[0].shape, dtype, vdevice=device)
+    return tensor(None, dtype, ranks.pop() if ranks else -1, device)
 
 
 def _legalize_fma(builder: Any, call: Call) -> Expr:
@@ -93,25 +91,33 @@ def multinomial_from_uniform(prob: Any, uniform_sample: Any, sample_indices: Any
 
 
 def _infer_multinomial(call: Call, builder: Any) -> StructInfo:
-    prob, uniform, rows = input_tensors(call, 3)
-    for info, name, kind in (
-        (prob, "prob", "float"),
-        (uniform, "uniform_sample", "float"),
-        (rows, "sample_indices", "int"),
-    ):
-        if info.ndim not in (2, -1):
-            raise fail(call, f"expects {name} to be a 2-dimensional tensor, not of rank {info.ndim}")
-        if info.dtype and kind not in info.dtype:
-            raise type_fail(call, f"expects {name} of {kind} dtype, not {info.dtype}")
-    dims = uniform.dims()
-    if dims is None:
-        return tensor(None, call.attrs.dtype, 2, prob.vdevice)
-    where = rows.dims()
-    if where is not None:
-        a, b = const_int(where[0]), const_int(dims[0])
-        if a is not None and b is not None and a != b:
-            raise fail(call, f"uniform_sample and sample_indices must have as many rows, not {b} and {a}")
-    return tensor([dims[0], 1], call.attrs.dtype, vdevice=prob.vdevice)
+    infos = input_tensors(call, 3)
+    names = ("prob", "uniform_sample", "sample_indices")
+    for info, name, kind in zip(infos, names, ("float", "float", "int")):
+        if not info.dtype.startswith(kind):
+            raise type_fail(call, f"requires the input {name} to have {kind} dtype, not {info.dtype or 'unknown'}")
+    prob, uniform, rows = infos
+    dtype = call.attrs.dtype
+    if any(i.ndim < 0 for i in infos):
+        return tensor(None, dtype, -1, prob.vdevice)
+    for info, name in zip(infos, names):
+        if info.ndim != 2:
+            raise fail(call, f"requires the input {name} to be a 2D tensor, but it has ndim {info.ndim}")
+    shapes = [written_dims(i) for i in infos]
+    if any(s is None for s in shapes):
+        return tensor(None, dtype, 2, prob.vdevice)
+    (count, one), (other, another) = shapes[1], shapes[2]  # type: ignore[misc]
+    if not prove_equal(count, other):
+        raise fail(
+            call,
+            "requires the input uniform_sample and sample_indices to have the same batch size, but they have "
+            f"{count} and {other}",
+        )
+    if const_int(one) != 1 or const_int(another) != 1:
+        raise fail(
+            call, f"requires the second dimension of uniform_sample and sample_indices to be 1, not {one} and {another}"
+        )
+    return tensor([count, 1], dtype, vdevice=prob.vdevice)
 
 
 def te_multinomial(prob: Any, uniform: Any, rows: Any, dtype: str) -> Any:

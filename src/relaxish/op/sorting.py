@@ -10,7 +10,8 @@ from .. import topi
 from ..relax.expr import Call, Expr
 from ..relax.scalars import const_int
 from ..relax.struct_info import StructInfo, TupleStructInfo
-from .inference import as_expr, check_axis, check_count, fail, make_call, tensor, tensor_arg, with_dtype
+from .inference import as_expr, as_int, check_axis, check_count, fail, make_call, tensor, tensor_arg, with_dtype, written_dims
+from .lowering import te_call
 from .record import define
 
 __all__ = ["argsort", "sort", "topk"]
@@ -18,12 +19,12 @@ __all__ = ["argsort", "sort", "topk"]
 
 def sort(x: Any, axis: int = -1, descending: bool = False) -> Expr:
     """Sorted values along ``axis``."""
-    return make_call("sort", [as_expr(x)], {"axis": int(axis), "descending": bool(descending)})
+    return make_call("sort", [as_expr(x)], {"axis": as_int(axis), "descending": bool(descending)})
 
 
 def argsort(data: Any, axis: int = -1, descending: bool = False, dtype: str = "int32") -> Expr:
     """Positions that sort ``data`` along ``axis``."""
-    attrs = {"axis": int(axis), "descending": bool(descending), "dtype": dtype}
+    attrs = {"axis": as_int(axis), "descending": bool(descending), "dtype": dtype}
     return make_call("argsort", [as_expr(data)], attrs)
 
 
@@ -31,49 +32,41 @@ def topk(
     data: Any, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32"
 ) -> Expr:
     """The ``k`` largest (or smallest) values, their positions, or both."""
-    attrs = {"k": int(k), "axis": int(axis), "ret_type": ret_type, "largest": bool(largest), "dtype": dtype}
+    attrs = {"k": as_int(k), "axis": as_int(axis), "ret_type": ret_type, "largest": bool(largest), "dtype": dtype}
     return make_call("topk", [as_expr(data)], attrs)
 
 
 def _infer_sort(call: Call, builder: Any) -> StructInfo:
     check_count(call, 1)
-    info = tensor_arg(call, 0)
-    if info.ndim >= 0:
-        check_axis(call, info.ndim, call.attrs.axis)
-    return info
+    return tensor_arg(call, 0)
 
 
 def _infer_argsort(call: Call, builder: Any) -> StructInfo:
-    return with_dtype(_infer_sort(call, builder), call.attrs.dtype or "int32")  # type: ignore[arg-type]
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    return with_dtype(info, call.attrs.dtype or info.dtype)
 
 
 def _infer_topk(call: Call, builder: Any) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     a = call.attrs
-    index = a.dtype or "int64"
+    index = a.dtype or info.dtype
     if a.ret_type not in ("both", "values", "indices"):
         raise fail(call, f"ret_type must be both, values or indices, not {a.ret_type!r}")
-    dims = info.dims()
+    dims = written_dims(info)
     shape: Any = None
-    if info.ndim >= 0:
+    if dims is not None:
         axis = check_axis(call, info.ndim, a.axis)
-        if dims is not None:
-            extent = const_int(dims[axis])
-            k = int(a.k)
-            if extent is not None and k > extent:
-                k = extent
-            shape = [(dims[axis] if k < 1 else k) if i == axis else d for i, d in enumerate(dims)]
+        extent = const_int(dims[axis])
+        k = int(a.k)
+        whole = k < 1 or (extent is not None and k >= extent)
+        shape = [k if i == axis and not whole else d for i, d in enumerate(dims)]
     values = tensor(shape, info.dtype, info.ndim, info.vdevice)
     indices = tensor(shape, index, info.ndim, info.vdevice)
     if a.ret_type == "both":
         return TupleStructInfo([values, indices])
     return values if a.ret_type == "values" else indices
-
-
-def _te(builder: Any, name: str, compute: Any, *args: Any) -> Expr:
-    made: Expr = builder.call_te(compute, *args, primfunc_name_hint=name)
-    return made
 
 
 def _legalize_topk(builder: Any, call: Call) -> Expr:
@@ -82,7 +75,7 @@ def _legalize_topk(builder: Any, call: Call) -> Expr:
     extent = const_int(call.args[0].struct_info.shape.values[axis])
     k = min(int(a.k), extent) if extent is not None else int(a.k)
     dtype = a.dtype or "int64"
-    return _te(builder, "topk", lambda x: topi.topk(x, k, axis, a.ret_type, not bool(a.largest), dtype), call.args[0])
+    return te_call(builder, "topk", lambda x: topi.topk(x, k, axis, a.ret_type, not bool(a.largest), dtype), call.args[0])
 
 
 _X = np.random.default_rng(21).permutation(24).astype("float32").reshape(4, 6)
@@ -99,7 +92,7 @@ def _np_topk(
 define(
     "sort",
     _infer_sort,
-    legalize=lambda b, c: _te(
+    legalize=lambda b, c: te_call(
         b, "sort", lambda x: topi.sort(x, int(c.attrs.axis), not bool(c.attrs.descending)), c.args[0]
     ),
     precision="never",
@@ -110,7 +103,7 @@ define(
 define(
     "argsort",
     _infer_argsort,
-    legalize=lambda b, c: _te(
+    legalize=lambda b, c: te_call(
         b,
         "argsort",
         lambda x: topi.argsort(x, None, int(c.attrs.axis), not bool(c.attrs.descending), c.attrs.dtype or "int32"),

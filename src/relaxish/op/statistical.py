@@ -11,7 +11,7 @@ from .. import topi
 from ..relax.expr import Call, Expr
 from ..relax.struct_info import StructInfo
 from ..tir import const
-from .inference import as_expr, axis_list, check_axes, check_axis, check_count, make_call, opt_int, tensor, tensor_arg
+from .inference import as_expr, axis_list, check_axes, check_count, make_call, opt_int, tensor, tensor_arg, written_dims
 from .record import define
 
 __all__ = ["cumprod", "cumsum", "max", "mean", "min", "prod", "std", "sum", "variance"]
@@ -30,7 +30,7 @@ def infer_reduction(call: Call, builder: Any) -> StructInfo:
         return tensor(None, info.dtype, -1, info.vdevice)
     axes = list(range(info.ndim)) if axis is None else check_axes(call, info.ndim, axis)
     ndim = info.ndim if keep else info.ndim - len(axes)
-    dims = info.dims()
+    dims = written_dims(info)
     if dims is None:
         if axis is None and keep:
             return tensor([1] * info.ndim, info.dtype, vdevice=info.vdevice)
@@ -121,15 +121,13 @@ def _infer_scan(call: Call, builder: Any) -> StructInfo:
     info = tensor_arg(call, 0)
     dtype = str(call.attrs.dtype or "") or info.dtype
     if call.attrs.axis is None:
-        dims = info.dims()
+        dims = written_dims(info)
         if dims is None:
-            return tensor(None, dtype, 1, info.vdevice)
+            return tensor(None, dtype, info.ndim, info.vdevice)
         total: Any = const(1, "int64")
         for dim in dims:
             total = total * dim
         return tensor([total], dtype, vdevice=info.vdevice)
-    if info.ndim >= 0:
-        check_axis(call, info.ndim, call.attrs.axis)
     return tensor(info.shape, dtype, info.ndim, info.vdevice)
 
 

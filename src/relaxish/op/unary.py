@@ -11,6 +11,7 @@ from .. import topi
 from ..relax.expr import Call, Expr, PrimValue
 from ..relax.struct_info import PrimStructInfo, StructInfo
 from .inference import as_expr, as_prim_value, check_count, make_call, require_float, tensor_arg, type_fail, with_dtype
+from .lowering import te_call
 from .record import define
 
 __all__ = [
@@ -35,11 +36,19 @@ def _legalize(name: str) -> Callable[[Any, Call], Expr]:
     compute = getattr(topi, name)
 
     def legalize(builder: Any, call: Call) -> Expr:
+        if name == "erf":
+            return te_call(builder, "erf", _te_erf, call.args[0])
         # Prefixed, because the C library has functions called ``exp``, ``sin`` and so on.
-        made: Expr = builder.call_te(compute, call.args[0], primfunc_name_hint=f"tir_{name}")
-        return made
+        return te_call(builder, f"tir_{name}", compute, call.args[0])
 
     return legalize
+
+
+def _te_erf(x: Any) -> Any:
+    """Half precision is too coarse for the polynomial behind ``erf``."""
+    if x.dtype != "float16":
+        return topi.erf(x)
+    return topi.cast(topi.erf(topi.cast(x, "float32")), "float16")
 
 
 def _erf(x: Any) -> Any:
@@ -114,10 +123,11 @@ tanh = _unary("tanh", np.tanh, True)
 
 def _infer_clip(call: Call, builder: Any) -> StructInfo:
     check_count(call, 3)
+    info = tensor_arg(call, 0)
     for bound in call.args[1:]:
         if not isinstance(bound.struct_info_, PrimStructInfo):
             raise type_fail(call, "expects min and max to be scalars (PrimValue)")
-    return tensor_arg(call, 0)
+    return info
 
 
 def _legalize_clip(builder: Any, call: Call) -> Expr:

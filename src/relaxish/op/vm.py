@@ -8,22 +8,20 @@ from ..ir.op import Op
 from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm, Tuple
 from ..relax.op_table import OpRecord, register_op
 from ..relax.struct_info import ObjectStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from .inference import counted
 
 __all__ = ["alloc_storage", "alloc_tensor", "call_tir_dyn", "kill_object"]
 
 
 def _infer_tensor(call: Call, _: Any) -> StructInfo:
     shape = call.args[2]
-    dtype = call.args[3].value
+    dtype = call.args[3].value if isinstance(call.args[3], DataTypeImm) else ""
     if isinstance(shape, ShapeExpr):
         return TensorStructInfo(shape, dtype)
     info = shape.struct_info
-    ndim = info.ndim if isinstance(info, ShapeStructInfo) else -1
-    return (
-        TensorStructInfo(shape, dtype)
-        if isinstance(info, ShapeStructInfo)
-        else TensorStructInfo(None, dtype, None, ndim)
-    )
+    if not isinstance(info, ShapeStructInfo):
+        return TensorStructInfo(None, dtype)
+    return TensorStructInfo(None if info.values is None else list(info.values), dtype, ndim=info.ndim)
 
 
 def _void(*_: Any) -> StructInfo:
@@ -33,7 +31,7 @@ def _void(*_: Any) -> StructInfo:
 register_op(
     OpRecord(
         "relax.vm.alloc_storage",
-        lambda *_: ObjectStructInfo(),
+        counted(lambda *_: ObjectStructInfo(), 4),
         pure=True,
         opaque={"TAllocator": True},
         arg_names=("size", "runtime_device_index", "dtype", "storage_scope"),
@@ -42,13 +40,13 @@ register_op(
 register_op(
     OpRecord(
         "relax.vm.alloc_tensor",
-        _infer_tensor,
+        counted(_infer_tensor, 4),
         opaque={"TAllocator": True},
         arg_names=("storage", "offset", "shape", "dtype"),
     )
 )
-register_op(OpRecord("relax.vm.kill_object", _void, pure=False, arg_names=("obj",)))
-register_op(OpRecord("relax.vm.call_tir_dyn", _void, pure=False, arg_names=("func", "args")))
+register_op(OpRecord("relax.vm.kill_object", counted(_void, 1), pure=False, arg_names=("obj",)))
+register_op(OpRecord("relax.vm.call_tir_dyn", counted(_void, 2), pure=False, arg_names=("func", "args")))
 
 
 def _prim(value: Any) -> Expr:

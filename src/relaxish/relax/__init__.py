@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
+from ..ir.source import SourceName, Span
 from ..support.aliases import lazy_package as _lazy_package
 from ..tir import PrimFunc
 from . import expr as expr  # noqa: I001  (first: it and struct_info need each other)
@@ -45,7 +46,7 @@ from .struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from .ty import DynTensorType, FuncType, ObjectType, PackedFuncType, ShapeType, TupleType, Type
+from .ty import DynTensorType, FuncType, ObjectType, PackedFuncType, ShapeType, TensorType, TupleType, Type
 from . import analysis, block_builder, expr_functor, op_table, struct_info, utils
 from .block_builder import BlockBuilder
 from .expr_functor import ExprFunctor, PyExprMutator, PyExprVisitor
@@ -55,9 +56,10 @@ __all__ = [
     "Binding", "BindingBlock", "BlockBuilder", "Call", "Constant", "DataTypeImm", "DataflowBlock", "DataflowVar",
     "Expr", "ExprFunctor", "ExternFunc", "FuncStructInfo", "Function", "GlobalVar", "IRModule", "Id", "If",
     "MatchCast", "ObjectStructInfo", "Op", "PrimFunc", "PrimStructInfo", "PrimValue", "PyExprMutator",
-    "PyExprVisitor", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "StringImm", "StructInfo", "TensorStructInfo",
-    "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding", "analysis", "block_builder", "const", "expr",
-    "expr_functor", "extern", "get_shape_of", "make_shape", "op_table", "struct_info", "te_tensor", "utils",
+    "PyExprVisitor", "SeqExpr", "ShapeExpr", "ShapeStructInfo", "SourceName", "Span", "StringImm", "StructInfo",
+    "TensorStructInfo", "TensorType", "Tuple", "TupleGetItem", "TupleStructInfo", "Var", "VarBinding", "analysis",
+    "block_builder", "const", "expr", "expr_functor", "extern", "get_shape_of", "make_shape", "op_table",
+    "struct_info", "te_tensor", "utils",
 ]  # fmt: skip
 
 __getattr__, __dir__ = _lazy_package(globals())

@@ -7,7 +7,7 @@ from typing import Any
 from ..ir.module import IRModule
 from ..support.errors import RelaxishError
 from .analysis.cleanup import remove_all_unused
-from .analysis.variables import direct_uses
+from .analysis.variables import all_vars, direct_uses, free_vars
 from .block_builder import BlockBuilder
 from .expr import DataflowBlock, DataflowVar, Expr, Function, SeqExpr, Var, VarBinding
 from .expr_functor import PyExprMutator
@@ -45,6 +45,7 @@ class DataflowBlockRewrite:
         self._original = root_fn
         self._dfb = dfb
         self._func = root_fn
+        self._known = set(all_vars(root_fn))
         self._builder = BlockBuilder()
         for param in root_fn.params:
             self._builder.get_unique_name(param.name_hint)
@@ -61,17 +62,32 @@ class DataflowBlockRewrite:
         self._dfb = new
 
     def replace_all_uses(self, old_var: Var, new_var: Var) -> None:
-        """Use ``new_var`` wherever ``old_var`` was used, outside the block too."""
+        """Use ``new_var`` wherever ``old_var`` was used, outside the block too.
+
+        Raises RelaxishError if the function does not have them.
+        """
+        for var in (old_var, new_var):
+            if var not in self._known:
+                raise RelaxishError(f"Cannot find {var.name_hint}")
         place = next(i for i, block in enumerate(self._func.body.blocks) if block is self._dfb)
         self._func = _Replace(old_var, new_var).visit_expr(self._func)
         self._dfb = self._func.body.blocks[place]
 
     def add_binding(self, binding: Any) -> None:
-        """Append a binding to the block."""
-        self._with_block(DataflowBlock([*self._dfb.bindings, binding], self._dfb.span))
+        """Add a binding to the block, next after the last one that it needs.
+
+        Raises RelaxishError if its variable is defined already.
+        """
+        if binding.var in self._known:
+            raise RelaxishError(f"{binding.var.name_hint} has been defined so cannot be added.")
+        needed = set(free_vars(binding.value))
+        old = self._dfb.bindings
+        place = 1 + max((i for i, line in enumerate(old) if line.var in needed), default=0)
+        self._with_block(DataflowBlock([*old[:place], binding, *old[place:]], self._dfb.span))
+        self._known.add(binding.var)
 
     def add(self, expr: Expr, name: str | None = None, is_dfvar: bool = False) -> None:
-        """Append an expression, bound to a new variable (of the block only, with ``is_dfvar``)."""
+        """Add an expression, bound to a new variable (of the block only, with ``is_dfvar``)."""
         value = self._builder.normalize(convert_to_expr(expr))
         kind = DataflowVar if is_dfvar else Var
         hint = name if name is not None else self._builder.get_unique_name("tmp")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..ir.expr import PrimExpr
 from ..ir.prim import Var as TirVar
+from ..runtime.ndarray import NDArray
 from ..support.errors import RelaxishError
-from .analysis.struct_info import bind_struct_info, tir_vars_in_struct_info
+from .analysis.variables import defined_symbolic_vars, free_symbolic_vars
 from .copying import SymbolSubstitutor
-from .analysis.variables import all_vars, defined_symbolic_vars
-from .expr import Constant, Expr, Function, Var, as_shape_dim, const
+from .expr import Constant, Expr, Function, PrimValue, Var, as_shape_dim, const
+from .struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo, TupleStructInfo
 
-__all__ = ["bind_params", "bind_symbolic_vars"]
+__all__ = ["bind_params", "bind_symbolic_vars", "substitute_params"]
 
 
 class _Bind(SymbolSubstitutor):
@@ -28,38 +30,85 @@ class _Bind(SymbolSubstitutor):
 
 
 def _as_value(value: Any) -> Expr:
-    return value if isinstance(value, Expr) else Constant(value) if hasattr(value, "shape") else const(value)
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, PrimExpr) or (isinstance(value, int) and not isinstance(value, bool)):
+        return PrimValue(value)
+    return Constant(value) if isinstance(value, NDArray) else const(value)
+
+
+def _param_of(func: Function, key: Any) -> Var:
+    """The parameter that a key of a binding map stands for."""
+    if isinstance(key, str):
+        found = [p for p in func.params if p.name_hint == key]
+        if not found:
+            raise RelaxishError(
+                f'Function does not have parameter with name "{key}".  Function parameters are named '
+                f"{[p.name_hint for p in func.params]}"
+            )
+        if len(found) > 1:
+            raise RelaxishError(f'Function contains multiple parameters with name "{key}".')
+        return found[0]
+    if not isinstance(key, Var):
+        raise RelaxishError(f"Expected bound parameter to be a relax.Var or a string, but received {type(key).__name__}")
+    if not any(p is key for p in func.params):
+        raise RelaxishError(
+            f"Function does not use Relax variable {key} as a parameter.  Function parameters are {func.params}"
+        )
+    return key
 
 
 def bind_params(func: Function, binding_map: Mapping[Any, Any]) -> Function:
     """The function without the given parameters: their uses are the given values.
 
-    Symbolic dimensions that the values determine are replaced as well.
+    Symbolic dimensions that the values determine are replaced as well.  Raises RelaxishError for a key that names no
+    parameter, several, or one that is bound already.
     """
-    by_name: dict[str, list[Var]] = {}
-    for param in func.params:
-        by_name.setdefault(param.name_hint, []).append(param)
     values: dict[Var, Any] = {}
-    symbols: dict[TirVar, Any] = {}
     for key, value in binding_map.items():
-        if isinstance(key, str):
-            found = by_name.get(key, [])
-            if not found:
-                # A module's parameters may be a superset of what one function takes.
-                continue
-            if len(found) > 1:
-                raise RelaxishError(f"the function has {len(found)} parameters named '{key}'")
-            key = found[0]
-        elif key not in func.params:
-            raise RelaxishError(f"'{key.name_hint}' is not a parameter of the function")
-        made = _as_value(value)
-        values[key] = made
-        if made.struct_info_ is not None and key.struct_info_ is not None:
-            if not key.struct_info_.is_base_of(made.struct_info_):
-                bind_struct_info(key.struct_info_, made.struct_info_, symbols, {})
-    if not values:
-        return func
+        param = _param_of(func, key)
+        if param in values:
+            raise RelaxishError(f"Remap of variable {param} was defined multiple times")
+        values[param] = _as_value(value)
+    return substitute_params(func, values) if values else func
+
+
+def substitute_params(func: Function, values: dict[Var, Any]) -> Function:
+    """The function without these parameters; symbolic dimensions become what the values say of them."""
+    symbols: dict[TirVar, Any] = {}
+    for param, value in values.items():
+        _bind_dims(param.struct_info, value.struct_info, symbols)
     return _apply(func, values, symbols)
+
+
+def _bind_dims(param: Any, value: Any, symbols: dict[TirVar, Any]) -> None:
+    """Record what the symbolic dimensions of a parameter stand for; later values win."""
+    known = param.dims() if isinstance(param, TensorStructInfo) else getattr(param, "values", None)
+    if known is not None and isinstance(param, (TensorStructInfo, ShapeStructInfo)):
+        if not isinstance(value, type(param)):
+            raise RelaxishError(
+                f"Cannot bind expression with struct type {value} to variable with struct type {param}"
+            )
+        given = value.dims() if isinstance(value, TensorStructInfo) else value.values
+        if given is None:
+            return
+        if len(known) != len(given):
+            raise RelaxishError(f"Cannot bind shape {given} of dimension {len(given)} to {known} of {len(known)}")
+        symbols.update((dim, new) for dim, new in zip(known, given) if isinstance(dim, TirVar))
+    elif isinstance(param, PrimStructInfo) and isinstance(param.value, TirVar):
+        if not isinstance(value, PrimStructInfo):
+            raise RelaxishError(
+                f"Cannot bind expression with struct type {value} to variable with struct type {param}"
+            )
+        if value.value is not None:
+            symbols[param.value] = value.value
+    elif isinstance(param, TupleStructInfo):
+        if not isinstance(value, TupleStructInfo) or len(value.fields) != len(param.fields):
+            raise RelaxishError(
+                f"Cannot bind expression with struct type {value} to variable with struct type {param}"
+            )
+        for inner, given_field in zip(param.fields, value.fields):
+            _bind_dims(inner, given_field, symbols)
 
 
 def _apply(func: Function, values: dict[Var, Any], symbols: dict[TirVar, Any]) -> Function:
@@ -70,32 +119,49 @@ def _apply(func: Function, values: dict[Var, Any], symbols: dict[TirVar, Any]) -
     return Function(params, body, ret, func.is_pure, func.attrs, func.span)
 
 
-def bind_symbolic_vars(
-    func: Function, binding_map: Mapping[Any, Any], *, missing_ok: bool = False
-) -> Function:
-    """The function with symbolic variables, given by name or object, replaced."""
-    known = list(dict.fromkeys([*defined_symbolic_vars(func), *_used_symbols(func)]))
+def bind_symbolic_vars(func: Function, binding_map: Mapping[Any, Any]) -> Function:
+    """The function with symbolic variables, given by name or object, replaced.
+
+    Raises RelaxishError for a key that stands for no symbolic variable, for several or for one that is bound already,
+    and if what is put in brings symbolic variables that nothing defines.
+    """
+    if not binding_map:
+        return func
+    known = defined_symbolic_vars(func)
     symbols: dict[TirVar, Any] = {}
     for key, value in binding_map.items():
-        if isinstance(key, str):
-            found = [v for v in known if v.name == key]
-            if len(found) > 1:
-                raise RelaxishError(f"the function has {len(found)} symbolic variables named '{key}'")
-        else:
-            found = [key] if key in known else []
+        symbol = _symbol_of(known, key)
+        if symbol in symbols:
+            raise RelaxishError(f"Remap of variable {symbol.name} was defined multiple times")
+        symbols[symbol] = as_shape_dim(value)
+    made = _apply(func, {}, symbols)
+    undefined = [v.name for v in free_symbolic_vars(made)]
+    if undefined:
+        raise RelaxishError(
+            "Resulting function should not have any undefined symbolic variables, "
+            f"but TIR variables {undefined} were undefined."
+        )
+    return made
+
+
+def _symbol_of(known: Sequence[TirVar], key: Any) -> TirVar:
+    """The symbolic variable that a key of a binding map stands for."""
+    names = [v.name for v in known]
+    if isinstance(key, str):
+        found = [v for v in known if v.name == key]
         if not found:
-            if missing_ok:
-                continue
-            raise RelaxishError(f"the function has no symbolic variable '{getattr(key, 'name', key)}'")
-        if found[0] in symbols:
-            raise RelaxishError(f"symbolic variable '{found[0].name}' is bound twice")
-        symbols[found[0]] = as_shape_dim(value)
-    return _apply(func, {}, symbols) if symbols else func
-
-
-def _used_symbols(func: Function) -> list[TirVar]:
-    out: dict[TirVar, None] = {}
-    for var in all_vars(func):
-        if var.struct_info_ is not None:
-            out.update(dict.fromkeys(tir_vars_in_struct_info(var.struct_info_)))
-    return list(out)
+            raise RelaxishError(
+                f'Function does not use symbolic var with name "{key}".  Function has symbolic variables {names}'
+            )
+        if len(found) > 1:
+            raise RelaxishError(f'Function contains multiple symbolic variables with name "{key}".')
+        return found[0]
+    if not isinstance(key, TirVar):
+        raise RelaxishError(
+            f"Expected symbolic variable to be a tir.Var or a string name, but {key} is a {type(key).__name__}"
+        )
+    if not any(v is key for v in known):
+        raise RelaxishError(
+            f"Function does not use variable {key.name} as a symbolic variable.  Function has symbolic variables {names}"
+        )
+    return key

@@ -11,22 +11,27 @@ from ..ir.expr import BaseFunc, GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.prim import Var as TirVar
 from ..ir.structural import structural_equal, structural_hash
+from ..support.errors import InternalError, RelaxishError
 from ..tir.function import PrimFunc
 from . import normalizer
-from .analysis.struct_info import definable_tir_vars_in_struct_info, erase_struct_info
+from .analysis.struct_info import (
+    BaseCheckResult,
+    definable_tir_vars_in_struct_info,
+    erase_struct_info,
+    struct_info_base_check,
+)
 from .expr import (
     BindingBlock,
     Call,
     DataflowBlock,
     DataflowVar,
-
     Function,
+    Id,
     MatchCast,
     SeqExpr,
     Tuple,
     Var,
     VarBinding,
-    is_leaf,
 )
 from .scalars import fresh_analyzer
 from .struct_info import ShapeStructInfo, StructInfo, as_struct_info
@@ -35,35 +40,30 @@ from .utils import convert_to_expr
 __all__ = ["BlockBuilder", "DataflowScope", "FunctionScope", "TestingScope"]
 
 
-class _FunctionState:
-    """What is known of the function being built."""
+class FunctionScope:
+    """``with bb.function(...)``: a function under construction."""
 
-    __slots__ = ("attrs", "blocks", "emitted", "name", "params", "scoped")
-
-    def __init__(self, name: str, params: tuple[Var, ...] | None, attrs: dict[str, Any]) -> None:
+    def __init__(
+        self, builder: BlockBuilder, name: str, params: tuple[Var, ...] | None, attrs: dict[str, Any], is_pure: bool
+    ) -> None:
+        self._bb = builder
         self.name = name
         self.params = params
         self.attrs = attrs
+        self.is_pure = is_pure
         self.blocks: list[BindingBlock] = []
         self.emitted = False
-        self.scoped = False
-
-
-class FunctionScope:
-    """``with bb.function(...)``."""
-
-    def __init__(self, builder: BlockBuilder, state: _FunctionState) -> None:
-        self._bb = builder
-        self._state = state
+        #: How many blocks and scopes were open before this function.
+        self.depth = (0, 0)
 
     def __enter__(self) -> FunctionScope:
-        self._bb._enter_function(self._state)
+        self._bb._enter_function_scope(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bb._exit_function(kind)
+        self._bb._exit_function_scope(kind, value, trace)
 
 
 class DataflowScope:
@@ -85,44 +85,40 @@ class DataflowScope:
 
 
 class TestingScope:
-    """``with bb.testing_scope(def_vars=[n])``: symbolic variables that count as defined."""
+    """``with bb.testing_scope(def_vars=[n])``: symbolic variables that count as defined, and a dataflow block."""
 
     __test__ = False
 
     def __init__(self, builder: BlockBuilder, def_vars: Sequence[TirVar]) -> None:
         self._bb = builder
-        self._vars = [Var("sv", ShapeStructInfo(list(def_vars)))]
+        if not all(isinstance(var, TirVar) for var in def_vars):
+            raise ValueError("def_vars only can take tir.Var")
+        self._vars = [Var("sparam", ShapeStructInfo(list(def_vars)))]
 
     def __enter__(self) -> TestingScope:
         self._bb.begin_scope(self._vars)
+        self._bb.begin_dataflow_block()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._bb.end_block()
         self._bb.end_scope()
 
 
 class _Frame:
-    """A block under construction; ``parts`` holds finished pieces when a nested sequence split it.
+    """A block under construction.
 
     ``normalized`` remembers the variables of arguments bound here, so that an expression used twice is bound once.
     """
 
-    __slots__ = ("bindings", "dataflow", "normalized", "parts")
+    __slots__ = ("bindings", "dataflow", "normalized")
 
     def __init__(self, dataflow: bool) -> None:
         self.dataflow = dataflow
         self.bindings: list[Any] = []
         self.normalized: dict[Any, Var] = {}
-        self.parts: list[BindingBlock] = []
-
-    def close(self) -> list[BindingBlock]:
-        """All pieces; at least one, possibly empty."""
-        if self.bindings or not self.parts:
-            self.parts.append((DataflowBlock if self.dataflow else BindingBlock)(self.bindings))
-            self.bindings = []
-        return self.parts
 
 
 class BlockBuilder:
@@ -142,17 +138,23 @@ class BlockBuilder:
 
     _stack: ClassVar[list[BlockBuilder]] = []
 
-    def __init__(self, mod: IRModule | None = None) -> None:
+    def __init__(
+        self, mod: IRModule | None = None, *, normalizes_operators: bool = True, trusts_struct_info: bool = True
+    ) -> None:
+        #: Whether sequences that have struct info count as normalized.
+        self.trusts_struct_info = trusts_struct_info
+        #: Whether operators with a normal form of their own get it; the script parser leaves what the user wrote.
+        self.normalizes_operators = normalizes_operators
         self._mod = mod.clone() if mod is not None else IRModule()
         self._frames: list[_Frame] = []
         self._scopes: list[dict[TirVar, PrimExpr]] = []
-        self._bound: dict[Var, Any] = {}
+        self._bound: dict[Id, Any] = {}
         self._names: dict[str, int] = {}
         self._dedup: dict[tuple[type, int], list[GlobalVar]] = {}
         self._hashes: dict[GlobalVar, tuple[type, int]] = {}
         self._analyzer: Any = None
         self._non_negative: list[PrimExpr] = []
-        self._func: _FunctionState | None = None
+        self._func_stack: list[FunctionScope] = []
 
     # --- scopes ---------------------------------------------------------------------------------------------------
 
@@ -167,6 +169,8 @@ class BlockBuilder:
         params: Var | Sequence[Var] | Tuple | None = None,
         attrs: dict[str, Any] | None = None,
         private: bool = False,
+        *,
+        pure: bool = True,
     ) -> FunctionScope:
         """Open a function. Unless ``private`` it gets the attribute ``global_symbol``."""
         if isinstance(params, Var):
@@ -180,33 +184,31 @@ class BlockBuilder:
                         f"each element of function parameters must be of type relax.Var, but got: {type(param)}"
                     )
         attrs = dict(attrs or {})
-        if "global_symbol" in attrs and attrs["global_symbol"] != name:
-            raise ValueError(f"the attribute global_symbol, {attrs['global_symbol']}, differs from the name {name}")
         if not private:
             attrs["global_symbol"] = name
-        return FunctionScope(self, _FunctionState(name, checked, attrs))
+        return FunctionScope(self, name, checked, attrs, pure)
 
-    def _enter_function(self, state: _FunctionState) -> None:
-        if BlockBuilder.current() is not None:
-            raise RuntimeError("BlockBuilder does not allow nested functions.")
+    @property
+    def _func(self) -> FunctionScope:
+        if not self._func_stack:
+            raise RuntimeError("Cannot access BlockBuilder._func when outside a bb.function() block")
+        return self._func_stack[-1]
+
+    def _enter_function_scope(self, scope: FunctionScope) -> None:
         BlockBuilder._stack.append(self)
-        self._func = state
-        if state.params is not None:
-            self.begin_scope(state.params)
-            state.scoped = True
+        self._func_stack.append(scope)
+        scope.depth = (len(self._frames), len(self._scopes))
+        self.begin_scope(scope.params)
         self.begin_binding_block()
 
-    def _exit_function(self, error: type[BaseException] | None) -> None:
-        state = self._func
-        assert state is not None
+    def _exit_function_scope(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        scope = self._func_stack.pop()
         BlockBuilder._stack.pop()
-        self._func = None
-        if error is not None:
-            self._frames.clear()
-            self._scopes.clear()
-        elif not state.emitted:
-            self._frames.clear()
-            self._scopes.clear()
+        del self._frames[scope.depth[0] :]
+        del self._scopes[scope.depth[1] :]
+        if kind is None and not scope.emitted:
             raise RuntimeError("emit_func_output must be called in a relax function.")
 
     @contextmanager
@@ -279,36 +281,27 @@ class BlockBuilder:
 
     def end_block(self) -> BindingBlock:
         """Close the innermost block and return it."""
-        parts = self._frames.pop().close()
-        return parts[0] if len(parts) == 1 else BindingBlock([b for p in parts for b in p.bindings])
+        frame = self._frame()
+        self._frames.pop()
+        return (DataflowBlock if frame.dataflow else BindingBlock)(frame.bindings)
 
-    def end_block_parts(self) -> list[BindingBlock]:
-        """Close the innermost block; a nested sequence may have split it into several."""
-        return self._frames.pop().close()
-
-    def splice_block(self, block: BindingBlock) -> None:
-        """Append the bindings of a nested block, keeping its kind where that matters."""
-        frame = self._frames[-1]
-        inner_dataflow = isinstance(block, DataflowBlock)
-        if inner_dataflow and not frame.dataflow:
-            if frame.bindings:
-                frame.close()
-            frame.parts.extend(normalizer._block(self, block))
-            return
-        for binding in block.bindings:
-            normalizer._binding(self, binding)
+    # The names under which users of the API know these.
+    _begin_binding_block = begin_binding_block
+    _begin_dataflow_block = begin_dataflow_block
+    _end_block = end_block
 
     def in_block(self) -> bool:
         """Whether a block is open."""
         return bool(self._frames)
 
     def current_block_is_dataflow(self) -> bool:
-        """Whether the innermost open block is a dataflow block."""
-        return bool(self._frames) and self._frames[-1].dataflow
+        """Whether the innermost open block is a dataflow block. Raises InternalError if no block is open."""
+        return self._frame().dataflow
 
     def _flush_block(self) -> None:
-        assert self._func is not None
-        self._func.blocks.extend(b for b in self.end_block_parts() if b.bindings)
+        block = self.end_block()
+        if block.bindings:
+            self._func.blocks.append(block)
 
     # --- emitting -------------------------------------------------------------------------------------------------
 
@@ -318,20 +311,16 @@ class BlockBuilder:
 
     def emit(self, expr: Any, name_hint: str = "") -> Var:
         """Bind ``expr`` to a fresh variable (a DataflowVar in a dataflow block) and return it."""
-        return self.bind_value(self.normalize(convert_to_expr(expr)), name_hint)
+        return self.bind_value(self.normalize(_emittable(expr)), name_hint)
 
     def bind_value(self, value: Any, name_hint: str = "", *, output: bool = False) -> Var:
         """Bind an already normalised value."""
         frame = self._frame()
         kind: type[Var] = DataflowVar if frame.dataflow and not output else Var
         name = self.get_unique_name(name_hint or ("lv" if frame.dataflow and not output else "gv"))
-        while isinstance(value, SeqExpr):
-            for block in value.blocks:
-                self.splice_block(block)
-            value = value.body
         var = kind(name, value.struct_info_)
         frame.bindings.append(VarBinding(var, value))
-        self._bound[var] = value
+        self._bound[var.vid] = value
         return var
 
     def bound_argument(self, arg: Any) -> Var | None:
@@ -346,7 +335,7 @@ class BlockBuilder:
 
     def _frame(self) -> _Frame:
         if not self._frames:
-            raise RuntimeError("there is no open block to emit into; use bb.function(...) or begin_binding_block()")
+            raise InternalError("no block is being built; open one with bb.function(...) or begin_binding_block()")
         return self._frames[-1]
 
     def call_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
@@ -377,68 +366,69 @@ class BlockBuilder:
         return self.emit(self.call_te(func, *args, **kwargs), name_hint)
 
     def match_cast(self, value: Any, struct_info: StructInfo, name_hint: str = "") -> Var:
-        """Emit a MatchCast: a run-time check that also defines the symbolic variables in ``struct_info``."""
-        frame = self._frame()
+        """Emit a MatchCast: a run-time check that also defines the symbolic variables in ``struct_info``.
+
+        Raises RelaxishError if no value at all could pass the check.
+        """
         struct_info = as_struct_info(struct_info)
-        value = self.normalize(convert_to_expr(value))
-        if not is_leaf(value):
-            value = self.bind_value(value)
-        kind: type[Var] = DataflowVar if frame.dataflow else Var
-        var = kind(self.get_unique_name(name_hint or ("lv" if frame.dataflow else "gv")), struct_info)
+        value = self.normalize(_emittable(value))
+        if struct_info_base_check(value.struct_info, struct_info) is BaseCheckResult.FAIL_L0:
+            raise RelaxishError(
+                "It is impossible to match cast any value into the target struct_info. But got value struct info: "
+                f"{value.struct_info}, given struct info: {struct_info}"
+            )
+        dataflow = self._frame().dataflow
+        kind: type[Var] = DataflowVar if dataflow else Var
+        var = kind(self.get_unique_name(name_hint or ("lv" if dataflow else "gv")), struct_info)
         self.emit_normalized(MatchCast(var, value, struct_info))
         return var
 
     def emit_output(self, output: Any, name_hint: str = "") -> Var:
         """Bind a result of the open dataflow block to a variable that may be used after it."""
-        if not self.current_block_is_dataflow():
-            raise RuntimeError("emit_output has to be called inside dataflow block.")
-        if isinstance(output, (list, tuple)):
-            output = Tuple([convert_to_expr(o) for o in output])
-        return self.bind_value(self.normalize(convert_to_expr(output)), name_hint, output=True)
+        if not self._frame().dataflow:
+            raise InternalError("EmitOutput has to be called inside dataflow block.")
+        return self.bind_value(self.normalize(_emittable(output)), name_hint, output=True)
 
     def emit_func_output(
         self, output: Any, params: Var | Sequence[Var] | Tuple | None = None
     ) -> GlobalVar:
         """Finish the open function with its result; returns the function's name in the module."""
-        state = self._func
-        if state is None or state.emitted:
+        scope = self._func
+        if scope.emitted:
             raise RuntimeError("emit_func_output must be called exactly once in a relax function.")
-        state.emitted = True
-        if state.params is not None and params is not None:
-            raise RuntimeError(
-                "function parameters have been defined in the initialization of the function scope; "
-                "do not give them to emit_func_output again"
-            )
-        if state.params is None:
-            state.params = tuple([params] if isinstance(params, Var) else params or ())
+        scope.emitted = True
+        if scope.params is not None and params is not None:
+            raise RuntimeError("function parameters have been initialized in the function with scope.")
+        if scope.params is None:
+            if params is None:
+                raise RuntimeError("Relax function must have parameter.")
+            scope.params = (params,) if isinstance(params, Var) else tuple(params)
         if BlockBuilder.current() is not self:
-            raise RuntimeError("BlockBuilder._current must be self.")
-        if isinstance(output, (list, tuple)):
-            output = Tuple([convert_to_expr(o) for o in output])
-        output = convert_to_expr(output)
+            raise RuntimeError("BlockBuilder.current() must be self.")
         self._flush_block()
-        if not state.scoped:
-            self.begin_scope(state.params)
-            for block in state.blocks:
-                for binding in block.bindings:
-                    self.note_binding(binding)
-        body = self.normalize(SeqExpr(state.blocks, output))
+        # Parameters given only now were not in scope while the blocks were written.
+        self.begin_scope(scope.params)
+        body = self.normalize(SeqExpr(scope.blocks, _emittable(output)))
         self.end_scope()
-        func = Function(state.params, body, attrs=state.attrs)
-        return self.add_func(func, state.name)
+        func = Function(scope.params, body, None, scope.is_pure, scope.attrs)
+        self.end_scope()
+        return self.add_func(func, scope.name)
 
     def emit_normalized(self, binding: Any) -> None:
         """Append a binding whose value is already normalised."""
         frame = self._frame()
         if not frame.dataflow and isinstance(binding.var, DataflowVar):
-            raise RuntimeError(f"the dataflow variable {binding.var.name_hint} cannot be bound outside a dataflow block")
+            raise InternalError(f"Cannot emit dataflow var {binding.var.name_hint} in non-dataflow block")
+        if binding.var.struct_info_ is None or binding.value.struct_info_ is None:
+            raise InternalError(f"the binding of {binding.var.name_hint} is not normalized: it has no struct info")
         frame.bindings.append(binding)
         self.note_binding(binding)
 
     def note_binding(self, binding: Any) -> None:
         """Remember what a binding defines: its value for lookups, its symbolic variables for the scope."""
-        self._bound[binding.var] = binding.value
-        if isinstance(binding, MatchCast) and self._scopes:
+        if not isinstance(binding, MatchCast):
+            self._bound[binding.var.vid] = binding.value
+        elif self._scopes:
             scope = self._scopes[-1]
             for symbol in definable_tir_vars_in_struct_info(binding.struct_info):
                 if symbol not in scope:
@@ -447,7 +437,7 @@ class BlockBuilder:
 
     def lookup_binding(self, var: Var) -> Any:
         """The value bound to ``var``, or None."""
-        return self._bound.get(var)
+        return self._bound.get(var.vid)
 
     # --- the module -----------------------------------------------------------------------------------------------
 
@@ -469,9 +459,12 @@ class BlockBuilder:
     def add_func(self, func: BaseFunc, func_name: str) -> GlobalVar:
         """Add a function; if an equal one is there already, its name is returned instead."""
         key = type(func), structural_hash(func)
+        equal = []
         for var in self._equal_candidates(key):
             if structural_equal(self._mod.functions[var], func):
-                return var
+                equal.append(var)
+        if equal:
+            return min(equal, key=lambda var: var.name_hint)
         name = self.get_unique_name(func_name)
         while name in self._mod:
             name = self.get_unique_name(func_name)
@@ -522,6 +515,17 @@ class BlockBuilder:
         from .global_names import normalize_global_vars
 
         return normalize_global_vars(self._mod)
+
+
+def _emittable(expr: Any) -> Any:
+    """What is to be emitted as an expression: sequences of Python are tuples, None is the null value."""
+    if expr is None:
+        from .op_table import op_function
+
+        return op_function("null_value")()
+    if isinstance(expr, (list, tuple)):
+        return Tuple([_emittable(item) for item in expr])
+    return convert_to_expr(expr)
 
 
 def _mark(analyzer: Any, symbol: PrimExpr) -> None:

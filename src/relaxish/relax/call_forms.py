@@ -12,10 +12,18 @@ from ..ir.attrs import make_node
 from ..ir.expr import GlobalVar
 from ..ir.op import Op
 from ..support.errors import RelaxishError
-from .analysis.struct_info import infer_by_sinfo_args
+from .analysis.struct_info import derive_call_ret_struct_info, infer_by_sinfo_args
+from .call_tir_rules import check_inplace_indices, normalize_call_tir, normalize_call_tir_inplace, validate_call_tir
 from .expr import Call, Expr, ExternFunc, ShapeExpr, Tuple, Var
 from .op_table import OpRecord, register_op
-from .struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo, as_struct_info
+from .struct_info import (
+    FuncStructInfo,
+    ObjectStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    as_struct_info,
+)
 from .utils import convert_to_expr
 
 __all__ = [
@@ -32,9 +40,16 @@ __all__ = [
 ]
 
 
-def _define(name: str, infer: Callable[..., StructInfo], *, pure: bool = True, args: tuple[str, ...] = ()) -> Op:
-    register_op(OpRecord(name, infer, pure=pure, arg_names=args))
+def _define(
+    name: str, infer: Callable[..., StructInfo], *, pure: bool = True, args: tuple[str, ...] = (), **rules: Any
+) -> Op:
+    register_op(OpRecord(name, infer, pure=pure, arg_names=args, **rules))
     return Op.get(name)
+
+
+def _define_call_tir(name: str, normalize: Callable[..., Any] = normalize_call_tir) -> Op:
+    names = ("func", "args", "packed_ints")
+    return _define(name, _one_sinfo, args=names, normalize=normalize, validate=validate_call_tir)
 
 
 def _one_sinfo(call: Call, _: Any) -> StructInfo:
@@ -56,35 +71,62 @@ def _dps_sinfo(call: Call, _: Any) -> StructInfo:
     return info
 
 
+def _opaque_result(call: Call, builder: Any) -> StructInfo:
+    """What the packed function, the first argument, says of its result."""
+    callee = call.args[0]
+    info = None if isinstance(callee, Op) else callee.struct_info_
+    if not isinstance(info, FuncStructInfo) or info.params is not None:
+        raise RelaxishError(f"{call.op.name} must be called with an opaque function, but {callee} is not opaque")
+    return derive_call_ret_struct_info(info, call, builder)
+
+
 def _packed_sinfo(call: Call, builder: Any) -> StructInfo:
     if not call.args:
         raise RelaxishError("call_pure_packed must be called with at least one argument")
-    inner = Call(call.args[0], call.args[1:], call.attrs, call.sinfo_args)
-    info = call.args[0].struct_info_
-    if call.sinfo_args:
-        return infer_by_sinfo_args(inner)
-    if isinstance(info, FuncStructInfo):
-        from .analysis.struct_info import derive_call_ret_struct_info
+    return _opaque_result(call, builder)
 
-        return derive_call_ret_struct_info(info, inner, builder)
-    return ObjectStructInfo()
+
+def _inplace_packed_sinfo(call: Call, builder: Any) -> StructInfo:
+    if len(call.args) < 2:
+        raise RelaxishError(
+            "call_inplace_packed must be called with at least two arguments (the packed call and at least one argument "
+            "to the packed call; if the packed call does not need arguments, use call_pure_packed instead)"
+        )
+    indices = [int(i) for i in call.attrs.inplace_indices]
+    check_inplace_indices(indices, len(call.args) - 1, "call_pure_packed")
+    result = _opaque_result(call, builder)
+    if len(indices) > 1 and not isinstance(result, TupleStructInfo):
+        raise RelaxishError(
+            "Multiple outputs given via the inplace indices but the derived StructInfo is not a tuple"
+        )
+    outputs = result.fields if isinstance(result, TupleStructInfo) and len(indices) > 1 else (result,)
+    for index, output in zip(indices, outputs):
+        given = call.args[index + 1].struct_info
+        if index != -1 and not output.is_base_of(given):
+            raise RelaxishError(
+                "The derived return StructInfo does not match that for the in-place argument at index "
+                f"{index}: {output} vs {given}"
+            )
+    return result
 
 
 def _sinfo_args(call: Call, _: Any) -> StructInfo:
     return infer_by_sinfo_args(call)
 
 
-def _inplace_packed_sinfo(call: Call, _: Any) -> StructInfo:
-    return infer_by_sinfo_args(call)
+def _builtin_sinfo(call: Call, _: Any) -> StructInfo:
+    if len(call.sinfo_args) > 1:
+        raise RelaxishError(f"a builtin has one result, but the call has {len(call.sinfo_args)} sinfo_args")
+    return call.sinfo_args[0] if call.sinfo_args else TupleStructInfo(())
 
 
-CALL_TIR = _define("relax.call_tir", _one_sinfo, args=("func", "args", "packed_ints"))
-CALL_TIR_WITH_GRAD = _define("relax.call_tir_with_grad", _one_sinfo, args=("func", "args", "packed_ints"))
-CALL_TIR_INPLACE = _define("relax.call_tir_inplace", _one_sinfo, args=("func", "args", "packed_ints"))
+CALL_TIR = _define_call_tir("relax.call_tir")
+CALL_TIR_WITH_GRAD = _define_call_tir("relax.call_tir_with_grad")
+CALL_TIR_INPLACE = _define_call_tir("relax.call_tir_inplace", normalize_call_tir_inplace)
 CALL_DPS_PACKED = _define("relax.call_dps_packed", _dps_sinfo, args=("func", "args"))
 CALL_PURE_PACKED = _define("relax.call_pure_packed", _packed_sinfo, args=("args",))
 CALL_INPLACE_PACKED = _define("relax.call_inplace_packed", _inplace_packed_sinfo, args=("func", "args"))
-CALL_BUILTIN = _define("relax.call_builtin_with_ctx", _sinfo_args, pure=False, args=("func", "args"))
+CALL_BUILTIN = _define("relax.call_builtin_with_ctx", _builtin_sinfo, pure=False, args=("func", "args"))
 MAKE_CLOSURE = _define("relax.make_closure", lambda *_: ObjectStructInfo(), args=("func", "args"))
 INVOKE_CLOSURE = _define("relax.invoke_closure", _sinfo_args, pure=False, args=("closure", "args"))
 INVOKE_PURE_CLOSURE = _define("relax.invoke_pure_closure", _sinfo_args, args=("closure", "args"))
@@ -105,6 +147,17 @@ def _as_sinfo(out_sinfo: Any) -> StructInfo:
     return as_struct_info(out_sinfo)
 
 
+def _out_sinfo(name: str, out_sinfo: Any) -> StructInfo:
+    """The struct info of what a function in destination-passing style writes; someone must be able to allocate it."""
+    info = _as_sinfo(out_sinfo)
+    for item in info.fields if isinstance(info, TupleStructInfo) else (info,):
+        if isinstance(item, TensorStructInfo) and not isinstance(item.shape, ShapeExpr):
+            raise RelaxishError(
+                f"out_sinfo of {name} should have defined ShapeExpr as shape. However, one given structure info is {item}"
+            )
+    return info
+
+
 def _tail(tir_vars: Any) -> tuple[Any, ...]:
     if tir_vars is None:
         return ()
@@ -113,7 +166,7 @@ def _tail(tir_vars: Any) -> tuple[Any, ...]:
 
 def call_tir(gvar: Any, args: Any, out_sinfo: Any, tir_vars: Any = None) -> Call:
     """Call a PrimFunc in destination-passing style: outputs are allocated by whoever lowers the call."""
-    return Call(CALL_TIR, (gvar, _as_tuple(args), *_tail(tir_vars)), None, [_as_sinfo(out_sinfo)])
+    return Call(CALL_TIR, (gvar, _as_tuple(args), *_tail(tir_vars)), None, [_out_sinfo("call_tir", out_sinfo)])
 
 
 def call_tir_with_grad(
@@ -123,21 +176,8 @@ def call_tir_with_grad(
     attrs = make_node(
         "relax.attrs.CallTIRWithGradAttrs", te_grad_name=te_grad_name, te_grad_kwargs=dict(te_grad_kwargs or {})
     )
-    return Call(CALL_TIR_WITH_GRAD, (gvar, _as_tuple(args), *_tail(tir_vars)), attrs, [_as_sinfo(out_sinfo)])
-
-
-def _check_inplace(op: str, indices: Sequence[int], count: int, outputs: int) -> None:
-    if len(indices) != outputs:
-        raise RelaxishError(f"{op}: there must be one in-place index for each of the {outputs} outputs")
-    if all(i == -1 for i in indices):
-        raise RelaxishError(f"{op}: at least one index must be in place; use the plain form otherwise")
-    seen: set[int] = set()
-    for index in indices:
-        if index < -1 or index >= count:
-            raise RelaxishError(f"{op}: in-place index {index} is out of range for {count} arguments")
-        if index != -1 and index in seen:
-            raise RelaxishError(f"{op}: in-place index {index} appears more than once")
-        seen.add(index)
+    info = _out_sinfo("call_tir_with_grad", out_sinfo)
+    return Call(CALL_TIR_WITH_GRAD, (gvar, _as_tuple(args), *_tail(tir_vars)), attrs, [info])
 
 
 def call_tir_inplace(
@@ -145,10 +185,8 @@ def call_tir_inplace(
 ) -> Call:
     """:func:`call_tir` whose outputs overwrite the arguments at ``inplace_indices`` (-1: a fresh output)."""
     indices = [inplace_indices] if isinstance(inplace_indices, int) else list(inplace_indices)
-    info = _as_sinfo(out_sinfo)
+    info = _out_sinfo("call_tir", out_sinfo)
     values = _as_tuple(args)
-    outputs = len(info.fields) if isinstance(info, TupleStructInfo) else 1
-    _check_inplace("relax.call_tir_inplace", indices, len(getattr(values, "fields", ())), outputs)
     attrs = make_node("relax.attrs.CallTIRInplaceAttrs", inplace_indices=indices)
     return Call(CALL_TIR_INPLACE, (gvar, values, *_tail(tir_vars)), attrs, [info])
 
@@ -159,7 +197,7 @@ def _as_func(func: Any) -> Any:
 
 def call_dps_packed(func: Any, args: Any, out_sinfo: Any) -> Call:
     """Call a packed function in destination-passing style."""
-    return Call(CALL_DPS_PACKED, (_as_func(func), _as_tuple(args)), None, [_as_sinfo(out_sinfo)])
+    return Call(CALL_DPS_PACKED, (_as_func(func), _as_tuple(args)), None, [_out_sinfo("call_dps_packed", out_sinfo)])
 
 
 def _sinfos(sinfo_args: Any) -> list[StructInfo]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +55,7 @@ class _Symbols(PyExprMutator):
         found: dict[TirVar, Any] = {}
         source = self.visit_expr(binding.value).struct_info_
         if source is not None:
-            bind_struct_info(binding.struct_info, source, found, {})
+            bind_struct_info(binding.var.struct_info_ or binding.struct_info, source, found, {})
         for var, expr in found.items():
             before = self.known.get(var)
             if before is None:
@@ -108,7 +109,7 @@ class _FindsCast(PyExprVisitor):
         self.found = True
 
 
-def canonicalize_symbols(func: Function) -> Function:
+def canonicalize_symbols(func: Any) -> Any:
     """The function with symbolic variables of casts replaced by what they are known to equal.
 
     Raises ValueError if two casts contradict each other.
@@ -265,7 +266,8 @@ def _bound_directly(block: DataflowBlock) -> DataflowBlock:
     if not values:
         return block
     kept: list[Any] = []
-    for binding in block.bindings:
+    bindings: Sequence[Any] = block.bindings
+    for binding in bindings:
         if binding.var in values:
             continue
         value = None if isinstance(binding.var, DataflowVar) else values.get(binding.value)

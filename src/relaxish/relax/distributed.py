@@ -9,16 +9,28 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from ..ir.errors import CheckValueError
 from ..ir.expr import Range
 from ..ir.global_info import GlobalInfo
 from ..ir.node import Node, field
+from ..ir.types import Type
+from ..support import aliases
 from .scalars import const_int
-from .struct_info import StructInfo, TensorStructInfo
+from .struct_info import StructInfo, TensorStructInfo, as_struct_info
 
-__all__ = ["DTensorStructInfo", "DeviceMesh", "Placement", "PlacementSpec", "device_mesh"]
+__all__ = ["DTensorStructInfo", "DTensorType", "DeviceMesh", "Placement", "PlacementSpec", "device_mesh"]
+
+#: ``relaxish.relax.distributed.transform`` is found through the root package's table of aliases.
+__path__: list[str] = []
+
+
+def __getattr__(name: str) -> Any:
+    return aliases.attribute(__name__, name)
+
 
 
 class DeviceMesh(GlobalInfo):
@@ -39,7 +51,7 @@ class DeviceMesh(GlobalInfo):
             device_ids = range(first, first + count)
         self.device_ids = tuple(int(d) for d in device_ids)
         if math.prod(self.shape) != len(self.device_ids):
-            raise ValueError(
+            raise CheckValueError(
                 "The number of elements in device ids should be equal to the number of elements in the device mesh, "
                 f"but the mesh has {math.prod(self.shape)} places and {len(self.device_ids)} devices are given"
             )
@@ -90,17 +102,24 @@ class Placement(Node):
     def from_text(text: str) -> Placement:
         """A placement from text such as ``"S[0], R"``. Raises ValueError for other text."""
         specs = []
-        for part in text.replace(" ", "").split(","):
+        for part in re.findall(r"S\s*\[\s*[0-9]+\s*\]|[^\s,]", text):
             if part == "R":
                 specs.append(PlacementSpec.replica())
-            elif part.startswith("S[") and part.endswith("]") and part[2:-1].isdigit():
-                specs.append(PlacementSpec.sharding(int(part[2:-1])))
+            elif len(part) > 1:
+                specs.append(PlacementSpec.sharding(int(part[part.index("[") + 1 : -1])))
             else:
-                raise ValueError(f"Invalid placement {part!r}: write S[axis] or R for each axis of the mesh")
+                raise CheckValueError(f"Invalid placement {text!r}: write S[axis] or R for each axis of the mesh")
         return Placement(specs)
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.dim_specs))
+
+
+class DTensorType(Type):
+    """The legacy type of a tensor spread over devices: its rank (-1: unknown) and dtype."""
+
+    ndim: int = field(role="attr", default=-1)
+    dtype: str = field(role="attr", default="float32", conv=str)
 
 
 class DTensorStructInfo(StructInfo):
@@ -115,15 +134,20 @@ class DTensorStructInfo(StructInfo):
     span: Any = field(role="ignore", default=None)
 
     def __init__(
-        self, tensor_sinfo: TensorStructInfo, device_mesh: DeviceMesh, placement: Placement, span: Any = None
+        self,
+        tensor_sinfo: TensorStructInfo,
+        device_mesh: DeviceMesh | None = None,
+        placement: Placement | str = "",
+        span: Any = None,
     ) -> None:
+        tensor_sinfo = as_struct_info(tensor_sinfo)  # type: ignore[assignment]
+        device_mesh = DeviceMesh((), Range(0, 1)) if device_mesh is None else device_mesh
+        placement = Placement.from_text(placement) if isinstance(placement, str) else placement
         if len(placement.dim_specs) != len(device_mesh.shape):
-            raise ValueError(
-                f"a mesh of {len(device_mesh.shape)} axes needs as many placement specs, not {len(placement.dim_specs)}"
-            )
+            raise ValueError("The device mesh and placement must have the same dimension size")
         for spec in placement.dim_specs:
-            if spec.kind == "sharding" and not 0 <= spec.axis < max(tensor_sinfo.ndim, 0):
-                raise ValueError(f"{spec} splits an axis that a tensor of rank {tensor_sinfo.ndim} does not have")
+            if spec.kind == "sharding" and spec.axis >= tensor_sinfo.ndim:
+                raise ValueError("Sharding dimension should be smaller than tensor ndim")
         self.tensor_sinfo = tensor_sinfo
         self.device_mesh = device_mesh
         self.placement = placement

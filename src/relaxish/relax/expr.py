@@ -13,12 +13,14 @@ import numpy as np
 
 from ..ir.attrs import DictAttrs
 from ..ir.errors import CheckTypeError, CheckValueError
-from ..ir.expr import CALL_GLOBAL, BaseFunc, GlobalVar, PrimExpr, RelaxExpr
+from ..ir.expr import CALL_GLOBAL, BaseFunc, PrimExpr, RelaxExpr
+from ..ir.transform import STUB_MAKER
 from ..ir.node import Node, field
 from ..ir.op import Op
 from ..ir.prim import Call as PrimCall
 from ..ir.prim import FloatImm, IntImm
-from ..support.errors import RelaxishError
+from ..ir.types import Type
+from ..support.errors import InternalError, RelaxishError
 
 __all__ = [
     "Binding",
@@ -41,6 +43,7 @@ __all__ = [
     "StringImm",
     "Tuple",
     "TupleGetItem",
+    "Type",
     "Var",
     "VarBinding",
     "as_shape_dim",
@@ -94,7 +97,8 @@ class ExprWithOp(Expr):
 
     def __add__(self, other: Any) -> Any:
         if isinstance(self.struct_info_, TupleStructInfo) and isinstance(other, tuple):
-            return (*self, *other)
+            fields: tuple[Any, ...] = tuple(self[i] for i in range(len(self.struct_info_.fields)))
+            return (*fields, *other)
         return _binary("add", self, other)
 
     def __radd__(self, other: Any) -> Any:
@@ -661,6 +665,15 @@ class ExternFunc(BaseFunc, ExprWithOp):
         return Call(self, args, attrs)
 
 
+def _update_struct_info(expr: Any, struct_info: Any) -> None:
+    """Give an expression its struct info. Raises InternalError if it has one already."""
+    if expr.struct_info_ is not None:
+        raise InternalError(
+            f"expression {expr} has struct info {expr.struct_info_}, which cannot be overwritten with {struct_info}"
+        )
+    object.__setattr__(expr, "struct_info_", as_struct_info(struct_info))
+
+
 def _convert(value: Any) -> Any:
     from .utils import convert_to_expr
 
@@ -729,8 +742,8 @@ from .struct_info import (  # noqa: E402  (the two modules need each other; this
 
 def _call_global(callee: Any, args: Sequence[Any]) -> Any:
     """``gv(x)``: graph arguments make a graph call, scalar ones a tir call."""
-    if all(isinstance(a, Expr) for a in args):
-        return Call(callee, args)
+    if all(isinstance(a, (Expr, list, tuple)) for a in args):
+        return Call(callee, [a if isinstance(a, Expr) else _convert(a) for a in args])
     if all(isinstance(a, (PrimExpr, int, float)) for a in args):
         info = callee.struct_info_
         ret = info.ret if isinstance(info, FuncStructInfo) else None
@@ -739,3 +752,4 @@ def _call_global(callee: Any, args: Sequence[Any]) -> Any:
 
 
 type(CALL_GLOBAL).hook = staticmethod(_call_global)
+STUB_MAKER.append(lambda name, info: ExternFunc(name, info if isinstance(info, FuncStructInfo) else None))

@@ -67,6 +67,10 @@ _METHODS: dict[type, str] = {
 class ExprFunctor:
     """Dispatch of ``visit_expr`` on the kind of expression."""
 
+    #: Whether dataflow variables and blocks go to the methods of ordinary ones unless they have their own. Classes
+    #: marked with :func:`visitor` or :func:`mutator` keep the kinds apart.
+    _dataflow_is_ordinary = True
+
     def visit_expr(self, expr: Any) -> Any:
         """Visit any expression."""
         name = _METHODS.get(type(expr))
@@ -145,7 +149,10 @@ class PyExprVisitor(ExprFunctor):
 
     def visit_dataflow_var_(self, op: DataflowVar) -> None:
         """A use of a dataflow variable."""
-        self.visit_var_(op)
+        if self._dataflow_is_ordinary:
+            self.visit_var_(op)
+        else:
+            PyExprVisitor.visit_var_(self, op)
 
     def visit_shape_expr_(self, op: ShapeExpr) -> None:
         """A shape."""
@@ -221,6 +228,13 @@ class PyExprVisitor(ExprFunctor):
         for binding in block.bindings:
             self.visit_binding(binding)
 
+    def visit_dataflow_block_(self, block: DataflowBlock) -> None:
+        """Visits each binding."""
+        if self._dataflow_is_ordinary:
+            self.visit_binding_block_(block)
+        else:
+            PyExprVisitor.visit_binding_block_(self, block)
+
     def visit_var_def_(self, var: Var) -> None:
         """The definition of a variable."""
         self.visit_struct_info(var)
@@ -282,7 +296,7 @@ class PyExprMutator(ExprFunctor):
 
     def visit_dataflow_var_(self, op: DataflowVar) -> Any:
         """A use of a dataflow variable."""
-        return self.visit_var_(op)
+        return self.visit_var_(op) if self._dataflow_is_ordinary else PyExprMutator.visit_var_(self, op)
 
     def visit_shape_expr_(self, op: ShapeExpr) -> Any:
         """A shape."""
@@ -386,9 +400,15 @@ class PyExprMutator(ExprFunctor):
         info = new_value.struct_info_
         if info is not None:
             new_var = self.with_struct_info(new_var, info)
-        if new_var is not binding.var:
-            self.var_remap_[binding.var] = new_var
+        self._remap(binding.var, new_var)
         self.builder_.emit_normalized(VarBinding(new_var, new_value, binding.span))
+
+    def _remap(self, old: Var, new: Var) -> None:
+        """Later uses of ``old`` are ``new``, also where :meth:`set_var_remap` said otherwise."""
+        if new is not old:
+            self.var_remap_[old] = new
+        if old.vid in self.vid_remap_:
+            self.vid_remap_[old.vid] = new
 
     def visit_match_cast_(self, binding: MatchCast) -> None:
         """Visits the value and emits the binding again."""
@@ -399,8 +419,7 @@ class PyExprMutator(ExprFunctor):
             self.builder_.emit_normalized(binding)
             return
         var = self.with_struct_info(var, info)
-        if var is not binding.var:
-            self.var_remap_[binding.var] = var
+        self._remap(binding.var, var)
         self.builder_.emit_normalized(MatchCast(var, value, info, binding.span))
 
     def visit_binding_block_(self, block: BindingBlock) -> Any:
@@ -433,9 +452,14 @@ class PyExprMutator(ExprFunctor):
         new = self.visit_struct_info_node(info)
         if new is info:
             return var
-        made = type(var)(var.name_hint, new, var.span)
+        made = type(var)(var.vid, new, var.span)
         self.var_remap_[var] = made
         return made
+
+    def visit_dataflow_var_def_(self, var: DataflowVar) -> Any:
+        """The definition of a dataflow variable, which stays one whatever :meth:`visit_var_def_` makes of it."""
+        made = self.visit_var_def_(var)
+        return made if isinstance(made, DataflowVar) else DataflowVar(made.vid, made.struct_info_, made.span)
 
     def visit_with_new_scope(self, expr: Any, params: Sequence[Var] | None = None) -> Any:
         """Visit a function body in a fresh scope in which ``params`` define their symbolic variables."""
@@ -472,7 +496,7 @@ class PyExprMutator(ExprFunctor):
 
             if structural_equal(var.struct_info_, struct_info):
                 return var
-        return type(var)(var.name_hint, struct_info, var.span)
+        return type(var)(var.vid, struct_info, var.span)
 
     def set_var_remap(self, vid: Id, var: Var) -> None:
         """Uses of the variable with identity ``vid`` become ``var``."""
@@ -493,16 +517,25 @@ def _same(new: Sequence[Any], old: Sequence[Any]) -> bool:
 
 
 def visitor(cls: _C) -> _C:
-    """Mark a visitor class; subclassing :class:`PyExprVisitor` is all it takes, the mark is for readers."""
+    """Mark a visitor class: its methods for ordinary variables and blocks do not get those of dataflow blocks.
+
+    ::
+
+        @relax.expr_functor.visitor
+        class CountCalls(PyExprVisitor): ...
+    """
+    target: Any = cls
+    target._dataflow_is_ordinary = False
     return cls
 
 
 def mutator(cls: _C) -> _C:
-    """Mark a mutator class; subclassing :class:`PyExprMutator` is all it takes, the mark is for readers.
+    """Mark a mutator class: its methods for ordinary variables do not get those of dataflow blocks.
 
     A class with its own ``__init__`` that forgets ``super().__init__()`` still gets a builder.
     """
     target: Any = cls
+    target._dataflow_is_ordinary = False
     original: Callable[..., None] = target.__init__
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807

@@ -2,70 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..support.errors import RelaxishError
-from .analysis.struct_info import bind_struct_info
-from .binding_tools import _Bind
+from .analysis.cleanup import remove_all_unused
+from .binding_tools import substitute_params
+from .canonicalize import canonicalize_bindings
 from .copying import copy_with_new_vars
-from .expr import Call, Function, Var
+from .expr import Call, DataflowBlock, Function, SeqExpr, Var, VarBinding
 from .expr_functor import PyExprMutator
 
 __all__ = ["inline_functions"]
 
 
 class _Inline(PyExprMutator):
-    def __init__(self, functions: Mapping[str, Function]) -> None:
+    def __init__(self, functions: Mapping[GlobalVar | str, Function]) -> None:
         super().__init__()
         self.functions = functions
-        self.stack: list[str] = []
+        self.stack: list[GlobalVar] = []
+
+    def visit_function_(self, op: Function) -> Any:
+        made = super().visit_function_(op)
+        return op if made is op else remove_all_unused(canonicalize_bindings(made))
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not isinstance(call.op, GlobalVar) or call.op.name_hint not in self.functions:
+        name = call.op
+        if not isinstance(name, GlobalVar):
             return call
-        name = call.op.name_hint
+        func = self.functions.get(name) or self.functions.get(name.name_hint)
+        if func is None:
+            return call
+        if len(func.params) != len(call.args):
+            raise RelaxishError(
+                f"Attempted to inline call to {name.name_hint}, which accepts {len(func.params)} parameters.  However, it "
+                f"was called with {len(call.args)} arguments in expression {call}"
+            )
         if name in self.stack:
-            raise RelaxishError(f"cannot inline '{name}': it calls itself")
-        func = copy_with_new_vars(self.functions[name])
-        values: dict[Var, Any] = {}
-        symbols: dict[Any, Any] = {}
-        for param, arg in zip(func.params, call.args):
-            values[param] = arg
-            if param.struct_info_ is not None and arg.struct_info_ is not None:
-                bind_struct_info(param.struct_info_, arg.struct_info_, symbols, {})
-        body = _Bind(values, symbols).visit_with_inner_scope(func.body)
-        body.struct_info_ = None
+            raise RelaxishError(
+                "Relax function inlining does not support recursive functions.  However, recursive function "
+                f"{name.name_hint} was requested to be inlined."
+            )
         self.stack.append(name)
-        result = self._expand(body)
+        made = self.visit_expr(_body_for(copy_with_new_vars(func), call.args))
         self.stack.pop()
-        return result
+        return made
 
-    def _expand(self, body: Any) -> Any:
-        """Emit the body's bindings here and return its result; dataflow stays what the call's place is."""
-        from .expr import DataflowVar, MatchCast, VarBinding
 
-        dataflow = self.builder_.current_block_is_dataflow()
-        for block in body.blocks:
-            for binding in block.bindings:
-                var = binding.var
-                kind = DataflowVar if dataflow else Var
-                if type(var) is not kind:
-                    new = kind(var.name_hint, var.struct_info_, var.span)
-                    self.var_remap_[var] = new
-                    binding = (
-                        MatchCast(new, binding.value, binding.struct_info, binding.span)
-                        if isinstance(binding, MatchCast)
-                        else VarBinding(new, binding.value, binding.span)
-                    )
-                self.visit_binding(binding)
-        return self.visit_expr(body.body)
+def _body_for(func: Function, args: Sequence[Any]) -> SeqExpr:
+    """The function's body after bindings of its parameters; its symbolic dimensions are those of the arguments.
+
+    The bindings make a dataflow block, which may stand anywhere; what they bind is simplified away afterwards.
+    """
+    given = [Var(param.name_hint, arg.struct_info) for param, arg in zip(func.params, args)]
+    block = DataflowBlock([VarBinding(var, arg) for var, arg in zip(given, args)])
+    body = substitute_params(func, dict(zip(func.params, given))).body
+    return SeqExpr([block] if block.bindings else [], body)
 
 
 def inline_functions(func: Function, function_map: Mapping[Any, Function]) -> Function:
-    """The function with calls of the given functions (by name or GlobalVar) replaced by their bodies."""
-    table = {getattr(k, "name_hint", k): v for k, v in function_map.items()}
-    made: Function = _Inline(table).visit_expr(func)
+    """The function with calls of the given functions (by name or GlobalVar) replaced by their bodies.
+
+    Raises ValueError if the map has both the name and the variable of a function.
+    """
+    for key in function_map:
+        if isinstance(key, GlobalVar) and key.name_hint in function_map:
+            raise ValueError(
+                "Map of functions to inline must be unambiguous.  However, the map provided contains both the "
+                f"GlobalVar {key.name_hint} and the string '{key.name_hint}'"
+            )
+    made: Function = _Inline(function_map).visit_expr(func)
     return made

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.expr import RelaxExpr
 from ..ir.op import Op
 from ..support.errors import RelaxishError
 from .expr import Call, PrimValue
-from .struct_info import ObjectStructInfo, TensorStructInfo
+from .struct_info import PrimStructInfo, TensorStructInfo
 
 __all__ = ["AxisProxy", "DTypeProxy", "inspect_call"]
 
 
 def _check_tensor(tensor: Any) -> None:
     info = tensor.struct_info_
-    if info is not None and not isinstance(info, (TensorStructInfo, ObjectStructInfo)):
+    if info is not None and not isinstance(info, TensorStructInfo):
         raise TypeError(f"run-time tensor fields need a tensor, but the expression has struct info {info}")
 
 
@@ -61,11 +62,8 @@ class AxisProxy:
         self.name = name
 
     def __getitem__(self, axis: Any) -> Any:
-        if isinstance(axis, int):
-            ndim = getattr(self.tensor.struct_info_, "ndim", -1)
-            if axis < 0 and ndim >= 0:
-                axis += ndim
-            axis = PrimValue(axis)
-        elif not hasattr(axis, "struct_info_"):
-            axis = PrimValue(axis)
+        axis = axis if isinstance(axis, RelaxExpr) else PrimValue(axis)
+        info = axis.struct_info_
+        if info is not None and not isinstance(info, PrimStructInfo):
+            raise TypeError(f"an axis must be a scalar, but {axis} has struct info {info}")
         return inspect_call(self.name, self.tensor, axis)

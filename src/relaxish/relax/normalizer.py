@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..ir.expr import GlobalVar
 from ..ir.op import Op
 from ..ir.types import PrimType
-from ..support.errors import RelaxishError
+from ..support.errors import InternalError, RelaxishError
 from ..tir.analysis import is_pure_function
 from ..tir.function import _STRUCT_INFO_HOOK
 from .analysis.struct_info import derive_call_ret_struct_info, struct_info_lca
@@ -15,6 +15,7 @@ from .expr import (
     BindingBlock,
     Call,
     DataflowBlock,
+    DataflowVar,
     Function,
     If,
     MatchCast,
@@ -22,7 +23,6 @@ from .expr import (
     Tuple,
     TupleGetItem,
     Var,
-    VarBinding,
     is_leaf,
 )
 from .op_table import op_record_of
@@ -41,21 +41,40 @@ def normalize(builder: BlockBuilder, expr: Any) -> Any:
         return _call(builder, expr)
     if isinstance(expr, Tuple):
         return _tuple(builder, expr)
+    if isinstance(expr, Var):
+        return _variable(expr)
     if isinstance(expr, TupleGetItem):
         return _tuple_get_item(builder, expr)
     if isinstance(expr, Function):
         return _function(builder, expr)
     if isinstance(expr, SeqExpr):
-        return expr if expr.struct_info_ is not None else _seq(builder, expr)
+        return expr if _is_done(builder, expr) else _seq(builder, expr)
     if isinstance(expr, If):
-        return expr if expr.struct_info_ is not None else _if(builder, expr)
+        return expr if _is_done(builder, expr) else _if(builder, expr)
     if isinstance(expr, GlobalVar) and expr.struct_info_ is None:
         builder.fill_global_var(expr)
     return expr
 
 
+def _is_done(builder: BlockBuilder, expr: Any) -> bool:
+    """Whether a sequence (or what is made of sequences) is in normal form: those that have struct info are."""
+    return builder.trusts_struct_info and expr.struct_info_ is not None
+
+
+def _variable(var: Var) -> Any:
+    """The variable; one that holds nothing becomes the empty tuple, so that nobody depends on it."""
+    info = var.struct_info_
+    if info is None:
+        raise InternalError(f"Var {var.name_hint} does not have struct info.")
+    if type(info) is TupleStructInfo and not info.fields and type(var) is not DataflowVar:
+        return Tuple(())
+    return var
+
+
 def _argument(builder: BlockBuilder, arg: Any) -> Any:
     """An argument as a leaf: whatever computes is bound to a variable first."""
+    if isinstance(arg, Var):
+        return _variable(arg)
     if isinstance(arg, Tuple):
         return _tuple(builder, arg)
     if is_leaf(arg):
@@ -66,8 +85,10 @@ def _argument(builder: BlockBuilder, arg: Any) -> Any:
     if known is not None:
         return known
     new = normalize(builder, arg)
-    if is_leaf(new) or not builder.in_block():
+    if is_leaf(new):
         return new
+    if not builder.in_block():
+        raise InternalError("Cannot normalize non-leaf without a scope")
     return builder.bind_argument(arg, new)
 
 
@@ -83,14 +104,14 @@ def _tuple(builder: BlockBuilder, expr: Tuple) -> Tuple:
 def _tuple_get_item(builder: BlockBuilder, expr: TupleGetItem) -> TupleGetItem:
     value = _argument(builder, expr.tuple_value)
     if value is not expr.tuple_value:
-        return TupleGetItem(value, expr.index, expr.span)
+        expr = TupleGetItem(value, expr.index, expr.span)
     if expr.struct_info_ is None:
-        made = TupleGetItem(value, expr.index, expr.span)
-        if made.struct_info_ is None:
-            from .struct_info import ObjectStructInfo
-
-            made.struct_info_ = ObjectStructInfo()
-        expr.struct_info_ = made.struct_info_
+        info = value.struct_info_
+        if not isinstance(info, TupleStructInfo):
+            raise InternalError(
+                f"The struct info of Tuple must be TupleStructInfo, but expression {value} has struct info {info}"
+            )
+        expr.struct_info_ = TupleGetItem(value, expr.index).struct_info_
     return expr
 
 
@@ -102,7 +123,7 @@ def _call(builder: BlockBuilder, expr: Call) -> Any:
             callee = builder.bind_value(callee)
     args = None
     for index, arg in enumerate(expr.args):
-        new = arg if isinstance(arg, Var) else _argument(builder, arg)
+        new = _argument(builder, arg)
         if args is None and new is not arg:
             args = list(expr.args[:index])
         if args is not None:
@@ -113,7 +134,7 @@ def _call(builder: BlockBuilder, expr: Call) -> Any:
         expr = new_call
     if expr.struct_info_ is None:
         expr.struct_info_ = infer_call(builder, expr)
-    record = op_record_of(expr.op)
+    record = op_record_of(expr.op) if builder.normalizes_operators else None
     if record is not None and record.normalize is not None:
         changed = record.normalize(builder, expr)
         if changed is not expr:
@@ -144,13 +165,13 @@ def _if(builder: BlockBuilder, expr: If) -> If:
     false_branch = _branch(builder, expr.false_branch)
     if cond is not expr.cond or true_branch is not expr.true_branch or false_branch is not expr.false_branch:
         expr = If(cond, true_branch, false_branch, expr.span)
-    if true_branch.struct_info_ is not None and false_branch.struct_info_ is not None:
+    if expr.struct_info_ is None and true_branch.struct_info_ is not None and false_branch.struct_info_ is not None:
         expr.struct_info_ = struct_info_lca(true_branch.struct_info_, false_branch.struct_info_)
     return expr
 
 
 def _branch(builder: BlockBuilder, branch: SeqExpr) -> SeqExpr:
-    if branch.struct_info_ is not None:
+    if _is_done(builder, branch):
         return branch
     builder.begin_inner_scope()
     result = _seq(builder, branch)
@@ -159,65 +180,93 @@ def _branch(builder: BlockBuilder, branch: SeqExpr) -> SeqExpr:
 
 
 def _function(builder: BlockBuilder, func: Function) -> Function:
-    if func.body is None or func.body.struct_info_ is not None:
+    if func.body is None or _is_done(builder, func.body):
         return func
     builder.begin_scope(func.params)
     body = _seq(builder, func.body)
     builder.end_scope()
-    if body is func.body and func.ret_struct_info is body.struct_info_:
+    if body is func.body:
         return func
     return Function(func.params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
 
 
 def _seq(builder: BlockBuilder, expr: SeqExpr) -> SeqExpr:
     """Normalise block by block; the struct info of the result is what is well defined at the end of the scope."""
-    blocks: list[BindingBlock] = []
-    changed = False
-    for block in expr.blocks:
-        made = _block(builder, block)
-        changed = changed or len(made) != 1 or made[0] is not block
-        blocks.extend(b for b in made if b.bindings)
-    builder.begin_binding_block()
-    body = normalize(builder, expr.body)
-    while isinstance(body, SeqExpr):
-        for inner in body.blocks:
-            builder.splice_block(inner)
-        body = body.body
-    if not is_leaf(body):
-        body = builder.bind_value(body)
-    blocks.extend(b for b in builder.end_block_parts() if b.bindings)
-    merged = _merge(blocks)
-    changed = changed or len(merged) != len(expr.blocks) or any(a is not b for a, b in zip(merged, expr.blocks))
-    if changed or body is not expr.body:
+    blocks = [_block(builder, block) for block in expr.blocks]
+    # A sequence inside a sequence takes the kind of the block it stands in.
+    if builder.in_block() and builder.current_block_is_dataflow():
+        builder.begin_dataflow_block()
+    else:
+        builder.begin_binding_block()
+    body = _argument(builder, expr.body)
+    blocks.append(builder.end_block())
+    merged = _merge([part for block in blocks for part in _flattened(block)])
+    same = len(merged) == len(expr.blocks) and all(a is b for a, b in zip(merged, expr.blocks))
+    if not same or body is not expr.body:
         expr = SeqExpr(merged, body, expr.span)
-    if body.struct_info_ is not None:
+    if expr.struct_info_ is None and body.struct_info_ is not None:
         expr.struct_info_ = builder.erase_for_scope(body.struct_info_)
     return expr
 
 
+def _flattened(block: BindingBlock) -> list[BindingBlock]:
+    """The block, split where a sequence is bound: its blocks come in between, its result is what is bound."""
+    if not any(isinstance(binding.value, SeqExpr) for binding in block.bindings):
+        return [block]
+    out: list[BindingBlock] = []
+    current: list[Any] = []
+    for binding in block.bindings:
+        value = binding.value
+        if isinstance(value, SeqExpr):
+            out.append(type(block)(current))
+            current = []
+            for inner in value.blocks:
+                _check_inside(block, inner, binding.var)
+                out.extend(_flattened(inner))
+            binding = binding.with_fields(value=value.body)
+        current.append(binding)
+    out.append(type(block)(current))
+    return out
+
+
+def _check_inside(outer: BindingBlock, inner: BindingBlock, var: Var) -> None:
+    """Raise InternalError if an ordinary block, put between parts of a dataflow block, uses variables of those."""
+    if not isinstance(outer, DataflowBlock) or isinstance(inner, DataflowBlock):
+        return
+    from .analysis.variables import free_vars
+
+    leaking = [v.name_hint for v in free_vars(SeqExpr([inner], Tuple(()))) if isinstance(v, DataflowVar)]
+    if leaking:
+        raise InternalError(
+            f"Malformed AST: A DataflowVar may only be used within a DataflowBlock.  The variable {var.name_hint} is "
+            "defined within a DataflowBlock, but is bound to a SeqExpr that contains non-dataflow BindingBlocks.  These "
+            f"non-dataflow BindingBlocks use the DataflowVars {leaking}, which is invalid."
+        )
+
+
 def _merge(blocks: list[BindingBlock]) -> list[BindingBlock]:
-    """Adjacent ordinary blocks become one; so do adjacent dataflow blocks."""
+    """Adjacent blocks of one kind become one; empty ones go."""
     out: list[BindingBlock] = []
     for block in blocks:
-        if out and type(out[-1]) is type(block) and not isinstance(block, DataflowBlock):
-            out[-1] = BindingBlock((*out[-1].bindings, *block.bindings), out[-1].span)
+        if not block.bindings:
+            continue
+        if out and type(out[-1]) is type(block):
+            out[-1] = type(block)((*out[-1].bindings, *block.bindings), out[-1].span)
         else:
             out.append(block)
     return out
 
 
-def _is_normal_binding(binding: Any) -> bool:
+def _is_normal_binding(builder: BlockBuilder, binding: Any) -> bool:
     """Cheap test for a binding that needs nothing done."""
     value = binding.value
     if binding.var.struct_info_ is None or value.struct_info_ is None:
         return False
-    if isinstance(binding, MatchCast):
-        return is_leaf(value)
     if type(value) is Call:
         if not isinstance(value.op, (Op, Var, GlobalVar)) and isinstance(value.op, Function):
             return False
-        record = op_record_of(value.op)
-        if record is not None and record.normalize is not None and record.normalize(None, value) is not value:  # type: ignore[arg-type]
+        record = op_record_of(value.op) if builder.normalizes_operators else None
+        if record is not None and record.normalize is not None and record.normalize(builder, value) is not value:
             return False
         return all(_is_normal_leaf(a) for a in value.args)
     if isinstance(value, Tuple):
@@ -225,54 +274,45 @@ def _is_normal_binding(binding: Any) -> bool:
     if isinstance(value, TupleGetItem):
         return is_leaf(value.tuple_value)
     if isinstance(value, Function):
-        return value.body is None or value.body.struct_info_ is not None
+        return value.body is None or _is_done(builder, value.body)
+    if isinstance(value, Var):
+        return _variable(value) is value
+    if isinstance(value, If):
+        return _is_done(builder, value)
     return not isinstance(value, SeqExpr)
 
 
 def _is_normal_leaf(arg: Any) -> bool:
     if isinstance(arg, Var):
-        return True
+        return _variable(arg) is arg
     if isinstance(arg, Tuple):
         return arg.struct_info_ is not None and all(_is_normal_leaf(f) for f in arg.fields)
     return is_leaf(arg) and arg.struct_info_ is not None or isinstance(arg, GlobalVar)
 
 
-def _block(builder: BlockBuilder, block: BindingBlock) -> list[BindingBlock]:
-    if all(_is_normal_binding(b) for b in block.bindings):
+def _block(builder: BlockBuilder, block: BindingBlock) -> BindingBlock:
+    if all(_is_normal_binding(builder, b) for b in block.bindings):
         for binding in block.bindings:
             builder.note_binding(binding)
-        return [block]
+        return block
     if isinstance(block, DataflowBlock):
         builder.begin_dataflow_block()
     else:
         builder.begin_binding_block()
     for binding in block.bindings:
         _binding(builder, binding)
-    parts = builder.end_block_parts()
-    if len(parts) == 1 and len(parts[0].bindings) == len(block.bindings):
-        if all(a is b for a, b in zip(parts[0].bindings, block.bindings)):
-            return [block]
-    return parts
+    made = builder.end_block()
+    same = len(made.bindings) == len(block.bindings) and all(a is b for a, b in zip(made.bindings, block.bindings))
+    return block if same else made
 
 
 def _binding(builder: BlockBuilder, binding: Any) -> None:
     value = normalize(builder, binding.value)
-    while isinstance(value, SeqExpr):
-        for inner in value.blocks:
-            builder.splice_block(inner)
-        value = value.body
-    if isinstance(binding, MatchCast):
-        value = builder.bind_value(value) if not is_leaf(value) else value
-        if binding.var.struct_info_ is None:
-            object.__setattr__(binding.var, "struct_info_", binding.struct_info)
-        if value is not binding.value:
-            binding = MatchCast(binding.var, value, binding.struct_info, binding.span)
-    else:
-        if binding.var.struct_info_ is None and value.struct_info_ is not None:
-            # Normalisation fills what the program left open; the variable stays the same object.
-            object.__setattr__(binding.var, "struct_info_", value.struct_info_)
-        if value is not binding.value:
-            binding = VarBinding(binding.var, value, binding.span)
+    if binding.var.struct_info_ is None:
+        known = binding.struct_info if isinstance(binding, MatchCast) else value.struct_info_
+        object.__setattr__(binding.var, "struct_info_", known)
+    if value is not binding.value:
+        binding = binding.with_fields(value=value)
     builder.emit_normalized(binding)
 
 
@@ -288,7 +328,7 @@ def prim_func_struct_info(func: Any) -> FuncStructInfo:
 
             infos.append(ObjectStructInfo())
         else:
-            infos.append(PrimStructInfo(value=param))
+            infos.append(PrimStructInfo(param.dtype))
     result = func.ret_type
     scalar = isinstance(result, PrimType) and result.dtype != "void"
     return FuncStructInfo(
@@ -300,13 +340,8 @@ _STRUCT_INFO_HOOK[0] = prim_func_struct_info
 
 
 def _int64(dim: Any) -> Any:
+    from ..ir.prim import Cast, IntImm
+
     if dim.dtype == "int64":
         return dim
-    from ..ir.prim import Cast, IntImm
-    from ..ir.prim import Var as TirVar
-
-    if isinstance(dim, IntImm):
-        return IntImm("int64", dim.value)
-    if isinstance(dim, TirVar):
-        return TirVar(dim.name, "int64")
-    return Cast("int64", dim)
+    return IntImm("int64", dim.value) if isinstance(dim, IntImm) else Cast("int64", dim)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..ir.op import Op
+from ..ir.op import ATTR_HOOKS, LOADERS, Op
+from ..support.errors import RelaxishError
 
 if TYPE_CHECKING:
     from .block_builder import BlockBuilder
@@ -48,13 +49,33 @@ class OpRecord:
 _TABLE: dict[str, OpRecord] = {}
 
 
+#: The operator attributes that are fields of the record, as users of the public API know them.
+_FIELD_OF_ATTR = {
+    "FInferStructInfo": "infer",
+    "FLegalize": "legalize",
+    "FNormalize": "normalize",
+    "FPrimalGradient": "gradient",
+    "FPurity": "pure",
+    "FValidate": "validate",
+    "FInferMixedPrecision": "infer_precision",
+}
+
+
 def register_op(record: OpRecord) -> OpRecord:
     """Enter a record; a later one of the same name replaces the earlier."""
     op = Op.register(record.name)
     op.set_attr("relax.record", record)
-    op.set_attr("FPurity", record.pure)
     _TABLE[record.name] = record
+    _show(op, record)
     return record
+
+
+def _show(op: Op, record: OpRecord) -> None:
+    """The record's fields as attributes of the operator."""
+    for attr, name in _FIELD_OF_ATTR.items():
+        value = getattr(record, name)
+        if value is not None:
+            op.attr_map[attr] = value
 
 
 def update_op(name: str, **changes: Any) -> OpRecord:
@@ -64,14 +85,38 @@ def update_op(name: str, **changes: Any) -> OpRecord:
         if not hasattr(record, key):
             raise AttributeError(f"an operator record has no field {key!r}")
         setattr(record, key, value)
-    if "pure" in changes:
-        Op.register(name).set_attr("FPurity", record.pure)
+    _show(Op.register(name), record)
     return record
+
+
+def _no_inference(call: Call, builder: BlockBuilder) -> StructInfo:
+    raise RelaxishError(f"operator {call.op.name} has no struct-info inference")
+
+
+def _follow(name: str) -> Callable[[Op, Any], None]:
+    """Keep a record's field as the attribute set on the operator says; operators without a record get one."""
+
+    def hook(op: Op, value: Any) -> None:
+        record = _TABLE.get(op.name)
+        if record is None:
+            record = register_op(OpRecord(op.name, _no_inference))
+        if value is None:
+            value = {"infer": _no_inference, "pure": True}.get(name)
+        setattr(record, name, value)
+
+    return hook
+
+
+for _attr, _name in _FIELD_OF_ATTR.items():
+    ATTR_HOOKS[_attr] = _follow(_name)
 
 
 def _load() -> None:
     # By name: the operators stand above this layer and enter themselves when imported.
     importlib.import_module("relaxish.op")
+
+
+LOADERS["relax"] = _load
 
 
 def get_op_record(name: str) -> OpRecord | None:

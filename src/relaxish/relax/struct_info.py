@@ -34,7 +34,8 @@ class StructInfo(Node):
         """Structural equality; :meth:`same_as` is identity."""
         from ..ir.structural import structural_equal
 
-        return self is other or (isinstance(other, StructInfo) and structural_equal(self, other))
+        known = isinstance(other, StructInfo) or hasattr(other, "as_struct_info")
+        return self is other or (known and structural_equal(self, other))
 
     def __hash__(self) -> int:
         from ..ir.structural import structural_hash
@@ -194,7 +195,7 @@ class TupleStructInfo(StructInfo):
 class FuncStructInfo(StructInfo):
     """A function: parameters, result, purity; or *opaque*: unknown parameters and a rule for the result."""
 
-    params: tuple[StructInfo, ...] | None
+    params: tuple[StructInfo, ...] | None = field(role="bind")
     ret: StructInfo
     derive_func: Any = field(role="attr")
     purity: bool = field(role="attr")

@@ -6,12 +6,14 @@ import string
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..ir.errors import CheckValueError
 from ..ir.expr import PrimExpr
 from ..ir.node import Node
 from ..ir.prim import Var as TirVar
-from ..support.errors import RelaxishError
-from .expr import Call, Expr, ShapeExpr, Tuple, TupleGetItem, Var
-from .scalars import prim_vars, substitute_prim
+from ..support.errors import InternalError, RelaxishError
+from ..tir.functor import substitute
+from .expr import Call, Expr, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
+from .scalars import prim_vars
 from .struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo, TupleStructInfo
 
 if TYPE_CHECKING:
@@ -21,15 +23,23 @@ __all__ = ["call_te", "call_te_with_grad", "gen_call_tir_inputs", "te_tensor"]
 
 
 def te_tensor(value: Any, tir_var_map: Mapping[Any, Any], name: str = "rxplaceholder") -> Any:
-    """A TE placeholder like ``value``, with symbolic dimensions renamed by ``tir_var_map``."""
+    """A TE placeholder like ``value``, with symbolic dimensions renamed by ``tir_var_map``.
+
+    Raises ValueError if the shape is not known.
+    """
     from ..te import placeholder
 
     info = value.struct_info
-    if not isinstance(info, TensorStructInfo) or not isinstance(info.shape, ShapeExpr):
-        raise RelaxishError(f"TE needs a tensor of known shape, but the argument has struct info {info}")
+    if not isinstance(info, TensorStructInfo):
+        raise InternalError(f"Value must be a tensor, but has struct info {info}")
+    if not isinstance(info.shape, ShapeExpr):
+        raise CheckValueError(
+            f"{value} does not have a known symbolic shape, please consider use match_cast to constrain the shape "
+            "before passing into te_tensor"
+        )
     if not info.dtype:
         raise RelaxishError("TE needs a tensor of known dtype")
-    return placeholder([substitute_prim(d, tir_var_map) for d in info.shape.values], info.dtype, name=name)
+    return placeholder([substitute(d, tir_var_map) for d in info.shape.values], info.dtype, name=name)
 
 
 class _Converter:
@@ -45,19 +55,19 @@ class _Converter:
         """Rename every symbolic variable of ``expr``: the PrimFunc shares none with the graph."""
         for var in prim_vars(expr):
             if var not in self.renamed:
-                self.renamed[var] = type(var)(var.name, var.dtype)
+                self.renamed[var] = TirVar(var.name, var.dtype)
 
-    def _name(self, arg: Any, kind: str) -> str:
+    def _name(self, arg: Any, letters: str, kind: str) -> str:
         count = len(self.func_args)
         if isinstance(arg, Var):
             return arg.name_hint
-        return string.ascii_uppercase[count] if count < 26 and kind == "tensor" else f"{kind}_input_{count}"
+        return letters[count] if count < len(letters) else f"{kind}_input_{count}"
 
     def convert(self, arg: Any) -> Any:
         """One argument, however nested."""
         if isinstance(arg, PrimExpr):
             self.fresh(arg)
-            made = substitute_prim(arg, self.renamed)
+            made = substitute(arg, self.renamed)
             self.extra.append(made)
             return made
         if isinstance(arg, Expr) and not isinstance(arg, TirVar):
@@ -67,6 +77,8 @@ class _Converter:
         if isinstance(arg, tuple):
             return tuple(self.convert(a) for a in arg)
         if isinstance(arg, dict):
+            if not all(isinstance(k, str) for k in arg):
+                raise AssertionError("emit_te only supports dict with string as the key currently")
             return {k: self.convert(v) for k, v in arg.items()}
         if arg is None or isinstance(arg, (int, float, str, bool, Node)) or callable(arg):
             return arg
@@ -76,23 +88,21 @@ class _Converter:
         info = arg.struct_info
         if isinstance(info, TensorStructInfo):
             if not isinstance(info.shape, ShapeExpr):
-                raise RelaxishError(
-                    f"emit_te needs tensors with a ShapeExpr shape, but '{arg}' has struct info {info}"
-                )
+                raise AssertionError(f"emit_te now only supports Tensor that has ShapeExpr shape, not {arg} of {info}")
             for dim in info.shape.values:
                 self.fresh(dim)
-            tensor = te_tensor(arg, self.renamed, self._name(arg, "tensor"))
+            tensor = te_tensor(arg, self.renamed, self._name(arg, string.ascii_uppercase, "tensor"))
             self.call_args.append(arg)
             self.func_args.append(tensor)
             return tensor
         if isinstance(info, ShapeStructInfo):
-            if info.values is None:
-                raise RelaxishError("emit_te needs shapes whose dimensions are known")
-            return [self.convert(v) for v in info.values]
+            if not isinstance(arg, ShapeExpr):
+                raise AssertionError("For Expr having ShapeStructInfo, emit_te now only supports ShapeExpr")
+            return [self.convert(v) for v in arg.values]
         if isinstance(info, PrimStructInfo):
-            if info.value is not None:
-                return self.convert(info.value)
-            scalar = TirVar(self._name(arg, "scalar"), info.dtype)
+            if isinstance(arg, PrimValue):
+                return self.convert(arg.value)
+            scalar = TirVar(self._name(arg, string.ascii_lowercase, "scalar"), info.dtype)
             self.call_args.append(arg)
             self.func_args.append(scalar)
             return scalar
@@ -108,6 +118,8 @@ def _unbound(tensors: list[Any], extra: list[PrimExpr]) -> list[TirVar]:
     """Symbolic variables used in the computation that no tensor shape or scalar parameter binds."""
     bound: set[TirVar] = set()
     used: dict[TirVar, None] = {}
+    for expr in extra:
+        used.update(dict.fromkeys(prim_vars(expr)))
     for item in tensors:
         if isinstance(item, PrimExpr):
             if isinstance(item, TirVar):
@@ -119,48 +131,51 @@ def _unbound(tensors: list[Any], extra: list[PrimExpr]) -> list[TirVar]:
                 bound.add(dim)
             if isinstance(dim, PrimExpr):
                 used.update(dict.fromkeys(prim_vars(dim)))
-    for expr in extra:
-        used.update(dict.fromkeys(prim_vars(expr)))
     return [v for v in used if v not in bound]
 
 
-def _vdevice(args: list[Any]) -> Any:
-    for arg in args:
-        info = arg.struct_info_
-        if isinstance(info, TensorStructInfo):
-            return info.vdevice
-    return None
+def _vdevice(arg: Any) -> Any:
+    """The device that the first argument which has one is on."""
+    if isinstance(arg, (list, tuple)):
+        return next((found for item in arg if (found := _vdevice(item)) is not None), None)
+    if isinstance(arg, dict):
+        return _vdevice(list(arg.values()))
+    info = getattr(arg, "struct_info_", None)
+    return info.vdevice if isinstance(info, TensorStructInfo) else None
 
 
 def gen_call_tir_inputs(func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, list[Any], Any, Any]:
-    """Run a TE function on graph arguments; returns ``(PrimFunc, call_tir args, out_sinfo, tir_vars)``."""
-    from ..te import create_prim_func
+    """Run a TE function on graph arguments; returns ``(PrimFunc, call_tir args, out_sinfo, tir_vars)``.
+
+    Raises AssertionError for arguments or results that are no tensors of known shape.
+    """
+    from ..te import Tensor, create_prim_func
 
     attrs = kwargs.pop("primfunc_attrs", None)
-    custom_out = kwargs.pop("sinfo_args", None)
+    custom_out = kwargs.pop("sinfo_args", None) or []
     converter = _Converter()
     te_args = [converter.convert(a) for a in args]
     te_kwargs = {k: converter.convert(v) for k, v in kwargs.items()}
     outputs = func(*te_args, **te_kwargs)
-    single = not isinstance(outputs, (list, tuple))
-    outs = [outputs] if single else list(outputs)
+    outs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    if not all(isinstance(out, Tensor) for out in outs):
+        raise AssertionError("only support te.tensor or tuple/list/Array of te.tensor as function output")
     unbound = _unbound([*converter.func_args, *outs], converter.extra)
-    prim_func = create_prim_func([*converter.func_args, *outs, *unbound], "int64").without_attr("global_symbol")
+    prim_func = create_prim_func([*converter.func_args, *outs, *unbound], "int64")
     if attrs:
         prim_func = prim_func.with_attr(dict(attrs))
+    prim_func = prim_func.without_attr("global_symbol")
     original = {new: old for old, new in converter.renamed.items()}
-    vdevice = _vdevice(converter.call_args)
-    infos: Any = [
-        TensorStructInfo([_dim(d, original) for d in out.shape], out.dtype, vdevice) for out in outs
-    ]
-    if single or len(infos) == 1:
-        infos = infos[0]
+    vdevice = _vdevice(args)
+    infos: Any = [TensorStructInfo([_dim(d, original) for d in out.shape], out.dtype, vdevice) for out in outs]
+    if len(custom_out) == 1:
+        infos = custom_out[0]
     tir_vars = ShapeExpr([_dim(v, original) for v in unbound]) if unbound else None
-    return prim_func, converter.call_args, custom_out or infos, tir_vars
+    return prim_func, converter.call_args, infos, tir_vars
 
 
 def _dim(value: Any, original: Mapping[TirVar, TirVar]) -> Any:
-    return value if isinstance(value, int) else substitute_prim(value, original)
+    return value if isinstance(value, int) else substitute(value, original)
 
 
 def _prepare(builder: BlockBuilder, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:

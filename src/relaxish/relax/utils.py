@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import types
+import typing
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.expr import BaseFunc, PrimExpr
-from .expr import Expr, Function, PrimValue, ShapeExpr, StringImm, Tuple
+from ..ir.prim import StringImm as PrimStringImm
+from .expr import Expr, Function, PrimValue, StringImm, Tuple
 
 __all__ = [
     "args_converter",
@@ -20,54 +23,74 @@ __all__ = [
 
 
 def convert_to_expr(value: Any) -> Expr:
-    """Python values as graph expressions: numbers to PrimValue, text to StringImm, sequences of expressions to Tuple,
-    sequences of integers to ShapeExpr.
+    """Python values as graph expressions: numbers are PrimValues, text a StringImm, sequences Tuples.
+
+    Raises TypeError for anything else, and for a ``tir.StringImm``, which may be either a string or a scalar.
     """
-    if isinstance(value, int) and not isinstance(value, bool):
-        return PrimValue(value)
     if isinstance(value, (Expr, BaseFunc)):
         return value
-    if isinstance(value, (PrimExpr, float, bool)):
+    if isinstance(value, PrimStringImm):
+        raise TypeError(
+            "Cannot convert `tir.StringImm` to `relax.Expr` because of ambiguity, which can be either "
+            "`relax.StringImm` or `relax.PrimValue`"
+        )
+    if isinstance(value, (PrimExpr, int, float)):
         return PrimValue(value)
     if isinstance(value, str):
         return StringImm(value)
     if isinstance(value, (list, tuple)):
-        items = list(value)
-        if all(isinstance(v, (int, PrimExpr)) and not isinstance(v, bool) for v in items) and items:
-            return ShapeExpr(items)
-        if any(isinstance(v, (int, PrimExpr)) for v in items) and not all(_is_convertible(v) for v in items):
-            raise TypeError("a sequence must hold only integers (a shape) or only expressions (a tuple)")
-        return Tuple([convert_to_expr(v) for v in items])
+        return Tuple([convert_to_expr(v) for v in value])
     if hasattr(value, "__relax_expr__"):
         return value.__relax_expr__()  # type: ignore[no-any-return]
     inner = getattr(value, "_expr", None)
     if isinstance(inner, Expr):
         return inner
-    raise TypeError(f"Cannot convert {value!r} of type {type(value).__name__} to a relax expression")
-
-
-def _is_convertible(value: Any) -> bool:
-    return isinstance(value, (Expr, PrimExpr, int, float, str, list, tuple))
+    raise TypeError(f"Cannot convert {value} with type {type(value)} to `relax.Expr`")
 
 
 class _ArgsConverter:
-    """Decorators that convert named arguments of a function to expressions."""
+    """Decorators that convert named arguments of a function to expressions; None stays None.
+
+    A call raises TypeError for an argument that cannot be converted; the decorator itself ValueError for a name that
+    is no parameter or that is given twice.
+    """
 
     @staticmethod
-    def convert(args_to_expr: list[str], args_to_list_expr: list[str]) -> Callable[[Callable[..., Any]], Any]:
+    def convert(args_to_expr: Sequence[str], args_to_list_expr: Sequence[str]) -> Callable[[Callable[..., Any]], Any]:
         """Convert the arguments named in the first list to Expr, in the second to lists of Expr."""
+        if set(args_to_expr) & set(args_to_list_expr):
+            raise ValueError("`args_to_expr` and `args_to_list_expr` should be disjoint.")
+
+        def converted(name: str, value: Any) -> Any:
+            if value is None or (name not in args_to_expr and name not in args_to_list_expr):
+                return value
+            single = name in args_to_expr
+            try:
+                return convert_to_expr(value) if single else [convert_to_expr(item) for item in value]
+            except TypeError as problem:
+                kind = "Expr" if single else "List[Expr]"
+                raise TypeError(
+                    f"Argument `{name}` is expected to be converted to `{kind}`, but failed with input value: {value}"
+                ) from problem
 
         def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
             signature = inspect.signature(func)
+            for name in (*args_to_expr, *args_to_list_expr):
+                if name not in signature.parameters:
+                    raise ValueError(f"Argument `{name}` is not found in function signature.")
 
             @functools.wraps(func)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 bound = signature.bind(*args, **kwargs)
-                for name, value in bound.arguments.items():
-                    if name in args_to_expr:
-                        bound.arguments[name] = convert_to_expr(value)
-                    elif name in args_to_list_expr:
-                        bound.arguments[name] = [convert_to_expr(v) for v in value]
+                bound.apply_defaults()
+                for name, parameter in signature.parameters.items():
+                    value = bound.arguments[name]
+                    if parameter.kind is parameter.VAR_POSITIONAL:
+                        bound.arguments[name] = tuple(converted(name, item) for item in value)
+                    elif parameter.kind is parameter.VAR_KEYWORD:
+                        bound.arguments[name] = {key: converted(name, item) for key, item in value.items()}
+                    else:
+                        bound.arguments[name] = converted(name, value)
                 return func(*bound.args, **bound.kwargs)
 
             return wrapper
@@ -77,30 +100,37 @@ class _ArgsConverter:
     @staticmethod
     def to_expr(*arg_names: str) -> Callable[..., Any]:
         """Convert the named arguments to expressions."""
-        return _ArgsConverter.convert(list(arg_names), [])
+        return _ArgsConverter.convert(arg_names, ())
 
     @staticmethod
     def to_list_expr(*arg_names: str) -> Callable[..., Any]:
         """Convert the named arguments to lists of expressions."""
-        return _ArgsConverter.convert([], list(arg_names))
+        return _ArgsConverter.convert((), arg_names)
 
     @staticmethod
     def auto(func: Callable[..., Any]) -> Callable[..., Any]:
-        """Convert by annotation: ``Expr`` or ``List[Expr]``."""
-        to_expr: list[str] = []
-        to_list: list[str] = []
-        for name, parameter in inspect.signature(func).parameters.items():
-            text = str(parameter.annotation).replace("typing.", "").split(".")[-1].strip("'>\"")
-            whole = str(parameter.annotation)
-            if text in ("Expr", "Optional[Expr]") and "ist[" not in whole:
-                to_expr.append(name)
-            elif "ist[" in whole and "Expr]" in whole:
-                to_list.append(name)
-        made: Callable[..., Any] = _ArgsConverter.convert(to_expr, to_list)(func)
+        """Convert by annotation: ``Expr`` or ``List[Expr]``, optional or not."""
+        found: tuple[list[str], list[str]] = ([], [])
+        hints = typing.get_type_hints(func)
+        for name in inspect.signature(func).parameters:
+            annotation = _without_none(hints.get(name))
+            if annotation is Expr:
+                found[0].append(name)
+            elif typing.get_origin(annotation) is list and typing.get_args(annotation) == (Expr,):
+                found[1].append(name)
+        made: Callable[..., Any] = _ArgsConverter.convert(*found)(func)
         return made
 
 
-args_converter = _ArgsConverter
+args_converter = _ArgsConverter()
+
+
+def _without_none(annotation: Any) -> Any:
+    """``X`` of ``Optional[X]`` or ``X | None``; anything else as it is."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
+        return kinds[0] if len(kinds) == 1 else annotation
+    return annotation
 
 
 def copy_with_new_vars(func: Function) -> Function:
@@ -118,13 +148,18 @@ def gen_call_tir_inputs(func: Callable[..., Any], *args: Any, **kwargs: Any) -> 
 
 
 def metadata_partitioner(rx_txt: str) -> list[str]:
-    """Split printed text into the program and, if there is one, its metadata section."""
-    marker = "b'{\\n"
-    text = rx_txt.replace("\r\n", "\n")
-    for head in ("# Metadata", "metadata = ", marker):
-        index = text.find(head)
-        if index >= 0:
-            return [text[:index], text[index:]]
-    return [text]
+    """Split text that begins with a metadata section into the program and that section.
 
-
+    The section is what the first braces enclose.  Raises ValueError if there is none.
+    """
+    depth = 0
+    start = -1
+    for place, char in enumerate(rx_txt):
+        if char == "{":
+            start = place if start < 0 else start
+            depth += 1
+        elif char == "}":
+            depth -= 1
+            if depth == 0 and start >= 0:
+                return [rx_txt[place + 1 : -1], rx_txt[start : place + 1]]
+    raise ValueError("The metadata section was not found.")

@@ -12,7 +12,7 @@ from .container import ShapeTuple, String, convert
 from .device import Device, cpu, cuda, device, enabled, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
 from .dtype import DataType, DataTypeCode
 from .executable import Executable, VMExecutable
-from .export import load_module
+from .export import load_module, load_static_library, system_lib
 from .kernel import (
     ArgumentError,
     KernelError,
@@ -74,6 +74,7 @@ __all__ = [
     "load_module",
     "load_param_dict",
     "load_param_dict_from_file",
+    "load_static_library",
     "metal",
     "nd",
     "num_threads",
@@ -84,6 +85,7 @@ __all__ = [
     "rocm",
     "save_param_dict",
     "save_param_dict_to_file",
+    "system_lib",
     "vpi",
     "vulkan",
     "webgpu",

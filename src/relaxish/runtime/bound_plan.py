@@ -12,19 +12,28 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from .container import ShapeTuple
+from .container import ShapeTuple, type_key_of
 from .device import _CPU0
 from .executable import Executable
-from .kernel import ArgumentError, KernelError, packed_entry
+from .kernel import ArgumentError, ArgumentTypeError, KernelError, packed_entry
 from .memory import Allocator, Storage, aligned_bytes, size_class
 from .ndarray import NDArray, as_ndarray
 from .plan import ExecutionPlan, ResultTensor, ResultValue
 
 
 class BoundPlan:
-    """A plan with memory attached; ``run(*args)`` calls it."""
+    """A plan with memory attached; ``run(*args)`` calls it.
 
-    def __init__(self, plan: ExecutionPlan, executable: Executable, allocator: Allocator) -> None:
+    Arguments that do not fit are given to ``explain``, which runs the function's own checks and so raises their error.
+    """
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        executable: Executable,
+        allocator: Allocator,
+        explain: Callable[..., Any] | None = None,
+    ) -> None:
         self.plan = plan
         library = executable.library_of(plan.symbol)
         if library is None:
@@ -32,6 +41,7 @@ class BoundPlan:
         self._library = library  # the generated function may outlive the executable, its machine code must not go
         self._entry = packed_entry(library, plan.symbol)
         self._constants = executable.constants
+        self._explain = explain
         self._allocator = allocator
         self._frames: list[Any] = []
         self._pid = os.getpid()
@@ -50,29 +60,37 @@ class BoundPlan:
                 keep.append(mem)
         return slots, ctypes.addressof(slots), keep
 
-    def check(self, index: int, value: Any) -> NDArray:
+    def check(self, index: int, value: Any, args: tuple[Any, ...]) -> NDArray:
         """The argument as an array of the right type, or an error naming it."""
+        spec = self.plan.inputs[index]
+        assert spec is not None
+        tensor = as_ndarray(value)
+        if tensor is None or tuple(tensor.shape) != spec.shape or tensor.dtype != spec.dtype:
+            self._reject(index, value, args)
+            raise ArgumentError(f"{self.plan.name}: parameter {index} ('{spec.name}') does not fit its annotation")
+        if tensor.device.device_type != _CPU0.device_type:
+            tensor = tensor.copyto(_CPU0)
+        return tensor
+
+    def _reject(self, index: int, value: Any, args: tuple[Any, ...]) -> None:
+        """Raise the error for an argument that does not fit: the function's own, else one of the same kind."""
+        if self._explain is not None:
+            self._explain(*args)
         spec = self.plan.inputs[index]
         assert spec is not None
         where = f"{self.plan.name}: parameter {index} ('{spec.name}')"
         tensor = as_ndarray(value)
         if tensor is None:
-            raise TypeError(f"{where}: expect a Tensor but get {type(value).__name__}")
+            raise ArgumentTypeError(f"{where}: expect a Tensor but get {type_key_of(value)}")
         if len(tensor.shape) != len(spec.shape):
-            raise ArgumentError(
-                f"{where}: expect Tensor with ndim {len(spec.shape)} (shape {spec.shape}) but get {len(tensor.shape)}"
-            )
+            raise ArgumentError(f"{where}: expect Tensor with ndim {len(spec.shape)} but get {len(tensor.shape)}")
         if tensor.dtype != spec.dtype:
             raise ArgumentError(f"{where}: expect Tensor with dtype {spec.dtype} but get {tensor.dtype}")
-        if tuple(tensor.shape) != spec.shape:
-            axis = next(i for i, (a, b) in enumerate(zip(tensor.shape, spec.shape, strict=True)) if a != b)
-            raise ArgumentError(
-                f"{where}: shape mismatch, shape[{axis}] is {tensor.shape[axis]} but {spec.shape[axis]} is expected "
-                f"(shape {tuple(tensor.shape)}, expected {spec.shape})"
-            )
-        if tensor.device != _CPU0 and tensor.device.device_type != _CPU0.device_type:
-            tensor = tensor.copyto(_CPU0)
-        return tensor
+        axis = next(i for i, (a, b) in enumerate(zip(tensor.shape, spec.shape, strict=True)) if a != b)
+        raise ArgumentError(
+            f"{where}: shape mismatch, shape[{axis}] is {tensor.shape[axis]} but {spec.shape[axis]} is expected "
+            f"(shape {tuple(tensor.shape)}, expected {spec.shape})"
+        )
 
     def fail(self, code: int) -> None:
         """Turn an error code of the entry into an error naming the kernel."""
@@ -118,7 +136,7 @@ class BoundPlan:
             test = (
                 f"a{i}.__class__ is not NDArray or a{i}.shape != S{i} or a{i}.dtype != D{i} or a{i}.device is not CPU"
             )
-            body.append(f" if {test}: a{i} = check({i}, a{i})")
+            body.append(f" if {test}: a{i} = check({i}, a{i}, args)")
         body += self._output_lines(scope)
         body.append(" frame = frames.pop() if frames else new_frame()")
         body.append(" slots = frame[0]")

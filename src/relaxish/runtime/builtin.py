@@ -6,31 +6,36 @@ Those listed in :data:`WITH_CONTEXT` get the virtual machine as their first argu
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..support.errors import InternalError
+from ..support.errors import InternalError, RelaxishError
 from .container import ShapeTuple, type_key_of
 from .device import Device
-from .dtype import itemsize
+from .dtype import DataType, itemsize
 from .kernel import ArgumentError, ArgumentTypeError
 from .memory import Allocator, Storage, clear_memory_pools
 from .ndarray import NDArray, alloc_tensor, array, from_numpy
 from .registry import get_global_func, register_func
 
 
-class MatchShapeCode:
+class MatchShapeCode(IntEnum):
     """What :func:`match_shape` does with each dimension."""
 
-    ASSERT_EQUAL_TO_IMM, STORE_TO_HEAP, NO_OP, ASSERT_EQUAL_TO_LOAD = range(4)
+    ASSERT_EQUAL_TO_IMM = 0
+    STORE_TO_HEAP = 1
+    NO_OP = 2
+    ASSERT_EQUAL_TO_LOAD = 3
 
 
-class MakeShapeCode:
+class MakeShapeCode(IntEnum):
     """Where :func:`make_shape` takes each dimension from."""
 
-    USE_IMM, LOAD_SHAPE = range(2)
+    USE_IMM = 0
+    LOAD_SHAPE = 1
 
 
 class VMClosure:
@@ -394,24 +399,43 @@ def _relax_run(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
-def _plain(value: Any) -> Any:
-    return value.numpy() if isinstance(value, NDArray) else value
+def render_object(value: Any) -> str:
+    """Text of a run-time value, as ``print`` and ``assert_op`` show it."""
+    if isinstance(value, (list, tuple)) and not isinstance(value, ShapeTuple):
+        return "(" + ", ".join(render_object(v) for v in value) + ")"
+    return str(value)
 
 
 @_relax_run("print")
-def relax_print(format_str: str = "", *values: Any) -> None:
+def relax_print(format_str: str = "", *format_args: Any) -> None:
     """Print values, through a format string when there is one."""
-    shown = [_plain(v) for v in values]
-    print(format_str.format(*shown) if format_str else " ".join(str(v) for v in shown))
+    shown = [render_object(v) for v in format_args]
+    print(format_str.format(*shown) if format_str else " ".join(shown))
+
+
+def _truth(condition: Any) -> bool:
+    """The value of a condition, which must be a bool, an integer or a bool tensor without dimensions."""
+    if not isinstance(condition, NDArray):
+        if isinstance(condition, (bool, int)):
+            return bool(condition)
+        raise ValueError(
+            f"The condition for relax assert must be a bool, int, or Tensor, but received a {type(condition)}."
+        )
+    if condition.dtype != "bool":
+        raise ValueError(f"The condition must be a bool scalar, but given a {condition.dtype} tensor")
+    if len(condition.shape):
+        raise ValueError(f"The condition must be a scalar, but it has a shape of {condition.shape}")
+    return bool(condition.numpy())
 
 
 @_relax_run("assert_op")
-def relax_assert(condition: Any, format_str: str = "", *values: Any) -> None:
-    """Raise ``AssertionError`` when the condition is false."""
-    if not read_if_cond(condition):
-        shown = [_plain(v) for v in values]
-        detail = format_str.format(*shown) if format_str else ", ".join(str(v) for v in shown)
-        raise AssertionError("Assertion Failed" + (f": {detail}" if detail else ""))
+def relax_assert_op(condition: Any, format_str: str = "", *format_args: Any) -> None:
+    """Raise ``AssertionError`` when the condition is false; the message is the format string filled with the values."""
+    if not isinstance(format_str, str):
+        raise ValueError(f"The format string argument to assert must be a string, given {type(format_str)})")
+    if not _truth(condition):
+        shown = [render_object(v) for v in format_args]
+        raise AssertionError(format_str.format(*shown) if format_str else ", ".join(shown) or "Assertion Failed")
 
 
 @_relax_run("shape_to_tensor")
@@ -449,3 +473,65 @@ def unique(
 def nonzero(data: NDArray) -> NDArray:
     """Coordinates of the elements that are not zero, one row for each axis."""
     return array(np.stack(np.nonzero(data.numpy())).astype(np.int64))
+
+
+# ---- what a tensor is, for ``x.dtype.bits`` and the like
+
+
+@_relax_run("tensor_dtype_code")
+def tensor_dtype_code(tensor: NDArray) -> int:
+    """The DLPack type code of the elements."""
+    return DataType(tensor.dtype).type_code
+
+
+@_relax_run("tensor_dtype_bits")
+def tensor_dtype_bits(tensor: NDArray) -> int:
+    """Bits of one lane of an element."""
+    return DataType(tensor.dtype).bits
+
+
+@_relax_run("tensor_dtype_lanes")
+def tensor_dtype_lanes(tensor: NDArray) -> int:
+    """Lanes of one element."""
+    return DataType(tensor.dtype).lanes
+
+
+@_relax_run("tensor_ndim")
+def tensor_ndim(tensor: NDArray) -> int:
+    """The number of dimensions."""
+    return len(tensor.shape)
+
+
+def _checked_axis(tensor: NDArray, axis: int) -> int:
+    if axis < 0:
+        raise RelaxishError("Specified axis may not be negative")
+    if axis >= len(tensor.shape):
+        raise RelaxishError("Specified axis may not be larger than the tensor's dimensionality")
+    return int(axis)
+
+
+@_relax_run("tensor_shape_i")
+def tensor_shape_i(tensor: NDArray, axis: int) -> int:
+    """The extent of one axis."""
+    return int(tensor.shape[_checked_axis(tensor, axis)])
+
+
+@_relax_run("tensor_stride_i")
+def tensor_stride_i(tensor: NDArray, axis: int) -> int:
+    """The stride of one axis: tensors are compact."""
+    stride = 1
+    for extent in tensor.shape[_checked_axis(tensor, axis) + 1 :]:
+        stride *= int(extent)
+    return stride
+
+
+@_relax_run("tensor_byte_offset")
+def tensor_byte_offset(tensor: NDArray) -> int:
+    """Where the data begin: an address already includes it."""
+    return 0
+
+
+@_relax_run("tensor_elem_offset")
+def tensor_elem_offset(tensor: NDArray) -> int:
+    """Where the data begin: an address already includes it."""
+    return 0

@@ -127,6 +127,20 @@ class Device:
         """Wait until everything issued to the device has finished."""
         self.api.synchronize(self.device_id, stream)
 
+    def create_raw_stream(self) -> int:
+        """A new stream of work. Devices without streams have only the default one, 0."""
+        self.api.synchronize(self.device_id)
+        return 0
+
+    def free_raw_stream(self, stream: int) -> None:
+        """Give a stream back, once its work is done."""
+        self.sync(stream)
+
+    def set_raw_stream(self, stream: int) -> None:
+        """Issue further work to a stream. Raises RelaxishError for one that does not exist."""
+        if stream:
+            raise RelaxishError(f"device {self} has no stream {stream}")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device) and other.device_type == self.device_type and other.device_id == self.device_id
 

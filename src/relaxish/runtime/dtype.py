@@ -94,9 +94,10 @@ class DataType(str):
         """Number of lanes; 1 for a scalar type, negative multiples of the hardware's unit for a scalable one."""
         return dlpack_code(self)[2]
 
-    @property
     def itemsize(self) -> int:
-        """Bytes of one element, all lanes together."""
+        """Bytes of one element, all lanes together. Raises ValueError for scalable vectors."""
+        if self.lanes < 0:
+            raise ValueError("Cannot determine itemsize for scalable vector types")
         return (dlpack_code(self)[1] * self.lanes + 7) // 8
 
 

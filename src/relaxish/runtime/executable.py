@@ -46,11 +46,30 @@ class Executable:
         self.python_kernels = dict(python_kernels or {})
         self.linker = linker
         self.metadata = dict(metadata or {})
+        self.external_modules: list[Any] = []
 
     @property
     def mod(self) -> Executable:
         """Itself; scripts write ``ex.mod``."""
         return self
+
+    @property
+    def imported_modules(self) -> list[Any]:
+        """The module of the loop programs, and those of external code generators."""
+        from .module import Module
+
+        library = self.libraries[0] if self.libraries else None
+        own = [Module(self.kernels, library, objects=self.objects, linker=self.linker)] if library else []
+        return [*own, *self.external_modules]
+
+    def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
+        """As ``executable[name]``; with ``query_imports`` also a loop program. Raises AttributeError if there is none."""
+        if query_imports:
+            for module in self.imported_modules:
+                if module.implements_function(name, True):
+                    found: Callable[..., Any] = module.get_function(name, True)
+                    return found
+        return self[name]
 
     @property
     def function_names(self) -> list[str]:
@@ -101,10 +120,33 @@ class Executable:
         return export_executable(self, os.fspath(file_name))
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
+        """A function of the executable itself (``stats``, ``as_text``, ``as_python``, ``vm_load_executable``,
+        ``vm_profiler_load_executable``), or of a machine on the CPU."""
         from .device import cpu
         from .vm import VirtualMachine
+        from .vm_module import VMModule
 
+        if name in ("stats", "as_text", "as_python"):
+            own: Callable[..., Any] = getattr(self, name)
+            return own
+        if name in ("vm_load_executable", "vm_profiler_load_executable"):
+            return lambda: VMModule(self, "profiler" in name)
         return VirtualMachine(self, cpu())[name]
+
+    def external_function(self, name: str) -> Callable[..., Any] | None:
+        """A function of the modules that external code generators made; ``None`` if none has it."""
+        for module in self.external_modules:
+            getter = getattr(module, "get_function", None)
+            if callable(module) and getattr(module, "__name__", None) == name:
+                found: Callable[..., Any] = module
+                return found
+            if getter is None:
+                continue
+            if getattr(module, "implements_function", lambda *_: True)(name, True):
+                made: Callable[..., Any] | None = getter(name, True)
+                if made is not None:
+                    return made
+        return None
 
     def library_of(self, symbol: str) -> NativeLibrary | None:
         """The library that exports a symbol."""

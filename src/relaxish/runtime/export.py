@@ -10,6 +10,8 @@ import json
 import os
 import tarfile
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +175,29 @@ def _load_tar(path: Path) -> Executable | Module:
     if len(manifests) != 1:
         raise RelaxishError(f"cannot load {path}: it does not contain exactly one manifest")
     return load_module(manifests[0])
+
+
+def load_static_library(path: str | os.PathLike[str], func_names: Sequence[str]) -> StaticLibrary:
+    """An object file whose functions are linked into what is exported. Raises RelaxishError if it cannot be read."""
+    try:
+        return StaticLibrary(tuple(func_names), Path(path).read_bytes())
+    except OSError as err:
+        raise RelaxishError(f"cannot load {path}: {err.strerror}") from None
+
+
+@dataclass(frozen=True)
+class StaticLibrary:
+    """Object code with the names of its functions."""
+
+    func_names: tuple[str, ...]
+    object_bytes: bytes
+    type_key = "static_library"
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        """Whether the object file defines it."""
+        return name in self.func_names
+
+
+def system_lib(symbol_prefix: str = "") -> Module:
+    """The functions that were linked into this process; none are, since machine code is loaded from files here."""
+    return Module({}, None, type_key="library")

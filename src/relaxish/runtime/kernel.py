@@ -2,7 +2,8 @@
 
 A kernel is one symbol ``i32 name(...)`` plus ``i32 name__packed(ptr slots)``, which reads the same arguments from an
 array of 64-bit slots: tensor parameters as data pointers, scalars as int64 or double, then one int64 for each free
-symbolic shape variable. 0 means success.
+symbolic shape variable, then, where the program returns a value (``T.ret``), room for it as int64 or double. 0 means
+success.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class KernelSpec:
     name: str
     params: tuple[ParamSpec, ...]
     shape_vars: tuple[ShapeVarSource, ...] = ()
+    result: str = ""  # dtype of the returned value, if the program returns one
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -53,6 +55,7 @@ class KernelSpec:
             "name": self.name,
             "params": [[p.kind, p.dtype, list(p.shape)] for p in self.params],
             "shape_vars": [[s.name, s.param_index, s.dim_index] for s in self.shape_vars],
+            **({"result": self.result} if self.result else {}),
         }
 
     @staticmethod
@@ -62,6 +65,7 @@ class KernelSpec:
             data["name"],
             tuple(ParamSpec(kind, dtype, tuple(shape)) for kind, dtype, shape in data["params"]),
             tuple(ShapeVarSource(*s) for s in data["shape_vars"]),
+            data.get("result", ""),
         )
 
 
@@ -142,6 +146,15 @@ def scalar_bits(value: Any, dtype: str) -> int:
     return number - (1 << 64) if number >= (1 << 63) else number
 
 
+def scalar_value(bits: int, dtype: str) -> bool | int | float:
+    """What the signed 64-bit content of a slot stands for."""
+    if dtype.startswith(("float", "bfloat")):
+        return float(struct.unpack("<d", struct.pack("<q", bits))[0])
+    if dtype == "bool":
+        return bool(bits)
+    return bits + (1 << 64) if dtype == "uint64" and bits < 0 else bits
+
+
 class NativeKernel:
     """A kernel bound to its machine code; call it with arrays in parameter order (outputs last).
 
@@ -149,21 +162,22 @@ class NativeKernel:
     tensors as well.
     """
 
-    def __init__(self, spec: KernelSpec, library: NativeLibrary) -> None:
+    def __init__(self, spec: KernelSpec, library: NativeLibrary, messages: Sequence[str] = ()) -> None:
         self.spec = spec
+        self.messages = messages  # of the assertions, by error code from 1
         self.name = spec.name
         self.library = library
         self._entry = packed_entry(library, spec.name + PACKED_SUFFIX)
-        self._slot_count = len(spec.params) + len(spec.shape_vars)
+        self._slot_count = len(spec.params) + len(spec.shape_vars) + bool(spec.result)
         self._frames: list[tuple[Any, int]] = []
-        self._all_tensors = all(p.kind == "tensor" for p in spec.params) and not spec.shape_vars
+        self._all_tensors = all(p.kind == "tensor" for p in spec.params) and not spec.shape_vars and not spec.result
 
     def _new_frame(self) -> tuple[Any, int]:
         slots = (ctypes.c_int64 * max(1, self._slot_count))()
         return slots, ctypes.addressof(slots)
 
-    def call(self, *args: Any) -> None:
-        """Run on trusted arguments."""
+    def call(self, *args: Any) -> Any:
+        """Run on trusted arguments; gives what the program returns, which for most is nothing."""
         frames = self._frames
         frame = frames.pop() if frames else self._new_frame()
         slots, address = frame
@@ -175,20 +189,27 @@ class NativeKernel:
                 a.ptr if p.kind == "tensor" else scalar_bits(a, p.dtype) for a, p in zip(args, spec.params, strict=True)
             ]
             values += [args[s.param_index].shape[s.dim_index] for s in spec.shape_vars]
-            slots[:] = values
+            slots[:] = [*values, 0] if spec.result else values
         code = self._entry(address)
+        result = scalar_value(slots[-1], self.spec.result) if self.spec.result else None
         frames.append(frame)
         if code:
-            raise KernelError(f"kernel {self.name} failed with code {code}")
+            known = 0 < code <= len(self.messages)
+            raise KernelError(
+                f"Assert fail: {self.messages[code - 1]}" if known else f"kernel {self.name} failed with code {code}"
+            )
+        return result
 
-    def __call__(self, *args: Any) -> None:
-        self.call(*self.check(args))
+    def __call__(self, *args: Any) -> Any:
+        return self.call(*self.check(args))
 
     def check(self, args: Sequence[Any]) -> list[Any]:
         """Arguments as the kernel wants them, or an error naming the parameter that does not fit."""
         params = self.spec.params
         if len(args) != len(params):
-            raise ArgumentError(f"{self.name}: expected {len(params)} arguments, got {len(args)}")
+            raise ArgumentError(
+                f"Assert fail: num_args == {len(params)}, {self.name}: num_args should be {len(params)}, got {len(args)}"
+            )
         bound: dict[str, int] = {}
         out = [self._check_one(i, a, p, bound) for i, (a, p) in enumerate(zip(args, params, strict=True))]
         return out
@@ -198,11 +219,11 @@ class NativeKernel:
         if param.kind == "scalar":
             if isinstance(value, NDArray) or not isinstance(value, int | float):
                 if not hasattr(value, "__index__") and not hasattr(value, "__float__"):
-                    raise TypeError(f"{where}: expected a {param.dtype} scalar, got {type(value).__name__}")
+                    raise ArgumentTypeError(f"{where}: expected a {param.dtype} scalar, got {type(value).__name__}")
             return value
         tensor = as_ndarray(value)
         if tensor is None:
-            raise TypeError(f"{where}: expected a tensor, got {type(value).__name__}")
+            raise ArgumentTypeError(f"{where}: expected a tensor, got {type(value).__name__}")
         if tensor.dtype != param.dtype:
             raise ArgumentError(f"{where}: dtype is expected to be {param.dtype}, got {tensor.dtype}")
         if len(tensor.shape) != len(param.shape):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .kernel import ArgumentError
 from .ndarray import NDArray, empty
 from .registry import register_func
 
@@ -12,32 +13,74 @@ __all__ = ["AttentionKVCache"]
 
 
 class AttentionKVCache:
-    """Entries along the first axis of ``data``; ``fill_count`` of them are there, the rest is reserve."""
+    """Entries along the first axis of ``data``; ``fill_count`` of them are there, the rest is reserve.
+
+    ``window_position`` is where :meth:`override` writes next.
+    """
 
     def __init__(self, data: NDArray, fill_count: int) -> None:
         self.data = data
         self.fill_count = fill_count
+        self.window_position = fill_count
 
-    def append(self, value: NDArray) -> None:
-        """Add entries; the reserve at least doubles when it is used up. Raises ValueError for other entry shapes."""
+    def _check_entries(self, value: NDArray) -> None:
         if tuple(value.shape[1:]) != tuple(self.data.shape[1:]) or str(value.dtype) != str(self.data.dtype):
-            raise ValueError(
+            raise ArgumentError(
                 f"the cache holds entries {tuple(self.data.shape[1:])} {self.data.dtype}, "
                 f"not {tuple(value.shape[1:])} {value.dtype}"
             )
-        needed = self.fill_count + value.shape[0]
-        if needed > self.data.shape[0]:
-            grown = empty((max(needed, 2 * self.data.shape[0]), *self.data.shape[1:]), self.data.dtype)
+
+    def _reserve(self, count: int) -> None:
+        if count > self.data.shape[0]:
+            grown = empty((max(count, 2 * self.data.shape[0]), *self.data.shape[1:]), self.data.dtype)
             grown[: self.fill_count] = self.data.numpy()[: self.fill_count]
             self.data = grown
+
+    def append(self, value: NDArray) -> None:
+        """Add entries; the reserve at least doubles when it is used up. Raises ValueError for other entry shapes."""
+        self._check_entries(value)
+        needed = self.fill_count + value.shape[0]
+        self._reserve(needed)
         self.data[self.fill_count : needed] = value.numpy()
         self.fill_count = needed
+
+    def override(self, value: NDArray, limit: int, sinks: int = 0) -> None:
+        """Add entries to a window of at most ``limit``: when it is full, the oldest go, except the first ``sinks``."""
+        self._check_entries(value)
+        count = value.shape[0]
+        if count > limit - sinks:
+            raise ArgumentError(f"{count} entries do not fit in a window of {limit} with {sinks} sinks")
+        self._reserve(min(self.fill_count + count, limit))
+        entries = value.numpy()
+        head = min(count, limit - self.window_position)
+        self.data[self.window_position : self.window_position + head] = entries[:head]
+        self.fill_count = min(self.fill_count + count, limit)
+        self.window_position = min(self.window_position + count, limit)
+        if head < count:
+            self.data[sinks : sinks + count - head] = entries[head:]
+            self.window_position = sinks + count - head
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self.fill_count = self.window_position = 0
+
+    def pop(self, count: int) -> None:
+        """Forget the last entries."""
+        if count > self.fill_count:
+            raise ArgumentError(f"cannot drop {count} of {self.fill_count} entries")
+        self.fill_count -= count
+        self.window_position = min(self.window_position, self.fill_count)
 
     def view(self, shape: Sequence[int]) -> NDArray:
         """The filled part. Raises ValueError unless ``shape`` is its shape."""
         wanted = tuple(int(d) for d in shape)
-        if wanted != (self.fill_count, *self.data.shape[1:]):
-            raise ValueError(f"the cache holds {(self.fill_count, *self.data.shape[1:])}, but {wanted} was asked for")
+        if wanted[:1] != (self.fill_count,):
+            raise ArgumentError(f"Requested shape do not match the filled count: {wanted}, filled {self.fill_count}")
+        for axis, (want, have) in enumerate(zip(wanted[1:], self.data.shape[1:], strict=False), 1):
+            if want != have:
+                raise ArgumentError(f"Dimension {axis} mismatch: {want} was asked for, the cache has {have}")
+        if len(wanted) != len(self.data.shape):
+            raise ArgumentError(f"the cache has {len(self.data.shape)} dimensions, but {wanted} was asked for")
         return self.data._create_view(wanted)
 
 
@@ -69,8 +112,24 @@ def append(cache: AttentionKVCache, value: NDArray) -> AttentionKVCache:
 @_builtin("update")
 def update(cache: AttentionKVCache, value: NDArray) -> AttentionKVCache:
     """Start over with ``value``."""
-    cache.fill_count = 0
+    cache.clear()
     cache.append(value)
+    return cache
+
+
+@_builtin("window_override")
+def window_override(cache: AttentionKVCache, value: NDArray, max_cache_size: int) -> AttentionKVCache:
+    """Add entries to a sliding window of at most ``max_cache_size`` entries."""
+    cache.override(value, int(max_cache_size))
+    return cache
+
+
+@_builtin("window_override_with_sinks")
+def window_override_with_sinks(
+    cache: AttentionKVCache, value: NDArray, max_cache_size: int, num_attention_sinks: int
+) -> AttentionKVCache:
+    """As :func:`window_override`, but the first entries stay."""
+    cache.override(value, int(max_cache_size), int(num_attention_sinks))
     return cache
 
 
@@ -84,13 +143,11 @@ def view(cache: AttentionKVCache, shape: Sequence[int]) -> NDArray:
 def array_clear(caches: Sequence[AttentionKVCache]) -> None:
     """Empty all caches."""
     for cache in caches:
-        cache.fill_count = 0
+        cache.clear()
 
 
 @_builtin("array_popn")
 def array_popn(caches: Sequence[AttentionKVCache], n: int) -> None:
     """Drop the last ``n`` entries of every cache. Raises ValueError if there are fewer."""
     for cache in caches:
-        if n > cache.fill_count:
-            raise ValueError(f"cannot drop {n} of {cache.fill_count} entries")
-        cache.fill_count -= n
+        cache.pop(int(n))

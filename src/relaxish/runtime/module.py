@@ -8,7 +8,7 @@ from typing import Any
 
 from ..support.errors import RelaxishError
 from .benchmark import BenchmarkResult, time_evaluator
-from .kernel import KernelSpec, NativeKernel, NativeLibrary, PythonKernel
+from .kernel import KernelSpec, MissingFunctionError, NativeKernel, NativeLibrary, PythonKernel
 
 
 class Module:
@@ -25,7 +25,9 @@ class Module:
         sources: Mapping[str, str] | None = None,
         type_key: str = "llvm",
         python_kernels: Mapping[str, Callable[..., Any]] | None = None,
+        messages: Sequence[str] = (),
     ) -> None:
+        self.messages = tuple(messages)
         self.kernels = dict(kernels)
         self.library = library
         self.objects = list(objects)
@@ -41,6 +43,29 @@ class Module:
         if len(self.kernels) == 1:
             return next(iter(self.kernels))
         return next((n for n in ("main", "__tvm_main__", "default_function") if n in self.kernels), None)
+
+    @property
+    def format(self) -> str:
+        """What :meth:`save` writes unless told otherwise."""
+        return "o" if self.objects else ""
+
+    @property
+    def handle(self) -> int:
+        """A number that identifies the module."""
+        return id(self)
+
+    def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
+        """Write the object code (".o") or one of the sources (".ll", ...). Raises RelaxishError for other formats."""
+        form = fmt or os.path.splitext(os.fspath(file_name))[1].removeprefix(".") or self.format
+        if form == "o" and self.objects:
+            data = self.objects[0]
+        elif form in self.sources:
+            data = self.sources[form].encode()
+        else:
+            known = [*(["o"] if self.objects else []), *self.sources]
+            raise RelaxishError(f"a module of kind {self.type_key} cannot be saved as {form!r}; known: {known}")
+        with open(file_name, "wb") as file:
+            file.write(data)
 
     is_runnable = True
     is_dso_exportable = True
@@ -60,13 +85,13 @@ class Module:
         if name in self.python_kernels:
             found = PythonKernel(self.kernels[name], self.python_kernels[name])
         elif name in self.kernels and self.library is not None:
-            found = NativeKernel(self.kernels[name], self.library)
+            found = NativeKernel(self.kernels[name], self.library, self.messages)
         elif query_imports:
             for module in self.imported_modules:
                 if module.implements_function(name, True):
                     return module.get_function(name, True)
         if found is None:
-            raise AttributeError(f"Module has no function '{name}' (functions: {', '.join(self.kernels)})")
+            raise MissingFunctionError(f"Module has no function '{name}' (functions: {', '.join(self.kernels)})")
         self._functions[name] = found
         return found
 

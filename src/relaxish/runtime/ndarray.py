@@ -111,7 +111,7 @@ class NDArray:
             return self
         source = np.asarray(source_array)
         if source.shape != self.shape:
-            raise ValueError(f"array shape do not match the shape of NDArray: {source.shape} vs {self.shape}")
+            raise ValueError(f"array shape do not match the shape of NDArray {source.shape} vs {self.shape}")
         if self.device.device_type == Device.kDLCPU:
             _cast_into(self._host(), source)
         else:

@@ -8,26 +8,40 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from ..support.errors import RelaxishError
+import numpy as np
+
+from ..support.errors import InternalError, RelaxishError
+from ..support.log import get_logger
 from . import builtin as _builtin_functions
-from . import kv_cache as _kv_cache
+from . import kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling
 from .benchmark import BenchmarkResult, time_evaluator
 from .bound_plan import BoundPlan
 from .builtin import VMClosure
 from .bytecode import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
-from .container import ShapeTuple
+from .container import ShapeTuple, type_key_of
 from .device import Device, cpu
 from .executable import Executable
-from .kernel import PACKED_SUFFIX, ArgumentError, NativeKernel, PythonKernel
+from .kernel import (
+    PACKED_SUFFIX,
+    ArgumentError,
+    ArgumentTypeError,
+    MissingFunctionError,
+    NativeKernel,
+    PythonKernel,
+    UnknownFunctionError,
+)
 from .memory import Allocator, get_allocator
-from .ndarray import NDArray, as_ndarray
+from .ndarray import NDArray, array, as_ndarray
 from .profiling import CallRecord, Report, shapes_of
 from .registry import get_global_func
+from .vm_module import VMModule
 
-# Importing the two modules registers the builtins.
-_BUILTIN_MODULES = (_builtin_functions, _kv_cache)
+_log = get_logger("vm")
 
-_CALL, _RET, _GOTO, _IF = range(4)
+# Importing these modules registers the builtins.
+_BUILTIN_MODULES = (_builtin_functions, kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling)
+
+_CALL, _RET, _GOTO, _IF, _ENTER = range(5)
 # A linked instruction: (opcode, destination or jump, function, argument getter, function name)
 _Linked = tuple[int, int, Any, Any, str]
 
@@ -56,16 +70,15 @@ class VirtualMachine:
         self,
         rt_mod: Any,
         device: Device | Sequence[Device] | None = None,
-        memory_cfg: Any = None,
+        memory_cfg: str | Mapping[Device, str] | None = None,
         profile: bool = False,
     ) -> None:
         rt_mod = getattr(rt_mod, "executable", rt_mod)
         if not isinstance(rt_mod, Executable):
-            raise TypeError(f"VirtualMachine expects an Executable, got {type(rt_mod).__name__}")
-        self.module = rt_mod
+            raise ValueError(f"Expect the rt_mod to be an runtime.Module, got {type(rt_mod).__name__}")
         self.executable = rt_mod
         self.devices = self._device_list(device)
-        self._allocators = [self._make_allocator(d, memory_cfg) for d in self.devices]
+        self._allocators = self._make_allocators(memory_cfg)
         self._profile_enabled = profile
         self._instrument: Callable[..., Any] | None = None
         self._records: list[CallRecord] | None = None
@@ -76,28 +89,35 @@ class VirtualMachine:
         self._closures: dict[str, Callable[..., Any]] = {}
         self._infos = {f.name: i for i, f in enumerate(rt_mod.functions) if f.is_vm}
         self._callables = [self._resolve(i, f) for i, f in enumerate(rt_mod.functions)]
+        self.module = VMModule(rt_mod, profile, self)
 
     @staticmethod
     def _device_list(device: Device | Sequence[Device] | None) -> list[Device]:
-        if device is None:
-            raise RuntimeError("no device is given to VirtualMachine")
-        devices = [device] if isinstance(device, Device) else list(device)
+        devices: list[Any] = list(device) if isinstance(device, list | tuple) else [device]
         if not devices or not all(isinstance(d, Device) for d in devices):
-            raise TypeError("the device of VirtualMachine must be a Device or a list of them")
-        if any(d.device_type == Device.kDLCPU for d in devices[:-1]):
-            raise RuntimeError("CPU host is required to be the last element of the device list if provided.")
+            raise TypeError("dev is expected to be Device or List[Device]")
         if devices[-1].device_type != Device.kDLCPU:
-            devices.append(cpu(0))
+            devices.append(cpu(0))  # shapes are computed on the host
         return devices
 
-    @staticmethod
-    def _make_allocator(device: Device, memory_cfg: Any) -> Allocator:
-        kind = memory_cfg
-        if isinstance(memory_cfg, Mapping):
-            kind = memory_cfg.get(device, "pooled")
-        elif memory_cfg is not None and not isinstance(memory_cfg, str):
-            raise TypeError(f"memory_cfg must be a string or a mapping from devices, got {type(memory_cfg).__name__}")
-        return get_allocator(device, kind or "pooled") if kind != "naive" else Allocator(device, "naive")
+    def _make_allocators(self, memory_cfg: Any) -> list[Allocator]:
+        kinds: Mapping[Any, Any] = {}
+        default: Any = "pooled"
+        if isinstance(memory_cfg, str):
+            if memory_cfg not in ("naive", "pooled"):
+                raise AssertionError(f'memory_cfg must be "naive" or "pooled", got {memory_cfg!r}')
+            default = memory_cfg
+        elif isinstance(memory_cfg, Mapping):
+            kinds = memory_cfg
+        elif memory_cfg is not None:
+            raise TypeError(f"memory_cfg is expected be string or dictionary, but received {type(memory_cfg)}")
+        return [self._make_allocator(d, kinds.get(d, default)) for d in self.devices]
+
+    @classmethod
+    def _make_allocator(cls, device: Device, kind: Any) -> Allocator:
+        if kind in ("naive", cls.NAIVE_ALLOCATOR):
+            return Allocator(device, "naive")
+        return get_allocator(device, "pooled")
 
     def allocator(self, device_index: int) -> Allocator:
         """The allocator of the ``device_index``-th device; -1 is the host."""
@@ -110,10 +130,13 @@ class VirtualMachine:
             return VMClosure(info.name, lambda *args, _i=index: self._run(_i, args))
         if info.kind == "kernel":
             return self._kernel(info.name)
-        found: Callable[..., Any] | None = get_global_func(info.name, allow_missing=True)
+        found: Callable[..., Any] | None = self.executable.external_function(info.name)
         if found is None:
-            raise RelaxishError(
-                f"Cannot find PackedFunc {info.name} in either Relax VM kernel library, or in the runtime registry"
+            found = get_global_func(info.name, allow_missing=True)
+        if found is None:
+            raise InternalError(
+                f"Error: Cannot find PackedFunc {info.name} in either Relax VM kernel library, or in the runtime "
+                f"PackedFunc registry, or in global Relax functions of the VM executable"
             )
         return found
 
@@ -146,8 +169,12 @@ class VirtualMachine:
         for op in info.code:
             if isinstance(op, CallOp):
                 getter = _getter([place(a) for a in op.args])
-                name = self.executable.functions[op.func].name
-                code.append((_CALL, op.dst if op.dst >= 0 else void, self._callables[op.func], getter, name))
+                callee = self.executable.functions[op.func]
+                dst = op.dst if op.dst >= 0 else void
+                if callee.is_vm:
+                    code.append((_ENTER, dst, op.func, getter, callee.name))
+                else:
+                    code.append((_CALL, dst, self._callables[op.func], getter, callee.name))
             elif isinstance(op, RetOp):
                 code.append((_RET, op.reg if op.reg >= 0 else void, None, None, ""))
             elif isinstance(op, GotoOp):
@@ -168,7 +195,8 @@ class VirtualMachine:
 
     # ---- running
 
-    def _run(self, index: int, args: Sequence[Any]) -> Any:
+    def _enter(self, index: int, args: Sequence[Any]) -> tuple[list[_Linked], list[Any]]:
+        """The code of a function, and a frame with its arguments."""
         code, template = self._linked.get(index) or self._link(index)
         info = self.executable.functions[index]
         if len(args) != len(info.param_names):
@@ -178,8 +206,14 @@ class VirtualMachine:
             )
         regs = template.copy()
         regs[: len(args)] = args
+        return code, regs
+
+    def _run(self, index: int, args: Sequence[Any]) -> Any:
+        code, regs = self._enter(index, args)
         if self._instrument is not None or self._records is not None:
             return self._run_watched(code, regs)
+        # Calls between functions of the machine keep their own stack, so recursion is not limited by Python's.
+        callers: list[tuple[list[_Linked], list[Any], int, int]] = []
         pc = 0
         while True:
             op, a, func, getter, _ = code[pc]
@@ -187,18 +221,27 @@ class VirtualMachine:
                 regs[a] = func(*getter(regs))
                 pc += 1
             elif op == _RET:
-                return regs[a]
+                result = regs[a]
+                if not callers:
+                    return result
+                code, regs, pc, a = callers.pop()
+                regs[a] = result
             elif op == _GOTO:
                 pc += a
-            else:
+            elif op == _IF:
                 pc += 1 if regs[func] else a
+            else:
+                callers.append((code, regs, pc + 1, a))
+                code, regs = self._enter(func, getter(regs))
+                pc = 0
 
     def _run_watched(self, code: list[_Linked], regs: list[Any]) -> Any:
         pc = 0
         while True:
             op, a, func, getter, name = code[pc]
-            if op == _CALL:
-                regs[a] = self._call_watched(func, name, getter(regs))
+            if op in (_CALL, _ENTER):
+                callee = func if op == _CALL else self._callables[func]
+                regs[a] = self._call_watched(callee, name, getter(regs))
                 pc += 1
             elif op == _RET:
                 return regs[a]
@@ -209,16 +252,15 @@ class VirtualMachine:
 
     def _call_watched(self, func: Callable[..., Any], name: str, args: Sequence[Any]) -> Any:
         instrument, records = self._instrument, self._records
-        shown = args[1:] if args and args[0] is self else args
-        if instrument is not None and instrument(func, name, True, None, *shown) == VMInstrumentReturnKind.SKIP_RUN:
+        if instrument is not None and instrument(func, name, True, None, *args) == VMInstrumentReturnKind.SKIP_RUN:
             return None
         begin = time.perf_counter()
         result = func(*args)
         seconds = time.perf_counter() - begin
         if records is not None and not isinstance(func, VMClosure):
-            records.append(CallRecord(name, seconds, str(self.devices[0]), shapes_of(shown)))
+            records.append(CallRecord(name, seconds, str(self.devices[0]), shapes_of(args)))
         if instrument is not None:
-            instrument(func, name, False, result, *shown)
+            instrument(func, name, False, result, *args)
         return result
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
@@ -235,73 +277,103 @@ class VirtualMachine:
             if name in self.executable.kernels:
                 return self._kernel(name)
             known = ", ".join(self._infos) or "none"
-            raise AttributeError(f"Module has no function '{name}' (functions: {known})")
+            raise MissingFunctionError(f"Module has no function '{name}' (functions: {known})")
 
         def call(*args: Any) -> Any:
             return self._run(index, [_to_value(a) for a in args])
 
         plan = self.executable.plans.get(name)
         if plan is not None and not self._profile_enabled and not self.executable.python_kernels:
-            bound = BoundPlan(plan, self.executable, self._allocators[-1])
-            fast = bound.run
             if self._instrument is None:
-                return fast
+                return BoundPlan(plan, self.executable, self._allocators[-1], call).run
         return call
 
     def invoke_closure(self, closure: Any, *args: Any) -> Any:
         """Call a closure value a function returned."""
         if not callable(closure):
-            raise TypeError(f"invoke_closure expects a closure, got {type(closure).__name__}")
+            raise ArgumentTypeError(f"Function expects a closure or PackedFunc, got {type_key_of(closure)}")
         return closure(*[_to_value(a) for a in args])
 
     def save_function(
         self, func_name: str, saved_name: str, *args: Any, include_return: bool = True, **kwargs: Any
     ) -> None:
-        """Bind arguments (positional, then by parameter name) so that ``vm[saved_name]()`` takes none."""
-        if saved_name in self._saved or saved_name in self._infos:
-            raise RelaxishError(f"function {saved_name} exists already")
+        """Bind arguments, by position or name, so that ``vm[saved_name]()`` takes none.
+
+        A name saved before is bound anew. Without ``include_return`` the saved function returns ``None``.
+        """
         bound = self._bind(func_name, args, kwargs)
         func = self[func_name]
 
-        def saved() -> Any:
-            result = func(*bound)
+        def saved(*more: Any) -> Any:
+            result = func(*more, *bound)
             return result if include_return else None
 
         self._saved[saved_name] = saved
+        self._closures.pop(saved_name, None)
 
     def _bind(self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Arguments in order; those in ``kwargs`` go to their parameters, the others fill the rest.
+
+        ``kwargs`` may hold more than the function's parameters.
+        """
         if func_name not in self._infos:
-            raise AttributeError(f"Module has no function '{func_name}'")
+            raise UnknownFunctionError(f"Unknown function: {func_name}")
         names = self.executable.functions[self._infos[func_name]].param_names
-        bound = [_to_value(a) for a in args]
-        for name in names[len(bound) :]:
-            if name not in kwargs:
-                break
-            bound.append(_to_value(kwargs[name]))
-        unknown = [k for k in kwargs if k not in names]
-        if unknown:
-            raise ValueError(f"{func_name} has no parameter {', '.join(unknown)}; parameters: {', '.join(names)}")
-        if len(bound) != len(names):
-            raise ValueError(f"{func_name} requires {len(names)} inputs ({', '.join(names)}), got {len(bound)}")
-        return bound
+        if not kwargs:
+            return [_to_tensor(a) for a in args]
+        unused = [k for k in kwargs if k not in names]
+        if unused:
+            _log.warning("Keyword arguments %s are unused in %s", ", ".join(unused), func_name)
+        given = len(args) + len(kwargs) - len(unused)
+        if given != len(names):
+            raise AssertionError(f"{func_name} requires {len(names)} inputs ({', '.join(names)}), got {given}")
+        rest = iter(args)
+        return [_to_tensor(kwargs[n] if n in kwargs else next(rest)) for n in names]
 
     # ---- stateful interface
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Remember the arguments for :meth:`invoke_stateful`."""
-        self._inputs[func_name] = self._bind(func_name, args, kwargs)
+        bound = self._bind(func_name, args, kwargs)
+        names = self.executable.functions[self._infos[func_name]].param_names
+        if len(bound) != len(names):
+            raise ArgumentError(
+                f"The number of provided parameters doesn't match the number of arguments for {func_name}: "
+                f"{len(bound)} given, {len(names)} needed ({', '.join(names)})"
+            )
+        self._inputs[func_name] = bound
 
     def invoke_stateful(self, func_name: str) -> None:
         """Call a function on its remembered arguments and keep the result."""
+        if func_name not in self._infos:
+            raise UnknownFunctionError(f"Unknown function: {func_name}")
         if func_name not in self._inputs:
-            raise RelaxishError(f"Input is not set for function {func_name}: call set_input first")
+            raise UnknownFunctionError(
+                f"No inputs set for stateful call of {func_name}; use `set_input` to set inputs first."
+            )
         self._outputs[func_name] = self[func_name](*self._inputs[func_name])
 
     def get_outputs(self, func_name: str) -> Any:
-        """The result :meth:`invoke_stateful` kept."""
+        """The result :meth:`invoke_stateful` kept; tuples, also nested ones, are Python tuples."""
+        return self._output(func_name)
+
+    def _output(self, func_name: str, *indices: int) -> Any:
         if func_name not in self._outputs:
-            raise RelaxishError(f"No output of function {func_name}: call invoke_stateful first")
-        return self._outputs[func_name]
+            raise UnknownFunctionError(
+                f'No output saved for call of "{func_name}"; use `invoke_stateful` to call it first.'
+            )
+        value = self._outputs[func_name]
+        for index in indices:
+            if _arity(value) < 0:
+                raise ValueError("Attempted to index into an object that is not an ADT.")
+            if index >= len(value):
+                raise IndexError(f"Invalid index ({index} >= {len(value)}).")
+            value = value[index]
+        return value
+
+    def _output_arity(self, func_name: str, *indices: int) -> int:
+        """Number of fields of a kept result, or of a part of it; -1 if it is no tuple."""
+        return _arity(self._output(func_name, *indices))
 
     # ---- watching
 
@@ -330,7 +402,7 @@ class VirtualMachine:
     def profile(self, func_name: str, *args: Any) -> Report:
         """Run once, timing every call the machine makes."""
         if not self._profile_enabled:
-            raise RelaxishError("profiling needs VirtualMachine(..., profile=True)")
+            raise MissingFunctionError("Module has no function 'profile': use VirtualMachine(..., profile=True)")
         func = self[func_name]
         func(*args)
         self._records = []
@@ -338,9 +410,28 @@ class VirtualMachine:
             begin = time.perf_counter()
             func(*args)
             total = time.perf_counter() - begin
-            return Report(self._records, total)
+            return Report.of_calls(self._records, total)
         finally:
             self._records = None
+
+
+def _arity(value: Any) -> int:
+    return len(value) if isinstance(value, tuple | list) and not isinstance(value, ShapeTuple) else -1
+
+
+def _to_tensor(value: Any) -> Any:
+    """As :func:`_to_value`, and numbers become tensors of one element: what remote calls can carry."""
+    if isinstance(value, bool | int | np.integer):
+        return array(np.array(value, "int32"))
+    if isinstance(value, float | np.floating):
+        return array(np.array(value, value.dtype if isinstance(value, np.float16) else "float32"))
+    if isinstance(value, list | tuple) and not isinstance(value, ShapeTuple):
+        return tuple(_to_tensor(v) for v in value)
+    made = _to_value(value)
+    if made is value and not isinstance(value, NDArray | str | ShapeTuple) and not hasattr(value, "type_key"):
+        if value is not None and not callable(value) and type(value).__module__ == "builtins":
+            raise TypeError(f"Unsupported type: {type(value)}")
+    return made
 
 
 def _getter(indices: list[int]) -> Callable[[list[Any]], Sequence[Any]]:

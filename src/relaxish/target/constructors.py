@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ..ir.errors import CheckValueError
 from .target import Target
 
 Options = str | list[str] | None
@@ -99,7 +100,7 @@ def hexagon(cpu_ver: str = "v68", **kwargs: Any) -> Target:
         "vtcm-capacity": int(kwargs.pop("vtcm_capacity", 0)),
     }
     if kwargs:
-        raise ValueError(f"Unknown Hexagon options: {', '.join(sorted(kwargs))}")
+        raise CheckValueError(f"Unknown Hexagon options: {', '.join(sorted(kwargs))}")
     return Target(config)
 
 
@@ -116,7 +117,7 @@ def stm32(series: str = "unknown", options: Options = None) -> Target:
     }
     core = table.get(series.upper().removeprefix("STM32")[:2])
     if core is None:
-        raise ValueError(f"Series {series} is not supported by the stm32 target; known: {', '.join(sorted(table))}")
+        raise CheckValueError(f"Series {series} is not supported by the stm32 target; known: {', '.join(sorted(table))}")
     return _make("c", ["-keys=arm_cpu,cpu", "-device=arm_cpu", f"-mcpu={core}", f"-model=stm32{series}"], options)
 
 

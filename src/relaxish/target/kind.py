@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..ir.errors import CheckValueError
+
 # DLPack device types.
 K_DL_CPU = 1
 K_DL_CUDA = 2
@@ -95,7 +97,7 @@ def get_kind(name: str) -> TargetKind:
 
         near = difflib.get_close_matches(name, _KINDS, n=3)
         hint = f"; did you mean {', '.join(near)}?" if near else f"; known kinds: {', '.join(sorted(_KINDS))}"
-        raise ValueError(f'Target kind "{name}" is not defined{hint}')
+        raise CheckValueError(f'Target kind "{name}" is not defined{hint}')
     return kind
 
 
@@ -124,14 +126,14 @@ def _fill_cuda(config: Config) -> Config:
 
         config["arch"] = host_cuda_arch() or "sm_50"
     elif not str(arch).startswith("sm_"):
-        raise ValueError(f'CUDA target gets an invalid CUDA arch: "-arch={arch}"; it must look like sm_80')
+        raise CheckValueError(f'CUDA target gets an invalid CUDA arch: "-arch={arch}"; it must look like sm_80')
     return config
 
 
 def _fill_nvptx(config: Config) -> Config:
     config.setdefault("mcpu", "sm_50")
     if not str(config["mcpu"]).startswith("sm_"):
-        raise ValueError(f'NVPTX target gets an invalid CUDA arch: "-mcpu={config["mcpu"]}"')
+        raise CheckValueError(f'NVPTX target gets an invalid CUDA arch: "-mcpu={config["mcpu"]}"')
     config.setdefault("mtriple", "nvptx64-nvidia-cuda")
     return config
 

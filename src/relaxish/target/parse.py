@@ -7,6 +7,7 @@ import json
 import shlex
 from typing import Any
 
+from ..ir.errors import CheckValueError
 from .kind import Option, TargetKind, get_kind, has_kind
 
 
@@ -37,7 +38,7 @@ def config_of_string(text: str) -> dict[str, Any]:
     """``"cuda -arch=sm_80"`` -> ``{"kind": "cuda", "arch": "sm_80"}``; values are typed by the kind's schema."""
     words = split_words(text)
     if not words:
-        raise ValueError("Cannot parse target: the string is empty")
+        raise CheckValueError("Cannot parse target: the string is empty")
     kind = get_kind(words[0])
     config: dict[str, Any] = {"kind": kind.name}
     i = 1
@@ -45,7 +46,7 @@ def config_of_string(text: str) -> dict[str, Any]:
         word = words[i]
         i += 1
         if not word.startswith("-"):
-            raise ValueError(f'Cannot parse target "{text}": "{word}" is not an attribute (they start with "-")')
+            raise CheckValueError(f'Cannot parse target "{text}": "{word}" is not an attribute (they start with "-")')
         key, eq, value = word.lstrip("-").partition("=")
         if not eq:
             # "-num-cores 4" takes the next word; a lone switch means true.
@@ -55,7 +56,7 @@ def config_of_string(text: str) -> dict[str, Any]:
             else:
                 value = "1"
         if key in config:
-            raise ValueError(f'Cannot parse target "{text}": attribute "{key}" is given twice')
+            raise CheckValueError(f'Cannot parse target "{text}": attribute "{key}" is given twice')
         config[key] = typed_value(kind, key, value)
     return config
 
@@ -68,7 +69,7 @@ def option_of(kind: TargetKind, key: str) -> Option:
     if option is None:
         near = difflib.get_close_matches(key, kind.schema, n=3, cutoff=0.5)
         hint = f"; did you mean {', '.join(near)}?" if near else f"; it has: {', '.join(sorted(kind.schema))}"
-        raise ValueError(f'Cannot recognize attribute "{key}" of target kind "{kind.name}"{hint}')
+        raise CheckValueError(f'Cannot recognize attribute "{key}" of target kind "{kind.name}"{hint}')
     return option
 
 
@@ -78,7 +79,7 @@ def typed_value(kind: TargetKind, key: str, value: Any) -> Any:
     try:
         return _convert(option.type, value)
     except (TypeError, ValueError) as err:
-        raise ValueError(
+        raise CheckValueError(
             f'Attribute "{key}" of target kind "{kind.name}" must be of type {option.type}, got {value!r}: {err}'
         ) from None
 
@@ -97,7 +98,7 @@ def _convert(type_name: str, value: Any) -> Any:
                 return True
             if lowered in ("0", "false", "off", "no"):
                 return False
-            raise ValueError("not a boolean")
+            raise CheckValueError("not a boolean")
         return bool(value)
     if type_name == "list":
         if isinstance(value, str):
@@ -131,10 +132,10 @@ def config_of_any(spec: str | dict[str, Any]) -> dict[str, Any]:
     if tagged is not None:
         return {**_config_of_dict(tagged), "tag": text}
     if not text:
-        raise ValueError("Cannot parse target: the string is empty")
+        raise CheckValueError("Cannot parse target: the string is empty")
     first = split_words(text)[0]
     if not has_kind(first) and "/" in first:
-        raise ValueError(f'Target tag "{first}" is not registered (see relaxish.target.list_tags())')
+        raise CheckValueError(f'Target tag "{first}" is not registered (see relaxish.target.list_tags())')
     return config_of_string(text)
 
 
@@ -146,12 +147,12 @@ def _config_of_dict(spec: dict[str, Any]) -> dict[str, Any]:
     if tag and "kind" not in spec:
         tagged = config_of_tag(str(tag))
         if tagged is None:
-            raise ValueError(f'Target tag "{tag}" is not registered (see relaxish.target.list_tags())')
+            raise CheckValueError(f'Target tag "{tag}" is not registered (see relaxish.target.list_tags())')
         base = dict(tagged)
     merged = {**base, **spec}
     name = merged.get("kind")
     if name is None:
-        raise ValueError(f'Field "kind" is not found in target config {spec!r}')
+        raise CheckValueError(f'Field "kind" is not found in target config {spec!r}')
     if not isinstance(name, str):
         raise TypeError(f'Field "kind" of a target config must be a string, got {name!r}')
     kind = get_kind(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..ir.errors import CheckValueError
+
 if TYPE_CHECKING:
     from .target import Target
 
@@ -32,7 +34,7 @@ def register_tag(name: str, config: dict[str, Any], override: bool = False) -> T
     from .target import Target
 
     if name in _TAGS and not override:
-        raise ValueError(f'Tag "{name}" has been previously defined as: {_TAGS[name]}')
+        raise CheckValueError(f'Tag "{name}" has been previously defined as: {_TAGS[name]}')
     _TAGS[name] = dict(config)
     return Target(name)
 

@@ -6,6 +6,7 @@ import functools
 import threading
 from typing import Any, Literal, overload
 
+from ..ir.errors import CheckValueError
 from .kind import Option, TargetKind, get_kind, list_kinds
 from .parse import config_of_any, option_of, text_of_value
 
@@ -64,10 +65,10 @@ class Target:
         elif isinstance(target, (str, dict)):
             self._fill(config_of_any(target))
         else:
-            raise ValueError(f"target has to be a string, a dictionary or a Target, got {type(target).__name__}")
+            raise CheckValueError(f"target has to be a string, a dictionary or a Target, got {type(target).__name__}")
         if host is not None:
             if not isinstance(host, (str, dict, Target)):
-                raise ValueError(f"target host has to be a string, a dictionary or a Target, got {host!r}")
+                raise CheckValueError(f"target host has to be a string, a dictionary or a Target, got {host!r}")
             self.host = Target(host)
 
     def _fill(self, config: dict[str, Any]) -> None:
@@ -164,7 +165,7 @@ class Target:
             return _SCOPES.stack[-1]
         if allow_none:
             return None
-        raise ValueError("Target context required: enter one with `with Target(...):`")
+        raise CheckValueError("Target context required: enter one with `with Target(...):`")
 
     # ---- queries
 
@@ -193,7 +194,7 @@ class Target:
         """``target`` itself, or the current one when it is None."""
         result = Target.current() if target is None else Target(target)
         if result is None:
-            raise ValueError("Target is not set in env or passed as argument.")
+            raise CheckValueError("Target is not set in env or passed as argument.")
         return result
 
     @staticmethod
@@ -206,7 +207,7 @@ class Target:
         """Both as targets, the host attached to the first."""
         if target is None:
             if target_host is not None:
-                raise ValueError("Target host is not empty when target is empty.")
+                raise CheckValueError("Target host is not empty when target is empty.")
             return None, None
         result = Target(target, target_host)
         return result, result.host
@@ -226,7 +227,7 @@ class Target:
         """Like ``canon_multi_target``, every target with the host attached."""
         targets = Target.canon_multi_target(target)
         if not targets:
-            raise ValueError("At least one target is needed.")
+            raise CheckValueError("At least one target is needed.")
         return tuple(Target(t, target_host) for t in targets)
 
     @staticmethod
@@ -399,7 +400,7 @@ def _target_of_device(device: Any) -> Target:
     else:
         device_type = int(getattr(device, "device_type", 0))
         if device_type not in names:
-            raise ValueError(f"Cannot make a target from device {device!r}")
+            raise CheckValueError(f"Cannot make a target from device {device!r}")
         name = names[device_type]
     if name == "llvm":
         from .detect import available_cores, host_triple
@@ -410,7 +411,7 @@ def _target_of_device(device: Any) -> Target:
 
         arch = host_cuda_arch()
         if arch is None:
-            raise ValueError("Cannot make a target from device cuda: no NVIDIA driver or GPU was found")
+            raise CheckValueError("Cannot make a target from device cuda: no NVIDIA driver or GPU was found")
         return Target(
             {
                 "kind": "cuda",

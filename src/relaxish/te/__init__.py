@@ -57,6 +57,7 @@ from ..tir import (
     tan,
     tanh,
     trunc,
+    trace,
     truncdiv,
     truncmod,
 )
@@ -87,6 +88,6 @@ __all__ = [
     "floor", "floordiv", "floormod", "fmod", "if_then_else", "indexdiv", "indexmod", "isfinite", "isinf", "isnan",
     "log", "log10", "log2", "max", "max_value", "min", "min_value", "multiply", "nearbyint",
     "placeholder", "popcount", "power", "q_multiply_shift", "reduce_axis", "round", "rsqrt", "scan", "sigmoid", "sin",
-    "sinh", "size_var", "sqrt", "subtract", "sum", "tag_scope", "tan", "tanh", "thread_axis", "trunc", "truncdiv",
+    "sinh", "size_var", "sqrt", "subtract", "sum", "tag_scope", "tan", "tanh", "thread_axis", "trace", "trunc", "truncdiv",
     "truncmod", "var",
 ]  # fmt: skip

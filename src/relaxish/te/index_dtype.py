@@ -104,10 +104,17 @@ class _IndexTyper(Mutator):
         made = self.buffers.get(buffer)
         if made is None:
             shape = tuple(self.index(e) for e in buffer.shape)
-            same = all(a is b for a, b in zip(shape, buffer.shape))
-            made = buffer if same else buffer.with_fields(shape=shape)
+            offset = self._offset(buffer)
+            same = offset is buffer.elem_offset and all(a is b for a, b in zip(shape, buffer.shape))
+            made = buffer if same else buffer.with_fields(shape=shape, elem_offset=offset)
             self.buffers[buffer] = made
         return made
+
+    def _offset(self, buffer: Any) -> Any:
+        if isinstance(buffer.elem_offset, Var):
+            return self.fresh_var(buffer.elem_offset)
+        # Without dimensions there is no index type to follow.
+        return self.index(buffer.elem_offset) if buffer.shape else buffer.elem_offset
 
     def visit_Range(self, dom: Any) -> Any:
         return Range.from_min_extent(self.index(dom.min), self.index(dom.extent))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..ir import Range, structural_equal
-from ..ir.errors import CheckValueError
+from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.expr import as_expr
 from ..ir.functor import Visitor
 from ..tir import Buffer, IterVar, PrimExpr, Reduce, SizeVar, Stmt, Var, const, convert, decl_buffer
@@ -39,7 +39,7 @@ _TAGS: list[str] = []
 def tag_scope(tag: str) -> Any:
     """Operations made inside carry ``tag``; also usable as a decorator."""
     if _TAGS:
-        raise ValueError("nested tag_scope is not allowed for now")
+        raise CheckValueError("nested tag_scope is not allowed for now")
     _TAGS.append(tag)
     try:
         yield tag
@@ -82,7 +82,7 @@ class Operation:
         made = self._outputs.get(index)
         if made is None:
             if not 0 <= index < self.num_outputs:
-                raise IndexError(f"operation {self.name} has {self.num_outputs} outputs, asked for {index}")
+                raise CheckIndexError(f"operation {self.name} has {self.num_outputs} outputs, asked for {index}")
             made = self._outputs[index] = Tensor(self.output_shape(index), self.output_dtype(index), self, index)
         return made
 
@@ -280,7 +280,7 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "", span: Any = None
     if isinstance(dom, str):
         tag, dom = dom, None
     if not tag:
-        raise ValueError("tag must be given as Positional or keyword argument")
+        raise CheckValueError("tag must be given as Positional or keyword argument")
     checked = _range(dom)
     dtype = "int32" if checked is None else str(checked.extent.dtype)
     return IterVar(checked, Var(name or tag, dtype), IterVar.ThreadIndex, tag, span)
@@ -301,7 +301,7 @@ def _axis_names(fcompute: Callable[..., Any], ndim: int, varargs_names: Sequence
             return [*args, *varargs_names]
         return [*args, *(f"i{i}" for i in range(rest))]
     if len(args) != ndim:
-        raise ValueError(f"nArgs for fcompute must be same as ndim, but got {len(args)} and {ndim}")
+        raise CheckValueError(f"nArgs for fcompute must be same as ndim, but got {len(args)} and {ndim}")
     return args
 
 
@@ -316,7 +316,7 @@ def compute(
     """A tensor whose element at ``indices`` is ``fcompute(*indices)``; several results make several tensors."""
     if _TAGS:
         if tag:
-            raise ValueError("nested tag is not allowed for now")
+            raise CheckValueError("nested tag is not allowed for now")
         tag = _TAGS[-1]
     dims = _shape_tuple(shape)
     names = _axis_names(fcompute, len(dims), varargs_names)
@@ -337,8 +337,13 @@ def _buffers_for(given: Any, made: list[Buffer], what: str) -> list[Buffer]:
         return made
     buffers = [given] if isinstance(given, Buffer) else list(given)
     if len(buffers) != len(made):
-        raise ValueError(f"Need to provide the same number of {what} buffers: {len(buffers)} vs. {len(made)}")
+        raise CheckValueError(f"Need to provide the same number of {what} buffers: {len(buffers)} vs. {len(made)}")
     return buffers
+
+
+def _anywhere(shape: Any, dtype: str, name: str) -> Buffer:
+    """A buffer that may begin at any element of its memory."""
+    return decl_buffer(shape, dtype, name, elem_offset=Var("elem_offset", "int32"))
 
 
 def extern(
@@ -355,24 +360,24 @@ def extern(
     """Tensors written by the statement ``fcompute(input_buffers, output_buffers)``."""
     if _TAGS:
         if tag:
-            raise ValueError("nested tag is not allowed for now")
+            raise CheckValueError("nested tag is not allowed for now")
         tag = _TAGS[-1]
     shapes = [shape] if not isinstance(shape, (list, tuple)) or _is_one_shape(shape) else list(shape)
     ins = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     for tensor in ins:
         if not isinstance(tensor, Tensor):
-            raise ValueError("expect inputs to be tensor")
-    in_made = [decl_buffer(t.shape, t.dtype, t.op.name) for t in ins] if in_buffers is None else list(ins)
+            raise CheckValueError("expect inputs to be tensor")
+    in_made = [_anywhere(t.shape, t.dtype, t.op.name) for t in ins] if in_buffers is None else list(ins)
     in_bufs = _buffers_for(in_buffers, in_made, "input")
     if dtype is None:
         kinds = {t.dtype for t in ins}
         if len(kinds) != 1:
-            raise ValueError("Cannot infer output type, please provide dtype argument")
+            raise CheckValueError("Cannot infer output type, please provide dtype argument")
         dtypes = [kinds.pop()] * len(shapes)
     else:
         dtypes = [dtype] * len(shapes) if isinstance(dtype, str) else list(dtype)
     if out_buffers is None:
-        out_bufs = [decl_buffer(_shape_tuple(s), d, name) for s, d in zip(shapes, dtypes)]
+        out_bufs = [_anywhere(_shape_tuple(s), d, name) for s, d in zip(shapes, dtypes)]
     else:
         out_bufs = _buffers_for(out_buffers, list(shapes), "output")
     body = fcompute(in_bufs, out_bufs)
@@ -381,7 +386,7 @@ def extern(
 
         body = Evaluate(body)
     if not isinstance(body, Stmt):
-        raise ValueError(f"Function '{fcompute.__name__}' should return PrimExpr or Stmt, but it returned '{type(body)}'")
+        raise CheckValueError(f"Function '{fcompute.__name__}' should return PrimExpr or Stmt, but it returned '{type(body)}'")
     op = ExternOp(name, tag, attrs, ins, in_bufs, out_bufs, body)
     outputs = [op.output(i) for i in range(op.num_outputs)]
     return outputs[0] if len(outputs) == 1 else outputs
@@ -398,7 +403,7 @@ def extern_primfunc(input_tensors: Sequence[Tensor], primfunc: Any, **kwargs: An
     outs = buffers[n_in:]
     for tensor, buffer in zip(input_tensors, buffers):
         if len(tensor.shape) != len(buffer.shape):
-            raise ValueError(
+            raise CheckValueError(
                 "The input_tensors provided do not match the input buffers in the primfunc. "
                 f"Please check that the order of input te.Input_Tensors and the order of the primfunc variables in "
                 f"the params list agree: {tensor} against {buffer.name}"
@@ -430,7 +435,7 @@ def scan(
 
     inits, updates, states = as_list(init), as_list(update), as_list(state_placeholder)
     if not len(inits) == len(updates) == len(states):
-        raise ValueError("init, update, state_placeholder must have same length")
+        raise CheckValueError("init, update, state_placeholder must have same length")
     extent = updates[0].shape[0] - inits[0].shape[0]
     axis = IterVar(Range.from_min_extent(inits[0].shape[0], extent), Var(f"{name}.idx", "int32"), IterVar.Ordered)
     op = ScanOp(name, tag, attrs, axis, inits, updates, states, as_list(inputs or []))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.functor import Mutator, Visitor
 from ..tir import (
     Block,
@@ -36,6 +37,9 @@ from .index_dtype import normalize_index_dtype
 from .operation import ComputeOp, ExternOp, Operation, PlaceholderOp, domain
 from .tensor import Tensor
 
+# Names buffers whose layout the loops may choose.
+_LAYOUT_FREE = "layout_free_placeholders"
+
 __all__ = ["create_prim_func", "create_prim_func_from_outputs"]
 
 
@@ -53,7 +57,7 @@ class _LoadsToBuffers(Mutator):
         indices = tuple(self.visit(i) for i in load.indices)
         buffer = self.buffers.get(load.producer)
         if buffer is None:
-            raise IndexError(f"Cannot find the tensor {load.producer}")
+            raise CheckIndexError(f"Cannot find the tensor {load.producer}")
         return BufferLoad(buffer, indices)
 
 
@@ -138,7 +142,7 @@ class _Builder:
         if isinstance(op, PlaceholderOp):
             tensor = op.output(0)
             if not self.is_arg(tensor):
-                raise ValueError(
+                raise CheckValueError(
                     f"The operation {op.name} produces tensor {tensor}, but this tensor does not appear as a function "
                     "argument.  Add it to the list of tensors given to create_prim_func"
                 )
@@ -346,39 +350,37 @@ def _check_same_reduce(op: ComputeOp) -> None:
     assert isinstance(first, Reduce)
     for other in op.body[1:]:
         if not isinstance(other, Reduce) or other.combiner is not first.combiner or len(other.source) != len(first.source):
-            raise ValueError("The Reduce inputs of ComputeOp should have the same attribute except value_index")
+            raise CheckValueError("The Reduce inputs of ComputeOp should have the same attribute except value_index")
 
 
-class _LayoutFree(Visitor):
-    """Collects the buffers that blocks name in ``layout_free_placeholders``."""
+class _LayoutFree(Mutator):
+    """Moves parameters that blocks name in ``layout_free_placeholders`` out of the blocks' annotations."""
 
-    def __init__(self) -> None:
-        self.buffers: list[Buffer] = []
+    def __init__(self, params: dict[Buffer, int]) -> None:
+        self.params = params
+        self.places: set[int] = set()
 
-    def visit_Block(self, block: Any) -> None:
-        self.buffers.extend(block.annotations.get("layout_free_placeholders", ()))
-        self.default_visit(block)
-
-
-class _DropLayoutFree(Mutator):
     def visit_Block(self, block: Any) -> Any:
         made = self.default_visit(block)
-        if "layout_free_placeholders" not in made.annotations:
+        named = made.annotations.get(_LAYOUT_FREE)
+        if named is None:
             return made
-        kept = {k: v for k, v in made.annotations.items() if k != "layout_free_placeholders"}
-        return made.with_fields(annotations=kept)
+        self.places.update(self.params[b] for b in named if b in self.params)
+        rest = [b for b in named if b not in self.params]
+        kept = {k: v for k, v in made.annotations.items() if k != _LAYOUT_FREE}
+        return made.with_fields(annotations={**kept, _LAYOUT_FREE: rest} if rest else kept)
 
 
 def _normalize_layout_free(func: PrimFunc) -> PrimFunc:
-    finder = _LayoutFree()
-    finder.visit(func.body)
-    if not finder.buffers:
-        return func
     order = [func.buffer_map.get(p) for p in func.params]
-    places = sorted({i for i, b in enumerate(order) for f in finder.buffers if b is f})
-    body = _DropLayoutFree().visit(func.body)
+    mover = _LayoutFree({b: i for i, b in enumerate(order) if b is not None})
+    body = mover.visit(func.body)
+    if body is func.body:
+        return func
     made = func.with_fields(body=body)
-    return made.with_attr("layout_free_buffers", [const(i, "int32") for i in places]) if places else made
+    if not mover.places:
+        return made
+    return made.with_attr("layout_free_buffers", [const(i, "int32") for i in sorted(mover.places)])
 
 
 def create_prim_func(ops: Sequence[Tensor | Var], index_dtype_override: str | None = None) -> PrimFunc:

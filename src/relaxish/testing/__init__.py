@@ -1,6 +1,8 @@
 """Helpers for tests of user code: comparisons, parameterisation, requirements, before/after checks of passes."""
 
 from .before_after import CompareBeforeAfter
+from .conditions import *  # noqa: F403
+from .conditions import __all__ as _conditions
 from .compare import assert_allclose, assert_pass, fixture, main, object_use_count, parameter, parameters
 from .features import *  # noqa: F403
 from .features import __all__ as _features
@@ -11,5 +13,5 @@ __all__ = [
     "CompareBeforeAfter", "assert_allclose", "assert_pass", "assert_prim_expr_equal",
     "check_bool_expr_is_true", "check_numerical_grads", "device_enabled", "echo", "enabled_targets",
     "exclude_targets", "fixture", "known_failing_targets", "main", "nop", "object_use_count", "parameter",
-    "parameters", "parametrize_targets", *_features,
+    "parameters", "parametrize_targets", *_conditions, *_features,
 ]  # fmt: skip

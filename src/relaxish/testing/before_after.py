@@ -59,8 +59,8 @@ class CompareBeforeAfter:
     """Base of test classes with ``transform``, ``before`` and ``expected``.
 
     ``before`` and ``expected`` are functions in TVMScript syntax (without decorator), PrimFuncs, modules, classes of
-    such functions, methods taking ``self``, or fixtures; ``expected`` may be an exception class.  ``transform`` is a
-    pass, a method that returns one, or a fixture::
+    such functions, methods taking ``self``, properties, or fixtures; ``expected`` may be an exception class.
+    ``transform`` is a pass, a method or property that returns one, or a fixture::
 
         class TestDropsUnitLoop(relaxish.testing.CompareBeforeAfter):
             transform = relaxish.tir.transform.Simplify()
@@ -95,6 +95,8 @@ class CompareBeforeAfter:
             return given
         if isinstance(given, staticmethod):
             given = given.__func__
+        if isinstance(given, property):
+            given = given.fget
         if isinstance(given, (BaseFunc, IRModule)):
             return pytest.fixture(lambda self: given)
         if inspect.isclass(given):
@@ -122,6 +124,8 @@ class CompareBeforeAfter:
                 return _on_function_or_module(_transform_orig)
 
             return pytest.fixture(from_fixture)
+        if isinstance(given, property):
+            given = given.fget
         if isinstance(given, Pass):
             return pytest.fixture(lambda self: _on_function_or_module(given))
         if _takes_self(given):

@@ -7,6 +7,7 @@ import functools
 import inspect
 import pickle
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -68,25 +69,56 @@ def parameter(*values: Any, ids: Any = None, by_dict: dict[str, Any] | None = No
     if by_dict is not None:
         ids, values = list(by_dict), tuple(by_dict.values())
 
+    # In a class the fixture is a method: ``_owner`` takes the instance.
     @pytest.fixture(params=list(values), ids=ids)
-    def fixture(request: Any) -> Any:
+    def fixture(*_owner: Any, request: Any) -> Any:
         return request.param
 
     return fixture
 
 
+class ValueSet:
+    """One tuple of values of :func:`parameters`, as pytest's parameter of each of its fixtures."""
+
+    def __init__(self, group: object, index: int, values: Sequence[Any]) -> None:
+        self.group = group
+        self.index = index
+        self.values = values
+
+    def agrees(self, other: object) -> bool:
+        """Whether both may be used in one test: values of one group change together."""
+        return not isinstance(other, ValueSet) or other.group is not self.group or other.index == self.index
+
+
 def parameters(*value_sets: Any, ids: Any = None) -> list[Any]:
-    """Several fixtures whose values change together, one tuple of values at a time."""
+    """Several fixtures whose values change together, one tuple of values at a time.
+
+    Pytest makes all combinations; :mod:`relaxish.testing.plugin` deselects those of different tuples, and without the
+    plugin they are skipped.
+    """
     import pytest
 
-    def make(index: int) -> Any:
-        @pytest.fixture(params=[s[index] for s in value_sets], ids=ids)
-        def fixture(request: Any) -> Any:
-            return request.param
+    group = object()
+
+    def make(place: int) -> Any:
+        sets = [ValueSet(group, index, values) for index, values in enumerate(value_sets)]
+        names = ids if ids is not None else [_value_id(values[place], index, place) for index, values in enumerate(value_sets)]
+
+        @pytest.fixture(params=sets, ids=names)
+        def fixture(*_owner: Any, request: Any) -> Any:
+            if not all(request.param.agrees(other) for other in request.node.callspec.params.values()):
+                pytest.skip("values of different sets")
+            return request.param.values[place]
 
         return fixture
 
     return [make(i) for i in range(len(value_sets[0]))] if value_sets else []
+
+
+def _value_id(value: Any, index: int, place: int) -> str:
+    """How a value is named in the name of a test."""
+    plain = isinstance(value, (str, int, float, bool)) or value is None
+    return str(value) if plain else getattr(value, "__name__", f"set{index}_{place}")
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ from ..target.codegen import llvm_get_system_cpu, target_has_features
 
 __all__ = [
     "Feature", "requires_aarch64_sve", "requires_adreno_opencl", "requires_arm_dot", "requires_cublas", "requires_cuda",
-    "requires_cuda_compute_version", "requires_cudnn", "requires_cutlass", "requires_gpu", "requires_hexagon",
+    "requires_cuda_compute_version", "requires_cudagraph", "requires_cudnn", "requires_cutlass", "requires_gpu", "requires_hexagon",
+    "requires_hipblas",
     "requires_llvm", "requires_matrixcore", "requires_metal", "requires_nvcc_version", "requires_nvptx",
     "requires_opencl", "requires_package", "requires_rocm", "requires_rpc", "requires_tensorcore", "requires_vulkan",
     "requires_webgpu", "requires_x86", "requires_x86_amx", "requires_x86_avx512", "requires_x86_vnni", "slow",
@@ -93,9 +94,11 @@ requires_tensorcore = Feature("tensorcore", "NVIDIA tensor cores", lambda: cuda_
 requires_cudnn = Feature("cudnn", "cuDNN", lambda: False, (requires_cuda,))
 requires_cublas = Feature("cublas", "cuBLAS", lambda: False, (requires_cuda,))
 requires_cutlass = Feature("cutlass", "CUTLASS", lambda: False, (requires_cuda,))
+requires_cudagraph = Feature("cudagraph", "CUDA graphs", lambda: False, (requires_cuda,))
 requires_nvptx = Feature("nvptx", "NVPTX", lambda: False, (requires_cuda, requires_llvm))
 requires_rocm = Feature("rocm", "an AMD GPU", _has_device("rocm"))
 requires_matrixcore = Feature("matrixcore", "AMD matrix cores", lambda: False, (requires_rocm,))
+requires_hipblas = Feature("hipblas", "hipBLAS", lambda: False, (requires_rocm,))
 requires_metal = Feature("metal", "Metal", _has_device("metal"))
 requires_vulkan = Feature("vulkan", "Vulkan", _has_device("vulkan"))
 requires_opencl = Feature("opencl", "OpenCL", _has_device("opencl"))

@@ -11,9 +11,10 @@ import pytest
 
 from ..runtime import Device, device
 from ..target import Target
+from .compare import ValueSet
 from .targets import enabled_targets
 
-__all__ = ["dev", "pytest_configure", "pytest_generate_tests"]
+__all__ = ["dev", "pytest_collection_modifyitems", "pytest_configure", "pytest_generate_tests"]
 
 
 def pytest_configure(config: Any) -> None:
@@ -37,6 +38,27 @@ def pytest_generate_tests(metafunc: Any) -> None:
             marks = [pytest.mark.xfail(reason=f"fails on {kind}")] if kind in failing else []
             params.append(pytest.param(name, marks=marks))
     metafunc.parametrize("target", params, scope="session")
+
+
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    """Deselect combinations of ``parameters`` that do not belong together; put marks on the cases they name.
+
+    The marks are those of ``skip_parametrizations`` and ``xfail_parametrizations``.
+    """
+    dropped = [item for item in items if not _values_agree(item)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if _values_agree(item)]
+    for item in items:
+        marked = getattr(getattr(item, "function", None), "relaxish_marked_parametrizations", {})
+        case = item.name.partition("[")[2].rstrip("]")
+        if case in marked:
+            item.add_marker(marked[case])
+
+
+def _values_agree(item: Any) -> bool:
+    values = list(item.callspec.params.values()) if hasattr(item, "callspec") else []
+    return all(value.agrees(other) for value in values if isinstance(value, ValueSet) for other in values)
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def check_predicate(predicate: PrimExpr | None, vector: str, verb: str) -> None:
         raise CheckValueError(f"Predicate mask elements must be boolean values, but got {element}.")
 
 
-class BufferLoad(PrimExpr):
+class BufferLoad(PrimExpr, checked=True):
     """The element (or vector of elements) of a buffer at ``indices``."""
 
     buffer: Buffer

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.attrs import DictAttrs
-from ..ir.errors import CheckValueError
+from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import BaseFunc
 from ..ir.node import Node, field
 from ..ir.prim import Var
@@ -47,7 +47,12 @@ class PrimFunc(BaseFunc):
             elif isinstance(param, Var):
                 made.append(param)
             else:
-                raise TypeError(f"a PrimFunc parameter is a Var or a Buffer, not {type(param).__name__}")
+                raise CheckTypeError(f"a PrimFunc parameter is a Var or a Buffer, not {type(param).__name__}")
+        if not isinstance(body, Stmt):
+            raise CheckTypeError(f"PrimFunc expects a Stmt as its body, but got {type(body).__name__}")
+        for buffer in buffers.values():
+            if not isinstance(buffer, Buffer):
+                raise CheckTypeError(f"buffer_map holds Buffers, not {type(buffer).__name__}")
         self.params = tuple(made)
         self.body = body
         self.ret_type = ret_type if ret_type is not None else TupleType(())
@@ -117,7 +122,7 @@ class TensorIntrin(Node):
     def register(name: str, desc: PrimFunc, impl: PrimFunc, override: bool = False) -> TensorIntrin:
         """Register under a name. Raises ValueError if taken (unless ``override``) or if the two do not fit."""
         if name in _INTRINS and not override:
-            raise ValueError(f"TensorIntrin '{name}' has already been registered")
+            raise CheckValueError(f"TensorIntrin '{name}' has already been registered")
         _INTRINS[name] = made = TensorIntrin(desc, impl)
         return made
 
@@ -130,13 +135,20 @@ class TensorIntrin(Node):
             load_all()
         found = _INTRINS.get(name)
         if found is None and not allow_missing:
-            raise ValueError(f"TensorIntrin '{name}' is not registered")
+            raise CheckValueError(f"TensorIntrin '{name}' is not registered")
         return found
 
 
 _INTRINS: dict[str, TensorIntrin] = {}
 
 
+def __getattr__(name: str) -> Any:
+    """``IndexMap`` has its own module, which stands above this one; scripts import it from here as well."""
+    if name == "IndexMap":
+        from .index_map import IndexMap
+
+        return IndexMap
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 _ = (PointerType, PrimType)

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..ir.errors import CheckValueError
 from ..ir.expr import PrimExpr, Range, as_expr, as_exprs
 from ..ir import dtype as dt
 from ..ir.functor import post_order_visit
@@ -126,8 +127,7 @@ class IndexMap(Node):
     def map_indices(self, indices: Sequence[Any]) -> list[PrimExpr]:
         """The mapped indices, simplified."""
         exprs = as_exprs(indices)
-        if len(exprs) != len(self.initial_indices):
-            raise ValueError(f"the map takes {len(self.initial_indices)} indices, got {len(exprs)}")
+        self._check_count(exprs)
         values = dict(zip(self.initial_indices, exprs))
         from .. import arith
 
@@ -138,7 +138,12 @@ class IndexMap(Node):
         """Ranges that cover the image of a box; exact where the map is affine and surjective."""
         from .index_map_ranges import map_ranges
 
+        self._check_count(ranges)
         return map_ranges(self, ranges, analyzer)
+
+    def _check_count(self, given: Sequence[Any]) -> None:
+        if len(given) != len(self.initial_indices):
+            raise CheckValueError(f"the map takes {len(self.initial_indices)} indices, got {len(given)}")
 
     def map_shape(self, shape: Sequence[Any]) -> list[PrimExpr]:
         """The shape that an array of ``shape`` has after the map."""

@@ -36,7 +36,7 @@ _ANNOTATION = CallEffectKind.ExprAnnotation
 _SPECIAL = CallEffectKind.SpecialCallArg
 
 _PURE_NAMES = (
-    *FLOAT_UNARY, *PLAIN_UNARY, "floor", "ceil", "round", "nearbyint", "trunc", "fabs", "isnan", "isnullptr", "isinf",
+    *FLOAT_UNARY, *PLAIN_UNARY, "floor", "ceil", "round", "nearbyint", "trunc", "fabs", "fma", "isnan", "isnullptr", "isinf",
     "isfinite", "pow", "fmod", "atan2", "copysign", "hypot", "nextafter", "ldexp", "if_then_else", "reinterpret",
     "address_of", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right",
     "large_uint_imm", "q_multiply_shift", "q_multiply_shift_per_axis", "call_pure_extern", "call_llvm_pure_intrin",

@@ -22,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Stmt(Node):
+class Stmt(Node, checked=True):
     """Base of statements."""
 
     span: Span | None = field(role="ignore", default=None)
@@ -317,7 +317,7 @@ def _region(items: Any) -> tuple[Range, ...]:
     )
 
 
-class BufferRegion(Node):
+class BufferRegion(Node, checked=True):
     """A box of a buffer's elements."""
 
     buffer: Buffer
@@ -343,7 +343,7 @@ class BufferRegion(Node):
         return BufferLoad(self.buffer, indices)
 
 
-class MatchBufferRegion(Node):
+class MatchBufferRegion(Node, checked=True):
     """A buffer declared as a view of a region of another."""
 
     buffer: Buffer = field(role="bind")
@@ -402,6 +402,14 @@ class Block(Stmt):
     _equal_order = (
         "iter_vars", "alloc_buffers", "match_buffers", "reads", "writes", "body", "init", "annotations",
     )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        for name, items, expected in (
+            ("iter_vars", self.iter_vars, IterVar), ("reads", self.reads, BufferRegion), ("writes", self.writes, BufferRegion),
+        ):  # fmt: skip
+            for item in items:
+                if not isinstance(item, expected):
+                    raise CheckTypeError(f"Block expects {expected.__name__} items in {name}, but got {type(item).__name__}")
 
 
 class BlockRealize(Stmt):

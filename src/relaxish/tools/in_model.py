@@ -54,12 +54,12 @@ def _profile(machines: Sequence[VirtualMachine], inputs: Sequence[Any], rounds: 
     for turn in range(rounds):
         for index, machine in enumerate(machines):
             report = machine.profile("main", *inputs)
-            calls = [c for c in report.calls if not c.name.startswith("vm.")]
+            calls = [c for c in report.calls if not c["Name"].startswith("vm.")]
             if not turn and not index:
-                names = [c.name for c in calls]
+                names = [c["Name"] for c in calls]
             if len(calls) != len(names):
                 raise RelaxishError("models to compare call different numbers of kernels")
-            times[index].append([c.seconds for c in calls])
+            times[index].append([c["Duration (us)"].microseconds / 1e6 for c in calls])
     return names, [np.median(t, axis=0) for t in times]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.errors import CheckValueError
 from .. import te, tir
 from ..ir.primops import match_types
 from ..te.tensor import ARITHMETIC
@@ -56,7 +57,7 @@ def _common_dim(a: Any, b: Any) -> tuple[Any, bool, bool]:
     if cb == 1:
         return a, True, False
     if ca is not None and cb is not None:
-        raise ValueError(f"Incompatible broadcast dims: {a} and {b}")
+        raise CheckValueError(f"Incompatible broadcast dims: {a} and {b}")
     if ca is not None:
         return a, True, True
     if cb is not None:
@@ -215,14 +216,14 @@ def logical_not(data: Any) -> Any:
 def broadcast_to(data: Any, shape: Sequence[Any]) -> Any:
     """``data`` repeated along axes of extent one and new leading axes."""
     if len(shape) < len(data.shape):
-        raise ValueError(f"not a broadcast, output dimensionality smaller than input: {data.shape} -> {shape}")
+        raise CheckValueError(f"not a broadcast, output dimensionality smaller than input: {data.shape} -> {shape}")
     target = [tir.convert(s) for s in shape]
     offset = len(target) - len(data.shape)
     used = []
     for dim, want in zip(data.shape, target[offset:]):
         if not (is_one(dim) and not is_one(want)) and const_int(dim) is not None and const_int(want) is not None:
             if const_int(dim) != const_int(want):
-                raise ValueError(f"Incompatible broadcast dims: {dim} and {want}")
+                raise CheckValueError(f"Incompatible broadcast dims: {dim} and {want}")
         used.append(not (is_one(dim) and not is_one(want)))
     return ax_compute(target, lambda i: data(*_pick(i, used)), "T_broadcast_to", tags.BROADCAST)
 

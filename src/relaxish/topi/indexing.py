@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..ir.errors import CheckValueError
 from .. import te, tir
 from ..ir.primops import match_types
 from ..tir import PrimExpr, ceildiv, const, if_then_else
@@ -138,21 +139,13 @@ def strided_slice(
 
 
 def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any, output_shape: Sequence[Any]) -> Any:
-    """A slice whose bounds are tensors; ``output_shape`` is known from elsewhere."""
+    """A slice whose bounds are tensors; ``output_shape`` is known from elsewhere. Bounds count from the front."""
 
     def body(i: list[Any]) -> Any:
-        kind = str(begin.dtype)
         source: list[Any] = []
         for d, index in enumerate(i):
             at = const(d, "int64")
-            step = strides(at)
-            extent = x.shape[d].astype(kind)
-            start = begin(at)
-            start = tir.Select(tir.LT(start, const(0, kind)), start + extent, start)
-            low = tir.Select(tir.LT(step, const(0, kind)), const(-1, kind), const(0, kind))
-            high = tir.Select(tir.LT(step, const(0, kind)), extent - 1, extent)
-            start = tir.min(tir.max(start, low), high)
-            source.append(index * step.astype(str(index.dtype)) + start.astype(str(index.dtype)))
+            source.append(index * strides(at) + tir.min(begin(at), x.shape[d] - 1))
         return x(*source)
 
     return ax_compute(list(output_shape), body, "T_strided_slice_dynamic", tags.INJECTIVE)
@@ -173,7 +166,7 @@ def gather_nd(data: Any, indices: Any, batch_dims: int = 0) -> Any:
     ndim_i = len(indices.shape)
     depth = const_int(indices.shape[0])
     if depth is None:
-        raise ValueError("gather_nd needs a constant first dimension of indices")
+        raise CheckValueError("gather_nd needs a constant first dimension of indices")
     shape = [*indices.shape[1:], *data.shape[depth + batch_dims :]]
 
     def body(i: list[Any]) -> Any:
@@ -203,11 +196,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
         return tensor(*picked)
 
     def body(i: list[Any]) -> Any:
-        test = at(condition, i)
-        if test.dtype != "bool":
-            test = tir.NE(test, const(0, test.dtype))
-            return tir.Select(test, at(x, i), at(y, i))
-        return tir.Select(test, at(x, i), at(y, i))
+        return tir.Select(tir.NE(*match_types(at(condition, i), const(0, "int32"))), at(x, i), at(y, i))
 
     return ax_compute(shape, body, "T_where", tags.BROADCAST)
 
@@ -225,9 +214,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: str = "float32") 
         count = simplify(ceildiv((high - low).astype("int64"), gap.astype("int64")))
     else:
         count = simplify(tir.ceil((high - low).astype("float32") / gap.astype("float32")).astype("int64"))
-    return ax_compute(
-        [count], lambda i: low.astype(dtype) + gap.astype(dtype) * i[0].astype(dtype), "T_arange", tags.INJECTIVE
-    )
+    return ax_compute([count], lambda i: (low + gap * i[0]).astype(dtype), "T_arange", tags.INJECTIVE)
 
 
 def eye(n: Any, m: Any = None, k: Any = 0, dtype: str = "float32") -> Any:
@@ -236,7 +223,7 @@ def eye(n: Any, m: Any = None, k: Any = 0, dtype: str = "float32") -> Any:
     cols = rows if m is None else tir.convert(m)
     return te.compute(
         (rows, cols),
-        lambda i, j: tir.Select(tir.EQ(j - i, tir.convert(k).astype(str(i.dtype))), const(1, dtype), const(0, dtype)),
+        lambda i, j: if_then_else(tir.EQ(i, j - tir.convert(k).astype(str(j.dtype))), const(1, dtype), const(0, dtype)),
         "eye",
         tags.INJECTIVE,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.errors import CheckValueError
 from .. import te, tir
 from ..tir import const
 from . import tag as tags
@@ -97,7 +98,8 @@ def any(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return _comm_reduce(data, axis, keepdims, lambda e, rv: _ANY(e, axis=rv))
 
 
-def _arg_reducer(largest: bool, select_last_index: bool) -> Any:
+def arg_reducer(largest: bool, select_last_index: bool) -> Any:
+    """Keeps the position and the value of the largest (or smallest) element seen; ties go to the first or the last."""
     def combine(lhs: Any, rhs: Any) -> Any:
         better = tir.GT(lhs[1], rhs[1]) if largest else tir.LT(lhs[1], rhs[1])
         first = tir.GT(lhs[0], rhs[0]) if select_last_index else tir.LT(lhs[0], rhs[0])
@@ -115,7 +117,7 @@ def _arg_reduce(data: Any, axis: Any, keepdims: bool, select_last_index: bool, l
     ndim = len(data.shape)
     axes = real_axes(ndim, axis)
     rv = _reduce_axes(data, axes)
-    reducer = _arg_reducer(largest, select_last_index)
+    reducer = arg_reducer(largest, select_last_index)
 
     def body(*indices: Any) -> Any:
         rvars = [r.var for r in rv]
@@ -144,14 +146,14 @@ def collapse_sum(data: Any, target_shape: Sequence[Any]) -> Any:
     source = list(data.shape)
     lead = len(source) - len(target)
     if lead < 0:
-        raise ValueError(f"cannot collapse {source} to the larger shape {target}")
+        raise CheckValueError(f"cannot collapse {source} to the larger shape {target}")
     axes: list[int] = list(range(lead))
     squeeze: list[int] = list(range(lead))
     for i, dim in enumerate(target):
         if equal_dims(source[lead + i], dim):
             continue
         if not is_one(dim) and const_int(dim) is not None:
-            raise ValueError(f"Wrong collapse: dimension {source[lead + i]} to {dim}")
+            raise CheckValueError(f"Wrong collapse: dimension {source[lead + i]} to {dim}")
         axes.append(lead + i)
     if not axes:
         return ax_compute(source, lambda i: data(*i), f"{data.op.name}_red", tags.COMM_REDUCE)

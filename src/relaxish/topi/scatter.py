@@ -1,77 +1,128 @@
-"""Writing updates to positions given by tensors."""
+"""Writing updates to positions given by tensors.
+
+The loops run over flat positions, which the builder turns into one index a dimension.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ..ir.errors import CheckValueError
 from .. import te, tir
-from ..tir import const
-from .loops import loops, read, seq, write
-from .utils import const_int, normalize_axis
+from ..tir import Buffer, Stmt, ir_builder
+from .utils import const_int, normalize_axis, ravel_index, unravel_index
 
 __all__ = ["scatter_elements", "scatter_nd"]
 
-_COMBINE = {
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "update": lambda old, new: new,
     "add": lambda old, new: old + new,
     "mul": lambda old, new: old * new,
-    "mean": lambda old, new: (old + new) * const(0.5, old.dtype) if old.dtype.startswith("float") else tir.truncdiv(old + new, 2),
+    "mean": lambda old, new: tir.div(old + new, tir.const(2, old.dtype)),
     "min": lambda old, new: tir.min(old, new),
     "max": lambda old, new: tir.max(old, new),
-}  # fmt: skip
+}
 
 
-def _combiner(mode: str) -> Any:
-    if mode not in _COMBINE:
-        raise NotImplementedError(f"scatter reduction {mode!r} is none of {sorted(_COMBINE)}")
+def _combiner(mode: str, allowed: tuple[str, ...], what: str) -> Callable[[Any, Any], Any]:
+    if mode not in allowed:
+        raise NotImplementedError(f"{what} {mode!r} is none of {list(allowed)}")
     return _COMBINE[mode]
 
 
-def _wrapped(index: Any, extent: Any) -> Any:
-    """Negative positions count from the end."""
-    index = index.astype(str(extent.dtype))
-    return tir.Select(index < const(0, str(index.dtype)), index + extent, index)
+def _product(extents: Any) -> Any:
+    total: Any = 1
+    for extent in extents:
+        total = total * extent
+    return total
+
+
+def _differ(a: Any, b: Any) -> bool:
+    known = const_int(a), const_int(b)
+    return None not in known and known[0] != known[1]
+
+
+def _place(out: Any, position: Any, update: Any, combine: Callable[[Any, Any], Any]) -> None:
+    out[position] = update if combine is _COMBINE["update"] else combine(out[position], update)
+
+
+def _written(name: str, data: Any, inputs: list[Any], body: Callable[[list[Buffer], Buffer], Stmt]) -> Any:
+    """A copy of ``data``'s shape that ``body`` fills."""
+    out_buf = tir.decl_buffer(data.shape, data.dtype, "out_buf")
+    return te.extern(
+        [tuple(data.shape)],
+        inputs,
+        lambda ins, outs: body(ins, outs[0]),
+        dtype=data.dtype,
+        out_buffers=[out_buf],
+        name=name,
+        tag=name,
+    )
 
 
 def scatter_elements(data: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "update") -> Any:
-    """``out[indices[i][j]][j] = updates[i][j]`` for axis 0, and so on; repeated positions are combined."""
+    """``out[indices[i][j]][j] = updates[i][j]`` for axis 0, and so on; repeated positions are combined.
+
+    Negative positions count from the end of the axis.
+    """
     axis = normalize_axis(axis, len(data.shape))
-    combine = _combiner(reduction)
+    combine = _combiner(reduction, tuple(_COMBINE), "scatter_elements reduction")
+    extent = data.shape[axis].astype(indices.dtype)
+    after = _product(data.shape[axis + 1 :])
+    picked, picked_after = indices.shape[axis], _product(indices.shape[axis + 1 :])
+    stride, picked_stride = extent * after, picked * picked_after
+    rows = _product(indices.shape[:axis]) * picked_after
 
-    def body(ins: Any, outs: Any) -> Any:
-        source, where, new = ins
-        (out,) = outs
-        copy = loops(data.shape, lambda i: write(out, read(source, *i), *i))
+    # One offset serves both shapes, unless inner dimensions of the data are known to be longer than those of the indices.
+    inner_axes = [k for k in range(len(data.shape)) if k not in (0, axis, axis + 1) or 0 < k < axis]
+    wider = any(_differ(data.shape[k], indices.shape[k]) for k in inner_axes)
 
-        def put(i: list[Any]) -> Any:
-            position = _wrapped(read(where, *i), data.shape[axis])
-            at = [*i[:axis], position, *i[axis + 1 :]]
-            return write(out, combine(read(out, *at), read(new, *i)), *at)
+    def body(ins: list[Buffer], target: Buffer) -> Stmt:
+        ib = ir_builder.create()
+        source, where, new, out = (ib.buffer_ptr(b) for b in (*ins, target))
+        with ib.for_range(0, _product(data.shape), "i", kind="parallel") as i:
+            out[i] = source[i]
+        with ib.for_range(0, rows, "fused", kind="parallel") as fused:
+            outer: Any = tir.floordiv(fused, picked_after)
+            inner: Any = tir.floormod(fused, picked_after)
+            first = outer * picked_stride + inner
+            if wider:
+                outer = ravel_index(unravel_index(outer, indices.shape[:axis]), data.shape[:axis]) if axis else 0
+                inner = ravel_index(unravel_index(inner, indices.shape[axis + 1 :]), [0, *data.shape[axis + 2 :]])
+            first_out = outer * stride + inner
+            with ib.for_range(0, picked, "k") as k:
+                at = first + k * picked_after
+                position = where[at]
+                shifted = position + tir.LT(position, tir.const(0, position.dtype)).astype(extent.dtype) * extent
+                _place(out, first_out + shifted * after, new[at], combine)
+        return ib.get()
 
-        return seq(copy, loops(indices.shape, put, "u"))
-
-    return te.extern([tuple(data.shape)], [data, indices, updates], body, "scatter_elements", [data.dtype])
+    return _written("scatter_elements_generic", data, [data, indices, updates], body)
 
 
 def scatter_nd(data: Any, indices: Any, updates: Any, mode: str = "update") -> Any:
     """Slices of ``data`` replaced at the coordinates in the *first* axis of ``indices``."""
     depth = const_int(indices.shape[0])
     if depth is None:
-        raise ValueError("scatter_nd needs a constant first dimension of indices")
-    outer = len(indices.shape) - 1
-    combine = _combiner(mode)
+        raise CheckValueError("scatter_nd needs a constant first dimension of indices")
+    if depth > len(data.shape):
+        raise CheckValueError(f"scatter_nd got coordinates of {depth} numbers for {len(data.shape)} dimensions")
+    combine = _combiner(mode, ("update", "add", "mul", "min", "max"), "scatter_nd mode")
+    count = _product(indices.shape[1:])
+    width = _product(updates.shape[len(indices.shape) - 1 :])
 
-    def body(ins: Any, outs: Any) -> Any:
-        source, where, new = ins
-        (out,) = outs
-        copy = loops(data.shape, lambda i: write(out, read(source, *i), *i))
+    def body(ins: list[Buffer], target: Buffer) -> Stmt:
+        ib = ir_builder.create()
+        source, where, new, out = (ib.buffer_ptr(b) for b in (*ins, target))
+        with ib.for_range(0, _product(data.shape)) as i:
+            out[i] = source[i]
+        with ib.for_range(0, count) as row, ib.for_range(0, width, kind="parallel") as column:
+            stride, position = width, column
+            for d in reversed(range(depth)):
+                position = position + stride * where[row + d * count]
+                stride = stride * data.shape[d]
+            _place(out, position, new[row * width + column], combine)
+        return ib.get()
 
-        def put(i: list[Any]) -> Any:
-            kind = str(indices.shape[0].dtype)
-            at = [_wrapped(read(where, const(d, kind), *i[:outer]), data.shape[d]) for d in range(depth)]
-            at += i[outer:]
-            return write(out, combine(read(out, *at), read(new, *i)), *at)
-
-        return seq(copy, loops(updates.shape, put, "u"))
-
-    return te.extern([tuple(data.shape)], [data, indices, updates], body, "scatter_nd_generic", [data.dtype])
+    return _written("scatter_nd_generic", data, [data, indices, updates], body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..ir.errors import CheckValueError
 from .. import tir
 from ..tir import const, floordiv, floormod, if_then_else
 from . import tag as tags
@@ -30,7 +31,7 @@ def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
     ndim = len(a.shape)
     order = list(range(ndim))[::-1] if axes is None or not len(axes) else [normalize_axis(x, ndim) for x in axes]
     if sorted(order) != list(range(ndim)):
-        raise ValueError(f"repeated axis in transpose: {axes}")
+        raise CheckValueError(f"repeated axis in transpose: {axes}")
 
     def body(i: list[Any]) -> Any:
         source: list[Any] = [None] * ndim
@@ -77,6 +78,9 @@ def squeeze(a: Any, axis: Any = None) -> Any:
         drop = {i for i, d in enumerate(a.shape) if const_int(d) == 1} if axis is None else set()
     else:
         drop = {normalize_axis(x, ndim) for x in expr_list(axis)}
+        wrong = [d for d in sorted(drop) if const_int(a.shape[d]) not in (1, None)]
+        if wrong:
+            raise CheckValueError(f"Dimension {wrong[0]} of extent {a.shape[wrong[0]]} cannot be squeezed: it is not 1")
     kept = [i for i in range(ndim) if i not in drop]
 
     def body(i: list[Any]) -> Any:
@@ -139,15 +143,15 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         ends = [*begins[1:], extent]
     else:
         sections = int(indices_or_sections)
-        size = simplify(tir.floordiv(extent + (sections - 1), const(sections, dtype)))
-        begins = [simplify(size * k) for k in range(sections)]
+        size = tir.floordiv(extent + sections - 1, const(sections, dtype))
+        begins = [const(0, dtype), *(size * k for k in range(1, sections))]
         ends = [*begins[1:], extent]
     name = "T_split" if isinstance(indices_or_sections, (tuple, list)) else "T_split_sections"
 
     def part(begin: Any, end: Any) -> Any:
-        length = simplify(end - begin)
+        length = end - begin
         if const_int(length) is not None and const_int(length) < 0:  # type: ignore[operator]
-            raise ValueError("split: the number of sections leaves parts without elements")
+            raise CheckValueError("split: the number of sections leaves parts without elements")
         shape = [length if d == axis else dim for d, dim in enumerate(ary.shape)]
         return ax_compute(shape, lambda i: ary(*i[:axis], i[axis] + begin, *i[axis + 1 :]), name, tags.INJECTIVE)
 
@@ -157,7 +161,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 def repeat(a: Any, repeats: int, axis: int = 0) -> Any:
     """Every element along ``axis`` repeated in place."""
     axis = normalize_axis(axis, len(a.shape))
-    shape = [dim * repeats if d == axis else dim for d, dim in enumerate(a.shape)]
+    shape = [repeats * dim if d == axis else dim for d, dim in enumerate(a.shape)]
     return ax_compute(
         shape, lambda i: a(*i[:axis], floordiv(i[axis], repeats), *i[axis + 1 :]), "T_repeat", tags.BROADCAST
     )
@@ -187,7 +191,7 @@ def flip(a: Any, axis: int = 0) -> Any:
 
     def body(i: list[Any]) -> Any:
         extent = a.shape[axis]
-        return a(*i[:axis], extent - i[axis] - 1, *i[axis + 1 :])
+        return a(*i[:axis], extent - 1 - i[axis], *i[axis + 1 :])
 
     return ax_compute(a.shape, body, "T_reverse_sequence", tags.INJECTIVE)
 

@@ -77,7 +77,11 @@ def sorted_positions(data: Any, axis: int, descending: bool) -> Any:
         return loops(others, row) if others else row([])
 
     shape = tuple(data.shape)
-    made = te.extern([shape, shape, (const(4, "int64"),)], [data], body, "argsort", ["int64"] * 3)
+    source = tir.decl_buffer(shape, data.dtype, "data_buf", data_alignment=8)
+    outs = [tir.decl_buffer(s, "int64", "out_buf", data_alignment=8) for s in (shape, shape, (const(4, "int64"),))]
+    made = te.extern(
+        [b.shape for b in outs], [data], body, "argsort", ["int64"] * 3, in_buffers=[source], out_buffers=outs
+    )
     return made[0]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.errors import CheckIndexError, CheckValueError
 from .. import te
 from ..tir import IntImm, PrimExpr, const, floordiv, floormod
 from . import tag as tags
@@ -54,7 +55,7 @@ def get_const_int(expr: Any) -> int:
     if value is None:
         value = const_int(simplify(expr))
     if value is None:
-        raise ValueError(f"Expect value to be constant int, got {expr}")
+        raise CheckValueError(f"Expect value to be constant int, got {expr}")
     return value
 
 
@@ -120,7 +121,7 @@ def normalize_axis(axis: int, ndim: int, what: str = "axis") -> int:
     """A non-negative axis. Raises IndexError when out of range."""
     axis = int(axis)
     if not -ndim <= axis < ndim:
-        raise IndexError(f"{what} {axis} is out of range for {ndim} dimensions")
+        raise CheckIndexError(f"{what} {axis} is out of range for {ndim} dimensions")
     return axis + ndim if axis < 0 else axis
 
 

@@ -9,16 +9,16 @@ from .. import te
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
+from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass
 from ..op.manipulate import layout_transform
 from ..relax.expr import Call, Constant, Function, Tuple, TupleGetItem, as_shape_dim
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
-from ..support.errors import RelaxishError
+from ..support.errors import InternalError
 from ..tir import IndexMap, PrimFunc
 from .base import as_module_pass
-from .dead_code_elimination import eliminate
 
 __all__ = ["AlterOpImpl"]
 
@@ -41,6 +41,7 @@ class _Alter(PyExprMutator):
         self.separators = separators
         self.input_separators = input_separators
         self.names: dict[str, GlobalVar] = {}
+        self.unpadders: dict[tuple[int, str], GlobalVar] = {}
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
@@ -57,9 +58,14 @@ class _Alter(PyExprMutator):
         replacement = self.implementations[kind]
         maps = list(self.transforms.get(kind) or ())
         if maps and len(maps) != len(replacement.params):
-            raise RelaxishError(
-                f"AlterOpImpl: {kind} has {len(maps)} buffer transforms for {len(replacement.params)} parameters"
+            raise InternalError(
+                "Either the i/o buffers do not require any transformations or transformations for each buffer is "
+                f"provided. Number of buffer transformations: {len(maps)}, and number of parameters: "
+                f"{len(replacement.params)}"
             )
+        if len(self.mod[call.args[0]].params) != len(replacement.params):
+            raise InternalError("Number of parameters of old and replacement PrimFunc must match")
+        untouched = not maps
         maps = maps or [None] * len(replacement.params)
         args = list(call.args[1].fields)
         seps = self._separators(self.separators, kind, len(maps))
@@ -74,10 +80,10 @@ class _Alter(PyExprMutator):
         changed = [_mapped(info, index_map) for info, index_map, _, _ in outputs]
         new_info = TupleStructInfo(changed) if isinstance(old, TupleStructInfo) else changed[0]
         new = Call(call.op, (self._name(kind), Tuple(inputs), *call.args[2:]), call.attrs, [new_info], call.span)
+        if untouched:
+            return new
         if not isinstance(old, TupleStructInfo):
             return self._back(new, *outputs[0])
-        if all(m is None for m in maps[count:]):
-            return new
         result = self.builder_.emit(new)
         return Tuple([self._back(TupleGetItem(result, i), *item) for i, item in enumerate(outputs)])
 
@@ -87,7 +93,7 @@ class _Alter(PyExprMutator):
 
     def _name(self, kind: str) -> GlobalVar:
         if kind not in self.names:
-            func = self.implementations[kind].without_attr("global_symbol")
+            func = self.implementations[kind].without_attr("global_symbol").with_attr("operator_name", kind)
             self.names[kind] = self.builder_.add_func(func, kind.replace(".", "_") + "_replacement")
         return self.names[kind]
 
@@ -106,21 +112,27 @@ class _Alter(PyExprMutator):
         if const_int(predicate) == 0:
             return layout_transform(value, inverse, None, separators, input_separators)
         padded = self.builder_.normalize(layout_transform(value, inverse, None, separators, input_separators))
+        unpad = self._unpadder(shape, info.dtype)
+        return Call(Op.get("relax.call_tir"), (unpad, Tuple([padded])), None, [info])
 
-        def remove_pad(data: Any) -> Any:
-            return te.compute([as_shape_dim(d) for d in shape], lambda *i: data(*i), name="te_remove_pad")
-
-        return self.builder_.call_te(
-            remove_pad, self.builder_.emit(padded), primfunc_name_hint="remove_pad",
-            primfunc_attrs={"operator_name": "remove_pad"},
-        )  # fmt: skip
+    def _unpadder(self, shape: Sequence[Any], dtype: str) -> GlobalVar:
+        """The function that copies the leading part of a tensor, for all tensors of that rank and dtype."""
+        key = (len(shape), dtype)
+        if key not in self.unpadders:
+            dims = [as_shape_dim(d).dtype for d in shape]
+            padded = te.placeholder([TirVar(f"p{i}", d) for i, d in enumerate(dims)], dtype, "input")
+            whole = [TirVar(f"i{i}", d) for i, d in enumerate(dims)]
+            output = te.compute(whole, lambda *i: padded(*i), name="output")
+            func = te.create_prim_func([padded, output]).without_attr("global_symbol")
+            self.unpadders[key] = self.builder_.add_func(func.with_attr("operator_name", "remove_pad"), "remove_pad")
+        return self.unpadders[key]
 
 
 def _mapped(info: Any, index_map: IndexMap | None) -> Any:
     if index_map is None:
         return info
     if not isinstance(info, TensorStructInfo) or info.dims() is None:
-        raise RelaxishError(f"AlterOpImpl needs outputs of known shape, not {info}")
+        raise InternalError(f"AlterOpImpl needs outputs of known shape, not {info}")
     return TensorStructInfo([as_shape_dim(d) for d in index_map.map_shape(list(info.dims() or ()))], info.dtype)
 
 
@@ -156,6 +168,6 @@ def AlterOpImpl(  # noqa: N802  (public name of the pass)
                 new = alter.visit_expr(func)
                 if new is not func:
                     alter.builder_.update_func(var, new)
-        return eliminate(alter.builder_.get())
+        return alter.builder_.get()
 
     return as_module_pass(run, "AlterOpImpl")

@@ -6,12 +6,13 @@ from typing import Any
 
 from ..ir.module import IRModule
 from ..ir.op import Op
-from ..ir.transform import Pass
-from ..relax.analysis.compile_time import computable_at_compile_time
+from ..ir.transform import Pass, Sequential
 from ..relax.expr import Call, Constant, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..tir.functor import renew_defs
 from .base import as_module_pass
+from .bundle_model_params import num_input_of
+from .dead_code_elimination import DeadCodeElimination
 
 __all__ = ["AttachAttrLayoutFreeBuffers"]
 
@@ -22,20 +23,22 @@ class _Attach(PyExprMutator):
         self.mod = mod
         self.weights: set[Var] = set()
 
+    def visit_function_(self, op: Function) -> Any:
+        count = num_input_of(op)
+        if count is not None:
+            self.weights.update(op.params[count:])
+        return super().visit_function_(op)
+
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
         if not isinstance(call.op, Op) or call.op.name != "relax.call_tir" or not isinstance(call.args[1], Tuple):
             return call
-        free = [
-            i
-            for i, (old, new) in enumerate(zip(op.args[1].fields, call.args[1].fields))
-            if isinstance(new, Constant) or old in self.weights or new in self.weights
-        ]
+        free = [i for i, a in enumerate(call.args[1].fields) if isinstance(a, Constant) or a in self.weights]
         if not free or call.args[0] not in self.mod:
             return call
         func = self.mod[call.args[0]]
         marked = renew_defs(func.without_attr("global_symbol")).with_attr("layout_free_buffers", free)
-        name = self.builder_.add_func(marked, call.args[0].name_hint + "1")
+        name = self.builder_.add_func(marked, call.args[0].name_hint)
         return Call(call.op, (name, *call.args[1:]), call.attrs, call.sinfo_args, call.span)
 
 
@@ -43,17 +46,22 @@ def _run(mod: IRModule) -> IRModule:
     attach = _Attach(mod)
     for var, func in list(mod.functions.items()):
         if isinstance(func, Function):
-            attach.weights = set(computable_at_compile_time(func))
+            attach.weights = set()
             new = attach.visit_expr(func)
             if new is not func:
                 attach.builder_.update_func(var, new)
-    from .dead_code_elimination import eliminate
-
-    return eliminate(attach.builder_.get())
+    return attach.builder_.get()
 
 
 def AttachAttrLayoutFreeBuffers() -> Pass:  # noqa: N802  (public name of the pass)
-    """Give PrimFuncs called on weights or constants the attribute ``layout_free_buffers``, a list of argument
-    indices; schedules may then rewrite those layouts (``layout_transform_hint`` or ``RewriteLayout``).
+    """Give PrimFuncs called on weights (parameters after the first ``num_input``) or constants the attribute
+    ``layout_free_buffers``, a list of argument indices; schedules may then rewrite those layouts.
+
+    ::
+
+        gv = R.call_tir(cls.matmul, (x, w), ...)    ->    gv = R.call_tir(cls.matmul1, (x, w), ...)
+
+    where ``matmul1`` has ``layout_free_buffers = [1]``.  Functions no longer called are removed.
     """
-    return as_module_pass(_run, "AttachAttrLayoutFreeBuffers")
+    passes = [as_module_pass(_run, "_AttachAttrLayoutFreeBuffers"), DeadCodeElimination()]
+    return Sequential(passes, name="AttachAttrLayoutFreeBuffers")

@@ -14,17 +14,20 @@ __all__ = ["AttachGlobalSymbol"]
 
 
 def _run(mod: IRModule) -> IRModule:
+    given = mod.attrs.get("system_lib_prefix") if mod.attrs is not None else None
+    prefix = "" if given is None else str(getattr(given, "value", given))
     changed = {}
     renames: dict[GlobalVar, GlobalVar] = {}
     for var, func in mod.functions.items():
         if not isinstance(func, (Function, PrimFunc)):
             continue
-        symbol = symbol_of(func)
-        if symbol is None:
-            changed[var] = func.with_attr("global_symbol", var.name_hint)
-        elif symbol != var.name_hint:
+        symbol = prefix + var.name_hint if isinstance(func, PrimFunc) else var.name_hint
+        if symbol_of(func) == symbol:
+            continue
+        changed[var] = func.with_attr("global_symbol", symbol)
+        if symbol != var.name_hint:
             renames[var] = GlobalVar(symbol, var.struct_info_)
-    if not changed and not renames:
+    if not changed:
         return mod
     out = mod.clone()
     out.update(changed)
@@ -32,5 +35,8 @@ def _run(mod: IRModule) -> IRModule:
 
 
 def AttachGlobalSymbol() -> Pass:  # noqa: N802  (public name of the pass)
-    """Set ``global_symbol`` on functions that have none; functions whose symbol differs from their name are renamed."""
+    """Make ``global_symbol`` the function's name in the module; private functions become public.
+
+    With the module attribute ``system_lib_prefix`` PrimFuncs get, and are called by, names with that prefix.
+    """
     return as_module_pass(_run, "AttachGlobalSymbol")

@@ -5,43 +5,97 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ..ir.module import IRModule
+from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass
+from ..relax.analysis.variables import defined_symbolic_vars
 from ..relax.binding_tools import bind_params, bind_symbolic_vars
-from ..relax.expr import Function
-from ..support.errors import RelaxishError
+from ..relax.expr import Constant, Function
+from ..runtime.ndarray import NDArray
+from ..support.errors import InternalError
 from .base import as_module_pass, map_relax_functions, symbol_of
 
 __all__ = ["BindParams", "BindSymbolicVars"]
 
 
+def _constant(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return Constant(value)
+    if not isinstance(value, (NDArray, Constant)):
+        raise AssertionError(
+            f"param values are expected to be NDArray, numpy.ndarray or relax.Constant, but got {type(value)}"
+        )
+    return value
+
+
 def BindParams(func_name: str, params: Mapping[Any, Any]) -> Pass:  # noqa: N802  (public name of the pass)
-    """Replace parameters of one function (by name or variable) with constants; they leave its signature."""
+    """Replace parameters of one function (by name or variable) with constants; they leave its signature.
 
-    def run(mod: IRModule) -> IRModule:
-        if func_name not in mod:
-            raise RelaxishError(f"BindParams: the module has no function '{func_name}'")
-        out = mod.clone()
-        out.update_func(out.get_global_var(func_name), bind_params(mod[func_name], params))
-        return out
+    ::
 
-    return as_module_pass(run, "BindParams")
+        def main(x, w):                       ->    def main(x):
+            gv = R.matmul(x, w)                         gv = R.matmul(x, R.const(...))
+
+    A public function is meant by its ``global_symbol``, a private one by its name in the module; a module without it
+    stays as it is.  Raises AssertionError for values that are no arrays.
+    """
+    values = {key: _constant(value) for key, value in params.items()}
+
+    def bind(var: Any, func: Function) -> Function:
+        name = symbol_of(func) or var.name_hint
+        return bind_params(func, values) if name == func_name else func
+
+    return as_module_pass(lambda mod: map_relax_functions(mod, bind), "BindParams")
+
+
+def _of_module(mod: IRModule, binding_map: Mapping[Any, Any]) -> IRModule:
+    """Every function with those bindings that name symbols of it."""
+    for key in binding_map:
+        if not isinstance(key, (str, TirVar)):
+            raise InternalError(
+                f"Expected symbolic variable to be a tir::Var or a string name, but {key} was of type "
+                f"{type(key).__name__}"
+            )
+    used: set[Any] = set()
+
+    def bind(_: Any, func: Function) -> Function:
+        symbols = defined_symbolic_vars(func)
+        names = {s.name for s in symbols}
+        own = {
+            k: v for k, v in binding_map.items() if (k in names if isinstance(k, str) else any(k is s for s in symbols))
+        }
+        used.update(own)
+        return bind_symbolic_vars(func, own)
+
+    made = map_relax_functions(mod, bind)
+    unused = [key for key in binding_map if key not in used]
+    if unused:
+        raise InternalError(
+            f"Binding map contains keys {unused}, which did not correspond to any symbolic variables in the module."
+        )
+    return made
 
 
 def BindSymbolicVars(  # noqa: N802  (public name of the pass)
     binding_map: Mapping[Any, Any], func_name: str | None = None
 ) -> Pass:
-    """Replace symbolic dimensions (by name or variable) with numbers, in one function or in all public ones."""
+    """Replace symbolic dimensions (by name or variable), in one function or in all that have them.
+
+    ``BindSymbolicVars({"n": 16})``::
+
+        def main(x: R.Tensor(("n", 4), "float32"))    ->    def main(x: R.Tensor((16, 4), "float32"))
+
+    Raises InternalError for a key that no function knows.
+    """
 
     def run(mod: IRModule) -> IRModule:
-        if func_name is not None and func_name not in mod:
-            raise RelaxishError(f"BindSymbolicVars: the module has no function '{func_name}'")
+        if func_name is None:
+            return _of_module(mod, binding_map)
+        var = mod.get_global_var(func_name)
+        out = mod.clone()
+        out.update_func(var, bind_symbolic_vars(mod[var], binding_map))
+        return out
 
-        def bind(var: Any, func: Function) -> Function:
-            if func_name is not None:
-                return bind_symbolic_vars(func, binding_map) if var.name_hint == func_name else func
-            return bind_symbolic_vars(func, binding_map, missing_ok=True) if symbol_of(func) is not None else func
-
-        return map_relax_functions(mod, bind)
-
-    return as_module_pass(run, "BindSymbolicVars")
+    return as_module_pass(run, "relax.BindSymbolicVars")

@@ -10,12 +10,12 @@ from ..ir.transform import Pass
 from ..relax.expr import Call, DataTypeImm, Function, PrimValue, StringImm, Tuple
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-from ..support.errors import RelaxishError
+from ..support.errors import InternalError
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["CallTIRRewrite"]
 
-_NAMES = ("relax.call_tir", "relax.call_dps_packed", "relax.call_tir_inplace")
+_NAMES = ("relax.call_tir", "relax.call_dps_packed", "relax.call_tir_inplace", "relax.call_tir_with_grad")
 
 
 class _Rewriter(PyExprMutator):
@@ -60,9 +60,9 @@ class _Rewriter(PyExprMutator):
 
     def _alloc(self, info: StructInfo) -> Any:
         if not isinstance(info, TensorStructInfo) or info.shape is None:
-            raise RelaxishError(f"the output of a destination-passing call needs a known shape, but has {info}")
+            raise InternalError(f"the output of a destination-passing call needs a known shape, but has {info}")
         if not info.dtype:
-            raise RelaxishError("the output of a destination-passing call needs a known dtype")
+            raise InternalError("the output of a destination-passing call needs a known dtype")
         index, scope = self._device(info.vdevice)
         call = Call(
             Op.get("relax.builtin.alloc_tensor"),
@@ -78,7 +78,7 @@ class _Rewriter(PyExprMutator):
         for index, known in enumerate(self.mod.global_infos.get("vdevice", ())):
             if same_vdevice(known, vdevice):
                 return index, str(vdevice.memory_scope)
-        raise RelaxishError("a tensor lives on a virtual device that the module does not list")
+        raise InternalError("a tensor lives on a virtual device that the module does not list")
 
 
 def _run(mod: IRModule) -> IRModule:

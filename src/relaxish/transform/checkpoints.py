@@ -14,7 +14,7 @@ from ..relax.analysis.variables import direct_uses
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
-from ..support.errors import RelaxishError
+from ..support.errors import InternalError
 
 __all__ = ["CheckpointCollector", "Recomputer"]
 
@@ -27,6 +27,8 @@ class CheckpointCollector(PyExprMutator):
     def __init__(self) -> None:
         super().__init__()
         self.kept: set[Var] = set()
+        self._ended: set[Var] = set()
+        self._sources: dict[Var, Var] = {}
 
     def run(self, func: Function) -> Function:
         """The function without marks."""
@@ -39,19 +41,28 @@ class CheckpointCollector(PyExprMutator):
         mark = value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
         if mark not in (_START, _END):
             super().visit_var_binding_(binding)
-            if all(v in self.kept for v in direct_uses(value)):
+            if all(v in self.kept or v in self._ended for v in direct_uses(value)):
                 self.kept.update((binding.var, self.var_remap_.get(binding.var, binding.var)))
             return
         source = value.args[0]
         if not isinstance(source, Var):
-            raise RelaxishError(f"the argument of {mark} must be a variable")
-        source = self.visit_expr(source)
-        target = source
+            raise InternalError(
+                "The first argument of relax.grad.start_checkpoint and relax.grad.end_checkpoint should be a Var"
+            )
+        target = source = self.visit_expr(source)
+        self._sources[binding.var] = source
         if not isinstance(binding.var, DataflowVar) and isinstance(source, DataflowVar):
             target = self.builder_.emit_output(source, source.name_hint)
         self.var_remap_[binding.var] = target
-        if mark == _END:
-            self.kept.update((source, binding.var, target))
+        if mark == _START:
+            self.kept.add(source)
+        else:
+            # What follows is kept; the value itself, still inside the region, is not.
+            self._ended.add(binding.var)
+
+    def source_of(self, var: Var) -> Var:
+        """The value a marked variable stands for; other variables themselves."""
+        return self._sources.get(var, self.var_remap_.get(var, var))
 
 
 class Recomputer:

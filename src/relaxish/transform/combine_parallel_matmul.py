@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from ..ir.module import IRModule
@@ -11,9 +13,9 @@ from ..ir.transform import Pass
 from ..op.binary import add
 from ..op.linear_algebra import matmul
 from ..op.manipulate import concat, split
-from ..relax.analysis.variables import udchain
-from ..relax.dpl.rewrite import direct_uses_deep
-from ..relax.expr import Call, DataflowBlock, Expr, Function, TupleGetItem, Var, VarBinding
+from ..relax.analysis.cleanup import remove_all_unused
+from ..relax.dpl.rewrite_mutator import direct_uses_deep
+from ..relax.expr import Call, DataflowBlock, Expr, Function, TupleGetItem, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prove_equal_shapes
 from ..relax.struct_info import TensorStructInfo
@@ -24,18 +26,31 @@ __all__ = ["CombineParallelMatmul"]
 #: ``check(input, weights, biases, bindings)`` decides whether to combine.
 Check = Callable[[Var, Sequence[Var], Sequence[Var], Mapping[Var, Expr]], bool]
 
-_ACTIVATIONS = ("relax.nn.relu", "relax.nn.gelu", "relax.nn.silu")
+_ACTIVATIONS = ("relax.nn.relu", "relax.nn.gelu", "relax.nn.gelu_tanh", "relax.nn.silu")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How many products one input has, and what follows all of them alike."""
+
+    count: int
+    bias_ndim: int | None = None
+    activation: str | None = None
 
 
 class _Branch:
-    """One product with the bias and the activation that follow it."""
+    """One product, with the bias and the activation that follow it where a kind asks for them."""
 
-    def __init__(self, product: VarBinding) -> None:
+    def __init__(self, product: Var, call: Call, end: Var, bias: Any) -> None:
         self.product = product
-        self.weight = product.value.args[1]
-        self.bias: Any = None
-        self.activation: str | None = None
-        self.end = product.var
+        self.weight: Any = call.args[1]
+        self.bias = bias
+        self.end = end
+
+    @property
+    def width(self) -> Any:
+        """The number of columns."""
+        return _dims(self.weight)[-1]  # type: ignore[index]
 
 
 def _dims(expr: Any) -> list[Any] | None:
@@ -44,79 +59,138 @@ def _dims(expr: Any) -> list[Any] | None:
     return None if dims is None else list(dims)
 
 
-def _follow(branch: _Branch, users: Mapping[Var, Sequence[Var]], values: Mapping[Var, Any]) -> None:
-    """Extend a branch over a bias of rank one and an activation, while nothing else uses the values between."""
-    for step in ("bias", "activation"):
-        after = users.get(branch.end, ())
-        value = values.get(after[0]) if len(after) == 1 else None
-        if not isinstance(value, Call) or not isinstance(value.op, Op):
-            return
-        if step == "bias" and value.op.name == "relax.add" and value.args[0] is branch.end:
-            info = value.args[1].struct_info_
-            if isinstance(info, TensorStructInfo) and info.ndim > 0 and _adds_to_last(branch, info):
-                branch.bias, branch.end = value.args[1], after[0]
-        elif step == "activation" and value.op.name in _ACTIVATIONS:
-            branch.activation, branch.end = value.op.name, after[0]
+def _is(value: Any, name: str) -> bool:
+    return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == name
 
 
-def _adds_to_last(branch: _Branch, info: TensorStructInfo) -> bool:
-    """Whether a bias holds one value for each column of the product and none for its rows."""
-    dims, columns = info.dims(), (_dims(branch.weight) or [None])[-1]
-    if dims is None or columns is None or not prove_equal_shapes([dims[-1]], [columns]):
-        return False
-    return all(const_int(d) == 1 for d in dims[:-1])
+class _Chains:
+    """What is computed from products: biased and activated ones."""
+
+    def __init__(self, bindings: Sequence[Any]) -> None:
+        self.values: dict[Var, Any] = {b.var: b.value for b in bindings}
+        self.products = {v: e for v, e in self.values.items() if _is(e, "relax.matmul") and isinstance(e.args[0], Var)}
+
+    def biased(self, var: Any) -> Any:
+        """The bias, if ``var`` is the sum of a product and a bias with a value for each column."""
+        value: Any = self.values.get(var)
+        if not _is(value, "relax.add") or value.args[0] not in self.products:
+            return None
+        info = value.args[1].struct_info_
+        columns = (_dims(self.products[value.args[0]].args[1]) or [None])[-1]
+        if not isinstance(info, TensorStructInfo) or not info.dims() or columns is None:
+            return None
+        return value.args[1] if prove_equal_shapes([info.dims()[-1]], [columns]) else None  # type: ignore[index]
+
+    def branches(self, kind: _Kind) -> dict[Var, list[_Branch]]:
+        """For each input its products that go on as ``kind`` says."""
+        found: dict[Var, list[_Branch]] = {}
+        for var, value in self.values.items():
+            end, bias = var, None
+            if kind.activation is not None:
+                if not _is(value, kind.activation):
+                    continue
+                end = value.args[0]
+            if kind.bias_ndim is not None:
+                bias = self.biased(end)
+                if bias is None or bias.struct_info.ndim != kind.bias_ndim:
+                    continue
+                end = self.values[end].args[0]
+            if end in self.products:
+                call = self.products[end]
+                found.setdefault(call.args[0], []).append(_Branch(end, call, var, bias))
+        return found
 
 
-def _groups(block: DataflowBlock) -> list[list[_Branch]]:
-    """Branches that may be combined: same input, weights alike up to their last dimension, same continuation."""
-    users, values = udchain(block), {b.var: b.value for b in block.bindings}
-    found: dict[Any, list[_Branch]] = {}
-    for binding in block.bindings:
-        value = binding.value
-        if not isinstance(binding, VarBinding) or not isinstance(value, Call) or not isinstance(value.op, Op):
+def _kinds(func: Function) -> list[_Kind]:
+    """The kinds to combine, most products first.
+
+    Bias and activation are combined along only where all products of an input have them alike: more products together
+    are better than fewer together with what follows.
+    """
+    chains = _Chains([b for block in func.body.blocks for b in block.bindings])
+    products: dict[Var, _Kind] = {lhs: _Kind(len(found)) for lhs, found in chains.branches(_Kind(0)).items()}
+    if all(kind.count < 2 for kind in products.values()):
+        return []
+    biased = _with_biases(chains, None)
+    active: dict[Var, _Kind] = {}
+    for name in _ACTIVATIONS:
+        for lhs, kind in _with_biases(chains, name).items():
+            active.setdefault(lhs, kind)
+    for name in _ACTIVATIONS:
+        for lhs, found in chains.branches(_Kind(0, None, name)).items():
+            active.setdefault(lhs, _Kind(len(found), None, name))
+    for group in (biased, active):
+        for lhs, kind in group.items():
+            if lhs in products and products[lhs].count == kind.count:
+                products[lhs] = kind
+    kinds = dict.fromkeys(k for group in (products, active, biased) for k in group.values() if k.count > 1)
+    return sorted(kinds, key=lambda kind: -kind.count)
+
+
+def _with_biases(chains: _Chains, activation: str | None) -> dict[Var, _Kind]:
+    """For each input how many products have a bias (and that activation); biases of several ranks count as none."""
+    ranks: dict[Var, list[int]] = {}
+    for var, value in chains.values.items():
+        if activation is not None:
+            if not _is(value, activation):
+                continue
+            var = value.args[0]
+        bias = chains.biased(var)
+        if bias is not None:
+            lhs = chains.products[chains.values[var].args[0]].args[0]
+            ranks.setdefault(lhs, []).append(bias.struct_info.ndim)
+    return {
+        lhs: _Kind(len(found), found[0] if len(set(found)) == 1 else None, activation) for lhs, found in ranks.items()
+    }
+
+
+def _together(branches: list[_Branch]) -> list[list[_Branch]]:
+    """Branches that may be one product: weights of one rank and equal batch sizes.
+
+    At most one of them may have an unknown width, which then comes last.
+    """
+    by_rank: dict[int, list[_Branch]] = {}
+    for branch in branches:
+        by_rank.setdefault(len(_dims(branch.weight) or ()), []).append(branch)
+    out = []
+    for rank, group in by_rank.items():
+        batches = [(_dims(b.weight) or [])[: max(rank - 2, 0)] for b in group]
+        if any(not prove_equal_shapes(batches[0], batch) for batch in batches[1:]):
             continue
-        if value.op.name != "relax.matmul":
-            continue
-        shape = _dims(value.args[1])
-        if not isinstance(value.args[0], Var) or shape is None or const_int(shape[-1]) is None:
-            continue
-        branch = _Branch(binding)
-        _follow(branch, users, values)
-        key = (value.args[0], len(shape), _rank(branch.bias), branch.activation, value.attrs.out_dtype)
-        found.setdefault(key, []).append(branch)
-    out: list[list[_Branch]] = []
-    for branches in found.values():
-        alike: list[list[_Branch]] = []
-        for branch in branches:
-            shape = _dims(branch.weight) or []
-            for group in alike:
-                if prove_equal_shapes((_dims(group[0].weight) or [])[:-1], shape[:-1]):
-                    group.append(branch)
-                    break
-            else:
-                alike.append([branch])
-        out += [g for g in alike if len(g) > 1]
+        static = [b for b in group if const_int(b.width) is not None]
+        dynamic = [b for b in group if const_int(b.width) is None]
+        group = [*static, *dynamic[:1]]
+        if len(group) > 1 and len({b.product.struct_info.dtype for b in group}) == 1 and _biases_alike(group):
+            out.append(group)
     return out
 
 
-def _rank(bias: Any) -> int:
-    return 0 if bias is None else int(bias.struct_info.ndim)
+def _biases_alike(group: list[_Branch]) -> bool:
+    shapes = [_dims(b.bias) for b in group if b.bias is not None]
+    return all(s is not None and prove_equal_shapes((shapes[0] or [])[:-1], s[:-1]) for s in shapes)
 
 
 class _Combiner(PyExprMutator):
-    def __init__(self, check: Check | None) -> None:
+    """Combines all matches of one kind."""
+
+    def __init__(self, kind: _Kind, check: Check | None) -> None:
         super().__init__()
+        self.kind = kind
         self.check = check
 
     def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
         block = super().visit_dataflow_block_(block)
-        for group in _groups(block):
-            block = self._combine(block, group)
+        for found in _Chains(block.bindings).branches(self.kind).values():
+            chunks = range(0, len(found) - self.kind.count + 1, self.kind.count)
+            for part in (found[i : i + self.kind.count] for i in chunks):
+                if all(_dims(b.weight) is not None for b in part):
+                    for group in _together(part):
+                        block = self._combine(block, group)
         return block
 
     def _combine(self, block: DataflowBlock, group: list[_Branch]) -> DataflowBlock:
         values = {b.var: b.value for b in block.bindings}
-        source = group[0].product.value.args[0]
+        source = values[group[0].product].args[0]
         biases = [b.bias for b in group if b.bias is not None]
         if self.check is not None and not self.check(source, [b.weight for b in group], biases, values):
             return block
@@ -149,25 +223,23 @@ class _Combiner(PyExprMutator):
             else:
                 self.builder_.emit_normalized(binding)
 
-    @staticmethod
-    def _replacements(source: Any, group: list[_Branch]) -> dict[Var, Any]:
+    def _replacements(self, source: Any, group: list[_Branch]) -> dict[Var, Any]:
         ndim = len(_dims(group[0].weight) or [])
         weights = concat([b.weight for b in group], axis=ndim - 1)
-        whole: Any = matmul(source, weights, group[0].product.var.struct_info.dtype)
+        whole: Any = matmul(source, weights, group[0].product.struct_info.dtype)
         if group[0].bias is not None:
             whole = add(whole, concat([b.bias for b in group], axis=group[0].bias.struct_info.ndim - 1))
-        if group[0].activation is not None:
-            whole = Call(Op.get(group[0].activation), [whole])
-        sizes = [const_int((_dims(b.weight) or [0])[-1]) or 0 for b in group]
-        axis = max(ndim, len(_dims(source) or [0])) - 1
-        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-        parts = split(whole, ends[:-1], axis)
+        if self.kind.activation is not None:
+            whole = Call(Op.get(self.kind.activation), [whole])
+        ends = list(accumulate(const_int(b.width) or 0 for b in group[:-1]))
+        axis = max(ndim, source.struct_info.ndim) - 1
+        parts = split(whole, ends, axis)
         return {branch.end: TupleGetItem(parts, i) for i, branch in enumerate(group)}
 
 
 def _available(block: DataflowBlock, group: list[_Branch]) -> bool:
     """Whether no weight or bias depends on one of the products."""
-    ends = {b.product.var for b in group}
+    ends = {b.product for b in group}
     tainted = set(ends)
     for binding in block.bindings:
         if any(v in tainted for v in direct_uses_deep(binding.value)):
@@ -190,11 +262,11 @@ def CombineParallelMatmul(check: Check | None = None) -> Pass:  # noqa: N802  (p
     """
 
     def run(mod: IRModule) -> IRModule:
-        from ..relax.analysis.cleanup import remove_all_unused
-
         def combine(_: Any, func: Function) -> Function:
-            new: Function = _Combiner(check).visit_expr(func)
-            return func if new is func else remove_all_unused(new)
+            for kind in _kinds(func):
+                new: Function = _Combiner(kind, check).visit_expr(func)
+                func = func if new is func else remove_all_unused(new)
+            return func
 
         return map_relax_functions(mod, combine)
 

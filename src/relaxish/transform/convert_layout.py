@@ -180,7 +180,7 @@ def _index_map(have: str, want: str) -> IndexMap:
     from ..tir import Var as TirVar
 
     axes = [c for c in have if c.isalpha()]
-    indices = [TirVar(f"i{k}", "int64") for k in range(len(axes))]
+    indices = [TirVar(f"i{k}", "int32") for k in range(len(axes))]
     return IndexMap(indices, list(BijectiveLayout(Layout(have), Layout(want)).forward_index(indices)), None)
 
 

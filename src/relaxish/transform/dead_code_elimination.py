@@ -10,7 +10,7 @@ from ..ir.functor import Visitor
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
-from ..relax.expr import Function
+from ..relax.expr import ExternFunc, Function
 from .base import as_module_pass, map_relax_functions, symbol_of
 
 __all__ = ["DeadCodeElimination", "remove_unreachable"]
@@ -53,8 +53,10 @@ def remove_unreachable(mod: IRModule, entries: Sequence[str]) -> IRModule:
 
 
 def _entries(mod: IRModule, given: Sequence[str] | None) -> list[str]:
-    names = list(given or ())
-    names += [v.name_hint for v, f in mod.functions.items() if symbol_of(f) is not None]
+    names = [mod.get_global_var(name).name_hint for name in given or ()]
+    names += [
+        v.name_hint for v, f in mod.functions.items() if isinstance(f, ExternFunc) or symbol_of(f) is not None
+    ]
     return names
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from ..ir.module import IRModule
 from ..ir.op import Op
-from ..ir.transform import Pass
-from ..relax.expr import Call, Constant, Function, ShapeExpr, Tuple, const
+from ..ir.transform import Pass, Sequential
+from ..relax.expr import Call, Function, MatchCast, ShapeExpr, Tuple, TupleGetItem, Var, const
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_function
-from ..relax.struct_info import TensorStructInfo
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["DecomposeOpsForInference", "DecomposeOpsForTraining"]
@@ -26,59 +25,48 @@ def _expand(data: Any, value: Any, axis: int) -> Any:
     return _op("expand_dims", value, [i for i in range(ndim) if i != axis % ndim])
 
 
-def _eps(info: TensorStructInfo, value: float) -> Constant:
-    return const(float(value), info.dtype)
-
-
-def _batch_norm_inference(builder: Any, call: Call) -> Any:
-    data, gamma, beta, mean, variance = call.args
-    axis = int(getattr(call.attrs.axis, "value", call.attrs.axis))
-    info = data.struct_info
-    emit = builder.emit
-    centred = emit(_op("subtract", data, emit(_expand(data, mean, axis))))
-    shifted = emit(_op("add", emit(_expand(data, variance, axis)), _eps(info, _number(call.attrs.epsilon))))
-    out = emit(_op("divide", centred, emit(_op("sqrt", shifted))))
-    if _flag(call.attrs.get("scale", True)):
-        out = emit(_op("multiply", out, emit(_expand(data, gamma, axis))))
-    if _flag(call.attrs.get("center", True)):
-        out = emit(_op("add", out, emit(_expand(data, beta, axis))))
-    return Tuple([out, mean, variance])
-
-
-def _batch_norm_training(builder: Any, call: Call) -> Any:
-    data, gamma, beta, mean, variance = call.args
+def _normalised(call: Call, data: Any, mean: Any, variance: Any, spread: Callable[[Any], Any]) -> Any:
+    """``(data - mean) / sqrt(variance + epsilon) * gamma + beta``; ``spread`` fits a parameter to the data."""
     attrs = call.attrs
-    axis = int(getattr(attrs.axis, "value", attrs.axis)) % data.struct_info.ndim
-    axes = [i for i in range(data.struct_info.ndim) if i != axis]
-    emit = builder.emit
-    data_mean = emit(_op("mean", data, axes))
-    data_var = emit(_op("variance", data, axes))
-    scratch = Call(call.op, (data, gamma, beta, data_mean, data_var), attrs)
-    result = _batch_norm_inference(builder, scratch).fields[0]
-    momentum = _eps(data.struct_info, _number(attrs.momentum))
-    keep = _eps(data.struct_info, 1.0 - _number(attrs.momentum))
-
-    def blend(old: Any, new: Any) -> Any:
-        return emit(_op("add", emit(_op("multiply", keep, old)), emit(_op("multiply", momentum, new))))
-
-    return Tuple([result, blend(mean, data_mean), blend(variance, data_var)])
-
-
-def _layer_norm_training(builder: Any, call: Call) -> Any:
-    data, gamma, beta = call.args
-    attrs = call.attrs
-    axes = list(attrs.get_int_tuple("axes"))
-    emit = builder.emit
-    mean = emit(_op("mean", data, axes, True))
-    variance = emit(_op("variance", data, axes, True))
-    centred = emit(_op("subtract", data, mean))
-    shifted = emit(_op("add", variance, _eps(data.struct_info, _number(attrs.epsilon))))
-    out = emit(_op("divide", centred, emit(_op("sqrt", shifted))))
+    epsilon = const(_number(attrs.epsilon), data.struct_info.dtype)
+    out = _op("divide", _op("subtract", data, mean), _op("sqrt", _op("add", variance, epsilon)))
     if _flag(attrs.get("scale", True)):
-        out = emit(_op("multiply", out, gamma))
-    if _flag(attrs.get("center", True)):
-        out = emit(_op("add", out, beta))
-    return out
+        out = _op("multiply", out, spread(call.args[1]))
+    return _op("add", out, spread(call.args[2])) if _flag(attrs.get("center", True)) else out
+
+
+def _batch_norm_inference(_: Any, call: Call) -> Any:
+    data, _, _, mean, variance = call.args
+    axis = int(_number(call.attrs.axis))
+
+    def spread(value: Any) -> Any:
+        return _expand(data, value, axis)
+
+    return Tuple([_normalised(call, data, spread(mean), spread(variance), spread), mean, variance])
+
+
+def _batch_norm_training(_: Any, call: Call) -> Any:
+    """Batch norm by the statistics of the batch; the moving ones blend with them."""
+    data, gamma, beta, mean, variance = call.args
+    info = data.struct_info
+    axis = int(_number(call.attrs.axis)) % info.ndim
+    axes = [i for i in range(info.ndim) if i != axis]
+    momentum = _number(call.attrs.momentum)
+    new, keep = const(momentum, info.dtype), const(1 - momentum, info.dtype)
+    data_mean, data_var = _op("mean", data, axes), _op("variance", data, axes)
+
+    def blend(old: Any, now: Any) -> Any:
+        return _op("add", _op("multiply", keep, old), _op("multiply", new, now))
+
+    norm = Call(call.op, (data, gamma, beta, data_mean, data_var), call.attrs, call.sinfo_args, call.span)
+    return Tuple([TupleGetItem(norm, 0), blend(mean, data_mean), blend(variance, data_var)])
+
+
+def _layer_norm_training(_: Any, call: Call) -> Any:
+    data = call.args[0]
+    axes = list(call.attrs.get_int_tuple("axes"))
+    mean, variance = _op("mean", data, axes, True), _op("variance", data, axes, True)
+    return _normalised(call, data, mean, variance, lambda value: value)
 
 
 def _number(value: Any) -> float:
@@ -100,15 +88,14 @@ def _tensor_to_shape(builder: Any, call: Call) -> Any:
     from ..relax.struct_info import ShapeStructInfo
 
     (tensor,) = call.args
-    if isinstance(tensor, Constant):
-        return ShapeExpr([int(v) for v in tensor.data.numpy()])
     known = call.struct_info_ if call.struct_info_ is not None else builder.normalize(call).struct_info
     if known.ndim < 0:
         return call
     packed = call_pure_packed("vm.builtin.tensor_to_shape", tensor, sinfo_args=known)
     value = builder.emit(packed)
-    symbols = [TirVar(f"x_{i}" if known.ndim > 1 else "x", "int64") for i in range(known.ndim)]
-    builder.match_cast(value, ShapeStructInfo(symbols))
+    symbols = [TirVar("x", "int64") for _ in range(known.ndim)]
+    shape = ShapeStructInfo(symbols)
+    builder.emit_normalized(MatchCast(Var("y", shape), value, shape))
     return ShapeExpr(symbols)
 
 
@@ -120,6 +107,9 @@ _INFERENCE: dict[str, Callable[..., Any]] = {
 _TRAINING: dict[str, Callable[..., Any]] = {
     "relax.nn.batch_norm": _batch_norm_training,
     "relax.nn.layer_norm": _layer_norm_training,
+}
+_COMPOSITE: dict[str, Callable[..., Any]] = {
+    "relax.nn.batch_norm": _batch_norm_inference,
     "relax.tensor_to_shape": _tensor_to_shape,
 }
 
@@ -165,4 +155,5 @@ def DecomposeOpsForTraining(func_name: str | None = None) -> Pass:  # noqa: N802
     """Rewrite composite operators for training: batch norm with the statistics of the batch and updated running
     ones, layer norm in terms of mean and variance.
     """
-    return _make("DecomposeOpsForTraining", _TRAINING, func_name)
+    steps = [_make("MutateOpsForTraining", _TRAINING, func_name), _make("DecomposeOps", _COMPOSITE, func_name)]
+    return Sequential(steps, name="DecomposeOpsForTraining")

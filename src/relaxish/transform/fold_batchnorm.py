@@ -2,100 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from ..ir.module import IRModule
-from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.analysis.variables import direct_uses
-from ..relax.expr import Call, Constant, Function, TupleGetItem, Var, VarBinding
-from ..relax.expr_functor import PyExprMutator
-from ..relax.op_table import op_function
+from ..op.binary import add, divide, multiply, subtract
+from ..op.manipulate import reshape
+from ..op.unary import sqrt
+from ..relax.dpl import DFPattern, is_const, is_op, is_tuple_get_item, rewrite_call, wildcard
+from ..relax.expr import Call, Expr, Function, PrimValue
+from ..tir import FloatImm
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["FoldBatchnormToConv2D"]
 
 
-def _is(value: Any, name: str) -> bool:
-    return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == name
+def _plain(value: Any) -> Any:
+    return getattr(value, "value", value)
 
 
-def _text(value: Any) -> str:
-    return str(getattr(value, "value", value))
+def _fold(func: Function) -> Function:
+    data, weight = wildcard(), is_const()
+    gamma, beta, mean, variance = (is_const() for _ in range(4))
+    conv_pattern = is_op("relax.nn.conv2d")(data, weight)
+    norm_pattern = is_op("relax.nn.batch_norm")(conv_pattern, gamma, beta, mean, variance)
 
+    def rewrite(expr: Expr, matched: Mapping[DFPattern, Any]) -> Expr:
+        conv, norm = matched[conv_pattern], matched[norm_pattern]
+        layout, channels = str(_plain(conv.attrs.kernel_layout)), matched[gamma].struct_info.dims()[0]
+        if layout not in ("OIHW", "IOHW") or _plain(conv.attrs.data_layout) != "NCHW":
+            return expr
+        if int(_plain(norm.attrs.axis)) != 1 or not _plain(norm.attrs.scale) or not _plain(norm.attrs.center):
+            return expr
+        epsilon = PrimValue(FloatImm("float32", float(_plain(norm.attrs.epsilon))))
+        scale = divide(matched[gamma], sqrt(add(matched[variance], epsilon)))
+        shift = subtract(matched[beta], multiply(matched[mean], scale))
+        factor = reshape(scale, (channels, 1, 1, 1) if layout == "OIHW" else (1, channels, 1, 1))
+        scaled = Call(conv.op, (matched[data], multiply(matched[weight], factor)), conv.attrs)
+        return add(scaled, reshape(shift, (1, channels, 1, 1)))  # type: ignore[no-any-return]
 
-class _Folder(PyExprMutator):
-    def __init__(self, mod: IRModule) -> None:
-        super().__init__(mod)
-        self.values: dict[Var, Any] = {}
-        self.uses: dict[Var, int] = {}
-
-    def note(self, func: Function) -> None:
-        """Count the uses of every variable: a convolution may be changed only if nobody else reads it."""
-        for block in func.body.blocks:
-            for binding in block.bindings:
-                self.values[binding.var] = binding.value
-                for used in direct_uses(binding.value):
-                    self.uses[used] = self.uses.get(used, 0) + 1
-        for used in direct_uses(func.body.body):
-            self.uses[used] = self.uses.get(used, 0) + 1
-
-    def visit_var_binding_(self, binding: VarBinding) -> None:
-        value = binding.value
-        if isinstance(value, TupleGetItem) and value.index == 0 and isinstance(value.tuple_value, Var):
-            folded = self._fold(self.values.get(value.tuple_value))
-            if folded is not None:
-                self.reemit_binding(binding, self.builder_.normalize(folded))
-                return
-        super().visit_var_binding_(binding)
-
-    def _fold(self, norm: Any) -> Any:
-        if not _is(norm, "relax.nn.batch_norm") or not isinstance(norm.args[0], Var):
-            return None
-        conv: Any = self.values.get(norm.args[0])
-        if not _is(conv, "relax.nn.conv2d") or self.uses.get(norm.args[0], 0) != 1:
-            return None
-        weight, params = conv.args[1], norm.args[1:]
-        if not isinstance(weight, Constant) or not all(isinstance(p, Constant) for p in params):
-            return None
-        if _text(conv.attrs.data_layout) != "NCHW" or _text(conv.attrs.kernel_layout) != "OIHW":
-            return None
-        if int(getattr(norm.attrs.axis, "value", norm.attrs.axis)) != 1:
-            return None
-        gamma, beta, mean, variance = (np.asarray(p.data.numpy(), "float64") for p in params)
-        epsilon = float(getattr(norm.attrs.epsilon, "value", norm.attrs.epsilon))
-        if not _flag(norm.attrs.get("scale", True)):
-            gamma = np.ones_like(gamma)
-        if not _flag(norm.attrs.get("center", True)):
-            beta = np.zeros_like(beta)
-        scale = gamma / np.sqrt(variance + epsilon)
-        kernel = weight.data.numpy()
-        new_weight = Constant(kernel * scale.reshape(-1, 1, 1, 1).astype(kernel.dtype))
-        new_bias = Constant((beta - mean * scale).reshape(1, -1, 1, 1).astype(kernel.dtype))
-        data = self.visit_expr(conv.args[0])
-        made = self.builder_.emit(Call(conv.op, (data, new_weight), conv.attrs))
-        return op_function("add")(made, new_bias)
-
-
-def _flag(value: Any) -> bool:
-    return bool(getattr(value, "value", value))
+    return rewrite_call(is_tuple_get_item(norm_pattern, 0), rewrite, func)
 
 
 def _run(mod: IRModule) -> IRModule:
-    from .dead_code_elimination import eliminate
-
-    def fold(_: Any, func: Function) -> Function:
-        folder = _Folder(mod)
-        folder.note(func)
-        made: Function = folder.visit_expr(func)
-        return made
-
-    new = map_relax_functions(mod, fold)
-    return new if new is mod else eliminate(new, [v.name_hint for v in new.functions])
+    return map_relax_functions(mod, lambda _, func: func if func.attrs.get("Primitive") else _fold(func))
 
 
 def FoldBatchnormToConv2D() -> Pass:  # noqa: N802  (public name of the pass)
-    """``batch_norm(conv2d(x, w), ...)[0]`` with constant weights and statistics becomes ``conv2d(x, w') + b'``."""
+    """Scale the constant weights of a convolution instead of its result.
+
+    ::
+
+        lv = R.nn.conv2d(x, W)                            s = gamma / R.sqrt(variance + epsilon)
+        lv1 = R.nn.batch_norm(lv, gamma, beta,       ->   lv = R.nn.conv2d(x, W * R.reshape(s, ...))
+                              mean, variance)             gv = lv + R.reshape(beta - mean * s, ...)
+        gv = lv1[0]
+
+    FoldConstant then computes the new weights.
+    """
     return as_module_pass(_run, "FoldBatchnormToConv2D")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ from ..ir.dtype import numpy_dtype
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, Constant, Function, ShapeExpr, Tuple, TupleGetItem
+from ..relax.analysis.cleanup import remove_all_unused
+from ..relax.expr import Call, Constant, Function, ShapeExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.scalars import const_int
@@ -26,8 +28,8 @@ __all__ = ["EVALUATORS", "FoldConstant", "evaluate_prim_func"]
 # Functions ``(PrimFunc, inputs, outputs) -> bool`` tried in order; a backend puts its compiled one first.
 EVALUATORS: list[Callable[[PrimFunc, Sequence[Any], Sequence[Any]], bool]] = []
 
-# Folding something larger than this many output elements is left to run time unless the input is as large.
-_MAX_GROWTH = 1024
+# Tensors made of nothing (zeros, ranges) with more elements than this are left to run time.
+_MAX_FILLED = 65536
 
 
 def _interpret(func: PrimFunc, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
@@ -60,15 +62,15 @@ class _Folder(PyExprMutator):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.mod = mod
-        self.cache: dict[Any, Any] = {}
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
         if not isinstance(call.op, Op):
             return call
         if call.op.name == "relax.call_tir":
-            return self._fold_call_tir(call) or call
-        return self._fold_operator(call) or call
+            folded = self._fold_call_tir(call)
+            return call if folded is None else folded
+        return self._fold_operator(call)
 
     def visit_var_(self, op: Any) -> Any:
         new = super().visit_var_(op)
@@ -79,56 +81,44 @@ class _Folder(PyExprMutator):
     def visit_dataflow_var_(self, op: Any) -> Any:
         return self.visit_var_(op)
 
-    def visit_tuple_getitem_(self, op: TupleGetItem) -> Any:
-        new = super().visit_tuple_getitem_(op)
-        known = self.builder_.lookup_binding(new.tuple_value) if isinstance(new, TupleGetItem) else None
-        if isinstance(known, Tuple) and isinstance(known.fields[new.index], Constant):
-            return known.fields[new.index]
-        return new
-
     def _fold_call_tir(self, call: Call) -> Any:
-        if len(call.args) > 2 or not isinstance(call.args[1], Tuple):
+        """The tensor that a call on constants gives, or None; calls of several outputs stay."""
+        if len(call.args) > 2 or not isinstance(call.args[1], Tuple) or call.args[0] not in self.mod:
             return None
-        inputs = call.args[1].fields
-        if not all(isinstance(a, Constant) for a in inputs):
+        inputs, (info,) = call.args[1].fields, call.sinfo_args
+        func, shape = self.mod[call.args[0]], _static_shape(info)
+        if not isinstance(func, PrimFunc) or shape is None or not all(isinstance(a, Constant) for a in inputs):
             return None
-        infos = call.sinfo_args[0].fields if isinstance(call.sinfo_args[0], TupleStructInfo) else call.sinfo_args
-        shapes = [_static_shape(i) for i in infos]
-        if any(s is None for s in shapes) or call.args[0] not in self.mod:
+        if not inputs and math.prod(shape) > _MAX_FILLED:
             return None
-        func = self.mod[call.args[0]]
-        if not isinstance(func, PrimFunc):
-            return None
-        size = max((int(np.prod(s, dtype=np.int64)) for s in shapes if s is not None), default=0)
-        if not inputs and size > _MAX_GROWTH:
-            return None
-        outputs = [np.empty(s, numpy_dtype(i.dtype)) for s, i in zip(shapes, infos) if s is not None]
+        output = np.empty(shape, numpy_dtype(info.dtype))
         arrays = [np.ascontiguousarray(a.data.numpy()) for a in inputs]
-        if not evaluate_prim_func(func, arrays, outputs):
-            return None
-        made = [Constant(o) for o in outputs]
-        return made[0] if not isinstance(call.sinfo_args[0], TupleStructInfo) else Tuple(made)
+        return Constant(output) if evaluate_prim_func(func, arrays, [output]) else None
 
     def _fold_operator(self, call: Call) -> Any:
-        """Operators on constants go through their legalisation or their NumPy reference."""
-        if call.op.name == "relax.tensor_to_shape" and isinstance(call.args[0], Constant):
-            return ShapeExpr([int(v) for v in call.args[0].data.numpy()])
+        """An operator of a dataflow block on constants goes through its legalisation."""
+        args = [self._shape(a) for a in call.args]
+        if any(a is not b for a, b in zip(args, call.args)):
+            call = Call(call.op, args, call.attrs, call.sinfo_args, call.span)
+        if not self.builder_.current_block_is_dataflow():
+            return call
+        if call.op.name == "relax.tensor_to_shape":
+            known = isinstance(args[0], Constant)
+            return ShapeExpr([int(v) for v in args[0].data.numpy()]) if known else call
         if call.op.name == "relax.shape_to_tensor":
-            info = call.args[0].struct_info_
-            dims = [const_int(v) for v in getattr(info, "values", None) or ()]
-            if getattr(info, "values", None) is not None and all(d is not None for d in dims):
-                return Constant(np.array(dims, "int64"))
-            return None
-        tensors = [a for a in call.args if isinstance(getattr(a, "struct_info_", None), (TensorStructInfo, TupleStructInfo))]
-        if not tensors or not all(_all_constant(a) for a in tensors):
-            return None
+            dims = [const_int(v) for v in args[0].values] if isinstance(args[0], ShapeExpr) else [None]
+            return call if None in dims else Constant(np.array(dims, "int64"))
         record = op_record_of(call.op)
-        if record is None or record.legalize is None or not record.pure:
-            return None
+        if record is None or record.legalize is None or not record.pure or not all(map(_is_known, args)):
+            return call
         info = call.struct_info_ or self.builder_.normalize(call).struct_info
-        if _static_shape(info) is None:
-            return None
-        return self._through_legalisation(record.legalize, call)
+        folded = None if _static_shape(info) is None else self._through_legalisation(record.legalize, call)
+        return call if folded is None else folded
+
+    def _shape(self, arg: Any) -> Any:
+        """The shape a variable is bound to, for operators to read; other arguments as they are."""
+        value = self.builder_.lookup_binding(arg) if isinstance(arg, Var) else None
+        return value if isinstance(value, ShapeExpr) else arg
 
     def _through_legalisation(self, legalize: Any, call: Call) -> Any:
         from ..relax.block_builder import BlockBuilder
@@ -149,28 +139,32 @@ class _Folder(PyExprMutator):
             self.mod = saved
 
 
-def _all_constant(arg: Any) -> bool:
+def _is_known(arg: Any) -> bool:
+    """Whether an argument holds no tensor that only running tells."""
     if isinstance(arg, Tuple):
-        return all(_all_constant(f) for f in arg.fields)
-    return isinstance(arg, Constant)
+        return all(_is_known(f) for f in arg.fields)
+    return not isinstance(arg.struct_info_, (TensorStructInfo, TupleStructInfo)) or isinstance(arg, Constant)
 
 
 def _run(mod: IRModule) -> IRModule:
     folder = _Folder(mod)
 
     def fold(_: Any, func: Function) -> Function:
-        if func.attrs.get("Primitive") or func.attrs.get("Codegen"):
-            return func
-        made: Function = folder.visit_expr(func)
+        made: Function = remove_all_unused(folder.visit_expr(func))
         return made
 
     return map_relax_functions(mod, fold)
 
 
-
 def FoldConstant() -> Pass:  # noqa: N802  (public name of the pass)
-    """Evaluate ``call_tir`` (and operators) whose tensor arguments are all constants.
+    """Evaluate ``call_tir`` whose arguments are all constants, and in dataflow blocks operators likewise.
 
+    ::
+
+        lv = R.add(R.const(1.0), R.const(2.0))    ->    gv = R.multiply(x, R.const(3.0))
+        gv = R.multiply(x, lv)
+
+    What nobody uses afterwards is removed.
     The compiled evaluator of a backend is used where one is registered in ``EVALUATORS``, else the interpreter.
     """
     return as_module_pass(_run, "FoldConstant")

@@ -11,7 +11,7 @@ from ..ir.transform import Pass
 from ..relax.analysis.variables import udchain
 from ..relax.dpl.matcher import extract_matched_expr
 from ..relax.dpl.pattern import CallPattern, DFPattern, TupleGetItemPattern
-from ..relax.expr import Call, DataflowBlock, Expr, Function, TupleGetItem, Var, VarBinding
+from ..relax.expr import Call, DataflowBlock, Expr, Function, Var, VarBinding
 from ..relax.expr_functor import PyExprVisitor
 from ..support.errors import InternalError
 from .base import as_module_pass

@@ -15,7 +15,7 @@ from ..relax.expr import Call, Constant, Function, PrimValue, ShapeExpr, Tuple, 
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
-from ..support.errors import RelaxishError
+from ..support.errors import InternalError
 from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, SeqStmt, decl_buffer
 from ..tir.functor import renew_defs, substitute, substitute_buffers
 from .base import as_module_pass
@@ -109,7 +109,7 @@ class _FusedFunction:
         self.inplace = [inputs.index(output) if output in inputs else -1 for output in outputs]
         for index in self.inplace:
             if index >= 0 and self.inplace.count(index) > 1:
-                raise RelaxishError(f"In-place index {index} used twice! An argument must be aliased.")
+                raise InternalError(f"In-place index {index} used twice! An argument must be aliased.")
         handles: list[Any] = []
         buffer_map: dict[Any, Buffer] = {}
         for buffer in dict.fromkeys([*inputs, *outputs]):
@@ -127,7 +127,7 @@ class _FusedFunction:
     def _param(self, name: str, info: StructInfo) -> list[Any]:
         if isinstance(info, TensorStructInfo):
             if info.dims() is None:
-                raise RelaxishError(f"FuseTIR needs tensors of known shape, but {name} has {info}")
+                raise InternalError(f"FuseTIR needs tensors of known shape, but {name} has {info}")
             buffer = decl_buffer(list(info.dims() or ()), info.dtype, name)
             self.params.append(buffer)
             return [buffer]
@@ -140,10 +140,10 @@ class _FusedFunction:
         if isinstance(info, ShapeStructInfo) and info.values is not None:
             for value in info.values:
                 if not isinstance(value, TirVar):
-                    raise RelaxishError(f"a shape parameter of a fused function holds variables, not {value}")
+                    raise InternalError(f"a shape parameter of a fused function holds variables, not {value}")
                 self.params.append(value)
             return list(info.values)
-        raise RelaxishError(f"a fused function cannot take a parameter of struct info {info}")
+        raise InternalError(f"a fused function cannot take a parameter of struct info {info}")
 
     def _values(self, expr: Any) -> list[Any]:
         """Buffers (or scalars) that an expression stands for."""
@@ -156,8 +156,8 @@ class _FusedFunction:
         if expr in self.buffers:
             return self.buffers[expr]
         if isinstance(expr, Constant):
-            raise RelaxishError("constants inside Primitive functions must be lifted to parameters first")
-        raise RelaxishError(f"FuseTIR cannot handle {expr} inside a Primitive function")
+            raise InternalError("constants inside Primitive functions must be lifted to parameters first")
+        raise InternalError(f"FuseTIR cannot handle {expr} inside a Primitive function")
 
     def _binding(self, binding: Any) -> None:
         value = binding.value
@@ -177,13 +177,13 @@ class _FusedFunction:
 
     def _call(self, call: Call) -> list[Any]:
         if not isinstance(call.op, Op) or call.op.name not in ("relax.call_tir", "relax.call_tir_inplace"):
-            raise RelaxishError(
+            raise InternalError(
                 f"Only call_tir and call_tir_inplace are supported in primitive function, but got: {call.op}"
             )
         func = renew_defs(self.mod[call.args[0]])
         root = func.body
         if not isinstance(root, BlockRealize) or root.block.iter_vars:
-            raise RelaxishError(f"only schedulable PrimFuncs can be fused, but {call.args[0]} has no root block")
+            raise InternalError(f"only schedulable PrimFuncs can be fused, but {call.args[0]} has no root block")
         args = self._values(call.args[1])
         if len(call.args) > 2:
             args_tail = list(call.args[2].values) if isinstance(call.args[2], ShapeExpr) else self._values(call.args[2])
@@ -306,7 +306,7 @@ class _CallSites(PyExprMutator):
             tir_vars.extend(info.values or ())
         elif isinstance(info, PrimStructInfo):
             if info.value is None:
-                raise RelaxishError("a scalar argument of a fused function must be a known expression")
+                raise InternalError("a scalar argument of a fused function must be a known expression")
             tir_vars.append(info.value)
         else:
             args.append(arg)

@@ -10,8 +10,8 @@ from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..op.memory import alloc_tensor
-from ..relax.expr import Call, ExternFunc, Function, PrimValue, ShapeExpr
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr import Call, ExternFunc, Function, PrimValue, ShapeExpr, StringImm, Var, VarBinding
+from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.scalars import const_int
 from ..relax.struct_info import ObjectStructInfo
 from ..runtime.registry import get_global_func
@@ -55,16 +55,66 @@ def LowerGPUIPCAllocStorage() -> Pass:  # noqa: N802  (public name of the pass)
     return as_module_pass(lambda mod: map_relax_functions(mod, lower), "LowerGPUIPCAllocStorage")
 
 
-def IPCAllReduceRewrite(allreduce_strategy: int) -> Pass:  # noqa: N802  (public name of the pass)
-    """Use the kernels of ``runtime.disco.cuda_ipc.custom_allreduce`` for all-reduce; without that function in the
-    runtime the module stays as it is.
+_CUSTOM = "runtime.disco.cuda_ipc.custom_allreduce"
 
-    Raises RelaxishError where the function is registered: its kernels are not supported yet.
+
+class _AllReduces(PyExprVisitor):
+    """Sums over all workers of tensors that are allocated here, and what replaces their calls and allocations."""
+
+    def __init__(self, strategy: int) -> None:
+        self.strategy = strategy
+        self.allocations: dict[Var, Call] = {}
+        self.replaced: dict[Call, Call] = {}
+
+    def visit_var_binding_(self, binding: VarBinding) -> None:
+        super().visit_var_binding_(binding)
+        value = binding.value
+        name = value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
+        source = value.args[0] if name == "relax.reshape" else value
+        if name == "relax.builtin.alloc_tensor":
+            self.allocations[binding.var] = value
+        elif isinstance(source, Var) and source in self.allocations:
+            self.allocations[binding.var] = self.allocations[source]
+
+    def visit_call_(self, op: Call) -> None:
+        if not isinstance(op.op, ExternFunc) or op.op.global_symbol != "runtime.disco.allreduce":
+            return
+        if const_int(op.args[1].values[0]) != 0:
+            return
+        source, _, _, target = op.args
+        allocation = self.allocations.get(source)
+        if allocation is None or allocation.args[3].value != "global":
+            return
+        shape, dtype, device, _ = allocation.args
+        self.replaced[allocation] = Call(allocation.op, (shape, dtype, device, StringImm(_SCOPE)))
+        self.replaced[op] = Call(ExternFunc(_CUSTOM), (source, PrimValue(self.strategy), target))
+
+
+class _Replace(PyExprMutator):
+    def __init__(self, replaced: dict[Call, Call]) -> None:
+        super().__init__()
+        self.replaced = replaced
+
+    def visit_call_(self, op: Call) -> Any:
+        return super().visit_call_(self.replaced.get(op, op))
+
+
+def IPCAllReduceRewrite(allreduce_strategy: int) -> Pass:  # noqa: N802  (public name of the pass)
+    """Sums over all workers by ``runtime.disco.cuda_ipc.custom_allreduce``, on memory in the scope ``ipc_memory``.
+
+    Strategy 1 is one-shot, 2 two-shot.  Without that function in the runtime the module stays as it is.
     """
 
     def run(mod: IRModule) -> IRModule:
-        if get_global_func("runtime.disco.cuda_ipc.custom_allreduce", True) is not None:
-            raise RelaxishError(f"custom all-reduce kernels (strategy {allreduce_strategy}) are not supported")
-        return mod
+        if get_global_func(_CUSTOM, True) is None:
+            return mod
+
+        def rewrite(_: Any, func: Function) -> Function:
+            found = _AllReduces(allreduce_strategy)
+            found.visit_expr(func)
+            made: Function = _Replace(found.replaced).visit_expr(func) if found.replaced else func
+            return made
+
+        return map_relax_functions(mod, rewrite)
 
     return as_module_pass(run, "IPCAllReduceRewrite")

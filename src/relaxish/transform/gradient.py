@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir import dtype as dtypes
@@ -11,6 +11,7 @@ from ..ir.op import Op
 from ..ir.transform import Pass
 from ..op.binary import add
 from ..op.create import ones, zeros
+from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.block_builder import BlockBuilder
 from ..relax.copying import copy_with_new_vars
 from ..relax.expr import (
@@ -30,9 +31,10 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..runtime.registry import get_global_func
-from ..support.errors import RelaxishError
-from .base import as_module_pass, map_relax_functions
+from ..support.errors import InternalError
+from .base import as_module_pass
 from .checkpoints import CheckpointCollector, Recomputer
+from .gradient_simplifier import simplify_gradient
 
 __all__ = ["TE_GRADIENT_PREFIX", "Gradient"]
 
@@ -53,7 +55,7 @@ def _zeros(info: StructInfo) -> Any:
     if isinstance(info, TupleStructInfo):
         return Tuple([_zeros(f) for f in info.fields])
     if not isinstance(info, TensorStructInfo):
-        raise RelaxishError(f"there is no zero gradient of struct info {info}")
+        raise InternalError(f"there is no zero gradient of struct info {info}")
     return zeros(info.shape, info.dtype)
 
 
@@ -62,13 +64,11 @@ def _item(value: Any, index: int) -> Any:
 
 
 def _sum(builder: BlockBuilder, lhs: Any, rhs: Any) -> Any:
-    """The sum of two adjoints, field by field; zeros add nothing."""
+    """The sum of two adjoints, field by field."""
     info = lhs.struct_info_ if lhs.struct_info_ is not None else builder.normalize(lhs).struct_info
     if isinstance(info, TupleStructInfo):
         return Tuple([_sum(builder, _item(lhs, i), _item(rhs, i)) for i in range(len(info.fields))])
-    if _is_op(lhs, "relax.zeros"):
-        return rhs
-    return lhs if _is_op(rhs, "relax.zeros") else add(lhs, rhs)
+    return add(lhs, rhs)
 
 
 class _Backward:
@@ -94,7 +94,7 @@ class _Backward:
 
     def binding(self, binding: Any) -> None:
         if not isinstance(binding, VarBinding):
-            raise RelaxishError("Gradient supports bindings of variables only, not match_cast")
+            raise InternalError("Gradient supports bindings of variables only, not match_cast")
         if binding.var not in self.adjoints:
             return  # nothing of the target depends on it
         value, adjoint = binding.value, self.adjoints[binding.var]
@@ -105,7 +105,7 @@ class _Backward:
         elif isinstance(value, TupleGetItem):
             self.field(value, adjoint)
         elif not isinstance(value, Constant):
-            raise RelaxishError(f"Gradient does not support a bound value of kind {type(value).__name__}")
+            raise InternalError(f"Gradient does not support a bound value of kind {type(value).__name__}")
 
     def call(self, var: Var, call: Call, adjoint: Var) -> None:
         if not isinstance(call.op, Op):
@@ -113,7 +113,7 @@ class _Backward:
         new_var, new_call = self.recompute.binding(var, call)
         name = call.op.name
         if name == "relax.call_tir":
-            raise RelaxishError(
+            raise InternalError(
                 "Differentiation of call_tir op without registering corresponding gradient function is not supported yet."
             )
         if name == "relax.call_tir_with_grad":
@@ -122,10 +122,10 @@ class _Backward:
         record = op_record_of(call.op)
         rule = call.op.get_attr("FPrimalGradient") or (record.gradient if record is not None else None)
         if rule is None:
-            raise RelaxishError(f"the operator {name} has no gradient")
+            raise InternalError(f"the operator {name} has no gradient")
         partials = rule(new_var, new_call, adjoint, self.builder)
         if len(partials) != len(call.args):
-            raise RelaxishError(f"the gradient of {name} gives {len(partials)} values for {len(call.args)} arguments")
+            raise InternalError(f"the gradient of {name} gives {len(partials)} values for {len(call.args)} arguments")
         for arg, partial in zip(call.args, partials):
             if not _is_none(partial):
                 self.update(arg, partial)
@@ -134,7 +134,7 @@ class _Backward:
         name = str(call.attrs["te_grad_name"])
         rule = get_global_func(TE_GRADIENT_PREFIX + name, True)
         if rule is None:
-            raise RelaxishError(f"TIR gradient function {name} is not registered")
+            raise InternalError(f"TIR gradient function {name} is not registered")
         partials = rule(var, call, adjoint, self.builder)
         args = call.args[1].fields
         if not isinstance(partials.struct_info, TupleStructInfo):
@@ -166,7 +166,7 @@ class _Backward:
                 partial = _sum(self.builder, self.adjoints[expr], partial)
             self.emit(expr, partial)
         elif not isinstance(expr, (Constant, ShapeExpr, PrimValue)):
-            raise RelaxishError(f"Gradient does not support an argument of kind {type(expr).__name__}")
+            raise InternalError(f"Gradient does not support an argument of kind {type(expr).__name__}")
 
     def emit(self, var: Var, adjoint: Any) -> None:
         self.adjoints[var] = self.builder.emit(adjoint, f"{var.name_hint}_adjoint")
@@ -188,16 +188,16 @@ def _is_float(info: StructInfo) -> bool:
     return isinstance(info, TensorStructInfo) and dtypes.is_float(info.dtype)
 
 
-def _check_wanted(wanted: Sequence[Var], func: Function, name: str) -> None:
+def _check_wanted(wanted: Sequence[Var], known: Mapping[Var, Var], name: str) -> None:
     seen: set[Var] = set()
     for var in wanted:
-        if var not in func.params:
-            raise RelaxishError(f"There is no Var named {var.name_hint} in the parameters of the function {name}")
+        if var not in known:
+            raise InternalError(f"There is no Var named {var.name_hint} in the function {name}")
         if var in seen:
-            raise RelaxishError(f"Var {var.name_hint} appears more than once")
+            raise InternalError(f"Var {var.name_hint} appears more than once")
         seen.add(var)
         if not _is_float(var.struct_info):
-            raise RelaxishError(
+            raise InternalError(
                 "Only Tensors of floating point dtype or Tuples of float Tensors can require gradients, but the "
                 f"StructInfo of Var {var.name_hint} is {var.struct_info}"
             )
@@ -207,28 +207,28 @@ def _target_of(func: Function, index: int) -> Var:
     """The returned value to differentiate: a float scalar."""
     blocks, result = func.body.blocks, func.body.body
     if len(blocks) != 1 or not isinstance(blocks[0], DataflowBlock):
-        raise RelaxishError("Gradient supports functions of exactly one dataflow block only")
+        raise InternalError("Gradient supports functions of exactly one dataflow block only")
     if isinstance(result, Var):
         if index != 0:
-            raise RelaxishError(
+            raise InternalError(
                 "When the function has only one return value, target_index can only be 0. "
                 f"But the target_index specified is {index}"
             )
         target: Any = result
     elif isinstance(result, Tuple):
         if not 0 <= index < len(result.fields):
-            raise RelaxishError(
+            raise InternalError(
                 "target_index should be smaller than the number of return values. But the specified target_index is "
                 f"{index}, and the number of return values is {len(result.fields)}"
             )
         target = result.fields[index]
         if not isinstance(target, Var):
-            raise RelaxishError(f"Target must be a Var, but the specified target is {target}")
+            raise InternalError(f"Target must be a Var, but the specified target is {target}")
     else:
-        raise RelaxishError(f"The return value of the function must be Var or Tuple, but it is {result}")
+        raise InternalError(f"The return value of the function must be Var or Tuple, but it is {result}")
     info = target.struct_info
     if not isinstance(info, TensorStructInfo) or not _is_float(info) or info.ndim != 0:
-        raise RelaxishError(
+        raise InternalError(
             f"The differentiation target must be a float scalar (0-dim Tensor), but the StructInfo of the given target "
             f"{target.name_hint} is {info}"
         )
@@ -236,48 +236,53 @@ def _target_of(func: Function, index: int) -> Var:
     return made
 
 
-def _adjoint(builder: BlockBuilder, func: Function, wanted: Sequence[int], index: int, symbol: str | None) -> Function:
-    func = copy_with_new_vars(func)
+def _adjoint(
+    builder: BlockBuilder, name: str, original: Any, require_grads: Sequence[Var] | None, index: int
+) -> Function:
+    if not isinstance(original, Function):
+        raise InternalError(f"{name} is not a Relax Function")
+    func = copy_with_new_vars(original)
+    copies = dict(zip(_variables(original), _variables(func)))
+    wanted = list(original.params) if require_grads is None else list(require_grads)
+    if require_grads is not None:
+        _check_wanted(wanted, copies, name)
     collector = CheckpointCollector()
     func = collector.run(func)
     target = _target_of(func, index)
     (block,) = func.body.blocks
     assert isinstance(block, DataflowBlock)
+    for binding in (b for block in original.body.blocks for b in block.bindings):
+        builder.get_unique_name(binding.var.name_hint)
     builder.begin_scope(func.params)
     builder.begin_dataflow_block()
     for binding in block.bindings:
         builder.emit_normalized(binding)
     recompute = Recomputer(builder, func.params, block, collector.kept)
-    backward = _Backward(builder, recompute)
-    result = backward.run(block, target, [func.params[i] for i in wanted], func.body.body)
+    sources = [collector.source_of(copies[v]) for v in wanted]
+    result = _Backward(builder, recompute).run(block, target, sources, func.body.body)
     body = builder.normalize(SeqExpr([builder.end_block()], result))
     builder.end_scope()
-    made = Function(func.params, body, None, func.is_pure, func.attrs, func.span)
-    return made if symbol is None else made.with_attr("global_symbol", symbol)
+    made: Function = _DropTeGradient().visit_expr(
+        Function(func.params, body, None, func.is_pure, func.attrs, func.span)
+    )
+    made = simplify_gradient(remove_all_unused(made))
+    return made.with_attr("global_symbol", f"{name}_adjoint")
+
+
+def _variables(func: Function) -> list[Var]:
+    """Parameters and bound variables, in order."""
+    return [*func.params, *(b.var for block in func.body.blocks for b in block.bindings)]
 
 
 def _run(mod: IRModule, name: str, require_grads: Sequence[Var] | None, index: int) -> IRModule:
-    if name not in mod:
-        raise RelaxishError(f"the module has no function {name}")
-    func = mod[name]
-    if not isinstance(func, Function):
-        raise RelaxishError(f"{name} is not a Relax function")
-    wanted = list(func.params) if require_grads is None else list(require_grads)
-    _check_wanted(wanted, func, name)
     builder = BlockBuilder(mod)
-    for binding in (b for block in func.body.blocks for b in block.bindings):
-        builder.get_unique_name(binding.var.name_hint)
-    new_name = f"{name}_adjoint"
-    symbol = new_name if func.attrs.get("global_symbol") is not None else None
-    adjoint = _adjoint(builder, func, [list(func.params).index(v) for v in wanted], index, symbol)
+    adjoint = _adjoint(builder, name, mod[name], require_grads, index)
     out = builder.get()
-    out[new_name] = adjoint
-
-    def drop(_: Any, each: Function) -> Function:
-        made: Function = _DropTeGradient().visit_expr(each)
-        return made
-
-    return map_relax_functions(out, drop)
+    if f"{name}_adjoint" in out:
+        builder.add_func(adjoint, f"{name}_adjoint")
+        return builder.get()
+    out[f"{name}_adjoint"] = adjoint
+    return out
 
 
 def Gradient(  # noqa: N802  (public name of the pass)
@@ -294,9 +299,9 @@ def Gradient(  # noqa: N802  (public name of the pass)
                                           x_adjoint_out = x_adjoint
                                           return (gv, (x_adjoint_out,))
 
-    ``require_grads`` lists the parameters to differentiate by, all by default.  Values between
+    ``require_grads`` lists the variables to differentiate by, all parameters by default.  Values between
     ``R.grad.start_checkpoint`` and ``R.grad.end_checkpoint`` are computed again instead of kept.
-    Raises RelaxishError for what cannot be differentiated.
+    Raises InternalError for what cannot be differentiated.
     """
     wanted = [require_grads] if isinstance(require_grads, Var) else require_grads
     return as_module_pass(lambda mod: _run(mod, func_name, wanted, target_index), "Gradient")

@@ -30,7 +30,7 @@ from ..relax.expr import (
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prim_vars
 from ..relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo
-from ..support.errors import RelaxishError
+from ..support.errors import InternalError
 from .graph_partition import Group
 
 __all__ = ["OperatorFusor", "fuse_by_groups"]
@@ -260,7 +260,7 @@ class OperatorFusor(PyExprMutator):
                 if group not in self.creators:
                     self.creators[group] = _FunctionCreator(self.mod, self.lift_constants)
                 if isinstance(binding, MatchCast):
-                    raise RelaxishError("match_cast cannot be part of a fused function")
+                    raise InternalError("match_cast cannot be part of a fused function")
                 self.creators[group].append_binding(binding)
         for binding in block.bindings:
             current = self._group(binding.var)
@@ -310,7 +310,7 @@ class OperatorFusor(PyExprMutator):
                 other = owner.get(used)
                 if other is not None and other is not key:
                     if key in needs[other]:
-                        raise RelaxishError(
+                        raise InternalError(
                             f"A cyclic dependency detected between the groups {binding.var.name_hint} and "
                             f"{used.name_hint} are in."
                         )

@@ -15,6 +15,7 @@ from ..relax.expr import Call, Function, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import FuncStructInfo
 from .base import as_module_pass
+from .lambda_names import names_of_local_functions
 
 __all__ = ["LambdaLift"]
 
@@ -22,12 +23,14 @@ __all__ = ["LambdaLift"]
 class _Lifter(PyExprMutator):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
-        self.owner = ""
-        self.depth = 0
-        # Local functions that capture nothing: their name in the module, and how deep they were bound.
-        self.plain: dict[Var, tuple[GlobalVar, int]] = {}
-        self.closures: set[Var] = set()
+        self.names = names_of_local_functions(mod)
+        #: Local functions that capture nothing: their name in the module.
+        self.plain: dict[Var, GlobalVar] = {}
+        #: Variables that hold closures, and whether the call that made each was pure.
+        self.closures: dict[Var, bool] = {}
+        #: Module functions that return closures.
         self.makers: set[str] = set()
+        #: Capturing functions that call themselves: their name, and what they pass on to themselves.
         self.recursive: dict[Var, tuple[GlobalVar, list[Var]]] = {}
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
@@ -35,83 +38,92 @@ class _Lifter(PyExprMutator):
             self._lift(binding, binding.value)
             return
         value = self.visit_expr(binding.value)
-        if self._gives_closure(value):
-            self.closures.add(binding.var)
+        if isinstance(binding.value, Var) and binding.value in self.closures:
+            self.closures[binding.var] = self.closures[binding.value]
+        elif self._makes_closure(value):
+            self.closures[binding.var] = _is_pure(value)
         self.reemit_binding(binding, value)
 
-    def _gives_closure(self, value: Any) -> bool:
-        """Whether a value is a closure, or the result of a function that returns one."""
+    def _makes_closure(self, value: Any) -> bool:
+        """Whether a value is a new closure, or the result of a function that returns one."""
         if not isinstance(value, Call):
-            return isinstance(value, Var) and value in self.closures
+            return False
         if isinstance(value.op, Op):
             return value.op.name == "relax.make_closure"
-        callee = self.builder_.lookup_binding(value.op) if isinstance(value.op, Var) else value.op
-        return isinstance(callee, GlobalVar) and callee.name_hint in self.makers
+        return isinstance(value.op, GlobalVar) and value.op.name_hint in self.makers
 
     def _lift(self, binding: VarBinding, func: Function) -> None:
         free = free_vars(func)
         captured = [v for v in free if v is not binding.var and v not in self.plain]
-        name = GlobalVar(self.builder_.get_unique_name(f"{self.owner}_{binding.var.name_hint}"))
-        inner = [Var(v.name_hint, v.struct_info) for v in captured]
+        name = GlobalVar(self.names[func])
+        inner = [Var(v.name_hint, v.struct_info, v.span) for v in captured]
         infos = [v.struct_info for v in (*func.params, *inner)]
         name.struct_info_ = FuncStructInfo(infos, func.ret_struct_info, func.is_pure)
-        if binding.var in free:
-            self.recursive[binding.var] = (name, inner)
-        lifted = self._lifted(func, captured, inner, name.name_hint)
-        name.struct_info_ = None
-        self.builder_.update_func(name, lifted)
         if not captured:
-            self.plain[binding.var] = (name, self.depth)
-            self.reemit_binding(binding, name)
-            return
-        args = [self.visit_expr(v) for v in captured]
-        self.closures.add(binding.var)
-        self.reemit_binding(binding, self.builder_.normalize(make_closure(name, args)))
+            self.plain[binding.var] = name
+        elif binding.var in free:
+            self.recursive[binding.var] = name, inner
+        lifted = self._lifted(func, captured, inner)
+        self.recursive.pop(binding.var, None)
+        if self._returns_closure(lifted):
+            self.makers.add(name.name_hint)
+        lifted = copy_with_new_vars(lifted)
+        self.builder_.update_func(name, lifted)
+        if captured:
+            closure = self.builder_.normalize(make_closure(name, [self.visit_expr(v) for v in captured]))
+            self.closures[binding.var] = True
+            self.reemit_binding(binding, closure)
 
-    def _lifted(self, func: Function, captured: list[Var], inner: list[Var], name: str) -> Function:
+    def _lifted(self, func: Function, captured: list[Var], inner: list[Var]) -> Function:
         """The function with what it captures as trailing parameters."""
         saved = dict(self.var_remap_)
         self.var_remap_.update(zip(captured, inner))
-        self.depth += 1
         params = [*(self.visit_var_def(p) for p in func.params), *inner]
         body = self.visit_with_new_scope(func.body, params)
-        self.depth -= 1
         self.var_remap_ = saved
-        returned = self.builder_.lookup_binding(body.body) if isinstance(body.body, Var) else None
-        attrs = {k: v for k, v in func.attrs.items() if k != "global_symbol"}
-        ret = func.ret_struct_info
-        if self._gives_closure(returned):
+        if body is func.body and all(a is b for a, b in zip(params, func.params)) and not inner:
+            return func
+        return Function(params, body, None, func.is_pure, func.attrs, func.span)
+
+    def _returns_closure(self, func: Function) -> bool:
+        result = func.body.body
+        return isinstance(result, Var) and self._makes_closure(self.builder_.lookup_binding(result))
+
+    def top(self, name: str, func: Function) -> Function:
+        """A function of the module with its local functions lifted."""
+        new: Function = self.visit_expr(func)
+        if self._returns_closure(new):
             self.makers.add(name)
-            ret = None
-        return copy_with_new_vars(Function(params, body, ret, func.is_pure, attrs, func.span))
+        return new
 
     def visit_var_(self, op: Var) -> Any:
-        known = self.plain.get(op)
-        if known is not None and known[1] != self.depth:
-            return known[0]
-        if op in self.recursive and not self.recursive[op][1] and op not in self.plain:
-            return self.recursive[op][0]
-        return super().visit_var_(op)
+        return self.plain.get(op) or super().visit_var_(op)
 
     def visit_call_(self, op: Call) -> Any:
         callee = op.op
-        if isinstance(callee, Var) and callee in self.recursive and callee not in (*self.plain, *self.closures):
+        if callee in self.recursive:
             name, extra = self.recursive[callee]
-            return Call(name, [*(self.visit_expr(a) for a in op.args), *extra], op.attrs, op.sinfo_args, op.span)
-        call = super().visit_call_(op)
-        if not isinstance(callee, Var) or callee not in self.closures:
-            return call
-        info = callee.struct_info_
-        invoke = invoke_pure_closure if isinstance(info, FuncStructInfo) and info.purity else invoke_closure
-        return invoke(call.op, list(call.args), op.struct_info)
+            args = [*(self.visit_expr(a) for a in op.args), *extra]
+            return Call(name, args, op.attrs, op.sinfo_args, op.span)
+        if callee not in self.closures:
+            return super().visit_call_(op)
+        invoke = invoke_pure_closure if self.closures[callee] else invoke_closure
+        return invoke(self.visit_expr(callee), [self.visit_expr(a) for a in op.args], op.struct_info)
+
+
+def _is_pure(call: Call) -> bool:
+    """Whether the call that makes a closure is pure."""
+    if isinstance(call.op, Op):
+        return True  # R.make_closure
+    info = call.op.struct_info_
+    return isinstance(info, FuncStructInfo) and info.purity
 
 
 def _run(mod: IRModule) -> IRModule:
     lifter = _Lifter(mod)
     for var, func in list(mod.functions.items()):
         if isinstance(func, Function):
-            lifter.owner = var.name_hint
-            new = lifter.visit_expr(func)
+            new = lifter.top(var.name_hint, func)
             if new is not func:
                 lifter.builder_.update_func(var, new)
     return lifter.builder_.get()
@@ -124,10 +136,10 @@ def LambdaLift() -> Pass:  # noqa: N802  (public name of the pass)
 
         def main(x, y):                      def main_inner(x1, y1): ...
             def inner(x1, y1): ...    ->     def main(x, y):
-            z = inner(x, y)                      inner = cls.main_inner
-                                                 z = inner(x, y)
+            z = inner(x, y)                      z = cls.main_inner(x, y)
 
     Those that capture variables become closures: ``R.make_closure`` where they were defined and
-    ``R.invoke_pure_closure`` (or ``R.invoke_closure``) where they are called.
+    ``R.invoke_pure_closure`` (or ``R.invoke_closure``) where they are called.  A lifted function is called
+    ``<function>_<variable>`` where that is unique, unless it carries a ``global_symbol``.
     """
     return as_module_pass(_run, "LambdaLift")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.transform import Pass
+from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info, erase_struct_info
+from ..relax.common_subexpr import eliminate_common_subexpr
 from ..relax.expr import Call, Function, PrimValue, SeqExpr, StringImm, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, PrimStructInfo, TupleStructInfo
@@ -16,45 +18,43 @@ from .to_non_dataflow import to_non_dataflow
 __all__ = ["LazyGetInput", "LazySetOutput"]
 
 
+def _inputs_of(func: Function) -> int | None:
+    """The attribute ``num_input``, checked. Raises ValueError if it is negative or more than there are parameters."""
+    count = num_input_of(func)
+    if count is not None and not 0 <= count <= len(func.params):
+        raise ValueError(f"num_input is {count}, but the function takes {len(func.params)} parameters in total")
+    return count
+
+
 class _LazyInputs(PyExprMutator):
-    """Each weight is asked for right before its first use."""
+    """Each weight is asked for right before it is used."""
 
     def __init__(self, places: dict[Var, int], getter: Var) -> None:
         super().__init__()
         self.places = places
         self.getter = getter
-        self.loaded: dict[Var, Var] = {}
 
     def visit_var_(self, op: Var) -> Any:
         place = self.places.get(op)
         if place is None:
             return super().visit_var_(op)
-        if op not in self.loaded:
-            raw = self.builder_.emit(
-                Call(self.getter, [PrimValue(place), StringImm(op.name_hint)]), f"{op.name_hint}_untyped"
-            )
-            self.loaded[op] = self.builder_.match_cast(raw, op.struct_info, op.name_hint)
-        return self.loaded[op]
-
-    def visit_with_inner_scope(self, expr: Any) -> Any:
-        saved = dict(self.loaded)
-        new = super().visit_with_inner_scope(expr)
-        self.loaded = saved
-        return new
+        call = Call(self.getter, [PrimValue(place), StringImm(op.name_hint)])
+        raw = self.builder_.emit(call, f"{op.name_hint}_untyped")
+        return self.builder_.match_cast(raw, op.struct_info, op.name_hint)
 
 
 def _get_lazily(func: Function) -> Function:
-    count = num_input_of(func) or 0
-    func = to_non_dataflow(func)
-    info = FuncStructInfo([PrimStructInfo("int64"), ObjectStructInfo()], ObjectStructInfo(), purity=False)
+    count = _inputs_of(func) or 0
+    info = FuncStructInfo([PrimStructInfo("int64"), ObjectStructInfo()], ObjectStructInfo())
     getter = Var("fget_param", info)
     params = [*func.params[:count], getter]
     known = {s for p in params[:count] for s in definable_tir_vars_in_struct_info(p.struct_info)}
     ret = erase_struct_info(func.ret_struct_info, lambda s: s if s in known else None)
     lazy = _LazyInputs({p: i for i, p in enumerate(func.params[count:])}, getter)
     body = lazy.visit_with_new_scope(func.body, params)
-    made = Function(params, body, ret, False, func.attrs, func.span)
-    return made.with_attr("num_input", count + 1)
+    made = Function(params, body, ret, func.is_pure, func.attrs, func.span)
+    # A weight that is used twice is asked for once.
+    return remove_all_unused(eliminate_common_subexpr(made.with_attr("num_input", count + 1)))  # type: ignore[no-any-return]
 
 
 def LazyGetInput() -> Pass:  # noqa: N802  (public name of the pass)
@@ -67,7 +67,7 @@ def LazyGetInput() -> Pass:  # noqa: N802  (public name of the pass)
             return C          ->      A = R.match_cast(A_untyped, R.Tensor([16], "float32"))
                                       ...
 
-    The first ``num_input`` parameters stay, and the callback follows them.
+    The callback counts as pure, so that a weight is asked for once.  The first ``num_input`` parameters stay, and the callback follows them.
     """
 
     def run(_: Any, func: Function) -> Function:
@@ -95,7 +95,7 @@ class _LazyOutputs(PyExprMutator):
 
 def _set_lazily(func: Function) -> Function:
     func = to_non_dataflow(func)
-    count = num_input_of(func)
+    count = _inputs_of(func)
     nothing = TupleStructInfo([])
     info = FuncStructInfo([PrimStructInfo("int64"), ObjectStructInfo()], nothing, purity=False)
     setter = Var("fset_output", info)
@@ -144,5 +144,3 @@ def LazySetOutput() -> Pass:  # noqa: N802  (public name of the pass)
         return func if symbol_of(func) is None else _set_lazily(func)
 
     return as_module_pass(lambda mod: map_relax_functions(mod, run), "LazySetOutput")
-
-

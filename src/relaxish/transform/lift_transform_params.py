@@ -8,8 +8,10 @@ from typing import Any
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass, PassContext
+from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..relax.analysis.variables import contains_impure_call, direct_uses
+from ..relax.binding_tools import substitute_params
 from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import call_pure_packed
 from ..relax.copying import copy_with_new_vars
@@ -31,7 +33,8 @@ from ..relax.expr import (
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import prim_vars
 from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
-from .base import as_module_pass, symbol_of
+from ..support.errors import RelaxishError
+from .base import as_module_pass
 from .bundle_model_params import bundle_model_params, num_input_of
 from .canonicalize_bindings import canonicalize_function
 from .shared_weight_transform import SharedPlan, plan_shared
@@ -48,13 +51,17 @@ def _is_stop(value: Any) -> bool:
 class Plan:
     """Which bindings of one function move, and which values cross from one side to the other."""
 
-    def __init__(self, func: Function) -> None:
+    def __init__(self, func: Function, *, shared: bool = False) -> None:
         self.func = func
-        self.num_input = num_input_of(func) or 0
+        count = num_input_of(func)
+        self.num_input = len(func.params) if count is None else count
         self.weights = list(func.params[self.num_input :])
         self.liftable: set[Any] = set(self.weights)
-        for weight in self.weights:
-            self.liftable.update(definable_tir_vars_in_struct_info(weight.struct_info))
+        #: What depends on a weight. Other liftable values (``R.zeros(...)``) are computed where they are needed.
+        self.from_weights: set[Var] = set(self.weights)
+        if not shared:
+            for weight in self.weights:
+                self.liftable.update(definable_tir_vars_in_struct_info(weight.struct_info))
         self.lifted: list[Any] = []
         for block in func.body.blocks:
             if isinstance(block, DataflowBlock):
@@ -62,6 +69,8 @@ class Plan:
                     if self._can_lift(binding):
                         self.liftable.add(binding.var)
                         self.lifted.append(binding)
+                        if any(v in self.from_weights for v in direct_uses(binding.value)):
+                            self.from_weights.add(binding.var)
         self.settle()
 
     def _can_lift(self, binding: Any) -> bool:
@@ -74,16 +83,23 @@ class Plan:
 
     def settle(self) -> None:
         """Derive what the run-time function needs from which bindings move."""
-        moved = {b.var for b in self.lifted}
+        moved = {b.var for b in self.lifted if b.var in self.from_weights}
         self.kept = [(block, b) for block in self.func.body.blocks for b in block.bindings if b.var not in moved]
         used: set[Any] = set()
         for _, binding in self.kept:
-            used.update(direct_uses(binding.value))
+            uses = direct_uses(binding.value)
+            used.update(uses)
+            used.update(s for v in uses for s in tir_vars_in_struct_info(v.struct_info))
             used.update(_symbols_of(binding))
         used.update(direct_uses(self.func.body.body))
         used.update(tir_vars_in_struct_info(self.func.ret_struct_info))
         self.used = used
-        self.outputs = [v for v in (*self.weights, *(b.var for b in self.lifted)) if v in used]
+        self.outputs = [v for v in self.candidates if v in used]
+
+    @property
+    def candidates(self) -> list[Var]:
+        """What may cross: the weights, then what is computed from them."""
+        return [*self.weights, *(b.var for b in self.lifted if b.var in self.from_weights)]
 
     @property
     def symbols(self) -> list[Any]:
@@ -109,7 +125,7 @@ def _symbols_of(binding: Any) -> list[Any]:
 
 def transform_function(
     weights: Sequence[Var], lifted: Sequence[Any], outputs: Sequence[Var], symbols: Sequence[Any]
-) -> Function:
+) -> Any:
     """The function from the tuple of weights to the tuple of what the run-time functions need."""
     results = [ShapeExpr(symbols), *outputs] if symbols else list(outputs)
     result = Tuple(results)
@@ -121,7 +137,7 @@ def transform_function(
     func = Function(weights, body, out.struct_info_, True, {"num_input": 0})
     if renamed:
         func = _Rename(renamed).visit_expr(func)
-    return _finish(bundle_model_params(copy_with_new_vars(func), "params"))
+    return remove_all_unused(_finish(bundle_model_params(copy_with_new_vars(func), "params")))
 
 
 def _as_dataflow(binding: Any) -> Any:
@@ -196,32 +212,65 @@ class _Consume(PyExprMutator):
         self.builder_.emit(reset)
 
 
-def _publish(out: IRModule, name: str, func: Function, public: bool) -> None:
+def _composed(first: Function, second: Function) -> Function:
+    """The function that computes ``second`` of the tuple that ``first`` gives."""
+    rest = substitute_params(second, {second.params[0]: first.body.body}).body
+    body = SeqExpr([*first.body.blocks, *rest.blocks], rest.body)
+    body.struct_info_ = rest.struct_info_
+    made = Function(first.params, body, rest.struct_info_, first.is_pure, first.attrs, first.span)
+    whole: Function = remove_all_unused(_finish(made))
+    return whole
+
+
+def _publish(out: IRModule, name: str, func: Function) -> None:
+    """Add a transforming function; one of that name that is there already runs before it."""
+    if name in out:
+        func = _composed(out[name], copy_with_new_vars(func))
     if bool(PassContext.current().config.get(_CONSUME, False)):
         func = _Consume(func.params[0]).visit_expr(func)
-    out[name] = func.with_attr("global_symbol", name) if public else func
+    out[name] = func.with_attr("global_symbol", name)
 
 
-def _lift_each(mod: IRModule) -> IRModule:
+def _targets(mod: IRModule, names: Sequence[str] | None) -> dict[Any, Function]:
+    """The named functions, or all that say how many inputs they have, by name.
+
+    Raises RelaxishError for a name that is no such function's.
+    """
+    if not names:
+        found = {
+            var: func
+            for var, func in mod.functions.items()
+            if isinstance(func, Function)
+            and num_input_of(func) is not None
+            and not var.name_hint.endswith("transform_params")
+        }
+        return dict(sorted(found.items(), key=lambda item: item[0].name_hint))
+    chosen: dict[Any, Function] = {}
+    for name in names:
+        if name not in mod:
+            raise RelaxishError(f"LiftTransformParams: the module has no function named '{name}'")
+        func = mod[name]
+        if not isinstance(func, Function):
+            raise RelaxishError(f"LiftTransformParams: '{name}' is no graph function but a {type(func).__name__}")
+        if num_input_of(func) is None:
+            raise RelaxishError(f"LiftTransformParams: function '{name}' does not have the attribute num_input")
+        chosen[mod.get_global_var(name)] = func
+    return chosen
+
+
+def _lift_each(mod: IRModule, names: Sequence[str] | None) -> IRModule:
     out = mod.clone()
-    for var, func in mod.functions.items():
-        if not isinstance(func, Function) or num_input_of(func) is None:
-            continue
+    for var, func in _targets(mod, names).items():
         plan = Plan(func)
         symbols = plan.symbols
         transform = transform_function(plan.weights, plan.lifted, plan.outputs, symbols)
         out.update_func(var, runtime_function(plan, plan.outputs, symbols))
-        _publish(out, f"{var.name_hint}_transform_params", transform, symbol_of(func) is not None)
+        _publish(out, f"{var.name_hint}_transform_params", transform)
     return out
 
 
 def _lift_shared(mod: IRModule, names: Sequence[str] | None) -> IRModule:
-    chosen = {
-        var: Plan(func)
-        for var, func in mod.functions.items()
-        if isinstance(func, Function)
-        and (num_input_of(func) is not None if names is None else var.name_hint in names)
-    }
+    chosen = {var: Plan(func, shared=True) for var, func in _targets(mod, names).items()}
     if not chosen:
         return mod
     shared: SharedPlan = plan_shared({var.name_hint: plan for var, plan in chosen.items()})
@@ -231,7 +280,7 @@ def _lift_shared(mod: IRModule, names: Sequence[str] | None) -> IRModule:
         out.update_func(var, runtime_function(plan, own.outputs, own.symbols))
     first = shared.variables_of(next(iter(chosen)).name_hint)
     transform = transform_function(first.weights, first.lifted, first.outputs, first.symbols)
-    _publish(out, "transform_params", transform, True)
+    _publish(out, "transform_params", transform)
     return out
 
 
@@ -258,7 +307,7 @@ def LiftTransformParams(shared_transform: bool | Sequence[str] = False) -> Pass:
 
     def run(mod: IRModule) -> IRModule:
         if isinstance(shared_transform, bool):
-            return _lift_shared(mod, None) if shared_transform else _lift_each(mod)
-        return _lift_shared(mod, list(shared_transform)) if shared_transform else _lift_each(mod)
+            return _lift_shared(mod, None) if shared_transform else _lift_each(mod, None)
+        return _lift_shared(mod, list(shared_transform))
 
     return as_module_pass(run, "LiftTransformParams")

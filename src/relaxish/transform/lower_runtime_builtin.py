@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, DataTypeImm, ExternFunc, Function, PrimValue, Tuple
+from ..relax.expr import Call, DataTypeImm, ExternFunc, Function, PrimValue, ShapeExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import ObjectStructInfo, TensorStructInfo
+from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, TupleStructInfo
+from ..support.errors import InternalError
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["LowerRuntimeBuiltin", "VMBuiltinLower"]
 
 _PACKED = {
-    "relax.reshape": "vm.builtin.reshape",
     "relax.shape_of": "vm.builtin.shape_of",
     "relax.tensor_to_shape": "vm.builtin.tensor_to_shape",
     "relax.memory.ensure_zero_offset": "vm.builtin.ensure_zero_offset",
 }
-_KILLS = ("relax.memory.kill_storage", "relax.memory.kill_tensor")
+_OBJECT = ObjectStructInfo()
+
+
+def _is_void(arg: Any) -> bool:
+    info = arg.struct_info
+    return isinstance(info, TupleStructInfo) and not info.fields
 
 
 class _Lower(PyExprMutator):
@@ -31,62 +37,92 @@ class _Lower(PyExprMutator):
         name = call.op.name
         if name in _PACKED:
             return Call(ExternFunc(_PACKED[name]), call.args, None, (self._info(call),), call.span)
-        if name in _KILLS:
-            return Call(Op.get("relax.vm.kill_object"), call.args, None, None, call.span)
-        rule = getattr(self, "_" + name.rsplit(".", 1)[-1], None) if name in _RULES else None
-        return call if rule is None else rule(call)
+        rule = _RULES.get(name)
+        return call if rule is None else rule(self, call)
 
     def _info(self, call: Call) -> Any:
         return call.struct_info_ if call.struct_info_ is not None else self.builder_.normalize(call).struct_info
 
+    def _reshape(self, call: Call) -> Call:
+        data, shape = call.args
+        if not isinstance(shape, (ShapeExpr, Var)):
+            raise InternalError(
+                "VMBuiltinLower expects the shape arg of R.reshape to be a ShapeExpr or VarNode bound to a ShapeExpr.  "
+                f"However, in expression {call}, the shape argument {shape} has type {type(shape).__name__}"
+            )
+        bound = self.builder_.lookup_binding(shape) if isinstance(shape, Var) else None
+        args = (data, bound if isinstance(bound, ShapeExpr) else shape)
+        return Call(ExternFunc("vm.builtin.reshape"), args, None, (self._info(call),), call.span)
+
     def _to_vdevice(self, call: Call) -> Call:
-        target = call.attrs.dst_vdevice
-        kind = getattr(getattr(target.target, "kind", None), "name", "llvm")
-        code = {"llvm": 1, "c": 1, "cuda": 2, "opencl": 4, "vulkan": 7, "metal": 8, "rocm": 10}.get(kind, 1)
-        args = (call.args[0], PrimValue(code), PrimValue(int(target.vdevice_id)))
-        return Call(ExternFunc("vm.builtin.to_device"), args, None, (self._info(call),), call.span)
+        device = call.attrs.dst_vdevice
+        kind = device.target.get_target_device_type()
+        args = (call.args[0], PrimValue(int(kind)), PrimValue(int(device.vdevice_id)))
+        return Call(ExternFunc("vm.builtin.to_device"), args, call.attrs, (self._info(call),), call.span)
+
+    def _call_tir_dyn(self, call: Call) -> Call:
+        args = (call.args[0], *call.args[1].fields)
+        return Call(ExternFunc("vm.builtin.call_tir_dyn"), args, None, (TupleStructInfo(()),), call.span)
 
     def _make_closure(self, call: Call) -> Call:
         args = (call.args[0], *call.args[1].fields)
-        return Call(ExternFunc("vm.builtin.make_closure"), args, None, (ObjectStructInfo(),), call.span)
+        return Call(ExternFunc("vm.builtin.make_closure"), args, None, (_OBJECT,), call.span)
 
     def _invoke_closure(self, call: Call) -> Call:
         args = Tuple((call.args[0], *call.args[1].fields))
         builtin = ExternFunc("vm.builtin.invoke_closure")
-        return Call(Op.get("relax.call_builtin_with_ctx"), (builtin, args), None, call.sinfo_args, call.span)
+        return Call(Op.get("relax.call_builtin_with_ctx"), (builtin, args), None, (_OBJECT,), call.span)
+
+    def _alloc_builtin(self, call: Call) -> Call:
+        raise InternalError(
+            f"VMBuiltinLower encountered {call.op.name} in expression {call}.  This operation should have been lowered "
+            "earlier using the 'relax.transform.LowerAllocTensor' pass."
+        )
 
     def _alloc_tensor(self, call: Call) -> Call:
         return Call(Op.get("relax.vm.alloc_tensor"), call.args, None, None, call.span)
 
     def _alloc_storage(self, call: Call) -> Call:
-        size, device, scope, dtype = call.args
-        return Call(Op.get("relax.vm.alloc_storage"), (size, device, dtype, scope), None, None, call.span)
+        size, device, scope, _ = call.args
+        # Storage is counted in bytes.
+        return Call(Op.get("relax.vm.alloc_storage"), (size, device, DataTypeImm("uint8"), scope), None, None, call.span)
 
-    def _view(self, call: Call) -> Call:
-        info: Any = self._info(call)
+    def _kill(self, call: Call) -> Call:
+        return Call(Op.get("relax.vm.kill_object"), call.args, None, None, call.span)
+
+    def _view(self, call: Call) -> Any:
         data, shape, dtype, offset = call.args
+        if _is_void(shape) and _is_void(dtype) and _is_void(offset):
+            return data
         source = data.struct_info
-        if type(shape.struct_info) is ObjectStructInfo:
-            shape = info.shape if isinstance(info, TensorStructInfo) else source.shape
-        if not isinstance(dtype, DataTypeImm):
-            dtype = DataTypeImm(source.dtype)
-        if type(offset.struct_info) is ObjectStructInfo:
-            offset = PrimValue(0)
-        return Call(
-            ExternFunc("runtime.TVMArrayCreateView"), (data, shape, dtype, offset), None, (info,), call.span
-        )
+        for missing, known, what in ((shape, source.shape, "shape"), (dtype, source.dtype, "dtype")):
+            if _is_void(missing) and not known:
+                raise InternalError(
+                    f"Legalization of {call.op.name} requires that either the output {what} be explicitly specified, "
+                    f"or the input {what} is known.  However, in expression {call}, no output {what} is specified, "
+                    f"and the input {data} has struct info {source}"
+                )
+        shape = source.shape if _is_void(shape) else shape
+        dtype = DataTypeImm(source.dtype) if _is_void(dtype) else dtype
+        offset = PrimValue(0) if _is_void(offset) else offset
+        info = FuncStructInfo.opaque_func(derive_func="tvm.relax.struct_info.infer_view_sinfo", purity=True)
+        view = ExternFunc("runtime.TVMArrayCreateView", info)
+        return Call(view, (data, shape, dtype, offset), None, None, call.span)
 
 
-_RULES = frozenset(
-    (
-        "relax.to_vdevice",
-        "relax.make_closure",
-        "relax.invoke_closure",
-        "relax.memory.alloc_tensor",
-        "relax.memory.alloc_storage",
-        "relax.memory.view",
-    )
-)
+_RULES: dict[str, Callable[[_Lower, Call], Any]] = {
+    "relax.reshape": _Lower._reshape,
+    "relax.to_vdevice": _Lower._to_vdevice,
+    "relax.vm.call_tir_dyn": _Lower._call_tir_dyn,
+    "relax.make_closure": _Lower._make_closure,
+    "relax.invoke_closure": _Lower._invoke_closure,
+    "relax.builtin.alloc_tensor": _Lower._alloc_builtin,
+    "relax.memory.alloc_tensor": _Lower._alloc_tensor,
+    "relax.memory.alloc_storage": _Lower._alloc_storage,
+    "relax.memory.kill_storage": _Lower._kill,
+    "relax.memory.kill_tensor": _Lower._kill,
+    "relax.memory.view": _Lower._view,
+}
 
 
 def _run(mod: IRModule) -> IRModule:

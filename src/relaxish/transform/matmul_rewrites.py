@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
+from ..arith import Extension
+from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.binary import add
 from ..op.index import take
-from ..op.linear_algebra import matmul
-from ..op.manipulate import concat, permute_dims
+from ..op.linear_algebra import einsum, matmul
+from ..op.manipulate import concat, permute_dims, reshape
 from ..relax.analysis.compile_time import computable_at_compile_time
+from ..relax.analysis.struct_info import tir_vars_in_struct_info
 from ..relax.block_builder import BlockBuilder
 from ..relax.dpl import DFPattern, is_op, is_tuple, rewrite_call, wildcard
-from ..relax.expr import Expr, Function, as_shape_dim
-from ..relax.scalars import const_int, fresh_analyzer, prim_vars, product, prove_equal_shapes, simplify
+from ..relax.expr import Expr, Function, ShapeExpr, Tuple, as_shape_dim
+from ..relax.scalars import fresh_analyzer, prove_equal_shapes
 from ..relax.struct_info import TensorStructInfo
+from ..tir import GE, GT, LT, And, IntImm
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["AdjustMatmulOrder", "ExpandMatmulOfSum", "ReorderPermuteDimsAfterConcat", "ReorderTakeAfterMatmul"]
@@ -68,6 +73,7 @@ class _Weights:
 
 def _adjust_order(func: Function) -> tuple[DFPattern, Rewriter]:
     weights = _Weights(func)
+    bounds = _known_bounds(func)
     a, b, c = wildcard(), wildcard(), wildcard()
     product, flip = is_op("relax.matmul"), is_op("relax.permute_dims")
     left, right = product(product(a, b), c), product(a, product(b, c))
@@ -100,7 +106,7 @@ def _adjust_order(func: Function) -> tuple[DFPattern, Rewriter]:
         shapes = [_dims(v) for v in factors]
         if any(s is None for s in shapes):
             return expr
-        first_left = _cheaper_left(*[list(s or ()) for s in shapes])
+        first_left = _cheaper_left(list(shapes[0] or ()), list(shapes[2] or ()), bounds)
         if first_left is None:
             return expr
         return matmul(matmul(x, y), z) if first_left else matmul(x, matmul(y, z))
@@ -113,28 +119,35 @@ def _rank(expr: Any) -> int:
     return info.ndim if isinstance(info, TensorStructInfo) else -1
 
 
-def _cheaper_left(a: list[Any], b: list[Any], c: list[Any]) -> bool | None:
+def _known_bounds(func: Function) -> list[PrimExpr]:
+    """What the attributes ``tir_var_lower_bound`` and ``tir_var_upper_bound`` say of the signature's symbols."""
+    lower, upper = (func.attrs.get(f"tir_var_{side}_bound") for side in ("lower", "upper"))
+    if lower is None and upper is None:
+        return []
+    symbols = {v.name: v for v in tir_vars_in_struct_info(func.struct_info)}
+    out: list[PrimExpr] = [GE(v, IntImm(v.dtype, 0)) for v in symbols.values()]
+    for bounds, relation in ((lower, GE), (upper, LT)):
+        for name, bound in (bounds or {}).items():
+            var = symbols.get(str(getattr(name, "value", name)))
+            if var is not None:
+                out.append(relation(var, IntImm(var.dtype, int(getattr(bound, "value", bound)))))
+    return out
+
+
+def _cheaper_left(a: list[Any], c: list[Any], bounds: Sequence[PrimExpr]) -> bool | None:
     """Whether ``(a b) c`` takes fewer multiplications than ``a (b c)``; None if that is not known."""
-    if len(a) == 1:
-        a = [1, *a]
-    if len(b) == 1:
-        b = [*b, 1] if len(a) >= 2 else [1, *b]
-    if len(c) == 1:
-        c = [*c, 1]
-    m, k, n, p = a[-2], a[-1], b[-1], c[-1]
-    factors = [as_shape_dim(v) for v in (m, k, n, p)]
-    m, k, n, p = factors
-    left = simplify(product([m, k, n]) + product([m, n, p]))
-    right = simplify(product([k, n, p]) + product([m, k, p]))
-    one, other = const_int(left), const_int(right)
-    if one is not None and other is not None:
-        return one < other if one != other else None
+    rows, inner = (1, a[0]) if len(a) == 1 else (a[-2], a[-1])
+    outer, columns = (c[0], 1) if len(c) == 1 else (c[-2], c[-1])
+    rows, inner, outer, columns = factors = [as_shape_dim(v) for v in (rows, inner, outer, columns)]
+    left = (inner + columns) * rows * outer
+    right = (columns + rows) * inner * outer
     analyzer = fresh_analyzer()
-    for symbol in {v for f in factors for v in prim_vars(f)}:
-        analyzer.mark_global_non_neg_value(symbol)
-    if analyzer.can_prove(left < right):
-        return True
-    return False if analyzer.can_prove(right < left) else None
+    analyzer.enabled_extensions = Extension(analyzer.enabled_extensions | Extension.ComparisonOfProductAndSum)
+    conditions = [*bounds, *(GT(f, IntImm(f.dtype, 0)) for f in factors)]
+    with analyzer.constraint_scope(reduce(And, conditions)):
+        if analyzer.can_prove(LT(left, right)):
+            return True
+        return False if analyzer.can_prove(LT(right, left)) else None
 
 
 def AdjustMatmulOrder() -> Pass:  # noqa: N802  (public name of the pass)
@@ -150,21 +163,26 @@ def _expand_sum(func: Function) -> tuple[DFPattern, Rewriter]:
     weights = _Weights(func)
     x, one, two = wildcard(), wildcard(), wildcard()
     total = is_op("relax.add")(one, two)
+    turned = is_op("relax.permute_dims")(total)
 
     def rewrite(expr: Expr, matched: Matches) -> Expr | None:
-        shapes = [_dims(matched[part]) for part in (one, two)]
-        if weights.holds(matched[one]) and weights.holds(matched[two]):
+        parts = [matched[one], matched[two]]
+        if all(weights.holds(part) for part in parts):
             return expr
-        if shapes[0] is None or shapes[1] is None or not prove_equal_shapes(shapes[0], shapes[1]):
-            return expr
-        return add(matmul(matched[x], matched[one]), matmul(matched[x], matched[two]))
+        shapes = [_dims(part) for part in parts]
+        if shapes[0] is not None and shapes[1] is not None and not prove_equal_shapes(shapes[0], shapes[1]):
+            return expr  # a broadcast addend multiplied alone has another shape
+        if turned in matched:
+            axes = matched[turned].attrs.axes
+            parts = [permute_dims(part, axes) for part in parts]
+        return add(matmul(matched[x], parts[0]), matmul(matched[x], parts[1]))
 
-    return is_op("relax.matmul")(x, total), rewrite
+    return is_op("relax.matmul")(x, total | turned), rewrite
 
 
 def ExpandMatmulOfSum() -> Pass:  # noqa: N802  (public name of the pass)
     """``R.matmul(x, R.add(A, B))`` becomes ``R.add(R.matmul(x, A), R.matmul(x, B))``, unless ``A + B`` is computable at
-    compile time.
+    compile time.  ``R.permute_dims(R.add(A, B))`` is taken apart alike.
     """
     return _pass(_expand_sum, "ExpandMatmulOfSum")
 
@@ -175,7 +193,7 @@ _MAX_CONCAT = 12
 def _permute_after_concat(_: Function) -> tuple[DFPattern, Rewriter]:
     holes = [wildcard() for _ in range(_MAX_CONCAT)]
     permutes = [is_op("relax.permute_dims")(hole) for hole in holes]
-    tuples = [is_tuple(permutes[:count]) for count in range(2, _MAX_CONCAT + 1)]
+    tuples = [is_tuple(permutes[:count]) for count in range(2, _MAX_CONCAT)]
     pattern: DFPattern = is_op("relax.concat")(tuples[0])
     concats = [pattern]
     for fields in tuples[1:]:
@@ -186,7 +204,7 @@ def _permute_after_concat(_: Function) -> tuple[DFPattern, Rewriter]:
         found = [(matched[h], matched[p]) for h, p in zip(holes, permutes) if h in matched]
         call = matched[next(c for c in concats if c in matched)]
         ndim = found[0][0].struct_info.ndim
-        if ndim < 0 or call.attrs.axis is None:
+        if ndim < 0:
             return expr
 
         def axes_of(permute: Any) -> list[int]:
@@ -196,7 +214,7 @@ def _permute_after_concat(_: Function) -> tuple[DFPattern, Rewriter]:
         axes = axes_of(found[0][1])
         if any(axes_of(p) != axes for _, p in found):
             return expr
-        axis = axes[int(call.attrs.axis) % ndim]
+        axis = axes[int(call.attrs.axis or 0) % ndim]
         given = found[0][1].attrs.axes
         return permute_dims(concat([value for value, _ in found], axis), None if given is None else axes)
 
@@ -210,6 +228,17 @@ def ReorderPermuteDimsAfterConcat() -> Pass:  # noqa: N802  (public name of the 
     return _pass(_permute_after_concat, "ReorderPermuteDimsAfterConcat")
 
 
+def _take_of_batched(lhs: Any, lhs_dims: Sequence[Any], table: Any, dims: Sequence[Any], places: Any) -> Expr:
+    """``matmul(x, take(W, i, axis=0))`` for a table of matrices, one of which each batch entry picks.
+
+    All matrices are applied at once; then entry ``i`` of the batch keeps the part of the matrix it picked.
+    """
+    count, inner, outer = dims
+    wide = reshape(permute_dims(table, [1, 0, 2]), ShapeExpr([inner, count * outer]))
+    every = reshape(matmul(lhs, wide), ShapeExpr([lhs_dims[0], lhs_dims[1], count, outer]))
+    return einsum(Tuple([take(every, places, 2)]), "ijik->ijk")
+
+
 def _take_after_matmul(_: Function) -> tuple[DFPattern, Rewriter]:
     x, weights, indices = wildcard(), wildcard(), wildcard()
     taken = is_op("relax.take")(weights, indices)
@@ -217,24 +246,23 @@ def _take_after_matmul(_: Function) -> tuple[DFPattern, Rewriter]:
 
     def rewrite(expr: Expr, matched: Matches) -> Expr | None:
         lhs, table, places = matched[x], matched[weights], matched[indices]
-        axis = matched[taken].attrs.axis
-        if axis is None or places.struct_info_ is None:
+        axis, out = matched[taken].attrs.axis, expr.struct_info_
+        ranks = [_rank(v) for v in (lhs, table, places)]
+        if axis is None or min(ranks) < 0 or not isinstance(out, TensorStructInfo) or out.ndim < 0:
             return expr
-        shape, lhs_shape, index_shape = _dims(table), _dims(lhs), _dims(places)
-        if shape is None or lhs_shape is None or index_shape is None or len(index_shape) != 1:
-            return expr
-        ndim, at = len(shape), int(axis) % len(shape)
-        if ndim >= 2 and at == ndim - 1:
-            # matmul(x, take(W, i, axis=1)) = take(matmul(x, W), i, axis=-1)
-            return take(matmul(lhs, table), places, max(len(lhs_shape), ndim) - 1)
+        if ranks[2] == 1 and int(axis) + 1 == ranks[1]:
+            return take(matmul(lhs, table), places, out.ndim - 1)
+        shape, lhs_shape = _dims(table), _dims(lhs)
+        if ranks == [3, 3, 1] and int(axis) == 0 and shape is not None and lhs_shape is not None:
+            return _take_of_batched(lhs, lhs_shape, table, shape, places)
         return expr
 
     return whole, rewrite
 
 
 def ReorderTakeAfterMatmul() -> Pass:  # noqa: N802  (public name of the pass)
-    """``R.matmul(x, R.take(W, i, axis=1))`` becomes ``R.take(R.matmul(x, W), i, axis=-1)``, so that no gathered copy of
-    the weights is made.
+    """``R.matmul(x, R.take(W, i, axis=1))`` becomes ``R.take(R.matmul(x, W), i, axis=1)``, so that no gathered copy of
+    the weights is made; likewise for a table of matrices of which each entry of the batch picks one.
     """
     return _pass(_take_after_matmul, "ReorderTakeAfterMatmul")
 

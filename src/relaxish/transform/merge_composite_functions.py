@@ -94,22 +94,28 @@ class _Groups(PyExprVisitor):
         needed = self.needs.setdefault(group, set())
         for other in self._leaf_groups(operands):
             if other is not group:
-                needed.add(other)
+                # Only groups of a code generator are ever asked for.
+                if "Codegen" in other.attrs:
+                    needed.add(other)
                 needed |= self.needs.get(other, set())
 
 
 class _Inliner(PyExprMutator):
-    """Calls of composites become calls of local copies."""
+    """Calls of composites become calls of local copies, one of each composite."""
 
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.mod = mod
+        self.local: dict[str, Var] = {}
 
     def visit_call_(self, op: Call) -> Any:
         if isinstance(op.op, GlobalVar) and op.op in self.mod:
             func = self.mod[op.op]
             if isinstance(func, Function) and func.attrs.get("Composite"):
-                local = self.builder_.emit(copy_with_new_vars(func.without_attr("global_symbol")))
+                local = self.local.get(op.op.name_hint)
+                if local is None:
+                    local = self.builder_.emit(copy_with_new_vars(func.without_attr("global_symbol")))
+                    self.local[op.op.name_hint] = local
                 return Call(local, [self.visit_expr(a) for a in op.args])
         return super().visit_call_(op)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
+from ..ir.prim import FloatImm
 from ..ir.transform import Pass, Sequential
+from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import bind_struct_info, definable_tir_vars_in_struct_info
 from ..relax.analysis.variables import free_symbolic_vars, free_vars
 from ..relax.expr import (
@@ -44,8 +47,10 @@ class _CallSites(PyExprMutator):
         return call if change is None else change[1](self.builder_, change[0], call.args)
 
 
-def _apply(mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None]) -> IRModule:
-    """The module with changed private functions and their callers."""
+def _apply(
+    mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None], *, tidy: bool = False
+) -> IRModule:
+    """The module with changed private functions and their callers; ``tidy``: without what callers no longer use."""
     out = mod.clone()
     changes: dict[str, tuple[GlobalVar, Any]] = {}
     for var, func in mod.functions.items():
@@ -62,7 +67,7 @@ def _apply(mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None
         if isinstance(func, Function):
             new = sites.visit_expr(func)
             if new is not func:
-                sites.builder_.update_func(var, new)
+                sites.builder_.update_func(var, remove_all_unused(new) if tidy else new)
     return sites.builder_.get()
 
 
@@ -147,10 +152,10 @@ def _without_unused(_: GlobalVar, func: Function) -> Change | None:
 
 
 def RemoveUnusedParameters() -> Pass:  # noqa: N802  (public name of the pass)
-    """Private functions lose the parameters they do not use; symbolic variables that only those defined are passed
-    as scalars.
+    """Private functions lose the parameters they do not use, and callers what they computed for them only; symbolic
+    variables that only those defined are passed as scalars.
     """
-    return _pass(lambda mod: _apply(mod, _without_unused), "RemoveUnusedParameters")
+    return as_module_pass(lambda mod: _apply(mod, _without_unused, tidy=True), "RemoveUnusedParameters")
 
 
 class _TupleUses(PyExprVisitor):
@@ -193,18 +198,18 @@ class _TupleUses(PyExprVisitor):
 def _without_outputs(mask: Sequence[bool], func: Function) -> Change:
     before = Var("previous_outputs", func.ret_struct_info)
     kept = [i for i, keep in enumerate(mask) if keep]
-    outputs = [TupleGetItem(before, i) for i in kept]
-    result = outputs[0] if len(outputs) == 1 else Tuple(outputs)
-    new = Var("outputs", result.struct_info)
-    blocks = [*func.body.blocks, BindingBlock([VarBinding(before, func.body.body), VarBinding(new, result)])]
-    body = SeqExpr(blocks, new)
+    outputs = [VarBinding(Var(f"output_{i}", item.struct_info), item) for i in kept for item in [TupleGetItem(before, i)]]
+    result: Any = outputs[0].var if len(outputs) == 1 else Tuple([binding.var for binding in outputs])
+    blocks = [*func.body.blocks, BindingBlock([VarBinding(before, func.body.body), *outputs])]
+    body = SeqExpr(blocks, result)
     body.struct_info_ = result.struct_info
     changed = Function(func.params, body, result.struct_info, func.is_pure, func.attrs, func.span)
 
     def call(builder: Any, name: GlobalVar, args: Sequence[Any]) -> Any:
         made = builder.emit(Call(name, args))
         items = {i: made if len(kept) == 1 else TupleGetItem(made, n) for n, i in enumerate(kept)}
-        return Tuple([items.get(i, Tuple([])) for i in range(len(mask))])
+        nothing = PrimValue(FloatImm("float64", math.nan))
+        return Tuple([items.get(i, nothing) for i in range(len(mask))])
 
     return changed, call
 
@@ -214,7 +219,7 @@ def _remove_outputs(mod: IRModule) -> IRModule:
 
     def analyse(var: GlobalVar, func: Function) -> Change | None:
         mask = masks.get(var.name_hint)
-        return None if mask is None or all(mask) or not any(mask) else _without_outputs(mask, func)
+        return None if mask is None or all(mask) else _without_outputs(mask, func)
 
     return _apply(mod, analyse)
 

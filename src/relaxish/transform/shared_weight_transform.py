@@ -120,14 +120,12 @@ def plan_shared(plans: Mapping[str, Plan]) -> SharedPlan:
         plan = plans[name]
         plan.lifted = [matches[name][b.var] for b in common]
         plan.settle()
-        order = [*plan.weights, *(b.var for b in plan.lifted)]
-        needed.update(i for i, v in enumerate(order) if v in plan.used)
+        needed.update(i for i, v in enumerate(plan.candidates) if v in plan.used)
     shares = {}
     for name in names:
         plan = plans[name]
-        order = [*plan.weights, *(b.var for b in plan.lifted)]
         share = FunctionShare(plan.weights, plan.lifted)
-        share.outputs = [v for i, v in enumerate(order) if i in needed]
+        share.outputs = [v for i, v in enumerate(plan.candidates) if i in needed]
         share.symbols = [back[name].get(s, s) for s in first.symbols]
         shares[name] = share
     return SharedPlan(shares)

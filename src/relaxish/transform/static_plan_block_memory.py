@@ -10,7 +10,8 @@ from ..ir import dtype as dt
 from ..ir.expr import GlobalVar, Range
 from ..ir.module import IRModule
 from ..ir.op import Op
-from ..ir.prim import IntImm, StringImm as PrimString
+from ..ir.prim import IntImm
+from ..ir.prim import StringImm as PrimString
 from ..ir.transform import Pass
 from ..relax.analysis.struct_info import tir_vars_in_struct_info
 from ..relax.analysis.variables import direct_uses
@@ -81,7 +82,7 @@ class _Bounds:
         if most < _MAX_INT64:
             return IntImm("int64", most)
         values = self.analyzer.int_set(dim, self.domains)
-        return values.max_value if values.has_upper_bound() else dim
+        return values.max_value if values.has_upper() else dim
 
 
 def _items(func: Function) -> list[tuple[Any, Any]]:
@@ -265,6 +266,7 @@ class _Writer:
         """A block with its bindings rewritten."""
         out: list[Any] = []
         changed = False
+        binding: Any
         for binding in block.bindings:
             new = self.value(binding.value, out.append)
             if new is not binding.value:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
@@ -31,6 +33,7 @@ from .base import as_module_pass, map_relax_functions
 __all__ = ["ToMixedPrecision"]
 
 _LOW, _HIGH, _OPEN = "float16", "float32", ""
+_MAX_LOW = 65504
 
 
 def _policy(call: Call) -> str | None:
@@ -65,7 +68,8 @@ class _Demands:
     def sequence(self, seq: SeqExpr) -> None:
         self.want(seq.body, _HIGH)
         for block in reversed(seq.blocks):
-            for binding in reversed(block.bindings):
+            # Other blocks keep the dtypes they have.
+            for binding in reversed(block.bindings if isinstance(block, DataflowBlock) else ()):
                 self.binding(binding)
 
     def binding(self, binding: Any) -> None:
@@ -192,12 +196,11 @@ class _Rewriter(PyExprMutator):
             new = value if source is value.tuple_value else TupleGetItem(source, value.index, value.span)
         new = self.builder_.normalize(new)
         if not isinstance(binding.var, DataflowVar) and is_nested_tensor(binding.var):
-            new = self.builder_.normalize(self._cast_bound(new, binding.var))
+            new = self.builder_.normalize(self._cast_bound(new, _dtypes(binding.var.struct_info_)))
         self.reemit_binding(binding, new)
 
-    def _cast_bound(self, value: Any, var: Var) -> Any:
-        """A computed value in the dtype of an outer variable; it is bound first if it must be cast."""
-        want = _dtypes(var.struct_info_)
+    def _cast_bound(self, value: Any, want: Any) -> Any:
+        """A computed value in the dtype(s) wanted; it is bound first if it must be cast."""
         if _dtypes(value.struct_info_) == want:
             return value
         return self._cast(value if isinstance(value, Tuple) else self.builder_.emit(value), want)
@@ -222,8 +225,11 @@ class _Rewriter(PyExprMutator):
         if policy == "always":
             new = self._with_out_dtype(new)
         new = self.builder_.normalize(new)
-        if not isinstance(binding.var, DataflowVar) and is_nested_tensor(binding.var):
-            new = self.builder_.normalize(self._cast_bound(new, binding.var))
+        if not isinstance(binding.var, DataflowVar):
+            if is_nested_tensor(binding.var):
+                new = self.builder_.normalize(self._cast_bound(new, _dtypes(binding.var.struct_info_)))
+        elif policy == "always" and is_nested_tensor(new):
+            new = self.builder_.normalize(self._cast_bound(new, _dtypes(new.struct_info_, _LOW)))
         self.reemit_binding(binding, new)
 
     def _with_out_dtype(self, call: Call) -> Call:
@@ -245,17 +251,26 @@ def _only_low(have: Any, wanted: Any) -> Any:
     return _LOW if wanted == _LOW else have
 
 
+_CHECKED = ("float32", "float64", "int8", "int16", "int32", "int64")
+
+
+def _fits(constant: Constant) -> bool:
+    """Whether float16 can hold every element."""
+    dtype = constant.struct_info.dtype
+    if dtype == _LOW:
+        return True
+    return dtype in _CHECKED and not bool((np.abs(constant.data.numpy().astype("float64")) > _MAX_LOW).any())
+
+
 def _castable(arg: Any) -> bool:
     """Whether an argument lets a following operator compute in float16."""
-    if isinstance(arg, Constant) or not is_nested_tensor(arg):
+    if not is_nested_tensor(arg):
         return True
+    if isinstance(arg, Constant):
+        return _fits(arg)
     if isinstance(arg, Tuple):
         return all(_castable(f) for f in arg.fields)
-
-    def low(info: Any) -> bool:
-        return all(low(f) for f in info.fields) if isinstance(info, TupleStructInfo) else info.dtype == _LOW
-
-    return low(arg.struct_info_)
+    return getattr(arg.struct_info_, "dtype", None) == _LOW
 
 
 def ToMixedPrecision(  # noqa: N802  (public name of the pass)
@@ -269,8 +284,8 @@ def ToMixedPrecision(  # noqa: N802  (public name of the pass)
                                             lv1 = R.astype(w, "float16")
                                             gv = R.nn.conv2d(lv, lv1, out_dtype="float32")
 
-    Operators that follow compute in float16 where all their inputs have it, others keep their dtype.  Parameters named
-    in ``fp16_input_names`` become float16 themselves.
+    Within a dataflow block their results are stored as float16.  Operators that follow compute in float16 where all
+    their inputs have it, others keep their dtype.  Parameters named in ``fp16_input_names`` become float16 themselves.
     """
 
     def convert(_: Any, func: Function) -> Function:

@@ -3,70 +3,104 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from ..ir.transform import Pass
-from ..relax.analysis.variables import direct_uses
-from ..relax.expr import DataflowBlock, Function, SeqExpr
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr import DataflowBlock, Function, Var
+from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["TopologicalSort"]
 
-_ORDERS = ("depth-first", "breadth-first")
-_DIRECTIONS = ("from-inputs", "from-outputs")
+#: The two ends of every function's graph.
+_INPUT, _OUTPUT = "input", "output"
 
 
-def _walk(
-    starts: list[Any], following: Callable[[Any], list[Any]], waits_for: Callable[[Any], list[Any]], depth: bool
-) -> list[Any]:
-    """All items reachable, each after everything it waits for."""
-    done: dict[Any, None] = {}
-    todo = deque(starts)
-    while todo:
-        item = todo.popleft()
-        if item in done or any(w not in done for w in waits_for(item)):
-            continue
-        done[item] = None
-        more = following(item)
-        if depth:
-            todo.extendleft(reversed(more))
-        else:
-            todo.extend(more)
-    return list(done)
+class _Graph(PyExprVisitor):
+    """Which values use which, in the order in which they do: parameters come from the input, results go to the output.
+
+    Values that use nothing count as coming from the input, unused ones as going to the output.
+    """
+
+    def __init__(self, func: Function) -> None:
+        self.users: dict[Any, list[Any]] = {_INPUT: []}
+        self.needs: dict[Any, list[Any]] = {_OUTPUT: []}
+        self.current: Any = _OUTPUT
+        self.bound: list[Var] = []
+        for param in func.params:
+            self._edge(_INPUT, param)
+        self.visit_expr(func.body)
+        unused = [var for var in self.bound if var not in self.users]
+        for var in [var for var in self.bound if var not in self.needs]:
+            self._edge(_INPUT, var)
+        self.needs[_OUTPUT][:0] = unused
+        for var in unused:
+            self.users[var] = [_OUTPUT]
+
+    def _edge(self, source: Any, user: Any) -> None:
+        self.users.setdefault(source, []).append(user)
+        self.needs.setdefault(user, []).append(source)
+
+    def visit_function_(self, op: Function) -> None:
+        for param in op.params:
+            self._edge(_INPUT, param)
+        self.visit_expr(op.body)
+
+    def visit_binding(self, binding: Any) -> None:
+        outer, self.current = self.current, binding.var
+        super().visit_binding(binding)
+        self.current = outer
+
+    def visit_var_def(self, var: Var) -> None:
+        self.bound.append(var)
+
+    def visit_var_(self, op: Var) -> None:
+        self._edge(op, self.current)
 
 
 class _Sorter(PyExprMutator):
-    def __init__(self, depth: bool, from_inputs: bool) -> None:
+    def __init__(self, func: Function, depth: bool, from_inputs: bool) -> None:
         super().__init__()
         self.depth = depth
         self.from_inputs = from_inputs
+        graph = _Graph(func)
+        following, waits_for = (graph.users, graph.needs) if from_inputs else (graph.needs, graph.users)
+        self.following = {value: self._in_order(found) for value, found in following.items()}
+        self.waits_for = {value: set(found) for value, found in waits_for.items()}
+
+    def _in_order(self, found: list[Any]) -> list[Any]:
+        """Each value once, in the order in which it is put on the stack or queue.
+
+        The last one put on the stack is taken first, so the users of a value go there in reverse.
+        """
+        if not self.depth:
+            return list(dict.fromkeys(found))
+        if self.from_inputs:
+            return list(dict.fromkeys(found))[::-1]
+        return list(dict.fromkeys(reversed(found)))[::-1]
+
+    def order(self) -> list[Any]:
+        """All values, each after everything it waits for."""
+        done: dict[Any, None] = {}
+        todo: deque[Any] = deque([_INPUT if self.from_inputs else _OUTPUT])
+        while todo:
+            value = todo.pop() if self.depth else todo.popleft()
+            if value in done:
+                continue
+            done[value] = None
+            for each in self.following.get(value, ()):
+                if each not in done and all(needed in done for needed in self.waits_for[each]):
+                    todo.append(each)
+        return list(done)
 
     def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
-        by_var = {b.var: b for b in block.bindings}
-        needs = {v: list(dict.fromkeys(u for u in direct_uses(b.value) if u in by_var)) for v, b in by_var.items()}
-        users: dict[Any, list[Any]] = {v: [] for v in by_var}
-        for var, used in needs.items():
-            for each in used:
-                users[each].append(var)
-        if self.from_inputs:
-            starts = [v for v in by_var if not needs[v]]
-            order = _walk(starts, users.__getitem__, needs.__getitem__, self.depth)
-        else:
-            ends = [v for v in reversed(by_var) if not users[v]]
-            order = _walk(ends, lambda v: needs[v][::-1], users.__getitem__, self.depth)[::-1]
-        if order == list(by_var):
-            return block
-        return DataflowBlock([by_var[v] for v in order], block.span)
-
-    def visit_seq_expr_(self, op: SeqExpr) -> Any:
-        blocks = [self.visit_binding_block(b) if isinstance(b, DataflowBlock) else b for b in op.blocks]
-        if all(a is b for a, b in zip(blocks, op.blocks)):
-            return op
-        made = SeqExpr(blocks, op.body, op.span)
-        made.struct_info_ = op.struct_info_
-        return made
+        bindings = {binding.var: binding for binding in block.bindings}
+        order = [value for value in self.order() if value in bindings]
+        if not self.from_inputs:
+            order.reverse()
+        if order != list(bindings):
+            block = DataflowBlock([bindings[var] for var in order], block.span)
+        return super().visit_dataflow_block_(block)
 
 
 def TopologicalSort(order: str = "depth-first", direction: str = "from-inputs") -> Pass:  # noqa: N802  (public name)
@@ -77,13 +111,17 @@ def TopologicalSort(order: str = "depth-first", direction: str = "from-inputs") 
 
     Raises ValueError for another order or direction.
     """
-    if order not in _ORDERS:
-        raise ValueError(f"Invalid value for order, {order!r}: choose one of {_ORDERS}")
-    if direction not in _DIRECTIONS:
-        raise ValueError(f"Invalid value for direction, {direction!r}: choose one of {_DIRECTIONS}")
+    if order not in ("depth-first", "breadth-first"):
+        raise ValueError(
+            f'Invalid value for traversal order: "{order}".  Allowed values are "depth-first" or "breadth-first"'
+        )
+    if direction not in ("from-inputs", "from-outputs"):
+        raise ValueError(
+            f'Invalid value for starting location: "{direction}".  Allowed values are "from-inputs" or "from-outputs"'
+        )
 
     def sort(_: Any, func: Function) -> Function:
-        made: Function = _Sorter(order == "depth-first", direction == "from-inputs").visit_expr(func)
+        made: Function = _Sorter(func, order == "depth-first", direction == "from-inputs").visit_expr(func)
         return made
 
     return as_module_pass(lambda mod: map_relax_functions(mod, sort), "TopologicalSort")

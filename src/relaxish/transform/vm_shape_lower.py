@@ -13,9 +13,11 @@ from ..ir.transform import Pass
 from ..relax.call_forms import call_builtin_with_ctx
 from ..relax.expr import (
     Call,
+    Constant,
     DataTypeImm,
     ExternFunc,
     Function,
+    If,
     MatchCast,
     PrimValue,
     SeqExpr,
@@ -37,13 +39,15 @@ from ..relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from ..support.errors import RelaxishError
+from ..support.errors import InternalError
 from ..tir import BufferLoad, BufferStore, PrimFunc, SeqStmt, decl_buffer
 from .base import as_module_pass
+from .bundle_model_params import num_input_of
 
 __all__ = ["VMShapeLower"]
 
 _VOID = TupleStructInfo(())
+_OBJECT = ObjectStructInfo()
 _ASSERT_IMM, _STORE, _NO_OP, _ASSERT_LOAD = range(4)
 _USE_IMM, _LOAD = range(2)
 
@@ -51,12 +55,15 @@ _USE_IMM, _LOAD = range(2)
 class _Slot:
     """One cell of the heap."""
 
-    __slots__ = ("computed", "expr", "index")
+    __slots__ = ("computed", "expr", "index", "missing", "users")
 
     def __init__(self, expr: PrimExpr, index: int) -> None:
         self.expr = expr
         self.index = index
         self.computed = False
+        #: Cells computed from this one, and how many cells this one still waits for.
+        self.users: list[_Slot] = []
+        self.missing = 0
 
 
 class _Slots:
@@ -80,21 +87,41 @@ class _Slots:
         self.by_object[expr] = slot
         return slot
 
+    def link(self) -> None:
+        """Note which cells each cell is computed from. Raises InternalError if a variable has none."""
+        for slot in self.order:
+            if isinstance(slot.expr, TirVar):
+                continue
+            for var in prim_vars(slot.expr):
+                source = self.by_object.get(var)
+                if source is None:
+                    raise InternalError(f"Var {var} is not defined in the function but is referenced by {slot.expr}")
+                source.users.append(slot)
+                slot.missing += 1
+
 
 class _Collector(PyExprVisitor):
-    """Finds every expression that needs a cell."""
+    """Finds every expression that needs a cell: in shapes, scalars and the struct info of what is used."""
 
     def __init__(self, slots: _Slots) -> None:
         self.slots = slots
+
+    def collect(self, func: Function) -> None:
+        """Go through a function of the module."""
+        for param in func.params:
+            self.info(param.struct_info_)
+        self.visit_expr(func.body)
+        self.info(func.ret_struct_info)
 
     def visit_prim_expr(self, value: Any) -> None:
         if not isinstance(value, IntImm) and value.dtype == "int64":
             self.slots.add(value)
 
     def info(self, info: StructInfo | None) -> None:
+        """The expressions of a struct info."""
         if isinstance(info, TensorStructInfo):
-            for dim in info.shape.values if isinstance(info.shape, ShapeExpr) else ():
-                self.visit_prim_expr(dim)
+            if info.shape is not None:
+                self.visit_expr(info.shape)
         elif isinstance(info, ShapeStructInfo):
             for dim in info.values or ():
                 self.visit_prim_expr(dim)
@@ -105,15 +132,48 @@ class _Collector(PyExprVisitor):
             for item in info.fields:
                 self.info(item)
 
+    def visit_struct_info(self, expr: Any) -> None:
+        self.info(expr.struct_info_)
+
+    def visit_constant_(self, op: Constant) -> None:
+        """Nothing symbolic."""
+
+    def visit_var_def_(self, var: Var) -> None:
+        """A definition needs no cell; uses do."""
+
     def visit_function_(self, op: Function) -> None:
-        for param in op.params:
-            self.info(param.struct_info_)
-        self.visit_expr(op.body)
-        self.info(op.ret_struct_info)
+        """A local function stands for itself."""
+
+    def visit_call_(self, op: Call) -> None:
+        self.visit_expr(op.op)
+        for info in op.sinfo_args:
+            self.info(info)
+        for arg in op.args:
+            self.visit_expr(arg)
+        self.info(op.struct_info_)
+
+    def visit_if_(self, op: If) -> None:
+        super().visit_if_(op)
+        self.info(op.struct_info_)
+
+    def visit_tuple_getitem_(self, op: TupleGetItem) -> None:
+        super().visit_tuple_getitem_(op)
+        self.info(op.struct_info_)
+
+    def visit_seq_expr_(self, op: SeqExpr) -> None:
+        super().visit_seq_expr_(op)
+        self.info(op.struct_info_)
 
     def visit_match_cast_(self, binding: MatchCast) -> None:
-        self.visit_expr(binding.value)
         self.info(binding.struct_info)
+
+
+class _Check(NamedTuple):
+    """How a value is checked: even if it is known to fit, only where its shape is symbolic, with which text."""
+
+    always: bool
+    dynamic_only: bool
+    context: str
 
 
 class _Todo(NamedTuple):
@@ -129,19 +189,26 @@ class _Lower(PyExprMutator):
         self.slots = _Slots()
         self.heap: Any = None
         self.ready: list[_Slot] = []
+        self.name = ""
 
     def rewrite(self, name: str, func: Function) -> Function:
+        """One function with its checks and computations."""
+        self.name = name
         self.slots, self.ready = _Slots(), []
-        _Collector(self.slots).visit_expr(func)
+        _Collector(self.slots).collect(func)
+        self.slots.link()
         builder = self.builder_
         builder.begin_scope(func.params)
         builder.begin_binding_block()
         builder.emit_normalized(self._heap_binding())
         todos: list[_Todo] = []
+        inputs = num_input_of(func)
         for index, param in enumerate(func.params):
             info = param.struct_info
             context = f"ErrorContext(fn={name}, loc=param[{index}], param={param.name_hint}, annotation="
-            self._check(info, param, True, self._context(context, info), todos)
+            # Weights follow the inputs: their static parts were checked when they were made.
+            dynamic_only = inputs is not None and index >= inputs
+            self._check(info, param, _Check(True, dynamic_only, self._context(context, info)), todos)
         self._settle(todos)
         blocks = [builder.end_block()]
         body = self.visit_expr(func.body)
@@ -150,7 +217,7 @@ class _Lower(PyExprMutator):
         todos = []
         info = func.ret_struct_info
         context = self._context(f"ErrorContext(fn={name}, loc=return, annotation=", info)
-        self._check(info, body.body, False, context, todos)
+        self._check(info, body.body, _Check(False, False, context), todos)
         self._match(todos, True)
         blocks.append(builder.end_block())
         new_body = builder.normalize(SeqExpr([b for b in blocks if b.bindings], body.body))
@@ -184,49 +251,59 @@ class _Lower(PyExprMutator):
         self._compute()
         self._match(rest, True)
 
-    def _check(self, info: StructInfo, value: Any, always: bool, context: str, todos: list[_Todo]) -> None:
+    def _check(self, info: StructInfo, value: Any, how: _Check, todos: list[_Todo]) -> None:
         """Emit checks of the kind of ``value``; dimensions to match are added to ``todos``."""
         known = value.struct_info_
-        if not always and known is not None and info.is_base_of(known):
+        if not how.always and known is not None and info.is_base_of(known):
             return
-        text = StringImm(context)
+        text = StringImm(how.context)
         if isinstance(info, TensorStructInfo):
-            coarse = TensorStructInfo(None, info.dtype, None, info.ndim)
-            if always or not coarse.is_base_of(known):
-                self._emit("check_tensor_info", [value, PrimValue(info.ndim), DataTypeImm(info.dtype or "void"), text])
-            if isinstance(info.shape, ShapeExpr):
-                todos.append(_Todo(value, info.shape.values, context))
+            self._check_tensor(info, value, how, todos)
         elif isinstance(info, ShapeStructInfo):
-            if always or not ShapeStructInfo(ndim=info.ndim).is_base_of(known):
+            if how.always or not ShapeStructInfo(ndim=info.ndim).is_base_of(known):
                 self._emit("check_shape_info", [value, PrimValue(info.ndim), text])
             if info.values is not None:
-                todos.append(_Todo(value, info.values, context))
+                todos.append(_Todo(value, info.values, how.context))
         elif isinstance(info, PrimStructInfo):
-            if always or not PrimStructInfo(info.dtype).is_base_of(known):
+            if how.always or not PrimStructInfo(info.dtype).is_base_of(known):
                 self._emit("check_prim_value_info", [value, DataTypeImm(info.dtype), text])
             if info.value is not None and info.dtype == "int64":
-                todos.append(_Todo(value, (info.value,), context))
+                todos.append(_Todo(value, (info.value,), how.context))
         elif isinstance(info, TupleStructInfo):
-            self._check_tuple(info, value, always, context, todos)
-        elif isinstance(info, FuncStructInfo) and (always or not isinstance(known, FuncStructInfo)):
+            self._check_tuple(info, value, how, todos)
+        elif isinstance(info, FuncStructInfo) and (how.always or not isinstance(known, FuncStructInfo)):
             self._emit("check_func_info", [value, text])
 
-    def _check_tuple(
-        self, info: TupleStructInfo, value: Any, always: bool, context: str, todos: list[_Todo]
-    ) -> None:
+    def _check_tensor(self, info: TensorStructInfo, value: Any, how: _Check, todos: list[_Todo]) -> None:
+        dims = info.shape.values if isinstance(info.shape, ShapeExpr) else None
+        if how.dynamic_only and dims is not None and all(isinstance(d, IntImm) for d in dims):
+            return
+        coarse = TensorStructInfo(None, info.dtype, None, info.ndim)
+        if how.always or not coarse.is_base_of(value.struct_info_):
+            dtype = DataTypeImm(info.dtype or "void")
+            self._emit("check_tensor_info", [value, PrimValue(info.ndim), dtype, StringImm(how.context)])
+        if dims is not None:
+            todos.append(_Todo(value, dims, how.context))
+        elif info.shape is not None:
+            raise InternalError("cannot match a tensor against a shape given by a variable")
+
+    def _check_tuple(self, info: TupleStructInfo, value: Any, how: _Check, todos: list[_Todo]) -> None:
         known = value.struct_info_
-        is_tuple = isinstance(known, TupleStructInfo) and len(known.fields) == len(info.fields)
-        if always or not is_tuple:
-            self._emit("check_tuple_info", [value, PrimValue(len(info.fields)), StringImm(context)])
+        if isinstance(known, TupleStructInfo) and len(known.fields) != len(info.fields):
+            raise TypeError(f"{how.context} during match-cast we find tuple size mismatch")
+        if how.always or not isinstance(known, TupleStructInfo):
+            self._emit("check_tuple_info", [value, PrimValue(len(info.fields)), StringImm(how.context)])
         for index, field in enumerate(info.fields):
+            # Not bound here: a field that needs no check is not read.
+            item: Any
             if isinstance(value, Tuple):
                 item = value.fields[index]
             elif isinstance(known, TupleStructInfo):
-                item = self.builder_.emit(TupleGetItem(value, index))
+                item = TupleGetItem(value, index)
             else:
-                getter = ExternFunc("vm.builtin.tuple_getitem")
-                item = self.builder_.emit(Call(getter, (value, PrimValue(index)), None, (ObjectStructInfo(),)))
-            self._check(field, item, always, context, todos)
+                item = Call(ExternFunc("vm.builtin.tuple_getitem"), (value, PrimValue(index)), None, _OBJECT)
+                item.struct_info_ = _OBJECT
+            self._check(field, item, how, todos)
 
     def _match(self, todos: list[_Todo], need_values: bool) -> list[_Todo]:
         """Emit matches; returns the items that still hold an expression without a value."""
@@ -235,7 +312,7 @@ class _Lower(PyExprMutator):
             codes = [self._match_code(e, need_values) for e in item.pattern]
             if any(code == _NO_OP for code, _ in codes):
                 rest.append(item)
-            if all(code == _NO_OP for code, _ in codes) and codes:
+            if all(code == _NO_OP for code, _ in codes):
                 continue
             flat = [PrimValue(v) for pair in codes for v in pair]
             text = StringImm(item.context)
@@ -252,7 +329,7 @@ class _Lower(PyExprMutator):
         if slot.computed:
             return _ASSERT_LOAD, slot.index
         if need_value:
-            raise RelaxishError(f"PrimExpr {expr} has not been computed")
+            raise InternalError(f"PrimExpr {expr} is not computed")
         if isinstance(expr, TirVar):
             slot.computed = True
             self.ready.append(slot)
@@ -261,13 +338,16 @@ class _Lower(PyExprMutator):
 
     def _compute(self) -> None:
         """Emit a host function that fills every cell whose variables are all known by now."""
-        if not self.ready:
-            return
+        todo: list[_Slot] = []
+        for defined in self.ready:
+            for user in defined.users:
+                user.missing -= 1
+                if user.missing == 0:
+                    todo.append(user)
         self.ready = []
-        cells = {s.expr: s for s in self.slots.order if isinstance(s.expr, TirVar) and s.computed}
-        todo = [s for s in self.slots.order if not s.computed and all(v in cells for v in prim_vars(s.expr))]
         if not todo:
             return
+        cells = {s.expr: s for s in self.slots.order if isinstance(s.expr, TirVar)}
         heap = decl_buffer([IntImm("int64", len(self.slots.order))], "int64", "H")
         loads: dict[Any, Any] = {v: BufferLoad(heap, [IntImm("int64", s.index)]) for v, s in cells.items()}
         stores: list[Any] = []
@@ -281,17 +361,17 @@ class _Lower(PyExprMutator):
             stores[0] if len(stores) == 1 else SeqStmt(stores),
             None,
             {handle: heap},
-            {"tir.is_host_func": True},
+            {"tir.is_host_func": 1},
         )
         name = self.builder_.add_func(func, "shape_func")
-        self.builder_.emit(Call(name, (self.heap,), None, (_VOID,)), "_")
+        self.builder_.emit(Call(name, (self.heap,)), "_")
 
     def _make_code(self, expr: PrimExpr) -> tuple[int, int]:
         if isinstance(expr, IntImm):
             return _USE_IMM, expr.value
         slot = self.slots.add(expr)
         if not slot.computed:
-            raise RelaxishError(f"PrimExpr {expr} is not computed before its use")
+            raise InternalError(f"PrimExpr {expr} in function {self.name} has not been computed")
         return _LOAD, slot.index
 
     def visit_shape_expr_(self, op: ShapeExpr) -> Any:
@@ -306,13 +386,13 @@ class _Lower(PyExprMutator):
         if value.dtype != "int64" or isinstance(value, IntImm) or not prim_vars(value):
             return op
         args = (self.heap, *(PrimValue(v) for v in self._make_code(value)))
-        return Call(ExternFunc("vm.builtin.make_prim_value"), args, None, (PrimStructInfo(value.dtype),))
+        return Call(ExternFunc("vm.builtin.make_prim_value"), args, None, (op.struct_info_,))
 
     def visit_match_cast_(self, binding: MatchCast) -> None:
         value = self.visit_expr(binding.value)
         todos: list[_Todo] = []
-        context = self._context("ErrorContext(match_cast, ", binding.struct_info)
-        self._check(binding.struct_info, value, False, context, todos)
+        context = self._context("ErrorContext(match_cast, struct_info=", binding.struct_info)
+        self._check(binding.struct_info, value, _Check(False, False, context), todos)
         self._settle(todos)
         if value is binding.value:
             self.builder_.emit_normalized(binding)
@@ -322,12 +402,14 @@ class _Lower(PyExprMutator):
     def visit_struct_info_node(self, info: StructInfo) -> StructInfo:
         return info
 
+    def visit_function_(self, op: Function) -> Any:
+        raise InternalError("VMShapeLower does not work for local functions; run LambdaLift first")
+
 
 def _replace(expr: PrimExpr, loads: dict[Any, Any]) -> Any:
     from ..tir.functor import substitute
 
     return substitute(expr, loads)
-
 
 
 def VMShapeLower(*, emit_err_ctx: bool = True) -> Pass:  # noqa: N802  (public name of the pass)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.functor import pre_order_visit
-from ...ir.prim import Var
+from ...ir.prim import Call, Var
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
 
-__all__ = ["kernel_spec", "shape_vars"]
+__all__ = ["kernel_spec", "returned_dtypes", "shape_vars"]
 
 
 def kernel_spec(name: str, func: Any) -> KernelSpec:
@@ -22,7 +22,21 @@ def kernel_spec(name: str, func: Any) -> KernelSpec:
         shape = tuple(_extent(extent) for extent in buffer.shape)
         params.append(ParamSpec("tensor", buffer.dtype, shape))
     sources = tuple(ShapeVarSource(var.name, index, dim) for var, index, dim in shape_vars(func))
-    return KernelSpec(name, tuple(params), sources)
+    returned = returned_dtypes(func)
+    return KernelSpec(name, tuple(params), sources, returned[0] if returned else "")
+
+
+def returned_dtypes(func: Any) -> list[str]:
+    """The types of the values that the function returns by ``T.ret``."""
+    found: list[str] = []
+
+    def look(item: Any) -> bool:
+        if isinstance(item, Call) and getattr(item.op, "name", "") == "tir.ret" and item.args:
+            found.append(item.args[0].dtype)
+        return True
+
+    pre_order_visit(func.body, look)
+    return found
 
 
 def _extent(extent: Any) -> int | str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.module import IRModule
+from ...ir.transform import Sequential
 from ...runtime import Module
 from ...support.errors import RelaxishError
 from ...target import Target
 from ...tir.transform import BindTarget
-from ...tir.transform.pipeline import default_tir_pipeline, finalize_device_passes
+from ...tir.transform.pipeline import default_tir_pipeline
+from ...tir.transform.steps import device_passes
 from ..common.signature import kernel_spec
 from . import nvrtc
 from .codegen import cuda_source
@@ -60,7 +62,7 @@ def lower_for_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule]
     for var, func in lowered.functions.items():
         kind = (func.attrs or {}).get("target")
         (device if kind is not None and kind.kind.name == target.kind.name else host)[var] = func
-    return IRModule(host), finalize_device_passes()(IRModule(device))
+    return IRModule(host), Sequential(device_passes(mathematics=False))(IRModule(device))
 
 
 def build_cuda(kernels: IRModule, target: Target) -> Module:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from ...arith import Analyzer
 from ...ir import dtype as dt
 from ...ir.module import IRModule
 from ...ir.prim import IntImm
@@ -268,11 +269,14 @@ def _is_fragment_attr(stmt: Any, var: Any) -> bool:
 
 
 def _elements(stmt: Any) -> int:
+    """How many elements an allocation has; at most, where that depends on a shape: ``min(n, 16)``."""
+    bounds = Analyzer().const_int_bound
     total = 1
     for extent in stmt.extents:
-        if not isinstance(extent, IntImm):
+        most = extent.value if isinstance(extent, IntImm) else bounds.bound(extent)[1]
+        if most >= 1 << 31:
             raise RelaxishError(
                 f"the buffer {stmt.buffer_var.name} has the unknown size {extent}; a kernel's own memory must be constant"
             )
-        total *= extent.value
+        total *= most
     return total

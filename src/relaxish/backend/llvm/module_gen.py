@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir import dtype as dt
 from ...ir.prim import Var
-from ..common.signature import shape_vars
+from ..common.signature import returned_dtypes, shape_vars
 from .emit import FunctionWriter
 from .ltypes import scalar_type
 from .promote import PromotionConflict
@@ -113,11 +113,15 @@ def _generate(module: ModuleWriter, name: str, func: Any, never: set[Any]) -> No
         buffer = func.buffer_map.get(param)
         if buffer is not None:
             _bind_layout(gen, buffer)
+    returns = bool(returned_dtypes(func))
+    if returns:
+        gen.result = "%result"
+        params.append("ptr nocapture %result")
     gen.stmt(func.body)
     gen.finish()
     module.defined.add(name)
     module.functions.append(f"define i32 @{quoted(name)}({', '.join(params)}) #0 {{\n{gen.w.text()}\n}}\n")
-    _packed_entry(module, name, types)
+    _packed_entry(module, name, types, returns)
 
 
 def quoted(name: str) -> str:
@@ -128,8 +132,9 @@ def quoted(name: str) -> str:
 def _bind_scalar(gen: StmtGen, param: Any, arg: str) -> None:
     dtype = param.dtype
     if dt.is_float(dtype):
-        value = arg if dtype == "float64" else gen.w.pure(f"fptrunc double {arg} to {scalar_type(dtype)}", arg)
-        gen.vars[param] = value
+        # Narrow types through float32: no processor converts double to them, and there is no library function.
+        value = arg if dtype == "float64" else gen.w.pure(f"fptrunc double {arg} to float", arg)
+        gen.vars[param] = value if dtype in ("float32", "float64") else gen.convert(value, "float32", dtype)
     elif dtype in ("int32", "int64"):
         gen.lin_cache[param] = ({arg: 1}, 0)
     elif dtype == "uint64":
@@ -152,12 +157,15 @@ def _bind_layout(gen: StmtGen, buffer: Any) -> None:
         running = gen._product(gen.lin(extent), running)
 
 
-def _packed_entry(module: ModuleWriter, name: str, types: list[str]) -> None:
+def _packed_entry(module: ModuleWriter, name: str, types: list[str], returns: bool) -> None:
     lines = []
     for i, ty in enumerate(types):
         lines.append(f"  %s{i} = getelementptr i64, ptr %slots, i64 {i}")
         lines.append(f"  %v{i} = load {ty}, ptr %s{i}, align 8")
     args = ", ".join(f"{ty} %v{i}" for i, ty in enumerate(types))
+    if returns:
+        lines.append(f"  %result = getelementptr i64, ptr %slots, i64 {len(types)}")
+        args += (", " if args else "") + "ptr %result"
     lines.append(f"  %code = tail call i32 @{quoted(name)}({args})")
     lines.append("  ret i32 %code")
     module.defined.add(name + "__packed")

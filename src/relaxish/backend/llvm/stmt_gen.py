@@ -46,7 +46,7 @@ class StmtGen(ExprGen):
         self.promoted: dict[Any, Promotion] = {}
         self.never_promote: set[Any] = set()
         self.branches = 0
-        self.on_return: Callable[[Any], str] | None = None
+        self.result: str | None = None
         self.tiles: TileFile | None = None
         self.tile_chain: tuple[Any, Any, str] | None = None
 
@@ -118,9 +118,12 @@ class StmtGen(ExprGen):
         self.stmt(node.body)
 
     def return_value(self, value: Any) -> None:
-        """``T.ret``: leave the function; kernels hand results back through buffers, so the value is a code."""
-        text = self.on_return(value) if self.on_return is not None else "0"
-        self.w.line(f"ret i32 {text}")
+        """``T.ret``: leave the function with the value, as int64 or double, where ``result`` points."""
+        if self.result is not None:
+            wide = "float64" if dt.is_float(value.dtype) else "uint64" if dt.is_uint(value.dtype) else "int64"
+            text = self.convert(self.visit(value), value.dtype, wide)
+            self.w.line(f"store {llvm_type(wide)} {text}, ptr {self.result}, align 8")
+        self.w.line("ret i32 0")
         self.w.start_block(self.w.label("dead"))
 
     # ---- memory

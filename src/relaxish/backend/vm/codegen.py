@@ -53,9 +53,13 @@ def symbol_of(var: GlobalVar, func: Any) -> str:
     return str(name) if name else str(var.name_hint)
 
 
-def generate(mod: IRModule, builder: ExecBuilder | None = None) -> ExecBuilder:
-    """Emit every Relax function of a lowered module; PrimFuncs are declared as kernels by name."""
+def generate(mod: IRModule, builder: ExecBuilder | None = None, *, native: bool = False) -> ExecBuilder:
+    """Emit every Relax function of a lowered module; PrimFuncs are declared as kernels by name.
+
+    ``native`` functions carry the same bytecode, for what their native entries cannot do.
+    """
     builder = builder or ExecBuilder()
+    kind = "vmtir" if native else "vm"
     names = {var: symbol_of(var, func) for var, func in mod.functions.items()}
     by_name = {var.name_hint: symbol for var, symbol in names.items()}
     for var, func in mod.functions.items():
@@ -64,7 +68,7 @@ def generate(mod: IRModule, builder: ExecBuilder | None = None) -> ExecBuilder:
         elif isinstance(func, ExternFunc):
             by_name[var.name_hint] = func.global_symbol
         elif isinstance(func, Function):
-            builder.declare_function(names[var], "vm")
+            builder.declare_function(names[var], kind)
     for var, func in mod.functions.items():
         if isinstance(func, Function):
             _FunctionCodeGen(builder, by_name).emit(names[var], func)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ... import topi
 from ...ir.attrs import make_node
 from ...relax.call_forms import call_dps_packed
 from ...relax.expr import Call, Expr, PrimValue, ShapeExpr
-from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import StructInfo, TensorStructInfo
-from ...tir import const, floordiv
-from ..inference import as_expr, check_axis, check_count, fail, make_call, tensor, tensor_arg
+from ...tir import const, div, floormod
+from ..inference import as_expr, check_axis, check_count, fail, make_call, provably_differ, tensor, tensor_arg
 from ..record import define
 
 __all__ = ["allgather", "allreduce", "broadcast_from_worker0", "scatter_from_worker0"]
@@ -55,7 +55,7 @@ def _infer_allgather(call: Call, builder: Any) -> StructInfo:
     dims = info.dims()
     if dims is None:
         return info
-    grown = [simplify(dims[0] * call.attrs.num_workers), *dims[1:]]
+    grown = [dims[0] * call.attrs.num_workers, *dims[1:]]
     return tensor(grown, info.dtype, vdevice=info.vdevice)
 
 
@@ -65,17 +65,16 @@ def _infer_scatter(call: Call, builder: Any) -> StructInfo:
     dims = info.dims()
     workers = int(call.attrs.num_workers)
     if dims is None:
-        return info
+        raise fail(call, "the input tensor of scatter_from_worker0 should have defined shape")
     axis = check_axis(call, len(dims), call.attrs.axis)
-    size = const_int(dims[axis])
-    if size is not None and size % workers != 0:
+    if provably_differ(floormod(dims[axis], const(workers, "int64")), const(0, "int64")):
         raise fail(
             call,
             f"scatter_from_worker0 expects the size of axis {axis} of input tensor to be divisible by the num_workers. "
-            f"However, axis {axis} of input tensor is {size} while num_workers is {workers}",
+            f"However, axis {axis} of input tensor is {dims[axis]} while num_workers is {workers}",
         )
     shape = list(dims)
-    shape[axis] = simplify(floordiv(dims[axis], workers))
+    shape[axis] = div(dims[axis], workers)
     return tensor(shape, info.dtype, vdevice=info.vdevice)
 
 
@@ -98,21 +97,18 @@ def _legalize_broadcast(builder: Any, call: Call) -> Expr:
 
 
 def _legalize_scatter(builder: Any, call: Call) -> Expr:
-    from ..manipulate import permute_dims, reshape
-
-    x, workers = call.args[0], int(call.attrs.num_workers)
-    info = _infer_scatter(call, builder)
-    assert isinstance(info, TensorStructInfo)
-    dims = info.dims()
-    assert dims is not None
-    axis = check_axis(call, len(dims), call.attrs.axis)
-    if axis > 0:
-        # Pieces lie behind one another only along the first axis.
-        parts = builder.emit(reshape(x, [*dims[:axis], workers, *dims[axis:]]))
-        order = [axis, *range(axis), *range(axis + 1, len(dims) + 1)]
-        x = builder.emit(permute_dims(parts, order))
-    args = [x, PrimValue(const(False, "bool"))]
-    return call_dps_packed("runtime.disco.scatter_from_worker0", args, info)
+    data, workers, axis = call.args[0], int(call.attrs.num_workers), int(call.attrs.axis)
+    info = data.struct_info
+    parts: list[Any] = []
+    for k, dim in enumerate(info.shape.values):
+        parts += [workers, div(dim, workers)] if k == axis else [dim]
+    # Pieces lie behind one another only along the first axis.
+    pieces = builder.emit_te(topi.reshape, data, parts)
+    if axis != 0:
+        order = [axis, *range(axis), *range(axis + 1, len(parts))]
+        pieces = builder.emit_te(topi.transpose, pieces, order)
+    out = TensorStructInfo(pieces.struct_info.shape.values[1:], info.dtype, info.vdevice)
+    return call_dps_packed("runtime.disco.scatter_from_worker0", [pieces, PrimValue(const(False, "bool"))], out)
 
 
 define("ccl.allreduce", _infer_same, legalize=_legalize_allreduce, arg_names=("x",))

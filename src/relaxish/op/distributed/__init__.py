@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import topi
 from ...ir.attrs import make_node
 from ...ir.op import Op
 from ...relax.call_forms import call_pure_packed
-from ...relax.expr import Call, Expr, ShapeExpr
-from ...relax.scalars import const_int, simplify
+from ...relax.expr import Call, Expr
 from ...relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
-from ...tir import Var, const, floordiv
-from ..inference import as_expr, check_axis, check_count, fail, make_call, tensor, tensor_arg, type_fail
+from ...tir import Var, const, div, floormod
+from ..inference import (
+    as_expr,
+    check_axis,
+    check_count,
+    fail,
+    make_call,
+    provably_differ,
+    tensor,
+    tensor_arg,
+    type_fail,
+)
+from ..index import strided_slice
 from ..record import define
 
 __all__ = ["annotate_sharding", "call_tir_local_view", "redistribute", "redistribute_replica_to_shard"]
@@ -69,46 +78,38 @@ def _infer_local_view(call: Call, builder: Any) -> StructInfo:
 
 def _infer_shard(call: Call, builder: Any) -> StructInfo:
     check_count(call, 1)
-    info = tensor_arg(call, 0)
+    whole: Any = call.args[0].struct_info
+    spread = getattr(whole, "tensor_sinfo", None)
+    info = tensor_arg(call, 0) if spread is None else spread
     dims = info.dims()
     if dims is None:
         return info
     workers, axis = int(call.attrs.num_workers), check_axis(call, len(dims), call.attrs.axis)
-    size = const_int(dims[axis])
-    if size is not None and size % workers:
+    if provably_differ(floormod(dims[axis], const(workers, "int64")), const(0, "int64")):
         raise fail(
             call,
             f"redistribute_replica_to_shard expects the size of axis {axis} of input tensor to be divisible by "
-            f"num_workers. However, axis {axis} of input tensor is {size} while num_workers is {workers}",
+            f"num_workers. However, axis {axis} of input tensor is {dims[axis]} while num_workers is {workers}",
         )
+    if spread is not None:
+        from ...relax.distributed import Placement
+
+        made: StructInfo = type(whole)(info, whole.device_mesh, Placement.from_text(f"S[{axis}]"))
+        return made
     shape = list(dims)
-    shape[axis] = simplify(floordiv(dims[axis], workers))
+    shape[axis] = div(dims[axis], workers)
     return tensor(shape, info.dtype, vdevice=info.vdevice)
 
 
 def _legalize_shard(builder: Any, call: Call) -> Expr:
-    x = call.args[0]
-    info = x.struct_info
-    assert isinstance(info, TensorStructInfo)
-    dims = info.dims()
-    assert dims is not None
-    workers, axis = int(call.attrs.num_workers), check_axis(call, len(dims), call.attrs.axis)
-    # Which worker this is, is known when the program runs.
-    asked = builder.emit(call_pure_packed("runtime.disco.worker_id", sinfo_args=[ShapeStructInfo(ndim=1)]))
+    """The slice that belongs to this worker, whose number is known when the program runs."""
+    data, workers, axis = call.args[0], int(call.attrs.num_workers), int(call.attrs.axis)
+    asked = builder.emit(call_pure_packed("runtime.disco.worker_id", sinfo_args=[ShapeStructInfo()]))
     worker = Var("worker_id", "int64")
-    builder.match_cast(asked, ShapeStructInfo(ShapeExpr([worker]).values))
-    size = floordiv(dims[axis], const(workers, "int64"))
-    made: Expr = builder.call_te(
-        topi.strided_slice,
-        x,
-        [worker * size],
-        [(worker + 1) * size],
-        [const(1, "int64")],
-        [axis],
-        slice_mode="end",
-        primfunc_name_hint="redistribute_replica_to_shard",
-    )
-    return made
+    builder.match_cast(asked, ShapeStructInfo([worker]))
+    size = data.struct_info.shape.values[axis]
+    first, last = worker * size // workers, (worker + 1) * size // workers
+    return strided_slice(data, [axis], [first], [last], assume_inbound=True)
 
 
 define("dist.annotate_sharding", _infer_annotate, arg_names=("input",))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ... import te, tir, topi
-from ...relax.expr import Call, Expr
+from ...ir.primops import match_types
+from ...relax.expr import Call, Expr, Var
 from ...relax.struct_info import StructInfo
 from ...tir import const
-from ..inference import as_expr, axis_list, check_count, make_call, opt_int, tensor_arg
+from ..inference import as_expr, as_int, axis_list, check_count, counted, make_call, opt_int, tensor_arg, type_fail
+from ..lowering import te_call
 from ..record import define, gradient
 
 __all__ = [
@@ -38,10 +40,19 @@ def _infer_same(call: Call, builder: Any) -> StructInfo:
     return info
 
 
-for _name in ("no_grad", "start_checkpoint", "end_checkpoint"):
+def _infer_mark(call: Call, builder: Any) -> StructInfo:
+    check_count(call, 1)
+    if not isinstance(call.args[0], Var):
+        raise type_fail(call, f"the argument should be a Var, but it is {type(call.args[0]).__name__}")
+    return _infer_same(call, builder)
+
+
+for _name, _infer in (
+    ("no_grad", _infer_same), ("start_checkpoint", _infer_mark), ("end_checkpoint", _infer_mark),
+):  # fmt: skip
     define(
         f"grad.{_name}",
-        _infer_same,
+        _infer,
         legalize=lambda builder, call: call.args[0],
         arg_names=("input",),
     )
@@ -68,7 +79,7 @@ def nll_loss_backward(
     args = [as_expr(v) for v in (output_grad, predictions, targets)]
     if weights is not None:
         args.append(as_expr(weights))
-    return make_call("grad.nll_loss_backward", args, {"reduction": reduction, "ignore_index": int(ignore_index)})
+    return make_call("grad.nll_loss_backward", args, {"reduction": reduction, "ignore_index": as_int(ignore_index)})
 
 
 def _pool_call(
@@ -162,33 +173,42 @@ def _infer_as(index: int) -> Any:
     return lambda call, builder: tensor_arg(call, index)
 
 
-def _te_nll(call: Call) -> Any:
-    kind, ignore = call.attrs.reduction, int(call.attrs.ignore_index)
-
-    def compute(out: Any, predictions: Any, targets: Any, weights: Any = None) -> Any:
-        classes = predictions.shape[1] if len(predictions.shape) > 1 else predictions.shape[0]
-        if weights is None:
-            weights = topi.full([classes], predictions.dtype, 1.0)
-        zero = const(0, predictions.dtype)
-        used = te.compute(
-            targets.shape,
-            lambda *i: tir.Select(tir.NE(targets(*i), const(ignore, targets.dtype)), weights(targets(*i)), zero),
-            "used_weights",
+def _te_nll(
+    output_grad: Any, predictions: Any, targets: Any, weights: Any, reduction: str, ignore_index: int
+) -> Any:
+    zero = const(0, predictions.dtype)
+    if ignore_index >= 0:
+        given = weights
+        weights = te.compute(
+            given.shape,
+            lambda i: tir.Select(tir.EQ(i, const(ignore_index, str(i.dtype))), zero, given(i)),
+            "weights_new",
         )
-        total = topi.sum(used) if kind == "mean" and len(targets.shape) else used
+    picked = te.compute(targets.shape, lambda *i: weights(targets(*i)), "all_weights")
+    if reduction != "none":
+        output_grad = topi.broadcast_to(output_grad, targets.shape)
+    if reduction == "mean":
+        output_grad = topi.divide(output_grad, topi.sum(picked) if targets.shape else picked)
 
-        def element(*i: Any) -> Any:
-            where = [*i[:1], *i[2:]] if len(predictions.shape) > 1 else []
-            channel = i[1] if len(predictions.shape) > 1 else i[0]
-            value = out(*where) if kind == "none" else out()
-            if kind == "mean":
-                value = value / (total() if len(targets.shape) else total(*where))
-            hit = tir.EQ(channel, targets(*where).astype(str(channel.dtype)))
-            return tir.Select(hit, -value * used(*where), zero)
+    def element(*i: Any) -> Any:
+        channel, where = (i[1], [*i[:1], *i[2:]]) if len(i) > 1 else (i[0], [])
+        hit = tir.EQ(*match_types(channel, targets(*where)))
+        return tir.Select(hit, -picked(*where) * output_grad(*where), zero)
 
-        return te.compute(predictions.shape, element, "pred_grad")
+    return te.compute(predictions.shape, element, "pred_grad")
 
-    return compute
+
+def _te_nll_no_weight(output_grad: Any, predictions: Any, targets: Any, reduction: str, ignore_index: int) -> Any:
+    classes = predictions.shape[1 if len(predictions.shape) > 1 else 0]
+    weights = topi.full([classes], predictions.dtype, 1.0)
+    return _te_nll(output_grad, predictions, targets, weights, reduction, ignore_index)
+
+
+def _legalize_nll(builder: Any, call: Call) -> Expr:
+    weighted = len(call.args) == 4
+    name = "nll_loss_backward" if weighted else "te_nll_loss_backward_no_weight"
+    compute = _te_nll if weighted else _te_nll_no_weight
+    return te_call(builder, name, compute, *call.args, call.attrs.reduction, int(call.attrs.ignore_index))
 
 
 def _te_pool(call: Call, largest: bool) -> Any:
@@ -251,49 +271,85 @@ def _divisors(out: Any, data: Any, dims: Any, window: Any, steps: Any, gaps: Any
     return te.compute(out.shape, element, "pool_count")
 
 
-def _te_take(call: Call) -> Any:
-    axis = opt_int(call.attrs.axis)
-
-    def compute(out: Any, x: Any, indices: Any) -> Any:
-        from ...topi.loops import loops, read, seq, write
-
-        at = 0 if axis is None else axis % len(x.shape)
-        rank = len(indices.shape)
-
-        def body(ins: Any, outs: Any) -> Any:
-            grads, where = ins
-            clear = loops(x.shape, lambda i: write(outs[0], const(0, x.dtype), *i))
-
-            def put(i: list[Any]) -> Any:
-                picked = read(where, *i[at : at + rank]).astype("int64")
-                target = [*i[:at], picked, *i[at + rank :]]
-                return write(outs[0], read(outs[0], *target) + read(grads, *i), *target)
-
-            return seq(clear, loops(out.shape, put, "g"))
-
-        return te.extern([tuple(x.shape)], [out, indices], body, "take_backward", [x.dtype])
-
-    return compute
-
-
-def _legalize(name: str, make: Any) -> Any:
+def _legalize_pool(name: str, largest: bool) -> Any:
     def legalize(builder: Any, call: Call) -> Expr:
-        made: Expr = builder.call_te(make(call), *call.args, primfunc_name_hint=name)
-        return made
+        a = call.attrs
+        if any(int(d) != 1 for d in a.dilation):
+            return te_call(builder, name, _te_pool(call, largest), *call.args)
+        pads = [int(p) for p in a.padding]
+        return te_call(
+            builder,
+            name,
+            topi.nn.pool_grad,
+            *call.args,
+            kernel=[int(v) for v in a.pool_size],
+            stride=[int(v) for v in a.strides],
+            padding=pads,
+            pool_type="max" if largest else "avg",
+            ceil_mode=bool(a.ceil_mode),
+            # Without a border it makes no difference whether the border counts.
+            count_include_pad=bool(a.count_include_pad) or not any(pads) and not a.ceil_mode,
+            layout=a.layout,
+        )
 
     return legalize
 
 
-for _name, _make, _index in (
-    ("nll_loss_backward", _te_nll, 1),
-    ("max_pool2d_backward", lambda call: _te_pool(call, True), 1),
-    ("avg_pool2d_backward", lambda call: _te_pool(call, False), 1),
-    ("take_backward", _te_take, 1),
+def _te_take(axis: int | None) -> Any:
+    def compute(output_grad: Any, x: Any, indices: Any) -> Any:
+        at = 0 if axis is None else axis % len(x.shape)
+        inner, count = _product(x.shape[at + 1 :]), _product(indices.shape)
+
+        def body(ins: list[tir.Buffer], outs: list[tir.Buffer]) -> tir.Stmt:
+            ib = tir.ir_builder.create()
+            grads, where, out = (ib.buffer_ptr(b) for b in (ins[0], ins[2], outs[0]))
+            with ib.for_range(0, _product(x.shape)) as i:
+                out[i] = const(0, x.dtype)
+            if axis is None:
+                with ib.for_range(0, count, "serial") as k:
+                    out[where[k]] += grads[k]
+                return ib.get()
+            with ib.for_range(0, _product(x.shape[:at]) * inner, "parallel") as fused:
+                outer, rest = tir.floordiv(fused, inner), tir.floormod(fused, inner)
+                with ib.for_range(0, count, "serial") as k:
+                    target = outer * inner * x.shape[at] + where[k] * inner + rest
+                    out[target] += grads[outer * inner * count + k * inner + rest]
+            return ib.get()
+
+        return te.extern(
+            [tuple(x.shape)],
+            [output_grad, x, indices],
+            body,
+            dtype=x.dtype,
+            out_buffers=[tir.decl_buffer(x.shape, x.dtype, "out_buf")],
+            name="take_backward",
+            tag="take_backward",
+        )
+
+    return compute
+
+
+def _product(extents: Any) -> Any:
+    total: Any = 1
+    for extent in extents:
+        total = total * extent
+    return total
+
+
+def _legalize_take(builder: Any, call: Call) -> Expr:
+    return te_call(builder, "take_backward", _te_take(opt_int(call.attrs.axis)), *call.args)
+
+
+for _name, _rule, _counts in (
+    ("nll_loss_backward", _legalize_nll, (3, 4)),
+    ("max_pool2d_backward", _legalize_pool("max_pool2d_backward", True), (2,)),
+    ("avg_pool2d_backward", _legalize_pool("avg_pool2d_backward", False), (2,)),
+    ("take_backward", _legalize_take, (3,)),
 ):
     define(
         f"grad.{_name}",
-        _infer_as(_index),
-        legalize=_legalize(_name, _make),
+        counted(_infer_as(1), *_counts),
+        legalize=_rule,
         precision="never",
         arg_names=("output_grad", "data"),
     )

@@ -10,7 +10,7 @@ import numpy as np
 from ... import topi
 from ...relax.expr import Call, Expr, ShapeExpr
 from ...relax.struct_info import StructInfo
-from ..inference import as_expr, as_shape, check_count, fail, make_call, shape_info, tensor, tensor_arg
+from ..inference import as_expr, as_int, as_shape, check_count, fail, make_call, shape_info, tensor, tensor_arg, written_dims
 from ..nn.layouts import check_rank, layout_attr, reorder
 from ..record import define
 
@@ -45,7 +45,7 @@ def resize2d(
         "coordinate_transformation_mode": coordinate_transformation_mode,
         "rounding_method": rounding_method,
         "cubic_alpha": float(cubic_alpha),
-        "cubic_exclude": int(cubic_exclude),
+        "cubic_exclude": as_int(cubic_exclude),
         "extrapolation_value": float(extrapolation_value),
         "out_dtype": "" if out_dtype is None else str(out_dtype),
     }
@@ -57,16 +57,16 @@ def _infer(call: Call, builder: Any) -> StructInfo:
         check_count(call, 2)
     info = tensor_arg(call, 0)
     size = shape_info(call, 1)
-    if size.ndim not in (2, -1):
+    if size.ndim != 2:
         raise fail(call, f"expects the given output size to be a 2-dimensional shape, not of {size.ndim} dimensions")
     layout, convert = layout_attr(call, "input", call.attrs.layout, "NCHW")
     check_rank(call, "data", info.ndim, layout)
     dtype = call.attrs.out_dtype or info.dtype
-    dims = info.dims()
-    if dims is None or size.values is None:
+    dims, wanted = written_dims(info), call.args[1]
+    if dims is None or not isinstance(wanted, ShapeExpr):
         return tensor(None, dtype, len(layout), info.vdevice)
     batch, channels, *_ = reorder(convert, dims)
-    return tensor(list(convert.backward_shape([batch, channels, *size.values])), dtype, vdevice=info.vdevice)
+    return tensor(list(convert.backward_shape([batch, channels, *wanted.values])), dtype, vdevice=info.vdevice)
 
 
 def _legalize(builder: Any, call: Call) -> Expr:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import te, tir, topi
+from ... import topi
 from ...relax.expr import Call, Expr
 from ...relax.struct_info import StructInfo, TupleStructInfo
 from ...tir import const
-from ..inference import as_expr, check_axis, check_count, input_tensors, make_call, require_float, tensor_arg
+from ..inference import as_expr, as_int, check_axis, check_count, input_tensors, make_call, require_float, tensor_arg
 from ..record import define
 
 __all__ = [
@@ -84,6 +84,15 @@ def _te_gelu_tanh(x: Any) -> Any:
     return topi.multiply(topi.multiply(half, x), topi.add(one, bent))
 
 
+def _te_selu(x: Any) -> Any:
+    dtype = x.dtype
+    alpha, scale = const(1.6732632423543772848170429916717, dtype), const(1.0507009873554804934193349852946, dtype)
+    zero, one = const(0, dtype), const(1, dtype)
+    above = topi.maximum(x, zero)
+    below = topi.minimum(zero, topi.multiply(alpha, topi.subtract(topi.exp(x), one)))
+    return topi.multiply(scale, topi.add(above, below))
+
+
 def _te_silu(x: Any) -> Any:
     return topi.multiply(x, topi.sigmoid(x))
 
@@ -95,18 +104,7 @@ gelu_tanh = _enter(
 )
 selu = _enter(
     "selu",
-    lambda x: te.compute(
-        x.shape,
-        lambda *i: (
-            tir.Select(
-                x(*i) > const(0, x.dtype),
-                x(*i),
-                const(1.6732632423543772, x.dtype) * (tir.exp(x(*i)) - const(1, x.dtype)),
-            )
-            * const(1.0507009873554805, x.dtype)
-        ),
-        "T_selu",
-    ),
+    _te_selu,
     lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * (np.exp(x) - 1)),
 )
 silu = _enter("silu", _te_silu, lambda x: x / (1 + np.exp(-x)))
@@ -137,7 +135,7 @@ define(
 
 def prelu(data: Any, alpha: Any, axis: int = 1) -> Expr:
     """Negative elements scaled by a slope of their channel."""
-    return make_call("nn.prelu", [as_expr(data), as_expr(alpha)], {"axis": int(axis)})
+    return make_call("nn.prelu", [as_expr(data), as_expr(alpha)], {"axis": as_int(axis)})
 
 
 def _infer_prelu(call: Call, builder: Any) -> StructInfo:
@@ -171,17 +169,7 @@ def softplus(data: Any, beta: float = 1.0, threshold: float = 20.0) -> Expr:
 
 def _legalize_softplus(builder: Any, call: Call) -> Expr:
     beta, threshold = float(call.attrs.beta), float(call.attrs.threshold)
-
-    def compute(x: Any) -> Any:
-        b, limit, one = const(beta, x.dtype), const(threshold, x.dtype), const(1, x.dtype)
-
-        def element(*i: Any) -> Any:
-            scaled = x(*i) * b
-            return tir.Select(scaled > limit, x(*i), tir.log(one + tir.exp(scaled)) / b)
-
-        return te.compute(x.shape, element, "compute")
-
-    made: Expr = builder.call_te(compute, call.args[0], primfunc_name_hint="softplus")
+    made: Expr = builder.call_te(topi.nn.softplus, call.args[0], beta, threshold, primfunc_name_hint="softplus")
     return made
 
 
@@ -198,12 +186,12 @@ define(
 
 def softmax(data: Any, axis: int = -1) -> Expr:
     """Exponentials divided by their sum along ``axis``."""
-    return make_call("nn.softmax", [as_expr(data)], {"axis": int(axis)})
+    return make_call("nn.softmax", [as_expr(data)], {"axis": as_int(axis)})
 
 
 def log_softmax(data: Any, axis: int = -1) -> Expr:
     """The logarithm of :func:`softmax`."""
-    return make_call("nn.log_softmax", [as_expr(data)], {"axis": int(axis)})
+    return make_call("nn.log_softmax", [as_expr(data)], {"axis": as_int(axis)})
 
 
 def _infer_softmax(call: Call, builder: Any) -> StructInfo:

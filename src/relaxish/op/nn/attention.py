@@ -8,10 +8,19 @@ import numpy as np
 
 from ... import te, tir, topi
 from ...relax.expr import Call, Expr
-from ...relax.scalars import const_int, prove_equal
+from ...relax.scalars import const_int
 from ...relax.struct_info import StructInfo
-from ...tir import const
-from ..inference import as_expr, common_vdevice, fail, input_tensors, make_call, tensor, tensor_arg, type_fail
+from ...tir import const, floormod
+from ..inference import (
+    as_expr,
+    fail,
+    input_tensors,
+    make_call,
+    provably_differ,
+    tensor,
+    unknown_like,
+    written_dims,
+)
 from ..record import define
 
 __all__ = ["attention", "attention_var_len"]
@@ -66,53 +75,48 @@ def attention_var_len(
 
 
 def _same(call: Call, a: Any, b: Any, what: str) -> None:
-    x, y = const_int(a), const_int(b)
-    if x is not None and y is not None and x != y:
-        raise fail(call, f"the {what} must agree, but they are {x} and {y}")
-    if (x is None or y is None) and not prove_equal(a, b):
-        # Symbolic sizes are checked when the program runs.
-        return
+    if provably_differ(a, b):
+        raise fail(call, f"the {what} should be the same, but they are {a} and {b}")
 
 
 def _infer(call: Call, builder: Any) -> StructInfo:
-    with_bias = call.op.name == "relax.nn.attention_bias"
-    infos = input_tensors(call, 4 if with_bias else 3)
-    q, k, v = infos[:3]
-    for info, name in zip((q, k, v), "qkv"):
-        if info.ndim not in (4, -1):
-            raise fail(call, f"expects {name} to have 4 dimensions, but it has {info.ndim}")
-    dtypes = {i.dtype for i in (q, k, v) if i.dtype}
-    if len(dtypes) > 1:
-        raise type_fail(call, f"expects q, k and v of one dtype, not {sorted(dtypes)}")
-    device = common_vdevice(call, infos)
-    dq, dk, dv = q.dims(), k.dims(), v.dims()
-    if dq is None or dk is None or dv is None:
-        return tensor(None, q.dtype, 4, device)
+    """Queries ``(b, s, h, d)``, keys ``(b, t, g, d)``, values ``(b, t, g, v)`` with ``g`` dividing ``h``."""
+    infos = input_tensors(call, _ARGUMENTS[call.op.name])
+    shapes = []
+    for info, name in zip(infos[:3], ("query", "key", "value")):
+        if info.ndim != 4:
+            raise fail(
+                call,
+                f"the {name} should have 4 dimensions, namely [batch size, sequence length, number of heads, dimension "
+                f"of heads], but it has {info.ndim}",
+            )
+        shapes.append(written_dims(info))
+    if any(s is None for s in shapes):
+        return unknown_like(infos[0])
+    dq, dk, dv = (list(s or ()) for s in shapes)
     _same(call, dq[0], dk[0], "batch sizes of query and key")
     _same(call, dq[0], dv[0], "batch sizes of query and value")
-    _same(call, dq[2], dk[2], "numbers of heads of query and key")
-    _same(call, dq[2], dv[2], "numbers of heads of query and value")
+    for heads, what in ((dk[2], "key"), (dv[2], "value")):
+        if provably_differ(floormod(dq[2], heads), const(0, "int64")):
+            raise fail(call, f"the number of heads of query, {dq[2]}, should be a multiple of that of {what}, {heads}")
     _same(call, dk[1], dv[1], "sequence lengths of key and value")
-    _same(call, dq[3], dk[3], "head sizes of query and key")
-    if with_bias:
-        bias = infos[3]
-        dims = bias.dims()
-        if bias.ndim not in (4, -1):
-            raise fail(call, f"expects bias to have 4 dimensions, but it has {bias.ndim}")
-        if dims is not None:
-            wanted = (dq[0], dq[2], dq[1], dk[1])
-            for have, want, what in zip(dims, wanted, ("batch size", "head count", "query length", "key length")):
-                if const_int(have) != 1:
-                    _same(call, have, want, f"{what} of the bias and the inputs")
-    return tensor([dq[0], dq[1], dq[2], dv[3]], q.dtype, vdevice=device)
+    _same(call, dq[3], dk[3], "dimensions of heads of query and key")
+    if len(infos) == 4:
+        _check_bias(call, infos[3], (dq[0], dq[2], dq[1], dk[1]))
+    return tensor([dq[0], dq[1], dq[2], dv[3]], infos[0].dtype, vdevice=infos[0].vdevice)
 
 
-def _infer_var_len(call: Call, builder: Any) -> StructInfo:
-    q, v = tensor_arg(call, 0), tensor_arg(call, 2)
-    dq, dv = q.dims(), v.dims()
-    if dq is None or dv is None:
-        return tensor(None, q.dtype, 4, q.vdevice)
-    return tensor([dq[0], dq[1], dq[2], dv[3]], q.dtype, vdevice=q.vdevice)
+def _check_bias(call: Call, bias: Any, wanted: tuple[Any, ...]) -> None:
+    """The bias has the shape of the scores; all dimensions but the last may be one."""
+    if bias.ndim != 4:
+        raise fail(call, f"the bias should have 4 dimensions, but it has {bias.ndim}")
+    names = ("batch sizes", "numbers of heads", "sequence lengths", "sequence lengths of key")
+    for k, (have, want) in enumerate(zip(written_dims(bias) or (), wanted)):
+        if k == 3 or const_int(have) != 1:
+            _same(call, have, want, f"{names[k]} of the inputs and the bias")
+
+
+_ARGUMENTS = {"relax.nn.attention": 3, "relax.nn.attention_bias": 4, "relax.nn.attention_var_len": 7}
 
 
 def te_attention(q: Any, k: Any, v: Any, bias: Any, scale: Any, causal_mask: str | None) -> Any:
@@ -269,7 +273,7 @@ define(
 )
 define(
     "nn.attention_var_len",
-    _infer_var_len,
+    _infer,
     legalize=_legalize_var_len,
     precision="always",
     arg_names=("queries", "keys", "values", "seqstart_q", "seqstart_k", "max_seqlen_q", "max_seqlen_k"),

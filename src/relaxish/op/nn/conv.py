@@ -9,18 +9,23 @@ import numpy as np
 
 from ... import topi
 from ...relax.expr import Call, Expr
-from ...relax.scalars import const_int, simplify
+from ...relax.scalars import simplify
 from ...relax.struct_info import StructInfo, TensorStructInfo
+from ...tir import const, floormod
 from ..inference import (
+    OpValueError,
     as_expr,
+    as_int,
     axis_list,
     common_vdevice,
     fail,
     input_tensors,
     int64_list,
     make_call,
+    provably_differ,
     tensor,
     type_fail,
+    written_dims,
 )
 from ..record import define
 from .layouts import check_rank, layout_attr, reorder
@@ -37,9 +42,7 @@ def _many(value: Any, n: int, what: str) -> tuple[int, ...]:
     if len(values) == 1:
         values = values * n
     if len(values) != n:
-        from ...support.errors import RelaxishError
-
-        raise RelaxishError(f"the input {what} is expected to have length {n}, but it is {values}")
+        raise OpValueError(f"The input {what} length is expected to be {n}. However, the given {what} is {values}")
     return values
 
 
@@ -51,9 +54,13 @@ def _padding(value: Any, n: int) -> tuple[int, ...]:
         return values * 2
     if len(values) == 2 * n:
         return values
-    from ...support.errors import RelaxishError
+    allowed = sorted({1, n, 2 * n})
+    raise OpValueError(f"The input padding length is expected to be one of {allowed}. However, it is {values}")
 
-    raise RelaxishError(f"the input padding is expected to have length 1, {n} or {2 * n}, but it is {values}")
+
+def _check_positive(groups: int) -> None:
+    if int(groups) <= 0:
+        raise OpValueError(f"The number of groups in convolution is expected to be positive, but it is {groups}")
 
 
 def _conv_call(
@@ -69,15 +76,12 @@ def _conv_call(
     out_layout: str | None,
     out_dtype: Any,
 ) -> Expr:
-    if int(groups) <= 0:
-        from ...support.errors import RelaxishError
-
-        raise RelaxishError(f"The number of groups in convolution is expected to be positive, but it is {groups}")
+    _check_positive(groups)
     attrs = {
         "strides": int64_list(_many(strides, n, "strides")),
         "padding": int64_list(_padding(padding, n)),
         "dilation": int64_list(_many(dilation, n, "dilation")),
-        "groups": int(groups),
+        "groups": as_int(groups),
         "data_layout": data_layout,
         "kernel_layout": kernel_layout,
         "out_layout": out_layout or data_layout,
@@ -151,17 +155,15 @@ def _dtype(call: Call, a: TensorStructInfo, b: TensorStructInfo) -> str:
     return a.dtype
 
 
-def _check_channels(call: Call, channels: Any, wanted: Any, what: str) -> None:
-    a, b = const_int(channels), const_int(wanted)
-    if a is not None and b is not None and a != b:
-        raise fail(call, f"{what}: the data has {a} input channels, but the weight needs {b}")
+def _check_channels(call: Call, channels: Any, wanted: Any) -> None:
+    if provably_differ(channels, wanted):
+        raise fail(call, f"the data has {channels} input channels, but the weight and the groups need {wanted}")
 
 
 def _check_groups(call: Call, value: Any, groups: int, what: str) -> None:
-    known = const_int(value)
-    if known is not None and known % groups:
+    if provably_differ(floormod(value, const(groups, "int64")), const(0, "int64")):
         raise fail(
-            call, f"expects the number of {what} channels, {known}, to be divisible by the number of groups, {groups}"
+            call, f"expects the number of {what} channels, {value}, to be divisible by the number of groups, {groups}"
         )
 
 
@@ -176,13 +178,13 @@ def _infer_conv(n: int) -> Callable[[Call, Any], StructInfo]:
         check_rank(call, "kernel", weight.ndim, kernel_layout)
         dtype = _dtype(call, data, weight)
         device = common_vdevice(call, [data, weight])
-        dims, kernel = data.dims(), weight.dims()
+        dims, kernel = written_dims(data), written_dims(weight)
         if dims is None or kernel is None:
             return tensor(None, dtype, len(out_layout), device)
         batch, channels, *size = reorder(to_data, dims)
         filters, per_group, *window = reorder(to_kernel, kernel)
         groups = int(attrs.groups)
-        _check_channels(call, channels, simplify(per_group * groups), "convolution")
+        _check_channels(call, channels, per_group * groups)
         _check_groups(call, filters, groups, "output")
         pads, steps, gaps = ([int(v) for v in attrs[k]] for k in ("padding", "strides", "dilation"))
         shape = [batch, filters]
@@ -232,12 +234,13 @@ def _transpose_call(
     out_layout: str | None,
     out_dtype: Any,
 ) -> Expr:
+    _check_positive(groups)
     attrs = {
         "strides": int64_list(_many(strides, n, "strides")),
         "padding": int64_list(_padding(padding, n)),
         "output_padding": int64_list(_many(output_padding, n, "output_padding")),
         "dilation": int64_list(_many(dilation, n, "dilation")),
-        "groups": int(groups),
+        "groups": as_int(groups),
         "data_layout": data_layout,
         "kernel_layout": kernel_layout,
         "out_layout": out_layout or data_layout,
@@ -315,22 +318,22 @@ def _infer_transpose(n: int) -> Callable[[Call, Any], StructInfo]:
         out_layout, to_out = layout_attr(call, "output", attrs.out_layout, _DATA[n])
         check_rank(call, "data", data.ndim, data_layout)
         check_rank(call, "kernel", weight.ndim, kernel_layout)
-        steps, extra = ([int(v) for v in attrs[k]] for k in ("strides", "output_padding"))
-        for step, more in zip(steps, extra):
-            if more >= step:
-                raise fail(call, f"output_padding should be less than the corresponding stride, {more} >= {step}")
         dtype = _dtype(call, data, weight)
         device = common_vdevice(call, [data, weight])
-        dims, kernel = data.dims(), weight.dims()
+        dims, kernel = written_dims(data), written_dims(weight)
         if dims is None or kernel is None:
             return tensor(None, dtype, len(out_layout), device)
         batch, channels, *size = reorder(to_data, dims)
         inputs, per_group, *window = reorder(to_kernel, kernel)
         groups = int(attrs.groups)
-        _check_channels(call, channels, inputs, "transposed convolution")
+        _check_channels(call, channels, inputs)
         _check_groups(call, inputs, groups, "input")
+        steps, extra = ([int(v) for v in attrs[k]] for k in ("strides", "output_padding"))
+        for step, more in zip(steps, extra):
+            if more >= step:
+                raise fail(call, f"expects the output padding less than the strides, but {more} >= {step}")
         pads, gaps = ([int(v) for v in attrs[k]] for k in ("padding", "dilation"))
-        shape = [batch, simplify(per_group * groups)]
+        shape = [batch, per_group * groups]
         for k in range(n):
             reach = gaps[k] * (window[k] - 1) - (pads[k] + pads[k + n]) + extra[k] + 1
             shape.append(simplify((size[k] - 1) * steps[k] + reach))

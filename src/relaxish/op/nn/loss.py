@@ -7,20 +7,23 @@ from typing import Any
 import numpy as np
 
 from ... import topi
-from ...relax.expr import Call, Expr
-from ...relax.scalars import const_int, prove_equal
+from ...relax.expr import Call, Expr, ShapeExpr
 from ...relax.struct_info import StructInfo
 from ..inference import (
+    OpValueError,
     as_expr,
+    as_int,
     common_dtype,
     common_vdevice,
     fail,
     input_tensors,
     make_call,
+    provably_differ,
     tensor,
     tensor_arg,
     type_fail,
 )
+from ..lowering import te_call
 from ..record import define
 
 __all__ = ["cross_entropy_with_logits", "nll_loss"]
@@ -35,10 +38,15 @@ def nll_loss(
     predictions: Any, targets: Any, weights: Any = None, reduction: str = "mean", ignore_index: int = -100
 ) -> Expr:
     """Negative log likelihood of integer targets, optionally weighted by class."""
+    if reduction not in ("none", "sum", "mean"):
+        raise OpValueError(
+            "The argument reduction of NLLLoss should be one of the following values: none, mean, sum. "
+            f"However, the given value is {reduction}"
+        )
     args = [as_expr(predictions), as_expr(targets)]
     if weights is not None:
         args.append(as_expr(weights))
-    return make_call("nn.nll_loss", args, {"reduction": reduction, "ignore_index": int(ignore_index)})
+    return make_call("nn.nll_loss", args, {"reduction": reduction, "ignore_index": as_int(ignore_index)})
 
 
 def _infer_cross_entropy(call: Call, builder: Any) -> StructInfo:
@@ -46,12 +54,10 @@ def _infer_cross_entropy(call: Call, builder: Any) -> StructInfo:
     dtype = common_dtype(call, [a, b])
     device = common_vdevice(call, [a, b])
     if a.ndim >= 0 and b.ndim >= 0 and a.ndim != b.ndim:
-        raise fail(call, f"predictions and labels must have the same rank, not {a.ndim} and {b.ndim}")
-    x, y = a.dims(), b.dims()
-    if x is not None and y is not None:
-        for p, q in zip(x, y):
-            if const_int(p) is not None and const_int(q) is not None and const_int(p) != const_int(q):
-                raise fail(call, f"predictions and labels must have the same shape, not {x} and {y}")
+        raise fail(call, f"requires predictions and labels to have the same ndim, not {a.ndim} and {b.ndim}")
+    for k, (x, y) in enumerate(zip(a.dims() or (), b.dims() or ())):
+        if provably_differ(x, y):
+            raise fail(call, f"requires the predictions and labels to have the same shape, but at dim {k}: {x} and {y}")
     return tensor([], dtype, vdevice=device)
 
 
@@ -60,46 +66,50 @@ def _infer_nll(call: Call, builder: Any) -> StructInfo:
         raise fail(call, f"Op should take 2 or 3 arguments, but {len(call.args)} were given")
     pred, target = tensor_arg(call, 0, "predictions"), tensor_arg(call, 1, "targets")
     weights = tensor_arg(call, 2, "weights") if len(call.args) == 3 else None
-    dtype = common_dtype(call, [pred, weights] if weights is not None else [pred])
-    if target.dtype and "int" not in target.dtype:
-        raise type_fail(call, f"expects the dtype of targets to be int/uint, but it is {target.dtype}")
-    kind = call.attrs.reduction
-    if kind not in ("none", "sum", "mean"):
-        raise fail(call, f"expects reduction to be one of none, sum and mean, but got {kind}")
-    if pred.ndim == 0:
-        raise fail(call, "expects the rank of predictions to be at least 1")
-    if pred.ndim >= 0 and target.ndim >= 0 and pred.ndim != target.ndim + 1:
-        raise fail(
-            call,
-            f"expects predictions to have one more dimension than targets, but they have {pred.ndim} and {target.ndim}",
-        )
-    if weights is not None and weights.ndim not in (1, -1):
-        raise fail(call, f"expects weights to have 1 dimension, not {weights.ndim}")
-    dims, wanted = pred.dims(), target.dims()
-    if dims is not None and wanted is not None:
-        rest = [*dims[:1], *dims[2:]] if len(dims) > 1 else []
-        for have, want in zip(rest, wanted):
-            a, b = const_int(have), const_int(want)
-            if a is not None and b is not None and a != b:
-                raise fail(call, f"predictions and targets do not fit: {a} and {b}")
-    if weights is not None and dims is not None:
-        size = weights.dims()
-        classes = dims[0] if len(dims) == 1 else dims[1]
-        if size is not None:
-            a, b = const_int(size[0]), const_int(classes)
-            if a is not None and b is not None and a != b:
-                raise fail(call, f"expects one weight a class: {a} weights, {b} classes")
-            if (a is None or b is None) and not prove_equal(size[0], classes):
-                pass
-    device = common_vdevice(call, [pred, target])
-    if kind != "none":
+    judged = [pred] if weights is None else [pred, weights]
+    dtype, device = common_dtype(call, judged), common_vdevice(call, judged)
+    if target.dtype and not target.dtype.startswith(("int", "uint")):
+        raise type_fail(call, f"expects the dtype of targets to be int/uint. However, it is {target.dtype}")
+    _check_nll_ranks(call, pred, target, weights)
+    left = _check_nll_shapes(call, pred, target, weights)
+    if call.attrs.reduction != "none":
         return tensor([], dtype, vdevice=device)
-    if wanted is not None:
-        return tensor(list(wanted), dtype, vdevice=device)
-    if dims is not None:
-        return tensor([*dims[:1], *dims[2:]] if len(dims) > 1 else [], dtype, vdevice=device)
-    ndim = target.ndim if target.ndim >= 0 else pred.ndim - 1 if pred.ndim > 0 else -1
-    return tensor(None, dtype, ndim, device)
+    if isinstance(pred.shape, ShapeExpr):
+        return tensor(left, dtype, vdevice=device)
+    return tensor(None, dtype, -1 if pred.ndim < 0 else pred.ndim - 1, device)
+
+
+def _check_nll_ranks(call: Call, pred: Any, target: Any, weights: Any) -> None:
+    """Predictions are ``(C,)`` or ``(N, C, d1, ..)``, targets ``()`` or ``(N, d1, ..)``, weights ``(C,)``."""
+    if pred.ndim == 0:
+        raise fail(call, "expects the ndim of predictions >= 1. However, it is 0")
+    if pred.ndim > 0 and target.ndim >= 0:
+        k, of_target = max(pred.ndim - 2, 0), max(target.ndim - 1, 0)
+        if k != of_target:
+            raise fail(
+                call,
+                "expects number of dimensions K inferred from different arguments to be equal. However, K from "
+                f"predictions is {k} while K from targets is {of_target}",
+            )
+    if weights is not None and weights.ndim not in (1, -1):
+        raise fail(call, f"expects the ndim of weights == 1. However, it is {weights.ndim}")
+
+
+def _check_nll_shapes(call: Call, pred: Any, target: Any, weights: Any) -> list[Any]:
+    """Compare batch size, classes and the other extents. Returns the shape of the losses, if predictions are known."""
+    dims, wanted = pred.dims(), target.dims()
+    classes = None if dims is None else dims[0] if len(dims) == 1 else dims[1]
+    left = [] if dims is None or len(dims) == 1 else [dims[0], *dims[2:]]
+    if dims is not None and wanted is not None:
+        if bool(left) != bool(wanted):
+            raise fail(call, f"predictions of shape {list(dims)} do not fit targets of shape {list(wanted)}")
+        for have, want in zip(left, wanted):
+            if provably_differ(have, want):
+                raise fail(call, f"predictions and targets do not fit one another: {have} and {want}")
+    size = None if weights is None else weights.dims()
+    if size is not None and classes is not None and provably_differ(classes, size[0]):
+        raise fail(call, f"expects one weight for each class: {size[0]} weights, {classes} classes")
+    return left
 
 
 def _legalize_cross_entropy(builder: Any, call: Call) -> Expr:
@@ -111,17 +121,17 @@ def _legalize_cross_entropy(builder: Any, call: Call) -> Expr:
     return made
 
 
+def _nll_loss_without_weight(predictions: Any, targets: Any, reduction: str, ignore_index: int) -> Any:
+    classes = predictions.shape[1 if len(predictions.shape) > 1 else 0]
+    weights = topi.full([classes], predictions.dtype, 1.0)
+    return topi.nn.nll_loss(predictions, targets, weights, reduction, ignore_index)
+
+
 def _legalize_nll(builder: Any, call: Call) -> Expr:
-    kind, ignore = call.attrs.reduction, int(call.attrs.ignore_index)
-
-    def compute(predictions: Any, targets: Any, weights: Any = None) -> Any:
-        if weights is None:
-            classes = predictions.shape[1] if len(predictions.shape) > 1 else predictions.shape[0]
-            weights = topi.full([classes], predictions.dtype, 1.0)
-        return topi.nn.nll_loss(predictions, targets, weights, kind, ignore)
-
-    made: Expr = builder.call_te(compute, *call.args, primfunc_name_hint="nll_loss")
-    return made
+    weighted = len(call.args) == 3
+    compute = topi.nn.nll_loss if weighted else _nll_loss_without_weight
+    name = "nll_loss" if weighted else "nll_loss_without_weight"
+    return te_call(builder, name, compute, *call.args, call.attrs.reduction, int(call.attrs.ignore_index))
 
 
 def _np_nll(p: Any, t: Any, w: Any = None, reduction: str = "mean", ignore_index: int = -100) -> Any:

@@ -9,18 +9,24 @@ import numpy as np
 
 from ... import topi
 from ...relax.expr import Call, Expr
-from ...relax.scalars import const_int, prove_equal
+from ...relax.scalars import prove_equal
 from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ...tir import const, floormod
 from ..inference import (
     as_expr,
+    as_int,
     axis_list,
     check_axes,
     check_axis,
     fail,
     input_tensors,
     make_call,
+    provably_differ,
     require_float,
+    tensor,
     type_fail,
+    unknown_like,
+    written_dims,
 )
 from ..record import define
 
@@ -42,7 +48,7 @@ def batch_norm(
 ) -> Expr:
     """Normalised by channel; returns the result and the new moving mean and variance."""
     attrs = {
-        "axis": int(axis),
+        "axis": as_int(axis),
         "epsilon": float(epsilon),
         "center": bool(center),
         "scale": bool(scale),
@@ -73,8 +79,8 @@ def group_norm(
 ) -> Expr:
     """Normalised within groups of channels."""
     attrs = {
-        "num_groups": int(num_groups),
-        "channel_axis": int(channel_axis),
+        "num_groups": as_int(num_groups),
+        "channel_axis": as_int(channel_axis),
         "axes": axis_list(axes),
         "epsilon": float(epsilon),
         "center": bool(center),
@@ -95,7 +101,7 @@ def instance_norm(
 ) -> Expr:
     """Normalised for every channel of every sample."""
     attrs = {
-        "channel_axis": int(channel_axis),
+        "channel_axis": as_int(channel_axis),
         "axes": axis_list(axes),
         "epsilon": float(epsilon),
         "center": bool(center),
@@ -111,83 +117,99 @@ def rms_norm(data: Any, weight: Any, axes: Any = -1, epsilon: float = 1e-5) -> E
     )
 
 
-def _check_weights(call: Call, infos: Sequence[TensorStructInfo], axes: Sequence[Any]) -> list[int] | None:
-    """The data is float, its axes are in range, and every weight has exactly those axes."""
-    data, *weights = infos
-    for info in infos:
-        require_float(call, info)
-    dtypes = {i.dtype for i in infos if i.dtype}
-    if len(dtypes) > 1:
-        raise type_fail(call, f"expects all inputs to have the same dtype, but got {sorted(dtypes)}")
-    places = check_axes(call, data.ndim, axes) if data.ndim >= 0 else None
-    for weight in weights:
-        if weight.ndim >= 0 and weight.ndim != len(axes):
-            raise fail(
+def _check_dtypes(call: Call, infos: Sequence[TensorStructInfo], rank: int) -> None:
+    """The data is float; the others have its dtype and ``rank`` dimensions."""
+    data = infos[0]
+    require_float(call, data)
+    for info in infos[1:]:
+        if info.dtype != data.dtype:
+            raise type_fail(
                 call,
-                f"expects each weight to have as many dimensions as there are axes, {len(axes)}, not {weight.ndim}",
+                "requires all the input tensors to have the same dtype, but got "
+                f"{info.dtype or 'unknown'} and {data.dtype or 'unknown'}",
             )
-    dims = data.dims()
-    known = [w.dims() for w in weights]
-    for k in range(len(axes)):
-        sizes = [d[k] for d in known if d is not None]
-        if dims is not None and places is not None:
-            sizes.append(dims[places[k]])
-        for size in sizes[1:]:
-            a, b = const_int(sizes[0]), const_int(size)
-            if a is not None and b is not None and a != b:
+        if info.ndim != rank:
+            raise fail(call, f"requires each weight to have {rank} dimensions, but one has ndim {info.ndim}")
+
+
+def _certain(call: Call, infos: Sequence[TensorStructInfo], axes: Sequence[Any]) -> bool:
+    """Check the inputs of a normalisation over ``axes``; False where it cannot be told whether the sizes agree."""
+    data = infos[0]
+    places = check_axes(call, data.ndim, axes) if data.ndim >= 0 else []
+    _check_dtypes(call, infos, len(axes))
+    dims = written_dims(data)
+    sizes = [] if dims is None else [[dims[p] for p in places]]
+    sizes += [list(d) for d in (written_dims(i) for i in infos[1:]) if d is not None]
+    for other in sizes[1:]:
+        for size, want in zip(other, sizes[0]):
+            if provably_differ(want, size):
                 raise fail(
-                    call, f"the data and the weights have different sizes along the normalised axes: {a} and {b}"
+                    call,
+                    "requires the input gamma, beta, etc., to have size same as the lengths of the data on the given "
+                    f"axes, but there are {want} and {size}",
                 )
-            if (a is None) == (b is None) and not prove_equal(sizes[0], size):
-                raise fail(call, f"the sizes along the normalised axes cannot be proven equal: {sizes[0]} and {size}")
-    return places
+            if not prove_equal(want, size):
+                return False
+    return True
 
 
 def _infer_batch_norm(call: Call, builder: Any) -> StructInfo:
     infos = input_tensors(call, 5)
-    _check_weights(call, infos, [call.attrs.axis])
     data, _, _, mean, variance = infos
-    return TupleStructInfo([data, mean, variance])
+    if _certain(call, infos, [call.attrs.axis]):
+        return TupleStructInfo([data, mean, variance])
+    moving = tensor(None, data.dtype, 1, data.vdevice)
+    return TupleStructInfo([unknown_like(data), moving, moving])
 
 
-def _infer_layer_norm(call: Call, builder: Any) -> StructInfo:
-    infos = input_tensors(call, 3)
-    _check_weights(call, infos, call.attrs.axes)
-    return infos[0]
+def _infer_over_axes(count: int) -> Any:
+    def infer(call: Call, builder: Any) -> StructInfo:
+        infos = input_tensors(call, count)
+        return infos[0] if _certain(call, infos, call.attrs.axes) else unknown_like(infos[0])
+
+    return infer
 
 
-def _infer_rms_norm(call: Call, builder: Any) -> StructInfo:
-    infos = input_tensors(call, 2)
-    _check_weights(call, infos, call.attrs.axes)
-    return infos[0]
+_infer_layer_norm = _infer_over_axes(3)
+_infer_rms_norm = _infer_over_axes(2)
 
 
 def _infer_group_norm(call: Call, builder: Any) -> StructInfo:
     infos = input_tensors(call, 3)
-    data = infos[0]
-    channel = [call.attrs.channel_axis]
-    for info in infos:
-        require_float(call, info)
-    if data.ndim >= 0:
-        at = check_axis(call, data.ndim, call.attrs.channel_axis)
-        axes = check_axes(call, data.ndim, call.attrs.axes)
-        if at in axes:
-            raise fail(call, "the channel axis must not be among the normalised axes")
-        dims = data.dims()
-        size = const_int(dims[at]) if dims is not None else None
-        groups = int(call.attrs.num_groups)
-        if size is not None and size % groups:
-            raise fail(call, f"expects the size of channel_axis {size} to be divisible by num_groups {groups}")
-    _check_weights(call, infos, channel)
-    return data
+    at = _channel(call, infos[0])
+    require_float(call, infos[0])
+    dims = written_dims(infos[0])
+    if dims is not None and at is not None:
+        groups = const(int(call.attrs.num_groups), "int64")
+        if provably_differ(floormod(dims[at], groups), const(0, "int64")):
+            raise fail(call, f"expects the size of channel_axis, {dims[at]}, to be divisible by num_groups, {groups}")
+    _check_channel_weights(call, infos, at)
+    return infos[0]
 
 
 def _infer_instance_norm(call: Call, builder: Any) -> StructInfo:
     infos = input_tensors(call, 3)
-    _check_weights(call, infos, [call.attrs.channel_axis])
-    if infos[0].ndim >= 0:
-        check_axes(call, infos[0].ndim, call.attrs.axes)
+    _check_channel_weights(call, infos, _channel(call, infos[0]))
     return infos[0]
+
+
+def _channel(call: Call, data: TensorStructInfo) -> int | None:
+    """The channel axis, which must not be among the normalised axes."""
+    if data.ndim < 0:
+        return None
+    at = check_axis(call, data.ndim, call.attrs.channel_axis)
+    if at in check_axes(call, data.ndim, call.attrs.axes):
+        raise fail(call, f"expects that channel_axis must not be in axes, but got {at} and {list(call.attrs.axes)}")
+    return at
+
+
+def _check_channel_weights(call: Call, infos: Sequence[TensorStructInfo], at: int | None) -> None:
+    _check_dtypes(call, infos, 1)
+    dims = written_dims(infos[0])
+    for info in infos[1:]:
+        size = written_dims(info)
+        if dims is not None and at is not None and size is not None and provably_differ(dims[at], size[0]):
+            raise fail(call, f"expects every weight to have the size of channel_axis, but got {size[0]} and {dims[at]}")
 
 
 def _legalize_batch_norm(builder: Any, call: Call) -> Expr:

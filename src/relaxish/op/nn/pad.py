@@ -8,9 +8,9 @@ import numpy as np
 
 from ... import topi
 from ...relax.expr import Call, Expr
-from ...relax.scalars import simplify
 from ...relax.struct_info import StructInfo
-from ..inference import as_expr, check_count, fail, make_call, tensor, tensor_arg
+from ..inference import as_expr, check_count, fail, make_call, tensor, tensor_arg, written_dims
+from ..lowering import te_call
 from ..record import define
 
 __all__ = ["pad"]
@@ -23,7 +23,7 @@ def pad(data: Any, pad_width: Any, pad_mode: str | None = "constant", pad_value:
     widths: list[int] = []
     for item in pad_width:
         widths += [int(v) for v in item] if isinstance(item, (list, tuple)) else [int(item)]
-    attrs = {"pad_width": tuple(widths), "pad_mode": pad_mode or "constant", "pad_value": float(pad_value or 0.0)}
+    attrs = {"pad_width": tuple(widths), "pad_value": float(pad_value or 0.0), "pad_mode": pad_mode or "constant"}
     return make_call("nn.pad", [as_expr(data)], attrs)
 
 
@@ -31,34 +31,27 @@ def _infer(call: Call, builder: Any) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     widths = [int(v) for v in call.attrs.pad_width]
-    if info.ndim >= 0 and len(widths) != 2 * info.ndim:
+    if len(widths) != 2 * info.ndim:
         raise fail(call, f"expects {2 * info.ndim} pad widths for {info.ndim} dimensions, not {len(widths)}")
     if call.attrs.pad_mode not in _MODES:
         raise fail(call, f"the pad mode must be one of {_MODES}, not {call.attrs.pad_mode!r}")
-    dims = info.dims()
+    dims = written_dims(info)
     if dims is None:
-        return tensor(None, info.dtype, info.ndim, info.vdevice)
-    shape = [simplify(d + (widths[2 * i] + widths[2 * i + 1])) for i, d in enumerate(dims)]
-    return tensor(shape, info.dtype, vdevice=info.vdevice)
+        return tensor(None, info.dtype, info.ndim)
+    return tensor([d + (widths[2 * i] + widths[2 * i + 1]) for i, d in enumerate(dims)], info.dtype)
 
 
 def _legalize(builder: Any, call: Call) -> Expr:
     a = call.attrs
-    widths = [int(v) for v in a.pad_width]
-    before, after = widths[::2], widths[1::2]
-
-    def compute(data: Any) -> Any:
-        mode = a.pad_mode
-        if mode == "constant":
-            return topi.nn.pad(data, before, after, float(a.pad_value))
-        if mode in ("reflect", "symmetric"):
-            return topi.nn.mirror_pad(data, before, after, mode.upper())
-        if mode in ("replicate", "edge"):
-            return topi.nn.replicate_pad(data, before, after)
-        return topi.nn.circular_pad(data, before, after)
-
-    made: Expr = builder.call_te(compute, call.args[0], primfunc_name_hint="pad")
-    return made
+    widths, mode = [int(w) for w in a.pad_width], str(a.pad_mode)
+    border = {"pad_before": widths[::2], "pad_after": widths[1::2]}
+    if mode in ("reflect", "symmetric"):
+        return te_call(builder, "mirror_pad", topi.nn.mirror_pad, call.args[0], mode=mode.upper(), **border)
+    if mode in ("replicate", "edge"):
+        return te_call(builder, "replicate_pad", topi.nn.replicate_pad, call.args[0], **border)
+    if mode == "circular":
+        return te_call(builder, "circular_pad", topi.nn.circular_pad, call.args[0], **border)
+    return te_call(builder, "pad", topi.nn.pad, call.args[0], pad_value=float(a.pad_value), **border)
 
 
 def _np_pad(data: Any, pad_width: Any, pad_mode: str = "constant", pad_value: float = 0.0) -> Any:

@@ -12,7 +12,7 @@ from ...relax.expr import Call, Expr
 from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import StructInfo
 from ...tir import IntImm
-from ..inference import as_expr, check_count, int64_list, make_call, tensor, tensor_arg
+from ..inference import as_expr, check_count, int64_list, make_call, tensor, tensor_arg, written_dims
 from ..record import define
 from .conv import _many, _padding
 from .layouts import check_rank, layout_attr, reorder
@@ -187,7 +187,7 @@ def _infer_pool(n: int) -> Callable[[Call, Any], StructInfo]:
         layout, convert = layout_attr(call, "input", a.layout, _LAYOUT[n])
         out_layout, to_out = layout_attr(call, "output", a.out_layout, _LAYOUT[n])
         check_rank(call, "data", info.ndim, layout)
-        dims = info.dims()
+        dims = written_dims(info)
         if dims is None:
             return tensor(None, info.dtype, len(out_layout), info.vdevice)
         batch, channels, *size = reorder(convert, dims)
@@ -220,9 +220,9 @@ def _infer_adaptive(n: int) -> Callable[[Call, Any], StructInfo]:
         layout, convert = layout_attr(call, "input", a.layout, _LAYOUT[n])
         out_layout, to_out = layout_attr(call, "output", a.out_layout, _LAYOUT[n])
         check_rank(call, "data", info.ndim, layout)
-        dims = info.dims()
+        dims = written_dims(info)
         if dims is None:
-            if a.output_size is None and a.layout == a.out_layout:
+            if a.output_size is None and a.layout == a.out_layout and info.shape is not None:
                 return info
             return tensor(None, info.dtype, len(out_layout), info.vdevice)
         batch, channels, *size = reorder(convert, dims)

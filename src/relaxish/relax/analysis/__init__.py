@@ -7,6 +7,7 @@ from typing import Any
 
 from .struct_info import (
     BaseCheckResult,
+    collect_non_negative_expressions,
     definable_tir_vars_in_struct_info,
     derive_call_ret_struct_info,
     erase_to_well_defined,
@@ -21,7 +22,6 @@ _LAZY: dict[str, str] = {
     "all_global_vars": "variables",
     "all_vars": "variables",
     "bound_vars": "variables",
-    "collect_non_negative_expressions": "wellformed",
     "computable_at_compile_time": "compile_time",
     "contains_impure_call": "variables",
     "defined_symbolic_vars": "variables",
@@ -43,6 +43,7 @@ _LAZY: dict[str, str] = {
 
 __all__ = [
     "BaseCheckResult",
+    "collect_non_negative_expressions",
     "definable_tir_vars_in_struct_info",
     "derive_call_ret_struct_info",
     "erase_to_well_defined",

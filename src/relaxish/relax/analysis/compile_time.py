@@ -4,36 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..expr import Function, MatchCast, Var
-from .struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
-from .variables import contains_impure_call, direct_uses
+from ...ir.prim import Var as TirVar
+from ..expr import Function, Var
+from ..expr_functor import PyExprVisitor
+from .struct_info import definable_tir_vars_in_struct_info
+from .variables import free_symbolic_vars, free_vars
 
 __all__ = ["computable_at_compile_time"]
+
+
+class _Known(PyExprVisitor):
+    """Variables, and symbolic variables, that are known once the weights are."""
+
+    def __init__(self) -> None:
+        self.vars: dict[Var, None] = {}
+        self.symbols: set[TirVar] = set()
+
+    def mark(self, var: Var) -> None:
+        self.vars[var] = None
+        self.symbols.update(definable_tir_vars_in_struct_info(var.struct_info))
+
+    def visit_function_(self, op: Function) -> None:
+        count = op.attrs.get("num_input")
+        if count is not None:
+            for param in op.params[int(getattr(count, "value", count)) :]:
+                self.mark(param)
+        super().visit_function_(op)
+
+    def visit_binding(self, binding: Any) -> None:
+        value = binding.value
+        if all(v in self.vars for v in free_vars(value)) and self.symbols.issuperset(free_symbolic_vars(value)):
+            self.mark(binding.var)
+        super().visit_binding(binding)
 
 
 def computable_at_compile_time(func: Function) -> list[Var]:
     """Variables that can be computed once the weights are known.
 
-    The attribute ``num_input`` says how many leading parameters are run-time inputs; without it there are none
-    known, and the answer is empty.
+    The attribute ``num_input`` says how many leading parameters are run-time inputs; without it no parameter is a
+    weight, and only what needs none is known.
     """
-    count = func.attrs.get("num_input")
-    if count is None:
-        return []
-    start = int(getattr(count, "value", count))
-    known: dict[Var, None] = {}
-    symbols: set[Any] = set()
-    for param in func.params[start:]:
-        known[param] = None
-        symbols.update(definable_tir_vars_in_struct_info(param.struct_info))
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            info = binding.var.struct_info_
-            if not all(v in known for v in direct_uses(binding.value)) or contains_impure_call(binding.value):
-                continue
-            if isinstance(binding, MatchCast):
-                symbols.update(definable_tir_vars_in_struct_info(binding.struct_info))
-            if info is not None and not all(v in symbols for v in tir_vars_in_struct_info(info)):
-                continue
-            known[binding.var] = None
-    return list(known)
+    known = _Known()
+    known.visit_expr(func)
+    return list(known.vars)

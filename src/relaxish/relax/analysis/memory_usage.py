@@ -16,68 +16,74 @@ from ..scalars import const_int
 __all__ = ["estimate_memory_usage"]
 
 
-def _bytes(shape: Any, dtype: str) -> int | None:
-    """Size of a tensor, or None if its shape is dynamic."""
-    dims = [const_int(d) for d in shape.values] if isinstance(shape, ShapeExpr) else [None]
-    if any(d is None for d in dims):
-        return None
-    return math.prod(d for d in dims if d is not None) * dtypes.nbytes(dtype)
-
-
 class _Estimator(PyExprVisitor):
     """Adds up tensors (what there would be without planning) and storages."""
 
     def __init__(self) -> None:
-        self.total_alloc_tensor = 0
-        self.total_const_size = 0
-        self.total_dyn_size_tensor = 0
-        self.planned_alloc = 0
-        self.planned_num = 0
+        self.tensors = 0
+        self.tensor_bytes = 0
+        self.dynamic_tensors = 0
+        self.planned = 0
+        self.planned_bytes = 0
 
     def visit_call_(self, op: Call) -> None:
         name = op.op.name if isinstance(op.op, Op) else ""
-        if name == "relax.memory.alloc_storage":
-            self.planned_alloc += _bytes(op.args[0], "uint8") or 0
-            self.planned_num += 1
-        elif name in ("relax.memory.alloc_tensor", "relax.builtin.alloc_tensor"):
-            shape, dtype = (op.args[2], op.args[3]) if name == "relax.memory.alloc_tensor" else op.args[:2]
-            size = _bytes(shape, dtype.value)
-            self.total_alloc_tensor += 1
-            if size is None:
-                self.total_dyn_size_tensor += 1
-            else:
-                self.total_const_size += size
-                if name == "relax.builtin.alloc_tensor":
-                    self.planned_alloc += size
-                    self.planned_num += 1
+        if name == "relax.builtin.alloc_tensor":
+            size = self.tensor(op.args[0], op.args[1].value)
+            if size is not None:
+                self.planned += 1
+                self.planned_bytes += size
+        elif name == "relax.memory.alloc_tensor":
+            self.tensor(op.args[2], op.args[3].value)
+        elif name == "relax.memory.alloc_storage":
+            if not isinstance(op.args[0], ShapeExpr):
+                raise TypeError("The size of relax.memory.alloc_storage is expected to be ShapeExpr")
+            self.planned += 1
+            self.planned_bytes += const_int(op.args[0].values[0]) or 0
 
+    def tensor(self, shape: Any, dtype: str) -> int | None:
+        """Count one tensor; returns its size, or None if its shape is dynamic."""
+        if not isinstance(shape, ShapeExpr):
+            raise TypeError(
+                "The shape of relax.builtin.alloc_tensor and relax.memory.alloc_tensor is expected to be ShapeExpr"
+            )
+        dims = [const_int(d) for d in shape.values]
+        if any(d is None for d in dims):
+            self.dynamic_tensors += 1
+            return None
+        size = math.prod(d for d in dims if d is not None) * dtypes.nbytes(dtype)
+        self.tensors += 1
+        self.tensor_bytes += size
+        return size
 
-def _report(name: str, func: Function) -> str:
-    found = _Estimator()
-    found.visit_expr(func)
-    lines = [
-        f" * Without memory planning, there are {found.total_alloc_tensor - found.total_dyn_size_tensor} "
-        f"constant-size memory allocation(s) with total size {found.total_const_size / 2**30:.4} GB.",
-    ]
-    if found.total_dyn_size_tensor:
-        lines.append(f" * Without memory planning, there are {found.total_dyn_size_tensor} dynamic-size memory allocation(s).")
-    lines.append(
-        f" * With memory planning, there are {found.planned_num} constant-size memory allocation(s) with total size "
-        f"{found.planned_alloc / 2**30:.4} GB."
-    )
-    if found.total_const_size:
-        lines.append(
-            f" * Memory planning reduces constant memory size to {found.planned_alloc / found.total_const_size:.1%}."
-        )
-    return f"Function {name}:\n" + "\n".join(lines) + "\n"
+    def report(self, name: str) -> str:
+        """The lines about one function."""
+        dynamic = f", and {self.dynamic_tensors} dynamic-size allocation(s)" if self.dynamic_tensors else ""
+        lines = [
+            f"- Function {name}:",
+            f" * Without memory planning, there are {self.tensors} constant-size memory allocation(s) with total size "
+            f"{self.tensor_bytes / 2**30:.4} GB{dynamic}.",
+            f" * With memory planning, there are {self.planned} constant-size memory allocation(s) with total size "
+            f"{self.planned_bytes / 2**30:.4} GB.",
+            "",
+        ]
+        if self.tensor_bytes:
+            share = f"{self.planned_bytes / self.tensor_bytes:.1%}"
+            lines[-1] = f" * Memory planning reduces constant memory size to {share}."
+        return "\n".join(lines)
 
 
 def estimate_memory_usage(mod: IRModule | Function) -> str:
     """A report of the allocations in each function: as if every tensor were allocated alone, and as planned.
 
-    Run it after StaticPlanBlockMemory.
+    Run it after StaticPlanBlockMemory.  Branches and calls are not followed: everything counts once.
     """
     if isinstance(mod, Function):
         mod = IRModule({GlobalVar("foo"): mod})
-    functions = {v: f for v, f in mod.functions.items() if isinstance(f, Function)}
-    return "Memory usage estimation:\n" + "".join(f"- {_report(v.name_hint, f)}" for v, f in functions.items())
+    out = []
+    for var, func in mod.functions_items():
+        if isinstance(func, Function):
+            found = _Estimator()
+            found.visit_expr(func)
+            out.append(found.report(var.name_hint) + "\n")
+    return "Memory usage estimation:\n" + "".join(out) if out else ""

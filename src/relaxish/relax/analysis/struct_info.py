@@ -10,8 +10,8 @@ from ...ir.expr import STATIC_TYPE, PrimExpr
 from ...ir.prim import IntImm
 from ...ir.prim import Var as TirVar
 from ...ir.types import PrimType
-from ...support.errors import RelaxishError
-from ..expr import Call, Expr, ShapeExpr, Var
+from ...support.errors import InternalError, RelaxishError
+from ..expr import Call, Expr, ShapeExpr, Var, as_shape_dim
 from ..scalars import prim_vars, prove_equal, substitute_prim
 from ..struct_info import (
     FuncStructInfo,
@@ -21,11 +21,13 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    as_struct_info,
 )
 from ..ty import DynTensorType, FuncType, ObjectType, PackedFuncType, ShapeType, TupleType, Type
 
 __all__ = [
     "BaseCheckResult",
+    "collect_non_negative_expressions",
     "definable_tir_vars_in_struct_info",
     "derive_call_ret_struct_info",
     "erase_struct_info",
@@ -76,6 +78,8 @@ def struct_info_base_check(base: StructInfo, derived: StructInfo, analyzer: Any 
         return min(checks, default=PASS)
     if isinstance(base, FuncStructInfo) and isinstance(derived, FuncStructInfo):
         return _check_func(base, derived, analyzer)
+    if not isinstance(base, StructInfo) or not isinstance(derived, StructInfo):
+        return struct_info_base_check(as_struct_info(base), as_struct_info(derived), analyzer)
     if type(base) is type(derived):
         return _check_custom(base, derived)
     return L1 if isinstance(derived, ObjectStructInfo) else L0
@@ -84,7 +88,13 @@ def struct_info_base_check(base: StructInfo, derived: StructInfo, analyzer: Any 
 def _check_custom(base: StructInfo, derived: StructInfo) -> BaseCheckResult:
     from ...ir import structural_equal
 
-    return PASS if structural_equal(base, derived, map_free_vars=False) else L0
+    tensor = getattr(base, "tensor_sinfo", None)
+    if tensor is None:
+        return PASS if structural_equal(base, derived, map_free_vars=False) else L0
+    # Tensors spread over devices: those of another mesh or placement may still overlap.
+    there: Any = derived
+    same = structural_equal(base.device_mesh, there.device_mesh) and structural_equal(base.placement, there.placement)  # type: ignore[attr-defined]
+    return min(struct_info_base_check(tensor, there.tensor_sinfo), PASS if same else L1)
 
 
 def _check_prim(base: PrimExpr, derived: PrimExpr, analyzer: Any) -> BaseCheckResult:
@@ -122,14 +132,16 @@ def _check_shape(base: ShapeStructInfo, derived: ShapeStructInfo, analyzer: Any)
 def _check_tensor(base: TensorStructInfo, derived: TensorStructInfo, analyzer: Any) -> BaseCheckResult:
     if base.dtype and base.dtype != derived.dtype:
         return L0 if derived.dtype else L1
+    rank = _check_ndim(base.ndim, derived.ndim)
+    if rank is not PASS:
+        return rank
     if base.vdevice is not None:
         if derived.vdevice is None:
             return L1
         if not same_vdevice(base.vdevice, derived.vdevice):
             return L0
-    rank = _check_ndim(base.ndim, derived.ndim)
-    if rank is not PASS or base.shape is None:
-        return rank
+    if base.shape is None:
+        return PASS
     if derived.shape is None:
         return L2
     if base.shape is derived.shape:
@@ -158,20 +170,16 @@ def _check_func(base: FuncStructInfo, derived: FuncStructInfo, analyzer: Any) ->
             return PASS if base.derive_func == derived.derive_func else L2
         return struct_info_base_check(base.ret, derived.ret, analyzer)
     if derived.params is None:
-        return L1
-    if len(base.params) != len(derived.params):
-        return L0
+        return L2
     from ...ir import structural_equal
 
-    if structural_equal(base, derived, map_free_vars=True):
+    # Symbolic variables of the parameters are renamed to each other here, and only here.
+    if structural_equal(base, derived):
         return PASS
-    # Parameters are contravariant, and their symbolic dimensions are bound by position.
-    mapping: dict[TirVar, PrimExpr] = {}
-    worst = PASS
-    for lhs, rhs in zip(base.params, derived.params):
-        bind_struct_info(rhs, lhs, mapping, {})
-        worst = min(worst, struct_info_base_check(substitute_struct_info(rhs, mapping), lhs, analyzer))
-    return min(worst, struct_info_base_check(base.ret, substitute_struct_info(derived.ret, mapping), analyzer))
+    if len(base.params) != len(derived.params):
+        return L0
+    params = min((struct_info_base_check(b, d, analyzer) for b, d in zip(base.params, derived.params)), default=PASS)
+    return min(L2 if params is L1 else params, struct_info_base_check(base.ret, derived.ret, analyzer))
 
 
 def struct_info_lca(lhs: StructInfo, rhs: StructInfo, analyzer: Any = None) -> StructInfo:
@@ -194,6 +202,8 @@ def struct_info_lca(lhs: StructInfo, rhs: StructInfo, analyzer: Any = None) -> S
         return lhs if same else TupleStructInfo(merged)
     if isinstance(lhs, FuncStructInfo) and isinstance(rhs, FuncStructInfo):
         return _lca_func(lhs, rhs, analyzer)
+    if not isinstance(lhs, StructInfo) or not isinstance(rhs, StructInfo):
+        return struct_info_lca(as_struct_info(lhs), as_struct_info(rhs), analyzer)
     if type(lhs) is type(rhs) and _check_custom(lhs, rhs) is PASS:
         return lhs
     return ObjectStructInfo()
@@ -224,32 +234,22 @@ def _lca_tensor(lhs: TensorStructInfo, rhs: TensorStructInfo, analyzer: Any) -> 
 
 def _lca_func(lhs: FuncStructInfo, rhs: FuncStructInfo, analyzer: Any) -> FuncStructInfo:
     purity = lhs.purity and rhs.purity
-    if lhs.params is None and rhs.params is None:
-        if lhs.derive_func is not None and lhs.derive_func == rhs.derive_func:
-            return lhs if purity == lhs.purity else FuncStructInfo(None, lhs.ret, purity, None, lhs.derive_func)
-        if lhs.derive_func is None and rhs.derive_func is None:
-            return FuncStructInfo.opaque_func(ret=struct_info_lca(lhs.ret, rhs.ret, analyzer), purity=purity)
-        return FuncStructInfo.opaque_func(purity=purity)
-    if lhs.params is None or rhs.params is None:
-        if lhs.derive_func is None and rhs.derive_func is None:
-            return FuncStructInfo.opaque_func(ret=struct_info_lca(lhs.ret, rhs.ret, analyzer), purity=purity)
-        return FuncStructInfo.opaque_func(purity=purity)
+    if lhs.params is None and lhs.derive_func is not None:
+        return lhs if lhs.derive_func == rhs.derive_func else FuncStructInfo.opaque_func(purity=purity)
+    ret = struct_info_lca(lhs.ret, rhs.ret, analyzer)
+    if lhs.params is None:
+        return lhs if ret is lhs.ret else FuncStructInfo.opaque_func(ret=ret, purity=purity)
+    if rhs.params is None:
+        return FuncStructInfo.opaque_func(ret=ret, purity=purity)
     from ...ir import structural_equal
 
-    if structural_equal(lhs, rhs, map_free_vars=True):
+    if structural_equal(lhs, rhs):
         return lhs
-    ret = struct_info_lca(lhs.ret, rhs.ret, analyzer)
     if len(lhs.params) != len(rhs.params):
         return FuncStructInfo.opaque_func(ret=ret, purity=purity)
-    params = []
-    for a, b in zip(lhs.params, rhs.params):
-        # The meet of two parameter infos is the finer one, where one of them is finer.
-        if struct_info_base_check(a, b, analyzer) is PASS:
-            params.append(b)
-        elif struct_info_base_check(b, a, analyzer) is PASS:
-            params.append(a)
-        else:
-            return FuncStructInfo.opaque_func(ret=ret, purity=purity)
+    params = [struct_info_lca(a, b, analyzer) for a, b in zip(lhs.params, rhs.params)]
+    if ret is lhs.ret and all(a is b for a, b in zip(params, lhs.params)):
+        return lhs
     return FuncStructInfo(params, ret, purity)
 
 
@@ -319,6 +319,8 @@ def erase_struct_info(
         new = var(info.shape) if var is not None else None
         if new is None:
             return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
+        if not isinstance(new, (Var, ShapeExpr)):
+            raise InternalError(f"a shape can be a ShapeExpr or a Var, not {type(new).__name__}")
         return info if new is info.shape else TensorStructInfo(new, info.dtype, info.vdevice)
     if isinstance(info, ShapeStructInfo):
         if info.values is None:
@@ -337,8 +339,7 @@ def erase_struct_info(
     if isinstance(info, TupleStructInfo):
         fields = [erase_struct_info(f, shape_var, var) for f in info.fields]
         return info if all(a is b for a, b in zip(fields, info.fields)) else TupleStructInfo(fields)
-    if isinstance(info, FuncStructInfo) and info.params is not None:
-        return _erase_func(info, shape_var, var)
+    # The struct info of a function is well defined by itself: its parameters define what it mentions.
     return info
 
 
@@ -350,24 +351,11 @@ def _defined_dims(dims: Any, shape_var: Callable[[TirVar], PrimExpr | None]) -> 
             new = shape_var(symbol)
             if new is None:
                 return None
+            new = as_shape_dim(new)
             if new is not symbol:
                 mapping[symbol] = new
         out.append(substitute_prim(dim, mapping) if mapping else dim)
     return out
-
-
-def _erase_func(info: FuncStructInfo, shape_var: Any, var: Any) -> FuncStructInfo:
-    own = {v for p in info.params or () for v in definable_tir_vars_in_struct_info(p)}
-
-    def inner(symbol: TirVar) -> PrimExpr | None:
-        found: PrimExpr | None = symbol if symbol in own else shape_var(symbol)
-        return found
-
-    params = [erase_struct_info(p, inner, var) for p in info.params or ()]
-    ret = erase_struct_info(info.ret, inner, var)
-    if ret is info.ret and all(a is b for a, b in zip(params, info.params or ())):
-        return info
-    return FuncStructInfo(params, ret, info.purity, info.span, info.derive_func)
 
 
 def erase_to_well_defined(
@@ -377,7 +365,7 @@ def erase_to_well_defined(
 ) -> StructInfo:
     """Drop what names variables outside the maps; variables inside are replaced by what they map to."""
     shapes, values = shape_var_map or {}, var_map or {}
-    return erase_struct_info(sinfo, shapes.get, values.get)
+    return erase_struct_info(as_struct_info(sinfo), shapes.get, values.get)
 
 
 def get_static_type(sinfo: StructInfo) -> Type:
@@ -385,6 +373,7 @@ def get_static_type(sinfo: StructInfo) -> Type:
 
     Raises TypeError for a struct info that has no type.
     """
+    sinfo = as_struct_info(sinfo)
     if isinstance(sinfo, TensorStructInfo):
         return DynTensorType(sinfo.ndim, sinfo.dtype)
     if isinstance(sinfo, ShapeStructInfo):
@@ -397,7 +386,7 @@ def get_static_type(sinfo: StructInfo) -> Type:
         if sinfo.params is None:
             return PackedFuncType()
         return FuncType([get_static_type(p) for p in sinfo.params], get_static_type(sinfo.ret))
-    if isinstance(sinfo, ObjectStructInfo):
+    if isinstance(sinfo, ObjectStructInfo) or hasattr(sinfo, "tensor_sinfo"):
         return ObjectType()
     raise TypeError(f"no static type for struct info of kind {type(sinfo).__name__}")
 
@@ -479,20 +468,33 @@ def derive_call_ret_struct_info(func_sinfo: FuncStructInfo, call: Call, ctx: Any
     shapes: dict[TirVar, PrimExpr] = {}
     variables: dict[Any, Any] = {}
     analyzer = ctx.get_analyzer() if hasattr(ctx, "get_analyzer") else None
-    infos = [arg.struct_info for arg in call.args]
-    for param, info in zip(func_sinfo.params, infos):
+    for index, (param, arg) in enumerate(zip(func_sinfo.params, call.args)):
+        info = arg.struct_info
         bind_struct_info(param, info, shapes, variables)
-    for index, (param, info) in enumerate(zip(func_sinfo.params, infos)):
-        actual = substitute_struct_info(param, shapes)
-        if struct_info_base_check(actual, info, analyzer) is L0:
+        if _check_argument(param, info, shapes, analyzer) <= L1:
             raise RelaxishError(f"Argument {index} type mismatch: expected {param}, given {info}")
     return erase_struct_info(func_sinfo.ret, shapes.get, variables.get)
 
 
+def _check_argument(param: Any, arg: Any, shapes: Mapping[TirVar, PrimExpr], analyzer: Any) -> BaseCheckResult:
+    """The subtype check of an argument, with variables that are parameter dimensions standing for what they got."""
+    if isinstance(param, FuncStructInfo):
+        return struct_info_base_check(param, arg, analyzer)
+    if isinstance(param, TupleStructInfo) and isinstance(arg, TupleStructInfo):
+        if len(param.fields) != len(arg.fields):
+            return L0
+        return min((_check_argument(p, a, shapes, analyzer) for p, a in zip(param.fields, arg.fields)), default=PASS)
+    actual = map_struct_info(param, lambda dim: shapes.get(dim, dim) if isinstance(dim, TirVar) else dim)
+    result = struct_info_base_check(actual, arg, analyzer)
+    if result is L0 and actual is not param and struct_info_base_check(param, arg, analyzer) is not L0:
+        # Two values for one symbolic dimension: whether they agree is for the run time to say.
+        return L2
+    return result
+
+
 def _prim_fields(info: StructInfo, out: list[PrimExpr]) -> None:
     if isinstance(info, TensorStructInfo):
-        if isinstance(info.shape, ShapeExpr):
-            out.extend(info.shape.values)
+        out.extend(info.dims() or ())
     elif isinstance(info, ShapeStructInfo):
         out.extend(info.values or ())
     elif isinstance(info, PrimStructInfo):
@@ -510,7 +512,7 @@ def _prim_fields(info: StructInfo, out: list[PrimExpr]) -> None:
 def prim_exprs_in_struct_info(info: StructInfo) -> list[PrimExpr]:
     """Every scalar expression in it, in order."""
     out: list[PrimExpr] = []
-    _prim_fields(info, out)
+    _prim_fields(as_struct_info(info), out)
     return out
 
 
@@ -524,11 +526,25 @@ def tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
 
 def definable_tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
     """The symbolic variables that a parameter of this struct info defines: dimensions that are a bare variable."""
-    if isinstance(sinfo, FuncStructInfo):
+    return list(dict.fromkeys(v for v in prim_exprs_in_struct_info(sinfo) if isinstance(v, TirVar)))
+
+
+def collect_non_negative_expressions(sinfo: StructInfo) -> list[PrimExpr]:
+    """Dimensions that occur in shapes, and so are known to be at least zero; numbers are left out."""
+    from ...ir import structural_equal, structural_hash
+
+    sinfo = as_struct_info(sinfo)
+    if isinstance(sinfo, PrimStructInfo):
         return []
     if isinstance(sinfo, TupleStructInfo):
-        found: dict[TirVar, None] = {}
-        for item in sinfo.fields:
-            found.update(dict.fromkeys(definable_tir_vars_in_struct_info(item)))
-        return list(found)
-    return list(dict.fromkeys(v for v in prim_exprs_in_struct_info(sinfo) if isinstance(v, TirVar)))
+        found = [value for item in sinfo.fields for value in collect_non_negative_expressions(item)]
+    else:
+        found = [v for v in prim_exprs_in_struct_info(sinfo) if not (isinstance(v, IntImm) and v.value >= 0)]
+    seen: dict[int, list[PrimExpr]] = {}
+    out = []
+    for value in found:
+        same = seen.setdefault(structural_hash(value), [])
+        if not any(structural_equal(value, other) for other in same):
+            same.append(value)
+            out.append(value)
+    return out

@@ -48,10 +48,24 @@ def _is_broadcast(store: BufferStore, load: BufferLoad) -> bool:
 
 
 def _is_injective(store: BufferStore, load: BufferLoad) -> bool:
+    """Whether every index read is computed from the written position alone, not from what other tensors hold."""
     if not all(isinstance(i, TirVar) for i in store.indices):
         return False
     axes = set(store.indices)
-    return all(v in axes for index in load.indices for v in prim_vars(index))
+    return not any(_reads_memory(i) or any(v not in axes for v in prim_vars(i)) for i in load.indices)
+
+
+class _Loads(Visitor):
+    found = False
+
+    def visit_BufferLoad(self, node: Any) -> None:
+        self.found = True
+
+
+def _reads_memory(index: Any) -> bool:
+    loads = _Loads()
+    loads.visit(index)
+    return loads.found
 
 
 def _strip_cast(value: Any) -> Any:
@@ -105,10 +119,17 @@ class _Detector(Visitor):
         if self.store is None or self.kind == OpPatternKind.OPAQUE:
             self.kind = OpPatternKind.OPAQUE
             return
-        self._index_pattern(node)
-        self._reduction(node)
+        kind = self._index_pattern()
+        if kind is None:
+            self._reduction(node)
+        elif self.kind == OpPatternKind.COMM_REDUCE and any(r.buffer in self.params for r in node.writes):
+            # A reduction followed by elementwise work on the input, as in softmax.
+            self.kind = OpPatternKind.OUT_EWISE_FUSABLE
+        else:
+            self.kind = max(self.kind, kind)
 
-    def _index_pattern(self, block: Any) -> None:
+    def _index_pattern(self) -> OpPatternKind | None:
+        """How the indices read follow those written; None if they do not."""
         worst, elementwise = OpPatternKind.ELEM_WISE, False
         for load in self.loads:
             if _same(self.store.indices, load.indices):
@@ -118,23 +139,17 @@ class _Detector(Visitor):
             elif _is_injective(self.store, load):
                 worst = max(worst, OpPatternKind.INJECTIVE)
             else:
-                return
-        if worst == OpPatternKind.BROADCAST and elementwise:
-            worst = OpPatternKind.ELEM_WISE
-        writes_output = any(region.buffer in self.params for region in block.writes)
-        if writes_output and self.kind == OpPatternKind.COMM_REDUCE:
-            # A reduction followed by elementwise work on the input, as in softmax.
-            self.kind = OpPatternKind.OUT_EWISE_FUSABLE
-        else:
-            self.kind = max(self.kind, worst)
+                return None
+        return OpPatternKind.ELEM_WISE if worst == OpPatternKind.BROADCAST and elementwise else worst
 
     def _reduction(self, block: Any) -> None:
         reduce_vars = {v.var for v in block.iter_vars if v.iter_type == IterVar.CommReduce}
         if not reduce_vars:
-            return
-        if _is_fma(block.body) or not all(_is_pure_reduce(reduce_vars, load.indices) for load in self.loads):
+            self.kind = OpPatternKind.OPAQUE
+        elif _is_fma(block.body) or not all(_is_pure_reduce(reduce_vars, load.indices) for load in self.loads):
             self.kind = max(self.kind, OpPatternKind.OUT_EWISE_FUSABLE)
-        self.kind = max(self.kind, OpPatternKind.COMM_REDUCE)
+        else:
+            self.kind = max(self.kind, OpPatternKind.COMM_REDUCE)
 
 
 def detect_op_pattern(func: PrimFunc) -> OpPatternKind:
@@ -183,6 +198,7 @@ def _flat(buffer: Any, indices: Sequence[Any]) -> Any:
 
 
 def _same_linear_index(block: Any, load: BufferLoad, store: BufferStore) -> bool:
+    """Whether what is read and what is written lie at the same place of their buffers."""
     from ...arith import Analyzer
     from ..scalars import prove_equal_shapes
 
@@ -191,34 +207,49 @@ def _same_linear_index(block: Any, load: BufferLoad, store: BufferStore) -> bool
     analyzer = Analyzer()
     for axis in block.iter_vars:
         analyzer.bind(axis.var, axis.dom)
-    lhs, rhs = _flat(load.buffer, load.indices), _flat(store.buffer, store.indices)
-    if analyzer.can_prove_equal(lhs, rhs):
+    ranges = {axis.var: axis.dom for axis in block.iter_vars}
+    if _is_running_index(block, load, store, ranges, analyzer):
         return True
-    return _fused_equal(block, load, store)
+    lhs, rhs = (_as_iterators(_flat(at.buffer, at.indices), ranges, analyzer) for at in (load, store))
+    return bool(analyzer.can_prove_equal(lhs, rhs))
 
 
-def _fused_equal(block: Any, load: BufferLoad, store: BufferStore) -> bool:
-    """Write the block's axes in terms of one running index and compare what both sides make of it."""
-    from ...arith import Analyzer
+def _as_iterators(index: Any, ranges: Any, analyzer: Any) -> Any:
+    """The index simplified as a combination of loop variables, which knows quotients and remainders of them."""
+    from ...arith import iter_map_simplify
+
+    return iter_map_simplify([analyzer.simplify(index)], ranges, True, "surjective", True, analyzer)[0]
+
+
+def _is_running_index(block: Any, load: BufferLoad, store: BufferStore, ranges: Any, analyzer: Any) -> bool:
+    """One side is accessed by the block's axes themselves; the other side counts up as they run."""
     from ...ir.expr import Range
     from ...tir.functor import substitute
 
-    analyzer = Analyzer()
+    if not block.iter_vars or any(analyzer.can_prove_equal(axis.dom.extent, 0) for axis in block.iter_vars):
+        return False
+    if _is_trivial(block, store, analyzer):
+        other: Any = load
+    elif _is_trivial(block, load, analyzer):
+        other = store
+    else:
+        return False
     dtype = block.iter_vars[0].var.dtype
-    total: Any = IntImm(dtype, 1)
-    for axis in block.iter_vars:
-        total = total * axis.dom.extent
-    running = TirVar("i", dtype)
-    analyzer.bind(running, Range.from_min_extent(IntImm(dtype, 0), total))
+    running = TirVar("fused", dtype)
+    stride: Any = IntImm(dtype, 1)
     mapping: dict[Any, Any] = {}
-    rest: Any = running
     for axis in reversed(block.iter_vars):
-        mapping[axis.var] = rest % axis.dom.extent
-        rest = rest // axis.dom.extent
-    lhs = substitute(_flat(load.buffer, load.indices), mapping)
-    rhs = substitute(_flat(store.buffer, store.indices), mapping)
-    lhs, rhs = analyzer.simplify(lhs), analyzer.simplify(rhs)
-    if analyzer.can_prove_equal(lhs, rhs):
-        return True
-    difference = analyzer.simplify(lhs - rhs)
-    return isinstance(difference, IntImm) and difference.value == 0
+        mapping[axis.var] = running // stride % axis.dom.extent
+        stride = stride * axis.dom.extent
+    index = substitute(_as_iterators(_flat(other.buffer, other.indices), ranges, analyzer), mapping)
+    return _as_iterators(index, {running: Range(IntImm(dtype, 0), stride)}, analyzer) is running
+
+
+def _is_trivial(block: Any, access: Any, analyzer: Any) -> bool:
+    """Whether a buffer is accessed by the block's axes in order, from end to end."""
+    return len(access.indices) == len(block.iter_vars) and all(
+        index is axis.var
+        and analyzer.can_prove_equal(axis.dom.min, 0)
+        and analyzer.can_prove_equal(size, axis.dom.extent)
+        for index, axis, size in zip(access.indices, block.iter_vars, access.buffer.shape)
+    )

@@ -90,6 +90,11 @@ class _Vars(PyExprVisitor):
     def visit_global_var_(self, op: GlobalVar) -> None:
         self.globals[op] = None
 
+    def visit_binding(self, binding: Any) -> None:
+        # The variable counts before its value, in which a local function may name it.
+        self.visit_var_def_(binding.var)
+        super().visit_binding(binding)
+
 
 def _collect(expr: Any) -> _Vars:
     found = _Vars()

@@ -140,7 +140,7 @@ def is_call_dps_packed(func_name: str, args: Sequence[DFPattern] | DFPattern | N
 def is_call_packed(func_name: str, args: Sequence[DFPattern] | None = None) -> CallPattern:
     """A call of the named packed function, on any arguments if none are given."""
     if args is None:
-        return ExternFuncPattern(func_name)(varg_default_wildcard=True)
+        return ExternFuncPattern(func_name)(varg_default_wildcard=True, add_constraint=False)
     return ExternFuncPattern(func_name)(*args)
 
 

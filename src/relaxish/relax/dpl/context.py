@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ...support.errors import InternalError
 from ..expr import DataflowBlock, Var
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class PatternContext:
         self.edges: dict[DFPattern, dict[DFPattern, list[tuple[bool, int]]]] = {}
         self.validations: list[DFConstraint] = []
         outer = PatternContext.current() if incremental else None
+        if incremental and outer is None:
+            raise InternalError("Incremental context needs to be built inside a existing context.")
         if outer is not None:
             self.edges = {p: {c: list(v) for c, v in uses.items()} for p, uses in outer.edges.items()}
             self.validations = list(outer.validations)

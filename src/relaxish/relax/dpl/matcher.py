@@ -24,6 +24,7 @@ from ..expr import (
 from ..scalars import prove_equal_shapes
 from ..struct_info import TensorStructInfo
 from . import pattern as p
+from .conditions import Conditions, subtype_conditions
 
 __all__ = ["Matcher", "extract_matched_expr"]
 
@@ -36,6 +37,7 @@ class Matcher:
     def __init__(self, var2val: Mapping[Var, Any] | None = None) -> None:
         self.var2val = var2val or {}
         self.memo: dict[p.DFPattern, Any] = {}
+        self.conditions = Conditions()
 
     def value_of(self, expr: Any) -> Any:
         """What a bound variable stands for, all the way down."""
@@ -53,11 +55,13 @@ class Matcher:
         if pattern in self.memo:
             return self.memo[pattern] is value or (isinstance(value, Op) and self.memo[pattern] == value)
         before = len(self.memo)
+        conditions = self.conditions
         rule = _RULES[type(pattern)]
         if rule(self, pattern, value if type(pattern) not in _ON_VARIABLES else expr):
             self.memo[pattern] = value
             return True
         self.forget(before)
+        self.conditions = conditions
         return False
 
     def forget(self, count: int) -> None:
@@ -87,11 +91,11 @@ def _dataflow_var(m: Matcher, pattern: p.DataflowVarPattern, expr: Any) -> bool:
 
 
 def _global_var(m: Matcher, pattern: p.GlobalVarPattern, expr: Any) -> bool:
-    return isinstance(expr, GlobalVar) and pattern.name_hint in ("", expr.name_hint)
+    return isinstance(expr, GlobalVar) and pattern.name_hint in expr.name_hint
 
 
 def _extern(m: Matcher, pattern: p.ExternFuncPattern, expr: Any) -> bool:
-    return isinstance(expr, ExternFunc) and expr.global_symbol == pattern.global_symbol
+    return isinstance(expr, ExternFunc) and pattern.global_symbol in ("", expr.global_symbol)
 
 
 def _constant(m: Matcher, pattern: p.ConstantPattern, expr: Any) -> bool:
@@ -128,15 +132,15 @@ def _reassociated(m: Matcher, pattern: p.CallPattern, expr: Call) -> bool:
         if p.is_operator_pattern(product, "relax.multiply") and any(is_op(a, "relax.divide") for a in expr.args):
             assert isinstance(product, p.CallPattern)
             for i in range(2):
-                divided = p.CallPattern(pattern.op, [product.args[i], pattern.args[1]])
-                if m.match(p.CallPattern(product.op, [product.args[1 - i], divided]), expr):
+                divided = p.CallPattern(pattern.op, [product.args[i], pattern.args[1]], add_constraint=False)
+                if m.match(p.CallPattern(product.op, [product.args[1 - i], divided], add_constraint=False), expr):
                     return True
     if p.is_operator_pattern(pattern, "relax.multiply") and is_op(expr, "relax.divide"):
         for i, factor in enumerate(pattern.args):
             quotient: Any = factor
             if p.is_operator_pattern(quotient, "relax.divide") and any(is_op(a, "relax.multiply") for a in expr.args):
-                numerator = p.CallPattern(pattern.op, [quotient.args[0], pattern.args[1 - i]])
-                return m.match(p.CallPattern(quotient.op, [numerator, quotient.args[1]]), expr)
+                numerator = p.CallPattern(pattern.op, [quotient.args[0], pattern.args[1 - i]], add_constraint=False)
+                return m.match(p.CallPattern(quotient.op, [numerator, quotient.args[1]], add_constraint=False), expr)
     return False
 
 
@@ -195,8 +199,15 @@ def _wildcard(m: Matcher, pattern: p.WildcardPattern, expr: Any) -> bool:
 
 
 def _struct_info(m: Matcher, pattern: p.StructInfoPattern, expr: Any) -> bool:
+    if not m.match(pattern.pattern, expr):
+        return False
     info = getattr(expr, "struct_info_", None)
-    return info is not None and pattern.struct_info.is_base_of(info) and m.match(pattern.pattern, expr)
+    demands = None if info is None else subtype_conditions(pattern.struct_info, info)
+    conditions = None if demands is None else m.conditions.with_equal(demands)
+    if conditions is None:
+        return False
+    m.conditions = conditions
+    return True
 
 
 def _type(m: Matcher, pattern: p.TypePattern, expr: Any) -> bool:

@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ...ir.expr import BaseFunc, GlobalVar
 from ...ir.module import IRModule
+from ...ir.op import Op
 from ...ir.structural import structural_equal
-from ..expr import Function
-from .rewriter import PatternMatchingRewriter, pattern_of_function, replacement_of_function
+from ..copying import copy_with_new_vars
+from ..expr import (
+    Call,
+    DataflowBlock,
+    Expr,
+    ExternFunc,
+    Function,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from ..struct_info import PrimStructInfo
+from .pattern import (
+    CallPattern,
+    DFPattern,
+    ExprPattern,
+    ExternFuncPattern,
+    StructInfoPattern,
+    TupleGetItemPattern,
+    TuplePattern,
+    WildcardPattern,
+)
+from .rewriter import PatternMatchingRewriter, RewriterFunc
 
 __all__ = ["rewriter_of_module"]
 
@@ -41,3 +70,52 @@ def rewriter_of_module(mod: IRModule) -> PatternMatchingRewriter:
     top, wildcards = pattern_of_function(pattern)
     rewrite = replacement_of_function(replacement, wildcards)
     return PatternMatchingRewriter.from_pattern(top, rewrite, None, subroutines)
+
+
+def pattern_of_function(func: Function) -> tuple[DFPattern, list[WildcardPattern]]:
+    """The pattern of a function's result, and the wildcards that stand for its parameters."""
+    wildcards = [WildcardPattern() for _ in func.params]
+    known: dict[Var, DFPattern] = {
+        param: StructInfoPattern(hole, param.struct_info) for param, hole in zip(func.params, wildcards)
+    }
+
+    def make(expr: Any) -> DFPattern:
+        if isinstance(expr, Var):
+            return known[expr]
+        if isinstance(expr, Call):
+            return CallPattern(make(expr.op), [make(a) for a in expr.args], add_constraint=False)
+        if isinstance(expr, Tuple):
+            return TuplePattern([make(f) for f in expr.fields])
+        if isinstance(expr, TupleGetItem):
+            return TupleGetItemPattern(make(expr.tuple_value), expr.index)
+        if isinstance(expr, ExternFunc):
+            return ExternFuncPattern(expr.global_symbol)
+        if isinstance(expr, PrimValue):
+            return StructInfoPattern(WildcardPattern(), PrimStructInfo(value=expr.value))
+        if isinstance(expr, (Op, Expr)):
+            return ExprPattern(expr)
+        raise TypeError(f"Cannot convert a {type(expr).__name__} to a pattern")
+
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            value = make(binding.value)
+            if isinstance(binding, MatchCast):
+                value = StructInfoPattern(value, binding.struct_info)
+            known[binding.var] = value
+    return make(func.body.body), wildcards
+
+
+def replacement_of_function(func: Function, wildcards: Sequence[WildcardPattern]) -> RewriterFunc:
+    """What the function computes from the matches of the wildcards."""
+
+    def rewrite(expr: Expr, matches: dict[DFPattern, Expr]) -> Expr | None:
+        fresh = copy_with_new_vars(func)
+        bindings: list[Any] = []
+        for hole, param in zip(wildcards, fresh.params):
+            matched = matches[hole]
+            between = Var("intermediate_var", matched.struct_info)
+            bindings.append(VarBinding(between, matched))
+            bindings.append(MatchCast(param, between, matched.struct_info))
+        return SeqExpr([DataflowBlock(bindings), *fresh.body.blocks], fresh.body.body)
+
+    return rewrite

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...ir.op import Op
+from ...support.errors import InternalError
 from ..expr import Var
-from ..struct_info import StructInfo
-from .context import PatternContext, SameShapeConstraint, relate
+from ..struct_info import StructInfo, as_struct_info
+from .context import SameShapeConstraint, relate
 
 __all__ = [
     "AndPattern",
@@ -51,15 +52,10 @@ class DFPattern:
     """Base of all patterns. A pattern used in two places must match the same expression in both."""
 
     def __call__(
-        self, *args: DFPattern, varg_default_wildcard: bool = False, add_constraint: bool | None = None
+        self, *args: DFPattern, varg_default_wildcard: bool = False, add_constraint: bool = True
     ) -> CallPattern:
         """A call of what this pattern matches; with ``varg_default_wildcard`` the call may have more arguments."""
-        made = CallPattern(self, args, varg_default_wildcard)
-        if add_constraint or (add_constraint is None and PatternContext.current() is not None):
-            for index, arg in enumerate(args):
-                if not isinstance(arg, (ConstantPattern, PrimArrPattern, TuplePattern, ExternFuncPattern)):
-                    relate(arg, made, index, only=False)
-        return made
+        return CallPattern(self, args, varg_default_wildcard, add_constraint)
 
     def __or__(self, other: DFPattern) -> OrPattern:
         return OrPattern(self, other)
@@ -93,7 +89,9 @@ class DFPattern:
         return DataTypePattern(self, dtype)
 
     def has_shape(self, shape: Sequence[Any]) -> ShapePattern:
-        """This pattern, on a tensor of that shape."""
+        """This pattern, on a tensor of that shape. Raises ValueError if ``shape`` is no sequence."""
+        if not isinstance(shape, (list, tuple)):
+            raise ValueError("has_shape takes a list or tuple as input.")
         return ShapePattern(self, shape)
 
     def match(self, expr: Any, var2val: Mapping[Var, Any] | None = None) -> bool:
@@ -154,7 +152,7 @@ class DataflowVarPattern(VarPattern):
 
 
 class GlobalVarPattern(DFPattern):
-    """A function of the module, by name if one is given."""
+    """A function of the module whose name contains ``name_hint``."""
 
     def __init__(self, name_hint: str = "") -> None:
         self.name_hint = name_hint
@@ -166,9 +164,9 @@ class GlobalVarPattern(DFPattern):
 
 
 class ExternFuncPattern(DFPattern):
-    """A packed function of that name."""
+    """A packed function, by name if one is given."""
 
-    def __init__(self, global_symbol: str) -> None:
+    def __init__(self, global_symbol: str = "") -> None:
         self.global_symbol = global_symbol
 
 
@@ -177,12 +175,22 @@ class ConstantPattern(DFPattern):
 
 
 class CallPattern(DFPattern):
-    """A call, by its callee and arguments."""
+    """A call, by its callee and arguments; in a pattern context the call uses them (unless ``add_constraint=False``)."""
 
-    def __init__(self, op: DFPattern, args: Sequence[DFPattern], varg_default_wildcard: bool = False) -> None:
+    def __init__(
+        self,
+        op: DFPattern,
+        args: Sequence[DFPattern],
+        varg_default_wildcard: bool = False,
+        add_constraint: bool = True,
+    ) -> None:
         self.op = op
         self.args = tuple(args)
         self.varg_default_wildcard = varg_default_wildcard
+        if add_constraint:
+            for index, arg in enumerate(self.args):
+                if not isinstance(arg, (ConstantPattern, PrimArrPattern, TuplePattern, ExternFuncPattern)):
+                    relate(arg, self, index, only=False)
 
 
 class FunctionPattern(DFPattern):
@@ -200,6 +208,8 @@ class TuplePattern(DFPattern):
         self.fields = tuple(fields)
 
     def __getitem__(self, index: int | None) -> TupleGetItemPattern:
+        if index is not None and index < 0:
+            index += len(self)
         if index is not None and index >= len(self):
             raise IndexError("TuplePattern index out of range")
         return TupleGetItemPattern(self, index)
@@ -265,7 +275,7 @@ class StructInfoPattern(DFPattern):
 
     def __init__(self, pattern: DFPattern, struct_info: StructInfo) -> None:
         self.pattern = pattern
-        self.struct_info = struct_info
+        self.struct_info = as_struct_info(struct_info)
 
 
 class TypePattern(DFPattern):
@@ -319,6 +329,8 @@ class PatternSeq:
     """Patterns chained by use: ``a >> b ^ c``."""
 
     def __init__(self, patterns: Sequence[DFPattern], only_use: bool = False) -> None:
+        if not patterns:
+            raise InternalError("PatternSeq must have at least one pattern")
         self.patterns = list(patterns)
         self._links = [(only_use, -1)] * (len(self.patterns) - 1)
         for (only, index), left, right in zip(self._links, self.patterns, self.patterns[1:]):
@@ -327,9 +339,13 @@ class PatternSeq:
     def _chain(self, other: DFPattern | PatternSeq, index: int, only: bool) -> PatternSeq:
         tail = other if isinstance(other, PatternSeq) else PatternSeq([other])
         relate(self.patterns[-1], tail.patterns[0], index, only=only)
-        made = PatternSeq([])
-        made.patterns = [*self.patterns, *tail.patterns]
-        made._links = [*self._links, (only, index), *tail._links]
+        return self._linked([*self.patterns, *tail.patterns], [*self._links, (only, index), *tail._links])
+
+    @classmethod
+    def _linked(cls, patterns: list[DFPattern], links: list[tuple[bool, int]]) -> PatternSeq:
+        made = cls.__new__(cls)
+        made.patterns = patterns
+        made._links = links
         return made
 
     def used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
@@ -348,9 +364,7 @@ class PatternSeq:
 
     def dup(self) -> PatternSeq:
         """A chain of copies with the same constraints."""
-        made = PatternSeq([])
-        made.patterns = [p.dup() for p in self.patterns]
-        made._links = list(self._links)
+        made = self._linked([p.dup() for p in self.patterns], list(self._links))
         for (only, index), left, right in zip(made._links, made.patterns, made.patterns[1:]):
             relate(left, right, index, only=only)
         return made

@@ -7,12 +7,12 @@ from typing import Any
 
 from ...ir.structural import structural_equal
 from ..analysis.cleanup import remove_all_unused
-from ..analysis.variables import direct_uses
 from ..expr import DataflowBlock, Expr, Function, Var, VarBinding
 from ..expr_functor import PyExprMutator
 from .context import PatternContext
 from .graph_match import match_graph
 from .pattern import DFPattern
+from .rewrite_mutator import direct_uses_deep
 from .rewriter import PatternMatchingRewriter
 
 __all__ = ["rewrite_bindings", "rewrite_call"]
@@ -87,13 +87,6 @@ class _BlockRewriter(PyExprMutator):
                 self.reemit_binding(VarBinding(binding.var, binding.value, binding.span), new)
             else:
                 self.visit_binding(binding)
-
-
-def direct_uses_deep(value: Any) -> list[Var]:
-    """Variables used by a value that need not be in A-normal form."""
-    from ..analysis.variables import free_vars
-
-    return direct_uses(value) if isinstance(value, Var) else list(free_vars(value))
 
 
 def rewrite_bindings(

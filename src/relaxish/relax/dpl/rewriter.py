@@ -6,59 +6,71 @@ bindings); rounds repeat until nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.expr import BaseFunc, GlobalVar
 from ...ir.module import IRModule
-from ...ir.op import Op
 from ...ir.structural import structural_equal
 from ...ir.transform import ModulePass, PassContext, PassInfo
-from ..analysis.cleanup import remove_all_unused_in
-from ..canonicalize import canonicalize_bindings
-from ..common_subexpr import eliminate_common_subexpr
-from ..copying import copy_with_new_vars
-from ..expr import (
-    BindingBlock,
-    Call,
-    DataflowBlock,
-    Expr,
-    ExternFunc,
-    Function,
-    MatchCast,
-    PrimValue,
-    SeqExpr,
-    Tuple,
-    TupleGetItem,
-    Var,
-    VarBinding,
-)
+from ...support.errors import RelaxishError
+from ..expr import Expr, Function, Tuple, TupleGetItem, Var
 from ..expr_functor import PyExprMutator
-from ..struct_info import PrimStructInfo
-from .matcher import Matcher, extract_matched_expr
-from .pattern import (
-    CallPattern,
-    DFPattern,
-    ExprPattern,
-    ExternFuncPattern,
-    OrPattern,
-    StructInfoPattern,
-    TupleGetItemPattern,
-    TuplePattern,
-    WildcardPattern,
-)
+from .matcher import extract_matched_expr
+from .pattern import DFPattern, OrPattern, TuplePattern
 
-__all__ = ["ExprPatternRewriter", "OrRewriter", "PatternMatchingRewriter", "TupleRewriter"]
+__all__ = ["ExprPatternRewriter", "OrRewriter", "PatternMatchingRewriter", "RewriteSpec", "TupleRewriter"]
 
 RewriterFunc = Callable[[Expr, dict[DFPattern, Expr]], Expr | None]
+
+
+@dataclass
+class RewriteSpec:
+    """What one round of a rewriter wants: new values of variables, and the functions that those call."""
+
+    values: dict[Var, Any] = field(default_factory=dict)
+    subroutines: dict[GlobalVar, BaseFunc] = field(default_factory=dict)
+
+    def append(self, other: RewriteSpec) -> None:
+        """Add what another rewriter wants; its functions get other names where two would have the same."""
+        if not self.values:
+            self.values, self.subroutines = dict(other.values), dict(other.subroutines)
+            return
+        if not other.values:
+            return
+        taken = {var.name_hint for var in self.subroutines}
+        renamed: dict[GlobalVar, GlobalVar] = {}
+        for var, func in other.subroutines.items():
+            if var in self.subroutines:
+                continue
+            new = var
+            count = 0
+            while new.name_hint in taken:
+                count += 1
+                new = GlobalVar(f"{var.name_hint}_{count}", var.struct_info_)
+            if new is not var:
+                renamed[var] = new
+            taken.add(new.name_hint)
+            self.subroutines[new] = func
+        rename = _RenameGlobals(renamed)
+        self.values.update((var, rename.visit_expr(value) if renamed else value) for var, value in other.values.items())
+
+
+class _RenameGlobals(PyExprMutator):
+    def __init__(self, renamed: Mapping[GlobalVar, GlobalVar]) -> None:
+        super().__init__()
+        self.renamed = renamed
+
+    def visit_global_var_(self, op: GlobalVar) -> Any:
+        return self.renamed.get(op, op)
 
 
 class PatternMatchingRewriter(ModulePass):
     """Rewrites what matches, in a function or in a whole module; ``a | b`` tries ``a`` first."""
 
     def __init__(self) -> None:
-        super().__init__(PassInfo(0, type(self).__name__, ()))
-        self.new_subroutines: dict[GlobalVar, BaseFunc] = {}
+        super().__init__(PassInfo(0, "PatternMatchingRewriter", ()))
 
     @staticmethod
     def from_pattern(
@@ -69,7 +81,6 @@ class PatternMatchingRewriter(ModulePass):
     ) -> PatternMatchingRewriter:
         """A rewriter that calls ``func(expr, matchings)`` on what matches; None or ``expr`` leaves it."""
         extra = list(additional_bindings or ())
-        made: PatternMatchingRewriter
         if isinstance(pattern, OrPattern):
             sides = (pattern.left, pattern.right)
             left, right = (
@@ -77,13 +88,11 @@ class PatternMatchingRewriter(ModulePass):
             )
             return OrRewriter(left, right)
         if isinstance(pattern, TuplePattern):
-            made = OrRewriter(
-                ExprPatternRewriter(pattern, func, extra), TupleRewriter(pattern.fields, func, [*extra, pattern])
+            return OrRewriter(
+                ExprPatternRewriter(pattern, func, extra, new_subroutines),
+                TupleRewriter(pattern.fields, func, [*extra, pattern], new_subroutines),
             )
-        else:
-            made = ExprPatternRewriter(pattern, func, extra)
-        made.new_subroutines = dict(new_subroutines or {})
-        return made
+        return ExprPatternRewriter(pattern, func, extra, new_subroutines)
 
     @staticmethod
     def from_module(mod: IRModule) -> PatternMatchingRewriter:
@@ -95,7 +104,7 @@ class PatternMatchingRewriter(ModulePass):
 
         return rewriter_of_module(mod)
 
-    def rewrite_bindings(self, bindings: Sequence[Any]) -> dict[Var, Any]:
+    def rewrite_bindings(self, bindings: Sequence[Any]) -> RewriteSpec:
         """New values of some of the bound variables."""
         raise NotImplementedError
 
@@ -103,25 +112,39 @@ class PatternMatchingRewriter(ModulePass):
         return OrRewriter(self, other)
 
     def __call__(self, obj: Any) -> Any:
-        """The rewritten function, expression or module."""
+        """The rewritten function, expression or module.
+
+        Raises RelaxishError if new functions are needed but there is no module to put them into.
+        """
+        from .rewrite_mutator import RewriteMutator
+
         if isinstance(obj, IRModule):
             return super().__call__(obj)
-        return _Mutator(self).rewrite(obj)
+        mutator = RewriteMutator(self)
+        made = mutator.visit_expr(obj)
+        if mutator.subroutines:
+            names = sorted(var.name_hint for var in mutator.subroutines)
+            raise RelaxishError(
+                "If PatternMatchingRewriter provides subroutines, then it must be applied to an entire IRModule.  "
+                f"However, PatternMatchingRewriter produced subroutines {names} when applied to a {type(obj).__name__}"
+            )
+        return made
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The module with every graph function rewritten."""
-        mutator = _Mutator(self, mod)
-        changed = False
-        for var, func in list(mod.functions.items()):
+        from .rewrite_mutator import RewriteMutator
+
+        mutator = RewriteMutator(self, mod)
+        updates = {}
+        for var, func in mod.functions.items():
             if isinstance(func, Function):
-                new = mutator.rewrite(func)
+                new = mutator.visit_expr(func)
                 if new is not func:
-                    mutator.builder_.update_func(var, new)
-                    changed = True
-        if not changed:
+                    updates[var] = new
+        if not updates:
             return mod
-        out = mutator.builder_.get()
-        for var, func in self.new_subroutines.items():
+        out = mod.clone()
+        for var, func in [*updates.items(), *mutator.subroutines.items()]:
             out.update_func(var, func)
         return out
 
@@ -142,7 +165,7 @@ class ExprPatternRewriter(PatternMatchingRewriter):
         self.additional_bindings = list(additional_bindings or ())
         self.new_subroutines = dict(new_subroutines or {})
 
-    def rewrite_bindings(self, bindings: Sequence[Any]) -> dict[Var, Any]:
+    def rewrite_bindings(self, bindings: Sequence[Any]) -> RewriteSpec:
         rewrites: dict[Var, Any] = {}
         known: dict[Var, Any] = {}
         for binding in bindings:
@@ -151,7 +174,7 @@ class ExprPatternRewriter(PatternMatchingRewriter):
                 rewrites[binding.var] = new
             else:
                 known[binding.var] = binding.value
-        return rewrites
+        return RewriteSpec(rewrites, self.new_subroutines) if rewrites else RewriteSpec()
 
     def rewrite_expr(self, expr: Any, bindings: Mapping[Var, Any]) -> Any:
         """The replacement of one expression, or None."""
@@ -165,20 +188,40 @@ class ExprPatternRewriter(PatternMatchingRewriter):
 
 
 class OrRewriter(PatternMatchingRewriter):
-    """The left rewriter; where it finds nothing, the right one."""
+    """The left rewriter; the right one gets the variables that the left one leaves alone."""
 
     def __init__(self, lhs: PatternMatchingRewriter, rhs: PatternMatchingRewriter) -> None:
         super().__init__()
         self.lhs = lhs
         self.rhs = rhs
-        self.new_subroutines = {**lhs.new_subroutines, **rhs.new_subroutines}
 
-    def rewrite_bindings(self, bindings: Sequence[Any]) -> dict[Var, Any]:
-        return self.lhs.rewrite_bindings(bindings) or self.rhs.rewrite_bindings(bindings)
+    def rewrite_bindings(self, bindings: Sequence[Any]) -> RewriteSpec:
+        spec = self.lhs.rewrite_bindings(bindings)
+        if not spec.values:
+            return self.rhs.rewrite_bindings(bindings)
+        # New values are not in normal form yet, so patterns cannot look into them before the next round.
+        left = [b for b in bindings if b.var not in spec.values]
+        if left:
+            spec = RewriteSpec(dict(spec.values), dict(spec.subroutines))
+            spec.append(self.rhs.rewrite_bindings(left))
+        return spec
+
+
+@dataclass
+class _Seen:
+    """A binding, what each part of the tuple pattern matched in it, and who uses it so far."""
+
+    var: Var
+    value: Any
+    matches: list[dict[DFPattern, Any] | None]
+    users: set[Var] = field(default_factory=set)
+    rewritten: bool = False
 
 
 class TupleRewriter(PatternMatchingRewriter):
     """Rewrites several values together, though no tuple holds them: the replacement is a tuple of their new values."""
+
+    MAX_FIELDS = 3
 
     def __init__(
         self,
@@ -193,181 +236,76 @@ class TupleRewriter(PatternMatchingRewriter):
         self.additional_bindings = list(additional_bindings or ())
         self.new_subroutines = dict(new_subroutines or {})
 
-    def rewrite_bindings(self, bindings: Sequence[Any]) -> dict[Var, Any]:
-        known = {b.var: b.value for b in bindings}
-        place = {b.var: i for i, b in enumerate(bindings)}
+    def rewrite_bindings(self, bindings: Sequence[Any]) -> RewriteSpec:
+        if len(self.patterns) > self.MAX_FIELDS:
+            raise RelaxishError(
+                "For performance reasons, matching of implicit tuple patterns is currently limited to tuples with "
+                f"{self.MAX_FIELDS} elements or fewer."
+            )
+        from ..analysis.variables import free_vars
+
         rewrites: dict[Var, Any] = {}
-        for chosen, memo in self._choices(list(bindings), Matcher(known), []):
-            if any(b.var in rewrites for b in chosen):
-                continue
-            last = max(place[b.var] for b in chosen)
-            if self._used_before(bindings, chosen, last):
-                continue
-            expr = Tuple([b.var for b in chosen])
-            matches = {**memo, **dict.fromkeys(self.additional_bindings, expr)}
-            new = self.func(expr, matches)
-            if new is None or new is expr:
-                continue
-            for index, binding in enumerate(chosen):
-                rewrites[binding.var] = new.fields[index] if isinstance(new, Tuple) else TupleGetItem(new, index)
-            return rewrites
-        return rewrites
-
-    def _choices(self, bindings: list[Any], matcher: Matcher, chosen: list[Any]) -> Any:
-        if len(chosen) == len(self.patterns):
-            yield list(chosen), dict(matcher.memo)
-            return
+        known: dict[Var, Any] = {}
+        seen: list[_Seen] = []
+        by_var: dict[Var, _Seen] = {}
         for binding in bindings:
-            if binding in chosen:
-                continue
-            before = len(matcher.memo)
-            if matcher.match(self.patterns[len(chosen)], binding.value):
-                yield from self._choices(bindings, matcher, [*chosen, binding])
-            matcher.forget(before)
-
-    @staticmethod
-    def _used_before(bindings: Sequence[Any], chosen: Sequence[Any], last: int) -> bool:
-        """Whether a chosen value is needed before all of them can be computed."""
-        from ..analysis.variables import direct_uses
-
-        names = {b.var for b in chosen}
-        return any(names.intersection(direct_uses(b.value)) for b in bindings[: last + 1])
-
-
-class _Mutator(PyExprMutator):
-    """Applies a rewriter to every sequence of bindings until nothing changes."""
-
-    def __init__(self, rewriter: PatternMatchingRewriter, mod: IRModule | None = None) -> None:
-        super().__init__(mod)
-        self.rewriter = rewriter
-
-    def rewrite(self, expr: Any) -> Any:
-        """The rewritten function or sequence."""
-        return self.visit_expr(expr)
-
-    def visit_seq_expr_(self, op: SeqExpr) -> Any:
-        current: SeqExpr = super().visit_seq_expr_(op)
-        while True:
-            rewritten = self._round(current)
-            if rewritten is None:
-                return current
-            following = _simplified(self.builder_.normalize(rewritten))
-            if structural_equal(current, following, map_free_vars=True):
-                return current
-            current = following
-
-    def _round(self, seq: SeqExpr) -> SeqExpr | None:
-        """One round over all blocks, or None if nothing is rewritten."""
-        blocks = list(seq.blocks)
-        result = seq.body
-        if not isinstance(result, Var):
-            result = Var("dummy_output_var", seq.body.struct_info_)
-            binding = VarBinding(result, seq.body)
-            if blocks and not isinstance(blocks[-1], DataflowBlock):
-                blocks[-1] = BindingBlock((*blocks[-1].bindings, binding), blocks[-1].span)
+            matches = [extract_matched_expr(pattern, binding.value, known) for pattern in self.patterns]
+            latest = _Seen(binding.var, binding.value, matches)
+            seen.append(latest)
+            by_var[binding.var] = latest
+            new = self._new_values(seen)
+            if new is None:
+                known[binding.var] = binding.value
             else:
-                blocks.append(BindingBlock([binding]))
-        changed = False
-        made: list[BindingBlock] = []
-        for block in blocks:
-            rewrites = self.rewriter.rewrite_bindings(block.bindings)
-            if rewrites:
-                changed = True
-                block = _replaced(block, rewrites)
-            made.append(block)
-        return SeqExpr(made, result, seq.span) if changed else None
+                for part, value in new:
+                    rewrites[part.var] = value
+                    known.pop(part.var, None)
+                    part.rewritten = True
+            for var in free_vars(binding.value):
+                if var in by_var:
+                    by_var[var].users.add(binding.var)
+        return RewriteSpec(rewrites, self.new_subroutines) if rewrites else RewriteSpec()
 
+    def _new_values(self, seen: list[_Seen]) -> list[tuple[_Seen, Any]] | None:
+        """New values of bindings that together match, the latest among them; or None."""
+        for position in reversed(range(len(self.patterns))):
+            for parts in self._choices(seen, position, len(self.patterns) - 1):
+                found = self._rewritten(parts)
+                if found is not None:
+                    return list(zip(parts, found))
+        return None
 
-def _replaced(block: BindingBlock, rewrites: Mapping[Var, Any]) -> BindingBlock:
-    """The block with new values, each after all bindings that it uses."""
-    from .rewrite import direct_uses_deep
+    def _choices(self, seen: list[_Seen], position: int, last: int) -> Iterator[list[_Seen]]:
+        """Bindings for the fields up to ``last``, late ones first; the latest one stands at ``position``."""
+        if last < 0:
+            yield []
+            return
+        candidates = [seen[-1]] if last == position else seen[-2::-1]
+        for candidate in candidates:
+            if candidate.matches[last] is None or candidate.rewritten:
+                continue
+            for others in self._choices([s for s in seen if s is not candidate or last == position], position, last - 1):
+                yield [*others, candidate]
 
-    out: list[Any] = []
-    waiting: list[Any] = []
-    own = {b.var for b in block.bindings}
-    done: set[Var] = set()
-
-    def ready(value: Any) -> bool:
-        return all(v in done or v not in own for v in direct_uses_deep(value))
-
-    for binding in block.bindings:
-        if binding.var in rewrites:
-            binding = VarBinding(binding.var, rewrites[binding.var])
-        waiting.append(binding)
-        progress = True
-        while progress:
-            progress = False
-            for item in list(waiting):
-                if ready(item.value):
-                    waiting.remove(item)
-                    out.append(item)
-                    done.add(item.var)
-                    progress = True
-    out.extend(waiting)
-    return type(block)(out, block.span)
-
-
-def _simplified(seq: SeqExpr) -> SeqExpr:
-    while True:
-        before = seq
-        seq = canonicalize_bindings(seq)
-        seq = eliminate_common_subexpr(seq)
-        seq = remove_all_unused_in(seq)
-        if seq is before or structural_equal(before, seq, map_free_vars=True):
-            return seq
-
-
-def pattern_of_function(func: Function) -> tuple[DFPattern, list[WildcardPattern]]:
-    """The pattern of a function's result, and the wildcards that stand for its parameters."""
-    wildcards = [WildcardPattern() for _ in func.params]
-    known: dict[Var, DFPattern] = {
-        param: StructInfoPattern(hole, param.struct_info) for param, hole in zip(func.params, wildcards)
-    }
-
-    def make(expr: Any) -> DFPattern:
-        if isinstance(expr, Var):
-            return known[expr]
-        if isinstance(expr, Call):
-            made: DFPattern = CallPattern(make(expr.op), [make(a) for a in expr.args])
-            fields = dict(expr.attrs.items()) if expr.attrs is not None and hasattr(expr.attrs, "items") else {}
-            return made.has_attr(fields) if fields else made
-        if isinstance(expr, Tuple):
-            return TuplePattern([make(f) for f in expr.fields])
-        if isinstance(expr, TupleGetItem):
-            return TupleGetItemPattern(make(expr.tuple_value), expr.index)
-        if isinstance(expr, ExternFunc):
-            return ExternFuncPattern(expr.global_symbol)
-        if isinstance(expr, PrimValue):
-            return StructInfoPattern(WildcardPattern(), PrimStructInfo(value=expr.value))
-        if isinstance(expr, (Op, Expr)):
-            return ExprPattern(expr)
-        raise TypeError(f"Cannot convert a {type(expr).__name__} to a pattern")
-
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            value = make(binding.value)
-            if isinstance(binding, MatchCast):
-                value = StructInfoPattern(value, binding.struct_info)
-            known[binding.var] = value
-    return make(func.body.body), wildcards
-
-
-def replacement_of_function(func: Function, wildcards: Sequence[WildcardPattern]) -> RewriterFunc:
-    """What the function computes from the matches of the wildcards."""
-
-    def rewrite(expr: Expr, matches: dict[DFPattern, Expr]) -> Expr | None:
-        fresh = copy_with_new_vars(func)
-        bindings: list[Any] = []
-        for hole, param in zip(wildcards, fresh.params):
-            matched = matches[hole]
-            between = Var("intermediate_var", matched.struct_info)
-            bindings.append(VarBinding(between, matched))
-            bindings.append(MatchCast(param, between, param.struct_info))
-        block = DataflowBlock(bindings) if all(isinstance(b, DataflowBlock) for b in fresh.body.blocks) else None
-        blocks = [block or BindingBlock(bindings), *fresh.body.blocks]
-        body = SeqExpr([b for b in blocks if b.bindings], fresh.body.body)
-        return body
-
-    return rewrite
-
-
+    def _rewritten(self, parts: Sequence[_Seen]) -> list[Any] | None:
+        merged: dict[DFPattern, Any] = {}
+        for position, part in enumerate(parts):
+            for pattern, expr in (part.matches[position] or {}).items():
+                if not structural_equal(merged.setdefault(pattern, expr), expr):
+                    return None
+        inner = {expr for expr in merged.values() if isinstance(expr, Var)}
+        if any(not part.users <= inner for part in parts):
+            # Something computed before all of them can be needs one of them.
+            return None
+        whole = Tuple([part.value for part in parts])
+        new = self.func(whole, merged)
+        if new is None or new is whole:
+            return None
+        if not isinstance(new, Tuple):
+            return [TupleGetItem(new, index) for index in range(len(parts))]
+        if len(new.fields) != len(parts):
+            raise RelaxishError(
+                f"Expected to receive {len(parts)} values to replace TuplePattern with {len(parts)} fields, but received "
+                f"{len(new.fields)} values"
+            )
+        return list(new.fields)

@@ -7,6 +7,7 @@ use them again.
 
 from __future__ import annotations
 
+import keyword
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -133,10 +134,12 @@ class Docsifier:
         frame.defined.append(obj)
 
     def fresh(self, hint: str) -> str:
-        """A name not in use that starts with ``hint``."""
+        """A name not in use that starts with ``hint``; what the text could not be parsed with is avoided."""
         base = "".join(c if c == "_" or (c.isalnum() and c.isascii()) else "_" for c in hint)
+        if base[:1].isdigit():
+            base = f"_{base}"
         name, i = base, 1
-        while name in self.names:
+        while name in self.names or keyword.iskeyword(name):
             name = f"{base}_{i}"
             i += 1
         return name

@@ -6,14 +6,20 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from ...arith import Analyzer
+from ...ir.expr import Range
 from ...support.errors import ScheduleError
 from ...tir import ForKind, IterVar
 from ...tir.functor import substitute
 from ...tir.analysis import undefined_vars
 from ...tir.function import TensorIntrin
+from ...tir.op import logical_not_
 from ...tir.schedule import BlockRV, LoopRV, Schedule
 from ...tir.schedule.description import computes_the_same
+from ...tir.schedule.primitives.reduction import conjuncts
+from ...tir.schedule.subst import realize_of
 from ...tir.schedule.transform import tile_with_tensor_intrin
+from ...tir.schedule.walk import vars_in
 from .intrinsics import COPIES, PRODUCTS, register_intrinsics
 
 __all__ = ["STEPS", "random_schedule"]
@@ -258,9 +264,38 @@ def decompose_reduction(p: _Picker) -> None:
     p.sch.decompose_reduction(block, p._one(p.sch.get_loops(block)))
 
 
+def _last_iteration_runs(sch: Schedule, loop: LoopRV) -> bool:
+    """Whether the predicates below a loop hold somewhere in its last iteration, whatever element is computed."""
+    last = sch.get(loop)
+    analyzer = Analyzer()
+    ends = {last.loop_var: last.extent - 1}
+    for block in sch.get_child_blocks(loop):
+        for around in sch.get_loops(block):
+            node = sch.get(around)
+            if node is not last:
+                analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent))
+        realize = realize_of(sch.get_sref(block))
+        predicate = realize.predicate
+        kinds = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        spatial = vars_in(tuple(value for iv, value in kinds if iv.iter_type == IterVar.DataPar))
+        mine = [vars_in(term) for term in conjuncts(predicate)]
+        if any(last.loop_var in used and not set(used).isdisjoint(spatial) for used in mine):
+            return False
+        if analyzer.can_prove(logical_not_(substitute(predicate, ends))):
+            return False
+    return True
+
+
 @_step(5)
 def rfactor(p: _Picker) -> None:
-    p.sch.rfactor(p.loop(), p.rng.choice((-1, 0, 1)))
+    """A partial result that no iteration begins is undefined unless the initialisation is taken out of its block.
+
+    Default schedules for GPUs do just that, so the primitive does not refuse it; here it would be a false alarm.
+    """
+    loop = p.loop()
+    if not _last_iteration_runs(p.sch, loop):
+        raise _Nothing
+    p.sch.rfactor(loop, p.rng.choice((-1, 0, 1)))
 
 
 @_step(3)
@@ -313,8 +348,7 @@ def reorder_block_iter_var(p: _Picker) -> None:
 def storage_align(p: _Picker) -> None:
     block = p.block()
     rank = len(p.sch.get(block).writes[0].buffer.shape)
-    # The stride of the innermost axis must stay one: memory is allocated as if it were.
-    p.sch.storage_align(block, 0, p._one(range(rank - 1)), 8, p.rng.randrange(4))
+    p.sch.storage_align(block, 0, p._one(range(rank)), 8, p.rng.randrange(4))
 
 
 @_step(1)

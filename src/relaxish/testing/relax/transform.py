@@ -1,34 +1,48 @@
-"""What the in-place analysis sees: live ranges in a dataflow block, and calls made in place."""
+"""What the in-place analysis sees: live ranges and aliases in a dataflow block, and calls made in place."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...relax.analysis.variables import direct_uses
-from ...relax.expr import DataflowBlock, DataflowVar, Var
-from ...transform.dataflow_inplace import inplace_opportunities
+from ...ir.module import IRModule
+from ...relax.block_builder import BlockBuilder
+from ...relax.expr import Call, DataflowBlock, Var
+from ...transform.dataflow_inplace import InplaceRewriter
+from ...transform.inplace_analysis import AliasAnalyzer, find_inplace_opportunities, live_ranges
 
-__all__ = ["dataflow_inplace_analysis", "dataflow_liveness_analysis"]
+__all__ = [
+    "dataflow_alias_analysis",
+    "dataflow_inplace_analysis",
+    "dataflow_liveness_analysis",
+    "dataflow_single_inplace_call",
+]
+
+Opportunities = list[tuple[int, set[int]]]
 
 
 def dataflow_liveness_analysis(block: DataflowBlock) -> dict[Var, tuple[int, int]]:
-    """From each variable to the bindings between which its value is needed.
-
-    Values from outside start at -1; those that leave the block end after its last binding.
-    """
-    start = {b.var: i for i, b in enumerate(block.bindings)}
-    end: dict[Var, int] = {}
-    for index, binding in enumerate(block.bindings):
-        for used in direct_uses(binding.value):
-            end[used] = index
-    ranges = {}
-    for var in dict.fromkeys([*start, *end]):
-        leaves = var in start and not isinstance(var, DataflowVar)
-        ranges[var] = (start.get(var, -1), len(block.bindings) if leaves else end.get(var, start.get(var, -1)))
-    return ranges
+    """From each variable to the bindings between which its value is needed; -1 and one past the end are outside."""
+    return live_ranges(block)
 
 
-def dataflow_inplace_analysis(block: DataflowBlock) -> Sequence[tuple[int, int]]:
-    """Bindings that may work in place, each with the argument it may write over."""
-    found = inplace_opportunities(block)
-    return [(i, found[b.var]) for i, b in enumerate(block.bindings) if b.var in found]
+def dataflow_alias_analysis(
+    block: DataflowBlock, inputs: Sequence[Var]
+) -> tuple[dict[Var, set[int]], dict[int, list[set[int]]]]:
+    """The memory each variable may stand for, and for tuples in memory that of each field."""
+    found = AliasAnalyzer().analyze(block, inputs)
+    return found.sets, found.tuples
+
+
+def dataflow_inplace_analysis(
+    block: DataflowBlock, inputs: Sequence[Var], mod: IRModule
+) -> tuple[Opportunities, Opportunities]:
+    """Bindings with the arguments they may write over: those large enough, and those of the same shape."""
+    sizes, exacts = find_inplace_opportunities(block, inputs, BlockBuilder(mod))
+    return [(i, set(args)) for i, args in sizes], [(i, set(args)) for i, args in exacts]
+
+
+def dataflow_single_inplace_call(mod: IRModule, call: Call, inplace_indices: Sequence[int]) -> tuple[Call, IRModule]:
+    """The call made in place, and the module with the PrimFuncs that it needs."""
+    rewriter = InplaceRewriter(mod)
+    made = rewriter.inplace_call(call, inplace_indices)
+    return made, rewriter.builder_.get()

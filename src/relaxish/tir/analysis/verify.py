@@ -5,45 +5,53 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.errors import CheckValueError
-from ...ir.functor import Visitor
+from ...ir.functor import Visitor, post_order_visit
 from ...ir.module import IRModule
+from ...ir.prim import Var
 from ..function import PrimFunc
+from .structure import expr_deep_equal
 
 __all__ = ["verify_memory", "verify_ssa"]
 
 
 class _Definitions(Visitor):
-    """Collects variables defined more than once."""
+    """Finds variables defined more than once by parameters, statements, or lets of different values."""
 
     def __init__(self) -> None:
-        self.ever: set[Any] = set()
+        self.values: dict[Any, Any] = {}
         self.twice = False
 
-    def _define(self, var: Any) -> None:
-        self.twice = self.twice or var in self.ever
-        self.ever.add(var)
+    def define(self, var: Any, value: Any) -> None:
+        """Note a definition."""
+        self.twice = self.twice or var in self.values
+        self.values.setdefault(var, value)
+
+    def signature(self, func: PrimFunc) -> None:
+        """Parameters, and the variables that their buffers bring: each may stand in several buffers."""
+        for param in func.params:
+            self.define(param, param)
+        for buffer in func.buffer_map.values():
+            for part in (buffer.data, *buffer.shape, *buffer.strides, buffer.elem_offset):
+                post_order_visit(part, lambda item: self.values.setdefault(item, item) if isinstance(item, Var) else None)
 
     def visit_For(self, node: Any) -> None:
-        self._define(node.loop_var)
+        self.define(node.loop_var, node.loop_var)
         self.default_visit(node)
 
     def visit_LetStmt(self, node: Any) -> None:
+        self.define(node.var, node.value)
         self.visit(node.value)
-        self._define(node.var)
         self.visit(node.body)
 
-    visit_Let = visit_LetStmt
+    def visit_Let(self, node: Any) -> None:
+        known = self.values.setdefault(node.var, node.value)
+        self.twice = self.twice or not expr_deep_equal(known, node.value)
+        self.visit(node.value)
+        self.visit(node.body)
 
     def visit_Allocate(self, node: Any) -> None:
-        self._define(node.buffer_var)
-        self.visit(node.body)
-
-    def visit_Block(self, node: Any) -> None:
-        for iv in node.iter_vars:
-            self._define(iv.var)
-        for part in (node.init, node.body):
-            if part is not None:
-                self.visit(part)
+        self.define(node.buffer_var, node.buffer_var)
+        self.default_visit(node)
 
 
 def _functions(obj: Any) -> list[tuple[str, PrimFunc]]:
@@ -55,8 +63,15 @@ def _functions(obj: Any) -> list[tuple[str, PrimFunc]]:
 
 
 def verify_ssa(func: PrimFunc) -> bool:
-    """Whether every variable is defined once."""
+    """Whether every variable is defined once; a let may be repeated with the same value.
+
+    >>> from relaxish import tir
+    >>> x = tir.Var("x", "int32")
+    >>> verify_ssa(tir.PrimFunc([x], tir.LetStmt(x, 1, tir.Evaluate(x))))
+    False
+    """
     visitor = _Definitions()
+    visitor.signature(func)
     visitor.visit(func.body)
     return not visitor.twice
 

@@ -181,6 +181,8 @@ class _Scopes(Visitor):
             self.visit((node.reads, node.writes))
             for buffer in node.alloc_buffers:
                 self._define(buffer.data, own)
+                if isinstance(buffer.elem_offset, Var) and buffer.elem_offset not in self.live:
+                    self._define(buffer.elem_offset, own)
                 self.visit(buffer)
             for match in node.match_buffers:
                 self.visit(match.source)

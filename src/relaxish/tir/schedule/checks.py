@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ...arith import Analyzer
+from ...ir.expr import Range
 from ..expr import IntImm, IterVar
-from ..stmt import Block, For
+from ..op import all as tir_all
+from ..stmt import Block, BlockRealize, For
 from .errors import PrimitiveError
 from .sref import DepKind, StmtSRef
 from .subst import realize_of
@@ -19,7 +23,9 @@ __all__ = [
     "check_block",
     "check_loop",
     "check_reduction_block",
+    "check_runs_whole_domain",
     "complete_reason",
+    "guarded_by_bounds_only",
     "loops_above",
     "reduction_reason",
     "scope_root",
@@ -245,14 +251,13 @@ def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Any:
     return regions[index].buffer
 
 
-def guarded_by_bounds_only(block_sref: StmtSRef) -> bool:
-    """Whether a block's predicate says no more than that its variables stay within their domains (as after a split)."""
-    realize = realize_of(block_sref)
+def guarded_by_bounds_only(realize: BlockRealize, loops: Iterable[For]) -> bool:
+    """Whether a predicate says no more than that block variables stay within their domains (as after a split)."""
     if is_one(realize.predicate):
         return True
     analyzer = Analyzer()
-    for loop in loops_above(block_sref):
-        analyzer.bind(loop.stmt.loop_var, Range.from_min_extent(loop.stmt.min, loop.stmt.extent))
+    for loop in loops:
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
     bounds = [
         bound
         for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
@@ -260,6 +265,12 @@ def guarded_by_bounds_only(block_sref: StmtSRef) -> bool:
     ]
     with analyzer.constraint_scope(tir_all(*bounds)) if bounds else nullcontext():
         return bool(analyzer.can_prove(realize.predicate))
+
+
+def check_runs_whole_domain(block_sref: StmtSRef) -> None:
+    """Demand that no predicate takes anything out of the domain of a block."""
+    if not guarded_by_bounds_only(realize_of(block_sref), [s.stmt for s in loops_above(block_sref)]):
+        raise PrimitiveError("The block {0} runs under a predicate for part of its domain only.", [block_sref])
 
 
 def is_zero(expr: Any) -> bool:

@@ -16,7 +16,7 @@ from .sref import StmtSRef
 from .subst import is_true, realize_of
 from .walk import vars_in
 
-__all__ = ["box_to_ranges", "loops_between", "relax_region", "union_sets"]
+__all__ = ["box_to_ranges", "leaves_gaps", "loops_between", "relax_region", "union_sets"]
 
 Box = list[tuple[Any, Any]]
 
@@ -160,6 +160,15 @@ def relax_region(
     doms = loops_between(block_sref.parent, stop, extra_scope)
     bound = [Range.from_min_extent(substitute(r.min, values), substitute(r.extent, values)) for r in region.region]
     return evaluate_region(bound, doms, realize.predicate, analyzer, lower_bound)
+
+
+def leaves_gaps(region: Any, block_sref: StmtSRef, stop: StmtSRef) -> bool:
+    """Whether a block's ``region`` seen from ``stop`` is no box: every second element, say, or parts of two rows."""
+    unguarded = realize_of(block_sref).with_fields(predicate=const(True, "bool"))
+    extents = [r.extent for r in loops_between(block_sref.parent, stop).values()]
+    if any(type(extent) is not IntImm for extent in (*extents, *region.buffer.shape)):
+        return False
+    return relax_region(region, block_sref, stop, Analyzer(), lower_bound=True, realize=unguarded) is None
 
 
 def union_sets(a: Box, b: Box, analyzer: Analyzer) -> Box:

@@ -139,7 +139,8 @@ def signature_of(block: Block) -> Block:
     from ..analysis.block_access import find_read_write_region
 
     buffers = {r.buffer.data: r.buffer for r in (*block.reads, *block.writes)}
-    reads, writes = find_read_write_region(block, buffers)
+    # What a block allocates is nobody else's business.
+    reads, writes = ([r for r in part if r.buffer not in block.alloc_buffers] for part in find_read_write_region(block, buffers))
     if block.init is not None:
         own = {r.buffer for r in writes}
         reads = [r for r in reads if r.buffer not in own]

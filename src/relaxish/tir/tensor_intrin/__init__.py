@@ -5,6 +5,10 @@ from __future__ import annotations
 __all__ = ["load_all"]
 
 _DONE = [False]
+_MODULES = (
+    "amx", "arm_cpu", "build", "cuda", "cuda_names", "dot_product_common", "hexagon", "metal", "mma", "mma_layouts",
+    "mma_m16n8k8", "rocm", "rocm_mfma", "wmma", "x86",
+)  # fmt: skip
 
 
 def load_all() -> None:
@@ -12,9 +16,9 @@ def load_all() -> None:
     if _DONE[0]:
         return
     _DONE[0] = True
-    from . import amx, cuda, dot_product_common, metal, x86
+    from . import amx, arm_cpu, cuda, dot_product_common, hexagon, metal, rocm, x86
 
-    for family in (x86, amx, cuda, dot_product_common, metal):
+    for family in (x86, amx, arm_cpu, cuda, dot_product_common, hexagon, metal, rocm):
         family.define()
 
 
@@ -22,6 +26,6 @@ def __getattr__(name: str) -> object:
     """Family modules load on demand."""
     import importlib
 
-    if name in ("amx", "build", "cuda", "dot_product_common", "metal", "mma", "mma_layouts", "mma_m16n8k8", "wmma", "x86"):
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

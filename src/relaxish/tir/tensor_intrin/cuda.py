@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import mma, mma_m16n8k8, wmma
+from .cuda_names import constants
 from .mma import get_mma_intrin_group
 from .mma_layouts import (
     ldmatrix_32x8_to_shared_16x16_layout,
@@ -29,3 +30,10 @@ def define() -> None:
     """Register all of them."""
     for family in (wmma, mma, mma_m16n8k8):
         family.define()
+
+
+def __getattr__(name: str) -> str:
+    """The names of the intrinsics are constants here: ``cuda.MMA_f16f16f32_INTRIN``."""
+    if name in constants():
+        return constants()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

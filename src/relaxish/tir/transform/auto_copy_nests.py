@@ -176,6 +176,9 @@ class Stage:
             self.condition, body = body.condition, body.then_case
         self.store = the_store(body)
         self.threads = relaxed(copy.outer_loops, scope)
+        if write:
+            # The lanes of a warp hold one fragment together: they are no dimension of what it is stored to.
+            self.threads = [x for x in self.threads if x.thread_binding.thread_tag != "threadIdx.x"]  # type: ignore[union-attr]
         self.inner = [*self.threads, *self.under]
         self.fresh = {x.loop_var: Var(f"{x.loop_var.name}_cache", x.loop_var.dtype) for x in self.inner}
         indices, shape = self._shape(write)

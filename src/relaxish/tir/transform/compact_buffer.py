@@ -36,7 +36,9 @@ class _Alignments(StmtExprVisitor):
 
     def visit_Block(self, block: Block) -> None:
         for item in block.annotations.get("buffer_dim_align", ()):
-            self._note(block.writes[int(item[0])].buffer.data, item)
+            # A buffer that nothing else uses has moved into the block, and its region out of the signature.
+            if int(item[0]) < len(block.writes):
+                self._note(block.writes[int(item[0])].buffer.data, item)
         if block.init is not None:
             self.visit(block.init)
         self.visit(block.body)

@@ -61,6 +61,7 @@ class RegionCollector(StmtExprVisitor):
         self._touched: dict[Buffer, list[IntervalSet]] = {}
         self._domains: dict[Var, IntervalSet] = {}
         self._hints: dict[Var, IntervalSet] = {}
+        self._narrowed = False  # whether a condition around limits a domain
         self._pending: list[Any] = []
         self._declared: dict[Buffer, list[Region]] = {}
         self._explicit: dict[Buffer, Region] = {}
@@ -88,6 +89,7 @@ class RegionCollector(StmtExprVisitor):
     def _under(self, condition: Any) -> Iterator[None]:
         """Inside: domains as the condition narrows them; a condition that bounds no variable waits as a predicate."""
         domains, hints, pending = dict(self._domains), dict(self._hints), len(self._pending)
+        narrowed = self._narrowed
         solved = solve_condition(condition, self._domains, self._hints)
         if solved is None:
             self._pending.append(condition)
@@ -95,8 +97,9 @@ class RegionCollector(StmtExprVisitor):
             known = self._domains if var in self._domains else self._hints
             new = from_range(dom)
             known[var] = intersect_all([known[var], new]) if var in known else new
+            self._narrowed = True
         yield
-        self._domains, self._hints = domains, hints
+        self._domains, self._hints, self._narrowed = domains, hints, narrowed
         del self._pending[pending:]
 
     def visit_For(self, loop: For) -> None:
@@ -225,7 +228,13 @@ class RegionCollector(StmtExprVisitor):
     def _relax(self, region: Region, predicate: Any, domains: Mapping[Var, IntervalSet]) -> list[IntervalSet]:
         nowhere = Range.from_min_extent(IntImm("int32", 0), IntImm("int32", 0))
         ranges = {var: _cover(self.analyzer, dom, nowhere) for var, dom in domains.items()}
-        return estimate_region_upper_bound(region, ranges, predicate, self.analyzer)
+        if not self._narrowed:
+            return estimate_region_upper_bound(region, ranges, predicate, self.analyzer)
+        # What holds under a condition only must not stay with the analyzer.
+        analyzer = Analyzer()
+        for var, dom in self._domains.items():
+            analyzer.bind(var, _cover(self.analyzer, dom, nowhere), True)
+        return estimate_region_upper_bound(region, ranges, predicate, analyzer)
 
     # -- results -------------------------------------------------------------------------------------------
 
@@ -243,7 +252,7 @@ class RegionCollector(StmtExprVisitor):
         if self.inbound:
             low = B.maximum(B.const(low.dtype, 0), low)
             if not self.analyzer.can_prove_less_equal_than_symbolic_shape_value(extent, full):
-                extent = B.minimum(full, extent)
+                extent = B.minimum(*B.widened(full, extent))
         low, extent = self.analyzer.simplify(low), self.analyzer.simplify(extent)
         if side_effect(extent) > CallEffectKind.Pure:
             return original

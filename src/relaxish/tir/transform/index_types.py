@@ -9,7 +9,7 @@ from ...arith import build as B
 from ...ir import dtype as dt
 from ...ir.expr import Range
 from ...ir.prim import (
-    Add, BinaryOp, Broadcast, Call, CmpOp, FloorDiv, FloorMod, IterVar, Max, Min, Mul, Ramp, Select, Sub, Var,
+    Add, BinaryOp, Broadcast, Call, CmpOp, FloorDiv, FloorMod, IntImm, IterVar, Max, Min, Mul, Ramp, Select, Sub, Var,
 )  # fmt: skip
 from ...ir.types import PointerType
 from ..buffer import Buffer
@@ -127,6 +127,9 @@ class IndexTypeRewriter(SeqMutator):
         """A buffer that is defined here, with the new types of its shape, strides and offset."""
         if buffer not in self.buffers:
             fields = {name: self._index(getattr(buffer, name)) for name in ("shape", "strides", "elem_offset")}
+            if isinstance(buffer.elem_offset, IntImm) and buffer.shape:
+                # A constant offset has the type that buffers of this shape have by default.
+                fields["elem_offset"] = B.cast(fields["shape"][0].dtype, buffer.elem_offset)
             same = all(fields[name] is getattr(buffer, name) for name in fields)
             self.buffers[buffer] = buffer if same else buffer.with_fields(**fields)
         return self.buffers[buffer]

@@ -102,7 +102,7 @@ class LinearAccess(StmtExprVisitor):
             self.in_threads = True
             self._scope(attr)
             self.in_threads = False
-        elif attr.attr_key in ("extern_scope", "virtual_thread") or attr.attr_key.startswith("pragma_"):
+        elif attr.attr_key in ("extern_scope", "virtual_thread"):
             self._scope(attr)
         else:
             self.visit(attr.value)

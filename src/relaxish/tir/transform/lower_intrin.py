@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import (
-    EQ, NE, Call, FloorDiv, FloorMod, IntImm, Let, Max, Select, Var,
+    EQ, NE, Add, Call, FloorDiv, FloorMod, IntImm, Let, Max, Mul, Select, Var,
 )  # fmt: skip
-from ...ir.transform import PassContext, PassInfo
 from ..function import PrimFunc
-from .base import LoweringError, PrimFuncPass, call
+from .base import LoweringError, PrimFuncPass, call, func_pass
+from .intrin_rules import RULES, Rule
 from .simplify import ExprAnalyzerMutator
 
 
@@ -26,7 +26,7 @@ def _power_of_two(e: Any) -> int | None:
 def _sigmoid(e: Call) -> Any:
     x = e.args[0]
     one = B.const(x.dtype, 1.0)
-    return one / (one + call(x.dtype, "exp", -x))
+    return one / (one + call(x.dtype, "exp", B.const(x.dtype, 0.0) - x))
 
 
 def _rsqrt(e: Call) -> Any:
@@ -40,12 +40,20 @@ for _name, _rule in (("sigmoid", _sigmoid), ("rsqrt", _rsqrt)):
 
 
 class _Lower(ExprAnalyzerMutator):
-    def __init__(self, kind: str, mtriple: str) -> None:
+    def __init__(self, kind: str, mtriple: str, mathematics: bool) -> None:
         super().__init__()
         self.bitwise = kind not in ("hybrid",)
-        self.keys = [f"{kind}.FLowerIntrinsic", "default.FLowerIntrinsic"]
+        nothing: Mapping[str, Rule] = {}
+        tables = RULES if mathematics else {}
+        self.sources = [(f"{k}.FLowerIntrinsic", tables.get(k, nothing)) for k in (kind, "default")]
         if mtriple.startswith("aarch64"):
-            self.keys.insert(0, f"{kind}.aarch64.FLowerIntrinsic")
+            self.sources.insert(0, (f"{kind}.aarch64.FLowerIntrinsic", nothing))
+        self.fused = self._rule(Op.get("tir.fma"), *self.sources[-2])
+
+    @staticmethod
+    def _rule(op: Op, key: str, table: Mapping[str, Rule]) -> Rule | None:
+        """The rule that was registered under the key, else the one of the table."""
+        return op.get_attr(key) or table.get(op.name.removeprefix("tir."))
 
     def visit_PrimExpr(self, e: Any) -> Any:
         return self.default_visit(e)
@@ -58,11 +66,21 @@ class _Lower(ExprAnalyzerMutator):
 
     def visit_Call(self, e: Call) -> Any:
         if isinstance(e.op, Op):
-            for key in self.keys:
-                rule = e.op.get_attr(key)
+            for source in self.sources:
+                rule = self._rule(e.op, *source)
                 made = rule(e) if rule is not None else None
                 if made is not None and made is not e:
                     return self.visit(made)
+        return self.default_visit(e)
+
+    def visit_Add(self, e: Add) -> Any:
+        """A product and a sum become one operation where the target has it."""
+        if self.fused is not None and dt.is_float(e.dtype):
+            for product, other in ((e.b, e.a), (e.a, e.b)):
+                if isinstance(product, Mul):
+                    made = self.fused(call(e.dtype, "fma", product.a, product.b, other))
+                    if made is not None:
+                        return self.visit(made)
         return self.default_visit(e)
 
     # -- division ------------------------------------------------------------------------------------------
@@ -162,13 +180,13 @@ class _Lower(ExprAnalyzerMutator):
         return self.default_visit(e)
 
 
-def lower_intrinsics(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
+def lower_intrinsics(func: PrimFunc, mathematics: bool = True) -> PrimFunc:
     """Lower the intrinsics of a function. Raises ValueError if it has no target."""
     target = func.get_attr("target")
     if target is None:
         raise LoweringError("LowerIntrin: Require the target attribute")
     mtriple = str(target.get_attr("mtriple", "") or "")
-    lowering = _Lower(target.kind.name, mtriple)
+    lowering = _Lower(target.kind.name, mtriple, mathematics)
     for buffer in func.buffer_map.values():
         for extent in buffer.shape:
             lowering.analyzer.mark_global_non_neg_value(extent)
@@ -187,6 +205,12 @@ def LowerIntrin() -> PrimFuncPass:  # noqa: N802
 
         B[i] = T.Div(i - n, 3) + T.shift_right(T.truncmod(i - n, 3), 31)
 
-    Rules are registered by ``register_intrin_lowering(op_name, target, f=rule)``.
+    ``T.exp(x)`` becomes an LLVM intrinsic for ``llvm``, ``__expf(x)`` for ``cuda``; on other targets it calls ``expf``.
+    Rules of one's own are registered by ``register_intrin_lowering(op_name, target, f=rule)``.
     """
-    return PrimFuncPass(lower_intrinsics, PassInfo(0, "tir.LowerIntrin"))
+    return func_pass(lower_intrinsics, "tir.LowerIntrin")
+
+
+def LowerDivision() -> PrimFuncPass:  # noqa: N802
+    """:func:`LowerIntrin` for code generators that have mathematics of their own."""
+    return func_pass(lambda func: lower_intrinsics(func, False), "tir.LowerIntrin")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import build as B
-from ...ir.prim import IntImm, IterVar, StringImm
+from ...ir.prim import IntImm, IterVar, StringImm, Var
 from ..buffer import Buffer
 from ..function import PrimFunc
 from ..functor import Substitute
@@ -26,8 +26,8 @@ def allocation_shape(buffer: Buffer) -> tuple[Any, ...]:
     if not buffer.layout_strides:
         return buffer.shape
     strides = buffer.strides
-    if any(not B.is_zero(B.floormod(a, b)) for a, b in zip(strides, strides[1:])):
-        # Rows that are no whole number of what they hold: one flat piece of memory.
+    if not B.is_one(strides[-1]) or any(not B.is_zero(B.floormod(a, b)) for a, b in zip(strides, strides[1:])):
+        # Gaps between elements, or rows that are no whole number of what they hold: one flat piece of memory.
         return (B.mul(strides[0], buffer.shape[0]),)
     return (buffer.shape[0], *(B.truncdiv(a, b) for a, b in zip(strides, strides[1:])))
 
@@ -44,6 +44,8 @@ class _Alignments(StmtExprVisitor):
     def visit_Block(self, block: Block) -> None:
         for entry in block.annotations.get(_ALIGN, ()):
             index, *rest = (int(v) for v in entry)
+            if index >= len(block.writes):
+                continue  # the block allocates the buffer itself, which nothing else uses
             # The buffer needs no number once its allocation carries the entry.
             self.found.setdefault(block.writes[index].buffer.data, []).append((-1, *rest))
         self.default_visit(block)
@@ -64,6 +66,10 @@ class _Lower(SeqMutator, Substitute):
         block = realize.block
         if block.iter_vars:
             raise LoweringError(f"block {block.name_hint} is not opaque; run ConvertBlocksToOpaque first")
+        for buffer in block.alloc_buffers:
+            if isinstance(buffer.elem_offset, Var):
+                # Memory of its own begins at its first element.
+                self.values[buffer.elem_offset] = IntImm(buffer.elem_offset.dtype, 0)
         body = self.visit(block.body)
         predicate = self.visit(realize.predicate)
         if not (isinstance(predicate, IntImm) and predicate.value):

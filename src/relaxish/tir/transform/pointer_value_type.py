@@ -9,12 +9,13 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...ir import dtype as dt
 from ...ir.expr import Range
-from ...ir.prim import IntImm, Ramp, Shuffle, Var
+from ...ir.prim import Call, IntImm, Ramp, Shuffle, Var
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import Allocate, AllocateConst, BufferStore, DeclBuffer, For, LetStmt
-from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass
+from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, is_call
 
 
 @dataclass
@@ -82,16 +83,24 @@ class _Accesses(StmtExprVisitor):
         self.default_visit(loop)
 
     def visit_BufferLoad(self, load: Any) -> None:
-        self._access(load.dtype, load.buffer, load.indices, True)
+        self._access(load.dtype, load.buffer.data, load.indices, True)
         self.visit(load.indices)
 
     def visit_BufferStore(self, store: BufferStore) -> None:
-        self._access(store.value.dtype, store.buffer, store.indices, False)
+        self._access(store.value.dtype, store.buffer.data, store.indices, False)
         self.visit(store.value)
         self.visit(store.indices)
 
-    def _access(self, dtype: str, buffer: Buffer, indices: Any, load: bool) -> None:
-        info = self.info.get(buffer.data)
+    def visit_Call(self, e: Call) -> None:
+        if is_call(e, "tvm_access_ptr"):
+            self._access(e.args[0].dtype, e.args[1], (e.args[2],), False)
+        elif is_call(e, "address_of") and isinstance(e.args[0], BufferLoad):
+            load = e.args[0]
+            self._access(load.dtype, load.buffer.data, load.indices, False)
+        self.default_visit(e)
+
+    def _access(self, dtype: str, pointer: Any, indices: Any, load: bool) -> None:
+        info = self.info.get(pointer)
         if info is None:
             return
         if dt.is_bool(dtype):

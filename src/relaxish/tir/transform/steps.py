@@ -125,12 +125,12 @@ def host_passes() -> list[Pass]:
     ]
 
 
-def device_passes() -> list[Pass]:
-    """What device functions still need before code generation."""
+def device_passes(mathematics: bool = True) -> list[Pass]:
+    """What device functions still need before code generation, which may have ``mathematics`` of its own."""
     return [
         lower_warp_memory.LowerWarpMemory(),
         simplify.Simplify(),
         lower_custom_datatypes.LowerCustomDatatypes(),
         device_storage.LowerDeviceStorageAccessInfo(),
-        lower_intrin.LowerIntrin(),
+        lower_intrin.LowerIntrin() if mathematics else lower_intrin.LowerDivision(),
     ]

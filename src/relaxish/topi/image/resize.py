@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.errors import CheckValueError
 from ... import te, tir
 from ...tir import const
 from .. import tag as tags
@@ -41,7 +42,7 @@ def _source(out: Any, have: Any, want: Any, transform: str, roi: tuple[float, fl
         if const_int(want) == 1:
             return const(0.5, "float32") * (low + high) * (have_f - 1)
         return low * (have_f - 1) + x * (high - low) * (have_f - 1) / (want_f - 1)
-    raise ValueError(f"Unsupported coordinate_transformation_mode: {transform}")
+    raise CheckValueError(f"Unsupported coordinate_transformation_mode: {transform}")
 
 
 def _nearest(position: Any, rounding: str, transform: str) -> Any:
@@ -59,7 +60,7 @@ def _nearest(position: Any, rounding: str, transform: str) -> Any:
         return tir.floor(position + eps).astype("int32")
     if rounding == "ceil":
         return tir.ceil(position - eps).astype("int32")
-    raise ValueError(f"Unknown rounding method: {rounding}")
+    raise CheckValueError(f"Unknown rounding method: {rounding}")
 
 
 def _clamp(index: Any, extent: Any) -> Any:

@@ -19,10 +19,11 @@ from .conv import (
     group_conv2d_transpose_nchw,
 )
 from .dense import batch_matmul, dense, matmul
-from .elemwise import leaky_relu, prelu, relu, scale_shift_nchw
+from .elemwise import leaky_relu, prelu, relu, scale_shift_nchw, softplus
 from .loss import nll_loss
 from .norm import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from .pad import circular_pad, mirror_pad, pad, replicate_pad
+from .pool_grad import pool_grad
 from .pooling import adaptive_pool, adaptive_pool1d, adaptive_pool3d, global_pool, pool1d, pool2d, pool3d
 from .softmax import log_softmax, softmax
 
@@ -31,6 +32,6 @@ __all__ = [
     "conv1d", "conv1d_transpose_ncw", "conv2d", "conv2d_nchw", "conv2d_nhwc", "conv2d_transpose_nchw", "conv3d",
     "conv3d_transpose_ncdhw", "conv_transpose", "dense", "depthwise_conv2d_nchw", "dilate", "global_pool",
     "group_conv1d_transpose_ncw", "group_conv2d_transpose_nchw", "group_norm", "instance_norm", "layer_norm",
-    "leaky_relu", "log_softmax", "matmul", "mirror_pad", "nll_loss", "pad", "pool1d", "pool2d", "pool3d", "prelu",
-    "relu", "replicate_pad", "rms_norm", "scale_shift_nchw", "softmax",
+    "leaky_relu", "log_softmax", "matmul", "mirror_pad", "nll_loss", "pad", "pool1d", "pool2d", "pool3d", "pool_grad", "prelu",
+    "relu", "replicate_pad", "rms_norm", "scale_shift_nchw", "softmax", "softplus",
 ]  # fmt: skip

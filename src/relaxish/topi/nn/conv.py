@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.errors import CheckValueError
 from ... import te, tir
 from ...tir import const, if_then_else
 from ..utils import const_int, int_pair, simplify
@@ -29,7 +30,7 @@ def pad_pair(padding: Any, kernel: Sequence[Any]) -> tuple[list[Any], list[Any]]
             return list(padding), list(padding)
         if len(padding) == 1:
             return [padding[0]] * dim, [padding[0]] * dim
-        raise ValueError(f"padding can only have {dim} or {2 * dim} values for {dim} spatial axes, got {padding}")
+        raise CheckValueError(f"padding can only have {dim} or {2 * dim} values for {dim} spatial axes, got {padding}")
     if isinstance(padding, int) or isinstance(padding, tir.PrimExpr):
         return [padding] * dim, [padding] * dim
     if padding == "VALID":
@@ -38,7 +39,7 @@ def pad_pair(padding: Any, kernel: Sequence[Any]) -> tuple[list[Any], list[Any]]
         total = [k - 1 for k in kernel]
         before = [(t + 1) // 2 for t in total]
         return before, [t - b for t, b in zip(total, before)]
-    raise ValueError(f"Unknown padding option {padding}")
+    raise CheckValueError(f"Unknown padding option {padding}")
 
 
 def _order(layout: str, wanted: str) -> list[int]:
@@ -56,7 +57,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
 def _exact_div(value: Any, by: int, what: str) -> Any:
     known = const_int(value)
     if known is not None and known % by != 0:
-        raise ValueError(f"{what} {known} must be divisible by groups {by}")
+        raise CheckValueError(f"{what} {known} must be divisible by groups {by}")
     return simplify(value // by) if by != 1 else value
 
 
@@ -231,30 +232,39 @@ def conv_transpose(
     dim = len(data.shape) - 2
     out_dtype = out_dtype or data.dtype
     steps, gaps, extra = (int_pair(v, dim) for v in (strides, dilation, output_padding))
+    for e, s in zip(extra, steps):
+        if not const_int(e) < const_int(s):  # type: ignore[operator]
+            raise ValueError(f"output_padding {output_padding} must be smaller than the strides {strides}")
     batch, in_channel, *_ = data.shape
     _, out_per_group, *size = kernel.shape
     before, after = pad_pair(padding, size)
     spread = dilate(data, [1, 1, *steps], name="data_dilate")
-    reach = [(k - 1) * g for k, g in zip(size, gaps)]
-    head = [simplify(r - b) for r, b in zip(reach, before)]
-    tail = [simplify(r - a + e) for r, a, e in zip(reach, after, extra)]
+    reach = [k - 1 if const_int(g) == 1 else (k - 1) * g for k, g in zip(size, gaps)]
+    head = [r - b for r, b in zip(reach, before)]
+    tail = [r - a + e for r, a, e in zip(reach, after, extra)]
     temp = pad(spread, [0, 0, *head], [0, 0, *tail], name="data_pad")
+    flipped = te.compute(
+        (simplify(out_per_group), in_channel, *size),
+        lambda o, i, *at: kernel(i, o, *(k - 1 - a for k, a in zip(size, at))),
+        "kernel" if dim == 1 else "kernel_transform",
+    )
+    channels = simplify(out_per_group * groups)
     out_size = [simplify(t - r) for t, r in zip(temp.shape[2:], reach)]
     in_per_group = _exact_div(in_channel, groups, "input channels")
     dc = te.reduce_axis((const(0, str(in_per_group.dtype)), in_per_group), "dc")
     rs = [te.reduce_axis((const(0, str(k.dtype)), k), n) for n, k in zip(["dh", "dw", "dd"], size)]
 
     def body(b: Any, c: Any, *where: Any) -> Any:
-        channel = dc.var if groups == 1 else c // out_per_group * in_per_group + dc.var
-        out_channel = c if groups == 1 else c % out_per_group
+        per_group = channels // groups
+        channel = dc.var if groups == 1 else c // per_group * in_per_group + dc.var
+        out_channel = c if groups == 1 else c % per_group
         left = temp(b, channel, *(w + r.var * g for w, r, g in zip(where, rs, gaps))).astype(out_dtype)
-        flipped = [k - 1 - r.var for k, r in zip(size, rs)]
-        return te.sum(left * kernel(channel, out_channel, *flipped).astype(out_dtype), axis=[dc, *rs])
+        right = flipped(out_channel, channel, *(r.var for r in rs)).astype(out_dtype)
+        return te.sum(left * right, axis=[dc, *rs])
 
     suffix = {1: "ncw", 2: "nchw", 3: "ncdhw"}[dim]
-    name = f"conv{dim}d_transpose_{suffix}" if groups == 1 else f"group_conv{dim}d_transpose_{suffix}"
-    shape = (batch, simplify(out_per_group * groups), *out_size)
-    return te.compute(shape, body, name, name, None, ["h", "w", "d"][:dim])
+    tag = f"{'' if groups == 1 else 'group_'}conv{dim}d_transpose_{suffix}"
+    return te.compute((batch, channels, *out_size), body, "compute", tag, None, ["h", "w", "d"][:dim])
 
 
 def conv1d_transpose_ncw(data: Any, kernel: Any, stride: Any, padding: Any, out_dtype: str, output_padding: Any) -> Any:

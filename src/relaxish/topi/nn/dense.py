@@ -42,7 +42,8 @@ def matmul(
     name = f"T_matmul_{kind[0 if transpose_a else 1]}{kind[0 if transpose_b else 1]}"
     if not transpose_a and transpose_b and not lead:
         name = "T_matmul_NT"
-    made = te.compute([*lead, rows, cols], body, name, "dense" if name == "T_matmul_NT" else "matmul")
+    tag = "dense" if name == "T_matmul_NT" else "matmul"
+    made = te.compute([*lead, rows, cols], body, name, tag, {"layout_free_placeholders": [tensor_b]})
     if bias is None:
         return made
     return te.compute(made.shape, lambda *i: made(*i) + bias(i[-1]).astype(out_dtype), "T_add", "broadcast")
@@ -79,4 +80,6 @@ def batch_matmul(
         return te.sum(left.astype(out_dtype) * right.astype(out_dtype), axis=k)
 
     name = f"T_batch_matmul_{'T' if transpose_a else 'N'}{'T' if transpose_b else 'N'}"
-    return te.compute((batch, simplify(rows), simplify(cols)), body, name, "batch_matmul")
+    # Weights may be laid out as suits the loops.
+    attrs = {"layout_free_placeholders": [tensor_b]}
+    return te.compute((batch, simplify(rows), simplify(cols)), body, name, "batch_matmul", attrs)

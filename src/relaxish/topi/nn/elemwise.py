@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.errors import CheckValueError
 from ... import te, tir
 from ...tir import const
 from .. import tag as tags
-from ..utils import ax_compute
+from ..utils import ax_compute, const_int
 
-__all__ = ["leaky_relu", "prelu", "relu", "scale_shift_nchw"]
+__all__ = ["leaky_relu", "prelu", "relu", "scale_shift_nchw", "softplus"]
 
 
 def relu(x: Any) -> Any:
@@ -27,8 +28,24 @@ def leaky_relu(x: Any, alpha: float) -> Any:
     return te.compute(x.shape, body, "compute", tags.ELEMWISE)
 
 
+def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    """``log(1 + exp(beta x)) / beta``; the argument itself where ``beta x`` is above ``threshold``."""
+
+    def body(*indices: Any) -> Any:
+        value = x(*indices)
+        b, limit, one = const(beta, x.dtype), const(threshold, x.dtype), const(1, x.dtype)
+        return tir.Select(b * value > limit, value, one / b * tir.log(one + tir.exp(b * value)))
+
+    return te.compute(x.shape, body, "compute", tags.ELEMWISE)
+
+
 def prelu(x: Any, slope: Any, axis: int = 1) -> Any:
-    """Negative elements scaled by a slope of their channel."""
+    """Negative elements scaled by a slope of their channel; a single slope serves all channels."""
+    if len(slope.shape) != 1:
+        raise CheckValueError(f"prelu takes one slope a channel, got a tensor of {len(slope.shape)} dimensions")
+    if const_int(slope.shape[0]) == 1 and const_int(x.shape[axis]) != 1:
+        single = slope
+        slope = te.compute((x.shape[axis],), lambda _: single(const(0, "int64")), "slope_broadcasted")
 
     def body(*indices: Any) -> Any:
         value = x(*indices)

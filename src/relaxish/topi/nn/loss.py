@@ -26,12 +26,12 @@ def nll_loss(predictions: Any, targets: Any, weights: Any, reduction_kind: str, 
         return te.compute(targets.shape, body, name, tags.INJECTIVE)
 
     if flat:
-        loss = picked("nll_loss", lambda t, i: -predictions(t) * weights(t))
+        loss = picked("nll_loss", lambda t, i: (zero - predictions(t)) * weights(t))
         if reduction_kind != "mean":
             return loss
         weight = picked("weights", lambda t, i: weights(t))
         return broadcast.divide(loss, weight)
-    loss = picked("nll_loss", lambda t, i: -predictions(i[0], t, *i[1:]) * weights(t))
+    loss = picked("nll_loss", lambda t, i: (zero - predictions(i[0], t, *i[1:])) * weights(t))
     if reduction_kind == "none":
         return loss
     axes = list(range(len(targets.shape)))

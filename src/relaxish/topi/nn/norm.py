@@ -25,13 +25,11 @@ def _wide(value: Any) -> Any:
     return tir.Cast("float32", value) if value.dtype == "float16" else value
 
 
-def _moments(data: Any, axes: Sequence[int], name: str | None = None) -> tuple[Any, Any]:
+def _moments(data: Any, axes: Sequence[int], name: str) -> tuple[Any, Any]:
     """Sums of the elements and of their squares over ``axes``, in one pass."""
     rv = [te.reduce_axis((const(0, str(data.shape[a].dtype)), data.shape[a]), f"k{a}") for a in axes]
     combine = _tuple_sum()
     target = [d for i, d in enumerate(data.shape) if i not in axes]
-    if not target:
-        target = [const(1, str(data.shape[0].dtype))]
     kept = [i for i in range(len(data.shape)) if i not in axes]
 
     def body(*indices: Any) -> Any:
@@ -44,7 +42,7 @@ def _moments(data: Any, axes: Sequence[int], name: str | None = None) -> tuple[A
         return combine((value, value * value), axis=rv)
 
     names = [f"ax{i}" for i in range(len(target))]
-    made: tuple[Any, Any] = te.compute(target, body, name or f"{data.op.name}_red_temp", tags.COMM_REDUCE, None, names)
+    made: tuple[Any, Any] = te.compute(target, body, name, tags.COMM_REDUCE, None, names)
     return made
 
 
@@ -55,18 +53,20 @@ def _extent(data: Any, axes: Sequence[int], dtype: str) -> Any:
     return total
 
 
-def _normalised(data: Any, axes: Sequence[int], epsilon: float, finish: Any, name: str) -> Any:
-    sums, squares = _moments(data, axes)
+def _normalised(
+    data: Any, axes: Sequence[int], epsilon: float, finish: Any, name: str, result_dtype: str, sums_name: str
+) -> Any:
+    sums, squares = _moments(data, axes, sums_name)
     wide = "float32" if data.dtype == "float16" else data.dtype
     count = _extent(data, axes, wide)
     kept = [i for i in range(len(data.shape)) if i not in axes]
 
     def body(indices: list[Any]) -> Any:
-        outer = [indices[k] for k in kept] or [const(0, str(data.shape[0].dtype))]
+        outer = [indices[k] for k in kept]
         mean = sums(*outer) / count
         variance = squares(*outer) / count - mean * mean
         value = (data(*indices) - mean) * tir.rsqrt(variance + const(epsilon, wide))
-        if data.dtype == "float16":
+        if result_dtype == "float16":
             value = tir.Cast("float16", value)
         return finish(value, indices)
 
@@ -82,7 +82,7 @@ def layer_norm(data: Any, gamma: Any, beta: Any, axis: Sequence[int], epsilon: f
         value = value * gamma(*inner)
         return value + beta(*inner) if beta is not None else value
 
-    return _normalised(data, axes, epsilon, finish, "T_layer_norm")
+    return _normalised(data, axes, epsilon, finish, "T_layer_norm", data.dtype, f"{data.op.name}_red_temp")
 
 
 def rms_norm(data: Any, weight: Any, axis: Sequence[int], epsilon: float = 1e-5) -> Any:
@@ -123,6 +123,8 @@ def group_norm(
     groups = const(num_groups, str(channels.dtype))
     split = [*data.shape[:channel], groups, tir.floordiv(channels, groups), *data.shape[channel + 1 :]]
     grouped = shape.reshape(data, split)
+    if data.dtype == "float16":
+        grouped = _cast_copy(grouped, "float32")
     inner = [groups, tir.floordiv(channels, groups)]
     scale = shape.reshape(gamma, inner) if gamma is not None else None
     shift = shape.reshape(beta, inner) if beta is not None else None
@@ -135,7 +137,9 @@ def group_norm(
             value = value * scale(*at)
         return value + shift(*at) if shift is not None else value
 
-    result = _normalised(grouped, reduced, epsilon, finish, "T_group_norm")
+    result = _normalised(
+        grouped, reduced, epsilon, finish, "T_group_norm", data.dtype, f"{data.op.name}_red_temp"
+    )
     return shape.reshape(result, data.shape)
 
 
@@ -149,7 +153,7 @@ def instance_norm(
     def finish(value: Any, indices: list[Any]) -> Any:
         return value * gamma(indices[channel]) + beta(indices[channel])
 
-    return _normalised(data, axes, epsilon, finish, "T_instance_norm")
+    return _normalised(data, axes, epsilon, finish, "T_instance_norm", data.dtype, f"{data.op.name}_red_temp")
 
 
 def batch_norm(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.errors import CheckValueError
 from ... import te, tir
 from ...ir.primops import match_types
 from ...tir import const, if_then_else
@@ -21,9 +22,9 @@ def _target(data: Any, before: Sequence[Any], after: Sequence[Any]) -> list[Any]
 def _check(data: Any, before: Sequence[Any], after: Sequence[Any]) -> None:
     ndim = len(data.shape)
     if len(before) != ndim:
-        raise ValueError(f"Input dimension and pad_before dismatch : {ndim} vs {len(before)}")
+        raise CheckValueError(f"Input dimension and pad_before dismatch : {ndim} vs {len(before)}")
     if len(after) != ndim:
-        raise ValueError(f"Input dimension and pad_after dismatch : {ndim} vs {len(after)}")
+        raise CheckValueError(f"Input dimension and pad_after dismatch : {ndim} vs {len(after)}")
 
 
 def pad(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.errors import CheckValueError
 from ... import te, tir
 from ...tir import const, if_then_else, indexdiv, indexmod
 from ..utils import int_pair, simplify
@@ -19,10 +20,11 @@ __all__ = [
     "pool2d",
     "pool3d",
     "pool_nd",
+    "spatial_axes",
 ]
 
 
-def _spatial_axes(layout: str, count: int) -> list[int]:
+def spatial_axes(layout: str, count: int) -> list[int]:
     """Positions of the spatial letters; split layouts (``NCHW16c``) keep their outer ones."""
     letters = "DHW"[3 - count :]
     names: list[str] = []
@@ -31,9 +33,9 @@ def _spatial_axes(layout: str, count: int) -> list[int]:
             names.append(ch)
     for letter in letters:
         if letter not in names:
-            raise ValueError(f"Unsupported layout {layout} for pooling over {letters}")
+            raise CheckValueError(f"Unsupported layout {layout} for pooling over {letters}")
         if letter.lower() in names:
-            raise ValueError(f"Unsupported layout {layout}: a spatial axis must not be split")
+            raise CheckValueError(f"Unsupported layout {layout}: a spatial axis must not be split")
     return [names.index(letter) for letter in letters]
 
 
@@ -130,7 +132,7 @@ def pool_nd(
         rv = w.reduce_axes()
         return _compute(w.shape, lambda i: te.max(temp(*w.source(i, rv)), axis=rv), "pool_max", "pool_max")
     if pool_type != "avg":
-        raise ValueError(f"Unrecognized pool_type: {pool_type}")
+        raise CheckValueError(f"Unrecognized pool_type: {pool_type}")
     temp = pad_cpp(x, w.before, w.after, const(0, x.dtype), "pad_temp")
     rv = w.reduce_axes()
     total = _compute(w.shape, lambda i: te.sum(temp(*w.source(i, rv)), axis=rv), "pool_sum", "pool_sum")
@@ -149,7 +151,7 @@ def pool1d(
     count_include_pad: bool = True,
 ) -> Any:
     """Over one axis."""
-    axes = _spatial_axes(layout, 1)
+    axes = spatial_axes(layout, 1)
     return pool_nd(data, kernel, stride, dilation, padding, pool_type, ceil_mode, axes, count_include_pad)
 
 
@@ -165,7 +167,7 @@ def pool2d(
     count_include_pad: bool = True,
 ) -> Any:
     """Over two axes."""
-    axes = _spatial_axes(layout, 2)
+    axes = spatial_axes(layout, 2)
     return pool_nd(data, kernel, stride, dilation, padding, pool_type, ceil_mode, axes, count_include_pad)
 
 
@@ -181,7 +183,7 @@ def pool3d(
     count_include_pad: bool = True,
 ) -> Any:
     """Over three axes."""
-    axes = _spatial_axes(layout, 3)
+    axes = spatial_axes(layout, 3)
     return pool_nd(data, kernel, stride, dilation, padding, pool_type, ceil_mode, axes, count_include_pad)
 
 
@@ -198,7 +200,7 @@ def _adaptive(x: Any, output_size: Sequence[Any], pool_type: str, axes: Sequence
             stop = (indices[axis] + 1) * have
             whole = indexdiv(stop, want)
             exact = tir.EQ(indexmod(stop, want), const(0, str(have.dtype)))
-            end = if_then_else(exact, whole, whole + 1)
+            end = tir.Select(exact, whole, whole + 1)
             rv = te.reduce_axis((const(0, str(have.dtype)), simplify(end - start)), f"rv{i}")
             rvs.append(rv)
             source[axis] = start + rv.var
@@ -214,7 +216,7 @@ def _adaptive(x: Any, output_size: Sequence[Any], pool_type: str, axes: Sequence
     if pool_type == "max":
         return _compute(shape, reduced(te.max), "adaptive_pool_max", "adaptive_pool_max")
     if pool_type != "avg":
-        raise ValueError(f"Unrecognized pool_type: {pool_type}")
+        raise CheckValueError(f"Unrecognized pool_type: {pool_type}")
     total = _compute(shape, reduced(te.sum), "adaptive_pool_sum", "adaptive_pool_sum")
 
     def average(indices: list[Any]) -> Any:
@@ -233,17 +235,17 @@ def _sizes(output_size: Any, count: int) -> list[Any]:
 
 def adaptive_pool(data: Any, output_size: Any, pool_type: str, layout: str = "NCHW") -> Any:
     """To a fixed output size over two axes."""
-    return _adaptive(data, _sizes(output_size, 2), pool_type, _spatial_axes(layout, 2))
+    return _adaptive(data, _sizes(output_size, 2), pool_type, spatial_axes(layout, 2))
 
 
 def adaptive_pool1d(data: Any, output_size: Any, pool_type: str, layout: str = "NCW") -> Any:
     """To a fixed output size over one axis."""
-    return _adaptive(data, _sizes(output_size, 1), pool_type, _spatial_axes(layout, 1))
+    return _adaptive(data, _sizes(output_size, 1), pool_type, spatial_axes(layout, 1))
 
 
 def adaptive_pool3d(data: Any, output_size: Any, pool_type: str, layout: str = "NCDHW") -> Any:
     """To a fixed output size over three axes."""
-    return _adaptive(data, _sizes(output_size, 3), pool_type, _spatial_axes(layout, 3))
+    return _adaptive(data, _sizes(output_size, 3), pool_type, spatial_axes(layout, 3))
 
 
 def global_pool(data: Any, pool_type: str, layout: str = "NCHW") -> Any:

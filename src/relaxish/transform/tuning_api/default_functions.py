@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.transform import Pass, PassContext
+from ...ir.transform import Pass, PassContext, Sequential
+from ...runtime.registry import register_func
 from .primitives import Knob, Trace
 
 __all__ = ["default_consider_eval_passes", "default_generate_candidate", "select_best_candidate"]
 
 
+@register_func("relax.tuning_api.default_generate_candidate", override=True)
 def default_generate_candidate(
     knobs: Sequence[Knob], trace: Trace, eval_passes: Sequence[Pass] | None = None
 ) -> list[Trace]:
@@ -27,22 +29,25 @@ def default_generate_candidate(
     return default_consider_eval_passes(candidates, eval_passes) if eval_passes else candidates
 
 
-def default_consider_eval_passes(init_candidates: Sequence[Trace], eval_passes: Sequence[Pass] | None) -> list[Trace]:
-    """The traces with every pass run on their modules; a pass that tunes itself may add decisions."""
+@register_func("relax.tuning_api.default_consider_eval_passes", override=True)
+def default_consider_eval_passes(
+    init_candidates: Sequence[Trace], eval_passes: Sequence[Pass] | None = None
+) -> list[Trace]:
+    """The traces that the passes leave: each runs on a candidate's module with the candidate as the current trace, and
+    a pass that tunes itself replaces that by the best trace it finds.
+    """
     candidates = list(init_candidates)
-    for each in eval_passes or ():
-        context = PassContext.current()
-        for candidate in candidates:
-            with PassContext(
-                opt_level=context.opt_level, config=dict(context.config), trace=candidate, make_traceable=[]
-            ):
-                candidate.set_out_mod(each(candidate.out_mod))
-    return candidates
+    if not eval_passes:
+        return candidates
+    context = PassContext.current()
+    found: list[Trace] = []
+    for candidate in candidates:
+        context.push_trace(candidate)
+        Sequential(list(eval_passes))(candidate.out_mod)
+        found.append(context.pop_trace())
+    return found
 
 
-def select_best_candidate(candidates: Sequence[Trace]) -> Trace:
-    """The candidate of the smallest measured time. Raises ValueError if none was measured."""
-    measured = [c for c in candidates if c.perf != -1.0]
-    if not measured:
-        raise ValueError("no candidate has been measured")
-    return min(measured, key=lambda c: c.perf)
+def select_best_candidate(candidates: Sequence[Trace]) -> Trace | None:
+    """The candidate of the smallest time, the first of several; None if there is none."""
+    return min(candidates, key=lambda c: c.perf, default=None)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...ir.errors import CheckValueError
 from ...ir.module import IRModule
 from ...ir.serial import load_json, save_json
 from ...runtime.registry import get_global_func, register_func
 
-__all__ = ["Choice", "Knob", "Trace", "get_trace"]
+__all__ = ["Choice", "Knob", "Trace", "deepcopy_irmodule", "get_trace"]
 
 
 @register_func("relax.tuning_api.Choice.default_transform_func", override=True)
@@ -89,7 +90,7 @@ class Knob:
 
     def _choice(self, decision: str | int) -> Choice:
         if not self.verify(decision):
-            raise ValueError(f"knob {self.name} has no choice {decision!r}; it has {sorted(self.choices)}")
+            raise CheckValueError(f"knob {self.name} has no choice {decision!r}; it has {sorted(self.choices)}")
         return self.choices[str(decision)]
 
     def get_choice(self, decision: str | int) -> Choice:
@@ -115,7 +116,8 @@ class Knob:
         return Knob.from_json(self.as_json())
 
     def __str__(self) -> str:
-        return f"{self.name} (# of choices: {len(self.choices)})"
+        lines = "".join(f"  - {name}: {choice}\n" for name, choice in self.choices.items())
+        return f"{self.name} (# of choices: {len(self.choices)})\n{lines}"
 
 
 class Trace:
@@ -125,7 +127,7 @@ class Trace:
         self, in_mod: IRModule, knobs: Sequence[Knob] | None = None, decisions: Sequence[str | int] | None = None
     ) -> None:
         if len(knobs or ()) != len(decisions or ()):
-            raise ValueError(f"{len(knobs or ())} knobs need as many decisions, not {len(decisions or ())}")
+            raise CheckValueError(f"{len(knobs or ())} knobs need as many decisions, not {len(decisions or ())}")
         self.in_mod = in_mod
         self.out_mod = in_mod
         self.knobs: list[Knob] = []
@@ -182,12 +184,12 @@ class Trace:
         made.knobs = [knob.deepcopy() for knob in self.knobs]
         made.decisions = list(self.decisions)
         made.out_mod = self.out_mod
-        made.perf = self.perf
         return made
 
     def __str__(self) -> str:
-        steps = ", ".join(f"{knob.name} --> {decision}" for knob, decision in zip(self.knobs, self.decisions))
-        return f"Trace length: {self.size}\n{steps}"
+        steps = zip(self.knobs, self.decisions)
+        lines = "".join(f"[{n}] {knob.name}: {decision}\n" for n, (knob, decision) in enumerate(steps, 1))
+        return f"Trace length: {self.size}\n{lines}"
 
 
 def get_trace(in_: Trace | IRModule | Any) -> Trace:
@@ -205,3 +207,14 @@ def get_trace(in_: Trace | IRModule | Any) -> Trace:
         symbol = in_.attrs.get("global_symbol") if in_.attrs is not None else None
         return Trace(IRModule({str(symbol) if symbol is not None else "main": in_}))
     raise ValueError(f"Invalid input type for trace: {type(in_)}")
+
+
+@register_func("relax.tuning_api.deepcopy_irmodule", override=True)
+def deepcopy_irmodule(mod: IRModule) -> IRModule:
+    """An independent copy of a module; compiled external modules are shared."""
+    external = mod.attrs.get("external_mods")
+    if external is None:
+        copied: IRModule = load_json(save_json(mod))
+        return copied
+    rest: IRModule = load_json(save_json(mod.without_attr("external_mods")))
+    return rest.with_attr("external_mods", external)

@@ -60,7 +60,9 @@ class SeqExprFrame(IRBuilderFrame):
 
     def flush(self) -> None:
         """Close the open block into the sequence."""
-        self.blocks.extend(b for b in self.builder.end_block_parts() if b.bindings)
+        block = self.builder.end_block()
+        if block.bindings:
+            self.blocks.append(block)
 
     def begin(self) -> None:
         """Open a plain block."""
@@ -80,7 +82,7 @@ class FunctionFrame(SeqExprFrame):
         self.attrs: dict[str, Any] = {}
         self.output: Any = None
         self.outer_symbols: list[Any] = []
-        self.builder = relax.BlockBuilder()
+        self.builder = relax.BlockBuilder(normalizes_operators=False)
 
     def __enter__(self) -> Any:
         self._scope()
@@ -174,7 +176,8 @@ class BlockFrame(IRBuilderFrame):
         return self
 
     def finish(self) -> None:
-        parts = [b for b in self.seq.builder.end_block_parts() if b.bindings]
+        block = self.seq.builder.end_block()
+        parts = [block] if block.bindings else []
         if self.is_dataflow and self.output_vars:
             parts = self._publish(parts)
         self.seq.blocks.extend(parts)

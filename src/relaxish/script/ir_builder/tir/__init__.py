@@ -165,9 +165,11 @@ def reduce(
     return Reduce(combiner, source, axis, condition, value_index, init)
 
 
-def index_map(mapping: Callable[..., Any], *, inverse_index_map: Callable[..., Any] | None = None) -> IndexMap:
+def index_map(
+    mapping: Callable[..., Any], *, inverse_index_map: Callable[..., Any] | None = None, index_dtype: str = "int64"
+) -> IndexMap:
     """An index map from a lambda."""
-    return IndexMap.from_func(mapping, inverse_index_map=inverse_index_map)
+    return IndexMap.from_func(mapping, inverse_index_map=inverse_index_map, index_dtype=index_dtype)
 
 
 def target(target_config: Any, host: Any = None) -> Any:

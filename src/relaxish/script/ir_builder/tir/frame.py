@@ -246,7 +246,7 @@ class LaunchThreadFrame(TIRFrame):
         return self.iter_var.var
 
     def finish(self) -> None:
-        key = "virtual_thread" if self.iter_var.thread_tag == "vthread" else "thread_extent"
+        key = "virtual_thread" if self.iter_var.thread_tag.startswith("vthread") else "thread_extent"
         add_to_parent(tir.AttrStmt(self.iter_var, key, self.extent, as_stmt(self.stmts)))
 
 

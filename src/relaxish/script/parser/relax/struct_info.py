@@ -27,6 +27,10 @@ class Proxy:
         """The struct info, with names looked up in ``names``."""
         raise NotImplementedError
 
+    def asobject(self) -> Any:
+        """What the annotation stands for, where an object is wanted."""
+        return self.as_struct_info()
+
 
 def _names_of(text: str) -> set[str]:
     return {text} if text.isidentifier() else set()

@@ -22,7 +22,7 @@ from ..sref import StmtSRef
 from ..subst import and_predicate, is_true, realize_of
 from ..walk import seq_or_single, vars_in
 from .compute_at import lowest_common_ancestor
-from .reduction import copy_var
+from .reduction import conjuncts, copy_var
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -53,6 +53,9 @@ def _trivial(realize: BlockRealize, inner: set[Any], outer: set[Any]) -> Divisio
 
 def divide(realize: BlockRealize, inner_loops: Sequence[For], outer_loops: Sequence[For], keep_units: bool) -> Division:
     """Split the bindings into what outer and inner loops contribute. Raises PrimitiveError."""
+    if not checks.guarded_by_bounds_only(realize, (*outer_loops, *inner_loops)):
+        # A division knows lengths, not where a part of a domain begins.
+        raise PrimitiveError("The predicate of {0} takes a part of its domain only.", [realize.block])
     inner = {n.loop_var for n in inner_loops}
     outer = {n.loop_var for n in outer_loops}
     ranges = {n.loop_var: Range.from_min_extent(n.min, n.extent) for n in (*outer_loops, *inner_loops)}
@@ -174,9 +177,14 @@ def _outer_init(init: Any, inner: BlockRealize, inner_loops: Sequence[For], name
     driving = vars_in(tuple(values))
     kept = [n for n in inner_loops if n.loop_var in driving]
     renamed |= {n.loop_var: copy_var(n.loop_var, "") for n in kept}
+    gone = {n.loop_var for n in inner_loops if n not in kept}  # loops of reductions, whose bounds do not matter here
+    predicate: Any = const(True, "bool")
+    for term in conjuncts(inner.predicate):
+        if gone.isdisjoint(vars_in(term)):
+            predicate = and_predicate(predicate, term)
     body: Any = BlockRealize(
         tuple(substitute(v, renamed) for v in values),
-        substitute(inner.predicate, renamed),
+        substitute(predicate, renamed),
         Block(
             tuple(iter_vars),
             (),

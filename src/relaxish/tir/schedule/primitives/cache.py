@@ -359,8 +359,11 @@ def cache_inplace(state: ScheduleState, block: StmtSRef, index: int, storage_sco
     at, position = _around(block)
     read, written = region_of(block.stmt.reads, buffer), region_of(block.stmt.writes, buffer)
     assert read is not None and written is not None
-    before = Stage(buffer, storage_scope, relaxed_region(read, block, at), True, reading=True)
-    after = Stage(buffer, storage_scope, relaxed_region(written, block, at), True, reading=False)
+    into, out = relaxed_region(read, block, at), relaxed_region(written, block, at)
+    for region in (into, out):
+        check_region(block, buffer, region, at)
+    before = Stage(buffer, storage_scope, into, True, reading=True)
+    after = Stage(buffer, storage_scope, out, True, reading=False)
     after.staged = before.staged
     own = block.stmt
     first = _apply(state, scope, at, position, before, lambda node: node is own)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....arith import Analyzer, ProofStrength
+from ....arith import Analyzer, IterMapLevel, ProofStrength, detect_iter_map
 from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.prim import const
-from ...expr import IntImm, IterVar, Var
+from ...expr import IntImm, IterVar, Mul, Var
 from ...stmt import Block, BlockRealize, For, ForKind
 from .. import checks
 from ..block_info import bind_shape_vars, loop_ranges
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
-from ..region import Box, relax_region, union_sets
+from ..region import Box, leaves_gaps, relax_region, union_sets
 from ..rewrite import ScopeRewriter, dead_statement
 from ..sref import StmtSRef
 from ..subst import and_predicate, realize_of
@@ -128,6 +128,7 @@ def move_block(
         )
     if backwards and state.enable_check:
         _check_before_consumers(state, block_sref, loop_sref, scope, consumers)
+        _check_no_gaps(block_sref, loop_sref, producers)
     dead = dead_statement(block_sref, scope)
     position = _insertion_point(loop, producers, consumers, index)
     if check_only and _plainly_indexed(block, backwards):
@@ -160,6 +161,20 @@ def _check_before_consumers(
             raise PrimitiveError("The block {0} would move behind its consumer {1}.", [block, consumer])
 
 
+def _check_no_gaps(block: StmtSRef, loop: StmtSRef, producers: Sequence[StmtSRef]) -> None:
+    """What is produced under the loop must not leave out elements in between, unless they are not read either."""
+    for read in block.stmt.reads:
+        if any(isinstance(dim.min, Mul) for dim in read.region):
+            continue
+        writers = [(p, w) for p in producers for w in p.stmt.writes if w.buffer is read.buffer]
+        if writers and all(leaves_gaps(written, producer, loop) for producer, written in writers):
+            raise PrimitiveError(
+                "The producer {1} of block {0} leaves elements out under the loop; they would be read before they are "
+                "there.",
+                [block, writers[0][0]],
+            )
+
+
 def _check_all_computed(block: StmtSRef, solved: Sequence[VarDomain], analyzer: Analyzer) -> None:
     """What the producers do not touch (a padded border) would be computed no more."""
     bounds = analyzer.const_int_bound
@@ -179,13 +194,21 @@ def _check_all_computed(block: StmtSRef, solved: Sequence[VarDomain], analyzer: 
 
 
 def _check_computed_once(block: StmtSRef, loop: StmtSRef, solved: Sequence[VarDomain]) -> None:
-    """A reduction must not be repeated by a loop that its domain does not depend on: it would add up again."""
+    """A reduction taken apart by outer loops must not come to the same term twice: it would add it again."""
     if block.stmt.init is None:
         return
-    driven = vars_in(tuple(asked[0] for asked, _ in solved))
-    for above in (loop, *checks.loops_above(loop)):
-        if above.stmt.loop_var not in driven and not checks.is_one(above.stmt.extent):
-            raise PrimitiveError("The block {0} is a reduction and would be repeated by loop {1}.", [block, above])
+    lows = [asked[0] for asked, _ in solved]
+    driven = vars_in(tuple(lows))
+    above = (loop, *checks.loops_above(loop))
+    for around in above:
+        if around.stmt.loop_var not in driven and not checks.is_one(around.stmt.extent):
+            raise PrimitiveError("The block {0} is a reduction and would be repeated by loop {1}.", [block, around])
+    terms = [low for iv, low in zip(block.stmt.iter_vars, lows, strict=True) if iv.iter_type == IterVar.CommReduce]
+    if not vars_in(tuple(terms)):
+        return
+    ranges = {s.stmt.loop_var: Range.from_min_extent(s.stmt.min, s.stmt.extent) for s in above}
+    if not detect_iter_map(lows, ranges, True, IterMapLevel.Bijective).indices:
+        raise PrimitiveError("The block {0} is a reduction and would repeat terms of it under loop {1}.", [block, loop])
 
 
 def _plainly_indexed(block: Block, backwards: bool) -> bool:

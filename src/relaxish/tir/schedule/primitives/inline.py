@@ -348,7 +348,7 @@ def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only:
         raise PrimitiveError("The block {0} has a predicate and cannot be inlined into its producer.", [block_sref])
     if not isinstance(consumer.body, BufferStore):
         raise PrimitiveError("The body of block {0} must be a single buffer store to be inlined.", [block_sref])
-    made = _merged_producer(block_sref, producer_sref, buffer)
+    made = _merged_producer(block_sref, producer_sref, scope, buffer)
     dead = dead_statement(block_sref, scope)
     _check_no_opaque_access(state, scope, buffer)
     rewriter = _ReverseInliner(scope.stmt, realize_of(producer_sref), made, buffer, dead)
@@ -357,7 +357,9 @@ def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only:
         state.replace(scope, new_scope, rewriter.reuse)
 
 
-def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, buffer: Any) -> BlockRealize:
+def _merged_producer(
+    consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: StmtSRef, buffer: Any
+) -> BlockRealize:
     """The producer computing what the consumer stored, where the consumer did."""
     consumer, producer = consumer_sref.stmt, producer_sref.stmt
     loads = loads_of(consumer.body, buffer)
@@ -375,7 +377,7 @@ def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, buffer: A
     inner = _inner_loops(producer)
     for loop in inner:
         analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
-    _check_covered(consumer_sref, producer, loads[0], store.indices, values, analyzer)
+    _check_covered(consumer_sref, producer_sref, scope, loads[0], store.indices, values, analyzer)
 
     def merged(own: BufferStore) -> Any:
         value = _Loads(buffer, lambda load: BufferLoad(store.buffer, store.indices)).visit(own.value)
@@ -419,10 +421,21 @@ def _guarded(realize: BlockRealize, block: Block, inside: Any, analyzer: arith.A
 
 
 def _check_covered(
-    consumer_sref: StmtSRef, producer: Block, load: Any, indices: Sequence[Any], values: Any, analyzer: Any
+    consumer_sref: StmtSRef,
+    producer_sref: StmtSRef,
+    scope: StmtSRef,
+    load: Any,
+    indices: Sequence[Any],
+    values: Any,
+    analyzer: Any,
 ) -> None:
     """Every instance of the consumer must take its place with one of the producer's, and with the right one."""
-    doms = {iv.var: arith.IntervalSet(iv.dom.min, iv.dom.min + iv.dom.extent - 1) for iv in producer.iter_vars}
+    around = [a.stmt for a in producer_sref.ancestors() if isinstance(a.stmt, Block) and checks.in_scope_of(a, scope)]
+    doms = {
+        iv.var: arith.IntervalSet(iv.dom.min, iv.dom.min + iv.dom.extent - 1)
+        for block in (producer_sref.stmt, *around)
+        for iv in block.iter_vars
+    }
     for iv in consumer_sref.stmt.iter_vars:
         seen = arith.eval_set(values[iv.var], doms)
         last = iv.dom.min + iv.dom.extent - 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer, IterMapLevel, iter_map_simplify
 from ....ir.expr import Range
-from ....ir.functor import Mutator
+from ....ir.functor import Mutator, Visitor
 from ....ir.prim import const
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
@@ -20,7 +20,7 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import BufferSwap
 from ..sref import StmtSRef
 from ..subst import realize_of
-from ..walk import vars_in
+from ..walk import replace_stmts, vars_in
 from .buffer_attrs import alloc_site
 from .layout_padding import Padding, PaddingPlan, check_pad_value, following, plan_padding
 
@@ -209,6 +209,7 @@ def transform_layout(
                 "function parameter or allocated by a block.",
                 [ancestor],
             )
+    _check_not_viewed(state, sref, buffer)
     if pad_value is not None:
         check_pad_value(pad_value, buffer, sref)
     shape = tuple(fit(d, dtype) for d in index_map.map_shape(list(buffer.shape)))
@@ -240,6 +241,24 @@ def transform_layout(
         state.update_func(gvar, func.with_fields(buffer_map=buffers))
 
 
+def _check_not_viewed(state: ScheduleState, sref: StmtSRef, buffer: Any) -> None:
+    """A view (as intrinsics have) is laid out by the strides of what it views: no other layout would suit it."""
+    found: list[Block] = []
+
+    class Find(Visitor):
+        def visit_PrimExpr(self, node: Any) -> None:
+            pass
+
+        def visit_Block(self, node: Block) -> None:
+            if any(m.source.buffer is buffer for m in node.match_buffers):
+                found.append(node)
+            self.default_visit(node)
+
+    Find().visit(state.func_of(sref)[1].body)
+    if found:
+        raise PrimitiveError(f"A part of {buffer.name} is viewed through match_buffer in block {{0}}.", [found[0]])
+
+
 def _padding(index_map: IndexMap, buffer: Any, pad_value: Any, sref: StmtSRef) -> Padding | None:
     """The padding that a map introduces, None if it introduces none."""
     try:
@@ -260,10 +279,10 @@ def _padding(index_map: IndexMap, buffer: Any, pad_value: Any, sref: StmtSRef) -
     return Padding(inverse, condition, pad_value)
 
 
-def _nest(block: Block, extents: Sequence[Any], names: Sequence[str]) -> Any:
-    loop_vars = [Var(name, e.dtype) for name, e in zip(names, extents, strict=True)]
-    body: Any = BlockRealize(tuple(loop_vars), const(True, "bool"), block)
-    for var, extent in reversed(list(zip(loop_vars, extents, strict=True))):
+def _nest(realize: BlockRealize, extents: Sequence[Any]) -> Any:
+    """The loops whose variables are bound to those of a block."""
+    body: Any = realize
+    for var, extent in reversed(list(zip(realize.iter_values, extents, strict=True))):
         body = For(var, const(0, var.dtype), extent, ForKind.SERIAL, body)
     return body
 
@@ -326,7 +345,7 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
     realize = realize_of(sref)
     if any(not isinstance(v, Var) for v in realize.iter_values):
         raise PrimitiveError("The bindings of block {0} must be plain loop variables.", [sref])
-    for outer, inner in zip(loops, [*loops[1:], None], strict=True):
+    for outer, inner in zip(loops, [*loops[1:], None], strict=False):
         if outer.stmt.body is not (realize if inner is None else inner.stmt):
             raise PrimitiveError("The block {0} must be alone in its loop nest.", [sref])
     if len(index_map.initial_indices) != len(block.iter_vars):
@@ -367,10 +386,26 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
         body=worker.visit(block.body),
         init=None if block.init is None else worker.visit(block.init),
     )
-    names = [f"ax{i}" for i in range(len(extents))]
-    bindings = {value: subst[iv.var] for iv, value in zip(block.iter_vars, realize.iter_values, strict=True)}
-    nest = _nest(made, extents, names, dict(zip(fresh, names)), substitute(realize.predicate, bindings))
-    state.replace(loops[0] if loops else sref, nest, {block: made})
+    loop_vars = [Var(f"ax{i}", dtype) for i in range(len(extents))]
+    renamed = dict(zip(fresh, loop_vars, strict=True))
+    bound = zip(realize.iter_values, block.iter_vars, strict=True)
+    old: dict[Any, Any] = {value: substitute(subst[iv.var], renamed) for value, iv in bound}
+    # Loops of one iteration need not be bound, and go.
+    old |= {s.stmt.loop_var: s.stmt.min for s in loops if s.stmt.loop_var not in old}
+    nest = _nest(BlockRealize(tuple(loop_vars), substitute(realize.predicate, old), made), extents)
+    if loops:
+        state.replace(loops[0], nest, {block: made})
+    else:
+        _put_in_place(state, sref, realize, nest, {block: made})
+
+
+def _put_in_place(state: ScheduleState, sref: StmtSRef, realize: BlockRealize, nest: Any, reuse: dict[Any, Any]) -> None:
+    """Exchange a block that no loop of its own surrounds."""
+    parent = sref.parent
+    assert parent is not None
+    old = parent.stmt
+    new = old.with_fields(body=replace_stmts(old.body, {id(realize): nest}))
+    state.replace(parent, new, reuse if isinstance(old, For) else {**reuse, old: new})
 
 
 class _SubstSimplify(Mutator):

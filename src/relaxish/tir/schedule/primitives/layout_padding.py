@@ -33,6 +33,12 @@ class Padding:
     def __init__(self, inverse: IndexMap, condition: Any, value: IndexMap) -> None:
         self.inverse, self.condition, self.value = inverse, condition, value
 
+    def renewed(self) -> Padding:
+        """The same with new variables, which can become loops."""
+        fresh = {v: Var(v.name, v.dtype) for v in self.inverse.initial_indices}
+        final = [substitute(e, fresh) for e in self.inverse.final_indices]
+        return Padding(IndexMap(list(fresh.values()), final), substitute(self.condition, fresh), self.value)
+
     def at(self, indices: Sequence[Any]) -> Any:
         """The pad value at new ``indices``."""
         names = self.value.initial_indices
@@ -168,10 +174,11 @@ def plan_padding(scope: Block, old: Any, new: Any, padding: Padding) -> PaddingP
         return plan
     for write in writers.found:
         if write.row_major and write.loops[0] not in plan.replacements:
-            worker = _Traverse(write, new, padding, plan.new_to_old)
+            own = padding.renewed()
+            worker = _Traverse(write, new, own, plan.new_to_old)
             body = worker.visit(write.loops[-1].body)
             if worker.complete:
-                for var, dim in reversed(list(zip(padding.inverse.initial_indices, new.shape, strict=True))):
+                for var, dim in reversed(list(zip(own.inverse.initial_indices, new.shape, strict=True))):
                     body = For(var, const(0, var.dtype), dim, ForKind.SERIAL, body)
                 plan.replacements[write.loops[0]] = body
     if not plan.replacements:

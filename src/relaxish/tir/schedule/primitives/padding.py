@@ -65,6 +65,18 @@ def _check_results(sref: StmtSRef, extents: Mapping[Any, Any], analyzer: Analyze
                 )
 
 
+def _check_summands(sref: StmtSRef, extents: Mapping[Any, Any]) -> None:
+    """A longer reduction adds zeros only if something it reads is indexed by its variable, and so padded with them."""
+    indices = {dim.min for region in sref.stmt.reads for dim in region.region if isinstance(dim.min, Var)}
+    for iv in sref.stmt.iter_vars:
+        if iv.iter_type == IterVar.CommReduce and iv.var in extents and iv.var not in indices:
+            raise PrimitiveError(
+                f'The reduction variable "{iv.var.name}" of block {{0}} indexes nothing that is read, so longer runs of it '
+                "would add to the sum.",
+                [sref],
+            )
+
+
 class _Copy(NamedTuple):
     """A buffer and its padded twin."""
 
@@ -156,6 +168,7 @@ def pad_einsum(state: ScheduleState, sref: StmtSRef, padding: Sequence[int]) -> 
                 )
             extents[iv.var] = extents[value] = rounded
     _check_results(sref, extents, analyzer)
+    _check_summands(sref, extents)
     read = [c for c in (_padded(r, extents) for r in block.reads) if c is not None]
     written = [c for c in (_padded(r, extents) for r in block.writes) if c is not None]
     worker = _Pad(extents, {c.buffer: c.padded for c in (*read, *written)})

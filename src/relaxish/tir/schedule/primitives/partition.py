@@ -9,7 +9,7 @@ from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.prim import const
 from ...expr import IntImm, IterVar, Var
-from ...functor import substitute
+from ...functor import renew_defs, substitute
 from ...stmt import Block, BlockRealize, For, ForKind, SeqStmt
 from .. import checks
 from ..block_info import contains
@@ -99,8 +99,17 @@ def _check_dependences(state: ScheduleState, loops: Sequence[StmtSRef], chains: 
             if before is None or before == at:
                 continue
             same = {n.loop_var: m.loop_var for n, m in zip(chains[before], chains[0], strict=True)}
-            if not _follows(dep.src, loops[before], same, consumer, loops[at], renamed, analyzer):
+            if _reduces_over(dep.src, same) or not _follows(dep.src, loops[before], same, consumer, loops[at], renamed, analyzer):
                 raise PrimitiveError("{1} needs more of what {0} computes than is there in a merged loop.", [dep.src, consumer])
+
+
+def _reduces_over(block: StmtSRef, loops: Any) -> bool:
+    """Whether a block's results are complete only after all iterations of one of the ``loops``."""
+    realize = realize_of(block)
+    return any(
+        iv.iter_type == IterVar.CommReduce and any(v in loops for v in vars_in(value))
+        for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    )
 
 
 def _follows(

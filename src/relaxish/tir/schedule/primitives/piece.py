@@ -45,8 +45,8 @@ class PieceBody(Mutator):
         return node.with_fields(block=self.visit(node.block))
 
     def visit_Block(self, node: Block) -> Block:
-        block = node.with_fields(body=self.visit(node.body), name_hint=f"{node.name_hint}_{self.loop_var.name}")
         position, self.position = self.position, None
+        block = node.with_fields(body=self.visit(node.body), name_hint=f"{node.name_hint}_{self.loop_var.name}")
         iter_vars = tuple(self._renewed(iv, index == position) for index, iv in enumerate(block.iter_vars))
         reads, writes = block.reads, block.writes
         if position is not None and iter_vars:

@@ -57,9 +57,13 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
     )
     driving = vars_in(tuple(values))
     kept = [s for s in loops if s.stmt.loop_var in driving]
-    # A unit loop that drives nothing has one value; other terms go with the loops they speak of.
-    units = {s.stmt.loop_var: s.stmt.min for s in loops if s not in kept and checks.is_one(s.stmt.extent)}
-    dropped = {s.stmt.loop_var for s in loops if s not in kept and s.stmt.loop_var not in units}
+    # What the predicate says of reduction loops is about updates: elements that are never updated are initialised, too.
+    # A unit loop that drives nothing has one value.
+    others = [s for s in loops if s not in kept]
+    bindings = zip(block.iter_vars, realize.iter_values, strict=True)
+    reduced = vars_in(tuple(value for iv, value in bindings if iv.iter_type != IterVar.DataPar))
+    units = {s.stmt.loop_var: s.stmt.min for s in others if checks.is_one(s.stmt.extent) and s.stmt.loop_var not in reduced}
+    dropped = {s.stmt.loop_var for s in others if s.stmt.loop_var not in units}
     predicate: Any = const(True, "bool")
     for term in reversed(conjuncts(realize.predicate)):
         if not any(v in dropped for v in vars_in(term)):
@@ -126,6 +130,8 @@ def decompose(state: ScheduleState, block_sref: StmtSRef, loop_sref: StmtSRef) -
     position = loops.index(loop_sref)
     realize = realize_of(block_sref)
     _check_height(block_sref, loop_sref, loops[:position], realize)
+    if state.enable_check:
+        _check_not_repeated(block_sref, loops[position:], realize)
     init, init_block = make_init_nest(realize, loops[position:])
     rewriter = _Decompose(loop_sref.stmt, realize, make_update_block(block), init)
     parent = loop_sref.parent
@@ -136,6 +142,18 @@ def decompose(state: ScheduleState, block_sref: StmtSRef, loop_sref: StmtSRef) -
     made = state.stmt2ref[init_block]
     state.mark_new_block(made)
     return made
+
+
+def _check_not_repeated(block: StmtSRef, below: Sequence[StmtSRef], realize: BlockRealize) -> None:
+    """A loop that drives nothing runs the whole reduction again, which must begin anew each time."""
+    driving = vars_in(tuple(realize.iter_values))
+    for loop in below:
+        if loop.stmt.loop_var not in driving and not checks.is_one(loop.stmt.extent):
+            raise PrimitiveError(
+                "The loop {0} repeats the reduction of block {1}, which has to be initialised every time.",
+                [loop, block],
+                hint="decompose at a loop further in",
+            )
 
 
 def _check_height(block: StmtSRef, loop: StmtSRef, above: Sequence[StmtSRef], realize: BlockRealize) -> None:

@@ -161,8 +161,7 @@ def check_alone(sref: StmtSRef) -> None:
 
 def check_covers(sref: StmtSRef, used: Sequence[IterVar]) -> None:
     """Demand that the block runs over all of its variables: a copy of its results copies them all."""
-    if not checks.guarded_by_bounds_only(sref):
-        raise PrimitiveError("The block {0} runs under a predicate for part of its domain only.", [sref])
+    checks.check_runs_whole_domain(sref)
     analyzer = Analyzer()
     for loop in checks.loops_above(sref):
         analyzer.bind(loop.stmt.loop_var, Range.from_min_extent(loop.stmt.min, loop.stmt.extent))
@@ -255,9 +254,8 @@ class _ReindexCache(InstructionKind):
         used = _same_variables(sref, region, own)
         shape = index_map.map_shape([iv.dom.extent for iv in block.iter_vars])
         dtype = buffer.shape[0].dtype if buffer.shape else "int32"
-        shape = tuple(fit(d, dtype) for d in shape)
-        name = f"{buffer.name}_{storage}"
-        new = compact(derived_buffer(buffer, name, storage, shape=shape, strides=(), axis_separators=()))
+        name, fitted = f"{buffer.name}_{storage}", tuple(fit(d, dtype) for d in shape)
+        new = compact(derived_buffer(buffer, name, storage, shape=fitted, strides=(), axis_separators=()))
         at, position = self._location(state, sref, scope, buffer)
         nest, made = _stage_under_copied_loops(sref, buffer, new, region, own, used, self.write, at)
         changed = _Accesses(buffer, new, tuple(own)).default_visit(block)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.prim import const
 from ...expr import BufferLoad, IterVar, Var
 from ...functor import substitute
-from ...op import logical_not_
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, LetStmt
 from .. import checks
 from ..buffers import compact, derived_buffer
@@ -68,8 +66,6 @@ class _Factor:
                 [self.block_sref],
             )
         self.axis = factor_axis + rank + 1 if factor_axis < 0 else factor_axis
-        if state.enable_check:
-            self._check_all_begun(loop_sref)
         self.buffers = [self._rf_buffer(b) for b in self.reducer.buffers]
 
     def _classify(self, loop_sref: StmtSRef) -> set[Any]:
@@ -90,20 +86,6 @@ class _Factor:
         if not checks.is_zero(self.loop.min):
             raise PrimitiveError("The loop {0} does not start at zero.", [loop_sref])
         return {node.loop_var for node in self.loops if node.loop_var in reduce}
-
-    def _check_all_begun(self, loop_sref: StmtSRef) -> None:
-        """Every iteration of the loop must run the block at least once: a partial result that none begins is garbage."""
-        analyzer = Analyzer()
-        for node in self.loops:
-            if node is not self.loop:
-                analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent))
-        last = substitute(self.realize.predicate, {self.loop.loop_var: self.loop.extent - 1})
-        if analyzer.can_prove(logical_not_(last)):
-            raise PrimitiveError(
-                "The block under loop {0} never runs in the last iteration of it, whose partial result would be "
-                "undefined.",
-                [loop_sref],
-            )
 
     def _rf_buffer(self, buffer: Any) -> Any:
         extent = self.loop.extent

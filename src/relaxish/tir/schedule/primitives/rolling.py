@@ -145,8 +145,7 @@ def rolling_buffer(state: ScheduleState, sref: StmtSRef, index: int) -> None:
             [sref],
             hint="move it there with compute_at first",
         )
-    if not checks.guarded_by_bounds_only(sref):
-        raise PrimitiveError("rolling_buffer expects block {0} to compute all of the region it moves over.", [sref])
+    checks.check_runs_whole_domain(sref)
     realize = realize_of(sref)
     unguarded = realize.with_fields(predicate=const(True, "bool"))
     box = relax_region(block.writes[index], sref, lca, Analyzer(), realize=unguarded)

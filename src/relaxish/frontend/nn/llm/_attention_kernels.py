@@ -1,0 +1,234 @@
+"""Attention kernels over pages or ragged rows, as loop programs made for one model's sizes.
+
+All are one algorithm: for each query row and head, walk over the keys once, keep the largest score so far, the sum of
+the exponentials relative to it and the weighted sum of values (rescaled whenever the largest score grows). Kernels
+differ in where keys lie (:class:`_Keys`) and which of them a row sees. Scores are in base 2, and so are the returned
+logarithms of sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from .... import tir
+from ....script.ir_builder import IRBuilder
+from ....script.ir_builder import tir as T
+from .position_embedding import rotated
+
+LOG2_E = math.log2(math.e)
+_LOWEST = -5e4
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a kernel is made for. ``threads`` binds query rows and heads to GPU blocks instead of CPU threads."""
+
+    kv_heads: int
+    q_heads: int
+    key_dim: int
+    value_dim: int
+    dtype: str
+    rope_scaling: Mapping[str, Any] | None = None
+    rotary_dim: int | None = None
+    threads: bool = False
+
+    @property
+    def group(self) -> int:
+        """Query heads for each key head."""
+        return self.q_heads // self.kv_heads
+
+
+@dataclass
+class Keys:
+    """Keys and values of one sequence: how to read element ``d`` of token ``i`` for head ``h``, and how many there are."""
+
+    count: Any
+    key: Callable[[Any, Any, Any], Any]
+    value: Callable[[Any, Any, Any], Any]
+    offset: Any
+    visible: Callable[[Any, Any], Any] | None = None
+    position: Callable[[Any], Any] | None = None  # of a token; offset + token unless given
+
+
+@dataclass
+class Queries:
+    """Rows of queries, their positions and where results go."""
+
+    q: Any
+    position: Callable[[Any], Any]
+    out: Any
+    lse: Any
+
+
+@dataclass
+class Rope:
+    """Run-time parameters of attention."""
+
+    mode: Any
+    scale: Any
+    theta: Any
+    sm_scale: Any
+
+
+def scalars(*names: str) -> list[Any]:
+    """Scalar parameters, in order; ``causal`` and ``rotary_mode`` are integers, all others floats."""
+    return [T.arg(n, tir.Var(n, "int32" if n in ("causal", "rotary_mode") else "float32")) for n in names]
+
+
+def size_var(name: str) -> Any:
+    """A symbolic dimension."""
+    return tir.SizeVar(name, "int32")
+
+
+def matched(handle: Any, shape: Sequence[Any], dtype: str, name: str) -> Any:
+    """A parameter as a buffer."""
+    made = T.match_buffer(handle, shape, dtype, offset_factor=1)
+    IRBuilder.name(name, made)
+    return made
+
+
+def local(stack: ExitStack, shape: Sequence[int], dtype: str, name: str) -> Any:
+    """Memory of one thread, until ``stack`` closes."""
+    made = stack.enter_context(T.decl_buffer(shape, dtype, scope="local"))
+    IRBuilder.name(name, made)
+    return made
+
+
+def _lanes(dim: int) -> int:
+    return math.gcd(dim, 16)
+
+
+def rows_of_heads(sizes: Sizes, rows: Any) -> Any:
+    """The outer loop over ``rows * q_heads``: parallel on a CPU, thread blocks on a GPU."""
+    extent = rows * sizes.q_heads
+    return T.thread_binding(0, extent, thread="blockIdx.x") if sizes.threads else T.parallel(extent)
+
+
+class Attention:
+    """Emits the walk over the keys for one query row and head."""
+
+    def __init__(self, sizes: Sizes, rope: Rope) -> None:
+        self.sizes = sizes
+        self.rope = rope
+
+    def allocate(self, stack: ExitStack) -> None:
+        """Working memory; inside the parallel loop."""
+        sizes = self.sizes
+        self.query = local(stack, (sizes.key_dim,), "float32", "q_row")
+        self.keys = local(stack, (sizes.key_dim,), "float32", "k_row")
+        self.total = local(stack, (sizes.value_dim,), "float32", "o_row")
+        self.partial = local(stack, (_lanes(sizes.key_dim),), "float32", "partial")
+        self.state = local(stack, (4,), "float32", "state")  # largest score, sum, rescaling, weight
+
+    def emit(self, queries: Queries, keys: Keys, row: Any, head: Any, kv_head: Any) -> None:
+        """One row and head: ``row`` numbers the query among all rows."""
+        self._load_query(queries, row, head)
+        T.buffer_store(self.state, tir.const(_LOWEST, "float32"), [0])
+        T.buffer_store(self.state, tir.const(1.0, "float32"), [1])
+        self._each(self.total, lambda d: tir.const(0.0, "float32"))
+        with T.serial(keys.count) as token:
+            if keys.visible is None:
+                self._step(keys, kv_head, token)
+            else:
+                with T.If(keys.visible(row, token)), T.Then():
+                    self._step(keys, kv_head, token)
+        inverse = tir.const(1.0, "float32") / self.state[1]
+        T.buffer_store(self.state, inverse, [2])
+        self._each_of(
+            self.sizes.value_dim,
+            lambda d: T.buffer_store(
+                queries.out, (self.total[d] * self.state[2]).astype(self.sizes.dtype), [row, head, d]
+            ),
+        )
+        T.buffer_store(queries.lse, self.state[0] + tir.log2(self.state[1]), [row, head])
+
+    def _each_of(self, dim: int, store: Callable[[Any], None]) -> None:
+        lanes = _lanes(dim)
+        with T.serial(dim // lanes) as outer, T.vectorized(lanes) as inner:
+            store(outer * lanes + inner)
+
+    def _each(self, buffer: Any, value: Callable[[Any], Any]) -> None:
+        self._each_of(int(buffer.shape[0]), lambda d: T.buffer_store(buffer, value(d), [d]))
+
+    def _load_query(self, queries: Queries, row: Any, head: Any) -> None:
+        scale = self.rope.sm_scale * tir.const(LOG2_E, "float32")
+        plain = lambda d: queries.q[row, head, d].astype("float32") * scale  # noqa: E731
+        if self.rope.mode is None:
+            self._each(self.query, plain)
+            return
+        with T.If(self.rope.mode == 1):
+            with T.Then(), T.serial(self.sizes.key_dim) as d:
+                position = queries.position(row)
+                turned = self._turned(lambda i: queries.q[row, head, i], d, position)
+                T.buffer_store(self.query, turned * scale, [d])
+            with T.Else():
+                self._each(self.query, plain)
+
+    def _turned(self, read: Callable[[Any], Any], d: Any, position: Any) -> Any:
+        sizes = self.sizes
+        rotary = sizes.rotary_dim or sizes.key_dim
+        at = position.astype("float32") * self.rope.scale
+        turned = rotated(read, d, at, rotary, self.rope.theta, "float32", sizes.rope_scaling)
+        return turned if rotary == sizes.key_dim else tir.if_then_else(d < rotary, turned, read(d).astype("float32"))
+
+    def _step(self, keys: Keys, kv_head: Any, token: Any) -> None:
+        """Take one key into account."""
+        if self.rope.mode is None:
+            self._dot(lambda d: keys.key(token, kv_head, d).astype("float32"))
+        else:
+            with T.If(self.rope.mode == 1):
+                with T.Then():
+                    with T.serial(self.sizes.key_dim) as d:
+                        position = keys.position(token) if keys.position else keys.offset + token
+                        turned = self._turned(lambda i: keys.key(token, kv_head, i), d, position)
+                        T.buffer_store(self.keys, turned, [d])
+                    self._dot(lambda d: self.keys[d])
+                with T.Else():
+                    self._dot(lambda d: keys.key(token, kv_head, d).astype("float32"))
+        score = self.state[3]
+        with T.If(score > self.state[0]):
+            with T.Then():
+                T.buffer_store(self.state, tir.exp2(self.state[0] - score), [2])
+                T.buffer_store(self.state, score, [0])
+                T.buffer_store(self.state, self.state[1] * self.state[2] + tir.const(1.0, "float32"), [1])
+                self._each(
+                    self.total, lambda d: self.total[d] * self.state[2] + self._value(keys, token, kv_head, d)
+                )
+            with T.Else():
+                T.buffer_store(self.state, tir.exp2(score - self.state[0]), [3])
+                T.buffer_store(self.state, self.state[1] + self.state[3], [1])
+                self._each(
+                    self.total, lambda d: self.total[d] + self.state[3] * self._value(keys, token, kv_head, d)
+                )
+
+    @staticmethod
+    def _value(keys: Keys, token: Any, kv_head: Any, d: Any) -> Any:
+        return keys.value(token, kv_head, d).astype("float32")
+
+    def _dot(self, key: Callable[[Any], Any]) -> None:
+        """``state[3] = query . key``, in lanes that are added up at the end."""
+        dim = self.sizes.key_dim
+        lanes = _lanes(dim)
+        with T.vectorized(lanes) as lane:
+            T.buffer_store(self.partial, self.query[lane] * key(lane), [lane])
+        if dim > lanes:
+            with T.serial(1, dim // lanes) as outer, T.vectorized(lanes) as lane:
+                d = outer * lanes + lane
+                T.buffer_store(self.partial, self.partial[lane] + self.query[d] * key(d), [lane])
+        sums = [self.partial[i] for i in range(lanes)]
+        while len(sums) > 1:
+            sums = [sums[i] + sums[i + 1] if i + 1 < len(sums) else sums[i] for i in range(0, len(sums), 2)]
+        T.buffer_store(self.state, sums[0], [3])
+
+
+def owner_of(stack: ExitStack, indptr: Any, batch: Any, row: Any) -> Any:
+    """A loop program piece: the sequence that row ``row`` belongs to, found by walking ``indptr``."""
+    found = local(stack, (1,), "int32", "owner")
+    T.buffer_store(found, tir.const(0, "int32"), [0])
+    with T.serial(batch) as b, T.If(indptr[b + 1] <= row), T.Then():
+        T.buffer_store(found, b + 1, [0])
+    return found[0]

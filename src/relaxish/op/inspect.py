@@ -1,0 +1,123 @@
+"""What a tensor is, read at run time: dtype, rank, extents, strides and offsets as scalars.
+
+What inference already knows is replaced by its value when the call is normalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ir.errors import CheckTypeError, CheckValueError
+from ..ir.op import Op
+from ..relax.expr import Call, Expr, PrimValue
+from ..relax.op_table import OpRecord, register_op
+from ..relax.scalars import const_int
+from ..relax.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
+from ..runtime.dtype import DataType
+from ..tir import IntImm
+from .inference import as_expr, as_prim_value
+
+__all__ = [
+    "tensor_byte_offset", "tensor_dtype_bits", "tensor_dtype_code", "tensor_dtype_lanes", "tensor_elem_offset",
+    "tensor_ndim", "tensor_shape_i", "tensor_stride_i",
+]  # fmt: skip
+
+
+
+def _tensor(call: Call, count: int) -> TensorStructInfo:
+    if len(call.args) != count:
+        raise CheckTypeError(
+            f"Operator {call.op.name} expects {count} argument(s), but received {len(call.args)} arguments"
+        )
+    info = call.args[0].struct_info
+    if not isinstance(info, TensorStructInfo):
+        raise CheckTypeError(f"Operator {call.op.name} expects a tensor argument, but it has struct info {info}")
+    return info
+
+
+def _axis(call: Call, info: TensorStructInfo) -> int | None:
+    """The axis, if it is a constant."""
+    axis = call.args[1].struct_info
+    if not isinstance(axis, PrimStructInfo):
+        raise CheckTypeError(f"Operator {call.op.name} expects arguments (tensor, axis), but the axis is {axis}")
+    known = const_int(axis.value)
+    if known is not None and known < 0:
+        raise CheckValueError(f"Operator {call.op.name}: the axis must not be negative, but it is {known}")
+    if known is not None and 0 <= info.ndim <= known:
+        raise CheckValueError(f"Operator {call.op.name} attempts to access axis {known} of {info.ndim}")
+    return known
+
+
+def _of_dtype(part: str, dtype: str) -> Callable[[Call, Any], StructInfo]:
+    def infer(call: Call, builder: Any) -> StructInfo:
+        info = _tensor(call, 1)
+        if not info.dtype:
+            return PrimStructInfo(dtype)
+        return PrimStructInfo(value=IntImm(dtype, int(getattr(DataType(info.dtype), part))))
+
+    return infer
+
+
+def _infer_ndim(call: Call, builder: Any) -> StructInfo:
+    info = _tensor(call, 1)
+    return PrimStructInfo("int32") if info.ndim < 0 else PrimStructInfo(value=IntImm("int32", info.ndim))
+
+
+def _infer_shape(call: Call, builder: Any) -> StructInfo:
+    info = _tensor(call, 2)
+    axis, dims = _axis(call, info), info.dims()
+    return PrimStructInfo("int64") if axis is None or dims is None else PrimStructInfo(value=dims[axis])
+
+
+def _infer_stride(call: Call, builder: Any) -> StructInfo:
+    info = _tensor(call, 2)
+    axis, dims = _axis(call, info), info.dims()
+    if axis is None or dims is None:
+        return PrimStructInfo("int64")
+    # Tensors of known shape are compact.
+    stride: Any = IntImm("int64", 1)
+    for dim in dims[axis + 1 :]:
+        stride = stride * dim
+    return PrimStructInfo(value=stride)
+
+
+def _infer_offset(call: Call, builder: Any) -> StructInfo:
+    info = _tensor(call, 1)
+    # Tensors of known shape begin where their memory begins.
+    return PrimStructInfo("uint64") if info.dims() is None else PrimStructInfo(value=IntImm("uint64", 0))
+
+
+def _as_known(builder: Any, call: Call) -> Expr:
+    info = call.struct_info_
+    return PrimValue(info.value) if isinstance(info, PrimStructInfo) and info.value is not None else call
+
+
+def _define(name: str, infer: Callable[[Call, Any], StructInfo], about: str, axis: bool = False) -> Callable[..., Call]:
+    names = ("tensor", "axis") if axis else ("tensor",)
+    register_op(OpRecord(f"relax.inspect.{name}", infer, arg_names=names, normalize=_as_known))
+    op = Op.get(f"relax.inspect.{name}")
+    op.set_attr("RequiresArgumentShapes", False)
+    # The machine reads it off the tensor.
+    op.set_attr("FCallPacked", f"relax.run.{name}")
+
+    def function(tensor: Any) -> Call:
+        return Call(op, (as_expr(tensor),))
+
+    def function_of_axis(tensor: Any, axis: Any) -> Call:
+        return Call(op, (as_expr(tensor), as_prim_value(axis)))
+
+    made: Callable[..., Call] = function_of_axis if axis else function
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = about
+    return made
+
+
+tensor_dtype_code = _define("tensor_dtype_code", _of_dtype("type_code", "uint8"), "The DLPack type code of the elements.")
+tensor_dtype_bits = _define("tensor_dtype_bits", _of_dtype("bits", "uint8"), "Bits of one lane of an element.")
+tensor_dtype_lanes = _define("tensor_dtype_lanes", _of_dtype("lanes", "uint16"), "Lanes of one element.")
+tensor_ndim = _define("tensor_ndim", _infer_ndim, "The number of dimensions.")
+tensor_shape_i = _define("tensor_shape_i", _infer_shape, "The extent of one axis.", axis=True)
+tensor_stride_i = _define("tensor_stride_i", _infer_stride, "The stride of one axis, in elements.", axis=True)
+tensor_byte_offset = _define("tensor_byte_offset", _infer_offset, "Where the data begin, in bytes.")
+tensor_elem_offset = _define("tensor_elem_offset", _infer_offset, "Where the data begin, in elements.")

@@ -1,0 +1,8 @@
+"""Passes over programs whose tensors are spread over a mesh of devices."""
+
+from __future__ import annotations
+
+from .legalize_redistribute import LegalizeRedistribute
+from .lower_dist_ir import LowerDistIR
+
+__all__ = ["LegalizeRedistribute", "LowerDistIR"]

@@ -1,0 +1,75 @@
+"""Transposes that differentiation of matrix products leaves behind.
+
+The gradient of ``a @ b.T`` by ``b`` is ``(a.T @ g).T``, which is ``g.T @ a``; and ``b.T.T`` in the one by ``a`` is
+``b``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.op import Op
+from ..op.linear_algebra import matmul
+from ..op.manipulate import permute_dims
+from ..relax.analysis.cleanup import remove_all_unused
+from ..relax.expr import Call, Function, Var, VarBinding
+from ..relax.expr_functor import PyExprMutator
+from ..relax.struct_info import TensorStructInfo
+
+__all__ = ["simplify_gradient"]
+
+
+def _rank(expr: Any) -> int:
+    info = expr.struct_info_
+    return info.ndim if isinstance(info, TensorStructInfo) else -1
+
+
+def _is(expr: Any, name: str) -> bool:
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name
+
+
+def _is_transpose(expr: Any) -> bool:
+    """Whether the expression exchanges the last two axes and keeps the others."""
+    if not _is(expr, "relax.permute_dims"):
+        return False
+    rank, axes = _rank(expr.args[0]), expr.attrs.axes
+    if rank < 2:
+        return False
+    if axes is None:
+        return rank == 2
+    return [int(a) for a in axes] == [*range(rank - 2), rank - 1, rank - 2]
+
+
+class _Simplifier(PyExprMutator):
+    def visit_var_binding_(self, binding: VarBinding) -> None:
+        value = self.visit_expr(binding.value)
+        source = value.args[0] if _is_transpose(value) else None
+        before: Any = self.builder_.lookup_binding(source) if isinstance(source, Var) else None
+        if _is_transpose(before) and isinstance(before.args[0], Var):
+            self.var_remap_[binding.var] = before.args[0]
+            return
+        if _is(before, "relax.matmul") and all(_rank(arg) != 1 for arg in before.args):
+            lhs, rhs = (self._transposed(arg) for arg in before.args)
+            value = self.visit_expr(matmul(rhs, lhs, before.attrs.out_dtype))
+        self.reemit_binding(binding, value)
+
+    def _transposed(self, expr: Any) -> Any:
+        """The transpose of an argument; of what was transposed before, its source."""
+        before: Any = self.builder_.lookup_binding(expr) if isinstance(expr, Var) else None
+        if _is_transpose(before):
+            return before.args[0]
+        rank = _rank(expr)
+        return expr if rank == 1 else permute_dims(expr, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def simplify_gradient(func: Function) -> Function:
+    """The function without transposes of transposes and of products, and without what that makes unused.
+
+    ::
+
+        lv = R.permute_dims(a, axes=[1, 0])
+        lv1 = R.matmul(lv, g)                      ->    lv2 = R.permute_dims(g, axes=[1, 0])
+        b_adjoint = R.permute_dims(lv1, axes=[1, 0])     b_adjoint = R.matmul(lv2, a)
+    """
+    made: Function = remove_all_unused(_Simplifier().visit_expr(func))
+    return made
