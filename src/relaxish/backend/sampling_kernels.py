@@ -16,14 +16,18 @@ def generic_get_sample_index(
     sample_dtype: str = "float32",
     sample_indices_dtype: str = "int64",
     dtype: str = "int64",
+    is_size_var: bool = False,
 ) -> Any:
-    """The first place of a row where the cumulated probability exceeds the draw, the last one if none does."""
+    """The first place of a row where the cumulated probability exceeds the draw, the last one if none does.
+
+    ``is_size_var``: the dimensions are known to be non-negative.
+    """
 
     @T.prim_func(private=True)
     def get_sample_index(A: T.handle, B: T.handle, C: T.handle, D: T.handle):
-        batch, vocab_size = T.int64(), T.int64()
+        batch, vocab_size = T.int64(is_size_var=is_size_var), T.int64(is_size_var=is_size_var)
         prob = T.match_buffer(A, (batch, vocab_size), prob_dtype)
-        out_batch = T.int64()
+        out_batch = T.int64(is_size_var=is_size_var)
         usample = T.match_buffer(B, (out_batch, 1), sample_dtype)
         sample_indices = T.match_buffer(C, (out_batch, 1), sample_indices_dtype)
         output_index = T.match_buffer(D, (out_batch, 1), dtype)

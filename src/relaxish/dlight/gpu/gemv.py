@@ -95,12 +95,15 @@ class InnerReduction:
             self._epilogue(epilogue.block_rv, bx)
         return sch
 
+    def _product_loops(self) -> tuple[Any, Any]:
+        """Rows and reduction, each as one loop."""
+        batch, s, r, packed = self.sch.get_loops(self.gemv)
+        return self.sch.fuse(batch, s), self.sch.fuse(r, packed)
+
     def _factor(self) -> tuple[Any, Any]:
         """Two levels of partial sums: one for each thread and vector lane, one for each thread."""
         sch, c = self.sch, self.c
-        batch, s, r, packed = sch.get_loops(self.gemv)
-        s = sch.fuse(batch, s)
-        r = sch.fuse(r, packed)
+        s, r = self._product_loops()
         sch.split(s, factors=[None, c.ts, c.tile_s], preserve_unit_iters=True)
         r, tr, tile, lane = sch.split(r, factors=[None, c.tr, c.tile_r // c.vec_c, c.vec_c], preserve_unit_iters=True)
         sch.reorder(r, tile, tr, lane)
@@ -159,12 +162,17 @@ class InnerReduction:
         sch.vectorize(lane)
         return shared
 
+    def _tiles(self, outputs: list[Any]) -> Any:
+        """The fused rows as a unit loop, threads and tile."""
+        factors = [None, self.c.ts, self.c.tile_s]
+        return self.sch.split(self.sch.fuse(*outputs), factors=factors, preserve_unit_iters=True)
+
     def _finish_vectors(self, rows: Any, bx: Any) -> None:
         """Sum over the vector lanes of each thread."""
         sch, c = self.sch, self.c
         sch.reverse_compute_at(rows, bx, preserve_unit_loops=True)
         tr, lane, *outputs = sch.get_loops(rows)[1:]
-        outer, ts, tile = sch.split(sch.fuse(*outputs), factors=[None, c.ts, c.tile_s], preserve_unit_iters=True)
+        outer, ts, tile = self._tiles(outputs)
         width = get_max_factor(c.tile_s, [1, 2, 4, 8])
         tile, vec = sch.split(tile, factors=[None, width], preserve_unit_iters=True)
         ts = sch.fuse(outer, ts)
@@ -178,7 +186,7 @@ class InnerReduction:
         sch, c = self.sch, self.c
         sch.reverse_compute_at(self.gemv, bx, preserve_unit_loops=True)
         tr, *outputs = sch.get_loops(self.gemv)[1:]
-        outer, ts, tile = sch.split(sch.fuse(*outputs), factors=[None, c.ts, c.tile_s], preserve_unit_iters=True)
+        outer, ts, tile = self._tiles(outputs)
         ts = sch.fuse(outer, ts)
         sch.reorder(tile, ts, tr)
         sch.bind(ts, c.tag_s)

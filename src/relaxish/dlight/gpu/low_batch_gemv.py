@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +14,13 @@ from ..analysis import (
     BlockInfo,
     collect_block_iter_vars_used_in_access_region,
     extent_of,
-    get_max_shared_memory_per_block,
     is_broadcast_epilogue,
     normalize_prim_func,
     summand,
 )
-from ..base import ILLEGAL, get_bytes, get_extent, get_max_factor, int_of, try_inline_contiguous_spatial
+from ..base import ILLEGAL, get_extent, get_max_factor, int_of, try_inline_contiguous_spatial
 from .common import GPUScheduleRule, unroll_explicitly
+from .gemv import InnerReduction
 from .gemv_config import GEMVConfig, is_adreno, within_threads
 from .low_batch_outer import schedule_outer_reduction
 
@@ -75,7 +74,7 @@ class LowBatchGEMV(GPUScheduleRule):
         if not inner:
             return schedule_outer_reduction(sch, target, info.block_rv, dequantize, padded, self.bucket)
         config = _config(sch, target, info.block_rv)
-        _InnerReduction(sch, target, info.block_rv, vectors, config, self.bucket).run(dequantize, padded)
+        _BatchedInnerReduction(sch, target, info.block_rv, vectors, config, self.bucket).schedule(dequantize, padded)
         return sch
 
 
@@ -135,7 +134,8 @@ def _config(sch: Schedule, target: Target, block: Any) -> GEMVConfig:
     ts, tr = within_threads(config.ts, config.tr, target)
     tile_r = max(get_max_factor(r, [tr, tr * 2, tr * 4, tr * 8]) // tr, 1)
     vec_c = min(get_max_factor(tile_r, [1, 2, 4, 8]), config.vec_c)
-    return replace(config, ts=ts, tr=tr, tile_s=2, tile_r=tile_r, vec_c=vec_c)
+    # What sums across threads take of shared memory is left out of the account.
+    return replace(config, ts=ts, tr=tr, tile_s=2, tile_r=tile_r, vec_c=vec_c, warp_shuffle=True)
 
 
 def _for_target(target: Target, rows: int, columns: int) -> GEMVConfig:
@@ -157,20 +157,16 @@ def _for_target(target: Target, rows: int, columns: int) -> GEMVConfig:
     return GEMVConfig(ts=ts, tr=tr, vec_c=4, load_v_shared=True, load_v_vec=width, unroll=256)
 
 
-class _InnerReduction:
-    """The schedule of one product; a step a method, in order."""
+class _BatchedInnerReduction(InnerReduction):
+    """As for one vector, with loops over the rows of the batch in blocks of ``bucket``."""
 
     def __init__(
         self, sch: Schedule, target: Target, block: Any, vectors: list[Buffer], config: GEMVConfig, bucket: int
     ) -> None:
-        self.sch = sch
-        self.target = target
-        self.gemv = block
-        self.vectors = vectors
-        self.c = config
+        super().__init__(sch, target, block, vectors, config)
         self.bucket = bucket
 
-    def run(self, dequantize: Any, padded: Any) -> None:
+    def schedule(self, dequantize: Any, padded: Any) -> None:
         """Schedule the product, what decodes and pads its operands, and what follows it."""
         sch, c = self.sch, self.c
         partial, rows = self._factor()
@@ -196,17 +192,9 @@ class _InnerReduction:
         if after:
             self._epilogue(after[0], bx)
 
-    def _factor(self) -> tuple[Any, Any]:
-        """Two levels of partial sums: one for each thread and vector lane, one for each thread."""
-        sch, c = self.sch, self.c
-        _, s, r = sch.get_loops(self.gemv)
-        sch.split(s, factors=[None, c.ts, c.tile_s], preserve_unit_iters=True)
-        r, tr, tile, lane = sch.split(r, factors=[None, c.tr, c.tile_r // c.vec_c, c.vec_c], preserve_unit_iters=True)
-        sch.reorder(r, tile, tr, lane)
-        partial = sch.rfactor(sch.fuse(tr, lane), 0)
-        *_, fused = sch.get_loops(self.gemv)
-        tr, _ = sch.split(fused, factors=[c.tr, None], preserve_unit_iters=True)
-        return partial, sch.rfactor(tr, 0)
+    def _product_loops(self) -> tuple[Any, Any]:
+        _, s, r = self.sch.get_loops(self.gemv)
+        return s, r
 
     def _bind_partial(self, partial: Any) -> tuple[Any, Any, Any]:
         sch, c = self.sch, self.c
@@ -232,34 +220,7 @@ class _InnerReduction:
         sch.vectorize(lane)
 
     def _vectors_fit(self) -> bool:
-        used = 0
-        for buffer in self.vectors:
-            sizes = [int_of(d) for d in buffer.shape]
-            if any(n is None for n in sizes):
-                return False
-            used += math.prod(n for n in sizes if n is not None) * get_bytes(buffer.dtype)
-        return self.c.load_v_shared and len(self.vectors) == 1 and used <= get_max_shared_memory_per_block(self.target)
-
-    def _load_vector(self, partial: Any, thread: Any) -> Any:
-        sch, c = self.sch, self.c
-        shared = sch.cache_read(partial, read_buffer_index=0, storage_scope="shared")
-        sch.compute_at(shared, thread, preserve_unit_loops=True)
-        loop = sch.get_loops(shared)[-1]
-        extent, threads = get_extent(sch, loop), c.ts * c.tr
-        width = c.load_v_vec
-        if isinstance(extent, int):
-            width = max(min(get_max_factor(extent, [threads * w for w in (1, 2, 4, 8)]) // threads, width), 1)
-        outer, inner = (c.ts, c.tr) if c.tag_r == "threadIdx.x" else (c.tr, c.ts)
-        _, ty, tx, lane = sch.split(loop, factors=[None, outer, inner, width], preserve_unit_iters=True)
-        sch.bind(ty, "threadIdx.y")
-        sch.bind(tx, "threadIdx.x")
-        sch.vectorize(lane)
-        return shared
-
-    def _tiles(self, outputs: list[Any]) -> Any:
-        """The fused rows as a unit loop, threads and tile."""
-        factors = [None, self.c.ts, self.c.tile_s]
-        return self.sch.split(self.sch.fuse(*outputs), factors=factors, preserve_unit_iters=True)
+        return len(self.vectors) == 1 and super()._vectors_fit()
 
     def _finish_vectors(self, rows: Any, bx: Any) -> None:
         """Sum over the vector lanes of each thread."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import op as _op
 from ... import te, tir
+from ...backend.sampling_kernels import generic_get_sample_index
 from ...script import tir as T
 from .calls import tensor_expr_op, tensor_ir_op
 from .core import Tensor, wrap_nested
@@ -55,35 +56,8 @@ def multinomial_from_uniform(
     """
     rows = _rows(prob, uniform_sample, sample_indices)
     out = Tensor.placeholder([uniform_sample.shape[0], 1], dtype)
-    func = _get_sample_index(prob.dtype, uniform_sample.dtype, rows.dtype, dtype)
+    func = generic_get_sample_index(prob.dtype, uniform_sample.dtype, rows.dtype, dtype, is_size_var=True)
     return tensor_ir_op(func, "get_sample_index", [_cumsum(prob), uniform_sample, rows], out)  # type: ignore[no-any-return]
-
-
-def _get_sample_index(prob_dtype: str, sample_dtype: str, rows_dtype: str, dtype: str) -> Any:
-    """The first place where the cumulated probability exceeds the draw."""
-
-    @T.prim_func(private=True)
-    def get_sample_index(A: T.handle, B: T.handle, C: T.handle, D: T.handle):
-        batch, vocab_size = T.int64(is_size_var=True), T.int64(is_size_var=True)
-        prob = T.match_buffer(A, (batch, vocab_size), prob_dtype)
-        out_batch = T.int64(is_size_var=True)
-        usample = T.match_buffer(B, (out_batch, 1), sample_dtype)
-        sample_indices = T.match_buffer(C, (out_batch, 1), rows_dtype)
-        output_index = T.match_buffer(D, (out_batch, 1), dtype)
-        for ax0, ax1 in T.grid(out_batch, vocab_size):
-            with T.block("T_get_sample_index"):
-                v_ax0, v_ax1 = T.axis.remap("SS", [ax0, ax1])
-                T.writes(output_index[v_ax0, 0])
-                if (
-                    usample[v_ax0, T.int64(0)] < prob[sample_indices[v_ax0, T.int64(0)], v_ax1]
-                    or v_ax1 + 1 == vocab_size
-                ):
-                    if v_ax1 == 0:
-                        output_index[v_ax0, 0] = 0
-                    elif usample[v_ax0, T.int64(0)] >= prob[sample_indices[v_ax0, T.int64(0)], v_ax1 - 1]:
-                        output_index[v_ax0, 0] = v_ax1
-
-    return get_sample_index
 
 
 def sample_top_p_top_k_from_sorted_prob(
