@@ -10,6 +10,7 @@ from relaxish.testing.fuzz.cases import check_program
 from relaxish.testing.fuzz.intrinsics import register_intrinsics
 from relaxish.tir.analysis import verify_well_formed
 from relaxish.tir.schedule import Schedule, ScheduleError
+from relaxish.tir.schedule.primitives.reduction import conjuncts
 
 
 @T.prim_func
@@ -363,3 +364,91 @@ def test_aligned_memory_is_large_enough(axis):
     sch = Schedule(framed, debug_mask="all")
     sch.storage_align("B", 0, axis, 8, 3)
     assert check_program(framed, sch.mod["main"]) is None
+
+
+def test_the_guard_of_a_crop_goes_with_its_block():
+    @T.prim_func
+    def swapped(A: T.Buffer((1, 6, 1), "float32"), B: T.Buffer((1, 6, 1), "float32")):
+        for i, j, k in T.grid(1, 6, 1):
+            with T.block("B"):
+                u, v, w = T.axis.remap("SSS", [i, j, k])
+                B[u, v, w] = A[w, v, u]
+
+    sch = Schedule(swapped, debug_mask="all")
+    sch.pad_einsum("B", [1, 4, 4])
+    sch.reverse_compute_inline("B_pad")
+    i, j, k = sch.get_loops("A_pad")
+    outer, _ = sch.split(k, [2, None])
+    sch.reverse_compute_at("B", outer)
+    realize = sch.get_sref(sch.get_block("B")).parent.stmt.body
+    if hasattr(realize, "seq"):
+        realize = realize.seq[-1]
+    asked = {str(term) for term in conjuncts(realize.predicate)}
+    assert {f"{sch.get(j).loop_var.name} < 6", f"{sch.get(i).loop_var.name} < 1"} <= asked
+    assert check_program(swapped, sch.mod["main"]) is None
+
+
+def test_no_copy_of_what_the_last_turn_wrote():
+    @T.prim_func
+    def carried(A: T.Buffer((6, 16), "float32"), B: T.Buffer((6, 16), "float32")):
+        total = T.alloc_buffer((6,))
+        before = T.alloc_buffer((6, 16))
+        for i in range(6):
+            with T.block("start"):
+                v = T.axis.spatial(6, i)
+                total[v] = T.float32(0)
+        with T.block("running"):
+            T.reads(A[0:6, 0:16], total[0:6])
+            T.writes(B[0:6, 0:16], total[0:6])
+            for i, j in T.grid(6, 16):
+                with T.block("take"):
+                    v, w = T.axis.remap("SS", [i, j])
+                    before[v, w] = total[v]
+                with T.block("add"):
+                    v = T.axis.spatial(6, i)
+                    w = T.axis.opaque(16, j)
+                    total[v] = before[v, w] + A[v, w]
+                with T.block("B"):
+                    v, w = T.axis.remap("SS", [i, j])
+                    B[v, w] = before[v, w]
+
+    sch = Schedule(carried, debug_mask="all")
+    with pytest.raises(ScheduleError, match="too late|not written"):
+        sch.cache_read("take", 0, "global")
+    assert check_program(carried, sch.mod["main"]) is None
+
+
+def test_padding_reads_zeros_beside_the_part_that_is_summed():
+    @T.prim_func
+    def partial(A: T.Buffer((4, 8), "float32"), B: T.Buffer((8, 4), "float32"), C: T.Buffer((4, 4), "float32")):
+        for i, j, k in T.grid(4, 4, 6):
+            with T.block("C"):
+                u, v, w = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    C[u, v] = T.float32(0)
+                C[u, v] = C[u, v] + A[u, w] * B[w, v]
+
+    sch = Schedule(partial, debug_mask="all")
+    sch.pad_einsum("C", [1, 1, 4])
+    assert check_program(partial, sch.mod["main"]) is None
+
+
+def test_residues_that_later_turns_write():
+    @T.prim_func
+    def packed(A: T.Buffer((6,), "float32"), C: T.Buffer((5,), "float32")):
+        B = T.alloc_buffer((3, 2))
+        for i, j in T.grid(3, 2):
+            with T.block("B"):
+                v, w = T.axis.remap("SS", [i, j])
+                B[v, w] = A[v * 2 + w] + T.float32(1)
+        for i in range(5):
+            with T.block("C"):
+                v = T.axis.spatial(5, i)
+                C[v] = B[v // 2, v % 2] * T.float32(2)
+
+    sch = Schedule(packed, debug_mask="all")
+    row, column = sch.get_loops("B")
+    with pytest.raises(ScheduleError, match="than is written in a turn"):
+        sch.reverse_compute_at("C", column)
+    sch.reverse_compute_at("C", row)
+    assert check_program(packed, sch.mod["main"]) is None

@@ -137,6 +137,21 @@ class _ShiftedSwap(BufferSwap):
 # -- where a copy goes -------------------------------------------------------------------------------------
 
 
+def _check_reads_follow(state: ScheduleState, scope: StmtSRef, writer: StmtSRef, buffer: Any) -> None:
+    """Demand that no block reads what its writer leaves for the next turn of a loop: a copy would come too late."""
+    if not state.enable_check:
+        return
+    for child in state.child_blocks(scope):
+        if child is writer:
+            return
+        if any(r.buffer is buffer for r in child.stmt.reads):
+            raise PrimitiveError(
+                f"The block {{0}} reads {buffer.name} before block {{1}} writes it; a copy made after the write would "
+                "come too late.",
+                [child, writer],
+            )
+
+
 def _parts(body: Any) -> Sequence[Any]:
     """The statements of a body."""
     body = unwrap(body)[1]
@@ -302,6 +317,7 @@ def cache_read(
     writer = only_writer(state, scope, buffer)
     consumers = _with_children(state, consumers)
     if writer is not None:
+        _check_reads_follow(state, scope, writer, buffer)
         at, position = stage_location(writer, scope, consumers or readers_of(state, scope, writer))
         written = region_of(writer.stmt.writes, buffer)
         assert written is not None

@@ -9,7 +9,9 @@ from ....arith import Analyzer, IterMapLevel, ProofStrength, detect_iter_map
 from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.prim import const
-from ...expr import IntImm, IterVar, Mul, Var
+from ...analysis.structure import expr_deep_equal
+from ...expr import FloorMod, IntImm, IterVar, Mul, Var
+from ...functor import substitute
 from ...stmt import Block, BlockRealize, For, ForKind
 from .. import checks
 from ..block_info import bind_shape_vars, loop_ranges
@@ -21,6 +23,7 @@ from ..sref import StmtSRef
 from ..subst import and_predicate, realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
 from .domains import BlockDomains, VarDomain
+from .reduction import conjuncts
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -144,9 +147,10 @@ def move_block(
     if backwards and state.enable_check:
         _check_all_computed(block_sref, solved, analyzer)
         _check_computed_once(block_sref, loop_sref, solved)
+        _check_residues_written(block_sref, loop_sref, producers, solved, analyzer)
     if check_only:
         return
-    nest = _new_nest(block, solved, keep_units, analyzer)
+    nest = _new_nest(block, _own_guards(block_sref), solved, keep_units, analyzer)
     _place(state, scope, loop_sref, loop, position, nest, dead)
 
 
@@ -211,6 +215,32 @@ def _check_computed_once(block: StmtSRef, loop: StmtSRef, solved: Sequence[VarDo
         raise PrimitiveError("The block {0} is a reduction and would repeat terms of it under loop {1}.", [block, loop])
 
 
+def _check_residues_written(
+    block: StmtSRef, loop: StmtSRef, producers: Sequence[StmtSRef], solved: Sequence[VarDomain], analyzer: Analyzer
+) -> None:
+    """A run of a variable meets more residues ``v % k`` than are written: the others are still to come."""
+    runs = {iv.var: _extent(*asked) for iv, (asked, _) in zip(block.stmt.iter_vars, solved, strict=True)}
+    for read in block.stmt.reads:
+        for at, dim in enumerate(read.region):
+            index, run = dim.min, runs.get(getattr(dim.min, "a", None))
+            if not (isinstance(index, FloorMod) and isinstance(index.b, IntImm) and isinstance(run, IntImm)):
+                continue
+            sizes = [
+                _extent(*relaxed[at])
+                for producer in producers
+                for written in producer.stmt.writes
+                if written.buffer is read.buffer
+                for relaxed in [relax_region(written, producer, loop, analyzer)]
+                if relaxed is not None
+            ]
+            known = [size.value for size in sizes if isinstance(size, IntImm)]
+            if sizes and len(known) == len(sizes) and min(run.value, index.b.value) > max(known):
+                raise PrimitiveError(
+                    f"Block {{0}} reads more of {read.buffer.name} than is written in a turn of loop {{1}}.",
+                    [block, loop],
+                )
+
+
 def _plainly_indexed(block: Block, backwards: bool) -> bool:
     """Whether each dimension of what the block shares is one of its variables, so that any request can be met."""
     regions = block.reads if backwards else block.writes
@@ -266,8 +296,37 @@ def _extent(low: Any, high: Any) -> Any:
     return _PLAIN.simplify(high + 1 - low)
 
 
-def _new_nest(block: Block, solved: Sequence[VarDomain], keep_units: bool, analyzer: Analyzer) -> Any:
-    """Loops over the solved domains around the block."""
+def _own_guards(block: StmtSRef) -> list[Any]:
+    """What the predicate asks of the block's variables beyond their domains, as conditions on these variables.
+
+    A guard that a split left merely keeps the binding in its domain, and goes with the loops that it belonged to; the
+    guard that reverse_compute_inline of a crop leaves excludes elements, wherever the block goes.
+    """
+    realize = realize_of(block)
+    if checks.is_one(realize.predicate):
+        return []
+    analyzer = Analyzer()
+    variables: dict[Any, Any] = {}
+    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        analyzer.bind(iv.var, iv.dom)
+        if isinstance(value, Var):
+            variables.setdefault(value, iv.var)
+    guards = []
+    left = {loop.stmt.loop_var for loop in checks.loops_above(block)}
+    for term in conjuncts(realize.predicate):
+        condition: Any = substitute(term, variables)
+        for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+            if hasattr(term, "a") and expr_deep_equal(term.a, value):
+                condition = type(term)(iv.var, term.b)
+        if not any(var in left for var in vars_in(condition)) and not analyzer.can_prove(condition):
+            guards.append(condition)
+    return guards
+
+
+def _new_nest(
+    block: Block, guards: Sequence[Any], solved: Sequence[VarDomain], keep_units: bool, analyzer: Analyzer
+) -> Any:
+    """Loops over the solved domains around the block, which keeps its ``guards``."""
     loops: list[tuple[Any, Any]] = []
     values: list[Any] = []
     predicate: Any = _TRUE
@@ -289,6 +348,11 @@ def _new_nest(block: Block, solved: Sequence[VarDomain], keep_units: bool, analy
             for condition in (value >= bound[0], value < bound[1] + 1):
                 if not analyzer.can_prove(condition, ProofStrength.SYMBOLIC_BOUND):
                     predicate = and_predicate(predicate, condition)
+    placed = {iv.var: value for iv, value in zip(block.iter_vars, values, strict=True)}
+    for guard in guards:
+        condition = substitute(guard, placed)
+        if not analyzer.can_prove(condition, ProofStrength.SYMBOLIC_BOUND):
+            predicate = and_predicate(predicate, condition)
     if not isinstance(predicate, IntImm):
         predicate = analyzer.simplify(predicate)
     body: Any = BlockRealize(tuple(values), predicate, block)

@@ -78,10 +78,11 @@ def _check_summands(sref: StmtSRef, extents: Mapping[Any, Any]) -> None:
 
 
 class _Copy(NamedTuple):
-    """A buffer and its padded twin."""
+    """A buffer, its padded twin, and the shape of what the block used before it grew: the rest reads as zero."""
 
     buffer: Buffer
     padded: Buffer
+    used: tuple[Any, ...]
 
     def nest(self, reading: bool, analyzer: Analyzer) -> tuple[Any, Block]:
         """The copy into the padded buffer (zeros outside) or out of it, and its block."""
@@ -94,7 +95,7 @@ class _Copy(NamedTuple):
         indices = [iv.var for iv in iters]
         value: Any = BufferLoad(source, indices)
         if reading:
-            pairs = zip(indices, self.buffer.shape, self.padded.shape, strict=True)
+            pairs = zip(indices, self.used, self.padded.shape, strict=True)
             inside = tir_all(*[v < old for v, old, new in pairs if not analyzer.can_prove_equal(old, new)])
             value = if_then_else(inside, value, const(0, value.dtype))
         block = Block(
@@ -111,8 +112,9 @@ class _Copy(NamedTuple):
         return body, block
 
 
-def _padded(region: BufferRegion, extents: Mapping[Any, Any]) -> _Copy | None:
+def _padded(region: BufferRegion, block: Block, extents: Mapping[Any, Any]) -> _Copy | None:
     """The padded twin of a buffer; None where no index is one of the variables that grew."""
+    before: dict[Any, Any] = {iv.var: iv.dom.extent for iv in block.iter_vars if iv.var in extents}
     places = [r.min for r in region.region]
     if not any(place in extents for place in places if isinstance(place, Var)):
         return None
@@ -121,7 +123,8 @@ def _padded(region: BufferRegion, extents: Mapping[Any, Any]) -> _Copy | None:
         IntImm(place.dtype, 1) if isinstance(place, IntImm) else extents.get(place, dim)
         for place, dim in zip(places, buffer.shape, strict=True)
     ]
-    return _Copy(buffer, decl_buffer(shape, buffer.dtype, f"{buffer.name}_pad", scope=buffer.scope()))
+    used = tuple(before.get(place, dim) for place, dim in zip(places, buffer.shape, strict=True))
+    return _Copy(buffer, decl_buffer(shape, buffer.dtype, f"{buffer.name}_pad", scope=buffer.scope()), used)
 
 
 class _Pad(ScopeRewriter):
@@ -169,8 +172,8 @@ def pad_einsum(state: ScheduleState, sref: StmtSRef, padding: Sequence[int]) -> 
             extents[iv.var] = extents[value] = rounded
     _check_results(sref, extents, analyzer)
     _check_summands(sref, extents)
-    read = [c for c in (_padded(r, extents) for r in block.reads) if c is not None]
-    written = [c for c in (_padded(r, extents) for r in block.writes) if c is not None]
+    read = [c for c in (_padded(r, block, extents) for r in block.reads) if c is not None]
+    written = [c for c in (_padded(r, block, extents) for r in block.writes) if c is not None]
     worker = _Pad(extents, {c.buffer: c.padded for c in (*read, *written)})
     old = scope.stmt
     parts = list(old.body.seq) if isinstance(old.body, SeqStmt) else [old.body]
