@@ -51,7 +51,8 @@ def _te_erf(x: Any) -> Any:
     return topi.cast(topi.erf(topi.cast(x, "float32")), "float16")
 
 
-def _erf(x: Any) -> Any:
+def np_erf(x: Any) -> Any:
+    """The error function of an array, as NumPy has none."""
     from math import erf
 
     return np.vectorize(erf, otypes=[x.dtype])(x)
@@ -100,7 +101,7 @@ bitwise_not = _unary("bitwise_not", np.bitwise_not, dtype="int32", low=-9, high=
 ceil = _unary("ceil", np.ceil)
 cos = _unary("cos", np.cos, True)
 cosh = _unary("cosh", np.cosh, True)
-erf = _unary("erf", _erf, True)
+erf = _unary("erf", np_erf, True)
 exp = _unary("exp", np.exp, True)
 floor = _unary("floor", np.floor)
 isfinite = _unary("isfinite", np.isfinite, out="bool")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import platform
 import subprocess
 import sys
@@ -99,13 +98,6 @@ def request_amx_permission() -> bool:
         return int(libc.syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)) == 0
     except (OSError, AttributeError):
         return False
-
-
-def available_cores() -> int:
-    """CPUs this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
 
 
 def num_threads(num_cores: int | None = None) -> int:

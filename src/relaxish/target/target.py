@@ -403,7 +403,8 @@ def _target_of_device(device: Any) -> Target:
             raise CheckValueError(f"Cannot make a target from device {device!r}")
         name = names[device_type]
     if name == "llvm":
-        from .detect import available_cores, host_triple
+        from ..support.threads import available_cores
+        from .detect import host_triple
 
         return Target({"kind": "llvm", "mtriple": host_triple(), "num-cores": available_cores()})
     if name == "cuda":

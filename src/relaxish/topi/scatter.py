@@ -11,7 +11,7 @@ from typing import Any
 from ..ir.errors import CheckValueError
 from .. import te, tir
 from ..tir import Buffer, Stmt, ir_builder
-from .utils import const_int, normalize_axis, ravel_index, unravel_index
+from .utils import const_int, normalize_axis, prod, ravel_index, unravel_index
 
 __all__ = ["scatter_elements", "scatter_nd"]
 
@@ -29,13 +29,6 @@ def _combiner(mode: str, allowed: tuple[str, ...], what: str) -> Callable[[Any, 
     if mode not in allowed:
         raise NotImplementedError(f"{what} {mode!r} is none of {list(allowed)}")
     return _COMBINE[mode]
-
-
-def _product(extents: Any) -> Any:
-    total: Any = 1
-    for extent in extents:
-        total = total * extent
-    return total
 
 
 def _differ(a: Any, b: Any) -> bool:
@@ -69,10 +62,10 @@ def scatter_elements(data: Any, indices: Any, updates: Any, axis: int = 0, reduc
     axis = normalize_axis(axis, len(data.shape))
     combine = _combiner(reduction, tuple(_COMBINE), "scatter_elements reduction")
     extent = data.shape[axis].astype(indices.dtype)
-    after = _product(data.shape[axis + 1 :])
-    picked, picked_after = indices.shape[axis], _product(indices.shape[axis + 1 :])
+    after = prod(data.shape[axis + 1 :])
+    picked, picked_after = indices.shape[axis], prod(indices.shape[axis + 1 :])
     stride, picked_stride = extent * after, picked * picked_after
-    rows = _product(indices.shape[:axis]) * picked_after
+    rows = prod(indices.shape[:axis]) * picked_after
 
     # One offset serves both shapes, unless inner dimensions of the data are known to be longer than those of the indices.
     inner_axes = [k for k in range(len(data.shape)) if k not in (0, axis, axis + 1) or 0 < k < axis]
@@ -81,7 +74,7 @@ def scatter_elements(data: Any, indices: Any, updates: Any, axis: int = 0, reduc
     def body(ins: list[Buffer], target: Buffer) -> Stmt:
         ib = ir_builder.create()
         source, where, new, out = (ib.buffer_ptr(b) for b in (*ins, target))
-        with ib.for_range(0, _product(data.shape), "i", kind="parallel") as i:
+        with ib.for_range(0, prod(data.shape), "i", kind="parallel") as i:
             out[i] = source[i]
         with ib.for_range(0, rows, "fused", kind="parallel") as fused:
             outer: Any = tir.floordiv(fused, picked_after)
@@ -109,13 +102,13 @@ def scatter_nd(data: Any, indices: Any, updates: Any, mode: str = "update") -> A
     if depth > len(data.shape):
         raise CheckValueError(f"scatter_nd got coordinates of {depth} numbers for {len(data.shape)} dimensions")
     combine = _combiner(mode, ("update", "add", "mul", "min", "max"), "scatter_nd mode")
-    count = _product(indices.shape[1:])
-    width = _product(updates.shape[len(indices.shape) - 1 :])
+    count = prod(indices.shape[1:])
+    width = prod(updates.shape[len(indices.shape) - 1 :])
 
     def body(ins: list[Buffer], target: Buffer) -> Stmt:
         ib = ir_builder.create()
         source, where, new, out = (ib.buffer_ptr(b) for b in (*ins, target))
-        with ib.for_range(0, _product(data.shape)) as i:
+        with ib.for_range(0, prod(data.shape)) as i:
             out[i] = source[i]
         with ib.for_range(0, count) as row, ib.for_range(0, width, kind="parallel") as column:
             stride, position = width, column

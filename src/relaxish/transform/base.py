@@ -17,6 +17,7 @@ __all__ = [
     "dataflowblock_pass",
     "function_pass",
     "map_relax_functions",
+    "mutator_pass",
     "rebuild_body",
     "symbol_of",
 ]
@@ -57,6 +58,21 @@ def map_relax_functions(mod: IRModule, transform: Callable[[Any, Function], Func
         else:
             out.update_func(var, func)
     return out
+
+
+def mutator_pass(make: Callable[[IRModule], PyExprMutator], name: str) -> Pass:
+    """A pass that sends every graph function through one mutator, made for the module."""
+
+    def run(mod: IRModule) -> IRModule:
+        mutator = make(mod)
+
+        def rewrite(_: Any, func: Function) -> Function:
+            made: Function = mutator.visit_expr(func)
+            return made
+
+        return map_relax_functions(mod, rewrite)
+
+    return as_module_pass(run, name)
 
 
 def rebuild_body(func: Function, blocks: Sequence[BindingBlock], result: Any | None = None) -> Function:

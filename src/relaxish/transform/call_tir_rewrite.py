@@ -7,11 +7,11 @@ from typing import Any
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, DataTypeImm, Function, PrimValue, StringImm, Tuple
+from ..relax.expr import Call, DataTypeImm, PrimValue, StringImm, Tuple
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
-from .base import as_module_pass, map_relax_functions
+from .base import mutator_pass
 
 __all__ = ["CallTIRRewrite"]
 
@@ -81,16 +81,6 @@ class _Rewriter(PyExprMutator):
         raise InternalError("a tensor lives on a virtual device that the module does not list")
 
 
-def _run(mod: IRModule) -> IRModule:
-    rewriter = _Rewriter(mod)
-
-    def rewrite(_: Any, func: Function) -> Function:
-        made: Function = rewriter.visit_expr(func)
-        return made
-
-    return map_relax_functions(mod, rewrite)
-
-
 def CallTIRRewrite() -> Pass:  # noqa: N802  (public name of the pass)
     """Make allocations explicit.
 
@@ -102,4 +92,4 @@ def CallTIRRewrite() -> Pass:  # noqa: N802  (public name of the pass)
         _ = cls.f(x, alloc)
         lv = alloc
     """
-    return as_module_pass(_run, "CallTIRRewrite")
+    return mutator_pass(_Rewriter, "CallTIRRewrite")

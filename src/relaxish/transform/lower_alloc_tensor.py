@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import dtype as dt
-from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.prim import IntImm
 from ..ir.transform import Pass
-from ..relax.expr import Call, Function, PrimValue, ShapeExpr
+from ..relax.expr import Call, PrimValue, ShapeExpr
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import ShapeStructInfo
 from ..support.errors import RelaxishError
-from .base import as_module_pass, map_relax_functions
+from .base import mutator_pass
 
 __all__ = ["LowerAllocTensor"]
 
@@ -36,18 +35,8 @@ class _Lower(PyExprMutator):
         return Call(Op.get("relax.memory.alloc_tensor"), (storage, PrimValue(0), shape, dtype), None, None, call.span)
 
 
-def _run(mod: IRModule) -> IRModule:
-    lower = _Lower(mod)
-
-    def rewrite(_: Any, func: Function) -> Function:
-        made: Function = lower.visit_expr(func)
-        return made
-
-    return map_relax_functions(mod, rewrite)
-
-
 def LowerAllocTensor() -> Pass:  # noqa: N802  (public name of the pass)
     """``R.builtin.alloc_tensor`` becomes ``R.memory.alloc_storage`` of the size in bytes plus
     ``R.memory.alloc_tensor`` at offset 0.
     """
-    return as_module_pass(_run, "LowerAllocTensor")
+    return mutator_pass(_Lower, "LowerAllocTensor")

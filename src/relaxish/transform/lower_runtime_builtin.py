@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, DataTypeImm, ExternFunc, Function, PrimValue, ShapeExpr, Tuple, Var
+from ..relax.expr import Call, DataTypeImm, ExternFunc, PrimValue, ShapeExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, TupleStructInfo
 from ..support.errors import InternalError
-from .base import as_module_pass, map_relax_functions
+from .base import mutator_pass
 
 __all__ = ["LowerRuntimeBuiltin", "VMBuiltinLower"]
 
@@ -125,19 +124,9 @@ _RULES: dict[str, Callable[[_Lower, Call], Any]] = {
 }
 
 
-def _run(mod: IRModule) -> IRModule:
-    lower = _Lower(mod)
-
-    def rewrite(_: Any, func: Function) -> Function:
-        made: Function = lower.visit_expr(func)
-        return made
-
-    return map_relax_functions(mod, rewrite)
-
-
 def LowerRuntimeBuiltin() -> Pass:  # noqa: N802  (public name of the pass)
     """Replace reshape, shape_of, closures, memory and view operators by the machine's builtins."""
-    return as_module_pass(_run, "LowerRuntimeBuiltin")
+    return mutator_pass(_Lower, "LowerRuntimeBuiltin")
 
 
 def VMBuiltinLower() -> Pass:  # noqa: N802  (public name of the pass)

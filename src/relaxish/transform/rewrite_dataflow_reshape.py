@@ -9,12 +9,12 @@ from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.analysis.tir_pattern import has_reshape_pattern
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, Tuple, VarBinding
+from ..relax.expr import Call, DataflowBlock, DataflowVar, Tuple, VarBinding
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import product, prove_equal
 from ..relax.struct_info import TensorStructInfo
 from ..tir import BufferLoad, PrimFunc
-from .base import as_module_pass, map_relax_functions
+from .base import mutator_pass
 
 __all__ = ["RewriteDataflowReshape"]
 
@@ -84,18 +84,8 @@ class _Rewriter(PyExprMutator):
         return Call(Op.get("relax.reshape"), (arg, out.shape), None, None, call.span)
 
 
-def _run(mod: IRModule) -> IRModule:
-    rewriter = _Rewriter(mod)
-
-    def rewrite(_: Any, func: Function) -> Function:
-        made: Function = rewriter.visit_expr(func)
-        return made
-
-    return map_relax_functions(mod, rewrite)
-
-
 def RewriteDataflowReshape() -> Pass:  # noqa: N802  (public name of the pass)
     """In dataflow blocks, ``call_tir`` to a function that only moves its input in row-major order becomes
     ``R.reshape``, which later shares the input's memory. Outputs of a block stay as they are.
     """
-    return as_module_pass(_run, "RewriteDataflowReshape")
+    return mutator_pass(_Rewriter, "RewriteDataflowReshape")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith.functor import uses_var
 from ...ir.functor import pre_order_visit
 from ...ir.op import Op
 from ...ir.prim import (
@@ -138,7 +139,7 @@ def peel_count(loop: For, low: int, count: int, ranges: Ranges) -> tuple[int, in
     inner.pop(loop.loop_var, None)
     best = (0, 0)
     for cond, known in conditions:
-        if not mentions(cond, loop.loop_var):
+        if not uses_var(cond, loop.loop_var):
             continue
         for first, last in ((0, 0), (0, 1), (1, 0), (1, 1)):
             if first + last >= count:
@@ -148,16 +149,3 @@ def peel_count(loop: For, low: int, count: int, ranges: Ranges) -> tuple[int, in
                 best = max(best[0], first), max(best[1], last)
                 break
     return best
-
-
-def mentions(expr: Any, var: Any) -> bool:
-    """Whether ``var`` occurs in ``expr``."""
-    found = False
-
-    def look(item: Any) -> bool:
-        nonlocal found
-        found = found or item is var
-        return not found
-
-    pre_order_visit(expr, look)
-    return found

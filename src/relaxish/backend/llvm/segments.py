@@ -22,12 +22,13 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from ...arith.functor import uses_var
 from ...ir.functor import Mutator, pre_order_visit
 from ...ir.op import Op
 from ...ir.prim import EQ, GE, GT, LE, LT, NE, And, Call, CmpOp, IntImm, Not, Or, Select, Sub
 from ...ir.structural import structural_equal
 from ...tir import BufferStore, For, ForKind, IfThenElse, SeqStmt
-from .ranges import Ranges, linear, mentions, prove
+from .ranges import Ranges, linear, prove
 
 _CHOICE = Op.get("tir.if_then_else")
 _LIKELY = Op.get("tir.likely")
@@ -50,7 +51,7 @@ def split_loop(loop: For, ranges: Ranges) -> list[Any] | None:
                 return None
             edges = [first, *cuts, end]
             return [_piece(loop, a, b, ranges) for a, b in zip(edges, edges[1:], strict=False)]
-    fixed = next((cond for cond in conditions if not mentions(cond, loop.loop_var)), None)
+    fixed = next((cond for cond in conditions if not uses_var(cond, loop.loop_var)), None)
     if fixed is None:
         return None
     yes, no = (_with_body(loop, _Fold({}, fixed, value).visit(loop.body)) for value in (True, False))

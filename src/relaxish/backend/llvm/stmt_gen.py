@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...arith.functor import uses_var
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
 from ...ir.prim import Call, IntImm, Var
@@ -416,25 +417,13 @@ class StmtGen(ExprGen):
             if isinstance(item, (BufferLoad, BufferStore)):
                 size += 1
                 wide = wide or any(dt.lanes(i.dtype) > 1 for i in item.indices)
-                if item.buffer.data in self.register_buffers and any(_mentions(i, var) for i in item.indices):
+                if item.buffer.data in self.register_buffers and any(uses_var(i, var) for i in item.indices):
                     uses += 1
             return True
 
         pre_order_visit(node.body, look)
         # Scalar rows are better left to be made vectors of.
         return uses > 0 and (wide or count <= 8) and size * loops * count <= _UNROLL_LIMIT
-
-
-def _mentions(expr: Any, var: Var) -> bool:
-    found = False
-
-    def look(item: Any) -> bool:
-        nonlocal found
-        found = found or item is var
-        return not found
-
-    pre_order_visit(expr, look)
-    return found
 
 
 def _sum(a: Any, b: Any) -> Any:

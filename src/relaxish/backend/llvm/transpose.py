@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...ir import dtype as dt
 from ...ir.prim import IntImm
 from ...tir import BufferLoad, BufferStore, For, ForKind
+from ...tir.analysis.linear import coefficient
 from .ltypes import scalar_type
-from .vectorize import coefficient
 
 if TYPE_CHECKING:
     from .stmt_gen import StmtGen

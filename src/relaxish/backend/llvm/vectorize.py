@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...arith.functor import uses_var
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
 from ...ir.prim import (
-    Add, BinaryOp, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, LogicalOp, Max, Min, Mul, Not, Ramp, Select, Sub,
-    Var,
+    Add, BinaryOp, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, LogicalOp, Max, Min, Mul, Not, Ramp, Select, Var,
 )  # fmt: skip
 from ...ir.structural import structural_equal
 from ...support import config
 from ...tir import BufferLoad, BufferStore, For, LetStmt, SeqStmt
+from ...tir.analysis.linear import coefficient
 from ...tir.functor import substitute
 from .ltypes import llvm_type
 
@@ -116,39 +117,6 @@ def _loads(exprs: Any) -> bool:
 
     for expr in exprs:
         pre_order_visit(expr, look)
-    return found
-
-
-def coefficient(expr: Any, var: Any) -> int | None:
-    """The factor of ``var`` in a linear index; None when it is not linear in it."""
-    if expr is var:
-        return 1
-    if isinstance(expr, (IntImm, Var)):
-        return 0
-    if isinstance(expr, Cast):
-        return coefficient(expr.value, var)
-    if isinstance(expr, (Add, Sub)):
-        a, b = coefficient(expr.a, var), coefficient(expr.b, var)
-        if a is None or b is None:
-            return None
-        return a + b if isinstance(expr, Add) else a - b
-    if isinstance(expr, Mul):
-        for x, y in ((expr.a, expr.b), (expr.b, expr.a)):
-            if isinstance(y, IntImm):
-                inner = coefficient(x, var)
-                return None if inner is None else inner * y.value
-    return 0 if not _mentions(expr, var) else None
-
-
-def _mentions(expr: Any, var: Any) -> bool:
-    found = False
-
-    def look(item: Any) -> bool:
-        nonlocal found
-        found = found or item is var
-        return not found
-
-    pre_order_visit(expr, look)
     return found
 
 
@@ -307,7 +275,7 @@ def _tail(gen: StmtGen, node: For, low: Any, done: str, total: str, writes: froz
 
 def _as_reduction(store: Any, var: Any) -> tuple[Any, type, Any] | None:
     """(store, combiner, summand) when the store accumulates into a place fixed over the loop."""
-    if any(_mentions(i, var) for i in store.indices) or type(store.value) not in (Add, Max, Min):
+    if any(uses_var(i, var) for i in store.indices) or type(store.value) not in (Add, Max, Min):
         return None
     for own, other in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
         if (

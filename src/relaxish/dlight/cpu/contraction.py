@@ -210,9 +210,9 @@ def row_axis(info: BlockInfo, vector: IterInfo) -> IterInfo | None:
 
 
 def _moves(load: Any, it: IterInfo) -> bool:
-    from .facts import uses
+    from ...arith.functor import uses_var
 
-    return any(uses(index, it.var) for index in load.indices)
+    return any(uses_var(index, it.var) for index in load.indices)
 
 
 def tile_block(

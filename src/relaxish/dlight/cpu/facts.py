@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...arith.functor import uses_var
 from ...ir.functor import pre_order_visit
-from ...ir.prim import Add, Call, Cast, Div, IntImm, IterVar, Max, Min, Mul, Sub, Var
+from ...ir.prim import Add, Call, Div, IntImm, IterVar, Max, Min, Var
 from ...tir import BufferLoad, BufferStore
+from ...tir.analysis.linear import coefficient
 from ...tir.schedule import Schedule
 
 
@@ -108,47 +110,13 @@ def get_root_block(sch: Schedule, func_name: str = "main") -> Any:
     return sch.get_block("root", func_name)
 
 
-def coefficient(expr: Any, var: Any) -> int | None:
-    """The factor of ``var`` in a linear expression; None when it is not linear in it."""
-    if expr is var:
-        return 1
-    if isinstance(expr, (IntImm, Var)):
-        return 0
-    if isinstance(expr, Cast):
-        return coefficient(expr.value, var)
-    if isinstance(expr, (Add, Sub)):
-        a, b = coefficient(expr.a, var), coefficient(expr.b, var)
-        if a is None or b is None:
-            return None
-        return a + b if isinstance(expr, Add) else a - b
-    if isinstance(expr, Mul):
-        for x, y in ((expr.a, expr.b), (expr.b, expr.a)):
-            if isinstance(y, IntImm):
-                inner = coefficient(x, var)
-                return None if inner is None else inner * y.value
-    return None if uses(expr, var) else 0
-
-
-def uses(expr: Any, var: Any) -> bool:
-    """Whether ``var`` occurs in ``expr``."""
-    found = False
-
-    def look(item: Any) -> bool:
-        nonlocal found
-        found = found or item is var
-        return not found
-
-    pre_order_visit(expr, look)
-    return found
-
-
 def access_stride(indices: Any, var: Any) -> str:
     """How an access moves with ``var``: "none", "unit" (next element), "strided" (2 to 4 elements) or "other"."""
     if not indices:
         return "none"
     last = coefficient(indices[-1], var)
-    if any(uses(i, var) for i in indices[:-1]) or last is None:
-        return "other" if any(uses(i, var) for i in indices) else "none"
+    if any(uses_var(i, var) for i in indices[:-1]) or last is None:
+        return "other" if any(uses_var(i, var) for i in indices) else "none"
     return {0: "none", 1: "unit", 2: "strided", 3: "strided", 4: "strided"}.get(last, "other")
 
 

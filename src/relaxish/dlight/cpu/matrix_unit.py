@@ -126,12 +126,12 @@ def _kinds(sch: Schedule, block: Any) -> dict[Any, bool]:
     """Whether each loop around a block drives a reduction."""
     from ...tir import IterVar
     from ...tir.schedule.subst import realize_of
-    from .facts import uses
+    from ...arith.functor import uses_var
 
     realize: Any = realize_of(sch.get_sref(block))
     kinds: dict[Any, bool] = {}
     for loop in sch.get_loops(block):
         var = sch.get(loop).loop_var
         pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-        kinds[var] = any(iv.iter_type == IterVar.CommReduce and uses(value, var) for iv, value in pairs)
+        kinds[var] = any(iv.iter_type == IterVar.CommReduce and uses_var(value, var) for iv, value in pairs)
     return kinds

@@ -158,11 +158,11 @@ def _own_loads(block: Block) -> list[BufferLoad]:
 
 
 def _moves_last(load: BufferLoad, column: Any) -> bool:
-    from .facts import uses
+    from ...arith.functor import uses_var
 
     if len(load.indices) < 2 or not all(isinstance(extent, IntImm) for extent in load.buffer.shape):
         return False
-    return load.indices[-1] is column and not any(uses(index, column) for index in load.indices[:-1])
+    return load.indices[-1] is column and not any(uses_var(index, column) for index in load.indices[:-1])
 
 
 # ---- rewriting

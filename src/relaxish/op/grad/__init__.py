@@ -9,6 +9,7 @@ from ...ir.primops import match_types
 from ...relax.expr import Call, Expr, Var
 from ...relax.struct_info import StructInfo
 from ...tir import const
+from ...topi.utils import prod
 from ..inference import as_expr, as_int, axis_list, check_count, counted, make_call, opt_int, tensor_arg, type_fail
 from ..lowering import te_call
 from ..record import define, gradient
@@ -298,18 +299,18 @@ def _legalize_pool(name: str, largest: bool) -> Any:
 def _te_take(axis: int | None) -> Any:
     def compute(output_grad: Any, x: Any, indices: Any) -> Any:
         at = 0 if axis is None else axis % len(x.shape)
-        inner, count = _product(x.shape[at + 1 :]), _product(indices.shape)
+        inner, count = prod(x.shape[at + 1 :]), prod(indices.shape)
 
         def body(ins: list[tir.Buffer], outs: list[tir.Buffer]) -> tir.Stmt:
             ib = tir.ir_builder.create()
             grads, where, out = (ib.buffer_ptr(b) for b in (ins[0], ins[2], outs[0]))
-            with ib.for_range(0, _product(x.shape)) as i:
+            with ib.for_range(0, prod(x.shape)) as i:
                 out[i] = const(0, x.dtype)
             if axis is None:
                 with ib.for_range(0, count, "serial") as k:
                     out[where[k]] += grads[k]
                 return ib.get()
-            with ib.for_range(0, _product(x.shape[:at]) * inner, "parallel") as fused:
+            with ib.for_range(0, prod(x.shape[:at]) * inner, "parallel") as fused:
                 outer, rest = tir.floordiv(fused, inner), tir.floormod(fused, inner)
                 with ib.for_range(0, count, "serial") as k:
                     target = outer * inner * x.shape[at] + where[k] * inner + rest
@@ -327,13 +328,6 @@ def _te_take(axis: int | None) -> Any:
         )
 
     return compute
-
-
-def _product(extents: Any) -> Any:
-    total: Any = 1
-    for extent in extents:
-        total = total * extent
-    return total
 
 
 def _legalize_take(builder: Any, call: Call) -> Expr:

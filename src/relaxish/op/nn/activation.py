@@ -13,6 +13,7 @@ from ...relax.struct_info import StructInfo, TupleStructInfo
 from ...tir import const
 from ..inference import as_expr, as_int, check_axis, check_count, input_tensors, make_call, require_float, tensor_arg
 from ..record import define
+from ..unary import np_erf
 
 __all__ = [
     "dropout", "gelu", "gelu_tanh", "leakyrelu", "log_softmax", "prelu", "relu", "selu", "silu", "softmax", "softplus",
@@ -58,12 +59,6 @@ def _enter(name: str, compute: Callable[..., Any], reference: Any, float_only: b
     return function
 
 
-def _np_erf(x: Any) -> Any:
-    from math import erf
-
-    return np.vectorize(erf, otypes=[x.dtype])(x)
-
-
 def _te_gelu(x: Any) -> Any:
     dtype = x.dtype
     scaled = topi.multiply(x, const(0.5**0.5, dtype))
@@ -98,7 +93,7 @@ def _te_silu(x: Any) -> Any:
 
 
 relu = _enter("relu", topi.nn.relu, lambda x: np.maximum(x, 0), False)
-gelu = _enter("gelu", _te_gelu, lambda x: x * 0.5 * (1 + _np_erf(x / np.sqrt(2))).astype(x.dtype))
+gelu = _enter("gelu", _te_gelu, lambda x: x * 0.5 * (1 + np_erf(x / np.sqrt(2))).astype(x.dtype))
 gelu_tanh = _enter(
     "gelu_tanh", _te_gelu_tanh, lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 )

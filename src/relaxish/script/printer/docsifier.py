@@ -17,7 +17,7 @@ from ...support.object_path import ObjectPath
 from .config import PrinterConfig
 from .doc import AssignDoc, CommentDoc, Doc, ExprDoc, IdDoc, LiteralDoc, StmtBlockDoc, StmtDoc
 
-__all__ = ["Docsifier", "Frame", "printer_of", "header"]
+__all__ = ["Docsifier", "Frame", "header", "mentions", "printer_of"]
 
 _LOG = logging.getLogger(__name__)
 # Type keys of the public API where they differ from ours.
@@ -287,3 +287,17 @@ def header(docsifier: Docsifier, doc: StmtDoc) -> Doc:
 def assign(lhs: ExprDoc, rhs: ExprDoc) -> AssignDoc:
     """``lhs = rhs``"""
     return AssignDoc(lhs, rhs, None)
+
+
+def mentions(expr: Any, wanted: set[int]) -> bool:
+    r"""Whether any of the nodes with these ``id``\ s occurs in an expression."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) in wanted:
+            return True
+        if isinstance(node, (tuple, list)):
+            stack.extend(node)
+        elif hasattr(node, "iter_children"):
+            stack.extend(node.iter_children())
+    return False

@@ -8,9 +8,8 @@ from ... import relax, tir
 from ...support.object_path import ObjectPath
 from .doc import Doc, ExprDoc, ListDoc, LiteralDoc, TupleDoc
 from .doc_printer import doc_to_python
-from .docsifier import Docsifier, printer_of
+from .docsifier import Docsifier, assign, mentions, printer_of
 from .tir_expr import var_creation
-from .docsifier import assign
 
 __all__ = ["shape_var", "vdevice_text"]
 
@@ -43,25 +42,12 @@ printer_of(tir.Var, tir.SizeVar, token="relax")(_tir_var)
 printer_of(tir.IntImm, token="relax")(_int_imm)
 
 
-def _mentions(expr: Any, wanted: set[int]) -> bool:
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) in wanted:
-            return True
-        if isinstance(node, (tuple, list)):
-            stack.extend(node)
-        elif hasattr(node, "iter_children"):
-            stack.extend(node.iter_children())
-    return False
-
-
 def shape_var(expr: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
     """A dimension; in a signature, one that mentions the function's own symbols is quoted."""
     shown: ExprDoc = d.doc(expr, path)
     for frame in d.frames:
         if frame.kind == "relax" and frame.func_vars is not None:
-            if _mentions(expr, frame.func_vars):
+            if mentions(expr, frame.func_vars):
                 return LiteralDoc(doc_to_python(shown, _plain(d.cfg)), path)
             break
     return shown

@@ -12,7 +12,7 @@ from .doc import (
     AssertDoc, AssignDoc, Doc, ExprDoc, ExprStmtDoc, ForDoc, IdDoc, IfDoc, ListDoc, LiteralDoc, ReturnDoc,
     ScopeDoc, SliceDoc, StmtBlockDoc, StmtDoc, TupleDoc, WhileDoc,
 )  # fmt: skip
-from .docsifier import Docsifier, Frame, assign, printer_of
+from .docsifier import Docsifier, Frame, assign, mentions, printer_of
 from .tir_buffer import buffer_decl, define_buffer
 from .tir_expr import buffer_indices, buffer_slices, define_var
 
@@ -322,19 +322,6 @@ def _allocate_const(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
         return _scoped(lhs, rhs, frame.stmts, concise)
 
 
-def _mentions(expr: Any, variables: set[int]) -> bool:
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) in variables:
-            return True
-        if isinstance(node, (tuple, list)):
-            stack.extend(node)
-        elif hasattr(node, "iter_children"):
-            stack.extend(node.iter_children())
-    return False
-
-
 def _grid(loop: Any) -> list[Any]:
     """The perfectly nested plain loops from ``loop`` down, none bounded by another's variable."""
     found: list[Any] = []
@@ -342,7 +329,7 @@ def _grid(loop: Any) -> list[Any]:
     while isinstance(loop, tir.For):
         if loop.kind != tir.ForKind.SERIAL or not is_zero(loop.min) or loop.annotations:
             break
-        if _mentions(loop.extent, variables):
+        if mentions(loop.extent, variables):
             break
         found.append(loop)
         variables.add(id(loop.loop_var))

@@ -9,7 +9,7 @@ from ...arith import build as B
 from ...arith.functor import free_vars, uses_var
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
-from ...ir.prim import EQ, And, IntImm, IterVar, Var, const
+from ...ir.prim import EQ, IntImm, IterVar, Var, const
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
@@ -19,6 +19,7 @@ from ..stmt import (
 )  # fmt: skip
 from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, call, func_pass
 from .reducers import Reduction, ReductionError
+from .regions import conjuncts
 
 _GONE: Any = None
 
@@ -314,7 +315,7 @@ def _write_back(
     stores = [BufferStore(b, BufferLoad(c, [0]), indices) for b, c in zip(reduction.buffers, cross)]
     predicate: Any = IntImm("bool", 1)
     reducing = {loop.loop_var for loop in loops}
-    for part in _conjuncts(realize.predicate):
+    for part in conjuncts(realize.predicate):
         if not uses_var(part, lambda v: v in reducing):
             predicate = B.and_(predicate, part)
     if reduction.buffers[0].scope() != "local":
@@ -325,12 +326,6 @@ def _write_back(
         iter_vars, _cells(cross), substitute(block.writes, values), f"{block.name_hint}_write_back", _sequence(stores)
     )
     return BlockRealize(bindings, predicate, made)
-
-
-def _conjuncts(e: Any) -> list[Any]:
-    if isinstance(e, And):
-        return [*_conjuncts(e.a), *_conjuncts(e.b)]
-    return [] if B.is_one(e) else [e]
 
 
 def lower(func: PrimFunc) -> PrimFunc:
