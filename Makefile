@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PYTEST_WORKERS ?= 2
 
-.PHONY: demo test test-all lint bench docs clean
+.PHONY: demo test test-all lint bench gpu-check docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,10 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(PIP) -e ".[bench]" -c constraints.txt
 	$(BIN)/python benchmarks/run_all.py
+
+# Runs with the Python that has the GPU's packages (torch, triton, cuda-bindings); GPU machines often have no network.
+gpu-check:
+	PYTHONPATH=src $(PYTHON) benchmarks/gpu_check.py
 
 docs: $(STAMP)
 	RELAXISH_CHECK=1 $(BIN)/python -m pytest tests/docs

@@ -190,6 +190,8 @@ def library_dispatch_passes(target: str | Target) -> list[Pass]:
 
 def legalize_passes(target: str | Target) -> list[Pass]:
     """Passes from operators to fused (and on GPUs scheduled) kernels."""
+    from . import dlight
+
     family = _family(target)
     core: list[Pass] = [
         transform.LegalizeOps(),
@@ -202,16 +204,9 @@ def legalize_passes(target: str | Target) -> list[Pass]:
         return core
     if family == "adreno":
         head: list[Pass] = [transform.DecomposeOpsForInference(), transform.FoldConstant()]
-        schedule = _default_schedule("Reduction", "GeneralReduction", "Fallback")
-        return [*head, *core, transform.DeadCodeElimination(), *schedule]
-    return [*core, *_default_schedule("Matmul", "GEMV", "Reduction", "GeneralReduction", "Fallback")]
-
-
-def _default_schedule(*rules: str) -> list[Pass]:
-    from . import dlight
-
-    made: Pass = dlight.ApplyDefaultSchedule(*(getattr(dlight.gpu, rule)() for rule in rules))
-    return [made]
+        rules = [dlight.gpu.Reduction(), dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
+        return [*head, *core, transform.DeadCodeElimination(), dlight.ApplyDefaultSchedule(*rules)]
+    return [*core, dlight.ApplyDefaultSchedule(*dlight.default_gpu_rules(target))]
 
 
 def _dataflow_lower() -> list[Pass]:

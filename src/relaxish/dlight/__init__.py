@@ -10,7 +10,7 @@ from .base import ApplyDefaultSchedule, ScheduleRule, try_inline, try_inline_con
 
 __all__ = [
     "ApplyDefaultCPUSchedule", "ApplyDefaultSchedule", "BlockInfo", "IterInfo", "ScheduleRule", "analysis", "base",
-    "cpu", "default_cpu_rules", "gpu", "normalize_prim_func", "try_inline", "try_inline_contiguous_spatial",
+    "cpu", "default_cpu_rules", "default_gpu_rules", "gpu", "normalize_prim_func", "try_inline", "try_inline_contiguous_spatial",
 ]  # fmt: skip
 
 
@@ -19,6 +19,11 @@ def default_cpu_rules(target: object = None) -> list[ScheduleRule]:
     return [
         cpu.Elementwise(), cpu.MatrixUnit(), cpu.Contraction(), cpu.MatrixVector(), cpu.RowReduction(), cpu.Fallback(),
     ]  # fmt: skip
+
+
+def default_gpu_rules(target: object = None) -> list[ScheduleRule]:
+    """The GPU rules in the order they are tried; of the default pipelines of all GPU targets but Adreno."""
+    return [gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()]
 
 
 def ApplyDefaultCPUSchedule() -> Pass:  # noqa: N802 - a pass is called by its class-like name

@@ -6,5 +6,7 @@ import ast as _ast
 from ast import *  # noqa: F403
 
 __all__ = [
-    name for name in dir(_ast) if isinstance(getattr(_ast, name), type) and issubclass(getattr(_ast, name), _ast.AST)
+    name
+    for name in dir(_ast)
+    if name[0] != "_" and isinstance(getattr(_ast, name), type) and issubclass(getattr(_ast, name), _ast.AST)
 ]  # noqa: PLE0605
