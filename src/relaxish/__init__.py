@@ -13,6 +13,13 @@ __version__ = "0.1.0"
 _aliases.MODULE_ALIASES.update(
     {
         "relaxish.relax.transform": "relaxish.transform",
+        **{f"relaxish.relax.transform.{name}": "relaxish.transform" for name in (
+            "attach_external_modules", "fast_math", "ipc_allreduce_rewrite", "lower_gpu_ipc_alloc_storage",
+            "optimize_layout_transform", "remove_redundant_reshape", "transform",
+        )},
+        "relaxish.relax.transform.tuning_api.database": "relaxish.meta_schedule.pass_database",
+        "relaxish.relax.distributed.global_info": "relaxish.relax.distributed",
+        "relaxish.relax.distributed.struct_info": "relaxish.relax.distributed",
         "relaxish.relax.distributed.transform": "relaxish.transform.distributed",
         "relaxish.relax.op": "relaxish.op",
         "relaxish.relax.testing": "relaxish.testing.relax",
@@ -45,9 +52,13 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.target.tag": "relaxish.target.tags",
         "relaxish.te.tag": "relaxish.te.operation",
         "relaxish.testing.utils": "relaxish.testing",
+        "relaxish.exec": "relaxish.tools",
         "relaxish._ffi": "relaxish",
+        "relaxish._ffi.base": "relaxish.support.errors",
+        "relaxish._ffi.runtime_ctypes": "relaxish.runtime",
     }
-)
+)  # fmt: skip
+_aliases.FUNCTION_MODULES["testing"] = "relaxish.testing.ffi"
 _aliases.install()
 
 _DEVICES = "cpu cuda gpu rocm opencl metal vulkan vpi ext_dev hexagon webgpu device Device".split()
@@ -101,12 +112,43 @@ _aliases.register_attributes(
 _aliases.register_attributes(
     "relaxish.backend",
     {
-        **{name: f"relaxish.backend.dispatch:{name}" for name in ("DispatchSampling", "DispatchSortScan")},
+        "DispatchSampling": "relaxish.backend.dispatch_sampling:DispatchSampling",
+        "DispatchSortScan": "relaxish.backend.dispatch_sort_scan:DispatchSortScan",
         **{name: f"relaxish.backend.pattern_registry:{name}" for name in (
             "get_pattern", "get_patterns_with_prefix", "register_patterns",
         )},
-        **{name: f"relaxish.backend.{name}" for name in ("dispatch", "pattern_registry", "patterns")},
+        **{name: f"relaxish.backend.{name}" for name in (
+            "adreno", "contrib", "cpu_generic", "cuda", "dispatch_sampling", "dispatch_sort_scan", "gpu_generic", "metal",
+            "pattern_registry", "patterns", "rocm", "utils",
+        )},
         "get_default_pipeline": "relaxish.pipeline:get_default_pipeline",
+    },
+)  # fmt: skip
+_STAGES = (
+    "library_dispatch_passes", "legalize_passes", "dataflow_lower_passes", "finalize_passes", "get_default_pipeline",
+)  # fmt: skip
+for _family in ("adreno", "cpu_generic", "cuda", "gpu_generic", "rocm"):
+    _aliases.register_attributes(
+        f"relaxish.backend.{_family}", {name: f"relaxish.backend.{_family}.pipeline:{name}" for name in _STAGES}
+    )
+_aliases.register_attributes(
+    "relaxish.backend.cuda",
+    {name: f"relaxish.backend.cuda.{name}" for name in ("cublas", "cudnn", "cutlass", "flashinfer")},
+)
+_aliases.register_attributes("relaxish.backend.rocm", {"hipblas": "relaxish.backend.rocm.hipblas"})
+_aliases.register_attributes("relaxish.backend.metal", {"coreml": "relaxish.backend.metal.coreml"})
+_aliases.register_attributes("relaxish.backend.contrib", {"nnapi": "relaxish.backend.contrib.nnapi"})
+_aliases.register_attributes(
+    "relaxish.backend.adreno",
+    {"clml": "relaxish.backend.adreno.clml", "OpenCLMLOffLoad": "relaxish.backend.adreno.clml:OpenCLMLOffLoad"},
+)
+_aliases.register_attributes(
+    "relaxish.backend.gpu_generic",
+    {
+        "gpu_2d_continuous_cumsum": "relaxish.backend.gpu_generic.cumsum:gpu_2d_continuous_cumsum",
+        **{name: f"relaxish.backend.gpu_generic.sampling:{name}" for name in (
+            "generic_get_sample_index", "gpu_multinomial_from_uniform",
+        )},
     },
 )  # fmt: skip
 _aliases.register_attributes(
@@ -126,6 +168,7 @@ _aliases.register_attributes(
         "PrinterConfig": "relaxish.script.printer.config:PrinterConfig",
         "Scriptable": "relaxish.ir.node:Node",
         "const": "relaxish.ir.prim:const",
+        "disco": "relaxish.runtime.disco",
         "relax_vm": "relaxish.runtime.vm",
         "script_printer": "relaxish.script.printer.config",
     },

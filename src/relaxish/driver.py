@@ -17,7 +17,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, TypeVar
 
 from .backend.vm import ExecBuilder, NotPlannable, generate, plan_function, plan_inputs, symbol_of
 from .ir.module import IRModule
@@ -26,12 +27,14 @@ from .relax.expr import Function
 from .runtime.executable import Executable
 from .runtime.module import Module
 from .runtime.plan import ExecutionPlan
+from .runtime.system_library import register_symbols
 from .support.depth import deep_programs
 from .support.errors import RelaxishError
 from .support.log import get_logger
 from .target import Target
 from .tir.function import PrimFunc
 from .transform import fold_constant
+from .transform.field_readers import field_readers_to_builtins
 
 _log = get_logger("driver")
 _EXEC_MODES = ("bytecode", "compiled", "interpret")
@@ -54,13 +57,14 @@ def build(
     With no ``relax_pipeline`` the target's own default runs (fuse, lay out, schedule, lower); name one of
     ``relaxish.get_pipeline`` or pass any module pass instead. ``params`` are bound to parameters of ``main`` by name.
     ``exec_mode`` "bytecode" and "compiled" make machine code, with a native entry for each static function;
-    "interpret" runs every kernel in the reference interpreter.
+    "interpret" runs every kernel in the reference interpreter. ``system_lib`` (by default: whether the module has the
+    attribute ``system_lib_prefix``) puts the kernels into :func:`relaxish.runtime.system_lib` as well.
     """
     if exec_mode not in _EXEC_MODES:
         raise ValueError(f"unknown exec_mode {exec_mode!r}; use one of {', '.join(_EXEC_MODES)}")
     module = _as_module(mod)
     if module.functions and all(isinstance(f, PrimFunc) for f in module.functions.values()):
-        return build_tir(module, target, tir_pipeline)
+        return _registered(build_tir(module, target, tir_pipeline), module, system_lib)
     where = resolve_target(target)
     if params:
         from .transform import BindParams
@@ -68,12 +72,12 @@ def build(
         module = BindParams("main", dict(params))(module)
     with where:
         module = _relax_pipeline(relax_pipeline, where)(module)
-    kernels, graph = _split(module)
+    kernels, graph = _split(field_readers_to_builtins(module))
     builder = generate(graph, native=exec_mode == "compiled")
     if exec_mode == "interpret":
         return _interpreted(builder, kernels)
-    kernels = lower_kernels(kernels, where, tir_pipeline)
-    return _native(builder, graph, kernels, where)
+    executable = link_kernels(builder, graph, kernels, where, tir_pipeline)
+    return _registered(executable, graph, system_lib)
 
 
 @deep_programs()
@@ -94,25 +98,17 @@ def build_tir(
     kernels = IRModule({g: f for g, f in module.functions.items() if isinstance(f, PrimFunc)})
     if not kernels.functions:
         raise RelaxishError("there is no PrimFunc to build")
-    if where.kind.name == "cuda":
-        from .backend.cuda.build import build_cuda
-
-        return build_cuda(kernels, where)
-    lowered = lower_kernels(kernels, where, pipeline, schedule=default_schedule)
-    _check_buildable(where)
-    from .backend.llvm.compile import compile_primfuncs, jit_load, link_shared
-
-    compiled = compile_primfuncs(lowered, where)
-    sources = {"ll": compiled.llvm_text}
-    return Module(
-        compiled.kernels,
-        jit_load(compiled),
-        objects=[compiled.object_bytes],
-        linker=link_shared,
-        sources=sources,
-        type_key=where.kind.name,
-        messages=compiled.messages,
-    )
+    host, devices = _by_device(kernels, where)
+    if default_schedule:
+        devices = [(t, _schedule_for_device(k, t)) for t, k in devices]
+    device_modules = [_device_module(k, t, pipeline) for t, k in devices]
+    if device_modules and not host.functions:
+        built = Module({}, None)
+    else:
+        built = _host_module(host, _host_of(where), pipeline, schedule=default_schedule)
+    for device_module in device_modules:
+        built.add_device_module(device_module)
+    return _registered(built, module)
 
 
 def compile(
@@ -130,6 +126,16 @@ def compile(
 
 
 # ---- steps
+
+
+_Built = TypeVar("_Built", Executable, Module)
+
+
+def _registered(built: _Built, mod: IRModule, wanted: bool | None = None) -> _Built:
+    """What was built, put into the system library if the build asks for it or the module's attributes do."""
+    if wanted or (wanted is None and "system_lib_prefix" in (mod.attrs or {})):
+        register_symbols(built)
+    return built
 
 
 def _as_module(mod: Any, name: str = "main") -> IRModule:
@@ -153,6 +159,93 @@ def resolve_target(target: str | Target | None) -> Target:
 def _check_buildable(target: Target) -> None:
     if target.kind.name not in ("llvm", "c"):
         raise RelaxishError(f"no code generator for target kind '{target.kind.name}' is available here; use 'llvm'")
+
+
+# Kinds of targets that have a device module, and the backend whose ``build.build_device`` makes it.
+_DEVICE_BACKENDS = {kind: kind for kind in ("cuda", "nvptx", "opencl", "rocm", "metal", "vulkan", "webgpu")}
+
+
+def _by_device(kernels: IRModule, target: Target) -> tuple[IRModule, list[tuple[Target, IRModule]]]:
+    """Functions for the host, and those for each device: their own target says which, else the build's."""
+    host: dict[Any, Any] = {}
+    devices: dict[str, tuple[Target, dict[Any, Any]]] = {}
+    for var, func in kernels.functions.items():
+        attrs = func.attrs or {}
+        own = attrs.get("target") or target
+        if own.kind.name not in _DEVICE_BACKENDS or attrs.get("tir.is_host_func"):
+            host[var] = func
+            continue
+        group = devices.setdefault(str(own.without_host()), (own, {}))
+        group[1][var] = func
+    return IRModule(host, kernels.attrs), [(t, IRModule(f, kernels.attrs)) for t, f in devices.values()]
+
+
+def _host_of(target: Target) -> Target:
+    """Where the host functions of a target run."""
+    if target.kind.name not in _DEVICE_BACKENDS:
+        return target
+    return target.host if target.host is not None else Target("llvm")
+
+
+def _schedule_for_device(kernels: IRModule, target: Target) -> IRModule:
+    from .dlight import ApplyDefaultSchedule, default_gpu_rules
+
+    with target:
+        scheduled: IRModule = ApplyDefaultSchedule(*default_gpu_rules(target))(kernels)
+    return scheduled
+
+
+def _device_module(kernels: IRModule, target: Target, pipeline: str | Pipeline | None) -> Any:
+    """Kernels of a device, and the host programs that launch them."""
+    if not isinstance(pipeline, str | None) and not _is_default_pipeline(pipeline):
+        with target:
+            kernels = pipeline(kernels)
+    backend = import_module(f"{__package__}.backend.{_DEVICE_BACKENDS[target.kind.name]}.build")
+    return backend.build_device(kernels, target)
+
+
+def link_kernels(
+    builder: ExecBuilder, graph: IRModule, kernels: IRModule, target: Target, pipeline: str | Pipeline | None
+) -> Executable:
+    """The executable of generated bytecode and the kernels it calls, those of devices in modules of their own."""
+    host, devices = _by_device(kernels, target)
+    modules = [_device_module(_schedule_for_device(k, t), t, pipeline) for t, k in devices]
+    lowered = lower_kernels(host, _host_of(target), pipeline)
+    executable = _native(builder, graph, lowered, _host_of(target), plans=not modules)
+    executable.device_modules = modules
+    executable.metadata = {"target": str(target)}
+    for module in modules:
+        executable.kernels.update(module.kernels)
+    return executable
+
+
+def _host_module(kernels: IRModule, target: Target, pipeline: str | Pipeline | None, *, schedule: bool) -> Module:
+    """Machine code for this machine."""
+    lowered = lower_kernels(kernels, target, pipeline, schedule=schedule)
+    compiled, library, linker = _machine_code(lowered, target)
+    return Module(
+        compiled.kernels,
+        library,
+        objects=[compiled.object_bytes],
+        linker=linker,
+        sources={"c": compiled.source} if target.kind.name == "c" else {"ll": compiled.llvm_text},
+        type_key=target.kind.name,
+        messages=compiled.messages,
+    )
+
+
+def _machine_code(kernels: IRModule, target: Target, plans: Sequence[ExecutionPlan] = ()) -> tuple[Any, Any, Any]:
+    """(compiled object, the library it is in this process, what links objects) of lowered functions for the host."""
+    _check_buildable(target)
+    if target.kind.name == "c":
+        from .backend.c import build, compiler
+
+        text = build.compile_c(kernels)
+        return text, compiler.load_objects([text.object_bytes]), compiler.link_shared
+    from .backend.llvm.compile import compile_primfuncs, jit_load, link_shared
+
+    compiled = compile_primfuncs(kernels, target, plans)
+    return compiled, jit_load(compiled), link_shared
 
 
 def _relax_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:
@@ -189,7 +282,7 @@ def lower_kernels(
 def _tir_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:
     from .tir.transform import pipeline as pipelines
 
-    if isinstance(pipeline, Pass) and pipeline.info.name == "default_tir_pipeline":
+    if _is_default_pipeline(pipeline):
         # The backend has its own calling convention: of the default pipeline it takes what comes before packed calls.
         pipeline = "default"
     if pipeline is not None and not isinstance(pipeline, str):
@@ -200,6 +293,10 @@ def _tir_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[
     return named
 
 
+def _is_default_pipeline(pipeline: Any) -> bool:
+    return isinstance(pipeline, Pass) and pipeline.info.name == "default_tir_pipeline"
+
+
 def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
     from .dlight import ApplyDefaultSchedule, default_cpu_rules
 
@@ -207,24 +304,24 @@ def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
     return scheduled
 
 
-def _native(builder: ExecBuilder, graph: IRModule, kernels: IRModule, target: Target) -> Executable:
+def _native(
+    builder: ExecBuilder, graph: IRModule, kernels: IRModule, target: Target, *, plans: bool = True
+) -> Executable:
     executable = builder.get()
     executable.external_modules = list((graph.attrs or {}).get("external_mods") or ())
     if not kernels.functions:
         return executable
-    _check_buildable(target)
     from .backend.common.signature import kernel_spec
-    from .backend.llvm.compile import compile_primfuncs, jit_load, link_shared
 
     specs = {symbol_of(g, f): kernel_spec(symbol_of(g, f), f) for g, f in kernels.functions.items()}
     executable.kernels = specs
-    executable.plans = {plan.name: plan for plan in _plans(executable, graph)}
-    compiled = compile_primfuncs(kernels, target, tuple(executable.plans.values()))
+    if plans and target.kind.name == "llvm":
+        executable.plans = {plan.name: plan for plan in _plans(executable, graph)}
+    compiled, library, linker = _machine_code(kernels, target, tuple(executable.plans.values()))
     executable.kernels = compiled.kernels
-    executable.libraries = [jit_load(compiled)]
+    executable.libraries = [library]
     executable.objects = [compiled.object_bytes]
-    executable.linker = link_shared
-    executable.metadata = {"target": str(target)}
+    executable.linker = linker
     return executable
 
 

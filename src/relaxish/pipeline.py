@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from . import transform
+from .backend.common import stages
 from .ir.module import IRModule
 from .ir.transform import Pass, PassContext, Sequential, module_pass
 from .target import Target
@@ -28,13 +30,11 @@ __all__ = [
 ]
 
 _OPAQUE = 8
-_GPU = ("cuda", "rocm", "metal", "vulkan", "opencl", "webgpu", "adreno")
-
-
-def _dispatch() -> list[Pass]:
-    from .backend.dispatch import DispatchSampling, DispatchSortScan
-
-    return [DispatchSampling(), DispatchSortScan()]
+# The folder of backend/ that has the passes of a target kind.
+_FAMILIES = {
+    "llvm": "cpu_generic", "c": "cpu_generic", "cuda": "cuda", "rocm": "rocm",
+    **dict.fromkeys(("metal", "vulkan", "opencl", "webgpu"), "gpu_generic"),
+}  # fmt: skip
 
 
 def _pass(run: Callable[[IRModule, PassContext], IRModule], name: str) -> Pass:
@@ -74,10 +74,10 @@ def default_build_pipeline() -> Pass:
 
     def f_default_build_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
         passes = [
-            *_dispatch(),
+            *stages.dispatch(),
             transform.LegalizeOps(),
-            *_dataflow_lower(),
-            *_finalize(cuda_graph=True),
+            *stages.dataflow_lower(),
+            *stages.finalize(cuda_graph=True),
         ]
         return Sequential(passes)(mod)
 
@@ -107,7 +107,7 @@ def static_shape_tuning_pipeline(
             ]
         from .meta_schedule.passes import MetaScheduleApplyDatabase, MetaScheduleTuneIRMod
 
-        with _as_target(target):
+        with stages.as_target(target):
             tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials)] if total_trials > 0 else []
             return Sequential(
                 [
@@ -154,97 +154,48 @@ def register_pipeline(name: str) -> Callable[[Callable[..., Pass]], Callable[...
     return register
 
 
-def _as_target(target: str | Target) -> Target:
-    return target if isinstance(target, Target) else Target(target)
-
-
-def _family(target: str | Target) -> str:
-    """``cpu``, ``cuda``, ``adreno`` or ``gpu``. Raises ValueError for a target without passes of its own."""
-    made = _as_target(target)
+def _family(target: str | Target) -> Any:
+    """The module with the passes of a target: ``backend.<family>.pipeline``. Raises ValueError where there is none."""
+    made = stages.as_target(target)
     kind = getattr(made.kind, "name", str(made.kind))
-    if kind in ("llvm", "c"):
-        return "cpu"
-    if kind == "cuda":
-        return "cuda"
-    if kind == "opencl" and "adreno" in made.keys:
-        return "adreno"
-    if kind in _GPU:
-        return "gpu"
-    raise ValueError(f"Target {made} is not yet supported by relax pipelines; register one with register_pipeline.")
+    name = "adreno" if kind == "opencl" and "adreno" in made.keys else _FAMILIES.get(kind)
+    if name is None:
+        raise ValueError(f"Target {made} is not yet supported by relax pipelines; register one with register_pipeline.")
+    return importlib.import_module(f"{__package__}.backend.{name}.pipeline")
+
+
+def _is_cpu(target: str | Target) -> bool:
+    return bool(_family(target).__name__.endswith("cpu_generic.pipeline"))
 
 
 def library_dispatch_passes(target: str | Target) -> list[Pass]:
     """Passes that hand work to libraries and special kernels."""
-    family = _family(target)
-    if family == "cpu":
-        from .backend.set_ops import LowerSetOps
-
-        return [LowerSetOps()]
-    if family == "adreno":
-        keys = _as_target(target).keys
-        if "clml" in keys:
-            raise ValueError("offloading to CLML is not available: drop 'clml' from the target's keys")
-        return []
-    return _dispatch()
+    made: list[Pass] = _family(target).library_dispatch_passes(target)
+    return made
 
 
 def legalize_passes(target: str | Target) -> list[Pass]:
     """Passes from operators to fused (and on GPUs scheduled) kernels."""
-    from . import dlight
-
-    family = _family(target)
-    core: list[Pass] = [
-        transform.LegalizeOps(),
-        transform.AnnotateTIROpPattern(),
-        transform.FoldConstant(),
-        transform.FuseOps(),
-        transform.FuseTIR(),
-    ]
-    if family == "cpu":
-        return core
-    if family == "adreno":
-        head: list[Pass] = [transform.DecomposeOpsForInference(), transform.FoldConstant()]
-        rules = [dlight.gpu.Reduction(), dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
-        return [*head, *core, transform.DeadCodeElimination(), dlight.ApplyDefaultSchedule(*rules)]
-    return [*core, dlight.ApplyDefaultSchedule(*dlight.default_gpu_rules(target))]
-
-
-def _dataflow_lower() -> list[Pass]:
-    return [
-        transform.RewriteDataflowReshape(),
-        transform.ToNonDataflow(),
-        transform.RemovePurityChecking(),
-        transform.CallTIRRewrite(),
-    ]
-
-
-def _finalize(*, cuda_graph: bool) -> list[Pass]:
-    graph = [transform.RewriteCUDAGraph()] if cuda_graph else []
-    return [
-        transform.StaticPlanBlockMemory(),
-        *graph,
-        transform.LowerAllocTensor(),
-        transform.KillAfterLastUse(),
-        transform.LowerRuntimeBuiltin(),
-        transform.ComputePrimValue(),
-        transform.VMShapeLower(),
-        transform.AttachGlobalSymbol(),
-    ]
+    made: list[Pass] = _family(target).legalize_passes(target)
+    return made
 
 
 def dataflow_lower_passes(target: str | Target) -> list[Pass]:
     """Passes from dataflow form to explicit allocation."""
-    _family(target)
-    return _dataflow_lower()
+    made: list[Pass] = _family(target).dataflow_lower_passes(target)
+    return made
 
 
 def finalize_passes(target: str | Target) -> list[Pass]:
     """Passes from explicit allocation to what the virtual machine runs."""
-    return _finalize(cuda_graph=_family(target) == "cuda")
+    made: list[Pass] = _family(target).finalize_passes(target)
+    return made
 
 
 def _cpu_fast(target: Target) -> list[Pass]:
-    """What makes the untuned CPU build fast: folded batch norms, blocked layouts, Winograd, attention as one kernel."""
+    """What makes the untuned CPU build fast: folded batch norms, blocked layouts, Winograd, attention as one
+    kernel, native sets."""
+    from .backend.set_ops import LowerSetOps
     from .dlight.cpu import FuseAttention, WinogradConv2D
     from .transform.cpu_batchnorm import CPUBatchnormFolding
     from .transform.cpu_layout import CPULayoutPacking
@@ -257,6 +208,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
         CPULayoutPacking(target),
         WinogradConv2D(target),
         FuseAttention(target),
+        LowerSetOps(),
     ]
 
 
@@ -272,14 +224,14 @@ def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
     With ``prepack``, buffers that only ever hold constants are marked ``layout_free_buffers``, so that a tuned kernel
     may read them in an order of its own. Functions that carry a schedule are left as they are.
     """
-    made = _as_target(target)
-    family = _family(made)
+    made = stages.as_target(target)
+    cpu = _is_cpu(made)
 
     def f_kernels(mod: IRModule, ctx: PassContext) -> IRModule:
-        head = _cpu_fast(made) if family == "cpu" else []
+        head = _cpu_fast(made) if cpu else []
         with made:
             mod = Sequential([*head, *library_dispatch_passes(made), *legalize_passes(made)])(_frozen(mod))
-            if prepack and family == "cpu" and not _has_unbound_weights(mod):
+            if prepack and cpu and not _has_unbound_weights(mod):
                 mod = transform.AttachAttrLayoutFreeBuffers()(mod)
         return mod
 
@@ -323,8 +275,8 @@ def get_default_pipeline(target: str | Target) -> Pass:
     Kernels that the tuning database in scope (``with database:``) knows get their tuned schedules, the others their
     default ones.
     """
-    made = _as_target(target)
-    family = _family(made)
+    made = stages.as_target(target)
+    cpu = _is_cpu(made)
 
     def default_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
         tuned = _database_is_current()
@@ -333,7 +285,7 @@ def get_default_pipeline(target: str | Target) -> Pass:
                 [
                     kernel_pipeline(made, prepack=tuned),
                     *(_tuned_kernels() if tuned else []),
-                    *(_default_cpu_schedule() if family == "cpu" else []),
+                    *(_default_cpu_schedule() if cpu else []),
                     *dataflow_lower_passes(made),
                     *finalize_passes(made),
                 ]

@@ -13,7 +13,7 @@ from typing import Any
 
 from .backend.vm import ExecBuilder, generate
 from .backend.vm.tir_codegen import PREFIX, generate_tir
-from .driver import Pipeline, _native, build, lower_kernels, resolve_target
+from .driver import Pipeline, _registered, build, link_kernels, resolve_target
 from .ir.module import IRModule
 from .relax.expr import Function
 from .runtime.executable import Executable, VMExecutable
@@ -64,6 +64,6 @@ def _vmlink(
         },
         graph.attrs,
     )
-    executable = _native(builder, graph, lower_kernels(kernels, where, tir_pipeline), where)
+    executable = link_kernels(builder, graph, kernels, where, tir_pipeline)
     executable.external_modules.extend(ext_libs or ())
-    return executable
+    return _registered(executable, graph, system_lib)

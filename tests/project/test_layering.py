@@ -29,7 +29,7 @@ SIBLINGS = {
     ("topi", "te"), ("relax", "te"), ("relax", "topi"), ("driver", "pipeline"), ("vm_build", "driver"), ("cli", "tools"), ("testing", "tools"),
     ("cli", "testing"), ("tools", "testing"),
 }  # fmt: skip
-BACKEND_SHARED = {"vm", "common"}
+BACKEND_SHARED = {"vm", "common", "gpu_generic"}
 
 
 def unit_of(path: Path) -> str:

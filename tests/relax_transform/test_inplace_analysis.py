@@ -7,6 +7,7 @@ from relaxish import relax, transform
 from relaxish.relax.analysis import well_formed
 from relaxish.script import ir as I
 from relaxish.script import relax as R
+from relaxish.script import tir as T
 from relaxish.testing.relax.transform import (
     dataflow_alias_analysis,
     dataflow_inplace_analysis,
@@ -113,3 +114,21 @@ def test_of_two_arguments_the_last_is_written_over():
     calls = [b.value for b in _block(after).bindings if b.value.op.name == "relax.call_tir_inplace"]
     assert [[int(i) for i in c.attrs.inplace_indices] for c in calls] == [[0], [1]]
     assert isinstance(after["main"], relax.Function)
+
+
+def test_integers_that_follow_the_outputs():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor(("n * 2",), "float32"), s: R.Shape(["n"])) -> R.Tensor(("n * 2",), "float32"):
+            n = T.int64()
+            with R.dataflow():
+                a = R.nn.relu(x)
+                b = R.nn.relu(a)
+                R.output(b)
+            return b
+
+    after = transform.DataflowUseInplaceCalls()(Before)
+    call = after["main"].body.blocks[0].bindings[1].value
+    assert call.op.name == "relax.call_tir_inplace" and len(call.args) == 3
+    assert [p.dtype for p in after[call.args[0]].params] == ["handle", "int64"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relaxish import transform
+from relaxish import relax, transform
 from relaxish.ir import assert_structural_equal
 from relaxish.relax.analysis import well_formed
 from relaxish.script import ir as I
@@ -297,3 +297,32 @@ def test_symbols_are_names_with_the_library_prefix():
         "net_zero": "net_zero", "main": "main",
     }  # fmt: skip
     assert after["main"].body.blocks[0].bindings[0].value.args[0].name_hint == "net_zero"
+
+
+def test_transposed_product_of_constants_and_of_itself():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", "n"), "float32"):
+            n = T.int64()
+            with R.dataflow():
+                own = R.permute_dims(x)
+                a = R.matmul(x, own)
+                R.output(a)
+            return a
+
+    after = transform.FuseTransposeMatmul()(Before)
+    (call,) = [b.value for b in after["main"].body.blocks[0].bindings]
+    assert call.op.name == "relax.call_tir" and [f.name_hint for f in call.args[1].fields] == ["x", "x"]
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", R.Tensor((2, 4), "float32"))
+    weight = relax.const(np.ones((3, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            turned = builder.emit(relax.op.permute_dims(weight))
+            out = builder.emit_output(relax.op.matmul(x, turned))
+        builder.emit_func_output(out)
+    after = transform.FuseTransposeMatmul()(builder.get())
+    (call,) = [b.value for b in after["main"].body.blocks[0].bindings]
+    assert [type(f).__name__ for f in call.args[1].fields] == ["Var", "Constant"]

@@ -154,3 +154,18 @@ def test_evaluation_measures_each_module_once(tmp_path):
         default_evaluate(candidates, "llvm")
         assert context.num_evals == 2
     assert 0 < candidates[0].perf < 1 and candidates[0].perf == candidates[1].perf
+
+
+def test_the_current_trace_hears_of_passes():
+    passes = transform.Sequential([transform.CanonicalizeBindings(), transform.DeadCodeElimination()])
+    with PassContext(trace=Trace(Model)) as context:
+        after = passes(Model)
+        trace = context.get_current_trace()
+        assert [knob.name for knob in trace.knobs][-2:] == ["CanonicalizeBindings", "DeadCodeElimination"]
+        assert trace.out_mod is after and trace.in_mod is Model and context.get_trace_stack_size() == 1
+    with PassContext(trace=Trace(Model), make_traceable=["DeadCodeElimination"]) as context:
+        passes(Model)
+        assert [knob.name for knob in context.trace.knobs] == ["DeadCodeElimination"]
+    with PassContext(trace=Trace(Model), make_traceable=[]) as context:
+        passes(Model)
+        assert context.trace.size == 0

@@ -11,13 +11,13 @@ from relaxish.ir import IRModule
 from relaxish.target import Target
 from relaxish.tir import transform
 from relaxish.tir.tensor_intrin import mma_layouts as layouts
-from relaxish.tir.tensor_intrin import mma_m16n8k8
+from relaxish.tir.tensor_intrin import mma, mma_m16n8k8
 from relaxish.tir.tensor_intrin.cuda import get_mma_intrin_group
 
 rng = np.random.default_rng(5)
 NUMPY = {
     "float16": np.float16, "float32": np.float32, "int8": np.int8, "int32": np.int32,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2, "bfloat16": ml_dtypes.bfloat16,
 }  # fmt: skip
 
 
@@ -37,11 +37,13 @@ def product(m, n, k, in_dtype, out_dtype, trans_a, trans_b):
 
 def scheduled(func, in_dtype, out_dtype, trans_a, trans_b):
     """One warp a block, a 16 x 16 tile each; operands through shared memory."""
-    side_k = 16 if in_dtype == "float16" else 32
+    side_k = {"float16": 16, "bfloat16": 16, "float32": 8}.get(in_dtype, 32)
     names = get_mma_intrin_group("shared", "global", in_dtype, out_dtype, trans_a, trans_b)
     place_c = layouts.shared_16x16_to_ldmatrix_32x8_layout
-    if in_dtype == "float16":
+    if side_k == 16:
         places = [place_c, place_c]
+    elif side_k == 8:
+        places = [mma._tf32_a, mma._tf32_b]
     else:
         wide = layouts.shared_16x32_to_ldmatrix_32x16_layout
         places = [wide, wide if trans_b else layouts.shared_32x16_to_ldmatrix_32x16_layout]
@@ -72,6 +74,8 @@ def scheduled(func, in_dtype, out_dtype, trans_a, trans_b):
             rows, columns = (32, 16) if place is layouts.shared_32x16_to_ldmatrix_32x16_layout else (
                 (16, 32) if place is layouts.shared_16x32_to_ldmatrix_32x16_layout else (16, 16)
             )  # fmt: skip
+            if place in (mma._tf32_a, mma._tf32_b):
+                rows, columns = 16, 8
             return (row // rows, column // columns, *place(row % rows, column % columns))
 
         return index_map
@@ -109,6 +113,7 @@ CASES = [
     ("float16", "float32", False, False), ("float16", "float32", False, True), ("float16", "float32", True, False),
     ("float16", "float16", True, True), ("int8", "int32", False, False), ("int8", "int32", False, True),
     ("float8_e4m3fn", "float32", False, True), ("float8_e5m2", "float32", False, False),
+    ("bfloat16", "float32", False, True), ("bfloat16", "float32", True, False), ("float32", "float32", False, True),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..relax.dpl import DFPattern
 from ..transform.fuse_ops_by_pattern import FusionPattern
 
-__all__ = ["get_pattern", "get_patterns_with_prefix", "register_patterns"]
+__all__ = ["get_pattern", "get_patterns_with_prefix", "patterns_named", "register_patterns"]
 
 #: A FusionPattern or a tuple of its fields.
 Pattern = FusionPattern | tuple[str, DFPattern] | tuple[str, DFPattern, Mapping[str, DFPattern]] | tuple[Any, ...]
@@ -42,3 +42,8 @@ def get_patterns_with_prefix(prefix: str) -> list[FusionPattern]:
 def get_pattern(pattern_name: str) -> FusionPattern | None:
     """The pattern of that name registered last, or None."""
     return next((p for p in reversed(_PATTERNS) if p.name == pattern_name), None)
+
+
+def patterns_named(pattern_name: str) -> list[FusionPattern]:
+    """All patterns of that name, the one registered last first: several may share one."""
+    return [p for p in reversed(_PATTERNS) if p.name == pattern_name]

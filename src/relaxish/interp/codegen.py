@@ -246,11 +246,17 @@ class Compiler(Visitor):
             return f"Pointer({self.expr(node.args[1])}, {self.expr(node.args[2])})"
         if name == "clz":
             return f"leading_zeros({self.expr(node.args[0])}, {dt.bits(node.args[0].dtype)})"
+        if name == "popcount" and dt.lanes(node.dtype) == 1:
+            # The bits of the type, of negative numbers too.
+            return f"intrinsic('popcount')(wrap_int({self.expr(node.args[0])}, {dt.bits(node.args[0].dtype)}, False))"
         if name == "ret":
             return self.expr(node.args[0])
         args = ", ".join(self.expr(a) for a in node.args)
         if name == "ptx_cp_async":
             return self._copy(node)
+        if name == "tvm_load_matrix_sync":
+            # Which operand it is, is said by the memory it goes to.
+            args += f", {node.args[0].type_annotation.storage_scope!r}"
         text = f"intrinsic({name!r})({args})"
         if name in COLLECTIVE and self.in_threads:
             self.counter += 1
@@ -281,7 +287,10 @@ class Compiler(Visitor):
         if isinstance(value, tir.Call):
             name = getattr(value.op, "name", "")
             if name == "tir.tvm_storage_sync":
-                if self.in_threads:
+                if self.in_threads and value.args[0].value == "warp":  # type: ignore[attr-defined]
+                    self.counter += 1
+                    self.line(f"yield ('warp_sync', {self.counter}, ())")
+                elif self.in_threads:
                     self.line("yield")
                 return
             if name == "tir.ret":

@@ -94,6 +94,14 @@ def _fixed_point(x: Any, y: Any, q: Any, s: Any) -> Any:
     return (product + (1 << (shift - 1))) >> shift
 
 
+def _fused(a: Any, b: Any, c: Any) -> Any:
+    """Product and sum, rounded once (in double precision nearly so)."""
+    if not hasattr(a, "dtype") or a.dtype.kind in "iu":
+        return a * b + c
+    wide = np.asarray(a, np.longdouble) * np.asarray(b, np.longdouble) + np.asarray(c, np.longdouble)
+    return wide.astype(a.dtype)[()]
+
+
 INTRINSICS: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(type(x)(10) if not hasattr(x, "dtype") else
                                                                  x.dtype.type(10), x),
@@ -107,7 +115,7 @@ INTRINSICS: dict[str, Callable[..., Any]] = {
     "isinf": np.isinf, "isfinite": np.isfinite, "isnullptr": lambda p: p is None,
     "bitwise_and": lambda a, b: a & b, "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b,
     "bitwise_not": lambda a: ~a, "shift_left": lambda a, b: a << b, "shift_right": _shift_right,
-    "popcount": _popcount, "likely": lambda x: x,
+    "popcount": _popcount, "likely": lambda x: x, "fma": _fused,
     "ignore_loop_partition": lambda x: x, "q_multiply_shift": _fixed_point, "tvm_thread_invariant": lambda x: x,
     "vectorlow": lambda v: v[: len(v) // 2], "vectorhigh": lambda v: v[len(v) // 2 :],
     "vectorcombine": lambda a, b: np.concatenate([a, b]), "undef": lambda: 0, "large_uint_imm":

@@ -37,11 +37,20 @@ def _b_8(lane: int, i: int) -> tuple[int, int]:
     return lane % 4 * 4 + i % 4 + 16 * (i // 4), lane // 4
 
 
+def _a_32(lane: int, i: int) -> tuple[int, int]:
+    return lane // 4 + 8 * (i % 2), lane % 4 + 4 * (i // 2)
+
+
+def _b_32(lane: int, i: int) -> tuple[int, int]:
+    return lane % 4 + 4 * i, lane // 4
+
+
 # Shape -> (k, elements of A and B a lane holds, where they are in the matrices).
 _SHAPES: dict[str, tuple[int, int, int, Position, Position]] = {
     "m16n8k8": (8, 4, 2, _a_16, _b_16),
     "m16n8k16": (16, 8, 4, _a_16, _b_16),
     "m16n8k32": (32, 16, 8, _a_8, _b_8),
+    "m16n8k8 of tf32": (8, 4, 2, _a_32, _b_32),
 }
 
 
@@ -63,7 +72,8 @@ def _gather(held: dict[int, Any], count: int, at: Position, rows: int, columns: 
 
 def _mma(requests: dict[int, Any]) -> dict[int, Any]:
     """``(shape, a_layout, b_layout, a_type, b_type, c_type, a, a_index, b, b_index, c, c_index, saturate)``."""
-    shape = str(next(iter(requests.values()))[0])
+    first = next(iter(requests.values()))
+    shape = str(first[0]) + (" of tf32" if first[3] == "tf32" else "")
     if shape not in _SHAPES:
         raise NotImplementedError(f"the interpreter does not know mma of shape {shape}")
     k, a_count, b_count, a_at, b_at = _SHAPES[shape]

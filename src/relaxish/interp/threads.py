@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
+from .hopper import GROUPS, WAITS, BlockWaits
 from .mfma import WAVE, matrix_core
 from .mma import WARP_INSTRUCTIONS
 
@@ -51,8 +52,8 @@ _WARP_ANSWERS: dict[str, Callable[[dict[int, Any]], dict[int, Any]]] = {
 _WARP_ANSWERS["tvm_warp_activemask"] = _active
 _WARP_ANSWERS.update(WARP_INSTRUCTIONS)
 _WARP_ANSWERS["mfma"] = matrix_core
-COLLECTIVE = frozenset(_WARP_ANSWERS)
-"""Intrinsics that the lanes of a warp execute together."""
+COLLECTIVE = frozenset(_WARP_ANSWERS) | frozenset(GROUPS) | WAITS
+"""Intrinsics that the lanes of a warp or a warpgroup execute together, or that make a thread wait."""
 
 
 class _Block:
@@ -62,6 +63,7 @@ class _Block:
         self.threads = threads
         self.waiting: dict[int, Any] = {}
         self.alive = set(range(len(threads)))
+        self.waits = BlockWaits()
 
     def step(self, index: int, answer: Any = None) -> None:
         """Let one thread run to its next request."""
@@ -76,7 +78,7 @@ class _Block:
         for index in range(len(self.threads)):
             self.step(index)
         while self.alive:
-            if not (self._warps() or self._reductions() or self._barrier()):
+            if not (self._warps() or self._groups() or self._reductions() or self._barrier()):
                 raise RuntimeError("threads of a block wait for each other: a barrier stands in a divergent branch")
 
     def _answer(self, answers: dict[int, Any]) -> bool:
@@ -90,7 +92,7 @@ class _Block:
         answers: dict[int, Any] = {}
         groups: dict[tuple[int, Any, str], dict[int, Any]] = {}
         for index, request in self.waiting.items():
-            if request is not None and request[0] in COLLECTIVE:
+            if request is not None and request[0] in _WARP_ANSWERS:
                 size = WAVE if request[0] == "mfma" else WARP
                 key = (index // size, request[1], request[0])
                 groups.setdefault(key, {})[index % size] = request[2]
@@ -98,6 +100,20 @@ class _Block:
             first = warp * (WAVE if name == "mfma" else WARP)
             for lane, answer in _WARP_ANSWERS[name](requests).items():
                 answers[first + lane] = answer
+        return self._answer(answers)
+
+    def _groups(self) -> bool:
+        """Warpgroups, and threads that wait for barriers in memory."""
+        answers = self.waits.answers(self.waiting)
+        groups: dict[tuple[int, Any, str], dict[int, Any]] = {}
+        for index, request in self.waiting.items():
+            if request is not None and request[0] in GROUPS:
+                size = GROUPS[request[0]][0]
+                groups.setdefault((index // size, request[1], request[0]), {})[index % size] = request[2]
+        for (group, _, name), requests in groups.items():
+            size, whole, answer = GROUPS[name]
+            if len(requests) == min(size, len(self.threads) - group * size) or not whole:
+                answers.update({group * size + lane: made for lane, made in answer(requests, group).items()})
         return self._answer(answers)
 
     def _reductions(self) -> bool:

@@ -14,6 +14,9 @@ from .intrinsics import INTRINSICS, Pointer
 
 __all__ = ["fragment"]
 
+# A product's call does not name its shape: the shape with which each fragment's memory was last filled or loaded.
+_SHAPES: dict[int, tuple[int, int, int]] = {}
+
 
 def fragment(memory: Any, index: int, rows: int, columns: int) -> Any:
     """The ``index``-th matrix of a fragment buffer, sharing memory."""
@@ -29,14 +32,19 @@ def _rows(pointer: Pointer, stride: int, rows: int, columns: int) -> Any:
 
 
 def _fill(target: Any, m: int, n: int, k: int, index: int, value: Any) -> int:
+    _SHAPES[id(target)] = m, n, k
     fragment(target, index, m, n)[...] = value
     return 0
 
 
-def _load(target: Any, m: int, n: int, k: int, index: int, source: Pointer, stride: int, layout: str) -> int:
-    # Row-major operands are A (m, k), and B where n = m; column-major ones are B (n, k), and A where n = m.
-    held = _rows(source, stride, m, k) if layout == "row_major" else _rows(source, stride, n, k).T
-    fragment(target, index, *held.shape)[...] = held
+def _load(
+    target: Any, m: int, n: int, k: int, index: int, source: Pointer, stride: int, layout: str, scope: str
+) -> int:
+    _SHAPES[id(target)] = m, n, k
+    rows, columns = {"wmma.matrix_a": (m, k), "wmma.matrix_b": (k, n)}.get(scope, (m, n))
+    straight = layout in ("row_major", "mem_row_major")
+    held = _rows(source, stride, rows, columns) if straight else _rows(source, stride, columns, rows).T
+    fragment(target, index, rows, columns)[...] = held
     return 0
 
 
@@ -48,8 +56,7 @@ def _store(source: Any, m: int, n: int, k: int, index: int, target: Pointer, str
 
 
 def _multiply(d: Any, d_at: int, a: Any, a_at: int, b: Any, b_at: int, c: Any, c_at: int) -> int:
-    # The call does not name the shape; 4-bit operands are the only ones that are not 16 x 16 x 16.
-    m, n, k = (8, 8, 32) if a.dtype.itemsize == 1 and str(a.dtype) in ("int4", "uint4") else (16, 16, 16)
+    m, n, k = _SHAPES[id(a)]
     wide = d.dtype if d.dtype.kind != "f" else np.float32
     product = fragment(a, a_at, m, k).astype(wide) @ fragment(b, b_at, k, n).astype(wide)
     fragment(d, d_at, m, n)[...] = (fragment(c, c_at, m, n).astype(wide) + product).astype(d.dtype)

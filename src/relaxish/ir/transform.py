@@ -64,7 +64,7 @@ class PassContext:
         self.instruments = None if instruments is None else list(instruments)
         self.config = complete_config(config or {})
         self.trace_stack = list(trace_stack or ([trace] if trace is not None else []))
-        self.make_traceable = list(make_traceable or ())
+        self.make_traceable = None if make_traceable is None else list(make_traceable)
         self.num_evals = num_evals
         self.tuning_api_database = tuning_api_database
 
@@ -131,6 +131,14 @@ class PassContext:
     def trace(self) -> Any:
         """The innermost tuning trace, or None."""
         return self.trace_stack[-1] if self.trace_stack else None
+
+    def traces(self, info: PassInfo) -> bool:
+        """Whether the innermost trace is to hear of a pass: all do not that tune themselves, unless
+        ``make_traceable`` names others.
+        """
+        if not self.trace_stack or info.traceable:
+            return False
+        return self.make_traceable is None or info.name in self.make_traceable
 
     def get_trace_stack(self) -> list[Any]:
         """Tuning traces, innermost last."""
@@ -247,6 +255,8 @@ class Pass:
             out = self.transform_module(mod, ctx)
         if not isinstance(out, IRModule):
             raise TypeError(f"pass {self.info.name} returned a {type(out).__name__}, not an IRModule")
+        if self.level != Sequential.level and ctx.traces(self.info):
+            ctx.trace.note_pass(self.info.name, out)
         ctx._after_pass(out, self.info)
         return out
 

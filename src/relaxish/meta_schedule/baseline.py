@@ -11,12 +11,13 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from ..dlight import ApplyDefaultSchedule, default_cpu_rules
+from ..dlight import ApplyDefaultSchedule, default_cpu_rules, default_gpu_rules
 from ..ir import IRModule
 from ..support.journal import Journal
 from ..target import Target
 from .arg_info import ArgInfo
 from .builder import Builder, BuilderInput
+from .builder.device_artifact import is_device_target
 from .database import Database, JSONDatabase, OrderedUnionDatabase, TuningRecord, UnionDatabase, mean_seconds
 from .runner import LocalRunner, Runner, RunnerInput
 from .tune_context import TuneContext
@@ -35,10 +36,9 @@ _IN_MEMORY: weakref.WeakKeyDictionary[Database, dict[str, list[float]]] = weakre
 
 def default_schedule(mod: IRModule, target: Target) -> IRModule:
     """The program as an untuned build schedules it."""
-    if target.get_target_device_type() != 1:
-        return mod
+    rules = default_gpu_rules(target) if is_device_target(target) else default_cpu_rules(target)
     with target:
-        scheduled: IRModule = ApplyDefaultSchedule(*default_cpu_rules(target))(mod)
+        scheduled: IRModule = ApplyDefaultSchedule(*rules)(mod)
     return scheduled
 
 

@@ -10,10 +10,11 @@ from ..tir import (
     Add, Block, BlockRealize, BufferRegion, Call, For, ForKind, IfThenElse, IntImm, IterVar, PrimFunc, Schedule,
     Select, Sub, Var,
 )
+from ..tir.transform.hopper_tiles import TILES
 
 __all__ = [
     "annotation", "blocks_in", "child_blocks", "cumulative_lengths", "enclosing", "has_been_tiled", "has_if_then_else",
-    "has_op", "int_extent", "is_reduction", "is_root", "is_spatial", "is_spatial_function", "is_trivial_binding",
+    "has_op", "in_tiles", "int_extent", "is_reduction", "is_root", "is_spatial", "is_spatial_function", "is_trivial_binding",
     "is_write_cache", "iter_types", "loop_type", "needs_multi_level_tiling", "needs_rfactor", "read_write_pattern",
     "realize_of", "vars_in",
 ]
@@ -165,6 +166,11 @@ def loop_type(place: Place, loop: For) -> int:
     if not kinds:
         return int(IterVar.DataPar)
     return kinds.pop() if len(kinds) == 1 else int(IterVar.Opaque)
+
+
+def in_tiles(place: Place) -> bool:
+    """Whether a block is part of a program of whole tiles, whose threads are bound when it is lowered."""
+    return any(annotation(loop, TILES) for loop in place.loops)
 
 
 def needs_multi_level_tiling(place: Place) -> bool:

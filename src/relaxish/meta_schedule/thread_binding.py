@@ -66,6 +66,8 @@ def bind_block_thread_idx(
     if place.scope is None or ba.annotation(place.realize.block, ba.TILING_KEY) is not None:
         # Tiling bound the loops, perhaps those around a block that encloses this one.
         return
+    if ba.in_tiles(place):
+        return
     nest = _Nest(place)
     if nest.block_idx != -1:
         if nest.thread_idx == -1:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import IRModule
+from ..target import Target
 from ..tir.analysis import estimate_tir_flops
 from .arg_info import ArgInfo
 from .baseline import default_schedule
 from .builder import Builder, BuilderInput
+from .builder.device_artifact import is_device_target
 from .builder.local_builder import build_whole
 from .database import Database, TuningRecord
 from .runner import LocalRunner, Runner, RunnerInput
@@ -66,6 +68,9 @@ def _reference(task: TuneContext, runner: LocalRunner) -> bytes:
     """
     assert task.mod is not None
     target: Any = task.target
+    if target is not None and is_device_target(target):
+        # What a device computes is held to the host.
+        target = target.host if target.host is not None and not is_device_target(target.host) else Target("llvm")
     default = task.mod if target is None else default_schedule(task.mod, target)
     # Whole: default schedules, too, may pack weights.
     reference = build_whole(default, target)

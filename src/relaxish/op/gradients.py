@@ -384,6 +384,8 @@ def _nll_loss(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
 
 @gradient("nn.conv2d")
 def _conv2d(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
+    from .index import strided_slice
+
     a = call.attrs
     if a.data_layout != "NCHW" or a.kernel_layout != "OIHW" or a.out_layout != "NCHW":
         raise ValueError("the gradient of conv2d is defined for NCHW data and OIHW kernels")
@@ -397,10 +399,28 @@ def _conv2d(var: Any, call: Call, out: Any, ctx: Any) -> list[Expr]:
         size - ((o - 1) * s + (k - 1) * g + 1 - p - q)
         for size, o, s, k, g, p, q in zip((h, w), (out_h, out_w), strides, (kh, kw), gaps, pads[:2], pads[2:])
     ]
-    by_data = nn.conv2d_transpose(out, weight, strides, pads, extra, gaps, groups)
-    by_weight = _weight_gradient(
-        data, out, (n, c, h, w), (f, per_group, kh, kw), (out_h, out_w), strides, pads, gaps, groups
+    by_data = nn.conv2d_transpose(out, weight, strides, pads, extra, gaps, groups, out_dtype=a.out_dtype)
+    if groups != 1:
+        data = reshape(data, (n, groups, c // groups, h, w))
+        data = permute_dims(data, [1, 0, 2, 3, 4])
+        data = reshape(data, (n * groups, c // groups, h, w))
+    # The data correlated with the gradient, samples in the place of channels.
+    by_weight = nn.conv2d(
+        data,
+        out,
+        strides=gaps,
+        padding=pads,
+        dilation=strides,
+        groups=groups,
+        data_layout="CNHW",
+        kernel_layout="IOHW",
+        out_layout="CNHW",
+        out_dtype=a.out_dtype,
     )
+    full_h = (h - (out_h - 1) * strides[0] - 1 + pads[0] + pads[2]) // gaps[0] + 1
+    full_w = (w - (out_w - 1) * strides[1] - 1 + pads[1] + pads[3]) // gaps[1] + 1
+    if (full_h, full_w) != (kh, kw):
+        by_weight = strided_slice(by_weight, [0, 1, 2, 3], [0, 0, 0, 0], [f, per_group, kh, kw])
     return [by_data, by_weight]
 
 
@@ -409,32 +429,6 @@ def _int(dim: Any) -> int:
     if value is None:
         raise ValueError("the gradient of conv2d needs known shapes")
     return value
-
-
-def _weight_gradient(
-    data: Any, out: Any, dims: Any, kernel: Any, size: Any, strides: Any, pads: Any, gaps: Any, groups: int
-) -> Expr:
-    """The data correlated with the gradient: batches become groups of one big convolution."""
-    from .index import strided_slice
-
-    n, c, h, w = dims
-    f, per_group, kh, kw = kernel
-    out_h, out_w = size
-    image = reshape(data, (1, n * c, h, w))
-    # One kernel for each (sample, output channel), tiled over the input channels of its group.
-    taps = reshape(out, (n, groups, 1, f // groups, out_h, out_w))
-    taps = broadcast_to(taps, (n, groups, per_group, f // groups, out_h, out_w))
-    taps = reshape(taps, (n * c * (f // groups), 1, out_h, out_w))
-    made = nn.conv2d(image, taps, gaps, pads, strides, groups=n * c)
-    full_h = (h + pads[0] + pads[2] - strides[0] * (out_h - 1) - 1) // gaps[0] + 1
-    full_w = (w + pads[1] + pads[3] - strides[1] * (out_w - 1) - 1) // gaps[1] + 1
-    made = reshape(made, (n, groups, per_group, f // groups, full_h, full_w))
-    made = sum(made, 0)
-    made = permute_dims(made, [0, 2, 1, 3, 4])
-    made = reshape(made, (f, per_group, full_h, full_w))
-    if (full_h, full_w) != (kh, kw):
-        made = strided_slice(made, [2, 3], [0, 0], [kh, kw])
-    return made
 
 
 def _pool(name: str) -> Any:

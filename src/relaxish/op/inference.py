@@ -122,7 +122,11 @@ def opt_int(value: Any) -> int | None:
 def check_count(call: Call, count: int) -> None:
     """The number of arguments must fit."""
     if len(call.args) != count:
-        raise fail(call, f"the operator expects {count} arguments, but was called with {len(call.args)} arguments")
+        error = OpValueError(
+            f"Operator Op({_name(call)}) expects {count} arguments, but was called with {len(call.args)} arguments"
+        )
+        error.span = call.span  # type: ignore[attr-defined]
+        raise error
 
 
 def counted(infer: Callable[[Call, Any], StructInfo], *counts: int) -> Callable[[Call, Any], StructInfo]:

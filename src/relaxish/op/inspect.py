@@ -17,12 +17,12 @@ from ..relax.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
 from ..runtime.dtype import DataType
 from ..tir import IntImm
 from .inference import as_expr, as_prim_value
+from .inspect_getters import GETTERS, field_getter
 
 __all__ = [
     "tensor_byte_offset", "tensor_dtype_bits", "tensor_dtype_code", "tensor_dtype_lanes", "tensor_elem_offset",
     "tensor_ndim", "tensor_shape_i", "tensor_stride_i",
 ]  # fmt: skip
-
 
 
 def _tensor(call: Call, count: int) -> TensorStructInfo:
@@ -93,9 +93,23 @@ def _as_known(builder: Any, call: Call) -> Expr:
     return PrimValue(info.value) if isinstance(info, PrimStructInfo) and info.value is not None else call
 
 
+def _legalize(name: str) -> Callable[[Any, Call], Expr] | None:
+    """To a call of the program that reads the field, where there is one."""
+    if name not in GETTERS:
+        return None
+
+    def legalize(builder: Any, call: Call) -> Expr:
+        return Call(builder.add_func(field_getter(name), f"_get_{name}"), call.args)
+
+    return legalize
+
+
 def _define(name: str, infer: Callable[[Call, Any], StructInfo], about: str, axis: bool = False) -> Callable[..., Call]:
     names = ("tensor", "axis") if axis else ("tensor",)
-    register_op(OpRecord(f"relax.inspect.{name}", infer, arg_names=names, normalize=_as_known))
+    record = OpRecord(
+        f"relax.inspect.{name}", infer, arg_names=names, normalize=_as_known, legalize=_legalize(name)
+    )
+    register_op(record)
     op = Op.get(f"relax.inspect.{name}")
     op.set_attr("RequiresArgumentShapes", False)
     # The machine reads it off the tensor.

@@ -12,7 +12,7 @@ from .container import ShapeTuple, String, convert
 from .device import Device, cpu, cuda, device, enabled, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
 from .dtype import DataType, DataTypeCode
 from .executable import Executable, VMExecutable
-from .export import load_module, load_static_library, system_lib
+from .export import load_module, load_static_library
 from .kernel import (
     ArgumentError,
     KernelError,
@@ -31,6 +31,7 @@ from .params import load_param_dict, load_param_dict_from_file, save_param_dict,
 from .plan import ExecutionPlan
 from .profiling import Report, Timer
 from .registry import PackedFunc, get_global_func, list_global_func_names, register_func, remove_global_func
+from .system_library import system_lib
 from .vm import VirtualMachine, VMInstrumentReturnKind
 
 __all__ = [

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -358,25 +357,6 @@ def invoke_debug_func(io_effect: Any, func_name: str, line_info: str, *args: Any
 def debug_print(line_info: str, tensor: Any) -> None:
     """What ``nn.op.print_`` shows."""
     print(f"[{line_info}] shape={tuple(tensor.shape)} dtype={tensor.dtype} data:\n{tensor.numpy()}")
-
-
-# What each machine allocated once for captured graphs.
-_GRAPH_STORAGE: WeakKeyDictionary[Any, dict[int, Any]] = WeakKeyDictionary()
-
-
-@_builtin("cuda_graph.get_cached_alloc")
-def cuda_graph_get_cached_alloc(vm: Any, allocate: Any, index: int) -> Any:
-    """The storage that ``allocate`` makes, made once for a machine, so that its addresses stay."""
-    made = _GRAPH_STORAGE.setdefault(vm, {})
-    if index not in made:
-        made[index] = vm.invoke_closure(allocate)
-    return made[index]
-
-
-@_builtin("cuda_graph.run_or_capture")
-def cuda_graph_run_or_capture(vm: Any, func: Any, args: Any, index: int, shape: Any = None) -> Any:
-    """Run a captured region. Devices without graphs run its kernels one by one each time."""
-    return vm.invoke_closure(func, *args)
 
 
 WITH_CONTEXT = frozenset(

@@ -34,6 +34,10 @@ class Array(tuple):  # type: ignore[type-arg]
     __slots__ = ()
     type_key = "Array"
 
+    def same_as(self, other: object) -> bool:
+        """Whether both are the very same object."""
+        return self is other
+
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
         return Array(found) if isinstance(index, slice) else found
@@ -47,6 +51,10 @@ class Map(dict):  # type: ignore[type-arg]
 
     __slots__ = ()
     type_key = "Map"
+
+    def same_as(self, other: object) -> bool:
+        """Whether both are the very same object."""
+        return self is other
 
 
 class ADT(tuple):  # type: ignore[type-arg]

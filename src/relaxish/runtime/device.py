@@ -7,7 +7,7 @@ interfaces, which backends fill (:func:`register_device_api`); the CPU's is alwa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..support.errors import RelaxishError
 
@@ -63,6 +63,38 @@ class DeviceAPI:
         """Wait for all work."""
         raise NotImplementedError
 
+    def free_blocks(self, index: int, nbytes: int) -> tuple[int, list[Any]] | None:
+        """The size class of a request and the free blocks of it, where the device's memory is pooled."""
+        return None
+
+    def trim(self) -> None:
+        """Give pooled memory back."""
+
+    def create_stream(self, index: int) -> int:
+        """A new stream; devices without streams have only the default one, 0."""
+        self.synchronize(index)
+        return 0
+
+    def free_stream(self, index: int, stream: int) -> None:
+        """Give a stream back, once its work is done."""
+        self.synchronize(index, stream)
+
+    def set_stream(self, index: int, stream: int) -> None:
+        """Issue further work of this thread to a stream."""
+        if stream:
+            raise RelaxishError(f"device {index} has no stream {stream}")
+
+    def current_stream(self, index: int) -> int:
+        """The stream that this thread issues work to."""
+        return 0
+
+    def order_streams(self, index: int, before: int, after: int) -> None:
+        """Let stream ``after`` wait for what is on stream ``before`` now."""
+
+    def timer(self, index: int) -> Any:
+        """An object with ``start()``, ``stop()`` (seconds) and ``close()`` reading the device's clock; None: the host's."""
+        return None
+
 
 _APIS: dict[int, DeviceAPI] = {}
 _API_LOADERS: dict[int, Callable[[], DeviceAPI | None]] = {}
@@ -86,9 +118,21 @@ class Device:
     DEVICE_TYPE_TO_NAME: ClassVar[dict[int, str]] = _NAMES
     DEVICE_NAME_TO_TYPE: ClassVar[dict[str, int]] = _TYPES
 
-    def __init__(self, device_type: int | str, device_id: int = 0) -> None:
-        self.device_type: int = _TYPES[device_type] if isinstance(device_type, str) else int(device_type)
-        self.device_id: int = int(device_id)
+    _made: ClassVar[dict[tuple[int, int], Device]] = {}
+
+    def __new__(cls, device_type: int | str, device_id: int = 0) -> Device:
+        """The one object for this device, so that `is` compares devices."""
+        key = _TYPES[device_type] if isinstance(device_type, str) else int(device_type), int(device_id)
+        found = cls._made.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.device_type, found.device_id = key
+            found = cls._made.setdefault(key, found)
+        return found
+
+    if TYPE_CHECKING:
+        device_type: int
+        device_id: int
 
     @property
     def api(self) -> DeviceAPI:
@@ -129,17 +173,15 @@ class Device:
 
     def create_raw_stream(self) -> int:
         """A new stream of work. Devices without streams have only the default one, 0."""
-        self.api.synchronize(self.device_id)
-        return 0
+        return self.api.create_stream(self.device_id)
 
     def free_raw_stream(self, stream: int) -> None:
         """Give a stream back, once its work is done."""
-        self.sync(stream)
+        self.api.free_stream(self.device_id, stream)
 
     def set_raw_stream(self, stream: int) -> None:
-        """Issue further work to a stream. Raises RelaxishError for one that does not exist."""
-        if stream:
-            raise RelaxishError(f"device {self} has no stream {stream}")
+        """Issue further work of this thread to a stream. Raises RelaxishError on a device that has no streams."""
+        self.api.set_stream(self.device_id, stream)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device) and other.device_type == self.device_type and other.device_id == self.device_id

@@ -115,6 +115,16 @@ class _Imported:
             managed.deleter(ctypes.pointer(managed))
 
 
+def _is_compact(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Whether elements follow each other without gaps, last axis first; axes of one element do not count."""
+    step = itemsize
+    for dim, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if dim != 1 and stride != step:
+            return False
+        step *= dim
+    return True
+
+
 def import_capsule(capsule: Any) -> tuple[Any, int, tuple[int, ...], str, Device, Any]:
     """Take over a capsule: ``(numpy array or None, address, shape, dtype, device, owner)``.
 
@@ -145,6 +155,8 @@ def import_capsule(capsule: Any) -> tuple[Any, int, tuple[int, ...], str, Device
             extent *= dim
     owner = _Imported(address, extent, ptr or 1)
     if device.device_type != Device.kDLCPU:
+        if strides is not None and not _is_compact(shape, strides, element.itemsize):
+            raise ValueError(f"memory on {device} is shared only where it is compact; copy the tensor first")
         return None, ptr, shape, dtype, device, owner
     raw = np.asarray(owner)
     array = np.ndarray(shape, element, buffer=raw, strides=strides) if extent else np.empty(shape, element)

@@ -50,6 +50,7 @@ class ExecBuilder:
     def __init__(self) -> None:
         self.functions: list[FunctionInfo] = []
         self.constants: list[Any] = []
+        self.constant_devices: dict[int, tuple[int, int]] = {}
         self.kernels: dict[str, KernelSpec] = {}
         self.libraries: list[NativeLibrary] = []
         self.python_kernels: dict[str, Callable[..., Any]] = {}
@@ -85,14 +86,17 @@ class ExecBuilder:
         """The machine itself, for builtins that need it."""
         return Arg("r", VM_REGISTER)
 
-    def convert_constant(self, const: Any) -> Arg:
-        """Put a value into the constant pool (equal values share an entry)."""
+    def convert_constant(self, const: Any, place: tuple[int, int] | None = None) -> Arg:
+        """Put a value into the constant pool (equal values share an entry).
+
+        ``place`` is the (device type, index) a tensor shall live on; without one that is the machine's first device.
+        """
         value = convert(const)
         key: Any = id(value)
         if isinstance(value, str | int | float | tuple | type(None)):
             key = type(value).__name__, value
         elif isinstance(value, NDArray):
-            key = value.dtype, value.shape, zlib.crc32(_bytes_of(value))
+            key = value.dtype, value.shape, zlib.crc32(_bytes_of(value)), place
             twin = self._constant_index.get(key)
             if twin is not None and not np.array_equal(_bytes_of(self.constants[twin]), _bytes_of(value)):
                 key = id(value)
@@ -103,6 +107,8 @@ class ExecBuilder:
         if found is None:
             found = self._constant_index[key] = len(self.constants)
             self.constants.append(value)
+            if place is not None:
+                self.constant_devices[found] = place
         return Arg("c", found)
 
     # ---- functions
@@ -221,7 +227,7 @@ class ExecBuilder:
             if function.is_vm:
                 check_function(function, len(self.constants), len(self.functions))
                 renumber_registers(function)
-        return Executable(
+        made = Executable(
             self.functions,
             self.constants,
             kernels=self.kernels,
@@ -229,6 +235,8 @@ class ExecBuilder:
             plans=self.plans,
             python_kernels=self.python_kernels,
         )
+        made.constant_devices = dict(self.constant_devices)
+        return made
 
 
 def _bytes_of(value: NDArray) -> Any:

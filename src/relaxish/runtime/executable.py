@@ -47,6 +47,10 @@ class Executable:
         self.linker = linker
         self.metadata = dict(metadata or {})
         self.external_modules: list[Any] = []
+        # Modules of device kernels, and the (device type, index) of constants that do not live on the first device.
+        self.device_modules: list[Any] = []
+        self.constant_devices: dict[int, tuple[int, int]] = {}
+        self.in_system_lib = False
 
     @property
     def mod(self) -> Executable:
@@ -59,7 +63,11 @@ class Executable:
         from .module import Module
 
         library = self.libraries[0] if self.libraries else None
-        own = [Module(self.kernels, library, objects=self.objects, linker=self.linker)] if library else []
+        own = []
+        if library or self.device_modules:
+            own.append(Module(self.kernels, library, objects=self.objects, linker=self.linker))
+            for module in self.device_modules:
+                own[0].import_module(module)
         return [*own, *self.external_modules]
 
     def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:

@@ -18,11 +18,14 @@ from typing import Any
 from ..support.errors import RelaxishError
 from . import safetensors_file
 from .bytecode import FunctionInfo, instruction_from_json, instruction_to_json
+from .device_package import read_package, write_package
 from .executable import Executable, constant_from_json, constant_to_json
+from .external import load_external
 from .kernel import KernelSpec, SharedLibrary
 from .module import Module
 from .ndarray import NDArray
 from .plan import ExecutionPlan
+from .system_library import register_symbols
 
 FORMAT_VERSION = 1
 
@@ -65,21 +68,29 @@ def export_executable(executable: Executable, file_name: str) -> str:
     if executable.python_kernels:
         raise RelaxishError("an executable of the interpreting mode cannot be exported")
     path = Path(file_name)
-    if executable.kernels:
+    has_library = bool(executable.kernels) and not _only_on_devices(executable)
+    if has_library:
         _link(file_name, executable.objects, executable.linker)
     tensors = {f"c{i}": c for i, c in enumerate(executable.constants) if isinstance(c, NDArray)}
+    external = [m for m in executable.external_modules if hasattr(m, "to_manifest")]
+    for index, module in enumerate(external):
+        tensors.update({f"x{index}.{name}": tensor for name, tensor in module.tensors().items()})
     safetensors_file.save(str(path.with_suffix(".safetensors")), tensors)
     constants = [None if isinstance(c, NDArray) else constant_to_json(c) for c in executable.constants]
     manifest = {
         "format": "relaxish-executable",
         "version": FORMAT_VERSION,
-        "library": path.name if executable.kernels else None,
+        "library": path.name if has_library else None,
+        "devices": _write_devices(path, executable.device_modules, has_library),
+        "constant_devices": {str(i): list(place) for i, place in executable.constant_devices.items()},
+        "external": [m.to_manifest() for m in external],
         "weights": path.with_suffix(".safetensors").name,
         "functions": [_function_to_json(f) for f in executable.functions],
         "constants": constants,
         "kernels": [k.to_json() for k in executable.kernels.values()],
         "plans": [p.to_json() for p in executable.plans.values()],
         "metadata": executable.metadata,
+        "system_lib": executable.in_system_lib,
     }
     _write_text(path.with_suffix(".json"), json.dumps(manifest))
     return file_name
@@ -90,16 +101,37 @@ def export_module(module: Module, file_name: str) -> str:
     if file_name.endswith(".tar"):
         return _in_tar(file_name, lambda path: export_module(module, path))
     path = Path(file_name)
-    _link(file_name, module.objects, module.linker)
+    devices = [m for m in module.imported_modules if m.is_device_module]
+    has_library = bool(module.objects) or not devices
+    if has_library:
+        _link(file_name, module.objects, module.linker)
     manifest = {
         "format": "relaxish-kernels",
         "version": FORMAT_VERSION,
-        "library": path.name,
+        "library": path.name if has_library else None,
+        "devices": _write_devices(path, devices, has_library),
         "kernels": [k.to_json() for k in module.kernels.values()],
         "entry": module.entry_name,
+        "system_lib": module.in_system_lib,
     }
     _write_text(path.with_suffix(".json"), json.dumps(manifest))
     return file_name
+
+
+def _only_on_devices(executable: Executable) -> bool:
+    """Whether every kernel is a device module's."""
+    on_devices = {name for module in executable.device_modules for name in module.programs}
+    return bool(on_devices) and set(executable.kernels) <= on_devices
+
+
+def _write_devices(path: Path, modules: Sequence[Any], has_library: bool) -> list[str]:
+    """Write device modules beside the library, or the first in its place where there is none; their file names."""
+    names = []
+    for index, module in enumerate(modules):
+        target = path.with_suffix(f".device{index}") if has_library or index else path
+        write_package(target, module)
+        names.append(target.name)
+    return names
 
 
 def _function_to_json(info: FunctionInfo) -> dict[str, Any]:
@@ -144,12 +176,27 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Executable | Mod
     if manifest["library"]:
         libraries = [SharedLibrary(str((location.parent / manifest["library"]).resolve()))]
     kernels = {k["name"]: KernelSpec.from_json(k) for k in manifest["kernels"]}
+    loaded: Executable | Module
+    devices = [read_package(location.parent / name) for name in manifest.get("devices", ())]
     if manifest["format"] == "relaxish-kernels":
-        return Module(kernels, libraries[0], entry_name=manifest["entry"])
+        loaded = Module(kernels, libraries[0] if libraries else None, entry_name=manifest["entry"])
+        for module in devices:
+            loaded.import_module(module)
+    else:
+        loaded = _load_executable(location, manifest, kernels, libraries)
+        loaded.device_modules = list(devices)
+    if manifest.get("system_lib"):
+        register_symbols(loaded)
+    return loaded
+
+
+def _load_executable(
+    location: Path, manifest: dict[str, Any], kernels: dict[str, KernelSpec], libraries: Sequence[SharedLibrary]
+) -> Executable:
     weights = safetensors_file.load(str(location.parent / manifest["weights"]))
     constants = [weights[f"c{i}"] if c is None else constant_from_json(c) for i, c in enumerate(manifest["constants"])]
     plans = [ExecutionPlan.from_json(p) for p in manifest["plans"]]
-    return Executable(
+    loaded = Executable(
         [_function_from_json(f) for f in manifest["functions"]],
         constants,
         kernels=kernels,
@@ -157,6 +204,11 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Executable | Mod
         plans={p.name: p for p in plans},
         metadata=manifest.get("metadata"),
     )
+    loaded.constant_devices = {int(i): tuple(place) for i, place in manifest.get("constant_devices", {}).items()}
+    for index, description in enumerate(manifest.get("external", ())):
+        tensors = {name: weights[f"x{index}.{name}"] for name in description["constants"]}
+        loaded.external_modules.append(load_external(description, tensors))
+    return loaded
 
 
 _UNPACKED: list[tempfile.TemporaryDirectory[str]] = []
@@ -196,8 +248,3 @@ class StaticLibrary:
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether the object file defines it."""
         return name in self.func_names
-
-
-def system_lib(symbol_prefix: str = "") -> Module:
-    """The functions that were linked into this process; none are, since machine code is loaded from files here."""
-    return Module({}, None, type_key="library")

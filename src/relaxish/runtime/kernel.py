@@ -205,37 +205,42 @@ class NativeKernel:
 
     def check(self, args: Sequence[Any]) -> list[Any]:
         """Arguments as the kernel wants them, or an error naming the parameter that does not fit."""
-        params = self.spec.params
-        if len(args) != len(params):
-            raise ArgumentError(
-                f"Assert fail: num_args == {len(params)}, {self.name}: num_args should be {len(params)}, got {len(args)}"
-            )
-        bound: dict[str, int] = {}
-        out = [self._check_one(i, a, p, bound) for i, (a, p) in enumerate(zip(args, params, strict=True))]
-        return out
+        return check_arguments(self.spec, args)
 
-    def _check_one(self, index: int, value: Any, param: ParamSpec, bound: dict[str, int]) -> Any:
-        where = f"{self.name}: argument {index}"
-        if param.kind == "scalar":
-            if isinstance(value, NDArray) or not isinstance(value, int | float):
-                if not hasattr(value, "__index__") and not hasattr(value, "__float__"):
-                    raise ArgumentTypeError(f"{where}: expected a {param.dtype} scalar, got {type(value).__name__}")
-            return value
-        tensor = as_ndarray(value)
-        if tensor is None:
-            raise ArgumentTypeError(f"{where}: expected a tensor, got {type(value).__name__}")
-        if tensor.dtype != param.dtype:
-            raise ArgumentError(f"{where}: dtype is expected to be {param.dtype}, got {tensor.dtype}")
-        if len(tensor.shape) != len(param.shape):
-            raise ArgumentError(f"{where}: ndim is expected to equal {len(param.shape)}, got {len(tensor.shape)}")
-        for axis, (have, want) in enumerate(zip(tensor.shape, param.shape, strict=True)):
-            if isinstance(want, str):
-                want = bound.setdefault(want, have) if want.isidentifier() else have
-            if have != want:
-                raise ArgumentError(
-                    f"{where}: shape[{axis}] is expected to be {want}, got {have} (shape {tensor.shape})"
-                )
-        return tensor
+
+def check_arguments(spec: KernelSpec, args: Sequence[Any]) -> list[Any]:
+    """Arguments as a function wants them, or an error naming the parameter that does not fit."""
+    params = spec.params
+    if len(args) != len(params):
+        raise ArgumentError(
+            f"Assert fail: num_args == {len(params)}, {spec.name}: num_args should be {len(params)}, got {len(args)}"
+        )
+    bound: dict[str, int] = {}
+    return [_check_one(spec.name, i, a, p, bound) for i, (a, p) in enumerate(zip(args, params, strict=True))]
+
+
+def _check_one(name: str, index: int, value: Any, param: ParamSpec, bound: dict[str, int]) -> Any:
+    where = f"{name}: argument {index}"
+    if param.kind == "scalar":
+        if isinstance(value, NDArray) or not isinstance(value, int | float):
+            if not hasattr(value, "__index__") and not hasattr(value, "__float__"):
+                raise ArgumentTypeError(f"{where}: expected a {param.dtype} scalar, got {type(value).__name__}")
+        return value
+    tensor = as_ndarray(value)
+    if tensor is None:
+        raise ArgumentTypeError(f"{where}: expected a tensor, got {type(value).__name__}")
+    if tensor.dtype != param.dtype:
+        raise ArgumentError(f"{where}: dtype is expected to be {param.dtype}, got {tensor.dtype}")
+    if len(tensor.shape) != len(param.shape):
+        raise ArgumentError(f"{where}: ndim is expected to equal {len(param.shape)}, got {len(tensor.shape)}")
+    for axis, (have, want) in enumerate(zip(tensor.shape, param.shape, strict=True)):
+        if isinstance(want, str):
+            want = bound.setdefault(want, have) if want.isidentifier() else have
+        if have != want:
+            raise ArgumentError(
+                f"{where}: shape[{axis}] is expected to be {want}, got {have} (shape {tensor.shape})"
+            )
+    return tensor
 
 
 class PythonKernel:

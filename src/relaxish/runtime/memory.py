@@ -66,8 +66,7 @@ class Allocator:
     def allocate(self, nbytes: int, mem_scope: str | None = None) -> Storage:
         """Memory for ``nbytes`` bytes."""
         if self.device.device_type != Device.kDLCPU:
-            ptr, owner = self.device.api.allocate(self.device.device_id, nbytes, ALIGNMENT, mem_scope)
-            return Storage(owner, ptr, nbytes, self.device)
+            return self._on_device(nbytes, mem_scope)
         size = size_class(nbytes)
         free = self.free_list(nbytes)
         try:
@@ -76,8 +75,23 @@ class Allocator:
             mem, ptr = aligned_bytes(size)
         return Storage(mem, ptr, size, self.device, free)
 
+    def _on_device(self, nbytes: int, mem_scope: str | None) -> Storage:
+        api, index = self.device.api, self.device.device_id
+        pooled = api.free_blocks(index, nbytes) if self.kind == "pooled" and mem_scope in (None, "global") else None
+        if pooled is None:
+            ptr, owner = api.allocate(index, nbytes, ALIGNMENT, mem_scope)
+            return Storage(owner, ptr, nbytes, self.device)
+        size, free = pooled
+        try:
+            owner, ptr = free.pop()
+        except IndexError:
+            ptr, owner = api.allocate(index, size, ALIGNMENT, mem_scope)
+        return Storage(owner, ptr, size, self.device, free)
+
     def clear(self) -> None:
         """Give free blocks back to the system."""
+        if self.device.device_type != Device.kDLCPU:
+            self.device.api.trim()
         for blocks in self._free.values():
             blocks.clear()
 
@@ -154,4 +168,18 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def _cuda_api() -> DeviceAPI:
+    from .nvidia.device_api import CUDADeviceAPI
+
+    return CUDADeviceAPI()
+
+
+def _opencl_api() -> DeviceAPI:
+    from .opencl_driver.device_api import OpenCLDeviceAPI
+
+    return OpenCLDeviceAPI()
+
+
 register_device_api(Device.kDLCPU, _CPUAPI)
+register_device_api(Device.kDLCUDA, _cuda_api)
+register_device_api(Device.kDLOpenCL, _opencl_api)

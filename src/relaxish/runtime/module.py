@@ -36,6 +36,7 @@ class Module:
         self.type_key = type_key
         self.python_kernels = dict(python_kernels or {})
         self.imported_modules: list[Module] = []
+        self.in_system_lib = False
         self.entry_name = entry_name or self._guess_entry()
         self._functions: dict[str, Callable[..., Any]] = {}
 
@@ -84,6 +85,8 @@ class Module:
             return found
         if name in self.python_kernels:
             found = PythonKernel(self.kernels[name], self.python_kernels[name])
+        elif (device := self._device_module_of(name)) is not None:
+            return device.get_function(name)
         elif name in self.kernels and self.library is not None:
             found = NativeKernel(self.kernels[name], self.library, self.messages)
         elif query_imports:
@@ -95,6 +98,12 @@ class Module:
         self._functions[name] = found
         return found
 
+    def _device_module_of(self, name: str) -> Module | None:
+        """The imported module of device kernels that one of this module's functions is in."""
+        if name not in self.kernels:
+            return None
+        return next((m for m in self.imported_modules if m.is_device_module and name in m.kernels), None)
+
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether there is a kernel of that name."""
         return name in self.kernels or (
@@ -104,6 +113,12 @@ class Module:
     def import_module(self, module: Module) -> None:
         """Add another module that name look-ups may fall back to."""
         self.imported_modules.append(module)
+
+    def add_device_module(self, module: Module) -> None:
+        """Import a module of device kernels whose host programs are functions of this module."""
+        self.import_module(module)
+        self.kernels.update(module.kernels)
+        self.entry_name = self.entry_name or self._guess_entry()
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         if not isinstance(name, str):
@@ -144,10 +159,11 @@ class Module:
 
         def evaluate(*args: Any) -> BenchmarkResult:
             # Check once; the timed loop then runs on trusted arguments.
-            checked = func.check(args) if isinstance(func, NativeKernel) else list(args)
-            run = func.call if isinstance(func, NativeKernel) else func
+            check = getattr(func, "check", None)
+            checked = list(args) if check is None else check(args)
+            run = func if check is None else func.call
             timed = time_evaluator(
-                run, number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, f_preproc
+                run, number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, f_preproc, dev
             )
             return timed(*checked)
 

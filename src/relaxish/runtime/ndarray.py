@@ -7,6 +7,7 @@ when asked for, so passing arrays between kernels costs no NumPy call. CPU memor
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -167,8 +168,10 @@ class NDArray:
         if isinstance(index, slice) and index == slice(None):
             if isinstance(value, NDArray):
                 value.copyto(self)
-            elif np.ndim(value) == 0:
+            elif np.ndim(value) == 0 and self.device.device_type == Device.kDLCPU:
                 self._host()[...] = value
+            elif np.ndim(value) == 0:
+                self.copyfrom(np.full(self.shape, value, numpy_dtype(self.dtype)))
             else:
                 self.copyfrom(value)
             return
@@ -188,7 +191,9 @@ class NDArray:
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         if copy:
-            return self.copyto(self.device).__dlpack__()
+            return self.copyto(self.device).__dlpack__(stream=stream)
+        if self.device.device_type == Device.kDLCUDA and stream != -1:
+            _order(self.device, self.device.api.current_stream(self.device.device_id), _raw_stream(stream))
         if self._np is None and isinstance(self._owner, Storage):
             # The consumer must pin the memory block, not this object: pools watch the block's reference count.
             return export_capsule(self.ptr, self.shape, self.dtype, self.device, (self, self._owner.mem))
@@ -300,7 +305,23 @@ def from_dlpack(external: Any) -> NDArray:
 def _request_capsule(producer: Any) -> Any:
     if getattr(producer, "requires_grad", False):
         producer = producer.detach()
-    return producer.__dlpack__()
+    place = producer.__dlpack_device__() if hasattr(producer, "__dlpack_device__") else (Device.kDLCPU, 0)
+    if int(place[0]) != Device.kDLCUDA:
+        return producer.__dlpack__()
+    # The producer lets our stream wait for what it still has to do. 1 is the default stream's number in the protocol.
+    device = Device(*place)
+    return producer.__dlpack__(stream=device.api.current_stream(device.device_id) or 1)
+
+
+def _raw_stream(stream: Any) -> int:
+    """The driver's handle for a stream as the DLPack protocol numbers it."""
+    return 0 if stream in (None, 0, 1) else int(stream)
+
+
+def _order(device: Device, before: int, after: int) -> None:
+    """Let stream ``after`` wait for what is on stream ``before``."""
+    if before != after:
+        device.api.order_streams(device.device_id, before, after)
 
 
 def as_ndarray(value: Any) -> NDArray | None:
@@ -320,9 +341,19 @@ def as_ndarray(value: Any) -> NDArray | None:
 
 def _from_torch(value: Any) -> NDArray:
     # A DLPack round trip costs some 20 us; asking the tensor for its address costs 0.1.
-    if value.device.type != "cpu" or not value.is_contiguous():
+    kind = value.device.type
+    if kind == "cuda":
+        return _from_torch_cuda(value if value.is_contiguous() else value.contiguous())
+    if kind != "cpu" or not value.is_contiguous():
         return from_dlpack(value)
     return NDArray(value.data_ptr(), tuple(value.shape), dtype_str(str(value.dtype)[6:]), _CPU0, value)
+
+
+def _from_torch_cuda(value: Any) -> NDArray:
+    device = Device(Device.kDLCUDA, value.device.index)
+    theirs = sys.modules["torch"].cuda.current_stream(value.device).cuda_stream
+    _order(device, _raw_stream(theirs), device.api.current_stream(device.device_id))
+    return NDArray(value.data_ptr(), tuple(value.shape), dtype_str(str(value.dtype)[6:]), device, value)
 
 
 __all__ = [

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from ..support.aliases import load_functions
+
 # Any callable is a packed function here; ``isinstance(f, PackedFunc)`` asks just that.
 PackedFunc: Any = Callable
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
-# Called with a name nobody registered; a backend may load the module that registers it and return True.
-_MISSING_HOOKS: list[Callable[[str], bool]] = []
 
 
 @overload
@@ -41,7 +41,7 @@ def register_func(func_name: Any, f: Any = None, override: bool = False) -> Any:
 def get_global_func(name: str, allow_missing: bool = False) -> Any:
     """The function registered under ``name``; ``None`` or ``ValueError`` when there is none."""
     found = _FUNCTIONS.get(name)
-    if found is None and any(hook(name) for hook in _MISSING_HOOKS):
+    if found is None and load_functions(name):
         found = _FUNCTIONS.get(name)
     if found is None and not allow_missing:
         raise ValueError(f"Cannot find global function {name}")
@@ -56,8 +56,3 @@ def list_global_func_names() -> list[str]:
 def remove_global_func(name: str) -> None:
     """Forget a function."""
     _FUNCTIONS.pop(name, None)
-
-
-def on_missing_func(hook: Callable[[str], bool]) -> None:
-    """Ask ``hook(name)`` for names nobody registered (lazy loading of function families)."""
-    _MISSING_HOOKS.append(hook)

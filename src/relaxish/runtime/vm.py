@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -13,8 +12,8 @@ import numpy as np
 from ..support.errors import InternalError, RelaxishError
 from ..support.log import get_logger
 from . import builtin as _builtin_functions
-from . import kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling
-from .benchmark import BenchmarkResult, time_evaluator
+from . import cuda_graph, kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling
+from .benchmark import BenchmarkResult, HostTimer, time_evaluator
 from .bound_plan import BoundPlan
 from .builtin import VMClosure
 from .bytecode import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
@@ -39,7 +38,7 @@ from .vm_module import VMModule
 _log = get_logger("vm")
 
 # Importing these modules registers the builtins.
-_BUILTIN_MODULES = (_builtin_functions, kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling)
+_BUILTIN_MODULES = (_builtin_functions, cuda_graph, kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling)
 
 _CALL, _RET, _GOTO, _IF, _ENTER = range(5)
 # A linked instruction: (opcode, destination or jump, function, argument getter, function name)
@@ -82,10 +81,12 @@ class VirtualMachine:
         self._profile_enabled = profile
         self._instrument: Callable[..., Any] | None = None
         self._records: list[CallRecord] | None = None
+        self._timer: Any = None
         self._saved: dict[str, Callable[..., Any]] = {}
         self._inputs: dict[str, list[Any]] = {}
         self._outputs: dict[str, Any] = {}
         self._linked: dict[int, tuple[list[_Linked], list[Any]]] = {}
+        self._moved_constants: dict[int, NDArray] = {}
         self._closures: dict[str, Callable[..., Any]] = {}
         self._infos = {f.name: i for i, f in enumerate(rt_mod.functions) if f.is_vm}
         self._callables = [self._resolve(i, f) for i, f in enumerate(rt_mod.functions)]
@@ -144,6 +145,10 @@ class VirtualMachine:
         executable = self.executable
         if name in executable.python_kernels:
             return PythonKernel(executable.kernels[name], executable.python_kernels[name]).call
+        for module in executable.device_modules:
+            if name in module.programs:
+                bound: Callable[..., Any] = module.bound_function(name)
+                return bound
         library = executable.library_of(name + PACKED_SUFFIX)
         if library is None or name not in executable.kernels:
             raise RelaxishError(f"Cannot find PackedFunc {name} in the kernel library of the executable")
@@ -186,12 +191,26 @@ class VirtualMachine:
 
     def _operand(self, arg: Arg) -> Any:
         if arg.kind == "c":
-            return self.executable.constants[arg.value]
+            return self._constant(arg.value)
         if arg.kind == "f":
             return self._callables[arg.value]
         if arg.kind == "r":
             return {VM_REGISTER: self, VOID_REGISTER: None}[arg.value]
         return arg.value
+
+    def _constant(self, index: int) -> Any:
+        """A constant of the executable, where its function runs: a tensor lives on the first device, or its own."""
+        value = self.executable.constants[index]
+        if not isinstance(value, NDArray):
+            return value
+        place = self.executable.constant_devices.get(index)
+        device = self.devices[0] if place is None else Device(*place)
+        if value.device == device:
+            return value
+        found = self._moved_constants.get(index)
+        if found is None:
+            found = self._moved_constants[index] = value.copyto(device)
+        return found
 
     # ---- running
 
@@ -235,6 +254,10 @@ class VirtualMachine:
                 code, regs = self._enter(func, getter(regs))
                 pc = 0
 
+    def is_watched(self) -> bool:
+        """Whether every call is looked at, by an instrument or the profiler."""
+        return self._instrument is not None or self._records is not None
+
     def _run_watched(self, code: list[_Linked], regs: list[Any]) -> Any:
         pc = 0
         while True:
@@ -254,14 +277,23 @@ class VirtualMachine:
         instrument, records = self._instrument, self._records
         if instrument is not None and instrument(func, name, True, None, *args) == VMInstrumentReturnKind.SKIP_RUN:
             return None
-        begin = time.perf_counter()
+        timer = self._timer_of(name)
+        timer.start()
         result = func(*args)
-        seconds = time.perf_counter() - begin
+        seconds = timer.stop()
         if records is not None and not isinstance(func, VMClosure):
             records.append(CallRecord(name, seconds, str(self.devices[0]), shapes_of(args)))
         if instrument is not None:
             instrument(func, name, False, result, *args)
         return result
+
+    def _timer_of(self, name: str) -> Any:
+        """The clock for a call: the device's for its kernels while profiling, else the host's."""
+        if self._records is None or not any(name in m.programs for m in self.executable.device_modules):
+            return HostTimer()
+        if self._timer is None:
+            self._timer = self.devices[0].api.timer(self.devices[0].device_id)
+        return self._timer or HostTimer()
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         found = self._closures.get(name)
@@ -341,7 +373,15 @@ class VirtualMachine:
                 f"The number of provided parameters doesn't match the number of arguments for {func_name}: "
                 f"{len(bound)} given, {len(names)} needed ({', '.join(names)})"
             )
-        self._inputs[func_name] = bound
+        self._inputs[func_name] = [self._on_first_device(value) for value in bound]
+
+    def _on_first_device(self, value: Any) -> Any:
+        """The value with its tensors on the machine's first device."""
+        if isinstance(value, NDArray):
+            return value if value.device == self.devices[0] else value.copyto(self.devices[0])
+        if isinstance(value, tuple) and not isinstance(value, ShapeTuple):
+            return tuple(self._on_first_device(v) for v in value)
+        return value
 
     def invoke_stateful(self, func_name: str) -> None:
         """Call a function on its remembered arguments and keep the result."""
@@ -396,8 +436,10 @@ class VirtualMachine:
     ) -> Callable[..., BenchmarkResult]:
         """A function that times ``func_name`` on the arguments it is given."""
         return time_evaluator(
-            self[func_name], number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, f_preproc
-        )
+            self[func_name],
+            number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, f_preproc,
+            dev or self.devices[0],
+        )  # fmt: skip
 
     def profile(self, func_name: str, *args: Any) -> Report:
         """Run once, timing every call the machine makes."""
@@ -407,10 +449,12 @@ class VirtualMachine:
         func(*args)
         self._records = []
         try:
-            begin = time.perf_counter()
+            self.devices[0].sync()
+            timer = HostTimer()
+            timer.start()
             func(*args)
-            total = time.perf_counter() - begin
-            return Report.of_calls(self._records, total)
+            self.devices[0].sync()
+            return Report.of_calls(self._records, timer.stop())
         finally:
             self._records = None
 

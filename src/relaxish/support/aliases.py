@@ -19,6 +19,9 @@ __all__ = ["MODULE_ALIASES", "attribute", "install", "lazy_package", "register_a
 
 # Alias module path -> real module path; longest prefix wins.
 MODULE_ALIASES: dict[str, str] = {}
+
+#: Modules that register functions, by the first part of the functions' names; loaded when such a name is asked for.
+FUNCTION_MODULES: dict[str, str] = {}
 # Package -> {attribute: (module, name or "" for the module itself)}.
 _ATTRIBUTES: dict[str, dict[str, tuple[str, str]]] = {}
 
@@ -41,6 +44,14 @@ def attribute(package: str, name: str) -> Any:
         return importlib.import_module(f"{package}.{name}")
     module = importlib.import_module(place[0])
     return getattr(module, place[1]) if place[1] else module
+
+
+def load_functions(name: str) -> bool:
+    """Import the module that registers functions like ``name``; whether there is one."""
+    module = FUNCTION_MODULES.get(name.partition(".")[0])
+    if module is not None:
+        importlib.import_module(module)
+    return module is not None
 
 
 def names(package: str) -> list[str]:

@@ -67,6 +67,11 @@ class Knob(Generic[T]):
         except ValueError as err:
             raise RelaxishError(f"environment variable {self.env}={text!r} is not valid: {err}") from None
 
+    @property
+    def is_set(self) -> bool:
+        """Whether the program has set a value, so that the environment does not matter."""
+        return self._override is not _UNSET or self._set is not _UNSET
+
     def set(self, value: T) -> None:
         """Set for the rest of the process."""
         self._set = value
@@ -126,6 +131,13 @@ TRACEBACK = Knob(
 )
 TEST_TARGETS = Knob(
     "test_targets", str, "llvm;cuda", "targets of parameterised tests, separated by semicolons", changes_code=False
+)
+CUDA_PROVIDER = Knob(
+    "cuda_provider",
+    str,
+    "auto",
+    "who drives NVIDIA devices: auto (pycuda, else cuda-bindings), pycuda, cuda-bindings, emulator, null",
+    changes_code=False,
 )
 COLOR: Knob[str] = Knob("color", str, "auto", "coloured terminal output: auto, always, never", changes_code=False)
 

@@ -182,7 +182,9 @@ class Target:
     @staticmethod
     def from_device(device: Any) -> Target:
         """The target describing a device of this machine: an object with ``device_type``, or text like "cuda:0"."""
-        return _target_of_device(device)
+        from .from_device import target_of_device
+
+        return target_of_device(device)
 
     @staticmethod
     def list_kinds() -> list[str]:
@@ -390,36 +392,3 @@ def _host_mattr() -> tuple[str, ...]:
     from .detect import host_features
 
     return tuple(sorted("+" + name for name in host_features()))
-
-
-def _target_of_device(device: Any) -> Target:
-    names = {1: "llvm", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm"}
-    if isinstance(device, str):
-        name = device.split(":")[0]
-        name = {"cpu": "llvm", "gpu": "cuda"}.get(name, name)
-    else:
-        device_type = int(getattr(device, "device_type", 0))
-        if device_type not in names:
-            raise CheckValueError(f"Cannot make a target from device {device!r}")
-        name = names[device_type]
-    if name == "llvm":
-        from ..support.threads import available_cores
-        from .detect import host_triple
-
-        return Target({"kind": "llvm", "mtriple": host_triple(), "num-cores": available_cores()})
-    if name == "cuda":
-        from .detect import host_cuda_arch
-
-        arch = host_cuda_arch()
-        if arch is None:
-            raise CheckValueError("Cannot make a target from device cuda: no NVIDIA driver or GPU was found")
-        return Target(
-            {
-                "kind": "cuda",
-                "arch": arch,
-                "max_shared_memory_per_block": 49152,
-                "max_threads_per_block": 1024,
-                "registers_per_block": 65536,
-            }
-        )
-    return Target(name)

@@ -7,6 +7,7 @@ from typing import Any
 from ..ir import Range
 from ..ir.functor import Mutator
 from ..tir import (
+    AttrStmt,
     Block,
     BlockRealize,
     Buffer,
@@ -124,7 +125,15 @@ class _IndexTyper(Mutator):
 
     def visit_IterVar(self, axis: Any) -> Any:
         var = self.fresh_var(axis.var)
-        return IterVar(self.visit_Range(axis.dom), var, axis.iter_type, axis.thread_tag)
+        dom = None if axis.dom is None else self.visit_Range(axis.dom)
+        return IterVar(dom, var, axis.iter_type, axis.thread_tag)
+
+    def visit_AttrStmt(self, attr: Any) -> Any:
+        if attr.attr_key not in ("thread_extent", "virtual_thread"):
+            return self.default_visit(attr)
+        extent = self.index(attr.value)
+        axis = self.visit_IterVar(attr.node)
+        return AttrStmt(axis, attr.attr_key, extent, self.visit(attr.body))
 
     def visit_For(self, loop: Any) -> Any:
         var = self.fresh_var(loop.loop_var)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..ir.attrs import DictAttrs
@@ -121,10 +121,17 @@ class TensorIntrin(Node):
     @staticmethod
     def register(name: str, desc: PrimFunc, impl: PrimFunc, override: bool = False) -> TensorIntrin:
         """Register under a name. Raises ValueError if taken (unless ``override``) or if the two do not fit."""
-        if name in _INTRINS and not override:
+        if (name in _INTRINS or name in _DECLARED) and not override:
             raise CheckValueError(f"TensorIntrin '{name}' has already been registered")
         _INTRINS[name] = made = TensorIntrin(desc, impl)
         return made
+
+    @staticmethod
+    def declare(name: str, make: Callable[[], tuple[PrimFunc, PrimFunc]]) -> None:
+        """Register under a name what ``make`` gives when the intrinsic is first asked for."""
+        if name in _INTRINS or name in _DECLARED:
+            raise CheckValueError(f"TensorIntrin '{name}' has already been registered")
+        _DECLARED[name] = make
 
     @staticmethod
     def get(name: str, allow_missing: bool = False) -> TensorIntrin | None:
@@ -133,6 +140,8 @@ class TensorIntrin(Node):
             from .tensor_intrin import load_all
 
             load_all()
+            if name in _DECLARED and name not in _INTRINS:
+                _INTRINS[name] = TensorIntrin(*_DECLARED[name]())
         found = _INTRINS.get(name)
         if found is None and not allow_missing:
             raise CheckValueError(f"TensorIntrin '{name}' is not registered")
@@ -140,6 +149,7 @@ class TensorIntrin(Node):
 
 
 _INTRINS: dict[str, TensorIntrin] = {}
+_DECLARED: dict[str, Callable[[], tuple[PrimFunc, PrimFunc]]] = {}
 
 
 def __getattr__(name: str) -> Any:

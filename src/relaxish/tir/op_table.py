@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ir.prim import CallEffectKind
+from .op_hopper import HOPPER_CALLS
 
 __all__ = ["EFFECTS", "FLOAT_UNARY", "HANDLE_CALLS", "PLAIN_UNARY"]
 
@@ -26,7 +27,7 @@ HANDLE_CALLS = {
     "TVMBackendAllocWorkspace": "handle", "TVMBackendFreeWorkspace": "int32", "tvm_warp_activemask": "uint32",
     "anylist_setitem_call_packed": "int32", "anylist_setitem_call_cpacked": "int32", "texture2d_store": "handle",
     "handle_add_byte_offset": "handle",
-}  # fmt: skip
+} | HOPPER_CALLS  # fmt: skip
 
 _PURE = CallEffectKind.Pure
 _READ = CallEffectKind.ReadState
@@ -59,6 +60,7 @@ _OPAQUE_NAMES = (
 EFFECTS: dict[str, CallEffectKind] = {
     **dict.fromkeys(_PURE_NAMES, _PURE),
     **dict.fromkeys(_OPAQUE_NAMES, _OPAQUE),
+    **dict.fromkeys(HOPPER_CALLS, _OPAQUE),
     "tvm_thread_context": _PURE,
     "likely": _ANNOTATION,
     "ignore_loop_partition": _ANNOTATION,

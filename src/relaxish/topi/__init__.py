@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import image, nn, tag
+from . import cuda, image, nn, tag
 from .broadcast import *  # noqa: F403
 from .indexing import *  # noqa: F403
 from .math import *  # noqa: F403

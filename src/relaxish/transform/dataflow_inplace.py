@@ -21,11 +21,13 @@ from .legalize_ops.lower import legalization_key
 
 __all__ = ["DataflowUseInplaceCalls", "InplaceRewriter"]
 
+
 def _in_place(func: PrimFunc, indices: Sequence[int]) -> PrimFunc:
-    """The function that writes its last outputs over the parameters ``indices``."""
+    """The function that writes its last outputs over the parameters ``indices``; integers may follow the outputs."""
     func = renew_defs(func)
-    kept = func.params[: len(func.params) - len(indices)]
-    outputs = func.params[len(kept) :]
+    buffers_end = sum(p in func.buffer_map for p in func.params)
+    outputs = func.params[buffers_end - len(indices) : buffers_end]
+    kept = [p for p in func.params if p not in outputs]
     targets = [(func.buffer_map[o], func.buffer_map[kept[i]]) for o, i in zip(outputs, indices)]
     body = substitute_buffers(func.body, {old.data: new.data for old, new in targets}, dict(targets))
     buffers = {p: b for p, b in func.buffer_map.items() if p not in outputs}
@@ -62,7 +64,8 @@ class InplaceRewriter(PyExprMutator):
         key = legalization_key(call)
         known = self.made.get((key, tuple(indices))) if key is not None else None
         if known is not None:
-            return Call(known.op, (known.args[0], Tuple(call.args)), known.attrs, known.sinfo_args, call.span)
+            args = (known.args[0], Tuple(call.args), *known.args[2:])
+            return Call(known.op, args, known.attrs, known.sinfo_args, call.span)
         record = op_record_of(call.op)
         if record is None or record.legalize is None:
             raise InternalError(f"{call.op} cannot work in place: it has no legalization")
@@ -71,7 +74,8 @@ class InplaceRewriter(PyExprMutator):
         made = self.builder_.add_func(_in_place(self.builder_.get()[name], indices), f"{name.name_hint}_inplace")
         self.replaced.add(name)
         fields = lowered.args[1].fields
-        new = call_tir_inplace(made, Tuple(fields), list(indices), lowered.sinfo_args[0])
+        integers = lowered.args[2] if len(lowered.args) > 2 else None
+        new = call_tir_inplace(made, Tuple(fields), list(indices), lowered.sinfo_args[0], integers)
         if key is not None and len(fields) == len(call.args) and all(a is b for a, b in zip(fields, call.args)):
             self.made[key, tuple(indices)] = new
         return new

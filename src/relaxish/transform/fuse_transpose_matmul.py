@@ -75,6 +75,14 @@ def _batch(own: list[Any], out: Any, other: list[Any]) -> list[Any]:
     return indices
 
 
+def _operands(func: Function, call: Call) -> tuple[Any, Any]:
+    """What the grouped function multiplies, in the place where it is called: arguments, or constants inside it."""
+    turned, product = (binding.value for binding in func.body.blocks[0].bindings)
+    given = dict(zip(func.params, call.args))
+    x, weight = product.args[0], turned.args[0]
+    return given.get(x, x), given.get(weight, weight)
+
+
 class _Fuser(PyExprMutator):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
@@ -85,7 +93,7 @@ class _Fuser(PyExprMutator):
         func = self.mod[call.op] if isinstance(call.op, GlobalVar) and call.op in self.mod else None
         if not isinstance(func, Function) or func.attrs.get("Composite") != _NAME:
             return call
-        weight, x = call.args
+        x, weight = _operands(func, call)
         dtype = func.ret_struct_info.dtype
         return self.builder_.call_te(_compute(dtype), x, weight, primfunc_name_hint="NT_matmul")
 

@@ -41,7 +41,10 @@ from .memory_tokens import Token, TokenPool
 __all__ = ["StaticPlanBlockMemory"]
 
 _ALLOC = "relax.builtin.alloc_tensor"
-_ALIASES = frozenset({"relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset"})
+# Operators and packed functions whose result is their argument's memory.
+_ALIASES = frozenset(
+    {"relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset", "vm.builtin.reshape"}
+)
 _PLAN_OUTPUT = "relax.memory_plan_dynamic_func_output"
 _MAX_INT64 = (1 << 63) - 1
 
@@ -212,7 +215,7 @@ class _Planner:
             self.of_call[call] = token
             self.events.append(("alloc", token))
             return token
-        if name in _ALIASES:
+        if name in _ALIASES or (isinstance(call.op, ExternFunc) and call.op.global_symbol in _ALIASES):
             return self.entry(call.args[0])
         for arg in call.args:
             if self._only_reads(call):

@@ -1,1 +1,7 @@
 """NVIDIA GPUs: CUDA C++ from lowered device functions, compiled by NVRTC."""
+
+from __future__ import annotations
+
+from ...support.aliases import lazy_package
+
+__getattr__, __dir__ = lazy_package(globals())

@@ -1,52 +1,28 @@
-"""From scheduled tensor programs to a module with a CUDA part.
+"""From scheduled tensor programs to a module of CUDA kernels and the host programs that launch them.
 
-The host part knows the functions' signatures; its first imported module holds the kernels as source, PTX and machine
-code, so that everything can be looked at on a machine without a GPU.
+The module holds the kernels as source; PTX and machine code are made when somebody asks for them, so that everything
+can be looked at on a machine without a GPU.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ...ir import load_json, save_json
 from ...ir.module import IRModule
-from ...ir.transform import Sequential
-from ...runtime import Module
-from ...support.errors import RelaxishError
+from ...runtime.host_program import HostProgram
+from ...runtime.nvidia.module import TOOLS, CUDAModule
 from ...target import Target
-from ...tir.transform import BindTarget
-from ...tir.transform.pipeline import default_tir_pipeline
-from ...tir.transform.steps import device_passes
+from ...tir import PrimFunc
+from ..common.device_split import split_host_device
+from ..common.host_program import host_program_text, kernel_infos
 from ..common.signature import kernel_spec
-from . import nvrtc
+from . import nvrtc, sass
 from .codegen import cuda_source
 
-__all__ = ["CUDAModule", "build_cuda", "lower_for_device"]
+__all__ = ["CUDAModule", "build_device", "lower_for_device"]
 
-
-class CUDAModule(Module):
-    """Kernels of one target: CUDA C++, and what it compiles to."""
-
-    is_device_module = True
-    is_dso_exportable = False
-
-    def __init__(self, source: str, arch: str, names: list[str]) -> None:
-        super().__init__({}, None, sources={"cu": source}, type_key="cuda")
-        self.arch = arch
-        self.kernel_names = names
-
-    def get_source(self, fmt: str = "") -> str:
-        """The kernels as "cu" (default) or "ptx". Raises MissingExtraError where PTX needs a compiler that is absent."""
-        if fmt == "ptx" and "ptx" not in self.sources:
-            self.sources["ptx"] = nvrtc.compile_ptx(self.sources["cu"], self.arch)
-        return super().get_source(fmt)
-
-    inspect_source = get_source
-
-    def cubin(self) -> bytes:
-        """Machine code for the target's architecture."""
-        if not self.objects:
-            self.objects.append(nvrtc.compile_cubin(self.sources["cu"], self.arch))
-        return self.objects[0]
+_DEFAULT_ARCH = "sm_80"
 
 
 def lower_for_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule]:
@@ -54,32 +30,37 @@ def lower_for_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule]
 
     Raises RelaxishError when a function computes outside of any thread: it needs a GPU schedule first.
     """
-    if target.host is None:
-        target = Target(target, host="llvm")
-    lowered = default_tir_pipeline()(BindTarget(target)(mod))
-    host: dict[Any, Any] = {}
-    device: dict[Any, Any] = {}
-    for var, func in lowered.functions.items():
-        kind = (func.attrs or {}).get("target")
-        (device if kind is not None and kind.kind.name == target.kind.name else host)[var] = func
-    return IRModule(host), Sequential(device_passes(mathematics=False))(IRModule(device))
+    return split_host_device(mod, target)
 
 
-def build_cuda(kernels: IRModule, target: Target) -> Module:
-    """Compile scheduled tensor programs for CUDA."""
-    _, device = lower_for_device(kernels, target)
-    names = [str((f.attrs or {}).get("global_symbol") or v.name_hint) for v, f in device.functions.items()]
+def build_device(kernels: IRModule, target: Target) -> CUDAModule:
+    """The device module of scheduled tensor programs: kernels, and a host program for each function."""
+    host, device = lower_for_device(kernels, target)
+    infos = kernel_infos(device)
     specs = {}
     for var, func in kernels.functions.items():
-        symbol = str((func.attrs or {}).get("global_symbol") or var.name_hint)
+        symbol = _symbol(var, func)
         specs[symbol] = kernel_spec(symbol, func)
-    made = Module(specs, None, python_kernels={name: _needs_device(name) for name in specs}, type_key="llvm")
-    made.import_module(CUDAModule(cuda_source(device), str(target.attrs.get("arch", "sm_80")), sorted(names)))
-    return made
+    programs = []
+    for var, func in host.functions.items():
+        assert isinstance(func, PrimFunc), "what is split off for the host are tensor programs"
+        symbol = _symbol(var, func)
+        spec = specs.get(symbol) or kernel_spec(symbol, func)
+        programs.append(HostProgram(spec, host_program_text(symbol, func, infos)))
+    arch = str(target.attrs.get("arch", _DEFAULT_ARCH))
+    return CUDAModule(cuda_source(device), arch, infos.values(), programs, device_ir=device)
 
 
-def _needs_device(name: str) -> Any:
-    def run(*_: Any) -> Any:
-        raise RelaxishError(f"'{name}' runs on a CUDA device, and launching kernels is not part of this version yet")
+def _symbol(var: Any, func: Any) -> str:
+    return str((func.attrs or {}).get("global_symbol") or var.name_hint)
 
-    return run
+
+TOOLS.update(
+    {
+        "cubin": nvrtc.compile_cubin,
+        "ptx": nvrtc.compile_ptx,
+        "sass": sass.disassemble,
+        "save_ir": save_json,
+        "load_ir": load_json,
+    }
+)

@@ -4,52 +4,59 @@ A device function comes out of host/device splitting: flat buffers, thread exten
 pointers. Before and after::
 
     T.launch_thread("blockIdx.x", 4)                 extern "C" __global__ void __launch_bounds__(64) kernel(
-    T.launch_thread("threadIdx.x", 64)                   float* __restrict__ A, float* __restrict__ B) {
+    T.launch_thread("threadIdx.x", 64)                   const float* __restrict__ A, float* __restrict__ B) {
     B[bx * 64 + tx] = A[bx * 64 + tx] + 1.0           B[(int)blockIdx.x * 64 + (int)threadIdx.x] = ...
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, ClassVar
+from math import prod
+from typing import Any
+
+import numpy as np
 
 from ...arith import Analyzer
 from ...ir import dtype as dt
+from ...ir.expr import Range
 from ...ir.module import IRModule
 from ...ir.prim import IntImm
 from ...ir.types import PointerType, PrimType
 from ...support.errors import RelaxishError
 from ...tir import ForKind, PrimFunc
 from .expr import ExprText
-from .preamble import PREAMBLE
-from .types import headers_for, type_name
+from .matrix_calls import FRAGMENT_SCOPES, fragment_element
+from .preamble import preamble
+from .reserved import reserved_names
+from .table import load_printers
+from .types import constant, is_nibble, section_of, size_of, type_name
+from .usage import indexes_registers, issues_bulk_copies, read_only
 
 __all__ = ["cuda_source", "kernel_source"]
 
-_FRAGMENTS = {"wmma.matrix_a": "matrix_a", "wmma.matrix_b": "matrix_b", "wmma.accumulator": "accumulator"}
+# Registers that an array may fill before a loop over it stops being unrolled.
+_UNROLLED_STEPS = 1024
 
 
 def cuda_source(mod: IRModule) -> str:
     """One source file for all device functions of a module."""
+    load_printers()
     kernels = []
-    dtypes: set[str] = set()
-    wmma = False
+    sections: set[str] = set()
+    helpers: dict[str, str] = {}
     for var, func in sorted(mod.functions.items(), key=lambda item: item[0].name_hint):
         if isinstance(func, PrimFunc):
             made = _Kernel(str((func.attrs or {}).get("global_symbol") or var.name_hint), func)
             kernels.append(made.source())
-            dtypes |= made.dtypes
-            wmma |= made.uses_wmma
-    headers = headers_for(dtypes) + (["mma.h"] if wmma else [])
-    if wmma and "cuda_fp16.h" not in headers:
-        headers.insert(0, "cuda_fp16.h")
-    includes = "".join(f"#include <{h}>\n" for h in headers)
-    return f"{includes}{PREAMBLE}\n" + "\n".join(kernels)
+            sections |= made.sections
+            helpers.update(made.helpers)
+    functions = [helpers[name] for name in sorted(helpers)]
+    return "\n".join([preamble(sections), *functions, *kernels])
 
 
 def kernel_source(name: str, func: PrimFunc) -> str:
     """The source of one kernel, without preamble."""
+    load_printers()
     return _Kernel(name, func).source()
 
 
@@ -62,9 +69,12 @@ class _Kernel(ExprText):
         self.func = func
         self.lines: list[str] = []
         self.depth = 1
-        self.taken: set[str] = {"a", "b"}
+        self.taken: set[str] = set(reserved_names())
         self.threads = {"x": 1, "y": 1, "z": 1}
         self.fragments: dict[Any, dict[str, str]] = {}
+        self.alignments: dict[Any, int] = {}
+        self.registers: set[Any] = set()
+        self.min_blocks = 0
 
     def fresh(self, name: str) -> str:
         base = re.sub(r"\W", "_", name) or "v"
@@ -78,24 +88,38 @@ class _Kernel(ExprText):
 
     def source(self) -> str:
         """The whole function."""
-        params = [self._param(p) for p in self.func.params]
+        constants = read_only(self.func)
+        params = [self._param(p, p in constants) for p in self.func.params]
         self.visit(self.func.body)
-        total = self.threads["x"] * self.threads["y"] * self.threads["z"]
-        bounds = f"__launch_bounds__({total}) " if total else ""
-        head = f'extern "C" __global__ void {bounds}{self.name}({", ".join(params)}) {{'
+        head = f'extern "C" __global__ void {self._bounds()}{self.name}({", ".join(params)}) {{'
         return "\n".join([head, *self.lines, "}", ""])
 
-    def _param(self, param: Any) -> str:
+    def _bounds(self) -> str:
+        total = prod(self.threads.values())
+        if not total:
+            return ""
+        return f"__launch_bounds__({total}{f', {self.min_blocks}' if self.min_blocks else ''}) "
+
+    def _param(self, param: Any, constant_memory: bool) -> str:
         name = self.names[param] = self.fresh(param.name)
         kind = param.type_annotation
-        if isinstance(kind, PointerType):
-            element = kind.element_type.dtype if isinstance(kind.element_type, PrimType) else "uint8"
-            element = "uint8" if element in ("void", "", "handle") else element
-            self.memory_types[param] = element
-            self.dtypes.add(element)
-            return f"{type_name(element)}* __restrict__ {name}"
-        self.dtypes.add(param.dtype)
-        return f"{type_name(param.dtype)} {name}"
+        if not isinstance(kind, PointerType):
+            self.uses(param.dtype)
+            return f"{type_name(param.dtype)} {name}"
+        if is_tensor_map(kind):
+            self.need("hopper")
+            return f"const __grid_constant__ CUtensorMap {name}"
+        element = kind.element_type.dtype if isinstance(kind.element_type, PrimType) else "uint8"
+        element = "uint8" if element in ("void", "", "handle") else element
+        self._remember(param, element)
+        return f"{'const ' if constant_memory else ''}{type_name(self.memory_types[param])}* __restrict__ {name}"
+
+    def _remember(self, var: Any, dtype: str) -> None:
+        """Note how memory was declared; elements of 4 bits are bytes."""
+        self.uses(dtype)
+        if is_nibble(dtype):
+            self.nibbles.add(var)
+        self.memory_types[var] = "uint8" if is_nibble(dtype) else dtype
 
     def line(self, text: str) -> None:
         """One line at the current depth."""
@@ -109,37 +133,60 @@ class _Kernel(ExprText):
         self.depth -= 1
         self.line("}")
 
-    # -- statements ----------------------------------------------------------------------------------------
+    # -- control -------------------------------------------------------------------------------------------
 
     def visit_SeqStmt(self, stmt: Any) -> None:
         for item in stmt.seq:
             self.visit(item)
 
     def visit_For(self, loop: Any) -> None:
+        if loop.kind in (ForKind.THREAD_BINDING, ForKind.VECTORIZED):
+            raise RelaxishError(f"the loop {loop.loop_var.name} must be lowered before code generation")
+        low, extent = self.text(loop.min), self.text(loop.extent)
         name = self.names[loop.loop_var] = self.fresh(loop.loop_var.name)
-        low, extent = self.expr(loop.min), self.expr(loop.extent)
-        if loop.kind == ForKind.UNROLLED:
+        self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
+        if loop.kind == ForKind.UNROLLED or self._fills_registers(loop):
             self.line("#pragma unroll")
+        elif issues_bulk_copies(loop):
+            self.line("#pragma unroll 1")
         kind = type_name(loop.loop_var.dtype)
         stop = extent if isinstance(loop.min, IntImm) and loop.min.value == 0 else f"({low}) + ({extent})"
         self.block(f"for ({kind} {name} = {low}; {name} < {stop}; ++{name})", loop.body)
 
+    def _fills_registers(self, loop: Any) -> bool:
+        """Whether memory in registers is indexed by the loop: not unrolled, it would not stay in registers."""
+        short = isinstance(loop.extent, IntImm) and loop.extent.value <= _UNROLLED_STEPS
+        return short and indexes_registers(loop, self.registers)
+
     def visit_While(self, loop: Any) -> None:
-        self.block(f"while ({self.expr(loop.condition)})", loop.body)
+        self.block(f"while ({self.text(loop.condition)})", loop.body)
 
     def visit_IfThenElse(self, stmt: Any) -> None:
-        self.block(f"if ({self.expr(stmt.condition)})", stmt.then_case)
+        self.block(f"if ({self.text(stmt.condition)})", stmt.then_case)
         if stmt.else_case is not None:
             self.block("else", stmt.else_case)
 
     def visit_LetStmt(self, stmt: Any) -> None:
-        value = self.expr(stmt.value)
+        value = self.text(stmt.value)
         name = self.names[stmt.var] = self.fresh(stmt.var.name)
-        self.line(f"{type_name(stmt.value.dtype)} {name} = {value};")
+        kind = type_name(stmt.var.dtype)
+        if stmt.var.dtype == "handle":
+            annotation = stmt.var.type_annotation
+            element = annotation.element_type if isinstance(annotation, PointerType) else None
+            if isinstance(element, PrimType) and element.dtype not in ("void", ""):
+                self._remember(stmt.var, element.dtype)
+                self.pointer_alignments[stmt.var] = self.address_alignment(stmt.value, element.dtype)
+                kind = f"{type_name(self.memory_types[stmt.var])}*"
+                value = f"({kind})({value})"
+        elif dt.is_int(stmt.var.dtype) and dt.lanes(stmt.var.dtype) == 1:
+            self.analyzer.bind(stmt.var, stmt.value, True)
+        self.line(f"{kind} {name} = {value};")
         self.visit(stmt.body)
 
     def visit_AssertStmt(self, stmt: Any) -> None:
-        # Device code has nobody to tell; the host checked what could be checked.
+        self.need("assert")
+        message = self.text(stmt.message) if stmt.message.dtype == "handle" else '"assertion failed"'
+        self.line(f"if (!({self.text(stmt.condition)})) assertion_failed({message});")
         self.visit(stmt.body)
 
     def visit_AttrStmt(self, stmt: Any) -> None:
@@ -148,17 +195,49 @@ class _Kernel(ExprText):
             self._thread(stmt)
         elif key in ("fragment_shape", "fragment_layout"):
             self.fragments.setdefault(stmt.node, {})[key] = stmt.value.value
-        elif key == "async_wait_queue_scope":
-            raise RelaxishError("asynchronous queues must be lowered (InjectPTXAsyncCopy) before code generation")
+        elif key == "min_blocks_per_sm":
+            self.min_blocks = int(stmt.value.value)
+        elif key == "volatile_scope":
+            self.volatile.add(stmt.node)
+        elif key == "storage_alignment":
+            self.alignments[stmt.node] = int(stmt.value.value)
+        elif key in ("async_commit_queue_scope", "async_wait_queue_scope"):
+            self._queue(stmt)
+            return
         self.visit(stmt.body)
+
+    def _queue(self, stmt: Any) -> None:
+        """Groups of asynchronous copies; the device has one queue of them."""
+        if not isinstance(stmt.value, IntImm) or stmt.value.value != 0:
+            raise RelaxishError("For CUDA, the index of an async queue must be 0.")
+        self.need("async")
+        if stmt.attr_key == "async_commit_queue_scope":
+            self.visit(stmt.body)
+            self.line("commit_copies();")
+            return
+        inner = stmt.body
+        if not isinstance(inner.value, IntImm):
+            raise RelaxishError("how many groups of copies may be on their way must be constant")
+        self.line(f"wait_copies<{inner.value.value}>();")
+        self.visit(inner.body)
 
     def _thread(self, stmt: Any) -> None:
         var, tag = stmt.node.var, stmt.node.thread_tag
-        self.names[var] = f"(({type_name(var.dtype)}){tag})"
+        kind = "" if var.dtype == "int32" else f"({type_name(var.dtype)})"
+        if tag.startswith("clusterIdx."):
+            self.need("cluster")
+            self.names[var] = f"{kind}cluster_block_{tag[-1]}()"
+        elif re.fullmatch(r"(threadIdx|blockIdx)\.[xyz]", tag):
+            self.names[var] = f"({kind}(int){tag})" if kind else f"((int){tag})"
+        else:
+            raise RelaxishError(f"CUDA has no thread index {tag}")
+        self.analyzer.bind(var, Range.from_min_extent(0, stmt.value), True)
         if tag.startswith("threadIdx."):
             axis = tag[-1]
             extent = int(stmt.value.value) if isinstance(stmt.value, IntImm) else 0
             self.threads[axis] = max(self.threads[axis], extent) if extent else 0
+
+    # -- memory --------------------------------------------------------------------------------------------
 
     def visit_DeclBuffer(self, stmt: Any) -> None:
         self.visit(stmt.body)
@@ -166,28 +245,53 @@ class _Kernel(ExprText):
     def visit_Allocate(self, stmt: Any) -> None:
         scope = getattr(stmt.buffer_var.type_annotation, "storage_scope", "") or "global"
         name = self.names[stmt.buffer_var] = self.fresh(stmt.buffer_var.name)
-        self.memory_types[stmt.buffer_var] = stmt.dtype
-        self.dtypes.add(stmt.dtype)
-        kind = type_name(stmt.dtype)
+        self._remember(stmt.buffer_var, stmt.dtype)
+        kind = type_name(self.memory_types[stmt.buffer_var])
+        align = self.alignments.get(stmt.buffer_var, 0)
         if scope == "shared.dyn":
             self.line(f"extern __shared__ __align__(1024) unsigned char {name}_bytes[];")
             self.line(f"{kind}* {name} = ({kind}*){name}_bytes;")
-        elif scope in _FRAGMENTS:
+        elif scope in FRAGMENT_SCOPES:
             self._fragment_array(stmt, name, scope)
+        elif scope == "shared":
+            self.line(f"__shared__ __align__({max(16, align)}) {kind} {name}[{self._extent(stmt)}];")
+        elif scope.startswith(("local", "global")):
+            self.registers.add(stmt.buffer_var)
+            self.line(f"{_local_alignment(stmt, self._extent(stmt), align)}{kind} {name}[{self._extent(stmt)}];")
         else:
-            space = "__shared__ __align__(16) " if scope == "shared" else ""
-            self.line(f"{space}{kind} {name}[{_elements(stmt)}];")
+            raise RelaxishError(f"CUDA code generation has no memory of scope {scope}")
+        self.visit(stmt.body)
+
+    def _extent(self, stmt: Any) -> int:
+        count = _elements(stmt)
+        return (count * dt.lanes(stmt.dtype) + 1) // 2 if is_nibble(stmt.dtype) else count
+
+    def visit_AllocateConst(self, stmt: Any) -> None:
+        if stmt.data is None:
+            raise RelaxishError(f"the values of {stmt.buffer_var.name} are kept elsewhere; inline them first")
+        name = self.names[stmt.buffer_var] = self.fresh(f"{self.name}_{stmt.buffer_var.name}")
+        array = stmt.data.numpy() if hasattr(stmt.data, "numpy") else np.asarray(stmt.data)
+        dtype = stmt.dtype
+        if section_of(dtype) is not None:
+            # Types that C++ has no constants of: tables of their bits.
+            dtype = f"uint{8 * array.dtype.itemsize}"
+            array = np.ascontiguousarray(array).view(dtype)
+        self._remember(stmt.buffer_var, dtype)
+        texts = ", ".join(constant(v, dtype) for v in array.reshape(-1).tolist())
+        self.helper(name, f"__device__ const __align__(16) {type_name(dtype)} {name}[{array.size}] = {{{texts}}};\n")
         self.visit(stmt.body)
 
     def _fragment_array(self, stmt: Any, name: str, scope: str) -> None:
-        self.uses_wmma = True
+        self.need("wmma")
         facts = self._fragment_facts(stmt)
         m, n, k = (int(v) for v in facts["fragment_shape"].split(","))
         size = {"wmma.matrix_a": m * k, "wmma.matrix_b": k * n}.get(scope, m * n)
         layout = f", nvcuda::wmma::{facts['fragment_layout']}" if scope != "wmma.accumulator" else ""
-        kind = type_name(stmt.dtype)
+        kind = fragment_element(stmt.dtype, scope)
+        self.memory_types[stmt.buffer_var] = stmt.dtype
+        self.registers.add(stmt.buffer_var)
         self.line(
-            f"nvcuda::wmma::fragment<nvcuda::wmma::{_FRAGMENTS[scope]}, {m}, {n}, {k}, {kind}{layout}> "
+            f"nvcuda::wmma::fragment<nvcuda::wmma::{FRAGMENT_SCOPES[scope]}, {m}, {n}, {k}, {kind}{layout}> "
             f"{name}[{_elements(stmt) // size}];"
         )
 
@@ -203,65 +307,59 @@ class _Kernel(ExprText):
         return facts
 
     def visit_BufferStore(self, stmt: Any) -> None:
-        value = self.expr(stmt.value)
-        how, pointer, index = self.place(stmt.buffer, stmt.indices, dt.lanes(stmt.value.dtype))
-        if how == "lanes":
-            self.line(f"scatter({pointer}, {index}, {value});")
+        (index,) = stmt.indices
+        index = self.index(index)
+        pointer = self.memory(stmt.buffer)
+        if is_nibble(stmt.buffer.dtype):
+            self._store_nibbles(stmt, pointer, index)
+            return
+        value, at = self.text(stmt.value), None
+        if stmt.predicate is not None:
+            self.line(f"scatter({pointer}, {self.text(index)}, {value}, {self.text(stmt.predicate)});")
+        elif dt.lanes(index.dtype) == 1 and stmt.buffer.data in self.volatile:
+            self.line(f"store_volatile({self.at(pointer, index)}, {value});")
+        elif dt.lanes(index.dtype) == 1:
+            self.line(f"{pointer}[{self.text(index)}] = {value};")
+        elif (at := self.consecutive(stmt.buffer, index)) is not None:
+            kind, align = self.vector(stmt.buffer, stmt.value.dtype, at)
+            self.line(f"store<{kind}{align}>({self.at(pointer, at)}, {value});")
+        elif dt.lanes(stmt.buffer.dtype) == 1:
+            self.line(f"scatter({pointer}, {self.text(index)}, {value});")
         else:
-            self.line(f"{pointer}[{index}] = {value};")
+            raise RelaxishError(f"CUDA code generation does not scatter vectors to {stmt.buffer.name}")
+
+    def _store_nibbles(self, stmt: Any, pointer: str, index: Any) -> None:
+        if dt.lanes(stmt.value.dtype) == 1:
+            # A neighbour may be another thread's, except in registers.
+            alone = "store_nibble" if stmt.buffer.data in self.registers else "share_nibble"
+            self.line(f"{alone}({pointer}, {self.text(index)}, {self.text(stmt.value)});")
+            return
+        start = self.nibble_start(stmt.buffer, index)
+        align = self.alignment(stmt.buffer, start, stmt.value.dtype)
+        load = stmt.value
+        plain = type(load).__name__ == "BufferLoad" and is_nibble(load.buffer.dtype)
+        value = self.packed_nibbles(load, load.indices[0]) if plain else f"packed({self.text(load)})"
+        kind = f"Vec<unsigned char, {dt.lanes(stmt.value.dtype) // 2}>"
+        self.line(f"store<{kind}, {align}>({pointer} + ({self.text(start)}) / 2, {value});")
 
     def visit_Evaluate(self, stmt: Any) -> None:
-        value = stmt.value
-        name = getattr(getattr(value, "op", None), "name", "").removeprefix("tir.")
-        if name in self.STATEMENTS:
-            self.STATEMENTS[name](self, value)
-        elif not isinstance(value, IntImm):
-            self.line(f"{self.expr(value)};")
+        if isinstance(stmt.value, IntImm):
+            return
+        text = self.text(stmt.value)
+        if text:
+            self.line(f"{text.rstrip(';')};")
 
-    # -- statements that are calls -------------------------------------------------------------------------
 
-    def _sync(self, call: Any) -> None:
-        self.line("__syncwarp();" if call.args[0].value == "warp" else "__syncthreads();")
+def is_tensor_map(kind: PointerType) -> bool:
+    """Whether a pointer's annotation means a descriptor of a tensor for the copy engine."""
+    return type(kind.element_type).__name__ == "TensorMapType" or kind.storage_scope in ("grid_constant", "tensor_map")
 
-    def _fill(self, call: Any) -> None:
-        buffer, _, _, _, index, value = call.args
-        self.line(f"nvcuda::wmma::fill_fragment({self.expr(buffer)}[{self.expr(index)}], {self.expr(value)});")
 
-    def _load(self, call: Any) -> None:
-        buffer, _, _, _, index, source, stride, _ = call.args
-        fragment = f"{self.expr(buffer)}[{self.expr(index)}]"
-        self.line(f"nvcuda::wmma::load_matrix_sync({fragment}, {self.expr(source)}, {self.expr(stride)});")
-
-    def _store(self, call: Any) -> None:
-        buffer, _, _, _, index, target, stride, layout = call.args
-        fragment = f"{self.expr(buffer)}[{self.expr(index)}]"
-        self.line(
-            f"nvcuda::wmma::store_matrix_sync({self.expr(target)}, {fragment}, {self.expr(stride)}, "
-            f"nvcuda::wmma::mem_{layout.value});"
-        )
-
-    def _multiply(self, call: Any) -> None:
-        parts = [f"{self.expr(b)}[{self.expr(i)}]" for b, i in zip(call.args[::2], call.args[1::2], strict=True)]
-        self.line(f"nvcuda::wmma::mma_sync({', '.join(parts)});")
-
-    def _copy_async(self, call: Any) -> None:
-        target, t_at, source, s_at, size, *rest = call.args
-        places = [f"{self.expr(p)} + {self.expr(i)}" for p, i in ((target, t_at), (source, s_at))]
-        condition = f", {self.expr(rest[0])}" if rest else ""
-        self.line(f"copy_async<{self.expr(size)}>({', '.join(places)}{condition});")
-
-    STATEMENTS: ClassVar[dict[str, Callable[[Any, Any], None]]] = {
-        "tvm_storage_sync": _sync,
-        "tvm_fill_fragment": _fill,
-        "tvm_load_matrix_sync": _load,
-        "tvm_store_matrix_sync": _store,
-        "tvm_mma_sync": _multiply,
-        "ptx_cp_async": _copy_async,
-        "ptx_commit_group": lambda self, call: self.line('asm volatile("cp.async.commit_group;");'),
-        "ptx_wait_group": lambda self, call: self.line(
-            f'asm volatile("cp.async.wait_group {int(call.args[0].value)};" ::: "memory");'
-        ),
-    }
+def _local_alignment(stmt: Any, count: int, asked: int) -> str:
+    """Arrays of small elements are read as whole words, so they begin like them."""
+    total = count * size_of(stmt.dtype)
+    align = max(asked, next((n for n in (16, 8, 4) if total >= n), 0))
+    return f"__align__({align}) " if align > size_of(stmt.dtype) else ""
 
 
 def _is_fragment_attr(stmt: Any, var: Any) -> bool:

@@ -1,121 +1,136 @@
-"""Compiling CUDA C++ in this process: NVRTC from its wheel, else the ``nvcc`` on the path.
+"""Compiling CUDA C++: by NVRTC from its wheel, else by the ``nvcc`` on the path. Needs no GPU.
 
-Needs no GPU. Compiled images go to the object cache.
+Compiled images are kept in the object cache on disk; its key holds the source, the architecture, and the compiler's
+version. With ``PassContext(config={"cuda.kernels_output_dir": folder})`` sources and images are also written there.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import shutil
-import subprocess
-import tempfile
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
+from ...ir.transform import PassContext
 from ...support.errors import MissingExtraError, RelaxishError
+from ...support.threads import available_cores
+from ..common import object_cache
+from .images import Image, KernelResources
+from .nvcc import NVCC
+from .nvrtc_library import NVRTC
 
-__all__ = ["available", "compile_cubin", "compile_ptx"]
+__all__ = [
+    "KernelResources", "available", "compile_cubin", "compile_image", "compile_many", "compile_ptx", "kernel_resources",
+    "supported_architectures",
+]  # fmt: skip
+
+_ARCH = re.compile(r"sm_(\d+)([af]?)")
+
+
+class Compiler(Protocol):
+    """What NVRTC and nvcc have in common."""
+
+    name: str
+
+    def version(self) -> str:
+        """Name and version, for the cache."""
+
+    def architectures(self) -> tuple[int, ...]:
+        """Numbers of the architectures it compiles for."""
+
+    def compile(self, source: str, arch: str, kind: str) -> Image:
+        """An image of some kind."""
 
 
 def available() -> bool:
     """Whether there is a compiler: NVRTC or nvcc."""
-    return _nvrtc_folder() is not None or shutil.which("nvcc") is not None
+    return NVRTC.present() or NVCC.present()
 
 
 def compile_cubin(source: str, arch: str) -> bytes:
     """Machine code for ``arch`` (``"sm_80"``, ``"sm_90a"``).
 
-    Raises RelaxishError with the compiler's log when the source does not compile, MissingExtraError without a compiler.
+    Raises RelaxishError with the compiler's log when the source does not compile, and for an architecture that no
+    compiler here knows; MissingExtraError without a compiler.
     """
-    return _compile(source, arch, "cubin")
+    return compile_image(source, arch, "cubin").data
 
 
 def compile_ptx(source: str, arch: str) -> str:
     """PTX for ``arch``; errors as :func:`compile_cubin`."""
-    return _compile(source, arch.replace("sm_", "compute_"), "ptx").rstrip(b"\0").decode()
+    return compile_image(source, arch, "ptx").data.rstrip(b"\0").decode()
 
 
-def _compile(source: str, arch: str, kind: str) -> bytes:
-    folder = _nvrtc_folder()
-    if folder is not None:
-        return _with_nvrtc(source, arch, kind, folder)
-    if shutil.which("nvcc") is not None:
-        return _with_nvcc(source, arch, kind)
-    raise MissingExtraError("cuda", "nvidia-cuda-nvrtc", "compiling CUDA source")
+def kernel_resources(source: str, arch: str) -> dict[str, KernelResources]:
+    """Registers, shared memory and spills of each kernel; errors as :func:`compile_cubin`."""
+    return compile_image(source, arch, "cubin").resources()
+
+
+def compile_image(source: str, arch: str, kind: str) -> Image:
+    """An image of kind ``"cubin"`` or ``"ptx"``, from the cache if it was made before."""
+    compiler = _compiler(arch)
+    key = object_cache.key_of(source, f"cuda {kind}", arch, compiler.version())
+    kept = object_cache.lookup(key)
+    if kept is not None:
+        image = Image.unpacked(kept)
+    else:
+        image = compiler.compile(source, arch, kind)
+        object_cache.store(key, image.packed())
+    _write_out(source, image, kind)
+    return image
+
+
+def compile_many(jobs: Sequence[tuple[str, str]], threads: int | None = None) -> list[bytes | RelaxishError]:
+    """Cubins of many (source, arch) pairs, side by side; what does not compile gives its error instead."""
+
+    def run(job: tuple[str, str]) -> bytes | RelaxishError:
+        try:
+            return compile_cubin(*job)
+        except RelaxishError as err:
+            return err
+
+    with ThreadPoolExecutor(threads or available_cores()) as pool:
+        return list(pool.map(run, jobs))
+
+
+def supported_architectures() -> tuple[int, ...]:
+    """Numbers of the architectures for which something here compiles; empty without a compiler."""
+    return tuple(sorted({n for c in _compilers() for n in c.architectures()}))
 
 
 @lru_cache(maxsize=1)
-def _nvrtc_folder() -> Path | None:
-    """The folder of the newest CUDA wheels: ``lib`` and ``include`` are in it."""
-    spec = find_spec("nvidia")
-    roots = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
-    for root in roots:
-        for folder in sorted(root.glob("cu*"), reverse=True):
-            if any(folder.glob("lib/libnvrtc.so.*")):
-                return folder
-        if any(root.glob("cuda_nvrtc/lib/libnvrtc.so.*")):
-            return root / "cuda_nvrtc"
-    return None
+def _compilers() -> tuple[Compiler, ...]:
+    return tuple(kind() for kind in (NVRTC, NVCC) if kind.present())
 
 
-@lru_cache(maxsize=1)
-def _library(folder: Path) -> Any:
-    found = [p for p in sorted(folder.glob("lib/libnvrtc.so.*")) if "builtins" not in p.name and "alt" not in p.name]
-    library = ctypes.CDLL(str(found[-1]))
-    library.nvrtcGetErrorString.restype = ctypes.c_char_p
-    return library
+@lru_cache(maxsize=None)
+def _compiler(arch: str) -> Compiler:
+    """The first compiler that knows the architecture."""
+    match = _ARCH.fullmatch(arch)
+    if match is None:
+        raise RelaxishError(f"{arch!r} is no CUDA architecture; expected such as 'sm_80' or 'sm_90a'")
+    for compiler in _compilers():
+        if int(match[1]) in compiler.architectures():
+            return compiler
+    if not available():
+        raise MissingExtraError("cuda", "nvidia-cuda-nvrtc", "compiling CUDA source")
+    known = ", ".join(f"sm_{n}" for n in supported_architectures())
+    names = " and ".join(c.version() for c in _compilers())
+    raise RelaxishError(f"{names} cannot compile for {arch}; what can be compiled for: {known}")
 
 
-def _include_folders(folder: Path) -> list[Path]:
-    candidates = [folder / "include", folder.parent / "cuda_runtime" / "include"]
-    return [p for p in candidates if (p / "cuda_fp16.h").exists()]
-
-
-def _with_nvrtc(source: str, arch: str, kind: str, folder: Path) -> bytes:
-    library = _library(folder)
-    program = ctypes.c_void_p()
-    _check(library, library.nvrtcCreateProgram(
-        ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None
-    ))  # fmt: skip
-    try:
-        options = ["--std=c++17", f"--gpu-architecture={arch}", "-default-device"]
-        options += [f"--include-path={p}" for p in _include_folders(folder)]
-        array = (ctypes.c_char_p * len(options))(*[o.encode() for o in options])
-        if library.nvrtcCompileProgram(program, len(options), array) != 0:
-            raise RelaxishError(f"the CUDA source does not compile for {arch}:\n{_log(library, program)}")
-        size = ctypes.c_size_t()
-        name = "CUBIN" if kind == "cubin" else "PTX"
-        _check(library, getattr(library, f"nvrtcGet{name}Size")(program, ctypes.byref(size)))
-        image = ctypes.create_string_buffer(size.value)
-        _check(library, getattr(library, f"nvrtcGet{name}")(program, image))
-        return image.raw
-    finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def _log(library: Any, program: Any) -> str:
-    size = ctypes.c_size_t()
-    _check(library, library.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
-    text = ctypes.create_string_buffer(size.value)
-    _check(library, library.nvrtcGetProgramLog(program, text))
-    return text.value.decode(errors="replace")
-
-
-def _check(library: Any, status: int) -> None:
-    if status != 0:
-        raise RelaxishError(f"NVRTC: {library.nvrtcGetErrorString(status).decode()}")
-
-
-def _with_nvcc(source: str, arch: str, kind: str) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{hashlib.sha256(source.encode()).hexdigest()[:16]}.cu"
-        path.write_text(source)
-        image = path.with_suffix("." + kind)
-        command = ["nvcc", "--std=c++17", f"-arch={arch}", f"--{kind}", "-o", str(image), str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RelaxishError(f"the CUDA source does not compile for {arch}:\n{done.stderr}")
-        return image.read_bytes()
+def _write_out(source: str, image: Image, kind: str) -> None:
+    """Put source and image into the folder that the pass context names; a second kernel gets a name of its own."""
+    wanted = PassContext.current().config.get("cuda.kernels_output_dir")
+    if not wanted:
+        return
+    folder = Path(str(getattr(wanted, "value", wanted)))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "tvm_kernels.cu"
+    if path.exists() and path.read_text() != source:
+        path = folder / f"tvm_kernels_{hashlib.sha256(source.encode()).hexdigest()[:8]}.cu"
+    path.write_text(source)
+    path.with_suffix(f".{kind}").write_bytes(image.data)

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -171,12 +172,19 @@ class JitSession:
         self.launch = int(pool[threadpool.LAUNCH])
         self.set_threads_address = int(pool[threadpool.SET_THREADS])
 
-    def load(self, object_bytes: bytes, symbols: list[str]) -> tuple[Any, dict[str, int]]:
-        """Load an object; returns what keeps it alive and the addresses of its symbols."""
+    def load(
+        self, object_bytes: bytes, symbols: list[str], imports: Mapping[str, int] | None = None
+    ) -> tuple[Any, dict[str, int]]:
+        """Load an object; returns what keeps it alive and the addresses of its symbols.
+
+        ``imports`` are addresses of what the object calls, besides the thread pool and the process's own symbols.
+        """
         llvm = binding()
         self.counter += 1
         builder = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
         builder.import_symbol(threadpool.LAUNCH, self.launch)
+        for symbol, address in (imports or {}).items():
+            builder.import_symbol(symbol, address)
         for symbol in symbols:
             builder.export_symbol(symbol)
         tracker = builder.link(self.jit, f"rx_lib{self.counter}")

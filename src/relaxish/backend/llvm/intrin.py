@@ -12,6 +12,7 @@ from ...ir.op import Op
 from ...ir.prim import Call, FloatImm, IntImm, StringImm
 from ...support.errors import RelaxishError
 from .amx import amx_call
+from .index_gen import scale_terms
 from .ltypes import element_bytes, llvm_type, scalar_type, splat, zero_of
 from .matrix import DOT_FEATURES, dot_fallback
 
@@ -401,14 +402,18 @@ def _address_of(gen: ExprGen, expr: Call) -> str:
         terms, const = offset[0]
     else:
         terms, const = offset[0], offset[1][0]
-    return gen.element_pointer(gen.base_pointer(load.buffer.data), load.buffer.dtype, terms, const)
+    inner = dt.lanes(load.buffer.dtype)
+    terms, const = scale_terms(terms, inner), const * inner
+    return gen.element_pointer(gen.base_pointer(load.buffer.data), dt.element_of(load.buffer.dtype), terms, const)
 
 
 @register("tvm_access_ptr")
 def _access_ptr(gen: ExprGen, expr: Call) -> str:
     annotation, data, offset = expr.args[:3]
     terms, const = gen.lin(offset)
-    return gen.element_pointer(gen.base_pointer(data), annotation.dtype, terms, const)
+    inner = dt.lanes(annotation.dtype)
+    pointer = gen.base_pointer(data)
+    return gen.element_pointer(pointer, dt.element_of(annotation.dtype), scale_terms(terms, inner), const * inner)
 
 
 def _is_pointer_call(expr: Any) -> bool:

@@ -155,6 +155,7 @@ class MemoryGen:
         base = self.base_pointer(buffer.data)
         key = self.alias_key(buffer.data)
         inner = dt.lanes(element)
+        offset = _in_scalars(offset, inner)
         if isinstance(offset, list):
             parts = [self._load_at(base, key, element, terms, const) for terms, const in offset]
             return self._lanes_to_vector(parts, inner, element)
@@ -306,6 +307,7 @@ class MemoryGen:
         inner = dt.lanes(element)
         scalar = scalar_type(element)
         lanes = dt.lanes(dtype)
+        offset = _in_scalars(offset, inner)
         if isinstance(offset, list):
             for lane, (terms, const) in enumerate(offset):
                 self._store_at(base, element, terms, const, self._slice(value, lanes, lane * inner, inner, scalar))
@@ -339,6 +341,15 @@ class MemoryGen:
         if dt.is_bool(dtype):
             value = self.w.pure(f"zext {llvm_type(dtype)} {value} to {ty}", value)
         self.w.line(f"store {ty} {value}, ptr {pointer}, align {element_bytes(dtype)}")
+
+
+def _in_scalars(offset: Any, inner: int) -> Any:
+    """An offset in elements that are vectors of ``inner`` scalars, counted in scalars."""
+    if inner == 1:
+        return offset
+    if isinstance(offset, list):
+        return [(scale_terms(terms, inner), const * inner) for terms, const in offset]
+    return scale_terms(offset[0], inner), tuple(c * inner for c in offset[1])
 
 
 def _runs(consts: Sequence[int]) -> list[tuple[int, int]]:

@@ -87,6 +87,7 @@ def _generate(module: ModuleWriter, name: str, func: Any, never: set[Any]) -> No
     noalias = bool(attrs.get("tir.noalias", False))
     gen = StmtGen(FunctionWriter(module), module.features, noalias)
     gen.never_promote = never
+    gen.plain = bool(attrs.get("relaxish.plain_code", False))
     params: list[str] = []
     types: list[str] = []
     for i, param in enumerate(func.params):

@@ -46,6 +46,8 @@ class StmtGen(ExprGen):
         self.terminated = False
         self.promoted: dict[Any, Promotion] = {}
         self.never_promote: set[Any] = set()
+        # Loops as they stand, quick to compile: for code that runs a few times.
+        self.plain = False
         self.branches = 0
         self.result: str | None = None
         self.tiles: TileFile | None = None
@@ -222,7 +224,7 @@ class StmtGen(ExprGen):
                 self._bind(node.loop_var, low)
                 self.stmt(node.body)
                 return
-            if node.kind == ForKind.UNROLLED or self._wants_unroll(node, count):
+            if not self.plain and (node.kind == ForKind.UNROLLED or self._wants_unroll(node, count)):
                 self._unrolled(node, low, count)
                 return
         if node.kind == ForKind.PARALLEL:
@@ -232,7 +234,10 @@ class StmtGen(ExprGen):
             return
         if node.kind == ForKind.THREAD_BINDING:
             raise RelaxishError("the program binds GPU threads and cannot be compiled for a CPU target")
-        self._serial(node, low, extent)
+        if self.plain:
+            self._loop_plain(node, low, extent)
+        else:
+            self._serial(node, low, extent)
 
     def _unrolled(self, node: Any, low: Any, count: int) -> None:
         for i in range(count):
@@ -280,8 +285,8 @@ class StmtGen(ExprGen):
         end = self.materialize(_sum(low, extent))
         certain = not extent[0]
         promotions: list[Promotion] = []
-        accumulators = find_accumulators(self, node) if certain else []
-        tiles = self.tile_file() if certain and keep_result_tiles(self, node) else None
+        accumulators = find_accumulators(self, node) if certain and not self.plain else []
+        tiles = self.tile_file() if certain and not self.plain and keep_result_tiles(self, node) else None
 
         def body(index: str) -> None:
             if tiles is not None:

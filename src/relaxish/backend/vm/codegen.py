@@ -130,7 +130,9 @@ class _FunctionCodeGen:
         return self.registers[var]
 
     def _constant(self, expr: Constant) -> Arg:
-        return self.builder.convert_constant(expr.data)
+        vdevice = getattr(expr.struct_info, "vdevice", None)
+        place = None if vdevice is None else (vdevice.target.get_target_device_type(), vdevice.vdevice_id)
+        return self.builder.convert_constant(expr.data, place)
 
     def _shape(self, expr: ShapeExpr) -> Arg:
         return self.builder.convert_constant(ShapeTuple(self._static_int(v, expr) for v in expr.values))

@@ -5,6 +5,7 @@ from .gemv import GEMV
 from .general_reduction import GeneralReduction
 from .low_batch_gemv import LowBatchGEMV
 from .matmul import Matmul
+from .matmul_hopper import MatmulHopper
 from .matmul_metal import MetalMatmul
 from .matmul_tensorize import MatmulInt8Tensorization, MatmulTensorization
 from .reduction import Reduction
@@ -12,6 +13,6 @@ from .rmsnorm import RMSNorm
 from .transpose import Transpose
 
 __all__ = [
-    "GEMV", "Fallback", "GeneralReduction", "LowBatchGEMV", "Matmul", "MatmulInt8Tensorization", "MatmulTensorization",
+    "GEMV", "Fallback", "GeneralReduction", "LowBatchGEMV", "Matmul", "MatmulHopper", "MatmulInt8Tensorization", "MatmulTensorization",
     "MetalMatmul", "RMSNorm", "Reduction", "Transpose",
 ]  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.functor import post_order_visit
 from ...target import Target
-from ...tir import PrimFunc
+from ...tir import AttrStmt, For, PrimFunc
 from ...tir.schedule import Schedule
 from ..analysis import normalize_prim_func
 from ..base import max_threads_per_block, try_inline
@@ -38,6 +39,8 @@ class Fallback(GPUScheduleRule):
             around = sch.get_loops(rv)
             if not around or any(sch.get(loop).thread_binding is not None for loop in around):
                 continue
+            if _launches_threads(sch.get(rv).body):
+                continue
             for loop, kind in zip(around, info.dom_kind()):
                 loops[kind].append(loop)
             if not loops["S"]:
@@ -51,3 +54,16 @@ class Fallback(GPUScheduleRule):
         for rv, first in reductions:
             sch.decompose_reduction(rv, first)
         return sch
+
+
+def _launches_threads(body: Any) -> bool:
+    """Whether a block is a GPU program already, written by hand."""
+    found = False
+
+    def look(node: Any) -> None:
+        nonlocal found
+        bound = isinstance(node, AttrStmt) and node.attr_key == "thread_extent"
+        found = found or bound or (isinstance(node, For) and node.thread_binding is not None)
+
+    post_order_visit(body, look)
+    return found

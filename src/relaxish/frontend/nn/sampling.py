@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import op as _op
 from ... import te, tir
-from ...backend.sampling_kernels import generic_get_sample_index
+from ...backend.gpu_generic.sampling import generic_get_sample_index
 from ...script import tir as T
 from .calls import tensor_expr_op, tensor_ir_op
 from .core import Tensor, wrap_nested

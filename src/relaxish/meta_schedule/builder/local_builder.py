@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir import IRModule
+from ...runtime.nvidia import providers
 from ...support.workers import WorkerPool
 from ...target import Target
 from ..utils import cpu_count, get_global_func_with_default_on_worker
 from .builder import Builder, BuilderInput, BuilderResult
+from .device_artifact import build_for_device, is_device_target
 
 __all__ = ["LocalBuilder", "default_build"]
 
@@ -50,7 +52,7 @@ class LocalBuilder(Builder):
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         futures = [
             self.pool.submit(_build_in_worker, x.mod, x.target, x.params, self.f_build, self.f_export,
-                             timeout_sec=self.timeout_sec)
+                             providers.chosen(), timeout_sec=self.timeout_sec)
             for x in build_inputs
         ]
         results = []
@@ -69,7 +71,11 @@ class LocalBuilder(Builder):
             self._pool = None
 
 
-def _build_in_worker(mod: IRModule, target: Target, params: Any, f_build: Any, f_export: Any) -> str | bytes:
+def _build_in_worker(
+    mod: IRModule, target: Target, params: Any, f_build: Any, f_export: Any, provider: str
+) -> str | bytes:
+    if f_build is None and f_export is None and is_device_target(target):
+        return build_for_device(mod, target, provider)
     build = get_global_func_with_default_on_worker(f_build, default_build)
     export = get_global_func_with_default_on_worker(f_export, None)
     built = build(mod, target, params)
@@ -87,7 +93,9 @@ def _lowering() -> Callable[..., IRModule]:
 
 
 def default_build(mod: IRModule, target: Target, params: Any = None) -> bytes:
-    """Lower and compile to object code, weight repacking dropped."""
+    """Lower and compile to object code, weight repacking dropped; for GPUs, to kernels in machine code."""
+    if is_device_target(target):
+        return build_for_device(mod, target, providers.chosen())
     from ...backend.llvm.compile import compile_primfuncs
     from ..schedule_util import remove_weight_layout_rewrite
 
@@ -106,7 +114,7 @@ def default_export(built: Any) -> str:
 
 
 def build_whole(mod: IRModule, target: Target) -> bytes:
-    """Lower and compile everything, weight repacking included."""
+    """Lower and compile everything for the host, weight repacking included."""
     from ...backend.llvm.compile import compile_primfuncs
 
     compiled = compile_primfuncs(_lowering()(mod, target), target)

@@ -226,8 +226,11 @@ def _reuse(
         out[9] = 1.0
         return np.zeros(levels.size, dtype=np.float32)
     used = np.zeros((levels.n, levels.size), dtype=bool)
-    for position in access.mentioned():
-        used[position] = levels.extent[position] > 1
+    for indices in access.indices:
+        for form in indices:
+            for position in form.positions:
+                used[position] |= form.moved_by(position)
+    used &= levels.extent > 1
     levels.fold_any(used)
     repeated = [touched.numel[loop, access.buffer] for loop in store.loop_ids]
     serial = np.array([len(x) >= 2 for x in repeated])
@@ -320,6 +323,7 @@ def _count_form(form: ColumnForm, levels: Levels, counts: Array, times: int) -> 
             active = active | _count_form(inner, levels, counts, times)
         terms += active
         counts[{"div": 10, "mod": 10, "min": 11, "max": 11}.get(rest.op, 9)] += times * active
+    counts[10] += times * form.bent
     is_used: Array = terms > 0
     terms += (np.asarray(form.const) != 0) & is_used
     counts[8] += times * np.maximum(terms - 1, 0)

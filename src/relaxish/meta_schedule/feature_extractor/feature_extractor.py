@@ -12,6 +12,7 @@ from ...tir import PrimFunc
 from ..index_form import IndexForm
 from .columns import NUM_FEATURES, ColumnAccess, ColumnStore, Touched, store_features
 from .forms import ColumnForm, ColumnRest
+from .probes import probe
 from .program import Program, StoreInfo, extract_program
 
 if TYPE_CHECKING:
@@ -120,8 +121,11 @@ def concrete_store(program: Program, store: StoreInfo, gpu: bool, buffers: dict[
         buffers = {}
     loops = [program.loops[i] for i in store.loops]
     position = {loop.var: i for i, loop in enumerate(loops)}
+    sizes = {i: float(loop.extent) for i, loop in enumerate(loops)}
 
     def column(form: IndexForm) -> ColumnForm:
+        if gpu:
+            return probe(form, position, sizes)
         terms = []
         for t in form.terms:
             at = position.get(t.var)

@@ -56,6 +56,8 @@ class ColumnForm:
     terms: list[tuple[int, Column, Column, bool]]
     rests: list[ColumnRest] = field(default_factory=list)
     positions: frozenset[int] = frozenset()
+    # Whether some loop moves the index by uneven steps (only known of probed indices).
+    bent: Column = 0.0
 
     def __post_init__(self) -> None:
         if not self.positions:
@@ -95,6 +97,10 @@ class ColumnForm:
                     inner = min_nonzero(inner, form.coefficient(position))
             best = min_nonzero(best, rest.moved(inner))
         return best
+
+    def moved_by(self, position: int) -> Column:
+        """Whether the index moves when the loop at ``position`` does."""
+        return position in self.positions
 
     def affine_step(self, position: int) -> Column:
         """Smallest move of the affine part when one loop moves, 0 for none."""

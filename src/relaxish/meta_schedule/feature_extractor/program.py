@@ -12,6 +12,7 @@ from ...tir import (
     ForKind, IfThenElse, IntImm, LetStmt, Max, Min, Mod, Mul, Not, Or, PrimFunc, Select, Sub, Var,
 )
 from ...tir import EQ, GE, GT, LE, LT, NE
+from ..block_analysis import annotation
 from ..index_form import IndexForm, parse_index
 
 __all__ = ["Access", "LoopInfo", "Program", "StoreInfo", "extract_program"]
@@ -42,6 +43,7 @@ class Access:
     buffer: Any
     kind: int
     indices: list[list[IndexForm]]
+    exprs: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
     def itemsize(self) -> int:
@@ -55,7 +57,11 @@ class Access:
 
 @dataclass
 class StoreInfo:
-    """One store: the loops around it, its accesses, operation counts, and where its buffer is allocated."""
+    """One store: the loops around it, its accesses, operation counts, and where its buffer is allocated.
+
+    ``exprs`` are the indices whose arithmetic counts as they are written, in ``block_vars``, which ``bindings`` explains;
+    ``tensorized`` says that a tensor intrinsic will take the store's place.
+    """
 
     buffer: Any
     loops: list[int]
@@ -64,6 +70,10 @@ class StoreInfo:
     index_forms: list[IndexForm]
     alloc_loops: list[int] | None = None
     block: str = ""
+    exprs: list[Any] = field(default_factory=list)
+    bindings: Mapping[Var, Any] = field(default_factory=dict)
+    block_vars: tuple[Var, ...] = ()
+    tensorized: bool = False
 
 
 @dataclass
@@ -77,20 +87,19 @@ class Program:
 
 
 class _Counter:
-    """Counts operations of a value; integer index arithmetic is handed over as normal forms instead."""
+    """Counts operations of a value; integer index arithmetic is handed over instead."""
 
-    def __init__(self, bindings: Mapping[Var, Any]) -> None:
+    def __init__(self) -> None:
         self.ops = [0.0] * 16
-        self.forms: list[IndexForm] = []
+        self.indices: list[Any] = []
         self.loads: list[BufferLoad] = []
-        self._bindings = bindings
 
     def visit(self, x: Any) -> None:
         if isinstance(x, (IntImm, FloatImm, str, int, float)) or x is None:
             return
         dtype = getattr(x, "dtype", "")
         if isinstance(x, _INDEX_OPS) and not is_float(dtype) and not self._has_load(x):
-            self.forms.append(parse_index(x, self._bindings))
+            self.indices.append(x)
             return
         if isinstance(x, BufferLoad):
             self.loads.append(x)
@@ -134,6 +143,8 @@ class _Extractor:
     def __init__(self) -> None:
         self.program = Program()
         self._block_name = ""
+        self._block_vars: tuple[Var, ...] = ()
+        self._tensorized = False
 
     def walk(self, stmt: Any, loops: list[int], bindings: dict[Var, Any]) -> None:
         if isinstance(stmt, For):
@@ -173,30 +184,35 @@ class _Extractor:
         for buffer in block.alloc_buffers:
             self.program.allocs[id(buffer)] = list(loops)
         self.program.blocks[block.name_hint] = list(loops)
-        around, self._block_name = self._block_name, block.name_hint
+        around = self._block_name, self._block_vars, self._tensorized
+        self._block_name, self._block_vars = block.name_hint, tuple(iv.var for iv in block.iter_vars)
+        self._tensorized = self._tensorized or bool(annotation(block, "meta_schedule.auto_tensorize"))
         if block.init is not None:
             self.walk(block.init, loops, inner)
         self.walk(block.body, loops, inner)
-        self._block_name = around
+        self._block_name, self._block_vars, self._tensorized = around
 
     def _store(self, stmt: BufferStore, loops: list[int], bindings: dict[Var, Any]) -> None:
         if isinstance(stmt.value, (IntImm, FloatImm)):
             return
-        counter = _Counter(bindings)
+        counter = _Counter()
         counter.visit(stmt.value)
-        accesses = {id(stmt.buffer): Access(stmt.buffer, 2, [[parse_index(i, bindings) for i in stmt.indices]])}
+        written = [parse_index(i, bindings) for i in stmt.indices]
+        accesses = {id(stmt.buffer): Access(stmt.buffer, 2, [written], [tuple(stmt.indices)])}
         for load in counter.loads:
             found = accesses.get(id(load.buffer))
             indices = [parse_index(i, bindings) for i in load.indices]
             if found is None:
-                accesses[id(load.buffer)] = Access(load.buffer, 1, [indices])
+                accesses[id(load.buffer)] = Access(load.buffer, 1, [indices], [tuple(load.indices)])
             elif found.kind == 2:
                 found.kind = 3
             elif found.kind == 1:
                 found.indices.append(indices)
-        self.program.stores.append(StoreInfo(stmt.buffer, list(loops), list(accesses.values()), counter.ops,
-                                             counter.forms, self.program.allocs.get(id(stmt.buffer)),
-                                             self._block_name))
+                found.exprs.append(tuple(load.indices))
+        forms = [parse_index(x, bindings) for x in counter.indices]
+        self.program.stores.append(StoreInfo(stmt.buffer, list(loops), list(accesses.values()), counter.ops, forms,
+                                             self.program.allocs.get(id(stmt.buffer)), self._block_name,
+                                             counter.indices, bindings, self._block_vars, self._tensorized))
 
 
 def extract_program(funcs: Iterable[PrimFunc]) -> Program:

@@ -49,7 +49,7 @@ class RewriteReductionBlock(Postproc):
     def _rewrite_one(self, sch: Schedule, func_name: str, done: set[str]) -> bool:
         for place in ba.places(sch.mod[func_name]):
             block = place.realize.block
-            if place.scope is None or block.name_hint in done or not ba.is_reduction(block):
+            if place.scope is None or block.name_hint in done or not ba.is_reduction(block) or ba.in_tiles(place):
                 continue
             done.add(block.name_hint)
             point = self._decompose_point(place)

@@ -45,6 +45,6 @@ class RewriteUnboundBlock(Postproc):
         for place in places:
             tags = [thread_tag(loop) for loop in place.loops]
             bound = all(any(t.startswith(kind) for t in tags) for kind in ("blockIdx", "threadIdx"))
-            if place.scope is root and root is not None and not bound:
+            if place.scope is root and root is not None and not bound and not ba.in_tiles(place):
                 found.append(place.realize.block.name_hint)
         return found

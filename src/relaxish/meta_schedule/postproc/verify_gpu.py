@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir import IRModule
+from ...ir.functor import post_order_visit
 from ...ir.transform import PassContext, Sequential
 from ...support.errors import RelaxishError
-from ...tir import Block, For, PrimFunc, Schedule
+from ...tir import Allocate, Block, For, PrimFunc, Schedule
+from ...tir.transform.hopper_tiles import HopperError
+from ...tir.transform.lower_hopper import has_tiles, lower_tiles
 from .. import block_analysis as ba
 from ..thread_binding import thread_tag
 from .postproc import Postproc
@@ -16,7 +20,7 @@ from .postproc import Postproc
 if TYPE_CHECKING:
     from ..tune_context import TuneContext
 
-__all__ = ["VerifyGPUCode", "lowered_for_checks"]
+__all__ = ["VerifyGPUCode", "allocated_elements", "lowered_for_checks"]
 
 _STEPS = (
     "LowerCrossThreadReduction", "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
@@ -38,6 +42,23 @@ def lowered_for_checks(func: PrimFunc, target: Any, steps: Sequence[str] = _STEP
             return Sequential(passes)(IRModule({"main": func}))["main"]  # type: ignore[no-any-return]
     except (RelaxishError, ValueError):
         return None
+
+
+def allocated_elements(mod: IRModule, target: Any) -> dict[str, int]:
+    """The elements of every buffer as it is allocated in a kernel, shared memory not yet merged; empty where lowering
+    refuses the module."""
+    found: dict[str, int] = {}
+
+    def look(node: Any) -> None:
+        if isinstance(node, Allocate):
+            found[node.buffer_var.name] = math.prod(int(getattr(extent, "value", 1)) for extent in node.extents)
+
+    for func in mod.functions.values():
+        if isinstance(func, PrimFunc):
+            lowered = lowered_for_checks(func, target, _STEPS[:-1])
+            if lowered is not None:
+                post_order_visit(lowered.body, look)
+    return found
 
 
 class VerifyGPUCode(Postproc):
@@ -64,12 +85,25 @@ class VerifyGPUCode(Postproc):
         for func in sch.mod.functions.values():
             if not isinstance(func, PrimFunc):
                 continue
+            if has_tiles(func.body):
+                if not _tiles_fit(func):
+                    return False
+                continue
             if not _extents_fit(func.body, {"x": 1, "y": 1, "z": 1}, self._warp_size):
                 return False
             lowered = lowered_for_checks(func, self._target)
             if lowered is None or not verify_gpu_code(lowered, self._limits):
                 return False
         return True
+
+
+def _tiles_fit(func: PrimFunc) -> bool:
+    """Whether a program of whole tiles can be lowered; its limits are not those of programs by threads."""
+    try:
+        lower_tiles(func)
+    except HopperError:
+        return False
+    return True
 
 
 def _extents_fit(stmt: Any, extents: dict[str, int], warp: int) -> bool:

@@ -1,4 +1,4 @@
-"""Measures candidates in one persistent worker process of this machine."""
+"""Measures candidates in persistent worker processes of this machine: one for its processor, one for each device."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ...support.workers import TaskFuture, WorkerPool
-from ..arg_info import ArgInfo, TensorInfo
+from ...runtime.nvidia import providers
+from ...support.workers import TaskFuture, TaskResult, WorkerPool
+from ..arg_info import ArgInfo
+from ..builder.device_artifact import DeviceArtifact, needs_machine_code
 from ..utils import get_global_func_with_default_on_worker
+from .arguments import alloc_arguments, difference, shifted
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
 
 # A candidate this many times slower than the fastest one is not worth waiting for.
@@ -21,6 +24,9 @@ _HOPELESS = 50.0
 
 __all__ = ["LocalRunner", "LocalRunnerFuture", "alloc_arguments", "load_kernel"]
 
+DEVICE_PRELOAD = ("numpy", "relaxish.runtime", "relaxish.meta_schedule.runner.local_runner")
+# Kinds of targets whose code runs in the worker itself.
+_HOST_KINDS = ("llvm", "c", "cpu")
 PRELOAD = ("numpy", "relaxish.meta_schedule.runner.local_runner", "relaxish.backend.llvm.compile", "llvmlite.binding")
 
 
@@ -42,11 +48,20 @@ class LocalRunnerFuture(RunnerFuture):
             if seconds and self._note is not None:
                 self._note(min(seconds))
             return RunnerResult(seconds, None)
-        return RunnerResult(None, f"LocalRunner: {outcome.status}: {outcome.error}")
+        return RunnerResult(None, f"LocalRunner: {outcome.status}: {_last_words(outcome)}")
+
+
+def _last_words(outcome: TaskResult) -> str:
+    """Why a task failed; a process that ended says it in the last line of its log."""
+    lines = outcome.log.strip().splitlines() if outcome.status == "crash" else []
+    return f"{outcome.error}: {lines[-1]}" if lines else outcome.error
 
 
 class LocalRunner(Runner):
     """One worker at a time, so that measurements do not disturb each other; replaced when it dies or hangs.
+
+    Candidates for GPUs run in one process for each device (all of ``devices``, by default every device there is), each
+    with the CUDA provider this process uses. Between timed repeats the device's second-level cache is emptied.
 
     The hooks ``f_alloc_argument(device, args_info, alloc_repeat)``, ``f_run_evaluator(module, device, config, args)``
     and ``f_cleanup()`` are functions or names of packed functions, resolved in the worker.
@@ -56,7 +71,7 @@ class LocalRunner(Runner):
         self, timeout_sec: float = 30.0, evaluator_config: EvaluatorConfig | None = None, cooldown_sec: float = 0.0,
         alloc_repeat: int = 1, f_alloc_argument: Any = None, f_run_evaluator: Any = None, f_cleanup: Any = None,
         initializer: Callable[[], None] | None = None, *, memory_limit: int | None = 8 << 30,
-        num_threads: int | None = None,
+        num_threads: int | None = None, devices: Sequence[int] | None = None,
     ) -> None:
         self.timeout_sec = timeout_sec
         self.evaluator_config = EvaluatorConfig._normalized(evaluator_config)
@@ -68,6 +83,9 @@ class LocalRunner(Runner):
         self.num_threads = num_threads
         self._fastest: dict[str, float] = {}
         self._pool: WorkerPool | None = None
+        self._devices = None if devices is None else list(devices)
+        self._found: dict[str, list[int]] = {}
+        self._device_pools: dict[tuple[str, int], DevicePool] = {}
 
     @property
     def pool(self) -> WorkerPool:
@@ -80,11 +98,39 @@ class LocalRunner(Runner):
         futures: list[RunnerFuture] = []
         for x in runner_inputs:
             key = str(x.args_info)
+            if x.device_type not in _HOST_KINDS:
+                futures.append(self._run_on_device(x, key))
+                continue
             future = self.pool.submit(
                 _measure_in_worker, x.artifact_path, x.device_type, x.args_info, tuple(self.evaluator_config),
                 self.alloc_repeat, self.cooldown_sec, self.hooks, self.num_threads, timeout_sec=self._limit(key))
             futures.append(LocalRunnerFuture(future, functools.partial(self._note, key)))
         return futures
+
+    def _run_on_device(self, x: RunnerInput, key: str) -> RunnerFuture:
+        """Submit to the device with the least to do."""
+        provider = _provider_of(x.device_type)
+        pool = min(self.device_pools(provider), key=DevicePool.waiting)
+        future = pool.submit(
+            "measure_on_device", x.artifact_path, x.device_type, pool.index, x.args_info, tuple(self.evaluator_config),
+            self.alloc_repeat, self.cooldown_sec, self.hooks, provider, timeout_sec=self._limit(key))
+        return LocalRunnerFuture(future, functools.partial(self._note, key))
+
+    def device_pools(self, provider: str) -> list[DevicePool]:
+        """A process for each device of a provider, started on first use."""
+        limit = None if needs_machine_code(provider) else self.memory_limit
+        devices = self._devices if self._devices is not None else self._found.get(provider)
+        if devices is None:
+            first = self._device_pool(provider, 0, limit)
+            counted = first.submit("count_devices", provider, timeout_sec=self.timeout_sec).result()
+            devices = self._found[provider] = list(range(max(1, int(counted.value)))) if counted.ok else [0]
+        return [self._device_pool(provider, index, limit) for index in devices]
+
+    def _device_pool(self, provider: str, index: int, memory_limit: int | None) -> DevicePool:
+        found = self._device_pools.get((provider, index))
+        if found is None:
+            found = self._device_pools[provider, index] = DevicePool(index, self.initializer, memory_limit)
+        return found
 
     def _note(self, key: str, seconds: float) -> None:
         self._fastest[key] = min(seconds, self._fastest.get(key, seconds))
@@ -102,15 +148,59 @@ class LocalRunner(Runner):
         self, artifact: bytes, reference: bytes, args_info: Sequence[ArgInfo], rtol: float = 1e-4
     ) -> tuple[bool | None, str]:
         """Whether two artifacts compute the same on random inputs; None where that could not be found out."""
+        made = pickle.loads(artifact)
+        if isinstance(made, DeviceArtifact):
+            provider = _provider_of(made.kind)
+            pool = self.device_pools(provider)[0]
+            checked = pool.submit("compare_on_device", artifact, reference, list(args_info), rtol, pool.index, provider,
+                                  timeout_sec=4 * self.timeout_sec).result()
+            return checked.value if checked.ok else (None, f"{checked.status}: {_last_words(checked)}")
         outcome = self.pool.submit(_compare_in_worker, artifact, reference, list(args_info), rtol,
                                    timeout_sec=4 * self.timeout_sec).result()
         return outcome.value if outcome.ok else (None, f"{outcome.status}: {outcome.error}")
 
     def shutdown(self) -> None:
-        """Stop the worker."""
+        """Stop the workers."""
         if self._pool is not None:
             self._pool.shutdown(kill=True)
             self._pool = None
+        for pool in self._device_pools.values():
+            pool.shutdown()
+        self._device_pools.clear()
+
+
+def _provider_of(kind: str) -> str:
+    """The CUDA provider in use; other kinds of devices have one way to run, and their name stands for it."""
+    return providers.chosen() if kind == "cuda" else kind
+
+
+class DevicePool:
+    """The process that owns one device, and what it has been asked to do."""
+
+    def __init__(self, index: int, initializer: Callable[[], None] | None, memory_limit: int | None) -> None:
+        self.index = index
+        self._pool = WorkerPool(1, initializer=initializer, preload=DEVICE_PRELOAD, memory_limit=memory_limit)
+        self._futures: list[TaskFuture] = []
+
+    def submit(self, name: str, *args: Any, timeout_sec: float) -> TaskFuture:
+        """Call a function of ``device_worker`` in the process."""
+        future = self._pool.submit(_call_device_worker, name, *args, timeout_sec=timeout_sec)
+        self._futures = [f for f in self._futures if not f.done()] + [future]
+        return future
+
+    def waiting(self) -> int:
+        """How many tasks are not finished."""
+        return sum(not future.done() for future in self._futures)
+
+    def shutdown(self) -> None:
+        """Stop the process."""
+        self._pool.shutdown(kill=True)
+
+
+def _call_device_worker(name: str, *args: Any) -> Any:
+    from . import device_worker
+
+    return getattr(device_worker, name)(*args)
 
 
 # ---- inside the worker
@@ -140,33 +230,6 @@ def load_kernel(artifact: str | bytes) -> Callable[[Sequence[np.ndarray[Any, Any
         return run
 
     return bind
-
-
-def _aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    from ...ir.dtype import nbytes, numpy_dtype
-
-    count = int(np.prod(shape, dtype=np.int64))
-    size = max(1, count * nbytes(dtype))
-    raw = np.zeros(size + 64, dtype=np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start:start + count * nbytes(dtype)].view(numpy_dtype(dtype)).reshape(shape)
-
-
-def alloc_arguments(args_info: Sequence[ArgInfo], seed: int = 0) -> list[np.ndarray[Any, Any]]:
-    """Aligned arrays with random contents: values in [0, 1) for floats, small numbers for integers."""
-    rng = np.random.default_rng(seed)
-    arrays = []
-    for info in args_info:
-        assert isinstance(info, TensorInfo)
-        array = _aligned(info.shape, info.dtype)
-        if info.dtype.startswith(("float", "bfloat")):
-            array[...] = rng.random(info.shape, dtype=np.float32).astype(array.dtype)
-        elif info.dtype == "bool":
-            array[...] = rng.integers(0, 2, info.shape)
-        else:
-            array[...] = rng.integers(0, 8, info.shape)
-        arrays.append(array)
-    return arrays
 
 
 def _time(run: Callable[[], int], config: EvaluatorConfig) -> list[float]:
@@ -236,33 +299,11 @@ def _compare_in_worker(
     bind, bind_reference = load_kernel(artifact), load_kernel(reference)
     # Once with numbers a root or logarithm accepts, once with negative ones too, which a ReLU or maximum tells apart.
     for shift in (0.0, 0.5):
-        ours, theirs = _shifted(args_info, shift), _shifted(args_info, shift)
+        ours, theirs = shifted(args_info, shift), shifted(args_info, shift)
         # What a program does not write must not look equal by chance, what it writes must be written.
         if bind(ours)() or bind_reference(theirs)():
             return False, "a kernel returned an error code"
-        reason = _difference(ours, theirs, rtol)
+        reason = difference(ours, theirs, rtol)
         if reason:
             return False, reason
     return True, ""
-
-
-def _shifted(args_info: Sequence[ArgInfo], shift: float) -> list[np.ndarray[Any, Any]]:
-    arrays = alloc_arguments(args_info, 17)
-    for array, info in zip(arrays, args_info, strict=True):
-        if shift and isinstance(info, TensorInfo) and info.dtype.startswith(("float", "bfloat")):
-            array -= np.asarray(shift, array.dtype)
-    return arrays
-
-
-def _difference(ours: Sequence[np.ndarray[Any, Any]], theirs: Sequence[np.ndarray[Any, Any]], rtol: float) -> str:
-    """Where two lists of arrays differ by more than rounding; empty if nowhere."""
-    for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        x, y = a.astype("float64"), b.astype("float64")
-        scale = max(float(np.max(np.abs(y), initial=0.0)), 1e-6)
-        loose = rtol if a.dtype.itemsize >= 4 else 2e-2
-        if not np.array_equal(np.isnan(x), np.isnan(y)):
-            return f"argument {index}: different NaNs"
-        error = float(np.nanmax(np.abs(x - y), initial=0.0)) / scale
-        if not error <= loose:
-            return f"argument {index}: relative error {error:.3g}"
-    return ""

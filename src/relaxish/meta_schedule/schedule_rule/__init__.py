@@ -3,6 +3,7 @@
 from .add_rfactor import AddRFactor
 from .auto_bind import AutoBind
 from .cross_thread_reduction import CrossThreadReduction
+from .hopper import MultiLevelTilingHopper
 from .inline import ApplyCustomRule, AutoInline, InlineConstantScalars
 from .multi_level_tiling import MultiLevelTiling, MultiLevelTilingWithIntrin, ReuseType
 from .root_rules import ParallelizeVectorizeUnroll, RandomComputeLocation
@@ -14,6 +15,6 @@ create = ScheduleRule.create
 
 __all__ = [
     "AddRFactor", "ApplyCustomRule", "AutoBind", "AutoInline", "CrossThreadReduction", "InlineConstantScalars",
-    "MultiLevelTiling", "MultiLevelTilingTensorCore", "MultiLevelTilingWideVector", "MultiLevelTilingWithIntrin", "ParallelizeVectorizeUnroll",
+    "MultiLevelTiling", "MultiLevelTilingHopper", "MultiLevelTilingTensorCore", "MultiLevelTilingWideVector", "MultiLevelTilingWithIntrin", "ParallelizeVectorizeUnroll",
     "PyScheduleRule", "RandomComputeLocation", "ReuseType", "ScheduleRule", "create",
 ]

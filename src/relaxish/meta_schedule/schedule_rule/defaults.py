@@ -9,6 +9,7 @@ from ...tir.tensor_intrin.wmma import get_wmma_intrin_group
 from .add_rfactor import AddRFactor
 from .auto_bind import AutoBind
 from .cross_thread_reduction import CrossThreadReduction
+from .hopper import MultiLevelTilingHopper
 from .inline import ApplyCustomRule, AutoInline, InlineConstantScalars
 from .multi_level_tiling import MultiLevelTiling, MultiLevelTilingWithIntrin, ReuseType
 from .root_rules import ParallelizeVectorizeUnroll, RandomComputeLocation
@@ -16,7 +17,7 @@ from .schedule_rule import ScheduleRule
 from .tensor_core import MultiLevelTilingTensorCore
 from .wide_vector import MultiLevelTilingWideVector
 
-__all__ = ["CPU_KINDS", "default_rules", "kind_of_target"]
+__all__ = ["CPU_KINDS", "default_rules", "kind_of_target", "rules_for_target"]
 
 CPU_KINDS = ("llvm", "vnni", "avx512", "asimd", "dotprod", "hexagon")
 _INTRINSICS = {
@@ -144,6 +145,15 @@ def default_rules(kind: str) -> list[ScheduleRule]:
     if kind == "cuda-tensorcore":
         return _cuda_tensor_core()
     raise ValueError(f"unknown rule kind {kind!r}")
+
+
+def rules_for_target(target: Any) -> list[ScheduleRule]:
+    """The rules of a target's kind; Hopper GPUs try its own tensor cores before those of all GPUs."""
+    kind = kind_of_target(target)
+    rules = default_rules(kind)
+    if kind == "cuda-tensorcore" and str(target.attrs.get("arch", "")) == "sm_90a":
+        rules.insert(1, MultiLevelTilingHopper())
+    return rules
 
 
 def default_postprocs(kind: str) -> list[Any]:

@@ -6,7 +6,7 @@ estimate of its neighbours. So a search starts near the best schedules and moves
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,13 +35,26 @@ class Advisor:
 
     def __init__(self, context: Any, sketches: Sequence[VectorSketch], rng: np.random.Generator) -> None:
         self.rng = rng
-        self.estimates: dict[int, SketchEstimate] = {}
+        # Rows of decisions to what they are expected to take, in any unit.
+        self.estimates: dict[int, Callable[[Array], Array]] = {}
+        self.variants: dict[int, VectorVariant] = {}
         self.known: dict[int, tuple[TuningRecord, tuple[int, Array, float] | None]] = {}
         self.sketches = list(sketches)
         for index, sketch in enumerate(self.sketches):
             estimate = estimate_sketch(context, sketch.table.trace)
             if estimate is not None:
-                self.estimates[index] = estimate
+                self.estimates[index] = self._of_factors(sketch, estimate)
+
+    @staticmethod
+    def _of_factors(sketch: VectorSketch, estimate: SketchEstimate) -> Callable[[Array], Array]:
+        def cycles(rows: Array) -> Array:
+            return estimate.cycles({inst: rows[:, at:at + n] for inst, at, n, _, _ in sketch.table.tiles})
+
+        return cycles
+
+    def add(self, index: int, variant: VectorVariant, estimate: Callable[[Array], Array]) -> None:
+        """A sketch whose estimate comes from its compiled variant, which also knows what is valid."""
+        self.variants[index], self.estimates[index] = variant, estimate
 
     def usable(self) -> bool:
         """Whether some sketch has an estimate."""
@@ -70,20 +83,19 @@ class Advisor:
     def _rows(self, index: int, measured: Sequence[tuple[int, Array, float]]) -> Array:
         """Random rows and children of the fastest measured ones."""
         table = self.sketches[index].table
-        parts = [table.sample(self.rng, _SAMPLES)]
+        variant = self.variants.get(index)
+        parts = [table.sample(self.rng, _SAMPLES) if variant is None else variant.sample(self.rng, _SAMPLES // 2)]
         mine = sorted((m for m in measured if m[0] == index), key=lambda m: m[2])[:_PARENTS]
         for _, row, _ in mine:
             children = np.repeat(row[None, :], _CHILDREN, axis=0)
             table.mutate_tiles(self.rng, children)
             table.mutate_tiles(self.rng, children[::2])
             table.mutate_unroll(self.rng, children[::3])
-            parts.append(children)
+            parts.append(children if variant is None else children[variant.valid(children)])
         return np.unique(np.concatenate(parts), axis=0)
 
     def _estimated(self, index: int, rows: Array) -> Array:
-        table = self.sketches[index].table
-        factors = {inst: rows[:, at:at + n] for inst, at, n, _, _ in table.tiles}
-        logs: Array = np.log(self.estimates[index].cycles(factors))
+        logs: Array = np.log(self.estimates[index](rows))
         return logs
 
     def _log_time(self, index: int, rows: Array, measured: Sequence[tuple[int, Array, float]]) -> Array:

@@ -39,17 +39,31 @@ def _divisor_table(extent: int) -> tuple[Array, Array]:
     return table, count
 
 
+@lru_cache(maxsize=512)
+def _partitioned_table(extent: int, n: int, position: int, inner: int) -> Array:
+    """Factorisations whose factors from ``position`` on have a product that ``inner`` divides."""
+    table = _tile_table(extent, n, 0)
+    kept: Array = table[table[:, position:].prod(axis=1) % inner == 0]
+    return kept if len(kept) else np.array([[extent] + [1] * (n - 1)], dtype=np.int64)
+
+
 class DecisionTable:
-    """Which columns belong to which instruction. Tiles come first, then categories, then the parallel limit."""
+    """Which columns belong to which instruction. Tiles come first, then categories, then the parallel limit.
+
+    ``fetches`` and ``threads`` are the categories that are vector lengths of shared copies, and extents of bound loops.
+    """
 
     def __init__(self, trace: Trace, parallel_limits: list[int]) -> None:
         self.trace = trace
         self.tiles: list[tuple[Instruction, int, int, int, int]] = []  # inst, first column, n, extent, limit
+        self.partitioned: dict[int, tuple[int, int]] = {}  # first column: position and divisor of the inner part
         self.categories: list[tuple[Instruction, int, list[int], Array]] = []
         self.locations: list[Instruction] = []
         self.parallel: Instruction | None = None
         self.unroll = -1
         self.vectorize = -1
+        self.fetches: list[int] = []
+        self.threads: list[int] = []
         at = 0
         for inst in trace.insts:
             named = dict(zip(inst.kind.attrs, inst.attrs, strict=False))
@@ -59,6 +73,13 @@ class DecisionTable:
                 limit = int(named["max_innermost_factor"])
                 _tile_table(extent, n, limit)
                 self.tiles.append((inst, at, n, extent, limit))
+                at += n
+            elif inst.kind.name == "SamplePartitionedTile":
+                n = int(named["n"])
+                extent = int(np.prod([int(x) for x in trace.decisions[inst]]))
+                self.partitioned[at] = int(named["partition_pos"]), int(named["innerpart_factor"])
+                _partitioned_table(extent, n, *self.partitioned[at])
+                self.tiles.append((inst, at, n, extent, -1))
                 at += n
             elif inst.kind.name == "SampleComputeLocation":
                 self.locations.append(inst)
@@ -88,10 +109,25 @@ class DecisionTable:
             elif key == "meta_schedule.vectorize":
                 self.vectorize = int(getattr(value, "value", value))
             elif str(key).startswith("meta_schedule.unroll_"):
-                self.unroll = next((i for i, c in enumerate(self.categories) if c[0].outputs[0] is value), -2)
-        used = {i for i in (self.unroll,) if i >= 0}
-        if self.unroll == -2 or len(used) != len(self.categories):
-            raise ValueError("a sampled category that is not the unroll depth")
+                self.unroll = self._category(value)
+            elif key == "meta_schedule.cooperative_fetch" and self._category(value) >= 0:
+                self.fetches.append(self._category(value))
+        if self.unroll == -2:
+            raise ValueError("an unroll depth that is not a sampled category")
+        bound = {i.inputs[0] for i in trace.insts if i.kind.name == "Bind" and "threadIdx" in str(i.attrs[0])}
+        for inst in trace.insts:
+            if inst.kind.name == "Split" and any(out in bound for out in inst.outputs):
+                self.threads += [self._category(x) for x in inst.inputs[1:] if self._category(x) >= 0]
+        self.threads = sorted(set(self.threads))
+
+    def _category(self, value: Any) -> int:
+        """Which category a value is, -2 for none."""
+        return next((i for i, c in enumerate(self.categories) if c[0].outputs[0] is value), -2)
+
+    @property
+    def structural(self) -> list[int]:
+        """Categories on which the program depends before its postprocs."""
+        return [i for i in range(len(self.categories)) if i != self.unroll and i not in self.fetches]
 
     @staticmethod
     def _text(trace: Trace) -> str:
@@ -119,7 +155,7 @@ class DecisionTable:
         """Random rows, every factorisation equally likely."""
         matrix = np.empty((count, self.width), dtype=np.int64)
         for _, at, n, extent, limit in self.tiles:
-            table = _tile_table(extent, n, limit)
+            table = self._table(at, n, extent, limit)
             matrix[:, at:at + n] = table[rng.integers(0, len(table), count)]
         for _, at, values, probs in self.categories:
             matrix[:, at] = rng.choice(len(values), size=count, p=probs)
@@ -127,15 +163,28 @@ class DecisionTable:
         matrix[:, self.parallel_column] = default
         return matrix
 
+    def _table(self, at: int, n: int, extent: int, limit: int) -> Array:
+        """The choices of one tile."""
+        if at in self.partitioned:
+            return _partitioned_table(extent, n, *self.partitioned[at])
+        return _tile_table(extent, n, limit)
+
     def mutate_tiles(self, rng: np.random.Generator, matrix: Array) -> None:
-        """In each row, move a factor from one place of one tile to another."""
+        """In each row, move a factor from one place of one tile to another, or take another vector length for a shared
+        copy."""
         movable = [t for t in self.tiles if t[2] > 1 and t[3] > 1]
-        if not movable or not len(matrix):
+        if not (movable or self.fetches) or not len(matrix):
             return
-        which = rng.integers(0, len(movable), len(matrix))
+        which = rng.integers(0, len(movable) + len(self.fetches), len(matrix))
+        for index, category in enumerate(self.fetches, len(movable)):
+            self._other(rng, matrix, category, np.nonzero(which == index)[0])
         for index, (_, at, n, extent, limit) in enumerate(movable):
             rows = np.nonzero(which == index)[0]
             if not rows.size:
+                continue
+            if at in self.partitioned:
+                table = self._table(at, n, extent, limit)
+                matrix[rows, at:at + n] = table[rng.integers(0, len(table), rows.size)]
                 continue
             part = matrix[rows, at:at + n]
             x = np.argmax(np.where(part > 1, rng.random(part.shape), -1.0), axis=1)
@@ -155,10 +204,21 @@ class DecisionTable:
 
     def mutate_unroll(self, rng: np.random.Generator, matrix: Array) -> None:
         """Another unroll depth in each row."""
-        if self.unroll >= 0 and len(matrix):
-            _, at, values, _ = self.categories[self.unroll]
-            if len(values) > 1:
-                matrix[:, at] = (matrix[:, at] + rng.integers(1, len(values), len(matrix))) % len(values)
+        if self.unroll >= 0:
+            self._other(rng, matrix, self.unroll, np.arange(len(matrix)))
+
+    def mutate_threads(self, rng: np.random.Generator, matrix: Array) -> None:
+        """Another extent of one bound loop in each row."""
+        if self.threads and len(matrix):
+            which = rng.integers(0, len(self.threads), len(matrix))
+            for index, category in enumerate(self.threads):
+                self._other(rng, matrix, category, np.nonzero(which == index)[0])
+
+    def _other(self, rng: np.random.Generator, matrix: Array, category: int, rows: Array) -> None:
+        """Another choice of one category in some rows."""
+        _, at, values, _ = self.categories[category]
+        if len(values) > 1 and len(rows):
+            matrix[rows, at] = (matrix[rows, at] + rng.integers(1, len(values), len(rows))) % len(values)
 
     def mutate_parallel(self, rng: np.random.Generator, matrix: Array) -> None:
         """Another limit of parallel iterations in each row."""

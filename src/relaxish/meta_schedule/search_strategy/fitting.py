@@ -131,7 +131,8 @@ class Fitter:
                 found = self._fit_on(target, below)
                 if found is not None:
                     found = Formula(found.const, found.terms, cap)
-                    if not np.array_equal(self.env.value(found)[known], target[known]):
+                    values = np.broadcast_to(self.env.value(found), target.shape)
+                    if not np.array_equal(values[known], target[known]):
                         found = None
         if found is None:
             raise Unfit(f"no formula for the values {sorted(set(target[known].tolist()))[:8]}")

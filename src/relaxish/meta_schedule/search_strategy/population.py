@@ -9,10 +9,11 @@ import numpy as np
 
 from ...tir.schedule import Trace
 from ..mutator import (
-    MutateComputeLocation, MutateParallel, MutateTileSize, MutateUnroll,
+    MutateComputeLocation, MutateParallel, MutateThreadBinding, MutateTileSize, MutateUnroll,
 )
 from ..profiler import Profiler
 from .advisor import Advisor
+from .device_variant import DeviceVariant
 from .sketch import REFUSALS, VectorSketch, VectorVariant
 
 if TYPE_CHECKING:
@@ -55,11 +56,22 @@ class VectorPool:
         self._number = {id(sketch): index for index, sketch in enumerate(self.sketches)}
         self._measured: set[tuple[int, tuple[int, ...], bytes]] = set()
         self._noted = 0
+        self._stock: dict[int, Array] = {}
         self.advisor = Advisor(context, self.sketches, self.rng)
+        self._compile_device_sketches()
+
+    def _compile_device_sketches(self) -> None:
+        """Sketches for GPUs have one variant, without which not even their first candidates are likely to be valid."""
+        for index, sketch in enumerate(self.sketches):
+            if sketch.gpu and self._known(index, ()) is None:
+                self.reason = sketch.refused[()]
+                self.left_out.append(sketch.table.trace)
+        self._usable = [i for i, sketch in enumerate(self.sketches) if not sketch.refused.get((), "")]
 
     def reseed(self, rng: np.random.Generator) -> None:
         """Draw from ``rng`` from now on."""
         self.rng = self.advisor.rng = rng
+        self._stock.clear()
 
     def save_state(self) -> dict[str, Any]:
         """Which variants the search works with, as plain data."""
@@ -72,11 +84,12 @@ class VectorPool:
 
     def usable(self) -> bool:
         """Whether some sketch and all mutators have a matrix form."""
-        return bool(self.sketches) and self.shares is not None
+        return bool(self._usable) and self.shares is not None
 
-    def _mutator_shares(self) -> tuple[float, float, float, float] | None:
-        known: dict[type, int] = {MutateTileSize: 0, MutateUnroll: 1, MutateParallel: 2, MutateComputeLocation: 3}
-        shares = [0.0] * 4
+    def _mutator_shares(self) -> tuple[float, ...] | None:
+        known: dict[type, int] = {MutateTileSize: 0, MutateUnroll: 1, MutateParallel: 2, MutateComputeLocation: 3,
+                                  MutateThreadBinding: 4}
+        shares = [0.0] * len(known)
         assert self.context.space_generator is not None
         for mutator, share in (self.context.space_generator.mutator_probs or {}).items():
             if type(mutator) not in known:
@@ -85,7 +98,7 @@ class VectorPool:
                 return None
             shares[known[type(mutator)]] += float(share)
         total = sum(shares) or 1.0
-        return shares[0] / total, shares[1] / total, shares[2] / total, shares[3] / total
+        return tuple(share / total for share in shares)
 
     # ---- variants
 
@@ -102,6 +115,8 @@ class VectorPool:
         variant = self.sketches[index].variant(locations)
         if variant is not None and (index, locations) not in self._names:
             self._names.append((index, locations))
+        if variant is not None and isinstance(variant.compiled, DeviceVariant) and index not in self.advisor.variants:
+            self.advisor.add(index, variant, variant.compiled.estimate)
         return variant
 
     def learn(self) -> None:
@@ -119,10 +134,20 @@ class VectorPool:
     def random_rows(self, count: int) -> list[Scored]:
         """Random rows of random sketches, compute locations left to be sampled."""
         out: list[Scored] = []
-        for index in self.rng.integers(0, len(self.sketches), count):
-            sketch = self.sketches[index]
-            out.append((0.0, VectorVariant(sketch, ()), sketch.table.sample(self.rng, 1)[0]))
+        for choice in self.rng.integers(0, len(self._usable), count):
+            sketch = self.sketches[self._usable[choice]]
+            known = sketch.variants.get(()) if sketch.gpu else None
+            rows = sketch.table.sample(self.rng, 1) if known is None else self._valid_rows(known)
+            out += [(0.0, VectorVariant(sketch, ()), row) for row in rows]
         return out
+
+    def _valid_rows(self, variant: VectorVariant) -> Array:
+        """One random valid row of a GPU sketch, from a stock: most random rows exceed some limit."""
+        stock = self._stock.get(id(variant))
+        if stock is None or not len(stock):
+            stock = variant.sample(self.rng, 256)
+        self._stock[id(variant)] = stock[1:]
+        return stock[:1]
 
     # ---- one round of search
 
@@ -271,9 +296,10 @@ class VectorPool:
         assert self.shares is not None
         roll = self.rng.random(len(rows)) / max(mutate_prob, 1e-9)
         kind = np.searchsorted(np.cumsum(self.shares), roll, side="right")
-        kind[roll >= 1] = 4
+        kind[roll >= 1] = len(self.shares)
         table = variant.sketch.table
-        for code, mutate in enumerate((table.mutate_tiles, table.mutate_unroll, table.mutate_parallel)):
+        for code, mutate in ((0, table.mutate_tiles), (1, table.mutate_unroll), (2, table.mutate_parallel),
+                             (4, table.mutate_threads)):
             picked = kind == code
             part = rows[picked]
             mutate(self.rng, part)

@@ -14,6 +14,8 @@ from ..feature_extractor.program import Program, extract_program
 from ..mutator.mutator import compute_locations, parallel_limits
 from ..schedule_util import schedule_for_tuning
 from .decisions import DecisionTable
+from .device_reading import replay
+from .device_variant import DeviceVariant
 from .examples import ExampleChooser
 from .fitting import Environment, Unfit
 from .locations import LocationMask, LoopRow, loops_of_location
@@ -27,6 +29,9 @@ __all__ = ["VectorSketch", "VectorVariant"]
 
 Array = np.ndarray[Any, Any]
 EXAMPLES, CHECKS, LOCATION_SAMPLES = 12, 2, 8
+# Programs for GPUs have more numbers to be told apart: a few more examples, and more checks.
+DEVICE_EXAMPLES, DEVICE_CHECKS = 20, 6
+_DEVICE_DRAWS, _LEAST_DRAW = 24, 4096
 # What keeps a program from being read or made: everything else is a bug and is raised.
 REFUSALS = (Unfit, RelaxishError, ValueError)
 
@@ -35,8 +40,8 @@ class VectorVariant:
     """A sketch with its compute locations fixed; without formulas (and perhaps locations) it still names candidates."""
 
     def __init__(
-        self, sketch: VectorSketch, locations: tuple[int, ...], compiled: CompiledVariant | None = None,
-        mask: LocationMask | None = None,
+        self, sketch: VectorSketch, locations: tuple[int, ...],
+        compiled: CompiledVariant | DeviceVariant | None = None, mask: LocationMask | None = None,
     ) -> None:
         self.sketch = sketch
         self.locations = locations
@@ -44,7 +49,10 @@ class VectorVariant:
         self._mask = mask
 
     def valid(self, matrix: Array) -> Array:
-        """Which rows are candidates of this variant: in others a location is no loop and the schedule moves on."""
+        """Which rows are candidates of this variant: in others a location is no loop and the schedule moves on, or a
+        GPU cannot launch the program."""
+        if isinstance(self.compiled, DeviceVariant):
+            return self.compiled.valid(matrix)
         if self._mask is None:
             return np.ones(len(matrix), dtype=bool)
         return self._mask(Environment(matrix[:, :self.sketch.table.num_tile_columns]))
@@ -52,19 +60,23 @@ class VectorVariant:
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """At most ``count`` random valid rows."""
         rows = self.sketch.table.sample(rng, count)
-        if self._mask is None:
+        device = isinstance(self.compiled, DeviceVariant)
+        if self._mask is None and not device:
             return rows
         rows = rows[self.valid(rows)]
-        for _ in range(4):
-            if 2 * len(rows) >= count:
+        # Few tilings of a GPU sketch stay within its limits.
+        for _ in range(_DEVICE_DRAWS if device else 4):
+            if len(rows) >= count or (not device and 2 * len(rows) >= count):
                 break
-            more = self.sketch.table.sample(rng, 2 * count)
+            more = self.sketch.table.sample(rng, max(2 * count, _LEAST_DRAW if device else 0))
             rows = np.concatenate([rows, more[self.valid(more)]])
         return rows[:count]
 
     def features(self, matrix: Array) -> list[Array]:
         """Feature matrices of valid rows of decisions."""
         table = self.sketch.table
+        if isinstance(self.compiled, DeviceVariant):
+            return self.compiled.features(matrix, table.unroll_values(matrix))
         limits = matrix[:, table.parallel_column].astype("float32")
         assert self.compiled is not None, "a variant without formulas"
         return self.compiled.features(matrix[:, :table.num_tile_columns], limits, table.unroll_values(matrix))
@@ -89,6 +101,9 @@ class VectorSketch:
         if top > 0:
             limits = sorted({*limits, *(1 << k for k in range(top.bit_length()))})
         self.table = DecisionTable(own, [x for x in limits if x <= top] or limits)
+        self.gpu = context.target is not None and "gpu" in context.target.keys
+        if not self.gpu and (self.table.structural or self.table.fetches):
+            raise Unfit("a sampled category that is not the unroll depth")
         self.variants: dict[tuple[int, ...], VectorVariant] = {}
         self.refused: dict[tuple[int, ...], str] = {}
         self._combinations: list[tuple[int, ...]] | None = None
@@ -124,11 +139,12 @@ class VectorSketch:
         found = self.variants.get(locations)
         if found is None and locations not in self.refused:
             try:
+                examples = DEVICE_EXAMPLES if self.gpu else EXAMPLES
                 try:
-                    found = self._compile(locations, EXAMPLES)
+                    found = self._compile(locations, examples)
                 except Unfit:
                     # Too few examples can agree with a wrong formula by chance.
-                    found = self._compile(locations, 2 * EXAMPLES)
+                    found = self._compile(locations, 2 * examples)
                 self.variants[locations] = found
             except REFUSALS as err:
                 reason = str(err).strip().splitlines()[0] if str(err).strip() else ""
@@ -168,12 +184,55 @@ class VectorSketch:
 
     def _compile(self, locations: tuple[int, ...], count: int) -> VectorVariant:
         rng = np.random.default_rng([*self.seed, count, *(2 + x for x in locations)])
+        if self.gpu:
+            return self._compile_device(locations, count, rng)
         readings, examples, mask = self._examples(locations, count, rng)
-        gpu = self.context.target is not None and "gpu" in self.context.target.keys
         compiled = CompiledVariant(readings, examples[:, :self.table.num_tile_columns], self.table.tile_ranges,
-                                   self.table.vectorize, gpu, self._process(examples[0], locations))
+                                   self.table.vectorize, self.gpu, self._process(examples[0], locations))
         made = VectorVariant(self, locations, compiled, mask)
         checks = made.sample(rng, 8)[:CHECKS]
+        self._check(made, checks)
+        return made
+
+    def _compile_device(self, locations: tuple[int, ...], count: int, rng: np.random.Generator) -> VectorVariant:
+        """As :meth:`_compile` for GPUs, where locations are never sampled, but categories shape the program."""
+        if locations:
+            raise Unfit("sampled compute locations on a GPU")
+        table = self.table
+        most = max([count, *(2 * len(table.categories[i][2]) for i in table.structural)])
+        # Every choice of a category is seen at least twice, and no two categories go together.
+        choices = {i: rng.permutation(np.arange(most) % len(table.categories[i][2])) for i in table.structural}
+        chooser = ExampleChooser(table, rng)
+        readings, rows = [], []
+        while len(readings) < most:
+            row = chooser.next()
+            if row is None:
+                break  # fewer candidates than examples wanted: then these are all
+            row = row.copy()
+            for i, chosen in choices.items():
+                row[table.categories[i][1]] = chosen[len(rows)]
+            sch = schedule_for_tuning(self._mod, 1)
+            readings.append(replay(sch, table.to_trace(row, ())))
+            rows.append(row)
+            chooser.accept()
+        compiled = DeviceVariant(readings, np.array(rows), table, self.context.target, table.structural)
+        if readings[0].pipelined and readings[0].shared:
+            some = table.sample(rng, 2)
+            compiled.limits.learn_versions(some, [self._allocated(row) for row in some])
+        made = VectorVariant(self, locations, compiled)
+        self._check(made, table.sample(rng, DEVICE_CHECKS))
+        return made
+
+    def _allocated(self, row: Array) -> dict[str, int]:
+        """Elements of every buffer in the lowered program of a row."""
+        from ..postproc.verify_gpu import allocated_elements
+
+        sch = self.processed(row, (), tensorized=False)
+        return allocated_elements(sch.mod, self.context.target)
+
+    def _check(self, made: VectorVariant, checks: Array) -> None:
+        """Compare the features of some rows with those of their programs."""
+        locations = made.locations
         if not len(checks):
             raise Unfit("no candidates left to check the formulas on")
         fast = made.features(checks)
@@ -182,7 +241,6 @@ class VectorSketch:
             mine = np.stack([block[k] for block in fast])
             if mine.shape != slow.shape or not np.allclose(mine, slow, rtol=1e-4, atol=1e-3):
                 raise Unfit("features differ from those of the program")
-        return made
 
     def read(self, row: Array, locations: tuple[int, ...]) -> tuple[Reading | None, list[LoopRow]]:
         """The program of one row before postprocs, None where a location moved; and the loops locations had to choose
@@ -209,8 +267,7 @@ class VectorSketch:
         """Features by way of the program, weight layouts left as they are (they do not depend on decisions)."""
         from ..feature_extractor import module_features
 
-        target = self.context.target
-        return module_features(self.processed(row, locations).mod, target is not None and "gpu" in target.keys)
+        return module_features(self.processed(row, locations).mod, self.gpu)
 
     def _process(self, example: Array, locations: tuple[int, ...]) -> Any:
         """A function giving the processed program of a row told by its tiles, parallel limit and unroll depth."""
@@ -224,16 +281,19 @@ class VectorSketch:
 
         return process
 
-    def processed(self, row: Array, locations: tuple[int, ...]) -> Schedule:
+    def processed(self, row: Array, locations: tuple[int, ...], tensorized: bool = True) -> Schedule:
         """The program of one row after the postprocs that change what features see."""
-        from ..postproc import RewriteLayout
+        from ..postproc import RewriteLayout, RewriteTensorize, VerifyGPUCode
 
         sch = schedule_for_tuning(self._mod, 1)
         self.table.to_trace(row, locations).apply_to_schedule(sch, remove_postproc=True)
         sch.enter_postproc()
         assert self.context.space_generator is not None
         for postproc in self.context.space_generator.postprocs or []:
-            if not isinstance(postproc, RewriteLayout) and not postproc.apply(sch):
+            if isinstance(postproc, RewriteLayout | VerifyGPUCode) or (
+                    isinstance(postproc, RewriteTensorize) and not tensorized):
+                continue
+            if not postproc.apply(sch):
                 raise Unfit(f"{type(postproc).__name__} refuses some candidates")
         return sch
 

@@ -60,7 +60,12 @@ class SpaceGenerator:
                 raise ValueError("the tune context needs a target to choose default rules from")
             return kind_of_target(context.target)
 
-        self.sch_rules = ScheduleRule.create(kind_of(rules)) if isinstance(rules, str) else list(rules or [])
+        if rules == "from-target" and context.target is not None:
+            from ..schedule_rule.defaults import rules_for_target
+
+            self.sch_rules = rules_for_target(context.target)
+        else:
+            self.sch_rules = ScheduleRule.create(kind_of(rules)) if isinstance(rules, str) else list(rules or [])
         self.postprocs = Postproc.create(kind_of(postprocs)) if isinstance(postprocs, str) else list(postprocs or [])
         self.mutator_probs = Mutator.create(kind_of(mutators)) if isinstance(mutators, str) else dict(mutators or {})
         parts: list[Any] = [*self.sch_rules, *self.postprocs, *self.mutator_probs]

@@ -158,7 +158,7 @@ def te_attention(q: Any, k: Any, v: Any, bias: Any, scale: Any, causal_mask: str
 def _legalize(builder: Any, call: Call) -> Expr:
     a = call.attrs
     if a.window_size is not None:
-        raise NotImplementedError("nn.attention with window_size has no generic lowering")
+        raise AssertionError("Legalization for sliding-window attention is not supported yet.")
     with_bias = call.op.name == "relax.nn.attention_bias"
 
     def compute(q: Any, k: Any, v: Any, *rest: Any) -> Any:

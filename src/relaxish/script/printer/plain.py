@@ -32,7 +32,9 @@ _NOTATIONS: dict[str, Callable[[Any], str]] = {
 
 
 def _node(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
-    """The constructor's call with every field by name."""
+    """The constructor's call with every field by name; what is no node, such as a runtime module, as Python shows it."""
+    if not isinstance(obj, Node):
+        return IdDoc(repr(obj))
     notation = _NOTATIONS.get(type(obj)._type_key)
     if notation is not None:
         return IdDoc(notation(obj))

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.module import IRModule
+from ...ir.transform import Pass
 from ...relax.block_builder import BlockBuilder
-from ...relax.expr import Call, DataflowBlock, Var
+from ...relax.expr import Call, DataflowBlock, Function, Var
+from ...relax.expr_functor import PyExprMutator
+from ...transform.base import as_module_pass, map_relax_functions
 from ...transform.dataflow_inplace import InplaceRewriter
 from ...transform.inplace_analysis import AliasAnalyzer, find_inplace_opportunities, live_ranges
 
 __all__ = [
+    "ApplyEmptyCppMutator",
     "dataflow_alias_analysis",
     "dataflow_inplace_analysis",
     "dataflow_liveness_analysis",
@@ -18,6 +22,16 @@ __all__ = [
 ]
 
 Opportunities = list[tuple[int, set[int]]]
+
+
+def ApplyEmptyCppMutator() -> Pass:  # noqa: N802  (public name of the pass)
+    """A pass that rewrites every graph function with a mutator that changes nothing, for tests of mutators."""
+
+    def rewrite(_: object, func: Function) -> Function:
+        made: Function = PyExprMutator().visit_expr(func)
+        return made
+
+    return as_module_pass(lambda mod: map_relax_functions(mod, rewrite), "relax.testing.ApplyEmptyCppMutator")
 
 
 def dataflow_liveness_analysis(block: DataflowBlock) -> dict[Var, tuple[int, int]]:

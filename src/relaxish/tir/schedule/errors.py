@@ -81,6 +81,38 @@ def _program_text(mod: Any, locations: Sequence[Any]) -> str:
     return "(the program could not be printed)"
 
 
+class _DetailedError(ScheduleError):
+    """Says everything, when asked: default schedules try primitives by the dozen and drop what fails."""
+
+    def __init__(self, error: PrimitiveError, mod: Any, primitive: str, step: int | None) -> None:
+        super().__init__()
+        self._parts: Any = (mod, tuple(error.locations), primitive, error.message(), error.hint, step)
+
+    def __str__(self) -> str:
+        if not self.args:
+            mod, locations, primitive, message, hint, step = self._parts
+            lines = [
+                f"ScheduleError: An error occurred in the schedule primitive '{primitive}'.",
+                "",
+                "The IR with diagnostic is:",
+                _program_text(mod, locations),
+                f"Error message: {message}",
+            ]
+            if hint:
+                lines += ["", f"Hint: {hint}"]
+            if step is not None:
+                lines += ["", f"Trace step: {step}"]
+            self.args = ("\n".join(lines),)
+            self._parts = None
+        return str(self.args[0])
+
+    def __repr__(self) -> str:
+        return f"ScheduleError({str(self)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ScheduleError, (str(self),)
+
+
 def render_error(error: PrimitiveError, mod: Any, primitive: str, step: int | None, level: str) -> ScheduleError:
     """The error a user sees, at the detail ``level`` asks for ("detail", "fast" or "none")."""
     if level == "none":
@@ -88,18 +120,7 @@ def render_error(error: PrimitiveError, mod: Any, primitive: str, step: int | No
     elif level == "fast":
         made = ScheduleError(error.short_message())
     else:
-        parts = [
-            f"ScheduleError: An error occurred in the schedule primitive '{primitive}'.",
-            "",
-            "The IR with diagnostic is:",
-            _program_text(mod, error.locations),
-            f"Error message: {error.message()}",
-        ]
-        if error.hint:
-            parts += ["", f"Hint: {error.hint}"]
-        if step is not None:
-            parts += ["", f"Trace step: {step}"]
-        made = ScheduleError("\n".join(parts))
+        made = _DetailedError(error, mod, primitive, step)
     made.primitive = primitive  # type: ignore[attr-defined]
     made.reason = error.reason()  # type: ignore[attr-defined]
     return made

@@ -7,7 +7,7 @@ __all__ = ["load_all"]
 _DONE = [False]
 _MODULES = (
     "amx", "arm_cpu", "build", "cuda", "cuda_names", "dot_product_common", "hexagon", "metal", "mma", "mma_layouts",
-    "mma_m16n8k8", "rocm", "rocm_mfma", "wmma", "x86",
+    "mma_m16n8k8", "rocm", "rocm_mfma", "wgmma", "wmma", "x86",
 )  # fmt: skip
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ...ir import dtype as dt
 from ...ir.prim import Cast, const
 from ..buffer import Buffer, decl_buffer
 from ..expr import Var
@@ -23,8 +25,12 @@ __all__ = ["define", "get_mma_intrin_group"]
 
 LANES = 32
 _SIDE = 16
-_PTX = {"float16": "fp16", "float32": "fp32", "int8": "int8", "int32": "int32", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
-_SHORT = {"float16": "f16", "float32": "f32", "int8": "i8", "int32": "i32", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+_PTX = {
+    "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "int8": "int8", "int32": "int32", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
+}  # fmt: skip
+_SHORT = {
+    "bfloat16": "bf16", "float16": "f16", "float32": "f32", "int8": "i8", "int32": "i32", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
+}  # fmt: skip
 _LONG = {short: long for long, short in _SHORT.items()}
 
 
@@ -45,19 +51,39 @@ class _Operand:
 
 def _operand(matrix: str, dtype: str, transposed: bool) -> _Operand:
     """The left ("a") or right ("b") operand; ``transposed``: stored with its axes exchanged."""
-    if dtype == "float16":
+    if dt.bits(dtype) == 16:
         address = layouts.ldmatrix_32x8_to_shared_16x16_layout
         if transposed:
             address = layouts.ldmatrix_trans_32x8_to_shared_16x16_layout
         # Lanes hold columns of the right operand: the load transposes unless memory has it transposed already.
         crossed = transposed is not (matrix == "b")
         return _Operand(_SIDE, _SIDE, layouts.shared_16x16_to_ldmatrix_32x8_layout, address, crossed)
+    if dt.bits(dtype) == 32:
+        if matrix == "a":
+            return _Operand(_SIDE, 8, _tf32_a, _tf32_a_row, False)
+        return _Operand(_SIDE, 8, _tf32_b, _tf32_b_row, False)
     if matrix == "b" and not transposed:
         return _Operand(32, 16, layouts.shared_32x16_to_ldmatrix_32x16_layout, None, True)
     address = layouts.ldmatrix_32x16_to_shared_16x32_layout_a
     if matrix == "b":
         address = layouts.ldmatrix_32x16_to_shared_16x32_layout_b
     return _Operand(16, 32, layouts.shared_16x32_to_ldmatrix_32x16_layout, address, False)
+
+
+def _tf32_a(i: Any, k: Any) -> tuple[Any, Any]:
+    return i % 8 * 4 + k % 4, i // 8 + k // 4 * 2
+
+
+def _tf32_b(j: Any, k: Any) -> tuple[Any, Any]:
+    return j % 8 * 4 + k % 4, j // 8 * 2 + k // 4
+
+
+def _tf32_a_row(lane: Any, _element: Any) -> tuple[Any, Any]:
+    return lane % 16, lane // 16 * 4
+
+
+def _tf32_b_row(lane: Any, _element: Any) -> tuple[Any, Any]:
+    return lane % 8 + lane // 16 * 8, lane // 8 % 2 * 4
 
 
 def _shared(rows: int, columns: int, dtype: str, scope: str, strided: bool) -> Buffer:
@@ -97,7 +123,7 @@ def _ldmatrix(matrix: str, dtype: str, transposed: bool, scope: str) -> tuple[Pr
 
 
 def _mma(in_dtype: str, out_dtype: str, trans_a: bool, trans_b: bool) -> tuple[PrimFunc, PrimFunc]:
-    k = 16 if in_dtype == "float16" else 32
+    k = 256 // dt.bits(in_dtype)
     elements, results = _SIDE * k // LANES, _SIDE * _SIDE // LANES
     place_a = _operand("a", in_dtype, trans_a).place
     place_b = _operand("b", in_dtype, trans_b).place
@@ -121,10 +147,12 @@ def _mma(in_dtype: str, out_dtype: str, trans_a: bool, trans_b: bool) -> tuple[P
     desc = root_func([a, b, c], [c, a, b], [c], pointwise("C", "SSR", (_SIDE, _SIDE, k), update))
     a, b, c = buffers()
 
+    operand = "tf32" if in_dtype == "float32" else _PTX[in_dtype]
+
     def multiply(lane: Var) -> Any:
         def half(columns: int) -> Evaluate:
             return Evaluate(call_builtin(
-                out_dtype, "ptx_mma", f"m16n8k{k}", "row", "col", _PTX[in_dtype], _PTX[in_dtype], _PTX[out_dtype],
+                out_dtype, "ptx_mma", f"m16n8k{k}", "row", "col", operand, operand, _PTX[out_dtype],
                 a.data, a.elem_offset + lane * elements,
                 b.data, b.elem_offset + lane * elements + columns * (elements // 2),
                 c.data, c.elem_offset + lane * results + columns * (results // 2), False,
@@ -181,27 +209,32 @@ def define() -> None:
     for matrix in "ab":
         for transposed, trans in ((False, ""), (True, "_trans")):
             for scope, suffix in (("shared", ""), ("shared.dyn", "_dyn")):
-                name = f"mma_ldmatrix_f16_{matrix}{trans}{suffix}"
-                TensorIntrin.register(name, *_ldmatrix(matrix, "float16", transposed, scope))
+                for short in ("f16", "bf16"):
+                    name = f"mma_ldmatrix_{short}_{matrix}{trans}{suffix}"
+                    TensorIntrin.declare(name, partial(_ldmatrix, matrix, _LONG[short], transposed, scope))
+    for scope, suffix in (("shared", ""), ("shared.dyn", "_dyn")):
+        TensorIntrin.declare(f"mma_ldmatrix_tf32_a{suffix}", partial(_ldmatrix, "a", "float32", False, scope))
+        TensorIntrin.declare(f"mma_ldmatrix_tf32_b_trans{suffix}", partial(_ldmatrix, "b", "float32", True, scope))
+    TensorIntrin.declare(_sync_name("tf32", "f32", False, True), partial(_mma, "float32", "float32", False, True))
     for short in ("i8", "e4m3", "e5m2"):
         for matrix, transposed, trans in (("a", False, ""), ("b", False, ""), ("b", True, "_trans")):
             name = f"mma_ldmatrix_{short}_{matrix}{trans}"
-            TensorIntrin.register(name, *_ldmatrix(matrix, _LONG[short], transposed, "shared"))
-    for out in ("f32", "f16"):
+            TensorIntrin.declare(name, partial(_ldmatrix, matrix, _LONG[short], transposed, "shared"))
+    for inputs, out in (("f16", "f32"), ("f16", "f16"), ("bf16", "f32")):
         for trans_a in (False, True):
             for trans_b in (False, True):
-                name = _sync_name("f16", out, trans_a, trans_b)
-                TensorIntrin.register(name, *_mma("float16", _LONG[out], trans_a, trans_b))
+                name = _sync_name(inputs, out, trans_a, trans_b)
+                TensorIntrin.declare(name, partial(_mma, _LONG[inputs], _LONG[out], trans_a, trans_b))
     for short, out in (("i8", "i32"), ("e5m2", "f32"), ("e4m3", "f32")):
         for trans_b in (False, True):
-            TensorIntrin.register(_sync_name(short, out, False, trans_b), *_mma(_LONG[short], _LONG[out], False, trans_b))
+            TensorIntrin.declare(_sync_name(short, out, False, trans_b), partial(_mma, _LONG[short], _LONG[out], False, trans_b))
     for short in ("f32", "f16", "i32"):
-        TensorIntrin.register(f"mma_fill_16x16_{short}", *_fill(_LONG[short]))
-        TensorIntrin.register(f"mma_store_16x16_{short}_global_", *_store(_LONG[short], "global", True))
-    TensorIntrin.register("mma_store_16x16_f32_shared_dyn_", *_store("float32", "shared.dyn", True))
+        TensorIntrin.declare(f"mma_fill_16x16_{short}", partial(_fill, _LONG[short]))
+        TensorIntrin.declare(f"mma_store_16x16_{short}_global_", partial(_store, _LONG[short], "global", True))
+    TensorIntrin.declare("mma_store_16x16_f32_shared_dyn_", partial(_store, "float32", "shared.dyn", True))
     for short in ("f32", "f16"):
         name = f"mma_store_16x16_{short}_shared_dyn_simple_"
-        TensorIntrin.register(name, *_store(_LONG[short], "shared.dyn", False))
+        TensorIntrin.declare(name, partial(_store, _LONG[short], "shared.dyn", False))
 
 
 def _sync_name(inputs: str, output: str, trans_a: bool, trans_b: bool) -> str:
@@ -230,13 +263,13 @@ def get_mma_intrin_group(
     for what, value, known in (
         ("load_scope", load_scope, ("shared", "shared.dyn")),
         ("store_scope", store_scope, ("global", "shared", "shared.dyn")),
-        ("in_dtype", in_dtype, ("float16", "int8", "float8_e4m3fn", "float8_e5m2")),
+        ("in_dtype", in_dtype, ("float16", "bfloat16", "float32", "int8", "float8_e4m3fn", "float8_e5m2")),
         ("out_dtype", out_dtype, ("float16", "float32", "int32")),
     ):
         if value not in known:
             raise ValueError(f"{what} must be one of {', '.join(known)}, not {value}")
-    dyn = "_dyn" if load_scope == "shared.dyn" and in_dtype == "float16" else ""
-    short_in, short_out = _SHORT[in_dtype], _SHORT[out_dtype]
+    dyn = "_dyn" if load_scope == "shared.dyn" and dt.bits(in_dtype) >= 16 else ""
+    short_in, short_out = "tf32" if in_dtype == "float32" else _SHORT[in_dtype], _SHORT[out_dtype]
     stored = _SHORT[store_to_smem_dtype or out_dtype]
     simple = "simple_" if not_use_mma_store_intrinic and store_scope != "global" else ""
     return {

@@ -20,7 +20,7 @@ __all__ = ["define", "get_mma_intrin_group"]
 
 _M, _N, _K = 16, 8, 8
 _DTYPES = {"f16": "float16", "f32": "float32"}
-_PTX = {"float16": "fp16", "float32": "fp32"}
+_PTX = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 _SCOPE = "m16n8k8.matrix"
 
 
@@ -128,7 +128,9 @@ def define() -> None:
         TensorIntrin.register(f"mma_store_m16n8k8_{short}_global", *_store(dtype, "global"))
         TensorIntrin.register(f"mma_sync_m16n8k8_f16f16{short}", *_sync("float16", dtype))
     for matrix in "AB":
-        TensorIntrin.register(f"mma_load_m16n8k8_f16_{matrix}_shared_dyn", *_load(matrix, "float16", "shared.dyn"))
+        for short, dtype in (("f16", "float16"), ("bf16", "bfloat16")):
+            TensorIntrin.register(f"mma_load_m16n8k8_{short}_{matrix}_shared_dyn", *_load(matrix, dtype, "shared.dyn"))
+    TensorIntrin.register("mma_sync_m16n8k8_bf16bf16f32", *_sync("bfloat16", "float32"))
 
 
 def get_mma_intrin_group(store_scope: str = "global", out_dtype: str = "float16") -> dict[str, str]:

@@ -7,6 +7,7 @@ Source: CUDA C++ Programming Guide, "Warp matrix functions".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ...ir.prim import Cast, const
@@ -19,10 +20,20 @@ from .build import copy_nest, pointwise, root_func
 
 __all__ = ["define", "get_wmma_intrin_group"]
 
-_DTYPES = {"f16": "float16", "f32": "float32", "s8": "int8", "s32": "int32", "s4": "int4"}
-_SHORT = {long: short for short, long in _DTYPES.items()}
+_DTYPES = {
+    "f16": "float16", "f32": "float32", "s8": "int8", "s32": "int32", "s4": "int4", "bf16": "bfloat16", "u8": "uint8",
+    "tf32": "float32",
+}  # fmt: skip
+_SHORT = {long: short for short, long in _DTYPES.items() if short != "tf32"}
 _CUBE = (16, 16, 16)
 _S4 = (8, 8, 32)
+_TF32 = (16, 16, 8)
+# Shapes that the field's list does not have, with their operand types; the cube has f16 and s8 there.
+_FURTHER = {
+    _CUBE: ("bf16", "u8"), (8, 32, 16): ("f16", "bf16", "s8", "u8"), (32, 8, 16): ("f16", "bf16", "s8", "u8"),
+    _TF32: ("tf32",),
+}  # fmt: skip
+_RESULTS = {"f16": ("f32", "f16"), "bf16": ("f32",), "s8": ("s32",), "u8": ("s32",), "tf32": ("f32",)}
 
 
 def _tile(name: str, shape: Sequence[int], dtype: str, scope: str, strided: bool) -> Buffer:
@@ -117,27 +128,50 @@ def _sync(shape: Sequence[int], in_dtype: str, out_dtype: str, transposed: bool)
 
 def define() -> None:
     """Register every WMMA intrinsic."""
+    for short in ("f16", "s8"):
+        _define_loads(_CUBE, short)
     for scope, suffix in (("shared", "shared"), ("shared.dyn", "shared_dyn")):
-        for short in ("f16", "s8"):
-            for operand in "ab":
-                for trans in ("", "_trans"):
-                    name = f"wmma_load_16x16x16_{short}_{operand}{trans}_{suffix}"
-                    TensorIntrin.register(name, *_load(_CUBE, _DTYPES[short], scope, operand, bool(trans)))
-        TensorIntrin.register(f"wmma_load_8x8x32_s4_a_{suffix}", *_load(_S4, "int4", scope, "a", False))
-        TensorIntrin.register(f"wmma_load_8x8x32_s4_b_trans_{suffix}", *_load(_S4, "int4", scope, "b", True))
+        TensorIntrin.declare(f"wmma_load_8x8x32_s4_a_{suffix}", partial(_load, _S4, "int4", scope, "a", False))
+        TensorIntrin.declare(f"wmma_load_8x8x32_s4_b_trans_{suffix}", partial(_load, _S4, "int4", scope, "b", True))
     for short in ("f32", "f16", "s32"):
-        TensorIntrin.register(f"wmma_fill_16x16x16_{short}", *_fill(_CUBE, _DTYPES[short]))
-    TensorIntrin.register("wmma_fill_8x8x32_s32", *_fill(_S4, "int32"))
-    for scope in ("shared", "shared.dyn", "global"):
-        suffix = scope.replace(".", "_")
-        for short in ("f32", "f16", "s32"):
-            TensorIntrin.register(f"wmma_store_16x16x16_{short}_{suffix}", *_store(_CUBE, _DTYPES[short], scope))
-        TensorIntrin.register(f"wmma_store_8x8x32_s32_{suffix}", *_store(_S4, "int32", scope))
+        _define_results(_CUBE, short)
+    _define_results(_S4, "s32")
     for inputs, output in (("f16", "f32"), ("f16", "f16"), ("s8", "s32")):
-        for trans in ("", "_trans"):
-            name = f"wmma_sync_16x16x16_{inputs}{inputs}{output}{trans}"
-            TensorIntrin.register(name, *_sync(_CUBE, _DTYPES[inputs], _DTYPES[output], bool(trans)))
-    TensorIntrin.register("wmma_sync_8x8x32_s4s4s32_trans", *_sync(_S4, "int4", "int32", True))
+        _define_products(_CUBE, inputs, output)
+    TensorIntrin.declare("wmma_sync_8x8x32_s4s4s32_trans", partial(_sync, _S4, "int4", "int32", True))
+    for shape, kinds in _FURTHER.items():
+        for short in kinds:
+            _define_loads(shape, short)
+            for output in _RESULTS[short]:
+                _define_products(shape, short, output)
+        if shape != _CUBE:
+            for output in sorted({o for short in kinds for o in _RESULTS[short]}):
+                _define_results(shape, output)
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _define_loads(shape: Sequence[int], short: str) -> None:
+    for scope, suffix in (("shared", "shared"), ("shared.dyn", "shared_dyn")):
+        for operand in "ab":
+            for trans in ("", "_trans"):
+                name = f"wmma_load_{_text(shape)}_{short}_{operand}{trans}_{suffix}"
+                TensorIntrin.declare(name, partial(_load, shape, _DTYPES[short], scope, operand, bool(trans)))
+
+
+def _define_results(shape: Sequence[int], short: str) -> None:
+    TensorIntrin.declare(f"wmma_fill_{_text(shape)}_{short}", partial(_fill, shape, _DTYPES[short]))
+    for scope in ("shared", "shared.dyn", "global"):
+        name = f"wmma_store_{_text(shape)}_{short}_{scope.replace('.', '_')}"
+        TensorIntrin.declare(name, partial(_store, shape, _DTYPES[short], scope))
+
+
+def _define_products(shape: Sequence[int], inputs: str, output: str) -> None:
+    for trans in ("", "_trans"):
+        name = f"wmma_sync_{_text(shape)}_{inputs}{inputs}{output}{trans}"
+        TensorIntrin.declare(name, partial(_sync, shape, _DTYPES[inputs], _DTYPES[output], bool(trans)))
 
 
 def get_wmma_intrin_group(

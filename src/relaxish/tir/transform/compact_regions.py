@@ -60,6 +60,7 @@ class RegionCollector(StmtExprVisitor):
         self._depths: dict[Var, int] = {}
         self._touched: dict[Buffer, list[IntervalSet]] = {}
         self._domains: dict[Var, IntervalSet] = {}
+        self._bound: set[Var] = set()  # all variables that loops, threads and lets have defined so far
         self._hints: dict[Var, IntervalSet] = {}
         self._narrowed = False  # whether a condition around limits a domain
         self._pending: list[Any] = []
@@ -81,6 +82,7 @@ class RegionCollector(StmtExprVisitor):
         self._axes.append((var, tag))
         self.analyzer.bind(var, dom, True)
         self._domains[var] = from_range(dom)
+        self._bound.add(var)
         yield
         del self._domains[var]
         self._axes.pop()
@@ -125,6 +127,7 @@ class RegionCollector(StmtExprVisitor):
         if index:
             self.analyzer.bind(node.var, node.value, True)
             self._domains[node.var] = IntervalSet(node.value, node.value)
+        self._bound.add(node.var)
         self.visit(node.body)
         if index:
             del self._domains[node.var]
@@ -256,6 +259,9 @@ class RegionCollector(StmtExprVisitor):
         low, extent = self.analyzer.simplify(low), self.analyzer.simplify(extent)
         if side_effect(extent) > CallEffectKind.Pure:
             return original
+        gone = self._bound - self._domains.keys()
+        if any(var in gone for e in (low, extent) for var in free_vars(e)):
+            return original  # it is not known at the allocation
         axes = {var for var, _ in self._axes}
         if any(var in axes for var in free_vars(extent)):
             # Memory cannot be allocated by the iteration; a constant bound can.

@@ -173,7 +173,7 @@ class IndexTypeRewriter(SeqMutator):
         low, extent = B.cast(var.dtype, self._index(loop.min)), B.cast(var.dtype, self._index(loop.extent))
         binding = loop.thread_binding
         if binding is not None and var is not loop.loop_var:
-            axis = binding.var.with_fields(dtype=var.dtype, type_annotation=None)
+            axis = Var(binding.var.name, var.dtype)
             binding = IterVar(binding.dom, axis, binding.iter_type, binding.thread_tag)
         body = self.visit(loop.body)
         if var is loop.loop_var and low is loop.min and extent is loop.extent and body is loop.body:

@@ -31,6 +31,9 @@ def is_noop(stmt: Any) -> bool:
     return stmt is None or isinstance(stmt, Evaluate) and isinstance(stmt.value, IntImm)
 
 
+_WAITS = ("async_wait_queue_scope", "async_wait_inflight_count")
+
+
 class _Remove(StmtMutator):
     """Removes statements whose form alone shows that they do nothing."""
 
@@ -59,6 +62,9 @@ class _Remove(StmtMutator):
                 # Counts that depend on a loop variable may fall below zero once it is unrolled: nothing to wait for.
                 return self.visit(stmt.body.body)
         new = self._attribute(stmt)
+        if stmt.attr_key in _WAITS:
+            # What follows relies on the wait even if the statement that it was put before has gone.
+            return new
         return self._effect(new.value) if is_noop(new.body) else new
 
     def _attribute(self, stmt: AttrStmt) -> Any:
@@ -112,13 +118,23 @@ class _Remove(StmtMutator):
 
     def visit_BufferStore(self, stmt: BufferStore) -> Any:
         value: Any = stmt.value
-        if isinstance(value, BufferLoad) and value.buffer is stmt.buffer and value.predicate is None:
+        if isinstance(value, BufferLoad) and self._same_buffer(value.buffer, stmt.buffer) and value.predicate is None:
             if all(self._equal(a, b) for a, b in zip(value.indices, stmt.indices)):
                 return self._effect(*stmt.indices)
         return stmt
 
     def _equal(self, a: Any, b: Any) -> bool:
         return B.deep_equal(a, b)
+
+    @staticmethod
+    def _same_buffer(a: Any, b: Any) -> bool:
+        """Whether equal indices mean the same place: one buffer, or two views of the same memory alike."""
+        if a is b:
+            return True
+        if a.data is not b.data or a.dtype != b.dtype or len(a.shape) != len(b.shape) or a.strides or b.strides:
+            return False
+        pairs = [*zip(a.shape, b.shape), (a.elem_offset, b.elem_offset)]
+        return all(x is y or (x is not None and y is not None and B.deep_equal(x, y)) for x, y in pairs)
 
 
 class Remover(AnalyzerMutator, _Remove):

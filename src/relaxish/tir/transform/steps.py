@@ -10,7 +10,7 @@ from . import (
     device_storage, flatten_buffer, function_passes, hoist_expression, infer_fragment, inject_double_buffer,
     inject_permuted_layout, inject_software_pipeline, inject_virtual_thread, legalize_compute, legalize_storage,
     lift_thread_binding, loop_partition, lower_async_dma, lower_auto_copy, lower_cross_thread_reduction,
-    lower_custom_datatypes, lower_init_block, lower_intrin, lower_match_buffer, lower_opaque_block,
+    lower_custom_datatypes, lower_hopper, lower_init_block, lower_intrin, lower_match_buffer, lower_opaque_block,
     lower_thread_allreduce, lower_tvm_builtin, lower_warp_memory,
     make_packed_api, manifest_local_stage, merge_shared_memory, mma_buffer_layout, narrow_data_type, plan_allocation,
     profile_intrinsics, ptx_copies, remove_no_op, renormalize_split_pattern, rewrite_unsafe_select, simplify,
@@ -32,6 +32,7 @@ def loop_passes(ctx: PassContext) -> list[Pass]:
 
 def _from_blocks() -> list[Pass]:
     return [
+        lower_hopper.LowerHopperTiles(),
         lower_cross_thread_reduction.LowerCrossThreadReduction(),
         lower_init_block.LowerInitBlock(),
         plan_allocation.PlanAndUpdateBufferAllocationLocation(),

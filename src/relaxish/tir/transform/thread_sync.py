@@ -10,7 +10,9 @@ from ...arith import eval_set
 from ...arith.functor import uses_var
 from ...arith.int_set import from_min_extent, int_set_of_vector
 from ...ir.expr import PrimExpr
-from ...ir.prim import IntImm, StringImm
+from ...ir.functor import post_order_visit
+from ...ir.prim import Call, IntImm, StringImm
+from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import AttrStmt, Evaluate, For, IfThenElse, SeqStmt
 from .base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, call, func_pass, is_call, pointer_scope
@@ -94,6 +96,8 @@ class _Accesses(StmtExprVisitor):
         self.visit(stmt.body)
 
     def visit_AttrStmt(self, attr: AttrStmt) -> None:
+        if attr.attr_key == "explicit_sync":
+            return  # a kernel that orders its own accesses
         if attr.attr_key == "double_buffer_write":
             saved, self.double_buffer = self.double_buffer, attr.node
             self.scopes.append([])
@@ -131,7 +135,9 @@ class _Accesses(StmtExprVisitor):
             self.scopes[-1].append(Entry(loop, accesses))
 
     def _branch(self, stmt: Any, parts: list[Any], condition: Any) -> None:
-        self.conditions += 1
+        """Statements that not all threads may come to, unless the condition is marked ``tvm_thread_invariant``."""
+        counted = 0 if is_call(condition, "tvm_thread_invariant") else 1
+        self.conditions += counted
         self.visit(condition)
         entry = Entry(stmt)
         for part in parts:
@@ -140,7 +146,7 @@ class _Accesses(StmtExprVisitor):
             entry.accesses += self.summarize(self.scopes.pop(), None)
         if entry.accesses:
             self.scopes[-1].append(entry)
-        self.conditions -= 1
+        self.conditions -= counted
 
     def visit_IfThenElse(self, stmt: IfThenElse) -> None:
         parts = [stmt.then_case] if stmt.else_case is None else [stmt.then_case, stmt.else_case]
@@ -313,11 +319,46 @@ class _AfterWait(StmtMutator):
         return AttrStmt(zero, "async_wait_queue_scope", attr.value, count)
 
 
-def synchronize(func: PrimFunc, scope: str) -> PrimFunc:
-    """Insert the barriers that accesses to memory of ``scope`` need."""
-    body = _AfterWait(scope).visit(func.body) if scope == "shared" else func.body
+class _SplitBranches(StmtMutator):
+    """``if c: a; b`` becomes ``if c: a`` and ``if c: b``: then a barrier can stand between."""
+
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+        made = self.default_visit(stmt)
+        body = made.then_case
+        if made.else_case is not None or not isinstance(body, SeqStmt) or _reads_memory(made.condition):
+            return made
+        return SeqStmt([IfThenElse(made.condition, part, None) for part in body.seq])
+
+
+def _reads_memory(condition: PrimExpr) -> bool:
+    """Whether what the branch does may change the condition."""
+    found = False
+
+    def look(node: Any) -> None:
+        nonlocal found
+        found = found or isinstance(node, BufferLoad | Call)
+
+    post_order_visit(condition, look)
+    return found
+
+
+def _plan(body: Any, scope: str) -> _Planner:
     planner = _Planner(scope)
     planner.visit(body)
+    return planner
+
+
+def synchronize(func: PrimFunc, scope: str) -> PrimFunc:
+    """Insert the barriers that accesses to memory of ``scope`` need.
+
+    Raises LoweringError where one would be needed at a place that only some threads of the block come to.
+    """
+    body = _AfterWait(scope).visit(func.body) if scope == "shared" else func.body
+    try:
+        planner = _plan(body, scope)
+    except LoweringError:
+        body = _SplitBranches().visit(body)
+        planner = _plan(body, scope)
     if planner.barriers:
         body = _Insert(scope, planner.barriers).visit(body)
     return func if body is func.body else func.with_body(body)

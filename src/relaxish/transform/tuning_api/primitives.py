@@ -155,6 +155,11 @@ class Trace:
         self.perf = -1.0
         return self.out_mod
 
+    def note_pass(self, name: str, mod: IRModule) -> None:
+        """Note that a pass was run, which decides nothing, and what it made."""
+        self.add(Knob(name, {"Applied": Choice()}), "Applied")
+        self.out_mod = mod
+
     def set_perf(self, perf: float) -> None:
         """Note the measured time."""
         self.perf = perf

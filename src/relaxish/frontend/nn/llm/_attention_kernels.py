@@ -9,8 +9,8 @@ logarithms of sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from .position_embedding import rotated
 
 LOG2_E = math.log2(math.e)
 _LOWEST = -5e4
+WARP = 32  # threads that take one row and head on a GPU
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,49 @@ def _lanes(dim: int) -> int:
     return math.gcd(dim, 16)
 
 
-def rows_of_heads(sizes: Sizes, rows: Any) -> Any:
-    """The outer loop over ``rows * q_heads``: parallel on a CPU, thread blocks on a GPU."""
-    extent = rows * sizes.q_heads
-    return T.thread_binding(0, extent, thread="blockIdx.x") if sizes.threads else T.parallel(extent)
+@contextmanager
+def rows_of_heads(sizes: Sizes, rows: Any) -> Iterator[tuple[Any, Any]]:
+    """The outer loop over ``rows * q_heads``: parallel on a CPU; on a GPU a warp takes each.
+
+    Gives the number of the row and head, and of the thread in its warp (None on a CPU).
+    """
+    with rows_by_threads(rows * sizes.q_heads, sizes.threads) as found:
+        yield found
+
+
+@contextmanager
+def rows_by_threads(extent: Any, threads: bool, parallel: bool = True) -> Iterator[tuple[Any, Any]]:
+    """A loop whose iterations are warps of a GPU, or go on CPU threads. Gives its variable and the thread of the warp."""
+    if threads:
+        with T.thread_binding(0, extent, thread="blockIdx.x") as item:
+            with T.thread_binding(0, WARP, thread="threadIdx.x") as lane:
+                yield item, lane
+        return
+    with T.parallel(extent) if parallel else T.serial(extent) as item:
+        yield item, None
+
+
+@contextmanager
+def each_by_lane(dim: Any, lane: Any) -> Iterator[Any]:
+    """A loop over the elements of a row that this thread has: all of them, or every 32nd."""
+    if lane is None:
+        with T.serial(dim) as d:
+            yield d
+        return
+    with T.serial(tir.floordiv(tir.convert(dim) + (WARP - 1), WARP)) as slot:
+        d = slot * WARP + lane
+        with T.If(d < dim), T.Then():
+            yield d
+
+
+@contextmanager
+def first_lane(lane: Any) -> Iterator[None]:
+    """What one thread of the warp does."""
+    if lane is None:
+        yield
+        return
+    with T.If(lane == 0), T.Then():
+        yield
 
 
 class Attention:
@@ -118,18 +158,25 @@ class Attention:
     def allocate(self, stack: ExitStack) -> None:
         """Working memory; inside the parallel loop."""
         sizes = self.sizes
-        self.query = local(stack, (sizes.key_dim,), "float32", "q_row")
-        self.keys = local(stack, (sizes.key_dim,), "float32", "k_row")
-        self.total = local(stack, (sizes.value_dim,), "float32", "o_row")
-        self.partial = local(stack, (_lanes(sizes.key_dim),), "float32", "partial")
+        self.query = local(stack, (self._slots(sizes.key_dim),), "float32", "q_row")
+        self.keys = local(stack, (self._slots(sizes.key_dim),), "float32", "k_row")
+        self.total = local(stack, (self._slots(sizes.value_dim),), "float32", "o_row")
+        self.partial = local(stack, (self._partial_sums(),), "float32", "partial")
         self.state = local(stack, (4,), "float32", "state")  # largest score, sum, rescaling, weight
+
+    def _slots(self, dim: int) -> int:
+        """Elements of a row that one thread keeps."""
+        return dim
+
+    def _partial_sums(self) -> int:
+        return _lanes(self.sizes.key_dim)
 
     def emit(self, queries: Queries, keys: Keys, row: Any, head: Any, kv_head: Any) -> None:
         """One row and head: ``row`` numbers the query among all rows."""
         self._load_query(queries, row, head)
         T.buffer_store(self.state, tir.const(_LOWEST, "float32"), [0])
         T.buffer_store(self.state, tir.const(1.0, "float32"), [1])
-        self._each(self.total, lambda d: tir.const(0.0, "float32"))
+        self._each(self.total, self.sizes.value_dim, lambda d, slot: tir.const(0.0, "float32"))
         with T.serial(keys.count) as token:
             if keys.visible is None:
                 self._step(keys, kv_head, token)
@@ -140,33 +187,47 @@ class Attention:
         T.buffer_store(self.state, inverse, [2])
         self._each_of(
             self.sizes.value_dim,
-            lambda d: T.buffer_store(
-                queries.out, (self.total[d] * self.state[2]).astype(self.sizes.dtype), [row, head, d]
+            lambda d, slot: T.buffer_store(
+                queries.out, (self.total[slot] * self.state[2]).astype(self.sizes.dtype), [row, head, d]
             ),
         )
-        T.buffer_store(queries.lse, self.state[0] + tir.log2(self.state[1]), [row, head])
+        self._finish(lambda: T.buffer_store(queries.lse, self.state[0] + tir.log2(self.state[1]), [row, head]))
 
-    def _each_of(self, dim: int, store: Callable[[Any], None]) -> None:
+    def _finish(self, store: Callable[[], None]) -> None:
+        """Write what there is one of."""
+        store()
+
+    def _each_of(self, dim: int, store: Callable[[Any, Any], None]) -> None:
+        """For each element of a row that this thread has: its place in the row and among the thread's own."""
         lanes = _lanes(dim)
         with T.serial(dim // lanes) as outer, T.vectorized(lanes) as inner:
-            store(outer * lanes + inner)
+            store(outer * lanes + inner, outer * lanes + inner)
 
-    def _each(self, buffer: Any, value: Callable[[Any], Any]) -> None:
-        self._each_of(int(buffer.shape[0]), lambda d: T.buffer_store(buffer, value(d), [d]))
+    def _each_slowly(self, dim: int, store: Callable[[Any, Any], None]) -> None:
+        """As :meth:`_each_of`, for what does not vectorise."""
+        with T.serial(dim) as d:
+            store(d, d)
+
+    def _each(self, buffer: Any, dim: int, value: Callable[[Any, Any], Any]) -> None:
+        self._each_of(dim, lambda d, slot: T.buffer_store(buffer, value(d, slot), [slot]))
 
     def _load_query(self, queries: Queries, row: Any, head: Any) -> None:
         scale = self.rope.sm_scale * tir.const(LOG2_E, "float32")
-        plain = lambda d: queries.q[row, head, d].astype("float32") * scale  # noqa: E731
+        dim = self.sizes.key_dim
+        plain = lambda d, _slot: queries.q[row, head, d].astype("float32") * scale  # noqa: E731
         if self.rope.mode is None:
-            self._each(self.query, plain)
+            self._each(self.query, dim, plain)
             return
+
+        def turn(d: Any, slot: Any) -> None:
+            turned = self._turned(lambda i: queries.q[row, head, i], d, queries.position(row))
+            T.buffer_store(self.query, turned * scale, [slot])
+
         with T.If(self.rope.mode == 1):
-            with T.Then(), T.serial(self.sizes.key_dim) as d:
-                position = queries.position(row)
-                turned = self._turned(lambda i: queries.q[row, head, i], d, position)
-                T.buffer_store(self.query, turned * scale, [d])
+            with T.Then():
+                self._each_slowly(dim, turn)
             with T.Else():
-                self._each(self.query, plain)
+                self._each(self.query, dim, plain)
 
     def _turned(self, read: Callable[[Any], Any], d: Any, position: Any) -> Any:
         sizes = self.sizes
@@ -177,52 +238,122 @@ class Attention:
 
     def _step(self, keys: Keys, kv_head: Any, token: Any) -> None:
         """Take one key into account."""
+        plain = lambda d, _slot: keys.key(token, kv_head, d).astype("float32")  # noqa: E731
+
+        def turn(d: Any, slot: Any) -> None:
+            position = keys.position(token) if keys.position else keys.offset + token
+            T.buffer_store(self.keys, self._turned(lambda i: keys.key(token, kv_head, i), d, position), [slot])
+
         if self.rope.mode is None:
-            self._dot(lambda d: keys.key(token, kv_head, d).astype("float32"))
+            self._dot(plain)
         else:
             with T.If(self.rope.mode == 1):
                 with T.Then():
-                    with T.serial(self.sizes.key_dim) as d:
-                        position = keys.position(token) if keys.position else keys.offset + token
-                        turned = self._turned(lambda i: keys.key(token, kv_head, i), d, position)
-                        T.buffer_store(self.keys, turned, [d])
-                    self._dot(lambda d: self.keys[d])
+                    self._each_slowly(self.sizes.key_dim, turn)
+                    self._dot(lambda _d, slot: self.keys[slot])
                 with T.Else():
-                    self._dot(lambda d: keys.key(token, kv_head, d).astype("float32"))
+                    self._dot(plain)
+        self._share_score()
         score = self.state[3]
+        dim = self.sizes.value_dim
         with T.If(score > self.state[0]):
             with T.Then():
                 T.buffer_store(self.state, tir.exp2(self.state[0] - score), [2])
                 T.buffer_store(self.state, score, [0])
                 T.buffer_store(self.state, self.state[1] * self.state[2] + tir.const(1.0, "float32"), [1])
                 self._each(
-                    self.total, lambda d: self.total[d] * self.state[2] + self._value(keys, token, kv_head, d)
-                )
+                    self.total, dim,
+                    lambda d, slot: self.total[slot] * self.state[2] + self._value(keys, token, kv_head, d),
+                )  # fmt: skip
             with T.Else():
                 T.buffer_store(self.state, tir.exp2(score - self.state[0]), [3])
                 T.buffer_store(self.state, self.state[1] + self.state[3], [1])
                 self._each(
-                    self.total, lambda d: self.total[d] + self.state[3] * self._value(keys, token, kv_head, d)
-                )
+                    self.total, dim,
+                    lambda d, slot: self.total[slot] + self.state[3] * self._value(keys, token, kv_head, d),
+                )  # fmt: skip
 
     @staticmethod
     def _value(keys: Keys, token: Any, kv_head: Any, d: Any) -> Any:
         return keys.value(token, kv_head, d).astype("float32")
 
-    def _dot(self, key: Callable[[Any], Any]) -> None:
+    def _share_score(self) -> None:
+        """Make ``state[3]`` the score of the whole row; one thread has all of it already."""
+
+    def _dot(self, key: Callable[[Any, Any], Any]) -> None:
         """``state[3] = query . key``, in lanes that are added up at the end."""
         dim = self.sizes.key_dim
         lanes = _lanes(dim)
         with T.vectorized(lanes) as lane:
-            T.buffer_store(self.partial, self.query[lane] * key(lane), [lane])
+            T.buffer_store(self.partial, self.query[lane] * key(lane, lane), [lane])
         if dim > lanes:
             with T.serial(1, dim // lanes) as outer, T.vectorized(lanes) as lane:
                 d = outer * lanes + lane
-                T.buffer_store(self.partial, self.partial[lane] + self.query[d] * key(d), [lane])
+                T.buffer_store(self.partial, self.partial[lane] + self.query[d] * key(d, d), [lane])
         sums = [self.partial[i] for i in range(lanes)]
         while len(sums) > 1:
             sums = [sums[i] + sums[i + 1] if i + 1 < len(sums) else sums[i] for i in range(0, len(sums), 2)]
         T.buffer_store(self.state, sums[0], [3])
+
+
+class WarpAttention(Attention):
+    """As :class:`Attention`, by the threads of a warp: thread ``lane`` has elements ``lane``, ``lane + 32``, ... of rows.
+
+    All threads keep the same state; only the sum of a score goes from thread to thread.
+    """
+
+    def __init__(self, sizes: Sizes, rope: Rope, lane: Any) -> None:
+        super().__init__(sizes, rope)
+        self.lane = lane
+
+    def allocate(self, stack: ExitStack) -> None:
+        """Working memory of a thread."""
+        super().allocate(stack)
+        self.score = local(stack, (1,), "float32", "score")
+
+    def _slots(self, dim: int) -> int:
+        return -(-dim // WARP)
+
+    def _partial_sums(self) -> int:
+        return 1
+
+    def _each_of(self, dim: int, store: Callable[[Any, Any], None]) -> None:
+        with T.unroll(self._slots(dim)) as slot:
+            d = slot * WARP + self.lane
+            if dim % WARP == 0:
+                store(d, slot)
+            else:
+                with T.If(d < dim), T.Then():
+                    store(d, slot)
+
+    _each_slowly = _each_of
+
+    def _finish(self, store: Callable[[], None]) -> None:
+        with T.If(self.lane == 0), T.Then():
+            store()
+
+    def _dot(self, key: Callable[[Any, Any], Any]) -> None:
+        T.buffer_store(self.partial, tir.const(0.0, "float32"), [0])
+        self._each_of(
+            self.sizes.key_dim,
+            lambda d, slot: T.buffer_store(self.partial, self.partial[0] + self.query[slot] * key(d, slot), [0]),
+        )
+
+    def _share_score(self) -> None:
+        reducer = T.comm_reducer(lambda x, y: x + y, [tir.const(0.0, "float32")])
+        with T.attr(reducer, "reduce_scope", tir.reinterpret("handle", tir.const(0, "uint64"))):
+            T.evaluate(
+                tir.call_intrin(
+                    "handle", "tir.tvm_thread_allreduce", tir.const(1, "uint32"), self.partial[0], tir.const(1, "bool"),
+                    self.score[0], self.lane,
+                )  # fmt: skip
+            )
+        T.buffer_store(self.state, self.score[0], [3])
+
+
+def attention_by(sizes: Sizes, rope: Rope, lane: Any) -> Attention:
+    """By one thread, or by the threads of a warp."""
+    return Attention(sizes, rope) if lane is None else WarpAttention(sizes, rope, lane)
 
 
 def owner_of(stack: ExitStack, indptr: Any, batch: Any, row: Any) -> Any:

@@ -6,12 +6,12 @@ from typing import Any
 
 from .... import tir
 from ....script.ir_builder import tir as T
-from ._attention_kernels import matched, size_var
+from ._attention_kernels import each_by_lane, matched, rows_by_threads, size_var
 from ._paged_kernels import _function, _handles
 
 
 def _loop(extent: Any, threads: bool) -> Any:
-    return T.thread_binding(0, extent, thread="blockIdx.x") if threads else T.serial(extent)
+    return rows_by_threads(extent, threads, parallel=False)
 
 
 def _place(position: Any, page_size: int) -> tuple[Any, Any]:
@@ -27,17 +27,17 @@ def append(head_dim: int, kv_heads: int, dtype: str, page_size: int, threads: bo
         pages = matched(args["pages"], (count, 2, kv_heads, page_size, head_dim), dtype, "pages")
         data = [matched(args[n], (tokens, kv_heads, head_dim), dtype, n) for n in ("k_data", "v_data")]
         places = matched(args["position_map"], (tokens,), "int32", "position_map")
-        with _loop(tokens, threads) as token, T.If(places[token] != -1), T.Then():
+        with _loop(tokens, threads) as (token, lane), T.If(places[token] != -1), T.Then():
             page, slot = _place(places[token], page_size)
             with T.serial(kv_heads) as head:
                 for part, source in enumerate(data):
-                    _copy_row(head_dim, pages, [page, part, head, slot], source, [token, head])
+                    _copy_row(head_dim, pages, [page, part, head, slot], source, [token, head], lane)
 
     return _function("tir_kv_cache_transpose_append", emit)
 
 
-def _copy_row(dim: int, target: Any, at: list[Any], source: Any, where: list[Any]) -> None:
-    with T.vectorized(dim) as d:
+def _copy_row(dim: int, target: Any, at: list[Any], source: Any, where: list[Any], lane: Any) -> None:
+    with T.vectorized(dim) if lane is None else each_by_lane(dim, lane) as d:
         T.buffer_store(target, source[(*where, d)], [*at, d])
 
 
@@ -50,9 +50,9 @@ def append_latent(dim: int, dtype: str, page_size: int, threads: bool = False) -
         pages = matched(args["pages"], (count, page_size, dim), dtype, "pages")
         data = matched(args["kv_data"], (tokens, dim), dtype, "kv_data")
         places = matched(args["position_map"], (tokens,), "int32", "position_map")
-        with _loop(tokens, threads) as token, T.If(places[token] != -1), T.Then():
+        with _loop(tokens, threads) as (token, lane), T.If(places[token] != -1), T.Then():
             page, slot = _place(places[token], page_size)
-            _copy_row(dim, pages, [page, slot], data, [token])
+            _copy_row(dim, pages, [page, slot], data, [token], lane)
 
     return _function("tir_kv_cache_transpose_append_mla", emit)
 
@@ -69,11 +69,11 @@ def debug_get(
         pages = matched(args["pages"], (count, 2, kv_heads, size, head_dim), dtype, "pages")
         places = matched(args["position_map"], (tokens,), "int32", "position_map")
         data = [matched(args[n], (num_layers, tokens, kv_heads, head_dim), dtype, n) for n in ("k_data", "v_data")]
-        with _loop(tokens, threads) as token:
+        with _loop(tokens, threads) as (token, lane):
             page, slot = tir.floordiv(places[token], size), tir.floormod(places[token], size)
             with T.serial(kv_heads) as head:
                 for part, target in enumerate(data):
-                    with T.serial(head_dim) as d:
+                    with each_by_lane(head_dim, lane) as d:
                         T.buffer_store(target, pages[page, part, head, slot, d], [layer, token, head, d])
 
     return _function("tir_kv_cache_debug_get_kv", emit)
@@ -89,7 +89,7 @@ def debug_get_latent(num_layers: int, dim: int, dtype: str, page_size: Any, thre
         pages = matched(args["pages"], (count, size, dim), dtype, "pages")
         places = matched(args["position_map"], (tokens,), "int32", "position_map")
         data = matched(args["kv_data"], (num_layers, tokens, dim), dtype, "kv_data")
-        with _loop(tokens, threads) as token, T.serial(dim) as d:
+        with _loop(tokens, threads) as (token, lane), each_by_lane(dim, lane) as d:
             page, slot = tir.floordiv(places[token], size), tir.floormod(places[token], size)
             T.buffer_store(data, pages[page, slot, d], [layer, token, d])
 
@@ -103,9 +103,9 @@ def copy_page(kv_heads: int, page_size: int, head_dim: int, dtype: str, threads:
         args = _handles("pages")
         source, target, length = (T.arg(n, tir.Var(n, "int64")) for n in ("src_page_id", "tgt_page_id", "copy_length"))
         pages = matched(args["pages"], (size_var("num_pages"), 2, kv_heads, page_size, head_dim), dtype, "pages")
-        with _loop(length, threads) as slot, T.serial(kv_heads) as head:
+        with _loop(length, threads) as (slot, lane), T.serial(kv_heads) as head:
             for part in range(2):
-                _copy_row(head_dim, pages, [target, part, head, slot], pages, [source, part, head, slot])
+                _copy_row(head_dim, pages, [target, part, head, slot], pages, [source, part, head, slot], lane)
 
     return _function("copy_single_page", emit)
 
@@ -117,8 +117,8 @@ def copy_page_latent(page_size: int, dim: int, dtype: str, threads: bool = False
         args = _handles("pages")
         source, target, length = (T.arg(n, tir.Var(n, "int64")) for n in ("src_page_id", "tgt_page_id", "copy_length"))
         pages = matched(args["pages"], (size_var("num_pages"), page_size, dim), dtype, "pages")
-        with _loop(length, threads) as slot:
-            _copy_row(dim, pages, [target, slot], pages, [source, slot])
+        with _loop(length, threads) as (slot, lane):
+            _copy_row(dim, pages, [target, slot], pages, [source, slot], lane)
 
     return _function("copy_single_page_mla", emit)
 
@@ -136,13 +136,13 @@ def compact(kv_heads: int, head_dim: int, dtype: str, page_size: int, threads: b
         pages = matched(args["pages"], (size_var("num_pages"), 2, kv_heads, page_size, head_dim), dtype, "pages")
         indptr = matched(args["copy_length_indptr"], (batch + 1,), "int32", "copy_length_indptr")
         moves = matched(args["copy_src_dst_pos"], (2, total), "int32", "copy_src_dst_pos")
-        with _loop(batch, threads) as b, T.serial(indptr[b + 1] - indptr[b]) as i:
+        with _loop(batch, threads) as (b, lane), T.serial(indptr[b + 1] - indptr[b]) as i:
             source = _place(moves[0, indptr[b] + i], page_size)
             target = _place(moves[1, indptr[b] + i], page_size)
             with T.serial(kv_heads) as head:
                 for part in range(2):
                     _copy_row(
-                        head_dim, pages, [target[0], part, head, target[1]], pages, [source[0], part, head, source[1]]
+                        head_dim, pages, [target[0], part, head, target[1]], pages, [source[0], part, head, source[1]], lane
                     )
 
     return _function("compact_kv_copy", emit)

@@ -10,14 +10,17 @@ from .... import tir
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
 from ._attention_kernels import (
-    Attention,
     Keys,
     Queries,
     Rope,
     Sizes,
+    attention_by,
+    each_by_lane,
+    first_lane,
     local,
     matched,
     owner_of,
+    rows_by_threads,
     rows_of_heads,
     scalars,
     size_var,
@@ -105,9 +108,9 @@ def decode(sizes: Sizes, page_size: int, sliding: bool) -> tir.PrimFunc:
         out = matched(args["output"], (batch, sizes.q_heads, sizes.value_dim), sizes.dtype, "output")
         lse = matched(args["lse"], (batch, sizes.q_heads), "float32", "lse")
         queries = Queries(q, lambda row: positions[row], out, lse)
-        with rows_of_heads(sizes, batch) as item, ExitStack() as stack:
+        with rows_of_heads(sizes, batch) as (item, lane), ExitStack() as stack:
             b, head = tir.floordiv(item, sizes.q_heads), tir.floormod(item, sizes.q_heads)
-            attention = Attention(sizes, rope)
+            attention = attention_by(sizes, rope, lane)
             attention.allocate(stack)
             keys = Keys(pages.count(b), pages.read(b, 0), pages.read(b, 1), offsets[b])
             attention.emit(queries, keys, b, head, tir.floordiv(head, sizes.group))
@@ -141,9 +144,9 @@ def prefill(sizes: Sizes, page_size: int, sliding: bool, *, tree: bool = False) 
         lse = matched(args["lse"], (rows, sizes.q_heads), "float32", "lse")
         order = _tree_order(trees, pages.batch + 1) if tree else None
         queries = Queries(q, lambda row: positions[row], out, lse)
-        with rows_of_heads(sizes, rows) as item, ExitStack() as stack:
+        with rows_of_heads(sizes, rows) as (item, lane), ExitStack() as stack:
             row, head = tir.floordiv(item, sizes.q_heads), tir.floormod(item, sizes.q_heads)
-            attention = Attention(sizes, rope)
+            attention = attention_by(sizes, rope, lane)
             attention.allocate(stack)
             b = owner_of(stack, indptr, pages.batch, row)
             keys = Keys(pages.count(b), pages.read(b, 0), pages.read(b, 1), offsets[b])
@@ -183,9 +186,9 @@ def prefill_ragged(sizes: Sizes, *, tree: bool = False) -> tir.PrimFunc:
         out = matched(args["output"], (rows, sizes.q_heads, sizes.value_dim), sizes.dtype, "output")
         lse = matched(args["lse"], (rows, sizes.q_heads), "float32", "lse")
         queries = Queries(q, lambda row: positions[row], out, lse)
-        with rows_of_heads(sizes, rows) as item, ExitStack() as stack:
+        with rows_of_heads(sizes, rows) as (item, lane), ExitStack() as stack:
             row, head = tir.floordiv(item, sizes.q_heads), tir.floormod(item, sizes.q_heads)
-            attention = Attention(sizes, rope)
+            attention = attention_by(sizes, rope, lane)
             attention.allocate(stack)
             b = owner_of(stack, indptr, batch, row)
             begin = kv_indptr[b]
@@ -219,9 +222,9 @@ def prefill_latent(sizes: Sizes, page_size: int) -> tir.PrimFunc:
         indptr = matched(args["q_indptr"], (pages.batch + 1,), "int32", "q_indptr")
         out = matched(args["output"], (rows, sizes.q_heads, sizes.value_dim), sizes.dtype, "output")
         lse = matched(args["lse"], (rows, sizes.q_heads), "float32", "lse")
-        with rows_of_heads(sizes, rows) as item, ExitStack() as stack:
+        with rows_of_heads(sizes, rows) as (item, lane), ExitStack() as stack:
             row, head = tir.floordiv(item, sizes.q_heads), tir.floormod(item, sizes.q_heads)
-            attention = Attention(sizes, Rope(None, None, None, sm_scale))
+            attention = attention_by(sizes, Rope(None, None, None, sm_scale), lane)
             attention.allocate(stack)
             b = owner_of(stack, indptr, pages.batch, row)
             keys = Keys(pages.count(b), pages.read(b, 0), pages.read(b, 0), tir.const(0, "int32"))
@@ -271,19 +274,20 @@ def merge_state(dtype: str, threads: bool) -> tir.PrimFunc:
         s = matched(args["s"], (rows, heads), "float32", "s")
         other_v = matched(args["v_other"], (rows, heads, dim), dtype, "v_other")
         other_s = matched(args["s_other"], (rows, heads), "float32", "s_other")
-        extent = rows * heads
-        outer = T.thread_binding(0, extent, thread="blockIdx.x") if threads else T.parallel(extent)
-        with outer as item, ExitStack() as stack:
+        with rows_by_threads(rows * heads, threads) as (item, lane), ExitStack() as stack:
             row, head = tir.floordiv(item, heads), tir.floormod(item, heads)
             state = local(stack, (3,), "float32", "state")
             most = tir.max(s[row, head], other_s[row, head])
             T.buffer_store(state, tir.exp2(s[row, head] - most), [0])
             T.buffer_store(state, tir.exp2(other_s[row, head] - most), [1])
             T.buffer_store(state, most, [2])
+            if lane is not None:  # everybody has read the sums before the first thread writes the new one
+                T.evaluate(T.tvm_storage_sync("shared"))
             total = state[0] + state[1]
-            with T.serial(dim) as d:
+            with each_by_lane(dim, lane) as d:
                 own, other = v[row, head, d].astype("float32"), other_v[row, head, d].astype("float32")
                 T.buffer_store(v, ((own * state[0] + other * state[1]) / total).astype(dtype), [row, head, d])
-            T.buffer_store(s, state[2] + tir.log2(total), [row, head])
+            with first_lane(lane):
+                T.buffer_store(s, state[2] + tir.log2(total), [row, head])
 
     return _function("merge_state_inplace", emit)

@@ -13,7 +13,7 @@ __all__ = ["BlockFrame", "ElseFrame", "FunctionFrame", "IfFrame", "SeqExprFrame"
 
 
 def _name_var(var: Any, name: str) -> None:
-    var.name_hint = name
+    var.name_hint = var.vid.name_hint = name
 
 
 Namer.table[relax.Var] = _name_var

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from .... import tir as _tir
 from ....ir import primops as _primops
 from ....ir.expr import PrimExpr, Range, as_expr
 from ....ir.prim import CommReducer, IterVar, Let as _Let, Reduce
+from ....tir.op_hopper import HOPPER_CALLS
 from ....tir import (
     EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, BufferLoad, Call, CallEffectKind, Cast, Div, FloatImm, FloorDiv,
     FloorMod, IndexMap, IntImm, Max, Min, Mod, Mul, Not, Or, ProducerLoad, Ramp, Select, Shuffle, SizeVar, StringImm,
@@ -44,7 +46,7 @@ make_filled_simdgroup_matrix simdgroup_load simdgroup_store simdgroup_multiply_a
 TVMBackendAllocWorkspace TVMBackendFreeWorkspace start_profile_intrinsic end_profile_intrinsic anylist_getitem
 anylist_resetitem anylist_setitem_call_packed anylist_setitem_call_cpacked vscale ignore_loop_partition
 type_annotation call_packed call_cpacked call_packed_lowered call_cpacked_lowered tvm_access_ptr
-""".split()
+""".split() + list(HOPPER_CALLS)
 # Intrinsics whose result type may also be given by keyword.
 _TYPED = """
 reinterpret call_extern call_pure_extern call_intrin call_llvm_intrin call_llvm_pure_intrin ptx_mma ptx_mma_sp
@@ -207,15 +209,20 @@ def prefetch_extern(*args: Any) -> PrimExpr:
     return made
 
 
-def call_kernel(kernel: Any, launch_args: Any, *args: Any, **kwargs: Any) -> None:
-    """Call an external kernel; compiling one needs a GPU backend's hook, installed by that backend."""
-    hook = KERNEL_HOOKS.get("call_kernel")
-    if hook is None:
-        raise ValueError("T.call_kernel needs a CUDA or Triton backend, and none is loaded")
-    hook(kernel, launch_args, *args, **kwargs)
+def call_kernel(kernel: Any, launch_args: Any, *args: Any, **kwargs: Any) -> PrimExpr:
+    """Call a kernel of one's own: CUDA C++ source, or the path of a file of it, and ``kernel_name=`` which of its functions.
+
+    ``launch_args`` are the sizes of grid and block, ``[(grid_x, ...), (block_x, ...)]``, with the bytes of dynamic shared
+    memory as a third. The kernel goes into the module's attribute ``external_mods``. Raises ValueError for other kernels.
+    """
+    if "call_kernel" not in KERNEL_HOOKS:
+        import_module(KERNEL_PROVIDER)
+    return KERNEL_HOOKS["call_kernel"](kernel, launch_args, *args, **kwargs)
 
 
-KERNEL_HOOKS: dict[str, Callable[..., None]] = {}
+# Who makes device modules of source; it fills the table when it is imported.
+KERNEL_PROVIDER = "relaxish.backend.cuda.external_kernel"
+KERNEL_HOOKS: dict[str, Callable[..., PrimExpr]] = {}
 
 __all__ = [
     "Add", "And", "Assert", "Broadcast", "BufferLoad", "Call", "CallEffectKind", "Cast", "CommReducer", "Div", "EQ",

@@ -1,0 +1,54 @@
+"""The default pipeline of Adreno GPUs."""
+
+from __future__ import annotations
+
+from ... import dlight, transform
+from ...ir.transform import Pass
+from ...target import Target
+from ..common import stages
+
+__all__ = [
+    "dataflow_lower_passes",
+    "finalize_passes",
+    "get_default_pipeline",
+    "legalize_passes",
+    "library_dispatch_passes",
+]
+
+
+def library_dispatch_passes(target: str | Target) -> list[Pass]:
+    """Offloading to CLML, if "clml" is among the target's keys."""
+    if "clml" not in stages.as_target(target).keys:
+        return []
+    from .clml import OpenCLMLOffLoad
+
+    return [OpenCLMLOffLoad()]
+
+
+def legalize_passes(target: str | Target) -> list[Pass]:
+    """From operators to fused and scheduled kernels."""
+    rules = [dlight.gpu.Reduction(), dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
+    return [
+        transform.DecomposeOpsForInference(),
+        transform.FoldConstant(),
+        *stages.legalize(),
+        transform.DeadCodeElimination(),
+        dlight.ApplyDefaultSchedule(*rules),
+    ]
+
+
+def dataflow_lower_passes(target: str | Target) -> list[Pass]:
+    """From dataflow form to explicit allocation."""
+    return stages.dataflow_lower()
+
+
+def finalize_passes(target: str | Target) -> list[Pass]:
+    """From explicit allocation to what the virtual machine runs."""
+    return stages.finalize(cuda_graph=False)
+
+
+def get_default_pipeline(target: str | Target) -> Pass:
+    """All of them."""
+    return stages.pipeline_of(
+        target, library_dispatch_passes, legalize_passes, dataflow_lower_passes, finalize_passes
+    )

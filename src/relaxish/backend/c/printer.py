@@ -1,0 +1,255 @@
+"""C99 from lowered tensor programs.
+
+Before and after::
+
+    def add(A: T.Buffer((4,)), B: T.Buffer((4,))):     int32_t add(float* restrict A, float* restrict B) {
+        for i in range(4):                               for (int32_t i = 0; i < 4; ++i) {
+            B[i] = A[i] + T.float32(1)                     B[i] = A[i] + 1.0f;
+
+Vectors are computed lane by lane, parallel loops in order; 16-bit floats are stored, and computed with as floats.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir import dtype as dt
+from ...ir.prim import IntImm, Var
+from ...support.errors import RelaxishError
+from ...tir import PrimFunc
+from ..common.csource import Piece, StatementPrinter
+from ..common.csource.pieces import MUL, UNARY, wrapped
+from ..common.signature import returned_dtypes, shape_vars
+from .helpers import HELPERS, extremum_helper
+
+__all__ = ["CPrinter"]
+
+_KEYWORDS = (
+    "auto bool break case char const continue default do double else enum extern float for goto if inline int long "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
+    "true false main malloc free memcpy result slots y0 y1 yn j0 j1 jn gamma exp log sin cos tan pow abs index"
+)
+_MATH = (
+    "exp exp2 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil "
+    "trunc fmod atan2 copysign hypot nextafter ldexp pow fabs fma"
+)
+_NARROW = {"float16": "half", "bfloat16": "bfloat16"}
+_STACK_BYTES = 1 << 14
+
+
+class CPrinter(StatementPrinter):
+    """One function at a time; ``helpers``, ``externs`` and ``messages`` grow over all functions of a file."""
+
+    language = "C"
+    reserved = frozenset(_KEYWORDS.split())
+    scalars: ClassVar[dict[str, str]] = {
+        **{f"{u}int{b}": f"{u}int{b}_t" for u in ("", "u") for b in (8, 16, 32, 64)},
+        "bool": "bool", "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
+    }  # fmt: skip
+    memory_scalars: ClassVar[dict[str, str]] = {"bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t"}
+    functions: ClassVar[dict[str, str]] = {
+        **{n: n for n in _MATH.split()}, "round": "nearbyint", "nearbyint": "nearbyint", "rsqrt": "rsqrt",
+        "exp10": "exp10",
+    }  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.externs: dict[str, str] = {}
+        self.messages: list[str] = []
+        self.owned: list[str] = []
+        self.result = ""
+
+    # -- functions -----------------------------------------------------------------------------------------
+
+    def add(self, name: str, func: PrimFunc) -> str:
+        """The text of ``int32_t name(...)`` and of ``int32_t name__packed(slots)``."""
+        fresh = CPrinter()
+        fresh.helpers, fresh.externs, fresh.messages = self.helpers, self.externs, self.messages
+        return fresh._function(name, func)
+
+    def _function(self, name: str, func: PrimFunc) -> str:
+        self.supply.reserve(name)
+        noalias = "restrict " if (func.attrs or {}).get("tir.noalias") else ""
+        params: list[tuple[str, str]] = []
+        for param in func.params:
+            params.append(self._parameter(param, func.buffer_map.get(param), noalias))
+        for var, _, _ in shape_vars(func):
+            params.append(("int64_t", self._scalar(var, "int64")))
+        for param in func.params:
+            if param in func.buffer_map:
+                self._bind_layout(func.buffer_map[param])
+        returned = returned_dtypes(func)
+        if returned:
+            self.result = "double" if dt.is_float(returned[0]) else "int64_t"
+            params.append((f"{self.result}*", "result"))
+        self.visit(func.body)
+        declared = ", ".join(f"{kind} {text}" for kind, text in params) or "void"
+        body = "\n".join([f"int32_t {name}({declared}) {{", *self.lines, "  return 0;", "}", ""])
+        return body + "\n" + _packed_entry(name, [kind for kind, _ in params], bool(returned))
+
+    def _parameter(self, param: Any, buffer: Any, noalias: str) -> tuple[str, str]:
+        if buffer is None and not dt.is_handle(param.dtype):
+            return ("double" if dt.is_float(param.dtype) else "int64_t", self._scalar(param, param.dtype))
+        name = self.supply.fresh((buffer or param).name)
+        data = param if buffer is None else buffer.data
+        self.names[param] = self.names[data] = Piece(name)
+        element = "uint8" if buffer is None else dt.element_of(buffer.dtype)
+        self.memory_types[param] = self.memory_types[data] = element
+        return f"{self.memory_type(element)}*", f"{noalias}{name}"
+
+    def _scalar(self, var: Any, dtype: str) -> str:
+        wide = "float64" if dt.is_float(dtype) else "int64"
+        if dtype == wide:
+            return self.bind(var)
+        given = self.supply.fresh(f"{var.name}_given")
+        name = self.bind(var)
+        self.line(self.declaration(dtype, name, self.cast(Piece(given), wide, dtype)))
+        return given
+
+    def _bind_layout(self, buffer: Any) -> None:
+        """Arguments are contiguous and start at element 0: stride and offset variables follow."""
+        if isinstance(buffer.elem_offset, Var) and buffer.elem_offset not in self.names:
+            self.names[buffer.elem_offset] = self.constant(0, buffer.elem_offset.dtype)
+        running: Any = IntImm("int64", 1)
+        for stride, extent in zip(reversed(buffer.strides or ()), reversed(buffer.shape), strict=False):
+            if isinstance(stride, Var) and stride not in self.names:
+                self.names[stride] = self.cast(self.expr(running), running.dtype, stride.dtype)
+            running = self.analyzer.simplify(running * extent.astype("int64"))
+
+    # -- memory --------------------------------------------------------------------------------------------
+
+    def element(self, buffer: Any, element: str, index: Piece) -> Piece:
+        place = super().element(buffer, element, index)
+        return self.call(self._from_library(f"{_NARROW[element]}_to_float"), place) if element in _NARROW else place
+
+    def store(self, buffer: Any, element: str, index: Piece, value: Piece) -> None:
+        if element in _NARROW:
+            value = self.call(self._from_library(f"float_to_{_NARROW[element]}"), value)
+        super().store(buffer, element, index, value)
+
+    def visit_Allocate(self, stmt: Any) -> None:
+        element = dt.element_of(stmt.dtype)
+        count: Any = IntImm("int64", dt.lanes(stmt.dtype))
+        for extent in stmt.extents:
+            count = self.analyzer.simplify(count * extent.astype("int64"))
+        name, kind = self.bind(stmt.buffer_var), self.memory_type(element)
+        self.memory_types[stmt.buffer_var] = element
+        if isinstance(count, IntImm) and count.value * dt.nbytes(element) <= _STACK_BYTES:
+            self.line(f"{kind} {name}[{max(1, int(count.value))}];")
+            self.visit(stmt.body)
+            return
+        self.line(f"{kind}* {name} = malloc(sizeof({kind}) * {wrapped(self.expr(count), MUL)});")
+        self.owned.append(name)
+        self.visit(stmt.body)
+        self.owned.pop()
+        self.line(f"free({name});")
+
+    def visit_AllocateConst(self, stmt: Any) -> None:
+        name = self.bind(stmt.buffer_var)
+        element = dt.element_of(stmt.dtype)
+        self.memory_types[stmt.buffer_var] = element
+        values = stmt.data_or_idx.numpy().ravel()
+        if element in _NARROW:
+            texts = [str(int(v)) for v in values.view("uint16")]
+        else:
+            texts = [str(self.constant(v.item(), element)) for v in values]
+        self.line(f"static const {self.memory_type(element)} {name}[{max(1, len(texts))}] = {{{', '.join(texts)}}};")
+        self.visit(stmt.body)
+
+    # -- statements ----------------------------------------------------------------------------------------
+
+    def unroll_hint(self) -> None:
+        """Compilers know when to; C has no word for it."""
+
+    def visit_AttrStmt(self, stmt: Any) -> None:
+        if stmt.attr_key in ("thread_extent", "virtual_thread"):
+            raise RelaxishError("the program binds GPU threads and cannot be compiled for the target c")
+        self.visit(stmt.body)
+
+    def visit_AssertStmt(self, stmt: Any) -> None:
+        self.messages.append(getattr(stmt.message, "value", str(stmt.message)))
+        self.line(f"if (!({self.expr(stmt.condition)})) {{ {self._leave(len(self.messages))} }}")
+        self.visit(stmt.body)
+
+    def _leave(self, code: int) -> str:
+        return " ".join([*(f"free({name});" for name in reversed(self.owned)), f"return {code};"])
+
+    def do_ret(self, call: Any) -> None:
+        value = self.expr(call.args[0])
+        self.line(f"*result = ({self.result}){wrapped(value, UNARY)};")
+        self.line(self._leave(0))
+
+    # -- intrinsics ----------------------------------------------------------------------------------------
+
+    def _from_library(self, name: str) -> str:
+        needed, text = HELPERS[name]
+        for other in needed:
+            self._from_library(other)
+        return self.helper(name, text)
+
+    def function(self, name: str, dtype: str) -> str | None:
+        element = dt.element_of(dtype)
+        if name in ("min", "max"):
+            kind = self.type_name(element)
+            found = f"{name}_{kind}"
+            return self.helper(found, extremum_helper(name, found, kind))
+        if name == "abs":
+            return {"int64": "llabs"}.get(element, "abs")
+        found = self.functions.get(name, "")
+        if found and element != "float64":
+            found += "f"
+        if found in HELPERS:
+            return self._from_library(found)
+        return found or {"isinf": "isinf", "isfinite": "isfinite"}.get(name)
+
+    def call_popcount(self, e: Any) -> Piece:
+        unsigned = f"uint{dt.bits(e.args[0].dtype)}"
+        bits = self.cast(self.expr(e.args[0]), e.args[0].dtype, unsigned)
+        return self.cast(self.call(self._from_library("popcount_64"), bits), "int32", e.dtype)
+
+    def call_clz(self, e: Any) -> Piece:
+        width = dt.bits(e.args[0].dtype)
+        bits = self.cast(self.expr(e.args[0]), e.args[0].dtype, f"uint{width}")
+        return self.cast(self.call(self._from_library("clz_bits"), bits, str(width)), "int32", e.dtype)
+
+    def call_q_multiply_shift(self, e: Any) -> Piece:
+        return self.call(self._from_library("multiply_shift"), *map(self.expr, e.args))
+
+    def call_reinterpret(self, e: Any) -> Piece:
+        source, target = e.args[0].dtype, e.dtype
+        if {source, target} & set(_NARROW):
+            narrow = source if source in _NARROW else target
+            way = "float_to_" + _NARROW[narrow] if source in _NARROW else _NARROW[narrow] + "_to_float"
+            made = self.call(self._from_library(way), self.expr(e.args[0]))
+            return made if target in _NARROW else self.cast(made, "uint16", target)
+        a, b = self.type_name(source), self.type_name(target)
+        name = self.helper(f"bits_{a}_as_{b}", _reinterpret(a, b))
+        return self.call(name, self.expr(e.args[0]))
+
+    def call_call_extern(self, e: Any) -> Piece:
+        name = e.args[0].value
+        kinds = ["void*" if dt.is_handle(a.dtype) else self.type_name(a.dtype) for a in e.args[1:]]
+        result = "void" if e.dtype in ("", "void") else "void*" if dt.is_handle(e.dtype) else self.type_name(e.dtype)
+        self.externs.setdefault(name, f"{result} {name}({', '.join(kinds) or 'void'});")
+        return super().call_call_extern(e)
+
+    call_call_pure_extern = call_call_extern
+
+
+def _reinterpret(a: str, b: str) -> str:
+    return f"static inline {b} bits_{a}_as_{b}({a} x) {{ {b} y; memcpy(&y, &x, sizeof y); return y; }}\n"
+
+
+def _packed_entry(name: str, kinds: list[str], returns: bool) -> str:
+    """The form that takes all arguments from an array of 64-bit slots; a result goes to the slot after them."""
+    args = []
+    for i, kind in enumerate(kinds):
+        if returns and i == len(kinds) - 1:
+            args.append(f"({kind})&slots[{i}]")
+        elif kind == "double":
+            args.append(f"*(double*)&slots[{i}]")
+        elif kind.endswith("*"):
+            args.append(f"({kind})(intptr_t)slots[{i}]")
+        else:
+            args.append(f"slots[{i}]")
+    return f"int32_t {name}__packed(int64_t* slots) {{\n  return {name}({', '.join(args)});\n}}\n"

@@ -1,0 +1,139 @@
+"""Intrinsics that read alike in every language of the family; a method ``call_<name>`` prints the intrinsic ``name``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ....ir import dtype as dt
+from ....ir.prim import IntImm
+from ....support.errors import RelaxishError
+from .pieces import ADD, BITS, MUL, RELATION, UNARY, Piece, infix, wrapped
+
+__all__ = ["IntrinsicPrinter"]
+
+
+class IntrinsicPrinter:
+    """The part of an expression printer that knows intrinsics."""
+
+    # Functions of the language by intrinsic; ``helper`` makes those that are missing.
+    functions: ClassVar[dict[str, str]] = {}
+
+    if TYPE_CHECKING:
+        language: ClassVar[str]
+        guards: int
+        helpers: dict[str, str]
+
+        def expr(self, node: Any) -> Piece: ...
+        def call(self, function: str, *args: str) -> Piece: ...
+        def cast(self, value: Piece, source: str, target: str) -> Piece: ...
+        def choice(self, condition: Piece, yes: Piece, no: Piece) -> Piece: ...
+        def narrowed(self, value: Piece, dtype: str) -> Piece: ...
+        def constant(self, value: float | int, dtype: str) -> Piece: ...
+        def pointer(self, data: Any, element: str) -> Piece: ...
+        def type_name(self, dtype: str) -> str: ...
+
+    def math_name(self, name: str, dtype: str) -> str:
+        """The function for an intrinsic on values of a type. Raises RelaxishError where there is none."""
+        found = self.function(name, dtype)
+        if found is None:
+            raise RelaxishError(f"{self.language} code generation does not know the intrinsic {name} of {dtype}")
+        return found
+
+    def function(self, name: str, dtype: str) -> str | None:
+        """The function for an intrinsic, from the table or a helper; None where there is none."""
+        return self.functions.get(name)
+
+    def helper(self, name: str, text: str) -> str:
+        """Have a function defined before the kernels; gives its name."""
+        self.helpers.setdefault(name, text)
+        return name
+
+    # -- choices -------------------------------------------------------------------------------------------
+
+    def call_if_then_else(self, e: Any) -> Piece:
+        condition = self.expr(e.args[0])
+        self.guards += 1
+        yes, no = self.expr(e.args[1]), self.expr(e.args[2])
+        self.guards -= 1
+        return self.choice(condition, yes, no)
+
+    def call_likely(self, e: Any) -> Piece:
+        return self.expr(e.args[0])
+
+    call_tvm_thread_invariant = call_likely
+
+    def call_assume(self, e: Any) -> Piece:
+        return Piece("0")
+
+    def call_undef(self, e: Any) -> Piece:
+        return self.constant(0, e.dtype)
+
+    # -- bits ----------------------------------------------------------------------------------------------
+
+    def _bits(self, operator: str, e: Any) -> Piece:
+        return self.narrowed(infix(operator, self.expr(e.args[0]), self.expr(e.args[1]), BITS), e.dtype)
+
+    def call_bitwise_and(self, e: Any) -> Piece:
+        return self._bits("&", e)
+
+    def call_bitwise_or(self, e: Any) -> Piece:
+        return self._bits("|", e)
+
+    def call_bitwise_xor(self, e: Any) -> Piece:
+        return self._bits("^", e)
+
+    def call_shift_left(self, e: Any) -> Piece:
+        return self._bits("<<", e)
+
+    def call_shift_right(self, e: Any) -> Piece:
+        return self._bits(">>", e)
+
+    def call_bitwise_not(self, e: Any) -> Piece:
+        return self.narrowed(Piece(f"~{wrapped(self.expr(e.args[0]), UNARY)}", UNARY), e.dtype)
+
+    def call_large_uint_imm(self, e: Any) -> Piece:
+        low, high = (int(a.value) for a in e.args)
+        return self.constant(low | high << 32, e.dtype)
+
+    # -- mathematics ---------------------------------------------------------------------------------------
+
+    def call_sigmoid(self, e: Any) -> Piece:
+        one = self.constant(1, e.dtype)
+        negative = Piece(f"-{wrapped(self.expr(e.args[0]), UNARY)}", UNARY)
+        return infix("/", one, infix("+", one, self.call(self.math_name("exp", e.dtype), negative), ADD), MUL)
+
+    def call_abs(self, e: Any) -> Piece:
+        name = "fabs" if dt.is_float(e.dtype) else "abs"
+        return self.call(self.math_name(name, e.dtype), self.expr(e.args[0]))
+
+    def call_isnan(self, e: Any) -> Piece:
+        value = self.expr(e.args[0])
+        return infix("!=", value, value, RELATION)
+
+    def call_fma(self, e: Any) -> Piece:
+        a, b, c = map(self.expr, e.args)
+        found = self.function("fma", e.dtype)
+        return self.call(found, a, b, c) if found else infix("+", infix("*", a, b, MUL), c, ADD)
+
+    # -- memory --------------------------------------------------------------------------------------------
+
+    def call_tvm_access_ptr(self, e: Any) -> Piece:
+        return self.moved(self.pointer(e.args[1], dt.element_of(e.args[0].dtype)), e.args[2])
+
+    def call_address_of(self, e: Any) -> Piece:
+        load = e.args[0]
+        index = load.indices[0] * dt.lanes(load.buffer.dtype) if dt.lanes(load.buffer.dtype) > 1 else load.indices[0]
+        return self.moved(self.pointer(load.buffer.data, dt.element_of(load.buffer.dtype)), index)
+
+    def moved(self, pointer: Piece, offset: Any) -> Piece:
+        """A pointer some elements on."""
+        if isinstance(offset, IntImm) and offset.value == 0:
+            return pointer
+        return infix("+", pointer, self.expr(offset), ADD)
+
+    # -- others --------------------------------------------------------------------------------------------
+
+    def call_call_extern(self, e: Any) -> Piece:
+        return self.call(e.args[0].value, *map(self.expr, e.args[1:]))
+
+    call_call_pure_extern = call_call_extern

@@ -1,0 +1,59 @@
+"""Scheduled tensor programs as host functions that launch device kernels.
+
+Before and after (shortened)::
+
+    def add(A, B):                            def add(A, B):                      # host
+        for bx in thread_binding("blockIdx.x"):   add_kernel(A, B, 4, 64)         # grid and block at the end
+            for tx in thread_binding(...):    def add_kernel(A, B):               # device
+                B[..] = A[..] + 1                 launch_thread("blockIdx.x", 4) ...
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.expr import CallingConv
+from ...ir.module import IRModule
+from ...ir.transform import Pass, PassContext, Sequential
+from ...target import Target
+from ...tir.transform import BF16StorageLegalize, BindTarget, FP8StorageLegalize, LowerDeviceKernelLaunch
+from ...tir.transform.steps import default_passes, device_passes
+
+__all__ = ["split_host_device"]
+
+# Packed calls are another way to call host functions than ours; what follows it is for kernels alone.
+_LATER = ("MakePackedAPI", "FP8StorageLegalize", "BF16StorageLegalize", "LowerDeviceKernelLaunch")
+
+
+def split_host_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule]:
+    """(host functions with their parameters as they were, device kernels) of scheduled tensor programs.
+
+    Host functions call kernels as ``T.call_packed(kernel, *arguments, *launch parameters)``; the kernel's attribute
+    ``tir.kernel_launch_params`` says which those are. Raises RuntimeError when a function computes outside of any
+    thread: it needs a device schedule first.
+    """
+    if target.host is None:
+        target = Target(target, host="llvm")
+    steps = [p for p in default_passes(PassContext.current()) if _plain_name(p) not in _LATER]
+    lowered = LowerDeviceKernelLaunch()(_on_their_hosts(Sequential(steps)(BindTarget(target)(mod))))
+    host: dict[Any, Any] = {}
+    device: dict[Any, Any] = {}
+    for var, func in lowered.functions.items():
+        is_kernel = (func.attrs or {}).get("calling_conv") == CallingConv.DEVICE_KERNEL_LAUNCH
+        (device if is_kernel else host)[var] = func
+    finish = [FP8StorageLegalize(), BF16StorageLegalize(), *device_passes(mathematics=False)]
+    return IRModule(host), Sequential(finish)(IRModule(device))
+
+
+def _plain_name(step: Pass) -> str:
+    return step.info.name.rpartition(".")[2]
+
+
+def _on_their_hosts(mod: IRModule) -> IRModule:
+    """Once kernels are split off, what is left of a function is for the host alone."""
+    functions: dict[Any, Any] = {}
+    for var, func in mod.functions.items():
+        target = (func.attrs or {}).get("target")
+        on_host = target is not None and target.host is not None
+        functions[var] = func.with_attr("target", target.host) if on_host else func
+    return IRModule(functions, mod.attrs)

@@ -1,0 +1,7 @@
+"""CPUs: the field's plain pipeline."""
+
+from __future__ import annotations
+
+from ...support.aliases import lazy_package
+
+__getattr__, __dir__ = lazy_package(globals())

@@ -1,0 +1,192 @@
+"""Hopper's instructions in thread functions: barriers in shared memory, tensor copies, products of four warps.
+
+Products are complete at once, copies as late as the program allows. Arguments are in :mod:`relaxish.tir.op_hopper`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ....ir.prim import Cast, IntImm
+from ....support.errors import RelaxishError
+from . import hopper_helpers, layout
+from .hopper_helpers import Operand
+from .table import emulates
+
+if TYPE_CHECKING:
+    from .thread_function import ThreadFunction
+
+__all__: list[str] = []
+
+_MOST_COORDINATES = 5
+
+
+def _barrier(gen: ThreadFunction, pointer: Any) -> Any:
+    gen.clocks = True
+    return gen.as_number(gen.place(pointer).address)
+
+
+def _number(gen: ThreadFunction, value: Any) -> Any:
+    return gen.integer(gen.visit(value))
+
+
+@emulates(
+    "ptx_fence_mbarrier_init", "ptx_fence_proxy_async", "ptx_tma_prefetch", "ptx_tma_store_commit", "ptx_tma_store_wait",
+    "ptx_wgmma_fence", "ptx_wgmma_commit", "ptx_wgmma_wait", "ptx_wgmma_fence_operand", "ptx_setmaxnreg",
+)  # fmt: skip
+def _nothing(gen: ThreadFunction, call: Any) -> Any:
+    return IntImm("int32", 0)
+
+
+@emulates("ptx_mbarrier_init")
+def _init(gen: ThreadFunction, call: Any) -> Any:
+    return gen.call("rx_mbarrier_init", _barrier(gen, call.args[0]), _number(gen, call.args[1]), gen.site())
+
+
+@emulates("ptx_mbarrier_arrive")
+def _arrive(gen: ThreadFunction, call: Any) -> Any:
+    address = _barrier(gen, call.args[0])
+    if len(call.args) > 1:
+        address = gen.call("rx_in_block", address, _number(gen, call.args[1]))
+    return gen.call("rx_mbarrier_arrive", address, 1, 0, gen.site())
+
+
+@emulates("ptx_mbarrier_arrive_expect_tx")
+def _expect(gen: ThreadFunction, call: Any) -> Any:
+    return gen.call("rx_mbarrier_arrive", _barrier(gen, call.args[0]), 1, _number(gen, call.args[1]), gen.site())
+
+
+@emulates("ptx_mbarrier_wait_parity")
+def _wait(gen: ThreadFunction, call: Any) -> Any:
+    return gen.call("rx_mbarrier_wait", _barrier(gen, call.args[0]), _number(gen, call.args[1]), gen.site())
+
+
+@emulates("ptx_mbarrier_try_wait")
+def _try_wait(gen: ThreadFunction, call: Any) -> Any:
+    done = gen.call("rx_mbarrier_test", _barrier(gen, call.args[0]), _number(gen, call.args[1]), gen.site())
+    return done != IntImm("int64", 0)
+
+
+# ---- tensor copies
+
+
+def _map(gen: ThreadFunction, value: Any) -> Any:
+    return gen.as_number(value)
+
+
+def _coordinates(gen: ThreadFunction, values: Any) -> list[Any]:
+    made = [_number(gen, v) for v in values]
+    return made + [gen.integer(0)] * (_MOST_COORDINATES - len(made))
+
+
+@emulates("ptx_tma_load")
+def _load(gen: ThreadFunction, call: Any) -> Any:
+    target, tensor, barrier, mask, *first = call.args
+    place = gen.place(target)
+    site = gen.access(place, layout.SITE_STORE, align=128)
+    _note_bytes(gen, place)
+    at = place.index * gen.bytes_of(place.dtype)
+    return gen.call(
+        "rx_tma_load", gen.as_number(place.data), at, _map(gen, tensor), _barrier(gen, barrier), _number(gen, mask),
+        *_coordinates(gen, first), site,
+    )  # fmt: skip
+
+
+@emulates("ptx_tma_store")
+def _store(gen: ThreadFunction, call: Any) -> Any:
+    tensor, source, *first = call.args
+    place = gen.place(source)
+    at = place.index * gen.bytes_of(place.dtype)
+    _note_bytes(gen, place)
+    bytes_place = type(place)(place.data, "uint8", at)
+    site = gen.access(bytes_place, layout.SITE_LOAD)
+    return gen.call(
+        "rx_tma_store", gen.as_number(place.data), at, _map(gen, tensor), *_coordinates(gen, first), site
+    )
+
+
+def _note_bytes(gen: ThreadFunction, place: Any) -> None:
+    """Copies move pieces of 16 bytes."""
+    memory = gen.memory_of.get(place.data)
+    if memory is None or not memory.shared:
+        raise RelaxishError(f"a tensor copy goes to or from shared memory, which {place.data.name} is not")
+    memory.note(16, True)
+
+
+# ---- products of four warps
+
+
+def _wide(dtype: str) -> str:
+    return "int32" if dtype == "int32" else "float32"
+
+
+def _operand(gen: ThreadFunction, fields: Any, dtype: str) -> tuple[Operand, list[Any]]:
+    """What is constant of an operand, and the arguments that say the rest."""
+    pointer, leading, stride, swizzle, by_rows = fields
+    place = gen.place(pointer)
+    site = gen.access(type(place)(place.data, dtype, place.index), layout.SITE_LOAD)
+    start = place.index * gen.bytes_of(place.dtype)
+    made = Operand(dtype, int(swizzle.value), bool(by_rows.value))
+    return made, [place.data, start, _number(gen, leading), _number(gen, stride), gen.integer(site)]
+
+
+def _product(gen: ThreadFunction, call: Any, in_registers: bool) -> Any:
+    n, a_dtype, b_dtype, c_dtype = call.args[0], *(str(t.value) for t in call.args[1:4])
+    result = gen.place(call.args[4], call.args[5], c_dtype)
+    if in_registers:
+        held = gen.place(call.args[6], call.args[7], a_dtype)
+        a: Operand | str = a_dtype
+        a_args = [held.data, held.index, gen.integer(0), gen.integer(0), gen.integer(0)]
+        rest = call.args[8:]
+    else:
+        a, a_args = _operand(gen, call.args[6:11], a_dtype)
+        rest = call.args[11:]
+    b, b_args = _operand(gen, rest[:5], b_dtype)
+    count = int(n.value)
+    key = a if isinstance(a, str) else a.key
+    suffix = "_checked" if gen.checked else ""
+    symbol = gen.helper(
+        f"rx_wgmma_{count}_{key}_{b.key}_{c_dtype}{suffix}",
+        lambda: hopper_helpers.warpgroup_product(count, a, b, c_dtype, _wide(c_dtype), gen.checked),
+    )
+    add = gen.integer(gen.visit(rest[5]))
+    return gen.call(symbol, result.data, result.index, add, *a_args, *b_args, gen.site(), dtype="int32")
+
+
+@emulates("ptx_wgmma_ss")
+def _wgmma_ss(gen: ThreadFunction, call: Any) -> Any:
+    return _product(gen, call, in_registers=False)
+
+
+@emulates("ptx_wgmma_rs")
+def _wgmma_rs(gen: ThreadFunction, call: Any) -> Any:
+    return _product(gen, call, in_registers=True)
+
+
+# ---- who am I
+
+
+@emulates("ptx_elect_sync")
+def _elect(gen: ThreadFunction, call: Any) -> Any:
+    return gen.call("rx_elect", gen.site()) != IntImm("int64", 0)
+
+
+@emulates("ptx_warp_group_index")
+def _warp_group(gen: ThreadFunction, call: Any) -> Any:
+    return Cast("int32", gen.call("rx_warp_group"))
+
+
+@emulates("ptx_cluster_rank")
+def _rank(gen: ThreadFunction, call: Any) -> Any:
+    return Cast("int32", gen.call("rx_rank"))
+
+
+@emulates("ptx_cluster_arrive")
+def _cluster_arrive(gen: ThreadFunction, call: Any) -> Any:
+    gen.clocks = True
+    return gen.call("rx_cluster_arrive", gen.site())
+
+
+@emulates("ptx_cluster_wait")
+def _cluster_wait(gen: ThreadFunction, call: Any) -> Any:
+    return gen.call("rx_cluster_wait", gen.site())

@@ -1,0 +1,127 @@
+"""What a lane does in a product of four warps (``wgmma``): its warp computes 16 of the 64 rows."""
+
+# Annotations of these programs are their own language's.
+# mypy: disable-error-code="valid-type, no-untyped-def, call-arg, operator"
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ....ir import dtype as dt
+from ....script import tir as T
+from ....tir import PrimFunc
+from . import layout
+
+__all__ = ["Operand", "swizzled", "warpgroup_product"]
+
+_MANY = 1 << 30
+_WORDS = layout.FIBER_BYTES // 8
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How an operand lies in shared memory, as far as it is constant."""
+
+    dtype: str
+    swizzle: int
+    by_rows: bool
+
+    @property
+    def key(self) -> str:
+        """A part of the helper's symbol."""
+        return f"{self.dtype}_{self.swizzle}_{int(self.by_rows)}"
+
+    def offset(self, row: Any, column: Any, leading: Any, stride: Any) -> Any:
+        """Where an element is, in bytes from the operand's address, before swizzling.
+
+        The PTX manual calls the two directions leading and stride; which is which depends on the layout.
+        """
+        size = dt.nbytes(self.dtype)
+        width = self.swizzle or 16
+        if not self.by_rows:
+            along = column * size
+            return row % 8 * width + row // 8 * stride + along // width * leading + along % width
+        along = row * size
+        far, deep = (leading, stride) if self.swizzle else (stride, leading)
+        return along // width * far + along % width + column % 8 * width + column // 8 * deep
+
+
+def swizzled(address: Any, width: int) -> Any:
+    """Where a byte of a tile that is swizzled over ``width`` bytes really is (0: no swizzle)."""
+    if not width:
+        return address
+    bits = T.shift_left(T.bitwise_and(T.shift_right(address, T.int64(7)), T.int64(width // 16 - 1)), T.int64(4))
+    return T.bitwise_xor(address, bits)
+
+
+def warpgroup_product(
+    n: int, a: Operand | str, b: Operand, c_dtype: str, wide: str, checked: bool
+) -> PrimFunc:
+    """``c = a * b`` or ``c += a * b``; ``a`` is the type of registers, or an operand in shared memory."""
+    a_dtype = a if isinstance(a, str) else a.dtype
+    a_size, b_size = dt.nbytes(a_dtype), dt.nbytes(b.dtype)
+    k = 32 // a_size
+    pack = 4 // a_size
+    check = "rx_check" if checked else "rx_index"
+    in_registers = isinstance(a, str)
+
+    def position(operand: Any, start: Any, row: Any, column: Any, leading: Any, stride: Any) -> Any:
+        return swizzled(start + operand.offset(row, column, leading, stride), operand.swizzle)
+
+    @T.prim_func(private=True)
+    def multiply(
+        thread: T.handle("int64"), c: T.handle(c_dtype), c_first: T.int64, add: T.int64,
+        a_data: T.handle(a_dtype), a_start: T.int64, a_leading: T.int64, a_stride: T.int64, a_site: T.int64,
+        b_data: T.handle(b.dtype), b_start: T.int64, b_leading: T.int64, b_stride: T.int64, b_site: T.int64,
+        site: T.int64,
+    ):  # fmt: skip
+        W = T.decl_buffer((_WORDS,), "int64", data=thread)
+        C = T.decl_buffer((_MANY,), c_dtype, data=c)
+        A = T.decl_buffer((_MANY,), a_dtype, data=a_data)
+        B = T.decl_buffer((_MANY,), b.dtype, data=b_data)
+        scratch: T.handle(wide) = T.reinterpret("handle", T.call_extern("int64", "rx_scratch", thread))
+        X = T.decl_buffer((16 * k,), wide, data=scratch)
+        Y = T.decl_buffer((n * k,), wide, data=scratch, elem_offset=16 * k)
+        total = T.decl_buffer((1,), wide)
+        lane = W[layout.FIBER_LANE // 8]
+        group_row = T.call_extern("int64", "rx_warp_in_group", thread) * 16
+        if in_registers:
+            for i in range(4 * pack):
+                X[
+                    (lane // 4 + i // pack % 2 * 8) * k + T.int64(i // (2 * pack) * 4 * pack) + lane % 4 * pack + i % pack
+                ] = T.cast(A[a_start + T.int64(i)], wide)
+        else:
+            for i in range(k // 2):
+                with T.LetStmt(lane // 2) as row:
+                    with T.LetStmt(lane % 2 * (k // 2) + T.int64(i)) as column:
+                        with T.LetStmt(
+                            T.call_extern(
+                                "int64", check, thread,
+                                position(a, a_start, group_row + row, column, a_leading, a_stride) // a_size, T.int64(1), a_site,
+                            )  # fmt: skip
+                        ) as at:
+                            X[row * k + column] = T.cast(A[at], wide)
+        for i in range(n * k // 32):
+            with T.LetStmt((lane + T.int64(i) * 32) // k) as row:
+                with T.LetStmt((lane + T.int64(i) * 32) % k) as column:
+                    with T.LetStmt(
+                        T.call_extern(
+                            "int64", check, thread,
+                            position(b, b_start, row, column, b_leading, b_stride) // b_size, T.int64(1), b_site,
+                        )  # fmt: skip
+                    ) as at:
+                        Y[row * k + column] = T.cast(B[at], wide)
+        T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
+        for i in range(n // 2):
+            total[0] = T.cast(0, wide)
+            if add != T.int64(0):
+                total[0] = T.cast(C[c_first + T.int64(i)], wide)
+            for r in range(k):
+                total[0] = (
+                    total[0]
+                    + X[(lane // 4 + T.int64(i) // 2 % 2 * 8) * k + T.int64(r)]
+                    * Y[(T.int64(i) // 4 * 8 + lane % 4 * 2 + T.int64(i) % 2) * k + T.int64(r)]
+                )
+            C[c_first + T.int64(i)] = T.cast(total[0], c_dtype)
+
+    return multiply

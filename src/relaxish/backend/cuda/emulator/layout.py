@@ -1,0 +1,246 @@
+"""Where the emulator's runtime keeps what: offsets in bytes of the fields of its structures.
+
+The launcher (Python) fills them, the runtime (``runtime_code/``, compiled) works on them, and thread functions read
+their indices from the fiber. Every field is a 64-bit word unless said otherwise.
+"""
+
+from __future__ import annotations
+
+# ---- the grid: one launch
+MAIN_SP = 0
+"""The scheduler's own stack pointer while a fiber runs."""
+READY_HEAD = 8
+READY_TAIL = 16
+LIVE = 24
+"""Fibers of the running cluster that have not ended."""
+EPOCH = 32
+"""Counts block barriers over the whole launch; shadow memory orders accesses by it."""
+FIRST_EPOCH = 40
+"""The epoch in which the running cluster began."""
+BUDGET = 48
+SITES = 56
+FUNCTION = 64
+ARGUMENTS = 72
+FIBERS = 80
+FIBER_COUNT = 88
+BLOCKS = 96
+BLOCKS_PER_CLUSTER = 104
+THREADS = 112
+"""Threads of a block."""
+BLOCK_DIM = 120
+GRID_DIM = 144
+CLUSTER_DIM = 168
+STACKS = 192
+STACK_BYTES = 200
+FRAME_WORDS = 208
+FRAME_FIBER = 216
+FRAME_FUNCTION = 224
+FRAME_ENTRY = 232
+ENTRY = 240
+FIBER_MAIN = 248
+CHECKED = 256
+"""1 while faults are looked for."""
+ERROR = 264
+"""The kind of the fault found, 0 while there is none; the words after it say more."""
+ERROR_SITE = 272
+ERROR_FIBER = 280
+ERROR_INDEX = 288
+ERROR_OTHER = 296
+"""The other thread of a race, and the words after it its statement and how it accessed."""
+ERROR_OTHER_SITE = 304
+ERROR_HOW = 312
+BARRIER_POOL = 320
+"""Memory barriers of the running cluster, and the words after it how many there are and may be."""
+BARRIERS_USED = 328
+BARRIERS_MAX = 336
+STATIC_START = 344
+"""Where static shared memory begins, after the dynamic one."""
+GRID_BYTES = 384
+
+# ---- a block of the running cluster
+BLOCK_EPOCH = 0
+BLOCK_LIVE = 8
+BLOCK_WARPS = 16
+BLOCK_BARRIERS = 24
+BLOCK_MEMORIES = 32
+BLOCK_SHARED = 40
+BLOCK_SHARED_BYTES = 48
+BLOCK_FIRST = 56
+"""The first fiber."""
+BLOCK_RANK = 64
+BLOCK_INDEX = 72
+"""blockIdx x, y, z."""
+BLOCK_BYTES = 96
+
+# ---- a warp
+WARP_LANES = 0
+"""The lanes that exist, as a mask."""
+WARP_SCRATCH = 8
+WARP_FIRST = 16
+WARP_LIVE = 24
+WARP_VECTOR = 32
+WARP_MEETINGS = 40
+"""32 meetings, found by the lowest lane that takes part."""
+MEETING_MASK = 0
+MEETING_ARRIVED = 8
+MEETING_SITE = 16
+MEETING_HEAD = 24
+MEETING_BYTES = 32
+WARP_BYTES = WARP_MEETINGS + 32 * MEETING_BYTES
+SCRATCH_BYTES = 65536
+"""Room of a warp for one collective operation; there are two rooms, used in turns."""
+
+# ---- barriers of a block (bar.sync 0 to 15)
+BAR_ARRIVED = 0
+BAR_EXPECTED = 8
+BAR_HEAD = 16
+BAR_SITE = 24
+BAR_VECTOR = 32
+BAR_BYTES = 40
+BAR_COUNT = 16
+
+# ---- memory barriers (mbarrier)
+MBAR_EXPECTED = 0
+MBAR_PENDING = 8
+MBAR_BYTES_LEFT = 16
+MBAR_PHASE = 24
+MBAR_HEAD = 32
+MBAR_VECTOR = 40
+MBAR_COPIES = 48
+"""The first bulk copy that completes on this barrier."""
+MBAR_BYTES = 64
+MBAR_MAGIC = 0x5EBA0000
+
+# ---- bulk copies under way
+BULK_NEXT = 0
+BULK_TARGET = 8
+BULK_SOURCE = 16
+BULK_SIZE = 24
+BULK_FIBER = 32
+BULK_SITE = 40
+BULK_MEMORY = 48
+BULK_AT = 56
+BULK_INSIDE = 64
+"""Bytes that are copied; the others become zero."""
+BULK_BYTES = 72
+
+# ---- a tensor map
+MAP_ADDRESS = 0
+MAP_ELEMENT = 8
+MAP_RANK = 16
+MAP_SWIZZLE = 24
+MAP_SIZES = 32
+"""Innermost first, as strides (in bytes) and the box, five words each."""
+MAP_STRIDES = 72
+MAP_BOX = 112
+MAP_BYTES = 152
+
+# ---- a fiber: one thread
+FIBER_SP = 0
+FIBER_NEXT = 8
+FIBER_GRID = 16
+FIBER_BLOCK = 24
+FIBER_THREAD = 32
+"""The thread's number in its cluster."""
+FIBER_LANE = 40
+FIBER_WARP = 48
+FIBER_STATE = 56
+FIBER_SITE = 64
+FIBER_ROOM = 72
+FIBER_DEPOSIT = 80
+"""What the thread shows the others of its warp, and the lane whose deposit it wants (32: its own)."""
+FIBER_SOURCE = 88
+FIBER_ANSWER = 96
+FIBER_CLOCK = 104
+FIBER_VECTOR = 112
+"""The clocks of all threads that this one knows; 0 in kernels whose only synchronisation is of whole blocks."""
+FIBER_COPIES = 120
+FIBER_COPY_COUNT = 128
+FIBER_COPY_ROOM = 136
+FIBER_GROUPS = 144
+SUSPECT_ADDRESS = 152
+"""A store that overwrote another thread's: it is a race unless it leaves memory as it was."""
+SUSPECT_SIZE = 160
+SUSPECT_SITE = 168
+SUSPECT_OTHER = 176
+SUSPECT_OTHER_SITE = 184
+SUSPECT_INDEX = 192
+SUSPECT_OLD = 200
+SUSPECT_ROOM = 64
+FIBER_BLOCK_IDX = 264
+FIBER_THREAD_IDX = 288
+FIBER_CLUSTER_IDX = 312
+FIBER_RANK_IDX = 336
+"""The block's place in its cluster."""
+FIBER_CANARY = 360
+"""The lowest word of the stack, which nobody writes."""
+FIBER_PHASE = 368
+"""How often the cluster's barrier had opened when this thread arrived at it."""
+FIBER_COORDINATES = 376
+FIBER_BYTES = 448
+
+READY, WAITING, ASKING, ENDED = 0, 1, 2, 3
+"""States of a fiber; ASKING is in ``activemask``."""
+CANARY = 0x5AFE57AC
+
+# ---- asynchronous copies of a thread (cp.async)
+COPY_TARGET = 0
+COPY_SOURCE = 8
+COPY_SIZE = 16
+COPY_GROUP = 24
+COPY_SITE = 32
+COPY_MEMORY = 40
+COPY_AT = 48
+COPY_BYTES = 56
+
+# ---- a memory that statements access, one table a block
+MEM_BASE = 0
+MEM_SIZE = 8
+MEM_SHADOW = 16
+MEM_SHIFT = 24
+MEM_SHARED = 32
+MEM_BYTES = 40
+
+# ---- a site: one access or synchronisation in the program
+SITE_MEMORY = 0
+"""The number of the memory; -1 for a thread's own, whose size is in SITE_SIZE."""
+SITE_UNIT = 8
+SITE_ALIGN = 16
+SITE_KIND = 24
+SITE_SIZE = 32
+SITE_BYTES = 40
+SITE_LOAD, SITE_STORE, SITE_ATOMIC = 0, 1, 2
+
+# ---- a cell of shadow memory: 32-bit words
+CELL_W_EPOCH = 0
+CELL_W_CLOCK = 4
+CELL_W_THREAD = 8
+CELL_W_SITE = 12
+CELL_R_EPOCH = 16
+CELL_R_THREAD = 20
+CELL_R_CLOCK = 24
+CELL_R_SITE = 28
+CELL_R2_THREAD = 32
+CELL_R2_CLOCK = 36
+CELL_R2_SITE = 40
+CELL_ATOMIC = 44
+CELL_BYTES = 48
+NOBODY = 0xFFFFFFFF
+PENDING = 0xFFFFFFFF
+"""The clock of a write that an asynchronous copy has yet to make."""
+
+# ---- kinds of faults
+FAULT_BOUNDS = 1
+FAULT_ALIGNMENT = 2
+FAULT_RACE = 3
+FAULT_UNINITIALISED = 4
+FAULT_DIVERGENCE = 5
+FAULT_DEADLOCK = 6
+FAULT_STEPS = 7
+FAULT_BARRIER = 8
+FAULT_STACK = 9
+FAULT_PENDING = 10
+FAULT_OTHER_BLOCK = 11
+ACTION_NONE, ACTION_SHUFFLE, ACTION_BALLOT = 0, 1, 2
+"""What the last lane that comes to a meeting does for all."""
+HOW_LOAD, HOW_STORE = 0, 1

@@ -1,0 +1,1 @@
+"""The emulator's runtime, in the subset of Python that :mod:`..native` compiles."""

@@ -1,0 +1,312 @@
+"""What threads wait for: barriers of a block, meetings of lanes, shuffles, votes, ``activemask``."""
+
+# ruff: noqa: F403, F405
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..layout import *
+from ..native import load64, lowest_bit, store64
+
+if TYPE_CHECKING:
+    from .clocks import rx_acquire, rx_release
+    from .fibers import rx_fail_with, rx_make_ready, rx_park, rx_wake
+
+
+def rx_wait_in(fiber: int, head: int, site: int) -> None:
+    """Park in the waiting list whose first fiber is stored at ``head``."""
+    store64(fiber + FIBER_NEXT, load64(head))
+    store64(head, fiber)
+    store64(fiber + FIBER_STATE, WAITING)
+    store64(fiber + FIBER_SITE, site)
+    rx_park(fiber)
+
+
+def rx_wake_all(head: int) -> None:
+    """Make everybody in a waiting list ready."""
+    first = load64(head)
+    store64(head, 0)
+    rx_wake(first)
+
+
+# ---- barriers
+
+
+def rx_open_barrier(fiber: int, bar: int) -> None:
+    """All are here: let them go on. A barrier of the whole block begins a new epoch."""
+    block = load64(fiber + FIBER_BLOCK)
+    grid = load64(fiber + FIBER_GRID)
+    store64(bar + BAR_ARRIVED, 0)
+    if load64(bar + BAR_EXPECTED) == load64(grid + THREADS):
+        store64(grid + EPOCH, load64(grid + EPOCH) + 1)
+        store64(block + BLOCK_EPOCH, load64(grid + EPOCH))
+    waiter = load64(bar + BAR_HEAD)
+    while waiter:
+        rx_acquire(waiter, load64(bar + BAR_VECTOR))
+        waiter = load64(waiter + FIBER_NEXT)
+    rx_wake_all(bar + BAR_HEAD)
+
+
+def rx_barrier(fiber: int, number: int, count: int, wait: int, site: int) -> None:
+    """``bar.sync number, count`` (all threads of the block for count 0), or ``bar.arrive`` without waiting."""
+    block = load64(fiber + FIBER_BLOCK)
+    bar = load64(block + BLOCK_BARRIERS) + number * BAR_BYTES
+    expected = count
+    if count == 0:
+        expected = load64(load64(fiber + FIBER_GRID) + THREADS)
+    if load64(bar + BAR_ARRIVED) == 0:
+        store64(bar + BAR_EXPECTED, expected)
+        store64(bar + BAR_SITE, site)
+    elif load64(bar + BAR_EXPECTED) != expected or (number == 0 and load64(bar + BAR_SITE) != site):
+        rx_fail_with(fiber, FAULT_DIVERGENCE, site, number, rx_first_thread(bar), load64(bar + BAR_SITE), 0)
+    rx_release(fiber, load64(bar + BAR_VECTOR))
+    store64(bar + BAR_ARRIVED, load64(bar + BAR_ARRIVED) + 1)
+    if load64(bar + BAR_ARRIVED) == expected:
+        rx_open_barrier(fiber, bar)
+        rx_acquire(fiber, load64(bar + BAR_VECTOR))
+    elif wait:
+        rx_wait_in(fiber, bar + BAR_HEAD, site)
+
+
+def rx_first_thread(bar: int) -> int:
+    """The number of a thread that waits at a barrier."""
+    waiter = load64(bar + BAR_HEAD)
+    if waiter == 0:
+        return 0
+    return load64(waiter + FIBER_THREAD)
+
+
+def rx_recheck_barriers(block: int) -> None:
+    """Threads that have ended count as arrived at barriers of the whole block, as they do on the device."""
+    bar = load64(block + BLOCK_BARRIERS)
+    waiter = load64(bar + BAR_HEAD)
+    if waiter and load64(bar + BAR_ARRIVED) >= load64(block + BLOCK_LIVE):
+        rx_open_barrier(waiter, bar)
+
+
+def rx_cluster_arrive(fiber: int, site: int) -> None:
+    """All threads of the cluster; the barrier is kept with the first block's, after the numbered ones."""
+    grid = load64(fiber + FIBER_GRID)
+    bar = load64(load64(grid + BLOCKS) + BLOCK_BARRIERS) + BAR_COUNT * BAR_BYTES
+    store64(fiber + FIBER_PHASE, load64(bar + BAR_EXPECTED))
+    store64(bar + BAR_ARRIVED, load64(bar + BAR_ARRIVED) + 1)
+    if load64(bar + BAR_ARRIVED) == load64(grid + FIBER_COUNT):
+        store64(bar + BAR_ARRIVED, 0)
+        store64(bar + BAR_EXPECTED, load64(bar + BAR_EXPECTED) + 1)
+        store64(grid + EPOCH, load64(grid + EPOCH) + 1)
+        rank = 0
+        while rank < load64(grid + BLOCKS_PER_CLUSTER):
+            store64(load64(grid + BLOCKS) + rank * BLOCK_BYTES + BLOCK_EPOCH, load64(grid + EPOCH))
+            rank += 1
+        rx_wake_all(bar + BAR_HEAD)
+
+
+def rx_cluster_wait(fiber: int, site: int) -> None:
+    """Wait until the cluster's barrier has opened since this thread arrived at it."""
+    grid = load64(fiber + FIBER_GRID)
+    bar = load64(load64(grid + BLOCKS) + BLOCK_BARRIERS) + BAR_COUNT * BAR_BYTES
+    if load64(bar + BAR_EXPECTED) == load64(fiber + FIBER_PHASE):
+        rx_wait_in(fiber, bar + BAR_HEAD, site)
+
+
+def rx_in_block(fiber: int, address: int, rank: int) -> int:
+    """The place in another block's shared memory that corresponds to one in this block's."""
+    grid = load64(fiber + FIBER_GRID)
+    other = load64(grid + BLOCKS) + rank * BLOCK_BYTES
+    return address - load64(load64(fiber + FIBER_BLOCK) + BLOCK_SHARED) + load64(other + BLOCK_SHARED)
+
+
+def rx_rank(fiber: int) -> int:
+    """The block's rank in its cluster."""
+    return load64(load64(fiber + FIBER_BLOCK) + BLOCK_RANK)
+
+
+def rx_warp_group(fiber: int) -> int:
+    """Which group of four warps of its block the thread is in."""
+    return (fiber - load64(load64(fiber + FIBER_BLOCK) + BLOCK_FIRST)) // (128 * FIBER_BYTES)
+
+
+def rx_warp_in_group(fiber: int) -> int:
+    """Which warp of its group of four the thread is in."""
+    return (fiber - load64(load64(fiber + FIBER_BLOCK) + BLOCK_FIRST)) // (32 * FIBER_BYTES) % 4
+
+
+# ---- lanes
+
+
+def rx_meet(fiber: int, mask: int, site: int, action: int) -> None:
+    """Wait until all lanes in ``mask`` that exist are at the same statement; the last one acts for all."""
+    warp = load64(fiber + FIBER_WARP)
+    wanted = mask & load64(warp + WARP_LANES)
+    me = 1 << load64(fiber + FIBER_LANE)
+    if wanted & me == 0:
+        # The device leaves undefined what such a lane gets; reductions over a block let lanes come here idly.
+        store64(fiber + FIBER_ANSWER, load64(fiber + FIBER_DEPOSIT))
+        return
+    meeting = warp + WARP_MEETINGS + lowest_bit(wanted) * MEETING_BYTES
+    if load64(meeting + MEETING_ARRIVED) == 0:
+        store64(meeting + MEETING_MASK, wanted)
+        store64(meeting + MEETING_SITE, site)
+    elif load64(meeting + MEETING_MASK) != wanted or load64(meeting + MEETING_SITE) != site:
+        other = load64(load64(meeting + MEETING_HEAD) + FIBER_THREAD)
+        rx_fail_with(fiber, FAULT_DIVERGENCE, site, mask, other, load64(meeting + MEETING_SITE), 1)
+    arrived = load64(meeting + MEETING_ARRIVED) | me
+    store64(meeting + MEETING_ARRIVED, arrived)
+    if arrived == wanted:
+        store64(meeting + MEETING_ARRIVED, 0)
+        if action == ACTION_SHUFFLE:
+            rx_answer_shuffle(warp, wanted)
+        elif action == ACTION_BALLOT:
+            rx_answer_ballot(warp, wanted)
+        rx_wake_all(meeting + MEETING_HEAD)
+    else:
+        rx_wait_in(fiber, meeting + MEETING_HEAD, site)
+
+
+def rx_answer_shuffle(warp: int, mask: int) -> None:
+    """Give every lane the deposit that it asked for; its own where that lane does not take part."""
+    first = load64(warp + WARP_FIRST)
+    lane = 0
+    while lane < 32:
+        if mask & 1 << lane:
+            fiber = first + lane * FIBER_BYTES
+            source = load64(fiber + FIBER_SOURCE)
+            if mask & 1 << source == 0:
+                source = lane
+            store64(fiber + FIBER_ANSWER, load64(first + source * FIBER_BYTES + FIBER_DEPOSIT))
+        lane += 1
+
+
+def rx_answer_ballot(warp: int, mask: int) -> None:
+    """Tell every lane which lanes' flags are set."""
+    first = load64(warp + WARP_FIRST)
+    found = 0
+    lane = 0
+    while lane < 32:
+        if mask & 1 << lane and load64(first + lane * FIBER_BYTES + FIBER_DEPOSIT):
+            found = found | 1 << lane
+        lane += 1
+    lane = 0
+    while lane < 32:
+        if mask & 1 << lane:
+            store64(first + lane * FIBER_BYTES + FIBER_ANSWER, found)
+        lane += 1
+
+
+def rx_sync_warp(fiber: int, mask: int, site: int) -> None:
+    """``__syncwarp``: lanes meet, and each knows what the others did before."""
+    rx_release(fiber, load64(load64(fiber + FIBER_WARP) + WARP_VECTOR))
+    rx_meet(fiber, mask, site, ACTION_NONE)
+    if load64(fiber + FIBER_VECTOR) == 0:
+        return
+    rx_acquire(fiber, load64(load64(fiber + FIBER_WARP) + WARP_VECTOR))
+    # Nobody runs ahead and shows what it did later while others still look.
+    rx_meet(fiber, mask, site, ACTION_NONE)
+
+
+def rx_shuffle(fiber: int, kind: int, mask: int, value: int, lane: int, width: int, site: int) -> int:
+    """The value of another lane: by number (kind 0), so many below (1), above (2), or by exclusive or (3)."""
+    mine = load64(fiber + FIBER_LANE)
+    first = mine - mine % width
+    source = mine
+    if kind == 0:
+        source = first + (lane & (width - 1))
+    elif kind == 1 and mine - lane >= first:
+        source = mine - lane
+    elif kind == 2 and mine + lane < first + width:
+        source = mine + lane
+    elif kind == 3 and mine ^ lane < first + width:
+        source = mine ^ lane
+    store64(fiber + FIBER_SOURCE, source)
+    store64(fiber + FIBER_DEPOSIT, value)
+    rx_meet(fiber, mask, site, ACTION_SHUFFLE)
+    return load64(fiber + FIBER_ANSWER)
+
+
+def rx_ballot(fiber: int, mask: int, flag: int, site: int) -> int:
+    """The lanes whose flag is set."""
+    store64(fiber + FIBER_DEPOSIT, flag)
+    rx_meet(fiber, mask, site, ACTION_BALLOT)
+    return load64(fiber + FIBER_ANSWER)
+
+
+def rx_asking(warp: int, site: int) -> int:
+    """The lanes of a warp that stand in ``activemask`` at one statement."""
+    found = 0
+    lane = 0
+    while lane < 32:
+        if load64(warp + WARP_LANES) & 1 << lane:
+            other = load64(warp + WARP_FIRST) + lane * FIBER_BYTES
+            if load64(other + FIBER_STATE) == ASKING and load64(other + FIBER_SITE) == site:
+                found = found | 1 << lane
+        lane += 1
+    return found
+
+
+def rx_answer_mask(warp: int, mask: int) -> None:
+    """Tell lanes that they are the active ones."""
+    lane = 0
+    while lane < 32:
+        if mask & 1 << lane:
+            other = load64(warp + WARP_FIRST) + lane * FIBER_BYTES
+            store64(other + FIBER_ANSWER, mask)
+            rx_make_ready(other)
+        lane += 1
+
+
+def rx_active_mask(fiber: int, site: int) -> int:
+    """``__activemask``: the lanes that come to this statement before any of them goes on."""
+    warp = load64(fiber + FIBER_WARP)
+    store64(fiber + FIBER_STATE, ASKING)
+    store64(fiber + FIBER_SITE, site)
+    mask = rx_asking(warp, site)
+    count = 0
+    rest = mask
+    while rest:
+        count += 1
+        rest = rest & (rest - 1)
+    if count == load64(warp + WARP_LIVE):
+        rx_answer_mask(warp, mask)
+    rx_park(fiber)
+    return load64(fiber + FIBER_ANSWER)
+
+
+def rx_answer_masks(grid: int) -> int:
+    """When nobody can go on: those who ask for the active lanes are all there are. Returns 0 if nobody asks."""
+    answered = 0
+    number = 0
+    while number < load64(grid + FIBER_COUNT):
+        fiber = load64(grid + FIBERS) + number * FIBER_BYTES
+        if load64(fiber + FIBER_STATE) == ASKING:
+            warp = load64(fiber + FIBER_WARP)
+            rx_answer_mask(warp, rx_asking(warp, load64(fiber + FIBER_SITE)))
+            answered = 1
+        number += 1
+    return answered
+
+
+def rx_scratch(fiber: int) -> int:
+    """The warp's room for one operation of all its lanes: another one than the last time."""
+    room = load64(fiber + FIBER_ROOM)
+    store64(fiber + FIBER_ROOM, 1 - room)
+    return load64(load64(fiber + FIBER_WARP) + WARP_SCRATCH) + room * SCRATCH_BYTES
+
+
+def rx_gather(fiber: int, site: int) -> int:
+    """All lanes of the warp meet for an operation that they do together."""
+    rx_meet(fiber, 0xFFFFFFFF, site, ACTION_NONE)
+    return 0
+
+
+def rx_shared(fiber: int, offset: int) -> int:
+    """The address of static shared memory; of dynamic shared memory for a negative offset."""
+    start = load64(load64(fiber + FIBER_BLOCK) + BLOCK_SHARED)
+    if offset < 0:
+        return start
+    return start + load64(load64(fiber + FIBER_GRID) + STATIC_START) + offset
+
+
+def rx_elect(fiber: int, site: int) -> int:
+    """Whether this lane is the first one of its warp."""
+    rx_meet(fiber, 0xFFFFFFFF, site, ACTION_NONE)
+    return load64(fiber + FIBER_LANE) == 0

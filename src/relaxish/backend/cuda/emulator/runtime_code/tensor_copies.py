@@ -1,0 +1,137 @@
+"""Copies of boxes of tensors between global and shared memory (TMA), 16 bytes at a time."""
+
+# ruff: noqa: F403, F405
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..layout import *
+from ..native import copy, load64, store64
+
+if TYPE_CHECKING:
+    from .copies import rx_bulk_issued, rx_bulk_piece
+    from .shadow import rx_check
+    from .sync import rx_in_block
+
+
+def rx_swizzled(address: int, width: int) -> int:
+    """Where a byte of a swizzled tile really is."""
+    if width == 0:
+        return address
+    return address ^ ((address >> 7 & width // 16 - 1) << 4)
+
+
+def rx_box_pieces(tensor: int) -> int:
+    """Pieces of 16 bytes in the box of a tensor map."""
+    count = load64(tensor + MAP_BOX) * load64(tensor + MAP_ELEMENT) // 16
+    i = 1
+    while i < load64(tensor + MAP_RANK):
+        count = count * load64(tensor + MAP_BOX + 8 * i)
+        i += 1
+    return count
+
+
+def rx_piece_source(tensor: int, piece: int, first: int) -> int:
+    """The address in global memory of the row that a piece of a box is in; 0 if the row is outside of the tensor.
+
+    ``first`` holds the coordinates of the box.
+    """
+    row = piece // (load64(tensor + MAP_BOX) * load64(tensor + MAP_ELEMENT) // 16)
+    address = load64(tensor + MAP_ADDRESS)
+    i = 1
+    while i < load64(tensor + MAP_RANK):
+        size = load64(tensor + MAP_BOX + 8 * i)
+        index = load64(first + 8 * i) + row % size
+        row = row // size
+        if index < 0 or index >= load64(tensor + MAP_SIZES + 8 * i):
+            return 0
+        address += index * load64(tensor + MAP_STRIDES + 8 * i)
+        i += 1
+    return address
+
+
+def rx_piece_column(tensor: int, piece: int, first: int) -> int:
+    """Which element of its row a piece begins with."""
+    across = load64(tensor + MAP_BOX) * load64(tensor + MAP_ELEMENT) // 16
+    return load64(first) + piece % across * 16 // load64(tensor + MAP_ELEMENT)
+
+
+def rx_piece_inside(tensor: int, column: int) -> int:
+    """How many bytes of a piece, from its beginning, are inside of the tensor; negative columns are all outside."""
+    left = (load64(tensor + MAP_SIZES) - column) * load64(tensor + MAP_ELEMENT)
+    if column < 0 or left < 0:
+        left = 0
+    if left > 16:
+        left = 16
+    return left
+
+
+def rx_tma_load(
+    fiber: int, base: int, at: int, tensor: int, barrier: int, mask: int, c0: int, c1: int, c2: int, c3: int, c4: int,
+    site: int,
+) -> None:  # fmt: skip
+    """Start a copy of a box to this block's shared memory, or to that of all blocks in a mask."""
+    if mask == 0:
+        mask = 1 << load64(load64(fiber + FIBER_BLOCK) + BLOCK_RANK)
+    first = rx_coordinates(fiber, c0, c1, c2, c3, c4)
+    rank = 0
+    while mask >> rank:
+        if mask >> rank & 1:
+            there = barrier
+            to = base
+            if load64(load64(fiber + FIBER_GRID) + BLOCKS_PER_CLUSTER) > 1:
+                there = rx_in_block(fiber, barrier, rank)
+                to = rx_in_block(fiber, base, rank)
+            rx_tma_load_to(fiber, rank, to, at, tensor, there, first, site)
+        rank += 1
+
+
+def rx_tma_load_to(
+    fiber: int, rank: int, base: int, at: int, tensor: int, barrier: int, first: int, site: int
+) -> None:
+    """Start a copy to the shared memory of one block."""
+    width = load64(tensor + MAP_SWIZZLE)
+    piece = 0
+    count = rx_box_pieces(tensor)
+    while piece < count:
+        place = rx_swizzled(at + 16 * piece, width)
+        source = rx_piece_source(tensor, piece, first)
+        column = rx_piece_column(tensor, piece, first)
+        inside = rx_piece_inside(tensor, column)
+        if source == 0:
+            inside = 0
+        source += column * load64(tensor + MAP_ELEMENT)
+        rx_bulk_piece(fiber, rank, barrier, base + place, place, source, inside, site)
+        piece += 1
+    rx_bulk_issued(fiber, barrier, site)
+
+
+def rx_tma_store(
+    fiber: int, base: int, at: int, tensor: int, c0: int, c1: int, c2: int, c3: int, c4: int, site: int
+) -> None:
+    """Copy a box from shared memory; what is outside of the tensor stays."""
+    first = rx_coordinates(fiber, c0, c1, c2, c3, c4)
+    width = load64(tensor + MAP_SWIZZLE)
+    piece = 0
+    count = rx_box_pieces(tensor)
+    while piece < count:
+        place = rx_swizzled(at + 16 * piece, width)
+        target = rx_piece_source(tensor, piece, first)
+        column = rx_piece_column(tensor, piece, first)
+        inside = rx_piece_inside(tensor, column)
+        if target and inside:
+            if load64(load64(fiber + FIBER_GRID) + CHECKED):
+                rx_check(fiber, place, inside, site)
+            copy(target + column * load64(tensor + MAP_ELEMENT), base + place, inside)
+        piece += 1
+
+
+def rx_coordinates(fiber: int, c0: int, c1: int, c2: int, c3: int, c4: int) -> int:
+    """Coordinates in a row of words; they stay until the next copy of the thread."""
+    words = fiber + FIBER_COORDINATES
+    store64(words, c0)
+    store64(words + 8, c1)
+    store64(words + 16, c2)
+    store64(words + 24, c3)
+    store64(words + 32, c4)
+    return words

@@ -1,0 +1,415 @@
+"""From a lowered kernel to the function that one thread runs.
+
+Before and after, in check mode (shortened)::
+
+    def kernel(A: handle, B: handle):              def kernel(thread: handle, arguments: handle):
+        bx = launch_thread("blockIdx.x", 4)            A = pointer(arguments[0]); B = pointer(arguments[1])
+        tx = launch_thread("threadIdx.x", 64)          bx = thread.block_idx[0]; tx = thread.thread_idx[0]
+        S = allocate([64], "shared")                   S = pointer(rx_shared(thread, 0))
+        S[tx] = A[bx * 64 + tx]                        S[rx_check(thread, tx, 1, 1)] = A[rx_check(thread, ..., 1, 2)]
+        tvm_storage_sync("shared")                     rx_barrier(thread, 0, 0, 1, 3)
+
+Threads switch only inside of the runtime's functions, all of which take ``thread``, so that code between two of them
+may be compiled like any other. What intrinsics become is in :mod:`.table`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....arith import Analyzer
+from ....ir import dtype as dt
+from ....ir.functor import Mutator
+from ....ir.op import Op
+from ....ir.expr import PrimExpr
+from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var
+from ....ir.types import PointerType, PrimType
+from ....support.errors import RelaxishError
+from ....tir import (
+    Allocate, AttrStmt, Buffer, BufferLoad, DeclBuffer, Evaluate, For, ForKind, LetStmt, PrimFunc, SeqStmt, While,
+)  # fmt: skip
+from ....tir.buffer import decl_buffer
+from . import layout, table
+from .program import Memory, Site, ThreadProgram
+
+__all__ = ["Place", "ThreadFunction", "make_thread_program"]
+
+_INDICES = {
+    "blockIdx": layout.FIBER_BLOCK_IDX, "threadIdx": layout.FIBER_THREAD_IDX, "clusterIdx": layout.FIBER_RANK_IDX,
+    "clusterCtaIdx": layout.FIBER_RANK_IDX,
+}  # fmt: skip
+# Loops that run more often than this, nested ones together, are charged to the launch's budget of steps.
+_UNCHARGED = 256
+_FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
+
+
+class Place:
+    """Where a pointer points: into which buffer's memory, at which element of which type."""
+
+    def __init__(self, data: Var, dtype: str, index: PrimExpr) -> None:
+        self.data = data
+        self.dtype = dtype
+        self.index = index
+
+    @property
+    def address(self) -> PrimExpr:
+        """The pointer as an expression."""
+        kind = Call(self.dtype, Op.get("tir.type_annotation"), [])
+        args = [kind, self.data, self.index, IntImm("int32", 1), IntImm("int32", 3)]
+        return Call("handle", Op.get("tir.tvm_access_ptr"), args)
+
+
+def make_thread_program(name: str, func: PrimFunc, checked: bool) -> ThreadProgram:
+    """The thread function of a lowered kernel. Raises RelaxishError for what the emulator does not know."""
+    return ThreadFunction(name, func, checked).build()
+
+
+class ThreadFunction(Mutator):
+    """Builds one thread function; entries of the table of intrinsics call its methods."""
+
+    def __init__(self, name: str, func: PrimFunc, checked: bool) -> None:
+        self.name = name
+        self.source = func
+        self.checked = checked
+        self.thread = Var("thread", "handle")
+        self.arguments = Var("arguments", "handle")
+        self.words = decl_buffer((layout.FIBER_BYTES // 8,), "int64", name="words", data=self._pointer("words"))
+        self.slots = decl_buffer((max(1, len(func.params)),), "int64", name="slots", data=self._pointer("slots"))
+        self.memories: list[Memory] = []
+        self.memory_of: dict[Any, Memory] = {}
+        self.local_size: dict[Any, int] = {}
+        self.aliases: dict[Any, Place] = {}
+        self.fragments: dict[Any, dict[str, str]] = {}
+        self.sites: list[Site] = [Site(None)]
+        self.statement: Any = None
+        self.static_bytes = 0
+        self.local_bytes = 0
+        self.dynamic: Memory | None = None
+        self.clocks = False
+        self.extents: dict[str, Any] = {}
+        self.helpers: dict[str, Any] = {}
+        self.turns = 1
+
+    @staticmethod
+    def _pointer(name: str) -> Var:
+        return Var(name, PointerType(PrimType("int64"), "local"))
+
+    # ---- the whole
+
+    def build(self) -> ThreadProgram:
+        """The program."""
+        kinds = tuple(self._parameter(p) for p in self.source.params)
+        body = self.visit(self.source.body)
+        for number, (param, kind) in reversed(list(enumerate(zip(self.source.params, kinds, strict=True)))):
+            body = LetStmt(param, self._argument(number, kind), body)
+        body = DeclBuffer(self.words, DeclBuffer(self.slots, body))
+        body = LetStmt(self.words.data, self.thread, LetStmt(self.slots.data, self.arguments, body))
+        func = PrimFunc([self.thread, self.arguments], body, attrs={"relaxish.plain_code": self.checked})
+        return ThreadProgram(
+            self.name, func, kinds, self.memories, self.sites, self.static_bytes, self.local_bytes, self.dynamic,
+            self.clocks, self.extents, self.helpers,
+        )  # fmt: skip
+
+    def _parameter(self, param: Var) -> str:
+        kind = param.type_annotation
+        if not isinstance(kind, PointerType):
+            return param.dtype
+        if kind.storage_scope == "tensor_map":
+            return "tensor_map"
+        self._memory(param, shared=False)
+        return "pointer"
+
+    def _argument(self, number: int, kind: str) -> PrimExpr:
+        word = BufferLoad(self.slots, [IntImm("int32", number)])
+        if kind in ("pointer", "tensor_map"):
+            return self.as_pointer(word)
+        if not dt.is_float(kind):
+            return word if kind == "int64" else Cast(kind, word)
+        wide = Call("float64", Op.get("tir.reinterpret"), [word])
+        return wide if kind == "float64" else Cast(kind, Cast("float32", wide))
+
+    def _memory(self, var: Var, shared: bool, size: int | None = None, start: int = 0) -> Memory:
+        made = Memory(len(self.memories), var.name, shared, size, start)
+        self.memories.append(made)
+        self.memory_of[var] = made
+        return made
+
+    # ---- what entries of the table use
+
+    def call(self, name: str, *args: Any, dtype: str = "int64") -> Call:
+        """A call of a function of the runtime, or of a helper, with the thread as first argument."""
+        made = [self.integer(a) if isinstance(a, int) else a for a in args]
+        return Call(dtype, Op.get("tir.call_extern"), [StringImm(name), self.thread, *made])
+
+    @staticmethod
+    def integer(value: Any) -> PrimExpr:
+        """A number or integer expression as int64."""
+        if isinstance(value, int):
+            return IntImm("int64", value)
+        if isinstance(value, IntImm):
+            return IntImm("int64", value.value)
+        return value if value.dtype == "int64" else Cast("int64", value)
+
+    @staticmethod
+    def as_pointer(value: PrimExpr) -> PrimExpr:
+        """A number as an address."""
+        return Call("handle", Op.get("tir.reinterpret"), [value])
+
+    @staticmethod
+    def as_number(value: PrimExpr) -> PrimExpr:
+        """An address as a number."""
+        return Call("int64", Op.get("tir.reinterpret"), [value])
+
+    def word(self, offset: int) -> PrimExpr:
+        """A word of the thread's own record."""
+        return BufferLoad(self.words, [IntImm("int32", offset // 8)])
+
+    def site(self, **facts: Any) -> int:
+        """The number of a new place in the program, at the present statement."""
+        self.sites.append(Site(self.statement, **facts))
+        return len(self.sites) - 1
+
+    def access(self, place: Place, kind: int, align: int = 0) -> int:
+        """A new site that accesses the memory a place is in; ``align`` is the number of bytes it must be aligned to."""
+        unit = self.bytes_of(place.dtype)
+        memory = self.memory_of.get(place.data)
+        if memory is not None:
+            memory.note(unit, kind != layout.SITE_LOAD)
+        size = self.local_size.get(place.data, 1 << 62)
+        return self.site(
+            buffer=place.data.name, memory=-1 if memory is None else memory.number, unit=unit,
+            align=max(0, align - 1), kind=kind, size=size, dtype=place.dtype,
+        )  # fmt: skip
+
+    @staticmethod
+    def bytes_of(dtype: str) -> int:
+        """Bytes that an element takes in memory."""
+        return max(1, dt.nbytes(dt.element_of(dtype))) * dt.lanes(dtype)
+
+    def place(self, pointer: Any, offset: Any = None, dtype: str | None = None) -> Place:
+        """Where a pointer expression points, plus an offset in elements. Raises RelaxishError for other forms."""
+        found = self._place(pointer, dtype)
+        if offset is not None and not (isinstance(offset, IntImm) and offset.value == 0):
+            found = Place(found.data, found.dtype, found.index + self.integer(self.visit(offset)))
+        return found
+
+    def _place(self, pointer: Any, dtype: str | None) -> Place:
+        if isinstance(pointer, Var):
+            if pointer in self.aliases:
+                return self.aliases[pointer]
+            return Place(pointer, dtype or self._element(pointer), IntImm("int64", 0))
+        name = getattr(getattr(pointer, "op", None), "name", "")
+        if name == "tir.tvm_access_ptr":
+            kind, data, offset = pointer.args[:3]
+            inner = self._place(data, dtype)
+            return Place(inner.data, kind.dtype, self._shifted(inner, kind.dtype, self.visit(offset)))
+        if name == "tir.address_of":
+            load = pointer.args[0]
+            index = self.flat(load.buffer, load.indices)
+            base = index.base if isinstance(index, Ramp) else index
+            return Place(load.buffer.data, load.buffer.dtype, self.integer(self.visit(base)))
+        if name == "tir.reinterpret":
+            return self._place(pointer.args[0], dtype)
+        raise RelaxishError(f"the emulator cannot tell where {pointer} points (kernel {self.name})")
+
+    def _shifted(self, inner: Place, dtype: str, offset: PrimExpr) -> PrimExpr:
+        start = inner.index
+        if isinstance(start, IntImm) and start.value == 0:
+            return self.integer(offset)
+        scale = self.bytes_of(inner.dtype) // self.bytes_of(dtype)
+        return start * scale + self.integer(offset)
+
+    @staticmethod
+    def _element(var: Var) -> str:
+        kind = var.type_annotation
+        return kind.element_type.dtype if isinstance(kind, PointerType) and isinstance(kind.element_type, PrimType) else "uint8"
+
+    def helper(self, symbol: str, make: Any) -> str:
+        """The symbol of a helper, which ``make()`` builds when it is needed for the first time in this process."""
+        self.helpers.setdefault(symbol, make)
+        return symbol
+
+    # ---- accesses
+
+    def flat(self, buffer: Buffer, indices: Any) -> PrimExpr:
+        """The one index of an access. Raises RelaxishError where the buffer has several dimensions."""
+        if len(indices) != 1:
+            raise RelaxishError(f"the emulator takes flat buffers; {buffer.name} has {len(indices)} dimensions")
+        return indices[0]  # type: ignore[no-any-return]
+
+    def checked_index(self, buffer: Buffer, index: PrimExpr, kind: int, lanes: int) -> PrimExpr:
+        """The index of an access, computed by way of its check."""
+        if not self.checked or buffer.data in (self.words.data, self.slots.data):
+            return index
+        inner = dt.lanes(buffer.dtype)
+        local = self.local_size.get(buffer.data)
+        unit = self.bytes_of(buffer.dtype)
+        if local is not None and isinstance(index, IntImm) and 0 <= index.value < local // unit:
+            return index
+        scalar = dt.lanes(index.dtype) == 1
+        contiguous = isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1
+        span = self.bytes_of(buffer.dtype) * (1 if scalar else dt.lanes(index.dtype))
+        wide = (inner > 1 or contiguous) and span & (span - 1) == 0
+        site = self.access(Place(buffer.data, buffer.dtype, index), kind, min(16, span) if wide else 0)
+        offset = buffer.elem_offset
+        shift = 0 if offset is None or isinstance(offset, IntImm) and offset.value == 0 else self.integer(offset)
+        if scalar:
+            return self._check(index, shift, 1, site)
+        if isinstance(index, Ramp):
+            base, stride = index.base, index.stride
+            if contiguous:
+                return Ramp(self._check(base, shift, dt.lanes(index.dtype), site), self.integer(stride), index.lanes)
+            first = self.integer(base) if isinstance(shift, int) else self.integer(base) + shift
+            made = self.call("rx_check_strided", first, dt.lanes(index.dtype), self.integer(stride), site)
+            return Ramp(made if isinstance(shift, int) else made - shift, self.integer(stride), index.lanes)
+        parts = [self._check(Shuffle([index], [IntImm("int32", i)]), shift, 1, site) for i in range(dt.lanes(index.dtype))]
+        return Shuffle(parts, [IntImm("int32", i) for i in range(len(parts))])
+
+    def _check(self, index: PrimExpr, shift: Any, count: int, site: int) -> PrimExpr:
+        if isinstance(shift, int):
+            return self.call("rx_check", self.integer(index), count, site)
+        return self.call("rx_check", self.integer(index) + shift, count, site) - shift
+
+    def visit_BufferLoad(self, e: Any) -> Any:
+        index = self.visit(self.flat(e.buffer, e.indices))
+        return e.with_fields(indices=(self.checked_index(e.buffer, index, layout.SITE_LOAD, dt.lanes(e.dtype)),))
+
+    def visit_BufferStore(self, stmt: Any) -> Any:
+        self.statement = stmt
+        value = self.visit(stmt.value)
+        index = self.visit(self.flat(stmt.buffer, stmt.indices))
+        index = self.checked_index(stmt.buffer, index, layout.SITE_STORE, dt.lanes(value.dtype))
+        return stmt.with_fields(value=value, indices=(index,))
+
+    def visit_Call(self, e: Any) -> Any:
+        entry = table.lookup(e)
+        if entry is not None:
+            return entry(self, e)
+        if getattr(e.op, "name", "") == "tir.address_of":
+            return self.place(e).address
+        return self.default_visit(e)
+
+    # ---- statements
+
+    def visit_Evaluate(self, stmt: Any) -> Any:
+        self.statement = stmt
+        value = self.visit(stmt.value)
+        return stmt if value is stmt.value else Evaluate(value)
+
+    def visit_AssertStmt(self, stmt: Any) -> Any:
+        # Device code has nobody to tell; the host checked what could be checked.
+        return self.visit(stmt.body)
+
+    def visit_IfThenElse(self, stmt: Any) -> Any:
+        self.statement = stmt
+        return self.default_visit(stmt)
+
+    def visit_LetStmt(self, stmt: Any) -> Any:
+        self.statement = stmt
+        if dt.is_handle(stmt.var.dtype) and isinstance(stmt.value, (Call, Var)):
+            self.aliases[stmt.var] = self.place(stmt.value)
+            return LetStmt(stmt.var, self.aliases[stmt.var].address, self.visit(stmt.body))
+        return self.default_visit(stmt)
+
+    def visit_AttrStmt(self, stmt: Any) -> Any:
+        key = stmt.attr_key
+        if key == "thread_extent":
+            return self._thread_index(stmt)
+        if key in ("fragment_shape", "fragment_layout"):
+            self.fragments.setdefault(stmt.node, {})[key] = stmt.value.value
+            return self.visit(stmt.body)
+        if key == "async_commit_queue_scope":
+            return SeqStmt([self.visit(stmt.body), Evaluate(self.call("rx_commit_copies"))])
+        if key == "async_wait_queue_scope":
+            waiting = self.integer(self.visit(stmt.body.value))
+            return SeqStmt([Evaluate(self.call("rx_finish_copies", waiting)), self.visit(stmt.body.body)])
+        return self.visit(stmt.body)
+
+    def _thread_index(self, stmt: AttrStmt) -> Any:
+        var, tag = stmt.node.var, stmt.node.thread_tag
+        self.extents.setdefault(tag, stmt.value)
+        kind, axis = tag.split(".")
+        if kind not in _INDICES:
+            raise RelaxishError(f"the emulator has no thread index {tag}")
+        value = self.word(_INDICES[kind] + 8 * "xyz".index(axis))
+        return LetStmt(var, value if var.dtype == "int64" else Cast(var.dtype, value), self.visit(stmt.body))
+
+    def visit_For(self, loop: For) -> Any:
+        before = self.turns
+        extent = loop.extent.value if isinstance(loop.extent, IntImm) else None
+        self.turns = before * extent if extent is not None else _UNCHARGED + 1
+        self.statement = loop
+        charge = None
+        if self.turns > _UNCHARGED:
+            number = self.integer(self.visit(loop.extent))
+            if extent is not None:
+                number = self.integer(max(1, self.turns))
+            charge = Evaluate(self.call("rx_charge", number, self.site()))
+            self.turns = 1
+        made = For(loop.loop_var, self.visit(loop.min), self.visit(loop.extent), ForKind.SERIAL, self.visit(loop.body))
+        self.turns = before
+        return made if charge is None else SeqStmt([charge, made])
+
+    def visit_While(self, loop: While) -> Any:
+        self.statement = loop
+        turn = Evaluate(self.call("rx_spin", self.site()))
+        before, self.turns = self.turns, 1
+        made = While(self.visit(loop.condition), SeqStmt([turn, self.visit(loop.body)]))
+        self.turns = before
+        return made
+
+    # ---- allocations
+
+    def visit_Allocate(self, stmt: Allocate) -> Any:
+        scope = getattr(stmt.buffer_var.type_annotation, "storage_scope", "") or "global"
+        if scope == "shared.dyn":
+            return self._dynamic(stmt)
+        count = self._elements(stmt)
+        if scope == "shared":
+            return self._static(stmt, count * self.bytes_of(stmt.dtype))
+        if scope in _FRAGMENTS:
+            # A fragment's elements are spread over the 32 lanes of a warp.
+            count = max(1, count // 32)
+        self.local_size[stmt.buffer_var] = count * self.bytes_of(stmt.dtype)
+        self.local_bytes += count * self.bytes_of(stmt.dtype)
+        if scope in _FRAGMENTS:
+            self._find_fragment_facts(stmt)
+        return Allocate(stmt.buffer_var, stmt.dtype, [count], IntImm("bool", 1), self.visit(stmt.body))
+
+    def _elements(self, stmt: Allocate) -> int:
+        """How many elements an allocation has; at most, where that depends on a shape: ``min(n, 16)``."""
+        count = 1
+        for extent in stmt.extents:
+            most = extent.value if isinstance(extent, IntImm) else Analyzer().const_int_bound.bound(extent)[1]
+            if most >= 1 << 31:
+                raise RelaxishError(f"the size of {stmt.buffer_var.name} must be constant in a kernel")
+            count *= most
+        return count
+
+    def _dynamic(self, stmt: Allocate) -> Any:
+        if self.dynamic is None:
+            self.dynamic = self._memory(stmt.buffer_var, shared=True)
+        self.memory_of[stmt.buffer_var] = self.dynamic
+        return LetStmt(stmt.buffer_var, self.as_pointer(self.call("rx_shared", -1)), self.visit(stmt.body))
+
+    def _static(self, stmt: Allocate, size: int) -> Any:
+        start = (self.static_bytes + 127) // 128 * 128
+        self.static_bytes = start + size
+        self._memory(stmt.buffer_var, True, size, start)
+        return LetStmt(stmt.buffer_var, self.as_pointer(self.call("rx_shared", start)), self.visit(stmt.body))
+
+    def _find_fragment_facts(self, stmt: Allocate) -> None:
+        facts = self.fragments.setdefault(stmt.buffer_var, {})
+        inner: Any = stmt.body
+        while isinstance(inner, (AttrStmt, Allocate, DeclBuffer)):
+            if isinstance(inner, AttrStmt) and inner.node is stmt.buffer_var:
+                facts[inner.attr_key] = inner.value.value
+            inner = inner.body
+
+    def fragment_shape(self, data: Var) -> tuple[int, int, int]:
+        """(m, n, k) of a fragment buffer. Raises RelaxishError where nothing says it."""
+        shape = self.fragments.get(data, {}).get("fragment_shape")
+        if shape is None:
+            raise RelaxishError(f"the fragment buffer {data.name} has no fragment_shape; run InferFragment")
+        m, n, k = (int(v) for v in shape.split(","))
+        return m, n, k

@@ -1,0 +1,154 @@
+"""Barriers, shuffles, votes and atomic updates in thread functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ....ir import dtype as dt
+from ....ir.op import Op
+from ....ir.prim import Call, Cast, IntImm, Shuffle
+from ....support.errors import RelaxishError
+from . import layout
+from .table import emulates, emulates_function
+
+if TYPE_CHECKING:
+    from .thread_function import ThreadFunction
+
+__all__: list[str] = []
+
+_ALL_LANES = 0xFFFFFFFF
+_SHUFFLES = {"shuffle": 0, "shuffle_up": 1, "shuffle_down": 2, "shuffle_xor": 3}
+
+
+@emulates("tvm_storage_sync")
+def _sync(gen: ThreadFunction, call: Any) -> Any:
+    scope = call.args[0].value
+    if scope == "warp":
+        return _sync_warp(gen, _ALL_LANES)
+    if scope not in ("shared", "shared.dyn"):
+        raise RelaxishError(f"the emulator runs blocks one after the other: they cannot wait for memory of scope {scope}")
+    return gen.call("rx_barrier", 0, 0, 1, gen.site())
+
+
+def _sync_warp(gen: ThreadFunction, mask: Any) -> Any:
+    gen.clocks = True
+    return gen.call("rx_sync_warp", gen.integer(mask), gen.site())
+
+
+@emulates_function("__syncthreads")
+def _sync_threads(gen: ThreadFunction, call: Any) -> Any:
+    return gen.call("rx_barrier", 0, 0, 1, gen.site())
+
+
+@emulates_function("__syncwarp")
+def _sync_lanes(gen: ThreadFunction, call: Any) -> Any:
+    return _sync_warp(gen, gen.visit(call.args[1]) if len(call.args) > 1 else _ALL_LANES)
+
+
+@emulates("ptx_named_barrier_sync", "ptx_named_barrier_arrive")
+def _named(gen: ThreadFunction, call: Any) -> Any:
+    number, threads = (gen.integer(gen.visit(a)) for a in call.args)
+    gen.clocks = True
+    return gen.call("rx_barrier", number, threads, int(call.op.name.endswith("sync")), gen.site())
+
+
+# ---- shuffles
+
+
+def _bits(gen: ThreadFunction, value: Any) -> Any:
+    """A value of at most 64 bits as int64."""
+    dtype = value.dtype
+    if dtype == "int64":
+        return value
+    total = dt.bits(dtype) * dt.lanes(dtype)
+    if dt.lanes(dtype) > 1 or not (dt.is_int(dtype) or dt.is_uint(dtype) or dtype == "bool"):
+        value = Call(f"uint{total}", Op.get("tir.reinterpret"), [value])
+    return Cast("int64", value)
+
+
+def _value(bits: Any, dtype: str) -> Any:
+    if dtype == "int64":
+        return bits
+    if dt.lanes(dtype) == 1 and (dt.is_int(dtype) or dt.is_uint(dtype) or dtype == "bool"):
+        return Cast(dtype, bits)
+    total = dt.bits(dtype) * dt.lanes(dtype)
+    return Call(dtype, Op.get("tir.reinterpret"), [Cast(f"uint{total}", bits)])
+
+
+def _shuffled(gen: ThreadFunction, kind: int, args: list[Any]) -> Any:
+    mask, value, lane, width = args
+    dtype = value.dtype
+    if dt.bits(dtype) * dt.lanes(dtype) > 64:
+        lanes = [IntImm("int32", i) for i in range(dt.lanes(dtype))]
+        parts = [_shuffled(gen, kind, [mask, Shuffle([value], [i]), lane, width]) for i in lanes]
+        return Shuffle(parts, lanes)
+    numbers = [gen.integer(Cast("uint32", mask) if mask.dtype == "int32" else mask), _bits(gen, value)]
+    rest = [gen.integer(lane), gen.integer(width)]
+    return _value(gen.call("rx_shuffle", kind, *numbers, *rest, gen.site()), dtype)
+
+
+@emulates("tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down", "tvm_warp_shuffle_xor")
+def _shuffle(gen: ThreadFunction, call: Any) -> Any:
+    kind = _SHUFFLES[call.op.name.removeprefix("tir.tvm_warp_")]
+    return _shuffled(gen, kind, [gen.visit(a) for a in call.args[:4]])
+
+
+@emulates("cuda.__shfl_sync", "cuda.__shfl_up_sync", "cuda.__shfl_down_sync", "cuda.__shfl_xor_sync")
+def _device_shuffle(gen: ThreadFunction, call: Any) -> Any:
+    middle = call.op.name.removeprefix("tir.cuda.__shfl").removesuffix("sync").strip("_")
+    return _shuffled(gen, _SHUFFLES["shuffle_" + middle if middle else "shuffle"], [gen.visit(a) for a in call.args[:4]])
+
+
+@emulates_function("__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync")
+def _named_shuffle(gen: ThreadFunction, call: Any) -> Any:
+    middle = call.args[0].value.removeprefix("__shfl").removesuffix("sync").strip("_")
+    args = [gen.visit(a) for a in call.args[1:]]
+    args = args if len(args) == 4 else [*args, IntImm("int32", 32)]
+    return _shuffled(gen, _SHUFFLES["shuffle_" + middle if middle else "shuffle"], args)
+
+
+# ---- votes
+
+
+@emulates("tvm_warp_activemask", "cuda.__activemask")
+def _active(gen: ThreadFunction, call: Any) -> Any:
+    return Cast(call.dtype, gen.call("rx_active_mask", gen.site()))
+
+
+@emulates_function("__activemask")
+def _active_by_name(gen: ThreadFunction, call: Any) -> Any:
+    return _active(gen, call)
+
+
+@emulates_function("__ballot_sync", "__any_sync", "__all_sync")
+def _vote(gen: ThreadFunction, call: Any) -> Any:
+    mask, flag = (gen.visit(a) for a in call.args[1:3])
+    flag = flag if flag.dtype == "bool" else flag != 0
+    wanted = gen.integer(Cast("uint32", mask) if mask.dtype == "int32" else mask)
+    name = call.args[0].value
+    if name == "__all_sync":
+        # All lanes agree exactly where no lane dissents.
+        return Cast(call.dtype, gen.call("rx_ballot", wanted, Cast("int64", ~flag), gen.site()) == 0)
+    found = gen.call("rx_ballot", wanted, Cast("int64", flag), gen.site())
+    return Cast(call.dtype, found if name == "__ballot_sync" else found != 0)
+
+
+# ---- atomic updates
+
+
+def _added(gen: ThreadFunction, pointer: Any, value: Any, dtype: str) -> Any:
+    place = gen.place(pointer)
+    if gen.checked:
+        site = gen.access(place, layout.SITE_ATOMIC, gen.bytes_of(place.dtype))
+        place.index = gen.call("rx_check", place.index, 1, site)
+    return Call(dtype, Op.get("tir.atomic_add"), [place.address, gen.visit(value)])
+
+
+@emulates("atomic_add")
+def _atomic_add(gen: ThreadFunction, call: Any) -> Any:
+    return _added(gen, call.args[0], call.args[1], call.dtype or call.args[1].dtype)
+
+
+@emulates_function("atomicAdd")
+def _atomic_add_by_name(gen: ThreadFunction, call: Any) -> Any:
+    return _added(gen, call.args[1], call.args[2], call.dtype)

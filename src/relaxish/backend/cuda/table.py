@@ -1,0 +1,46 @@
+"""The table of intrinsics: how a call of each is written in CUDA C++.
+
+A printer takes the kernel that is being written and the call, and gives C++ text; as a statement the text gets a
+semicolon. Printers live in the modules of ``PRINTER_MODULES``, by subject.
+
+    >>> @prints("tir.my_barrier")
+    ... def _my_barrier(gen, call):
+    ...     gen.need("async")                # device functions of preamble_async.cuh
+    ...     return f"my_barrier({gen.text(call.args[0])})"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .expr import ExprText
+
+__all__ = ["PRINTERS", "PRINTER_MODULES", "Printer", "load_printers", "prints"]
+
+Printer = Callable[["ExprText", Any], str]
+
+PRINTERS: dict[str, Printer] = {}
+"""Printers by the operator's full name."""
+
+PRINTER_MODULES = ("intrinsics", "memory_calls", "warp_calls", "matrix_calls", "hopper")
+"""Modules of this package that fill the table."""
+
+
+def prints(*names: str) -> Callable[[Printer], Printer]:
+    """Register the printer of some operators."""
+
+    def register(printer: Printer) -> Printer:
+        for name in names:
+            PRINTERS[name] = printer
+        return printer
+
+    return register
+
+
+def load_printers() -> None:
+    """Fill the table; later calls cost nothing."""
+    for name in PRINTER_MODULES:
+        import_module(f"{__package__}.{name}")

@@ -1,0 +1,7 @@
+"""What all GPU backends share: the default pipeline, and kernels for scans and sampling."""
+
+from __future__ import annotations
+
+from ...support.aliases import lazy_package
+
+__getattr__, __dir__ = lazy_package(globals())

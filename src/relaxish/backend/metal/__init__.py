@@ -1,0 +1,7 @@
+"""Apple devices: Metal Shading Language from lowered device functions."""
+
+from __future__ import annotations
+
+from ...support.aliases import lazy_package
+
+__getattr__, __dir__ = lazy_package(globals())

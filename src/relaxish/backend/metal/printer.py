@@ -1,0 +1,208 @@
+"""Metal Shading Language from lowered device functions.
+
+Scalar arguments come in one structure behind the buffers, as the host sends them::
+
+    struct add_kernel_args { int64_t n; };
+    kernel void add_kernel(device float* A [[buffer(0)]], device float* B [[buffer(1)]],
+                           constant add_kernel_args& arg [[buffer(2)]],
+                           uint3 blockIdx [[threadgroup_position_in_grid]],
+                           uint3 threadIdx [[thread_position_in_threadgroup]]) { ... }
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir import dtype as dt
+from ...ir.module import IRModule
+from ...support.errors import RelaxishError
+from ...tir import PrimFunc
+from ..common.csource import KernelPrinter, Piece, device_functions
+from ..common.csource.erf import erf_function
+from ..common.csource.pieces import UNARY, wrapped
+
+__all__ = ["MetalPrinter", "metal_source"]
+
+_KEYWORDS = (
+    "alignas array as_type auto bool break case char class const constant continue default device do double else enum "
+    "extern float for fragment goto half if inline int kernel long namespace operator private register return sampler "
+    "short signed sizeof static struct switch template texture thread threadgroup typedef uchar uint ulong union unsigned "
+    "ushort using vertex void volatile while true false min max abs exp log sqrt sin cos tan pow floor ceil round rint "
+    "select dot length cross distance sign mix step clamp blockIdx threadIdx arg access metal bfloat"
+)
+_SAME = (
+    "exp exp2 exp10 log log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil "
+    "trunc fmod atan2 copysign nextafter ldexp pow fabs abs min max fma popcount clz isinf isfinite"
+)
+_SPACES = {"global": "device", "shared": "threadgroup", "shared.dyn": "threadgroup", "local": "thread"}
+_SIMDGROUP = "metal.simdgroup"
+_HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+
+class MetalPrinter(KernelPrinter):
+    """Kernels as Metal Shading Language."""
+
+    language = "Metal"
+    reserved = frozenset(_KEYWORDS.split())
+    scalars: ClassVar[dict[str, str]] = {
+        "bool": "bool", "int8": "char", "uint8": "uchar", "int16": "short", "uint16": "ushort", "int32": "int",
+        "uint32": "uint", "int64": "long", "uint64": "ulong", "float16": "half", "float32": "float",
+    }  # fmt: skip
+    functions: ClassVar[dict[str, str]] = {**{n: n for n in _SAME.split()}, "round": "rint", "nearbyint": "rint"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scalar_fields: list[str] = []
+        self.buffers = 0
+
+    def integer(self, value: int, dtype: str) -> Piece:
+        made = super().integer(value, dtype)
+        return Piece(made.replace("ULL", "UL").replace("LL", "L"), made.level)
+
+    def function(self, name: str, dtype: str) -> str | None:
+        kind = self.type_name(dt.element_of(dtype))
+        if name == "erf":
+            return self.helper(f"erf_{kind}", erf_function(f"erf_{kind}", kind))
+        if name == "log1p":
+            return self.helper(f"log1p_{kind}", f"inline {kind} log1p_{kind}({kind} x) {{ return log(1 + x); }}\n")
+        if name == "hypot":
+            text = f"inline {kind} hypot_{kind}({kind} x, {kind} y) {{ return sqrt(x * x + y * y); }}\n"
+            return self.helper(f"hypot_{kind}", text)
+        return super().function(name, dtype)
+
+    # -- vectors -------------------------------------------------------------------------------------------
+
+    def has_vectors(self, dtype: str) -> bool:
+        return dt.lanes(dtype) in (2, 3, 4) and not dt.is_bool(dtype) and dt.element_of(dtype) in self.scalars
+
+    def vector_function(self, e: Any) -> bool:
+        name = e.op.name.removeprefix("tir.")
+        return name in self.functions or name == "reinterpret" or name.startswith(("bitwise", "shift"))
+
+    def vector(self, dtype: str, elements: list[Piece]) -> Piece:
+        return Piece(f"{self.type_name(dtype)}({', '.join(elements)})")
+
+    def cast(self, value: Piece, source: str, target: str) -> Piece:
+        return Piece(f"{self.type_name(target)}({value})")
+
+    # -- memory --------------------------------------------------------------------------------------------
+
+    def _packed(self, buffer: Any, element: str, count: int, index: Piece) -> str:
+        """Vectors that may begin at any element."""
+        space = self.spaces.get(buffer.data, "thread")
+        place = self.offset(self.pointer(buffer.data, element), index)
+        return f"*({space} packed_{self.type_name(dt.with_lanes(element, count))}*){wrapped(place, UNARY)}"
+
+    def load_vector(self, buffer: Any, element: str, count: int, index: Piece) -> Piece:
+        return self.call(self.type_name(dt.with_lanes(element, count)), self._packed(buffer, element, count, index))
+
+    def store_vector(self, buffer: Any, element: str, count: int, index: Piece, value: Piece) -> None:
+        self.line(f"{self._packed(buffer, element, count, index)} = {value};")
+
+    def allocate(self, stmt: Any, scope: str) -> None:
+        element, count = self.array_facts(stmt)
+        if scope not in (*_SPACES, _SIMDGROUP) or scope == "global":
+            raise RelaxishError(f"Metal kernels have no memory of scope {scope!r} ({stmt.buffer_var.name})")
+        name = self.bind(stmt.buffer_var)
+        self.memory_types[stmt.buffer_var] = element
+        if scope == _SIMDGROUP:
+            self.features.add("simdgroup")
+            self.line(f"simdgroup_matrix<{self.type_name(element)}, 8, 8> {name}[{max(1, count // 64)}];")
+            return
+        self.spaces[stmt.buffer_var] = _SPACES[scope]
+        space = "threadgroup " if scope.startswith("shared") else ""
+        aligned = " __attribute__((aligned(64)))" if scope == "shared.dyn" else ""
+        self.line(f"{space}{self.memory_type(element)} {name}[{count}]{aligned};")
+
+    # -- the kernel ----------------------------------------------------------------------------------------
+
+    def head(self, name: str, func: PrimFunc, params: list[str]) -> str:
+        fixed = self.facts.block_size()
+        given = [text for text in params if text]
+        structure = ""
+        if self.scalar_fields:
+            structure = f"struct {name}_args {{ {' '.join(self.scalar_fields)} }};\n"
+            given.append(f"constant {name}_args& arg [[buffer({self.buffers})]]")
+        given.append("uint3 blockIdx [[threadgroup_position_in_grid]]")
+        given.append("uint3 threadIdx [[thread_position_in_threadgroup]]")
+        bounds = f"[[max_total_threads_per_threadgroup({fixed[0] * fixed[1] * fixed[2]})]]\n" if fixed else ""
+        return f"{structure}{bounds}kernel void {name}(\n    " + ",\n    ".join(given) + ") {"
+
+    def pointer_parameter(self, param: Any, name: str, element: str) -> str:
+        self.spaces[param] = "device"
+        self.buffers += 1
+        return f"device {self.memory_type(element)}* {name} [[buffer({self.buffers - 1})]]"
+
+    def scalar_parameter(self, param: Any, name: str) -> str:
+        # Eight bytes each, as the host lays them out.
+        wide = "float" if dt.is_float(param.dtype) else "long" if dt.is_int(param.dtype) else "ulong"
+        pad = " uint _pad_" + name + ";" if wide == "float" else ""
+        self.scalar_fields.append(f"{wide} {name};{pad}")
+        self.names[param] = self.cast(Piece(f"arg.{name}"), "", param.dtype)
+        return ""
+
+    def thread_index(self, tag: str) -> Piece:
+        if tag.partition(".")[0] not in ("threadIdx", "blockIdx"):
+            raise RelaxishError(f"Metal has no threads of the kind {tag}")
+        return Piece(tag)
+
+    # -- intrinsics ----------------------------------------------------------------------------------------
+
+    def do_tvm_storage_sync(self, call: Any) -> None:
+        scope = call.args[0].value
+        if scope == "global":
+            raise RelaxishError("Metal cannot synchronise all thread groups of a kernel")
+        function = "simdgroup_barrier" if scope == "warp" else "threadgroup_barrier"
+        self.line(f"{function}(mem_flags::mem_threadgroup);")
+
+    def call_reinterpret(self, e: Any) -> Piece:
+        return self.call(f"as_type<{self.type_name(e.dtype)}>", self.expr(e.args[0]))
+
+    def _shuffle(self, function: str, e: Any) -> Piece:
+        return self.call(function, *map(self.expr, e.args[1:3]))
+
+    def call_tvm_warp_shuffle(self, e: Any) -> Piece:
+        return self._shuffle("simd_shuffle", e)
+
+    def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
+        return self._shuffle("simd_shuffle_up", e)
+
+    def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
+        return self._shuffle("simd_shuffle_down", e)
+
+    def call_tvm_warp_activemask(self, e: Any) -> Piece:
+        return self.cast(Piece("(ulong)simd_active_threads_mask()"), "", e.dtype)
+
+    def _fragment(self, data: Any, index: Any) -> str:
+        return f"{self.expr(data)}[{self.expr(index)}]"
+
+    def do_make_filled_simdgroup_matrix(self, call: Any) -> None:
+        data, index, value = call.args[:3]
+        kind = self.type_name(self.memory_types[data])
+        fragment = self._fragment(data, index)
+        self.line(f"{fragment} = make_filled_simdgroup_matrix<{kind}, 8, 8>({self.expr(value)});")
+
+    def do_simdgroup_load(self, call: Any) -> None:
+        data, index, pointer, stride = call.args[:4]
+        transposed = "true" if call.args[6].value else "false"
+        self.line(
+            f"simdgroup_load({self._fragment(data, index)}, {self.expr(pointer)}, {self.expr(stride)}, 0, {transposed});"
+        )
+
+    def do_simdgroup_store(self, call: Any) -> None:
+        data, index, pointer, stride = call.args[:4]
+        transposed = "true" if call.args[6].value else "false"
+        self.line(
+            f"simdgroup_store({self._fragment(data, index)}, {self.expr(pointer)}, {self.expr(stride)}, 0, {transposed});"
+        )
+
+    def do_simdgroup_multiply_accumulate(self, call: Any) -> None:
+        parts = [self._fragment(d, i) for d, i in zip(call.args[::2], call.args[1::2], strict=True)]
+        self.line(f"simdgroup_multiply_accumulate({', '.join(parts)});")
+
+
+def metal_source(mod: IRModule) -> str:
+    """One source file for all device functions of a module."""
+    printer = MetalPrinter()
+    kernels = [printer.kernel(name, func) for name, func in device_functions(mod)]
+    return "\n".join([_HEADER, *printer.helpers.values(), *kernels])

@@ -1,0 +1,1 @@
+"""NVIDIA devices through LLVM: PTX without the CUDA toolkit."""

@@ -1,0 +1,1 @@
+"""OpenCL devices: OpenCL C from lowered device functions, built by the device's own driver."""

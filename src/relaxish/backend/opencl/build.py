@@ -1,0 +1,16 @@
+"""Modules for OpenCL devices."""
+
+from __future__ import annotations
+
+from ...ir.module import IRModule
+from ...runtime.device_module import DeviceModule
+from ...target import Target
+from ..common.device_build import build_with
+from .printer import opencl_source
+
+__all__ = ["build_device"]
+
+
+def build_device(kernels: IRModule, target: Target) -> DeviceModule:
+    """Scheduled tensor programs as OpenCL C, and as programs that launch them."""
+    return build_with(kernels, target, lambda device: {"cl": opencl_source(device)})

@@ -1,0 +1,7 @@
+"""AMD devices: HIP C++ from lowered device functions, and machine code through LLVM."""
+
+from __future__ import annotations
+
+from ...support.aliases import lazy_package
+
+__getattr__, __dir__ = lazy_package(globals())

@@ -1,0 +1,1 @@
+"""WebGPU: WGSL from lowered device functions."""

@@ -1,0 +1,241 @@
+"""WGSL from lowered device functions.
+
+Before and after::
+
+    T.launch_thread("blockIdx.x", 4)        @group(0) @binding(0) var<storage, read_write> A : array<f32>;
+    T.launch_thread("threadIdx.x", 64)      @group(0) @binding(1) var<storage, read_write> B : array<f32>;
+    B[bx * 64 + tx] = A[bx * 64 + tx]       @compute @workgroup_size(64, 1, 1)
+                                            fn copy_kernel(@builtin(workgroup_id) blockIdx : vec3<u32>, ...) {
+                                              let blockIdx_x : i32 = i32(blockIdx.x); ...
+                                              B[blockIdx_x * 64 + threadIdx_x] = A[blockIdx_x * 64 + threadIdx_x]; }
+
+Scalar arguments follow the buffers as one uniform structure. Vectors are computed lane by lane; WGSL has no integers of
+8, 16 or 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, ClassVar
+
+from ...ir import dtype as dt
+from ...ir.module import IRModule
+from ...ir.prim import IntImm
+from ...support.errors import RelaxishError
+from ...tir import PrimFunc
+from ..common.csource import KernelPrinter, Piece, device_functions
+from ..common.csource.names import NameSupply
+from ..common.csource.pieces import ADD, BITS, MUL, UNARY, infix, wrapped
+from .helpers import HELPERS
+
+__all__ = ["WGSLPrinter", "wgsl_source"]
+
+_KEYWORDS = (
+    "alias array atomic bool break case const const_assert continue continuing default diagnostic discard else enable "
+    "f16 f32 false fn for i32 if let loop mat2x2 override private ptr read read_write return sampler storage struct "
+    "switch true u32 uniform var vec2 vec3 vec4 while workgroup write min max abs exp log sqrt sin cos tan floor ceil "
+    "round pow select dot length cross distance sign mix step clamp blockIdx threadIdx target macro get set self shared "
+    "static super template this thread_local throw try typedef union unless unsafe unsized use using varying virtual "
+    "volatile where with yield async await from final export import module new nil noexcept null class"
+)
+_NAMES = {
+    **{n: n for n in "exp exp2 log log2 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh".split()},
+    **{n: n for n in "floor ceil trunc round atan2 pow abs min max fma".split()},
+    "rsqrt": "inverseSqrt", "fabs": "abs", "nearbyint": "round", "popcount": "countOneBits", "clz": "countLeadingZeros",
+}  # fmt: skip
+
+
+class WGSLPrinter(KernelPrinter):
+    """Kernels as WGSL; names of buffers are of the whole file."""
+
+    language = "WGSL"
+    reserved = frozenset(_KEYWORDS.split())
+    scalars: ClassVar[dict[str, str]] = {
+        "bool": "bool", "int32": "i32", "uint32": "u32", "float16": "f16", "float32": "f32",
+    }  # fmt: skip
+    functions: ClassVar[dict[str, str]] = _NAMES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.globals: list[str] = []
+        self.fields: list[str] = []
+        self.arguments = ""
+        self.buffers = 0
+
+    def kernel(self, name: str, func: PrimFunc) -> str:
+        fresh = WGSLPrinter()
+        fresh.helpers, fresh.features, fresh.supply = self.helpers, self.features, self.supply
+        return fresh._kernel(name, func)
+
+    def type_name(self, dtype: str) -> str:
+        if dt.element_of(dtype) == "float16":
+            self.features.add("f16")
+        return super().type_name(dtype)
+
+    # -- expressions ---------------------------------------------------------------------------------------
+
+    def integer(self, value: int, dtype: str) -> Piece:
+        if dtype == "int32" and value == -(1 << 31):
+            return Piece("-2147483647 - 1", ADD)
+        self.type_name(dtype)
+        return Piece(f"{value}{'u' if dtype == 'uint32' else ''}", UNARY if value < 0 else 8)
+
+    def floating(self, value: float, dtype: str) -> Piece:
+        kind = self.type_name(dtype)
+        if not math.isfinite(value):
+            # Constants must be finite, so these come out of a variable.
+            name = "nan_bits" if math.isnan(value) else "infinity_bits"
+            bits = "0x7fc00000u" if math.isnan(value) else "0x7f800000u"
+            made = f"bitcast<f32>({self.helper(name, f'var<private> {name} : u32 = {bits};')})"
+            made = f"-{made}" if value < 0 else made
+            level = UNARY if value < 0 else 8
+            return Piece(made, level) if kind == "f32" else Piece(f"{kind}({made})")
+        suffix = {"f32": "f", "f16": "h"}[kind]
+        return Piece(f"{value!r}{suffix}", UNARY if repr(value)[0] == "-" else 8)
+
+    def cast(self, value: Piece, source: str, target: str) -> Piece:
+        return Piece(f"{self.type_name(target)}({value})")
+
+    def choice(self, condition: Piece, yes: Piece, no: Piece) -> Piece:
+        # Reads outside of a buffer are harmless in WGSL, so both sides may be evaluated.
+        return self.call("select", no, yes, condition)
+
+    def declaration(self, dtype: str, name: str, value: str) -> str:
+        return f"let {name} : {self.type_name(dtype)} = {value};"
+
+    def pointer(self, data: Any, element: str) -> Piece:
+        known = self.memory_types.get(data)
+        if known is not None and known != element:
+            raise RelaxishError(f"WGSL cannot see memory of {known} as {element} ({data.name})")
+        return super().pointer(data, element)
+
+    def _shift(self, operator: str, e: Any) -> Piece:
+        amount = e.args[1]
+        count = Piece(f"{amount.value}u") if isinstance(amount, IntImm) else self.call("u32", self.expr(amount))
+        return infix(operator, self.expr(e.args[0]), count, BITS)
+
+    def call_shift_left(self, e: Any) -> Piece:
+        return self._shift("<<", e)
+
+    def call_shift_right(self, e: Any) -> Piece:
+        return self._shift(">>", e)
+
+    def call_reinterpret(self, e: Any) -> Piece:
+        return self.call(f"bitcast<{self.type_name(e.dtype)}>", self.expr(e.args[0]))
+
+    def function(self, name: str, dtype: str) -> str | None:
+        if name in HELPERS:
+            kind = self.type_name(dt.element_of(dtype))
+            made = f"{name}_{kind}"
+            return self.helper(made, re.sub(r"\bT\b", kind, HELPERS[name]).replace("NAME", made))
+        return super().function(name, dtype)
+
+    def visit_BinaryOp(self, e: Any) -> Piece:
+        if type(e).__name__ == "Mod" and dt.is_float(e.dtype):
+            return infix("%", self.expr(e.a), self.expr(e.b), MUL)
+        return super().visit_BinaryOp(e)
+
+    visit_CmpOp = visit_BinaryOp
+    visit_LogicalOp = visit_BinaryOp
+
+    def call_fmod(self, e: Any) -> Piece:
+        return infix("%", self.expr(e.args[0]), self.expr(e.args[1]), MUL)
+
+    def call_isinf(self, e: Any) -> Piece:
+        value = self.expr(e.args[0])
+        return Piece(f"abs({value}) > 3.4028234663852886e+38f", 4)
+
+    def call_isfinite(self, e: Any) -> Piece:
+        value = self.expr(e.args[0])
+        return Piece(f"abs({value}) <= 3.4028234663852886e+38f", 4)
+
+    def call_dp4a(self, e: Any) -> Piece:
+        raise RelaxishError("WGSL code generation has no packed dot products")
+
+    # -- statements ----------------------------------------------------------------------------------------
+
+    def for_head(self, dtype: str, name: str, first: str, stop: str) -> str:
+        kind = self.type_name(dtype)
+        return f"for (var {name} : {kind} = {first}; {name} < {wrapped(stop, ADD)}; {name}++)"
+
+    def unroll_hint(self) -> None:
+        """WGSL has no word for it."""
+
+    def do_tvm_storage_sync(self, call: Any) -> None:
+        if call.args[0].value == "global":
+            raise RelaxishError("WGSL cannot synchronise all workgroups of a kernel")
+        self.line("workgroupBarrier();")
+
+    def _shuffle(self, function: str, e: Any) -> Piece:
+        self.features.add("subgroups")
+        return self.call(function, self.expr(e.args[1]), self.call("u32", self.expr(e.args[2])))
+
+    def call_tvm_warp_shuffle(self, e: Any) -> Piece:
+        return self._shuffle("subgroupShuffle", e)
+
+    def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
+        return self._shuffle("subgroupShuffleUp", e)
+
+    def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
+        return self._shuffle("subgroupShuffleDown", e)
+
+    # -- memory and the kernel -----------------------------------------------------------------------------
+
+    def allocate(self, stmt: Any, scope: str) -> None:
+        if scope not in ("shared", "local"):
+            raise RelaxishError(f"WGSL kernels have no memory of scope {scope!r} ({stmt.buffer_var.name})")
+        element, count = self.array_facts(stmt)
+        name = self.bind(stmt.buffer_var)
+        self.memory_types[stmt.buffer_var] = element
+        kind = f"array<{self.memory_type(element)}, {count}>"
+        if scope == "shared":
+            self.globals.append(f"var<workgroup> {name} : {kind};")
+        else:
+            self.line(f"var {name} : {kind};")
+
+    def pointer_parameter(self, param: Any, name: str, element: str) -> str:
+        if element == "bool":
+            raise RelaxishError(f"WGSL has no storage of bool ({param.name}); use int32")
+        kind = f"array<{self.memory_type(element)}>"
+        self.globals.append(f"@group(0) @binding({self.buffers}) var<storage, read_write> {name} : {kind};")
+        self.buffers += 1
+        return ""
+
+    def start(self, name: str, func: PrimFunc) -> None:
+        if self.fields:
+            self.globals.append(f"struct {name}_args {{ {' '.join(self.fields)} }}")
+            self.globals.append(f"@group(0) @binding({self.buffers}) var<uniform> {self.arguments} : {name}_args;")
+
+    def scalar_parameter(self, param: Any, name: str) -> str:
+        self.arguments = self.arguments or self.supply.fresh("args")
+        kind = "f32" if dt.is_float(param.dtype) else "u32" if param.dtype == "bool" else self.type_name(param.dtype)
+        self.fields.append(f"{name} : {kind},")
+        self.names[param] = self.cast(Piece(f"{self.arguments}.{name}"), "", param.dtype)
+        return ""
+
+    def head(self, name: str, func: PrimFunc, params: list[str]) -> str:
+        block = self.facts.block_size()
+        if block is None:
+            raise RelaxishError(f"the kernel {name} needs a constant number of threads in a workgroup for WGSL")
+        return "\n".join([
+            *self.globals,
+            f"@compute @workgroup_size({block[0]}, {block[1]}, {block[2]})",
+            f"fn {name}(",
+            "    @builtin(workgroup_id) blockIdx : vec3<u32>,",
+            "    @builtin(local_invocation_id) threadIdx : vec3<u32>) {",
+        ])  # fmt: skip
+
+    def thread_index(self, tag: str) -> Piece:
+        if tag.partition(".")[0] not in ("threadIdx", "blockIdx"):
+            raise RelaxishError(f"WGSL has no threads of the kind {tag}")
+        return Piece(tag)
+
+
+def wgsl_source(mod: IRModule) -> str:
+    """One source file for all device functions of a module; each is an entry point."""
+    printer = WGSLPrinter()
+    printer.supply = NameSupply(WGSLPrinter.reserved)
+    kernels = [printer.kernel(name, func) for name, func in device_functions(mod)]
+    enabled = [f"enable {feature};" for feature in sorted(printer.features & {"f16", "subgroups"})]
+    return "\n".join([*enabled, *printer.helpers.values(), *kernels])

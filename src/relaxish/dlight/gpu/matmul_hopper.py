@@ -1,0 +1,177 @@
+"""Matrix products on Hopper's tensor cores: whole tiles, which :mod:`relaxish.tir.transform.lower_hopper` distributes.
+
+The schedule says no more than what a tile is, what its operands are made of and what becomes of its result; who
+fetches, who multiplies and with which instructions is the lowering's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir import dtype as dt
+from ...target import Target
+from ...tir import PrimFunc
+from ...tir.schedule import Schedule
+from ...tir.transform.hopper_tiles import GEMM, STAGES, TILES, HopperError
+from ...tir.transform.lower_hopper import lower_tiles
+from ..analysis import extent_of, get_root_block
+from ..base import ILLEGAL, int_of
+from .common import GPUScheduleRule
+from .matmul_analysis import (
+    auto_inline_consumer_chain,
+    auto_inline_producers,
+    get_index_map,
+    get_single_reduction,
+)
+
+__all__ = ["HopperConfig", "MatmulHopper", "configs", "normalize_product", "schedule_tiles", "stage_tiles"]
+
+_PROCESSORS = 132
+# Products with a side this short are bound by memory and leave tensor cores idle.
+_SHORTEST_SIDE = 16
+_UNKNOWN_SIDE = 2048
+
+
+@dataclass(frozen=True)
+class HopperConfig:
+    """A tile of ``rows`` x ``columns`` results, ``depth_bytes`` of the depth at a time.
+
+    ``persistent`` blocks walk over the result in bands of ``group`` rows of tiles; ``cluster`` blocks fetch the
+    columns they share together.
+    """
+
+    rows: int = 128
+    columns: int = 256
+    depth_bytes: int = 128
+    stages: int = 4
+    warpgroups: int = 2
+    persistent: int = _PROCESSORS
+    group: int = 8
+    cluster: int = 1
+
+    def options(self) -> dict[str, int]:
+        """Annotations of the product's block."""
+        return {
+            GEMM: self.warpgroups, "hopper.persistent": self.persistent, "hopper.group": self.group,
+            "hopper.cluster": self.cluster,
+        }  # fmt: skip
+
+
+# Tilings, with the share of the peak that their products can reach.
+_TILINGS = (
+    (HopperConfig(cluster=2), 1.0), (HopperConfig(rows=256, columns=128), 0.98), (HopperConfig(columns=192, stages=5, cluster=2), 0.97),
+    (HopperConfig(columns=128, stages=6, cluster=2), 0.9), (HopperConfig(rows=64, columns=256, stages=4, warpgroups=1), 0.8),
+    (HopperConfig(rows=64, columns=128, stages=6, warpgroups=1), 0.7),
+    (HopperConfig(rows=64, columns=64, stages=8, warpgroups=1), 0.5),
+)  # fmt: skip
+
+
+def configs(sides: list[int | None]) -> list[HopperConfig]:
+    """Tilings for (batch, rows, columns, depth), the one that needs the least time first.
+
+    All tiles of a round take equally long, so what counts is how many rounds it takes.
+
+    >>> best = configs([1, 4096, 4096, 4096])[0]
+    >>> best.rows, best.columns
+    (128, 256)
+    """
+    batch, rows, columns = (n if n is not None else default for n, default in zip(sides, (1, _UNKNOWN_SIDE, _UNKNOWN_SIDE)))
+
+    def cost(item: tuple[HopperConfig, float]) -> float:
+        config, share = item
+        tiles = batch * -(-rows // config.rows) * -(-columns // config.columns)
+        return -(-tiles // _PROCESSORS) * config.rows * config.columns / share
+
+    return [config for config, _ in sorted(_TILINGS, key=cost)]
+
+
+def normalize_product(sch: Schedule, main: Any) -> bool:
+    """Rewrite a block as ``C[S, I, J] += A[S, I, K] * B[S, J, K]`` over re-indexed operands; False if it is none.
+
+    Indices may be any functions of the axes: of a convolution, what a result needs of the image becomes a row of A.
+    """
+    node = sch.get(main)
+    if len(node.reads) != 2 or len(node.writes) != 1:
+        return False
+    try:
+        copies = [sch.reindex(main, place) for place in (("read", 0), ("read", 1), ("write", 0))]
+        maps = get_index_map(sch.get(main))
+        if maps is None:
+            return False
+        whole, *parts = maps
+        for copy, kind, index_map in zip(copies, ("write", "write", "read"), parts, strict=True):
+            sch.transform_layout(copy, (kind, 0), index_map)
+        sch.transform_block_layout(main, whole)
+    except ILLEGAL:
+        return False
+    return True
+
+
+def schedule_tiles(sch: Schedule, main: Any, config: HopperConfig) -> None:
+    """Schedule a normalised product (batch, row, column, depth) by tiles. Raises ScheduleError."""
+    item = dt.bits(sch.get(main).reads[-1].buffer.dtype) // 8
+    depth = config.depth_bytes // item
+    sch.pad_einsum(main, [1, config.rows, config.columns, depth])
+    batch, i, j, k = sch.get_loops(main)
+    (i0, i1), (j0, j1), (k0, k1) = (
+        sch.split(loop, [None, size]) for loop, size in ((i, config.rows), (j, config.columns), (k, depth))
+    )
+    sch.reorder(batch, i0, j0, k0, i1, j1, k1)
+    stage_tiles(sch, main, (batch, i0, j0, k0))
+    sch.annotate(k0, STAGES, config.stages)
+    for key, value in config.options().items():
+        sch.annotate(main, key, value)
+
+
+def stage_tiles(sch: Schedule, main: Any, loops: tuple[Any, Any, Any, Any]) -> None:
+    """Bind the loops over tiles (batch, row, column) and bring operands and result to their places around a tile."""
+    batch, i0, j0, k0 = loops
+    for loop, tag in ((batch, "blockIdx.z"), (i0, "blockIdx.x"), (j0, "blockIdx.y")):
+        sch.bind(loop, tag)
+    sch.annotate(j0, TILES, 1)
+    result = sch.cache_write(main, 0, "local")
+    sch.reverse_compute_at(result, j0, preserve_unit_loops=True)
+    for index in (0, 1):
+        copy = sch.cache_read(main, index, "shared.dyn")
+        sch.compute_at(copy, k0, preserve_unit_loops=True)
+        auto_inline_producers(sch, copy)
+    auto_inline_consumer_chain(sch, result)
+
+
+class MatmulHopper(GPUScheduleRule):
+    """float16, bfloat16, float8 and int8 products by warpgroups, fed by bulk tensor copies.
+
+    Before and after (sm_90a)::
+
+        C[i, j] += A[i, k] * B[j, k]      ->      tiles of 128 x 256, two warpgroups multiply, a third fetches;
+                                                  four tiles in flight; 132 blocks walk over all tiles
+    """
+
+    def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
+        """See the class; None for targets other than sm_90a and for products that do not fit."""
+        if str(target.attrs.get("arch", "")) != "sm_90a" or not self.fits(func, target):
+            return None
+        if func.attrs is not None and "dlight.do_not_tensorize" in func.attrs:
+            return None
+        sch = Schedule(func)
+        main = get_single_reduction(sch, get_root_block(sch))
+        if main is None or not normalize_product(sch, main):
+            return None
+        sides = [int_of(extent_of(v)) for v in sch.get(main).iter_vars]
+        if any(n is not None and n <= _SHORTEST_SIDE for n in sides[1:]):
+            return None
+        for config in configs(sides):
+            made = self._attempt(sch, main, config)
+            if made is not None:
+                return made
+        return None
+
+    def _attempt(self, sch: Schedule, main: Any, config: HopperConfig) -> Schedule | None:
+        attempt = sch.copy()
+        try:
+            schedule_tiles(attempt, main, config)
+            lower_tiles(attempt.mod["main"])
+        except (*ILLEGAL, HopperError):
+            return None
+        return attempt

@@ -1,0 +1,108 @@
+"""Indices of GPU programs, looked at through two probes of every loop.
+
+Threads share the copying of a tile, so that indices are digits of sums of loops: ``(l0 * 512 + l1 * 4 + l2) // 64 % 16``.
+How such an expression is written depends on which extents divide each other, what it does not. So an index counts as
+what it does when one loop makes its first step, and when it makes all of its steps, the other loops standing at 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...tir import Var
+from ..index_form import IndexForm, Rest
+from .forms import Column, ColumnForm
+
+__all__ = ["Move", "ProbeForm", "base_value", "gains", "probe"]
+
+
+@dataclass
+class Move:
+    """What an index gains by the first step and by all steps of a loop; ``bent``: whether steps may be uneven, and
+    where they are, ``signed``: whether a gain may be negative."""
+
+    first: Column
+    last: Column
+    bent: Column = False
+    signed: bool = False
+
+    @property
+    def span(self) -> Column:
+        """The larger of the gains."""
+        if self.bent is False:
+            return self.last
+        if not self.signed:
+            return np.maximum(self.first, self.last)
+        return np.where(np.abs(self.first) > np.abs(self.last), self.first, self.last)
+
+
+class ProbeForm(ColumnForm):
+    """An index known by its moves: ``moves[position]`` belongs to the loop at ``position``."""
+
+    def __init__(self, const: Column, moves: Mapping[int, Move]) -> None:
+        self._steps = {at: np.abs(m.first) if m.signed else m.first for at, m in moves.items()}
+        terms = [(at, m.span, 2.0, not m.signed) for at, m in moves.items()]
+        super().__init__(const, terms, [], frozenset(moves) or frozenset({-1}))
+        self.positions = frozenset(moves)
+        self._moved = {at: span != 0 for at, span, _, _ in terms}
+        for move in moves.values():
+            if move.bent is not False:
+                self.bent = np.maximum(self.bent, move.bent)
+
+    def coefficient(self, position: int) -> Column:
+        return self._steps.get(position, 0.0)
+
+    affine_step = coefficient
+    step = coefficient
+
+    def moved_by(self, position: int) -> Column:
+        return self._moved.get(position, False)
+
+
+def _value(form: IndexForm, at: Var | None, x: int) -> int:
+    """The index with one loop at ``x`` and the others at 0."""
+    total = form.const
+    for term in form.terms:
+        if term.var is at:
+            digit = x // term.div
+            total += term.coef * (digit % term.extent if term.extent else digit)
+    for rest in form.rests:
+        total += rest.coef * _rest(rest, [_value(inner, at, x) for inner in rest.forms])
+    return total
+
+
+def _rest(rest: Rest, values: list[int]) -> int:
+    if rest.op == "div":
+        return values[0] // rest.divisor
+    if rest.op == "mod":
+        return values[0] % rest.divisor
+    if rest.op in ("min", "max"):
+        return (min if rest.op == "min" else max)(values)
+    return sum(values)
+
+
+def gains(form: IndexForm, var: Var, extent: int) -> tuple[int, int]:
+    """What one concrete index gains by the first step and by all steps of a loop."""
+    base = _value(form, None, 0)
+    if extent <= 1:
+        return 0, 0
+    return _value(form, var, 1) - base, _value(form, var, extent - 1) - base
+
+
+def base_value(form: IndexForm) -> int:
+    """The index with all loops at 0."""
+    return _value(form, None, 0)
+
+
+def probe(form: IndexForm, position: Mapping[Var, int], extents: Mapping[int, float]) -> ProbeForm:
+    """The index of one concrete program."""
+    moves: dict[int, Move] = {}
+    for var in form.variables():
+        at = position.get(var)
+        if at is not None and extents[at] > 1:
+            first, last = gains(form, var, int(extents[at]))
+            moves[at] = Move(float(first), float(last), float(last != first * (extents[at] - 1)), True)
+    return ProbeForm(float(base_value(form)), moves)

@@ -1,0 +1,235 @@
+"""Inside the process that owns one GPU: timing candidates and comparing what they compute.
+
+A kernel that crashes takes the device's context with it, so that nothing else can run in the process: it ends, and the
+pool starts another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...runtime import NDArray, nd
+from ...runtime import device as device_of
+from ...runtime.nvidia import providers
+from ...runtime.nvidia.errors import CUDAError
+from ...runtime.nvidia.module import CUDAModule
+from ...runtime.nvidia.state import CUDAState
+from ..arg_info import ArgInfo
+from ..builder.device_artifact import DeviceArtifact
+from ..utils import get_global_func_with_default_on_worker
+from . import plain_device
+from .arguments import alloc_arguments, difference, shifted
+from .runner import EvaluatorConfig
+
+__all__ = ["DEVICE_LOST", "OTHER_KINDS", "compare_on_device", "count_devices", "measure_on_device"]
+
+# Kinds of devices without CUDA's driver; where a provider is asked for, their name takes its place.
+OTHER_KINDS = ("opencl", "rocm", "metal", "vulkan", "webgpu", "nvptx")
+# How a process ends whose device is lost.
+DEVICE_LOST = 70
+_FLUSHED_TIMES = 2
+_MOST_RUNS = 100_000
+_OPEN: dict[str, contextlib.ExitStack] = {}
+
+
+def _open(provider: str) -> CUDAState:
+    """The state of a provider; it stays in use for the life of the process."""
+    if provider not in _OPEN:
+        stack = contextlib.ExitStack()
+        stack.enter_context(providers.use(provider))
+        _OPEN[provider] = stack
+    return providers.current()
+
+
+def count_devices(provider: str) -> int:
+    """How many devices the provider has; for other devices than CUDA's the kind stands for it."""
+    if provider in OTHER_KINDS:
+        return plain_device.count_devices(provider)
+    return int(_open(provider).driver.device_count())
+
+
+@contextlib.contextmanager
+def _ends_with_the_device() -> Any:
+    """End the process when the device is lost; the message is the last line of its log."""
+    try:
+        yield
+    except CUDAError as error:
+        if not error.sticky:
+            raise
+        text = str(error).strip().splitlines()
+        print(f"the device is lost: {text[0] if text else type(error).__name__}", file=sys.stderr, flush=True)
+        os._exit(DEVICE_LOST)
+
+
+def _load(artifact: bytes | str) -> tuple[DeviceArtifact, CUDAModule]:
+    found = pickle.loads(artifact) if isinstance(artifact, bytes) else None
+    if not isinstance(found, DeviceArtifact) or found.kind != "cuda":
+        raise ValueError("no loader for this artifact on a device; give f_run_evaluator")
+    return found, CUDAModule.from_json(found.manifest, found.binaries)
+
+
+def _bound(module: CUDAModule, name: str, arrays: Sequence[NDArray]) -> Callable[[], None]:
+    call = module.get_function(name)
+
+    def run() -> None:
+        call(*arrays)
+
+    return run
+
+
+def _on_device(arrays: Sequence[np.ndarray[Any, Any]], index: int) -> list[NDArray]:
+    return [nd.array(a, device_of("cuda", index)) for a in arrays]
+
+
+# ---- timing
+
+
+def measure_on_device(
+    artifact: bytes | str, device_type: str, index: int, args_info: Sequence[ArgInfo], config: tuple[Any, ...],
+    alloc_repeat: int, cooldown_sec: float, hooks: tuple[Any, Any, Any], provider: str,
+) -> list[float]:
+    """Seconds of every repeat, for each set of arguments."""
+    if provider in OTHER_KINDS:
+        return plain_device.measure(
+            artifact, device_type, index, args_info, config, alloc_repeat, cooldown_sec, hooks
+        )
+    evaluator = EvaluatorConfig(*config)
+    alloc, evaluate, cleanup = (get_global_func_with_default_on_worker(h, None) for h in hooks)
+    with _ends_with_the_device():
+        state = _open(provider)
+        try:
+            if alloc is not None:
+                sets = alloc(device_type, args_info, alloc_repeat)
+            else:
+                sets = [_on_device(alloc_arguments(args_info, seed), index) for seed in range(alloc_repeat)]
+            if evaluate is not None:
+                times = [float(x) for x in evaluate(artifact, device_type, evaluator, sets)]
+            else:
+                found, module = _load(artifact)
+                times = [t for arrays in sets for t in _measure(state, index, found, module, arrays, evaluator)]
+        finally:
+            if cleanup is not None:
+                cleanup()
+    if cooldown_sec > 0:
+        time.sleep(cooldown_sec)
+    return times
+
+
+def _measure(
+    state: CUDAState, index: int, artifact: DeviceArtifact, module: CUDAModule, arrays: Sequence[NDArray],
+    config: EvaluatorConfig,
+) -> list[float]:
+    run = _bound(module, artifact.name, arrays)
+    run()
+    state.driver.synchronize(index)
+    if state.driver.image_format in ("null", "emulated"):
+        # Nothing here takes as long as on a device.
+        return [artifact.pretended_seconds] * max(1, config.repeat)
+    run, stream = _captured(state, index, run)
+    timer = device_of("cuda", index).api.timer(index)
+    try:
+        return _time(state, index, run, timer, config)
+    finally:
+        timer.close()
+        if stream is not None:
+            state.set_stream(index, 0)
+            state.driver.destroy_stream(index, stream)
+
+
+def _captured(state: CUDAState, index: int, run: Callable[[], None]) -> tuple[Callable[[], None], int | None]:
+    """The run as a graph on a stream of its own, so that the host's work is not timed; as it is where that fails."""
+    driver = state.driver
+    stream = driver.create_stream(index)
+    state.set_stream(index, stream)
+    try:
+        run()
+        driver.synchronize_stream(index, stream)
+        state.begin_capture(index, stream)
+        try:
+            run()
+        finally:
+            graph = state.end_capture(index, stream)
+    except CUDAError as error:
+        if error.sticky:
+            raise
+        return run, stream
+    return lambda: driver.launch_graph(graph, stream), stream
+
+
+def _time(
+    state: CUDAState, index: int, run: Callable[[], None], timer: Any, config: EvaluatorConfig
+) -> list[float]:
+    """Averages of many runs between two events; before each, the second-level cache is emptied."""
+    driver = state.driver
+    nbytes = _FLUSHED_TIMES * int(driver.attribute(index, "l2_cache_size_bytes") or 0)
+    flush = driver.allocate(index, nbytes) if nbytes else 0
+
+    def timed(number: int) -> float:
+        if flush:
+            driver.fill(index, flush, 0, nbytes, state.stream(index))
+        timer.start()
+        for _ in range(number):
+            run()
+        return float(timer.stop())
+
+    try:
+        first = max(timed(1), 1e-7)
+        number = max(1, config.number)
+        if config.enable_cpu_cache_flush:
+            # Every run is to find the cache empty.
+            return [sum(timed(1) for _ in range(number)) / number for _ in range(config.repeat)]
+        if config.min_repeat_ms > 0:
+            number = max(number, min(int(config.min_repeat_ms / 1000 / first) + 1, _MOST_RUNS))
+            # A slow candidate is known to be slow after one run.
+            number = 1 if first * 1000 > config.min_repeat_ms else number
+        return [timed(number) / number for _ in range(config.repeat)]
+    finally:
+        if flush:
+            driver.free(index, flush)
+
+
+# ---- what is computed
+
+
+def compare_on_device(
+    artifact: bytes, reference: bytes, args_info: list[ArgInfo], rtol: float, index: int, provider: str
+) -> tuple[bool | None, str]:
+    """Whether a candidate computes what the reference does, on random inputs; ``reference`` may be host code."""
+    if provider in OTHER_KINDS:
+        return plain_device.compare(artifact, reference, args_info, rtol, provider, index)
+    with _ends_with_the_device():
+        state = _open(provider)
+        if state.driver.image_format == "null":
+            return None, "the null driver computes nothing"
+        for shift in (0.0, 0.5):
+            ours, theirs = shifted(args_info, shift), shifted(args_info, shift)
+            _run_once(state, artifact, ours, index)
+            _run_once(state, reference, theirs, index)
+            reason = difference(ours, theirs, rtol)
+            if reason:
+                return False, reason
+    return True, ""
+
+
+def _run_once(state: CUDAState, artifact: bytes, arrays: list[np.ndarray[Any, Any]], index: int) -> None:
+    """Run host or device code on host arrays, in place."""
+    if not isinstance(pickle.loads(artifact), DeviceArtifact):
+        from .local_runner import load_kernel
+
+        if load_kernel(artifact)(arrays)():
+            raise RuntimeError("the reference returned an error code")
+        return
+    found, module = _load(artifact)
+    values = _on_device(arrays, index)
+    _bound(module, found.name, values)()
+    state.driver.synchronize(index)
+    for array, value in zip(arrays, values, strict=True):
+        array[...] = value.numpy()

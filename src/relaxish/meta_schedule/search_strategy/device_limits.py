@@ -1,0 +1,158 @@
+"""What ``VerifyGPUCode`` finds out by lowering a candidate, as masks over rows of decisions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .device_reading import DeviceReading, SharedBuffer
+from .device_sizes import DeviceEnvironment
+from .device_tiles import TileModel
+from .fitting import Unfit
+
+if TYPE_CHECKING:
+    from .device_variant import DeviceVariant
+
+__all__ = ["DeviceLimits"]
+
+Array = np.ndarray[Any, Any]
+_VECTOR_BYTES = 16
+_SHARE_OF_POOL = 16
+
+
+class DeviceLimits:
+    """Threads, shared memory and vector lengths of a variant's programs.
+
+    Virtual threads are not limited here: the loops they become are not called ``vthread.s``, which is what the check
+    looks for.
+    """
+
+    def __init__(self, variant: DeviceVariant, reading: DeviceReading, target: Any) -> None:
+        self.variant = variant
+        self.max_threads = int(target.attrs.get("max_threads_per_block", 1 << 30))
+        self.max_shared = int(target.attrs.get("max_shared_memory_per_block", 1 << 30))
+        self.blocks = reading.blocks
+        self.shared = reading.shared
+        self.heads = sorted({block.loops[0] for block in reading.blocks})
+        self.stores = [store.loops for store in reading.stores if store.loops]
+        self.fetches = reading.fetches
+        self.itemsizes = {store.block: store.accesses[0].itemsize for store in reading.stores}
+        # How many versions of a tile a software pipeline keeps.
+        self.versions: dict[str, int] = {}
+        self.tiles = None if reading.tiles is None else TileModel(variant, reading.tiles)
+
+    def __call__(self, env: DeviceEnvironment) -> Array:
+        """A flag for each row."""
+        if self.tiles is not None:
+            return self.tiles.valid(env)
+        keep = np.ones(env.size, dtype=bool)
+        for head in self.heads:
+            keep &= self._threads_fit(env, head)
+            keep &= self.shared_bytes(env, head) <= self.max_shared
+        for fetch in self.fetches:
+            shares = self.variant.shares(env, fetch, 0)
+            keep &= shares.lanes * self.itemsizes.get(fetch.block, 1) <= _VECTOR_BYTES
+        return keep
+
+    def _nest(self, buffer: SharedBuffer) -> int:
+        """The outermost loop around the copy of a tile."""
+        return next(store[0] for store in self.stores if store[-1] == buffer.loops[-1])
+
+    def _extents(self, env: DeviceEnvironment, loops: Any) -> dict[str, list[Any]]:
+        """Extents of the loops bound to each thread axis."""
+        found: dict[str, list[Any]] = {}
+        for i in loops:
+            tag = self.variant.tags[i]
+            if tag.startswith("threadIdx"):
+                found.setdefault(tag, []).append(self.variant.extent(env, i))
+        return found
+
+    def _threads_fit(self, env: DeviceEnvironment, head: int) -> Array:
+        """Whether the threads of a kernel are as many as target and annotations allow."""
+        keep = np.ones(env.size, dtype=bool)
+        mine = [block for block in self.blocks if block.loops[0] == head]
+        every: dict[str, list[Any]] = {}
+        warp = any(block.warp for block in mine)
+        for i in sorted({i for block in mine for i in block.loops}):
+            for tag, extents in self._extents(env, [i]).items():
+                every.setdefault(tag, []).extend(extents)
+        for block in mine:
+            if block.low is None or block.high is None:
+                continue
+            extents = self._extents(env, block.loops)
+            threads: Any = float(self.variant.warp) if block.warp else 1.0
+            for tag, values in extents.items():
+                if not (block.warp and tag == "threadIdx.x"):
+                    threads = threads * values[-1]
+            keep &= (threads >= block.low) & (threads <= block.high)
+        for values in every.values():
+            for value in values[1:]:
+                keep &= values[0] == value
+        return keep & (self._count(every, warp) <= self.max_threads)
+
+    def _count(self, every: dict[str, list[Any]], warp: bool) -> Any:
+        total: Any = float(self.variant.warp) if warp else 1.0
+        for tag, values in every.items():
+            if not (warp and tag == "threadIdx.x"):
+                total = total * values[0]
+        return total
+
+    def threads(self, env: DeviceEnvironment, head: int) -> Any:
+        """The threads of a block of one kernel."""
+        mine = [block for block in self.blocks if block.loops[0] == head]
+        loops = sorted({i for block in mine for i in block.loops})
+        return self._count(self._extents(env, loops), any(block.warp for block in mine))
+
+    def _bytes(self, env: DeviceEnvironment, buffer: SharedBuffer) -> Any:
+        """Bytes of a tile."""
+        sizes = tuple(size for loop in buffer.loops for size in self.variant.parts[loop])
+        total = env.product(sizes)
+        if buffer.pitch is not None and len(sizes) > 1:
+            factor, offset = buffer.pitch
+            row = sizes[-1](env)
+            row = row + np.mod(factor + offset - np.mod(row, factor), factor)
+            total = env.product(sizes[:-1]) * row
+        return total * (buffer.itemsize * self.versions.get(buffer.name, 1))
+
+    def learn_versions(self, rows: Array, allocated: list[dict[str, int]]) -> None:
+        """``allocated[k]`` holds the elements each buffer has in the lowered program of row ``k``."""
+        env = DeviceEnvironment(rows)
+        for buffer in self.shared:
+            one = np.broadcast_to(self._bytes(env, buffer), (len(rows),)) / buffer.itemsize
+            times = {sizes[buffer.name] / one[k] for k, sizes in enumerate(allocated) if buffer.name in sizes}
+            if len(times) != 1 or min(times) != round(min(times)):
+                raise Unfit(f"versions of {buffer.name} that depend on the decisions")
+            self.versions[buffer.name] = int(times.pop())
+
+    def shared_bytes(self, env: DeviceEnvironment, head: int) -> Any:
+        """Bytes of shared memory of one kernel."""
+        mine = [b for b in self.shared if self._nest(b) == head]
+        fixed: Any = 0.0
+        for buffer in mine:
+            if not buffer.dynamic:
+                fixed = fixed + self._bytes(env, buffer)
+        loads = [self._bytes(env, b) for b in mine if b.dynamic and not b.reader]
+        stores = [self._bytes(env, b) for b in mine if b.dynamic and b.reader]
+        return fixed + pooled(loads, stores)
+
+
+def pooled(loads: list[Any], stores: list[Any]) -> Any:
+    """Bytes of the pool dynamic shared memory is merged into: tiles of operands, later the tile of the result."""
+    total: Any = 0.0
+    for size in loads:
+        total = total + size
+    if not stores:
+        return total
+    (result,) = stores
+    if not loads:
+        return result
+    ascending = np.sort(np.broadcast_arrays(*loads), axis=0)
+    # A free piece that is large enough, but not far too large, is used again.
+    reused = np.zeros(np.shape(ascending[0]), dtype=bool)
+    joined: Any = np.zeros(np.shape(ascending[0]))
+    for size in ascending:
+        reused |= (result <= size) & (size <= result * _SHARE_OF_POOL)
+        joined = joined + np.where(size < result, size, 0)
+    # Otherwise smaller pieces side by side, the largest first.
+    return np.where(reused, total, total - joined + np.maximum(joined, result))

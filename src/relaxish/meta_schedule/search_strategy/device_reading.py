@@ -1,0 +1,227 @@
+"""A scheduled GPU program, before postprocs, as the vectoriser sees it: loops with what they are fused of, stores, and
+what decides whether a GPU can launch it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir.dtype import nbytes
+from ...tir import PrimFunc, Schedule
+from ...tir.schedule import ScheduleError, Trace
+from .. import block_analysis as ba
+from ..feature_extractor.program import Program, StoreInfo, extract_program
+from ..thread_binding import thread_tag
+from .device_tiles import TileFacts, read_tiles
+from .fitting import Unfit
+
+__all__ = ["BlockFacts", "DeviceReading", "Fetch", "LoopFacts", "SharedBuffer", "read_device_program"]
+
+FETCH_KEY = "meta_schedule.cooperative_fetch"
+
+
+@dataclass
+class LoopFacts:
+    """A loop and the extents of the loops it was fused of, outermost first."""
+
+    var: Any
+    extent: int
+    tag: str
+    parts: tuple[int, ...]
+
+    def part_of(self, div: int, extent: int) -> int | None:
+        """The part whose running number is ``(loop // div) % extent``."""
+        inner = 1
+        for index in range(len(self.parts) - 1, -1, -1):
+            own = self.parts[index]
+            if own > 1 and inner == div:
+                return index if extent == own or (extent == 0 and inner * own >= self.extent) else None
+            inner *= own
+        return None
+
+
+@dataclass
+class Fetch:
+    """A copy that threads share: the block, its last loop, the category of its vector length (or the length), and the
+    loops that are bound to ``threadIdx.y`` and ``threadIdx.x`` before it (-1: a whole warp; None: not bound)."""
+
+    block: str
+    loop: int
+    category: int | None
+    lanes: int
+    thread_y: int | None
+    thread_x: int | None
+
+
+@dataclass
+class BlockFacts:
+    """A block directly under the root: its loops, its limits of threads, and whether a warp runs it as one."""
+
+    name: str
+    loops: list[int]
+    spatial: bool
+    low: int | None = None
+    high: int | None = None
+    warp: bool = False
+
+
+@dataclass
+class SharedBuffer:
+    """A tile in shared memory: the loops of the copy that fills or empties it, bytes of an element, how far its rows are
+    set apart ``(factor, offset)``, and whether the copy reads it."""
+
+    name: str
+    loops: tuple[int, ...]
+    itemsize: int
+    dynamic: bool
+    pitch: tuple[int, int] | None
+    reader: bool
+
+
+@dataclass
+class DeviceReading:
+    """One concrete program."""
+
+    program: Program
+    loops: list[LoopFacts]
+    stores: list[StoreInfo]
+    fetches: list[Fetch]
+    blocks: list[BlockFacts]
+    shared: list[SharedBuffer] = field(default_factory=list)
+    pipelined: bool = False
+    tiles: TileFacts | None = None
+
+    def signature(self) -> Any:
+        """Everything but the numbers; equal for programs of one structural variant."""
+        return (
+            [(loop.tag, len(loop.parts)) for loop in self.loops],
+            [(s.buffer.name, s.block, s.loops, s.ops, len(s.exprs),
+              [(a.buffer.name, a.kind, [len(i) for i in a.indices]) for a in s.accesses]) for s in self.stores],
+            self.fetches, self.blocks, self.shared, self.pipelined, self.tiles,
+        )
+
+
+class FuseWatch:
+    """Notes what every fused loop is made of while a trace is replayed."""
+
+    def __init__(self, sch: Schedule) -> None:
+        self.sch = sch
+        self.extents: list[tuple[int, ...]] = []
+
+    def note(self, inst: Any, inputs: Sequence[Any]) -> None:
+        """To be called before each instruction."""
+        if inst.kind.name == "Fuse":
+            self.extents.append(tuple(ba.int_extent(self.sch.get(loop)) or 0 for loop in inputs))
+
+    def parts(self) -> dict[Any, tuple[int, ...]]:
+        """By variable of a fused loop that is still there the extents it was fused of."""
+        found = {}
+        trace = self.sch.trace
+        assert trace is not None
+        fuses = [i for i in trace.insts if i.kind.name == "Fuse"]
+        for inst, extents in zip(fuses, self.extents, strict=True):
+            try:
+                found[self.sch.get(inst.outputs[0]).loop_var] = extents
+            except (ScheduleError, IndexError, ValueError):
+                continue  # split or fused again
+        return found
+
+
+def read_device_program(sch: Schedule, watch: FuseWatch) -> DeviceReading:
+    """Read a schedule after its trace and before its postprocs. Raises :class:`Unfit` for shapes not covered."""
+    funcs = [f for f in sch.mod.functions.values() if isinstance(f, PrimFunc)]
+    program = extract_program(funcs)
+    parts = watch.parts()
+    loops = [LoopFacts(x.var, x.extent, x.kind, parts.get(x.var, (x.extent,))) for x in program.loops]
+    number = {loop.var: i for i, loop in enumerate(loops)}
+    fetches = _fetches(sch, number)
+    shared_by_threads = {fetch.block for fetch in fetches}
+    blocks = [facts for func in funcs for facts in _blocks(func, number, shared_by_threads)]
+    stores = [s for s in program.stores if not s.tensorized]
+    copies = {fetch.block: (fetch.loop,) for fetch in fetches}
+    places = [place for func in funcs for place in ba.places(func)]
+    for place in places:
+        block = place.realize.block
+        if ba.annotation(block, "auto_copy"):
+            inside = next(s.loops[len(place.loops):] for s in stores if s.block == block.name_hint)
+            copies[block.name_hint] = tuple(inside)
+    shared = [buffer for place in places for buffer in _shared(place.realize.block, copies)]
+    pipelined = any(ba.annotation(loop, "software_pipeline_stage") for place in places for loop in place.loops)
+    return DeviceReading(program, loops, stores, fetches, blocks, shared, pipelined, read_tiles(sch, places, number))
+
+
+def _blocks(func: PrimFunc, number: dict[Any, int], by_threads: set[str]) -> list[BlockFacts]:
+    places = ba.places(func)
+    root = next((p.realize.block for p in places if p.scope is None), None)
+    found = []
+    for place in places:
+        if place.scope is not root or place.scope is None:
+            continue
+        block = place.realize.block
+        tags = [thread_tag(loop) for loop in place.loops]
+        alone = block.name_hint in by_threads or ba.in_tiles(place)
+        kinds = ("blockIdx",) if alone else ("blockIdx", "threadIdx")
+        if not all(any(t.startswith(kind) for t in tags) for kind in kinds):
+            raise Unfit("a block that is bound only by a postproc")
+        low = ba.annotation(block, "meta_schedule.thread_extent_low_inclusive")
+        high = ba.annotation(block, "meta_schedule.thread_extent_high_inclusive")
+        found.append(BlockFacts(block.name_hint, [number[loop.loop_var] for loop in place.loops],
+                                ba.is_spatial(block), low, high, bool(ba.annotation(block, "warp_execution"))))
+    return found
+
+
+def _fetches(sch: Schedule, number: dict[Any, int]) -> list[Fetch]:
+    """The shared copies, with the threads the postproc will give them."""
+    trace: Any = sch.trace
+    categories = [i.outputs[0] for i in trace.insts if i.kind.name == "SampleCategorical"]
+    threads: dict[str, int | None] = {"threadIdx.x": None, "threadIdx.y": None}
+    found = []
+    for inst in trace.insts:
+        kind = inst.kind.name
+        if kind == "Bind" and inst.attrs[0] in threads:
+            threads[inst.attrs[0]] = number[sch.get(inst.inputs[0]).loop_var]
+        elif kind == "Annotate" and inst.attrs[0] == "warp_execution":
+            threads["threadIdx.x"] = -1
+        elif kind == "Annotate" and inst.attrs[0] == FETCH_KEY:
+            value = inst.inputs[1]
+            category = next((i for i, rv in enumerate(categories) if rv is value), None)
+            lanes = 0 if category is not None else int(getattr(value, "value", value))
+            last = sch.get(sch.get_loops(inst.inputs[0])[-1])
+            found.append(Fetch(sch.get(inst.inputs[0]).name_hint, number[last.loop_var], category, lanes,
+                               threads["threadIdx.y"], threads["threadIdx.x"]))
+    return found
+
+
+def _shared(block: Any, copies: dict[str, tuple[int, ...]]) -> list[SharedBuffer]:
+    """The tiles in shared memory that a copy writes or reads."""
+    found = []
+    for regions, reader in ((block.writes, False), (block.reads, True)) if block.name_hint in copies else ():
+        for region in regions:
+            scope = region.buffer.scope()
+            if scope.startswith("shared"):
+                found.append(SharedBuffer(region.buffer.name, copies[block.name_hint], nbytes(region.buffer.dtype),
+                                          scope == "shared.dyn", None if reader else _pitch(block), reader))
+    return found
+
+
+def _pitch(block: Any) -> tuple[int, int] | None:
+    aligned = block.annotations.get("buffer_dim_align") if block.annotations else None
+    if not aligned:
+        return None
+    _, axis, factor, offset = (int(getattr(x, "value", x)) for x in aligned[0])
+    if len(aligned) != 1 or axis != len(block.writes[0].buffer.shape) - 2:
+        raise Unfit("rows of shared memory set apart in several dimensions")
+    return factor, offset
+
+
+def replay(sch: Schedule, trace: Trace) -> DeviceReading:
+    """Apply a trace and read what came of it."""
+    watch = FuseWatch(sch)
+
+    def look(inst: Any, inputs: Any, attrs: Any, decision: Any) -> Any:
+        watch.note(inst, inputs)
+        return decision
+
+    trace.apply_to_schedule(sch, remove_postproc=True, decision_provider=look)
+    return read_device_program(sch, watch)

@@ -1,0 +1,160 @@
+"""Sizes of GPU programs as formulas: products over many tiles, and values looked up by a sampled category."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .fitting import Environment, Fitter, Formula
+
+__all__ = ["DeviceEnvironment", "DeviceFitter", "Lookup", "Size", "product"]
+
+Array = np.ndarray[Any, Any]
+# Loops that are fused for a thread axis: one of every tiled axis.
+_MOST_FACTORS = 5
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A value for each choice of one sampled category."""
+
+    column: int
+    values: tuple[float, ...]
+
+    def __call__(self, env: Environment) -> Any:
+        """The value for every row."""
+        assert isinstance(env, DeviceEnvironment)
+        return env.look_up(self)
+
+
+Size = Formula | Lookup
+
+
+class DeviceEnvironment(Environment):
+    """As the base; the matrix also has the categories' columns."""
+
+    def __init__(self, matrix: Array, dtype: str = "float32") -> None:
+        super().__init__(matrix, dtype)
+        self._looked: dict[Lookup, Any] = {}
+        self._products: dict[tuple[Size, ...], Any] = {}
+
+    def look_up(self, lookup: Lookup) -> Any:
+        """A looked-up value for every row."""
+        found = self._looked.get(lookup)
+        if found is None:
+            table = np.array(lookup.values, dtype=self.matrix.dtype)
+            found = self._looked[lookup] = table[self.matrix[lookup.column].astype(np.intp)]
+        return found
+
+    def product(self, sizes: tuple[Size, ...]) -> Any:
+        """The product of some sizes."""
+        if not sizes:
+            return 1.0
+        if len(sizes) == 1:
+            return sizes[0](self)
+        found = self._products.get(sizes)
+        if found is None:
+            found = self._products[sizes] = self.product(sizes[:-1]) * sizes[-1](self)
+        return found
+
+
+def product(env: Environment, sizes: Sequence[Size]) -> Any:
+    """The product of some sizes for every row."""
+    assert isinstance(env, DeviceEnvironment)
+    return env.product(tuple(sizes))
+
+
+class DeviceFitter(Fitter):
+    """Finds sizes over tile columns and over the columns of sampled categories.
+
+    ``categories`` maps a column to the number of its choices.
+    """
+
+    def __init__(self, tiles: Sequence[tuple[int, int]], categories: Mapping[int, int], examples: Array) -> None:
+        super().__init__(tiles, examples)
+        self._categories = dict(categories)
+        self._choices = {column: examples[:, column].astype(np.intp) for column in categories}
+        self._sizes: dict[tuple[bytes, tuple[int, int] | None], Size] = {}
+
+    def size(self, values: Sequence[float], of: Size | None = None) -> Size:
+        """A size through all given values; NaN where one is unknown.
+
+        ``of`` is the size of the loop when the value is its coefficient: most likely a multiple of the tiles further in.
+        """
+        target = np.asarray(values, dtype="float64")
+        inside = of.product if isinstance(of, Formula) else None
+        key = target.tobytes(), inside
+        if key not in self._sizes:
+            known = ~np.isnan(target)
+            found: Size | None = None
+            if known.any() and inside is not None:
+                found = self._strided(target, known, inside)
+            if found is None and known.any() and (target[known] != target[known][0]).any():
+                found = self._look_up(target, known)
+            self._sizes[key] = found or self.fit(values)
+        return self._sizes[key]
+
+    def _look_up(self, target: Array, known: Array) -> Lookup | None:
+        for column, count in self._categories.items():
+            choices = self._choices[column]
+            values = [1.0] * count
+            fits = True
+            for choice in range(count):
+                found = target[known & (choices == choice)]
+                # A choice for which the value is never seen does not need it.
+                fits = fits and (not len(found) or (len(found) > 1 and bool((found == found[0]).all())))
+                if fits and len(found):
+                    values[choice] = float(found[0])
+            if fits:
+                return Lookup(column, tuple(values))
+        return None
+
+    def _fit_on(self, target: Array, rows: Array) -> Formula | None:
+        # Few values leave many formulas to choose from: plain multiples are likelier than sums.
+        want, table = target[rows], self._table[:, rows]
+        if not (want == want[0]).all():
+            for i, column in enumerate(table):
+                factor = want[0] / column[0]
+                if factor == np.round(factor) and (column * factor == want).all():
+                    return Formula(0.0, ((float(factor), (self._ranges[i],)),))
+            found = self._products(table, want)
+            if found is not None:
+                return found
+        return super()._fit_on(target, rows)
+
+    def _products(self, table: Array, want: Array) -> Formula | None:
+        if (want <= 0).any() or (want != np.round(want)).any():
+            return None
+        useful = [i for i, column in enumerate(table) if (column != 1).any()]
+        for count in range(2, _MOST_FACTORS + 1):
+            found = self._factors(table, want, useful, count, -1)
+            if found is not None:
+                scale, chosen = found
+                return Formula(0.0, ((scale, tuple(self._ranges[i] for i in chosen)),))
+        return None
+
+    def _factors(
+        self, table: Array, want: Array, useful: Sequence[int], count: int, after: int
+    ) -> tuple[float, tuple[int, ...]] | None:
+        """A factor and ``count`` products of neighbouring tiles, of ascending axes, that give ``want`` together."""
+        if count == 0:
+            return (float(want[0]), ()) if (want == want[0]).all() else None
+        for i in useful:
+            if self._owner[i] <= after:
+                continue
+            column = table[i]
+            if count == 1:
+                scale = want[0] / column[0]
+                if scale == np.round(scale) and (column * scale == want).all():
+                    return float(scale), (i,)
+                continue
+            rest = want / column
+            if (rest != np.round(rest)).any():
+                continue
+            found = self._factors(table, rest, useful, count - 1, self._owner[i])
+            if found is not None:
+                return found[0], (i, *found[1])
+        return None

@@ -1,0 +1,204 @@
+"""A sketch for a GPU, compiled: from a matrix of decisions to features, and to whether a GPU can launch the program.
+
+The program is read before its postprocs; what these do is worked out on columns: threads share the copying of tiles
+(``RewriteCooperativeFetch``), loops get their unroll pragma, reductions lose their initialisation, which no feature sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
+from ..index_form import parse_index
+from .decisions import DecisionTable
+from .device_estimate import DeviceEstimate
+from .device_index import FittedIndex, Split, fit_index
+from .device_limits import DeviceLimits
+from .device_reading import DeviceReading, Fetch
+from .device_sizes import DeviceEnvironment, DeviceFitter, Lookup, Size
+from .fitting import Unfit
+
+__all__ = ["DeviceVariant", "FittedStore"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class FittedStore:
+    """A store: its accesses as positions into a list of distinct indices."""
+
+    info: Any
+    fetch: Fetch | None
+    accesses: list[tuple[Any, list[list[int]], list[Size]]]
+    distinct: list[FittedIndex]
+    counted: list[tuple[int, int]]
+    depth: int
+
+    @property
+    def accesses_info(self) -> list[Any]:
+        """The accesses as the program has them."""
+        return [access for access, _, _ in self.accesses]
+
+
+@dataclass
+class Shares:
+    """How a copy is shared: the vector length (1 where copies stay scalar) and the loops the copying loop becomes."""
+
+    wide: Any
+    lanes: Any
+    split: Split
+
+
+class DeviceVariant:
+    """Formulas for every number of the program; from them the effect of the postprocs, features and validity."""
+
+    def __init__(
+        self, readings: Sequence[DeviceReading], examples: Array, table: DecisionTable, target: Any,
+        structural: Sequence[int],
+    ) -> None:
+        first = readings[0]
+        if any(r.signature() != first.signature() for r in readings):
+            raise Unfit("the loop structure changes with the decisions")
+        self.table = table
+        self.warp = int(target.attrs.get("thread_warp_size", -1))
+        categories = {table.categories[i][1]: len(table.categories[i][2]) for i in structural}
+        self.fitter = DeviceFitter(table.tile_ranges, categories, examples)
+        self._readings = readings
+        self.tags = [loop.tag for loop in first.loops]
+        # Loops of intrinsics' own copies are in no formula.
+        needed = {i for store in first.stores for i in store.loops} | {fetch.loop for fetch in first.fetches}
+        if first.tiles is not None:
+            needed |= {*first.tiles.outer, first.tiles.steps}
+        needed |= {i for block in first.blocks for i in block.loops if first.loops[i].tag.startswith(("threadIdx", "vthread"))}
+        self.parts = {i: self._fit_parts(i) for i in sorted(needed)}
+        self.fetches = {fetch.block: fetch for fetch in first.fetches}
+        self.blocks = first.blocks
+        self.stores = [self._fit_store(i) for i in range(len(first.stores))]
+        heads = [block.loops[0] for block in first.blocks if not block.spatial and block.loops]
+        self._unrolled = set(heads)
+        self.limits = DeviceLimits(self, first, target)
+        self.estimate = DeviceEstimate(self, list(readings), target)
+        del self.fitter, self._readings
+
+    def _fit_parts(self, index: int) -> tuple[Size, ...]:
+        every = [r.loops[index].parts for r in self._readings]
+        return tuple(self.fitter.size([float(p[i]) for p in every]) for i in range(len(every[0])))
+
+    def _fit_store(self, index: int) -> FittedStore:
+        every = [r.stores[index] for r in self._readings]
+        info = every[0]
+        loops = [[r.loops[i] for i in info.loops] for r in self._readings]
+        parts = [self.parts[i] for i in info.loops]
+        distinct: list[FittedIndex] = []
+
+        def add(exprs: Sequence[Any], forms: Sequence[Any]) -> int:
+            found = fit_index(self.fitter, [parse_index(e, {}) for e in exprs], forms, every, loops, parts)
+            if found not in distinct:
+                distinct.append(found)
+            return distinct.index(found)
+
+        accesses = []
+        for a, access in enumerate(info.accesses):
+            places = [[add([s.accesses[a].exprs[m][d] for s in every], [s.accesses[a].indices[m][d] for s in every])
+                       for d in range(len(forms))] for m, forms in enumerate(access.indices)]
+            shape = [self.fitter.size([float(s.accesses[a].shape()[d]) for s in every])
+                     for d in range(len(access.shape()))]
+            accesses.append((access, places, shape))
+        counts: dict[int, int] = {}
+        for i in range(len(info.exprs)):
+            place = add([s.exprs[i] for s in every], [s.index_forms[i] for s in every])
+            counts[place] = counts.get(place, 0) + 1
+        fetch = self.fetches.get(info.block)
+        if fetch is not None and (not info.loops or info.loops[-1] != fetch.loop):
+            raise Unfit("a shared copy that is not its block's last loop")
+        depth = len(info.alloc_loops) if info.alloc_loops is not None else 0
+        return FittedStore(info, fetch, accesses, distinct, sorted(counts.items()), depth)
+
+    # ---- on columns
+
+    def environment(self, matrix: Array) -> DeviceEnvironment:
+        """The decisions of many candidates, ready for formulas."""
+        return DeviceEnvironment(matrix)
+
+    def extent(self, env: DeviceEnvironment, loop: int) -> Any:
+        """The extents of a loop of the program before postprocs."""
+        return env.product(self.parts[loop])
+
+    def shares(self, env: DeviceEnvironment, fetch: Fetch, position: int) -> Shares:
+        """How the threads share one copy."""
+        total = self.extent(env, fetch.loop)
+        if fetch.category is None:
+            lanes: Any = float(fetch.lanes)
+        else:
+            _, column, values, _ = self.table.categories[fetch.category]
+            lanes = Lookup(column, tuple(float(v) for v in values))(env)
+        wide = (lanes > 1) & (np.mod(total, lanes) == 0)
+        lanes = np.where(wide, lanes, np.float32(1))
+        threads: list[Any] = []
+        for thread in (fetch.thread_y, fetch.thread_x):
+            if thread is not None:
+                threads.append(float(self.warp) if thread == -1 else self.extent(env, thread))
+        strides: list[Any] = [np.float32(1)]
+        extents: list[Any] = [lanes]
+        for size in reversed(threads):
+            strides.insert(0, strides[0] * extents[0])
+            extents.insert(0, size)
+        strides.insert(0, strides[0] * extents[0])
+        extents.insert(0, np.ceil(total / strides[0]))
+        return Shares(wide, lanes, Split(position, tuple(strides), tuple(extents)))
+
+    def valid(self, matrix: Array) -> Array:
+        """Which rows are programs that ``VerifyGPUCode`` accepts."""
+        return self.limits(DeviceEnvironment(matrix))
+
+    def features(self, matrix: Array, unroll: Array) -> list[Array]:
+        """One ``[candidates, 164]`` matrix for each stored buffer."""
+        env = DeviceEnvironment(matrix)
+        touched, rows = Touched(), {}
+        buffers: dict[Any, int] = {}
+        for store in self.stores:
+            column = self._column(store, env, unroll, buffers)
+            rows[id(store.info.buffer)] = store_features(column, touched, env.size)
+        return list(rows.values())
+
+    def _column(self, store: FittedStore, env: DeviceEnvironment, unroll: Array, buffers: dict[Any, int]) -> ColumnStore:
+        info = store.info
+        sizes = [self.extent(env, i) for i in info.loops]
+        ids, tags = list(info.loops), [self.tags[i] for i in info.loops]
+        but, num_vector = -1, 1
+        kinds: dict[str, tuple[Any, Any, Any]] = {}
+        split = None
+        extents = sizes
+        if store.fetch is not None:
+            but = len(sizes) - 1
+            shares = self.shares(env, store.fetch, but)
+            split = shares.split
+            extents = [*sizes[:-1], *split.extents]
+            ids = [*ids[:-1], *(-1 - 8 * store.fetch.loop - k for k in range(len(split.extents)))]
+            names = [n for n, t in (("threadIdx.y", store.fetch.thread_y), ("threadIdx.x", store.fetch.thread_x))
+                     if t is not None]
+            tags = [*tags[:-1], "serial", *names]
+            num_vector = np.where(shares.wide, 1, 2)
+            kinds["vectorized"] = shares.wide * 1.0, shares.wide * shares.lanes, shares.wide * shares.lanes
+        for tag, extent in zip(tags, extents, strict=False):
+            name = "vthread.x" if tag.startswith("vthread") else tag
+            num, prod, _ = kinds.get(name, (0.0, 1.0, 0.0))
+            kinds[name] = num + 1, prod * extent, extent
+        forms = [index.form(env, sizes, but, split) for index in store.distinct]
+        accesses = []
+        for access, places, shape in store.accesses:
+            accesses.append(ColumnAccess(
+                buffers.setdefault(id(access.buffer), len(buffers)), access.buffer.name, access.itemsize, access.kind,
+                [s(env) for s in shape], [[forms[i] for i in dims] for dims in places]))
+        numel: Any = 1.0
+        for size in accesses[0].shape:
+            numel = numel * size
+        pragma = unroll if info.loops and info.loops[0] in self._unrolled else 0.0
+        return ColumnStore(
+            ids, extents, accesses, info.ops, [(forms[i], times) for i, times in store.counted],
+            (numel, accesses[0].itemsize, store.depth), pragma, 1, num_vector, kinds, True)
+

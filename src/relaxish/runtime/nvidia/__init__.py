@@ -1,0 +1,1 @@
+"""NVIDIA devices: one driver interface (:mod:`.driver`), its providers, and what the run time builds on it."""

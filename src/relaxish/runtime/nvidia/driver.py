@@ -1,0 +1,222 @@
+"""The one interface to a CUDA driver; providers implement it.
+
+Addresses and streams are integers (a stream is the driver's own handle, 0 the default stream), all other handles are
+opaque objects of the provider. Every method raises :class:`~.errors.CUDAError` with the driver's code when the driver
+refuses. Methods may be called from any thread; they make the device's primary context current themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+__all__ = ["ATTRIBUTES", "Dim3", "Driver", "KernelArg", "Launcher", "TensorMapSpec"]
+
+Dim3 = tuple[int, int, int]
+
+# ("pointer", address) | ("tensor_map", 128 bytes) | (dtype, number), for example ("int32", 7)
+KernelArg = tuple[str, Any]
+
+# launcher(grid, block, shared, stream, values): what Driver.prepare gives, the hot path of a kernel.
+Launcher = Callable[[Dim3, Dim3, int, int, Sequence[Any]], None]
+
+# What `Driver.attribute` knows, with the number of the driver's own attribute where it is one integer.
+ATTRIBUTES: dict[str, int] = {
+    "max_threads_per_block": 1,
+    "max_block_dim_x": 2,
+    "max_block_dim_y": 3,
+    "max_block_dim_z": 4,
+    "max_grid_dim_x": 5,
+    "max_grid_dim_y": 6,
+    "max_grid_dim_z": 7,
+    "max_shared_memory_per_block": 8,
+    "warp_size": 10,
+    "max_registers_per_block": 12,
+    "max_clock_rate": 13,  # kHz
+    "multi_processor_count": 16,
+    "memory_clock_rate": 36,  # kHz
+    "memory_bus_width": 37,
+    "l2_cache_size_bytes": 38,
+    "max_threads_per_multi_processor": 39,
+    "compute_capability_major": 75,
+    "compute_capability_minor": 76,
+    "max_shared_memory_per_multi_processor": 81,
+    "max_registers_per_multi_processor": 82,
+    "max_shared_memory_per_block_optin": 97,
+}
+
+
+@dataclass(frozen=True)
+class TensorMapSpec:
+    """A tiled tensor map: how the tensor memory accelerator walks a tensor, innermost dimension first.
+
+    ``strides`` are in bytes and have one entry less than ``dims`` (the innermost is dense). ``swizzle`` and
+    ``interleave`` are in bytes (0: none), ``l2_promotion`` too; ``fill_nan`` fills outside elements with NaN, not zero.
+    """
+
+    address: int
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...] = ()
+    swizzle: int = 0
+    interleave: int = 0
+    l2_promotion: int = 0
+    fill_nan: bool = False
+
+
+class Driver(Protocol):
+    """What relaxish asks of a CUDA driver."""
+
+    name: str
+    image_format: str  # what load_module takes: "cubin", "emulated", "null"
+    simulated: bool  # device memory is this process's memory
+
+    # ---- devices
+
+    def device_count(self) -> int:
+        """How many devices there are."""
+        ...
+
+    def attribute(self, device: int, name: str) -> Any:
+        """One of :data:`ATTRIBUTES`, "device_name" or "driver_version"; ``None`` for an unknown name."""
+        ...
+
+    def memory_info(self, device: int) -> tuple[int, int]:
+        """(free, total) bytes."""
+        ...
+
+    def synchronize(self, device: int) -> None:
+        """Wait for all work of a device."""
+        ...
+
+    def make_current(self, device: int) -> None:
+        """Make the device's primary context current in this thread, for libraries that are called directly."""
+        ...
+
+    # ---- memory; ``stream=None`` waits for the result, a stream orders the work on it
+
+    def allocate(self, device: int, nbytes: int) -> int:
+        """The address of new memory, aligned to 256 bytes at least."""
+        ...
+
+    def free(self, device: int, address: int) -> None:
+        """Give memory back; waits for work that may use it."""
+        ...
+
+    def copy_to_device(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
+        """From host memory to a device; the host memory may be used again at once."""
+        ...
+
+    def copy_to_host(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
+        """From a device to host memory, which is complete only when ``stream`` has been waited for."""
+        ...
+
+    def copy_on_device(
+        self, device: int, target: int, source: int, nbytes: int, stream: int | None = None, source_device: int = -1
+    ) -> None:
+        """Within a device, or from ``source_device`` to ``device``."""
+        ...
+
+    def fill(self, device: int, target: int, value: int, nbytes: int, stream: int | None = None) -> None:
+        """Set bytes."""
+        ...
+
+    # ---- kernels
+
+    def load_module(self, device: int, image: Any) -> Any:
+        """Load an image of :attr:`image_format` (a cubin, or PTX as bytes ending in a zero)."""
+        ...
+
+    def unload_module(self, module: Any) -> None:
+        """Unload; its functions are gone."""
+        ...
+
+    def get_function(self, module: Any, name: str) -> Any:
+        """A kernel of a module."""
+        ...
+
+    def set_max_dynamic_shared(self, function: Any, nbytes: int) -> None:
+        """Allow a kernel more than 48 KiB of dynamic shared memory."""
+        ...
+
+    def launch(
+        self,
+        function: Any,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        stream: int,
+        args: Sequence[KernelArg],
+        cluster: Dim3 = (1, 1, 1),
+    ) -> None:
+        """Run a kernel on a stream."""
+        ...
+
+    def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
+        """A launcher for arguments of these kinds, with all that can be done ahead done."""
+        ...
+
+    # ---- streams and events
+
+    def create_stream(self, device: int) -> int:
+        """A new stream; it waits for the default stream and the default stream for it."""
+        ...
+
+    def destroy_stream(self, device: int, stream: int) -> None:
+        """Give a stream back; its work is finished first."""
+        ...
+
+    def synchronize_stream(self, device: int, stream: int) -> None:
+        """Wait for a stream."""
+        ...
+
+    def create_event(self, device: int, timing: bool = True) -> Any:
+        """A mark in streams; ``timing`` makes it readable as a clock."""
+        ...
+
+    def record_event(self, event: Any, stream: int) -> None:
+        """Put the mark at the present end of a stream."""
+        ...
+
+    def wait_event(self, event: Any, stream: int) -> None:
+        """Let further work on a stream wait for the mark."""
+        ...
+
+    def synchronize_event(self, event: Any) -> None:
+        """Wait on the host until a mark is reached."""
+        ...
+
+    def elapsed_ms(self, start: Any, end: Any) -> float:
+        """Milliseconds between two marks that were reached."""
+        ...
+
+    def destroy_event(self, event: Any) -> None:
+        """Give an event back."""
+        ...
+
+    # ---- graphs
+
+    def begin_capture(self, device: int, stream: int) -> None:
+        """Write down the work issued to a stream (not the default one) instead of doing it."""
+        ...
+
+    def end_capture(self, device: int, stream: int) -> Any:
+        """The work written down, as a graph ready to launch."""
+        ...
+
+    def launch_graph(self, graph: Any, stream: int) -> None:
+        """Do the work of a graph."""
+        ...
+
+    def destroy_graph(self, graph: Any) -> None:
+        """Give a graph back."""
+        ...
+
+    # ---- tensor maps
+
+    def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
+        """The 128 bytes that a kernel takes as its "tensor_map" argument."""
+        ...

@@ -1,0 +1,103 @@
+"""Finding and loading shared libraries of CUDA, and putting others in their place."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ....support.errors import MissingExtraError, RelaxishError
+
+__all__ = ["LibraryError", "SharedLibrary", "check", "find", "load", "use_library"]
+
+#: Functions of a library by name: (result type, argument types).
+Prototypes = Mapping[str, tuple[Any, tuple[Any, ...]]]
+
+
+class LibraryError(RelaxishError):
+    """A call of a library failed; ``code`` is the library's own number."""
+
+    def __init__(self, what: str, code: int, name: str, detail: str = "") -> None:
+        self.code = code
+        super().__init__(f"{what} failed: {name} ({code})" + (f"; {detail}" if detail else ""))
+
+
+@dataclass(frozen=True)
+class SharedLibrary:
+    """Where a library is found: file name without version, the wheel it comes with, and its functions."""
+
+    name: str
+    package: str
+    prototypes: Prototypes
+    prepare: Callable[[Any], None] | None = None
+
+
+_LOADED: dict[str, Any] = {}
+_IN_PLACE: dict[str, Any] = {}
+
+
+def _wheel_folders() -> Iterator[Path]:
+    spec = find_spec("nvidia")
+    for root in (spec.submodule_search_locations or ()) if spec is not None else ():
+        # Newest CUDA first: nvidia/cu13/lib of the CUDA 13 wheels, nvidia/cublas/lib of older ones and of cuDNN.
+        yield from sorted(Path(root).glob("cu[0-9]*/lib"), reverse=True)
+        yield from sorted(Path(root).glob("*/lib"))
+
+
+def find(name: str) -> str | None:
+    """The file of ``lib<name>``, from NVIDIA's wheels, else from where the linker looks; None if there is none."""
+    pattern = f"{name}*.dll" if sys.platform == "win32" else f"lib{name}.so*"
+    for folder in _wheel_folders():
+        files = sorted(folder.glob(pattern))
+        if files:
+            return str(files[-1])
+    return ctypes.util.find_library(name)
+
+
+def load(library: SharedLibrary) -> Any:
+    """The loaded library with its functions declared, or what :func:`use_library` has put in its place.
+
+    Raises MissingExtraError if it is nowhere to be found.
+    """
+    stand_in = _IN_PLACE.get(library.name)
+    if stand_in is not None:
+        return stand_in
+    made = _LOADED.get(library.name)
+    if made is None:
+        path = find(library.name)
+        if path is None:
+            raise MissingExtraError("cuda", library.package, f"{library.name} from the CUDA libraries")
+        made = ctypes.CDLL(path)
+        for name, (result, arguments) in library.prototypes.items():
+            function = getattr(made, name)
+            function.restype, function.argtypes = result, arguments
+        if library.prepare is not None:
+            library.prepare(made)
+        _LOADED[library.name] = made
+    return made
+
+
+@contextmanager
+def use_library(name: str, stand_in: Any) -> Iterator[Any]:
+    """Within the block ``stand_in`` is the library: any object with functions of the same names and arguments."""
+    before = _IN_PLACE.get(name)
+    _IN_PLACE[name] = stand_in
+    try:
+        yield stand_in
+    finally:
+        if before is None:
+            del _IN_PLACE[name]
+        else:
+            _IN_PLACE[name] = before
+
+
+def check(code: int, what: str, names: Mapping[int, str], detail: str = "") -> None:
+    """Raise LibraryError unless ``code`` is zero."""
+    if code:
+        raise LibraryError(what, code, names.get(code, "unknown error"), detail)

@@ -1,0 +1,474 @@
+"""The CUDA driver through PyCUDA: devices, contexts, modules, kernels, streams, and copies that wait.
+
+What PyCUDA lacks (clusters, graphs, tensor maps, streams of other libraries) goes to libcuda, and so do memory and
+events, whose PyCUDA objects may only die in the thread that made their context. Contexts are the devices' primary
+ones, shared with torch. PyCUDA wants its own stack of contexts filled while it makes an object, and empty when a
+thread ends: a context is pushed for just that long.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .arguments import ArgumentLayout, Frame
+from .driver import ATTRIBUTES, Dim3, KernelArg, Launcher, TensorMapSpec
+from .errors import CODES, NAMES, NoCUDAError, failure
+from .libcuda import DISABLE_TIMING, LibCUDA
+
+__all__ = ["PyCUDADriver"]
+
+
+@dataclass(eq=False)
+class _Module:
+    handle: Any
+    device: int
+    image: bytes
+    raw: int = 0  # the module as libcuda loaded it, for launches that PyCUDA cannot make
+
+
+@dataclass(eq=False)
+class _Function:
+    handle: Any
+    name: str
+    module: _Module
+    max_shared: int = 0
+    raw: int = 0
+
+    @property
+    def device(self) -> int:
+        """The device it runs on."""
+        return self.module.device
+
+
+@dataclass(eq=False)
+class _Event:
+    handle: int
+    device: int
+
+
+@dataclass(eq=False)
+class _Graph:
+    handle: int
+    device: int
+
+
+class PyCUDADriver:
+    """``pycuda.driver`` behind the interface of :class:`~.driver.Driver`."""
+
+    name = "pycuda"
+    image_format = "cubin"
+    simulated = False
+
+    def __init__(self) -> None:
+        self._cuda = _import_pycuda()
+        self._library = LibCUDA()
+        self._call("initialising CUDA", self._cuda.init)
+        self._count = int(self._call("counting the devices", self._cuda.Device.count))
+        if self._count == 0:
+            raise NoCUDAError(str(failure(CODES["NO_DEVICE"], "counting the devices")))
+        self._devices: dict[int, Any] = {}
+        self._contexts: dict[int, Any] = {}
+        self._streams: dict[int, tuple[int, Any]] = {}  # by handle: device, PyCUDA's object
+        atexit.register(self._close)
+
+    def _call(self, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call PyCUDA. Raises CUDAError where it raises its own."""
+        try:
+            return function(*args, **kwargs)
+        except self._cuda.Error as error:
+            raise failure(_code_of(error), what, str(error)) from None
+
+    def _device(self, device: int) -> Any:
+        found = self._devices.get(device)
+        if found is None:
+            if not 0 <= device < self._count:
+                raise failure(CODES["INVALID_DEVICE"], "choosing a device", f"there are {self._count}, asked for {device}")
+            found = self._devices[device] = self._call("opening the device", self._cuda.Device, device)
+        return found
+
+    def _context(self, device: int) -> Any:
+        context = self._contexts.get(device)
+        if context is None:
+            context = self._call("opening the device", self._device(device).retain_primary_context)
+            self._contexts[device] = context
+        return context
+
+    def _enter(self, device: int) -> int:
+        """Make the primary context of a device current on this thread; its handle."""
+        handle = int(self._context(device).handle)
+        self._library.call("choosing a device", "cuCtxSetCurrent", handle)
+        return handle
+
+    @contextlib.contextmanager
+    def _pushed(self, device: int) -> Iterator[None]:
+        """The context of a device on PyCUDA's own stack, for calls that make or drop its objects."""
+        self._call("choosing a device", self._context(device).push)
+        try:
+            yield
+        finally:
+            self._call("leaving a device", self._cuda.Context.pop)
+
+    def _close(self) -> None:
+        """Drop streams before PyCUDA's module goes."""
+        for handle, (device, _) in list(self._streams.items()):
+            with self._pushed(device):
+                self._streams.pop(handle, None)
+
+    # ---- devices
+
+    def device_count(self) -> int:
+        """How many devices the driver shows."""
+        return self._count
+
+    def attribute(self, device: int, name: str) -> Any:
+        """An attribute; ``None`` for an unknown name."""
+        found = self._device(device)
+        if name == "device_name":
+            return str(self._call("asking for the device's name", found.name))
+        if name == "driver_version":
+            return int(self._call("asking for the driver's version", self._cuda.get_driver_version))
+        if name in ("compute_capability_major", "compute_capability_minor"):
+            return int(self._call(f"asking for {name}", found.compute_capability)[name.endswith("minor")])
+        if name not in ATTRIBUTES:
+            return None
+        key = _attribute_key(self._cuda.device_attribute, name)
+        return None if key is None else int(self._call(f"asking for {name}", found.get_attribute, key))
+
+    def memory_info(self, device: int) -> tuple[int, int]:
+        """(free, total) bytes."""
+        self._enter(device)
+        free, total = self._call("asking for free memory", self._cuda.mem_get_info)
+        return int(free), int(total)
+
+    def make_current(self, device: int) -> None:
+        """Make the primary context current on this thread."""
+        self._enter(device)
+
+    def synchronize(self, device: int) -> None:
+        """Wait for all work of the device."""
+        self._enter(device)
+        self._call("waiting for the device", self._cuda.Context.synchronize)
+
+    # ---- memory
+
+    def allocate(self, device: int, nbytes: int) -> int:
+        """New memory."""
+        self._enter(device)
+        return self._library.made(f"allocating {nbytes} bytes", "cuMemAlloc_v2", nbytes)
+
+    def free(self, device: int, address: int) -> None:
+        """Give memory back."""
+        self._enter(device)
+        self._library.call("freeing memory", "cuMemFree_v2", address)
+
+    def copy_to_device(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
+        """From the host."""
+        self._enter(device)
+        what = f"copying {nbytes} bytes to the device"
+        if stream is None:
+            self._call(what, self._cuda.memcpy_htod, target, _host_memory(source, nbytes))
+        else:
+            self._library.call(what, "cuMemcpyHtoDAsync_v2", target, source, nbytes, stream or None)
+
+    def copy_to_host(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
+        """To the host."""
+        self._enter(device)
+        what = f"copying {nbytes} bytes to the host"
+        if stream is None:
+            self._call(what, self._cuda.memcpy_dtoh, _host_memory(target, nbytes), source)
+        else:
+            self._library.call(what, "cuMemcpyDtoHAsync_v2", target, source, nbytes, stream or None)
+
+    def copy_on_device(
+        self, device: int, target: int, source: int, nbytes: int, stream: int | None = None, source_device: int = -1
+    ) -> None:
+        """Within a device, or from another one."""
+        what, call = f"copying {nbytes} bytes on the device", self._library.call
+        if source_device not in (-1, device):
+            other = self._enter(source_device)
+            here = self._enter(device)
+            call(what, "cuMemcpyPeerAsync", target, here, source, other, nbytes, stream or None)
+        else:
+            self._enter(device)
+            call(what, "cuMemcpyDtoDAsync_v2", target, source, nbytes, stream or None)
+        if stream is None:
+            self.synchronize_stream(device, 0)
+
+    def fill(self, device: int, target: int, value: int, nbytes: int, stream: int | None = None) -> None:
+        """Set bytes."""
+        self._enter(device)
+        self._library.call("filling memory", "cuMemsetD8Async", target, value, nbytes, stream or None)
+        if stream is None:
+            self.synchronize_stream(device, 0)
+
+    # ---- kernels
+
+    def load_module(self, device: int, image: Any) -> Any:
+        """Load a cubin or PTX."""
+        data = bytes(image)
+        with self._pushed(device):
+            return _Module(self._call("loading a module", self._cuda.module_from_buffer, data), device, data)
+
+    def unload_module(self, module: Any) -> None:
+        """Unload a module: PyCUDA does when the last of its functions is gone."""
+        with self._pushed(module.device):
+            module.handle = None
+        self._enter(module.device)
+        if module.raw:
+            self._library.call("unloading a module", "cuModuleUnload", module.raw)
+            module.raw = 0
+
+    def get_function(self, module: Any, name: str) -> Any:
+        """A kernel of a module."""
+        if module.handle is None:
+            raise failure(CODES["INVALID_HANDLE"], f"looking up the kernel {name}", "the module was unloaded")
+        self._enter(module.device)
+        return _Function(self._call(f"looking up the kernel {name}", module.handle.get_function, name), name, module)
+
+    def _raw(self, function: _Function) -> int:
+        """The kernel as libcuda knows it."""
+        if not function.raw:
+            module = function.module
+            if module.handle is None:
+                raise failure(CODES["INVALID_HANDLE"], f"launching {function.name}", "the module was unloaded")
+            module.raw = module.raw or self._library.load_module(module.image)
+            function.raw = self._library.get_function(module.raw, function.name)
+            if function.max_shared:
+                self._library.set_max_dynamic_shared(function.raw, function.max_shared)
+        return function.raw
+
+    def set_max_dynamic_shared(self, function: Any, nbytes: int) -> None:
+        """Allow more dynamic shared memory."""
+        self._enter(function.device)
+        key = self._cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+        what = f"allowing {function.name} {nbytes} bytes of shared memory"
+        self._call(what, function.handle.set_attribute, key, nbytes)
+        function.max_shared = nbytes
+        if function.raw:
+            self._library.set_max_dynamic_shared(function.raw, nbytes)
+
+    def launch(
+        self,
+        function: Any,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        stream: int,
+        args: Sequence[KernelArg],
+        cluster: Dim3 = (1, 1, 1),
+    ) -> None:
+        """Run a kernel on a stream."""
+        self.prepare(function, [kind for kind, _ in args], cluster)(grid, block, shared, stream, [v for _, v in args])
+
+    def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
+        """A launcher: PyCUDA's call where it can, else libcuda's."""
+        layout = ArgumentLayout(kinds)
+        direct = self._direct_launcher(function, layout, cluster)
+        if cluster != (1, 1, 1) or "tensor_map" in layout.kinds:
+            return direct
+        # The public calls set the block's shape by a deprecated driver call first; this one is what they end in.
+        run, pack, streams = function.handle._launch_kernel, layout.pack, self._streams
+        what = f"launching {function.name}"
+
+        def launcher(grid: Dim3, block: Dim3, shared: int, stream: int, values: Sequence[Any]) -> None:
+            known = None
+            if stream:
+                if stream not in streams:
+                    direct(grid, block, shared, stream, values)
+                    return
+                known = streams[stream][1]
+            packed = pack(values)
+            self._enter(function.device)
+            try:
+                run(grid, block, packed, shared, known)
+            except self._cuda.Error as error:
+                detail = f"grid {grid}, block {block}, {shared} bytes of shared memory"
+                raise failure(_code_of(error), what, detail) from None
+
+        return launcher
+
+    def _direct_launcher(self, function: _Function, layout: ArgumentLayout, cluster: Dim3) -> Launcher:
+        frames: list[Frame] = []
+
+        def launcher(grid: Dim3, block: Dim3, shared: int, stream: int, values: Sequence[Any]) -> None:
+            self._enter(function.device)
+            frame = frames.pop() if frames else Frame(layout)
+            layout.pack_into(frame.buffer, frame.place, values)
+            raw = self._raw(function)
+            status = self._library.launch(raw, grid, block, shared, stream, frame.table_address, cluster)
+            frames.append(frame)
+            if status:
+                detail = f"grid {grid}, block {block}, cluster {cluster}, {shared} bytes of shared memory"
+                raise failure(status, f"launching {function.name}", detail)
+
+        return launcher
+
+    # ---- streams and events
+
+    def create_stream(self, device: int) -> int:
+        """A new stream."""
+        with self._pushed(device):
+            made = self._call("creating a stream", self._cuda.Stream)
+        handle = int(made.handle)
+        self._streams[handle] = device, made
+        return handle
+
+    def destroy_stream(self, device: int, stream: int) -> None:
+        """Finish a stream and give it back."""
+        self.synchronize_stream(device, stream)
+        if stream not in self._streams:
+            raise failure(CODES["INVALID_HANDLE"], "destroying a stream", "another library made it")
+        with self._pushed(device):
+            del self._streams[stream]
+
+    def synchronize_stream(self, device: int, stream: int) -> None:
+        """Wait for a stream."""
+        self._enter(device)
+        self._library.call("waiting for a stream", "cuStreamSynchronize", stream or None)
+
+    def create_event(self, device: int, timing: bool = True) -> Any:
+        """A new event."""
+        self._enter(device)
+        return _Event(self._library.made("creating an event", "cuEventCreate", 0 if timing else DISABLE_TIMING), device)
+
+    def _with_event(self, what: str, name: str, event: _Event, *args: Any) -> None:
+        if not event.handle:
+            raise failure(CODES["INVALID_HANDLE"], what, "the event was destroyed")
+        self._enter(event.device)
+        self._library.call(what, name, *args)
+
+    def record_event(self, event: Any, stream: int) -> None:
+        """Mark the end of a stream."""
+        self._with_event("recording an event", "cuEventRecord", event, event.handle, stream or None)
+
+    def wait_event(self, event: Any, stream: int) -> None:
+        """Order a stream after an event."""
+        self._with_event("waiting for an event", "cuStreamWaitEvent", event, stream or None, event.handle, 0)
+
+    def synchronize_event(self, event: Any) -> None:
+        """Wait on the host for an event."""
+        self._with_event("waiting for an event", "cuEventSynchronize", event, event.handle)
+
+    def elapsed_ms(self, start: Any, end: Any) -> float:
+        """Milliseconds between two events."""
+        self._enter(end.device)
+        return self._library.elapsed_ms(start.handle, end.handle)
+
+    def destroy_event(self, event: Any) -> None:
+        """Give an event back; recorded work goes on."""
+        self._with_event("destroying an event", "cuEventDestroy_v2", event, event.handle)
+        event.handle = 0
+
+    # ---- graphs
+
+    def begin_capture(self, device: int, stream: int) -> None:
+        """Write down the work of a stream."""
+        self._enter(device)
+        self._library.begin_capture(stream)
+
+    def end_capture(self, device: int, stream: int) -> Any:
+        """The captured work as a graph."""
+        self._enter(device)
+        return _Graph(self._library.end_capture(stream), device)
+
+    def launch_graph(self, graph: Any, stream: int) -> None:
+        """Do the work of a graph."""
+        self._enter(graph.device)
+        self._library.call("launching a graph", "cuGraphLaunch", graph.handle or None, stream or None)
+
+    def destroy_graph(self, graph: Any) -> None:
+        """Give a graph back."""
+        self._enter(graph.device)
+        self._library.call("giving a graph back", "cuGraphExecDestroy", graph.handle)
+        graph.handle = 0
+
+    # ---- tensor maps
+
+    def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
+        """The driver's encoding."""
+        return self._library.encode_tensor_map(spec)
+
+
+def _import_pycuda() -> Any:
+    try:
+        import pycuda.driver as driver
+    except ImportError as error:
+        raise NoCUDAError(f"PyCUDA cannot be imported ({error}); docs/cuda.md says how it is built") from None
+    return driver
+
+
+def _host_memory(address: int, nbytes: int) -> Any:
+    return (ctypes.c_char * nbytes).from_address(address)
+
+
+def _code_of(error: Any) -> int:
+    """The driver's number in an error of PyCUDA, which words it: "cuMemAlloc failed: out of memory"."""
+    code = getattr(error, "code", None)
+    if callable(code):
+        code = code()
+    if isinstance(code, int) and code in NAMES:
+        return code
+    text = str(error).lower()
+    for words, name in _WORDS:
+        if words in text:
+            return CODES[name]
+    kinds = {"MemoryError": "OUT_OF_MEMORY", "LaunchError": "LAUNCH_FAILED"}
+    return CODES[kinds.get(type(error).__name__, "UNKNOWN")]
+
+
+_WORDS = (
+    ("out of memory", "OUT_OF_MEMORY"),
+    ("invalid value", "INVALID_VALUE"),
+    ("invalid argument", "INVALID_VALUE"),
+    ("no cuda-capable device", "NO_DEVICE"),
+    ("no device", "NO_DEVICE"),
+    ("invalid device ordinal", "INVALID_DEVICE"),
+    ("invalid device", "INVALID_DEVICE"),
+    ("kernel image is invalid", "INVALID_IMAGE"),
+    ("invalid image", "INVALID_IMAGE"),
+    ("no kernel image", "NO_BINARY_FOR_GPU"),
+    ("no binary for gpu", "NO_BINARY_FOR_GPU"),
+    ("ptx", "INVALID_PTX"),
+    ("invalid resource handle", "INVALID_HANDLE"),
+    ("invalid handle", "INVALID_HANDLE"),
+    ("named symbol not found", "NOT_FOUND"),
+    ("not found", "NOT_FOUND"),
+    ("not ready", "NOT_READY"),
+    ("illegal memory access", "ILLEGAL_ADDRESS"),
+    ("illegal address", "ILLEGAL_ADDRESS"),
+    ("misaligned address", "MISALIGNED_ADDRESS"),
+    ("illegal instruction", "ILLEGAL_INSTRUCTION"),
+    ("too many resources requested", "LAUNCH_OUT_OF_RESOURCES"),
+    ("out of resources", "LAUNCH_OUT_OF_RESOURCES"),
+    ("timed out", "LAUNCH_TIMEOUT"),
+    ("launch failed", "LAUNCH_FAILED"),
+    ("unspecified launch failure", "LAUNCH_FAILED"),
+    ("initialization error", "NOT_INITIALIZED"),
+    ("not initialized", "NOT_INITIALIZED"),
+    ("stream is capturing", "STREAM_CAPTURE_UNSUPPORTED"),
+    ("context is destroyed", "CONTEXT_IS_DESTROYED"),
+)
+
+# Names that PyCUDA has for attributes.
+_PYCUDA_NAMES = {
+    "max_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",
+    "max_clock_rate": "CLOCK_RATE",
+    "multi_processor_count": "MULTIPROCESSOR_COUNT",
+    "memory_bus_width": "GLOBAL_MEMORY_BUS_WIDTH",
+    "l2_cache_size_bytes": "L2_CACHE_SIZE",
+    "max_threads_per_multi_processor": "MAX_THREADS_PER_MULTIPROCESSOR",
+    "max_shared_memory_per_multi_processor": "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",
+    "max_registers_per_multi_processor": "MAX_REGISTERS_PER_MULTIPROCESSOR",
+    "max_shared_memory_per_block_optin": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
+}
+
+
+def _attribute_key(names: Any, name: str) -> Any:
+    return getattr(names, _PYCUDA_NAMES.get(name, name.upper()), None)
+
+

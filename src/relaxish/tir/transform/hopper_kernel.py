@@ -1,0 +1,347 @@
+"""A tile program as a kernel for Hopper: one warpgroup brings tiles, the others multiply.
+
+Shared memory holds ``stages`` pairs of operand tiles in a ring. Two barriers belong to each stage: *full* completes
+when a pair has arrived, *empty* when every consuming warp has read it. Step ``i`` (counted over all tiles of a block)
+uses stage ``i % stages`` for the ``i // stages``-th time, and the parity of that number tells a barrier's phases
+apart; a producer's first wait for *empty* is for the phase before the first, which counts as complete.
+
+Consumers keep one group of products in flight: they release the stage before the one they just issued. Every warp
+releases for itself, since waiting for products covers the waiting warp alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...arith.functor import uses_var
+from ...ir import dtype as dt
+from ...ir.prim import Cast, IntImm, Min, Var, const
+from ..functor import substitute
+from ..stmt import AttrStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, Stmt
+from .base import call, seq
+from .hopper_build import address, allocate, as_int32, do, launch, let, lets, loop, typed_view, when
+from .hopper_epilogue import DirectEpilogue, Place, bulk_epilogue
+from .hopper_layout import DEPTH_BYTES
+from .hopper_operand import Operand, plan_operand
+from .hopper_tiles import HopperError, TileProgram
+
+__all__ = ["EXPLICIT_SYNC", "MAX_SHARED", "build_kernel"]
+
+EXPLICIT_SYNC = "explicit_sync"
+"""Attribute around a kernel that orders its own accesses to shared memory."""
+MAX_SHARED = 227 * 1024
+_ALIGN = 1024
+_DIRECT = 1
+_WARPGROUP = 128
+_INPUTS = {
+    "float16": ("float16", "float32"), "bfloat16": ("float32",), "int8": ("int32",), "uint8": ("int32",),
+    "float8_e4m3fn": ("float32", "float16"), "float8_e5m2": ("float32", "float16"),
+}  # fmt: skip
+# Consuming warpgroups -> registers of (a producing thread by bulk copies, one that copies itself): consumer's registers.
+_REGISTERS = {2: ((40, 232), (80, 216)), 3: ((32, 160), (56, 152))}
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Byte offsets in shared memory."""
+
+    a: int
+    b: int
+    stage: int
+    epilogue: int
+    barriers: int
+    total: int
+
+
+def build_kernel(program: TileProgram) -> Stmt:
+    """The host's tensor maps around the kernel. Raises HopperError."""
+    return _Kernel(program).build()
+
+
+class _Kernel:
+    def __init__(self, program: TileProgram) -> None:
+        self.p = program
+        r = program.roles
+        self.a: Operand = plan_operand("A", program, program.a, r.row)
+        self.b: Operand = plan_operand("B", program, program.b, r.column, self._wanted_cluster())
+        self.cluster = self.b.shares
+        self._check()
+        self.rows = program.shape[0] // program.warpgroups
+        self.epilogue: DirectEpilogue = self._choose_epilogue()
+        self.memory = self._plan_memory()
+        self.bulk = [o for o in (self.a, self.b) if o.map is not None]
+        self.threaded = [o for o in (self.a, self.b) if o.map is None]
+        self.persistent = program.options.get("hopper.persistent", 0)
+        if self.persistent < self.cluster:
+            self.persistent = 0
+
+    def _wanted_cluster(self) -> int:
+        """Blocks that share the columns of their tiles, if there are always so many tiles one below the other."""
+        wanted = self.p.options.get("hopper.cluster", 1)
+        row = self._axis(self.p.roles.row)
+        tiles = dict(self.p.grid).get(row) if row is not None else None
+        return wanted if isinstance(tiles, IntImm) and wanted > 1 and tiles.value % wanted == 0 else 1
+
+    def _check(self) -> None:
+        m, n, k = self.p.shape
+        groups = self.p.warpgroups
+        a, b, c = self.p.a.target.dtype, self.p.b.target.dtype, self.p.result.dtype
+        if not 1 <= groups <= 3 or m % (64 * groups):
+            raise HopperError(f"{m} rows cannot be shared by {groups} warpgroups of 64 rows each")
+        if n % 8 or not 8 <= n <= 256 or (dt.is_int(c) and n > 24 and n % 16):
+            raise HopperError(f"products have no instruction with {n} columns")
+        if dt.bits(a) != dt.bits(b) or (a != b and dt.bits(a) == 16) or dt.is_int(a) is not dt.is_int(b):
+            if {a, b} - {"int8", "uint8"}:
+                raise HopperError(f"products do not mix {a} and {b}")
+        if a not in _INPUTS or c not in _INPUTS[a]:
+            raise HopperError(f"products of {a} do not sum to {c}")
+        if k * dt.bits(a) // 8 % DEPTH_BYTES:
+            raise HopperError("the depth of a tile is no multiple of 32 bytes")
+        if self.p.stages < 2:
+            raise HopperError("a ring has at least two stages")
+        if m // groups // 64 * n // 2 * dt.bits(c) // 32 > 200:
+            raise HopperError("the results of a thread do not fit its registers")
+
+    def _choose_epilogue(self) -> DirectEpilogue:
+        direct = DirectEpilogue(self.p, self.rows)
+        if self.p.options.get("hopper.epilogue", 0) == _DIRECT:
+            return direct
+        bulk = bulk_epilogue(self.p, self.rows)
+        needed = self._ring_bytes() + 16 * self.p.stages
+        return bulk if bulk is not None and needed + bulk.shared_bytes <= MAX_SHARED else direct
+
+    def _ring_bytes(self) -> int:
+        return self.p.stages * sum(-(-o.layout.bytes // _ALIGN) * _ALIGN for o in (self.a, self.b))
+
+    def _plan_memory(self) -> _Memory:
+        a, b = (-(-o.layout.bytes // _ALIGN) * _ALIGN for o in (self.a, self.b))
+        epilogue = self._ring_bytes()
+        barriers = epilogue + self.epilogue.shared_bytes
+        total = barriers + 16 * self.p.stages
+        if total > MAX_SHARED:
+            raise HopperError(f"{total} bytes of shared memory are more than the {MAX_SHARED} a block can have")
+        return _Memory(0, a, a + b, epilogue, barriers, total)
+
+    # -- around --------------------------------------------------------------------------------------------------
+
+    def build(self) -> Stmt:
+        counts = [as_int32(extent) for _, extent in self.p.grid]
+        tiles: Any = const(1, "int32")
+        for count in counts:
+            tiles = tiles * count
+        if self.cluster > 1:
+            tiles = tiles // self.cluster
+        most = self.persistent // self.cluster
+        teams = Min(tiles, const(most, "int32")) if most else tiles
+        if isinstance(tiles, IntImm) and most:
+            teams = const(min(int(tiles.value), most), "int32")
+        threads = const(_WARPGROUP * (self.p.warpgroups + 1), "int32")
+
+        def kernel(bx: Var) -> Stmt:
+            def inside(tx: Var) -> Stmt:
+                body = self._with_memory(bx, tx, teams, tiles)
+                return AttrStmt(const(0, "int32"), "min_blocks_per_sm", const(1, "int32"), body)
+
+            if self.cluster == 1:
+                return launch("threadIdx.x", threads, inside)
+            size = const(self.cluster, "int32")
+            return launch("clusterIdx.x", size, lambda _: launch("threadIdx.x", threads, inside))
+
+        body: Stmt = launch("blockIdx.x", teams * self.cluster if self.cluster > 1 else teams, kernel)
+        body = AttrStmt(const(0, "int32"), EXPLICIT_SYNC, const(1, "int32"), body)
+        for plan in [*(o.map for o in self.bulk), *self.epilogue.maps]:
+            assert plan is not None
+            body = LetStmt(plan.var, plan.encode(), body)
+        return body
+
+    def _with_memory(self, bx: Var, tx: Var, blocks: Any, tiles: Any) -> Stmt:
+        def inside(shared: Any) -> Stmt:
+            size = self.memory.total
+            self.shared = shared
+            self.bars = typed_view("barriers", shared.data, "uint64", size // 8, "shared.dyn")
+            self.views = {
+                t: typed_view(f"{t}_view", shared.data, t, size * 8 // dt.bits(t), "shared.dyn")
+                for t in sorted({o.layout.dtype for o in self.threaded} | self.epilogue.view_types)
+            }
+            body = let("group", call("int32", "ptx_warp_group_index"), lambda group: seq([
+                self._start(tx),
+                IfThenElse(
+                    group.equal(0), self._producer(bx, tx, blocks, tiles), self._consumer(bx, tx, group - 1, blocks, tiles)
+                ),
+                # No block may leave while another still sends to its memory or arrives at its barriers.
+                *(self._meet() if self.cluster > 1 else []),
+            ]))  # fmt: skip
+            for view in (self.bars, *self.views.values()):
+                body = DeclBuffer(view, body)
+            return body
+
+        return allocate("ring", "uint8", self.memory.total, "shared.dyn", inside)
+
+    def _full(self, slot: Any) -> Any:
+        return address(self.bars, self.memory.barriers // 8 + slot)
+
+    def _empty(self, slot: Any) -> Any:
+        return address(self.bars, self.memory.barriers // 8 + self.p.stages + slot)
+
+    def _start(self, tx: Var) -> Stmt:
+        """One thread makes the barriers; all see them before they go on."""
+        arrivals = (1 if self.bulk else 0) + (_WARPGROUP if self.threaded else 0)
+        made = []
+        for slot in range(self.p.stages):
+            made.append(do("ptx_mbarrier_init", self._full(slot), arrivals))
+            made.append(do("ptx_mbarrier_init", self._empty(slot), 4 * self.p.warpgroups * self.cluster))
+        fetched = [do("ptx_tma_prefetch", o.map.var) for o in self.bulk if o.map is not None]
+        barrier = self._meet() if self.cluster > 1 else [Evaluate(call("int32", "tvm_storage_sync", "shared"))]
+        return seq([when(tx.equal(0), *fetched, *made, do("ptx_fence_mbarrier_init")), *barrier])
+
+    @staticmethod
+    def _meet() -> list[Stmt]:
+        """All threads of the cluster wait for each other."""
+        return [do("ptx_cluster_arrive"), do("ptx_cluster_wait")]
+
+    # -- tiles of a block -------------------------------------------------------------------------------------------
+
+    def _for_tiles(self, bx: Var, blocks: Any, tiles: Any, body: Any) -> Stmt:
+        """``body(bases, steps before)`` for every tile of this block."""
+        steps = as_int32(self.p.steps)
+
+        def tile(turn: Any) -> Stmt:
+            fresh = {v: Var(v.name, v.dtype) for v, _ in self.p.grid}
+            number = (bx // self.cluster if self.cluster > 1 else bx) + turn * blocks
+            bases = {r: substitute(e, fresh) for r, e in self.p.bases.items()}
+            pairs = [(fresh[v], e if e.dtype == v.dtype else Cast(v.dtype, e)) for v, e in self._place(number, bx)]
+            return lets(pairs, body(bases, turn * steps))
+
+        if not self.persistent or (isinstance(tiles, IntImm) and tiles.value <= self.persistent // self.cluster):
+            return tile(const(0, "int32"))
+        team = bx // self.cluster if self.cluster > 1 else bx
+        return loop("turn", (tiles - team + blocks - 1) // blocks, tile)
+
+    def _place(self, number: Any, bx: Var) -> list[tuple[Var, Any]]:
+        """The block variables of a tile; blocks of a cluster have tiles one below the other."""
+        row = self._axis(self.p.roles.row)
+        counts = [(v, as_int32(e)) for v, e in self.p.grid]
+        if self.cluster == 1:
+            return self._walk(number, counts)
+        found = self._walk(number, [(v, e // self.cluster if v is row else e) for v, e in counts])
+        return [(v, e * self.cluster + bx % self.cluster if v is row else e) for v, e in found]
+
+    def _walk(self, number: Any, axes: list[tuple[Var, Any]]) -> list[tuple[Var, Any]]:
+        """The block variables of a tile's number; tiles that share operands follow each other."""
+        row, column = (self._axis(r) for r in (self.p.roles.row, self.p.roles.column))
+        group = self.p.options.get("hopper.group", 0)
+        others = [(v, e) for v, e in axes if v is not row and v is not column]
+        if row is None or column is None or row is column or group <= 1:
+            return _digits(number, axes)
+        counts = dict(axes)
+        plane = counts[row] * counts[column]
+        within, batch = number % plane, number // plane
+        band, inside = within // (group * counts[column]), within % (group * counts[column])
+        height = Min(counts[row] - band * group, const(group, "int32"))
+        return [*_digits(batch, others), (row, band * group + inside % height), (column, inside // height)]
+
+    def _axis(self, role: Var) -> Var | None:
+        found = [v for v, _ in self.p.grid if uses_var(self.p.bases[role], v)]
+        return found[0] if len(found) == 1 else None
+
+    # -- producer -----------------------------------------------------------------------------------------------------
+
+    def _producer(self, bx: Var, tx: Var, blocks: Any, tiles: Any) -> Stmt:
+        def step(bases: dict[Var, Any], before: Any) -> Stmt:
+            return loop("ko", self.p.steps, lambda ko: let("step", before + as_int32(ko), lambda i: self._bring(bx, tx, bases, ko, i)))
+
+        work = self._for_tiles(bx, blocks, tiles, step)
+        if not self.threaded:
+            work = when(tx.equal(0), work)
+        return seq([*self._registers(0), work])
+
+    def _registers(self, consumer: int) -> list[Stmt]:
+        known = _REGISTERS.get(self.p.warpgroups)
+        if known is None:
+            return []
+        return [do("ptx_setmaxnreg", known[bool(self.threaded)][consumer], bool(consumer))]
+
+    def _bring(self, bx: Var, tx: Var, bases: dict[Var, Any], ko: Any, i: Any) -> Stmt:
+        slot, turn = i % self.p.stages, i // self.p.stages
+        first = {r: substitute(e, {self.p.depth_loop: ko}) for r, e in bases.items()}
+        begins = {id(o): slot * self.memory.stage + at for o, at in ((self.a, self.memory.a), (self.b, self.memory.b))}
+        bulk: list[Stmt] = []
+        if self.bulk:
+            bulk.append(do("ptx_mbarrier_arrive_expect_tx", self._full(slot), sum(o.layout.bytes for o in self.bulk)))
+            for o in self.bulk:
+                bulk += o.bulk_loads(self.shared, begins[id(o)], self._full(slot), first, bx % self.cluster)
+        wait = do("ptx_mbarrier_wait_parity", self._empty(slot), (turn + 1) % 2)
+        if not self.threaded:
+            return seq([wait, *bulk])
+        copies = [o.thread_copies(self.views[o.layout.dtype], begins[id(o)], tx, first) for o in self.threaded]
+        one = [when(tx.equal(0), *bulk)] if bulk else []
+        # Products read through another path to shared memory than stores write: each storing thread says so.
+        return seq([wait, *one, *copies, do("ptx_fence_proxy_async"), do("ptx_mbarrier_arrive", self._full(slot))])
+
+    # -- consumers -----------------------------------------------------------------------------------------------------
+
+    def _consumer(self, bx: Var, tx: Var, group: Any, blocks: Any, tiles: Any) -> Stmt:
+        tall, n = self.rows // 64, self.p.shape[1]
+
+        def run(results: Any) -> Stmt:
+            def tile(bases: dict[Var, Any], before: Any) -> Stmt:
+                steps = as_int32(self.p.steps)
+                multiply = loop("ko", self.p.steps, lambda ko: let(
+                    "step", before + as_int32(ko), lambda i: self._step(tx, group, results, ko, i)
+                ))  # fmt: skip
+                last = (before + steps - 1) % self.p.stages
+                ends = {r: e for r, e in bases.items() if r is not self.p.roles.depth}
+                return seq([
+                    multiply,
+                    do("ptx_wgmma_wait", 0),
+                    # The compiler sees no tie between the wait and the registers that it is for.
+                    do("ptx_wgmma_fence_operand", results.data, 0, tall * n // 2),
+                    self._release(tx, last),
+                    self.epilogue.emit(Place(tx, group, results, self.shared, self.views, self.memory.epilogue, ends)),
+                ])  # fmt: skip
+
+            return seq([self._for_tiles(bx, blocks, tiles, tile), *self.epilogue.after(tx)])
+
+        return seq([*self._registers(1), allocate("results", self.p.result.dtype, tall * n // 2, "local", run)])
+
+    def _release(self, tx: Var, slot: Any) -> Stmt:
+        """A warp has read a stage: one lane says so for all."""
+        together = Evaluate(call("int32", "tvm_storage_sync", "warp"))
+        if self.cluster == 1:
+            return seq([together, when((tx % 32).equal(0), do("ptx_mbarrier_arrive", self._empty(slot)))])
+        # The tile came from all blocks of the cluster: each of them waits for all readers.
+        return seq([together, when(tx % 32 < self.cluster, do("ptx_mbarrier_arrive", self._empty(slot), tx % 32))])
+
+    def _step(self, tx: Var, group: Any, results: Any, ko: Any, i: Any) -> Stmt:
+        stages = self.p.stages
+        slot = i % stages
+        wait = do("ptx_mbarrier_wait_parity", self._full(slot), i // stages % 2)
+        products = [do("ptx_wgmma_fence"), *self._products(group, results, ko, slot), do("ptx_wgmma_commit")]
+        release = when(ko > 0, self._release(tx, (i + (stages - 1)) % stages))
+        return seq([wait, *products, do("ptx_wgmma_wait", 1), release])
+
+    def _products(self, group: Any, results: Any, ko: Any, slot: Any) -> list[Stmt]:
+        a, b = self.a.layout, self.b.layout
+        n, deep = self.p.shape[1], DEPTH_BYTES // a.item
+        made = []
+        for k in range(0, a.depth, deep):
+            add = const(True, "bool") if k else ko > 0
+            for tall in range(self.rows // 64):
+                begin_a = slot * self.memory.stage + self.memory.a + group * a.begin(self.rows, 0) + a.begin(64 * tall, k)
+                begin_b = slot * self.memory.stage + self.memory.b + b.begin(0, k)
+                made.append(do(
+                    "ptx_wgmma_ss", n, a.dtype, b.dtype, results.dtype, results.data, tall * n // 2,
+                    address(self.shared, begin_a), *a.offsets, a.swizzle, a.by_rows,
+                    address(self.shared, begin_b), *b.offsets, b.swizzle, b.by_rows, add,
+                ))  # fmt: skip
+        return made
+
+
+def _digits(number: Any, axes: list[tuple[Var, Any]]) -> list[tuple[Var, Any]]:
+    """A number in mixed radix, the last axis fastest."""
+    found = []
+    for position, (var, count) in enumerate(reversed(axes)):
+        found.append((var, number if position == len(axes) - 1 else number % count))
+        number = number // count
+    return list(reversed(found))

@@ -1,0 +1,195 @@
+"""Sorting on a GPU: a stable merge sort in which every element finds its own place.
+
+Two sorted runs are merged by all threads at once: an element's place in the merged run is its place in its own run plus
+the number of elements of the other run that come before it, which a binary search tells. Blocks sort stretches in shared
+memory first; what is longer is merged in global memory, two rounds (to a second buffer and back) each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ... import te, tir
+from ...tir import const, decl_buffer, floordiv, floormod, if_then_else
+from ...tir import min as smaller
+from ...tir.ir_builder import IRBuilder, create
+from .. import tag as tags
+from ..utils import ax_compute, normalize_axis
+from .grid import Lines, barrier, ceil_log2, launch, max_threads
+
+__all__ = ["argsort", "sort", "topk"]
+
+_STRETCH = 512  # elements that a block sorts in shared memory
+Place = Callable[[Any], Any]
+
+
+def _i64(value: int) -> Any:
+    return const(value, "int64")
+
+
+class _Keys:
+    """Sort keys with the positions they came from; ``at`` makes an index of a place in the line."""
+
+    def __init__(self, values: Any, positions: Any, at: Callable[[Any], Any]) -> None:
+        self.values = values
+        self.positions = positions
+        self.at = at
+
+    def key(self, place: Any) -> Any:
+        """The key at a place."""
+        return self.values[self.at(place)]
+
+    def move(self, place: Any, target: _Keys, new_place: Any) -> None:
+        """Copy key and position of a place to a place elsewhere."""
+        target.values[target.at(new_place)] = self.key(place)
+        target.positions[target.at(new_place)] = self.positions[self.at(place)]
+
+
+def _merge(ib: IRBuilder, source: _Keys, target: _Keys, place: Any, width: Any, n: Any, before: Any) -> None:
+    """Move one element of ``source``, whose runs of ``width`` are sorted, to where it belongs in runs of twice that."""
+    left = ib.let("left", floormod(floordiv(place, width), _i64(2)).equal(_i64(0)))
+    start = ib.let("start", floordiv(place, width * 2) * (width * 2))
+    middle = ib.let("middle", smaller(start + width, n))
+    end = ib.let("end", smaller(start + width * 2, n))
+    mine = ib.let("mine", source.key(place))
+    low = ib.allocate("int64", (1,), name="low", scope="local")
+    high = ib.allocate("int64", (1,), name="high", scope="local")
+    low[0] = if_then_else(left, middle, start)
+    high[0] = if_then_else(left, end, middle)
+    with ib.while_loop(low[0] < high[0]):
+        probe = ib.let("probe", floordiv(low[0] + high[0], _i64(2)))
+        other = source.key(probe)
+        # Of equal elements the left run's come first.
+        goes_first = tir.Or(before(other, mine), tir.And(tir.Not(left), tir.Not(before(mine, other))))
+        with ib.if_scope(goes_first):
+            low[0] = probe + _i64(1)
+        with ib.else_scope():
+            high[0] = probe
+    passed = low[0] - if_then_else(left, middle, start)
+    own = place - if_then_else(left, start, middle)
+    source.move(place, target, start + own + passed)
+
+
+def _sort_stretches(ib: IRBuilder, data: Any, out: _Keys, lines: Lines, size: int, before: Any) -> None:
+    """Kernel: each block sorts ``size`` neighbouring elements of a line in shared memory."""
+    n = lines.length
+    per_line = floordiv(n + (size - 1), _i64(size))
+    with launch(ib, lines.count * per_line, size) as (block, tx):
+        line = ib.let("line", floordiv(block, per_line))
+        first = ib.let("first", floormod(block, per_line) * size)
+        count = smaller(n - first, _i64(size))
+        kind = str(out.positions.dtype)
+        keys = [
+            _Keys(
+                ib.allocate(data.dtype, (size,), name="keys", scope="shared"),
+                ib.allocate(kind, (size,), name="positions", scope="shared"),
+                lambda place: place,
+            )
+            for _ in range(2)
+        ]
+        with ib.if_scope(tx < count):
+            keys[0].values[tx] = data[lines.at(line, first + tx)]
+            keys[0].positions[tx] = (first + tx).astype(kind)
+        barrier(ib)
+        # There and back in each round; where all is in order already, elements stay in place.
+        rounds = size.bit_length() // 2
+        with ib.for_range(_i64(0), _i64(rounds), name="round", dtype="int64") as step:
+            width = ib.let("width", tir.shift_left(_i64(1), step * 2))
+            for source, target, runs in ((keys[0], keys[1], width), (keys[1], keys[0], width * 2)):
+                with ib.if_scope(tx < count):
+                    _merge(ib, source, target, tx, runs, count, before)
+                barrier(ib)
+        with ib.if_scope(tx < count):
+            of_line = _Keys(out.values, out.positions, lambda place: lines.at(line, place))
+            keys[0].move(tx, of_line, first + tx)
+
+
+def _merge_round(ib: IRBuilder, source: _Keys, target: _Keys, lines: Lines, width: Any, threads: int, before: Any) -> None:
+    """Kernel: runs of ``width`` become runs of twice that."""
+    n = lines.length
+    per_line = floordiv(n + (threads - 1), _i64(threads))
+    with launch(ib, lines.count * per_line, threads) as (block, tx):
+        line = ib.let("line", floordiv(block, per_line))
+        place = ib.let("place", floormod(block, per_line) * threads + tx)
+        with ib.if_scope(place < n):
+            here, there = (_Keys(k.values, k.positions, lambda p: lines.at(line, p)) for k in (source, target))
+            _merge(ib, here, there, place, width, n, before)
+
+
+def _program(data: Any, outs: Any, axis: int, is_ascend: bool) -> Any:
+    ib = create()
+    source = ib.buffer_ptr(data)
+    result, spare = (_Keys(ib.buffer_ptr(v), ib.buffer_ptr(p), None) for v, p in (outs[:2], outs[2:]))  # type: ignore[arg-type]
+    lines = Lines(data.shape, axis)
+
+    def before(a: Any, b: Any) -> Any:
+        return a < b if is_ascend else a > b
+
+    known = int(lines.length) if isinstance(lines.length, tir.IntImm) else _STRETCH
+    size = max_threads(max(32, min(_STRETCH, 1 << max(known - 1, 0).bit_length())))
+    _sort_stretches(ib, source, result, lines, size, before)
+    doublings = ceil_log2(floordiv(lines.length + (size - 1), _i64(size)))
+    rounds = floordiv(doublings + 1, _i64(2))
+    if not (isinstance(rounds, tir.IntImm) and int(rounds) == 0):
+        with ib.for_range(_i64(0), rounds, name="round", dtype="int64") as step:
+            width = tir.shift_left(_i64(size), step * 2)
+            _merge_round(ib, result, spare, lines, width, size, before)
+            _merge_round(ib, spare, result, lines, width * 2, size, before)
+    return ib.get()
+
+
+def _sorted(data: Any, axis: int, is_ascend: bool, dtype: str) -> tuple[Any, Any]:
+    """Values in order, and the positions they came from."""
+    axis = normalize_axis(axis, len(data.shape))
+    kinds = [data.dtype, dtype, data.dtype, dtype]
+    names = ["value_buf", "out_buf", "value_swap_buf", "out_swap_buf"]
+    outs = [decl_buffer(data.shape, k, name, data_alignment=8) for k, name in zip(kinds, names, strict=True)]
+    made = te.extern(
+        [tuple(data.shape)] * 4, [data], lambda ins, bufs: _program(ins[0], bufs, axis, is_ascend), "argsort_gpu", kinds,
+        out_buffers=outs, tag="argsort_gpu",
+    )  # fmt: skip
+    return made[0], made[1]
+
+
+def sort(data: Any, axis: int = -1, is_ascend: bool = True) -> Any:
+    """Sorted values."""
+    return _sorted(data, axis, bool(is_ascend), "int32")[0]
+
+
+def argsort(data: Any, valid_count: Any = None, axis: int = -1, is_ascend: bool = True, dtype: str = "float32") -> Any:
+    """Positions that sort the data; equal elements keep their order.
+
+    Raises NotImplementedError for ``valid_count``.
+    """
+    if valid_count is not None:
+        raise NotImplementedError("argsort of the first valid_count elements has no GPU program")
+    if dtype.startswith("int"):
+        return _sorted(data, axis, bool(is_ascend), dtype)[1]
+    places = _sorted(data, axis, bool(is_ascend), "int32")[1]
+    return ax_compute(data.shape, lambda i: places(*i).astype(dtype), "argsorted", tags.INJECTIVE)
+
+
+def topk(
+    data: Any, k: Any = 1, axis: int = -1, ret_type: str = "both", is_ascend: bool = False, dtype: str = "int64"
+) -> Any:
+    """The ``k`` first elements in order, their positions, or both; ``k < 1`` means all."""
+    if ret_type not in ("both", "values", "indices"):
+        raise ValueError(f"ret_type must be both, values or indices, not {ret_type!r}")
+    axis = normalize_axis(axis, len(data.shape))
+    values, places = _sorted(data, axis, bool(is_ascend), dtype)
+    return first_elements(values, places, k, axis, ret_type)
+
+
+def first_elements(values: Any, places: Any, k: Any, axis: int, ret_type: str) -> Any:
+    """The first ``k`` of sorted elements along an axis; all, for ``k < 1``."""
+    shape = list(values.shape)
+    if isinstance(k, int) and k < 1:
+        out = [values, places]
+    else:
+        shape[axis] = tir.convert(k).astype(str(shape[axis].dtype))
+        out = [
+            ax_compute(shape, lambda i, t=t: t(*i), name, tags.INJECTIVE)
+            for t, name in ((values, "topk_values"), (places, "topk_indices"))
+        ]
+    return out if ret_type == "both" else out[0 if ret_type == "values" else 1]

@@ -1,0 +1,94 @@
+"""Sorting and sums by packed functions named after Thrust, where the target asks for them and somebody registered them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import te, tir
+from ...runtime.registry import get_global_func
+from ...support.log import get_logger
+from ...tir import decl_buffer
+from ..shape import reshape
+from ..transform_last import with_last_axis
+from ..utils import normalize_axis, prod
+from .sort import first_elements
+
+__all__ = ["argsort_thrust", "can_use_thrust", "cumsum_thrust", "sort_thrust", "topk_thrust"]
+
+_LOG = get_logger("topi")
+
+
+def can_use_thrust(target: Any, func_name: str) -> bool:
+    """Whether the target has ``-libs=thrust`` and the packed function is there; a warning if it is not."""
+    if target is None or target.kind.name not in ("cuda", "rocm", "vulkan") or "thrust" not in target.libs:
+        return False
+    if get_global_func(func_name, allow_missing=True) is None:
+        _LOG.warning("the target asks for thrust, but there is no function %s: a generated kernel is used", func_name)
+        return False
+    return True
+
+
+def _by_thrust(data: Any, is_ascend: bool, dtype: str, workspace: Any) -> tuple[Any, Any]:
+    """Sorted values and positions along the last axis."""
+    inputs = [data, *([workspace] if workspace is not None else [])]
+    ins = [
+        decl_buffer(t.shape, t.dtype, name, data_alignment=8)
+        for t, name in zip(inputs, ("data_buf", "workspace_buf"), strict=False)
+    ]
+    outs = [
+        decl_buffer(data.shape, data.dtype, "value_buf", data_alignment=8),
+        decl_buffer(data.shape, dtype, "indices_buf", data_alignment=8),
+    ]
+
+    def call(given: Any, made: Any) -> Any:
+        return tir.call_packed("tvm.contrib.thrust.sort", given[0], *made, bool(is_ascend), *given[1:])
+
+    values, places = te.extern(
+        [tuple(data.shape)] * 2, inputs, call, "topk_gpu", [data.dtype, dtype], in_buffers=ins, out_buffers=outs,
+        tag="topk_gpu",
+    )  # fmt: skip
+    return values, places
+
+
+def topk_thrust(
+    data: Any, k: Any = 1, axis: int = -1, ret_type: str = "both", is_ascend: bool = False, dtype: str = "int64",
+    workspace: Any = None,
+) -> Any:  # fmt: skip
+    """As :func:`topk`, by the packed function ``tvm.contrib.thrust.sort``."""
+    axis = normalize_axis(axis, len(data.shape))
+    moved, back = with_last_axis(data, axis)
+    values, places = _by_thrust(moved, is_ascend, dtype, workspace)
+    return first_elements(back(values), back(places), k, axis, ret_type)
+
+
+def sort_thrust(data: Any, axis: int = -1, is_ascend: bool = True, workspace: Any = None) -> Any:
+    """As :func:`sort`, by Thrust."""
+    return topk_thrust(data, 0, axis, "values", is_ascend, "int32", workspace)
+
+
+def argsort_thrust(
+    data: Any, valid_count: Any = None, axis: int = -1, is_ascend: bool = True, dtype: str = "float32",
+    workspace: Any = None,
+) -> Any:  # fmt: skip
+    """As :func:`argsort`, by Thrust. Raises NotImplementedError for ``valid_count``."""
+    if valid_count is not None:
+        raise NotImplementedError("argsort of the first valid_count elements has no Thrust function")
+    return topk_thrust(data, 0, axis, "indices", is_ascend, dtype, workspace)
+
+
+def cumsum_thrust(data: Any, axis: int | None, dtype: str, exclusive: bool | None, workspace: Any) -> Any:
+    """Running sums by the packed function ``tvm.contrib.thrust.sum_scan``."""
+    if axis is None:
+        data, axis = reshape(data, [prod(data.shape)]), 0
+    moved, back = with_last_axis(data, normalize_axis(axis, len(data.shape)))
+    ins = [decl_buffer(t.shape, t.dtype, n, data_alignment=8) for t, n in ((moved, "data_buf"), (workspace, "workspace_buf"))]
+    out = decl_buffer(moved.shape, dtype, "output_buf", data_alignment=8)
+
+    def call(given: Any, made: Any) -> Any:
+        return tir.call_packed("tvm.contrib.thrust.sum_scan", given[0], made[0], bool(exclusive), given[1])
+
+    total = te.extern(
+        [tuple(moved.shape)], [moved, workspace], call, "exclusive_scan_thrust", [dtype], in_buffers=ins,
+        out_buffers=[out], tag="exclusive_scan_thrust_gpu",
+    )  # fmt: skip
+    return back(total)

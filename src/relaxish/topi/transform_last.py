@@ -1,0 +1,20 @@
+"""Working along an axis by a function that knows only the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .shape import transpose
+
+__all__ = ["with_last_axis"]
+
+
+def with_last_axis(data: Any, axis: int) -> tuple[Any, Callable[[Any], Any]]:
+    """The data with ``axis`` and the last axis exchanged, and what exchanges them again in a result."""
+    last = len(data.shape) - 1
+    if axis == last:
+        return data, lambda x: x
+    order = list(range(len(data.shape)))
+    order[axis], order[last] = last, axis
+    return transpose(data, order), lambda x: transpose(x, order)

@@ -1,0 +1,71 @@
+"""Kernels for sm_90a are compiled where a compiler is installed: warpgroup products, bulk copies, nothing in local memory."""
+
+from __future__ import annotations
+
+import pytest
+from test_hopper_tiles import convolution, product, scheduled
+
+from relaxish.backend.cuda import nvrtc, sass
+from relaxish.backend.cuda.build import lower_for_device
+from relaxish.backend.cuda.codegen import cuda_source
+from relaxish.dlight.gpu.matmul_hopper import HopperConfig
+from relaxish.ir import IRModule
+from relaxish.target import Target
+
+TARGET = Target("nvidia/nvidia-h100", host="llvm")
+needs_tools = pytest.mark.skipif(
+    not (sass.available() and nvrtc.available()), reason="no compiler or no disassembler (the triton package has one)"
+)
+needs_compiler = pytest.mark.skipif(not nvrtc.available(), reason="neither NVRTC nor nvcc is installed")
+
+
+def source_of(func, config):
+    mod = IRModule({"main": scheduled(func, config).with_attr("global_symbol", "main")})
+    _, device = lower_for_device(mod, TARGET)
+    return cuda_source(device)
+
+
+def test_source():
+    text = source_of(product(1024, 1024, 512, tail="cast"), HopperConfig(columns=128, cluster=2))
+    assert "__launch_bounds__(384, 1)" in text and "const __grid_constant__ CUtensorMap A_map" in text
+    assert "__align__(1024)" in text and "wgmma_ss_m64n128k16_f32_f16_f16_00" in text
+    assert "bulk_load_2d_multicast(" in text and "registers_increase<232>" in text and "cluster_wait();" in text
+    # Descriptors: 128-byte swizzle, groups of 8 rows 1024 bytes apart.
+    assert ", 16, 1024, 1)" in text
+
+
+CASES = [
+    ({}, HopperConfig(cluster=2), "HGMMA.64x256x16.F32", 2),
+    ({"in_dtype": "bfloat16", "trans_b": False, "tail": "bias"}, HopperConfig(), "HGMMA.64x256x16.F32.BF16", 5),
+    ({"in_dtype": "float8_e4m3fn"}, HopperConfig(columns=128), "QGMMA.64x128x32.F32.E4M3.E4M3", 2),
+    ({"in_dtype": "int8", "out_dtype": "int32"}, HopperConfig(columns=128), "IGMMA.64x128x32.S8.S8", 2),
+    ({"out_dtype": "float16"}, HopperConfig(rows=256, columns=128), "HGMMA.64x128x16.F16", 2),
+    ({"trans_a": True, "trans_b": False}, HopperConfig(rows=64, columns=64, warpgroups=1, stages=8), "HGMMA.64x64x16.F32", 2),
+]
+
+
+@needs_tools
+@pytest.mark.slow
+@pytest.mark.parametrize("options, config, instruction, loads", CASES)
+def test_instructions(options, config, instruction, loads):
+    image = nvrtc.compile_image(source_of(product(512, 512, 512, **options), config), "sm_90a", "cubin")
+    [resources] = image.resources().values()
+    found = sass.sass_instructions(image.data)
+    short = sass.mnemonics(found)
+    assert any(name.startswith(instruction) for name in found), found
+    assert short["UTMALDG"] >= loads and short["UTMASTG"] >= 1
+    assert not resources.spills and resources.stack_bytes == 0 and not short["LDL"] and not short["STL"]
+
+
+@needs_tools
+@pytest.mark.slow
+def test_convolution():
+    text = source_of(convolution(2, 16, 64, 128, 3, 1, 1), HopperConfig(columns=128))
+    found = sass.sass_instructions(nvrtc.compile_image(text, "sm_90a", "cubin").data)
+    assert found["HGMMA.64x128x16.F32"] and found["STS.128"] and found["UTMALDG.2D"]
+
+
+@needs_compiler
+def test_compiles():
+    text = source_of(product(100, 77, 131, tail="bias"), HopperConfig(rows=64, columns=32, stages=2, warpgroups=1))
+    assert nvrtc.compile_cubin(text, "sm_90a")

@@ -1,0 +1,69 @@
+"""Programs and tuning contexts for tests of the search on GPU targets."""
+
+from search_workloads import batch_matmul, conv2d_bias_relu, depthwise, elementwise, max_pool, row_sum
+
+from relaxish import meta_schedule as ms
+from relaxish import te, tir
+from relaxish.meta_schedule.schedule_rule.defaults import default_mutators, default_postprocs, default_rules
+from relaxish.meta_schedule.testing import te_workload
+from relaxish.target import Target
+
+
+def matmul16(n, m, k, accumulator):
+    """A product of half precision."""
+    return te_workload.matmul(n, m, k, "float16", accumulator)
+
+
+def conv16(size, channels, filters, kernel=3, padding=1):
+    """A convolution of half precision, channels last."""
+    x = te.placeholder((1, size, size, channels), "float16", name="X")
+    y = te.placeholder((kernel, kernel, channels, filters), "float16", name="W")
+
+    def inside(n, i, j, c):
+        bounds = tir.all(i >= padding, i < size + padding, j >= padding, j < size + padding)
+        return tir.if_then_else(bounds, x[n, i - padding, j - padding, c], tir.const(0, "float16"))
+
+    padded = te.compute((1, size + 2 * padding, size + 2 * padding, channels), inside, name="PadInput")
+    a, b = te.reduce_axis((0, kernel), name="rh"), te.reduce_axis((0, kernel), name="rw")
+    c = te.reduce_axis((0, channels), name="rc")
+    out = size + 2 * padding - kernel + 1
+    return [x, y, te.compute((1, out, out, filters), lambda n, i, j, f: te.sum(
+        padded[n, i + a, j + b, c].astype("float32") * y[a, b, c, f].astype("float32"), axis=[a, b, c]), name="conv")]
+
+
+def mma_only(func, target="nvidia/nvidia-a100"):
+    """A context whose products use ``mma.sync`` with a software pipeline."""
+    rules = [rule for i, rule in enumerate(default_rules("cuda-tensorcore")) if i != 1]
+    space = ms.space_generator.PostOrderApply(
+        sch_rules=rules, postprocs=default_postprocs("cuda-tensorcore"),
+        mutator_probs=default_mutators("cuda-tensorcore"))
+    return context(func, target, space)
+
+
+def context(func, target="nvidia/nvidia-a100", space="post-order-apply"):
+    """A context; ``space`` may be the name of a rule kind."""
+    if isinstance(func, list):
+        func = te.create_prim_func(func)
+    if space == "cuda":
+        space = ms.space_generator.PostOrderApply(sch_rules="cuda", postprocs="cuda", mutator_probs="cuda")
+    return ms.TuneContext(func, target=Target(target), space_generator=space, search_strategy="evolutionary",
+                          rand_state=1)
+
+
+CONTEXTS = {
+    "matmul": lambda: context(te_workload.matmul(256, 512, 128), space="cuda"),
+    "matmul_odd": lambda: context(te_workload.matmul(96, 120, 84), space="cuda"),
+    "matmul_relu": lambda: context(te_workload.matmul_relu(128, 128, 64), space="cuda"),
+    "batch_matmul": lambda: context(batch_matmul(), space="cuda"),
+    "conv2d": lambda: context(te_workload.conv2d_nhwc(1, 28, 28, 32, 64, 3, 1, 1), space="cuda"),
+    "conv2d_bias_relu": lambda: context(conv2d_bias_relu(14, 64, 3, 1), space="cuda"),
+    "conv2d_nchw": lambda: context(te_workload.conv2d_nchw(1, 32, 28, 28, 64, 3, 3, 1, 1), space="cuda"),
+    "depthwise": lambda: context(depthwise(), space="cuda"),
+    "max_pool": lambda: context(max_pool(), space="cuda"),
+    "softmax": lambda: context(te_workload.softmax_mn(64, 256), space="cuda"),
+    "row_sum": lambda: context(row_sum(), space="cuda"),
+    "elementwise": lambda: context(elementwise(), space="cuda"),
+    "matmul_wmma": lambda: context(matmul16(512, 256, 512, "float32")),
+    "matmul_mma": lambda: mma_only(matmul16(512, 256, 512, "float16")),
+    "conv2d_wmma": lambda: context(conv16(28, 64, 64)),
+}
