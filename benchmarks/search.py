@@ -67,6 +67,53 @@ def workloads() -> dict[str, Any]:
     }
 
 
+def conv16(size: int, channels: int) -> list[Any]:
+    """A 3x3 convolution of half precision, channels last, accumulated in single precision."""
+    from relaxish import te, tir
+
+    x = te.placeholder((1, size, size, channels), "float16", name="X")
+    y = te.placeholder((3, 3, channels, channels), "float16", name="W")
+
+    def inside(n: Any, i: Any, j: Any, c: Any) -> Any:
+        bounds = tir.all(i >= 1, i < size + 1, j >= 1, j < size + 1)
+        return tir.if_then_else(bounds, x[n, i - 1, j - 1, c], tir.const(0, "float16"))
+
+    padded = te.compute((1, size + 2, size + 2, channels), inside, name="PadInput")
+    a, b, c = te.reduce_axis((0, 3), name="rh"), te.reduce_axis((0, 3), name="rw"), te.reduce_axis((0, channels), name="rc")
+    return [x, y, te.compute((1, size, size, channels), lambda n, i, j, f: te.sum(
+        padded[n, i + a, j + b, c].astype("float32") * y[a, b, c, f].astype("float32"), axis=[a, b, c]), name="conv2d")]
+
+
+def gpu_workloads() -> dict[str, tuple[str, Any]]:
+    """Programs for GPUs: which rules make their sketches, and the program."""
+    from relaxish.meta_schedule.testing import te_workload as w
+
+    return {
+        "cuda gemm f32": ("cuda", lambda: w.matmul(1024, 1024, 1024)),
+        "cuda gemm f16 wmma": ("wmma", lambda: w.matmul(1024, 1024, 1024, "float16", "float32")),
+        "cuda gemm f16 mma": ("mma", lambda: w.matmul(1024, 1024, 1024, "float16", "float16")),
+        "cuda conv2d f32": ("cuda", lambda: w.conv2d_nhwc(1, 56, 56, 64, 64, 3, 1, 1)),
+        "cuda conv2d f16 wmma": ("wmma", lambda: conv16(56, 64)),
+        "cuda softmax": ("cuda", lambda: w.softmax_mn(256, 1024)),
+    }
+
+
+def gpu_context(rules: str, tensors: list[Any]) -> Any:
+    """A context for an A100 with the rules of a kind, or with those for one family of tensor-core instructions."""
+    from relaxish import Target, te
+    from relaxish import meta_schedule as ms
+    from relaxish.meta_schedule.schedule_rule.defaults import default_mutators, default_postprocs, default_rules
+
+    kind = "cuda" if rules == "cuda" else "cuda-tensorcore"
+    # The second rule of the tensor-core kind is for wmma, the third for mma.
+    left_out = {"wmma": 2, "mma": 1}.get(rules)
+    space = ms.space_generator.PostOrderApply(
+        sch_rules=[rule for i, rule in enumerate(default_rules(kind)) if i != left_out],
+        postprocs=default_postprocs(kind), mutator_probs=default_mutators(kind))
+    return ms.TuneContext(te.create_prim_func(tensors), target=Target("nvidia/nvidia-a100"), rand_state=1,
+                          space_generator=space, search_strategy="evolutionary")
+
+
 def trained_model(pool: Any, rng: np.random.Generator, samples: int = 256) -> Any:
     """An XGB model that has seen as many measurements as a short tuning run makes."""
     from relaxish import meta_schedule as ms
@@ -85,20 +132,26 @@ def trained_model(pool: Any, rng: np.random.Generator, samples: int = 256) -> An
     return model
 
 
-def rate(name: str, tensors: list[Any], seconds: float) -> dict[str, Any]:
-    """One row: how fast whole rounds of search are."""
+def cpu_context(tensors: list[Any]) -> Any:
+    """A context for this machine's kind of processor."""
     from relaxish import Target, te
+    from relaxish import meta_schedule as ms
+
+    return ms.TuneContext(te.create_prim_func(tensors), target=Target("llvm -num-cores 1"), rand_state=1,
+                          space_generator="post-order-apply", search_strategy="evolutionary")
+
+
+def rate(name: str, context: Any, seconds: float) -> dict[str, Any]:
+    """One row: how fast whole rounds of search are."""
     from relaxish import meta_schedule as ms
     from relaxish.meta_schedule.search_strategy.population import VectorPool
 
     rng = np.random.default_rng(0)
-    context = ms.TuneContext(te.create_prim_func(tensors), target=Target("llvm -num-cores 1"), rand_state=1,
-                             space_generator="post-order-apply", search_strategy="evolutionary")
     begin = time.perf_counter()
     spaces = [s.trace.simplified(True) for s in context.generate_design_space()]
     generated = time.perf_counter() - begin
-    pool = VectorPool(context, spaces)
     begin = time.perf_counter()
+    pool = VectorPool(context, spaces)
     for _ in range(3):
         pool.learn()
     learning = time.perf_counter() - begin
@@ -149,8 +202,12 @@ def main() -> None:
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     common.pin(1)
-    chosen = {k: v for k, v in workloads().items() if not options.only or k in options.only.split(",")}
-    rows = [rate(name, make(), options.seconds) for name, make in chosen.items()]
+    wanted = options.only.split(",")
+    chosen = {k: v for k, v in workloads().items() if not options.only or k in wanted}
+    rows = [rate(name, cpu_context(make()), options.seconds) for name, make in chosen.items()]
+    for name, (rules, make) in gpu_workloads().items():
+        if not options.only or name in wanted or "cuda" in wanted:
+            rows.append(rate(name, gpu_context(rules, make()), options.seconds))
     if not options.no_tuning:
         rows += [share(name, chosen[name](), options.trials) for name in ("gemm", "conv2d") if name in chosen]
     common.save("search", rows)

@@ -126,7 +126,9 @@ def conv2d(batch: int, size: int, channels: int) -> Case:
     shapes = [(batch, size, size, channels), (channels, 3, 3, channels)]
 
     def emit(x: Any, w: Any) -> Any:
-        return relax.op.nn.conv2d(x, w, padding=1, data_layout="NHWC", kernel_layout="OHWI", out_layout="NHWC")
+        # Sums in float32, as torch has them.
+        layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+        return relax.op.astype(relax.op.nn.conv2d(x, w, padding=1, out_dtype="float32", **layouts), "float16")
 
     def reference(x: list[Any]) -> np.ndarray:
         import torch

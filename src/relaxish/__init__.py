@@ -32,6 +32,7 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.runtime.relax_vm": "relaxish.runtime.vm",
         "relaxish.dlight.benchmark": "relaxish.tools.kernel_benchmark",
         "relaxish.nd": "relaxish.runtime.nd",
+        "relaxish.rpc": "relaxish.runtime.rpc",
         "relaxish.error": "relaxish.support.errors",
         "relaxish.instrument": "relaxish.ir.instrument",
         "relaxish.ir.diagnostics": "relaxish.support.diagnostics",

@@ -110,6 +110,65 @@ def test_copies_are_asynchronous_and_whole():
     assert barrier["UBLKCP"] == 1 and barrier["SYNCS"] >= 3
 
 
+# -- options of the pipeline ------------------------------------------------------------------------------------------------
+
+
+@T.prim_func
+def guarded(A: T.Buffer((1024,), "float32"), B: T.Buffer((1024,), "float32")):
+    T.func_attr({"global_symbol": "guarded"})
+    for bx in T.thread_binding(8, thread="blockIdx.x"):
+        for tx in T.thread_binding(128, thread="threadIdx.x"):
+            with T.block("all"):
+                r = T.alloc_buffer((1,), "float32", scope="local")
+                with T.block("load"):
+                    r[0] = T.if_then_else(bx * 128 + tx < 1000, A[bx * 128 + tx], T.float32(0))
+                with T.block("B"):
+                    B[bx * 128 + tx] = r[0] * T.float32(2)
+
+
+@T.prim_func
+def grid_wide(A: T.Buffer((1024,), "float32"), B: T.Buffer((1024,), "float32"), C: T.Buffer((1024,), "float32")):
+    T.func_attr({"global_symbol": "grid_wide"})
+    for bx in T.thread_binding(8, thread="blockIdx.x"):
+        for tx in T.thread_binding(128, thread="threadIdx.x"):
+            with T.block("B"):
+                B[bx * 128 + tx] = A[bx * 128 + tx] * T.float32(2)
+            with T.block("C"):
+                C[bx * 128 + tx] = B[1023 - (bx * 128 + tx)]
+
+
+@pytest.mark.parametrize(
+    "func, option, text",
+    [
+        (guarded, "tir.ptx_ldg32", "load_if((r + addr[1]), &A[addr[0]], predicate[0]);"),
+        (guarded, "tir.instrument_lwp", "* 2.0f);"),
+        (grid_wide, "tir.detect_global_barrier", "grid_barrier();"),
+    ],
+)
+def test_options(func, option, text):
+    from relaxish.ir.transform import PassContext
+
+    with PassContext(config={option: True}):
+        assert text in source_of(func)
+
+
+def test_every_device_intrinsic_has_a_printer():
+    """What has none runs on the host, or on devices of other kinds."""
+    from relaxish.backend.cuda.table import PRINTERS, load_printers
+    from relaxish.tir.op_table import EFFECTS
+
+    load_printers()
+    elsewhere = ("anylist", "tvm_call", "tvm_stack", "tvm_struct", "TVMBackend", "dma_", "simdgroup", "texture2d", "call_llvm")
+    others = {
+        "call_pure_packed", "call_spirv_pure_glsl450", "get_active_lane_mask", "llvm_lookup_intrinsic_id", "lookup_param",
+        "make_filled_simdgroup_matrix", "nd_mem_alloc_with_scope", "prefetch_shape", "tensor_map_encode", "tvm_check_return",
+        "tvm_context_id", "tvm_static_handle", "tvm_thread_allreduce", "tvm_thread_context", "tvm_throw_last_error",
+        "tvm_tuple", "type_annotation", "vscale",
+    }  # fmt: skip
+    missing = {n for n in EFFECTS if f"tir.{n}" not in PRINTERS and not n.startswith(elsewhere)}
+    assert missing <= others, sorted(missing - others)
+
+
 # -- what cannot be printed ----------------------------------------------------------------------------------------------
 
 

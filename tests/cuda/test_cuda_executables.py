@@ -262,10 +262,43 @@ def test_a_graph_is_captured_once(fake):
     first = len(fake.launches)
     vm["main"](*args)
     second = len(fake.launches) - first
-    assert len(captures) == 1 and len(launched) == 2 and 0 < second < first
+    assert len(captures) == 1 and len(launched) == 1 and first == second
     other = machine(executable)
     other["main"](*args)
     assert len(captures) == 2
+
+
+def test_a_region_that_overwrites_what_it_reads(emulator):
+    """Memory is shared by values that do not live together, so a region may destroy its own input."""
+
+    @I.ir_module
+    class Chain:
+        @R.function
+        def main(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
+            with R.dataflow():
+                a = R.matmul(x, x)
+                b = R.nn.softmax(a)
+                c = R.matmul(b, b)
+                d = R.nn.softmax(c)
+                e = R.matmul(d, d)
+                f = R.nn.softmax(e)
+                g = R.matmul(f, f)
+                R.output(g)
+            return g
+
+    def softmax(v):
+        e = np.exp(v - v.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    vm, rng = machine(built(Chain, graph=True)), np.random.default_rng(0)
+    for _ in range(3):
+        x = rng.standard_normal((8, 8)).astype("float32")
+        expected = x @ x
+        for _ in range(3):
+            s = softmax(expected)
+            expected = s @ s
+        np.testing.assert_allclose(vm["main"](*there([x])).numpy(), expected, rtol=1e-4, atol=1e-6)
+    assert _kept_graphs(vm)
 
 
 def test_memory_of_a_graph_is_its_own(fake):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
@@ -95,6 +96,26 @@ def test_views_keep_memory(fake):
 def test_pools_are_given_back(fake):
     relaxish.nd.empty((1000,), "float32", relaxish.cuda())
     assert used(fake) > 0
+    clear_memory_pools()
+    assert used(fake) == 0
+
+
+def test_memory_in_cycles(fake):
+    """A collector finalises arrays and the memory they keep alive alike; what it found must not be handed out twice."""
+
+    class Node:
+        pass
+
+    for _ in range(3):
+        node = Node()
+        node.self = node
+        node.arrays = [relaxish.nd.array(np.full(50, i, "float32"), relaxish.cuda()) for i in range(4)]
+        del node
+        gc.collect()
+        arrays = [relaxish.nd.array(np.full(50, i, "float32"), relaxish.cuda()) for i in range(8)]
+        assert len({a.ptr for a in arrays}) == 8
+        assert all((a.numpy() == i).all() for i, a in enumerate(arrays))
+    del arrays
     clear_memory_pools()
     assert used(fake) == 0
 

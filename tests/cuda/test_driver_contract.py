@@ -11,7 +11,7 @@ from cuda_backends import make_backend
 from relaxish.runtime.nvidia.driver import ATTRIBUTES, TensorMapSpec
 from relaxish.runtime.nvidia.errors import CODES, CUDAError, DeviceMemoryError
 
-NAMES = ["fake", "fake-immediate", "pycuda", "cuda-bindings"]
+NAMES = ["fake", "fake-immediate", "emulator", "pycuda", "cuda-bindings"]
 
 
 @pytest.fixture(params=NAMES)
@@ -120,7 +120,7 @@ def test_prepared_launches(backend):
     address = backend.upload(data)
     launcher = driver.prepare(backend.function("add_scalar"), ["pointer", "int32", "float32"])
     for step in range(4):
-        launcher((2, 1, 1), (64, 1, 1), 0, 0, (address, 8 - step, 1.0))
+        launcher((1, 1, 1), (64, 1, 1), 0, 0, (address, 8 - step, 1.0))
     assert backend.download(address, data).tolist() == [5.0] * 5 + [4.0, 3.0, 2.0]
 
 

@@ -338,6 +338,24 @@ def test_time_evaluator_reads_the_clock_of_the_device(fake):
     assert len(fake.launches) == 13
 
 
+def test_caches_are_flushed_before_timing(fake):
+    arrays, filled = on_device(*(np.ones((2, 3), "float32"),) * 3), []
+    fill = fake.fill
+    fake._devices[0].attributes["l2_cache_size_bytes"] = 4096
+    fake.fill = lambda device, target, value, nbytes, stream=None: (filled.append(nbytes), fill(device, target, value, nbytes, stream))
+    timed = compiled(add_rows).time_evaluator("add_rows", relaxish.cuda(), number=1, repeat=3, f_preproc="l2_cache_flush_cuda")
+    timed(*arrays, 1.0)
+    assert filled == [8192] * 3
+
+
+def test_timer(fake):
+    fake.launch_ms = 3.0
+    arrays = on_device(*(np.ones((2, 3), "float32"),) * 3)
+    with relaxish.runtime.Timer(relaxish.cuda()) as timer:
+        compiled(add_rows)(*arrays, 1.0)
+    assert timer.elapsed == pytest.approx(3e-3)
+
+
 def test_export(fake, tmp_path):
     module = compiled(add_rows)
     module.imported_modules[0].images["sm_90a"] = b"machine code"

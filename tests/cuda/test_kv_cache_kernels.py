@@ -124,3 +124,58 @@ def test_moving_pages():
     moves = np.array([[3, 5, 9], [2, 4, 8]], "int32")
     args = [CACHE, ints(0, 2, 3), moves, np.int32(2)]
     compare(kv._compact_kv_copy_cpu(HEADS, DIM, "float16", PAGE), kv._compact_kv_copy(HEADS, DIM, "float16", CUDA, PAGE), args)
+
+
+def made_cache(on_gpu):
+    """A cache of one layer, and where it lives."""
+    import relaxish
+    from relaxish.runtime import ShapeTuple, get_global_func, nd
+
+    target = CUDA if on_gpu else Target("llvm")
+    device = relaxish.cuda() if on_gpu else relaxish.cpu()
+    both = {True: (kv._attention_prefill_ragged, kv._attention_prefill, kv._attention_decode), False: (
+        kv._attention_prefill_ragged_cpu, kv._attention_prefill_cpu, kv._attention_decode_cpu)}[on_gpu]  # fmt: skip
+    last = (target,) if on_gpu else ()
+    functions = {
+        "append": pages.append(DIM, HEADS, "float32", PAGE, on_gpu),
+        "ragged": both[0](HEADS, QUERIES, DIM, DIM, "float32", {}, *last),
+        "prefill": both[1](HEADS, QUERIES, DIM, "float32", False, {}, *last, page_size=PAGE),
+        "decode": both[2](HEADS, QUERIES, DIM, "float32", False, {}, *last, page_size=PAGE),
+        "merge": kv._merge_state_inplace(QUERIES, DIM, "float32", target) if on_gpu else kv._merge_state_inplace_cpu("float32"),
+        "rotary": kv.llama_rope_with_position_map(1e4, 1.0, DIM, QUERIES, HEADS, "float32", {}, threads=on_gpu),
+    }
+    f = {}
+    for name, func in functions.items():
+        f[name] = relaxish.compile(relaxish.IRModule({name: func.with_attr("global_symbol", name)}), target=target)[name]
+    none = ()
+    cache = get_global_func("vm.builtin.paged_attention_kv_cache_create")(
+        ShapeTuple([4, 64, 16, PAGE, 0]), ShapeTuple([0, 1]), QUERIES, HEADS, DIM, DIM, ShapeTuple([0]), 0, 1, 1.0, 1e4, 0,
+        nd.empty((), "float32", device), f["append"], 0, ("tir", f["ragged"]), ("tir", f["prefill"]), ("tir", f["decode"]),
+        none, none, none, none, none, (f["merge"],), f["rotary"], 0, 0, 0,
+    )  # fmt: skip
+    return cache, device
+
+
+@pytest.mark.slow
+def test_a_cache_on_a_gpu():
+    from relaxish.runtime import ShapeTuple, get_global_func, nd
+    from relaxish.runtime.nvidia import providers
+
+    def builtin(name):
+        return get_global_func("vm.builtin." + name)
+
+    with providers.use("emulator"):
+        caches = [made_cache(False), made_cache(True)]
+        for cache, _ in caches:
+            for seq in (0, 1):
+                builtin("kv_state_add_sequence")(cache, seq)
+        for counts in ((3, 5), (1, 1), (2, 1)):
+            qkv = numbers(sum(counts), QUERIES + 2 * HEADS, DIM, dtype="float32", seed=sum(counts))
+            outs = []
+            for cache, device in caches:
+                builtin("kv_state_begin_forward")(cache, ShapeTuple([0, 1]), ShapeTuple(counts))
+                out = nd.empty((sum(counts), QUERIES, DIM), "float32", device)
+                builtin("attention_kv_cache_attention_with_fused_qkv")(cache, 0, DIM**-0.5, nd.array(qkv, device), out)
+                builtin("kv_state_end_forward")(cache)
+                outs.append(out.numpy())
+            np.testing.assert_allclose(outs[1], outs[0], rtol=1e-3, atol=1e-4)

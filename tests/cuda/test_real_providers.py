@@ -6,6 +6,7 @@ process of its own, which runs the contract of test_driver_contract.py.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import shutil
@@ -14,6 +15,12 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import relaxish
+from relaxish.runtime.nvidia import libcuda as ours
+from relaxish.runtime.nvidia.driver import ATTRIBUTES
+from relaxish.runtime.nvidia.errors import NoCUDAError
+from relaxish.support import config
 
 HERE = Path(__file__).parent
 PACKAGES = {"pycuda": "pycuda", "cuda-bindings": "cuda"}
@@ -101,12 +108,43 @@ int main(void) {
 """
 
 
+@pytest.mark.parametrize("provider", PACKAGES)
+def test_no_library(provider, tmp_path):
+    """Without a driver the device does not exist, and the error says what to install."""
+    if importlib.util.find_spec(PACKAGES[provider]) is None:
+        pytest.skip(f"{provider} is not installed")
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pass
+    else:
+        pytest.skip("there is a driver")
+    with config.CUDA_PROVIDER.override(provider):
+        assert not relaxish.cuda().exist
+        with pytest.raises(NoCUDAError, match="(?i)driver|docs/cuda.md"):
+            relaxish.nd.empty((1,), device=relaxish.cuda())
+
+
+def test_attributes_of_the_header(tmp_path):
+    """The driver's numbers of attributes are those of cuda.h."""
+    headers = header_folder()
+    if headers is None or shutil.which("gcc") is None:
+        pytest.skip("no cuda.h, or no C compiler")
+    renamed = {
+        "max_clock_rate": "CLOCK_RATE", "memory_bus_width": "GLOBAL_MEMORY_BUS_WIDTH", "multi_processor_count": "MULTIPROCESSOR_COUNT",
+        "l2_cache_size_bytes": "L2_CACHE_SIZE",
+    }  # fmt: skip
+    names = [renamed.get(n, n.upper().replace("MULTI_PROCESSOR", "MULTIPROCESSOR")) for n in ATTRIBUTES]
+    lines = "".join(f'  printf("%d\\n", CU_DEVICE_ATTRIBUTE_{name});\n' for name in names)
+    (tmp_path / "print.c").write_text(f"#include <cuda.h>\n#include <stdio.h>\nint main(void) {{\n{lines}  return 0;\n}}\n")
+    program = str(tmp_path / "print")
+    subprocess.run(["gcc", f"-I{headers}", "-o", program, str(tmp_path / "print.c")], check=True)
+    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
+    assert [int(n) for n in printed] == list(ATTRIBUTES.values())
+
+
 def test_structures_of_the_header(tmp_path):
     """What libcuda.py says about structures and constants is what cuda.h says."""
-    import ctypes
-
-    from relaxish.runtime.nvidia import libcuda as ours
-
     headers = header_folder()
     if headers is None or shutil.which("gcc") is None:
         pytest.skip("no cuda.h, or no C compiler")

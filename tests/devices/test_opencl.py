@@ -271,3 +271,79 @@ def test_addresses():
     with pytest.raises(RelaxishError, match="no memory"):
         book.find(gone)
     assert book.find(second.address)[0] == "second"
+
+
+def test_export(opencl, tmp_path):
+    """Source and host programs go into the exported files; a model runs from them without the compiler's help."""
+    module, inputs, result = MODELS["mlp"]
+    path = str(tmp_path / "model.so")
+    relaxish.build(module, TARGET).export_library(path)
+    vm = relaxish.VirtualMachine(relaxish.runtime.load_module(path), opencl)
+    given = inputs(np.random.default_rng(4), rows=3)
+    got = vm["main"](*[relaxish.nd.array(a, opencl) for a in given]).numpy()
+    np.testing.assert_allclose(got, result(*given), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_adreno_pipeline(opencl):
+    """The pipeline that phones use; its programs run on any OpenCL device."""
+    target = Target("opencl -device=adreno", host="llvm")
+    module, inputs, result = MODELS["cnn"]
+    vm = relaxish.VirtualMachine(relaxish.build(module, target), opencl)
+    given = inputs(np.random.default_rng(6))
+    got = vm["main"](*[relaxish.nd.array(a, opencl) for a in given]).numpy()
+    np.testing.assert_allclose(got, result(*given), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_default_pipeline_by_name(opencl):
+    module, inputs, result = MODELS["mlp"]
+    lowered = relaxish.get_default_pipeline(TARGET)(module)
+    built = relaxish.build(module, TARGET, relax_pipeline=relaxish.get_default_pipeline(TARGET))
+    assert lowered.functions and built.imported_modules
+    given = inputs(np.random.default_rng(7), rows=2)
+    got = relaxish.VirtualMachine(built, opencl)["main"](*[relaxish.nd.array(a, opencl) for a in given]).numpy()
+    np.testing.assert_allclose(got, result(*given), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_tuning(opencl, tmp_path):
+    """Candidates are built and measured on the device in a process of its own, and the best one is right."""
+    from programs.gpu import matmul
+
+    from relaxish import meta_schedule as ms
+
+    func = matmul(32, 48, 40).with_attr("global_symbol", "main")
+    database = ms.tune_tir(func, TARGET, work_dir=str(tmp_path), max_trials_global=8, num_trials_per_iter=8, seed=1)
+    measured = [r for r in database.get_all_tuning_records() if float(r.run_secs[0]) < 1e9]
+    assert measured
+    schedule = ms.tir_integration.compile_tir(database, func, TARGET)
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((32, 40)).astype("float32"), rng.standard_normal((40, 48)).astype("float32")
+    got = run(opencl, schedule.mod["main"], [a, b, np.zeros((32, 48), "float32")])
+    np.testing.assert_allclose(got, a @ b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rows", "softmax", "matmul, transposed", "matmul, convolution"])
+def test_candidates_of_the_search(opencl, name):
+    """Random candidates compute what the program says."""
+    from relaxish import meta_schedule as ms
+
+    _, func, shapes = CASES[name]
+    func = func.with_attr("global_symbol", "main")
+    space = ms.space_generator.PostOrderApply()
+    context = ms.TuneContext(func, target=TARGET, space_generator=space, search_strategy="replay-trace", rand_state=3)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype("float32") for s in shapes[:-1]] + [np.zeros(shapes[-1], "float32")]
+    given = [a.copy() for a in arrays]
+    relaxish.build(func, target="llvm")["main"](*arrays)
+    tried = 0
+    for seed, sketch in enumerate(context.generate_design_space() * 4, 1):
+        schedule = relaxish.tir.Schedule(relaxish.IRModule({"main": func}), seed=seed)
+        relaxish.tir.schedule.Trace(sketch.trace.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
+        schedule.enter_postproc()
+        if tried < 3 and all(p.apply(schedule) for p in context.space_generator.postprocs):
+            np.testing.assert_allclose(run(opencl, schedule.mod["main"], given), arrays[-1], rtol=1e-3, atol=1e-4)
+            tried += 1
+    assert tried

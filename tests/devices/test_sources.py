@@ -106,6 +106,22 @@ def test_running_needs_a_device(kind):
         relaxish.nd.array([1.0], relaxish.device(kind, 0))
 
 
+@pytest.mark.parametrize("kind", TARGETS)
+def test_shuffles(kind, tmp_path):
+    @T.prim_func
+    def main(A: T.Buffer((32,), "float32"), C: T.Buffer((32,), "float32")):
+        T.func_attr({"global_symbol": "main"})
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            with T.block(""):
+                m = T.tvm_warp_activemask()
+                near = T.tvm_warp_shuffle_down(m, A[tx], 1, 16, 32) + T.tvm_warp_shuffle_up(m, A[tx], 2, 32, 32)
+                C[tx] = near + T.tvm_warp_shuffle(m, A[tx], tx % 8, 8, 32)
+
+    text = relaxish.build(main, target=TARGETS[kind]).imported_modules[0].inspect_source()
+    assert {"opencl": "warp_shuffle_up(", "rocm": "__shfl_up(", "metal": "simd_shuffle(", "webgpu": "subgroupShuffle("}[kind] in text
+    check_compiles(kind, text, tmp_path)
+
+
 def test_names_that_are_keywords():
     @T.prim_func
     def main(half: T.Buffer((64,), "float32"), fn: T.Buffer((64,), "float32")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from test_llvm_loops import call, compiled_func
 
 from relaxish import tir
+from relaxish.backend.common.native_compile import native_compiler
 from relaxish.backend.llvm.ragged import split_ragged
 from relaxish.backend.llvm.segments import split_loop
+from relaxish.script import tir as T
 from relaxish.tir import BufferLoad, BufferStore, For, ForKind, IfThenElse, IntImm, LetStmt, SeqStmt, Var, decl_buffer
 
 
@@ -157,3 +160,23 @@ def test_stores_outside_the_guards_keep_the_loop_whole() -> None:
     free = BufferStore(b, BufferLoad(b, [io]) + 1.0, [io])
     outer = For(io, IntImm("int64", 0), tir.floordiv(m + 5, 6), ForKind.SERIAL, SeqStmt([inner, free]))
     assert split_ragged(outer) is None
+
+
+def test_buffers_of_vectors():
+    """Elements that are vectors themselves are as far apart as they are long."""
+
+    @T.prim_func
+    def func(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+        pairs = T.allocate([4], "float32x2", "local")
+        P = T.decl_buffer((4,), "float32x2", data=pairs, scope="local")
+        for i in range(4):
+            P[i] = A[i * 2 : i * 2 + 2]
+        for i in range(4):
+            B[i * 2 : i * 2 + 2] = P[3 - i] + P[i]
+
+    a, b = np.arange(8, dtype="float32") ** 2, np.zeros(8, "float32")
+    code = native_compiler().compile([("func", func)])
+    run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(code.addresses["func"])
+    assert run(a.ctypes.data, b.ctypes.data) == 0
+    pairs = a.reshape(4, 2)
+    np.testing.assert_array_equal(b, (pairs[::-1] + pairs).ravel())

@@ -165,6 +165,27 @@ def fixed_point(A: T.Buffer((128,), "int32"), B: T.Buffer((128,), "int32")):
                 B[i] = T.q_multiply_shift(A[i], 1395864371, 31, 2)
 
 
+@T.prim_func
+def table(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float16")):
+    T.func_attr({"global_symbol": "table"})
+    for tx in T.thread_binding(16, thread="threadIdx.x"):
+        with T.allocate_const([1.0, 2.0, -3.0, 0.5], "float32", [4]) as c:
+            weights = T.decl_buffer((4,), "float32", data=c)
+            B[tx] = T.Cast("float16", A[tx] * weights[tx % 4])
+
+
+@T.prim_func
+def pointers(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32")):
+    T.func_attr({"global_symbol": "pointers"})
+    for tx in T.thread_binding(15, thread="threadIdx.x"):
+        p: T.handle("float32") = T.address_of(A[tx * 4])
+        q: T.handle("float32") = T.address_of(A[tx * 4 + 2])
+        P = T.decl_buffer((4,), "float32", data=p)
+        Q = T.decl_buffer((4,), "float32", data=q)
+        B[T.ramp(tx * 4, 1, 4)] = P[T.ramp(0, 1, 4)]
+        C[T.ramp(tx * 4, 1, 4)] = Q[T.ramp(0, 1, 4)]
+
+
 # ---- threads together -------------------------------------------------------------------------------------------------
 
 
@@ -288,7 +309,7 @@ KERNELS = {
     f.attrs["global_symbol"]: f
     for f in (
         loops, checked, virtual_threads, static_shared, dynamic_shared, unaligned_vectors, strided_vectors, wide_index,
-        volatile_memory, narrow_types, byte_products, fixed_point, shuffles, atomics, warp_memory, copies, barriers,
+        volatile_memory, narrow_types, table, pointers, byte_products, fixed_point, shuffles, atomics, warp_memory, copies, barriers,
         bulk_copies,
     )
 }  # fmt: skip

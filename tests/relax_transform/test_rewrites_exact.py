@@ -326,3 +326,19 @@ def test_transposed_product_of_constants_and_of_itself():
     after = transform.FuseTransposeMatmul()(builder.get())
     (call,) = [b.value for b in after["main"].body.blocks[0].bindings]
     assert [type(f).__name__ for f in call.args[1].fields] == ["Var", "Constant"]
+
+
+def test_transposed_weights_that_others_read_stay():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((2, 4), "float32"), w: R.Tensor((3, 4), "float32")):
+            with R.dataflow():
+                turned = R.permute_dims(w)
+                a = R.matmul(x, turned)
+                b = R.exp(turned)
+                out = (a, b)
+                R.output(out)
+            return out
+
+    assert_structural_equal(transform.FuseTransposeMatmul()(Before), Before)

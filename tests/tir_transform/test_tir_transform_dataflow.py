@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from relaxish import tir
 from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.ir.transform import PassContext
 from relaxish.script import tir as T
@@ -617,3 +618,30 @@ def test_rw_constr2() -> None:
 
     check(transform.RemoveNoOp(), before, after)
 
+
+
+def test_a_wait_stays_without_its_statement():
+    """What comes later relies on the wait, even where the loop it was put before never runs."""
+
+    @T.prim_func
+    def before(A: T.Buffer((4,), "float32")):
+        with T.attr(0, "async_wait_queue_scope", 0):
+            with T.attr(0, "async_wait_inflight_count", 1):
+                for i in range(0):
+                    A[i] = T.float32(1)
+        A[1] = A[2]
+
+    after = tir.transform.RemoveNoOp()(IRModule({"main": before}))["main"].script()
+    assert '"async_wait_inflight_count", 1' in after and "in range" not in after
+
+
+def test_a_copy_of_a_place_to_itself_through_another_view():
+    @T.prim_func
+    def before(a: T.handle, n: T.int32):
+        A = T.match_buffer(a, (4,))
+        B = T.decl_buffer((4,), data=A.data)
+        A[n] = B[n]
+        A[0] = B[n]
+
+    after = tir.transform.RemoveNoOp()(IRModule({"main": before}))["main"].script()
+    assert "A[n]" not in after and "A[0] = " in after

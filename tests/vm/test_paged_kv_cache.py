@@ -275,3 +275,26 @@ def test_merged_self_and_cross_attention_is_attention_over_both(kernels):
     np.testing.assert_allclose(s.numpy(), np.log2(total), rtol=1e-5, atol=1e-6)
     want = (parts[0] * weights[0][..., None] + parts[1] * weights[1][..., None]) / total[..., None]
     np.testing.assert_allclose(v.numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sequence_moves_to_another_cache(kernels):
+    from relaxish.runtime.kv_transfer import compressed, expanded
+
+    sender, receiver = Model(kernels), Model(kernels)
+    get_global_func("relaxish.kv_transfer.register_receiver")(7, receiver.cache)
+    receiver.add(1)
+    receiver.forward([(1, 5)])  # so that places differ
+    sender.add(0)
+    sender.forward([(0, 20)])
+    receiver.add(2)
+    places = builtin("kv_cache_disagg_prepare_recv")(receiver.cache, 2, 27)
+    assert expanded(places).tolist() == expanded(compressed(expanded(places).tolist())).tolist()
+    builtin("kv_cache_disagg_mark_send")(sender.cache, 0, 3, places, 7)  # 17 tokens now, 10 with what comes
+    sender.forward([(0, 6)])
+    sender.forward([(0, 9)])  # more than there is room for
+    receiver.known[2] = [tuple(x[3:30] for x in layer) for layer in sender.known[0]]
+    receiver.forward([(2, 4), (1, 2)])  # attends to what was sent
+    with pytest.raises(relaxish.TVMError, match="no cache with the number 9"):
+        builtin("kv_cache_disagg_mark_send")(sender.cache, 0, 0, ShapeTuple([1, 0, 4]), 9)
+    with pytest.raises(relaxish.TVMError, match="not \\(count, begin, length"):
+        builtin("kv_cache_disagg_mark_send")(sender.cache, 0, 0, ShapeTuple([2, 0, 4]), 7)

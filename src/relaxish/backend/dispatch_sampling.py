@@ -33,14 +33,15 @@ class SamplingDispatcher(BackendDispatcher):
             dims = arg.struct_info.dims()
             if dims is None or len(dims) != 2 or const_int(dims[1]) != 1:
                 raise ValueError(f"{name} should be a 2D tensor with shape (N, 1)")
-        dtypes = [arg.struct_info.dtype for arg in call.args]
+        of_prob, of_samples, of_rows = (arg.struct_info.dtype for arg in call.args)
+        dtypes = (of_prob, of_samples, of_rows, str(call.attrs.dtype))
         if self.is_gpu_target(target):
             with target:
-                func = gpu_multinomial_from_uniform(*dtypes, call.attrs.dtype)
+                func = gpu_multinomial_from_uniform(*dtypes)
             kernel = self.builder_.add_func(func, "gpu_multinomial_from_uniform")
             return call_tir(kernel, [prob, samples, rows], call.struct_info)
-        total = self.builder_.emit(cumsum(prob, axis=1, dtype=dtypes[0], exclusive=False))
-        kernel = self.builder_.add_func(generic_get_sample_index(*dtypes, call.attrs.dtype), "get_sample_index")
+        total = self.builder_.emit(cumsum(prob, axis=1, dtype=of_prob, exclusive=False))
+        kernel = self.builder_.add_func(generic_get_sample_index(*dtypes), "get_sample_index")
         return call_tir(kernel, [total, samples, rows], call.struct_info)
 
 

@@ -36,9 +36,9 @@ class BackendDispatcher(PyExprMutator):
                 return sinfo.vdevice.target
         elif isinstance(sinfo, TupleStructInfo):
             for field in sinfo.fields:
-                target = self._get_target(field)
-                if target is not Target.current():
-                    return target
+                found = self._get_target(field)
+                if found is not Target.current():
+                    return found
         target = Target.current()
         if target is None:
             raise ValueError(

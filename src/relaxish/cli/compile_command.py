@@ -16,7 +16,7 @@ def build_model(model: LoadedModel, target: Any, database: str | None = None) ->
     """An executable of a loaded model, with tuned kernels where the database has them."""
     from ..driver import build, build_tir
     from ..relax.expr import Function
-    from ..runtime import Executable
+    from ..runtime import VMExecutable
 
     if model.kind == "compiled":
         return model.mod
@@ -26,7 +26,7 @@ def build_model(model: LoadedModel, target: Any, database: str | None = None) ->
         executable = build(model.mod, target)
     else:
         executable = _build_tuned(model, target, database)
-    assert isinstance(executable, Executable), "models have graph functions"
+    assert isinstance(executable, VMExecutable), "models have graph functions"
     executable.metadata["inputs"] = [[s.name, list(s.shape), s.dtype] for s in model.inputs]
     return executable
 

@@ -119,13 +119,13 @@ def _load_script(path: Path, shapes: dict[str, Sequence[int]]) -> LoadedModel:
 
 
 def _load_compiled(path: Path, shapes: dict[str, Sequence[int]]) -> LoadedModel:
-    from ..runtime import Executable, load_module
+    from ..runtime import VMExecutable, load_module
 
     if shapes:
         raise RelaxishError(f"{path}: the shapes of a compiled model are fixed; --shape does not apply")
     loaded = load_module(path)
     inputs: list[TensorSpec] = []
-    if isinstance(loaded, Executable):
+    if isinstance(loaded, VMExecutable):
         plan = loaded.plans.get("main") or next(iter(loaded.plans.values()), None)
         if plan is not None:
             inputs = [t for t in plan.inputs if t is not None]

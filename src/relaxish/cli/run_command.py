@@ -60,14 +60,14 @@ def command(
     repeat: int,
 ) -> None:
     """The command."""
-    from ..runtime import Executable, VirtualMachine, cpu
+    from ..runtime import VirtualMachine, VMExecutable, cpu
 
     target = resolve_target(target_text)
     destination = writable_file(output) if output else None
     model = load_model(model_path, parse_shapes(shapes))
     inputs = prepare_inputs(model, files, seed)
     executable = build_model(model, target, database)
-    if not isinstance(executable, Executable):
+    if not isinstance(executable, VMExecutable):
         raise RelaxishError(f"{model_path}: holds loop programs only; there is no graph function to run")
     machine = VirtualMachine(executable, cpu(), profile=profile)
     if name not in executable.function_names:

@@ -219,7 +219,8 @@ def _warp_group(requests: dict[int, Any], group: int) -> dict[int, Any]:
 # Instruction -> (threads that execute it together, whether all must be there, answer).
 GROUPS: dict[str, tuple[int, bool, Callable[[dict[int, Any], int], dict[int, Any]]]] = {
     "ptx_wgmma_ss": (_WARPGROUP, True, _wgmma_ss), "ptx_wgmma_rs": (_WARPGROUP, True, _wgmma_rs),
-    "warp_sync": (32, True, lambda requests, _: dict.fromkeys(requests, 0)), "ptx_elect_sync": (32, False, _elect), "ptx_warp_group_index": (32, False, _warp_group),
+    "warp_sync": (32, True, lambda requests, _: dict.fromkeys(requests, 0)),
+    "ptx_elect_sync": (32, False, _elect), "ptx_warp_group_index": (32, False, _warp_group),
 }  # fmt: skip
 WAITS = frozenset(
     {"ptx_mbarrier_wait_parity", "ptx_mbarrier_try_wait", "ptx_named_barrier_sync", "ptx_named_barrier_arrive"}

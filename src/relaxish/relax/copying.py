@@ -9,10 +9,10 @@ from .analysis.struct_info import map_struct_info
 from .analysis.variables import defined_symbolic_vars
 from .expr import Function, Var
 from .expr_functor import PyExprMutator
-from .scalars import substitute_prim
+from .scalars import rename_prim, substitute_prim
 from .struct_info import StructInfo
 
-__all__ = ["SymbolSubstitutor", "copy_with_new_vars", "renew_symbolic_vars", "substitute_symbols"]
+__all__ = ["SymbolSubstitutor", "copy_with_new_vars", "renew_symbolic_vars"]
 
 
 class SymbolSubstitutor(PyExprMutator):
@@ -26,20 +26,25 @@ class SymbolSubstitutor(PyExprMutator):
         return substitute_prim(value, self.mapping)
 
 
-def substitute_symbols(func: Function, mapping: dict[TirVar, Any]) -> Function:
-    """The function with symbolic variables replaced; struct infos follow."""
-    if not mapping:
-        return func
-    made: Function = SymbolSubstitutor(mapping).visit_expr(func)
-    return made
+class _Rename(PyExprMutator):
+    """Replaces symbolic variables by others; expressions keep their form."""
+
+    def __init__(self, func: Function) -> None:
+        super().__init__()
+        self.mapping = {v: type(v)(v.name, v.dtype) for v in defined_symbolic_vars(func)}
+
+    def visit_prim_expr(self, value: Any) -> Any:
+        return rename_prim(value, self.mapping)
 
 
 def renew_symbolic_vars(func: Function) -> Function:
     """The function with fresh symbolic variables, so that it shares none with its callers."""
-    return substitute_symbols(func, {v: type(v)(v.name, v.dtype) for v in defined_symbolic_vars(func)})
+    rename = _Rename(func)
+    made: Function = rename.visit_expr(func) if rename.mapping else func
+    return made
 
 
-class _Renew(SymbolSubstitutor):
+class _Renew(_Rename):
     """Also makes every bound variable a fresh one."""
 
     def visit_var_def_(self, var: Var) -> Any:
@@ -57,7 +62,7 @@ class _Renew(SymbolSubstitutor):
 
 def copy_with_new_vars(func: Function) -> Function:
     """A copy in which every bound variable, symbolic ones included, is fresh."""
-    renew = _Renew({v: type(v)(v.name, v.dtype) for v in defined_symbolic_vars(func)})
+    renew = _Renew(func)
     params = [renew.visit_var_def_(p) for p in func.params]
     body = renew.visit_with_new_scope(func.body, params)
     ret = renew.visit_struct_info_node(func.ret_struct_info)

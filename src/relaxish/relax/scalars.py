@@ -17,6 +17,7 @@ __all__ = [
     "product",
     "prove_equal",
     "prove_equal_shapes",
+    "rename_prim",
     "simplify",
     "substitute_prim",
 ]
@@ -122,3 +123,8 @@ def substitute_prim(value: PrimExpr, mapping: Mapping[TirVar, PrimExpr] | Callab
         return value if new is None else new
     changed = _Substitute(lookup).visit(value)
     return changed if changed is value else simplify(changed)
+
+
+def rename_prim(value: Any, mapping: Mapping[TirVar, TirVar]) -> Any:
+    """The expression with other variables, in the very form it has."""
+    return _Substitute(mapping.get).visit(value)

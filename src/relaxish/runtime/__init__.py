@@ -8,10 +8,11 @@ from ..support.aliases import lazy_package as _lazy_package
 from ..support.threads import num_threads
 from . import nd, object_path
 from .benchmark import BenchmarkResult
+from .compiled import Executable
 from .container import ShapeTuple, String, convert
 from .device import Device, cpu, cuda, device, enabled, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
 from .dtype import DataType, DataTypeCode
-from .executable import Executable, VMExecutable
+from .executable import VMExecutable
 from .export import load_module, load_static_library
 from .kernel import (
     ArgumentError,

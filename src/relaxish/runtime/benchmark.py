@@ -46,6 +46,9 @@ class HostTimer:
         """Seconds since :meth:`start`."""
         return time.perf_counter() - self._begin
 
+    def close(self) -> None:
+        """Nothing is to be given back."""
+
 
 def measure(
     call: Callable[[], Any],
@@ -98,11 +101,12 @@ def time_evaluator(
     prepare = get_global_func(f_preproc) if f_preproc else None
 
     def evaluate(*args: Any) -> BenchmarkResult:
+        before = None if prepare is None else lambda: prepare(*args)
         timer = dev.api.timer(dev.device_id) if dev is not None and dev.device_type != Device.kDLCPU else None
         try:
             return measure(
                 lambda: call(*args),
-                number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, prepare, timer,
+                number, repeat, min_repeat_ms, cooldown_interval_ms, repeats_to_cooldown, before, timer,
             )  # fmt: skip
         finally:
             if timer is not None:

@@ -1,7 +1,8 @@
 """The builtins of ``RewriteCUDAGraph``: regions of a model captured once as a graph and replayed from then on.
 
-A region runs once as it is (which loads modules and fills memory pools), then once more while its stream is captured.
-What it allocated meanwhile belongs to the graph. On devices without graphs its kernels run one by one each time.
+A region runs once as it is (which loads modules, moves constants and fills memory pools); then it is gone through again
+while its stream is captured, which computes nothing. What it allocated meanwhile belongs to the graph. On devices
+without graphs its kernels run one by one each time.
 """
 
 from __future__ import annotations
@@ -70,11 +71,14 @@ def run_or_capture(vm: Any, func: Any, args: Any, index: int, shape: Any = None)
     key = index, None if shape is None else tuple(shape)
     found = graphs.get(key)
     if found is None:
-        found = graphs[key] = _capture(vm, device.device_id, func, args)
+        # What the region reads may be overwritten by it, so it must not run a second time on the same arguments.
+        graphs[key], result = _capture(vm, device.device_id, func, args)
+        return result
     return found.launch(device.device_id)
 
 
-def _capture(vm: Any, device: int, func: Any, args: Any) -> _Graph:
+def _capture(vm: Any, device: int, func: Any, args: Any) -> tuple[_Graph, Any]:
+    """The graph of a region, and the result of the one run that went before."""
     state = providers.current()
     driver = state.driver
     before = state.stream(device)
@@ -82,7 +86,7 @@ def _capture(vm: Any, device: int, func: Any, args: Any) -> _Graph:
     try:
         state.order(device, before, stream)
         state.set_stream(device, stream)
-        vm.invoke_closure(func, *args)
+        result = vm.invoke_closure(func, *args)
         driver.synchronize_stream(device, stream)
         state.begin_capture(device, stream)
         try:
@@ -93,9 +97,9 @@ def _capture(vm: Any, device: int, func: Any, args: Any) -> _Graph:
         graph = state.end_capture(device, stream)
     finally:
         state.set_stream(device, before)
-        memory = state.take_pool(device, stream)
+        memory = state.take_pools(device, stream)
         driver.destroy_stream(device, stream)
-    return _Graph(state, graph, outputs, memory)
+    return _Graph(state, graph, outputs, memory), result
 
 
 def _give_up(state: CUDAState, device: int, stream: int) -> None:

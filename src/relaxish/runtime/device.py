@@ -63,8 +63,8 @@ class DeviceAPI:
         """Wait for all work."""
         raise NotImplementedError
 
-    def free_blocks(self, index: int, nbytes: int) -> tuple[int, list[Any]] | None:
-        """The size class of a request and the free blocks of it, where the device's memory is pooled."""
+    def allocate_pooled(self, index: int, nbytes: int) -> tuple[int, int, object] | None:
+        """Size, address and owner of memory from a pool, where the device's memory is pooled."""
         return None
 
     def trim(self) -> None:

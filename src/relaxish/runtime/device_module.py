@@ -18,8 +18,11 @@ from .module import Module
 
 __all__ = ["RUNTIMES", "DeviceModule"]
 
-# By kind of target: where a runtime is, as "module:class"; it is made as ``runtime(device, module)``.
-RUNTIMES: dict[str, str] = {"opencl": "relaxish.runtime.opencl_driver.host_runtime:OpenCLRuntime"}
+# By kind of target: where a runtime is, as "module:name"; it is made as ``runtime(device, module)``.
+RUNTIMES: dict[str, str] = {
+    "nvptx": "relaxish.runtime.nvidia.ptx_runtime:ptx_runtime",
+    "opencl": "relaxish.runtime.opencl_driver.host_runtime:OpenCLRuntime",
+}
 
 
 class DeviceModule(Module):

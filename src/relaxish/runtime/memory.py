@@ -77,16 +77,13 @@ class Allocator:
 
     def _on_device(self, nbytes: int, mem_scope: str | None) -> Storage:
         api, index = self.device.api, self.device.device_id
-        pooled = api.free_blocks(index, nbytes) if self.kind == "pooled" and mem_scope in (None, "global") else None
-        if pooled is None:
-            ptr, owner = api.allocate(index, nbytes, ALIGNMENT, mem_scope)
-            return Storage(owner, ptr, nbytes, self.device)
-        size, free = pooled
-        try:
-            owner, ptr = free.pop()
-        except IndexError:
-            ptr, owner = api.allocate(index, size, ALIGNMENT, mem_scope)
-        return Storage(owner, ptr, size, self.device, free)
+        if self.kind == "pooled" and mem_scope in (None, "global"):
+            pooled = api.allocate_pooled(index, nbytes)
+            if pooled is not None:
+                size, ptr, owner = pooled
+                return Storage(owner, ptr, size, self.device)
+        ptr, owner = api.allocate(index, nbytes, ALIGNMENT, mem_scope)
+        return Storage(owner, ptr, nbytes, self.device)
 
     def clear(self) -> None:
         """Give free blocks back to the system."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -77,6 +78,14 @@ class Module:
     def mod(self) -> Module:
         """Itself."""
         return self
+
+    def jit(self, fcompile: Any = None, addons: Any = None, force_recompile: bool = False, **kwargs: Any) -> Module:
+        """Ready to run: the machine code is there, so this is the module itself, or a copy of it."""
+        return self.copy() if force_recompile else self
+
+    def copy(self) -> Module:
+        """Another module of the same kernels."""
+        return copy.copy(self)
 
     def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
         """The kernel of that name."""

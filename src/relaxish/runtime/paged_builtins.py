@@ -9,6 +9,7 @@ from ..support.errors import RelaxishError
 from .container import ShapeTuple
 from .kernel import ArgumentError
 from .kv_state import builtin
+from .kv_transfer import Mark, compressed, expanded, send_marked
 from .ndarray import NDArray
 from .paged_kv_cache import AttnKind, Kernel, PagedKernels, PagedKVCache, PagedLayout
 
@@ -61,8 +62,6 @@ def create(*args: Any) -> PagedKVCache:
     partition = [int(n) for n in args[1]]
     layers = partition[1] - partition[0]
     kinds = tuple(AttnKind(int(k)) for k in args[6])
-    if args[7]:
-        raise RelaxishError("key-value transfer between devices is not available here")
     init: NDArray = args[12]
     layout = PagedLayout(
         sequences, tokens, chunk, page_size, bool(sliding), kinds[:layers], partition[0],
@@ -88,7 +87,7 @@ def create(*args: Any) -> PagedKVCache:
         compact=_optional(args[27]),
     )
     factors = args[11] if isinstance(args[11], NDArray) else None
-    return PagedKVCache(layout, kernels, int(args[8]), float(args[9]), float(args[10]), factors)
+    return PagedKVCache(layout, kernels, int(args[8]), float(args[9]), float(args[10]), factors, init.device)
 
 
 @builtin("attention_kv_cache_attention_with_fused_qkv")
@@ -189,19 +188,19 @@ def disagg_prepare_recv(cache: PagedKVCache, seq_id: int, length: int) -> ShapeT
     sequence = cache.table[int(seq_id)]
     start = sequence.length
     cache.table.extend(sequence, int(length))
-    runs: list[list[int]] = []
-    for place in cache.table.positions(sequence, start, sequence.length).tolist():
-        if runs and sum(runs[-1]) == place:
-            runs[-1][1] += 1
-        else:
-            runs.append([place, 1])
-    return ShapeTuple([len(runs), *(n for run in runs for n in run)])
+    return ShapeTuple(compressed(cache.table.positions(sequence, start, sequence.length).tolist()))
 
 
 @builtin("kv_cache_disagg_mark_send")
 def disagg_mark_send(
     cache: PagedKVCache, seq_id: int, begin: int, compressed_remote_position_map: Sequence[int], recver_pe_offset: int
 ) -> None:
-    """Announce that a sequence will be sent to another process. Raises RelaxishError: there is no transport here."""
+    """Send a sequence's tokens from ``begin`` on: what there is now, and what each forward pass adds.
+
+    The map says where the receiver wants them (``kv_cache_disagg_prepare_recv``), ``recver_pe_offset`` which receiver.
+    """
     cache.table[int(seq_id)]
-    raise RelaxishError("key-value transfer between devices is not available here")
+    if int(begin) < 0:
+        raise ArgumentError(f"tokens cannot be sent from {begin} on")
+    cache.marks[int(seq_id)] = Mark(int(begin), expanded(compressed_remote_position_map), int(recver_pe_offset))
+    send_marked(cache, int(seq_id))

@@ -15,9 +15,11 @@ import numpy as np
 
 from ..support.errors import RelaxishError
 from . import token_tree
+from .device import Device, cpu
 from .kernel import ArgumentError, NativeKernel
 from .kv_pages import PageCopy, PageTable, SequencePages
 from .kv_state import KVState
+from .kv_transfer import Mark, send_marked
 from .ndarray import NDArray, empty, from_numpy
 
 __all__ = ["AttnKind", "PagedKVCache", "PagedKernels", "RoPEMode"]
@@ -114,13 +116,15 @@ class _PageList:
     windows: NDArray
 
     @staticmethod
-    def of(table: PageTable, sequences: Sequence[SequencePages], lengths: Sequence[int]) -> _PageList:
+    def of(
+        table: PageTable, sequences: Sequence[SequencePages], lengths: Sequence[int], placed: Callable[[Any], NDArray]
+    ) -> _PageList:
         starts, pages, filling = table.describe(sequences, lengths)
         return _PageList(
-            from_numpy(np.asarray(starts, np.int32)),
-            from_numpy(np.asarray(pages or [0], np.int32)),
-            from_numpy(filling[0].copy()),
-            from_numpy(filling),
+            placed(np.asarray(starts, np.int32)),
+            placed(np.asarray(pages or [0], np.int32)),
+            placed(filling[0].copy()),
+            placed(filling),
         )
 
 
@@ -135,7 +139,9 @@ class PagedKVCache(KVState):
         rope_scale: float,
         rope_theta: float,
         rope_factors: NDArray | None = None,
+        device: Device | None = None,
     ) -> None:
+        self.device = cpu() if device is None else device
         self.rope_factors = rope_factors
         self.layout = layout
         self.kernels = kernels
@@ -144,19 +150,26 @@ class PagedKVCache(KVState):
         self.rope_mode = RoPEMode.INLINE if moves else RoPEMode(rope_mode)
         self.rope = (int(self.rope_mode == RoPEMode.INLINE), float(rope_scale), float(rope_theta))
         self.table = PageTable(layout.num_pages, layout.page_size)
-        self.pages = [empty(layout.page_shape(kind), layout.dtype) for kind in layout.attn_kinds]
+        self.pages = [empty(layout.page_shape(kind), layout.dtype, self.device) for kind in layout.attn_kinds]
         rows = layout.prefill_chunk_size
-        self._q = empty((rows, layout.num_qo_heads, layout.qk_head_dim), layout.dtype)
-        self._k = empty((rows, layout.num_kv_heads, layout.qk_head_dim), layout.dtype)
-        self._v = empty((rows, layout.num_kv_heads, layout.v_head_dim), layout.dtype)
-        self._lse = empty((rows, layout.num_qo_heads), "float32")
+        self._q = empty((rows, layout.num_qo_heads, layout.qk_head_dim), layout.dtype, self.device)
+        self._k = empty((rows, layout.num_kv_heads, layout.qk_head_dim), layout.dtype, self.device)
+        self._v = empty((rows, layout.num_kv_heads, layout.v_head_dim), layout.dtype, self.device)
+        self._lse = empty((rows, layout.num_qo_heads), "float32", self.device)
         self.batch: list[int] = []
+        self.marks: dict[int, Mark] = {}
         self.total = 0
+
+    def _placed(self, array: Any) -> NDArray:
+        """A description of the batch, where the kernels run."""
+        made = from_numpy(array)
+        return made if self.device.device_type == Device.kDLCPU else made.copyto(self.device)
 
     # ---- sequences
 
     def clear(self) -> None:
         self.table.clear()
+        self.marks.clear()
         self.batch = []
 
     def add_sequence(self, seq_id: int) -> None:
@@ -164,6 +177,7 @@ class PagedKVCache(KVState):
 
     def remove_sequence(self, seq_id: int) -> None:
         self.table.remove(seq_id)
+        self.marks.pop(seq_id, None)
 
     def fork_sequence(self, parent_seq_id: int, child_seq_id: int, fork_pos: int = -1) -> None:
         self._copy(self.table.fork(parent_seq_id, child_seq_id, fork_pos))
@@ -249,19 +263,20 @@ class PagedKVCache(KVState):
         places = [
             self.table.positions(s, start, s.length) for s, start in zip(sequences, before, strict=True)
         ]
-        self._indptr = from_numpy(indptr)
-        self._query_positions = from_numpy(np.concatenate(depths).astype(np.int32))
-        self._places = from_numpy(np.concatenate(places).astype(np.int32))
-        self._new_offsets = from_numpy(np.asarray(before, np.int32))
-        self._no_offsets = from_numpy(np.zeros(len(sequences), np.int32))
-        self._all = _PageList.of(self.table, sequences, [s.length for s in sequences])
-        self._old = self._all if self._is_decode else _PageList.of(self.table, sequences, before)
+        self._indptr = self._placed(indptr)
+        self._query_positions = self._placed(np.concatenate(depths).astype(np.int32))
+        self._places = self._placed(np.concatenate(places).astype(np.int32))
+        self._new_offsets = self._placed(np.asarray(before, np.int32))
+        self._no_offsets = self._placed(np.zeros(len(sequences), np.int32))
+        self._all = _PageList.of(self.table, sequences, [s.length for s in sequences], self._placed)
+        self._old = self._all if self._is_decode else _PageList.of(self.table, sequences, before, self._placed)
         if not self._is_chain:
             orders = [pair for s in sequences for pair in token_tree.orders_of(s.parents)]
-            self._tree_orders = from_numpy(np.asarray(orders, np.int32).reshape(-1, 2))
+            self._tree_orders = self._placed(np.asarray(orders, np.int32).reshape(-1, 2))
 
     def end_forward(self) -> None:
         for seq_id in self.batch:
+            send_marked(self, seq_id)
             sequence = self.table.sequences.get(seq_id)
             if sequence is not None:
                 self.table.slide(sequence)
@@ -294,10 +309,10 @@ class PagedKVCache(KVState):
             return
         indptr = np.zeros(len(moves) + 1, np.int32)
         np.cumsum([len(m) for m in moves], out=indptr[1:])
-        pairs = from_numpy(np.ascontiguousarray(np.asarray(flat, np.int32).T))
+        pairs = self._placed(np.ascontiguousarray(np.asarray(flat, np.int32).T))
         kernel = self.kernels.need("compact")
         for pages in self.pages:
-            kernel(pages, from_numpy(indptr), pairs, len(moves))
+            kernel(pages, self._placed(indptr), pairs, len(moves))
 
     # ---- attention
 
@@ -380,7 +395,7 @@ class PagedKVCache(KVState):
 
     def query_positions(self) -> NDArray:
         """The position of each new token in its sequence."""
-        return from_numpy(np.asarray(self._query_positions).copy())
+        return self._query_positions.copyto(self.device)
 
     def debug_get_kv(self, seq_id: int, start: int, end: int, k: NDArray, v: NDArray) -> None:
         """Copy stored keys and values of a sequence to ``k`` and ``v`` (layers, end - start, heads, dimension)."""
@@ -404,7 +419,7 @@ class PagedKVCache(KVState):
             raise ArgumentError(f"DebugGetKV does not accept out-of-range end_pos {end}")
         if start >= end:
             raise ArgumentError('DebugGetKV does not accept "start_pos >= end_pos"')
-        return from_numpy(self.table.positions(sequence, start, end))
+        return self._placed(self.table.positions(sequence, start, end))
 
     def total_sequence_length(self) -> int:
         """Tokens of all sequences."""

@@ -12,7 +12,7 @@ import numpy as np
 from ..support.errors import InternalError, RelaxishError
 from ..support.log import get_logger
 from . import builtin as _builtin_functions
-from . import cuda_graph, kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling
+from . import cache_flush, cuda_graph, kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling
 from .benchmark import BenchmarkResult, HostTimer, time_evaluator
 from .bound_plan import BoundPlan
 from .builtin import VMClosure
@@ -38,7 +38,9 @@ from .vm_module import VMModule
 _log = get_logger("vm")
 
 # Importing these modules registers the builtins.
-_BUILTIN_MODULES = (_builtin_functions, cuda_graph, kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling)
+_BUILTIN_MODULES = (
+    _builtin_functions, cache_flush, cuda_graph, kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling
+)  # fmt: skip
 
 _CALL, _RET, _GOTO, _IF, _ENTER = range(5)
 # A linked instruction: (opcode, destination or jump, function, argument getter, function name)
@@ -64,6 +66,11 @@ class VirtualMachine:
 
     NAIVE_ALLOCATOR = 1
     POOLED_ALLOCATOR = 2
+
+    def __new__(cls, rt_mod: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """For a module on the other side of an RPC session, a machine there."""
+        remote = getattr(rt_mod, "remote_vm", None)
+        return super().__new__(cls) if remote is None else remote(device)
 
     def __init__(
         self,

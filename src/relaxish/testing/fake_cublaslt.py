@@ -81,7 +81,7 @@ class _Matrix:
         """The elements at an address, [batch, row, column]."""
         kind = np.dtype(numpy_dtype(self.dtype))
         span = (self.batch - 1) * self.stride + (self.cols - 1) * self.ld + self.rows
-        flat = np.frombuffer((ctypes.c_char * (span * kind.itemsize)).from_address(address), kind)
+        flat: Any = np.frombuffer(_memory(address, span * kind.itemsize), kind)
         strides = tuple(s * kind.itemsize for s in (self.stride, 1, self.ld))
         return np.lib.stride_tricks.as_strided(flat, (self.batch, self.rows, self.cols), strides)
 
@@ -246,7 +246,12 @@ def _transposes(how: _Object) -> tuple[bool, bool]:
 
 
 def _scalar(address: int, kind: Any) -> Any:
-    return np.frombuffer((ctypes.c_char * kind.itemsize).from_address(address), kind)[0]
+    return np.frombuffer(_memory(address, kind.itemsize), kind)[0]
+
+
+def _memory(address: int, nbytes: int) -> Any:
+    """Memory of this process."""
+    return (ctypes.c_char * nbytes).from_address(address)
 
 
 def _issue(stream: int, what: str, run: Callable[[], None]) -> None:
@@ -269,8 +274,8 @@ def _multiply(how: _Object, alpha: float, *operands: tuple[_Matrix, int]) -> Non
     if epilogue & 4:
         dtype = _DTYPE_OF[how.get("bias_data_type", lt.DATA_TYPES[out.dtype])]
         kind = np.dtype(numpy_dtype(dtype))
-        taken = (ctypes.c_char * (out.rows * kind.itemsize)).from_address(how.get("bias_pointer"))
-        total = total + np.frombuffer(taken, kind).astype(np.float64)[None, :, None]
+        taken: Any = np.frombuffer(_memory(how.get("bias_pointer"), out.rows * kind.itemsize), kind)
+        total = total + taken.astype(np.float64)[None, :, None]
     if epilogue & 2:
         total = np.maximum(total, 0)
     if epilogue & 32:

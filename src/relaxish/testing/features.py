@@ -94,7 +94,7 @@ requires_tensorcore = Feature("tensorcore", "NVIDIA tensor cores", lambda: cuda_
 requires_cudnn = Feature("cudnn", "cuDNN", lambda: False, (requires_cuda,))
 requires_cublas = Feature("cublas", "cuBLAS", lambda: False, (requires_cuda,))
 requires_cutlass = Feature("cutlass", "CUTLASS", lambda: False, (requires_cuda,))
-requires_cudagraph = Feature("cudagraph", "CUDA graphs", lambda: False, (requires_cuda,))
+requires_cudagraph = Feature("cudagraph", "CUDA graphs", parents=(requires_cuda,))
 requires_nvptx = Feature("nvptx", "NVPTX", lambda: False, (requires_cuda, requires_llvm))
 requires_rocm = Feature("rocm", "an AMD GPU", _has_device("rocm"))
 requires_matrixcore = Feature("matrixcore", "AMD matrix cores", lambda: False, (requires_rocm,))

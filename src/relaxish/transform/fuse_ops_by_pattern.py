@@ -31,8 +31,8 @@ class PatternCheckContext:
     dataflow block, ``value_to_bound_var`` the variable each value is bound to.
     """
 
-    matched_expr: Expr
-    annotated_expr: Mapping[str, Expr]
+    matched_expr: Any
+    annotated_expr: Mapping[str, Any]
     matched_bindings: Mapping[Var, Expr]
     var_usages: Mapping[Var, Sequence[Var]]
     value_to_bound_var: Mapping[Expr, Var]

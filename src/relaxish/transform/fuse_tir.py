@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..arith import detect_linear_equation
 from ..ir.expr import GlobalVar, PrimExpr, Range
 from ..ir.functor import Mutator
 from ..ir.module import IRModule
@@ -13,10 +14,10 @@ from ..ir.transform import Pass, Sequential
 from ..relax.call_forms import call_tir, call_tir_inplace
 from ..relax.expr import Call, Constant, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem
 from ..relax.expr_functor import PyExprMutator
-from ..relax.scalars import const_int
+from ..relax.scalars import const_int, prim_vars, prove_equal, simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
-from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, SeqStmt, decl_buffer
+from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, SeqStmt, decl_buffer, floordiv
 from ..tir.functor import renew_defs, substitute, substitute_buffers
 from .base import as_module_pass
 from .dead_code_elimination import DeadCodeElimination
@@ -193,11 +194,12 @@ class _FusedFunction:
         places = [int(i) for i in call.attrs["inplace_indices"]] if call.attrs and len(call.attrs) else []
         buffers: dict[Buffer, Buffer] = {}
         values: dict[TirVar, PrimExpr] = {}
+        composite: list[tuple[PrimExpr, PrimExpr]] = []
         made: list[Any] = []
         fresh: list[Any] = []
         params = list(func.params)
         for param, arg in zip(params, args):
-            self._match(func, param, arg, buffers, values)
+            composite += self._match(func, param, arg, buffers, values)
         for position, info in enumerate(outputs):
             if position < len(places) and places[position] >= 0:
                 made.append(args[places[position]])
@@ -209,37 +211,69 @@ class _FusedFunction:
             )
             fresh.append(new)
             made.append(new)
-            self._match(func, param, new, buffers, values)
+            composite += self._match(func, param, new, buffers, values)
         for param, value in zip(params[len(args) + len(fresh) :], args_tail):
             values[param] = value
+        for formal, actual in composite:
+            _solve(formal, actual, values)
         block = root.block
         inner = {b: _specialised(b, values) for b in block.alloc_buffers}
         self.allocated.extend([*inner.values(), *fresh])
         self.bodies.append(substitute_buffers(block.body, values, {**buffers, **inner}))
         return made
 
-    def _match(self, func: PrimFunc, param: Any, arg: Any, buffers: dict[Any, Any], values: dict[Any, Any]) -> None:
+    def _match(
+        self, func: PrimFunc, param: Any, arg: Any, buffers: dict[Any, Any], values: dict[Any, Any]
+    ) -> list[tuple[PrimExpr, PrimExpr]]:
+        """Bind a parameter and the variables that are dimensions; composite dimensions are given back."""
         buffer = func.buffer_map.get(param)
         if buffer is None:
             values[param] = arg
-            return
+            return []
+        composite = []
         buffers[buffer] = arg
         values[buffer.data] = arg.data
         for formal, actual in zip(buffer.shape, arg.shape):
             if isinstance(formal, TirVar) and formal not in values:
                 values[formal] = actual if actual.dtype == formal.dtype else actual.astype(formal.dtype)
-            elif const_int(formal) is None:
-                _solve(formal, actual, values)
+            elif const_int(formal) is None and not isinstance(formal, TirVar):
+                composite.append((formal, actual))
+        return composite
 
 
 def _solve(formal: PrimExpr, actual: PrimExpr, values: dict[Any, Any]) -> None:
-    """Match a composite dimension structurally: equal operators bind their operands."""
+    """Bind the variables that a composite dimension alone tells: ``n * 2`` is ``m * 4`` for ``n = m * 2``.
+
+    Raises InternalError if they cannot be found.
+    """
+    unknown = [v for v in prim_vars(formal) if v not in values]
+    if not unknown:
+        return
+    found = dict(values)
+    _bind_alike(formal, actual, found)
+    if not _fits(formal, actual, found) and len(unknown) == 1:
+        linear = detect_linear_equation(substitute(formal, values), unknown)
+        if linear:
+            factor, offset = linear
+            found = {**values, unknown[0]: simplify(floordiv(actual - offset, factor))}
+    if not _fits(formal, actual, found):
+        raise InternalError(f"the dimension {formal} of a PrimFunc cannot be matched with {actual}")
+    values.update(found)
+
+
+def _fits(formal: PrimExpr, actual: PrimExpr, values: dict[Any, Any]) -> bool:
+    known = all(v in values for v in prim_vars(formal))
+    return known and prove_equal(substitute(formal, values), actual)
+
+
+def _bind_alike(formal: PrimExpr, actual: PrimExpr, values: dict[Any, Any]) -> None:
+    """Equal operators bind their operands."""
     if isinstance(formal, TirVar):
         values.setdefault(formal, actual)
     elif type(formal) is type(actual):
         for lhs, rhs in zip(formal.iter_children(), actual.iter_children()):
             if isinstance(lhs, PrimExpr) and isinstance(rhs, PrimExpr):
-                _solve(lhs, rhs, values)
+                _bind_alike(lhs, rhs, values)
 
 
 def _specialised(buffer: Buffer, values: dict[Any, Any]) -> Buffer:

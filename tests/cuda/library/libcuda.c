@@ -17,7 +17,7 @@ struct CUctx_st { int device; };
 struct CUmod_st { CUcontext context; };
 struct CUfunc_st { int kernel; int max_shared; CUcontext context; };
 struct CUevent_st { int timing; double at; CUcontext context; };
-struct Step { _Alignas(64) unsigned char values[1024]; struct CUfunc_st *function; unsigned shape[9]; unsigned shared; };
+struct Step { _Alignas(128) unsigned char values[1024]; struct CUfunc_st *function; unsigned shape[9]; unsigned shared; };
 struct CUgraph_st { int count; struct Step steps[MAX_STEPS]; };
 struct CUstream_st { CUcontext context; int capturing; int broken; struct CUgraph_st *graph; };
 
@@ -30,8 +30,8 @@ static __thread CUcontext stack[DEPTH];
 static __thread int depth;
 
 static void *zeroed(size_t size) {
-    size = (size + 63) / 64 * 64;
-    return memset(aligned_alloc(64, size), 0, size);
+    size = (size + 127) / 128 * 128;
+    return memset(aligned_alloc(128, size), 0, size);
 }
 
 static CUcontext current(void) { return depth ? stack[depth - 1] : NULL; }
@@ -47,9 +47,14 @@ static CUresult forbid_in_capture(void) { return captures ? CUDA_ERROR_STREAM_CA
 
 // ---- devices and contexts
 
-CUresult cuInit(unsigned flags) { initialised = 1; return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
+CUresult cuInit(unsigned flags) {
+    if (getenv("FAKE_CUDA_NO_DEVICE")) return CUDA_ERROR_NO_DEVICE;
+    initialised = 1;
+    return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
 CUresult cuDriverGetVersion(int *version) { *version = CUDA_VERSION; return CUDA_SUCCESS; }
-CUresult cuDeviceGetCount(int *count) { *count = getenv("FAKE_CUDA_NO_DEVICE") ? 0 : DEVICES; return CUDA_SUCCESS; }
+CUresult cuDeviceGetCount(int *count) { *count = DEVICES; return CUDA_SUCCESS; }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     if (ordinal < 0 || ordinal >= DEVICES) return CUDA_ERROR_INVALID_DEVICE;
@@ -241,7 +246,7 @@ static CUresult launch_shape(void **args, const unsigned *shape, unsigned shared
 }
 
 static CUresult copy_map(void **args, const unsigned *shape, unsigned shared) {
-    if ((size_t)args[0] % 64) return CUDA_ERROR_MISALIGNED_ADDRESS;
+    if ((size_t)args[0] % 128) return CUDA_ERROR_MISALIGNED_ADDRESS;
     memcpy(*(void **)args[1], args[0], sizeof(CUtensorMap));
     return CUDA_SUCCESS;
 }
@@ -262,7 +267,7 @@ static CUresult run(const struct Step *step) {
     size_t at = 0;
     const int *sizes = KERNELS[step->function->kernel].sizes;
     for (int i = 0; i < MAX_ARGS && sizes[i]; ++i) {
-        size_t alignment = sizes[i] == 128 ? 64 : (size_t)sizes[i];
+        size_t alignment = sizes[i] == 128 ? 128 : (size_t)sizes[i];
         at = (at + alignment - 1) / alignment * alignment;
         args[i] = (void *)(step->values + at);
         at += (size_t)sizes[i];
@@ -280,7 +285,7 @@ static CUresult start(CUfunction function, const unsigned *shape, unsigned share
     for (int i = 0; i < 6; ++i)
         if (!shape[i]) return CUDA_ERROR_INVALID_VALUE;
     if (shape[3] * shape[4] * shape[5] > 1024 || shared > (unsigned)function->max_shared) return CUDA_ERROR_INVALID_VALUE;
-    struct Step *step = aligned_alloc(64, (sizeof(struct Step) + 63) / 64 * 64);
+    struct Step *step = aligned_alloc(128, (sizeof(struct Step) + 127) / 128 * 128);
     unsigned char *values = step->values;
     size_t at = 0, given = 0;
     const unsigned char *buffer = NULL;
@@ -290,7 +295,7 @@ static CUresult start(CUfunction function, const unsigned *shape, unsigned share
     }
     const int *sizes = KERNELS[function->kernel].sizes;
     for (int i = 0; i < MAX_ARGS && sizes[i]; ++i) {
-        size_t alignment = sizes[i] == 128 ? 64 : (size_t)sizes[i];
+        size_t alignment = sizes[i] == 128 ? 128 : (size_t)sizes[i];
         at = (at + alignment - 1) / alignment * alignment;
         if (buffer && at + (size_t)sizes[i] > given) return CUDA_ERROR_INVALID_VALUE;
         memcpy(values + at, buffer ? buffer + at : params[i], (size_t)sizes[i]);
@@ -471,7 +476,7 @@ CUresult cuTensorMapEncodeTiled(
     const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides, CUtensorMapInterleave interleave,
     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill
 ) {
-    if ((size_t)map % 64 || (size_t)address % 16) return CUDA_ERROR_INVALID_VALUE;
+    if ((size_t)map % _Alignof(CUtensorMap) || (size_t)address % 16) return CUDA_ERROR_INVALID_VALUE;
     memset(map, 0, sizeof *map);
     unsigned char *out = (unsigned char *)map;
     out[0] = (unsigned char)type;
@@ -494,6 +499,7 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
     switch (error) {
     case CUDA_ERROR_INVALID_VALUE: *text = "invalid argument"; break;
     case CUDA_ERROR_OUT_OF_MEMORY: *text = "out of memory"; break;
+    case CUDA_ERROR_NO_DEVICE: *text = "no CUDA-capable device is detected"; break;
     case CUDA_ERROR_INVALID_IMAGE: *text = "device kernel image is invalid"; break;
     case CUDA_ERROR_NOT_FOUND: *text = "named symbol not found"; break;
     case CUDA_ERROR_INVALID_HANDLE: *text = "invalid resource handle"; break;

@@ -68,7 +68,9 @@ class CPrinter(StatementPrinter):
         return fresh._function(name, func)
 
     def _function(self, name: str, func: PrimFunc) -> str:
-        self.supply.reserve(name)
+        # A name that C or its library has is another one's; callers know the packed form.
+        taken = name in self.reserved or name.removesuffix("f") in _MATH.split()
+        plain = self.supply.reserve(f"{name}_kernel" if taken else name)
         noalias = "restrict " if (func.attrs or {}).get("tir.noalias") else ""
         params: list[tuple[str, str]] = []
         for param in func.params:
@@ -84,8 +86,8 @@ class CPrinter(StatementPrinter):
             params.append((f"{self.result}*", "result"))
         self.visit(func.body)
         declared = ", ".join(f"{kind} {text}" for kind, text in params) or "void"
-        body = "\n".join([f"int32_t {name}({declared}) {{", *self.lines, "  return 0;", "}", ""])
-        return body + "\n" + _packed_entry(name, [kind for kind, _ in params], bool(returned))
+        body = "\n".join([f"int32_t {plain}({declared}) {{", *self.lines, "  return 0;", "}", ""])
+        return body + "\n" + _packed_entry(name, plain, [kind for kind, _ in params], bool(returned))
 
     def _parameter(self, param: Any, buffer: Any, noalias: str) -> tuple[str, str]:
         if buffer is None and not dt.is_handle(param.dtype):
@@ -240,7 +242,7 @@ def _reinterpret(a: str, b: str) -> str:
     return f"static inline {b} bits_{a}_as_{b}({a} x) {{ {b} y; memcpy(&y, &x, sizeof y); return y; }}\n"
 
 
-def _packed_entry(name: str, kinds: list[str], returns: bool) -> str:
+def _packed_entry(name: str, plain: str, kinds: list[str], returns: bool) -> str:
     """The form that takes all arguments from an array of 64-bit slots; a result goes to the slot after them."""
     args = []
     for i, kind in enumerate(kinds):
@@ -252,4 +254,4 @@ def _packed_entry(name: str, kinds: list[str], returns: bool) -> str:
             args.append(f"({kind})(intptr_t)slots[{i}]")
         else:
             args.append(f"slots[{i}]")
-    return f"int32_t {name}__packed(int64_t* slots) {{\n  return {name}({', '.join(args)});\n}}\n"
+    return f"int32_t {name}__packed(int64_t* slots) {{\n  return {plain}({', '.join(args)});\n}}\n"

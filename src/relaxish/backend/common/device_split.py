@@ -54,6 +54,6 @@ def _on_their_hosts(mod: IRModule) -> IRModule:
     functions: dict[Any, Any] = {}
     for var, func in mod.functions.items():
         target = (func.attrs or {}).get("target")
-        on_host = target is not None and target.host is not None
-        functions[var] = func.with_attr("target", target.host) if on_host else func
+        host = None if target is None else target.host
+        functions[var] = func if host is None else func.with_attr("target", host)
     return IRModule(functions, mod.attrs)

@@ -34,6 +34,7 @@ __all__ = ["host_program_text", "kernel_infos"]
 _DYNAMIC_SHARED = "tir.use_dyn_shared_memory"
 _TENSOR_MAP_SCOPES = ("tensor_map", "grid_constant")
 # What nobody looks at once kernels are split off.
+_QUIET_CALLS = ("tir.start_profile_intrinsic", "tir.end_profile_intrinsic")
 _QUIET_ATTRS = ("device_id", "device_type", "compute_scope", "target", "storage_alignment", "resource_scope", "explicit_sync")
 
 
@@ -195,6 +196,8 @@ class _HostText(Visitor):
         if isinstance(value, IntImm):
             return
         kind = getattr(getattr(value, "op", None), "name", "")
+        if kind in _QUIET_CALLS:
+            return
         if kind == "tir.ret":
             self.line(f"return {self.expr.text(value.args[0])}")
         elif kind in ("tir.tvm_call_packed", "tir.call_packed") and self._kernel(value) is not None:

@@ -88,7 +88,7 @@ class _Builder:
 
     def _step(self, composite: Composite, call: Call, names: Mapping[Any, str]) -> Step:
         kernel, operands, attrs = self.translate(composite)
-        given = dict(zip(composite.func.params, call.args, strict=True))
+        given: dict[Any, Any] = dict(zip(composite.func.params, call.args, strict=True))
         inputs = [self._name(given.get(composite.found[o], composite.found[o]), names) for o in operands]
         return Step(kernel, tuple(inputs), composite.dtype, dict(attrs))
 

@@ -42,7 +42,7 @@ def bias_is_vector(bias: Any, columns: Any) -> bool:
 
 def transposes_matrices(context: PatternCheckContext) -> bool:
     """Whether a ``permute_dims`` in the match exchanges the last two axes and no others."""
-    call = context.matched_bindings.get(context.annotated_expr["root"].args[1])
+    call: Any = context.matched_bindings.get(context.annotated_expr["root"].args[1])
     if call is None:
         return True
     ndim, axes = call.struct_info.ndim, call.attrs.axes
@@ -64,7 +64,7 @@ def batches_fit(lhs: Sequence[Any], rhs: Sequence[Any]) -> bool:
     if analyzer.can_prove_equal(left, right):
         axes = [_without_ones(shape[:-2]) for shape in (lhs, rhs)]
         return len(axes[0]) == len(axes[1]) and all(analyzer.can_prove_equal(a, b) for a, b in zip(*axes, strict=True))
-    return bool(analyzer.can_prove(left >= 1) and analyzer.can_prove_equal(right, 1))
+    return bool(analyzer.can_prove(left >= 1) and analyzer.can_prove(right == 1))
 
 
 def _without_ones(axes: Sequence[Any]) -> list[Any]:

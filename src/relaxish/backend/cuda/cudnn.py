@@ -7,6 +7,7 @@ The registered patterns are ``cudnn.conv2d.nhwc_ohwi`` alone, with ``_bias`` and
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from ...ir.module import IRModule
 from ...ir.transform import Sequential
@@ -15,6 +16,7 @@ from ...transform.fuse_ops_by_pattern import PatternCheckContext
 from ..pattern_registry import get_patterns_with_prefix, register_patterns
 from ..patterns import make_conv2d_pattern, make_stacked_attention_pattern
 from ..utils import has_leaking_intermediate_variables, workspace_annotator
+from .cudnn_codegen import cudnn_codegen as cudnn_codegen  # registers relax.ext.cudnn
 
 __all__ = ["partition_for_cudnn"]
 
@@ -27,8 +29,24 @@ def _check_conv2d(context: PatternCheckContext) -> bool:
     if has_leaking_intermediate_variables(context):
         return False
     x, w = (context.annotated_expr[name].struct_info.dtype for name in ("input", "weight"))
-    attrs = context.annotated_expr["root"].attrs
-    return x == w and x in _DTYPES and (str(attrs.data_layout), str(attrs.kernel_layout)) in _LAYOUTS
+    root = context.annotated_expr["root"]
+    if x != w or x not in _DTYPES or root.struct_info.dtype != x:
+        return False
+    if (str(root.attrs.data_layout), str(root.attrs.kernel_layout)) not in _LAYOUTS:
+        return False
+    top, left, bottom, right = (int(p) for p in root.attrs.padding)
+    bias = context.annotated_expr.get("bias")
+    return (top, left) == (bottom, right) and (bias is None or _is_channel_bias(root, bias))
+
+
+def _is_channel_bias(root: Any, bias: Any) -> bool:
+    """Whether there is one number for each channel of the result."""
+    out, given = root.struct_info.shape, bias.struct_info.shape
+    if out is None or given is None or len(given) > 4:
+        return False
+    axis = str(root.attrs.data_layout).index("C")
+    dims = [1] * (4 - len(given)) + list(given)
+    return all(bool(d == (out[i] if i == axis else 1)) for i, d in enumerate(dims))
 
 
 def _check_stacked_attention(context: PatternCheckContext, layout: str) -> bool:

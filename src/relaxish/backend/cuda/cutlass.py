@@ -67,7 +67,7 @@ def is_shape_valid_for_cutlass_matmul(lhs_shape: Sequence[Any], rhs_shape: Seque
     left, right = volume(lhs_shape[:-2]), volume(rhs_shape[:-2])
     if bool(left == 1) or bool(right == 1):
         return True
-    pairs = zip_longest(list(lhs_shape)[-3::-1], list(rhs_shape)[-3::-1], fillvalue=1)
+    pairs: Any = zip_longest(list(lhs_shape)[-3::-1], list(rhs_shape)[-3::-1], fillvalue=1)
     analyzer = Analyzer()
     return all(analyzer.can_prove_equal(a, b) for a, b in pairs)
 

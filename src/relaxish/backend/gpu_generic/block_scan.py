@@ -1,6 +1,6 @@
 """Running sums over the elements of one thread block, as macros for kernels."""
 
-# mypy: disable-error-code="valid-type, call-arg, operator, attr-defined, no-untyped-def, name-defined, misc, index"
+# mypy: disable-error-code="valid-type, call-arg, operator, attr-defined, no-untyped-def, name-defined, misc, index, no-redef"
 # The functions under ``T.macro`` are TVMScript: they are parsed and never run as Python.
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def gpu_multinomial_from_uniform(
     TX, TY, block_elem = T.int64(tx_len), T.int64(ty_len), threads.block_elem
     sample_stretch = _sample_stretch(threads, prob_dtype, dtype, eps, lockstep)
 
-    @T.prim_func
+    @T.prim_func(private=False)
     def parallel_sampling_from_prob(
         var_prob: T.handle, var_uniform_samples: T.handle, var_row_indices: T.handle, var_sampled_token_ids: T.handle
     ):

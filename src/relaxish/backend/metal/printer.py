@@ -28,7 +28,7 @@ _KEYWORDS = (
     "extern float for fragment goto half if inline int kernel long namespace operator private register return sampler "
     "short signed sizeof static struct switch template texture thread threadgroup typedef uchar uint ulong union unsigned "
     "ushort using vertex void volatile while true false min max abs exp log sqrt sin cos tan pow floor ceil round rint "
-    "select dot length cross distance sign mix step clamp blockIdx threadIdx arg access metal bfloat"
+    "select dot length cross distance sign mix step clamp blockIdx threadIdx simd_lane arg access metal bfloat"
 )
 _SAME = (
     "exp exp2 exp10 log log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil "
@@ -54,6 +54,7 @@ class MetalPrinter(KernelPrinter):
         super().__init__()
         self.scalar_fields: list[str] = []
         self.buffers = 0
+        self.reads_lane = False
 
     def integer(self, value: int, dtype: str) -> Piece:
         made = super().integer(value, dtype)
@@ -125,6 +126,8 @@ class MetalPrinter(KernelPrinter):
             given.append(f"constant {name}_args& arg [[buffer({self.buffers})]]")
         given.append("uint3 blockIdx [[threadgroup_position_in_grid]]")
         given.append("uint3 threadIdx [[thread_position_in_threadgroup]]")
+        if self.reads_lane:
+            given.append("uint simd_lane [[thread_index_in_simdgroup]]")
         bounds = f"[[max_total_threads_per_threadgroup({fixed[0] * fixed[1] * fixed[2]})]]\n" if fixed else ""
         return f"{structure}{bounds}kernel void {name}(\n    " + ",\n    ".join(given) + ") {"
 
@@ -158,17 +161,18 @@ class MetalPrinter(KernelPrinter):
     def call_reinterpret(self, e: Any) -> Piece:
         return self.call(f"as_type<{self.type_name(e.dtype)}>", self.expr(e.args[0]))
 
-    def _shuffle(self, function: str, e: Any) -> Piece:
-        return self.call(function, *map(self.expr, e.args[1:3]))
+    def _shuffle(self, kind: str, e: Any) -> Piece:
+        self.reads_lane = True
+        return self.call("simd_shuffle", self.expr(e.args[1]), self.shuffled_lane(kind, Piece("simd_lane"), e))
 
     def call_tvm_warp_shuffle(self, e: Any) -> Piece:
-        return self._shuffle("simd_shuffle", e)
+        return self._shuffle("", e)
 
     def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
-        return self._shuffle("simd_shuffle_up", e)
+        return self._shuffle("_up", e)
 
     def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
-        return self._shuffle("simd_shuffle_down", e)
+        return self._shuffle("_down", e)
 
     def call_tvm_warp_activemask(self, e: Any) -> Piece:
         return self.cast(Piece("(ulong)simd_active_threads_mask()"), "", e.dtype)

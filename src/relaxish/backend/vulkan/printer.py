@@ -44,7 +44,7 @@ _NAMES = {
 _SUFFIXES = {"int32": "", "uint32": "u", "int64": "L", "uint64": "UL"}
 _EXTENSIONS = (
     "GL_EXT_shader_explicit_arithmetic_types", "GL_EXT_shader_8bit_storage", "GL_EXT_shader_16bit_storage",
-    "GL_KHR_shader_subgroup_shuffle", "GL_KHR_shader_subgroup_shuffle_relative", "GL_KHR_shader_subgroup_ballot",
+    "GL_KHR_shader_subgroup_basic", "GL_KHR_shader_subgroup_shuffle", "GL_KHR_shader_subgroup_ballot",
 )  # fmt: skip
 _BITCASTS = {
     ("float32", "int32"): "floatBitsToInt", ("float32", "uint32"): "floatBitsToUint",
@@ -146,17 +146,18 @@ class GLSLPrinter(KernelPrinter):
             raise RelaxishError(f"GLSL cannot see {way[0]} as {way[1]}")
         return self.call(_BITCASTS[way], self.expr(e.args[0]))
 
-    def _shuffle(self, function: str, e: Any) -> Piece:
-        return self.call(function, self.expr(e.args[1]), self.call("uint", self.expr(e.args[2])))
+    def _shuffle(self, kind: str, e: Any) -> Piece:
+        lane = self.shuffled_lane(kind, Piece("gl_SubgroupInvocationID"), e)
+        return self.call("subgroupShuffle", self.expr(e.args[1]), lane)
 
     def call_tvm_warp_shuffle(self, e: Any) -> Piece:
-        return self._shuffle("subgroupShuffle", e)
+        return self._shuffle("", e)
 
     def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
-        return self._shuffle("subgroupShuffleUp", e)
+        return self._shuffle("_up", e)
 
     def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
-        return self._shuffle("subgroupShuffleDown", e)
+        return self._shuffle("_down", e)
 
     def call_tvm_warp_activemask(self, e: Any) -> Piece:
         return self.cast(Piece("subgroupBallot(true).x"), "uint32", e.dtype)

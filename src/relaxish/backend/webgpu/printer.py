@@ -35,7 +35,7 @@ _KEYWORDS = (
     "alias array atomic bool break case const const_assert continue continuing default diagnostic discard else enable "
     "f16 f32 false fn for i32 if let loop mat2x2 override private ptr read read_write return sampler storage struct "
     "switch true u32 uniform var vec2 vec3 vec4 while workgroup write min max abs exp log sqrt sin cos tan floor ceil "
-    "round pow select dot length cross distance sign mix step clamp blockIdx threadIdx target macro get set self shared "
+    "round pow select dot length cross distance sign mix step clamp blockIdx threadIdx subgroup_lane target macro get set self shared "
     "static super template this thread_local throw try typedef union unless unsafe unsized use using varying virtual "
     "volatile where with yield async await from final export import module new nil noexcept null class"
 )
@@ -62,6 +62,7 @@ class WGSLPrinter(KernelPrinter):
         self.fields: list[str] = []
         self.arguments = ""
         self.buffers = 0
+        self.reads_lane = False
 
     def kernel(self, name: str, func: PrimFunc) -> str:
         fresh = WGSLPrinter()
@@ -167,18 +168,23 @@ class WGSLPrinter(KernelPrinter):
             raise RelaxishError("WGSL cannot synchronise all workgroups of a kernel")
         self.line("workgroupBarrier();")
 
-    def _shuffle(self, function: str, e: Any) -> Piece:
+    def _shuffle(self, kind: str, e: Any) -> Piece:
         self.features.add("subgroups")
-        return self.call(function, self.expr(e.args[1]), self.call("u32", self.expr(e.args[2])))
+        self.reads_lane = True
+        return self.call("subgroupShuffle", self.expr(e.args[1]), self.shuffled_lane(kind, Piece("subgroup_lane"), e))
 
     def call_tvm_warp_shuffle(self, e: Any) -> Piece:
-        return self._shuffle("subgroupShuffle", e)
+        return self._shuffle("", e)
 
     def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
-        return self._shuffle("subgroupShuffleUp", e)
+        return self._shuffle("_up", e)
 
     def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
-        return self._shuffle("subgroupShuffleDown", e)
+        return self._shuffle("_down", e)
+
+    def call_tvm_warp_activemask(self, e: Any) -> Piece:
+        # Shuffles take no mask here.
+        return self.constant((1 << 32) - 1, "uint32")
 
     # -- memory and the kernel -----------------------------------------------------------------------------
 
@@ -218,11 +224,13 @@ class WGSLPrinter(KernelPrinter):
         block = self.facts.block_size()
         if block is None:
             raise RelaxishError(f"the kernel {name} needs a constant number of threads in a workgroup for WGSL")
+        lane = ["    @builtin(subgroup_invocation_id) subgroup_lane : u32,"] if self.reads_lane else []
         return "\n".join([
             *self.globals,
             f"@compute @workgroup_size({block[0]}, {block[1]}, {block[2]})",
             f"fn {name}(",
             "    @builtin(workgroup_id) blockIdx : vec3<u32>,",
+            *lane,
             "    @builtin(local_invocation_id) threadIdx : vec3<u32>) {",
         ])  # fmt: skip
 

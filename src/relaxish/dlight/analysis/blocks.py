@@ -94,7 +94,7 @@ def normalize_prim_func(sch: Schedule) -> list[BlockInfo] | None:
     """Make loops and block iterators of every top-level block agree one to one, without unit iterators.
 
     Blocks nested in blocks, loops that do not start at zero and bindings other than plain loop variables are beyond
-    it: None. A block without spatial iterator gets a unit one in front.
+    it: None. A block without spatial iterator gets a unit one in front; one without any loop is left as it is.
 
     Before and after (block iterators of a matrix-vector product with a unit row)::
 
@@ -107,6 +107,9 @@ def normalize_prim_func(sch: Schedule) -> list[BlockInfo] | None:
     infos = []
     for rv in blocks:
         block = sch.get(rv)
+        if not sch.get_loops(rv):
+            infos.append(BlockInfo(block.name_hint, [], rv, False))
+            continue
         sch.transform_block_layout(rv, _without_unit_iters(block))
         block = sch.get(rv)
         iters = [

@@ -43,7 +43,10 @@ def normalize(sch: Schedule, block_info: BlockInfo) -> bool | None:
     """
     block = sch.get(block_info.block_rv)
     domains = {v.var: v.dom for v in block.iter_vars}
-    access = normalize_to_iter_sum(detect_dominant_read(block), domains)
+    try:
+        access = normalize_to_iter_sum(detect_dominant_read(block), domains)
+    except ValueError:  # the read does not go through memory by steps
+        return None
     if not _is_zero(access.base) or not access.args:
         return None
     axes: dict[Any, IterInfo] = {i.var: i for i in block_info.iters}

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...ir.functor import post_order_visit
 from ...target import Target
-from ...tir import AttrStmt, For, PrimFunc
+from ...tir import AttrStmt, Call, For, PrimFunc
 from ...tir.schedule import Schedule
 from ..analysis import normalize_prim_func
 from ..base import max_threads_per_block, try_inline
@@ -37,9 +37,11 @@ class Fallback(GPUScheduleRule):
             loops: dict[str, list[Any]] = {"S": [], "R": [], "O": []}
             rv = info.block_rv
             around = sch.get_loops(rv)
-            if not around or any(sch.get(loop).thread_binding is not None for loop in around):
+            if any(sch.get(loop).thread_binding is not None for loop in around) or _launches_threads(sch.get(rv).body):
                 continue
-            if _launches_threads(sch.get(rv).body):
+            if not around:
+                if not _calls_host(sch.get(rv).body):
+                    _one_thread(sch, rv)
                 continue
             for loop, kind in zip(around, info.dom_kind()):
                 loops[kind].append(loop)
@@ -54,6 +56,24 @@ class Fallback(GPUScheduleRule):
         for rv, first in reductions:
             sch.decompose_reduction(rv, first)
         return sch
+
+
+def _one_thread(sch: Schedule, rv: Any) -> None:
+    """A block that computes one number, or has loops of its own that nobody may reorder."""
+    sch.bind(sch.add_unit_loop(rv), "threadIdx.x")
+    sch.bind(sch.add_unit_loop(sch.get_loops(rv)[0]), "blockIdx.x")
+
+
+def _calls_host(body: Any) -> bool:
+    """Whether a block calls packed functions, which only the host can."""
+    found = False
+
+    def look(node: Any) -> None:
+        nonlocal found
+        found = found or (isinstance(node, Call) and getattr(node.op, "name", "").startswith("tir.tvm_call_"))
+
+    post_order_visit(body, look)
+    return found
 
 
 def _launches_threads(body: Any) -> bool:

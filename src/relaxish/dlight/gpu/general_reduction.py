@@ -42,6 +42,8 @@ class GeneralReduction(GPUScheduleRule):
         leading = len(kinds) - len(kinds.lstrip("S"))
         trailing = len(kinds) - len(kinds.rstrip("R"))
         last = infos[-1]
+        if not last.iters:
+            return None
         if len(last.dom_kind()) < len(kinds):
             sch.transform_block_layout(last.block_rv, _widen(infos[0], last))
         if trailing == 0 or leading + trailing != len(kinds):

@@ -109,7 +109,10 @@ def _normalize(sch: Schedule, info: BlockInfo) -> bool | None:
 
     matrix = max(block.reads, key=lambda read: reach(read.region))
     (offset,) = matrix.buffer.offset_of([r.min for r in matrix.region])
-    access = normalize_to_iter_sum(offset, {v.var: v.dom for v in block.iter_vars})
+    try:
+        access = normalize_to_iter_sum(offset, {v.var: v.dom for v in block.iter_vars})
+    except ValueError:  # the read does not go through memory by steps
+        return None
     if set(undefined_vars(access.base)) & set(axes) or not access.args:
         return None
     terms = [axes[term.source.source] for term in access.args]

@@ -53,7 +53,10 @@ class Reduction(GPUScheduleRule):
         block = sch.get(info.block_rv)
         if not info.is_reduction() or len(block.writes) != 1 or summand(block) is None:
             return None
-        access = normalize_to_iter_sum(detect_dominant_read(block), {v.var: v.dom for v in block.iter_vars})
+        try:
+            access = normalize_to_iter_sum(detect_dominant_read(block), {v.var: v.dom for v in block.iter_vars})
+        except ValueError:  # the read does not go through memory by steps
+            return None
         layout = _normalize(sch, info, access)
         if layout is None:
             return None

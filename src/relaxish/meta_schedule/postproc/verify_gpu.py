@@ -24,9 +24,10 @@ __all__ = ["VerifyGPUCode", "allocated_elements", "lowered_for_checks"]
 
 _STEPS = (
     "LowerCrossThreadReduction", "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
-    "CompactBufferAllocation", "Simplify", "UnifyThreadBinding", "LowerMatchBuffer", "InjectSoftwarePipeline",
-    "LowerOpaqueBlock", "FlattenBuffer", "BF16ComputeLegalize", "NarrowDataType", "Simplify", "VectorizeLoop",
-    "InjectVirtualThread", "InjectDoubleBuffer", "StorageRewrite", "MergeSharedMemoryAllocations",
+    "LiftThreadBinding", "ManifestSharedMemoryLocalStage", "CompactBufferAllocation", "Simplify", "UnifyThreadBinding",
+    "LowerMatchBuffer", "InjectSoftwarePipeline", "LowerOpaqueBlock", "FlattenBuffer",
+    "BF16ComputeLegalize", "NarrowDataType", "Simplify", "VectorizeLoop", "InjectVirtualThread", "InjectDoubleBuffer",
+    "StorageRewrite", "MergeSharedMemoryAllocations",
 )
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {"NarrowDataType": (32,), "VectorizeLoop": (True,)}
 

@@ -1,6 +1,7 @@
 """Runners: from artifacts to seconds."""
 
 from .local_runner import LocalRunner, LocalRunnerFuture
+from .rpc_runner import RPCConfig, RPCRunner, RPCRunnerFuture
 from .runner import (
     EvaluatorConfig, PyRunner, PyRunnerFuture, Runner, RunnerFuture, RunnerInput, RunnerResult,
 )
@@ -8,6 +9,6 @@ from .runner import (
 create = Runner.create
 
 __all__ = [
-    "EvaluatorConfig", "LocalRunner", "LocalRunnerFuture", "PyRunner", "PyRunnerFuture", "Runner", "RunnerFuture",
-    "RunnerInput", "RunnerResult", "create",
+    "EvaluatorConfig", "LocalRunner", "LocalRunnerFuture", "PyRunner", "PyRunnerFuture", "RPCConfig", "RPCRunner",
+    "RPCRunnerFuture", "Runner", "RunnerFuture", "RunnerInput", "RunnerResult", "create",
 ]

@@ -73,15 +73,17 @@ class Runner:
 
     @staticmethod
     def create(kind: str = "local", *args: Any, **kwargs: Any) -> Runner:
-        """``local``; keyword ``max_workers`` is accepted for other kinds."""
+        """``local`` (which takes no notice of ``max_workers``) or ``rpc``."""
         if kind == "local":
             from .local_runner import LocalRunner
 
             kwargs.pop("max_workers", None)
             return LocalRunner(*args, **kwargs)
         if kind == "rpc":
-            raise NotImplementedError("remote runners are not part of this version; use 'local'")
-        raise ValueError(f"unknown runner {kind!r}; expected 'local'")
+            from .rpc_runner import RPCRunner
+
+            return RPCRunner(*args, **kwargs)
+        raise ValueError(f"unknown runner {kind!r}; expected 'local' or 'rpc'")
 
 
 PyRunner = Runner

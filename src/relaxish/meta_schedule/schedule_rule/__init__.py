@@ -15,6 +15,7 @@ create = ScheduleRule.create
 
 __all__ = [
     "AddRFactor", "ApplyCustomRule", "AutoBind", "AutoInline", "CrossThreadReduction", "InlineConstantScalars",
-    "MultiLevelTiling", "MultiLevelTilingHopper", "MultiLevelTilingTensorCore", "MultiLevelTilingWideVector", "MultiLevelTilingWithIntrin", "ParallelizeVectorizeUnroll",
+    "MultiLevelTiling", "MultiLevelTilingHopper", "MultiLevelTilingTensorCore",
+    "MultiLevelTilingWideVector", "MultiLevelTilingWithIntrin", "ParallelizeVectorizeUnroll",
     "PyScheduleRule", "RandomComputeLocation", "ReuseType", "ScheduleRule", "create",
 ]

@@ -30,8 +30,9 @@ class MultiLevelTilingHopper(ScheduleRule):
 
     Sampled: how many times 64 rows, 32 columns and 64 bytes of the depth a tile has, how many stages the ring of tiles
     has, how many warpgroups share the rows, in bands of how many rows of tiles blocks walk over the result, and
-    whether blocks stay for several tiles and fetch shared columns in pairs. Sizes are padded to whole instructions; the tile's own divisors of what
-    results are the choices. Blocks that are no such product, and targets other than sm_90a, are left alone.
+    whether blocks stay for several tiles and fetch shared columns in pairs. Sizes are padded to whole instructions; the
+    divisors of what results are the choices. Blocks that are no such product, and targets other than sm_90a, are left
+    alone.
     """
 
     def __init__(

@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...arith import Analyzer
+from ...support.log import get_logger
 from ...tir import IndexMap, IntImm, Schedule, TensorIntrin, Var
-from ...tir.schedule import BlockRV, LoopRV
+from ...tir.functor import substitute
+from ...tir.schedule import BlockRV, LoopRV, ScheduleError
 from ...tir.schedule.analysis import AutoTensorizeMappingInfo, get_auto_tensorize_mapping_info
 from ...tir.schedule.transform import tile_with_tensor_intrin
 from .. import block_analysis as ba
@@ -17,6 +20,7 @@ from .multi_level_tiling import MultiLevelTiling, ReuseType, TilingState
 
 __all__ = ["MultiLevelTilingTensorCore", "TensorCoreIntrinGroup"]
 
+_log = get_logger("meta_schedule")
 _KEYS = ("init", "load_a", "load_b", "compute", "store")
 _AUTO_TENSORIZE = "meta_schedule.auto_tensorize"
 # Bytes between rows of a tile in shared memory, so that neighbouring rows start in other banks.
@@ -83,16 +87,21 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
         place = ba.enclosing(sch, sch.get(block))[1]
         if place.scope is None or not ba.needs_multi_level_tiling(place):
             return [sch]
-        states: list[TilingState] = []
+        results: list[Schedule] = []
         for group in self.intrin_groups:
             intrin = TensorIntrin.get(group.compute)
             assert intrin is not None
             mapping = get_auto_tensorize_mapping_info(sch, block, intrin.desc)
-            if mapping is not None:
-                made = _State(sch, block, group=group, mapping=mapping).copy()
-                made.sch.annotate(block, ba.TILING_KEY, self.structure)
-                states.append(made)
-        return [state.sch for state in self.apply_sub_rules(states)] or [sch]
+            if mapping is None:
+                continue
+            made = _State(sch, block, group=group, mapping=mapping).copy()
+            made.sch.annotate(block, ba.TILING_KEY, self.structure)
+            try:
+                results += [state.sch for state in self.apply_sub_rules([made])]
+            except ScheduleError as err:
+                # The other rules take the block then; one product that does not fit must not end the tuning.
+                _log.info("no tensor-core sketch with %s: %s", group.compute, err)
+        return results or [sch]
 
     def apply_sub_rules(self, states: list[TilingState]) -> list[TilingState]:
         """The steps of the rule, each turning a list of variants into another."""
@@ -142,7 +151,11 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
         access = (node.reads if kind == "read" else node.writes)[index]
         inputs = [source[dim.min] for dim in access.region]
         outputs: list[Any] = [var for var in inputs if var in unmapped]
-        outputs += [target[axis] for axis in _intrinsic_axes(state.group.compute, wanted)]
+        # Axes of extent 1 (the window of a 1x1 convolution) may be no dimension of the reindexed operand.
+        absent = {var: IntImm(var.dtype, 0) for var in source.values() if not any(var is mine for mine in inputs)}
+        for axis in _intrinsic_axes(state.group.compute, wanted):
+            place = target[axis]
+            outputs.append(Analyzer().simplify(substitute(place, absent)) if absent else place)
         index_map = IndexMap(inputs, outputs)
         state.sch.transform_layout(state.block, (kind, index), index_map, assume_injective_transform=True)
         return index_map

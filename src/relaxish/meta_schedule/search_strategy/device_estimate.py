@@ -40,7 +40,7 @@ class DeviceEstimate:
         self.heads = variant.limits.heads
         self.products: dict[int, float] = {}
         self.loads: dict[int, list[Size | None]] = {head: [] for head in self.heads}
-        for index, store in enumerate(first.program.stores):
+        for store in first.program.stores:
             if store.tensorized and _accumulates(store):
                 self.products[store.loops[0]] = _iterations(first, store)
         for index, store in enumerate(first.program.stores):

@@ -7,6 +7,7 @@ of loops: its moves follow from the digit's place and length and from the loop's
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from ..feature_extractor.probes import Move, ProbeForm, base_value, gains
 from ..feature_extractor.program import StoreInfo
 from ..index_form import IndexForm
 from .device_reading import LoopFacts
-from .device_sizes import DeviceEnvironment, DeviceFitter, Size
-from .fitting import Unfit
+from .device_sizes import DeviceEnvironment, DeviceFitter, Size, quotient, remainder, times
+from .fitting import Formula, Unfit
 
 __all__ = ["FittedIndex", "Leaf", "Split", "fit_index"]
 
@@ -38,12 +39,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Digit:
-    """``coef * ((loop // prod(inner)) % own)``; without the modulus where nothing is left outside of the digit."""
+    """``coef * ((loop // prod(inner)) % own)``.
+
+    Where nothing is left outside of the digit, the modulus matters only to loops that overrun; whether the program then
+    still has it (``kept``) is the simplifier's affair.
+    """
 
     coef: Size
     inner: tuple[Size, ...]
     own: Size
     outer: tuple[Size, ...]
+    kept: bool = False
 
     @property
     def alone(self) -> bool:
@@ -96,11 +102,11 @@ class Leaf:
             for digit in digits:
                 inner, own = env.product(digit.inner), digit.own(env)
                 coef = digit.coef(env) * (own > 1)  # a digit of one value is not written, even where the loop overruns
-                one = np.floor_divide(stride * (extent > 1), inner)
-                end = np.floor_divide(stride * (extent - 1), inner)
+                one = quotient(stride * (extent > 1), inner)
+                end = quotient(stride * (extent - 1), inner)
                 if digit.outer:
-                    modulus = np.where(env.product(digit.outer) > 1, own, _ENDLESS)
-                    one, end = np.mod(one, modulus), np.mod(end, modulus)
+                    modulus = own if digit.kept else np.where(env.product(digit.outer) > 1, own, _ENDLESS)
+                    one, end = remainder(one, modulus), remainder(end, modulus)
                 first, last = first + coef * one, last + coef * end
             found[split.position + k] = Move(first, last, last != first * (extent - 1), self.signed)
         return found
@@ -117,21 +123,44 @@ class Outer:
     def __call__(self, env: DeviceEnvironment, leaves: Sequence[Any]) -> Any:
         total = self.const(env)
         for leaf, coef, div, extent in self.terms:
-            value = leaves[leaf]
-            value = np.floor_divide(value, div) if div != 1 else value
-            value = np.mod(value, extent) if extent else value
-            total = total + coef(env) * value
+            total = total + coef(env) * _digit(leaves[leaf], div, extent)
         for coef, op, forms, divisor in self.rests:
-            values = [form(env, leaves) for form in forms]
-            total = total + coef(env) * _rest(op, values, divisor)
+            total = total + coef(env) * _rest(op, [form(env, leaves) for form in forms], divisor)
         return total
+
+    def gain(self, env: DeviceEnvironment, bases: Sequence[Any], moved: dict[int, Any]) -> Any:
+        """What the expression gains when some leaves gain ``moved``."""
+        total: Any = 0.0
+        for leaf, coef, div, extent in self.terms:
+            if leaf in moved and div == 1 and not extent:
+                total = total + coef(env) * moved[leaf]
+            elif leaf in moved:
+                base = bases[leaf]
+                total = total + coef(env) * (_digit(base + moved[leaf], div, extent) - _digit(base, div, extent))
+        for coef, op, forms, divisor in self.rests:
+            if any(form.uses & moved.keys() for form in forms):
+                before = [form(env, bases) for form in forms]
+                after = [x + form.gain(env, bases, moved) for x, form in zip(before, forms, strict=True)]
+                total = total + coef(env) * (_rest(op, after, divisor) - _rest(op, before, divisor))
+        return total
+
+    @functools.cached_property
+    def uses(self) -> frozenset[int]:
+        """The leaves it is written in."""
+        inner = (form.uses for _, _, forms, _ in self.rests for form in forms)
+        return frozenset(t[0] for t in self.terms).union(*inner)
+
+
+def _digit(value: Any, div: int, extent: int) -> Any:
+    value = quotient(value, div) if div != 1 else value
+    return remainder(value, extent) if extent else value
 
 
 def _rest(op: str, values: list[Any], divisor: int) -> Any:
     if op == "div":
-        return np.floor_divide(values[0], divisor)
+        return quotient(values[0], divisor)
     if op == "mod":
-        return np.mod(values[0], divisor)
+        return remainder(values[0], divisor)
     if op in ("min", "max"):
         return (np.minimum if op == "min" else np.maximum)(*values)
     total = values[0]
@@ -159,13 +188,10 @@ class FittedIndex:
         base = self.outer(env, bases)
         found: dict[int, Move] = {}
         for at in sorted({at for moves in each for at in moves}):
-            ends = []
-            for which in ("first", "last"):
-                values = [b + getattr(moves[at], which) if at in moves else b
-                          for b, moves in zip(bases, each, strict=True)]
-                ends.append(self.outer(env, values) - base)
+            first, last = (self.outer.gain(env, bases, {i: getattr(m[at], which) for i, m in enumerate(each) if at in m})
+                           for which in ("first", "last"))
             size = split.extents[at - but] if split is not None and at >= but else sizes[at]
-            found[at] = Move(ends[0], ends[1], ends[1] != ends[0] * (size - 1), True)
+            found[at] = Move(first, last, last != first * (size - 1), True)
         return ProbeForm(base, found)
 
 
@@ -224,13 +250,30 @@ def _fit_leaf(
     table = None if any(f.rests for f in forms) else _digit_table(forms, loops)
     if table is None:
         return _fit_moves(fitter, const, forms, loops)
-    digits: dict[int, list[Digit]] = {}
     signed = any(c < 0 for coefs in table.values() for c in coefs)
-    for (at, part), coefs in sorted(table.items()):
+    digits: dict[int, list[Digit]] = {}
+    # In a variable cut into tiles, each digit counts what the finer ones make together.
+    finer: Size | None = Formula(1.0)
+    for (at, part), coefs in sorted(table.items(), reverse=True):
         every = parts[at]
-        digits.setdefault(at, []).append(Digit(
-            fitter.size(coefs, every[part]), tuple(every[part + 1:]), every[part], tuple(every[:part])))
-    return Leaf(const, tuple((at, tuple(d)) for at, d in digits.items()), (), signed)
+        coef = fitter.size(coefs, every[part], finer)
+        finer = times(coef, every[part])
+        kept = _keeps_modulus(forms, loops, at, part)
+        digits.setdefault(at, []).insert(0, Digit(coef, tuple(every[part + 1:]), every[part], tuple(every[:part]), kept))
+    return Leaf(const, tuple((at, tuple(d)) for at, d in sorted(digits.items())), (), signed)
+
+
+def _keeps_modulus(
+    forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]], at: int, part: int
+) -> bool:
+    """Whether a digit with nothing outside of it is written with its modulus."""
+    for form, own in zip(forms, loops, strict=True):
+        loop = own[at]
+        if part and loop.extent > 1 and math.prod(loop.parts[:part]) == 1:
+            for term in form.terms:
+                if term.var is loop.var and loop.part_of(term.div, term.extent) == part:
+                    return term.extent != 0
+    return False
 
 
 def _digit_table(

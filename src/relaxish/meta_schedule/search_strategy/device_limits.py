@@ -80,9 +80,8 @@ class DeviceLimits:
         for block in mine:
             if block.low is None or block.high is None:
                 continue
-            extents = self._extents(env, block.loops)
             threads: Any = float(self.variant.warp) if block.warp else 1.0
-            for tag, values in extents.items():
+            for tag, values in self._extents(env, block.loops).items():
                 if not (block.warp and tag == "threadIdx.x"):
                     threads = threads * values[-1]
             keep &= (threads >= block.low) & (threads <= block.high)

@@ -139,7 +139,7 @@ def read_device_program(sch: Schedule, watch: FuseWatch) -> DeviceReading:
     shared_by_threads = {fetch.block for fetch in fetches}
     blocks = [facts for func in funcs for facts in _blocks(func, number, shared_by_threads)]
     stores = [s for s in program.stores if not s.tensorized]
-    copies = {fetch.block: (fetch.loop,) for fetch in fetches}
+    copies: dict[str, tuple[int, ...]] = {fetch.block: (fetch.loop,) for fetch in fetches}
     places = [place for func in funcs for place in ba.places(func)]
     for place in places:
         block = place.realize.block

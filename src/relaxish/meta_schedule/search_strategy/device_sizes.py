@@ -10,7 +10,7 @@ import numpy as np
 
 from .fitting import Environment, Fitter, Formula
 
-__all__ = ["DeviceEnvironment", "DeviceFitter", "Lookup", "Size", "product"]
+__all__ = ["DeviceEnvironment", "DeviceFitter", "Lookup", "Size", "quotient", "remainder", "times"]
 
 Array = np.ndarray[Any, Any]
 # Loops that are fused for a thread axis: one of every tiled axis.
@@ -61,10 +61,27 @@ class DeviceEnvironment(Environment):
         return found
 
 
-def product(env: Environment, sizes: Sequence[Size]) -> Any:
-    """The product of some sizes for every row."""
-    assert isinstance(env, DeviceEnvironment)
-    return env.product(tuple(sizes))
+def times(a: Size | None, b: Size) -> Size | None:
+    """The product of two sizes that are products themselves; None for others."""
+    if not isinstance(a, Formula) or not isinstance(b, Formula) or a.cap is not None or b.cap is not None:
+        return None
+    for one, other in ((a, b), (b, a)):
+        if not one.terms:
+            return Formula(one.const * other.const, tuple((one.const * f, keys) for f, keys in other.terms))
+    if a.const or b.const or len(a.terms) != 1 or len(b.terms) != 1:
+        return None
+    (f, keys), (g, others) = a.terms[0], b.terms[0]
+    return Formula(0.0, ((f * g, (*keys, *others)),))
+
+
+def quotient(x: Any, by: Any) -> Any:
+    """``x // by`` of whole numbers below 2**23: several times as fast as ``floor_divide``."""
+    return np.floor(x / by)
+
+
+def remainder(x: Any, by: Any) -> Any:
+    """``x % by``, as :func:`quotient`."""
+    return x - np.floor(x / by) * by
 
 
 class DeviceFitter(Fitter):
@@ -79,12 +96,17 @@ class DeviceFitter(Fitter):
         self._choices = {column: examples[:, column].astype(np.intp) for column in categories}
         self._sizes: dict[tuple[bytes, tuple[int, int] | None], Size] = {}
 
-    def size(self, values: Sequence[float], of: Size | None = None) -> Size:
+    def size(self, values: Sequence[float], of: Size | None = None, guess: Size | None = None) -> Size:
         """A size through all given values; NaN where one is unknown.
 
         ``of`` is the size of the loop when the value is its coefficient: most likely a multiple of the tiles further in.
+        A ``guess`` that holds is taken.
         """
         target = np.asarray(values, dtype="float64")
+        if isinstance(guess, Formula) and not np.isnan(target).all():
+            guessed = np.broadcast_to(guess(self.env), target.shape)
+            if (np.isnan(target) | (guessed == target)).all():
+                return guess
         inside = of.product if isinstance(of, Formula) else None
         key = target.tobytes(), inside
         if key not in self._sizes:
@@ -110,6 +132,16 @@ class DeviceFitter(Fitter):
                     values[choice] = float(found[0])
             if fits:
                 return Lookup(column, tuple(values))
+        return None
+
+    def _strided(self, target: Array, rows: Array, inside: tuple[int, int]) -> Formula | None:
+        # Few examples show the digit of a fused loop: the product of all tiles further in is the likeliest.
+        for i in sorted(range(len(self._ranges)), key=lambda i: -self._ranges[i][1]):
+            key = self._ranges[i]
+            if key[0] == inside[1] and self._owner[i] == self._owner_of(inside):
+                factors = target[rows] / self._table[i, rows]
+                if (factors == factors[0]).all() and factors[0] == np.round(factors[0]):
+                    return Formula(0.0, ((float(factors[0]), (key,)),))
         return None
 
     def _fit_on(self, target: Array, rows: Array) -> Formula | None:

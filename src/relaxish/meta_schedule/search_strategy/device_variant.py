@@ -19,7 +19,7 @@ from .device_estimate import DeviceEstimate
 from .device_index import FittedIndex, Split, fit_index
 from .device_limits import DeviceLimits
 from .device_reading import DeviceReading, Fetch
-from .device_sizes import DeviceEnvironment, DeviceFitter, Lookup, Size
+from .device_sizes import DeviceEnvironment, DeviceFitter, Lookup, Size, remainder
 from .fitting import Unfit
 
 __all__ = ["DeviceVariant", "FittedStore"]
@@ -136,7 +136,7 @@ class DeviceVariant:
         else:
             _, column, values, _ = self.table.categories[fetch.category]
             lanes = Lookup(column, tuple(float(v) for v in values))(env)
-        wide = (lanes > 1) & (np.mod(total, lanes) == 0)
+        wide = (lanes > 1) & (remainder(total, lanes) == 0)
         lanes = np.where(wide, lanes, np.float32(1))
         threads: list[Any] = []
         for thread in (fetch.thread_y, fetch.thread_x):
@@ -169,7 +169,8 @@ class DeviceVariant:
         info = store.info
         sizes = [self.extent(env, i) for i in info.loops]
         ids, tags = list(info.loops), [self.tags[i] for i in info.loops]
-        but, num_vector = -1, 1
+        but = -1
+        num_vector: Any = 1
         kinds: dict[str, tuple[Any, Any, Any]] = {}
         split = None
         extents = sizes

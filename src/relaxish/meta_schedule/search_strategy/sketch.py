@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc, Schedule
-from ...tir.schedule import Trace
+from ...tir.schedule import ScheduleError, Trace
 from ..feature_extractor.program import Program, extract_program
 from ..mutator.mutator import compute_locations, parallel_limits
 from ..schedule_util import schedule_for_tuning
 from .decisions import DecisionTable
-from .device_reading import replay
+from .device_reading import DeviceReading, replay
 from .device_variant import DeviceVariant
 from .examples import ExampleChooser
 from .fitting import Environment, Unfit
@@ -30,7 +31,7 @@ __all__ = ["VectorSketch", "VectorVariant"]
 Array = np.ndarray[Any, Any]
 EXAMPLES, CHECKS, LOCATION_SAMPLES = 12, 2, 8
 # Programs for GPUs have more numbers to be told apart: a few more examples, and more checks.
-DEVICE_EXAMPLES, DEVICE_CHECKS = 20, 6
+DEVICE_EXAMPLES, DEVICE_CHECKS = 16, 4
 _DEVICE_DRAWS, _LEAST_DRAW = 24, 4096
 # What keeps a program from being read or made: everything else is a bug and is raised.
 REFUSALS = (Unfit, RelaxishError, ValueError)
@@ -107,6 +108,7 @@ class VectorSketch:
         self.variants: dict[tuple[int, ...], VectorVariant] = {}
         self.refused: dict[tuple[int, ...], str] = {}
         self._combinations: list[tuple[int, ...]] | None = None
+        self._learnt: _Examples | None = None
 
     @property
     def _mod(self) -> Any:
@@ -199,29 +201,43 @@ class VectorSketch:
         if locations:
             raise Unfit("sampled compute locations on a GPU")
         table = self.table
-        most = max([count, *(2 * len(table.categories[i][2]) for i in table.structural)])
-        # Every choice of a category is seen at least twice, and no two categories go together.
-        choices = {i: rng.permutation(np.arange(most) % len(table.categories[i][2])) for i in table.structural}
-        chooser = ExampleChooser(table, rng)
-        readings, rows = [], []
-        while len(readings) < most:
-            row = chooser.next()
-            if row is None:
-                break  # fewer candidates than examples wanted: then these are all
-            row = row.copy()
-            for i, chosen in choices.items():
-                row[table.categories[i][1]] = chosen[len(rows)]
-            sch = schedule_for_tuning(self._mod, 1)
-            readings.append(replay(sch, table.to_trace(row, ())))
-            rows.append(row)
-            chooser.accept()
-        compiled = DeviceVariant(readings, np.array(rows), table, self.context.target, table.structural)
+        readings, rows = self._device_examples(max([count, *(2 * len(table.categories[i][2]) for i in table.structural)]))
+        compiled = DeviceVariant(readings, rows, table, self.context.target, table.structural)
         if readings[0].pipelined and readings[0].shared:
-            some = table.sample(rng, 2)
+            some = rows[:2]
             compiled.limits.learn_versions(some, [self._allocated(row) for row in some])
         made = VectorVariant(self, locations, compiled)
         self._check(made, table.sample(rng, DEVICE_CHECKS))
         return made
+
+    def _device_examples(self, wanted: int) -> tuple[list[DeviceReading], Array]:
+        """Programs to learn formulas from, and their rows; what is there already is kept."""
+        table = self.table
+        if self._learnt is None:
+            self._learnt = _Examples(ExampleChooser(table, np.random.default_rng([*self.seed, 7])), [], [])
+        known = self._learnt
+        rng = np.random.default_rng([*self.seed, wanted])
+        # Every choice of a category is seen at least twice, and no two categories go together.
+        choices = {i: rng.permutation(np.arange(wanted) % len(table.categories[i][2])) for i in table.structural}
+        refused = 0
+        while len(known.rows) < wanted and refused < wanted:
+            row = known.chooser.next()
+            if row is None:
+                break  # fewer candidates than examples wanted: then these are all
+            row = row.copy()
+            for i, chosen in choices.items():
+                row[table.categories[i][1]] = chosen[len(known.rows)]
+            sch = schedule_for_tuning(self._mod, 1)
+            try:
+                known.readings.append(replay(sch, table.to_trace(row, ())))
+            except ScheduleError:
+                refused += 1  # a primitive refuses some tilings
+                continue
+            known.rows.append(row)
+            known.chooser.accept()
+        if not known.rows:
+            raise Unfit("no random candidate is a program")
+        return known.readings, np.array(known.rows)
 
     def _allocated(self, row: Array) -> dict[str, int]:
         """Elements of every buffer in the lowered program of a row."""
@@ -237,7 +253,12 @@ class VectorSketch:
             raise Unfit("no candidates left to check the formulas on")
         fast = made.features(checks)
         for k, row in enumerate(checks):
-            slow = self.replayed_features(row, locations)
+            try:
+                slow = self.replayed_features(row, locations)
+            except ScheduleError:
+                if self.gpu:
+                    continue  # a primitive refuses this tiling, which is no matter of features
+                raise
             mine = np.stack([block[k] for block in fast])
             if mine.shape != slow.shape or not np.allclose(mine, slow, rtol=1e-4, atol=1e-3):
                 raise Unfit("features differ from those of the program")
@@ -296,6 +317,15 @@ class VectorSketch:
             if not postproc.apply(sch):
                 raise Unfit(f"{type(postproc).__name__} refuses some candidates")
         return sch
+
+
+@dataclass
+class _Examples:
+    """Programs of a GPU sketch that formulas are learnt from, and where more come from."""
+
+    chooser: ExampleChooser
+    readings: list[DeviceReading]
+    rows: list[Array]
 
 
 class _MovedError(Exception):

@@ -19,8 +19,8 @@ _FORMATS = {
     "pointer": "Q", "handle": "Q", "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i",
     "uint32": "I", "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
-_MAP_ALIGNMENT = 64
-_BUFFER_ALIGNMENT = 64
+_MAP_ALIGNMENT = 128  # since CUDA 13; it was 64
+_BUFFER_ALIGNMENT = 128
 
 
 class ArgumentLayout:

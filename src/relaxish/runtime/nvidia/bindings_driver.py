@@ -13,7 +13,7 @@ from typing import Any
 from .arguments import ArgumentLayout, Frame
 from .driver import ATTRIBUTES, Dim3, KernelArg, Launcher, TensorMapSpec
 from .errors import CODES, NoCUDAError, failure
-from .tensor_map import driver_numbers
+from .libcuda import LibCUDA
 
 __all__ = ["BindingsDriver"]
 
@@ -61,6 +61,7 @@ class BindingsDriver:
 
     def __init__(self) -> None:
         self._cuda = _import_bindings()
+        self._library: LibCUDA | None = None
         self._contexts = _Contexts()
         self._call("initialising CUDA", self._cuda.cuInit, 0)
         self._count = int(self._call("counting the devices", self._cuda.cuDeviceGetCount))
@@ -340,26 +341,10 @@ class BindingsDriver:
     # ---- tensor maps
 
     def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
-        """The driver's encoding."""
-        cuda = self._cuda
-        dtype, interleave, swizzle, promotion, fill = driver_numbers(spec)
-        rank = len(spec.dims)
-        made = self._call(
-            "encoding a tensor map",
-            cuda.cuTensorMapEncodeTiled,
-            cuda.CUtensorMapDataType(dtype),
-            rank,
-            spec.address,
-            [cuda.cuuint64_t(d) for d in spec.dims],
-            [cuda.cuuint64_t(s) for s in spec.strides],
-            [cuda.cuuint32_t(b) for b in spec.box],
-            [cuda.cuuint32_t(s) for s in spec.element_strides or (1,) * rank],
-            cuda.CUtensorMapInterleave(interleave),
-            cuda.CUtensorMapSwizzle(swizzle),
-            cuda.CUtensorMapL2promotion(promotion),
-            cuda.CUtensorMapFloatOOBfill(fill),
-        )
-        return b"".join(int(word).to_bytes(8, "little") for word in made.opaque)
+        """The driver's encoding. It must be written to a multiple of 64 bytes, where cuda-bindings' own object need not be."""
+        if self._library is None:
+            self._library = LibCUDA()
+        return self._library.encode_tensor_map(spec)
 
 
 def _import_bindings() -> Any:

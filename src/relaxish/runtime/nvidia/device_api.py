@@ -36,9 +36,10 @@ class CUDADeviceAPI(DeviceAPI):
             return driver.attribute(index, "driver_version")
         return driver.attribute(index, name)
 
-    def free_blocks(self, index: int, nbytes: int) -> tuple[int, list[Any]]:
-        """Pooled blocks of the current stream."""
-        return providers.current().free_blocks(index, nbytes)
+    def allocate_pooled(self, index: int, nbytes: int) -> tuple[int, int, object]:
+        """Memory from the pool of the current stream."""
+        block = providers.current().allocate_pooled(index, nbytes)
+        return block.nbytes, block.address, block
 
     def allocate(self, index: int, nbytes: int, alignment: int, mem_scope: str | None) -> tuple[int, object]:
         """Memory of the device."""

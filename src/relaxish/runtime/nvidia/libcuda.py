@@ -51,6 +51,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _THREAD_LOCAL_CAPTURE = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+_MAP_ALIGNMENT = 128  # of a CUtensorMap, since CUDA 13
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 
 
@@ -156,8 +157,8 @@ class LibCUDA:
         """The driver's encoding."""
         dtype, interleave, swizzle, promotion, fill = driver_numbers(spec)
         rank = len(spec.dims)
-        buffer = (ctypes.c_char * (BYTES + 64))()
-        place = -ctypes.addressof(buffer) % 64
+        buffer = (ctypes.c_char * (BYTES + _MAP_ALIGNMENT))()
+        place = -ctypes.addressof(buffer) % _MAP_ALIGNMENT
         self.call(
             "encoding a tensor map", "cuTensorMapEncodeTiled",
             ctypes.addressof(buffer) + place, dtype, rank, spec.address,

@@ -48,7 +48,7 @@ class CUDARuntime(HostRuntime):
         launcher = self._launchers.get(key)
         if launcher is None:
             launcher = self._launchers[key] = self._prepare(name, cluster)
-        if shared > _DEFAULT_SHARED and shared > self._shared.get(name, 0):
+        if shared and shared > self._shared.get(name, 0):
             self._allow_shared(name, shared)
         launcher(grid, block, shared, self._state.stream(self._index), values)
 
@@ -65,6 +65,7 @@ class CUDARuntime(HostRuntime):
         return self._state.driver.prepare(self._function(name), info.kinds, cluster)
 
     def _allow_shared(self, name: str, nbytes: int) -> None:
+        """Ask for dynamic shared memory: less than 48 KiB may be too much, too, beside a kernel's static arrays."""
         driver = self._state.driver
         most = driver.attribute(self._index, "max_shared_memory_per_block_optin") or _DEFAULT_SHARED
         if nbytes > most:

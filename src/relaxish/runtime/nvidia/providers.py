@@ -16,7 +16,7 @@ from typing import Any
 
 from ...support.config import CUDA_PROVIDER
 from .driver import Driver
-from .errors import NoCUDAError
+from .errors import CUDAError, NoCUDAError
 from .state import CUDAState
 
 __all__ = ["PROVIDER_MODULES", "chosen", "current", "find", "open_driver", "provider_names", "register_provider", "use"]
@@ -54,7 +54,10 @@ def open_driver(name: str) -> Driver:
         importlib.import_module(PROVIDER_MODULES[name])
     if name not in _FACTORIES:
         raise NoCUDAError(f"there is no CUDA provider {name!r}; RELAXISH_CUDA_PROVIDER may be auto, {_listed()}")
-    return _FACTORIES[name]()
+    try:
+        return _FACTORIES[name]()
+    except CUDAError as error:
+        raise NoCUDAError(str(error)) from None
 
 
 def _listed() -> str:

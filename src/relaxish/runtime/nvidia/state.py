@@ -8,9 +8,9 @@ import threading
 from typing import Any
 
 from .driver import Driver
-from .errors import CUDAError, DeviceMemoryError, NoCUDAError
+from .errors import CODES, CUDAError, DeviceMemoryError, NoCUDAError
 
-__all__ = ["CUDAState", "DeviceBlock"]
+__all__ = ["CUDAState", "DeviceBlock", "Pool", "TakenPools", "pool_size"]
 
 _SMALL = 1 << 20
 _FORKED = (
@@ -19,20 +19,49 @@ _FORKED = (
 )
 
 
+class Pool(list[int]):
+    """Addresses of free blocks of one size; once closed it takes no more."""
+
+    is_open = True
+
+
 class DeviceBlock:
-    """Memory of a device; goes back to the driver when nobody refers to it."""
+    """Memory of a device; goes back to its pool, or to the driver, when nobody refers to it.
 
-    __slots__ = ("address", "device", "nbytes", "state", "__weakref__")
+    The pool holds addresses, not blocks: a collector of cycles finalises everything it found, and what another finaliser
+    saved from that would be used after its end.
+    """
 
-    def __init__(self, state: CUDAState, device: int, address: int, nbytes: int) -> None:
+    __slots__ = ("address", "device", "nbytes", "pool", "state", "__weakref__")
+
+    def __init__(self, state: CUDAState, device: int, address: int, nbytes: int, pool: Pool | None = None) -> None:
         self.state = state
         self.device = device
         self.address = address
         self.nbytes = nbytes
+        self.pool = pool
+
+    def __del__(self) -> None:
+        if sys.is_finalizing():
+            return
+        if self.pool is not None and self.pool.is_open:
+            self.pool.append(self.address)
+        else:
+            self.state.release(self.device, self.address)
+
+
+class TakenPools:
+    """Free memory set apart for something that works in it, such as a graph; given back with it."""
+
+    def __init__(self, state: CUDAState, device: int, pools: list[Pool]) -> None:
+        self._state = state
+        self._device = device
+        self._pools = pools
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
-            self.state.release(self.device, self.address)
+            for pool in self._pools:
+                self._state.drain(self._device, pool, close=True)
 
 
 class CUDAState:
@@ -40,10 +69,11 @@ class CUDAState:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.pools: dict[int, dict[tuple[int, int], list[Any]]] = {}
+        self.pools: dict[int, dict[tuple[int, int], Pool]] = {}  # by device; by stream and size
         self._local = threading.local()
         self._capturing: dict[int, int] = {}  # device: number of captures under way
         self._to_free: list[tuple[int, int]] = []
+        self._scratch: dict[int, DeviceBlock] = {}
         self._lost: str = ""
 
     # ---- life
@@ -66,35 +96,47 @@ class CUDAState:
     def close(self) -> None:
         """Give pooled memory back; what arrays still hold follows with them."""
         self.trim()
+        for pools in self.pools.values():
+            for pool in pools.values():
+                pool.is_open = False
 
     # ---- memory
 
-    def free_blocks(self, device: int, nbytes: int) -> tuple[int, list[Any]]:
-        """The size to ask for, and the blocks of that size that were used on the current stream and are free.
+    def allocate(self, device: int, nbytes: int) -> DeviceBlock:
+        """New memory from the driver. Raises DeviceMemoryError when there is not enough."""
+        nbytes = max(1, nbytes)
+        return DeviceBlock(self, device, self._allocate(device, nbytes), nbytes)
+
+    def allocate_pooled(self, device: int, nbytes: int) -> DeviceBlock:
+        """Memory that was used on the current stream and is free, else new memory.
 
         Work on one stream runs in order, so a block may be handed out again before its last kernel has run.
         """
         size = pool_size(nbytes)
-        pool = self.pools.get(device)
+        pools = self.pools.get(device)
+        if pools is None:
+            pools = self.pools[device] = {}
+        key = self.stream(device), size
+        pool = pools.get(key)
         if pool is None:
-            pool = self.pools[device] = {}
-        return size, pool.setdefault((self.stream(device), size), [])
-
-    def allocate(self, device: int, nbytes: int) -> DeviceBlock:
-        """New memory. When the device is full, pooled blocks are given back first.
-
-        Raises DeviceMemoryError when there still is not enough.
-        """
-        self.check_usable()
-        nbytes = max(1, nbytes)
+            pool = pools[key] = Pool()
         try:
-            return DeviceBlock(self, device, self.driver.allocate(device, nbytes), nbytes)
+            address = pool.pop()
+        except IndexError:
+            address = self._allocate(device, size)
+        return DeviceBlock(self, device, address, size, pool)
+
+    def _allocate(self, device: int, nbytes: int) -> int:
+        """The address of new memory. When the device is full, pooled blocks are given back first."""
+        self.check_usable()
+        try:
+            return self.driver.allocate(device, nbytes)
         except DeviceMemoryError:
-            pooled = self.pooled_bytes(device)
             gc.collect()
+            pooled = self.pooled_bytes(device)
             self.trim(device)
         try:
-            return DeviceBlock(self, device, self.driver.allocate(device, nbytes), nbytes)
+            return self.driver.allocate(device, nbytes)
         except DeviceMemoryError as error:
             free, total = self.driver.memory_info(device)
             raise DeviceMemoryError(
@@ -102,6 +144,13 @@ class CUDAState:
                 f"allocating {nbytes:,} bytes on cuda({device})",
                 f"{free:,} of {total:,} bytes are free after giving back {pooled:,} pooled ones",
             ) from None
+
+    def scratch(self, device: int, nbytes: int) -> int:
+        """The address of memory whose contents are nobody's, kept for the next asking."""
+        found = self._scratch.get(device)
+        if found is None or found.nbytes < nbytes:
+            found = self._scratch[device] = self.allocate(device, nbytes)
+        return found.address
 
     def release(self, device: int, address: int) -> None:
         """Give memory back to the driver; after the capture, where one is under way."""
@@ -113,23 +162,30 @@ class CUDAState:
         try:
             self.driver.free(device, address)
         except CUDAError as error:
-            if not error.sticky:  # with the context its memory is gone
+            if not error.sticky and error.code != CODES["DEINITIALIZED"]:  # with the context its memory is gone
                 raise
 
     def pooled_bytes(self, device: int) -> int:
-        """Bytes waiting in the pool of a device."""
-        return sum(size * len(blocks) for (_, size), blocks in self.pools.get(device, {}).items())
+        """Bytes waiting in the pools of a device."""
+        return sum(size * len(pool) for (_, size), pool in self.pools.get(device, {}).items())
 
     def trim(self, device: int | None = None) -> None:
         """Give the pooled blocks of a device (all, if None) back to the driver."""
+        self._scratch.clear()
         for index in list(self.pools) if device is None else [device]:
-            for blocks in self.pools.get(index, {}).values():
-                blocks.clear()
+            for pool in self.pools.get(index, {}).values():
+                self.drain(index, pool)
 
-    def take_pool(self, device: int, stream: int) -> list[list[Any]]:
-        """The pooled blocks of a stream, to be kept for what works in them; they are no longer handed out."""
-        pool = self.pools.get(device, {})
-        return [pool.pop(key) for key in [k for k in pool if k[0] == stream]]
+    def drain(self, device: int, pool: Pool, *, close: bool = False) -> None:
+        """Give the blocks of a pool back to the driver."""
+        pool.is_open = pool.is_open and not close
+        while pool:
+            self.release(device, pool.pop())
+
+    def take_pools(self, device: int, stream: int) -> TakenPools:
+        """The pools of a stream, to be kept for what works in their memory; they are no longer handed out."""
+        pools = self.pools.get(device, {})
+        return TakenPools(self, device, [pools.pop(key) for key in [k for k in pools if k[0] == stream]])
 
     # ---- streams
 

@@ -170,8 +170,8 @@ class Operand:
         aligned = analyzer.can_prove_equal(here % vector, IntImm(here.dtype, 0))
         if condition is None:
             return side_by_side and aligned
-        same = [analyzer.simplify(substitute(condition, {along: q * vector + step})) for step in (0, v)]
-        return side_by_side and aligned and structural_equal(*same)
+        first, other = (analyzer.simplify(substitute(condition, {along: q * vector + step})) for step in (0, v))
+        return side_by_side and aligned and structural_equal(first, other)
 
     def _vector(self, shared: Any, target: Any, vector: int, roles: dict[Var, Any]) -> Stmt:
         condition, load = _guarded(self.value)

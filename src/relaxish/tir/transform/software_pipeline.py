@@ -17,6 +17,12 @@ from ..stmt import AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Eva
 from .base import LoweringError, StmtExprMutator, call, op_name
 
 _POINTER_ARGS = {"tvm_access_ptr": (1,), "ptx_mma": (6, 8, 10), "mma_fill": (1,), "ptx_ldmatrix": (3,), "mma_store": (3,)}
+# Where a call has a fragment buffer, and where the number of the fragment in it.
+_FRAGMENT_ARGS = {
+    "tvm_fill_fragment": ((0, 4),), "tvm_load_matrix_sync": ((0, 4),), "tvm_store_matrix_sync": ((0, 4),),
+    "tvm_mma_sync": ((0, 1), (2, 3), (4, 5), (6, 7)),
+}  # fmt: skip
+_FRAGMENT_ELEMENTS = 256
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,8 @@ class _Versions(StmtExprMutator):
     def visit_Call(self, e: Any) -> Any:
         made = self.default_visit(e)
         args = list(made.args)
+        for i in _FRAGMENT_ARGS.get(op_name(e), ()):
+            args[i[1]] = self._fragment_index(args[i[0]], args[i[1]])
         for i in _POINTER_ARGS.get(op_name(e), ()):
             buffer = self.buffers.get(args[i]) if i < len(args) and isinstance(args[i], Var) else None
             new = self.remap.get(buffer) if buffer is not None else None
@@ -137,6 +145,17 @@ class _Versions(StmtExprMutator):
             var = self.loop.loop_var
             args[i + 1] = args[i + 1] + B.floormod(var, B.cast(var.dtype, new.shape[0])) * size
         return made if all(a is b for a, b in zip(args, made.args)) else made.with_fields(args=tuple(args))
+
+    def _fragment_index(self, data: Any, index: Any) -> Any:
+        """Fragments of a version follow those of the one before."""
+        buffer = self.buffers.get(data)
+        new = self.remap.get(buffer) if buffer is not None else None
+        if buffer is None or new is None:
+            return index
+        count: Any = B.const("int32", 1)
+        for dim in buffer.shape:
+            count = count * dim
+        return index + self._version(new) * B.floordiv(count, B.const(count.dtype, _FRAGMENT_ELEMENTS))
 
 
 def _may_conflict(a: Any, b: Any, analyzer: Analyzer) -> bool:

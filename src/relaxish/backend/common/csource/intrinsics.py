@@ -131,6 +131,23 @@ class IntrinsicPrinter:
             return pointer
         return infix("+", pointer, self.expr(offset), ADD)
 
+    # -- threads -------------------------------------------------------------------------------------------
+
+    def shuffled_lane(self, kind: str, own: Piece, e: Any) -> Piece:
+        """The lane that a shuffle reads, among groups of ``width`` lanes; outside of its group a lane reads itself.
+
+        ``own`` is the thread's lane as an unsigned number; ``kind`` is "", "_up" or "_down".
+        """
+        offset = self.cast(self.expr(e.args[2]), e.args[2].dtype, "uint32")
+        width = self.constant(int(e.args[3].value), "uint32")
+        place = infix("%", own, width, MUL)
+        if kind == "":
+            return infix("+", infix("-", own, place, ADD), infix("%", offset, width, MUL), ADD)
+        if kind == "_up":
+            return self.choice(infix(">=", place, offset, RELATION), infix("-", own, offset, ADD), own)
+        inside = infix("<", infix("+", place, offset, ADD), width, RELATION)
+        return self.choice(inside, infix("+", own, offset, ADD), own)
+
     # -- others --------------------------------------------------------------------------------------------
 
     def call_call_extern(self, e: Any) -> Piece:

@@ -12,8 +12,9 @@ from typing import Any
 
 from ....arith import build as B
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator
-from ....ir.prim import Broadcast, Call, Cast, IntImm, PrimExpr, Ramp, Shuffle
+from ....ir.prim import Broadcast, Call, Cast, IntImm, Ramp, Shuffle
 from ....support.errors import RelaxishError
 from ....tir.expr import BufferLoad
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.functor import pre_order_visit
-from ....ir.prim import Call, CmpOp, IntImm, LogicalOp, Not, PrimExpr, Select, Var
+from ....ir.prim import Call, CmpOp, IntImm, LogicalOp, Not, Select, Var
 from ....support.errors import RelaxishError
 from ....tir import ForKind
 from ....tir.expr import BufferLoad

@@ -179,6 +179,8 @@ FIBER_PHASE = 368
 FIBER_COORDINATES = 376
 FIBER_BYTES = 448
 
+SPIN_STEPS = 100
+"""What a turn of a loop without known end is charged: it lets all others run."""
 READY, WAITING, ASKING, ENDED = 0, 1, 2, 3
 """States of a fiber; ASKING is in ``activemask``."""
 CANARY = 0x5AFE57AC

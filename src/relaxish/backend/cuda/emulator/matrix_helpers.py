@@ -16,7 +16,7 @@ from . import layout
 from .matrix_layouts import Shape
 
 __all__ = [
-    "fragment_fill", "fragment_load", "fragment_product", "fragment_store", "load_bytes_transposed", "load_matrices",
+    "atomic_update", "fragment_fill", "fragment_load", "fragment_product", "fragment_store", "load_bytes_transposed", "load_matrices",
     "mma", "store_accumulators",
 ]  # fmt: skip
 
@@ -106,7 +106,8 @@ def fragment_product(m: int, n: int, k: int, a_dtype: str, b_dtype: str, c_dtype
 
     @T.prim_func(private=True)
     def product(
-        thread: T.handle("int64"), d: T.handle(c_dtype), d_at: T.int64, a: T.handle(a_dtype), a_at: T.int64, b: T.handle(b_dtype), b_at: T.int64,
+        thread: T.handle("int64"), d: T.handle(c_dtype), d_at: T.int64, a: T.handle(a_dtype), a_at: T.int64,
+        b: T.handle(b_dtype), b_at: T.int64,
         c: T.handle(c_dtype), c_at: T.int64, site: T.int64,
     ):  # fmt: skip
         W = T.decl_buffer((_WORDS,), "int64", data=thread)
@@ -150,7 +151,8 @@ def mma(shape: Shape, a_dtype: str, b_dtype: str, c_dtype: str, wide: str) -> Pr
 
     @T.prim_func(private=True)
     def multiply(
-        thread: T.handle("int64"), a: T.handle(a_dtype), a_first: T.int64, b: T.handle(b_dtype), b_first: T.int64, c: T.handle(c_dtype), c_first: T.int64,
+        thread: T.handle("int64"), a: T.handle(a_dtype), a_first: T.int64, b: T.handle(b_dtype), b_first: T.int64,
+        c: T.handle(c_dtype), c_first: T.int64,
         site: T.int64,
     ):  # fmt: skip
         W = T.decl_buffer((_WORDS,), "int64", data=thread)
@@ -252,3 +254,24 @@ def store_accumulators(dtype: str, checked: bool) -> PrimFunc:
                 D[T.call_extern("int64", check, thread, at, T.int64(1), site)] = R[local_at + T.int64(i)]
 
     return store
+
+
+def atomic_update(how: str, dtype: str, wide: str) -> PrimFunc:
+    """Add to an element, or make it the larger, the smaller or another one; what was there is left for the thread."""
+    between = "float32" if wide == "float64" and dtype != "float64" else wide
+
+    def combined(old: Any, value: Any) -> Any:
+        return {"add": lambda: old + value, "max": lambda: T.max(old, value), "min": lambda: T.min(old, value)}.get(
+            how, lambda: value
+        )()
+
+    @T.prim_func(private=True)
+    def update(thread: T.handle("int64"), data: T.handle(dtype), at: T.int64, value: T.var(wide)):
+        W = T.decl_buffer((_WORDS,), "int64", data=thread)
+        D = T.decl_buffer((_MANY,), dtype, data=data)
+        old = T.decl_buffer((1,), between)
+        old[0] = T.cast(D[at], between)
+        W[layout.FIBER_ANSWER // 8] = T.reinterpret("int64", T.cast(old[0], wide))
+        D[at] = T.cast(combined(old[0], T.cast(value, between)), dtype)
+
+    return update

@@ -12,6 +12,7 @@ from ....ir import dtype as dt
 from ....ir.module import IRModule
 from ....ir.serial import load_json
 from ....runtime.nvidia import tensor_map
+from ....runtime.nvidia.errors import CODES, failure
 from ....runtime.nvidia.providers import register_provider
 from ....runtime.nvidia.simulated import Kernel, Launch, SimulatedDriver
 from .kernels import EmulatedKernels
@@ -37,7 +38,9 @@ class EmulatorDriver(SimulatedDriver):
         """The kernels of a module."""
         if isinstance(image, (bytes, bytearray)):
             image = bytes(image).decode()
-        mod = image if isinstance(image, IRModule) else load_json(image)
+        mod = load_json(image) if isinstance(image, str) else image
+        if not isinstance(mod, IRModule):
+            raise failure(CODES["INVALID_IMAGE"], "loading a module", "the emulator loads modules of device functions")
         # Code that nobody checks is worth optimising.
         kernels = EmulatedKernels(mod, checked=self.checked, level=0 if self.checked else 2)
         return {

@@ -74,7 +74,7 @@ class EmulatedModule:
         values, sizes = list(args[: len(program.kinds)]), args[len(program.kinds) :]
         launch = dict(zip(tags, (int(s) for s in sizes), strict=False))
         spans: dict[int, int] = {}
-        made = []
+        made: list[tuple[str, Any]] = []
         for kind, value in zip(program.kinds, values, strict=True):
             if kind == "pointer":
                 address, size = _memory(value)
@@ -108,8 +108,8 @@ def _memory(value: Any) -> tuple[int, int]:
 def _tensor_map(value: Any) -> TensorMap:
     """The map that the interpreter made."""
     address = int(value.memory.ctypes.data) + value.start
-    parts = (tuple(int(x) for x in part) for part in (value.sizes, value.strides, value.box))
-    return TensorMap(address, int(value.size), *parts, int(value.swizzle))
+    sizes, strides, box = (tuple(int(x) for x in part) for part in (value.sizes, value.strides, value.box))
+    return TensorMap(address, int(value.size), sizes, strides, box, int(value.swizzle))
 
 
 def _shared_limit(target: Target) -> int:

@@ -89,6 +89,7 @@ class ThreadFunction(Mutator):
         self.extents: dict[str, Any] = {}
         self.helpers: dict[str, Any] = {}
         self.turns = 1
+        self.barriers_at: int | None = None
 
     @staticmethod
     def _pointer(name: str) -> Var:
@@ -342,8 +343,6 @@ class ThreadFunction(Mutator):
         charge = None
         if self.turns > _UNCHARGED:
             number = self.integer(self.visit(loop.extent))
-            if extent is not None:
-                number = self.integer(max(1, self.turns))
             charge = Evaluate(self.call("rx_charge", number, self.site()))
             self.turns = 1
         made = For(loop.loop_var, self.visit(loop.min), self.visit(loop.extent), ForKind.SERIAL, self.visit(loop.body))
@@ -380,7 +379,7 @@ class ThreadFunction(Mutator):
         """How many elements an allocation has; at most, where that depends on a shape: ``min(n, 16)``."""
         count = 1
         for extent in stmt.extents:
-            most = extent.value if isinstance(extent, IntImm) else Analyzer().const_int_bound.bound(extent)[1]
+            most: Any = extent.value if isinstance(extent, IntImm) else Analyzer().const_int_bound.bound(extent)[1]
             if most >= 1 << 31:
                 raise RelaxishError(f"the size of {stmt.buffer_var.name} must be constant in a kernel")
             count *= most
@@ -392,9 +391,14 @@ class ThreadFunction(Mutator):
         self.memory_of[stmt.buffer_var] = self.dynamic
         return LetStmt(stmt.buffer_var, self.as_pointer(self.call("rx_shared", -1)), self.visit(stmt.body))
 
-    def _static(self, stmt: Allocate, size: int) -> Any:
+    def static_room(self, size: int) -> int:
+        """Where ``size`` more bytes of static shared memory begin."""
         start = (self.static_bytes + 127) // 128 * 128
         self.static_bytes = start + size
+        return start
+
+    def _static(self, stmt: Allocate, size: int) -> Any:
+        start = self.static_room(size)
         self._memory(stmt.buffer_var, True, size, start)
         return LetStmt(stmt.buffer_var, self.as_pointer(self.call("rx_shared", start)), self.visit(stmt.body))
 
@@ -403,12 +407,13 @@ class ThreadFunction(Mutator):
         inner: Any = stmt.body
         while isinstance(inner, (AttrStmt, Allocate, DeclBuffer)):
             if isinstance(inner, AttrStmt) and inner.node is stmt.buffer_var:
-                facts[inner.attr_key] = inner.value.value
+                value: Any = inner.value
+                facts[inner.attr_key] = value.value
             inner = inner.body
 
     def fragment_shape(self, data: Var) -> tuple[int, int, int]:
         """(m, n, k) of a fragment buffer. Raises RelaxishError where nothing says it."""
-        shape = self.fragments.get(data, {}).get("fragment_shape")
+        shape: Any = self.fragments.get(data, {}).get("fragment_shape")
         if shape is None:
             raise RelaxishError(f"the fragment buffer {data.name} has no fragment_shape; run InferFragment")
         m, n, k = (int(v) for v in shape.split(","))

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ....ir import dtype as dt
 from ....ir.op import Op
-from ....ir.prim import Call, Cast, IntImm, Shuffle
+from ....ir.prim import Call, Cast, IntImm, Let, Shuffle, Var
 from ....support.errors import RelaxishError
 from . import layout
+from .matrix_helpers import atomic_update
 from .table import emulates, emulates_function
 
 if TYPE_CHECKING:
@@ -136,19 +137,21 @@ def _vote(gen: ThreadFunction, call: Any) -> Any:
 # ---- atomic updates
 
 
-def _added(gen: ThreadFunction, pointer: Any, value: Any, dtype: str) -> Any:
-    place = gen.place(pointer)
+@emulates_function("atomicAdd", "atomicMax", "atomicMin", "atomicExch")
+def _atomic(gen: ThreadFunction, call: Any) -> Any:
+    """``(address, value)``; the value of the call is what was there before. Threads run in turns: it needs no lock."""
+    how = call.args[0].value.removeprefix("atomic").lower()
+    place, value = gen.place(call.args[1]), gen.visit(call.args[2])
+    dtype = place.dtype
+    wide = "float64" if dt.is_float(dtype) or dtype == "bfloat16" else "int64"
+    symbol = gen.helper(f"rx_atomic_{how}_{dtype}", lambda: atomic_update(how, dtype, wide))
+    index = place.index
     if gen.checked:
-        site = gen.access(place, layout.SITE_ATOMIC, gen.bytes_of(place.dtype))
-        place.index = gen.call("rx_check", place.index, 1, site)
-    return Call(dtype, Op.get("tir.atomic_add"), [place.address, gen.visit(value)])
-
-
-@emulates("atomic_add")
-def _atomic_add(gen: ThreadFunction, call: Any) -> Any:
-    return _added(gen, call.args[0], call.args[1], call.dtype or call.args[1].dtype)
-
-
-@emulates_function("atomicAdd")
-def _atomic_add_by_name(gen: ThreadFunction, call: Any) -> Any:
-    return _added(gen, call.args[1], call.args[2], call.dtype)
+        index = gen.call("rx_check", index, 1, gen.access(place, layout.SITE_ATOMIC, gen.bytes_of(dtype)))
+    update = gen.call(symbol, place.data, index, Cast(wide, value), dtype="int32")
+    before = gen.word(layout.FIBER_ANSWER)
+    if wide == "float64":
+        before = Cast("float32", Call("float64", Op.get("tir.reinterpret"), [before]))
+        if dtype == "float64":
+            before = Call("float64", Op.get("tir.reinterpret"), [gen.word(layout.FIBER_ANSWER)])
+    return Let(Var("done", "int32"), update, before if before.dtype == call.dtype else Cast(call.dtype, before))

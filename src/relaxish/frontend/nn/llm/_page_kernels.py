@@ -6,8 +6,9 @@ from typing import Any
 
 from .... import tir
 from ....script.ir_builder import tir as T
-from ._attention_kernels import each_by_lane, matched, rows_by_threads, size_var
+from ._attention_kernels import matched, size_var
 from ._paged_kernels import _function, _handles
+from ._threads import each_by_lane, rows_by_threads
 
 
 def _loop(extent: Any, threads: bool) -> Any:

@@ -15,16 +15,14 @@ from ._attention_kernels import (
     Rope,
     Sizes,
     attention_by,
-    each_by_lane,
-    first_lane,
     local,
     matched,
     owner_of,
-    rows_by_threads,
     rows_of_heads,
     scalars,
     size_var,
 )
+from ._threads import each_by_lane, first_lane, rows_by_threads
 
 _ATTRS: Mapping[str, Any] = {"tir.is_scheduled": True, "tir.noalias": True}
 
@@ -282,7 +280,7 @@ def merge_state(dtype: str, threads: bool) -> tir.PrimFunc:
             T.buffer_store(state, tir.exp2(other_s[row, head] - most), [1])
             T.buffer_store(state, most, [2])
             if lane is not None:  # everybody has read the sums before the first thread writes the new one
-                T.evaluate(T.tvm_storage_sync("shared"))
+                T.evaluate(tir.call_intrin("int32", "tir.tvm_storage_sync", tir.StringImm("shared")))
             total = state[0] + state[1]
             with each_by_lane(dim, lane) as d:
                 own, other = v[row, head, d].astype("float32"), other_v[row, head, d].astype("float32")

@@ -212,7 +212,7 @@ class TIRPagedKVCache(PagedKVCache):
             made = _head_kernels(sizes, page, num_hidden_layers)
         rope = llama_rope_with_position_map(
             rope_theta, rope_scale, qk_head_dim, num_attention_heads, num_key_value_heads, dtype, dict(rope_scaling),
-            rotary_dim or None,
+            rotary_dim or None, threads=sizes.threads,
         )  # fmt: skip
         made["split_rotary"] = rope
         builder = relax.BlockBuilder.current()

@@ -7,14 +7,17 @@ A rope function gives the cosine and sine of the angle of dimension ``d`` at pos
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from .... import te, tir
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
+from ....target import Target
 from .. import op
 from ..core import Tensor
+from ._threads import each_by_lane, rows_by_threads
 
 __all__ = [
     "llama_rope",
@@ -272,14 +275,21 @@ def llama_rope_with_position_map(
     dtype: str,
     rope_scaling: Mapping[str, Any],
     rotary_dim: int | None = None,
+    *,
+    threads: bool | None = None,
 ) -> tir.PrimFunc:
     """The loop program ``(qkv, position_map, q, k, v, apply_rope)`` that a paged cache splits fused rows with.
+
+    ``threads``: for a GPU, where a warp takes each head of a row; unless given, the target in scope decides.
 
     With "longrope" scaling the factors of the dimensions stand in place of ``apply_rope``: rows are always turned.
     """
     rotary = head_dim if rotary_dim is None else rotary_dim
     fused_heads = num_q_heads + num_kv_heads * 2
     is_long = dict(rope_scaling or {}).get("rope_type") == "longrope"
+    if threads is None:
+        current = Target.current()
+        threads = current is not None and "gpu" in current.keys
     with IRBuilder() as builder:
         with T.prim_func():
             T.func_name("fused_rope")
@@ -303,28 +313,39 @@ def llama_rope_with_position_map(
             if is_long:
                 factors = T.match_buffer(handles[-1], (rotary // 2,), "float32")
                 IRBuilder.name("ext_factors", factors)
-            with T.serial(count) as s, T.serial(fused_heads) as h:
+            with _rows(count, fused_heads, threads) as (s, h, lane):
                 for first, heads_of, out in ((0, num_q_heads, q), (num_q_heads, num_kv_heads, k)):
                     _emit_turned(
                         qkv, out, s, h, first, heads_of, positions[s], apply_rope, rotary, theta, scale, dtype,
-                        rope_scaling, factors,
+                        rope_scaling, factors, lane,
                     )  # fmt: skip
-                with T.If(h >= num_q_heads + num_kv_heads), T.Then(), T.serial(head_dim) as d:
+                with T.If(h >= num_q_heads + num_kv_heads), T.Then(), each_by_lane(head_dim, lane) as d:
                     T.buffer_store(v, qkv[s, h, d], [s, h - (num_q_heads + num_kv_heads), d])
     return builder.get()
 
 
+@contextmanager
+def _rows(count: Any, heads: int, threads: bool) -> Iterator[tuple[Any, Any, Any]]:
+    """A loop over rows and heads: (row, head, thread of the warp or None)."""
+    if threads:
+        with rows_by_threads(count * heads, True) as (item, lane):
+            yield tir.floordiv(item, heads), tir.floormod(item, heads), lane
+        return
+    with T.serial(count) as s, T.serial(heads) as h:
+        yield s, h, None
+
+
 def _emit_turned(
     qkv: Any, out: Any, s: Any, h: Any, first: int, heads: int, position: Any, apply_rope: Any, rotary: int,
-    theta: float, scale: float, dtype: str, rope_scaling: Any, factors: Any,
+    theta: float, scale: float, dtype: str, rope_scaling: Any, factors: Any, lane: Any,
 ) -> None:  # fmt: skip
     """The statements that write one head of ``out``, turned if ``apply_rope``."""
     head_dim = int(qkv.shape[2])
     with T.If(tir.all(h >= first, h < first + heads)), T.Then(), T.If(apply_rope > 0):
-        with T.Then(), T.serial(head_dim) as d:
+        with T.Then(), each_by_lane(head_dim, lane) as d:
             at = position.astype("float32") * tir.const(scale, "float32")
             turned = rotated(lambda i: qkv[s, h, i], d, at, rotary, theta, dtype, rope_scaling, factors)
             value = turned if rotary == head_dim else tir.if_then_else(d < rotary, turned, qkv[s, h, d])
             T.buffer_store(out, value, [s, h - first, d])
-        with T.Else(), T.serial(head_dim) as d:
+        with T.Else(), each_by_lane(head_dim, lane) as d:
             T.buffer_store(out, qkv[s, h, d], [s, h - first, d])

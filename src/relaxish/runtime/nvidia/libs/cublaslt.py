@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import sys
+import weakref
 from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
 
@@ -59,6 +59,7 @@ _OUT = POINTER(c_void_p)
 _CUBLASLT = SharedLibrary(
     "cublasLt",
     "nvidia-cublas",
+    "cuda",
     {
         "cublasLtCreate": (c_int, (_OUT,)),
         "cublasLtDestroy": (c_int, (_P,)),
@@ -110,6 +111,8 @@ class Descriptor:
         self.handle = c_void_p()
         what = f"cublasLt{kind}Create"
         check_status(getattr(self._library, what)(ctypes.byref(self.handle), *args), what)
+        # Freed with this object, but not at the process's end: then the library may be gone already.
+        weakref.finalize(self, getattr(self._library, f"cublasLt{kind}Destroy"), self.handle).atexit = False
 
     def set(self, name: str, value: Any) -> None:
         """Set an attribute to a ctypes number or pointer."""
@@ -117,11 +120,6 @@ class Descriptor:
         function = getattr(self._library, what)
         code = function(self.handle, self._attributes[name], ctypes.byref(value), ctypes.sizeof(value))
         check_status(code, what, name)
-
-    def __del__(self) -> None:
-        handle = getattr(self, "handle", None)
-        if handle is not None and handle.value and not sys.is_finalizing():
-            getattr(self._library, f"cublasLt{self._kind}Destroy")(handle)
 
 
 def matmul_desc(compute: int, scale_type: int) -> Descriptor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -30,12 +30,14 @@ class LibraryError(RelaxishError):
 
 @dataclass(frozen=True)
 class SharedLibrary:
-    """Where a library is found: file name without version, the wheel it comes with, and its functions."""
+    """Where a library is found: file name without version, the wheel it comes with and the extra that installs it, and
+    its functions.
+    """
 
     name: str
     package: str
+    extra: str
     prototypes: Prototypes
-    prepare: Callable[[Any], None] | None = None
 
 
 _LOADED: dict[str, Any] = {}
@@ -72,13 +74,11 @@ def load(library: SharedLibrary) -> Any:
     if made is None:
         path = find(library.name)
         if path is None:
-            raise MissingExtraError("cuda", library.package, f"{library.name} from the CUDA libraries")
+            raise MissingExtraError(library.extra, library.package, f"{library.name} from the CUDA libraries")
         made = ctypes.CDLL(path)
         for name, (result, arguments) in library.prototypes.items():
             function = getattr(made, name)
             function.restype, function.argtypes = result, arguments
-        if library.prepare is not None:
-            library.prepare(made)
         _LOADED[library.name] = made
     return made
 

@@ -187,10 +187,17 @@ def rx_mbarrier_test(fiber: int, address: int, parity: int, site: int) -> int:
 
 
 def rx_mbarrier_after_copies(fiber: int, address: int, site: int) -> None:
-    """``cp.async.mbarrier.arrive``: arrive once the thread's copies so far are made."""
+    """``cp.async.mbarrier.arrive``: the phase lasts at least until the thread's copies so far are made."""
+    bar = rx_mbarrier(fiber, address, site)
     rx_commit_copies(fiber)
     rx_finish_copies(fiber, 0)
-    rx_mbarrier_arrive(fiber, address, 1, 0, site)
+    rx_release(fiber, load64(bar + MBAR_VECTOR))
+
+
+def rx_copy_if(fiber: int, target: int, source: int, size: int, really: int) -> None:
+    """A load under a condition; the target stays as it is without it."""
+    if really:
+        copy(target, source, size)
 
 
 # ---- bulk copies
@@ -221,6 +228,16 @@ def rx_bulk_piece(
             rx_fail(fiber, FAULT_BOUNDS, number, at // load64(site + SITE_UNIT))
         store64(entry + BULK_MEMORY, memory)
         rx_mark_pending(fiber, memory, at, 16, number, at // load64(site + SITE_UNIT))
+
+
+def rx_bulk_copy(fiber: int, address: int, base: int, at: int, source: int, size: int, number: int) -> None:
+    """``cp.async.bulk``: contiguous bytes, a multiple of 16."""
+    rank = load64(load64(fiber + FIBER_BLOCK) + BLOCK_RANK)
+    done = 0
+    while done < size:
+        rx_bulk_piece(fiber, rank, address, base + at + done, at + done, source + done, 16, number)
+        done += 16
+    rx_bulk_issued(fiber, address, number)
 
 
 def rx_bulk_issued(fiber: int, address: int, site: int) -> None:

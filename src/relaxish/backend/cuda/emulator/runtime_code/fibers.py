@@ -91,7 +91,7 @@ def rx_charge(fiber: int, steps: int, site: int) -> None:
 
 def rx_spin(fiber: int, site: int) -> None:
     """One turn of a loop without known end: others run meanwhile."""
-    rx_charge(fiber, 1, site)
+    rx_charge(fiber, SPIN_STEPS, site)
     rx_make_ready(fiber)
     rx_park(fiber)
 

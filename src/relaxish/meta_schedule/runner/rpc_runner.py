@@ -1,0 +1,175 @@
+"""Measures candidates on other machines: servers of one key at a tracker, as many at a time as there are."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...runtime import nd, rpc
+from ..arg_info import ArgInfo
+from ..utils import get_global_func_with_default_on_worker
+from .arguments import alloc_arguments
+from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
+
+__all__ = ["RPCConfig", "RPCRunner", "RPCRunnerFuture"]
+
+
+class RPCConfig(NamedTuple):
+    """Where the tracker is, the servers' key, the priority of requests, and the seconds that one measurement may take."""
+
+    tracker_host: str | None = None
+    tracker_port: int | None = None
+    tracker_key: str | None = None
+    session_priority: int = 1
+    session_timeout_sec: int = 10
+
+    @staticmethod
+    def _normalized(config: RPCConfig | None) -> RPCConfig:
+        """The configuration, if it names tracker and key. Raises ValueError if it does not."""
+        made = RPCConfig() if config is None else RPCConfig(*config)
+        missing = [n for n in ("tracker_host", "tracker_port", "tracker_key") if getattr(made, n) is None]
+        if missing:
+            raise ValueError(f"RPCConfig lacks {', '.join(missing)}")
+        return made
+
+    def connect_tracker(self) -> rpc.TrackerSession:
+        """A connection to the tracker. Raises RPCError if there is none."""
+        assert self.tracker_host is not None and self.tracker_port is not None
+        return rpc.connect_tracker(self.tracker_host, int(self.tracker_port))
+
+    def count_num_servers(self, allow_missing: bool = True) -> int:
+        """How many servers have the key. Raises RuntimeError if there are none, unless that is allowed."""
+        tracker = self.connect_tracker()
+        try:
+            servers = tracker.summary()["server_info"]
+        finally:
+            tracker.close()
+        count = sum(1 for s in servers if s["key"] == f"server:{self.tracker_key}")
+        if not count and not allow_missing:
+            raise RuntimeError(f"no server with the key {self.tracker_key!r} is registered at the tracker")
+        return count
+
+    def connect_server(self) -> rpc.RPCSession:
+        """A session with a server, as soon as one is free."""
+        tracker = self.connect_tracker()
+        try:
+            assert self.tracker_key is not None
+            return tracker.request(self.tracker_key, self.session_priority, self.session_timeout_sec)
+        finally:
+            tracker.close()
+
+
+class RPCRunnerFuture(RunnerFuture):
+    """The result of one measurement elsewhere."""
+
+    def __init__(self, future: Future[list[float]], timeout_sec: float) -> None:
+        super().__init__()
+        self._future = future
+        self._timeout_sec = timeout_sec
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def result(self) -> RunnerResult:
+        try:
+            return RunnerResult(self._future.result(), None)
+        except (TimeoutError, FutureTimeout):
+            return RunnerResult(None, f"RPCRunner: Timeout, killed after {self._timeout_sec} seconds")
+        # Whatever goes wrong elsewhere is this candidate's result.
+        except Exception as error:
+            return RunnerResult(None, f"RPCRunner: An exception occurred\n{error}")
+
+
+class RPCRunner(Runner):
+    """Each candidate is uploaded to a server, loaded, given arguments and timed there.
+
+    The hooks (functions, or names of packed functions) take the place of a step: ``f_create_session(rpc_config)``,
+    ``f_upload_module(session, local_path, remote_path)``, ``f_alloc_argument(session, device, args_info, alloc_repeat)``,
+    ``f_run_evaluator(session, module, device, config, arguments)`` and ``f_cleanup(session, remote_path)``.
+    """
+
+    def __init__(
+        self, rpc_config: RPCConfig | None = None, evaluator_config: EvaluatorConfig | None = None,
+        cooldown_sec: float = 0.0, alloc_repeat: int = 1, f_create_session: Any = None, f_upload_module: Any = None,
+        f_alloc_argument: Any = None, f_run_evaluator: Any = None, f_cleanup: Any = None, max_workers: int | None = None,
+        initializer: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.rpc_config = RPCConfig._normalized(rpc_config)
+        self.evaluator_config = EvaluatorConfig._normalized(evaluator_config)
+        self.cooldown_sec = cooldown_sec
+        self.alloc_repeat = alloc_repeat
+        found = (f_create_session, f_upload_module, f_alloc_argument, f_run_evaluator, f_cleanup)
+        defaults = (_create_session, _upload, _allocate, _evaluate, _clean_up)
+        self._steps = [get_global_func_with_default_on_worker(f, d) for f, d in zip(found, defaults, strict=True)]
+        workers = max_workers if max_workers is not None else self.rpc_config.count_num_servers(allow_missing=False)
+        self.pool = ThreadPoolExecutor(max(1, workers), "rpc-runner", initializer or _nothing)
+
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
+        seconds = self.rpc_config.session_timeout_sec
+        return [RPCRunnerFuture(self.pool.submit(self._measure, x), seconds) for x in runner_inputs]
+
+    def _measure(self, x: RunnerInput) -> list[float]:
+        create, upload, allocate, evaluate, clean_up = self._steps
+        session = create(self.rpc_config)
+        try:
+            with tempfile.TemporaryDirectory(prefix="relaxish-rpc-runner-") as folder:
+                local = _as_library(x.artifact_path, Path(folder))
+                module = upload(session, str(local), local.name)
+            device = session.device(x.device_type, 0)
+            sets = allocate(session, device, x.args_info, self.alloc_repeat)
+            times = [float(t) for t in evaluate(session, module, device, self.evaluator_config, sets)]
+            clean_up(session, None)
+        finally:
+            session.close()
+        if self.cooldown_sec > 0:
+            time.sleep(self.cooldown_sec)
+        return times
+
+
+def _nothing() -> None:
+    """No initializer."""
+
+
+def _as_library(artifact: str | bytes, folder: Path) -> Path:
+    """The artifact as a shared object with its manifest; what is a file already stays as it is."""
+    if isinstance(artifact, str):
+        return Path(artifact)
+    from ...backend.llvm.compile import link_shared
+    from ...runtime.module import Module
+
+    compiled = pickle.loads(artifact)  # made by this process's own builder
+    path = folder / "candidate.so"
+    Module(compiled.kernels, None, objects=[compiled.object_bytes], linker=link_shared).export_library(path)
+    return path
+
+
+def _create_session(config: RPCConfig) -> rpc.RPCSession:
+    return config.connect_server()
+
+
+def _upload(session: rpc.RPCSession, local_path: str, remote_path: str) -> Any:
+    session.upload(local_path, remote_path)
+    return session.load_module(remote_path)
+
+
+def _allocate(session: rpc.RPCSession, device: Any, args_info: Sequence[ArgInfo], alloc_repeat: int) -> list[list[Any]]:
+    return [[nd.array(a, device) for a in alloc_arguments(args_info, seed)] for seed in range(alloc_repeat)]
+
+
+def _evaluate(session: rpc.RPCSession, module: Any, device: Any, config: EvaluatorConfig, sets: list[list[Any]]) -> list[float]:
+    cache = "cache_flush_cpu_non_first_arg" if config.enable_cpu_cache_flush else ""
+    timed = module.time_evaluator(
+        module.entry_name, device, number=config.number, repeat=config.repeat, min_repeat_ms=config.min_repeat_ms,
+        f_preproc=cache,
+    )  # fmt: skip
+    return [t for arguments in sets for t in timed(*arguments).results]
+
+
+def _clean_up(session: rpc.RPCSession, remote_path: str | None) -> None:
+    """The session's folder goes with it."""

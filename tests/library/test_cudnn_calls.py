@@ -1,0 +1,102 @@
+"""Convolutions as cuDNN is asked for them, with a stand-in that reads memory as the descriptors say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relaxish
+from relaxish import TVMError, relax
+from relaxish.relax.backend.cuda.cudnn import partition_for_cudnn
+from relaxish.runtime import cuda, nd
+from relaxish.runtime.nvidia import providers
+from relaxish.runtime.nvidia.libs import cudnn as dnn
+from relaxish.runtime.nvidia.libs import loading
+from relaxish.runtime.nvidia.libs.loading import use_library
+from relaxish.script import ir as I
+from relaxish.script import relax as R
+from relaxish.testing.fake_cudnn import FakeCudnn
+
+
+@pytest.fixture
+def fake():
+    with providers.use("null"), use_library("cudnn", FakeCudnn()) as made:
+        yield made
+
+
+def model(layout, dtype, bias, relu, **attrs):
+    kernel = "OIHW" if layout == "NCHW" else "OHWI"
+    groups = attrs.get("groups", 1)
+    sizes, window = {"N": 2, "C": 4, "H": 7, "W": 9}, {"O": 6, "I": 4 // groups, "H": 3, "W": 2}
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", R.Tensor([sizes[c] for c in layout], dtype))
+    w = relax.Var("w", R.Tensor([window[c] for c in kernel], dtype))
+    b = relax.Var("b", R.Tensor([6 if c == "C" else 1 for c in layout], dtype))
+    with bb.function("main", [x, w, b] if bias else [x, w]):
+        with bb.dataflow():
+            out = relax.op.nn.conv2d(x, w, data_layout=layout, kernel_layout=kernel, **attrs)
+            if bias:
+                out = relax.op.add(bb.emit(out), b)
+            if relu:
+                out = relax.op.nn.relu(bb.emit(out))
+            out = bb.emit_output(out)
+        bb.emit_func_output(out)
+    return bb.get()
+
+
+def inputs_of(mod):
+    rng = np.random.default_rng(0)
+    infos = [p.struct_info for p in mod["main"].params]
+    return [rng.standard_normal([int(d) for d in i.shape]).astype(i.dtype) for i in infos]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(("bias", "relu"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("dtype", "attrs"),
+    [
+        ("float16", {}),
+        ("float32", {"strides": (2, 1), "padding": (1, 2)}),
+        ("float32", {"dilation": (2, 3), "groups": 2}),
+    ],
+)
+def test_convolutions(fake, layout, bias, relu, dtype, attrs):
+    mod = model(layout, dtype, bias, relu, **attrs)
+    arrays = inputs_of(mod)
+    made = relax.transform.RunCodegen()(partition_for_cudnn(mod))
+    assert [m.type_key for m in made.attrs["external_mods"]] == ["cudnn"]
+    vm = relaxish.VirtualMachine(relaxish.build(made, target="cuda"), cuda())
+    got = vm["main"](*(nd.array(a, cuda()) for a in arrays)).numpy()
+    reference = relaxish.VirtualMachine(relaxish.build(mod, target="llvm"), relaxish.cpu())
+    np.testing.assert_allclose(got, reference["main"](*arrays).numpy(), rtol=1e-2, atol=2e-2)
+    assert ("cudnnConvolutionBiasActivationForward" in fake.calls) == bias
+
+
+@I.ir_module
+class Stacked:
+    @R.function
+    def main(qkv: R.Tensor((2, 16, 192), "float16")):
+        with R.dataflow():
+            parts = R.split(qkv, 3, axis=2)
+            q = R.reshape(parts[0], (2, 16, 4, 16))
+            k = R.reshape(parts[1], (2, 16, 4, 16))
+            v = R.reshape(parts[2], (2, 16, 4, 16))
+            out = R.nn.attention(q, k, v)
+            R.output(out)
+        return out
+
+
+def test_attention_says_what_else_there_is():
+    with pytest.raises(TVMError, match="partition for CUTLASS"):
+        relax.transform.RunCodegen()(partition_for_cudnn(Stacked))
+
+
+def test_what_it_is_not_asked_for():
+    mod = model("NCHW", "float32", False, False, padding=(0, 0, 1, 1))  # padding on one side only
+    assert not any("Codegen" in (f.attrs or {}) for f in partition_for_cudnn(mod).functions.values())
+
+
+@pytest.mark.skipif(loading.find("cudnn") is None, reason="cuDNN is not installed")
+def test_descriptors_of_the_real_library():
+    dnn.Descriptor("Tensor", "cudnnSetTensor4dDescriptor", dnn.FORMATS["NHWC"], dnn.DATA_TYPES["float16"], 1, 8, 4, 4)
+    dnn.Descriptor("Convolution", "cudnnSetConvolution2dDescriptor", 1, 1, 1, 1, 1, 1, dnn.CROSS_CORRELATION, 0)
