@@ -254,3 +254,24 @@ def test_ldmatrix(count, transposed):
         np.testing.assert_array_equal(got, [tile[lane // 4, lane % 4 * 2 :][:2] for lane in range(32)])
     with pytest.raises(MisalignedAccessError):
         launch(kernel, a, b, 4, block=(32, 1, 1))
+
+
+@pytest.mark.parametrize("signs", ["int8", "uint8"])
+def test_dot_products(signs):
+    out = "int32" if signs == "int8" else "uint32"
+
+    @T.prim_func(check_well_formed=False)
+    def kernel(A: T.handle(signs, "global"), B: T.handle(signs, "global"), C: T.handle(out, "global")):
+        a = T.decl_buffer((128,), signs, data=A)
+        b = T.decl_buffer((128,), signs, data=B)
+        c = T.decl_buffer((32,), out, data=C)
+        tx = T.launch_thread("threadIdx.x", 32)
+        left = T.reinterpret(out, a[tx * 4 : tx * 4 + 4])
+        right = T.reinterpret(out, b[tx * 4 : tx * 4 + 4])
+        c[tx] = T.call_pure_extern(out, "__dp4a", left, right, c[tx])
+
+    a, b = (rng.integers(-128 if signs == "int8" else 0, 127, 128).astype(signs) for _ in range(2))
+    c = rng.integers(0, 99, 32).astype(out)
+    wanted = c.astype("int64") + (a.astype("int64") * b.astype("int64")).reshape(32, 4).sum(axis=1)
+    launch(kernel, a, b, c, block=(32, 1, 1))
+    np.testing.assert_array_equal(c, wanted)

@@ -139,3 +139,29 @@ def test_topk_of_a_model():
         places, total = (t.numpy() for t in vm["main"](relaxish.nd.array(x, relaxish.cuda())))
     np.testing.assert_array_equal(places, np.argsort(-x, 1, kind="stable")[:, :3])
     np.testing.assert_allclose(total, np.cumsum(x, 1) + np.cumsum(x, 0) - x, rtol=1e-4, atol=1e-4)
+
+
+def test_draws_of_a_model():
+    import relaxish
+    from relaxish.runtime.nvidia import providers
+    from relaxish.script import ir as I
+    from relaxish.script import relax as R
+
+    @I.ir_module
+    class Model:
+        @R.function
+        def main(p: R.Tensor((3, 40), "float32"), u: R.Tensor((4, 1), "float32"), rows: R.Tensor((4, 1), "int64")):
+            with R.dataflow():
+                out = R.multinomial_from_uniform(p, u, rows, dtype="int64")
+                R.output(out)
+            return out
+
+    rng = np.random.default_rng(5)
+    prob = rng.random((3, 40)).astype("float32")
+    prob /= prob.sum(1, keepdims=True)
+    draws, rows = rng.random((4, 1)).astype("float32"), rng.integers(0, 3, (4, 1))
+    with providers.use("emulator"):  # which would report the races of the field's kernel
+        vm = relaxish.VirtualMachine(relaxish.build(Model, target="cuda"), relaxish.cuda())
+        out = vm["main"](*(relaxish.nd.array(a, relaxish.cuda()) for a in (prob, draws, rows))).numpy()
+    want = [(np.cumsum(prob[r].astype("float64")) >= u - 1e-6).argmax() for (r,), (u,) in zip(rows, draws)]
+    assert out.ravel().tolist() == want

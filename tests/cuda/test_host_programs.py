@@ -14,7 +14,8 @@ from relaxish.backend.common.signature import kernel_spec
 from relaxish.runtime.host_program import HostProgram, KernelInfo, trunc_div, trunc_mod
 from relaxish.runtime.kernel import ArgumentError, KernelError
 from relaxish.runtime.nvidia.errors import CUDAError
-from relaxish.runtime.nvidia.module import CUDAModule
+from relaxish.runtime.nvidia.module import TOOLS, CUDAModule
+from relaxish.runtime.nvidia.simulated import Kernel
 from relaxish.script import ir as I
 from relaxish.script import tir as T
 from relaxish.target import Target
@@ -354,6 +355,58 @@ def test_timer(fake):
     with relaxish.runtime.Timer(relaxish.cuda()) as timer:
         compiled(add_rows)(*arrays, 1.0)
     assert timer.elapsed == pytest.approx(3e-3)
+
+
+@T.prim_func
+def two_kernels(a: T.Buffer((64,), "float32"), b: T.Buffer((64,), "float32"), c: T.Buffer((64,), "float32")):
+    for i in T.thread_binding(64, thread="threadIdx.x"):
+        with T.block("b"):
+            v = T.axis.spatial(64, i)
+            b[v] = a[v] + T.float32(1)
+    for i in T.thread_binding(64, thread="threadIdx.x"):
+        with T.block("c"):
+            v = T.axis.spatial(64, i)
+            c[v] = b[v] * T.float32(2)
+
+
+def test_kernels_compile_by_themselves(monkeypatch, tmp_path):
+    """Machine code is made of each kernel's own source, when a device with real images needs it, and exported."""
+    compiled_sources = []
+
+    def compile_many(jobs):
+        compiled_sources.extend(jobs)
+        return [f"code {arch} {source.count('__global__')}".encode() for source, arch in jobs]
+
+    monkeypatch.setitem(TOOLS, "cubins", compile_many)
+    module = compiled(two_kernels).imported_modules[0]
+    assert set(module.parts) == {"two_kernels_kernel", "two_kernels_kernel_1"}
+    driver = FakeCUDA(deferred=False)
+    driver.image_format = "cubin"
+    driver.open_image = lambda device, image: {n: Kernel(n, None) for n in module.infos} if image == b"code sm_90a 1" else {}
+    with use_cuda_provider(driver):
+        arrays = on_device(*(np.ones(64, "float32"),) * 3)
+        module["two_kernels"](*arrays)
+        module["two_kernels"](*arrays)
+        assert [launch.kernel for launch in driver.launches] == ["two_kernels_kernel", "two_kernels_kernel_1"] * 2
+        assert len(compiled_sources) == 2 and sorted(module.images) == sorted(f"sm_90a/{n}" for n in module.infos)
+        manifest, binaries = module.package()
+        loaded = CUDAModule.from_json(manifest, binaries)
+        assert loaded.images == module.images and loaded.parts == module.parts
+        loaded["two_kernels"](*arrays)
+        assert len(driver.launches) == 6 and len(compiled_sources) == 2
+    older = FakeCUDA(deferred=False, attributes={"compute_capability_major": 8})
+    older.image_format, older.open_image = "cubin", lambda device, image: {n: Kernel(n, None) for n in module.infos}
+    with use_cuda_provider(older):
+        loaded["two_kernels"](*on_device(*(np.ones(64, "float32"),) * 3))
+    assert [arch for _, arch in compiled_sources[2:]] == ["sm_80"] * 2
+
+
+def test_a_kernel_that_does_not_compile(monkeypatch):
+    monkeypatch.setitem(TOOLS, "cubins", lambda jobs: [relaxish.TVMError("line 3: no such thing") for _ in jobs])
+    driver = FakeCUDA(deferred=False)
+    driver.image_format = "cubin"
+    with use_cuda_provider(driver), pytest.raises(relaxish.TVMError, match="line 3: no such thing"):
+        compiled(two_kernels)(*on_device(*(np.ones(64, "float32"),) * 3))
 
 
 def test_export(fake, tmp_path):

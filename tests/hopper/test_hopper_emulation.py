@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 from test_hopper_tiles import SMALL, convolution, matrices, product, scheduled, values
 
+import relaxish
 from relaxish import meta_schedule as ms
-from relaxish import tir
+from relaxish import relax, te, tir
+from relaxish.dlight.gpu import MatmulHopper
 from relaxish.dlight.gpu.matmul_hopper import HopperConfig
 from relaxish.ir import IRModule
+from relaxish.meta_schedule.search_strategy.sketch import VectorSketch
+from relaxish.script import ir as I
+from relaxish.script import relax as R
 from relaxish.target import Target
-from relaxish.testing import emulate_cuda
+from relaxish.testing import emulate_cuda, use_cuda_provider
 from relaxish.tir.schedule import Trace
 from relaxish.tir.schedule.testing import verify_trace_roundtrip
-from relaxish.tir.transform.lower_hopper import has_tiles
+from relaxish.tir.transform.lower_hopper import has_tiles, lower_tiles
 
 TARGET = Target("nvidia/nvidia-h100", host="llvm")
 
@@ -34,6 +39,7 @@ def check(func, tiles, reference):
         ((128, 64, 192), {"trans_b": False, "tail": "bias"}, SMALL),
         ((100, 77, 131), {"tail": "bias"}, SMALL),
         ((64, 32, 256), {"in_dtype": "float8_e4m3fn"}, SMALL),
+        ((64, 40, 131), {"in_dtype": "float8_e4m3fn", "tail": "cast"}, SMALL),
         ((256, 64, 192), {"tail": "cast"}, HopperConfig(rows=64, columns=64, stages=2, warpgroups=1, persistent=4, cluster=2)),
         ((256, 64, 192), {"trans_b": False}, HopperConfig(rows=64, columns=64, stages=2, warpgroups=1, persistent=2, cluster=2)),
         ((256, 512, 256), {"tail": "bias"}, HopperConfig(cluster=2)),
@@ -42,6 +48,52 @@ def check(func, tiles, reference):
 def test_no_races(shape, options, config):
     func = product(*shape, **options)
     check(func, scheduled(func, config), matrices(**options))
+
+
+def test_consumers_outside_of_the_product():
+    """What cannot be inlined becomes kernels of its own; the product goes through memory, by bulk stores."""
+    a, b = (te.placeholder((64, 64), "float16", name=name) for name in "AB")
+    r = te.reduce_axis((0, 64), name="r")
+    c = te.compute((64, 64), lambda i, j: te.sum(a[i, r].astype("float32") * b[j, r].astype("float32"), axis=r), name="C")
+    func = te.create_prim_func(
+        [a, b, te.compute(c.shape, lambda *at: c[at] * 2.0, name="D"), te.compute(c.shape, lambda *at: c[at] + 1.0, name="E")]
+    )
+    sch = MatmulHopper().apply(func, TARGET, False)
+    found = values(func)
+    emulate_cuda(sch.mod["main"], *found, target=TARGET, check=True)
+    wanted = found[0].astype("float32") @ found[1].astype("float32").T
+    np.testing.assert_array_equal(found[2], wanted * 2)
+    np.testing.assert_array_equal(found[3], wanted + 1)
+
+
+@I.ir_module
+class Layer:
+    """One dense layer, any number of rows."""
+
+    @R.function
+    def main(
+        x: R.Tensor(("n", 128), "float16"), w: R.Tensor((256, 128), "float16"), b: R.Tensor((256,), "float16")
+    ) -> R.Tensor(("n", 256), "float16"):
+        with R.dataflow():
+            y = R.astype(R.matmul(x, R.permute_dims(w), out_dtype="float32"), "float16")
+            out = R.nn.relu(R.add(y, b))
+            R.output(out)
+        return out
+
+
+def test_layer_on_the_emulated_device():
+    """Default schedules, host code with tensor maps, the virtual machine: a dynamic number of rows."""
+    rng = np.random.default_rng(2)
+    with use_cuda_provider("emulator"):
+        executable = relaxish.build(Layer, target=TARGET)
+        [device_part] = executable.mod.imported_modules[0].imported_modules
+        assert "wgmma_ss_" in device_part.get_source("cu")
+        machine = relax.VirtualMachine(executable, relaxish.cuda(0))
+        for rows in (40, 130):
+            x, w, b = ((rng.integers(-4, 5, shape) / 4).astype("float16") for shape in ((rows, 128), (256, 128), (256,)))
+            made = machine["main"](*[relaxish.nd.array(a, relaxish.cuda(0)) for a in (x, w, b)]).numpy()
+            wanted = (x.astype("float32") @ w.astype("float32").T).astype("float16") + b
+            np.testing.assert_array_equal(made, np.maximum(wanted, 0))
 
 
 def sketch(func):
@@ -85,8 +137,6 @@ def test_other_targets_have_none():
 
 def test_masks_agree_with_lowering():
     """The vectorised search knows without lowering which decisions fit."""
-    from relaxish.meta_schedule.search_strategy.sketch import VectorSketch
-
     context, [made] = sketch(product(1024, 1024, 512))
     columns = VectorSketch(context, made.trace)
     variant = columns.variant(())
@@ -100,3 +150,18 @@ def test_masks_agree_with_lowering():
     assert variant.valid(rows).tolist() == real and 5 < sum(real) < 40
     seconds = variant.compiled.estimate(rows)
     assert seconds.shape == (40,) and (seconds > 0).all()
+
+
+def test_estimate_prefers_tiles_that_keep_the_products_busy():
+    """128 x 256 results, 128 bytes of the depth, two warpgroups, pairs of blocks: what feeding the tensor cores takes."""
+    context, [made] = sketch(product(4096, 4096, 4096, tail="cast"))
+    columns = VectorSketch(context, made.trace)
+    variant = columns.variant(())
+    rows = variant.sample(np.random.default_rng(0), 3000)
+    best = rows[int(np.argmin(variant.compiled.estimate(rows)))]
+    tiles = dict(zip(("rows", "columns", "depth"), best[1:6:2].tolist(), strict=True))
+    assert tiles == {"rows": 2, "columns": 8, "depth": 2}
+    sch = tir.Schedule(context.mod, seed=1)
+    columns.table.to_trace(best, ()).apply_to_schedule(sch, remove_postproc=True)
+    text = lower_tiles(sch.mod["main"]).script()
+    assert "T.launch_thread(\"threadIdx.x\", 384)" in text and ", 3, " in text  # multicast to two

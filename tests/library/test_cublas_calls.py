@@ -223,3 +223,16 @@ def test_constants_go_into_the_module(fake):
         np.testing.assert_allclose(out.numpy(), want, rtol=1e-2, atol=1e-2)
     with pytest.raises(RelaxishError, match="takes 1 inputs and 1 outputs"):
         module[name](x)
+
+
+def test_library_calls_are_deployed(fake, tmp_path):
+    from relaxish.runtime import load_module
+
+    inputs = layers()
+    bound = relax.transform.BindParams("main", {"w": inputs[1], "b": inputs[2]})(TwoLayers)
+    made = relax.transform.RunCodegen()(partition_for_cublas(bound, bind_constants=True))
+    path = str(tmp_path / "model.tar")
+    relaxish.build(made, target="cuda").export_library(path)
+    vm = relaxish.VirtualMachine(load_module(path), cuda())
+    out = vm["main"](nd.array(inputs[0], cuda()), nd.array(inputs[3], cuda()))
+    np.testing.assert_allclose(out.numpy(), reference(*inputs), rtol=1e-2, atol=1e-2)

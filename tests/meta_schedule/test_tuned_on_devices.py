@@ -11,6 +11,7 @@ import relaxish
 from relaxish import meta_schedule as ms
 from relaxish import relax, te, tir
 from relaxish.meta_schedule.builder import BuilderInput, LocalBuilder
+from relaxish.meta_schedule.builder.local_builder import build_whole
 from relaxish.meta_schedule.few_shot import few_shot_tune
 from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerInput
 from relaxish.meta_schedule.testing import te_workload
@@ -240,3 +241,36 @@ def test_few_shot_tuning():
     with use_cuda_provider("null"):
         found = few_shot_tune(func, Target(A100), 2, True)
     assert found is not None
+
+
+def test_corrupt_artifacts_are_records():
+    runner = LocalRunner(timeout_sec=6, evaluator_config=ONCE, initializer=offer_fake)
+    with use_cuda_provider(_fake()):
+        (artifact,) = artifacts("good")
+        inputs = [RunnerInput(broken, "cuda", ARGS) for broken in (artifact[:200], b"", artifact)]
+        try:
+            results = [future.result() for future in runner.run(inputs)]
+        finally:
+            runner.shutdown()
+    assert [result.error_msg is None for result in results] == [False, False, True]
+
+
+def test_what_computes_something_else_is_found_out():
+    runner = LocalRunner(timeout_sec=30)
+    x = te.placeholder((256,), "float32", name="X")
+    right = te.create_prim_func([x, te.compute((256,), lambda i: x[i] * 2.0, name="Y")])
+    wrong = te.create_prim_func([x, te.compute((256,), lambda i: x[i] * 2.5, name="Y")])
+    with use_cuda_provider("emulator"):
+        (artifact,) = artifacts("good")
+        try:
+            for func, verdict in ((right, True), (wrong, False)):
+                reference = build_whole(relaxish.IRModule({"main": func}), Target("llvm"))
+                assert runner.check(artifact, reference, ARGS)[0] == verdict
+        finally:
+            runner.shutdown()
+    with use_cuda_provider("null"):
+        (artifact,) = artifacts("good")
+        try:
+            assert runner.check(artifact, reference, ARGS)[0] is None
+        finally:
+            runner.shutdown()

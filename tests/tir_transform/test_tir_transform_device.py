@@ -573,3 +573,26 @@ def test_inject_double_buffer() -> None:
     with PassContext(config={"tir.InjectDoubleBuffer": {"split_loop": 0}}):
         made = apply(transform.Simplify(), apply(transform.InjectDoubleBuffer(), before))
     assert_structural_equal(made.body, after.body, True)
+
+
+def test_pipelined_fragments() -> None:
+    """A fragment buffer with versions: the number of a fragment moves on with the version."""
+
+    @T.prim_func
+    def before(A: T.Buffer((8, 256), "float16"), C: T.Buffer((8, 256), "float16")) -> None:
+        for i in T.serial(8, annotations={"software_pipeline_stage": [0, 1], "software_pipeline_order": [0, 1]}):
+            with T.block("both"):
+                F = T.alloc_buffer((2, 16, 16), "float16", scope="wmma.matrix_a")
+                with T.block("load"):
+                    T.reads(A[i, 0:256])
+                    T.writes(F[1, 0:16, 0:16])
+                    T.tvm_load_matrix_sync(F.data, 16, 16, 16, 1, A.access_ptr("r", offset=i * 256), 16, "row_major")
+                with T.block("store"):
+                    T.reads(F[1, 0:16, 0:16])
+                    T.writes(C[i, 0:256])
+                    T.tvm_store_matrix_sync(F.data, 16, 16, 16, 1, C.access_ptr("w", offset=i * 256), 16, "row_major")
+
+    after = transform.Simplify()(transform.InjectSoftwarePipeline()(IRModule({"main": before})))["main"].script()
+    assert '"float16", scope="wmma.matrix_a")' in after and "(2, 2, 16, 16)" in after
+    assert "T.tvm_load_matrix_sync(F.data, 16, 16, 16, (i + 1) % 2 * 2 + 1," in after
+    assert "T.tvm_store_matrix_sync(F.data, 16, 16, 16, i % 2 * 2 + 1," in after

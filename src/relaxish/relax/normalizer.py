@@ -31,7 +31,7 @@ from .struct_info import FuncStructInfo, PrimStructInfo, StructInfo, TensorStruc
 if TYPE_CHECKING:
     from .block_builder import BlockBuilder
 
-__all__ = ["infer_call", "normalize", "prim_func_struct_info"]
+__all__ = ["infer_call", "merge_blocks", "normalize", "prim_func_struct_info"]
 
 
 def normalize(builder: BlockBuilder, expr: Any) -> Any:
@@ -200,7 +200,7 @@ def _seq(builder: BlockBuilder, expr: SeqExpr) -> SeqExpr:
         builder.begin_binding_block()
     body = _argument(builder, expr.body)
     blocks.append(builder.end_block())
-    merged = _merge([part for block in blocks for part in _flattened(block)])
+    merged = merge_blocks([part for block in blocks for part in _flattened(block)])
     same = len(merged) == len(expr.blocks) and all(a is b for a, b in zip(merged, expr.blocks))
     if not same or body is not expr.body:
         expr = SeqExpr(merged, body, expr.span)
@@ -244,7 +244,7 @@ def _check_inside(outer: BindingBlock, inner: BindingBlock, var: Var) -> None:
         )
 
 
-def _merge(blocks: list[BindingBlock]) -> list[BindingBlock]:
+def merge_blocks(blocks: list[BindingBlock]) -> list[BindingBlock]:
     """Adjacent blocks of one kind become one; empty ones go."""
     out: list[BindingBlock] = []
     for block in blocks:

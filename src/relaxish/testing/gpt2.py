@@ -17,7 +17,7 @@ from .. import tir
 from ..frontend import nn
 from ..frontend.nn.llm.kv_cache import PagedKVCache, RopeMode, TIRPagedKVCache
 from ..ir.module import IRModule
-from ..runtime import ShapeTuple, VirtualMachine, cpu, get_global_func
+from ..runtime import Device, ShapeTuple, VirtualMachine, cpu, get_global_func
 from ..runtime.ndarray import NDArray, array
 from ..target import Target
 
@@ -145,7 +145,7 @@ def random_weights(config: Config, seed: int = 0) -> dict[str, Any]:
 
 
 class Session:
-    """A compiled model with weights and a cache, on the CPU."""
+    """A compiled model with weights and a cache, on the CPU unless another device is given (with its target)."""
 
     def __init__(
         self,
@@ -156,6 +156,7 @@ class Session:
         target: Any = "llvm",
         max_batch: int = 4,
         exec_mode: str = "bytecode",
+        device: Device | None = None,
     ) -> None:
         from ..driver import build
         from ..transform import FuseTransposeMatmul
@@ -165,8 +166,9 @@ class Session:
         # The weights are parameters: their transposes would be computed in each step.
         mod = FuseTransposeMatmul()(mod)
         values = dict(weights or random_weights(config))
-        self.params = tuple(array(np.ascontiguousarray(values[name])) for name in params)
-        self.vm = VirtualMachine(build(mod, target, exec_mode=exec_mode), cpu())
+        self.device = cpu() if device is None else device
+        self.params = tuple(array(np.ascontiguousarray(values[name]), self.device) for name in params)
+        self.vm = VirtualMachine(build(mod, target, exec_mode=exec_mode), self.device)
         tokens = max_batch * config.positions
         sizes = [[n] for n in (max_batch, tokens, config.positions, config.page_size, 0)]
         self.cache = self.vm["create_cache"](*(ShapeTuple(s) for s in sizes))
@@ -194,7 +196,7 @@ class Session:
 
     def _run(self, function: Any, seq_ids: Sequence[int], lengths: Sequence[int], tokens: Any) -> NDArray:
         self._begin(self.cache, ShapeTuple(seq_ids), ShapeTuple(lengths))
-        logits: NDArray = function(array(tokens), self.cache, self.params)[0]
+        logits: NDArray = function(array(tokens, self.device), self.cache, self.params)[0]
         self._end(self.cache)
         return logits
 

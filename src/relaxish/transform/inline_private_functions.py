@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.analysis.variables import all_global_vars
@@ -33,12 +31,20 @@ def _run(mod: IRModule) -> IRModule:
     private = {n: f for n, f in graph.items() if symbol_of(f) is None and not _reaches_itself(n, callees)}
     if not private:
         return mod
-    out: dict[Any, Any] = {}
-    for var, func in mod.functions.items():
-        if var.name_hint in private:
-            continue
-        out[var] = inline_functions(func, private) if isinstance(func, Function) else func
-    return IRModule(out, mod.attrs, mod.global_infos)
+    inlined = {
+        var: inline_functions(func, private) if isinstance(func, Function) else func
+        for var, func in mod.functions.items()
+    }
+    kept = {var for var in inlined if var.name_hint not in private}
+    waiting = list(kept)
+    while waiting:
+        # A function that is not only called (a closure is made of it) cannot go.
+        func = inlined[waiting.pop()]
+        for used in all_global_vars(func) if isinstance(func, Function) else ():
+            if used in inlined and used not in kept:
+                kept.add(used)
+                waiting.append(used)
+    return IRModule({v: f for v, f in inlined.items() if v in kept}, mod.attrs, mod.global_infos)
 
 
 def InlinePrivateFunctions() -> Pass:  # noqa: N802  (public name of the pass)

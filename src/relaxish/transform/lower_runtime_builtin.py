@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.expr import Call, DataTypeImm, ExternFunc, PrimValue, ShapeExpr, Tuple, Var
@@ -32,6 +33,9 @@ class _Lower(PyExprMutator):
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
         if not isinstance(call.op, Op):
+            if call is not op and isinstance(call.op, GlobalVar):
+                # What a closure gives is any object from here on; the callee was checked when it had a type.
+                call.struct_info_ = op.struct_info_
             return call
         name = call.op.name
         if name in _PACKED:

@@ -69,7 +69,7 @@ class CPrinter(StatementPrinter):
 
     def _function(self, name: str, func: PrimFunc) -> str:
         # A name that C or its library has is another one's; callers know the packed form.
-        taken = name in self.reserved or name.removesuffix("f") in _MATH.split()
+        taken = name in self.reserved or bool({name, name.removesuffix("f")} & set(_MATH.split()))
         plain = self.supply.reserve(f"{name}_kernel" if taken else name)
         noalias = "restrict " if (func.attrs or {}).get("tir.noalias") else ""
         params: list[tuple[str, str]] = []

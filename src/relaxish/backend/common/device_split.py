@@ -12,12 +12,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.expr import CallingConv
+from ...ir.expr import CallingConv, GlobalVar
+from ...ir.functor import pre_order_visit
 from ...ir.module import IRModule
+from ...ir.prim import Call
 from ...ir.transform import Pass, PassContext, Sequential
 from ...target import Target
+from ...tir import PrimFunc
 from ...tir.transform import BF16StorageLegalize, BindTarget, FP8StorageLegalize, LowerDeviceKernelLaunch
 from ...tir.transform.steps import default_passes, device_passes
+from ..gpu_generic.lockstep import without_lockstep
+from ..gpu_generic.parallel_loops import with_parallel_kernels
 
 __all__ = ["split_host_device"]
 
@@ -34,8 +39,9 @@ def split_host_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule
     """
     if target.host is None:
         target = Target(target, host="llvm")
+    mod = with_parallel_kernels(without_lockstep(mod), target)
     steps = [p for p in default_passes(PassContext.current()) if _plain_name(p) not in _LATER]
-    lowered = LowerDeviceKernelLaunch()(_on_their_hosts(Sequential(steps)(BindTarget(target)(mod))))
+    lowered = LowerDeviceKernelLaunch()(_on_their_hosts(Sequential(steps)(BindTarget(target)(_public(mod)))))
     host: dict[Any, Any] = {}
     device: dict[Any, Any] = {}
     for var, func in lowered.functions.items():
@@ -47,6 +53,25 @@ def split_host_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule
 
 def _plain_name(step: Pass) -> str:
     return step.info.name.rpartition(".")[2]
+
+
+def _public(mod: IRModule) -> IRModule:
+    """Functions that nobody in the module calls are there to be called from outside: they get symbols."""
+    called: set[Any] = set()
+
+    def look(node: Any) -> bool:
+        if isinstance(node, Call) and isinstance(node.op, GlobalVar):
+            called.add(node.op)
+        return True
+
+    for func in mod.functions.values():
+        if isinstance(func, PrimFunc):
+            pre_order_visit(func.body, look)
+    functions: dict[Any, Any] = {}
+    for var, func in mod.functions.items():
+        named = "global_symbol" in (func.attrs or {}) or var in called
+        functions[var] = func if named else func.with_attr("global_symbol", var.name_hint)
+    return IRModule(functions, mod.attrs)
 
 
 def _on_their_hosts(mod: IRModule) -> IRModule:

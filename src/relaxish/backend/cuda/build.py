@@ -48,7 +48,11 @@ def build_device(kernels: IRModule, target: Target) -> CUDAModule:
         spec = specs.get(symbol) or kernel_spec(symbol, func)
         programs.append(HostProgram(spec, host_program_text(symbol, func, infos)))
     arch = str(target.attrs.get("arch", _DEFAULT_ARCH))
-    return CUDAModule(cuda_source(device), arch, infos.values(), programs, device_ir=device)
+
+    def parts() -> dict[str, str]:
+        return {_symbol(v, f): cuda_source(IRModule({v: f})) for v, f in device.functions.items()}
+
+    return CUDAModule(cuda_source(device), arch, infos.values(), programs, parts=parts, device_ir=device)
 
 
 def _symbol(var: Any, func: Any) -> str:
@@ -58,6 +62,7 @@ def _symbol(var: Any, func: Any) -> str:
 TOOLS.update(
     {
         "cubin": nvrtc.compile_cubin,
+        "cubins": nvrtc.compile_many,
         "ptx": nvrtc.compile_ptx,
         "sass": sass.disassemble,
         "save_ir": save_json,

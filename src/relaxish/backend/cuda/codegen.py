@@ -34,8 +34,9 @@ from .usage import indexes_registers, issues_bulk_copies, read_only
 
 __all__ = ["cuda_source", "kernel_source"]
 
-# Registers that an array may fill before a loop over it stops being unrolled.
+# Loops of so many steps are unrolled where they index registers; larger arrays are not in registers anyway.
 _UNROLLED_STEPS = 1024
+_REGISTER_BYTES = 1024
 
 
 def cuda_source(mod: IRModule) -> str:
@@ -73,6 +74,7 @@ class _Kernel(ExprText):
         self.threads = {"x": 1, "y": 1, "z": 1}
         self.fragments: dict[Any, dict[str, str]] = {}
         self.alignments: dict[Any, int] = {}
+        self.private: set[Any] = set()
         self.registers: set[Any] = set()
         self.min_blocks = 0
 
@@ -256,7 +258,9 @@ class _Kernel(ExprText):
         elif scope == "shared":
             self.line(f"__shared__ __align__({max(16, align)}) {kind} {name}[{self._extent(stmt)}];")
         elif scope.startswith(("local", "global")):
-            self.registers.add(stmt.buffer_var)
+            self.private.add(stmt.buffer_var)
+            if _elements(stmt) * size_of(stmt.dtype) <= _REGISTER_BYTES:
+                self.registers.add(stmt.buffer_var)
             self.line(f"{_local_alignment(stmt, self._extent(stmt), align)}{kind} {name}[{self._extent(stmt)}];")
         else:
             raise RelaxishError(f"CUDA code generation has no memory of scope {scope}")
@@ -331,7 +335,7 @@ class _Kernel(ExprText):
     def _store_nibbles(self, stmt: Any, pointer: str, index: Any) -> None:
         if dt.lanes(stmt.value.dtype) == 1:
             # A neighbour may be another thread's, except in registers.
-            alone = "store_nibble" if stmt.buffer.data in self.registers else "share_nibble"
+            alone = "store_nibble" if stmt.buffer.data in self.private else "share_nibble"
             self.line(f"{alone}({pointer}, {self.text(index)}, {self.text(stmt.value)});")
             return
         start = self.nibble_start(stmt.buffer, index)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import struct
 
+import numpy as np
+
 from ...ir import dtype as dt
 
 
@@ -70,6 +72,9 @@ def float_literal(value: float, dtype: str) -> str:
         if value == value:
             bits += 0x7FFF + ((bits >> 16) & 1)
         return f"0xR{(bits >> 16) & 0xFFFF:04X}"
+    if dt.code(dtype).startswith("float8"):
+        # Such numbers are bytes here.
+        return str(int(np.asarray(value).astype(dt.numpy_dtype(dt.element_of(dtype))).view(np.int8)))
     raise ValueError(f"not a floating-point type: {dtype}")
 
 

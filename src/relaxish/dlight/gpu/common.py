@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...target import Target
-from ...tir import PrimFunc
+from ...tir import ForKind, PrimFunc
 from ...tir.schedule import Schedule
 from ..base import ScheduleRule
 
-__all__ = ["GPUScheduleRule", "unroll_explicitly"]
+__all__ = ["GPUScheduleRule", "bind_plainly", "unroll_explicitly"]
 
 
 class GPUScheduleRule(ScheduleRule):
@@ -28,3 +28,13 @@ def unroll_explicitly(sch: Schedule, loop: Any, depth: int) -> None:
     """Ask the code generator to unroll what is inside ``loop`` up to ``depth`` steps."""
     sch.annotate(loop, ann_key="pragma_auto_unroll_max_step", ann_val=depth)
     sch.annotate(loop, ann_key="pragma_unroll_explicit", ann_val=1)
+
+
+def bind_plainly(sch: Schedule, rv: Any, threads: int) -> None:
+    """Give a block that stayed outside the product one thread a point."""
+    loops = sch.get_loops(rv)
+    if not loops or any(sch.get(loop).kind != ForKind.SERIAL for loop in loops):
+        return
+    bx, tx = sch.split(sch.fuse(*loops), factors=[None, threads])
+    sch.bind(bx, "blockIdx.x")
+    sch.bind(tx, "threadIdx.x")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.functor import post_order_visit
 from ...target import Target
-from ...tir import AttrStmt, Call, For, PrimFunc
+from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ..analysis import normalize_prim_func
+from ..analysis.opaque_blocks import calls_host, launches_threads, parallel_loops
 from ..base import max_threads_per_block, try_inline
 from .common import GPUScheduleRule
 
@@ -36,11 +36,11 @@ class Fallback(GPUScheduleRule):
         for info in try_inline(sch, infos):
             loops: dict[str, list[Any]] = {"S": [], "R": [], "O": []}
             rv = info.block_rv
-            around = sch.get_loops(rv)
-            if any(sch.get(loop).thread_binding is not None for loop in around) or _launches_threads(sch.get(rv).body):
+            around, body = sch.get_loops(rv), sch.get(rv).body
+            if any(sch.get(loop).thread_binding is not None for loop in around) or launches_threads(body):
                 continue
             if not around:
-                if not _calls_host(sch.get(rv).body):
+                if not calls_host(body) and parallel_loops(body) is None:  # those become kernels when code is made
                     _one_thread(sch, rv)
                 continue
             for loop, kind in zip(around, info.dom_kind()):
@@ -62,28 +62,3 @@ def _one_thread(sch: Schedule, rv: Any) -> None:
     """A block that computes one number, or has loops of its own that nobody may reorder."""
     sch.bind(sch.add_unit_loop(rv), "threadIdx.x")
     sch.bind(sch.add_unit_loop(sch.get_loops(rv)[0]), "blockIdx.x")
-
-
-def _calls_host(body: Any) -> bool:
-    """Whether a block calls packed functions, which only the host can."""
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or (isinstance(node, Call) and getattr(node.op, "name", "").startswith("tir.tvm_call_"))
-
-    post_order_visit(body, look)
-    return found
-
-
-def _launches_threads(body: Any) -> bool:
-    """Whether a block is a GPU program already, written by hand."""
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        bound = isinstance(node, AttrStmt) and node.attr_key == "thread_extent"
-        found = found or bound or (isinstance(node, For) and node.thread_binding is not None)
-
-    post_order_visit(body, look)
-    return found

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...target import Target
-from ...tir import Block, ForKind, IterVar, PrimFunc
+from ...tir import Block, IterVar, PrimFunc
 from ...tir.schedule import Schedule
 from ..analysis import extent_of, get_max_threads_per_block, get_root_block
 from ..base import ILLEGAL, int_of
-from .common import GPUScheduleRule
+from .common import GPUScheduleRule, bind_plainly
 from .gemv_config import is_adreno
 from .matmul_analysis import (
     auto_inline_consumer_chain,
@@ -102,7 +102,7 @@ class Matmul(GPUScheduleRule):
             return made
         self._tile(sch, main, config)
         for rv in sch.get_child_blocks(root):
-            _bind_plainly(sch, rv, get_max_threads_per_block(target))
+            bind_plainly(sch, rv, get_max_threads_per_block(target))
         return sch
 
     def _tile(self, sch: Schedule, main: Any, config: MatmulConfig) -> None:
@@ -185,13 +185,3 @@ def _on_matrix_units(sch: Schedule, main: Any, func: PrimFunc, target: Target, t
 def _compute_capability(target: Target) -> int:
     digits = "".join(ch for ch in str(target.attrs.get("arch", "")) if ch.isdigit())
     return int(digits or 0)
-
-
-def _bind_plainly(sch: Schedule, rv: Any, threads: int) -> None:
-    """Give a block that stayed outside the product one thread a point."""
-    loops = sch.get_loops(rv)
-    if not loops or any(sch.get(loop).kind != ForKind.SERIAL for loop in loops):
-        return
-    bx, tx = sch.split(sch.fuse(*loops), factors=[None, threads])
-    sch.bind(bx, "blockIdx.x")
-    sch.bind(tx, "threadIdx.x")

@@ -13,11 +13,11 @@ from ...ir import dtype as dt
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
-from ...tir.transform.hopper_tiles import GEMM, STAGES, TILES, HopperError
+from ...tir.transform.hopper_tiles import CLUSTER, GEMM, STAGES, TILES, HopperError
 from ...tir.transform.lower_hopper import lower_tiles
-from ..analysis import extent_of, get_root_block
+from ..analysis import extent_of, get_max_threads_per_block, get_root_block
 from ..base import ILLEGAL, int_of
-from .common import GPUScheduleRule
+from .common import GPUScheduleRule, bind_plainly
 from .matmul_analysis import (
     auto_inline_consumer_chain,
     auto_inline_producers,
@@ -54,7 +54,7 @@ class HopperConfig:
         """Annotations of the product's block."""
         return {
             GEMM: self.warpgroups, "hopper.persistent": self.persistent, "hopper.group": self.group,
-            "hopper.cluster": self.cluster,
+            CLUSTER: self.cluster,
         }  # fmt: skip
 
 
@@ -162,15 +162,17 @@ class MatmulHopper(GPUScheduleRule):
         if any(n is not None and n <= _SHORTEST_SIDE for n in sides[1:]):
             return None
         for config in configs(sides):
-            made = self._attempt(sch, main, config)
+            made = self._attempt(sch, main, config, get_max_threads_per_block(target))
             if made is not None:
                 return made
         return None
 
-    def _attempt(self, sch: Schedule, main: Any, config: HopperConfig) -> Schedule | None:
+    def _attempt(self, sch: Schedule, main: Any, config: HopperConfig, threads: int) -> Schedule | None:
         attempt = sch.copy()
         try:
             schedule_tiles(attempt, main, config)
+            for rv in attempt.get_child_blocks(get_root_block(attempt)):
+                bind_plainly(attempt, rv, threads)
             lower_tiles(attempt.mod["main"])
         except (*ILLEGAL, HopperError):
             return None

@@ -53,7 +53,7 @@ def build_for_device(mod: IRModule, target: Target, provider: str = "auto") -> b
     backend = importlib.import_module(f"relaxish.backend.{target.kind.name}.build")
     module = backend.build_device(mod, target)
     if target.kind.name == "cuda" and needs_machine_code(provider):
-        module.cubin()
+        module.machine_code(module.arch)
         module.device_ir = None
     manifest, binaries = _package(module, provider)
     artifact = DeviceArtifact(target.kind.name, next(iter(module.programs)), manifest, binaries,

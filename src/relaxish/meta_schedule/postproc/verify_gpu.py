@@ -20,7 +20,9 @@ from .postproc import Postproc
 if TYPE_CHECKING:
     from ..tune_context import TuneContext
 
-__all__ = ["VerifyGPUCode", "allocated_elements", "lowered_for_checks"]
+__all__ = ["MAX_VTHREAD", "VerifyGPUCode", "allocated_elements", "lowered_for_checks"]
+
+MAX_VTHREAD = 8
 
 _STEPS = (
     "LowerCrossThreadReduction", "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
@@ -77,7 +79,7 @@ class VerifyGPUCode(Postproc):
             if name not in attrs:
                 raise ValueError(f"missing attribute `{name}` in the target")
             self._limits[name] = int(attrs[name])
-        self._limits.update(max_vthread=8, max_vector_bytes=16)
+        self._limits.update(max_vthread=MAX_VTHREAD, max_vector_bytes=16)
         self._warp_size = int(attrs.get("thread_warp_size", -1))
 
     def apply(self, sch: Schedule) -> bool:
@@ -108,7 +110,12 @@ def _tiles_fit(func: PrimFunc) -> bool:
 
 
 def _extents_fit(stmt: Any, extents: dict[str, int], warp: int) -> bool:
-    """Whether the threads around each block are as many as its annotations allow."""
+    """Whether the threads around each block are as many as its annotations allow, and virtual threads few enough."""
+    if isinstance(stmt, For) and thread_tag(stmt).startswith("vthread"):
+        # Asked here, since lowering unrolls virtual threads within innermost loops.
+        extent = ba.int_extent(stmt)
+        if extent is None or extent > MAX_VTHREAD:
+            return False
     if isinstance(stmt, For) and thread_tag(stmt).startswith("threadIdx."):
         extent = ba.int_extent(stmt)
         if extent is None:

@@ -63,6 +63,9 @@ class CrossThreadReduction(ScheduleRule):
                 trial.bind(inner, "threadIdx.x")
                 if target.last is loop:
                     loop = outer
+            else:
+                # Another reduction has split the consumer already; both must use the same threads.
+                extent = _thread_extent(trial)
             trial.compute_at(block, loop, preserve_unit_loops=True)
             trial.set_scope(block, 0, "shared")
         fused, _ = reorder_and_fuse_reduction(trial, block)
@@ -86,6 +89,18 @@ class CrossThreadReduction(ScheduleRule):
         outer = sch.get_loops(consumers[0])
         position = _position(sch, block, sch.get_loops(block), outer, shared if len(consumers) > 1 else None)
         return _Target(outer[position], consumers[0], outer[-1]) if position >= 0 else None
+
+
+def _thread_extent(sch: Schedule) -> Any:
+    """What the first loop bound to ``threadIdx.x`` was split by: a literal or a sampled variable of the trace."""
+    assert sch.trace is not None
+    for inst in sch.trace.insts:
+        if inst.kind.name != "Bind" or inst.attrs[0] != "threadIdx.x":
+            continue
+        for split in sch.trace.insts:
+            if split.kind.name == "Split" and inst.inputs[0] in split.outputs:
+                return split.inputs[1 + list(split.outputs).index(inst.inputs[0])]
+    raise ValueError('no loop with a known extent is bound to "threadIdx.x"')
 
 
 def _shared_loop(places: list[ba.Place]) -> Any:

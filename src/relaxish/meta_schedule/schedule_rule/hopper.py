@@ -10,7 +10,7 @@ from ...dlight.gpu.matmul_hopper import HopperConfig, normalize_product, schedul
 from ...ir import dtype as dt
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
-from ...tir.transform.hopper_tiles import GEMM, STAGES, HopperError
+from ...tir.transform.hopper_tiles import CLUSTER, GEMM, STAGES, HopperError
 from ...tir.transform.lower_hopper import lower_tiles
 from .. import block_analysis as ba
 from .schedule_rule import ScheduleRule
@@ -98,7 +98,7 @@ class MultiLevelTilingHopper(ScheduleRule):
         stage_tiles(sch, block, (batch, outer[0], outer[1], outer[2]))
         sch.annotate(outer[2], STAGES, self._choice(sch, self.stages))
         for key, values in ((GEMM, self.warpgroups), ("hopper.group", self.bands), ("hopper.persistent", self.persistent),
-                            ("hopper.cluster", self.clusters)):  # fmt: skip
+                            (CLUSTER, self.clusters)):  # fmt: skip
             sch.annotate(block, key, self._choice(sch, values))
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...support.log import get_logger
 from ...tir import Schedule
 from ...tir.schedule import BlockRV, ScheduleError
 from .. import block_analysis as ba
@@ -15,9 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ApplyCustomRule", "AutoInline", "InlineConstantScalars"]
 
+_log = get_logger("meta_schedule")
+
 
 class ApplyCustomRule(ScheduleRule):
-    """Runs the packed function ``meta_schedule.<target key>.<name>`` for blocks annotated ``schedule_rule=<name>``."""
+    """Runs the packed function ``meta_schedule.<target key>.<name>`` for blocks annotated ``schedule_rule=<name>``.
+
+    A block whose rule is not registered loses the annotation, so that the other rules may schedule it.
+    """
 
     def __init__(self) -> None:
         self._target: Any = None
@@ -31,9 +37,7 @@ class ApplyCustomRule(ScheduleRule):
         from ...runtime.registry import get_global_func
 
         name = ba.annotation(sch.get(block), "schedule_rule")
-        if name is None:
-            return [sch]
-        if name == "None":
+        if name in (None, "None"):
             return [sch]
         for key in self._target.keys:
             func = get_global_func(f"meta_schedule.{key}.{name}", allow_missing=True)
@@ -43,9 +47,11 @@ class ApplyCustomRule(ScheduleRule):
             if result is None:
                 raise ValueError(f"custom schedule rule {name!r} for {key} returned nothing")
             return list(result) if isinstance(result, (list, tuple)) else [result]
-        raise ValueError(
-            f"block {sch.get(block).name_hint!r} asks for the schedule rule {name!r}, but none of "
-            + ", ".join(f"meta_schedule.{key}.{name}" for key in self._target.keys) + " is registered")
+        _log.warning(
+            "block %s asks for the schedule rule %r, but none of %s is registered; the other rules take it",
+            sch.get(block).name_hint, name, ", ".join(f"meta_schedule.{key}.{name}" for key in self._target.keys))
+        sch.unannotate(block, "schedule_rule")
+        return [sch]
 
 
 class InlineConstantScalars(ScheduleRule):

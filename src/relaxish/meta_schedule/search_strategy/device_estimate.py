@@ -115,7 +115,8 @@ class DeviceEstimate:
     def _compute(self, env: DeviceEnvironment, store: FittedStore, inside: Any, work: KernelWork) -> None:
         info, variant = store.info, self.variant
         sizes = [variant.extent(env, i) for i in info.loops]
-        forms = [index.form(env, sizes, -1, None) for index in store.distinct]
+        known: dict[int, Any] = {}
+        forms = [index.form(env, sizes, -1, None, known) for index in store.distinct]
         if any(info.ops[:_FLOAT_OPS]):
             work.multiply_adds = work.multiply_adds + inside * max(1.0, sum(info.ops[:_FLOAT_OPS]) / 2)
         thread = next((k for k, i in enumerate(info.loops) if variant.tags[i] == "threadIdx.x"), None)

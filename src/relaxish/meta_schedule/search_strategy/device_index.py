@@ -176,12 +176,21 @@ class FittedIndex:
     leaves: tuple[Leaf, ...]
     outer: Outer | None = None
 
-    def form(self, env: DeviceEnvironment, sizes: Sequence[Any], but: int, split: Split | None) -> ProbeForm:
-        """The moves for every row; the loop at ``but`` is split, those behind it shift."""
-        each = [leaf.whole_moves(env, sizes, but if split is not None else -1) for leaf in self.leaves]
-        if split is not None:
-            for moves, leaf in zip(each, self.leaves, strict=True):
-                moves.update(leaf.split_moves(env, but, split))
+    def form(
+        self, env: DeviceEnvironment, sizes: Sequence[Any], but: int, split: Split | None,
+        known: dict[int, dict[int, Move]],
+    ) -> ProbeForm:
+        """The moves for every row; the loop at ``but`` is split, those behind it shift. ``known`` keeps what leaves do:
+        indices of one store share them."""
+        each = []
+        for leaf in self.leaves:
+            moves = known.get(id(leaf))
+            if moves is None:
+                moves = leaf.whole_moves(env, sizes, but if split is not None else -1)
+                if split is not None:
+                    moves.update(leaf.split_moves(env, but, split))
+                known[id(leaf)] = moves
+            each.append(moves)
         if self.outer is None:
             return ProbeForm(self.leaves[0].const(env), each[0])
         bases = [leaf.const(env) for leaf in self.leaves]

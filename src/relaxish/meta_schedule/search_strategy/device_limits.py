@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..postproc.verify_gpu import MAX_VTHREAD
 from .device_reading import DeviceReading, SharedBuffer
 from .device_sizes import DeviceEnvironment
 from .device_tiles import TileModel
@@ -22,11 +23,7 @@ _SHARE_OF_POOL = 16
 
 
 class DeviceLimits:
-    """Threads, shared memory and vector lengths of a variant's programs.
-
-    Virtual threads are not limited here: the loops they become are not called ``vthread.s``, which is what the check
-    looks for.
-    """
+    """Threads, virtual threads, shared memory and vector lengths of a variant's programs."""
 
     def __init__(self, variant: DeviceVariant, reading: DeviceReading, target: Any) -> None:
         self.variant = variant
@@ -34,6 +31,8 @@ class DeviceLimits:
         self.max_shared = int(target.attrs.get("max_shared_memory_per_block", 1 << 30))
         self.blocks = reading.blocks
         self.shared = reading.shared
+        every = {i for block in reading.blocks for i in block.loops}
+        self.virtual = [i for i in sorted(every) if variant.tags[i].startswith("vthread")]
         self.heads = sorted({block.loops[0] for block in reading.blocks})
         self.stores = [store.loops for store in reading.stores if store.loops]
         self.fetches = reading.fetches
@@ -47,6 +46,8 @@ class DeviceLimits:
         if self.tiles is not None:
             return self.tiles.valid(env)
         keep = np.ones(env.size, dtype=bool)
+        for i in self.virtual:
+            keep &= self.variant.extent(env, i) <= MAX_VTHREAD
         for head in self.heads:
             keep &= self._threads_fit(env, head)
             keep &= self.shared_bytes(env, head) <= self.max_shared

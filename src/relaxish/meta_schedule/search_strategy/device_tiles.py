@@ -10,7 +10,7 @@ import numpy as np
 from ...ir.dtype import nbytes
 from ...tir import Schedule
 from ...tir.transform.hopper_kernel import MAX_SHARED
-from ...tir.transform.hopper_tiles import GEMM, STAGES
+from ...tir.transform.hopper_tiles import CLUSTER, GEMM, STAGES
 from .. import block_analysis as ba
 from .device_sizes import DeviceEnvironment, Lookup
 from .fitting import Unfit
@@ -30,12 +30,14 @@ _FILL, _SHARED = 32.0, 128.0
 _PRODUCTS = 2048.0
 _CYCLE = 1 / 1.7e9
 _LAUNCH = 4e-6
+# Cycles of waiting and issuing in each step.
+_STEP = 60.0
 _INNER = ("rows", "rows", "columns", "columns", "depth", "depth")
 
 
 @dataclass(frozen=True)
 class TileFacts:
-    """Loops over tiles and inside of one, by position; the sampled categories of stages and of warpgroups."""
+    """Loops over tiles and inside of one, by position; the sampled categories of stages, warpgroups and clusters."""
 
     outer: tuple[int, ...]
     steps: int
@@ -44,6 +46,7 @@ class TileFacts:
     depth: tuple[int, ...]
     stages: int
     warpgroups: int
+    clusters: int
     itemsize: int
     result_size: int
 
@@ -62,7 +65,7 @@ def read_tiles(sch: Schedule, places: list[ba.Place], number: dict[Any, int]) ->
     block = place.realize.block
     return TileFacts(
         tuple(loops[:steps]), loops[steps], axes["rows"], axes["columns"], axes["depth"], _category(sch, STAGES),
-        _category(sch, GEMM), nbytes(block.reads[-1].buffer.dtype), nbytes(block.writes[0].buffer.dtype),
+        _category(sch, GEMM), _category(sch, CLUSTER), nbytes(block.reads[-1].buffer.dtype), nbytes(block.writes[0].buffer.dtype),
     )  # fmt: skip
 
 
@@ -82,9 +85,9 @@ class TileModel:
     def __init__(self, variant: DeviceVariant, facts: TileFacts) -> None:
         self.variant = variant
         self.facts = facts
-        self.stages, self.warpgroups = (
+        self.stages, self.warpgroups, self.clusters = (
             Lookup(column, tuple(float(v) for v in values))
-            for _, column, values, _ in (variant.table.categories[i] for i in (facts.stages, facts.warpgroups))
+            for _, column, values, _ in (variant.table.categories[i] for i in (facts.stages, facts.warpgroups, facts.clusters))
         )
 
     def _size(self, env: DeviceEnvironment, loops: tuple[int, ...]) -> Any:
@@ -114,9 +117,9 @@ class TileModel:
         width = depth * item
         products = rows * columns * depth / (_PRODUCTS * 2 / item)
         reads = rows / 64 * (64 + columns) * width / _SHARED
-        fills = (rows + columns) * width / _FILL
+        fills = (rows + columns / self.clusters(env)) * width / _FILL
         # A longer ring hides more of the memory's latency.
-        step = np.maximum(np.maximum(products, reads), fills) * (1 + 0.3 / self.stages(env))
+        step = np.maximum(np.maximum(products, reads), fills) * (1 + 0.3 / self.stages(env)) + _STEP
         tiles = self._size(env, self.facts.outer)
         once = 1500.0 + rows * columns * self.facts.result_size / _FILL
         rounds = np.ceil(tiles / _PROCESSORS)

@@ -7,7 +7,7 @@ The program is read before its postprocs; what these do is worked out on columns
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, stor
 from ..index_form import parse_index
 from .decisions import DecisionTable
 from .device_estimate import DeviceEstimate
-from .device_index import FittedIndex, Split, fit_index
+from .device_index import FittedIndex, Leaf, Split, fit_index
 from .device_limits import DeviceLimits
 from .device_reading import DeviceReading, Fetch
 from .device_sizes import DeviceEnvironment, DeviceFitter, Lookup, Size, remainder
@@ -94,9 +94,11 @@ class DeviceVariant:
         loops = [[r.loops[i] for i in info.loops] for r in self._readings]
         parts = [self.parts[i] for i in info.loops]
         distinct: list[FittedIndex] = []
+        leaves: dict[Leaf, Leaf] = {}
 
         def add(exprs: Sequence[Any], forms: Sequence[Any]) -> int:
             found = fit_index(self.fitter, [parse_index(e, {}) for e in exprs], forms, every, loops, parts)
+            found = replace(found, leaves=tuple(leaves.setdefault(leaf, leaf) for leaf in found.leaves))
             if found not in distinct:
                 distinct.append(found)
             return distinct.index(found)
@@ -189,7 +191,8 @@ class DeviceVariant:
             name = "vthread.x" if tag.startswith("vthread") else tag
             num, prod, _ = kinds.get(name, (0.0, 1.0, 0.0))
             kinds[name] = num + 1, prod * extent, extent
-        forms = [index.form(env, sizes, but, split) for index in store.distinct]
+        known: dict[int, Any] = {}
+        forms = [index.form(env, sizes, but, split, known) for index in store.distinct]
         accesses = []
         for access, places, shape in store.accesses:
             accesses.append(ColumnAccess(

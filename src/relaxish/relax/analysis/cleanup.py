@@ -53,7 +53,9 @@ class _Remover:
         blocks.reverse()
         if len(blocks) == len(seq.blocks) and all(a is b for a, b in zip(blocks, seq.blocks)):
             return seq
-        made = SeqExpr(blocks, seq.body, seq.span)
+        from ..normalizer import merge_blocks
+
+        made = SeqExpr(merge_blocks(blocks), seq.body, seq.span)
         made.struct_info_ = seq.struct_info_
         return made
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,8 +26,8 @@ from .state import CUDAState
 
 __all__ = ["TOOLS", "TOOLS_MODULE", "CUDAModule"]
 
-# What the compiler offers: "cubin" and "ptx" (source, arch), "sass" (cubin), "save_ir" (module). It fills the table when
-# its module is imported, which an environment with only the run time does not have.
+# What the compiler offers: "cubin" and "ptx" (source, arch), "cubins" (pairs of them), "sass" (cubin), "save_ir"
+# (module). It fills the table when its module is imported, which an environment with only the run time does not have.
 TOOLS: dict[str, Callable[..., Any]] = {}
 TOOLS_MODULE = "relaxish.backend.cuda.build"
 _DEVICE_IR = "device_ir.json"
@@ -51,15 +52,38 @@ class _Runtimes(dict[int, CUDARuntime]):
     def __missing__(self, index: int) -> CUDARuntime:
         module, state = self._module, self._state
         state.check_usable()
-        loaded = state.driver.load_module(index, module.image_for(state, index))
-        made = self[index] = CUDARuntime(state, index, module.programs, module.infos, loaded)
+        loaded = _Loaded(state, index, module.image_for(state, index))
+        made = self[index] = CUDARuntime(state, index, module.programs, module.infos, loaded.holding)
         return made
+
+
+class _Loaded:
+    """Images loaded on a device: one for all kernels, or machine code by kernel, loaded when a kernel first runs."""
+
+    def __init__(self, state: CUDAState, index: int, image: Any) -> None:
+        self._state = state
+        self._index = index
+        self._by_kernel: dict[str, bytes] | None = image if isinstance(image, dict) else None
+        self._whole = None if self._by_kernel is not None else state.driver.load_module(index, image)
+        self._modules: dict[int, Any] = {}
+
+    def holding(self, kernel: str) -> Any:
+        """The driver's module with a kernel."""
+        if self._by_kernel is None:
+            return self._whole
+        image = self._by_kernel[kernel]
+        found = self._modules.get(id(image))
+        if found is None:
+            found = self._modules[id(image)] = self._state.driver.load_module(self._index, image)
+        return found
 
 
 class CUDAModule(DeviceModule):
     """Device code of one target; ``module["name"](arrays...)`` runs a host program, or launches a kernel as it is.
 
-    ``images`` holds machine code by architecture. ``device_ir`` is what the emulator runs instead of it.
+    ``images`` holds machine code by architecture, of the whole source ("sm_90a") or of a kernel ("sm_90a/name").
+    ``parts`` gives the source of each kernel by itself: they compile side by side, and each is found in the cache again
+    whatever else is in the module. ``device_ir`` is what the emulator runs instead of machine code.
     """
 
     def __init__(
@@ -70,6 +94,7 @@ class CUDAModule(DeviceModule):
         programs: Iterable[HostProgram] = (),
         *,
         images: Mapping[str, bytes] | None = None,
+        parts: Callable[[], Mapping[str, str]] = dict,
         device_ir: Any = None,
     ) -> None:
         infos = [k if isinstance(k, KernelInfo) else KernelInfo(k, ()) for k in kernels]
@@ -77,6 +102,7 @@ class CUDAModule(DeviceModule):
         self.arch = arch
         self.images = dict(images or {})
         self.device_ir = device_ir
+        self._make_parts = parts
         self._by_state: WeakKeyDictionary[CUDAState, _Runtimes] = WeakKeyDictionary()
 
     # ---- looking at it
@@ -91,13 +117,32 @@ class CUDAModule(DeviceModule):
         if fmt == "ptx" and "ptx" not in self.sources:
             self.sources["ptx"] = _tool("ptx")(self.sources["cu"], self.arch)
         if fmt == "sass" and "sass" not in self.sources:
-            self.sources["sass"] = _tool("sass")(self.cubin())
+            images = {id(image): image for image in self.machine_code().values()}
+            self.sources["sass"] = "\n".join(_tool("sass")(image) for image in images.values())
         return super().get_source(fmt)
 
     inspect_source = get_source
 
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """The source of each kernel by itself; empty where only the whole is known."""
+        return dict(self._make_parts())
+
+    def machine_code(self, arch: str | None = None) -> dict[str, bytes]:
+        """Machine code of each kernel for an architecture; the target's, if none is given."""
+        arch = arch or self.arch
+        if arch in self.images or len(self.infos) < 2 or set(self.parts) != set(self.infos):
+            return dict.fromkeys(self.infos, self.cubin(arch))
+        missing = [name for name in self.parts if f"{arch}/{name}" not in self.images]
+        if missing:
+            for name, image in zip(missing, _tool("cubins")([(self.parts[name], arch) for name in missing])):
+                if isinstance(image, Exception):
+                    raise image
+                self.images[f"{arch}/{name}"] = image
+        return {name: self.images[f"{arch}/{name}"] for name in self.parts}
+
     def cubin(self, arch: str | None = None) -> bytes:
-        """Machine code for an architecture; the target's, if none is given."""
+        """Machine code of the whole source for an architecture; the target's, if none is given."""
         arch = arch or self.arch
         found = self.images.get(arch)
         if found is None:
@@ -127,10 +172,10 @@ class CUDAModule(DeviceModule):
         if form != "cubin":
             return sorted(self.infos)
         arch = self._arch_of(state, index)
-        if arch not in self.images and not self.sources["cu"]:
+        if not self.sources["cu"] and not any(key.partition("/")[0] == arch for key in self.images):
             known = ", ".join(self.images) or "none"
             raise CUDAError(CODES["NO_BINARY_FOR_GPU"], "loading a module", f"cuda({index}) is {arch}, there is: {known}")
-        return self.cubin(arch)
+        return self.machine_code(arch)
 
     def _arch_of(self, state: CUDAState, index: int) -> str:
         """The architecture to compile for: the target's where the device is that, else the device's own."""
@@ -138,8 +183,8 @@ class CUDAModule(DeviceModule):
         own = f"sm_{major}{state.driver.attribute(index, 'compute_capability_minor')}"
         if self.arch.rstrip("af") == own:
             return self.arch
-        have = [a for a in self.images if a.rstrip("af") == own]
-        return have[0] if have else own
+        have = (key.partition("/")[0] for key in self.images)
+        return next((a for a in have if a.rstrip("af") == own), own)
 
     def runtime(self, index: int) -> CUDARuntime:
         """What runs the programs on a device, under the driver in use."""
@@ -183,12 +228,13 @@ class CUDAModule(DeviceModule):
     def package(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """What is exported: besides the source, machine code for the target where a compiler is there to make it."""
         manifest = self.to_json()
-        manifest["arch"] = self.arch
+        manifest |= {"arch": self.arch, "parts": {}}
         try:
-            self.cubin()
+            self.machine_code()
+            manifest["parts"] = self.parts if self.arch not in self.images else {}
         except MissingExtraError as reason:
             _log.warning("%s is exported without machine code, which a device will have to compile: %s", self, reason)
-        binaries = {f"{arch}.cubin": image for arch, image in self.images.items()}
+        binaries = {f"{key}.cubin": image for key, image in self.images.items()}
         if self.device_ir is not None:
             text = self.device_ir if isinstance(self.device_ir, str) else _tool("save_ir")(self.device_ir)
             binaries[_DEVICE_IR] = text.encode()
@@ -205,6 +251,7 @@ class CUDAModule(DeviceModule):
             [KernelInfo.from_json(item) for item in data["kernels"]],
             [HostProgram(KernelSpec.from_json(spec), text) for spec, text in data["programs"]],
             images={name.removesuffix(".cubin"): image for name, image in files.items()},
+            parts=lambda: data.get("parts", {}),
             device_ir=None if device_ir is None else device_ir.decode(),
         )
 

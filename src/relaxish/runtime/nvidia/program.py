@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...support.errors import RelaxishError
@@ -26,13 +26,13 @@ class CUDARuntime(HostRuntime):
         index: int,
         programs: Mapping[str, HostProgram],
         kernels: Mapping[str, KernelInfo],
-        loaded: Any,
+        module_of: Callable[[str], Any],
     ) -> None:
         super().__init__(cuda(index), programs)
         self._state = state
         self._index = index
         self._kernels = kernels
-        self._loaded = loaded  # the driver's module
+        self._module_of = module_of  # the driver's module that holds a kernel
         self._launchers: dict[Any, Launcher] = {}
         self._functions: dict[str, Any] = {}
         self._shared: dict[str, int] = {}
@@ -55,7 +55,7 @@ class CUDARuntime(HostRuntime):
     def _function(self, name: str) -> Any:
         found = self._functions.get(name)
         if found is None:
-            found = self._functions[name] = self._state.driver.get_function(self._loaded, name)
+            found = self._functions[name] = self._state.driver.get_function(self._module_of(name), name)
         return found
 
     def _prepare(self, name: str, cluster: Dim3) -> Launcher:

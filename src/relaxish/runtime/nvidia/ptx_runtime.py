@@ -20,4 +20,4 @@ def ptx_runtime(device: Device, module: DeviceModule) -> CUDARuntime:
         raise RelaxishError("the emulator runs modules built for cuda, not PTX: build for Target('cuda')")
     image = module.get_source("ptx").encode() + b"\0" if form == "cubin" else module.kernel_names
     loaded = state.driver.load_module(device.device_id, image)
-    return CUDARuntime(state, device.device_id, module.programs, module.infos, loaded)
+    return CUDARuntime(state, device.device_id, module.programs, module.infos, lambda kernel: loaded)

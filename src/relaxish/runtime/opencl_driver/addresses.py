@@ -42,7 +42,8 @@ class AddressBook:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Blocks may be collected, and forgotten, while one of the methods below runs in the same thread.
+        self._lock = threading.RLock()
         self._next = 1 << 32
         self._starts: list[int] = []
         self._entries: list[tuple[Any, int]] = []

@@ -108,7 +108,7 @@ class OpenCLTimer:
 
 
 def _host(address: int, nbytes: int) -> Any:
-    return np.frombuffer((ctypes.c_char * nbytes).from_address(address), np.uint8)
+    return np.frombuffer(memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B"), np.uint8)
 
 
 def _read(here: OpenCLState, index: int, source: int, target: Any) -> None:

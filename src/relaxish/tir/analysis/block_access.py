@@ -106,6 +106,12 @@ class _Detector(Visitor):
             full = [Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape]
             self._touch(self.opaques, buffer, full)
 
+    def visit_Allocate(self, node: Any) -> None:
+        self.default_visit(node)
+        for table in (self.reads, self.writes, self.opaques):  # nobody outside knows this memory
+            for buffer in [b for b in table if b.data is node.buffer_var]:
+                del table[buffer]
+
     def visit_Buffer(self, node: Any) -> None:
         pass
 

@@ -31,6 +31,8 @@ _THREADS = {
     "threadIdx.z": "max_thread_z",
     "vthread": "max_vthread",
 }
+# What the pass that injects virtual threads calls the loops it makes of them.
+_VTHREAD_LOOPS = ("vthread.s", "vthread.x.s", "vthread.y.s", "vthread.z.s")
 
 
 def _bytes(dtype: str) -> int:
@@ -94,7 +96,7 @@ class _Usage(Visitor):
             tag = node.thread_binding.thread_tag
             self._thread_scope("vthread" if tag.startswith("vthread") else tag, node.extent, node)
             return
-        if node.loop_var.name == "vthread.s" and isinstance(node.extent, IntImm):
+        if node.loop_var.name in _VTHREAD_LOOPS and isinstance(node.extent, IntImm):
             self._need("max_vthread", int(node.extent.value))
         self.visit(node.body)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ...arith import Analyzer
 from ...ir.functor import Visitor
 from ...ir.prim import const
 from ..expr import BufferLoad, Var
 from ..index_map import IndexMap
-from ..stmt import BufferStore
+from ..stmt import Block, BufferStore
 from .description import Description, body_signature
 from .walk import vars_in
 
@@ -35,22 +37,31 @@ class AutoTensorizeMappingInfo:
 
 
 class _Accesses(Visitor):
-    """The buffers that a block's body stores to and loads from, in order, with the variables of their indices."""
+    """The buffers that a block's body stores to and loads from, in order, with the variables of their indices.
 
-    def __init__(self) -> None:
+    Only variables that matter within their domains count: ``f // 32 * 32 + c`` does not depend on ``f < 32``.
+    """
+
+    def __init__(self, iter_vars: Iterable[Any]) -> None:
         self.found: list[tuple[Any, set[Any]]] = []
+        self.analyzer = Analyzer()
+        for iv in iter_vars:
+            self.analyzer.bind(iv.var, iv.dom)
+
+    def _variables(self, indices: Iterable[Any]) -> set[Any]:
+        return set(vars_in(tuple(self.analyzer.simplify(index) for index in indices)))
 
     def visit_BufferLoad(self, node: BufferLoad) -> None:
-        self.found.append((node.buffer, set(vars_in(tuple(node.indices)))))
+        self.found.append((node.buffer, self._variables(node.indices)))
 
     def visit_BufferStore(self, node: BufferStore) -> None:
-        self.found.append((node.buffer, set(vars_in(tuple(node.indices)))))
+        self.found.append((node.buffer, self._variables(node.indices)))
         self.visit(node.value)
 
 
-def _accesses(body: Any) -> list[tuple[Any, set[Any]]]:
-    visitor = _Accesses()
-    visitor.visit(body)
+def _accesses(block: Block) -> list[tuple[Any, set[Any]]]:
+    visitor = _Accesses(block.iter_vars)
+    visitor.visit(block.body)
     return visitor.found
 
 
@@ -72,7 +83,7 @@ def get_auto_tensorize_mapping_info(
     node = sch.get(block)
     if body_signature(node) != body_signature(desc.realize.block):
         return None
-    mine, theirs = _accesses(node.body), _accesses(desc.realize.block.body)
+    mine, theirs = _accesses(node), _accesses(desc.realize.block)
     buffers: dict[Any, Any] = {}
     for (have, _), (want, _) in zip(mine, theirs, strict=True):
         if buffers.setdefault(have, want) is not want:

@@ -10,7 +10,7 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import free_vars
-from ...arith.int_set import IntervalSet, from_range, intersect_all, union_all
+from ...arith.int_set import IntervalSet, eval_set, from_range, intersect_all, union_all
 from ...arith.region import estimate_region_upper_bound
 from ...ir import dtype as dt
 from ...ir.expr import Range
@@ -60,6 +60,7 @@ class RegionCollector(StmtExprVisitor):
         self._depths: dict[Var, int] = {}
         self._touched: dict[Buffer, list[IntervalSet]] = {}
         self._domains: dict[Var, IntervalSet] = {}
+        self._lets: set[Var] = set()
         self._bound: set[Var] = set()  # all variables that loops, threads and lets have defined so far
         self._hints: dict[Var, IntervalSet] = {}
         self._narrowed = False  # whether a condition around limits a domain
@@ -127,6 +128,7 @@ class RegionCollector(StmtExprVisitor):
         if index:
             self.analyzer.bind(node.var, node.value, True)
             self._domains[node.var] = IntervalSet(node.value, node.value)
+            self._lets.add(node.var)
         self._bound.add(node.var)
         self.visit(node.body)
         if index:
@@ -221,6 +223,10 @@ class RegionCollector(StmtExprVisitor):
         for var, tag in self._axes[:depth]:
             if not (tag and _is_shared_under(buffer.scope(), tag)):
                 domains.pop(var, None)
+        for var in self._lets & domains.keys():  # a name for a value that an iterator may be part of runs with it
+            values = eval_set(domains[var], {v: dom for v, dom in domains.items() if v is not var})
+            if values.has_lower() and values.has_upper():
+                domains[var] = values
         predicate: Any = IntImm("bool", 1)
         for condition in self._pending:
             predicate = B.and_(predicate, _truth(condition))

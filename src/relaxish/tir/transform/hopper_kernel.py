@@ -24,7 +24,7 @@ from .hopper_build import address, allocate, as_int32, do, launch, let, lets, lo
 from .hopper_epilogue import DirectEpilogue, Place, bulk_epilogue
 from .hopper_layout import DEPTH_BYTES
 from .hopper_operand import Operand, plan_operand
-from .hopper_tiles import HopperError, TileProgram
+from .hopper_tiles import CLUSTER, HopperError, TileProgram
 
 __all__ = ["EXPLICIT_SYNC", "MAX_SHARED", "build_kernel"]
 
@@ -78,7 +78,7 @@ class _Kernel:
 
     def _wanted_cluster(self) -> int:
         """Blocks that share the columns of their tiles, if there are always so many tiles one below the other."""
-        wanted = self.p.options.get("hopper.cluster", 1)
+        wanted = self.p.options.get(CLUSTER, 1)
         row = self._axis(self.p.roles.row)
         tiles = dict(self.p.grid).get(row) if row is not None else None
         return wanted if isinstance(tiles, IntImm) and wanted > 1 and tiles.value % wanted == 0 else 1

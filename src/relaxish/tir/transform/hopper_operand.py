@@ -196,7 +196,8 @@ class Operand:
         staged = typed_view("staged", pointer("staged", self.layout.dtype, "local"), self.layout.dtype, vector, "local")
         lane = Var("lane", "int32")
         store = For(lane, 0, vector, ForKind.VECTORIZED, BufferStore(shared, staged[lane], [target + lane]))
-        body = SeqStmt([loop("v", vector, element, ForKind.UNROLLED), store])
+        # Serial here; the code generator unrolls loops that index registers.
+        body = SeqStmt([loop("v", vector, element), store])
         return Allocate(staged.data, staged.dtype, [IntImm("int32", vector)], const(True, "bool"), DeclBuffer(staged, body))
 
 

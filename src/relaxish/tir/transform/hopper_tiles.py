@@ -34,8 +34,8 @@ from ..stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt
 from .base import LoweringError, is_call
 
 __all__ = [
-    "GEMM", "STAGES", "TILES", "Elementwise", "HopperError", "LinearAccess", "Roles", "TileProgram", "flat_offset", "linear_access",
-    "parse_tiles",
+    "CLUSTER", "GEMM", "STAGES", "TILES", "Elementwise", "HopperError", "LinearAccess", "Roles", "TileProgram",
+    "flat_offset", "linear_access", "parse_tiles",
 ]  # fmt: skip
 
 STAGES = "hopper.stages"
@@ -44,7 +44,9 @@ GEMM = "hopper.warpgroups"
 """Annotation of the product's block: how many warpgroups share a tile's rows."""
 TILES = "hopper.tiles"
 """Annotation of a loop over tiles: what is inside needs no threads of its own."""
-_OPTIONS = ("hopper.persistent", "hopper.group", "hopper.cluster", "hopper.epilogue")
+CLUSTER = "hopper.cluster"
+"""Annotation of the product's block: how many blocks fetch the columns they share together."""
+_OPTIONS = ("hopper.persistent", "hopper.group", CLUSTER, "hopper.epilogue")
 
 
 class HopperError(LoweringError):

@@ -127,8 +127,8 @@ class _Versions(StmtExprMutator):
     def visit_Call(self, e: Any) -> Any:
         made = self.default_visit(e)
         args = list(made.args)
-        for i in _FRAGMENT_ARGS.get(op_name(e), ()):
-            args[i[1]] = self._fragment_index(args[i[0]], args[i[1]])
+        for data, number in _FRAGMENT_ARGS.get(op_name(e), ()):
+            args[number] = self._fragment_index(args[data], args[number])
         for i in _POINTER_ARGS.get(op_name(e), ()):
             buffer = self.buffers.get(args[i]) if i < len(args) and isinstance(args[i], Var) else None
             new = self.remap.get(buffer) if buffer is not None else None

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["IntrinsicWriter"]
 
+# arctan(x) / x in powers of the square of x, |x| <= 1.
+# Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 4.4.49 (error below 2e-8).
+_ATAN = (
+    0.0028662257, -0.0161657367, 0.0429096138, -0.0752896400, 0.1065626393, -0.1420889944, 0.1999355085, -0.3333314528,
+    1.0,
+)  # fmt: skip
+
 _DIRECT = {
     "sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "trunc": "llvm.trunc", "fabs": "llvm.fabs",
     "round": "llvm.rint", "nearbyint": "llvm.rint", "copysign": "llvm.copysign", "fma": "llvm.fma",
@@ -234,9 +241,50 @@ class IntrinsicWriter:
     def _f_erf(self, kind: str, x: str) -> str:
         size = self.intrinsic("llvm.fabs", kind, x)
         t = self._from("fdiv", kind, 1.0, self._op("fadd", kind, self._op("fmul", kind, size, 0.3275911), 1.0))
-        series = self.constant_of(kind, _ERF[0])
-        for coefficient in _ERF[1:]:
-            series = self.intrinsic("llvm.fma", kind, series, t, self.constant_of(kind, coefficient))
+        series = self._series(kind, t, _ERF)
         tail = self._f_exp(kind, self._op("fmul", kind, self.value(f"fneg {kind} {size}"), size))
         upper = self._from("fsub", kind, 1.0, self._op("fmul", kind, series, tail))
         return self.intrinsic("llvm.copysign", kind, upper, x)
+
+    def _series(self, kind: str, x: str, coefficients: tuple[float, ...]) -> str:
+        """A polynomial, highest power first."""
+        made = self.constant_of(kind, coefficients[0])
+        for coefficient in coefficients[1:]:
+            made = self.intrinsic("llvm.fma", kind, made, x, self.constant_of(kind, coefficient))
+        return made
+
+    def _f_atan(self, kind: str, x: str) -> str:
+        size = self.intrinsic("llvm.fabs", kind, x)
+        lanes = int(kind[1:].partition(" ")[0]) if kind.startswith("<") else 1
+        large = self._op("fcmp ogt", kind, size, 1.0)
+        t = self.select(large, lanes, kind, self._from("fdiv", kind, 1.0, size), size)
+        small = self._op("fmul", kind, self._series(kind, self._op("fmul", kind, t, t), _ATAN), t)
+        angle = self.select(large, lanes, kind, self._from("fsub", kind, math.pi / 2, small), small)
+        return self.intrinsic("llvm.copysign", kind, angle, x)
+
+    def _f_atan2(self, kind: str, y: str, x: str) -> str:
+        angle = self._f_atan(kind, self._op("fdiv", kind, y, x))
+        lanes = int(kind[1:].partition(" ")[0]) if kind.startswith("<") else 1
+        turn = self.intrinsic("llvm.copysign", kind, self.constant_of(kind, math.pi), y)
+        behind = self._op("fcmp olt", kind, x, 0.0)
+        return self.select(behind, lanes, kind, self._op("fadd", kind, angle, turn), angle)
+
+    def _f_asin(self, kind: str, x: str) -> str:
+        beside = self.intrinsic("llvm.sqrt", kind, self._from("fsub", kind, 1.0, self._op("fmul", kind, x, x)))
+        return self._f_atan(kind, self._op("fdiv", kind, x, beside))
+
+    def _f_acos(self, kind: str, x: str) -> str:
+        return self._from("fsub", kind, math.pi / 2, self._f_asin(kind, x))
+
+    def _f_asinh(self, kind: str, x: str) -> str:
+        size = self.intrinsic("llvm.fabs", kind, x)
+        root = self.intrinsic("llvm.sqrt", kind, self._op("fadd", kind, self._op("fmul", kind, x, x), 1.0))
+        return self.intrinsic("llvm.copysign", kind, self._f_log(kind, self._op("fadd", kind, size, root)), x)
+
+    def _f_acosh(self, kind: str, x: str) -> str:
+        root = self.intrinsic("llvm.sqrt", kind, self._op("fsub", kind, self._op("fmul", kind, x, x), 1.0))
+        return self._f_log(kind, self._op("fadd", kind, x, root))
+
+    def _f_atanh(self, kind: str, x: str) -> str:
+        above, below = self._op("fadd", kind, x, 1.0), self._from("fsub", kind, 1.0, x)
+        return self._op("fmul", kind, self._f_log(kind, self._op("fdiv", kind, above, below)), 0.5)

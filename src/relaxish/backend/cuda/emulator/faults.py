@@ -57,7 +57,7 @@ def fault_error(program: ThreadProgram, geometry: Geometry, grid: int) -> errors
 
 
 def _make(kind: int, site: Site, index: int, reads: bool, facts: dict[str, Any]) -> errors.EmulationError:
-    place = f"{site.buffer}[{index}]"
+    place = f"{site.buffer}[{index}] ({site.dtype})" if site.dtype else site.buffer
     loads = site.kind == layout.SITE_LOAD
     if kind == layout.FAULT_BOUNDS:
         return errors.OutOfBoundsError(f"{place} is outside of the buffer", **facts)

@@ -79,6 +79,5 @@ class ThreadProgram:
     dynamic: Memory | None
     clocks: bool
     """Whether parts of a block synchronise, so that vector clocks are needed."""
-    extents: dict[str, Any] = field(default_factory=dict)
     helpers: dict[str, Any] = field(default_factory=dict)
     """PrimFuncs that the thread function calls, by symbol."""

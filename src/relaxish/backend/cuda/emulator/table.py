@@ -57,7 +57,7 @@ def lookup(call: Any) -> Entry | None:
     """The entry for a call; None where it means the same as on a CPU."""
     if not _LOADED:
         _LOADED.append(True)
-        from . import async_calls, hopper_calls, matrix_calls, warp_calls  # noqa: F401
+        from . import async_calls, dot_calls, hopper_calls, matrix_calls, warp_calls  # noqa: F401
     if not isinstance(call.op, Op):
         raise RelaxishError(f"a kernel calls {call.op}, which is no intrinsic")
     if call.op.name in ("tir.call_extern", "tir.call_pure_extern") and isinstance(call.args[0], StringImm):

@@ -21,7 +21,7 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import Mutator
 from ....ir.op import Op
-from ....ir.expr import PrimExpr
+from ....ir.expr import PrimExpr, Range
 from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
@@ -86,9 +86,9 @@ class ThreadFunction(Mutator):
         self.local_bytes = 0
         self.dynamic: Memory | None = None
         self.clocks = False
-        self.extents: dict[str, Any] = {}
         self.helpers: dict[str, Any] = {}
         self.turns = 1
+        self.analyzer = Analyzer()
         self.barriers_at: int | None = None
 
     @staticmethod
@@ -108,7 +108,7 @@ class ThreadFunction(Mutator):
         func = PrimFunc([self.thread, self.arguments], body, attrs={"relaxish.plain_code": self.checked})
         return ThreadProgram(
             self.name, func, kinds, self.memories, self.sites, self.static_bytes, self.local_bytes, self.dynamic,
-            self.clocks, self.extents, self.helpers,
+            self.clocks, self.helpers,
         )  # fmt: skip
 
     def _parameter(self, param: Var) -> str:
@@ -245,7 +245,7 @@ class ThreadFunction(Mutator):
         inner = dt.lanes(buffer.dtype)
         local = self.local_size.get(buffer.data)
         unit = self.bytes_of(buffer.dtype)
-        if local is not None and isinstance(index, IntImm) and 0 <= index.value < local // unit:
+        if local is not None and self._within(index, local // unit):
             return index
         scalar = dt.lanes(index.dtype) == 1
         contiguous = isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1
@@ -265,6 +265,15 @@ class ThreadFunction(Mutator):
             return Ramp(made if isinstance(shift, int) else made - shift, self.integer(stride), index.lanes)
         parts = [self._check(Shuffle([index], [IntImm("int32", i)]), shift, 1, site) for i in range(dt.lanes(index.dtype))]
         return Shuffle(parts, [IntImm("int32", i) for i in range(len(parts))])
+
+    def _within(self, index: PrimExpr, count: int) -> bool:
+        """Whether an index is certain to be below ``count``."""
+        if isinstance(index, IntImm):
+            return 0 <= index.value < count
+        if dt.lanes(index.dtype) > 1:
+            return False
+        low, high = self.analyzer.const_int_bound.bound(index)
+        return 0 <= low and high < count
 
     def _check(self, index: PrimExpr, shift: Any, count: int, site: int) -> PrimExpr:
         if isinstance(shift, int):
@@ -328,7 +337,6 @@ class ThreadFunction(Mutator):
 
     def _thread_index(self, stmt: AttrStmt) -> Any:
         var, tag = stmt.node.var, stmt.node.thread_tag
-        self.extents.setdefault(tag, stmt.value)
         kind, axis = tag.split(".")
         if kind not in _INDICES:
             raise RelaxishError(f"the emulator has no thread index {tag}")
@@ -345,6 +353,8 @@ class ThreadFunction(Mutator):
             number = self.integer(self.visit(loop.extent))
             charge = Evaluate(self.call("rx_charge", number, self.site()))
             self.turns = 1
+        if extent is not None and isinstance(loop.min, IntImm):
+            self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         made = For(loop.loop_var, self.visit(loop.min), self.visit(loop.extent), ForKind.SERIAL, self.visit(loop.body))
         self.turns = before
         return made if charge is None else SeqStmt([charge, made])

@@ -302,6 +302,12 @@ class FlashInferPagedKVCache(PagedKVCache):
 # ---- factories under the names that model code imports. CPU and GPU versions differ in how the outer loop is bound.
 
 
+def _on_gpu() -> bool:
+    """Whether the target in scope is a GPU: of these kernels there is one factory for both."""
+    target = Target.current()
+    return target is not None and "gpu" in target.keys
+
+
 def _attention_prefill_cpu(
     h_kv: int, h_q: int, d: int, dtype: str, sliding_window: bool, rope_scaling: Mapping[str, Any], page_size: int = 16
 ) -> tir.PrimFunc:
@@ -364,21 +370,21 @@ def _merge_state_inplace(num_heads: int, head_dim: int, v_dtype: str, target: An
 def _kv_cache_transpose_append(
     head_dim: int, num_key_value_heads: int, dtype: str, page_size: int = 16
 ) -> tir.PrimFunc:
-    return page_kernels.append(head_dim, num_key_value_heads, dtype, page_size)
+    return page_kernels.append(head_dim, num_key_value_heads, dtype, page_size, _on_gpu())
 
 
 def _kv_cache_transpose_append_mla(d_qk: int, dtype: str, page_size: int = 16) -> tir.PrimFunc:
-    return page_kernels.append_latent(d_qk, dtype, page_size)
+    return page_kernels.append_latent(d_qk, dtype, page_size, _on_gpu())
 
 
 def _kv_cache_debug_get_kv(
     num_hidden_layers: int, num_key_value_heads: int, head_dim: int, dtype: str
 ) -> tir.PrimFunc:
-    return page_kernels.debug_get(num_hidden_layers, num_key_value_heads, head_dim, dtype, None)
+    return page_kernels.debug_get(num_hidden_layers, num_key_value_heads, head_dim, dtype, None, _on_gpu())
 
 
 def _kv_cache_debug_get_kv_mla(num_hidden_layers: int, d_qk: int, dtype: str) -> tir.PrimFunc:
-    return page_kernels.debug_get_latent(num_hidden_layers, d_qk, dtype, None)
+    return page_kernels.debug_get_latent(num_hidden_layers, d_qk, dtype, None, _on_gpu())
 
 
 def _copy_single_page_cpu(num_heads: int, page_size: int, head_dim: int, dtype: str) -> tir.PrimFunc:

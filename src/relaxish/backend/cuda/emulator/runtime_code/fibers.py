@@ -245,9 +245,6 @@ def rx_start_cluster(grid: int, x: int, y: int, z: int) -> None:
         number = 0
         while number < load64(grid + THREADS):
             fiber = load64(block + BLOCK_FIRST) + number * FIBER_BYTES
-            store64(fiber + FIBER_CLUSTER_IDX, x)
-            store64(fiber + FIBER_CLUSTER_IDX + 8, y)
-            store64(fiber + FIBER_CLUSTER_IDX + 16, z)
             store64(fiber + FIBER_RANK_IDX, in_x)
             store64(fiber + FIBER_RANK_IDX + 8, in_y)
             store64(fiber + FIBER_RANK_IDX + 16, in_z)
