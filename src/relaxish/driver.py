@@ -108,6 +108,8 @@ def build_tir(
         built = _host_module(host, _host_of(where), pipeline, schedule=default_schedule)
     for device_module in device_modules:
         built.add_device_module(device_module)
+    for external in (module.attrs or {}).get("external_mods") or ():
+        built.import_module(external)
     return _registered(built, module)
 
 

@@ -311,6 +311,7 @@ def test_tensor_maps(backend):
         TensorMapSpec(data, "float16", (64, 64), (128,), (64, 512)),
         TensorMapSpec(data, "float16", (64, 64), (128,), (64, 8), swizzle=32),
         TensorMapSpec(data, "complex64", (64, 64), (128,), (64, 8)),
+        TensorMapSpec(data, "float16", (64, 64), (128,), (16, 8), swizzle=32, interleave=32),
     ):
         assert code_of(driver.encode_tensor_map, wrong) == "INVALID_VALUE"
 

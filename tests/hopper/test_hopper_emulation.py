@@ -89,7 +89,7 @@ def test_layer_on_the_emulated_device():
         [device_part] = executable.mod.imported_modules[0].imported_modules
         assert "wgmma_ss_" in device_part.get_source("cu")
         machine = relax.VirtualMachine(executable, relaxish.cuda(0))
-        for rows in (40, 130):
+        for rows in (40, 130, 0):
             x, w, b = ((rng.integers(-4, 5, shape) / 4).astype("float16") for shape in ((rows, 128), (256, 128), (256,)))
             made = machine["main"](*[relaxish.nd.array(a, relaxish.cuda(0)) for a in (x, w, b)]).numpy()
             wanted = (x.astype("float32") @ w.astype("float32").T).astype("float16") + b

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -173,11 +175,35 @@ def test_convolution_as_product(case, vectors):
         (HopperConfig(rows=128, columns=256, stages=6), "shared memory"),
         (HopperConfig(rows=64, columns=32, stages=1, warpgroups=1), "two stages"),
         (HopperConfig(rows=256, columns=256, stages=2, warpgroups=1), "registers"),
+        # The assembler takes no product of 256 columns for the 128 registers that 512 threads are launched with.
+        (HopperConfig(rows=192, columns=256, stages=2, warpgroups=3), "registers"),
     ],
 )
 def test_what_does_not_fit_is_refused(config, reason):
     with pytest.raises(HopperError, match=reason):
         lower_tiles(scheduled(product(256, 256, 512), config))
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.parametrize("sides, threaded", [((768, 512, 128), False), ((767, 511, 127), True)])
+def test_registers_are_shared_out(groups, sides, threaded):
+    """Consumers can get no more than producers give back, or the block waits for ever."""
+    config = HopperConfig(rows=64 * groups, columns=64, stages=2, warpgroups=groups)
+    text = lower_tiles(scheduled(product(*sides, tail="bias"), config)).script()
+    assert threaded is not ("ptx_tma_load" in text)
+    threads = 128 * (groups + 1)
+    at_launch = 65536 // threads // 8 * 8
+    less, more = (int(n) for n in re.findall(r"ptx_setmaxnreg\((\d+)", text))
+    assert less <= at_launch <= more and less + groups * more <= (groups + 1) * at_launch
+    assert less % 8 == more % 8 == 0
+
+
+@pytest.mark.parametrize("columns, waits", [(64, [0, 1, 0]), (128, [1, 0]), (192, [0, 1, 0])])
+def test_write_back_waits_for_the_buffer_it_fills(columns, waits):
+    """Two buffers take turns; an odd number of turns ends with the one that the next result begins with."""
+    config = HopperConfig(rows=64, columns=columns, stages=2, warpgroups=1, persistent=2)
+    text = lower_tiles(scheduled(product(256, 384, 64, tail="cast"), config)).script()
+    assert [int(n) for n in re.findall(r"ptx_tma_store_wait\((\d)", text)] == waits
 
 
 def test_pass_leaves_other_functions_alone():

@@ -42,7 +42,7 @@ def mma_only(func, target="nvidia/nvidia-a100"):
 
 def context(func, target="nvidia/nvidia-a100", space="post-order-apply"):
     """A context; ``space`` may be the name of a rule kind."""
-    if isinstance(func, list):
+    if isinstance(func, (list, tuple)):
         func = te.create_prim_func(func)
     if space == "cuda":
         space = ms.space_generator.PostOrderApply(sch_rules="cuda", postprocs="cuda", mutator_probs="cuda")

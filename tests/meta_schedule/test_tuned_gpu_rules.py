@@ -153,3 +153,31 @@ def test_wide_vectors():
                                       relaxish.Target("llvm"), None, sch_rules=[rule])
     loops = [sketch.get(x) for x in sketch.get_loops(sketch.get_block("C"))]
     assert int(loops[-1].extent) == 32
+
+
+def test_reductions_of_one_kernel_share_their_threads():
+    """The second reduction moved into a consumer takes the threads that the first has split it by."""
+    sketches = context(te.create_prim_func(te_workload.softmax_mn(64, 64))).generate_design_space()
+    both = max(sketches, key=lambda s: kinds_of(s).count("SetScope"))
+    splits = [i for i in both.trace.simplified(True).insts if i.kind.name == "Split"]
+    assert len({id(i.inputs[-1]) for i in splits}) == 1
+
+
+@pytest.mark.parametrize("virtual, fits", [(8, True), (9, False), (16, False)])
+def test_limit_of_virtual_threads(virtual, fits):
+    a = te.placeholder((virtual * 32,), "float32", name="A")
+    func = te.create_prim_func([a, te.compute(a.shape, lambda i: a[i] + 1.0, name="B")])
+    made = context(func)
+    sch = tir.Schedule(made.mod)
+    for part, tag in zip(sch.split(sch.get_loops(sch.get_block("B"))[0], [1, virtual, 32]),
+                         ("blockIdx.x", "vthread.x", "threadIdx.x"), strict=True):
+        sch.bind(part, tag)
+    verify = next(p for p in made.space_generator.postprocs if isinstance(p, ms.postproc.VerifyGPUCode))
+    assert verify.apply(sch) is fits
+
+
+def test_every_workload_has_its_number_of_sketches():
+    expected = {"NRM": 2, "SFM": 4}
+    for name in te_workload.CONFIGS:
+        sketches = context(te_workload.create_te_workload(name, 3)).generate_design_space()
+        assert len(sketches) == expected.get(name, 1), name

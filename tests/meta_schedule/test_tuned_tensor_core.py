@@ -10,6 +10,7 @@ from relaxish import meta_schedule as ms
 from relaxish.ir import IRModule
 from relaxish.ir.transform import PassContext
 from relaxish.meta_schedule.schedule_rule import MultiLevelTilingTensorCore, ReuseType
+from relaxish.meta_schedule.testing import te_workload
 from relaxish.target import Target
 from relaxish.tir.schedule import Trace
 from relaxish.tir.tensor_intrin import mma_m16n8k8
@@ -175,3 +176,10 @@ def test_defaults_of_recent_gpus():
     rules = ms.ScheduleRule.create("cuda-tensorcore")
     assert [len(r.intrin_groups) for r in rules if isinstance(r, MultiLevelTilingTensorCore)] == [6, 2]
     assert len(rules) == len(ms.ScheduleRule.create("cuda")) + 2
+
+
+def test_convolutions_written_for_groups_use_tensor_cores():
+    """With one group the channel ``f // 32 * 32 + c`` is just ``c``."""
+    func = te.create_prim_func(te_workload.conv2d_nhwc(1, 16, 16, 32, 32, 3, 1, 1, in_dtype="float16"))
+    [sketch], _ = sketches(func, [wmma_rule()])
+    assert "wmma_sync_16x16x16_f16f16f32" in sketch.mod["main"].script()

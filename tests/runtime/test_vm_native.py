@@ -154,8 +154,9 @@ def test_weights_are_plain_safetensors(native, tmp_path):
 def test_damaged_exports_give_clear_errors(native, tmp_path):
     ex = build_executable(native)
     ex.export_library(str(tmp_path / "m.so"))
-    with pytest.raises(RelaxishError, match="no such file"):
-        load_module(tmp_path / "other.so")
+    for error in (RelaxishError, ValueError):
+        with pytest.raises(error, match="cannot find file .*no such file"):
+            load_module(tmp_path / "other.so")
     weights = (tmp_path / "m.safetensors").read_bytes()
     (tmp_path / "m.safetensors").write_bytes(weights[:-4])
     with pytest.raises(RelaxishError, match="truncated"):

@@ -68,3 +68,12 @@ def test_a_reduction_does_not_read_its_own_result() -> None:
 
     block = total.body.block.body.body.block
     assert [r.buffer.name for r in block.reads] == ["A"]
+
+
+def test_memory_allocated_inside_is_nobody_elses(buffers: tuple[Any, Any]) -> None:
+    A, B = buffers
+    own = tir.decl_buffer((16,), "int32", "own")
+    use = tir.SeqStmt.flatten(tir.BufferStore(own, A[3], [0]), tir.BufferStore(B, own[0], [2]))
+    block = block_of([tir.Allocate(own.data, "int32", (16,), tir.const(True, "bool"), use)])
+    known = {buffer.data: buffer for buffer in (A, B, own)}
+    assert [spans(group) for group in get_block_access_region(block, known)] == [[("A", 3, 1)], [("B", 2, 1)], []]

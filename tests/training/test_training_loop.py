@@ -101,6 +101,14 @@ def test_optimizer_errors():
             optimizer.SGD(0.1).init(bad)
 
 
+def test_optimizer_parameters_that_are_no_variables():
+    with pytest.raises(ValueError, match="is not a Var"):
+        optimizer.SGD(0.1).init(relax.const(1.0))
+    with pytest.raises(ValueError, match="is not a Var"):
+        optimizer.SGD(0.1).init([relax.const(1.0)])
+    assert optimizer.SGD(0.1).init([]).param_list == []
+
+
 @pytest.mark.parametrize("make", ["sgd", "momentum", "adam"])
 def test_optimizers_against_torch(make):
     torch = pytest.importorskip("torch")

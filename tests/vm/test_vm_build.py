@@ -127,7 +127,7 @@ def test_compile_routes_and_bad_arguments():
     with pytest.raises(TypeError, match="IRModule"):
         relaxish.build(3)
     with pytest.raises(relaxish.TVMError, match="no code generator"):
-        relaxish.build(static_model(), "cuda", relax_pipeline="default_build")
+        relaxish.build(static_model(), "hexagon", relax_pipeline="default_build")
 
 
 def test_constant_folding_runs_natively():

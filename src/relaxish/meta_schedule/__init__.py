@@ -5,7 +5,7 @@ from typing import Any
 
 from . import (
     arg_info, builder, cost_model, database, feature_extractor, measure_callback, mutator, postproc, runner,
-    schedule_rule, search_strategy, space_generator, task_scheduler,
+    schedule, schedule_rule, search_strategy, space_generator, task_scheduler,
 )
 from .builder import Builder
 from .cost_model import CostModel
@@ -47,6 +47,6 @@ __all__ = [
     "Mutator", "Postproc", "Profiler", "Runner", "ScheduleRule", "SearchStrategy", "SpaceGenerator", "TaskScheduler",
     "TuneContext", "arg_info", "builder", "compile_tir", "cost_model", "database", "derived_object",
     "feature_extractor", "is_meta_schedule_enabled", "measure_callback", "mutator", "postproc", "runner",
-    "schedule_rule", "schedule_using_anchor_trace", "search_strategy", "space_generator", "task_scheduler",
+    "schedule", "schedule_rule", "schedule_using_anchor_trace", "search_strategy", "space_generator", "task_scheduler",
     "tune_tasks", "tune_tir",
 ]

@@ -435,7 +435,7 @@ def unique(
 ) -> Any:
     """Unique elements and, when asked for, their first positions, the inverse map and the counts.
 
-    Not ``sorted``: in the order in which they first appear.
+    Not ``sorted``: in the order in which they first appear. Results live where the data does.
     """
     place = 0 if axis is None else int(axis)
     values, first, inverse, counts = np.unique(data.numpy(), True, True, True, axis=None if axis is None else place)
@@ -445,14 +445,14 @@ def unique(
         values, first, counts = np.take(values, order, place), first[order], counts[order]
         inverse = np.argsort(order)[inverse]
     asked = [v for v, flag in ((first, return_index), (inverse, return_inverse), (counts, return_counts)) if flag]
-    made = [array(np.ascontiguousarray(v)) for v in (values, *(v.astype(np.int64) for v in asked))]
+    made = [array(np.ascontiguousarray(v), data.device) for v in (values, *(v.astype(np.int64) for v in asked))]
     return tuple(made) if asked else made[0]
 
 
 @_relax_run("nonzero")
 def nonzero(data: NDArray) -> NDArray:
-    """Coordinates of the elements that are not zero, one row for each axis."""
-    return array(np.stack(np.nonzero(data.numpy())).astype(np.int64))
+    """Coordinates of the elements that are not zero, one row for each axis, where the data lives."""
+    return array(np.stack(np.nonzero(data.numpy())).astype(np.int64), data.device)
 
 
 # ---- what a tensor is, for ``x.dtype.bits`` and the like

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..support.errors import RelaxishError
+from ..support.errors import MissingFileError, RelaxishError
 from .device_module import DeviceModule
 
 __all__ = ["LOADERS", "is_package", "read_package", "write_package"]
@@ -47,7 +47,7 @@ def read_package(path: Path) -> DeviceModule:
             names = [n for n in archive.namelist() if n.startswith(_FOLDER)]
             binaries = {n.removeprefix(_FOLDER): archive.read(n) for n in names}
     except FileNotFoundError:
-        raise RelaxishError(f"cannot load {path}: no such file") from None
+        raise MissingFileError(f"cannot find file {path}: no such file") from None
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as err:
         raise RelaxishError(f"cannot load {path}: the device module is damaged ({err})") from None
     module, _, name = LOADERS.get(manifest["type_key"], "").partition(":")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..support.errors import RelaxishError
+from ..support.errors import MissingFileError, RelaxishError
 from . import safetensors_file
 from .bytecode import FunctionInfo, instruction_from_json, instruction_to_json
 from .device_package import read_package, write_package
@@ -25,6 +25,7 @@ from .kernel import KernelSpec, SharedLibrary
 from .module import Module
 from .ndarray import NDArray
 from .plan import ExecutionPlan
+from .registry import register_func
 from .system_library import register_symbols
 
 FORMAT_VERSION = 1
@@ -72,9 +73,10 @@ def export_executable(executable: Executable, file_name: str) -> str:
     if has_library:
         _link(file_name, executable.objects, executable.linker)
     tensors = {f"c{i}": c for i, c in enumerate(executable.constants) if isinstance(c, NDArray)}
-    external = [m for m in executable.external_modules if hasattr(m, "to_manifest")]
+    external = [m for m in executable.external_modules if hasattr(m, "to_manifest") or _is_device_module(m)]
     for index, module in enumerate(external):
-        tensors.update({f"x{index}.{name}": tensor for name, tensor in module.tensors().items()})
+        if not _is_device_module(module):
+            tensors.update({f"x{index}.{name}": tensor for name, tensor in module.tensors().items()})
     safetensors_file.save(str(path.with_suffix(".safetensors")), tensors)
     constants = [None if isinstance(c, NDArray) else constant_to_json(c) for c in executable.constants]
     manifest = {
@@ -83,7 +85,7 @@ def export_executable(executable: Executable, file_name: str) -> str:
         "library": path.name if has_library else None,
         "devices": _write_devices(path, executable.device_modules, has_library),
         "constant_devices": {str(i): list(place) for i, place in executable.constant_devices.items()},
-        "external": [m.to_manifest() for m in external],
+        "external": [_external_to_json(path, index, m) for index, m in enumerate(external)],
         "weights": path.with_suffix(".safetensors").name,
         "functions": [_function_to_json(f) for f in executable.functions],
         "constants": constants,
@@ -92,6 +94,8 @@ def export_executable(executable: Executable, file_name: str) -> str:
         "metadata": executable.metadata,
         "system_lib": executable.in_system_lib,
     }
+    if not has_library and not manifest["devices"]:
+        path.write_bytes(b"")  # what is loaded is named by this file, though all is in those beside it
     _write_text(path.with_suffix(".json"), json.dumps(manifest))
     return file_name
 
@@ -101,7 +105,7 @@ def export_module(module: Module, file_name: str) -> str:
     if file_name.endswith(".tar"):
         return _in_tar(file_name, lambda path: export_module(module, path))
     path = Path(file_name)
-    devices = [m for m in module.imported_modules if m.is_device_module]
+    devices = [m for m in module.imported_modules if _is_device_module(m)]
     has_library = bool(module.objects) or not devices
     if has_library:
         _link(file_name, module.objects, module.linker)
@@ -132,6 +136,37 @@ def _write_devices(path: Path, modules: Sequence[Any], has_library: bool) -> lis
         write_package(target, module)
         names.append(target.name)
     return names
+
+
+def _is_device_module(module: Any) -> bool:
+    return bool(getattr(module, "is_device_module", False))
+
+
+def _external_to_json(path: Path, index: int, module: Any) -> dict[str, Any]:
+    """What a code generator made, as plain data and the names of files with its device modules."""
+    of_kernels = _is_device_module(module)
+    names = []
+    for number, package in enumerate([module] if of_kernels else module.packages):
+        target = path.with_suffix(f".external{index}_{number}")
+        write_package(target, package)
+        names.append(target.name)
+    described: dict[str, Any] = {} if of_kernels else module.to_manifest()
+    return {**described, "packages": names}
+
+
+def _external_from_json(folder: Path, index: int, data: dict[str, Any], weights: dict[str, NDArray]) -> Any:
+    packages = [_published(read_package(folder / name)) for name in data.get("packages", ())]
+    if "programs" not in data:
+        return packages[0]
+    return load_external(data, {name: weights[f"x{index}.{name}"] for name in data["constants"]}, packages)
+
+
+def _published(module: Any) -> Any:
+    """A device module; if it has kernels only, no host programs, others call them as packed functions."""
+    if not module.programs:
+        for name in module.kernel_names:
+            register_func(name, module.get_function(name), override=True)
+    return module
 
 
 def _function_to_json(info: FunctionInfo) -> dict[str, Any]:
@@ -168,7 +203,7 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Executable | Mod
     """Load what ``export_library`` wrote; give the shared object, the manifest or the tar file."""
     location = Path(path)
     if not location.exists():
-        raise RelaxishError(f"cannot load {location}: no such file")
+        raise MissingFileError(f"cannot find file {location}: no such file")
     if tarfile.is_tarfile(location):
         return _load_tar(location)
     manifest = _read_manifest(location)
@@ -177,7 +212,7 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Executable | Mod
         libraries = [SharedLibrary(str((location.parent / manifest["library"]).resolve()))]
     kernels = {k["name"]: KernelSpec.from_json(k) for k in manifest["kernels"]}
     loaded: Executable | Module
-    devices = [read_package(location.parent / name) for name in manifest.get("devices", ())]
+    devices = [_published(read_package(location.parent / name)) for name in manifest.get("devices", ())]
     if manifest["format"] == "relaxish-kernels":
         loaded = Module(kernels, libraries[0] if libraries else None, entry_name=manifest["entry"])
         for module in devices:
@@ -206,8 +241,7 @@ def _load_executable(
     )
     loaded.constant_devices = {int(i): tuple(place) for i, place in manifest.get("constant_devices", {}).items()}
     for index, description in enumerate(manifest.get("external", ())):
-        tensors = {name: weights[f"x{index}.{name}"] for name in description["constants"]}
-        loaded.external_modules.append(load_external(description, tensors))
+        loaded.external_modules.append(_external_from_json(location.parent, index, description, weights))
     return loaded
 
 

@@ -129,6 +129,11 @@ class LibraryModule:
             found = self._placed[name, device] = self.constants[name].copyto(device)
         return found
 
+    @property
+    def packages(self) -> list[Any]:
+        """The device modules that belong to an exported file besides the manifest."""
+        return list(self.imported_modules)
+
     def to_manifest(self) -> dict[str, Any]:
         """The programs as plain data."""
         programs = {name: asdict(program) for name, program in self.programs.items()}
@@ -162,8 +167,10 @@ class KernelModule(LibraryModule):
         return LibraryKernel(shape, lambda inputs, out, attrs: func(*inputs, out))
 
 
-def load_external(manifest: Mapping[str, Any], tensors: Mapping[str, NDArray]) -> LibraryModule:
-    """The module that :meth:`LibraryModule.to_manifest` described."""
+def load_external(
+    manifest: Mapping[str, Any], tensors: Mapping[str, NDArray], packages: Sequence[Any] = ()
+) -> LibraryModule:
+    """The module that :meth:`LibraryModule.to_manifest` described; ``packages`` are its device modules."""
     programs = {
         name: Program(
             data["num_params"],
@@ -172,4 +179,7 @@ def load_external(manifest: Mapping[str, Any], tensors: Mapping[str, NDArray]) -
         )
         for name, data in manifest["programs"].items()
     }
-    return LibraryModule(manifest["type_key"], programs, {name: tensors[name] for name in manifest["constants"]})
+    constants = {name: tensors[name] for name in manifest["constants"]}
+    if packages:
+        return KernelModule(manifest["type_key"], programs, constants, packages[0])
+    return LibraryModule(manifest["type_key"], programs, constants)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from ..support.aliases import load_functions
+from ..support.errors import AlreadyRegisteredError
 
 # Any callable is a packed function here; ``isinstance(f, PackedFunc)`` asks just that.
 PackedFunc: Any = Callable
@@ -31,7 +32,7 @@ def register_func(func_name: Any, f: Any = None, override: bool = False) -> Any:
 
     def register(func: Any) -> Any:
         if func_name in _FUNCTIONS and not override:
-            raise ValueError(f"Global PackedFunc {func_name} is already registered")
+            raise AlreadyRegisteredError(f"Global PackedFunc {func_name} is already registered")
         _FUNCTIONS[func_name] = func
         return func
 

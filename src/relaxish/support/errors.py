@@ -24,6 +24,14 @@ class InternalError(RelaxishError):
     """A broken invariant inside the compiler: always a bug, never the user's fault."""
 
 
+class AlreadyRegisteredError(InternalError, ValueError):
+    """A global name is taken and may not be overridden."""
+
+
+class MissingFileError(RelaxishError, ValueError):
+    """A file that was to be loaded is not there (the field raises a plain ``ValueError``)."""
+
+
 class DiagnosticError(RelaxishError):
     """One or more located messages about source text; ``str()`` is the rendered report."""
 

@@ -28,7 +28,8 @@ ptx_wgmma_ss                     n, dtypes of a, b and c, c, c's offset, two ope
                                  contiguous along m or n rather than k), whether to add to c (else c is overwritten)
 ptx_wgmma_rs                     as ptx_wgmma_ss with a in registers: its memory and offset instead of an operand
 ptx_wgmma_fence_operand          c, offset, count: keeps the compiler from moving accesses to these registers
-ptx_setmaxnreg                   registers a thread, whether that is an increase
+ptx_setmaxnreg                   registers a thread, whether that is an increase: it waits until others of the block
+                                 have given back so many of those that the block was launched with
 ptx_named_barrier_sync           barrier number, threads
 ptx_named_barrier_arrive         barrier number, threads
 ptx_elect_sync                   whether this lane is the one its warp elects

@@ -196,8 +196,11 @@ def flip(a: Any, axis: int = 0) -> Any:
     return ax_compute(a.shape, body, "T_reverse_sequence", tags.INJECTIVE)
 
 
-def layout_transform(array: Any, src_layout: str, dst_layout: str) -> Any:
-    """From one named layout to another, e.g. ``NCHW`` to ``NCHW16c``; padding is filled with zero."""
+def layout_transform(array: Any, src_layout: str, dst_layout: str, schedule_rule: str = "None") -> Any:
+    """From one named layout to another, e.g. ``NCHW`` to ``NCHW16c``; padding is filled with zero.
+
+    ``schedule_rule`` names the rule that MetaSchedule is to use for the block.
+    """
     if src_layout == dst_layout:
         return array
     bijection = tir.BijectiveLayout(src_layout, dst_layout)
@@ -214,4 +217,6 @@ def layout_transform(array: Any, src_layout: str, dst_layout: str) -> Any:
         value = array(*source)
         return if_then_else(tir.all(*tests), value, const(0, array.dtype)) if tests else value
 
-    return ax_compute(shape, body, "T_layout_trans", tags.INJECTIVE)
+    attrs = {"schedule_rule": schedule_rule, "src_layout": src_layout, "dst_layout": dst_layout,
+             "input_shape": array.shape}
+    return ax_compute(shape, body, "T_layout_trans", tags.INJECTIVE, attrs)

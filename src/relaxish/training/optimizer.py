@@ -33,10 +33,10 @@ class Optimizer:
 
     def init(self, params: Var | Sequence[Var]) -> Optimizer:
         """Set the parameters, variables of float tensors of one dtype. Raises ValueError otherwise."""
-        checked = [params] if isinstance(params, Var) else list(params)
+        checked: list[Any] = list(params) if isinstance(params, list | tuple) else [params]
         self._check_params(checked)
         self.param_list = checked
-        self.dtype = checked[0].struct_info.dtype
+        self.dtype = checked[0].struct_info.dtype if checked else ""
         self.state = self._initial_state()
         return self
 

@@ -57,30 +57,8 @@ def source_module(source: str, name: str, kinds: Sequence[str], launch_params: S
     chosen = arch or str((target.attrs if target is not None else {}).get("arch", _DEFAULT_ARCH))
     info = KernelInfo(name, tuple(kinds), tuple(launch_params))
     module = CUDAModule(source, chosen, [info])
-    register_func(name, _Launcher(module, info), override=True)
+    register_func(name, module.get_function(name), override=True)
     return module
-
-
-class _Launcher:
-    """A kernel as host programs call it: arrays or addresses, numbers, then the launch sizes."""
-
-    def __init__(self, module: CUDAModule, info: KernelInfo) -> None:
-        self.module = module
-        self.info = info
-
-    def __call__(self, *args: Any) -> None:
-        count = len(self.info.kinds)
-        sizes = dict(zip(self.info.launch_params, (int(a) for a in args[count:]), strict=True))
-
-        def three(part: str) -> tuple[int, int, int]:
-            x, y, z = (sizes.get(f"{part}.{axis}", 1) for axis in _AXES)
-            return x, y, z
-
-        index = next((a.device.device_id for a in args[:count] if hasattr(a, "device")), 0)
-        values = tuple(getattr(a, "ptr", a) if kind == "pointer" else a for a, kind in zip(args, self.info.kinds))
-        runtime = self.module.runtimes()[index]
-        shared = sizes.get("tir.use_dyn_shared_memory", 0)
-        runtime.launch(self.info.name, values, three("blockIdx"), three("threadIdx"), shared)
 
 
 def _source(kernel: str) -> str:

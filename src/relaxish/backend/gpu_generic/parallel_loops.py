@@ -15,8 +15,12 @@ from typing import Any
 from ... import te
 from ...dlight.analysis.opaque_blocks import parallel_loops
 from ...ir.module import IRModule
+from ...ir.op import Op
+from ...ir.prim import Call, StringImm
 from ...target import Target
-from ...tir import AttrStmt, Block, For, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt, const, floordiv
+from ...tir import (
+    AttrStmt, Block, Evaluate, For, ForKind, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt, Var, ceildiv, const,
+)  # fmt: skip
 from ...tir.transform.base import StmtExprMutator
 
 __all__ = ["with_parallel_kernels"]
@@ -25,7 +29,7 @@ _THREADS = 256
 
 
 def with_parallel_kernels(mod: IRModule, target: Target) -> IRModule:
-    """The module with the outermost blocks that consist of parallel loops turned into a kernel a loop."""
+    """The module with a kernel for each loop of its outermost blocks, where those are loops that threads can share."""
     threads = min(_THREADS, int(target.attrs.get("max_num_threads", _THREADS)))
     changed: dict[Any, PrimFunc] = {}
     for var, func in mod.functions.items():
@@ -64,12 +68,25 @@ class _Kernels(StmtExprMutator):
 
 
 def _kernel(loop: For, threads: int) -> Stmt:
-    """One thread for each iteration."""
-    dtype = loop.loop_var.dtype
+    """One thread for each iteration; of a loop around a parallel one, a block that waits after each iteration."""
     bx, tx = te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x")
-    size = const(threads, dtype)
-    place = bx.var.astype(dtype) * size + tx.var.astype(dtype)
-    body = LetStmt(loop.loop_var, loop.min + place, loop.body)
-    inside = AttrStmt(tx, "thread_extent", const(threads, "int32"), IfThenElse(place < loop.extent, body, None))
-    blocks = floordiv(loop.extent + (size - const(1, dtype)), size)
-    return AttrStmt(bx, "thread_extent", blocks.astype("int32"), inside)
+    inner = loop.body
+    if loop.kind == ForKind.SERIAL and isinstance(inner, For):
+        dtype, blocks = inner.loop_var.dtype, const(1, "int32")
+        step = Var("step", dtype)
+        stretches = ceildiv(inner.extent, const(threads, dtype))
+        share = For(step, const(0, dtype), stretches, ForKind.SERIAL, _iteration(inner, step, tx.var, threads))
+        wait = Evaluate(Call("int32", Op.get("tir.tvm_storage_sync"), (StringImm("shared"),)))
+        body: Stmt = loop.with_fields(body=SeqStmt([share, wait]))
+    else:
+        dtype = loop.loop_var.dtype
+        blocks = ceildiv(loop.extent, const(threads, dtype)).astype("int32")
+        body = _iteration(loop, bx.var.astype(dtype), tx.var, threads)
+    return AttrStmt(bx, "thread_extent", blocks, AttrStmt(tx, "thread_extent", const(threads, "int32"), body))
+
+
+def _iteration(loop: For, stretch: Any, thread: Var, threads: int) -> Stmt:
+    """The iteration of one thread in a stretch of as many as there are threads, if the loop goes so far."""
+    dtype = loop.loop_var.dtype
+    place = stretch * const(threads, dtype) + thread.astype(dtype)
+    return IfThenElse(place < loop.extent, LetStmt(loop.loop_var, loop.min + place, loop.body), None)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith import detect_iter_map
+from ...ir.expr import Range
 from ...ir.functor import post_order_visit
-from ...tir import AttrStmt, Call, For, ForKind, SeqStmt, Stmt
+from ...tir import AttrStmt, BufferLoad, BufferStore, Call, For, ForKind, SeqStmt, Stmt
 
 __all__ = ["calls_host", "launches_threads", "parallel_loops"]
 
@@ -36,9 +38,29 @@ def launches_threads(body: Any) -> bool:
 
 
 def parallel_loops(body: Stmt) -> list[For] | None:
-    """The loops of a body that is nothing but ``T.parallel`` loops one after the other, free for any thread; else None."""
-    parts = body.seq if isinstance(body, SeqStmt) else [body]
-    loops = [p for p in parts if isinstance(p, For) and p.kind == ForKind.PARALLEL]
-    if len(loops) < len(parts) or calls_host(body) or launches_threads(body):
+    """The loops of a body that threads can share: nothing but loops one after the other, each of them one of
+
+    * ``for i in T.parallel(n)``: the author's word that iterations are independent;
+    * ``for j in range(m): for k in T.parallel(n)``: the same for the inner loop, one ``j`` after the other;
+    * ``for i in range(n): out[i] = data[i]``: a copy.
+
+    None for all else, and where no loop is parallel by its author's word.
+    """
+    parts = list(body.seq) if isinstance(body, SeqStmt) else [body]
+    loops = [p for p in parts if isinstance(p, For) and (_is_parallel(p) or _is_parallel(p.body) or _is_copy(p))]
+    if len(loops) < len(parts) or all(_is_copy(p) for p in loops) or calls_host(body) or launches_threads(body):
         return None
     return loops
+
+
+def _is_parallel(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind == ForKind.PARALLEL
+
+
+def _is_copy(loop: For) -> bool:
+    """Whether a serial loop only fills a buffer with another one's elements, each place once."""
+    store = loop.body
+    if loop.kind != ForKind.SERIAL or not isinstance(store, BufferStore) or not isinstance(store.value, BufferLoad):
+        return False
+    domain = {loop.loop_var: Range.from_min_extent(loop.min, loop.extent)}
+    return store.value.buffer is not store.buffer and bool(detect_iter_map(list(store.indices), domain))

@@ -21,6 +21,9 @@ from .common import GPUScheduleRule, unroll_explicitly
 from .gemv_config import GEMVConfig, for_product
 from .gemv_outer import schedule_outer_reduction
 
+# Bytes of shared memory a block has on any device of a kind; what Vulkan promises is the least of all.
+_LEAST_SHARED = {"cuda": 49152, "rocm": 65536, "metal": 32768, "vulkan": 16384}
+
 
 class GEMV(GPUScheduleRule):
     """``Y[s] += A[s, r] * X[r]`` with the matrix read along ``r``: threads share rows, partial sums in registers.
@@ -143,7 +146,13 @@ class InnerReduction:
             if not self.c.warp_shuffle:
                 # Sums across threads then go through shared memory, too.
                 used += self.c.ts * self.c.tr * get_bytes(buffer.dtype)
-        return self.c.load_v_shared and used <= get_max_shared_memory_per_block(self.target)
+        return self.c.load_v_shared and used <= self._shared_memory()
+
+    def _shared_memory(self) -> int:
+        """Bytes of shared memory of a block; of a target that does not say, what every device of its kind has."""
+        if "max_shared_memory_per_block" in self.target.attrs:
+            return get_max_shared_memory_per_block(self.target)
+        return _LEAST_SHARED.get(self.target.kind.name, _LEAST_SHARED["vulkan"])
 
     def _load_vector(self, partial: Any, thread: Any) -> Any:
         sch, c = self.sch, self.c

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...ir import IRModule
-from ...ir.functor import pre_order_visit
-from ...tir import BufferLoad, BufferStore, For, PrimFunc, Schedule
+from ...arith import detect_iter_map
+from ...ir import IRModule, Range
+from ...ir.functor import Visitor
+from ...tir import AttrStmt, BufferLoad, BufferStore, For, PrimFunc, Schedule, SeqStmt
 from .postproc import Postproc
 from .verify_gpu import lowered_for_checks
 
@@ -18,6 +19,8 @@ __all__ = ["DisallowAsyncStridedMemCopy", "VerifyVTCMLimit"]
 _TO_FLAT = ("LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
             "CompactBufferAllocation", "LowerMatchBuffer", "InjectSoftwarePipeline", "LowerOpaqueBlock",
             "FlattenBuffer", "Simplify", "VectorizeLoop", "StorageRewrite")
+_TO_ASYNC_COPIES = (*_TO_FLAT[:-3], "BF16ComputeLegalize", "NarrowDataType", "Simplify", "InjectVirtualThread",
+                    "InjectDoubleBuffer", "VectorizeLoop", "StorageRewrite")
 
 
 class VerifyVTCMLimit(Postproc):
@@ -45,9 +48,14 @@ class VerifyVTCMLimit(Postproc):
 
 
 class DisallowAsyncStridedMemCopy(Postproc):
-    """Rejects candidates with an asynchronous copy whose addresses do not advance by one element."""
+    """Rejects candidates with an asynchronous copy that leaves gaps in what it reads or writes.
 
-    def __init__(self) -> None:
+    With ``merge_async_commit_queue_scope`` the copies of a pipeline's stage are committed together and looked at only
+    where a commit has one copy; without it each copy is committed, and looked at, by itself.
+    """
+
+    def __init__(self, merge_async_commit_queue_scope: bool = True) -> None:
+        self.merge_async_commit_queue_scope = merge_async_commit_queue_scope
         self._target: Any = None
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
@@ -56,38 +64,43 @@ class DisallowAsyncStridedMemCopy(Postproc):
     def apply(self, sch: Schedule) -> bool:
         for func in sch.mod.functions.values():
             if isinstance(func, PrimFunc):
-                lowered = lowered_for_checks(func, self._target, _TO_FLAT)
-                if lowered is None or _has_strided_async_copy(lowered.body):
+                lowered = lowered_for_checks(func, self._target, _TO_ASYNC_COPIES)
+                if lowered is None:
+                    return False
+                finder = _StridedCopies(self.merge_async_commit_queue_scope)
+                finder.visit(lowered.body)
+                if finder.found:
                     return False
         return True
 
 
-def _has_strided_async_copy(body: Any) -> bool:
-    strided = False
+class _StridedCopies(Visitor):
+    """Looks for a committed asynchronous loop of one store of one load whose flat indices are no range."""
 
-    def look(node: Any) -> bool:
-        nonlocal strided
-        if type(node).__name__ == "AttrStmt" and node.attr_key == "async_scope":
-            strided = strided or _is_strided(node.body)
-        return not strided
+    def __init__(self, merged: bool) -> None:
+        self.merged = merged
+        self.found = False
+        self.loops: dict[Any, Range] = {}
 
-    pre_order_visit(body, look)
-    return strided
+    def visit_For(self, node: For) -> None:
+        self.loops[node.loop_var] = Range.from_min_extent(node.min, node.extent)
+        self.visit(node.body)
 
+    def visit_AttrStmt(self, node: AttrStmt) -> None:
+        if node.attr_key == "async_commit_queue_scope":
+            body = node.body
+            copies = body.seq if isinstance(body, SeqStmt) and not self.merged else [body]
+            self.found = self.found or any(self._strided(copy) for copy in copies)
+        self.visit(node.body)
 
-def _is_strided(copy: Any) -> bool:
-    """Whether the innermost loop of a copy moves source or destination by anything but one element."""
-    from ...arith import Analyzer
-    from ...tir.functor import substitute
-
-    loop = None
-    while isinstance(copy, For):
-        loop, copy = copy, copy.body
-    if loop is None or not isinstance(copy, BufferStore) or not isinstance(copy.value, BufferLoad):
-        return False
-    analyzer, var = Analyzer(), loop.loop_var
-    for index in (copy.indices[-1], copy.value.indices[-1]):
-        step = analyzer.simplify(substitute(index, {var: var + 1}) - index)
-        if getattr(step, "value", None) not in (0, 1):
-            return True
-    return False
+    def _strided(self, copy: Any) -> bool:
+        if not isinstance(copy, AttrStmt) or not isinstance(copy.body, For):
+            return False
+        loop, store = copy.body, copy.body.body
+        if not isinstance(store, BufferStore) or not isinstance(store.value, BufferLoad):
+            return False
+        loops = {**self.loops, loop.loop_var: Range.from_min_extent(loop.min, loop.extent)}
+        return any(
+            bool(detect_iter_map(access.indices, loops, True, "surjective", False).errors)
+            for access in (store, store.value)
+        )

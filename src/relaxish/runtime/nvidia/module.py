@@ -278,7 +278,7 @@ class _BareKernel:
             return sizes.get(f"{part}.x", 1), sizes.get(f"{part}.y", 1), sizes.get(f"{part}.z", 1)
 
         index = next((a.device.device_id for a in args[:count] if hasattr(a, "device")), 0)
-        values = tuple(a.ptr if kind == "pointer" else a for a, kind in zip(args, info.kinds))
+        values = tuple(getattr(a, "ptr", a) if kind == "pointer" else a for a, kind in zip(args, info.kinds))
         runtime = self.module.runtimes()[index]
         shared = sizes.get("tir.use_dyn_shared_memory", 0)
         runtime.launch(info.name, values, extents("blockIdx"), extents("threadIdx"), shared, extents("clusterIdx"))

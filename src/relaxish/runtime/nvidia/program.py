@@ -8,6 +8,7 @@ from typing import Any
 from ...support.errors import RelaxishError
 from ..device import cuda
 from ..host_program import HostProgram, HostRuntime, KernelInfo
+from . import tensor_map
 from .driver import Dim3, Launcher, TensorMapSpec
 from .state import CUDAState
 
@@ -88,7 +89,12 @@ class CUDARuntime(HostRuntime):
         l2_promotion: int = 128,
         fill_nan: int = 0,
     ) -> bytes:
-        """The map of a tensor, innermost dimension first; maps of the same memory are made once."""
+        """The map of a tensor, innermost dimension first; maps of the same memory are made once.
+
+        A tensor without elements has none, and the driver refuses to encode one: nothing will be read through it.
+        """
+        if 0 in dims:
+            return bytes(tensor_map.BYTES)
         key = (address, dtype, dims, strides, box, swizzle, interleave, l2_promotion, fill_nan)
         found = self._maps.get(key)
         if found is None:

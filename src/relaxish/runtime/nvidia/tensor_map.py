@@ -41,18 +41,21 @@ def check(spec: TensorMapSpec) -> None:
         refuse(f"no tensor map has elements of type {spec.dtype}")
     if not 1 <= rank <= 5 or len(spec.box) != rank or len(spec.strides) != rank - 1:
         refuse(f"a map of {rank} dimensions with {len(spec.strides)} strides and a box of {len(spec.box)} dimensions")
-    if spec.address % (32 if spec.interleave == 32 else 16):
-        refuse(f"the address {spec.address:#x} is not a multiple of 16")
+    unit = 32 if spec.interleave == 32 else 16
+    if spec.address % unit:
+        refuse(f"the address {spec.address:#x} is not a multiple of {unit}")
     if any(not 1 <= dim <= 1 << 32 for dim in spec.dims):
         refuse(f"the dimensions {spec.dims} are not within 1 .. 2^32")
-    if any(stride % 16 or not 0 < stride < 1 << 40 for stride in spec.strides):
-        refuse(f"the strides {spec.strides} are not multiples of 16 bytes below 2^40")
+    if any(stride % unit or not 0 < stride < 1 << 40 for stride in spec.strides):
+        refuse(f"the strides {spec.strides} are not multiples of {unit} bytes below 2^40")
     if any(not 1 <= extent <= 256 for extent in spec.box):
         refuse(f"the box {spec.box} is not within 1 .. 256")
     if any(not 1 <= stride <= 8 for stride in spec.element_strides):
         refuse(f"the element strides {spec.element_strides} are not within 1 .. 8")
     if spec.swizzle not in (0, 32, 64, 128) or spec.interleave not in (0, 16, 32):
         refuse(f"no swizzle of {spec.swizzle} bytes with an interleave of {spec.interleave} bytes")
+    if spec.interleave and (rank < 3 or (spec.interleave == 32 and spec.swizzle != 32)):
+        refuse("interleaved maps have three dimensions or more, and a swizzle of 32 bytes where they interleave 32")
     row = spec.box[0] * _item_size("float32" if spec.dtype == "tfloat32" else spec.dtype)
     if not spec.interleave and row % 16:
         refuse(f"the innermost extent of the box is {row} bytes, not a multiple of 16")

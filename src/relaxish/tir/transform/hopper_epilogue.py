@@ -172,7 +172,12 @@ class BulkEpilogue(DirectEpilogue):
                 self._chunk(at, row, column, tall, chunk, tall * chunks + chunk)
             )))  # fmt: skip
 
-        return self._with_coordinates(at, stores)
+        made = self._with_coordinates(at, stores)
+        if self.rows // _ROWS * chunks % 2 == 0:
+            return made
+        # An odd number of tiles in shared memory ends with the one that the next result begins with: waiting for all
+        # but the last to have been read would not be enough there.
+        return seq([when((at.thread % _WARPGROUP).equal(0), do("ptx_tma_store_wait", 0, True)), made])
 
     def _chunk(self, at: Place, row: Any, column: Any, tall: Any, chunk: Any, number: Any) -> Stmt:
         n, r = self.p.shape[1], self.p.roles

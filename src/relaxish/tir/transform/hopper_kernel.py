@@ -39,7 +39,16 @@ _INPUTS = {
     "float8_e4m3fn": ("float32", "float16"), "float8_e5m2": ("float32", "float16"),
 }  # fmt: skip
 # Consuming warpgroups -> registers of (a producing thread by bulk copies, one that copies itself): consumer's registers.
-_REGISTERS = {2: ((40, 232), (80, 216)), 3: ((32, 160), (56, 152))}
+# A block gets its registers at launch: 65,536 divided by its threads, down to a multiple of 8 (168 each for 384 threads,
+# 128 for 512), because the launch bounds say that one block is on a processor. What producers give back is all that
+# consumers can get: an increase beyond that waits for ever. So each row sums to no more than the launch gave.
+_REGISTERS = {2: ((40, 232), (72, 216)), 3: ((32, 160), (56, 152))}
+_AT_LAUNCH = {1: 255, 2: 168, 3: 128}
+# Most results of a consuming thread; the rest is for addresses and what the write-back needs.
+_RESULTS = {1: 200, 2: 200, 3: 128}
+# One instruction must fit what a thread is launched with, whatever it gets later: the assembler refuses 256 columns of
+# float32 for fewer than 154 registers.
+_BESIDE_RESULTS = 26
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,8 @@ class _Kernel:
             raise HopperError("the depth of a tile is no multiple of 32 bytes")
         if self.p.stages < 2:
             raise HopperError("a ring has at least two stages")
-        if m // groups // 64 * n // 2 * dt.bits(c) // 32 > 200:
+        results = n // 2 * dt.bits(c) // 32
+        if m // groups // 64 * results > _RESULTS[groups] or results + _BESIDE_RESULTS > _AT_LAUNCH[groups]:
             raise HopperError("the results of a thread do not fit its registers")
 
     def _choose_epilogue(self) -> DirectEpilogue:
@@ -193,7 +203,9 @@ class _Kernel:
             made.append(do("ptx_mbarrier_init", self._empty(slot), 4 * self.p.warpgroups * self.cluster))
         fetched = [do("ptx_tma_prefetch", o.map.var) for o in self.bulk if o.map is not None]
         barrier = self._meet() if self.cluster > 1 else [Evaluate(call("int32", "tvm_storage_sync", "shared"))]
-        return seq([when(tx.equal(0), *fetched, *made, do("ptx_fence_mbarrier_init")), *barrier])
+        # The first fence is for the cluster, the second for copies, which complete bytes by another path to memory.
+        fences = [do("ptx_fence_mbarrier_init"), do("ptx_fence_proxy_async")]
+        return seq([when(tx.equal(0), *fetched, *made, *fences), *barrier])
 
     @staticmethod
     def _meet() -> list[Stmt]:
