@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...ir.transform import Pass
 from ...target import Target
 from ..common import stages
+from ..gpu_generic.pipeline import dataflow_lower_passes, legalize_passes, library_dispatch_passes
 
 __all__ = [
     "dataflow_lower_passes",
@@ -13,21 +14,6 @@ __all__ = [
     "legalize_passes",
     "library_dispatch_passes",
 ]
-
-
-def library_dispatch_passes(target: str | Target) -> list[Pass]:
-    """Special kernels for sampling, sorting and scans."""
-    return stages.dispatch()
-
-
-def legalize_passes(target: str | Target) -> list[Pass]:
-    """From operators to fused and scheduled kernels."""
-    return [*stages.legalize(), *stages.gpu_schedules(stages.as_target(target))]
-
-
-def dataflow_lower_passes(target: str | Target) -> list[Pass]:
-    """From dataflow form to explicit allocation."""
-    return stages.dataflow_lower()
 
 
 def finalize_passes(target: str | Target) -> list[Pass]:
