@@ -3,15 +3,17 @@
     python benchmarks/cuda_emulation.py [--workloads gemm_f32 conv2d] [--count 1000] [--journal FILE] [--json FILE]
 
 Workloads are half-precision products and a convolution, each tiled by the WMMA rule and by the rule for ``mma.sync``
-with and without software pipeline. Every candidate is lowered as for a GPU and run on the CPU in check mode, so that
-races, accesses out of bounds and reads before asynchronous copies are complete count as failures, too. With a journal
-a run that was cut off goes on where it was. The exit status says whether all was right.
+with and without software pipeline. Decisions are drawn as the search draws them: at random, among those its validity
+mask admits where a sketch has one. Every candidate is lowered as for a GPU and run on the CPU in check mode, so that races, accesses out of
+bounds and reads before asynchronous copies are complete count as failures, too. With a journal a run that was cut off
+goes on where it was. The exit status says whether all was right.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import json
 import sys
 import time
@@ -27,7 +29,9 @@ from relaxish import meta_schedule as ms
 from relaxish import te, tir, topi
 from relaxish.backend.cuda.emulator import EmulatedModule, EmulationError
 from relaxish.ir.transform import PassContext
+from relaxish.meta_schedule.postproc import VerifyGPUCode
 from relaxish.meta_schedule.schedule_rule import MultiLevelTilingTensorCore, ReuseType
+from relaxish.meta_schedule.search_strategy.sketch import VectorSketch
 from relaxish.support.errors import RelaxishError
 from relaxish.target import Target
 from relaxish.tir.schedule import ScheduleError, Trace
@@ -42,6 +46,12 @@ QUICK: dict[str, Any] = {
     "tir.UnrollLoop": {"explicit_unroll": False, "auto_max_step": 0, "auto_max_depth": 0, "auto_max_extent": 0},
     "tir.disable_cse_tir": True,
 }
+# Indices of convolutions take by far the most time to simplify, which does not change what they are. Every so many
+# candidates have it done all the same.
+SIMPLIFYING = ["tir.Simplify", "tir.RemoveNoOp", "tir.RenormalizeSplitPattern"]
+SIMPLIFIED = 10
+# Every so many candidates the postprocessor that the mask stands for is asked as well.
+VERIFIED = 20
 
 
 @dataclass(frozen=True)
@@ -118,15 +128,40 @@ class Sketch:
     name: str
     workload: Workload
     trace: Any
-    postprocs: Any
+    context: Any
 
-    def candidate(self, seed: int) -> Any:
-        """The schedule with random decisions; None where they are not legal."""
-        sch = tir.Schedule(self.workload.func, seed=seed)
+    @functools.cached_property
+    def _table(self) -> VectorSketch:
+        return VectorSketch(self.context, self.trace)
+
+    @functools.cached_property
+    def rows(self) -> np.ndarray | None:
+        """Legal decisions, none of them twice, in random order; None where the sketch has no mask."""
+        variant = self._table.variant(())
+        if variant is None:
+            return None
+        drawn = variant.sample(np.random.default_rng(0), 8192)
+        _, first = np.unique(drawn, axis=0, return_index=True)
+        return drawn[np.sort(first)]
+
+    def draws(self) -> Iterator[tuple[str, int]]:
+        """Names of decisions: rows of the matrix, or seeds of the sampling instructions."""
+        kind, count = ("seed", 40000) if self.rows is None else ("row", len(self.rows))
+        return ((kind, number) for number in range(1, count))
+
+    def candidate(self, kind: str, number: int) -> Any:
+        """The schedule with these decisions; None where they are not legal."""
+        sch = tir.Schedule(self.workload.func, seed=number)
+        trace, postprocs = Trace(self.trace.insts, {}), self.context.space_generator.postprocs
+        if kind == "row":
+            assert self.rows is not None
+            trace = self._table.table.to_trace(self.rows[number], ())
+            if number % VERIFIED:
+                postprocs = [p for p in postprocs if not isinstance(p, VerifyGPUCode)]
         try:
-            Trace(self.trace.insts, {}).apply_to_schedule(sch, remove_postproc=True)
+            trace.apply_to_schedule(sch, remove_postproc=True)
             sch.enter_postproc()
-            return sch if all(postproc.apply(sch) for postproc in self.postprocs) else None
+            return sch if all(postproc.apply(sch) for postproc in postprocs) else None
         except ScheduleError:
             return None
 
@@ -143,19 +178,20 @@ def sketches_of(name: str, workload: Workload) -> Iterator[Sketch]:
         context = ms.TuneContext(mod=workload.func, target=TARGET, space_generator=space, task_name="t", rand_state=1)
         for number, found in enumerate(context.generate_design_space()):
             if "auto_tensorize" in found.mod["main"].script():
-                for postproc in space.postprocs:
-                    postproc._initialize_with_tune_context(context)
-                yield Sketch(f"{name}/{kind}/{number}", workload, found.trace, space.postprocs)
+                yield Sketch(f"{name}/{kind}/{number}", workload, found.trace.simplified(remove_postproc=True), context)
 
 
-def check(sketch: Sketch, seed: int) -> tuple[str, str]:
+def check(sketch: Sketch, kind: str, number: int) -> tuple[str, str]:
     """Run one candidate: ("ok" | "illegal" | "refused" | "wrong" | "fault" | "error", details)."""
-    sch = sketch.candidate(seed)
+    sch = sketch.candidate(kind, number)
     if sch is None:
         return "illegal", ""
-    asynchronous = "pipeline" in sketch.name and seed % 4 != 0
+    asynchronous = "pipeline" in sketch.name and number % 4 != 0
+    plain = "conv2d" in sketch.name and number % SIMPLIFIED != 1
     try:
-        with PassContext(config={"tir.use_async_copy": asynchronous, **QUICK}):
+        with PassContext(
+            config={"tir.use_async_copy": asynchronous, **QUICK}, disabled_pass=SIMPLIFYING if plain else []
+        ):
             module = EmulatedModule(sch.mod, TARGET)
     except LoweringError as error:
         return "refused", str(error).splitlines()[-1]
@@ -172,33 +208,38 @@ def check(sketch: Sketch, seed: int) -> tuple[str, str]:
     return "ok", ""
 
 
-def _known(journal: Path | None) -> dict[str, dict[int, str]]:
-    found: dict[str, dict[int, str]] = collections.defaultdict(dict)
+Known = dict[tuple[str, int], str]
+
+
+def _known(journal: Path | None) -> dict[str, Known]:
+    found: dict[str, Known] = collections.defaultdict(dict)
     if journal is not None and journal.exists():
         for line in journal.read_text().splitlines():
             record = json.loads(line)
-            found[record["sketch"]][record["seed"]] = record["outcome"]
+            found[record["sketch"]][record["kind"], record["number"]] = record["outcome"]
     return found
 
 
-def run(sketch: Sketch, count: int, known: dict[int, str], journal: Path | None) -> list[dict[str, Any]]:
+def run(sketch: Sketch, count: int, known: Known, journal: Path | None) -> list[dict[str, Any]]:
     """Check candidates until ``count`` legal ones are known; returns the new failures."""
     outcomes = collections.Counter(known.values())
     failures: list[dict[str, Any]] = []
-    started, seed = time.perf_counter(), 0
-    while (legal := outcomes.total() - outcomes["illegal"] - outcomes["refused"]) < count and seed < 40 * (legal + 2):
-        seed += 1
-        if seed in known:
+    started = time.perf_counter()
+    for draw in sketch.draws():
+        if outcomes.total() - outcomes["illegal"] - outcomes["refused"] >= count:
+            break
+        if draw in known:
             continue
-        outcome, details = check(sketch, seed)
+        outcome, details = check(sketch, *draw)
         outcomes[outcome] += 1
-        known[seed] = outcome
+        known[draw] = outcome
+        record = dict(zip(("kind", "number"), draw, strict=True)) | {"outcome": outcome, "details": details}
         if outcome in BAD:
-            failures.append({"seed": seed, "outcome": outcome, "details": details})
-            print(f"{sketch.name} seed {seed}: {outcome}\n{details}", flush=True)
+            failures.append(record)
+            print(f"{sketch.name} {draw}: {outcome}\n{details}", flush=True)
         if journal is not None:
             with journal.open("a") as file:
-                file.write(json.dumps({"sketch": sketch.name, "seed": seed, "outcome": outcome, "details": details}) + "\n")
+                file.write(json.dumps({"sketch": sketch.name, **record}) + "\n")
     print(f"{sketch.name:32} {dict(outcomes)}  {time.perf_counter() - started:.0f} s", flush=True)
     return failures
 

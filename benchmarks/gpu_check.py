@@ -1,10 +1,12 @@
 """Everything that needs a GPU, in one run of under nine minutes: tests, numerics, times against peers, tuning, models.
 
     make gpu-check                                  (or: python benchmarks/gpu_check.py --out results)
+    python benchmarks/gpu_check.py --sections tuning --minutes 9    (one section, with all of the time)
     python benchmarks/gpu_check.py --small --provider emulator      (the same flow without a GPU)
 
-Each section is a process of its own with a share of the time, so a hang or a crash costs no other section. Results are
-written as they come: ``gpu_check.json``, the log of each section, and the tuned databases.
+Each section is a process of its own with a share of the time, working through a list of jobs. A job that crashes the
+device or does not come to an end costs the process; the next one goes on behind it. What was found is on disk at any
+time: ``gpu_check.json``, ``gpu_check.log``, the journal of the section that runs, and the tuned databases.
 """
 
 from __future__ import annotations
@@ -19,13 +21,24 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent / "src"
+sys.path[:0] = [str(SOURCE), str(HERE)]
+
+from gpu.journal import Journal, case_of  # noqa: E402  (found through the line above)
+
 # Share of the whole time; what a section leaves over goes to those after it.
-SHARES = {"tests": 0.17, "kernels": 0.30, "tuning": 0.28, "models": 0.25}
+SHARES = {"tests": 0.15, "kernels": 0.30, "tuning": 0.28, "models": 0.27}
+# Seconds without news after which the running job is given up; tuning ends by itself.
+PATIENCE = {"tests": 120.0, "kernels": 75.0, "models": 240.0}
+# A section is not started again with less time than a process needs to come up.
+LEAST_SECONDS = 20.0
+# How a section's process ends when its device is lost: another one goes on with the next job.
+DEVICE_LOST = 70
 CPU_PROVIDERS = ("emulator", "null")
 
 
@@ -33,9 +46,11 @@ def environment() -> dict[str, Any]:
     """What the numbers were measured on."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "versions": {}}
-    for package in ("relaxish", "torch", "triton", "cuda-bindings", "pycuda", "nvidia-cuda-nvrtc", "nvidia-cublas",
-                    "llvmlite", "numpy"):  # fmt: skip
+    found: dict[str, Any] = {
+        "date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "cores": os.cpu_count(), "versions": {},
+    }  # fmt: skip
+    for package in ("relaxish", "torch", "triton", "cuda-bindings", "pycuda", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime",
+                    "nvidia-cublas", "llvmlite", "numpy", "transformers"):  # fmt: skip
         with contextlib.suppress(PackageNotFoundError):
             found["versions"][package] = version(package)
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -44,60 +59,104 @@ def environment() -> dict[str, Any]:
     return found
 
 
-def run_tests(options: argparse.Namespace) -> None:
-    """The tests that are marked ``gpu``; their summary is the section's result."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x" if options.small else "--maxfail=20", "-m", "gpu",
-               "-p", "no:cacheprovider", str(HERE.parent / "tests")]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE.parent)
-    print(done.stdout[-6000:], done.stderr[-2000:])
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
-    # 5: no test is marked so, which is right where there is no device.
-    save(options, [{"case": "tests", "right": done.returncode in (0, 5), "summary": lines[-1] if lines else ""}])
+# ---- inside the process of a section
 
 
-def save(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    """A section's rows, replaced as a whole so that a kill in between leaves the last good ones."""
-    path = options.out / f"{options.section}.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(rows, indent=1, default=str))
-    temporary.replace(path)
+def device_lost() -> bool:
+    """Whether a kernel took the device's context with it: then nothing else can run in this process."""
+    import relaxish
+    from relaxish.runtime.nvidia.errors import CUDAError
+
+    if not relaxish.cuda().exist:
+        return False
+    try:
+        relaxish.cuda().sync()
+    except CUDAError as error:
+        return error.sticky
+    return False
 
 
-def run_section(options: argparse.Namespace) -> None:
-    """The body of one section's process."""
-    sys.path[:0] = [str(SOURCE), str(HERE)]
-    if options.section == "tests":
-        run_tests(options)
-        return
+def work(options: argparse.Namespace) -> None:
+    """The body of a section's process: its jobs, one after another, without those that are done."""
     from relaxish.target import Target
 
     options.target = Target(options.device_target, host="llvm")
-    importlib.import_module(f"gpu.{options.section}").run(options, lambda rows: save(options, rows))
+    section = importlib.import_module(f"gpu.{options.section}")
+    journal = Journal(options.out / f"{options.section}.json")
+    for job in section.jobs(options.small):
+        if job in journal.done:
+            continue
+        print(f"-- {job}", flush=True)
+        journal.begin(job)
+        try:
+            section.run(job, options, journal)
+        except Exception as error:  # noqa: BLE001  (one broken job must not hide the others)
+            journal.put(case_of(job), failed=f"{type(error).__name__}: {error}"[:2000], where=traceback.format_exc()[-3000:])
+            traceback.print_exc()
+        lost = device_lost()
+        journal.end()
+        if lost:
+            sys.exit(DEVICE_LOST)
 
 
-def start_section(name: str, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
-    """Run a section in a process group of its own; when its time is up the whole group is killed."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--section", name, "--seconds", str(seconds),
+# ---- watching over it
+
+
+def run_section(name: str, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
+    """Run a section's jobs, in a new process after each one that did not come back; what was found."""
+    begin = time.monotonic()
+    deadline = begin + seconds
+    path, log = options.out / f"{name}.json", options.out / f"{name}.log"
+    for stale in (path, log):
+        stale.unlink(missing_ok=True)
+    while True:
+        done = len(Journal(path).done)
+        code = _run_process(name, deadline, options, path, log)
+        journal = Journal(path)
+        if code == 0:
+            break
+        if journal.running is not None:
+            journal.put(case_of(journal.running), failed=f"its process ended: {code}")
+            journal.end()
+        if len(journal.done) == done or deadline - time.monotonic() < LEAST_SECONDS:
+            break  # it did not even come to a job, or there is no time for another process
+    text = log.read_text(errors="replace")
+    with (options.out / "gpu_check.log").open("a") as whole:
+        whole.write(f"==== {name}\n{text}\n")
+    path.unlink(missing_ok=True)
+    log.unlink()
+    return {"seconds": time.monotonic() - begin, "exit": code, "rows": list(journal.rows.values()),
+            "log": "" if code == 0 else text[-3000:]}  # fmt: skip
+
+
+def _run_process(name: str, deadline: float, options: argparse.Namespace, journal: Path, log: Path) -> int | str:
+    """One process of a section, in a group of its own, which is killed as a whole; its exit code, or why it was."""
+    seconds = deadline - time.monotonic()
+    command = [sys.executable, str(Path(__file__).resolve()), "--section", name, "--until", str(time.time() + seconds),
                "--out", str(options.out), "--device-target", options.device_target]  # fmt: skip
     command += ["--small"] if options.small else []
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1",
+               "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
     if options.provider:
         environ["RELAXISH_CUDA_PROVIDER"] = options.provider
-    begin = time.monotonic()
-    log = options.out / f"{name}.log"
-    with log.open("w") as sink:
+    patience = PATIENCE.get(name, seconds)
+    with log.open("a") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, env=environ, start_new_session=True)
-        try:
-            code: int | str = process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
+        started = time.time()
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(timeout=0.5)
+            last = max(started, journal.stat().st_mtime if journal.exists() else 0.0)
+            if time.monotonic() > deadline:
+                reason = "the section's time was up"
+            elif time.time() - last > patience:
+                reason = f"no news for {patience:.0f} s"
+            else:
+                continue
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            code = f"stopped after {seconds:.0f} s"
-    path = options.out / f"{name}.json"
-    rows = json.loads(path.read_text()) if path.exists() else []
-    tail = "" if code == 0 else log.read_text()[-3000:]
-    return {"seconds": time.monotonic() - begin, "exit": code, "rows": rows, "log": tail}
+            return reason
 
 
 def report(results: dict[str, Any]) -> int:
@@ -116,28 +175,34 @@ def report(results: dict[str, Any]) -> int:
     return wrong
 
 
-def main() -> int:
-    """Run all sections; the exit code says whether everything was right."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "gpu_check_out")))
     parser.add_argument("--minutes", type=float, default=8.5)
-    parser.add_argument("--sections", default=",".join(SHARES))
+    parser.add_argument("--sections", default=",".join(SHARES), help="which, in their order")
     parser.add_argument("--device-target", default="nvidia/nvidia-h200")
     parser.add_argument("--provider", default="", help=f"{' or '.join(CPU_PROVIDERS)}: the flow without a GPU")
     parser.add_argument("--small", action="store_true", help="tiny shapes, a few trials")
     parser.add_argument("--section", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run all sections; the exit code says whether everything was right."""
+    options = arguments()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.section:
-        run_section(options)
+        work(options)
         return 0
+    (options.out / "gpu_check.log").unlink(missing_ok=True)
     results: dict[str, Any] = {"machine": environment(), "provider": options.provider or "auto", "sections": {}}
     deadline = time.monotonic() + options.minutes * 60
     names = options.sections.split(",")
     for index, name in enumerate(names):
         share = SHARES[name] / sum(SHARES[n] for n in names[index:])
-        results["sections"][name] = start_section(name, (deadline - time.monotonic()) * share, options)
+        results["sections"][name] = run_section(name, (deadline - time.monotonic()) * share, options)
         (options.out / "gpu_check.json").write_text(json.dumps(results, indent=1, default=str))
     wrong = report(results)
     print(f"{'all right' if not wrong else f'{wrong} problem(s)'}; results in {options.out / 'gpu_check.json'}")

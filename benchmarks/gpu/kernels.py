@@ -1,17 +1,72 @@
-"""Section "kernels": every case built with its default schedule, checked, and timed against its peers."""
+"""Section "kernels": every case built with its default schedule, checked, and timed against its peers.
+
+All cases are checked and timed first; peers that compile for long come after that, as far as the time goes.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import time
-import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .cases import Case, all_cases
-from .timing import Timer, torch_has_gpu
+from .journal import Journal, case_of
+from .timing import Timer, add_times, torch_has_gpu
+
+_COMPILED = " | compiled peers"
+
+
+def jobs(small: bool) -> list[str]:
+    """Each case, then each again for the slow peers."""
+    names = list(all_cases(small))
+    return [*names, *(name + _COMPILED for name in names if torch_has_gpu())]
+
+
+@dataclass
+class Prepared:
+    """A case on the device: the inputs as torch's tensors and as our arrays, and our kernel."""
+
+    case: Case
+    tensors: list[Any]
+    arrays: list[Any]
+    run: Callable[..., Any]
+
+
+_PREPARED: dict[str, Prepared] = {}
+
+
+def prepare(name: str, options: Any, journal: Journal) -> Prepared:
+    """Build a case and bring its inputs to the device."""
+    case = all_cases(options.small)[name]()
+    begin = time.perf_counter()
+    run = build(case.module(), options.target)
+    journal.update(name, {"build s": time.perf_counter() - begin})
+    return Prepared(case, *on_device(case.inputs), run)
+
+
+def run(job: str, options: Any, journal: Journal) -> None:
+    """One job; a row has the error, the milliseconds of everyone, the rate, and the ratio to each peer."""
+    name = case_of(job)
+    made = _PREPARED.get(name) or prepare(name, options, journal)
+    case = made.case
+    timer = Timer(rounds=2 if options.small else 25)
+    row = journal.rows[name]
+    if job == name:
+        expected = case.expected(case.inputs)
+        row["error"] = relative_error(made.run(*made.arrays).numpy(), expected)
+        journal.put(name, right=row["error"] <= case.tolerance)
+        peers = working(case.peers(made.tensors), row) if timer.on_gpu else {}
+        for peer, function in peers.items():
+            row[f"error of {peer}"] = relative_error(function().double().cpu().numpy(), expected)
+        if timer.on_gpu:
+            _PREPARED[name] = made
+    else:
+        peers = working(case.compiled(made.tensors), row)
+    ours = {"relaxish": lambda: made.run(*made.arrays)}
+    journal.update(name, add_times(row, timer.compare(ours | peers), case.flop, case.nbytes))
 
 
 def relative_error(actual: Any, expected: np.ndarray) -> float:
@@ -78,19 +133,6 @@ def _numpy(raw: Any, tensor: Any) -> np.ndarray:
     return bits.numpy().view(narrow)
 
 
-def measure(case: Case, target: Any, timer: Timer) -> dict[str, Any]:
-    """One row: error, milliseconds of everyone, rate, ratio to the best peer."""
-    begin = time.perf_counter()
-    run = build(case.module(), target)
-    row: dict[str, Any] = {"case": case.name, "build s": time.perf_counter() - begin}
-    tensors, arrays = on_device(case.inputs)
-    row["error"] = relative_error(run(*arrays).numpy(), case.expected(case.inputs))
-    row["right"] = row["error"] <= case.tolerance
-    peers = case.peers(tensors) if timer.on_gpu else {}
-    runs = {"relaxish": lambda: run(*arrays), **working(peers, row)}
-    return finish(row, timer.compare(runs), case)
-
-
 def working(peers: dict[str, Callable[[], Any]], row: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """The peers that can do this case at all; the others' reasons go into the row."""
     able = {}
@@ -102,38 +144,3 @@ def working(peers: dict[str, Callable[[], Any]], row: dict[str, Any]) -> dict[st
         else:
             able[name] = peer
     return able
-
-
-def finish(row: dict[str, Any], times: dict[str, float], case: Case) -> dict[str, Any]:
-    """Times, the rate reached and the ratio to the fastest peer (above 1: we are faster)."""
-    row.update({f"{name} ms": value for name, value in times.items()})
-    seconds = times["relaxish"] * 1e-3
-    if case.flop:
-        row["TFLOP/s"] = case.flop / seconds / 1e12
-    if case.nbytes:
-        row["GB/s"] = case.nbytes / seconds / 1e9
-    peers = [value for name, value in times.items() if name != "relaxish"]
-    if peers:
-        row["speed vs best peer"] = min(peers) / times["relaxish"]
-    if "cublas" in times:
-        row["speed vs cublas"] = times["cublas"] / times["relaxish"]
-    return row
-
-
-def run(options: Any, save: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Measure all cases; a failing one is a row with its error."""
-    timer = Timer(rounds=25 if not options.small else 2)
-    rows: list[dict[str, Any]] = []
-    for make in all_cases(options.small):
-        case = make()
-        try:
-            rows.append(measure(case, options.target, timer))
-        except Exception as error:  # noqa: BLE001  (one broken case must not hide the others)
-            rows.append({"case": case.name, "failed": f"{type(error).__name__}: {error}"[:2000],
-                         "where": traceback.format_exc()[-3000:]})  # fmt: skip
-        save(rows)
-        if timer.on_gpu:
-            import torch
-
-            with contextlib.suppress(Exception):
-                torch.cuda.empty_cache()

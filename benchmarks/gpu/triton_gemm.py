@@ -34,8 +34,8 @@ def _kernel(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k
     total = tl.zeros((tile_m, tile_n), dtype=acc_type)
     for step in range(tl.cdiv(k, tile_k)):
         here = step * tile_k + at_k
-        x = tl.load(a + at_m[:, None] * k + here[None, :], mask=(at_m[:, None] < m) & (here[None, :] < k), other=0)
-        y = tl.load(b + at_n[None, :] * k + here[:, None], mask=(at_n[None, :] < n) & (here[:, None] < k), other=0)
+        x = tl.load(a + at_m[:, None] * k + here[None, :], mask=(at_m[:, None] < m) & (here[None, :] < k), other=0.0)
+        y = tl.load(b + at_n[None, :] * k + here[:, None], mask=(at_n[None, :] < n) & (here[:, None] < k), other=0.0)
         total = tl.dot(x, y, total, out_dtype=acc_type)
     mask = (at_m[:, None] < m) & (at_n[None, :] < n)
     tl.store(c + at_m[:, None] * n + at_n[None, :], total.to(c.dtype.element_ty), mask=mask)

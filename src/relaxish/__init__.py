@@ -54,6 +54,13 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.te.tag": "relaxish.te.operation",
         "relaxish.testing.utils": "relaxish.testing",
         "relaxish.exec": "relaxish.tools",
+        "relaxish.ir.tensor_type": "relaxish.ir.types",
+        "relaxish.runtime.object": "relaxish.ir.node",
+        "relaxish.runtime.object_generic": "relaxish.ir.object_generic",
+        "relaxish.runtime.packed_func": "relaxish.runtime.registry",
+        "relaxish.target.detect_target": "relaxish.target.detect",
+        "relaxish.meta_schedule.runner.config": "relaxish.meta_schedule.runner",
+        "relaxish._ffi.registry": "relaxish.runtime.registry",
         "relaxish._ffi": "relaxish",
         "relaxish._ffi.base": "relaxish.support.errors",
         "relaxish._ffi.runtime_ctypes": "relaxish.runtime",
@@ -160,12 +167,17 @@ _aliases.register_attributes(
     )},
 )  # fmt: skip
 _aliases.register_attributes(
-    "relaxish.tir.schedule", {name: f"relaxish.tir.schedule.{name}" for name in ("analysis", "state", "testing")}
+    "relaxish.tir.schedule", {name: f"relaxish.tir.schedule.{name}" for name in ("_type_checker", "analysis", "state", "testing")}
 )
 _aliases.register_attributes(
     "relaxish.runtime",
     {
         "Object": "relaxish.ir.node:Node",
+        "ObjectGeneric": "relaxish.ir.object_generic:ObjectGeneric",
+        "convert_to_object": "relaxish.ir.object_generic:convert_to_object",
+        "object": "relaxish.ir.node",
+        "object_generic": "relaxish.ir.object_generic",
+        "packed_func": "relaxish.runtime.registry",
         "PrinterConfig": "relaxish.script.printer.config:PrinterConfig",
         "Scriptable": "relaxish.ir.node:Node",
         "const": "relaxish.ir.prim:const",
@@ -174,6 +186,31 @@ _aliases.register_attributes(
         "script_printer": "relaxish.script.printer.config",
     },
 )
+_OPERATIONS = "BaseComputeOp ComputeOp ExternOp Operation PlaceholderOp ScanOp".split()
+_aliases.register_attributes("relaxish.te.tensor", {name: f"relaxish.te.operation:{name}" for name in _OPERATIONS})
+_aliases.register_attributes("relaxish.te.operation", {"create_prim_func": "relaxish.te.prim_func:create_prim_func"})
+_aliases.register_attributes(
+    "relaxish.runtime.module",
+    {name: f"relaxish.runtime:{name}" for name in (
+        "enabled", "load_module", "load_static_library", "num_threads", "system_lib",
+    )},
+)  # fmt: skip
+_aliases.register_attributes(
+    "relaxish.runtime.ndarray", {name: f"relaxish.runtime:{name}" for name in "cpu cuda device rocm hexagon".split()}
+)
+_aliases.register_attributes(
+    "relaxish.arith.int_set",
+    {name: f"relaxish.arith:{name}" for name in (
+        "estimate_region_lower_bound", "estimate_region_strict_bound", "estimate_region_upper_bound",
+    )},
+)  # fmt: skip
+_aliases.register_attributes(
+    "relaxish.tir.op", {name: f"relaxish.tir.op_device:{name}" for name in (
+        "mma_fill", "mma_store", "ptx_cp_async", "ptx_cp_async_bulk", "ptx_ldmatrix", "ptx_mma", "ptx_mma_sp",
+        "q_multiply_shift_per_axis", "tvm_access_ptr", "tvm_struct_get", "tvm_thread_invariant", "tvm_warp_shuffle",
+        "tvm_warp_shuffle_down", "tvm_warp_shuffle_up", "type_annotation", "vectorcombine", "vectorhigh", "vectorlow",
+    )},
+)  # fmt: skip
 _aliases.register_attributes(
     "relaxish.tir",
     {
@@ -202,6 +239,10 @@ _aliases.register_attributes(
         "nd": "relaxish.runtime.nd",
         "IRModule": "relaxish.ir:IRModule",
         "TVMError": "relaxish.support.errors:TVMError",
+        "InternalError": "relaxish.support.errors:InternalError",
+        "container": "relaxish.ir.container",
+        "pass_instrument": "relaxish.ir.instrument:pass_instrument",
+        "register_error": "relaxish.support.errors:register_error",
         "DataType": "relaxish.runtime:DataType",
         "DataTypeCode": "relaxish.runtime:DataTypeCode",
         "Object": "relaxish.ir.node:Node",

@@ -73,8 +73,11 @@ def default_build_pipeline() -> Pass:
     """From any graph module to one the virtual machine runs; no fusion and no scheduling."""
 
     def f_default_build_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
+        from .backend.cuda.attention import DispatchAttention
+
         passes = [
             *stages.dispatch(),
+            DispatchAttention(),
             transform.LegalizeOps(),
             *stages.dataflow_lower(),
             *stages.finalize(cuda_graph=True),
@@ -212,6 +215,12 @@ def _cpu_fast(target: Target) -> list[Pass]:
     ]
 
 
+def _graph_passes(target: Target) -> list[Pass]:
+    """What a family of GPUs does to the graph before operators become loops."""
+    make = getattr(_family(target), "graph_passes", None)
+    return [] if make is None else list(make())
+
+
 def _default_cpu_schedule() -> list[Pass]:
     from .dlight import ApplyDefaultCPUSchedule
 
@@ -228,7 +237,7 @@ def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
     cpu = _is_cpu(made)
 
     def f_kernels(mod: IRModule, ctx: PassContext) -> IRModule:
-        head = _cpu_fast(made) if cpu else []
+        head = _cpu_fast(made) if cpu else _graph_passes(made)
         with made:
             mod = Sequential([*head, *library_dispatch_passes(made), *legalize_passes(made)])(_frozen(mod))
             if prepack and cpu and not _has_unbound_weights(mod):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relaxish.backend.common import object_cache
-from relaxish.backend.cuda import nvrtc, sass
+from relaxish.backend.cuda import headers, nvrtc, sass
 from relaxish.backend.cuda.images import Image, KernelResources
 from relaxish.ir.transform import PassContext
 from relaxish.support import config
@@ -120,6 +120,50 @@ def test_without_compilers(monkeypatch):
     with pytest.raises(MissingExtraError, match="cuda"):
         nvrtc.compile_cubin("x", "sm_80")
     nvrtc._compiler.cache_clear()
+
+
+@pytest.fixture
+def fresh_search():
+    """The search for headers begins anew, before and after."""
+    for search in (headers.nvrtc_folder, headers.include_folders):
+        search.cache_clear()
+    yield
+    for search in (headers.nvrtc_folder, headers.include_folders):
+        search.cache_clear()
+
+
+def folder_with(path, *files):
+    for file in files:
+        (path / file).parent.mkdir(parents=True, exist_ok=True)
+        (path / file).touch()
+    return path
+
+
+RUNTIME = ("include/cuda_fp16.h", "include/cuda_fp8.h")
+LIBRARY = "lib/libnvrtc.so.13"
+
+
+@pytest.mark.parametrize("crt, taken", [(True, ["cu13"]), (False, ["cu13", "toolkit"])])
+def test_headers_that_the_wheels_lack(fresh_search, monkeypatch, tmp_path, crt, taken):
+    """torch brings the wheels of NVRTC and of the run time, but not nvidia-cuda-crt."""
+    wheel = folder_with(tmp_path / "cu13", LIBRARY, *RUNTIME, *(["include/crt/mma.h"] if crt else []))
+    toolkit = folder_with(tmp_path / "toolkit", *RUNTIME, "include/crt/mma.h")
+    monkeypatch.setattr(headers, "wheel_folders", lambda: [wheel])
+    monkeypatch.setattr(headers, "_toolkits", lambda: [tmp_path / "nowhere", toolkit])
+    assert headers.nvrtc_folder() == wheel
+    assert [p.parent.name for p in headers.include_folders()] == taken
+
+
+def test_headers_of_older_wheels(fresh_search, monkeypatch, tmp_path):
+    """Packages of CUDA 12 have a folder each; NVRTC's is the one without headers."""
+    nvrtc_wheel = folder_with(tmp_path / "cuda_nvrtc", "lib/libnvrtc.so.12")
+    runtime = folder_with(tmp_path / "cuda_runtime", *RUNTIME)
+    monkeypatch.setattr(headers, "wheel_folders", lambda: [nvrtc_wheel, runtime])
+    monkeypatch.setattr(headers, "_toolkits", list)
+    assert headers.nvrtc_folder() == nvrtc_wheel and headers.include_folders() == (runtime / "include",)
+    monkeypatch.setattr(headers, "wheel_folders", lambda: [nvrtc_wheel])
+    headers.include_folders.cache_clear()
+    assert not nvrtc.NVRTC.present()  # without headers it compiles next to nothing: nvcc is the better choice
 
 
 def test_many_at_once(fake):

@@ -329,10 +329,10 @@ def test_what_is_not_known_is_refused():
     def kernel(A: T.handle("float32", "global")):
         a = T.decl_buffer((32,), data=A)
         tx = T.launch_thread("threadIdx.x", 32)
-        T.tvm_storage_sync("global")
+        T.tvm_storage_sync("texture")
         a[tx] = T.float32(1)
 
-    with pytest.raises(RelaxishError, match="one after the other"):
+    with pytest.raises(RelaxishError, match="scope texture"):
         launch(kernel, np.zeros(32, "float32"), block=(32, 1, 1))
 
 

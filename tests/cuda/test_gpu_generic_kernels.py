@@ -11,6 +11,7 @@ from relaxish import te, topi
 from relaxish.interp import run_prim_func
 from relaxish.relax.backend.gpu_generic import gpu_2d_continuous_cumsum, gpu_multinomial_from_uniform
 from relaxish.target import Target
+from relaxish.tir import Schedule
 
 pytest.importorskip("llvmlite")
 CUDA = Target("cuda", host="llvm")
@@ -78,6 +79,44 @@ def test_sorting_is_stable(short_stretches, shape, axis, ascending):
     np.testing.assert_array_equal(order, np.argsort(x if ascending else -x, axis=axis, kind="stable"))
     run_prim_func(program(shape, lambda t: topi.cuda.sort(t, axis, ascending)), [x, values])
     np.testing.assert_array_equal(values, np.take_along_axis(x, order, axis))
+
+
+def first_sorted(x, counts, axis, ascending):
+    """Positions that sort the first ``counts`` elements of each line along ``axis``."""
+    lines = np.moveaxis(x, axis, -1)
+    places = np.empty(lines.shape, "int32")
+    for line, out, count in zip(lines.reshape(-1, lines.shape[-1]), places.reshape(-1, lines.shape[-1]), counts):
+        out[:] = np.arange(len(out))
+        out[:count] = np.argsort(line[:count] if ascending else -line[:count], kind="stable")
+    return np.moveaxis(places, -1, axis)
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+@pytest.mark.parametrize(("shape", "axis"), [((4, 150), 1), ((70, 4), 0), ((2, 33, 2), 1)])
+@pytest.mark.parametrize("where", ["gpu", "cpu"])
+def test_only_the_first_elements_of_lines_are_sorted(short_stretches, shape, axis, ascending, where):
+    x = np.random.default_rng(0).integers(0, 9, shape).astype("float32")
+    counts = np.array([0, 17, shape[axis] - 5, shape[axis] + 3], "int32")
+    order = np.zeros(shape, "int32")
+    with CUDA:
+        t, c = te.placeholder(shape, "float32", "x"), te.placeholder((4,), "int32", "counts")
+        argsort = topi.cuda.argsort if where == "gpu" else topi.argsort
+        func = te.create_prim_func([t, c, argsort(t, c, axis, ascending, "int32")])
+    run_prim_func(func, [x, counts, order])
+    np.testing.assert_array_equal(order, first_sorted(x, counts, axis, ascending))
+
+
+def test_sorting_first_elements_has_no_races(short_stretches):
+    x, counts = np.random.default_rng(5).standard_normal((3, 100)).astype("float32"), np.array([100, 0, 40], "int32")
+    order = np.zeros((3, 100), "float32")
+    with CUDA:
+        t, c = te.placeholder((3, 100), "float32", "x"), te.placeholder((3,), "int32", "counts")
+        func = te.create_prim_func([t, c, topi.cuda.argsort_thrust(t, c)])
+    sch = Schedule(func)
+    sch.bind(sch.get_loops("argsorted")[0], "blockIdx.x")
+    sch.bind(sch.get_loops("argsorted")[1], "threadIdx.x")
+    emulate(sch.mod["main"], x, counts, order)
+    np.testing.assert_array_equal(order, first_sorted(x, counts, 1, True))
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

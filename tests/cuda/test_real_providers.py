@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import relaxish
+from relaxish.backend.cuda.headers import include_folders
 from relaxish.runtime.nvidia import libcuda as ours
 from relaxish.runtime.nvidia.driver import ATTRIBUTES
 from relaxish.runtime.nvidia.errors import NoCUDAError
@@ -36,13 +37,7 @@ def installed(provider: str) -> bool:
 
 def header_folder() -> Path | None:
     """Where cuda.h is: in NVIDIA's wheels, or in a toolkit."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
-    found = [h.parent for root in roots for h in root.glob("*/include/cuda.h")]
-    nvcc = shutil.which("nvcc")
-    toolkits = [os.environ.get("CUDA_HOME"), "/usr/local/cuda", nvcc and str(Path(nvcc).resolve().parents[1])]
-    found += [Path(t) / "include" for t in toolkits if t and (Path(t) / "include" / "cuda.h").exists()]
-    return found[0] if found else None
+    return next((p for p in include_folders() if (p / "cuda.h").exists()), None)
 
 
 def has_version_13(folder: Path) -> bool:

@@ -62,10 +62,26 @@ def test_instructions(options, config, instruction, loads):
 def test_convolution():
     text = source_of(convolution(2, 16, 64, 128, 3, 1, 1), HopperConfig(columns=128))
     found = sass.sass_instructions(nvrtc.compile_image(text, "sm_90a", "cubin").data)
-    assert found["HGMMA.64x128x16.F32"] and found["STS.128"] and found["UTMALDG.2D"]
+    assert found["HGMMA.64x128x16.F32"] and sass.mnemonics(found)["LDGSTS"] and found["UTMALDG.2D"]
 
 
 @needs_compiler
 def test_compiles():
     text = source_of(product(100, 77, 131, tail="bias"), HopperConfig(rows=64, columns=32, stages=2, warpgroups=1))
     assert nvrtc.compile_cubin(text, "sm_90a")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "func, config",
+    [
+        (product(128, 768, 3072, tail="bias"), HopperConfig(columns=64, stages=8, split=8)),
+        (convolution(1, 14, 256, 256, 3, 1, 1), HopperConfig(rows=64, columns=64, stages=8, warpgroups=1, split=4)),
+        (convolution(1, 28, 256, 256, 3, 2, 1), HopperConfig(columns=128, stages=6)),
+    ],
+)
+def test_shared_depths_and_late_copies_stay_in_registers(func, config):
+    text = source_of(func, config)
+    assert "copy_async<16>" in text or "cluster_read" in text
+    [resources] = nvrtc.kernel_resources(text, "sm_90a").values()
+    assert not resources.spills and resources.stack_bytes == 0

@@ -222,4 +222,4 @@ def test_layouts():
 
 def test_tilings():
     assert [(c.rows, c.columns) for c in configs([1, 8192, 8192, 8192])][0] == (128, 256)
-    assert configs([1, 1024, 1024, 1024])[0].rows == 64
+    assert configs([1, 1024, 1024, 1024])[0].columns == 128

@@ -2,11 +2,23 @@
 
 from search_workloads import batch_matmul, conv2d_bias_relu, depthwise, elementwise, max_pool, row_sum
 
+from relaxish import IRModule, te, tir
 from relaxish import meta_schedule as ms
-from relaxish import te, tir
 from relaxish.meta_schedule.schedule_rule.defaults import default_mutators, default_postprocs, default_rules
 from relaxish.meta_schedule.testing import te_workload
 from relaxish.target import Target
+
+
+def scaled(name, threads=True):
+    """A kernel of one loop, called ``name``; without threads, for the host."""
+    x = te.placeholder((256,), "float32", name="X")
+    func = te.create_prim_func([x, te.compute((256,), lambda i: x[i] * 2.0, name="Y")])
+    sch = tir.Schedule(func.with_attr("global_symbol", name))
+    if threads:
+        block, thread = sch.split(sch.get_loops("Y")[0], [None, 64])
+        sch.bind(block, "blockIdx.x")
+        sch.bind(thread, "threadIdx.x")
+    return IRModule({name: sch.mod["main"]})
 
 
 def matmul16(n, m, k, accumulator):

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from gpu_workloads import matmul16
+from gpu_workloads import matmul16, scaled
 
 import relaxish
 from relaxish import meta_schedule as ms
@@ -23,18 +23,6 @@ from relaxish.target import Target
 from relaxish.testing import FakeCUDA, use_cuda_provider
 
 A100, H100 = "nvidia/nvidia-a100", "nvidia/nvidia-h100"
-
-
-def scaled(name):
-    """A scheduled kernel of one loop, called ``name``."""
-    x = te.placeholder((256,), "float32", name="X")
-    func = te.create_prim_func([x, te.compute((256,), lambda i: x[i] * 2.0, name="Y")])
-    sch = tir.Schedule(func.with_attr("global_symbol", name))
-    (i,) = sch.get_loops("Y")
-    block, thread = sch.split(i, [None, 64])
-    sch.bind(block, "blockIdx.x")
-    sch.bind(thread, "threadIdx.x")
-    return relaxish.IRModule({name: sch.mod["main"]})
 
 
 ARGS = [ms.arg_info.TensorInfo("float32", (256,))] * 2

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -15,11 +19,24 @@ from relaxish.script import ir as I
 from relaxish.script import relax as R
 
 
-@pytest.fixture(scope="module", params=[disco.ThreadedSession, disco.ProcessSession])
+def _on_two_nodes(num_workers, num_groups):
+    """A session of which half the workers are another node's, on this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = ["127.0.0.1", str(port), str(num_workers // 2)]
+    node = subprocess.Popen([sys.executable, "-m", "relaxish.exec.disco_remote_socket_session", *arguments])
+    made = disco.SocketSession(2, num_workers // 2, num_groups, "127.0.0.1", port)
+    made.node = node
+    return made
+
+
+@pytest.fixture(scope="module", params=[disco.ThreadedSession, disco.ProcessSession, _on_two_nodes])
 def session(request):
     made = request.param(num_workers=4, num_groups=2)
     yield made
     made.shutdown()
+    if hasattr(made, "node"):
+        assert made.node.wait(timeout=30) == 0
 
 
 def _values(ref, count=4):

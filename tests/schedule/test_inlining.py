@@ -352,3 +352,28 @@ def test_a_part_of_an_automatic_copy_is_refused():
 
     with pytest.raises(ScheduleError, match="no predicate of that block"):
         Schedule(before).reverse_compute_inline("D")
+
+
+def test_an_index_without_bounds_is_covered():
+    """The consumer undoes a fusion by a dynamic size: nothing is known of the ends of its indices."""
+
+    @T.prim_func
+    def before(d: T.handle, a: T.handle, n: T.int64):
+        m = T.int64()
+        D = T.match_buffer(d, (m, n, T.int64(8)))
+        A = T.match_buffer(a, (m * n, T.int64(8)))
+        B = T.alloc_buffer((m * n, T.int64(8)))
+        for i, j in T.grid(m * n, T.int64(8)):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * 2.0
+        for i, j, k in T.grid(m, n, T.int64(8)):
+            with T.block("D"):
+                vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+                D[vi, vj, vk] = B[vi * n + vj, vk] + 1.0
+
+    sch = Schedule(before, debug_mask="all")
+    sch.reverse_compute_inline(sch.get_block("D"))
+    store = sch.get(sch.get_block("B")).body
+    assert store.buffer.name == "D" and len(store.indices) == 3
+    verify_trace_roundtrip(sch, before)

@@ -241,7 +241,11 @@ def test_transform_layout_and_block_layout():
         for a, b, c, d in T.grid(8, 8, 16, 16):
             with T.block("C"):
                 v0, v1, v2, v3 = T.axis.remap("SSSS", [a, b, c, d])
-                C[v0, v1, v2, v3] = B[v0, v1, v2, v3] + 1.0
+                T.reads(B[(v0 * 16 + v2) // 16, (v1 * 16 + v3) // 16, (v0 * 16 + v2) % 16, (v1 * 16 + v3) % 16])
+                T.writes(C[(v0 * 16 + v2) // 16, (v1 * 16 + v3) // 16, (v0 * 16 + v2) % 16, (v1 * 16 + v3) % 16])
+                C[(v0 * 16 + v2) // 16, (v1 * 16 + v3) // 16, (v0 * 16 + v2) % 16, (v1 * 16 + v3) % 16] = (
+                    B[(v0 * 16 + v2) // 16, (v1 * 16 + v3) // 16, (v0 * 16 + v2) % 16, (v1 * 16 + v3) % 16] + 1.0
+                )
 
     def tile(i, j):
         return [i // 16, j // 16, i % 16, j % 16]
@@ -251,6 +255,33 @@ def test_transform_layout_and_block_layout():
     sch.transform_layout("C", ("write", 0), tile)
     sch.transform_block_layout("C", tile)
     check(sch, expected, chain)
+
+
+def test_block_layout_with_a_dynamic_stride():
+    @T.prim_func
+    def before(a: T.handle, b: T.handle, n: T.int64):
+        m = T.int64()
+        A = T.match_buffer(a, (m, n))
+        B = T.match_buffer(b, (m, n))
+        for i, j in T.grid(m, n):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2.0)
+
+    @T.prim_func
+    def expected(a: T.handle, b: T.handle, n: T.int64):
+        m = T.int64()
+        A = T.match_buffer(a, (m, n))
+        B = T.match_buffer(b, (m, n))
+        for ax in range(n * m):
+            with T.block("B"):
+                v = T.axis.spatial(n * m, ax)
+                B[v // n, v % n] = A[v // n, v % n] * T.float32(2.0)
+
+    sch = make(before)
+    size = before.params[2]
+    sch.transform_block_layout("B", lambda i, j: [i * size + j])
+    assert_structural_equal_ignore_global_symbol(sch.mod["main"], expected)
 
 
 def test_reindex():

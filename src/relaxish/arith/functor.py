@@ -34,7 +34,9 @@ def uses_var(e: Any, var: Any) -> bool:
     return any(test(v) for v in free_vars(e))
 
 
-class _Substitute(Mutator):
+class Substitution(Mutator):
+    """Replaces variables; see ``substitute``."""
+
     def __init__(self, mapping: Mapping[Any, Any]) -> None:
         self.mapping = mapping
 
@@ -52,4 +54,4 @@ class _Substitute(Mutator):
 
 def substitute(e: Any, mapping: Mapping[Any, Any]) -> Any:
     """``e`` with variables replaced."""
-    return _Substitute(mapping).visit(e) if mapping else e
+    return Substitution(mapping).visit(e) if mapping else e

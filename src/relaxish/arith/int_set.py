@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..support.aliases import lazy_package
 from ..ir import dtype as dt
 from ..ir.node import Node, field
 from . import build as B
@@ -518,3 +519,6 @@ def constraint_sets(cond: PrimExpr) -> list[tuple[PrimExpr, IntervalSet]]:
         if type(big) is not IntImm:
             out.append((big, IntervalSet(B.add(small, one) if strict else small, _POS_INF)))
     return out
+
+
+__getattr__, __dir__ = lazy_package(globals())  # bounds of regions have a file of their own

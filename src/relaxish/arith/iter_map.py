@@ -353,7 +353,9 @@ class IterMapRewriter:
         left = list(args)
         picked: list[IterSplitExpr] = []
         while left:
-            index = next((i for i in range(len(left) - 1, -1, -1) if self.equal(left[i].scale, expected)), None)
+            fitting = [i for i in range(len(left) - 1, -1, -1) if self.equal(left[i].scale, expected)]
+            # Terms of one value take no room: several may have the same scale.
+            index = next((i for i in fitting if B.is_one(left[i].extent)), fitting[0] if fitting else None)
             if index is None and self.level == IterMapLevel.NoCheck:
                 index = self._next_larger(left, expected)
             if index is None:
@@ -422,9 +424,9 @@ class IterMapRewriter:
         if not B.is_one(split.scale) or not B.is_zero(fused.base):
             raise IterMapError(f"the predicate on {e} has a scale")
         mark = split.source
-        whole = B.is_one(split.lower_factor) and self.equal(split.extent, mark.extent)
-        if not whole:
-            raise IterMapError(f"the predicate on {e} bounds part of an iterator")
+        if not B.is_one(split.lower_factor) or not self.equal(split.extent, mark.extent):
+            # A bound on some digits of an iterator leaves the others as they are.
+            mark = IterMark(IterSumExpr((split,), B.const(split.dtype, 0)), split.extent)
         zero = B.const(e.dtype, 0)
         top = mark.extent
         if high is not None:

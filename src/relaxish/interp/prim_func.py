@@ -131,8 +131,11 @@ def extern(name: str, dtype: str, args: list[Any]) -> Any:
 def copy_bytes(target: Any, at: int, source: Any, start: int, size: int, predicate: Any) -> int:
     """Copy ``size`` bytes between element offsets; zeros where the predicate does not hold."""
     source_memory, target_memory = np.asarray(source), np.asarray(target)
-    data = source_memory[int(start) : int(start) + int(size) // source_memory.itemsize].view(target_memory.dtype)
-    target_memory[int(at) : int(at) + len(data)] = data if predicate else 0
+    filled = target_memory[int(at) : int(at) + int(size) // target_memory.itemsize]
+    if predicate:
+        filled[:] = source_memory[int(start) : int(start) + int(size) // source_memory.itemsize].view(target_memory.dtype)
+    else:  # the source may then lie anywhere
+        filled[:] = 0
     return 0
 
 

@@ -26,6 +26,8 @@ def _shuffled(lane: int, name: str, args: tuple[Any, ...]) -> int:
     if name == "tvm_warp_shuffle":
         return first + int(args[2]) % width
     step = int(args[2])
+    if name == "tvm_warp_shuffle_xor":
+        return lane ^ step if (lane ^ step) - first in range(width) else lane
     source = lane - step if name == "tvm_warp_shuffle_up" else lane + step
     return source if first <= source < first + width else lane
 
@@ -47,7 +49,7 @@ def _active(requests: dict[int, Any]) -> dict[int, Any]:
 
 
 _WARP_ANSWERS: dict[str, Callable[[dict[int, Any]], dict[int, Any]]] = {
-    name: _shuffle(name) for name in ("tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down")
+    f"tvm_warp_shuffle{kind}": _shuffle(f"tvm_warp_shuffle{kind}") for kind in ("", "_up", "_down", "_xor")
 }
 _WARP_ANSWERS["tvm_warp_activemask"] = _active
 _WARP_ANSWERS.update(WARP_INSTRUCTIONS)

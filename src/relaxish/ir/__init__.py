@@ -1,6 +1,6 @@
 """The IR common to both levels: nodes, types, scalar expressions, modules, passes."""
 
-from . import base, container, dtype, instrument, primops, printing, supply, transform
+from . import base, container, dtype, instrument, object_generic, primops, printing, supply, transform
 from .attrs import Attrs, DictAttrs, make_node
 from .container import Array, Map
 from .env_func import EnvFunc
@@ -14,6 +14,7 @@ from .op import Op, register_intrin_lowering, register_op_attr
 from .prim import CallEffectKind, FloatImm, IntImm
 from .serial import load_json, save_json
 from .source import SequentialSpan, SourceName, Span
+from .supply import GlobalVarSupply, NameSupply
 from .structural import (
     Mismatch,
     assert_structural_equal,
@@ -26,11 +27,11 @@ from .types import FuncType, PointerType, PrimType, TensorType, TupleType, Type,
 
 __all__ = [
     "Array", "Attrs", "BaseExpr", "BaseFunc", "CallEffectKind", "CallingConv", "DictAttrs", "DummyGlobalInfo", "EnvFunc", "EqualOp", "FloatImm",
-    "FuncType", "GlobalInfo", "GlobalVar", "IRModule", "IntImm", "Map", "Mismatch", "Mutator", "Node", "NotEqualOp", "Op",
+    "FuncType", "GlobalInfo", "GlobalVar", "GlobalVarSupply", "IRModule", "IntImm", "Map", "Mismatch", "Mutator", "NameSupply", "Node", "NotEqualOp", "Op",
     "PointerType", "PrimExpr", "PrimType", "Range", "RelaxExpr",
     "SequentialSpan", "SourceName", "Span", "TensorType", "TupleType", "Type", "VDevice",
     "Visitor", "VoidType", "as_expr", "assert_structural_equal", "base", "container", "convert", "dtype", "evaluate", "field",
-    "get_first_structural_mismatch", "instrument", "load_json", "make_node", "node_class", "post_order_visit",
+    "get_first_structural_mismatch", "instrument", "load_json", "make_node", "node_class", "object_generic", "post_order_visit",
     "pre_order_visit", "primops", "printing", "register_intrin_lowering", "register_op_attr", "save_json",
     "structural_equal", "structural_hash", "supply", "transform",
 ]  # fmt: skip

@@ -314,11 +314,17 @@ def as_exprs(values: Iterable[Any] | None) -> tuple[PrimExpr, ...]:
     return tuple([as_expr(v) for v in values])
 
 
-def convert(value: Any) -> Any:
+#: The base class of objects that stand for IR values (see ``ir.object_generic``, which fills this).
+GENERIC: list[type] = []
+
+
+def convert(value: Any, span: Span | None = None) -> Any:
     """Turn nested Python values into IR values: numbers to constants, lists to tuples.
 
-    Arrays and runtime modules stay as they are.
+    Arrays and runtime modules stay as they are; objects that stand for a value (``ObjectGeneric``) become it.
     """
+    if isinstance(value, tuple(GENERIC)):
+        return value.asobject()
     if isinstance(value, (Node, np.ndarray)) or hasattr(value, "numpy") or hasattr(value, "get_function"):
         return value
     if isinstance(value, (list, tuple)):

@@ -10,13 +10,14 @@ from ..tir import (
     Add, Block, BlockRealize, BufferRegion, Call, For, ForKind, IfThenElse, IntImm, IterVar, PrimFunc, Schedule,
     Select, Sub, Var,
 )
+from ..tir.schedule import BlockRV, checks
 from ..tir.transform.hopper_tiles import TILES
 
 __all__ = [
-    "annotation", "blocks_in", "child_blocks", "cumulative_lengths", "enclosing", "has_been_tiled", "has_if_then_else",
-    "has_op", "in_tiles", "int_extent", "is_reduction", "is_root", "is_spatial", "is_spatial_function", "is_trivial_binding",
-    "is_write_cache", "iter_types", "loop_type", "needs_multi_level_tiling", "needs_rfactor", "read_write_pattern",
-    "realize_of", "vars_in",
+    "annotation", "blocks_in", "child_blocks", "consumers", "cumulative_lengths", "enclosing",
+    "enclosing_loops", "has_been_tiled", "has_if_then_else", "has_op", "in_tiles", "int_extent", "is_reduction", "is_root", "is_spatial", "is_spatial_function", "is_trivial_binding",
+    "is_write_cache", "iter_types", "loop_type", "needs_multi_level_tiling", "needs_rfactor", "producers",
+    "read_write_pattern", "realize_of", "vars_in",
 ]
 
 TILING_KEY = "meta_schedule.tiling_structure"
@@ -136,9 +137,26 @@ def enclosing(sch: Schedule, block: Block) -> tuple[PrimFunc, Place]:
     raise ValueError(f"block {block.name_hint} is not part of the schedule's module")
 
 
+def enclosing_loops(sch: Schedule, block: BlockRV) -> tuple[For, ...]:
+    """The loops around a block within its scope, outermost first; this leaves no trace."""
+    return enclosing(sch, sch.get(block))[1].loops
+
+
 def realize_of(sch: Schedule, block: Block) -> BlockRealize:
     """The realize of a block."""
     return enclosing(sch, block)[1].realize
+
+
+def consumers(sch: Schedule, block: BlockRV) -> list[Block]:
+    """The blocks that read what a block writes; unlike the primitive of the schedule, this leaves no trace."""
+    sref = sch.get_sref(block)
+    return [found.stmt for found in checks.consumers_of(sch.state, sref, checks.scope_root(sch.state, sref))]
+
+
+def producers(sch: Schedule, block: BlockRV) -> list[Block]:
+    """The blocks that write what a block reads; unlike the primitive of the schedule, this leaves no trace."""
+    sref = sch.get_sref(block)
+    return [found.stmt for found in checks.producers_of(sch.state, sref, checks.scope_root(sch.state, sref))]
 
 
 def is_root(sch: Schedule, block: Block) -> bool:

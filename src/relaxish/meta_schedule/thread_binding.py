@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..tir import ForKind, IterVar, Schedule
-from ..tir.schedule import BlockRV
+from ..tir.schedule import BlockRV, LoopRV
 from . import block_analysis as ba
 
-__all__ = ["bind_block_thread_idx", "in_thread_scope", "thread_tag"]
+__all__ = ["THREAD_EXTENTS", "bind_block_thread_idx", "bind_spatial_loop", "factor_sampler", "in_thread_scope", "thread_tag"]
+
+THREAD_EXTENTS = (32, 64, 128, 256, 512, 1024)
 
 
 def thread_tag(loop: Any) -> str:
@@ -78,18 +80,43 @@ def bind_block_thread_idx(
         loops = [sch.add_unit_loop(loops[0] if loops else block), *loops]
         nest.shift()
     if nest.thread_idx != -1:
-        fused = sch.fuse(*loops[:min(nest.multi_child, nest.thread_idx, nest.spatial + 1)])
+        # Asked for anew, as the replay of traces expects it.
+        fused = sch.fuse(*sch.get_loops(block)[:min(nest.multi_child, nest.thread_idx, nest.spatial + 1)])
         sch.bind(fused, "blockIdx.x")
         return
     fused = sch.fuse(*loops[:min(nest.multi_child, nest.spatial + 1)])
-    extent = ba.int_extent(sch.get(fused))
-    if extent is None or extent <= max_threadblocks * max_threads_per_block:
-        limit = max_threads_per_block if extent is None else min(extent, max_threads_per_block)
-        outer, inner = sch.split(fused, factors=[None, get_factor(limit)])
-        sch.bind(outer, "blockIdx.x")
-        sch.bind(inner, "threadIdx.x")
-        return
-    rest, outer, inner = sch.split(fused, factors=[None, max_threadblocks, max_threads_per_block])
-    sch.reorder(outer, inner, rest)
-    sch.bind(outer, "blockIdx.x")
-    sch.bind(inner, "threadIdx.x")
+    bind_spatial_loop(sch, fused, max_threadblocks, max_threads_per_block, get_factor)
+
+
+def bind_spatial_loop(
+    sch: Schedule, loop: LoopRV, max_threadblocks: int, max_threads_per_block: int,
+    get_factor: Callable[[int], Any] | None = None,
+) -> list[LoopRV]:  # fmt: skip
+    """Split a loop into blocks and threads, and a loop inside each thread if they are too few or it has no fixed extent.
+
+    Without ``get_factor`` the number of threads is sampled.
+    """
+    extent = ba.int_extent(sch.get(loop))
+    if extent is None or extent > max_threadblocks * max_threads_per_block:
+        rest, blocks, threads = sch.split(loop, factors=[None, max_threadblocks, max_threads_per_block])
+        sch.reorder(blocks, threads, rest)
+        made = [blocks, threads, rest]
+    else:
+        choose = get_factor or factor_sampler(sch, THREAD_EXTENTS)
+        blocks, threads = sch.split(loop, factors=[None, choose(min(extent, max_threads_per_block))])
+        made = [blocks, threads]
+    sch.bind(blocks, "blockIdx.x")
+    sch.bind(threads, "threadIdx.x")
+    return made
+
+
+def factor_sampler(sch: Schedule, thread_extents: Sequence[int]) -> Callable[[int], Any]:
+    """Draws one of the numbers of threads that are not above a limit; the limit itself where all are."""
+
+    def choose(limit: int) -> Any:
+        extents = [x for x in thread_extents if x <= limit]
+        if len(extents) < 2:
+            return extents[0] if extents else limit
+        return sch.sample_categorical(candidates=extents, probs=[1.0 / len(extents)] * len(extents))
+
+    return choose

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..support.aliases import lazy_package
 from ..support.errors import RelaxishError
 from .benchmark import BenchmarkResult, time_evaluator
 from .kernel import KernelSpec, MissingFunctionError, NativeKernel, NativeLibrary, PythonKernel
@@ -193,3 +194,6 @@ class Module:
 
     def __repr__(self) -> str:
         return f"Module({self.type_key}: {', '.join(self.kernels)})"
+
+
+__getattr__, __dir__ = lazy_package(globals())  # what loads modules is elsewhere

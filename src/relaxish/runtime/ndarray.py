@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..support.aliases import lazy_package
 from ..support.errors import RelaxishError
 from .device import _CPU0, Device, cpu
 from .device import device as make_device
@@ -369,3 +370,6 @@ __all__ = [
     "make_device",
     "numpyasarray",
 ]
+
+
+__getattr__, __dir__ = lazy_package(globals())  # devices have a file of their own

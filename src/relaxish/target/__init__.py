@@ -17,12 +17,15 @@ from .constructors import (
     rocm,
     stm32,
 )
+from .generic_func import GenericFunc, generic_func, get_native_generic_func, override_native_generic_func
 from .kind import TargetKind, register_kind
+from .shared_memory import opt_in_shared_memory
 from .tags import list_tags, register_tag
 from .target import Target, TargetFeatures
 from .virtual_device import VirtualDevice
 
 __all__ = [
+    "GenericFunc",
     "Target",
     "TargetFeatures",
     "TargetKind",
@@ -34,10 +37,14 @@ __all__ = [
     "create",
     "cuda",
     "datatype",
+    "generic_func",
+    "get_native_generic_func",
     "hexagon",
     "intel_graphics",
     "list_tags",
     "mali",
+    "opt_in_shared_memory",
+    "override_native_generic_func",
     "rasp",
     "register_kind",
     "register_tag",

@@ -37,6 +37,7 @@ from ..tir import (
     log,
     log2,
     log10,
+    logaddexp,
     max,
     max_value,
     min,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ..support.aliases import lazy_package
 from ..ir import Range, structural_equal
 from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.expr import as_expr
@@ -441,3 +442,6 @@ def scan(
     op = ScanOp(name, tag, attrs, axis, inits, updates, states, as_list(inputs or []))
     outputs = [op.output(i) for i in range(op.num_outputs)]
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+__getattr__, __dir__ = lazy_package(globals())  # the translation to TensorIR has a file of its own

@@ -39,6 +39,8 @@ from .tensor import Tensor
 
 # Names buffers whose layout the loops may choose.
 _LAYOUT_FREE = "layout_free_placeholders"
+# Attributes of computations that mean nothing to a block.
+_DROPPED = ("const_matrix", "auto_scheduler_simplify_const_tensor_indices", "workload")
 
 __all__ = ["create_prim_func", "create_prim_func_from_outputs"]
 
@@ -354,7 +356,7 @@ def _check_same_reduce(op: ComputeOp) -> None:
 
 
 class _LayoutFree(Mutator):
-    """Moves parameters that blocks name in ``layout_free_placeholders`` out of the blocks' annotations."""
+    """Moves parameters named in ``layout_free_placeholders`` out of annotations; drops what means nothing to a block."""
 
     def __init__(self, params: dict[Buffer, int]) -> None:
         self.params = params
@@ -362,6 +364,8 @@ class _LayoutFree(Mutator):
 
     def visit_Block(self, block: Any) -> Any:
         made = self.default_visit(block)
+        if any(key in made.annotations for key in _DROPPED):
+            made = made.with_fields(annotations={k: v for k, v in made.annotations.items() if k not in _DROPPED})
         named = made.annotations.get(_LAYOUT_FREE)
         if named is None:
             return made

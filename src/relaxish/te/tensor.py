@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..support.aliases import lazy_package
 from ..ir.errors import CheckValueError
 from ..tir import ProducerLoad
 
@@ -158,3 +159,6 @@ def _index(value: Any) -> Any:
     if isinstance(value, TensorSlice):
         return value.asobject()
     return value
+
+
+__getattr__, __dir__ = lazy_package(globals())  # operations have a file of their own

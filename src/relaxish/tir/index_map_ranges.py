@@ -72,9 +72,6 @@ def invert(
         raise RelaxishError(f"Could not parse mapping as sum of iterators. Error: {errors[0] if errors else index_map}")
     mapped = arith.inverse_affine_iter_map(indices, list(outputs))
     lookup = {getattr(k, "var", k): v for k, v in mapped.items()}
-    new_ranges = map_ranges(index_map, ranges, analyzer)
-    for var, rng in zip(outputs, new_ranges):
-        analyzer.bind(var, rng)
     final = []
     for var, rng in zip(index_map.initial_indices, ranges):
         expr = lookup.get(var)
@@ -83,7 +80,9 @@ def invert(
                 raise RelaxishError(f"the map drops index {var.name}, so it has no inverse")
             expr = rng.min
         final.append(analyzer.simplify(expr))
-    # Simplified only in terms of the new indices, where quotients and remainders of the old ones fall away.
+    # Quotients and remainders of the old indices fall away once the ranges of the new ones are known.
+    for var, rng in zip(outputs, map_ranges(index_map, ranges, analyzer)):
+        analyzer.bind(var, rng)
     padding = substitute(found.padding_predicate, dict(zip(index_map.initial_indices, final)))
     padding = analyzer.simplify(padding, 10)
     return type(index_map)(outputs, final), padding

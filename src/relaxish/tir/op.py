@@ -24,6 +24,8 @@ from ..ir.primops import (
     logical_or, match_types, max_, min_, multiply, right_shift, subtract, truncdiv, truncmod,
 )  # fmt: skip
 from ..ir.types import PointerType
+from ..support.aliases import lazy_package
+from ..support.errors import InternalError
 from .buffer import Buffer
 from .expr import BufferLoad
 from .op_table import EFFECTS, FLOAT_UNARY, HANDLE_CALLS, PLAIN_UNARY
@@ -123,6 +125,20 @@ round = _rounding("round", builtins.round)
 nearbyint = _rounding("nearbyint", builtins.round)
 trunc = _rounding("trunc", math.trunc)
 __all__ += ["floor", "ceil", "nearbyint", "trunc"]
+
+
+def logaddexp(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    """``log(exp(a) + exp(b))``. Raises InternalError for integers."""
+    a, b = as_expr(a), as_expr(b)
+    for value in (a, b):
+        if not dt.is_float(value.dtype):
+            raise InternalError(f"logaddexp is of floating point numbers, not of {value.dtype}")
+    a, b = match_types(a, b)
+    log: Callable[..., PrimExpr] = globals()["log"]
+    return log(add(exp(a), exp(b)), span)
+
+
+__all__ += ["logaddexp"]
 
 
 def abs(x: Any, span: Any = None) -> PrimExpr:
@@ -512,3 +528,6 @@ def effect_of(call: Call) -> int:
 
 __all__ += ["effect_of", "fabs"]
 _ = PointerType
+
+
+__getattr__, __dir__ = lazy_package(globals())  # intrinsics of devices are in op_device

@@ -35,6 +35,8 @@ ptx_named_barrier_arrive         barrier number, threads
 ptx_elect_sync                   whether this lane is the one its warp elects
 ptx_warp_group_index             threadIdx.x // 128, known to be uniform in a warp
 ptx_cluster_rank                 this block's rank in its cluster
+ptx_cluster_read                 registers, a place in shared memory, rank: 16 bytes from that place in the memory of a
+                                 block of the cluster
 ptx_cluster_arrive / _wait       a barrier of all threads of the cluster
 tensor_map_encode                (host) data, dtype, rank, sizes innermost first, byte strides but for the innermost,
                                  box, swizzle width in bytes
@@ -56,7 +58,7 @@ HOPPER_CALLS = HOPPER_VALUES | dict.fromkeys(
         "ptx_fence_mbarrier_init", "ptx_fence_proxy_async", "ptx_tma_load", "ptx_tma_store", "ptx_tma_store_commit",
         "ptx_tma_store_wait", "ptx_tma_prefetch", "ptx_wgmma_fence", "ptx_wgmma_commit", "ptx_wgmma_wait",
         "ptx_wgmma_ss", "ptx_wgmma_rs", "ptx_wgmma_fence_operand", "ptx_setmaxnreg", "ptx_named_barrier_sync",
-        "ptx_named_barrier_arrive", "ptx_cluster_arrive", "ptx_cluster_wait",
+        "ptx_named_barrier_arrive", "ptx_cluster_read", "ptx_cluster_arrive", "ptx_cluster_wait",
     ),
     "",
 )  # fmt: skip

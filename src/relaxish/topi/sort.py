@@ -8,7 +8,7 @@ from .. import te, tir
 from ..tir import IfThenElse, Stmt, While, const
 from . import tag as tags
 from .loops import loop, loops, read, seq, write
-from .utils import ax_compute, normalize_axis
+from .utils import ax_compute, normalize_axis, ravel_index
 
 __all__ = ["argsort", "sort", "sorted_positions", "topk"]
 
@@ -52,8 +52,11 @@ def _merge_pass(order: Any, spare: Any, state: Any, at: Any, before: Any, n: Any
     )
 
 
-def sorted_positions(data: Any, axis: int, descending: bool) -> Any:
-    """Positions (int64) that sort ``data`` along ``axis``; equal elements keep their order."""
+def sorted_positions(data: Any, axis: int, descending: bool, valid_count: Any = None) -> Any:
+    """Positions (int64) that sort ``data`` along ``axis``; equal elements keep their order.
+
+    ``valid_count`` says for each line, in row-major order of the other axes, how many elements are sorted.
+    """
     axis = normalize_axis(axis, len(data.shape))
     others = [d for k, d in enumerate(data.shape) if k != axis]
     n = data.shape[axis].astype("int64")
@@ -69,9 +72,13 @@ def sorted_positions(data: Any, axis: int, descending: bool) -> Any:
                 left, right = read(ins[0], *at(a)), read(ins[0], *at(b))
                 return tir.GT(left, right) if descending else tir.LT(left, right)
 
+            last = n
+            if valid_count is not None:
+                line = ravel_index(outer, others)
+                last = tir.min(read(ins[1], line).astype("int64"), n)
             start = loop("k", n, lambda k: write(order, k, *at(k)))
             first = write(state, const(1, "int64"), const(0, "int64"))
-            again = While(read(state, const(0, "int64")) < n, _merge_pass(order, spare, state, at, before, n))
+            again = While(read(state, const(0, "int64")) < last, _merge_pass(order, spare, state, at, before, last))
             return seq(start, first, again)
 
         return loops(others, row) if others else row([])
@@ -79,8 +86,12 @@ def sorted_positions(data: Any, axis: int, descending: bool) -> Any:
     shape = tuple(data.shape)
     source = tir.decl_buffer(shape, data.dtype, "data_buf", data_alignment=8)
     outs = [tir.decl_buffer(s, "int64", "out_buf", data_alignment=8) for s in (shape, shape, (const(4, "int64"),))]
+    given, sources = [data], [source]
+    if valid_count is not None:
+        given.append(valid_count)
+        sources.append(tir.decl_buffer(valid_count.shape, valid_count.dtype, "valid_count_buf", data_alignment=4))
     made = te.extern(
-        [b.shape for b in outs], [data], body, "argsort", ["int64"] * 3, in_buffers=[source], out_buffers=outs
+        [b.shape for b in outs], given, body, "argsort", ["int64"] * 3, in_buffers=sources, out_buffers=outs
     )
     return made[0]
 
@@ -93,9 +104,9 @@ def sort(data: Any, axis: int = -1, is_ascend: bool = True) -> Any:
 
 
 def argsort(data: Any, valid_count: Any = None, axis: int = -1, is_ascend: bool = True, dtype: str = "float32") -> Any:
-    """Positions that sort the data."""
+    """Positions that sort the data; of each line only the first ``valid_count`` elements, if that is given."""
     axis = normalize_axis(axis, len(data.shape))
-    order = sorted_positions(data, axis, not is_ascend)
+    order = sorted_positions(data, axis, not is_ascend, valid_count)
     return ax_compute(data.shape, lambda i: order(*i).astype(dtype), "argsorted", tags.INJECTIVE)
 
 

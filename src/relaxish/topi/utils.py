@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.errors import CheckIndexError, CheckValueError
-from .. import te
+from .. import te, tir
 from ..tir import IntImm, PrimExpr, const, floordiv, floormod
 from . import tag as tags
 
 __all__ = [
     "ax_compute",
     "const_int",
+    "const_matrix",
     "equal_dims",
     "expr_list",
     "get_const_int",
@@ -47,6 +48,24 @@ def const_int(value: Any) -> int | None:
     if isinstance(value, int):
         return int(value)
     return None
+
+
+def const_matrix(matrix: Any, name: str = "const_matrix", attrs: dict[str, Any] | None = None) -> Any:
+    """A NumPy matrix as a computed tensor: a chain of selections, which folds once the indices are constants."""
+    rows, columns = matrix.shape
+    dtype = str(matrix.dtype)
+
+    def element(i: Any, j: Any) -> Any:
+        chosen: Any = const(0.0, dtype)
+        for row in range(rows):
+            for column in range(columns):
+                here = tir.all((i % rows).equal(row), (j % columns).equal(column))
+                chosen = tir.Select(here, const(float(matrix[row][column]), dtype), chosen)
+        return chosen
+
+    if attrs is None:
+        attrs = {"const_matrix": True, "schedule_rule": "None"}
+    return te.compute(matrix.shape, element, name=name, attrs=attrs)
 
 
 def get_const_int(expr: Any) -> int:

@@ -133,7 +133,8 @@ def _mapped(info: Any, index_map: IndexMap | None) -> Any:
         return info
     if not isinstance(info, TensorStructInfo) or info.dims() is None:
         raise InternalError(f"AlterOpImpl needs outputs of known shape, not {info}")
-    return TensorStructInfo([as_shape_dim(d) for d in index_map.map_shape(list(info.dims() or ()))], info.dtype)
+    shape = [as_shape_dim(d) for d in index_map.map_shape(list(info.dims() or ()))]
+    return TensorStructInfo(shape, info.dtype, info.vdevice)
 
 
 def _as_map(item: Any) -> IndexMap | None:

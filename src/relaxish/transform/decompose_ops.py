@@ -77,10 +77,6 @@ def _flag(value: Any) -> bool:
     return bool(getattr(value, "value", value))
 
 
-def _dropout(_: Any, call: Call) -> Any:
-    return Tuple([call.args[0], _op("ones_like", call.args[0])])
-
-
 def _tensor_to_shape(builder: Any, call: Call) -> Any:
     """A shape from a tensor of known length: a run-time conversion and a match_cast that names its dimensions."""
     from ..ir.prim import Var as TirVar
@@ -101,16 +97,11 @@ def _tensor_to_shape(builder: Any, call: Call) -> Any:
 
 _INFERENCE: dict[str, Callable[..., Any]] = {
     "relax.nn.batch_norm": _batch_norm_inference,
-    "relax.nn.dropout": _dropout,
     "relax.tensor_to_shape": _tensor_to_shape,
 }
 _TRAINING: dict[str, Callable[..., Any]] = {
     "relax.nn.batch_norm": _batch_norm_training,
     "relax.nn.layer_norm": _layer_norm_training,
-}
-_COMPOSITE: dict[str, Callable[..., Any]] = {
-    "relax.nn.batch_norm": _batch_norm_inference,
-    "relax.tensor_to_shape": _tensor_to_shape,
 }
 
 
@@ -145,8 +136,8 @@ def _make(name: str, rules: dict[str, Callable[..., Any]], func_name: str | None
 def DecomposeOpsForInference(func_name: str | None = None) -> Pass:  # noqa: N802  (public name of the pass)
     """Rewrite operators that mean something simpler at inference.
 
-    Batch norm becomes ``(x - mean) / sqrt(var + eps) * gamma + beta``, dropout its input, ``tensor_to_shape`` a
-    conversion plus a match_cast.
+    Batch norm becomes ``(x - mean) / sqrt(var + eps) * gamma + beta``, ``tensor_to_shape`` a
+    conversion plus a match_cast. Dropout stays: LegalizeOps takes it away.
     """
     return _make("DecomposeOpsForInference", _INFERENCE, func_name)
 
@@ -155,5 +146,5 @@ def DecomposeOpsForTraining(func_name: str | None = None) -> Pass:  # noqa: N802
     """Rewrite composite operators for training: batch norm with the statistics of the batch and updated running
     ones, layer norm in terms of mean and variance.
     """
-    steps = [_make("MutateOpsForTraining", _TRAINING, func_name), _make("DecomposeOps", _COMPOSITE, func_name)]
+    steps = [_make("MutateOpsForTraining", _TRAINING, func_name), _make("DecomposeOps", _INFERENCE, func_name)]
     return Sequential(steps, name="DecomposeOpsForTraining")

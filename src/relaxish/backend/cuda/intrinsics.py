@@ -31,7 +31,7 @@ _HALF = {
     "trunc": "htrunc", "round": "hrint", "nearbyint": "hrint", "fabs": "__habs",
 }  # fmt: skip
 # Functions of the special function unit, a few units in the last place off everywhere.
-_FAST = {"exp": "__expf", "exp10": "__exp10f"}
+_FAST = {"exp": "__expf", "exp2": "fast_exp2", "exp10": "__exp10f"}
 _BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "shift_left": "<<", "shift_right": ">>"}
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ...support.errors import RelaxishError
+from .headers import include_folders, nvrtc_folder
 from .images import Image
 
 __all__ = ["NVRTC"]
+
+_NO_HEADER = "\nCUDA's headers are in the packages nvidia-cuda-runtime and nvidia-cuda-crt, and in a toolkit with nvcc."
 
 
 class NVRTC:
@@ -20,14 +22,14 @@ class NVRTC:
     name = "NVRTC"
 
     def __init__(self) -> None:
-        self.folder = _folder()
-        assert self.folder is not None, "ask present() first"
-        self.library = _library(self.folder)
+        folder = nvrtc_folder()
+        assert folder is not None, "ask present() first"
+        self.library = _library(folder)
 
     @staticmethod
     def present() -> bool:
-        """Whether the wheel is installed."""
-        return _folder() is not None
+        """Whether the wheel is installed, and headers for it."""
+        return nvrtc_folder() is not None and any((p / "cuda_fp16.h").exists() for p in include_folders())
 
     def version(self) -> str:
         """Such as ``"nvrtc 13.0"``."""
@@ -53,7 +55,9 @@ class NVRTC:
             options = self._options(arch, kind)
             array = (ctypes.c_char_p * len(options))(*[o.encode() for o in options])
             if self.library.nvrtcCompileProgram(program, len(options), array) != 0:
-                raise RelaxishError(f"the CUDA source does not compile for {arch}:\n{self._log(program)}")
+                log = self._log(program)
+                hint = _NO_HEADER if "open source file" in log else ""
+                raise RelaxishError(f"the CUDA source does not compile for {arch}:\n{log}{hint}")
             size = ctypes.c_size_t()
             name = "CUBIN" if kind == "cubin" else "PTX"
             self._check(getattr(self.library, f"nvrtcGet{name}Size")(program, ctypes.byref(size)))
@@ -64,12 +68,11 @@ class NVRTC:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
 
     def _options(self, arch: str, kind: str) -> list[str]:
-        assert self.folder is not None
         real = arch if kind == "cubin" else arch.replace("sm_", "compute_")
         options = ["--std=c++17", f"--gpu-architecture={real}", "-default-device"]
         if kind == "cubin":
             options.append("--ptxas-options=-v")
-        return options + [f"--include-path={p}" for p in _include_folders(self.folder)]
+        return options + [f"--include-path={p}" for p in include_folders()]
 
     def _log(self, program: Any) -> str:
         size = ctypes.c_size_t()
@@ -84,20 +87,6 @@ class NVRTC:
 
 
 @lru_cache(maxsize=1)
-def _folder() -> Path | None:
-    """The folder of the newest CUDA wheels: ``lib`` and ``include`` are in it."""
-    spec = find_spec("nvidia")
-    roots = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
-    for root in roots:
-        for folder in sorted(root.glob("cu*"), reverse=True):
-            if any(folder.glob("lib/libnvrtc.so.*")):
-                return folder
-        if any(root.glob("cuda_nvrtc/lib/libnvrtc.so.*")):
-            return root / "cuda_nvrtc"
-    return None
-
-
-@lru_cache(maxsize=1)
 def _library(folder: Path) -> Any:
     for builtins in sorted(folder.glob("lib/libnvrtc-builtins.so.*"))[-1:]:
         # NVRTC asks the loader for this library by name only.
@@ -107,7 +96,3 @@ def _library(folder: Path) -> Any:
     library.nvrtcGetErrorString.restype = ctypes.c_char_p
     return library
 
-
-def _include_folders(folder: Path) -> list[Path]:
-    candidates = [folder / "include", folder.parent / "cuda_runtime" / "include"]
-    return [p for p in candidates if (p / "cuda_fp16.h").exists()]

@@ -6,11 +6,13 @@ from ...ir.transform import Pass
 from ...target import Target
 from ..common import stages
 from ..gpu_generic.pipeline import dataflow_lower_passes, legalize_passes, library_dispatch_passes
+from .graph_passes import graph_passes
 
 __all__ = [
     "dataflow_lower_passes",
     "finalize_passes",
     "get_default_pipeline",
+    "graph_passes",
     "legalize_passes",
     "library_dispatch_passes",
 ]

@@ -58,6 +58,8 @@ RX_DEVICE float greatest(float a, float b) { float r; asm("max.NaN.f32 %0, %1, %
 RX_DEVICE float least(float a, float b) { return (a < b || a != a) ? a : b; }
 RX_DEVICE float greatest(float a, float b) { return (a > b || a != a) ? a : b; }
 #endif
+// One instruction; results below 2^-126 are zero.
+RX_DEVICE float fast_exp2(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 RX_DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 RX_DEVICE double fused(double a, double b, double c) { return fma(a, b, c); }
 template <typename T> RX_DEVICE T fused(T a, T b, T c) { return (T)(a * b + c); }

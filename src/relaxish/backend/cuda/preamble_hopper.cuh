@@ -43,6 +43,12 @@ RX_DEVICE bool elect_lane() {
 // The same in all lanes of a warp, and known to be so.
 RX_DEVICE int warp_group_index() { return __shfl_sync(0xffffffff, (int)threadIdx.x / 128, 0); }
 RX_DEVICE int cluster_rank() { int rank; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank)); return rank; }
+// 16 bytes from the same place in the shared memory of a block of the cluster.
+RX_DEVICE void cluster_read(void* to, const void* from, int rank) {
+  float* d = (float*)to;
+  asm volatile("{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %4, %5;\n"
+               "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote]; }"
+               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]) : "r"(shared_address(from)), "r"(rank) : "memory"); }
 RX_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 RX_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 // Bits 0-13: address / 16; 16-29: leading byte offset / 16; 32-45: stride byte offset / 16; 49-51: offset of a swizzle

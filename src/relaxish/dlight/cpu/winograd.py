@@ -32,15 +32,15 @@ from ...relax.struct_info import TensorStructInfo
 from ...script import from_source
 from ...target import Target
 from ...tir import PrimFunc
+from ...topi.nn.winograd_util import cook_toom
 from .attention import constant_shape
 
 _CALL_TIR = Op.get("relax.call_tir")
 _TILE, _SPAN = 4, 6
-# Transforms of the input, of the kernel, of the output, along one axis.
-_INPUT = ((4, 0, -5, 0, 1, 0), (0, -4, -4, 1, 1, 0), (0, 4, -4, -1, 1, 0),
-          (0, -2, -1, 2, 1, 0), (0, 2, -1, -2, 1, 0), (0, 4, 0, -5, 0, 1))  # fmt: skip
-_KERNEL = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]]) / 24
-_OUTPUT = ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1))
+# Whole numbers as points of evaluation, for the least arithmetic in the two transforms that run every time.
+_MATRICES = cook_toom((0, 1, -1, 2, -2), _TILE, 3)
+_OUTPUT, _INPUT = (matrix.T.astype(int).tolist() for matrix in _MATRICES[:2])
+_KERNEL = _MATRICES[2]
 # Below this many tiles the transformed kernel, four times as large as the kernel, costs more than it saves.
 _MIN_TILES = 12
 _MIN_CHANNELS = 32

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from ...target import Target
+from ...target.shared_memory import static_limit
 from ...tir import Buffer, PrimFunc
 from ...tir.schedule import Schedule
 from ..analysis import (
     BlockInfo,
-    get_max_shared_memory_per_block,
     is_broadcast_epilogue,
     is_gemv,
     normalize,
@@ -151,7 +151,7 @@ class InnerReduction:
     def _shared_memory(self) -> int:
         """Bytes of shared memory of a block; of a target that does not say, what every device of its kind has."""
         if "max_shared_memory_per_block" in self.target.attrs:
-            return get_max_shared_memory_per_block(self.target)
+            return static_limit(self.target)
         return _LEAST_SHARED.get(self.target.kind.name, _LEAST_SHARED["vulkan"])
 
     def _load_vector(self, partial: Any, thread: Any) -> Any:

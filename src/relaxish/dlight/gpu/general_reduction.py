@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ...arith import Analyzer
@@ -17,6 +18,8 @@ from .common import GPUScheduleRule, unroll_explicitly
 # Threads of a block, unroll depth.
 _SHAPE = {"cuda": (256, 256), "opencl": (256, 64)}
 _OTHER = (64, 64)
+# Elements of a row that one thread takes by itself.
+_WINDOW = 16
 
 
 class GeneralReduction(GPUScheduleRule):
@@ -41,6 +44,7 @@ class GeneralReduction(GPUScheduleRule):
         kinds = infos[0].dom_kind()
         leading = len(kinds) - len(kinds.lstrip("S"))
         trailing = len(kinds) - len(kinds.rstrip("R"))
+        infos, also = _results(infos)
         last = infos[-1]
         if not last.iters:
             return None
@@ -48,18 +52,19 @@ class GeneralReduction(GPUScheduleRule):
             sch.transform_block_layout(last.block_rv, _widen(infos[0], last))
         if trailing == 0 or leading + trailing != len(kinds):
             return None
-        if any(i.dom_kind() != kinds for i in infos[1:-1]):
+        if any(i.dom_kind() != kinds for i in infos[1:-1]) or _is_window(infos, trailing):
             return None
         if not last.is_injective() or len(last.dom_kind()) > len(kinds):
             return None
         if "R" not in last.dom_kind():
             _align_loops(sch, infos)
-        self._schedule(sch, infos, leading, trailing, threads, depth)
+        self._schedule(sch, infos, also, leading, trailing, threads, depth)
         return sch
 
     def _schedule(
-        self, sch: Schedule, infos: list[BlockInfo], leading: int, trailing: int, threads: int, depth: int
-    ) -> None:
+        self, sch: Schedule, infos: list[BlockInfo], also: list[BlockInfo], leading: int, trailing: int, threads: int,
+        depth: int,
+    ) -> None:  # fmt: skip
         loops = sch.get_loops(infos[-1].block_rv)
         bx = sch.fuse(*loops[:leading])
         inner, tx = sch.split(loops[-1], factors=[None, threads])
@@ -67,6 +72,12 @@ class GeneralReduction(GPUScheduleRule):
         sch.bind(bx, "blockIdx.x")
         sch.bind(tx, "threadIdx.x")
         unroll_explicitly(sch, inner, depth)
+        for info in also:
+            sch.reverse_compute_at(info.block_rv, bx, preserve_unit_loops=True)
+            inner, tx = sch.split(sch.fuse(*sch.get_loops(info.block_rv)[1:]), factors=[None, threads])
+            sch.reorder(tx, inner)
+            sch.bind(tx, "threadIdx.x")
+            unroll_explicitly(sch, inner, depth)
         for info in reversed(infos[:-1]):
             rv = info.block_rv
             for index in range(len(sch.get(rv).writes)):
@@ -76,6 +87,20 @@ class GeneralReduction(GPUScheduleRule):
             sch.reorder(tx, inner)
             sch.bind(tx, "threadIdx.x")
             unroll_explicitly(sch, inner, depth)
+
+
+def _results(infos: list[BlockInfo]) -> tuple[list[BlockInfo], list[BlockInfo]]:
+    """(reductions and the first result, results of the same shape made from it element by element)."""
+    last, first = infos[-1], len(infos) - 1
+    while first > 0 and infos[first - 1].is_injective() and last.is_injective() and infos[first - 1].dom() == last.dom():
+        first -= 1
+    return infos[: first + 1], infos[first + 1 :]
+
+
+def _is_window(infos: list[BlockInfo], trailing: int) -> bool:
+    """Whether a row is as short as the window of a pooling: one thread sums it sooner than several meet."""
+    extents = [int_of(n) for n in infos[0].dom()[-trailing:]]
+    return all(n is not None for n in extents) and prod(n or 0 for n in extents) <= _WINDOW
 
 
 def _widen(first: BlockInfo, last: BlockInfo) -> IndexMap:

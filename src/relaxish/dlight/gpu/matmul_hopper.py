@@ -6,18 +6,18 @@ fetches, who multiplies and with which instructions is the lowering's business.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir import dtype as dt
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
-from ...tir.transform.hopper_tiles import CLUSTER, GEMM, STAGES, TILES, HopperError
+from ...tir.transform.hopper_tiles import STAGES, TILES, HopperError
 from ...tir.transform.lower_hopper import lower_tiles
 from ..analysis import extent_of, get_max_threads_per_block, get_root_block
 from ..base import ILLEGAL, int_of
 from .common import GPUScheduleRule, bind_plainly
+from .hopper_config import HopperConfig, configs
 from .matmul_analysis import (
     auto_inline_consumer_chain,
     auto_inline_producers,
@@ -27,63 +27,8 @@ from .matmul_analysis import (
 
 __all__ = ["HopperConfig", "MatmulHopper", "configs", "normalize_product", "schedule_tiles", "stage_tiles"]
 
-_PROCESSORS = 132
 # Products with a side this short are bound by memory and leave tensor cores idle.
 _SHORTEST_SIDE = 16
-_UNKNOWN_SIDE = 2048
-
-
-@dataclass(frozen=True)
-class HopperConfig:
-    """A tile of ``rows`` x ``columns`` results, ``depth_bytes`` of the depth at a time.
-
-    ``persistent`` blocks walk over the result in bands of ``group`` rows of tiles; ``cluster`` blocks fetch the
-    columns they share together.
-    """
-
-    rows: int = 128
-    columns: int = 256
-    depth_bytes: int = 128
-    stages: int = 4
-    warpgroups: int = 2
-    persistent: int = _PROCESSORS
-    group: int = 8
-    cluster: int = 1
-
-    def options(self) -> dict[str, int]:
-        """Annotations of the product's block."""
-        return {
-            GEMM: self.warpgroups, "hopper.persistent": self.persistent, "hopper.group": self.group,
-            CLUSTER: self.cluster,
-        }  # fmt: skip
-
-
-# Tilings, with the share of the peak that their products can reach.
-_TILINGS = (
-    (HopperConfig(cluster=2), 1.0), (HopperConfig(rows=256, columns=128), 0.98), (HopperConfig(columns=192, stages=5, cluster=2), 0.97),
-    (HopperConfig(columns=128, stages=6, cluster=2), 0.9), (HopperConfig(rows=64, columns=256, stages=4, warpgroups=1), 0.8),
-    (HopperConfig(rows=64, columns=128, stages=6, warpgroups=1), 0.7),
-    (HopperConfig(rows=64, columns=64, stages=8, warpgroups=1), 0.5),
-)  # fmt: skip
-
-
-def configs(sides: list[int | None]) -> list[HopperConfig]:
-    """Tilings for (batch, rows, columns, depth), the one that needs the least time first.
-
-    All tiles of a round take equally long, so what counts is how many rounds it takes.
-
-    >>> best = configs([1, 4096, 4096, 4096])[0]
-    >>> best.rows, best.columns
-    (128, 256)
-    """
-    batch, rows, columns = (n if n is not None else default for n, default in zip(sides, (1, _UNKNOWN_SIDE, _UNKNOWN_SIDE)))
-
-    def cost(item: tuple[HopperConfig, float]) -> float:
-        config, share = item
-        tiles = batch * -(-rows // config.rows) * -(-columns // config.columns)
-        return -(-tiles // _PROCESSORS) * config.rows * config.columns / share
-
-    return [config for config, _ in sorted(_TILINGS, key=cost)]
 
 
 def normalize_product(sch: Schedule, main: Any) -> bool:
@@ -161,7 +106,8 @@ class MatmulHopper(GPUScheduleRule):
         sides = [int_of(extent_of(v)) for v in sch.get(main).iter_vars]
         if any(n is not None and n <= _SHORTEST_SIDE for n in sides[1:]):
             return None
-        for config in configs(sides):
+        item = dt.bits(sch.get(main).reads[-1].buffer.dtype) // 8
+        for config in configs(sides, item):
             made = self._attempt(sch, main, config, get_max_threads_per_block(target))
             if made is not None:
                 return made

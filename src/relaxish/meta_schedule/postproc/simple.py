@@ -93,7 +93,7 @@ class RewriteTensorize(Postproc):
             for place in ba.places(func):
                 block = place.realize.block
                 name = ba.annotation(block, "meta_schedule.auto_tensorize")
-                if name is not None:
+                if name or (name == "" and "init" in block.name_hint and self.vectorize_init_loop):
                     jobs.append((block.name_hint, func_name, name))
         for block_name, func_name, intrin in jobs:
             rv = sch.get_block(block_name, func_name)
@@ -104,7 +104,7 @@ class RewriteTensorize(Postproc):
                 except ScheduleError as err:
                     _log.warning("tensorize of %s with %s failed: %s", block_name, intrin, err)
                     return False
-            elif "init" in block_name and self.vectorize_init_loop:
+            else:
                 self._vectorize_init(sch, rv)
         return True
 

@@ -10,8 +10,10 @@ from ...ir import IRModule
 from ...ir.functor import post_order_visit
 from ...ir.transform import PassContext, Sequential
 from ...support.errors import RelaxishError
+from ...target.shared_memory import static_limit
 from ...tir import Allocate, Block, For, PrimFunc, Schedule
 from ...tir.transform.hopper_tiles import HopperError
+from ...tir.transform.inject_permuted_layout import CheckPermutedLayout
 from ...tir.transform.lower_hopper import has_tiles, lower_tiles
 from .. import block_analysis as ba
 from ..thread_binding import thread_tag
@@ -26,11 +28,14 @@ MAX_VTHREAD = 8
 
 _STEPS = (
     "LowerCrossThreadReduction", "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
-    "LiftThreadBinding", "ManifestSharedMemoryLocalStage", "CompactBufferAllocation", "Simplify", "UnifyThreadBinding",
+    "LiftThreadBinding", "ManifestSharedMemoryLocalStage", "CompactBufferAllocation", "CheckPermutedLayout", "Simplify",
+    "UnifyThreadBinding",
     "LowerMatchBuffer", "InjectSoftwarePipeline", "LowerOpaqueBlock", "FlattenBuffer",
     "BF16ComputeLegalize", "NarrowDataType", "Simplify", "VectorizeLoop", "InjectVirtualThread", "InjectDoubleBuffer",
     "StorageRewrite", "MergeSharedMemoryAllocations",
 )
+# Not part of the lowering: what a later step would refuse is found out before that step's work is done.
+_OWN = {"CheckPermutedLayout": CheckPermutedLayout}
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {"NarrowDataType": (32,), "VectorizeLoop": (True,)}
 
 
@@ -39,7 +44,7 @@ def lowered_for_checks(func: PrimFunc, target: Any, steps: Sequence[str] = _STEP
     from ...tir import transform
 
     func = func.with_attrs({"global_symbol": "main", "tir.noalias": True, "target": target})
-    passes = [getattr(transform, name)(*_ARGUMENTS.get(name, ())) for name in steps]
+    passes = [_OWN[name]() if name in _OWN else getattr(transform, name)(*_ARGUMENTS.get(name, ())) for name in steps]
     try:
         with PassContext.current():
             return Sequential(passes)(IRModule({"main": func}))["main"]  # type: ignore[no-any-return]
@@ -58,7 +63,7 @@ def allocated_elements(mod: IRModule, target: Any) -> dict[str, int]:
 
     for func in mod.functions.values():
         if isinstance(func, PrimFunc):
-            lowered = lowered_for_checks(func, target, _STEPS[:-1])
+            lowered = lowered_for_checks(func, target, [step for step in _STEPS[:-1] if step not in _OWN])
             if lowered is not None:
                 post_order_visit(lowered.body, look)
     return found
@@ -80,6 +85,7 @@ class VerifyGPUCode(Postproc):
                 raise ValueError(f"missing attribute `{name}` in the target")
             self._limits[name] = int(attrs[name])
         self._limits.update(max_vthread=MAX_VTHREAD, max_vector_bytes=16)
+        self._limits["max_static_shared_memory_per_block"] = static_limit(context.target)
         self._warp_size = int(attrs.get("thread_warp_size", -1))
 
     def apply(self, sch: Schedule) -> bool:

@@ -1,5 +1,5 @@
 """Rules for particular blocks, found by the annotation ``schedule_rule`` (see ``ApplyCustomRule``)."""
 
-from . import cuda
+from . import cpu, cuda
 
-__all__ = ["cuda"]
+__all__ = ["cpu", "cuda"]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
-from ..thread_binding import bind_block_thread_idx
+from ..thread_binding import THREAD_EXTENTS, bind_block_thread_idx, factor_sampler
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:
     from ..tune_context import TuneContext
 
 __all__ = ["AutoBind"]
-
-_EXTENTS = (32, 64, 128, 256, 512, 1024)
 
 
 class AutoBind(ScheduleRule):
@@ -25,7 +23,7 @@ class AutoBind(ScheduleRule):
         self, max_threadblocks: int = 256, thread_extents: Sequence[int] | None = None, max_threads_per_block: int = -1
     ) -> None:
         self.max_threadblocks = max_threadblocks
-        self.thread_extents = list(_EXTENTS if thread_extents is None else thread_extents)
+        self.thread_extents = list(THREAD_EXTENTS if thread_extents is None else thread_extents)
         self.max_threads_per_block = max_threads_per_block
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
@@ -36,11 +34,6 @@ class AutoBind(ScheduleRule):
             self.max_threads_per_block = int(attrs["max_threads_per_block"])
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
-        def factor(limit: int) -> Any:
-            extents = [x for x in self.thread_extents if x <= limit]
-            if len(extents) < 2:
-                return extents[0] if extents else limit
-            return sch.sample_categorical(candidates=extents, probs=[1.0 / len(extents)] * len(extents))
-
+        factor = factor_sampler(sch, self.thread_extents)
         bind_block_thread_idx(sch, block, self.max_threadblocks, self.max_threads_per_block, factor)
         return [sch]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...dlight.base import ILLEGAL
+from ...dlight.base import ILLEGAL, int_of
 from ...dlight.gpu.matmul_hopper import HopperConfig, normalize_product, schedule_tiles, stage_tiles
 from ...ir import dtype as dt
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
-from ...tir.transform.hopper_tiles import CLUSTER, GEMM, STAGES, HopperError
+from ...tir.transform.hopper_tiles import CLUSTER, GEMM, SPLIT, STAGES, HopperError
 from ...tir.transform.lower_hopper import lower_tiles
 from .. import block_analysis as ba
 from .schedule_rule import ScheduleRule
@@ -30,20 +30,22 @@ class MultiLevelTilingHopper(ScheduleRule):
 
     Sampled: how many times 64 rows, 32 columns and 64 bytes of the depth a tile has, how many stages the ring of tiles
     has, how many warpgroups share the rows, in bands of how many rows of tiles blocks walk over the result, and
-    whether blocks stay for several tiles and fetch shared columns in pairs. Sizes are padded to whole instructions; the
+    whether blocks stay for several tiles and fetch shared columns in pairs, or how many blocks share the depth of one
+    tile. Sizes are padded to whole instructions; the
     divisors of what results are the choices. Blocks that are no such product, and targets other than sm_90a, are left
     alone.
     """
 
     def __init__(
         self, stages: Sequence[int] = (3, 4, 5, 6, 8), warpgroups: Sequence[int] = (1, 2), bands: Sequence[int] = (1, 8, 16),
-        persistent: Sequence[int] = (132, 0), clusters: Sequence[int] = (1, 2),
+        persistent: Sequence[int] = (132, 0), clusters: Sequence[int] = (1, 2), splits: Sequence[int] = (1, 2, 4, 8),
     ) -> None:
         self.stages = list(stages)
         self.warpgroups = list(warpgroups)
         self.bands = list(bands)
         self.persistent = list(persistent)
         self.clusters = list(clusters)
+        self.splits = list(splits)
         self._active = True
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
@@ -88,6 +90,8 @@ class MultiLevelTilingHopper(ScheduleRule):
         sch.annotate(block, ba.TILING_KEY, "SSRSSR")
         sch.pad_einsum(block, [1, _ROWS, _COLUMNS, depth])
         batch, *axes = sch.get_loops(block)
+        # The ring counts steps at run time, but who takes which is settled before.
+        splits = self.splits if int_of(sch.get(axes[2]).extent) is not None else [1]
         outer, inner = [], []
         for loop, unit, most in zip(axes, (_ROWS, _COLUMNS, depth), (4, 8, 4), strict=True):
             tiles, one = sch.split(loop, [None, unit])
@@ -98,7 +102,7 @@ class MultiLevelTilingHopper(ScheduleRule):
         stage_tiles(sch, block, (batch, outer[0], outer[1], outer[2]))
         sch.annotate(outer[2], STAGES, self._choice(sch, self.stages))
         for key, values in ((GEMM, self.warpgroups), ("hopper.group", self.bands), ("hopper.persistent", self.persistent),
-                            (CLUSTER, self.clusters)):  # fmt: skip
+                            (CLUSTER, self.clusters), (SPLIT, splits)):  # fmt: skip
             sch.annotate(block, key, self._choice(sch, values))
 
     @staticmethod

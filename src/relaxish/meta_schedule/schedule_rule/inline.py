@@ -59,7 +59,7 @@ class InlineConstantScalars(ScheduleRule):
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
         node = sch.get(block)
-        if not node.reads and len(node.writes) == 1 and not node.writes[0].buffer.shape and sch.get_consumers(block):
+        if not node.reads and len(node.writes) == 1 and not node.writes[0].buffer.shape and ba.consumers(sch, block):
             sch.compute_inline(block)
         return [sch]
 
@@ -98,7 +98,7 @@ class AutoInline(ScheduleRule):
         func, place = ba.enclosing(sch, block)
         if place.scope is None:
             return ""
-        if self.inline_const_tensor and not block.reads and sch.get_consumers(block_rv) \
+        if self.inline_const_tensor and not block.reads and ba.consumers(sch, block_rv) \
                 and can_inline(sch, block_rv, "compute_inline"):
             return "consumer"
         if not ba.is_spatial_function(func) and not self._regular(block, place):
@@ -107,15 +107,14 @@ class AutoInline(ScheduleRule):
             return ""
         # What was staged in another memory on purpose stays there.
         staged = block.writes[0].buffer.scope() not in ("", "global")
-        if self.into_consumer and not staged and sch.get_consumers(block_rv) \
+        if self.into_consumer and not staged and ba.consumers(sch, block_rv) \
                 and can_inline(sch, block_rv, "compute_inline"):
             return "consumer"
         if self.into_producer:
-            producers = sch.get_producers(block_rv)
+            producers = ba.producers(sch, block_rv)
             if len(producers) == 1:
-                producer = sch.get(producers[0])
-                complete = ba.is_spatial(producer)
-                tensorized = ba.annotation(producer, "meta_schedule.auto_tensorize") is not None
+                complete = ba.is_spatial(producers[0])
+                tensorized = ba.annotation(producers[0], "meta_schedule.auto_tensorize") is not None
                 if complete and not tensorized and can_inline(sch, block_rv, "reverse_compute_inline"):
                     return "producer"
         return ""

@@ -225,8 +225,11 @@ class MultiLevelTiling(ScheduleRule):
     def annotate_fetch(self, sch: Schedule, block: BlockRV) -> None:
         """Let all threads bring the block's data, in vectors of a sampled length."""
         dtype = sch.get(block).writes[0].buffer.dtype
-        widest = {"float32": 4, "float16": 8, "int8": 16, "uint8": 16}.get(dtype, 16)
-        lengths = [n for n in self.vector_load_lens if n <= widest and (dtype != "float16" or n == 1 or n % 2 == 0)]
+        widest = {"float32": 4, "float16": 8, "int8": 16}.get(dtype)
+        lengths = [
+            n for n in self.vector_load_lens
+            if (widest is None or n <= widest) and (dtype != "float16" or n == 1 or n % 2 == 0)
+        ]
         if lengths:
             choice = sch.sample_categorical(candidates=lengths, probs=[1.0 / len(lengths)] * len(lengths))
             sch.annotate(block, "meta_schedule.cooperative_fetch", choice)

@@ -75,4 +75,4 @@ class RandomComputeLocation(ScheduleRule):
         root = next(p for p in ba.places(func) if p.scope is None)
         if place.scope is not root.realize.block or len(ba.blocks_in(place.loops[0])) > 1:
             return False
-        return not ba.has_been_tiled(block) and bool(sch.get_consumers(block_rv))
+        return not ba.has_been_tiled(block) and bool(ba.consumers(sch, block_rv))

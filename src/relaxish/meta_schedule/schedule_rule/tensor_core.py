@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...arith import Analyzer
+from ...support.errors import InternalError
 from ...support.log import get_logger
 from ...tir import IndexMap, IntImm, Schedule, TensorIntrin, Var
 from ...tir.functor import substitute
@@ -24,7 +25,7 @@ _log = get_logger("meta_schedule")
 _KEYS = ("init", "load_a", "load_b", "compute", "store")
 _AUTO_TENSORIZE = "meta_schedule.auto_tensorize"
 # Bytes between rows of a tile in shared memory, so that neighbouring rows start in other banks.
-_ROW_PITCH = {"float16": (32, 8), "int8": (32, 16), "uint8": (32, 16)}
+_ROW_PITCH = {"float16": (32, 8), "int8": (32, 16)}
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,12 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
         reuse_write: ReuseType | Mapping[str, Any] | None = None, use_software_pipeline: bool = False,
     ) -> None:
         super().__init__(structure, tile_binds, max_innermost_factor, vector_load_lens, reuse_read, reuse_write)
+        if "threadIdx.x" in self.tile_binds:
+            raise InternalError("Cannot bind to threadIdx.x when using tensor core.")
         self.intrin_groups = [TensorCoreIntrinGroup.from_config(config) for config in intrin_groups]
+        shared = self.reuse_write.req == "must" and self.reuse_write.scope.startswith("shared")
+        if any(group.compute.startswith("wmma") for group in self.intrin_groups) and not shared:
+            raise ValueError("Shared memory write reuse must be enabled for MultiLevelTilingTensorCore.")
         self.use_software_pipeline = use_software_pipeline
         self._reductions = [i for i, letter in enumerate(structure) if letter == "R"]
         self._spatials = [i for i, letter in enumerate(structure) if letter == "S"]
@@ -163,7 +169,8 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
     def _tile(self, state: _State) -> list[TilingState]:
         if not state.group.is_mma:
             return self.tile_loop_nest(state, 2)
-        return self.tile_loop_nest(state) if len(state.sch.get_loops(state.block)) == 3 else []
+        # Registers are laid out for two data parallel axes and one reduction.
+        return self.tile_loop_nest(state) if len(ba.enclosing_loops(state.sch, state.block)) == 3 else []
 
     def split_loop(self, state: TilingState, loop: LoopRV, n: int, position: int) -> tuple[list[Any], list[LoopRV]]:
         """As the base; loads of ``mma`` operands take 32 rows or columns at once, so that tiles of a warp do, too."""

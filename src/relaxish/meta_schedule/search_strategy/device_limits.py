@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...target.shared_memory import static_limit
 from ..postproc.verify_gpu import MAX_VTHREAD
 from .device_reading import DeviceReading, SharedBuffer
 from .device_sizes import DeviceEnvironment
@@ -28,7 +29,9 @@ class DeviceLimits:
     def __init__(self, variant: DeviceVariant, reading: DeviceReading, target: Any) -> None:
         self.variant = variant
         self.max_threads = int(target.attrs.get("max_threads_per_block", 1 << 30))
-        self.max_shared = int(target.attrs.get("max_shared_memory_per_block", 1 << 30))
+        known = "max_shared_memory_per_block" in target.attrs
+        self.max_shared = int(target.attrs["max_shared_memory_per_block"]) if known else 1 << 30
+        self.max_static = static_limit(target) if known else 1 << 30
         self.blocks = reading.blocks
         self.shared = reading.shared
         every = {i for block in reading.blocks for i in block.loops}
@@ -51,6 +54,10 @@ class DeviceLimits:
         for head in self.heads:
             keep &= self._threads_fit(env, head)
             keep &= self.shared_bytes(env, head) <= self.max_shared
+            keep &= self._static_bytes(env, head) <= self.max_static
+        for buffer in self.shared:
+            if buffer.permuted:
+                keep &= self._swizzles(env, buffer)
         for fetch in self.fetches:
             shares = self.variant.shares(env, fetch, 0)
             keep &= shares.lanes * self.itemsizes.get(fetch.block, 1) <= _VECTOR_BYTES
@@ -104,6 +111,11 @@ class DeviceLimits:
         loops = sorted({i for block in mine for i in block.loops})
         return self._count(self._extents(env, loops), any(block.warp for block in mine))
 
+    def _swizzles(self, env: DeviceEnvironment, buffer: SharedBuffer) -> Array:
+        """Whether the rows of a tile fit the pattern of ``InjectPermutedLayout``."""
+        *_, rows, width = (size(env) for loop in buffer.loops for size in self.variant.parts[loop])
+        return (np.mod(width, 32) == 0) & ((np.mod(width, 64) == 0) | (np.mod(rows, 2) == 0))
+
     def _bytes(self, env: DeviceEnvironment, buffer: SharedBuffer) -> Any:
         """Bytes of a tile."""
         sizes = tuple(size for loop in buffer.loops for size in self.variant.parts[loop])
@@ -128,13 +140,17 @@ class DeviceLimits:
     def shared_bytes(self, env: DeviceEnvironment, head: int) -> Any:
         """Bytes of shared memory of one kernel."""
         mine = [b for b in self.shared if self._nest(b) == head]
-        fixed: Any = 0.0
-        for buffer in mine:
-            if not buffer.dynamic:
-                fixed = fixed + self._bytes(env, buffer)
         loads = [self._bytes(env, b) for b in mine if b.dynamic and not b.reader]
         stores = [self._bytes(env, b) for b in mine if b.dynamic and b.reader]
-        return fixed + pooled(loads, stores)
+        return self._static_bytes(env, head) + pooled(loads, stores)
+
+    def _static_bytes(self, env: DeviceEnvironment, head: int) -> Any:
+        """Bytes of shared memory of one kernel whose size is fixed when it is compiled."""
+        total: Any = 0.0
+        for buffer in self.shared:
+            if not buffer.dynamic and self._nest(buffer) == head:
+                total = total + self._bytes(env, buffer)
+        return total
 
 
 def pooled(loads: list[Any], stores: list[Any]) -> Any:

@@ -69,7 +69,7 @@ class BlockFacts:
 @dataclass
 class SharedBuffer:
     """A tile in shared memory: the loops of the copy that fills or empties it, bytes of an element, how far its rows are
-    set apart ``(factor, offset)``, and whether the copy reads it."""
+    set apart ``(factor, offset)``, whether the copy reads it, and whether its columns are swizzled."""
 
     name: str
     loops: tuple[int, ...]
@@ -77,6 +77,7 @@ class SharedBuffer:
     dynamic: bool
     pitch: tuple[int, int] | None
     reader: bool
+    permuted: bool = False
 
 
 @dataclass
@@ -201,7 +202,8 @@ def _shared(block: Any, copies: dict[str, tuple[int, ...]]) -> list[SharedBuffer
             scope = region.buffer.scope()
             if scope.startswith("shared"):
                 found.append(SharedBuffer(region.buffer.name, copies[block.name_hint], nbytes(region.buffer.dtype),
-                                          scope == "shared.dyn", None if reader else _pitch(block), reader))
+                                          scope == "shared.dyn", None if reader else _pitch(block), reader,
+                                          bool(ba.annotation(block, "permuted_layout"))))
     return found
 
 

@@ -182,7 +182,7 @@ class PostOrderApply(SpaceGenerator):
         except (IndexError, ValueError):
             # An earlier rule inlined it.
             return False
-        return custom or ba.annotation(node, "schedule_rule") in (None, "None")
+        return custom or ba.annotation(node, "schedule_rule") is None
 
     def _blocks(self, sch: Schedule) -> list[BlockRV]:
         found = []

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import te, topi
+from ...target import Target
 from ...tir import PrimFunc
+from ...topi.nn.winograd import _conv2d_winograd_nhwc_impl
 from .te_convolution import (
     conv1d_nlc, conv2d_capsule_nhwijc, conv2d_nchw, conv2d_nchw_bias_bn_relu, conv2d_nhwc, conv2d_nhwc_bn_relu,
     conv2d_nhwc_without_layout_rewrite, conv2d_transpose_nhwc, conv3d_ndhwc, depthwise_conv2d_nhwc,
@@ -14,9 +16,9 @@ from .te_convolution import (
 
 __all__ = [
     "CONFIGS", "batch_matmul_nkkm", "conv1d_nlc", "conv2d_capsule_nhwijc", "conv2d_nchw", "conv2d_nchw_bias_bn_relu",
-    "conv2d_nhwc", "conv2d_nhwc_bn_relu", "conv2d_nhwc_without_layout_rewrite", "conv2d_transpose_nhwc", "conv3d_ndhwc",
-    "create_te_workload", "depthwise_conv2d_nhwc", "matmul", "matmul_relu", "max_pool2d_nchw", "norm_bmn", "softmax_mn",
-    "transpose_batch_matmul",
+    "conv2d_nhwc", "conv2d_nhwc_bn_relu", "conv2d_nhwc_without_layout_rewrite", "conv2d_transpose_nhwc",
+    "conv2d_winograd_nhwc", "conv3d_ndhwc", "create_te_workload", "depthwise_conv2d_nhwc", "matmul", "matmul_relu",
+    "max_pool2d_nchw", "norm_bmn", "softmax_mn", "transpose_batch_matmul",
 ]
 
 
@@ -83,6 +85,23 @@ def max_pool2d_nchw(n: int, h: int, w: int, ci: int, padding: int) -> tuple[Any,
     return x, topi.nn.pool2d(x, [2, 2], [1, 1], [1, 1], [padding] * 4, "max")
 
 
+def conv2d_winograd_nhwc(
+    N: int, H: int, W: int, CI: int, CO: int, kernel_size: int, stride: int = 1, padding: int = 0, dilation: int = 1,
+    tile_size: int = 4,
+) -> tuple[Any, ...]:
+    """A 3x3 convolution by Winograd's algorithm; ``kernel_size`` is that of the transformed weight, 6 for tiles of 4.
+
+    The matrix product keeps its results one level further in (in registers) where the current target is CUDA.
+    """
+    target = Target.current(allow_none=True)
+    level = 3 if target is not None and target.kind.name == "cuda" else 2
+    data = te.placeholder((N, H, W, CI), "float32", name="data")
+    weight = te.placeholder((kernel_size, kernel_size, CO, CI), "float32", name="weight")
+    out = _conv2d_winograd_nhwc_impl(
+        data, weight, stride, padding, dilation, "float32", tile_size, pre_computed=True, write_cache_level=level)
+    return data, weight, out
+
+
 _RESNET = [(224, 224, 3, 64, 7, 2, 3), (56, 56, 64, 64, 1, 1, 0), (14, 14, 256, 256, 3, 1, 1), (7, 7, 512, 512, 3, 1, 1)]
 
 CONFIGS: dict[str, tuple[Callable[..., tuple[Any, ...]], list[tuple[int, ...]]]] = {
@@ -106,6 +125,7 @@ CONFIGS: dict[str, tuple[Callable[..., tuple[Any, ...]], list[tuple[int, ...]]]]
         (1, 224, 224, 3, 64, 7, 2, 3), (1, 56, 56, 64, 128, 3, 2, 1), (1, 28, 28, 128, 256, 1, 2, 0),
         (1, 7, 7, 512, 512, 3, 1, 1)]),
     "TBG": (transpose_batch_matmul, [(1, 128, 12, 64), (1, 128, 16, 64), (1, 64, 12, 128), (1, 128, 12, 128)]),
+    "C2D_WIN_NHWC": (conv2d_winograd_nhwc, [(1, 14, 14, 128, 128, 6)]),
 }
 
 

@@ -120,7 +120,11 @@ _ARGUMENTS = {"relax.nn.attention": 3, "relax.nn.attention_bias": 4, "relax.nn.a
 
 
 def te_attention(q: Any, k: Any, v: Any, bias: Any, scale: Any, causal_mask: str | None) -> Any:
-    """The computation, written with matrix products over ``[batch * heads]``."""
+    """The computation, written with matrix products over ``[batch * heads]``.
+
+    A given scale is a number of single precision: from there on half precision is computed in single precision.
+    """
+    wanted = q.dtype
     batch, rows, heads, size = q.shape
     _, cols, _, out_size = v.shape
     together = batch * heads
@@ -130,7 +134,7 @@ def te_attention(q: Any, k: Any, v: Any, bias: Any, scale: Any, causal_mask: str
     v = topi.reshape(v, [together, cols, out_size])
     p = topi.nn.batch_matmul(q, k)
     if scale is not None:
-        p = topi.multiply(p, const(scale, p.dtype))
+        p = topi.multiply(p, const(scale, "float64" if p.dtype == "float64" else "float32"))
     else:
         p = topi.divide(p, tir.sqrt(tir.Cast(p.dtype, size)))
     if bias is not None:
@@ -151,8 +155,8 @@ def te_attention(q: Any, k: Any, v: Any, bias: Any, scale: Any, causal_mask: str
         powers = topi.trilu(topi.exp(shifted), offset, False)
         s = topi.divide(powers, topi.sum(powers, -1, True))
     out = topi.nn.batch_matmul(s, v, transpose_b=False)
-    out = topi.reshape(out, [batch, heads, rows, out_size])
-    return topi.transpose(out, [0, 2, 1, 3])
+    out = topi.transpose(topi.reshape(out, [batch, heads, rows, out_size]), [0, 2, 1, 3])
+    return out if out.dtype == wanted else topi.cast(out, wanted)
 
 
 def _legalize(builder: Any, call: Call) -> Expr:

@@ -75,7 +75,7 @@ class BindingsDriver:
             status, *results = function(*args)
         except (RuntimeError, OSError) as error:
             # So it says that libcuda, or a function of it, was not found.
-            raise NoCUDAError(f"CUDA: {what} failed: {error}") from None
+            raise NoCUDAError(f"CUDA: {what} failed: {error}; is NVIDIA's driver installed?") from None
         if int(status):
             raise failure(int(status), what)
         return results[0] if len(results) == 1 else tuple(results)

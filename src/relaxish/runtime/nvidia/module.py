@@ -21,6 +21,7 @@ from ..kernel import KernelSpec, MissingFunctionError
 from . import providers
 from .driver import Dim3
 from .errors import CODES, CUDAError
+from .loaded import LoadedImages
 from .program import CUDARuntime
 from .state import CUDAState
 
@@ -52,30 +53,9 @@ class _Runtimes(dict[int, CUDARuntime]):
     def __missing__(self, index: int) -> CUDARuntime:
         module, state = self._module, self._state
         state.check_usable()
-        loaded = _Loaded(state, index, module.image_for(state, index))
+        loaded = LoadedImages(state, index, module.image_for(state, index))
         made = self[index] = CUDARuntime(state, index, module.programs, module.infos, loaded.holding)
         return made
-
-
-class _Loaded:
-    """Images loaded on a device: one for all kernels, or machine code by kernel, loaded when a kernel first runs."""
-
-    def __init__(self, state: CUDAState, index: int, image: Any) -> None:
-        self._state = state
-        self._index = index
-        self._by_kernel: dict[str, bytes] | None = image if isinstance(image, dict) else None
-        self._whole = None if self._by_kernel is not None else state.driver.load_module(index, image)
-        self._modules: dict[int, Any] = {}
-
-    def holding(self, kernel: str) -> Any:
-        """The driver's module with a kernel."""
-        if self._by_kernel is None:
-            return self._whole
-        image = self._by_kernel[kernel]
-        found = self._modules.get(id(image))
-        if found is None:
-            found = self._modules[id(image)] = self._state.driver.load_module(self._index, image)
-        return found
 
 
 class CUDAModule(DeviceModule):
@@ -222,6 +202,10 @@ class CUDAModule(DeviceModule):
             return made
 
         return DeviceFunction(self.programs[name], runtime_of).call
+
+    def unload(self) -> None:
+        """Give back what devices hold of the module; a later launch loads it again."""
+        self._by_state.clear()
 
     # ---- files
 

@@ -6,6 +6,7 @@ from ...support.errors import RelaxishError
 from ..device import Device
 from ..device_module import DeviceModule
 from . import providers
+from .loaded import LoadedImages
 from .program import CUDARuntime
 
 __all__ = ["ptx_runtime"]
@@ -19,5 +20,5 @@ def ptx_runtime(device: Device, module: DeviceModule) -> CUDARuntime:
     if form == "emulated":
         raise RelaxishError("the emulator runs modules built for cuda, not PTX: build for Target('cuda')")
     image = module.get_source("ptx").encode() + b"\0" if form == "cubin" else module.kernel_names
-    loaded = state.driver.load_module(device.device_id, image)
-    return CUDARuntime(state, device.device_id, module.programs, module.infos, lambda kernel: loaded)
+    loaded = LoadedImages(state, device.device_id, image)
+    return CUDARuntime(state, device.device_id, module.programs, module.infos, loaded.holding)

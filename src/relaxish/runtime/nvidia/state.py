@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from .driver import Driver
@@ -72,7 +73,7 @@ class CUDAState:
         self.pools: dict[int, dict[tuple[int, int], Pool]] = {}  # by device; by stream and size
         self._local = threading.local()
         self._capturing: dict[int, int] = {}  # device: number of captures under way
-        self._to_free: list[tuple[int, int]] = []
+        self._put_off: list[Callable[[], None]] = []  # what cannot be done during a capture
         self._scratch: dict[int, DeviceBlock] = {}
         self._lost: str = ""
 
@@ -154,15 +155,22 @@ class CUDAState:
 
     def release(self, device: int, address: int) -> None:
         """Give memory back to the driver; after the capture, where one is under way."""
+        self._give_back(lambda: self.driver.free(device, address))
+
+    def unload(self, module: Any) -> None:
+        """Unload a module of the driver; after the capture, where one is under way."""
+        self._give_back(lambda: self.driver.unload_module(module))
+
+    def _give_back(self, action: Callable[[], None]) -> None:
         if self._lost:
             return
         if self._capturing:
-            self._to_free.append((device, address))
+            self._put_off.append(action)
             return
         try:
-            self.driver.free(device, address)
+            action()
         except CUDAError as error:
-            if not error.sticky and error.code != CODES["DEINITIALIZED"]:  # with the context its memory is gone
+            if not error.sticky and error.code != CODES["DEINITIALIZED"]:  # with the context all of it is gone
                 raise
 
     def pooled_bytes(self, device: int) -> int:
@@ -215,7 +223,7 @@ class CUDAState:
     # ---- captures
 
     def begin_capture(self, device: int, stream: int) -> None:
-        """Capture a stream; memory is given back only after :meth:`end_capture`."""
+        """Capture a stream; memory and modules are given back only after :meth:`end_capture`."""
         self._capturing[device] = self._capturing.get(device, 0) + 1
         try:
             self.driver.begin_capture(device, stream)
@@ -234,8 +242,8 @@ class CUDAState:
         self._capturing[device] -= 1
         if not self._capturing[device]:
             del self._capturing[device]
-        while self._to_free and not self._capturing:
-            self.release(*self._to_free.pop())
+        while self._put_off and not self._capturing:
+            self._give_back(self._put_off.pop())
 
 
 def pool_size(nbytes: int) -> int:

@@ -17,6 +17,7 @@ __all__ = ["verify_gpu_code"]
 _LIMITS = (
     "max_local_memory_per_block",
     "max_shared_memory_per_block",
+    "max_static_shared_memory_per_block",
     "max_threads_per_block",
     "max_thread_x",
     "max_thread_y",
@@ -52,6 +53,7 @@ class _Usage(Visitor):
     def _reset(self) -> None:
         self.extents: dict[str, int] = {}
         self.shared = 0
+        self.static = 0
         self.local = 0
 
     def _need(self, limit: str, value: int) -> None:
@@ -82,6 +84,7 @@ class _Usage(Visitor):
         self._need("max_threads_per_block", threads)
         self._need("max_local_memory_per_block", self.local)
         self._need("max_shared_memory_per_block", self.shared)
+        self._need("max_static_shared_memory_per_block", self.static)
         self._need("max_kernels", self.kernels)
 
     def visit_AttrStmt(self, node: Any) -> None:
@@ -123,6 +126,7 @@ class _Usage(Visitor):
             size *= int(extent.value) if isinstance(extent, IntImm) else 1
         if scope.startswith("shared"):
             self.shared += size
+            self.static += size if scope == "shared" else 0
         elif scope.startswith("local"):
             self.local += size
 
@@ -151,7 +155,8 @@ def verify_gpu_code(func: PrimFunc | IRModule, constraints: Mapping[str, int]) -
     """Whether every kernel keeps within ``constraints``.
 
     Keys: ``max_threads_per_block``, ``max_thread_x`` (``_y``, ``_z``), ``max_vthread``, ``max_shared_memory_per_block``,
-    ``max_local_memory_per_block`` (bytes), ``max_vector_bytes`` and ``max_kernels``; what is absent is unlimited.
+    ``max_static_shared_memory_per_block`` (without ``shared.dyn``), ``max_local_memory_per_block`` (all in bytes),
+    ``max_vector_bytes`` and ``max_kernels``; what is absent is unlimited.
 
     >>> from relaxish.script import tir as T
     >>> @T.prim_func

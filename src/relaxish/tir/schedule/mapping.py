@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.functor import Visitor
 from ...ir.prim import const
-from ..expr import BufferLoad, Var
+from ..expr import BufferLoad, IntImm, Var
 from ..index_map import IndexMap
 from ..stmt import Block, BufferStore
 from .description import Description, body_signature
@@ -39,7 +39,8 @@ class AutoTensorizeMappingInfo:
 class _Accesses(Visitor):
     """The buffers that a block's body stores to and loads from, in order, with the variables of their indices.
 
-    Only variables that matter within their domains count: ``f // 32 * 32 + c`` does not depend on ``f < 32``.
+    Only variables that matter within their domains count: ``f // 32 * 32 + c`` does not depend on ``f < 32``. An index
+    that is one number in all its domain (that of a batch of one) keeps its variables: they tell its part.
     """
 
     def __init__(self, iter_vars: Iterable[Any]) -> None:
@@ -48,8 +49,9 @@ class _Accesses(Visitor):
         for iv in iter_vars:
             self.analyzer.bind(iv.var, iv.dom)
 
-    def _variables(self, indices: Iterable[Any]) -> set[Any]:
-        return set(vars_in(tuple(self.analyzer.simplify(index) for index in indices)))
+    def _variables(self, indices: Sequence[Any]) -> set[Any]:
+        plain = tuple(self.analyzer.simplify(index) for index in indices)
+        return set(vars_in(tuple(e if isinstance(s, IntImm) else s for e, s in zip(indices, plain, strict=True))))
 
     def visit_BufferLoad(self, node: BufferLoad) -> None:
         self.found.append((node.buffer, self._variables(node.indices)))

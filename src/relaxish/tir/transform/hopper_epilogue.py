@@ -35,7 +35,8 @@ _FIRST_BARRIER = 1
 
 @dataclass(frozen=True)
 class Place:
-    """Where an epilogue is written: the thread, its warpgroup among the consumers, memory, and the tile's coordinates."""
+    """Where an epilogue is written: the thread, its warpgroup among the consumers, memory, the tile's coordinates, and
+    the block's rank where several share a tile."""
 
     thread: Var
     group: Any
@@ -44,6 +45,7 @@ class Place:
     views: dict[str, Any]
     begin: int
     bases: dict[Var, Any]
+    rank: Any = 0
 
 
 class _TakeResult(StmtExprMutator):

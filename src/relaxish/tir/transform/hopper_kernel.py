@@ -20,11 +20,12 @@ from ...ir.prim import Cast, IntImm, Min, Var, const
 from ..functor import substitute
 from ..stmt import AttrStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, Stmt
 from .base import call, seq
-from .hopper_build import address, allocate, as_int32, do, launch, let, lets, loop, typed_view, when
+from .hopper_build import address, allocate, as_int32, do, in_role, launch, let, lets, loop, typed_view, when
 from .hopper_epilogue import DirectEpilogue, Place, bulk_epilogue
 from .hopper_layout import DEPTH_BYTES
 from .hopper_operand import Operand, plan_operand
-from .hopper_tiles import CLUSTER, HopperError, TileProgram
+from .hopper_split import SplitEpilogue, meet_cluster
+from .hopper_tiles import CLUSTER, SPLIT, HopperError, TileProgram
 
 __all__ = ["EXPLICIT_SYNC", "MAX_SHARED", "build_kernel"]
 
@@ -33,6 +34,8 @@ EXPLICIT_SYNC = "explicit_sync"
 MAX_SHARED = 227 * 1024
 _ALIGN = 1024
 _DIRECT = 1
+_MAX_TEAM = 8
+_MOST_UNDER_WAY = 6
 _WARPGROUP = 128
 _INPUTS = {
     "float16": ("float16", "float32"), "bfloat16": ("float32",), "int8": ("int32",), "uint8": ("int32",),
@@ -72,6 +75,7 @@ class _Kernel:
     def __init__(self, program: TileProgram) -> None:
         self.p = program
         r = program.roles
+        self.split = self._wanted_split()
         self.a: Operand = plan_operand("A", program, program.a, r.row)
         self.b: Operand = plan_operand("B", program, program.b, r.column, self._wanted_cluster())
         self.cluster = self.b.shares
@@ -81,13 +85,39 @@ class _Kernel:
         self.memory = self._plan_memory()
         self.bulk = [o for o in (self.a, self.b) if o.map is not None]
         self.threaded = [o for o in (self.a, self.b) if o.map is None]
+        # Threads that copy without waiting say that a stage is full as many steps later as copies may be under way. The
+        # consumers release a stage when they have issued the products of the next: that one must be full by then.
+        self.late = any(o.asynchronous for o in self.threaded)
+        self.lag = min(program.stages - 2, _MOST_UNDER_WAY) if self.late else 0
         self.persistent = program.options.get("hopper.persistent", 0)
-        if self.persistent < self.cluster:
+        if self.persistent < self.cluster or self.split > 1:
             self.persistent = 0
+        # Blocks of a cluster: they share the columns of their tiles, or the depth of one.
+        self.team = max(self.cluster, self.split)
+
+    def _wanted_split(self) -> int:
+        """Blocks that share the depth of a tile."""
+        wanted, steps = self.p.options.get(SPLIT, 1), self.p.steps
+        if wanted > 1 and (not isinstance(steps, IntImm) or wanted > min(_MAX_TEAM, steps.value)):
+            raise HopperError(f"a depth of {steps} steps cannot be shared by {wanted} blocks")
+        return wanted
+
+    def _before(self, rank: Any) -> Any:
+        """Steps of the depth that blocks of lower rank take."""
+        return rank * as_int32(self.p.steps) // self.split
+
+    def _turns(self, bx: Var) -> Any:
+        """Steps of the depth that this block takes."""
+        if self.split == 1:
+            return self.p.steps
+        if self.p.steps.value % self.split == 0:
+            return self.p.steps // self.split
+        rank = bx % self.split
+        return self._before(rank + 1) - self._before(rank)
 
     def _wanted_cluster(self) -> int:
         """Blocks that share the columns of their tiles, if there are always so many tiles one below the other."""
-        wanted = self.p.options.get(CLUSTER, 1)
+        wanted = self.p.options.get(CLUSTER, 1) if self.split == 1 else 1
         row = self._axis(self.p.roles.row)
         tiles = dict(self.p.grid).get(row) if row is not None else None
         return wanted if isinstance(tiles, IntImm) and wanted > 1 and tiles.value % wanted == 0 else 1
@@ -114,6 +144,11 @@ class _Kernel:
             raise HopperError("the results of a thread do not fit its registers")
 
     def _choose_epilogue(self) -> DirectEpilogue:
+        if self.split > 1:
+            made = SplitEpilogue(self.p, self.rows, self.split)
+            if made.sum_bytes > self._ring_bytes():
+                raise HopperError("a tile's sums do not fit the ring")
+            return made
         direct = DirectEpilogue(self.p, self.rows)
         if self.p.options.get("hopper.epilogue", 0) == _DIRECT:
             return direct
@@ -153,12 +188,12 @@ class _Kernel:
                 body = self._with_memory(bx, tx, teams, tiles)
                 return AttrStmt(const(0, "int32"), "min_blocks_per_sm", const(1, "int32"), body)
 
-            if self.cluster == 1:
+            if self.team == 1:
                 return launch("threadIdx.x", threads, inside)
-            size = const(self.cluster, "int32")
+            size = const(self.team, "int32")
             return launch("clusterIdx.x", size, lambda _: launch("threadIdx.x", threads, inside))
 
-        body: Stmt = launch("blockIdx.x", teams * self.cluster if self.cluster > 1 else teams, kernel)
+        body: Stmt = launch("blockIdx.x", teams * self.team if self.team > 1 else teams, kernel)
         body = AttrStmt(const(0, "int32"), EXPLICIT_SYNC, const(1, "int32"), body)
         for plan in [*(o.map for o in self.bulk), *self.epilogue.maps]:
             assert plan is not None
@@ -180,7 +215,7 @@ class _Kernel:
                     group.equal(0), self._producer(bx, tx, blocks, tiles), self._consumer(bx, tx, group - 1, blocks, tiles)
                 ),
                 # No block may leave while another still sends to its memory or arrives at its barriers.
-                *(self._meet() if self.cluster > 1 else []),
+                *(meet_cluster() if self.team > 1 else []),
             ]))  # fmt: skip
             for view in (self.bars, *self.views.values()):
                 body = DeclBuffer(view, body)
@@ -202,15 +237,10 @@ class _Kernel:
             made.append(do("ptx_mbarrier_init", self._full(slot), arrivals))
             made.append(do("ptx_mbarrier_init", self._empty(slot), 4 * self.p.warpgroups * self.cluster))
         fetched = [do("ptx_tma_prefetch", o.map.var) for o in self.bulk if o.map is not None]
-        barrier = self._meet() if self.cluster > 1 else [Evaluate(call("int32", "tvm_storage_sync", "shared"))]
+        barrier = meet_cluster() if self.cluster > 1 else [Evaluate(call("int32", "tvm_storage_sync", "shared"))]
         # The first fence is for the cluster, the second for copies, which complete bytes by another path to memory.
         fences = [do("ptx_fence_mbarrier_init"), do("ptx_fence_proxy_async")]
         return seq([when(tx.equal(0), *fetched, *made, *fences), *barrier])
-
-    @staticmethod
-    def _meet() -> list[Stmt]:
-        """All threads of the cluster wait for each other."""
-        return [do("ptx_cluster_arrive"), do("ptx_cluster_wait")]
 
     # -- tiles of a block -------------------------------------------------------------------------------------------
 
@@ -220,15 +250,20 @@ class _Kernel:
 
         def tile(turn: Any) -> Stmt:
             fresh = {v: Var(v.name, v.dtype) for v, _ in self.p.grid}
-            number = (bx // self.cluster if self.cluster > 1 else bx) + turn * blocks
+            number = (bx // self.team if self.team > 1 else bx) + turn * blocks
             bases = {r: substitute(e, fresh) for r, e in self.p.bases.items()}
             pairs = [(fresh[v], e if e.dtype == v.dtype else Cast(v.dtype, e)) for v, e in self._place(number, bx)]
             return lets(pairs, body(bases, turn * steps))
 
+        turns = self._tile_count(bx, blocks, tiles)
+        return tile(const(0, "int32")) if isinstance(turns, IntImm) else loop("turn", turns, tile)
+
+    def _tile_count(self, bx: Var, blocks: Any, tiles: Any) -> Any:
+        """Tiles of this block."""
         if not self.persistent or (isinstance(tiles, IntImm) and tiles.value <= self.persistent // self.cluster):
-            return tile(const(0, "int32"))
+            return const(1, "int32")
         team = bx // self.cluster if self.cluster > 1 else bx
-        return loop("turn", (tiles - team + blocks - 1) // blocks, tile)
+        return (tiles - team + blocks - 1) // blocks
 
     def _place(self, number: Any, bx: Var) -> list[tuple[Var, Any]]:
         """The block variables of a tile; blocks of a cluster have tiles one below the other."""
@@ -261,12 +296,18 @@ class _Kernel:
 
     def _producer(self, bx: Var, tx: Var, blocks: Any, tiles: Any) -> Stmt:
         def step(bases: dict[Var, Any], before: Any) -> Stmt:
-            return loop("ko", self.p.steps, lambda ko: let("step", before + as_int32(ko), lambda i: self._bring(bx, tx, bases, ko, i)))
+            return loop("ko", self._turns(bx), lambda ko: let(
+                "step", before + as_int32(ko), lambda i: self._bring(bx, tx, bases, self._depth(bx, ko), i)
+            ))  # fmt: skip
 
         work = self._for_tiles(bx, blocks, tiles, step)
         if not self.threaded:
             work = when(tx.equal(0), work)
-        return seq([*self._registers(0), work])
+        return seq([*self._registers(0), work, *self._arrivals_left(bx, blocks, tiles), *(meet_cluster() if self.split > 1 else [])])
+
+    def _depth(self, bx: Var, ko: Any) -> Any:
+        """The step of the whole depth that a step of this block is."""
+        return ko if self.split == 1 else in_role(as_int32(ko) + self._before(bx % self.split), self.p.depth_loop)
 
     def _registers(self, consumer: int) -> list[Stmt]:
         known = _REGISTERS.get(self.p.warpgroups)
@@ -286,10 +327,36 @@ class _Kernel:
         wait = do("ptx_mbarrier_wait_parity", self._empty(slot), (turn + 1) % 2)
         if not self.threaded:
             return seq([wait, *bulk])
-        copies = [o.thread_copies(self.views[o.layout.dtype], begins[id(o)], tx, first) for o in self.threaded]
+        copies = [
+            o.thread_copies(self.shared if o.asynchronous else self.views[o.layout.dtype], begins[id(o)], tx, first)
+            for o in self.threaded
+        ]
         one = [when(tx.equal(0), *bulk)] if bulk else []
+        if self.lag:
+            copies.append(self._copies("ptx_commit_group"))
+            copies.append(when(i >= self.lag, *self._arrive_behind(self.lag, i - self.lag)))
+            return seq([wait, *one, *copies])
+        if self.late:
+            copies.append(self._copies("ptx_commit_group"))
+        return seq([wait, *one, *copies, *self._arrive_behind(0, i)])
+
+    def _arrive_behind(self, under_way: int, i: Any) -> list[Stmt]:
+        """All copies but those of the last steps have arrived: step ``i`` is full."""
+        waiting = [self._copies("ptx_wait_group", IntImm("int32", under_way))] if self.late else []
         # Products read through another path to shared memory than stores write: each storing thread says so.
-        return seq([wait, *one, *copies, do("ptx_fence_proxy_async"), do("ptx_mbarrier_arrive", self._full(slot))])
+        return [*waiting, do("ptx_fence_proxy_async"), do("ptx_mbarrier_arrive", self._full(i % self.p.stages))]
+
+    @staticmethod
+    def _copies(name: str, *args: Any) -> Stmt:
+        return Evaluate(call("", name, *args))
+
+    def _arrivals_left(self, bx: Var, blocks: Any, tiles: Any) -> list[Stmt]:
+        """After the last step: those that the arrivals of a block lag behind."""
+        if not self.lag:
+            return []
+        total = self._tile_count(bx, blocks, tiles) * as_int32(self._turns(bx))
+        left = range(self.lag - 1, -1, -1)
+        return [when(total > under_way, *self._arrive_behind(under_way, total - 1 - under_way)) for under_way in left]
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
@@ -298,8 +365,8 @@ class _Kernel:
 
         def run(results: Any) -> Stmt:
             def tile(bases: dict[Var, Any], before: Any) -> Stmt:
-                steps = as_int32(self.p.steps)
-                multiply = loop("ko", self.p.steps, lambda ko: let(
+                steps = as_int32(self._turns(bx))
+                multiply = loop("ko", self._turns(bx), lambda ko: let(
                     "step", before + as_int32(ko), lambda i: self._step(tx, group, results, ko, i)
                 ))  # fmt: skip
                 last = (before + steps - 1) % self.p.stages
@@ -310,7 +377,9 @@ class _Kernel:
                     # The compiler sees no tie between the wait and the registers that it is for.
                     do("ptx_wgmma_fence_operand", results.data, 0, tall * n // 2),
                     self._release(tx, last),
-                    self.epilogue.emit(Place(tx, group, results, self.shared, self.views, self.memory.epilogue, ends)),
+                    self.epilogue.emit(Place(
+                        tx, group, results, self.shared, self.views, self.memory.epilogue, ends, bx % self.split
+                    )),
                 ])  # fmt: skip
 
             return seq([self._for_tiles(bx, blocks, tiles, tile), *self.epilogue.after(tx)])

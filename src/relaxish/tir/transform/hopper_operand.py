@@ -12,7 +12,7 @@ from ...ir.prim import IntImm, Var, const
 from ...ir.structural import structural_equal
 from ..expr import BufferLoad
 from ..functor import substitute
-from ..stmt import Allocate, BufferStore, DeclBuffer, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ..stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind, SeqStmt, Stmt
 from .base import call, is_call
 from .hopper_build import address, as_int32, do, in_role, loop, pointer, typed_view
 from .hopper_layout import TileLayout, tile_layout
@@ -119,7 +119,7 @@ class Operand:
         mask = lay.swizzle // _UNIT - 1
         # Address bits 7.. in terms of the line: a line of 128 bytes counts every one, of 64 every other.
         per_line = 128 // lay.swizzle
-        split = self._contiguous(vector)
+        whole = self.asynchronous
 
         def unit(turn: Any) -> Stmt:
             number = turn * _PRODUCERS + thread
@@ -132,12 +132,17 @@ class Operand:
                 **first, self.row: first[self.row] + row,
                 self.program.roles.depth: first[self.program.roles.depth] + depth,
             }  # fmt: skip
-            return self._vector(shared, target, vector, roles) if split else self._gather(shared, target, vector, roles)
+            return self._vector(shared, target, vector, roles) if whole else self._gather(shared, target, vector, roles)
 
         turns = -(-units // _PRODUCERS)
         if units % _PRODUCERS:
             raise HopperError("a tile is no whole number of 16-byte units for each producing thread")
         return loop("turn", turns, unit)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether threads need not wait for what they copy: 16 bytes that lie together in global memory, too."""
+        return self.map is None and self._contiguous(_UNIT // self.layout.item)
 
     @property
     def _along(self) -> Var:
@@ -174,17 +179,14 @@ class Operand:
         return side_by_side and aligned and structural_equal(first, other)
 
     def _vector(self, shared: Any, target: Any, vector: int, roles: dict[Var, Any]) -> Stmt:
+        """Start a copy of 16 bytes; zeros where the condition does not hold. ``shared`` is memory in bytes."""
         condition, load = _guarded(self.value)
-        along = self._along
-        lane = Var("lane", "int32")
-        place = {**roles, along: roles[along] + in_role(lane, along)}
-        copy = For(lane, 0, vector, ForKind.VECTORIZED, BufferStore(shared, substitute(load, place), [target + lane]))
-        if condition is None:
-            return copy
-        other = Var("lane", "int32")
-        zero = const(0, self.layout.dtype)
-        clear = For(other, 0, vector, ForKind.VECTORIZED, BufferStore(shared, zero, [target + other]))
-        return IfThenElse(substitute(condition, roles), copy, clear)
+        assert load is not None
+        source = flat_offset(substitute(load, roles))
+        args = [shared.data, target * self.layout.item, load.buffer.data, source, IntImm("int32", vector * self.layout.item)]
+        if condition is not None:
+            args.append(substitute(condition, roles))
+        return Evaluate(call(self.layout.dtype, "ptx_cp_async", *args))
 
     def _gather(self, shared: Any, target: Any, vector: int, roles: dict[Var, Any]) -> Stmt:
         along = self._along

@@ -34,7 +34,7 @@ from ..stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt
 from .base import LoweringError, is_call
 
 __all__ = [
-    "CLUSTER", "GEMM", "STAGES", "TILES", "Elementwise", "HopperError", "LinearAccess", "Roles", "TileProgram",
+    "CLUSTER", "GEMM", "SPLIT", "STAGES", "TILES", "Elementwise", "HopperError", "LinearAccess", "Roles", "TileProgram",
     "flat_offset", "linear_access", "parse_tiles",
 ]  # fmt: skip
 
@@ -46,7 +46,9 @@ TILES = "hopper.tiles"
 """Annotation of a loop over tiles: what is inside needs no threads of its own."""
 CLUSTER = "hopper.cluster"
 """Annotation of the product's block: how many blocks fetch the columns they share together."""
-_OPTIONS = ("hopper.persistent", "hopper.group", CLUSTER, "hopper.epilogue")
+SPLIT = "hopper.split"
+"""Annotation of the product's block: how many blocks share the depth of a tile and add up their sums."""
+_OPTIONS = ("hopper.persistent", "hopper.group", CLUSTER, SPLIT, "hopper.epilogue")
 
 
 class HopperError(LoweringError):

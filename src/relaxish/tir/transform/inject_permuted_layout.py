@@ -11,7 +11,7 @@ from ...ir.prim import IntImm
 from ..buffer import Buffer
 from ..function import PrimFunc
 from ..stmt import Block, BufferStore
-from .base import LoweringError, PrimFuncPass, StmtExprMutator, call, func_pass, is_call
+from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, call, func_pass, is_call
 
 _VECTOR = 8
 _KEY = "permuted_layout"
@@ -50,7 +50,7 @@ class _Permute(StmtExprMutator):
         return self.active and buffer.scope() in ("shared", "shared.dyn") and len(buffer.shape) >= 2
 
     @staticmethod
-    def _width(buffer: Buffer) -> int:
+    def width(buffer: Buffer) -> int:
         """The length of a row, which the pattern must fit."""
         if len(buffer.shape) < 2:
             raise LoweringError(f"The dimension of Buffer {buffer.name} should be at least 2")
@@ -69,7 +69,7 @@ class _Permute(StmtExprMutator):
 
     def _indices(self, buffer: Buffer, indices: Any) -> tuple[Any, ...]:
         row, column = indices[-2], indices[-1]
-        width = self._width(buffer)
+        width = self.width(buffer)
         vector = B.const(column.dtype, _VECTOR)
         outer, inner = B.floordiv(column, vector), B.floormod(column, vector)
         turn = B.floormod(row, B.const(row.dtype, 8))
@@ -98,7 +98,7 @@ class _Permute(StmtExprMutator):
         buffer = self.buffers.get(pointer.args[1])
         if buffer is None:
             raise LoweringError(f"The buffer corresponding to data Var {pointer.args[1]} is not found")
-        width = B.const("int32", self._width(buffer))
+        width = B.const("int32", self.width(buffer))
         offset, args = pointer.args[2], list(made.args)
         if at == 5:
             offset = offset + args[6]
@@ -116,6 +116,40 @@ def _is_set(mark: Any) -> bool:
     if not isinstance(value, (str, int, bool)):
         raise LoweringError(f"Invalid permuted layout annotation: {mark}")
     return bool(value)
+
+
+class _Fits(StmtExprVisitor):
+    """Looks at the accesses that will be swizzled and asks whether rows fit the pattern."""
+
+    def __init__(self) -> None:
+        self.active = False
+
+    def visit_Block(self, block: Block) -> None:
+        saved, self.active = self.active, self.active or bool(_is_set(block.annotations.get(_KEY, 0)))
+        self.default_visit(block)
+        self.active = saved
+
+    def _look(self, buffer: Buffer) -> None:
+        if self.active and buffer.scope() in ("shared", "shared.dyn") and len(buffer.shape) >= 2:
+            _Permute.width(buffer)
+
+    def visit_BufferLoad(self, load: Any) -> None:
+        self._look(load.buffer)
+        self.default_visit(load)
+
+    def visit_BufferStore(self, store: BufferStore) -> None:
+        self._look(store.buffer)
+        self.default_visit(store)
+
+
+def CheckPermutedLayout() -> PrimFuncPass:  # noqa: N802
+    """Changes nothing; raises LoweringError for tiles whose rows :func:`InjectPermutedLayout` cannot swizzle."""
+
+    def check(func: PrimFunc) -> PrimFunc:
+        _Fits().visit(func.body)
+        return func
+
+    return func_pass(check, "tir.CheckPermutedLayout")
 
 
 def inject(func: PrimFunc) -> PrimFunc:

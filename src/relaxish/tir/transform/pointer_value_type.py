@@ -97,7 +97,16 @@ class _Accesses(StmtExprVisitor):
         elif is_call(e, "address_of") and isinstance(e.args[0], BufferLoad):
             load = e.args[0]
             self._access(load.dtype, load.buffer.data, load.indices, False)
+        else:
+            self._handed_on(e)
         self.default_visit(e)
+
+    def _handed_on(self, e: Call) -> None:
+        """Intrinsics that take registers by pointer and offset count offsets in the elements that were declared."""
+        for arg in e.args:
+            info = self.info.get(arg) if isinstance(arg, Var) else None
+            if info is not None and info.origin == "allocate":
+                info.blocked = True
 
     def _access(self, dtype: str, pointer: Any, indices: Any, load: bool) -> None:
         info = self.info.get(pointer)

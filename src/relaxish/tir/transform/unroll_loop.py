@@ -10,12 +10,13 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
-from ...arith.functor import free_vars, substitute
+from ...arith.functor import free_vars
 from ...ir.functor import Mutator
 from ...ir.prim import IntImm
 from ..stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprVisitor, body_pass, flatten_seq, options
 from .convert_ssa import convert_body
+from .tables import substitute_in_tables
 
 DEFAULTS = {
     "auto_max_step": 0, "auto_max_depth": 8, "auto_max_extent": 0, "explicit_unroll": 1, "unroll_local_access": 0,
@@ -143,7 +144,7 @@ def unroll(loop: For) -> Stmt:
     bodies = []
     for i in range(count):
         value = B.add(loop.min, B.const(loop.loop_var.dtype, i))
-        bodies.append(substitute(loop.body, {loop.loop_var: value}))
+        bodies.append(substitute_in_tables(loop.body, {loop.loop_var: value}))
     return flatten_seq(bodies)
 
 

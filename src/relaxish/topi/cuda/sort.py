@@ -71,14 +71,23 @@ def _merge(ib: IRBuilder, source: _Keys, target: _Keys, place: Any, width: Any, 
     source.move(place, target, start + own + passed)
 
 
-def _sort_stretches(ib: IRBuilder, data: Any, out: _Keys, lines: Lines, size: int, before: Any) -> None:
-    """Kernel: each block sorts ``size`` neighbouring elements of a line in shared memory."""
+def _sort_stretches(
+    ib: IRBuilder, data: Any, out: _Keys, lines: Lines, size: int, before: Any,
+    sortable: Callable[[Any], Any] | None,
+) -> None:  # fmt: skip
+    """Kernel: each block sorts ``size`` neighbouring elements of a line in shared memory.
+
+    ``sortable`` tells how many elements of a line take part, if not all; the others stay where they are.
+    """
     n = lines.length
     per_line = floordiv(n + (size - 1), _i64(size))
     with launch(ib, lines.count * per_line, size) as (block, tx):
         line = ib.let("line", floordiv(block, per_line))
         first = ib.let("first", floormod(block, per_line) * size)
         count = smaller(n - first, _i64(size))
+        sorted_count = count
+        if sortable is not None:
+            sorted_count = ib.let("sorted_count", smaller(sortable(line) - first, _i64(size)))
         kind = str(out.positions.dtype)
         keys = [
             _Keys(
@@ -97,28 +106,36 @@ def _sort_stretches(ib: IRBuilder, data: Any, out: _Keys, lines: Lines, size: in
         with ib.for_range(_i64(0), _i64(rounds), name="round", dtype="int64") as step:
             width = ib.let("width", tir.shift_left(_i64(1), step * 2))
             for source, target, runs in ((keys[0], keys[1], width), (keys[1], keys[0], width * 2)):
-                with ib.if_scope(tx < count):
-                    _merge(ib, source, target, tx, runs, count, before)
+                with ib.if_scope(tx < sorted_count):
+                    _merge(ib, source, target, tx, runs, sorted_count, before)
                 barrier(ib)
         with ib.if_scope(tx < count):
             of_line = _Keys(out.values, out.positions, lambda place: lines.at(line, place))
             keys[0].move(tx, of_line, first + tx)
 
 
-def _merge_round(ib: IRBuilder, source: _Keys, target: _Keys, lines: Lines, width: Any, threads: int, before: Any) -> None:
+def _merge_round(
+    ib: IRBuilder, source: _Keys, target: _Keys, lines: Lines, width: Any, threads: int, before: Any,
+    sortable: Callable[[Any], Any] | None,
+) -> None:  # fmt: skip
     """Kernel: runs of ``width`` become runs of twice that."""
     n = lines.length
     per_line = floordiv(n + (threads - 1), _i64(threads))
     with launch(ib, lines.count * per_line, threads) as (block, tx):
         line = ib.let("line", floordiv(block, per_line))
         place = ib.let("place", floormod(block, per_line) * threads + tx)
-        with ib.if_scope(place < n):
-            here, there = (_Keys(k.values, k.positions, lambda p: lines.at(line, p)) for k in (source, target))
-            _merge(ib, here, there, place, width, n, before)
+        here, there = (_Keys(k.values, k.positions, lambda p: lines.at(line, p)) for k in (source, target))
+        last = n if sortable is None else ib.let("last", sortable(line))
+        with ib.if_scope(place < last):
+            _merge(ib, here, there, place, width, last, before)
+        if sortable is not None:
+            with ib.if_scope(tir.And(last <= place, place < n)):
+                here.move(place, there, place)
 
 
-def _program(data: Any, outs: Any, axis: int, is_ascend: bool) -> Any:
+def _program(ins: Any, outs: Any, axis: int, is_ascend: bool) -> Any:
     ib = create()
+    data, *counts = ins
     source = ib.buffer_ptr(data)
     result, spare = (_Keys(ib.buffer_ptr(v), ib.buffer_ptr(p), None) for v, p in (outs[:2], outs[2:]))  # type: ignore[arg-type]
     lines = Lines(data.shape, axis)
@@ -126,27 +143,32 @@ def _program(data: Any, outs: Any, axis: int, is_ascend: bool) -> Any:
     def before(a: Any, b: Any) -> Any:
         return a < b if is_ascend else a > b
 
+    def counted(line: Any) -> Any:
+        return smaller(ib.buffer_ptr(counts[0])[line].astype("int64"), lines.length)
+
+    sortable = counted if counts else None
     known = int(lines.length) if isinstance(lines.length, tir.IntImm) else _STRETCH
     size = max_threads(max(32, min(_STRETCH, 1 << max(known - 1, 0).bit_length())))
-    _sort_stretches(ib, source, result, lines, size, before)
+    _sort_stretches(ib, source, result, lines, size, before, sortable)
     doublings = ceil_log2(floordiv(lines.length + (size - 1), _i64(size)))
     rounds = floordiv(doublings + 1, _i64(2))
     if not (isinstance(rounds, tir.IntImm) and int(rounds) == 0):
         with ib.for_range(_i64(0), rounds, name="round", dtype="int64") as step:
             width = tir.shift_left(_i64(size), step * 2)
-            _merge_round(ib, result, spare, lines, width, size, before)
-            _merge_round(ib, spare, result, lines, width * 2, size, before)
+            _merge_round(ib, result, spare, lines, width, size, before, sortable)
+            _merge_round(ib, spare, result, lines, width * 2, size, before, sortable)
     return ib.get()
 
 
-def _sorted(data: Any, axis: int, is_ascend: bool, dtype: str) -> tuple[Any, Any]:
+def _sorted(data: Any, axis: int, is_ascend: bool, dtype: str, valid_count: Any = None) -> tuple[Any, Any]:
     """Values in order, and the positions they came from."""
     axis = normalize_axis(axis, len(data.shape))
     kinds = [data.dtype, dtype, data.dtype, dtype]
     names = ["value_buf", "out_buf", "value_swap_buf", "out_swap_buf"]
     outs = [decl_buffer(data.shape, k, name, data_alignment=8) for k, name in zip(kinds, names, strict=True)]
+    given = [data] if valid_count is None else [data, valid_count]
     made = te.extern(
-        [tuple(data.shape)] * 4, [data], lambda ins, bufs: _program(ins[0], bufs, axis, is_ascend), "argsort_gpu", kinds,
+        [tuple(data.shape)] * 4, given, lambda ins, bufs: _program(ins, bufs, axis, is_ascend), "argsort_gpu", kinds,
         out_buffers=outs, tag="argsort_gpu",
     )  # fmt: skip
     return made[0], made[1]
@@ -160,13 +182,12 @@ def sort(data: Any, axis: int = -1, is_ascend: bool = True) -> Any:
 def argsort(data: Any, valid_count: Any = None, axis: int = -1, is_ascend: bool = True, dtype: str = "float32") -> Any:
     """Positions that sort the data; equal elements keep their order.
 
-    Raises NotImplementedError for ``valid_count``.
+    ``valid_count`` has a number for each line along ``axis``, in row-major order of the other axes: how many of its first
+    elements are sorted. The others stay in their places.
     """
-    if valid_count is not None:
-        raise NotImplementedError("argsort of the first valid_count elements has no GPU program")
     if dtype.startswith("int"):
-        return _sorted(data, axis, bool(is_ascend), dtype)[1]
-    places = _sorted(data, axis, bool(is_ascend), "int32")[1]
+        return _sorted(data, axis, bool(is_ascend), dtype, valid_count)[1]
+    places = _sorted(data, axis, bool(is_ascend), "int32", valid_count)[1]
     return ax_compute(data.shape, lambda i: places(*i).astype(dtype), "argsorted", tags.INJECTIVE)
 
 

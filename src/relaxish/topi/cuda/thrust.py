@@ -11,7 +11,7 @@ from ...tir import decl_buffer
 from ..shape import reshape
 from ..transform_last import with_last_axis
 from ..utils import normalize_axis, prod
-from .sort import first_elements
+from .sort import argsort, first_elements
 
 __all__ = ["argsort_thrust", "can_use_thrust", "cumsum_thrust", "sort_thrust", "topk_thrust"]
 
@@ -70,9 +70,9 @@ def argsort_thrust(
     data: Any, valid_count: Any = None, axis: int = -1, is_ascend: bool = True, dtype: str = "float32",
     workspace: Any = None,
 ) -> Any:  # fmt: skip
-    """As :func:`argsort`, by Thrust. Raises NotImplementedError for ``valid_count``."""
+    """As :func:`argsort`, by Thrust, which sorts whole lines only: with ``valid_count`` it is :func:`argsort` itself."""
     if valid_count is not None:
-        raise NotImplementedError("argsort of the first valid_count elements has no Thrust function")
+        return argsort(data, valid_count, axis, is_ascend, dtype)
     return topk_thrust(data, 0, axis, "indices", is_ascend, dtype, workspace)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import utils, winograd_util
 from .conv import (
     conv,
     conv1d,
@@ -26,12 +27,32 @@ from .pad import circular_pad, mirror_pad, pad, replicate_pad
 from .pool_grad import pool_grad
 from .pooling import adaptive_pool, adaptive_pool1d, adaptive_pool3d, global_pool, pool1d, pool2d, pool3d
 from .softmax import log_softmax, softmax
+from .utils import (
+    get_pad_tuple,
+    get_pad_tuple1d,
+    get_pad_tuple3d,
+    get_pad_tuple_generic,
+    infer_pad,
+    infer_pad3d,
+    infer_stride,
+)
+from .winograd import (
+    conv2d_winograd_nchw,
+    conv2d_winograd_nchw_without_weight_transform,
+    conv2d_winograd_nhwc,
+    conv2d_winograd_nhwc_without_weight_transform,
+    conv2d_winograd_weight_transform,
+)
 
 __all__ = [
     "adaptive_pool", "adaptive_pool1d", "adaptive_pool3d", "batch_matmul", "batch_norm", "circular_pad", "conv",
-    "conv1d", "conv1d_transpose_ncw", "conv2d", "conv2d_nchw", "conv2d_nhwc", "conv2d_transpose_nchw", "conv3d",
-    "conv3d_transpose_ncdhw", "conv_transpose", "dense", "depthwise_conv2d_nchw", "dilate", "global_pool",
-    "group_conv1d_transpose_ncw", "group_conv2d_transpose_nchw", "group_norm", "instance_norm", "layer_norm",
-    "leaky_relu", "log_softmax", "matmul", "mirror_pad", "nll_loss", "pad", "pool1d", "pool2d", "pool3d", "pool_grad", "prelu",
-    "relu", "replicate_pad", "rms_norm", "scale_shift_nchw", "softmax", "softplus",
+    "conv1d", "conv1d_transpose_ncw", "conv2d", "conv2d_nchw", "conv2d_nhwc", "conv2d_transpose_nchw",
+    "conv2d_winograd_nchw", "conv2d_winograd_nchw_without_weight_transform", "conv2d_winograd_nhwc",
+    "conv2d_winograd_nhwc_without_weight_transform", "conv2d_winograd_weight_transform", "conv3d",
+    "conv3d_transpose_ncdhw", "conv_transpose", "dense", "depthwise_conv2d_nchw", "dilate", "get_pad_tuple",
+    "get_pad_tuple1d", "get_pad_tuple3d", "get_pad_tuple_generic", "global_pool", "group_conv1d_transpose_ncw",
+    "group_conv2d_transpose_nchw", "group_norm", "infer_pad", "infer_pad3d", "infer_stride", "instance_norm",
+    "layer_norm", "leaky_relu", "log_softmax", "matmul", "mirror_pad", "nll_loss", "pad", "pool1d", "pool2d", "pool3d",
+    "pool_grad", "prelu", "relu", "replicate_pad", "rms_norm", "scale_shift_nchw", "softmax", "softplus", "utils",
+    "winograd_util",
 ]  # fmt: skip

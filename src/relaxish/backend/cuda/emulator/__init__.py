@@ -6,14 +6,15 @@ keeps shadow memory, ``launch`` lays out a grid, ``faults`` says what went wrong
 """
 
 from .errors import (
-    BarrierDivergenceError, BarrierMisuseError, DataRaceError, DeadlockError, EmulationError, MisalignedAccessError,
-    OutOfBoundsError, SharedMemoryLimitError, StepLimitError, UninitializedReadError,
+    AsyncHazardError, BarrierDivergenceError, BarrierMisuseError, DataRaceError, DeadlockError, EmulationError,
+    MisalignedAccessError, OutOfBoundsError, RegisterCountError, SharedMemoryLimitError, StepLimitError,
+    UninitializedReadError,
 )  # fmt: skip
 from .kernels import EmulatedKernels
 from .run import EmulatedModule, emulate
 
 __all__ = [
-    "BarrierDivergenceError", "BarrierMisuseError", "DataRaceError", "DeadlockError", "EmulatedKernels",
-    "EmulatedModule", "EmulationError", "MisalignedAccessError", "OutOfBoundsError", "SharedMemoryLimitError",
-    "StepLimitError", "UninitializedReadError", "emulate",
+    "AsyncHazardError", "BarrierDivergenceError", "BarrierMisuseError", "DataRaceError", "DeadlockError",
+    "EmulatedKernels", "EmulatedModule", "EmulationError", "MisalignedAccessError", "OutOfBoundsError",
+    "RegisterCountError", "SharedMemoryLimitError", "StepLimitError", "UninitializedReadError", "emulate",
 ]  # fmt: skip

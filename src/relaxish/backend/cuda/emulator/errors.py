@@ -7,8 +7,9 @@ from typing import Any
 from ....support.errors import RelaxishError
 
 __all__ = [
-    "BarrierDivergenceError", "BarrierMisuseError", "DataRaceError", "DeadlockError", "EmulationError",
-    "MisalignedAccessError", "OutOfBoundsError", "SharedMemoryLimitError", "StepLimitError", "UninitializedReadError",
+    "AsyncHazardError", "BarrierDivergenceError", "BarrierMisuseError", "DataRaceError", "DeadlockError", "EmulationError",
+    "MisalignedAccessError", "OutOfBoundsError", "RegisterCountError", "SharedMemoryLimitError", "StepLimitError",
+    "UninitializedReadError",
 ]  # fmt: skip
 
 Dim = tuple[int, int, int]
@@ -82,3 +83,11 @@ class SharedMemoryLimitError(EmulationError):
 
 class BarrierMisuseError(EmulationError):
     """A memory barrier that is not initialised, or that more threads arrive at than it expects."""
+
+
+class AsyncHazardError(DataRaceError):
+    """Memory or registers that asynchronous work uses are touched before it is complete, or a fence before it is missing."""
+
+
+class RegisterCountError(EmulationError):
+    """A change of a warpgroup's registers that there is not, or that only a part of the warpgroup makes."""

@@ -12,6 +12,16 @@ from .program import Site, ThreadProgram
 __all__ = ["Geometry", "fault_error"]
 
 Dim = tuple[int, int, int]
+_WITH_THREAD = (
+    layout.FAULT_RACE, layout.FAULT_PENDING, layout.FAULT_DIVERGENCE, layout.FAULT_READING, layout.FAULT_PROXY,
+)  # fmt: skip
+_WITH_OTHER = (
+    *_WITH_THREAD, layout.FAULT_OTHER_BLOCK, layout.FAULT_REGISTER, layout.FAULT_NO_FENCE, layout.FAULT_PART,
+)  # fmt: skip
+_ASYNC = (
+    layout.FAULT_READING, layout.FAULT_PROXY, layout.FAULT_REGISTER, layout.FAULT_NO_FENCE, layout.FAULT_UNFINISHED,
+)  # fmt: skip
+_REGISTER_COUNTS = (layout.FAULT_POOL, layout.FAULT_NO_BOUNDS, layout.FAULT_PART, layout.FAULT_BAD_COUNT)
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,12 @@ class Geometry:
         x, y, _ = self.block
         inside = number % (x * y * self.block[2])
         return inside % x, inside // x % y, inside // (x * y)
+
+
+    def number(self, thread: Dim) -> int:
+        """A thread's number in its block."""
+        x, y, _ = self.block
+        return thread[0] + x * (thread[1] + y * thread[2])
 
 
 def _word(address: int) -> int:
@@ -47,13 +63,64 @@ def fault_error(program: ThreadProgram, geometry: Geometry, grid: int) -> errors
         "kernel": program.name, "buffer": site.buffer, "index": index, "statement": site.text(),
         "block": _three(fiber + layout.FIBER_BLOCK_IDX), "thread": _three(fiber + layout.FIBER_THREAD_IDX),
     }  # fmt: skip
-    if kind in (layout.FAULT_RACE, layout.FAULT_PENDING, layout.FAULT_OTHER_BLOCK, layout.FAULT_DIVERGENCE):
+    number, how = _word(grid + layout.ERROR_OTHER), _word(grid + layout.ERROR_HOW)
+    if kind in _WITH_OTHER:
         other = program.sites[_word(grid + layout.ERROR_OTHER_SITE)]
         facts["other_statement"] = other.text()
-        if kind != layout.FAULT_OTHER_BLOCK:
-            facts["other_thread"] = geometry.thread(_word(grid + layout.ERROR_OTHER))
-    reads = _word(grid + layout.ERROR_HOW) == layout.HOW_LOAD
-    return _make(kind, site, index, reads, facts)
+        if kind in _WITH_THREAD:
+            facts["other_thread"] = geometry.thread(number)
+    if kind in _ASYNC:
+        return _async_hazard(kind, site, how, facts)
+    if kind in _REGISTER_COUNTS:
+        facts["index"] = None
+        return _register_count(kind, geometry, fiber, index, number, how, facts)
+    return _make(kind, site, index, how == layout.HOW_LOAD, facts)
+
+
+def _async_hazard(kind: int, site: Site, how: int, facts: dict[str, Any]) -> errors.EmulationError:
+    """What is wrong around asynchronous work: see ``runtime_code/groups.py`` for the rules."""
+    place = f"{site.buffer}[{facts['index']}]" + (f" ({site.dtype})" if site.dtype else "")
+    if kind == layout.FAULT_READING:
+        reader = "a product" if how & 7 == layout.PRODUCTS else "a bulk store"
+        why = "no wait for its group lies between" if how & layout.HOW_CLOSED else "its group has not been closed (commit)"
+        return errors.AsyncHazardError(f"{place} is written while {reader} may still read it: {why}", **facts)
+    if kind == layout.FAULT_PROXY:
+        return errors.AsyncHazardError(
+            f"{place} is read asynchronously, which does not see ordinary stores before a fence.proxy.async", **facts
+        )
+    if kind == layout.FAULT_REGISTER:
+        why = "its group has not been waited for" if how else "its group has not been closed (commit)"
+        return errors.AsyncHazardError(f"{place} is accessed while a product uses it: {why}", **facts)
+    if kind == layout.FAULT_NO_FENCE:
+        facts["index"] = None
+        why = "the register has been used otherwise since the last one" if how else "there has been none"
+        return errors.AsyncHazardError(f"a product needs a wgmma.fence before it for {site.buffer}: {why}", **facts)
+    work = "a product" if facts["index"] == layout.PRODUCTS else "a bulk store"
+    facts["index"] = None
+    why = "nobody has waited for its group" if how else "its group has not been closed (commit)"
+    return errors.AsyncHazardError(f"the thread ends while {work} may still read shared memory: {why}", **facts)
+
+
+def _register_count(
+    kind: int, geometry: Geometry, fiber: int, count: int, other: int, how: int, facts: dict[str, Any]
+) -> errors.EmulationError:
+    """What is wrong with changes of registers: see ``runtime_code/registers.py`` for the rules."""
+    group = f"warpgroup {geometry.number(facts['thread']) // 128}"
+    if kind == layout.FAULT_POOL:
+        return errors.DeadlockError(
+            f"{group} waits for registers: it has {count} a thread, and the block's pool has {other}"
+            " which others have given back; nobody can give back more", **facts
+        )  # fmt: skip
+    if kind == layout.FAULT_NO_BOUNDS:
+        return errors.RegisterCountError(
+            "registers can change only where the launch bounds say how many blocks share a processor", **facts
+        )
+    if kind == layout.FAULT_PART:
+        return errors.RegisterCountError(f"not all warps of {group} make the same change of their registers", **facts)
+    return errors.RegisterCountError(
+        f"{group} has {other} registers a thread and cannot {'increase' if how else 'decrease'} them to {count}"
+        " (24 to 256, in steps of 8)", **facts
+    )  # fmt: skip
 
 
 def _make(kind: int, site: Site, index: int, reads: bool, facts: dict[str, Any]) -> errors.EmulationError:
@@ -85,6 +152,11 @@ def _make(kind: int, site: Site, index: int, reads: bool, facts: dict[str, Any])
     if kind == layout.FAULT_STEPS:
         facts["index"] = None
         return errors.StepLimitError("the launch takes more steps than it may", **facts)
+    if kind == layout.FAULT_METADATA:
+        facts["index"] = None
+        return errors.EmulationError(
+            f"a sparse operand's metadata has the bits {index:04b} for a chunk, which name no two elements of it", **facts
+        )
     if kind == layout.FAULT_STACK:
         return errors.EmulationError("a thread's stack is too small for it", **facts)
     return errors.BarrierMisuseError("a memory barrier is not initialised, or has more arrivals than expected", **facts)

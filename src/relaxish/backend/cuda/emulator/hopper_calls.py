@@ -1,24 +1,31 @@
 """Hopper's instructions in thread functions: barriers in shared memory, tensor copies, products of four warps.
 
-Products are complete at once, copies as late as the program allows. Arguments are in :mod:`relaxish.tir.op_hopper`.
+Loads land as late as the program allows. Products and bulk stores compute and move at once, but what they read and
+write is taken for busy until their thread has waited for their group (:mod:`.runtime_code.groups`). Arguments are in
+:mod:`relaxish.tir.op_hopper`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ....ir.prim import Cast, IntImm
+from ....ir.prim import Cast, IntImm, Let, Var
 from ....support.errors import RelaxishError
 from . import hopper_helpers, layout
 from .hopper_helpers import Operand
 from .table import emulates
 
 if TYPE_CHECKING:
-    from .thread_function import ThreadFunction
+    from .thread_function import Place, ThreadFunction
 
 __all__: list[str] = []
 
 _MOST_COORDINATES = 5
+_UNIT = 16
+"""Bytes that a product reads at a time."""
+_OPERAND, _RESULT = 1, 2
+"""Forms in which products use registers: results of equal shape are in order by themselves."""
 
 
 def _barrier(gen: ThreadFunction, pointer: Any) -> Any:
@@ -30,12 +37,38 @@ def _number(gen: ThreadFunction, value: Any) -> Any:
     return gen.integer(gen.visit(value))
 
 
-@emulates(
-    "ptx_fence_mbarrier_init", "ptx_fence_proxy_async", "ptx_tma_prefetch", "ptx_tma_store_commit", "ptx_tma_store_wait",
-    "ptx_wgmma_fence", "ptx_wgmma_commit", "ptx_wgmma_wait", "ptx_wgmma_fence_operand", "ptx_setmaxnreg",
-)  # fmt: skip
+@emulates("ptx_fence_mbarrier_init", "ptx_tma_prefetch", "ptx_wgmma_fence_operand")
 def _nothing(gen: ThreadFunction, call: Any) -> Any:
+    """What makes no difference here; the last one holds the compiler only."""
     return IntImm("int32", 0)
+
+
+# ---- what orders asynchronous work; without checks there is none
+
+
+def _ordering(name: str) -> Callable[[ThreadFunction, Any], Any]:
+    def entry(gen: ThreadFunction, call: Any) -> Any:
+        if not gen.checked:
+            return IntImm("int32", 0)
+        gen.proxies = True
+        return gen.call(name, *[_number(gen, a) for a in call.args])
+
+    return entry
+
+
+for _name, _function in {
+    "fence_proxy_async": "rx_fence_proxy", "tma_store_commit": "rx_commit_stores", "tma_store_wait": "rx_wait_stores",
+    "wgmma_fence": "rx_fence_products", "wgmma_commit": "rx_commit_products", "wgmma_wait": "rx_wait_products",
+}.items():  # fmt: skip
+    emulates(f"ptx_{_name}")(_ordering(_function))
+
+
+@emulates("ptx_setmaxnreg")
+def _set_registers(gen: ThreadFunction, call: Any) -> Any:
+    if not gen.checked:
+        return IntImm("int32", 0)
+    count, increase = (_number(gen, a) for a in call.args)
+    return gen.call("rx_set_registers", count, increase, gen.site())
 
 
 @emulates("ptx_mbarrier_init")
@@ -83,12 +116,13 @@ def _coordinates(gen: ThreadFunction, values: Any) -> list[Any]:
 def _load(gen: ThreadFunction, call: Any) -> Any:
     target, tensor, barrier, mask, *first = call.args
     place = gen.place(target)
-    site = gen.access(place, layout.SITE_STORE, align=128)
     _note_bytes(gen, place)
+    site = _site(gen, place.data, layout.SITE_STORE)
     at = place.index * gen.bytes_of(place.dtype)
+    origin = _site(gen, tensor, layout.SITE_LOAD)
     return gen.call(
         "rx_tma_load", gen.as_number(place.data), at, _map(gen, tensor), _barrier(gen, barrier), _number(gen, mask),
-        *_coordinates(gen, first), site,
+        *_coordinates(gen, first), site, origin,
     )  # fmt: skip
 
 
@@ -98,14 +132,21 @@ def _store(gen: ThreadFunction, call: Any) -> Any:
     place = gen.place(source)
     at = place.index * gen.bytes_of(place.dtype)
     _note_bytes(gen, place)
-    bytes_place = type(place)(place.data, "uint8", at)
-    site = gen.access(bytes_place, layout.SITE_LOAD)
+    gen.proxies = True
+    site, target = _site(gen, place.data, layout.SITE_BULK_READ), _site(gen, tensor, layout.SITE_STORE)
+    gen.memory_of[tensor].written = True
     return gen.call(
-        "rx_tma_store", gen.as_number(place.data), at, _map(gen, tensor), *_coordinates(gen, first), site
+        "rx_tma_store", gen.as_number(place.data), at, _map(gen, tensor), *_coordinates(gen, first), site, target
     )
 
 
-def _note_bytes(gen: ThreadFunction, place: Any) -> None:
+def _site(gen: ThreadFunction, data: Any, kind: int, align: int = 127) -> int:
+    """A copy's access of a memory, whose bytes it counts; what its unit is, is known to others."""
+    memory = gen.memory_of[data]
+    return gen.site(buffer=memory.name, memory=memory.number, unit=1, align=align if memory.shared else 0, kind=kind)
+
+
+def _note_bytes(gen: ThreadFunction, place: Place) -> None:
     """Copies move pieces of 16 bytes."""
     memory = gen.memory_of.get(place.data)
     if memory is None or not memory.shared:
@@ -124,7 +165,8 @@ def _operand(gen: ThreadFunction, fields: Any, dtype: str) -> tuple[Operand, lis
     """What is constant of an operand, and the arguments that say the rest."""
     pointer, leading, stride, swizzle, by_rows = fields
     place = gen.place(pointer)
-    site = gen.access(type(place)(place.data, dtype, place.index), layout.SITE_LOAD)
+    site = gen.access(type(place)(place.data, dtype, place.index), layout.SITE_PRODUCT)
+    gen.memory_of[place.data].note(_UNIT, False)
     start = place.index * gen.bytes_of(place.dtype)
     made = Operand(dtype, int(swizzle.value), bool(by_rows.value))
     return made, [place.data, start, _number(gen, leading), _number(gen, stride), gen.integer(site)]
@@ -150,7 +192,27 @@ def _product(gen: ThreadFunction, call: Any, in_registers: bool) -> Any:
         lambda: hopper_helpers.warpgroup_product(count, a, b, c_dtype, _wide(c_dtype), gen.checked),
     )
     add = gen.integer(gen.visit(rest[5]))
-    return gen.call(symbol, result.data, result.index, add, *a_args, *b_args, gen.site(), dtype="int32")
+    made: Any = gen.call(symbol, result.data, result.index, add, *a_args, *b_args, gen.site(), dtype="int32")
+    if not gen.checked:
+        return made
+    gen.proxies = True
+    before = [_uses(gen, result, count // 2, _RESULT + count)]
+    if in_registers:
+        before.append(_uses(gen, held, 16 // gen.bytes_of(a_dtype), _OPERAND))
+    before.append(gen.call("rx_started", layout.PRODUCTS, gen.site()))
+    for statement in reversed(before):
+        made = Let(Var("done", "int64"), statement, made)
+    return made
+
+
+def _uses(gen: ThreadFunction, place: Place, count: int, form: int) -> Any:
+    """Registers that a product takes or gives: ordinary code must leave them alone meanwhile."""
+    first = gen.registers.get(place.data)
+    if first is None:
+        raise RelaxishError(f"a product's registers are a local array, which {place.data.name} is not (kernel {gen.name})")
+    unit = gen.bytes_of(place.dtype)
+    site = gen.site(buffer=place.data.name, unit=unit, dtype=place.dtype)
+    return gen.call("rx_use_registers", first, place.index * unit, count * unit, form, site)
 
 
 @emulates("ptx_wgmma_ss")
@@ -190,3 +252,17 @@ def _cluster_arrive(gen: ThreadFunction, call: Any) -> Any:
 @emulates("ptx_cluster_wait")
 def _cluster_wait(gen: ThreadFunction, call: Any) -> Any:
     return gen.call("rx_cluster_wait", gen.site())
+
+
+@emulates("ptx_cluster_read")
+def _cluster_read(gen: ThreadFunction, call: Any) -> Any:
+    """``(registers, shared, rank)``: 16 bytes from the place in that block's shared memory."""
+    target, source, rank = call.args
+    to, place = gen.place(target), gen.place(source)
+    _note_bytes(gen, place)
+    gen.clocks = True
+    at = place.index * gen.bytes_of(place.dtype)
+    site = _site(gen, place.data, layout.SITE_LOAD, align=15)
+    return gen.call(
+        "rx_cluster_read", gen.as_number(to.address), gen.as_number(place.data), at, _number(gen, rank), site
+    )

@@ -54,19 +54,43 @@ def swizzled(address: Any, width: int) -> Any:
     return T.bitwise_xor(address, bits)
 
 
+def _chunks(operand: Operand, rows: int, k: int) -> tuple[int, Any]:
+    """Pieces of 16 bytes of ``rows`` by ``k`` elements, and where in the matrix the element of a piece is."""
+    run = 16 // dt.nbytes(operand.dtype)
+    if operand.by_rows:
+        across = rows // run
+        return across * k, lambda number, e: (number % across * run + e, number // across)
+    across = k // run
+    return rows * across, lambda number, e: (number // across, number % across * run + e)
+
+
 def warpgroup_product(
     n: int, a: Operand | str, b: Operand, c_dtype: str, wide: str, checked: bool
 ) -> PrimFunc:
-    """``c = a * b`` or ``c += a * b``; ``a`` is the type of registers, or an operand in shared memory."""
+    """``c = a * b`` or ``c += a * b``; ``a`` is the type of registers, or an operand in shared memory.
+
+    Lanes bring 16 bytes at a time, which swizzling leaves together, to the warp's scratch room.
+    """
     a_dtype = a if isinstance(a, str) else a.dtype
     a_size, b_size = dt.nbytes(a_dtype), dt.nbytes(b.dtype)
     k = 32 // a_size
     pack = 4 // a_size
     check = "rx_check" if checked else "rx_index"
     in_registers = isinstance(a, str)
+    a_run, b_run = 16 // a_size, 16 // b_size
+    a_count, a_at = (0, None) if isinstance(a, str) else _chunks(a, 16, k)
+    b_count, b_at = _chunks(b, n, k)
 
-    def position(operand: Any, start: Any, row: Any, column: Any, leading: Any, stride: Any) -> Any:
-        return swizzled(start + operand.offset(row, column, leading, stride), operand.swizzle)
+    def begin(operand: Any, at: Any, number: Any, first_row: Any, start: Any, leading: Any, stride: Any) -> Any:
+        """The element that a piece begins with, in the operand's memory."""
+        row, column = at(number, T.int64(0))
+        place = swizzled(start + operand.offset(first_row + row, column, leading, stride), operand.swizzle)
+        return place // dt.nbytes(operand.dtype)
+
+    def into(at: Any, number: Any, e: Any) -> Any:
+        """Where an element of a piece goes."""
+        row, column = at(number, e)
+        return row * k + column
 
     @T.prim_func(private=True)
     def multiply(
@@ -91,26 +115,27 @@ def warpgroup_product(
                     (lane // 4 + i // pack % 2 * 8) * k + T.int64(i // (2 * pack) * 4 * pack) + lane % 4 * pack + i % pack
                 ] = T.cast(A[a_start + T.int64(i)], wide)
         else:
-            for i in range(k // 2):
-                with T.LetStmt(lane // 2) as row:
-                    with T.LetStmt(lane % 2 * (k // 2) + T.int64(i)) as column:
-                        with T.LetStmt(
-                            T.call_extern(
-                                "int64", check, thread,
-                                position(a, a_start, group_row + row, column, a_leading, a_stride) // a_size, T.int64(1), a_site,
-                            )  # fmt: skip
-                        ) as at:
-                            X[row * k + column] = T.cast(A[at], wide)
-        for i in range(n * k // 32):
-            with T.LetStmt((lane + T.int64(i) * 32) // k) as row:
-                with T.LetStmt((lane + T.int64(i) * 32) % k) as column:
+            for i in range(a_count // 32):
+                with T.LetStmt(lane + T.int64(i) * 32) as number:
                     with T.LetStmt(
                         T.call_extern(
-                            "int64", check, thread,
-                            position(b, b_start, row, column, b_leading, b_stride) // b_size, T.int64(1), b_site,
+                            "int64", check, thread, begin(a, a_at, number, group_row, a_start, a_leading, a_stride),
+                            T.int64(a_run), a_site,
                         )  # fmt: skip
-                    ) as at:
-                        Y[row * k + column] = T.cast(B[at], wide)
+                    ) as first:
+                        for e in range(a_run):
+                            X[into(a_at, number, T.int64(e))] = T.cast(A[first + T.int64(e)], wide)
+        for i in range((b_count + 31) // 32):
+            with T.LetStmt(lane + T.int64(i) * 32) as number:
+                if number < T.int64(b_count):
+                    with T.LetStmt(
+                        T.call_extern(
+                            "int64", check, thread, begin(b, b_at, number, T.int64(0), b_start, b_leading, b_stride),
+                            T.int64(b_run), b_site,
+                        )  # fmt: skip
+                    ) as first:
+                        for e in range(b_run):
+                            Y[into(b_at, number, T.int64(e))] = T.cast(B[first + T.int64(e)], wide)
         T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
         for i in range(n // 2):
             total[0] = T.cast(0, wide)

@@ -55,7 +55,28 @@ BARRIERS_USED = 328
 BARRIERS_MAX = 336
 STATIC_START = 344
 """Where static shared memory begins, after the dynamic one."""
-GRID_BYTES = 384
+VECTOR_WORDS = 352
+"""32-bit words of a vector of clocks: one for each thread, twice that many where proxies count (see ``clocks``)."""
+LAUNCH_REGISTERS = 360
+"""Registers that each thread is launched with; 0 where the launch bounds do not say."""
+REGISTER_CELLS = 368
+"""Registers of a thread that have a shadow, because products use them."""
+RESIDENT = 376
+"""Blocks that run together: those of a cluster, or the whole grid where its blocks wait for each other."""
+GRID_COMMON = 384
+"""The epoch that began when the grid's barrier last opened, the threads that wait there, and what they know."""
+GRID_ARRIVED = 392
+GRID_HEAD = 400
+GRID_VECTOR = 408
+ATOMIC_PLACES = 416
+"""Places of atomic updates, where threads wait for each other by them."""
+GRID_BYTES = 448
+
+# ---- a place that is updated atomically
+PLACE_VECTOR = 0
+PLACE_BYTES = 8
+PLACE_COUNT = 64
+"""So many, found by address; others share one, so that threads may seem to know more than they do."""
 
 # ---- a block of the running cluster
 BLOCK_EPOCH = 0
@@ -70,7 +91,12 @@ BLOCK_FIRST = 56
 BLOCK_RANK = 64
 BLOCK_INDEX = 72
 """blockIdx x, y, z."""
-BLOCK_BYTES = 96
+BLOCK_COMMON = 96
+"""The epoch that began when the cluster's barrier last opened."""
+BLOCK_POOL = 104
+"""Registers that threads have given back (setmaxnreg), and those who wait for some."""
+BLOCK_POOL_HEAD = 112
+BLOCK_BYTES = 128
 
 # ---- a warp
 WARP_LANES = 0
@@ -79,7 +105,11 @@ WARP_SCRATCH = 8
 WARP_FIRST = 16
 WARP_LIVE = 24
 WARP_VECTOR = 32
-WARP_MEETINGS = 40
+WARP_REGISTERS = 40
+"""Registers that each thread of the warp has now, how often that changed, and where last."""
+WARP_ADJUSTED = 48
+WARP_ADJUSTED_SITE = 56
+WARP_MEETINGS = 64
 """32 meetings, found by the lowest lane that takes part."""
 MEETING_MASK = 0
 MEETING_ARRIVED = 8
@@ -176,7 +206,31 @@ FIBER_CANARY = 360
 FIBER_PHASE = 368
 """How often the cluster's barrier had opened when this thread arrived at it."""
 FIBER_COORDINATES = 376
-FIBER_BYTES = 448
+FIBER_FENCES = 416
+"""How often the thread ordered its registers for products (wgmma.fence)."""
+FIBER_REGISTERS = 424
+"""The shadow of registers that products use."""
+FIBER_SEEN = 432
+"""What atomic updates have shown the thread, which counts from its next memory fence on (__threadfence)."""
+FIBER_FENCED = 440
+"""What the thread knew at its last memory fence, which its atomic updates show others."""
+FIBER_QUEUES = 448
+"""One for each kind of asynchronous operation whose groups a thread waits for."""
+QUEUE_COMMITTED = 0
+"""Groups that have been closed; the number of the open one."""
+QUEUE_DONE = 8
+"""Groups that have been waited for."""
+QUEUE_STARTED = 16
+"""1 + the number of the last group that has an operation in it, and the site of that."""
+QUEUE_SITE = 24
+QUEUE_CLOCKS = 32
+"""When the last groups were seen to be complete: 32-bit clocks, a ring."""
+QUEUE_RING = 64
+QUEUE_BYTES = 32 + 4 * QUEUE_RING
+QUEUES = 3
+FIBER_BYTES = FIBER_QUEUES + QUEUES * QUEUE_BYTES
+PRODUCTS, STORES_READ, STORES_WRITE = 0, 1, 2
+"""Products of warpgroups; bulk stores reading shared memory; bulk stores writing global memory."""
 
 SPIN_STEPS = 100
 """What a turn of a loop without known end is charged: it lets all others run."""
@@ -200,7 +254,9 @@ MEM_SIZE = 8
 MEM_SHADOW = 16
 MEM_SHIFT = 24
 MEM_SHARED = 32
-MEM_BYTES = 40
+MEM_FINE = 40
+"""1 where each half of a byte has a cell of its own."""
+MEM_BYTES = 48
 
 # ---- a site: one access or synchronisation in the program
 SITE_MEMORY = 0
@@ -210,7 +266,8 @@ SITE_ALIGN = 16
 SITE_KIND = 24
 SITE_SIZE = 32
 SITE_BYTES = 40
-SITE_LOAD, SITE_STORE, SITE_ATOMIC = 0, 1, 2
+SITE_LOAD, SITE_STORE, SITE_ATOMIC, SITE_PRODUCT, SITE_BULK_READ = 0, 1, 2, 3, 4
+"""The last two read asynchronously, until their group is complete."""
 
 # ---- a cell of shadow memory: 32-bit words
 CELL_W_EPOCH = 0
@@ -224,11 +281,28 @@ CELL_R_SITE = 28
 CELL_R2_THREAD = 32
 CELL_R2_CLOCK = 36
 CELL_R2_SITE = 40
-CELL_ATOMIC = 44
+CELL_HOW = 44
+"""How it was written last."""
 CELL_BYTES = 48
+WROTE_PLAIN, WROTE_ATOMIC, WROTE_ASYNC = 0, 1, 2
 NOBODY = 0xFFFFFFFF
 PENDING = 0xFFFFFFFF
 """The clock of a write that an asynchronous copy has yet to make."""
+TICKET = 0x80000000
+"""Instead of a clock: an access that ends when a group of its thread does. The queue and the group are in the ticket."""
+TICKET_QUEUE = 28
+TICKET_GROUP = 0x0FFFFFFF
+
+# ---- the shadow of a register that products use: 32-bit words
+REG_TOUCHED = 0
+"""1 + the number of fences before the last access by ordinary code, and where that was."""
+REG_TOUCHED_SITE = 4
+REG_GROUP = 8
+"""1 + the group of the last product that uses it, where that is, its form, and the number of fences before it."""
+REG_SITE = 12
+REG_FORM = 16
+REG_FENCES = 20
+REG_BYTES = 24
 
 # ---- kinds of faults
 FAULT_BOUNDS = 1
@@ -242,6 +316,19 @@ FAULT_BARRIER = 8
 FAULT_STACK = 9
 FAULT_PENDING = 10
 FAULT_OTHER_BLOCK = 11
+FAULT_READING = 12
+"""A write to what an asynchronous operation may still read."""
+FAULT_PROXY = 13
+FAULT_UNFINISHED = 14
+FAULT_REGISTER = 15
+FAULT_NO_FENCE = 16
+FAULT_BAD_COUNT = 17
+FAULT_PART = 18
+FAULT_POOL = 19
+FAULT_NO_BOUNDS = 20
+FAULT_METADATA = 21
 ACTION_NONE, ACTION_SHUFFLE, ACTION_BALLOT = 0, 1, 2
 """What the last lane that comes to a meeting does for all."""
 HOW_LOAD, HOW_STORE = 0, 1
+HOW_CLOSED = 8
+"""Beside the number of the queue: the group is closed."""

@@ -8,7 +8,8 @@ from ....ir import dtype as dt
 from ....ir.prim import Cast, FloatImm, IntImm
 from ....support.errors import RelaxishError
 from . import layout, matrix_helpers
-from .matrix_layouts import MMA
+from .matrix_layouts import MMA, MMA_SPARSE
+from .nibbles import is_nibble
 from .table import emulates
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def _sizes(gen: ThreadFunction, data: Any) -> tuple[int, int]:
 
 
 def _element(gen: ThreadFunction, data: Any) -> str:
-    return str(data.type_annotation.element_type.dtype)
+    """The type in which lanes hold a fragment's elements."""
+    dtype = str(data.type_annotation.element_type.dtype)
+    return {"int4": "int8", "uint4": "uint8"}.get(dtype, dtype)
 
 
 def _lane_part(gen: ThreadFunction, data: Any, index: Any) -> tuple[Any, int, int]:
@@ -63,7 +66,10 @@ def _fill(gen: ThreadFunction, call: Any) -> Any:
     wide = "float64" if "float" in dtype else "int64"
     symbol = gen.helper(f"rx_fill_{dtype}_{count}", lambda: matrix_helpers.fragment_fill(dtype, count))
     value = gen.visit(value)
-    value = FloatImm(wide, float(value.value)) if isinstance(value, FloatImm) else Cast(wide, value)
+    if isinstance(value, FloatImm):
+        value = FloatImm(wide, float(value.value)) if wide == "float64" else IntImm(wide, int(value.value))
+    else:
+        value = Cast(wide, value)
     return gen.call(symbol, data, at, value, dtype="int32")
 
 
@@ -71,6 +77,8 @@ def _moved(gen: ThreadFunction, call: Any, stores: bool) -> Any:
     data, _, _, _, index, pointer, stride, lies = call.args
     at, count, columns = _lane_part(gen, data, index)
     dtype, by_rows = _element(gen, data), lies.value == "row_major"
+    if is_nibble(str(data.type_annotation.element_type.dtype)):
+        return _moved_nibbles(gen, call, stores)
     place = gen.place(pointer, dtype=dtype)
     site = gen.access(place, layout.SITE_STORE if stores else layout.SITE_LOAD)
     make = matrix_helpers.fragment_store if stores else matrix_helpers.fragment_load
@@ -80,6 +88,23 @@ def _moved(gen: ThreadFunction, call: Any, stores: bool) -> Any:
     )
     stride = gen.integer(gen.visit(stride))
     return gen.call(symbol, data, at, place.data, place.index, stride, site, dtype="int32")
+
+
+def _moved_nibbles(gen: ThreadFunction, call: Any, stores: bool) -> Any:
+    """A fragment of elements of 4 bits, from memory where they are two to a byte."""
+    data, _, _, _, index, pointer, stride, lies = call.args
+    dtype = str(data.type_annotation.element_type.dtype)
+    if stores:
+        raise RelaxishError(f"fragments of {dtype} are operands, which are not stored (kernel {gen.name})")
+    at, count, columns = _lane_part(gen, data, index)
+    place, by_rows = gen.place(pointer), lies.value == "row_major"
+    site = gen.access(place, layout.SITE_LOAD)
+    symbol = gen.helper(
+        f"rx_fragment_load_{dtype}_{columns}_{count}_{lies.value}{_suffix(gen)}",
+        lambda: matrix_helpers.nibble_fragment_load(dtype, columns, count, by_rows, gen.checked),
+    )
+    first = place.index * gen.bytes_of(place.dtype)
+    return gen.call(symbol, data, at, place.data, first, gen.integer(gen.visit(stride)), gen.integer(site), dtype="int32")
 
 
 @emulates("tvm_load_matrix_sync")
@@ -126,9 +151,40 @@ def _mma(gen: ThreadFunction, call: Any) -> Any:
     )
     parts: list[Any] = []
     for at, dtype in zip((6, 8, 10), (a_dtype, b_dtype, c_dtype), strict=True):
-        place = gen.place(call.args[at], call.args[at + 1], dtype)
-        parts += [place.data, place.index]
+        parts += _registers(gen, call.args[at], call.args[at + 1], dtype)
     return gen.call(symbol, *parts, gen.site(), dtype="int32")
+
+
+@emulates("ptx_mma_sp")
+def _mma_sparse(gen: ThreadFunction, call: Any) -> Any:
+    """As ``ptx_mma``, and then: metadata, its offset, the constant that says which threads hold it, saturate."""
+    shape_name = call.args[0].value
+    types = [_TYPES.get(t.value) for t in call.args[3:6]]
+    shape = MMA_SPARSE.get((shape_name, dt.bits(types[0]) if types[0] else 0))
+    layouts = (call.args[1].value, call.args[2].value)
+    if shape is None or None in types or layouts != ("row", "col"):
+        raise RelaxishError(f"the emulator does not know mma.sp {shape_name} of {[t.value for t in call.args[3:6]]}, {layouts}")
+    selector = int(call.args[14].value)
+    if not 0 <= selector < 4 // shape.threads:
+        raise RelaxishError(f"mma.sp {shape_name} has no sparsity selector {selector}")
+    a_dtype, b_dtype, c_dtype = (str(t) for t in types)
+    symbol = gen.helper(
+        f"rx_mma_sp{selector}_{shape_name}_{a_dtype}_{b_dtype}_{c_dtype}{_suffix(gen)}",
+        lambda: matrix_helpers.mma_sparse(shape, selector, a_dtype, b_dtype, c_dtype, _wide(c_dtype), gen.checked),
+    )
+    parts: list[Any] = []
+    for at, dtype in zip((6, 8, 10, 12), (a_dtype, b_dtype, c_dtype, "uint32"), strict=True):
+        parts += _registers(gen, call.args[at], call.args[at + 1], dtype)
+    return gen.call(symbol, *parts, gen.site(), dtype="int32")
+
+
+def _registers(gen: ThreadFunction, pointer: Any, offset: Any, dtype: str) -> list[Any]:
+    """A thread's part of an operand, and its first element; the first byte for elements of 4 bits."""
+    if not is_nibble(dtype):
+        place = gen.place(pointer, offset, dtype)
+        return [place.data, place.index]
+    place = gen.place(pointer, offset)
+    return [place.data, place.index * gen.bytes_of(place.dtype)]
 
 
 @emulates("ptx_ldmatrix")

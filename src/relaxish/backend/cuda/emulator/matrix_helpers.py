@@ -13,11 +13,12 @@ from typing import Any
 from ....script import tir as T
 from ....tir import PrimFunc
 from . import layout
-from .matrix_layouts import Shape
+from .matrix_layouts import Shape, Sparse
+from .nibbles import is_nibble, unpacked
 
 __all__ = [
     "atomic_update", "fragment_fill", "fragment_load", "fragment_product", "fragment_store", "load_bytes_transposed", "load_matrices",
-    "mma", "store_accumulators",
+    "mma", "mma_sparse", "nibble_fragment_load", "store_accumulators",
 ]  # fmt: skip
 
 _MANY = 1 << 30
@@ -68,6 +69,30 @@ def fragment_load(dtype: str, columns: int, count: int, by_rows: bool, checked: 
                     ) as first:
                         for e in range(count):
                             F[at + T.int64(e)] = S[first + T.int64(e) * stride]
+
+    return load
+
+
+def nibble_fragment_load(dtype: str, columns: int, count: int, by_rows: bool, checked: bool) -> PrimFunc:
+    """``fragment_load`` of elements of 4 bits, two to a byte; ``start`` counts bytes, ``stride`` elements."""
+    check, signed = _check(checked), dtype == "int4"
+
+    @T.prim_func(private=True)
+    def load(
+        thread: T.handle("int64"), fragment: T.handle("int8"), at: T.int64,
+        source: T.handle("uint8"), start: T.int64, stride: T.int64, site: T.int64,
+    ):  # fmt: skip
+        W = T.decl_buffer((_WORDS,), "int64", data=thread)
+        F = T.decl_buffer((_MANY,), "int8", data=fragment)
+        S = T.decl_buffer((_MANY,), "uint8", data=source)
+        with T.LetStmt(W[_LANE] * count // columns) as row:
+            with T.LetStmt(W[_LANE] * count % columns) as column:
+                for e in range(count):
+                    with T.LetStmt(row * stride + column + e if by_rows else (column + e) * stride + row) as element:
+                        with T.LetStmt(T.call_extern("int64", check, thread, start + element // 2, T.int64(1), site)) as byte:
+                            F[at + T.int64(e)] = T.cast(
+                                unpacked(T.shift_right(T.cast(S[byte], "int32"), T.cast(element % 2 * 4, "int32")), signed), "int8"
+                            )
 
     return load
 
@@ -138,26 +163,38 @@ def fragment_product(m: int, n: int, k: int, a_dtype: str, b_dtype: str, c_dtype
     return product
 
 
+def _held(dtype: str) -> str:
+    """The type in which a thread's registers are read."""
+    return "uint8" if is_nibble(dtype) else dtype
+
+
+def _operand(buffer: Any, first: Any, i: int, dtype: str, wide: str) -> Any:
+    """Element ``i`` of a thread's registers; elements of 4 bits are two to a byte."""
+    if not is_nibble(dtype):
+        return T.cast(buffer[first + T.int64(i)], wide)
+    raw = T.shift_right(T.cast(buffer[first + T.int64(i // 2)], "int32"), T.int32(i % 2 * 4))
+    return T.cast(unpacked(raw, dtype == "int4"), wide)
+
+
+def _in_matrix(position: Any, lane: Any, i: int, across: int, by_columns: bool = False) -> Any:
+    """Where a lane's element ``i`` goes in a matrix of rows (or columns) of ``across`` elements."""
+    row, column = position(lane, T.int64(i))
+    return column * across + row if by_columns else row * across + column
+
+
 def mma(shape: Shape, a_dtype: str, b_dtype: str, c_dtype: str, wide: str) -> PrimFunc:
     """``c += a * b`` with elements held as ``mma.sync`` says."""
     m, n, k = shape.m, shape.n, shape.k
-    a_at, b_at, c_at = shape.a, shape.b, shape.c
-
-    def row(position: Any, lane: Any, i: Any) -> Any:
-        return position(lane, T.int64(i))[0]
-
-    def column(position: Any, lane: Any, i: Any) -> Any:
-        return position(lane, T.int64(i))[1]
 
     @T.prim_func(private=True)
     def multiply(
-        thread: T.handle("int64"), a: T.handle(a_dtype), a_first: T.int64, b: T.handle(b_dtype), b_first: T.int64,
+        thread: T.handle("int64"), a: T.handle(_held(a_dtype)), a_first: T.int64, b: T.handle(_held(b_dtype)), b_first: T.int64,
         c: T.handle(c_dtype), c_first: T.int64,
         site: T.int64,
     ):  # fmt: skip
         W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        A = T.decl_buffer((_MANY,), a_dtype, data=a)
-        B = T.decl_buffer((_MANY,), b_dtype, data=b)
+        A = T.decl_buffer((_MANY,), _held(a_dtype), data=a)
+        B = T.decl_buffer((_MANY,), _held(b_dtype), data=b)
         C = T.decl_buffer((_MANY,), c_dtype, data=c)
         scratch: T.handle(wide) = T.reinterpret("handle", T.call_extern("int64", "rx_scratch", thread))
         X = T.decl_buffer((m * k,), wide, data=scratch)
@@ -165,17 +202,74 @@ def mma(shape: Shape, a_dtype: str, b_dtype: str, c_dtype: str, wide: str) -> Pr
         total = T.decl_buffer((1,), wide)
         lane = W[_LANE]
         for i in range(shape.a_count):
-            X[row(a_at, lane, i) * k + column(a_at, lane, i)] = T.cast(A[a_first + T.int64(i)], wide)
+            X[_in_matrix(shape.a, lane, i, k)] = _operand(A, a_first, i, a_dtype, wide)
         for i in range(shape.b_count):
-            Y[column(b_at, lane, i) * k + row(b_at, lane, i)] = T.cast(B[b_first + T.int64(i)], wide)
+            Y[_in_matrix(shape.b, lane, i, k, True)] = _operand(B, b_first, i, b_dtype, wide)
         T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
         for i in range(shape.c_count):
             total[0] = T.cast(C[c_first + T.int64(i)], wide)
             for r in range(k):
                 total[0] = (
                     total[0]
-                    + X[row(c_at, lane, i) * k + T.int64(r)] * Y[column(c_at, lane, i) * k + T.int64(r)]
+                    + X[shape.c(lane, T.int64(i))[0] * k + T.int64(r)] * Y[shape.c(lane, T.int64(i))[1] * k + T.int64(r)]
                 )
+            C[c_first + T.int64(i)] = T.cast(total[0], c_dtype)
+
+    return multiply
+
+
+def mma_sparse(
+    shape: Sparse, selector: int, a_dtype: str, b_dtype: str, c_dtype: str, wide: str, checked: bool
+) -> PrimFunc:
+    """``c += a * b`` where half of a's elements are left out, as ``mma.sp`` says; ``e`` is a word of metadata."""
+    held = shape.held
+    m, n, k, left = held.m, held.n, 2 * held.k, held.k
+    each = left * shape.chunk // k  # elements of a chunk that are there
+
+    @T.prim_func(private=True)
+    def multiply(
+        thread: T.handle("int64"), a: T.handle(_held(a_dtype)), a_first: T.int64, b: T.handle(_held(b_dtype)), b_first: T.int64,
+        c: T.handle(c_dtype), c_first: T.int64, e: T.handle("uint32"), e_first: T.int64,
+        site: T.int64,
+    ):  # fmt: skip
+        W = T.decl_buffer((_WORDS,), "int64", data=thread)
+        A = T.decl_buffer((_MANY,), _held(a_dtype), data=a)
+        B = T.decl_buffer((_MANY,), _held(b_dtype), data=b)
+        C = T.decl_buffer((_MANY,), c_dtype, data=c)
+        E = T.decl_buffer((_MANY,), "uint32", data=e)
+        scratch: T.handle(wide) = T.reinterpret("handle", T.call_extern("int64", "rx_scratch", thread))
+        X = T.decl_buffer((m * left,), wide, data=scratch)
+        Y = T.decl_buffer((k * n,), wide, data=scratch, elem_offset=m * left)
+        words: T.handle("uint32") = T.reinterpret(
+            "handle", T.reinterpret("int64", scratch) + T.int64(layout.SCRATCH_BYTES - 128)
+        )
+        M = T.decl_buffer((32,), "uint32", data=words)
+        total = T.decl_buffer((1,), wide)
+        lane = W[_LANE]
+        for i in range(held.a_count):
+            X[_in_matrix(held.a, lane, i, left)] = _operand(A, a_first, i, a_dtype, wide)
+        for i in range(shape.b_count):
+            Y[_in_matrix(held.b, lane, i, k, True)] = _operand(B, b_first, i, b_dtype, wide)
+        M[lane] = E[e_first]
+        if checked and lane % 4 // shape.threads == T.int64(selector):
+            T.evaluate(T.call_extern("int64", "rx_check_metadata", thread, T.cast(M[lane], "int64"), T.int64(shape.chunk), site))
+        T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
+        for i in range(held.c_count):
+            total[0] = T.cast(C[c_first + T.int64(i)], wide)
+            for r in range(left):
+                with T.LetStmt(held.c(lane, T.int64(i))[0]) as row:
+                    with T.LetStmt(
+                        T.shift_right(
+                            T.cast(M[shape.where(row, T.int64(r) // each, selector)[0]], "int64"),
+                            shape.where(row, T.int64(r) // each, selector)[1],
+                        )
+                        % 16
+                    ) as bits:
+                        total[0] = (
+                            total[0]
+                            + X[row * left + T.int64(r)]
+                            * Y[held.c(lane, T.int64(i))[1] * k + shape.column(bits, T.int64(r))]
+                        )
             C[c_first + T.int64(i)] = T.cast(total[0], c_dtype)
 
     return multiply
@@ -257,21 +351,29 @@ def store_accumulators(dtype: str, checked: bool) -> PrimFunc:
 
 
 def atomic_update(how: str, dtype: str, wide: str) -> PrimFunc:
-    """Add to an element, or make it the larger, the smaller or another one; what was there is left for the thread."""
-    between = "float32" if wide == "float64" and dtype != "float64" else wide
+    """Change an element in one step, ``how`` as the device's functions say; what was there is left for the thread."""
+    between = "float32" if wide == "float64" and dtype != "float64" else "uint64" if dtype == "uint64" else wide
 
-    def combined(old: Any, value: Any) -> Any:
-        return {"add": lambda: old + value, "max": lambda: T.max(old, value), "min": lambda: T.min(old, value)}.get(
-            how, lambda: value
-        )()
+    def combined(old: Any, expected: Any, value: Any) -> Any:
+        zero = T.cast(0, between)
+        return {
+            "add": lambda: old + value, "sub": lambda: old - value, "max": lambda: T.max(old, value),
+            "min": lambda: T.min(old, value), "and": lambda: T.bitwise_and(old, value), "exch": lambda: value,
+            "or": lambda: T.bitwise_or(old, value), "xor": lambda: T.bitwise_xor(old, value),
+            "inc": lambda: T.Select(old >= value, zero, old + T.cast(1, between)),
+            "dec": lambda: T.Select(T.Or(old == zero, old > value), value, old - T.cast(1, between)),
+            "cas": lambda: T.Select(old == expected, value, old),
+        }[how]()  # fmt: skip
 
     @T.prim_func(private=True)
-    def update(thread: T.handle("int64"), data: T.handle(dtype), at: T.int64, value: T.var(wide)):
+    def update(
+        thread: T.handle("int64"), data: T.handle(dtype), at: T.int64, expected: T.var(wide), value: T.var(wide)
+    ):  # fmt: skip
         W = T.decl_buffer((_WORDS,), "int64", data=thread)
         D = T.decl_buffer((_MANY,), dtype, data=data)
         old = T.decl_buffer((1,), between)
         old[0] = T.cast(D[at], between)
         W[layout.FIBER_ANSWER // 8] = T.reinterpret("int64", T.cast(old[0], wide))
-        D[at] = T.cast(combined(old[0], T.cast(value, between)), dtype)
+        D[at] = T.cast(combined(old[0], T.cast(expected, between), T.cast(value, between)), dtype)
 
     return update

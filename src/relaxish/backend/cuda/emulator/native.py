@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 __all__ = [
-    "call_address", "copy", "fill", "libc_free", "libc_malloc", "load8", "load16", "load32", "load64", "lowest_bit",
+    "call_address", "copy", "fill", "larger_words", "libc_free", "libc_malloc", "load8", "load16", "load32", "load64", "lowest_bit",
     "source_of", "store8", "store16", "store32", "store64", "switch_stack", "translate_module", "translate_source",
 ]  # fmt: skip
 
@@ -85,6 +85,12 @@ def fill(target: int, value: int, size: int) -> None:
     ctypes.memset(target, value & 0xFF, size)
 
 
+def larger_words(target: int, source: int, count: int) -> None:
+    """Make each of ``count`` unsigned 32-bit numbers the larger one of itself and its counterpart."""
+    for at in range(0, 4 * count, 4):
+        store32(target + at, max(load32(target + at), load32(source + at)))
+
+
 def lowest_bit(value: int) -> int:
     """The index of the lowest bit that is set; 64 for zero.
 
@@ -135,6 +141,25 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i64 @llvm.cttz.i64(i64, i1)
 declare ptr @malloc(i64)
 declare void @free(ptr)
+define void @native_larger_words(ptr noalias %target, ptr noalias %source, i64 %count) nounwind {
+entry:
+  %some = icmp sgt i64 %count, 0
+  br i1 %some, label %loop, label %done
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %to = getelementptr i32, ptr %target, i64 %i
+  %from = getelementptr i32, ptr %source, i64 %i
+  %a = load i32, ptr %to, align 4
+  %b = load i32, ptr %from, align 4
+  %later = icmp ugt i32 %b, %a
+  %both = select i1 %later, i32 %b, i32 %a
+  store i32 %both, ptr %to, align 4
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
 """
 
 
@@ -332,6 +357,10 @@ class _Function:
         if name == "fill":
             a, byte = self.pointer(args[0]), self.emit(f"trunc i64 {args[1]} to i8")
             self.lines.append(f"  call void @llvm.memset.p0.i64(ptr {a}, i8 {byte}, i64 {args[2]}, i1 false)")
+            return "0"
+        if name == "larger_words":
+            a, b = self.pointer(args[0]), self.pointer(args[1])
+            self.lines.append(f"  call void @native_larger_words(ptr {a}, ptr {b}, i64 {args[2]})")
             return "0"
         return self.call_other(name, args)
 

@@ -28,6 +28,10 @@ class Memory:
     written: bool = False
     unit: int = 0
     """All accesses begin at and take multiples of so many bytes."""
+    fine: bool = False
+    """Whether elements of 4 bits are accessed, the halves of a byte by themselves."""
+    mapped: bool = False
+    """Whether a tensor map describes it."""
 
     def note(self, nbytes: int, writes: bool) -> None:
         """Take note of an access of elements of ``nbytes``."""
@@ -81,3 +85,18 @@ class ThreadProgram:
     """Whether parts of a block synchronise, so that vector clocks are needed."""
     helpers: dict[str, Any] = field(default_factory=dict)
     """PrimFuncs that the thread function calls, by symbol."""
+    proxies: bool = False
+    """Whether shared memory is also read asynchronously, by products or bulk stores."""
+    blocks_each: int | None = None
+    """Blocks that share a processor, where the launch bounds say it."""
+    register_cells: int = 0
+    """Registers of a thread that products use."""
+    grid_barrier: bool = False
+    """Whether there is a barrier of the whole grid."""
+    waits_by_atomics: bool = False
+    """Whether threads wait in loops for what others update atomically."""
+
+    @property
+    def together(self) -> bool:
+        """Whether all blocks of a grid must run together, because they may wait for each other."""
+        return self.grid_barrier or self.waits_by_atomics

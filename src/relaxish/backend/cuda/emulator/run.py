@@ -14,6 +14,7 @@ from ....ir.op import Op
 from ....ir.prim import Call, StringImm
 from ....support.errors import RelaxishError
 from ....target import Target
+from ....target.shared_memory import STATIC_SHARED_MEMORY, opt_in_shared_memory
 from ....tir import PrimFunc
 from ...common.device_split import split_host_device
 from .kernels import EmulatedKernels
@@ -114,9 +115,8 @@ def _tensor_map(value: Any) -> TensorMap:
 
 def _shared_limit(target: Target) -> int:
     """What a block may have with the driver's permission, which a launch asks for."""
-    arch = str(target.attrs.get("arch", "sm_80"))
-    digits = "".join(c for c in arch.removeprefix("sm_") if c.isdigit())
-    return {70: 98304, 75: 65536, 80: 166912, 86: 101376, 89: 101376, 90: 232448, 100: 232448}.get(int(digits or 80), 166912)
+    found = opt_in_shared_memory(str(target.attrs.get("arch", "sm_80")))
+    return found if found > STATIC_SHARED_MEMORY else opt_in_shared_memory("sm_80")
 
 
 def emulate(func_or_mod: Any, *args: Any, target: Any = "nvidia/nvidia-a100", check: bool = True, **limits: Any) -> None:

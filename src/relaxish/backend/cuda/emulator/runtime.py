@@ -15,7 +15,7 @@ from .switch_text import processor, switch_text
 
 __all__ = ["compile_program", "runtime_addresses"]
 
-_PARTS = ("clocks", "copies", "fibers", "shadow", "sync", "tensor_copies")
+_PARTS = ("clocks", "copies", "fibers", "groups", "registers", "shadow", "sync", "tensor_copies")
 
 
 def _source(part: str) -> str:

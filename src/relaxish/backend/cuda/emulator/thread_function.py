@@ -19,7 +19,7 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
-from ....ir.functor import Mutator
+from ....ir.functor import Mutator, post_order_visit
 from ....ir.op import Op
 from ....ir.expr import PrimExpr, Range
 from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var
@@ -30,6 +30,7 @@ from ....tir import (
 )  # fmt: skip
 from ....tir.buffer import decl_buffer
 from . import layout, table
+from .nibbles import is_nibble, load_nibbles, nibble_bytes, store_nibbles
 from .program import Memory, Site, ThreadProgram
 
 __all__ = ["Place", "ThreadFunction", "make_thread_program"]
@@ -53,10 +54,27 @@ class Place:
 
     @property
     def address(self) -> PrimExpr:
-        """The pointer as an expression."""
+        """The pointer as an expression; to a whole byte where elements have 4 bits."""
+        if is_nibble(self.dtype):
+            return Place(self.data, "uint8", self.index // 2).address
         kind = Call(self.dtype, Op.get("tir.type_annotation"), [])
         args = [kind, self.data, self.index, IntImm("int32", 1), IntImm("int32", 3)]
         return Call("handle", Op.get("tir.tvm_access_ptr"), args)
+
+
+def registers_of_products(body: Any) -> list[Var]:
+    """Memory of threads in which products of warpgroups keep results or operands."""
+    found: list[Var] = []
+
+    def look(node: Any) -> None:
+        name = getattr(getattr(node, "op", None), "name", "") if isinstance(node, Call) else ""
+        if name == "tir.ptx_wgmma_ss":
+            found.append(node.args[4])
+        elif name == "tir.ptx_wgmma_rs":
+            found.extend((node.args[4], node.args[6]))
+
+    post_order_visit(body, look)
+    return [var for var in found if isinstance(var, Var)]
 
 
 def make_thread_program(name: str, func: PrimFunc, checked: bool) -> ThreadProgram:
@@ -86,6 +104,13 @@ class ThreadFunction(Mutator):
         self.local_bytes = 0
         self.dynamic: Memory | None = None
         self.clocks = False
+        self.proxies = False
+        self.blocks_each: int | None = None
+        self.registers: dict[Any, int | None] = dict.fromkeys(registers_of_products(func.body)) if checked else {}
+        self.register_cells = 0
+        self.grid_barrier = False
+        self.atomics = False
+        self.loops = False
         self.helpers: dict[str, Any] = {}
         self.turns = 1
         self.analyzer = Analyzer()
@@ -106,19 +131,20 @@ class ThreadFunction(Mutator):
         body = DeclBuffer(self.words, DeclBuffer(self.slots, body))
         body = LetStmt(self.words.data, self.thread, LetStmt(self.slots.data, self.arguments, body))
         func = PrimFunc([self.thread, self.arguments], body, attrs={"relaxish.plain_code": self.checked})
+        waits = self.atomics and self.loops
         return ThreadProgram(
             self.name, func, kinds, self.memories, self.sites, self.static_bytes, self.local_bytes, self.dynamic,
-            self.clocks, self.helpers,
+            self.clocks or self.proxies or waits, self.helpers, self.proxies, self.blocks_each, self.register_cells,
+            self.grid_barrier, waits,
         )  # fmt: skip
 
     def _parameter(self, param: Var) -> str:
         kind = param.type_annotation
         if not isinstance(kind, PointerType):
             return param.dtype
-        if kind.storage_scope == "tensor_map":
-            return "tensor_map"
-        self._memory(param, shared=False)
-        return "pointer"
+        is_map = kind.storage_scope == "tensor_map"
+        self._memory(param, shared=False, name=param.name.removesuffix("_map") if is_map else param.name).mapped = is_map
+        return "tensor_map" if is_map else "pointer"
 
     def _argument(self, number: int, kind: str) -> PrimExpr:
         word = BufferLoad(self.slots, [IntImm("int32", number)])
@@ -129,8 +155,8 @@ class ThreadFunction(Mutator):
         wide = Call("float64", Op.get("tir.reinterpret"), [word])
         return wide if kind == "float64" else Cast(kind, Cast("float32", wide))
 
-    def _memory(self, var: Var, shared: bool, size: int | None = None, start: int = 0) -> Memory:
-        made = Memory(len(self.memories), var.name, shared, size, start)
+    def _memory(self, var: Var, shared: bool, size: int | None = None, start: int = 0, name: str = "") -> Memory:
+        made = Memory(len(self.memories), name or var.name, shared, size, start)
         self.memories.append(made)
         self.memory_of[var] = made
         return made
@@ -178,7 +204,7 @@ class ThreadFunction(Mutator):
             memory.note(unit, kind != layout.SITE_LOAD)
         size = self.local_size.get(place.data, 1 << 62)
         return self.site(
-            buffer=place.data.name, memory=-1 if memory is None else memory.number, unit=unit,
+            buffer=place.data.name if memory is None else memory.name, memory=-1 if memory is None else memory.number, unit=unit,
             align=max(0, align - 1), kind=kind, size=size, dtype=place.dtype,
         )  # fmt: skip
 
@@ -188,7 +214,16 @@ class ThreadFunction(Mutator):
         return max(1, dt.nbytes(dt.element_of(dtype))) * dt.lanes(dtype)
 
     def place(self, pointer: Any, offset: Any = None, dtype: str | None = None) -> Place:
-        """Where a pointer expression points, plus an offset in elements. Raises RelaxishError for other forms."""
+        """Where a pointer expression points, plus an offset in elements. Raises RelaxishError for other forms.
+
+        Pointers to elements of 4 bits point to bytes.
+        """
+        found = self._raw_place(pointer, offset, dtype)
+        if is_nibble(found.dtype):
+            return Place(found.data, "uint8", found.index * dt.lanes(found.dtype) // 2)
+        return found
+
+    def _raw_place(self, pointer: Any, offset: Any = None, dtype: str | None = None) -> Place:
         found = self._place(pointer, dtype)
         if offset is not None and not (isinstance(offset, IntImm) and offset.value == 0):
             found = Place(found.data, found.dtype, found.index + self.integer(self.visit(offset)))
@@ -217,6 +252,8 @@ class ThreadFunction(Mutator):
         start = inner.index
         if isinstance(start, IntImm) and start.value == 0:
             return self.integer(offset)
+        if is_nibble(inner.dtype) or is_nibble(dtype):
+            return start * dt.bits(inner.dtype) * dt.lanes(inner.dtype) // (dt.bits(dtype) * dt.lanes(dtype)) + self.integer(offset)
         scale = self.bytes_of(inner.dtype) // self.bytes_of(dtype)
         return start * scale + self.integer(offset)
 
@@ -245,7 +282,8 @@ class ThreadFunction(Mutator):
         inner = dt.lanes(buffer.dtype)
         local = self.local_size.get(buffer.data)
         unit = self.bytes_of(buffer.dtype)
-        if local is not None and self._within(index, local // unit):
+        held = self.registers.get(buffer.data)
+        if local is not None and held is None and self._within(index, local // unit):
             return index
         scalar = dt.lanes(index.dtype) == 1
         contiguous = isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1
@@ -254,6 +292,8 @@ class ThreadFunction(Mutator):
         site = self.access(Place(buffer.data, buffer.dtype, index), kind, min(16, span) if wide else 0)
         offset = buffer.elem_offset
         shift = 0 if offset is None or isinstance(offset, IntImm) and offset.value == 0 else self.integer(offset)
+        if held is not None:
+            return self._check_registers(index, site, held)
         if scalar:
             return self._check(index, shift, 1, site)
         if isinstance(index, Ramp):
@@ -265,6 +305,15 @@ class ThreadFunction(Mutator):
             return Ramp(made if isinstance(shift, int) else made - shift, self.integer(stride), index.lanes)
         parts = [self._check(Shuffle([index], [IntImm("int32", i)]), shift, 1, site) for i in range(dt.lanes(index.dtype))]
         return Shuffle(parts, [IntImm("int32", i) for i in range(len(parts))])
+
+    def _check_registers(self, index: PrimExpr, site: int, first: int) -> PrimExpr:
+        """An access to registers that products use, too."""
+        if isinstance(index, Ramp):
+            base = self.call("rx_check_register", self.integer(index.base), dt.lanes(index.dtype), site, first)
+            return Ramp(base, self.integer(index.stride), index.lanes)
+        if dt.lanes(index.dtype) > 1:
+            raise RelaxishError(f"kernel {self.name} gathers from registers that products use")
+        return self.call("rx_check_register", self.integer(index), 1, site, first)
 
     def _within(self, index: PrimExpr, count: int) -> bool:
         """Whether an index is certain to be below ``count``."""
@@ -281,11 +330,15 @@ class ThreadFunction(Mutator):
         return self.call("rx_check", self.integer(index) + shift, count, site) - shift
 
     def visit_BufferLoad(self, e: Any) -> Any:
+        if is_nibble(e.buffer.dtype):
+            return load_nibbles(self, e)
         index = self.visit(self.flat(e.buffer, e.indices))
         return e.with_fields(indices=(self.checked_index(e.buffer, index, layout.SITE_LOAD, dt.lanes(e.dtype)),))
 
     def visit_BufferStore(self, stmt: Any) -> Any:
         self.statement = stmt
+        if is_nibble(stmt.buffer.dtype):
+            return store_nibbles(self, stmt)
         value = self.visit(stmt.value)
         index = self.visit(self.flat(stmt.buffer, stmt.indices))
         index = self.checked_index(stmt.buffer, index, layout.SITE_STORE, dt.lanes(value.dtype))
@@ -317,7 +370,7 @@ class ThreadFunction(Mutator):
     def visit_LetStmt(self, stmt: Any) -> Any:
         self.statement = stmt
         if dt.is_handle(stmt.var.dtype) and isinstance(stmt.value, (Call, Var)):
-            self.aliases[stmt.var] = self.place(stmt.value)
+            self.aliases[stmt.var] = self._raw_place(stmt.value)
             return LetStmt(stmt.var, self.aliases[stmt.var].address, self.visit(stmt.body))
         return self.default_visit(stmt)
 
@@ -328,6 +381,8 @@ class ThreadFunction(Mutator):
         if key in ("fragment_shape", "fragment_layout"):
             self.fragments.setdefault(stmt.node, {})[key] = stmt.value.value
             return self.visit(stmt.body)
+        if key == "min_blocks_per_sm":
+            self.blocks_each = int(stmt.value.value)
         if key == "async_commit_queue_scope":
             return SeqStmt([self.visit(stmt.body), Evaluate(self.call("rx_commit_copies"))])
         if key == "async_wait_queue_scope":
@@ -361,6 +416,7 @@ class ThreadFunction(Mutator):
 
     def visit_While(self, loop: While) -> Any:
         self.statement = loop
+        self.loops = True
         turn = Evaluate(self.call("rx_spin", self.site()))
         before, self.turns = self.turns, 1
         made = While(self.visit(loop.condition), SeqStmt([turn, self.visit(loop.body)]))
@@ -373,17 +429,26 @@ class ThreadFunction(Mutator):
         scope = getattr(stmt.buffer_var.type_annotation, "storage_scope", "") or "global"
         if scope == "shared.dyn":
             return self._dynamic(stmt)
-        count = self._elements(stmt)
-        if scope == "shared":
-            return self._static(stmt, count * self.bytes_of(stmt.dtype))
+        count, dtype = self._elements(stmt), stmt.dtype
         if scope in _FRAGMENTS:
-            # A fragment's elements are spread over the 32 lanes of a warp.
-            count = max(1, count // 32)
-        self.local_size[stmt.buffer_var] = count * self.bytes_of(stmt.dtype)
-        self.local_bytes += count * self.bytes_of(stmt.dtype)
+            # A fragment's elements are spread over the 32 lanes of a warp, each of 4 bits in a byte of its own.
+            count, dtype = max(1, count // 32), "int8" if is_nibble(dtype) else dtype
+        elif is_nibble(dtype):
+            count, dtype = nibble_bytes(count * dt.lanes(dtype)), "uint8"
+        if scope == "shared":
+            return self._static(stmt, count * self.bytes_of(dtype))
+        self.local_size[stmt.buffer_var] = count * self.bytes_of(dtype)
+        self.local_bytes += count * self.bytes_of(dtype)
+        if stmt.buffer_var in self.registers:
+            self.registers[stmt.buffer_var] = self.register_cells
+            self.register_cells += (count * self.bytes_of(dtype) + 3) // 4
         if scope in _FRAGMENTS:
             self._find_fragment_facts(stmt)
-        return Allocate(stmt.buffer_var, stmt.dtype, [count], IntImm("bool", 1), self.visit(stmt.body))
+        body = self.visit(stmt.body)
+        if dtype == stmt.dtype:
+            return Allocate(stmt.buffer_var, dtype, [count], IntImm("bool", 1), body)
+        room = Var(stmt.buffer_var.name, PointerType(PrimType(dtype), scope))
+        return Allocate(room, dtype, [count], IntImm("bool", 1), LetStmt(stmt.buffer_var, room, body))
 
     def _elements(self, stmt: Allocate) -> int:
         """How many elements an allocation has; at most, where that depends on a shape: ``min(n, 16)``."""

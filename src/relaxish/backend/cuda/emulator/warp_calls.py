@@ -26,8 +26,11 @@ def _sync(gen: ThreadFunction, call: Any) -> Any:
     scope = call.args[0].value
     if scope == "warp":
         return _sync_warp(gen, _ALL_LANES)
+    if scope == "global":
+        gen.grid_barrier = True
+        return gen.call("rx_grid_barrier", gen.site())
     if scope not in ("shared", "shared.dyn"):
-        raise RelaxishError(f"the emulator runs blocks one after the other: they cannot wait for memory of scope {scope}")
+        raise RelaxishError(f"the emulator's threads cannot wait for memory of scope {scope}")
     return gen.call("rx_barrier", 0, 0, 1, gen.site())
 
 
@@ -137,21 +140,40 @@ def _vote(gen: ThreadFunction, call: Any) -> Any:
 # ---- atomic updates
 
 
-@emulates_function("atomicAdd", "atomicMax", "atomicMin", "atomicExch")
+_ATOMICS = ("Add", "Sub", "Max", "Min", "Exch", "Inc", "Dec", "And", "Or", "Xor", "CAS")
+_SCOPES = ("", "_block", "_system")
+
+
+@emulates_function(*(f"atomic{how}{scope}" for how in _ATOMICS for scope in _SCOPES))
 def _atomic(gen: ThreadFunction, call: Any) -> Any:
-    """``(address, value)``; the value of the call is what was there before. Threads run in turns: it needs no lock."""
-    how = call.args[0].value.removeprefix("atomic").lower()
-    place, value = gen.place(call.args[1]), gen.visit(call.args[2])
+    """``(address, value)`` or ``(address, expected, value)``; the value of the call is what was there before.
+
+    Threads run in turns: it needs no lock. CUDA C++ Programming Guide, "Atomic Functions".
+    """
+    how = call.args[0].value.removeprefix("atomic").split("_")[0].lower()
+    place, values = gen.place(call.args[1]), [gen.visit(a) for a in call.args[2:]]
+    if not gen.local_size.get(place.data):
+        gen.atomics = True
     dtype = place.dtype
     wide = "float64" if dt.is_float(dtype) or dtype == "bfloat16" else "int64"
+    if len(values) == 1:
+        values.insert(0, values[0])
     symbol = gen.helper(f"rx_atomic_{how}_{dtype}", lambda: atomic_update(how, dtype, wide))
     index = place.index
     if gen.checked:
         index = gen.call("rx_check", index, 1, gen.access(place, layout.SITE_ATOMIC, gen.bytes_of(dtype)))
-    update = gen.call(symbol, place.data, index, Cast(wide, value), dtype="int32")
+    update: Any = gen.call(symbol, place.data, index, *(Cast(wide, v) for v in values), dtype="int32")
+    if gen.checked:
+        met = Var("met", "int64")
+        update = Let(met, gen.call("rx_meet_at", gen.as_number(place.address)), update)
     before = gen.word(layout.FIBER_ANSWER)
     if wide == "float64":
         before = Cast("float32", Call("float64", Op.get("tir.reinterpret"), [before]))
         if dtype == "float64":
             before = Call("float64", Op.get("tir.reinterpret"), [gen.word(layout.FIBER_ANSWER)])
     return Let(Var("done", "int32"), update, before if before.dtype == call.dtype else Cast(call.dtype, before))
+
+
+@emulates_function("__threadfence", "__threadfence_block", "__threadfence_system")
+def _fence(gen: ThreadFunction, call: Any) -> Any:
+    return gen.call("rx_fence_memory") if gen.checked else IntImm("int32", 0)

@@ -1,5 +1,5 @@
 """Rules of the target key ``cuda``."""
 
-from . import layout_transform
+from . import layout_transform, winograd
 
-__all__ = ["layout_transform"]
+__all__ = ["layout_transform", "winograd"]

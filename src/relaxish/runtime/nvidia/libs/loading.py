@@ -14,7 +14,7 @@ from typing import Any
 
 from ....support.errors import MissingExtraError, RelaxishError
 
-__all__ = ["LibraryError", "SharedLibrary", "check", "find", "load", "use_library"]
+__all__ = ["LibraryError", "SharedLibrary", "check", "find", "load", "use_library", "wheel_folders"]
 
 #: Functions of a library by name: (result type, argument types).
 Prototypes = Mapping[str, tuple[Any, tuple[Any, ...]]]
@@ -44,19 +44,19 @@ _LOADED: dict[str, Any] = {}
 _IN_PLACE: dict[str, Any] = {}
 
 
-def _wheel_folders() -> Iterator[Path]:
+def wheel_folders() -> Iterator[Path]:
+    """The folders of NVIDIA's wheels, newest CUDA first: ``nvidia/cu13``, then one for each package of older ones."""
     spec = find_spec("nvidia")
     for root in (spec.submodule_search_locations or ()) if spec is not None else ():
-        # Newest CUDA first: nvidia/cu13/lib of the CUDA 13 wheels, nvidia/cublas/lib of older ones and of cuDNN.
-        yield from sorted(Path(root).glob("cu[0-9]*/lib"), reverse=True)
-        yield from sorted(Path(root).glob("*/lib"))
+        yield from sorted(Path(root).glob("cu[0-9]*"), reverse=True)
+        yield from sorted(Path(root).glob("*"))
 
 
 def find(name: str) -> str | None:
     """The file of ``lib<name>``, from NVIDIA's wheels, else from where the linker looks; None if there is none."""
     pattern = f"{name}*.dll" if sys.platform == "win32" else f"lib{name}.so*"
-    for folder in _wheel_folders():
-        files = sorted(folder.glob(pattern))
+    for folder in wheel_folders():
+        files = sorted(folder.glob(f"lib/{pattern}"))
         if files:
             return str(files[-1])
     return ctypes.util.find_library(name)

@@ -439,7 +439,9 @@ def _check_covered(
     for iv in consumer_sref.stmt.iter_vars:
         seen = arith.eval_set(values[iv.var], doms)
         last = iv.dom.min + iv.dom.extent - 1
-        if analyzer.can_prove(seen.min_value > iv.dom.min) or analyzer.can_prove(seen.max_value < last):
+        if (seen.has_lower() and analyzer.can_prove(seen.min_value > iv.dom.min)) or (
+            seen.has_upper() and analyzer.can_prove(seen.max_value < last)
+        ):
             raise PrimitiveError(
                 f'The producer does not run over all values of "{iv.var.name}" of block {{0}}.', [consumer_sref]
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....arith import Analyzer, IterMapLevel, iter_map_simplify
+from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.functor import Mutator, Visitor
 from ....ir.prim import const
@@ -15,6 +15,7 @@ from ...index_map import IndexMap
 from ...analysis.block_access import get_block_read_write_region
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
+from ..accesses import AccessMutator, AccessSimplifier
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import BufferSwap
@@ -31,14 +32,13 @@ if TYPE_CHECKING:
 __all__ = ["replace_everywhere"]
 
 
-class _Relayout(Mutator):
+class _Relayout(AccessMutator):
     """Maps every access of a buffer through an index map and carries out a plan for its padding."""
 
     def __init__(self, old: Any, new: Any, index_map: IndexMap, plan: PaddingPlan | None = None) -> None:
         self.old, self.new, self.index_map = old, new, index_map
+        super().__init__()
         self.plan = plan if plan is not None else PaddingPlan()
-        self.analyzer = Analyzer()
-        self.ranges: dict[Any, Any] = {}
         self.reuse: dict[Any, Any] = {}
 
     def map_indices(self, indices: Sequence[Any]) -> tuple[Any, ...]:
@@ -51,20 +51,9 @@ class _Relayout(Mutator):
             )
         )
         dtype = indices[0].dtype if indices else "int32"
-        mapped = [fit(self.analyzer.simplify(substitute(e, values)), dtype) for e in self.index_map.final_indices]
-        if all(isinstance(e, (Var, IntImm)) for e in mapped):
-            return tuple(mapped)
-        used = vars_in(tuple(mapped))
-        known = {v: r for v, r in self.ranges.items() if v in used}
-        better = iter_map_simplify(mapped, known, const(True, "bool"), check_level=IterMapLevel.Surjective)
-        return tuple(
-            old if isinstance(new, IntImm) and isinstance(old, Var) else new
-            for old, new in zip(mapped, better, strict=True)
-        )
-
-    def _bind(self, var: Any, dom: Range) -> None:
-        self.analyzer.bind(var, dom, True)
-        self.ranges[var] = dom
+        # Nothing is known of the variables here, so that none is lost that has one value only.
+        plain = Analyzer()
+        return self.simplest([fit(plain.simplify(substitute(e, values)), dtype) for e in self.index_map.final_indices])
 
     def visit_Buffer(self, node: Any) -> Any:
         return self.new if node is self.old else node
@@ -76,19 +65,13 @@ class _Relayout(Mutator):
         replaced = self.plan.replacements.get(node)
         if replaced is not None:
             return self.visit(replaced)
-        self._bind(node.loop_var, Range.from_min_extent(node.min, node.extent))
-        return self._then_fill(node, self.default_visit(node))
+        return self._then_fill(node, super().visit_For(node))
 
     def visit_BlockRealize(self, node: BlockRealize) -> Any:
         return self._then_fill(node, self.default_visit(node))
 
     def _then_fill(self, node: Any, made: Any) -> Any:
         return following(made, self.plan.epilogue) if node is self.plan.insert_after else made
-
-    def visit_IterVar(self, node: Any) -> Any:
-        if node.dom is not None:
-            self._bind(node.var, node.dom)
-        return node
 
     def visit_BufferLoad(self, node: BufferLoad) -> Any:
         indices = self.visit(node.indices)
@@ -367,18 +350,14 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
     extents = [fit(e, dtype) for e in index_map.map_shape([d.extent for d in doms])]
     kinds = _iter_types(block, index_map)
     fresh = [Var(f"v{i}", dtype) for i in range(len(extents))]
-    analyzer = Analyzer()
-    for var, extent in zip(fresh, extents, strict=True):
-        analyzer.bind(var, Range.from_min_extent(const(0, dtype), extent))
-    back = dict(zip(inverse.initial_indices, fresh, strict=True))
-    subst = {
-        iv.var: analyzer.simplify(substitute(e, back))
-        for iv, e in zip(block.iter_vars, inverse.final_indices, strict=True)
-    }
-    worker = _SubstSimplify(subst, analyzer)
+    back = inverse.map_indices(fresh)
+    subst = {iv.var: e for iv, e in zip(block.iter_vars, back, strict=True)}
+    worker = AccessSimplifier(subst)
     iter_vars = tuple(
         IterVar(Range.from_min_extent(const(0, dtype), e), v, k) for v, e, k in zip(fresh, extents, kinds, strict=True)
     )
+    for iv in iter_vars:
+        worker.learn(iv.var, iv.dom)
     made = block.with_fields(
         iter_vars=iter_vars,
         reads=worker.visit(block.reads),
@@ -408,35 +387,12 @@ def _put_in_place(state: ScheduleState, sref: StmtSRef, realize: BlockRealize, n
     state.replace(parent, new, reuse if isinstance(old, For) else {**reuse, old: new})
 
 
-class _SubstSimplify(Mutator):
-    """Replaces block variables and simplifies the indices they occur in."""
-
-    def __init__(self, values: dict[Any, Any], analyzer: Analyzer) -> None:
-        self.values, self.analyzer = values, analyzer
-
-    def visit_Var(self, node: Any) -> Any:
-        return self.values.get(node, node)
-
-    def visit_Buffer(self, node: Any) -> Any:
-        return node
-
-    def visit_Range(self, node: Any) -> Any:
-        low = self.analyzer.simplify(self.visit(node.min))
-        return Range.from_min_extent(low, self.analyzer.simplify(self.visit(node.extent)))
-
-    def visit_BufferLoad(self, node: Any) -> Any:
-        return node.with_fields(indices=tuple(self.analyzer.simplify(self.visit(i)) for i in node.indices))
-
-    def visit_BufferStore(self, node: Any) -> Any:
-        indices = tuple(self.analyzer.simplify(self.visit(i)) for i in node.indices)
-        return node.with_fields(value=self.visit(node.value), indices=indices)
-
-
 def _iter_types(block: Block, index_map: IndexMap) -> list[int]:
     kind_of = {v: iv.iter_type for v, iv in zip(index_map.initial_indices, block.iter_vars, strict=True)}
     out = []
     for expr in index_map.final_indices:
-        kinds = {kind_of[v] for v in vars_in(expr)}
+        # Sizes of a dynamic shape (strides of fused variables) are of no kind.
+        kinds = {kind_of[v] for v in vars_in(expr) if v in kind_of}
         if len(kinds) > 1:
             raise PrimitiveError(
                 f"Cannot detect the block iter type for new iter value {expr} in {{0}} because it contains more than "

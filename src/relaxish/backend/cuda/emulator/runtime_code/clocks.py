@@ -1,4 +1,9 @@
-"""Who knows of whose accesses: vector clocks within a block barrier's epoch, and stores under suspicion."""
+"""Who knows of whose accesses: vector clocks within a block barrier's epoch, and stores under suspicion.
+
+Where products or bulk copies read shared memory, a vector has a second half: of each thread the time up to which its
+ordinary stores are visible to the asynchronous proxy, because somebody who knew of them has fenced since (PTX ISA,
+"Causality order": a proxy fence lies anywhere along the path from the write to the read).
+"""
 
 # ruff: noqa: F403, F405
 from __future__ import annotations
@@ -6,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..layout import *
-from ..native import copy, load8, load32, load64, store32, store64
+from ..native import copy, larger_words, load8, load32, load64, store32, store64
 
 if TYPE_CHECKING:
     from .fibers import rx_fail_with
@@ -25,26 +30,44 @@ def rx_release(fiber: int, vector: int) -> None:
     mine = load64(fiber + FIBER_VECTOR)
     if mine == 0 or vector == 0:
         return
-    count = load64(load64(fiber + FIBER_GRID) + FIBER_COUNT)
-    store32(mine + 4 * load64(fiber + FIBER_THREAD), load64(fiber + FIBER_CLOCK))
-    store64(fiber + FIBER_CLOCK, load64(fiber + FIBER_CLOCK) + 1)
-    rx_merge(vector, mine, count)
+    rx_tick(fiber, mine)
+    rx_merge(vector, mine, load64(load64(fiber + FIBER_GRID) + VECTOR_WORDS))
+
+
+def rx_tick(fiber: int, mine: int) -> None:
+    """What the thread does from now on is later than what others learn now."""
+    clock = load64(fiber + FIBER_CLOCK)
+    store32(mine + 4 * load64(fiber + FIBER_THREAD), clock)
+    store64(fiber + FIBER_CLOCK, clock + 1)
 
 
 def rx_acquire(fiber: int, vector: int) -> None:
     """Learn what an object shows."""
     mine = load64(fiber + FIBER_VECTOR)
     if mine and vector:
-        rx_merge(mine, vector, load64(load64(fiber + FIBER_GRID) + FIBER_COUNT))
+        rx_merge(mine, vector, load64(load64(fiber + FIBER_GRID) + VECTOR_WORDS))
 
 
 def rx_merge(target: int, source: int, count: int) -> None:
     """The later of two times, for every thread."""
-    i = 0
-    while i < count:
-        if load32(source + 4 * i) > load32(target + 4 * i):
-            store32(target + 4 * i, load32(source + 4 * i))
-        i += 1
+    larger_words(target, source, count)
+
+
+def rx_fence_proxy(fiber: int) -> None:
+    """``fence.proxy.async``: all stores that this thread knows of can be read asynchronously."""
+    mine = load64(fiber + FIBER_VECTOR)
+    if mine == 0:
+        return
+    rx_tick(fiber, mine)
+    count = load64(load64(fiber + FIBER_GRID) + FIBER_COUNT)
+    rx_merge(mine + 4 * count, mine, count)
+
+
+def rx_is_fenced(fiber: int, thread: int, clock: int) -> int:
+    """Whether a store that a thread made at a time can be read asynchronously by this one."""
+    vector = load64(fiber + FIBER_VECTOR)
+    count = load64(load64(fiber + FIBER_GRID) + FIBER_COUNT)
+    return load32(vector + 4 * (count + thread)) >= clock
 
 
 def rx_resolve_suspect(fiber: int) -> None:

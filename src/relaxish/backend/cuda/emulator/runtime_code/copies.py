@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .clocks import rx_acquire, rx_release
     from .fibers import rx_fail
     from .shadow import rx_mark_pending, rx_mark_written
-    from .sync import rx_wait_in, rx_wake_all
+    from .sync import rx_block_of_rank, rx_wait_in, rx_wake_all
 
 
 # ---- cp.async
@@ -56,7 +56,7 @@ def rx_copy_async(fiber: int, target: int, at: int, source: int, size: int, real
     if load64(load64(fiber + FIBER_GRID) + CHECKED):
         memory = rx_memory_of(fiber, number)
         store64(entry + COPY_MEMORY, memory)
-        rx_mark_pending(fiber, memory, at, size, number, at)
+        rx_mark_pending(fiber, memory, at, size, number, at, PENDING)
 
 
 def rx_copy_async_at(
@@ -98,7 +98,7 @@ def rx_make_copy(fiber: int, entry: int) -> None:
     else:
         fill(load64(entry + COPY_TARGET), 0, size)
     if load64(entry + COPY_MEMORY):
-        rx_mark_written(fiber, load64(entry + COPY_MEMORY), load64(entry + COPY_AT), size, load64(entry + COPY_SITE))
+        rx_mark_written(fiber, load64(entry + COPY_MEMORY), load64(entry + COPY_AT), size, load64(entry + COPY_SITE), WROTE_PLAIN)
 
 
 # ---- memory barriers
@@ -130,7 +130,7 @@ def rx_mbarrier_init(fiber: int, address: int, count: int, site: int) -> None:
     store64(bar + MBAR_EXPECTED, count)
     store64(bar + MBAR_PENDING, count)
     if load64(bar + MBAR_VECTOR):
-        fill(load64(bar + MBAR_VECTOR), 0, 4 * load64(grid + FIBER_COUNT))
+        fill(load64(bar + MBAR_VECTOR), 0, 4 * load64(grid + VECTOR_WORDS))
 
 
 def rx_mbarrier_advance(bar: int, waited: int) -> None:
@@ -142,8 +142,12 @@ def rx_mbarrier_advance(bar: int, waited: int) -> None:
         store64(bar + MBAR_COPIES, 0)
         while entry:
             following = load64(entry + BULK_NEXT)
+            fiber = load64(entry + BULK_FIBER)
             rx_make_bulk(bar, entry)
             entry = following
+            # All pieces of a copy at once: a thread's knowledge is long.
+            if entry == 0 or load64(entry + BULK_FIBER) != fiber:
+                rx_release(fiber, load64(bar + MBAR_VECTOR))
     if load64(bar + MBAR_BYTES_LEFT) == 0:
         store64(bar + MBAR_PENDING, load64(bar + MBAR_EXPECTED))
         store64(bar + MBAR_PHASE, load64(bar + MBAR_PHASE) + 1)
@@ -222,12 +226,12 @@ def rx_bulk_piece(
     grid = load64(fiber + FIBER_GRID)
     if load64(grid + CHECKED):
         site = load64(grid + SITES) + number * SITE_BYTES
-        block = load64(grid + BLOCKS) + rank * BLOCK_BYTES
+        block = rx_block_of_rank(fiber, rank)
         memory = load64(block + BLOCK_MEMORIES) + load64(site + SITE_MEMORY) * MEM_BYTES
         if at < 0 or at + 16 > load64(memory + MEM_SIZE):
             rx_fail(fiber, FAULT_BOUNDS, number, at // load64(site + SITE_UNIT))
         store64(entry + BULK_MEMORY, memory)
-        rx_mark_pending(fiber, memory, at, 16, number, at // load64(site + SITE_UNIT))
+        rx_mark_pending(fiber, memory, at, 16, number, at // load64(site + SITE_UNIT), PENDING)
 
 
 def rx_bulk_copy(fiber: int, address: int, base: int, at: int, source: int, size: int, number: int) -> None:
@@ -254,7 +258,6 @@ def rx_make_bulk(bar: int, entry: int) -> None:
     fill(load64(entry + BULK_TARGET) + inside, 0, size - inside)
     if load64(entry + BULK_MEMORY):
         memory = load64(entry + BULK_MEMORY)
-        rx_mark_written(fiber, memory, load64(entry + BULK_AT), size, load64(entry + BULK_SITE))
-        rx_release(fiber, load64(bar + MBAR_VECTOR))
+        rx_mark_written(fiber, memory, load64(entry + BULK_AT), size, load64(entry + BULK_SITE), WROTE_ASYNC)
     store64(bar + MBAR_BYTES_LEFT, load64(bar + MBAR_BYTES_LEFT) - size)
     libc_free(entry)

@@ -6,10 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..layout import *
-from ..native import call_address, fill, load64, store64, switch_stack
+from ..native import call_address, fill, libc_free, load64, store64, switch_stack
 
 if TYPE_CHECKING:
     from .clocks import rx_resolve_suspect
+    from .groups import rx_check_unfinished
+    from .registers import rx_check_part, rx_find_starved
     from .sync import rx_answer_masks, rx_recheck_barriers
 
 
@@ -102,6 +104,7 @@ def rx_fiber_main(fiber: int) -> None:
     call_address(load64(grid + FUNCTION), fiber, load64(grid + ARGUMENTS))
     # Copies that nobody waited for are never made: who relies on them shall see it.
     rx_resolve_suspect(fiber)
+    rx_check_unfinished(fiber)
     block = load64(fiber + FIBER_BLOCK)
     warp = load64(fiber + FIBER_WARP)
     store64(fiber + FIBER_STATE, ENDED)
@@ -110,6 +113,8 @@ def rx_fiber_main(fiber: int) -> None:
     store64(warp + WARP_LIVE, load64(warp + WARP_LIVE) - 1)
     if load64(grid + CHECKED) == 0:
         rx_recheck_barriers(block)
+    if load64(warp + WARP_LIVE) == 0:
+        rx_check_part(fiber)
     rx_park(fiber)
 
 
@@ -129,8 +134,18 @@ def rx_start_fiber(grid: int, fiber: int, number: int) -> None:
     store64(fiber + FIBER_COPY_COUNT, 0)
     store64(fiber + FIBER_GROUPS, 0)
     store64(fiber + SUSPECT_SIZE, 0)
+    store64(fiber + FIBER_FENCES, 0)
+    queue = 0
+    while queue < QUEUES:
+        fill(fiber + FIBER_QUEUES + queue * QUEUE_BYTES, 0, QUEUE_CLOCKS)
+        queue += 1
+    if load64(fiber + FIBER_REGISTERS):
+        fill(load64(fiber + FIBER_REGISTERS), 0, REG_BYTES * load64(grid + REGISTER_CELLS))
     if load64(fiber + FIBER_VECTOR):
-        fill(load64(fiber + FIBER_VECTOR), 0, 4 * load64(grid + FIBER_COUNT))
+        fill(load64(fiber + FIBER_VECTOR), 0, 4 * load64(grid + VECTOR_WORDS))
+    if load64(fiber + FIBER_SEEN):
+        fill(load64(fiber + FIBER_SEEN), 0, 4 * load64(grid + VECTOR_WORDS))
+        fill(load64(fiber + FIBER_FENCED), 0, 4 * load64(grid + VECTOR_WORDS))
     rx_make_ready(fiber)
 
 
@@ -138,7 +153,10 @@ def rx_start_block(grid: int, block: int, x: int, y: int, z: int) -> None:
     """Set up one block of the running cluster at a place of the grid."""
     threads = load64(grid + THREADS)
     store64(block + BLOCK_EPOCH, load64(grid + EPOCH))
+    store64(block + BLOCK_COMMON, load64(grid + EPOCH))
     store64(block + BLOCK_LIVE, threads)
+    store64(block + BLOCK_POOL, 0)
+    store64(block + BLOCK_POOL_HEAD, 0)
     store64(block + BLOCK_INDEX, x)
     store64(block + BLOCK_INDEX + 8, y)
     store64(block + BLOCK_INDEX + 16, z)
@@ -149,7 +167,7 @@ def rx_start_block(grid: int, block: int, x: int, y: int, z: int) -> None:
         bar = load64(block + BLOCK_BARRIERS) + number * BAR_BYTES
         fill(bar, 0, BAR_VECTOR)
         if load64(bar + BAR_VECTOR):
-            fill(load64(bar + BAR_VECTOR), 0, 4 * load64(grid + FIBER_COUNT))
+            fill(load64(bar + BAR_VECTOR), 0, 4 * load64(grid + VECTOR_WORDS))
         number += 1
     dim_x = load64(grid + BLOCK_DIM)
     dim_y = load64(grid + BLOCK_DIM + 8)
@@ -167,9 +185,11 @@ def rx_start_block(grid: int, block: int, x: int, y: int, z: int) -> None:
                 left = 32
             store64(warp + WARP_LIVE, left)
             store64(warp + WARP_FIRST, fiber)
+            store64(warp + WARP_REGISTERS, load64(grid + LAUNCH_REGISTERS))
+            store64(warp + WARP_ADJUSTED, 0)
             fill(warp + WARP_MEETINGS, 0, 32 * MEETING_BYTES)
             if load64(warp + WARP_VECTOR):
-                fill(load64(warp + WARP_VECTOR), 0, 4 * load64(grid + FIBER_COUNT))
+                fill(load64(warp + WARP_VECTOR), 0, 4 * load64(grid + VECTOR_WORDS))
         store64(fiber + FIBER_GRID, grid)
         store64(fiber + FIBER_BLOCK, block)
         store64(fiber + FIBER_THREAD, base + number)
@@ -210,34 +230,51 @@ def rx_find_stuck(grid: int) -> int:
 
 
 def rx_run_cluster(grid: int) -> int:
-    """Run all fibers of the cluster to their ends; returns the kind of fault."""
+    """Run all fibers that are set up to their ends; returns the kind of fault."""
     while load64(grid + LIVE) > 0:
         rx_run_ready(grid)
         if load64(grid + ERROR):
             return load64(grid + ERROR)
         if load64(grid + LIVE) > 0 and rx_answer_masks(grid) == 0:
-            stuck = rx_find_stuck(grid)
-            store64(grid + ERROR_FIBER, stuck)
-            store64(grid + ERROR_SITE, load64(stuck + FIBER_SITE))
-            store64(grid + ERROR, FAULT_DEADLOCK)
-            return FAULT_DEADLOCK
+            return rx_note_deadlock(grid)
     return 0
 
 
-def rx_start_cluster(grid: int, x: int, y: int, z: int) -> None:
-    """Set up the blocks of the cluster whose place among the clusters is given."""
+def rx_note_deadlock(grid: int) -> int:
+    """Nobody can go on: who waits for registers tells more than those who wait for that one."""
+    kind = FAULT_DEADLOCK
+    stuck = rx_find_starved(grid)
+    if stuck:
+        kind = FAULT_POOL
+        store64(grid + ERROR_OTHER, load64(load64(stuck + FIBER_BLOCK) + BLOCK_POOL))
+        store64(grid + ERROR_INDEX, load64(load64(stuck + FIBER_WARP) + WARP_REGISTERS))
+    else:
+        stuck = rx_find_stuck(grid)
+    store64(grid + ERROR_FIBER, stuck)
+    store64(grid + ERROR_SITE, load64(stuck + FIBER_SITE))
+    store64(grid + ERROR, kind)
+    return kind
+
+
+def rx_begin(grid: int) -> None:
+    """Nothing runs yet of the blocks that are to run together."""
     store64(grid + EPOCH, load64(grid + EPOCH) + 1)
     store64(grid + FIRST_EPOCH, load64(grid + EPOCH))
+    store64(grid + GRID_COMMON, load64(grid + EPOCH))
     store64(grid + LIVE, load64(grid + FIBER_COUNT))
     store64(grid + READY_HEAD, 0)
     store64(grid + READY_TAIL, 0)
     store64(grid + BARRIERS_USED, 0)
+
+
+def rx_start_cluster(grid: int, first: int, x: int, y: int, z: int) -> None:
+    """Set up the blocks, from number ``first`` on, of the cluster whose place among the clusters is given."""
     size_x = load64(grid + CLUSTER_DIM)
     size_y = load64(grid + CLUSTER_DIM + 8)
     size_z = load64(grid + CLUSTER_DIM + 16)
     rank = 0
     while rank < load64(grid + BLOCKS_PER_CLUSTER):
-        block = load64(grid + BLOCKS) + rank * BLOCK_BYTES
+        block = load64(grid + BLOCKS) + (first + rank) * BLOCK_BYTES
         in_x = rank % size_x
         in_y = rank // size_x % size_y
         in_z = rank // (size_x * size_y)
@@ -253,18 +290,36 @@ def rx_start_cluster(grid: int, x: int, y: int, z: int) -> None:
 
 
 def rx_run_grid(grid: int) -> int:
-    """Run all blocks of a launch, cluster after cluster; returns the kind of fault, 0 for none."""
+    """Run all blocks of a launch, cluster after cluster or all together; returns the kind of fault, 0 for none."""
+    each = load64(grid + BLOCKS_PER_CLUSTER)
+    started = 0
     z = 0
     while z < load64(grid + GRID_DIM + 16) // load64(grid + CLUSTER_DIM + 16):
         y = 0
         while y < load64(grid + GRID_DIM + 8) // load64(grid + CLUSTER_DIM + 8):
             x = 0
             while x < load64(grid + GRID_DIM) // load64(grid + CLUSTER_DIM):
-                rx_start_cluster(grid, x, y, z)
-                fault = rx_run_cluster(grid)
-                if fault:
-                    return fault
+                if started == 0:
+                    rx_begin(grid)
+                rx_start_cluster(grid, started, x, y, z)
+                started += each
+                if started == load64(grid + RESIDENT):
+                    started = 0
+                    fault = rx_run_cluster(grid)
+                    if fault:
+                        return fault
                 x += 1
             y += 1
         z += 1
+    rx_free_copies(grid)
     return 0
+
+
+def rx_free_copies(grid: int) -> None:
+    """Give back the lists of asynchronous copies that threads have made."""
+    number = 0
+    while number < load64(grid + FIBER_COUNT):
+        copies = load64(load64(grid + FIBERS) + number * FIBER_BYTES + FIBER_COPIES)
+        if copies:
+            libc_free(copies)
+        number += 1

@@ -9,7 +9,7 @@ from ..layout import *
 from ..native import load64, lowest_bit, store64
 
 if TYPE_CHECKING:
-    from .clocks import rx_acquire, rx_release
+    from .clocks import rx_acquire, rx_merge, rx_release, rx_tick
     from .fibers import rx_fail_with, rx_make_ready, rx_park, rx_wake
 
 
@@ -84,36 +84,101 @@ def rx_recheck_barriers(block: int) -> None:
         rx_open_barrier(waiter, bar)
 
 
+def rx_block_of_rank(fiber: int, rank: int) -> int:
+    """A block of the thread's cluster."""
+    block = load64(fiber + FIBER_BLOCK)
+    return block + (rank - load64(block + BLOCK_RANK)) * BLOCK_BYTES
+
+
+def rx_cluster_barrier(fiber: int) -> int:
+    """The barrier of all threads of the cluster is kept with the first block's, after the numbered ones."""
+    return load64(rx_block_of_rank(fiber, 0) + BLOCK_BARRIERS) + BAR_COUNT * BAR_BYTES
+
+
 def rx_cluster_arrive(fiber: int, site: int) -> None:
-    """All threads of the cluster; the barrier is kept with the first block's, after the numbered ones."""
+    """Arrive at the cluster's barrier; the last thread opens it."""
     grid = load64(fiber + FIBER_GRID)
-    bar = load64(load64(grid + BLOCKS) + BLOCK_BARRIERS) + BAR_COUNT * BAR_BYTES
+    bar = rx_cluster_barrier(fiber)
     store64(fiber + FIBER_PHASE, load64(bar + BAR_EXPECTED))
+    rx_release(fiber, load64(bar + BAR_VECTOR))
     store64(bar + BAR_ARRIVED, load64(bar + BAR_ARRIVED) + 1)
-    if load64(bar + BAR_ARRIVED) == load64(grid + FIBER_COUNT):
+    if load64(bar + BAR_ARRIVED) == load64(grid + THREADS) * load64(grid + BLOCKS_PER_CLUSTER):
         store64(bar + BAR_ARRIVED, 0)
         store64(bar + BAR_EXPECTED, load64(bar + BAR_EXPECTED) + 1)
         store64(grid + EPOCH, load64(grid + EPOCH) + 1)
         rank = 0
         while rank < load64(grid + BLOCKS_PER_CLUSTER):
-            store64(load64(grid + BLOCKS) + rank * BLOCK_BYTES + BLOCK_EPOCH, load64(grid + EPOCH))
+            rx_begin_epoch(rx_block_of_rank(fiber, rank), load64(grid + EPOCH))
             rank += 1
         rx_wake_all(bar + BAR_HEAD)
 
 
+def rx_begin_epoch(block: int, epoch: int) -> None:
+    """What several blocks did before is in order."""
+    store64(block + BLOCK_EPOCH, epoch)
+    store64(block + BLOCK_COMMON, epoch)
+
+
 def rx_cluster_wait(fiber: int, site: int) -> None:
     """Wait until the cluster's barrier has opened since this thread arrived at it."""
-    grid = load64(fiber + FIBER_GRID)
-    bar = load64(load64(grid + BLOCKS) + BLOCK_BARRIERS) + BAR_COUNT * BAR_BYTES
+    bar = rx_cluster_barrier(fiber)
     if load64(bar + BAR_EXPECTED) == load64(fiber + FIBER_PHASE):
         rx_wait_in(fiber, bar + BAR_HEAD, site)
+    rx_acquire(fiber, load64(bar + BAR_VECTOR))
+
+
+def rx_grid_barrier(fiber: int, site: int) -> None:
+    """A barrier of all threads of the grid, whose blocks all run together."""
+    grid = load64(fiber + FIBER_GRID)
+    rx_release(fiber, load64(grid + GRID_VECTOR))
+    store64(grid + GRID_ARRIVED, load64(grid + GRID_ARRIVED) + 1)
+    if load64(grid + GRID_ARRIVED) < load64(grid + FIBER_COUNT):
+        rx_wait_in(fiber, grid + GRID_HEAD, site)
+    else:
+        store64(grid + GRID_ARRIVED, 0)
+        store64(grid + EPOCH, load64(grid + EPOCH) + 1)
+        store64(grid + GRID_COMMON, load64(grid + EPOCH))
+        number = 0
+        while number < load64(grid + RESIDENT):
+            rx_begin_epoch(load64(grid + BLOCKS) + number * BLOCK_BYTES, load64(grid + EPOCH))
+            number += 1
+        rx_wake_all(grid + GRID_HEAD)
+    rx_acquire(fiber, load64(grid + GRID_VECTOR))
 
 
 def rx_in_block(fiber: int, address: int, rank: int) -> int:
     """The place in another block's shared memory that corresponds to one in this block's."""
-    grid = load64(fiber + FIBER_GRID)
-    other = load64(grid + BLOCKS) + rank * BLOCK_BYTES
+    other = rx_block_of_rank(fiber, rank)
     return address - load64(load64(fiber + FIBER_BLOCK) + BLOCK_SHARED) + load64(other + BLOCK_SHARED)
+
+
+# ---- atomic updates by which threads wait for each other
+
+
+def rx_fence_memory(fiber: int) -> None:
+    """``__threadfence``: what atomic updates have shown counts now, and what is known now is what they will show."""
+    mine = load64(fiber + FIBER_VECTOR)
+    if mine == 0 or load64(fiber + FIBER_SEEN) == 0:
+        return
+    words = load64(load64(fiber + FIBER_GRID) + VECTOR_WORDS)
+    rx_merge(mine, load64(fiber + FIBER_SEEN), words)
+    rx_tick(fiber, mine)
+    rx_merge(load64(fiber + FIBER_FENCED), mine, words)
+
+
+def rx_meet_at(fiber: int, address: int) -> int:
+    """An atomic update of a place: learn from those before, and show those after what a fence has settled.
+
+    PTX ISA, "Release and acquire patterns": a fence before the one update, a fence after the other.
+    """
+    grid = load64(fiber + FIBER_GRID)
+    if load64(fiber + FIBER_SEEN) == 0:
+        return address
+    place = load64(grid + ATOMIC_PLACES) + (address >> 2) % PLACE_COUNT * PLACE_BYTES
+    words = load64(grid + VECTOR_WORDS)
+    rx_merge(load64(fiber + FIBER_SEEN), load64(place + PLACE_VECTOR), words)
+    rx_merge(load64(place + PLACE_VECTOR), load64(fiber + FIBER_FENCED), words)
+    return address
 
 
 def rx_rank(fiber: int) -> int:

@@ -9,9 +9,11 @@ from ..layout import *
 from ..native import copy, load64, store64
 
 if TYPE_CHECKING:
-    from .copies import rx_bulk_issued, rx_bulk_piece
-    from .shadow import rx_check
-    from .sync import rx_in_block
+    from .copies import rx_bulk_issued, rx_bulk_piece, rx_memory_of
+    from .fibers import rx_fail
+    from .groups import rx_started, rx_ticket
+    from .shadow import rx_check_cells, rx_check_place, rx_mark_pending
+    from .sync import rx_block_of_rank, rx_in_block
 
 
 def rx_swizzled(address: int, width: int) -> int:
@@ -68,12 +70,14 @@ def rx_piece_inside(tensor: int, column: int) -> int:
 
 def rx_tma_load(
     fiber: int, base: int, at: int, tensor: int, barrier: int, mask: int, c0: int, c1: int, c2: int, c3: int, c4: int,
-    site: int,
+    site: int, from_site: int,
 ) -> None:  # fmt: skip
     """Start a copy of a box to this block's shared memory, or to that of all blocks in a mask."""
     if mask == 0:
         mask = 1 << load64(load64(fiber + FIBER_BLOCK) + BLOCK_RANK)
     first = rx_coordinates(fiber, c0, c1, c2, c3, c4)
+    if load64(load64(fiber + FIBER_GRID) + CHECKED):
+        rx_tma_load_check(fiber, tensor, first, from_site)
     rank = 0
     while mask >> rank:
         if mask >> rank & 1:
@@ -84,6 +88,24 @@ def rx_tma_load(
                 to = rx_in_block(fiber, base, rank)
             rx_tma_load_to(fiber, rank, to, at, tensor, there, first, site)
         rank += 1
+
+
+def rx_tma_load_check(fiber: int, tensor: int, first: int, site: int) -> None:
+    """Global memory that a copy reads, where the kernel also writes it."""
+    memory = rx_memory_of(fiber, site)
+    if load64(memory + MEM_SHADOW) == 0:
+        return
+    element = load64(tensor + MAP_ELEMENT)
+    piece = 0
+    count = rx_box_pieces(tensor)
+    while piece < count:
+        source = rx_piece_source(tensor, piece, first)
+        column = rx_piece_column(tensor, piece, first)
+        inside = rx_piece_inside(tensor, column)
+        if source and inside:
+            at = source + column * element - load64(memory + MEM_BASE)
+            rx_check_cells(fiber, memory, at, inside, SITE_LOAD, site, at // element)
+        piece += 1
 
 
 def rx_tma_load_to(
@@ -107,11 +129,20 @@ def rx_tma_load_to(
 
 
 def rx_tma_store(
-    fiber: int, base: int, at: int, tensor: int, c0: int, c1: int, c2: int, c3: int, c4: int, site: int
-) -> None:
-    """Copy a box from shared memory; what is outside of the tensor stays."""
+    fiber: int, base: int, at: int, tensor: int, c0: int, c1: int, c2: int, c3: int, c4: int, site: int, to_site: int
+) -> None:  # fmt: skip
+    """Copy a box from shared memory; what is outside of the tensor stays.
+
+    The bytes move at once, but the places read and written are under way until the thread has waited for them.
+    ``site`` reads shared memory, ``to_site`` writes the tensor.
+    """
     first = rx_coordinates(fiber, c0, c1, c2, c3, c4)
     width = load64(tensor + MAP_SWIZZLE)
+    element = load64(tensor + MAP_ELEMENT)
+    checked = load64(load64(fiber + FIBER_GRID) + CHECKED)
+    if checked:
+        rx_check_place(fiber, at, 1, site)
+        rx_started(fiber, STORES_READ, site)
     piece = 0
     count = rx_box_pieces(tensor)
     while piece < count:
@@ -120,10 +151,28 @@ def rx_tma_store(
         column = rx_piece_column(tensor, piece, first)
         inside = rx_piece_inside(tensor, column)
         if target and inside:
-            if load64(load64(fiber + FIBER_GRID) + CHECKED):
-                rx_check(fiber, place, inside, site)
-            copy(target + column * load64(tensor + MAP_ELEMENT), base + place, inside)
+            target += column * element
+            if checked:
+                rx_tma_store_read(fiber, place, inside, site)
+                rx_tma_store_mark(fiber, target, inside, element, to_site)
+            copy(target, base + place, inside)
         piece += 1
+
+
+def rx_tma_store_read(fiber: int, place: int, size: int, site: int) -> None:
+    """Shared memory that a bulk store is reading."""
+    memory = rx_memory_of(fiber, site)
+    if place + size > load64(memory + MEM_SIZE):
+        rx_fail(fiber, FAULT_BOUNDS, site, place)
+    if load64(memory + MEM_SHADOW):
+        rx_check_cells(fiber, memory, place, size, SITE_BULK_READ, site, place)
+
+
+def rx_tma_store_mark(fiber: int, target: int, size: int, element: int, site: int) -> None:
+    """Global memory that a bulk store is writing."""
+    memory = rx_memory_of(fiber, site)
+    at = target - load64(memory + MEM_BASE)
+    rx_mark_pending(fiber, memory, at, size, site, at // element, rx_ticket(fiber, STORES_WRITE))
 
 
 def rx_coordinates(fiber: int, c0: int, c1: int, c2: int, c3: int, c4: int) -> int:
@@ -135,3 +184,15 @@ def rx_coordinates(fiber: int, c0: int, c1: int, c2: int, c3: int, c4: int) -> i
     store64(words + 24, c3)
     store64(words + 32, c4)
     return words
+
+
+def rx_cluster_read(fiber: int, target: int, base: int, at: int, rank: int, site: int) -> None:
+    """Sixteen bytes from the shared memory of a block of the cluster."""
+    grid = load64(fiber + FIBER_GRID)
+    if load64(grid + CHECKED):
+        rx_check_place(fiber, at, 16, site)
+        number = load64(load64(grid + SITES) + site * SITE_BYTES + SITE_MEMORY)
+        memory = load64(rx_block_of_rank(fiber, rank) + BLOCK_MEMORIES) + number * MEM_BYTES
+        if load64(memory + MEM_SHADOW):
+            rx_check_cells(fiber, memory, at, 16, SITE_LOAD, site, at)
+    copy(target, rx_in_block(fiber, base, rank) + at, 16)

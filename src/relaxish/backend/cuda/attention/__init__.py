@@ -1,0 +1,5 @@
+"""Attention as kernels of its own: one walk over the keys with tensor cores, and the pass that calls them."""
+
+from .dispatch import DispatchAttention
+
+__all__ = ["DispatchAttention"]

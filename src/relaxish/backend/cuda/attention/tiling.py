@@ -1,0 +1,170 @@
+"""How the work is cut: rows and keys of a tile, warps, stages, and parts that keys are split into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ....carver import GpuModel
+from ....relax.scalars import const_int
+from .problem import AttentionProblem
+
+__all__ = ["Tiling", "choose_tiling", "padded"]
+
+#: Elements of two bytes by which rows in shared memory are longer: successive rows begin in other banks.
+_PAD = 8
+_STATIC_LIMIT = 48 * 1024
+_RESERVED = 1024  # bytes of shared memory that the system keeps of each block
+# Blocks of fewer keys than these are not worth a part of their own.
+_KEYS_OF_PART = 256
+_MOST_PARTS = 32
+
+
+def padded(columns: int) -> int:
+    """Columns as tensor cores take them: multiples of 16."""
+    return -(-columns // 16) * 16
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A block has ``row_warps * key_warps`` warps: each takes ``16 * row_tiles`` rows and its share of every key tile.
+
+    ``stages`` tiles of keys (and of values) may be on their way or in use; ``parts`` blocks share the keys of the same
+    rows.
+    """
+
+    row_warps: int
+    row_tiles: int
+    key_warps: int
+    keys: int
+    stages: int
+    parts: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return 16 * self.row_tiles * self.row_warps
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.row_warps * self.key_warps
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
+
+    def keeps_queries(self, problem: AttentionProblem) -> bool:
+        """Whether a warp's queries stay in its registers; else they are read again for each tile of keys."""
+        return self.row_tiles * padded(problem.size) <= 128
+
+    def registers(self, problem: AttentionProblem) -> int:
+        """Registers of a thread that hold matrices at the same time."""
+        queries = self.row_tiles * padded(problem.size) // 4 if self.keeps_queries(problem) else 4 * self.row_tiles
+        scores = self.row_tiles * self.keys // self.key_warps // 2
+        return queries + scores + self.row_tiles * padded(problem.value_size) // 2
+
+    def tiles(self, problem: AttentionProblem) -> int | None:
+        """Tiles of keys that a block walks over at most, if that is known."""
+        keys = const_int(problem.keys)
+        if keys is None:
+            return None
+        of_all = (keys + self.keys - 1) // self.keys
+        return (of_all + self.parts - 1) // self.parts
+
+    # -- shared memory, in elements of the inputs' type -----------------------------------------------------
+
+    @staticmethod
+    def pitch(columns: int) -> int:
+        """Distance of rows in shared memory: an odd number of 16 bytes, so that eight rows touch all banks once."""
+        return padded(columns) + _PAD
+
+    def buffers(self, problem: AttentionProblem) -> int:
+        """Tiles of keys that there is room for."""
+        return min(self.stages, self.tiles(problem) or self.stages)
+
+    def query_elements(self, problem: AttentionProblem) -> int:
+        """The block's queries."""
+        return self.rows * self.pitch(problem.size)
+
+    def stage_elements(self, problem: AttentionProblem) -> tuple[int, int]:
+        """One tile of keys, and one of values."""
+        return self.keys * self.pitch(problem.size), self.keys * self.pitch(problem.value_size)
+
+    def result_pitch(self, problem: AttentionProblem) -> int:
+        """Distance of rows of float32 while warps add up what each has found."""
+        return padded(problem.value_size) + 4
+
+    def shared_elements(self, problem: AttentionProblem) -> int:
+        """All shared memory of a block; results take the place of operands in the end."""
+        operands = self.query_elements(problem) + self.buffers(problem) * sum(self.stage_elements(problem))
+        results = self.rows * self.pitch(problem.value_size)
+        if self.key_warps > 1 or self.parts > 1:
+            results = 2 * self.key_warps * self.rows * (self.result_pitch(problem) + 2)
+        return max(operands, results)
+
+    def shared_bytes(self, problem: AttentionProblem) -> int:
+        """The same in bytes."""
+        return 2 * self.shared_elements(problem)
+
+
+def _fits(tiling: Tiling, problem: AttentionProblem, limit: int) -> bool:
+    return tiling.shared_bytes(problem) <= limit and tiling.registers(problem) <= 200
+
+
+def _shapes(problem: AttentionProblem, limit: int) -> list[Tiling]:
+    """Tilings that fit, most rows first: each row of a tile uses every key that is read once more."""
+    found = []
+    for row_warps, row_tiles, key_warps in ((4, 2, 1), (4, 1, 1), (2, 1, 2), (1, 1, 4)):
+        for keys in (128, 64, 32):
+            # Narrow shares of a tile leave no room to overlap products with exponentials; wide ones take registers.
+            if not 32 <= keys // key_warps <= 64 and not (keys == 64 and key_warps == 4):
+                continue
+            fitting = [
+                t
+                for t in (Tiling(row_warps, row_tiles, key_warps, keys, s) for s in (2, 1))
+                if _fits(t, problem, limit)
+            ]
+            if fitting:
+                found.append(fitting[0])
+                break
+    return found
+
+
+def choose_tiling(problem: AttentionProblem, target: Any) -> Tiling | None:
+    """The tiling with the most rows that still gives every multiprocessor a block; None where nothing fits.
+
+    With few rows (a decoder's step) the keys are split among blocks too.
+    """
+    device = GpuModel.of_target(target)
+    shapes = _shapes(problem, min(device.shared_memory - _RESERVED, 227 * 1024))
+    if not shapes:
+        return None
+    sizes = [const_int(v) for v in (problem.batch, problem.rows, problem.kv_heads)]
+    batch, rows, heads = (1 if v is None else v for v in sizes)
+    if problem.starts is not None:
+        batch = 1  # ``rows`` are those of all sequences
+    if sizes[1] is None:
+        return next((t for t in shapes if t.rows == 64), shapes[0])
+
+    def blocks(tiling: Tiling) -> int:
+        return batch * heads * -(-rows // tiling.rows)
+
+    enough = [t for t in shapes if blocks(t) >= device.multiprocessors and (t.rows <= rows or t is shapes[-1])]
+    if enough:
+        return enough[0]
+    chosen = shapes[-1]
+    if problem.starts is not None:
+        return chosen
+    return _in_parts(chosen, problem, device.multiprocessors // max(1, blocks(chosen)))
+
+
+def _in_parts(tiling: Tiling, problem: AttentionProblem, wanted: int) -> Tiling:
+    """Split the keys into as many parts as there are multiprocessors without work."""
+    keys = const_int(problem.keys)
+    useful = _MOST_PARTS // 4 if keys is None else keys // _KEYS_OF_PART
+    parts = min(wanted, useful, _MOST_PARTS)
+    if parts < 2:
+        return tiling
+    return Tiling(tiling.row_warps, tiling.row_tiles, tiling.key_warps, tiling.keys, tiling.stages, parts)

@@ -1,0 +1,5 @@
+"""Rules of the target key ``cpu``."""
+
+from . import winograd
+
+__all__ = ["winograd"]

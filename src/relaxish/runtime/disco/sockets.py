@@ -1,0 +1,198 @@
+"""Workers on several machines: everybody talks over TCP, in the messages of ``runtime.rpc``.
+
+The controller listens and starts the workers of the first node; each other node runs
+``python -m relaxish.tools.disco_remote_socket_session HOST PORT WORKERS``, whose workers connect to the controller and,
+for collective operations, to one another.
+
+Nothing that arrives is executed but the commands of a session; still, a worker runs what it is told: only let the
+controller listen to networks that you trust.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..device import Device
+from ..dtype import numpy_dtype
+from ..ndarray import NDArray, array
+from ..rpc.server import listen
+from ..rpc.wire import RPCError, SocketChannel, Tagged, receive, send
+from .links import PeerLinks
+from .process import _as_error
+from .session import Session
+from .worker import Ref, Worker
+
+__all__ = ["SocketSession", "run_remote_node", "run_socket_worker"]
+
+_ATTEMPTS, _PAUSE = 300, 0.1
+_WORKER_PROGRAM = "relaxish.tools.disco_remote_socket_session"
+
+
+def _pack(value: Any) -> Any:
+    """A value as data: arrays, references and devices get a form, functions and modules only a name."""
+    if isinstance(value, NDArray):
+        return Tagged("array", shape=list(value.shape), dtype=str(value.dtype), data=value.numpy().tobytes())
+    if isinstance(value, np.ndarray):
+        return Tagged("numpy", shape=list(value.shape), dtype=str(value.dtype), data=value.tobytes())
+    if isinstance(value, Ref):
+        return Tagged("ref", register=value.register)
+    if isinstance(value, Device):
+        return Tagged("device", type=value.device_type, id=value.device_id)
+    if type(value) in (tuple, list):
+        return [_pack(v) for v in value]
+    return repr(value) if callable(value) else value
+
+
+def _unpack(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpack(v) for v in value]
+    if not isinstance(value, Tagged):
+        return value
+    fields = value.fields
+    if value.kind in ("array", "numpy"):
+        found = np.frombuffer(fields["data"], numpy_dtype(fields["dtype"])).reshape(fields["shape"]).copy()
+        return array(found) if value.kind == "array" else found
+    if value.kind == "ref":
+        return Ref(fields["register"])
+    if value.kind == "device":
+        return Device(fields["type"], fields["id"])
+    raise RPCError(f"a worker cannot be sent a value of kind {value.kind!r}")
+
+
+class _Peer:
+    """A connection as :class:`PeerLinks` wants it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.channel = SocketChannel(sock)
+
+    def send(self, value: Any) -> None:
+        """Send a value that :func:`_pack` has made."""
+        send(self.channel, value)
+
+    def recv(self) -> Any:
+        """What the other side sent."""
+        return receive(self.channel)
+
+
+class SocketSession(Session):
+    """``num_workers_per_node`` workers on each of ``num_nodes`` machines, this one among them.
+
+    The constructor returns when all other nodes have come. ``port`` 0 takes any that is free (see ``self.port``).
+    """
+
+    def __init__(
+        self, num_nodes: int, num_workers_per_node: int, num_groups: int, host: str, port: int,
+    ) -> None:  # fmt: skip
+        super().__init__(num_nodes * num_workers_per_node, num_groups)
+        self._peers: dict[int, _Peer] = {}
+        with listen(host, port, port + 1, True) as listener:
+            self.host, self.port = host, int(listener.getsockname()[1])
+            self._processes = [
+                _start_worker(host, self.port, w, self._num_workers, num_groups) for w in range(num_workers_per_node)
+            ]
+            self._gather(listener, num_nodes, num_workers_per_node, num_groups)
+
+    def _gather(self, listener: socket.socket, num_nodes: int, per_node: int, num_groups: int) -> None:
+        """Number the nodes that come, and introduce all workers to one another."""
+        addresses: dict[int, list[Any]] = {}
+        node = 0
+        while len(addresses) < self._num_workers:
+            peer = _Peer(listener.accept()[0])
+            kind, *details = peer.recv()
+            if kind == "worker":
+                worker_id, *address = details
+                addresses[worker_id] = address
+                self._peers[worker_id] = peer
+                continue
+            node += 1
+            if kind != "node" or details != [per_node] or node >= num_nodes:
+                peer.send(["refused", f"the session has {num_nodes} nodes of {per_node} workers"])
+                node -= 1
+                continue
+            peer.send(["welcome", list(range(node * per_node, (node + 1) * per_node)), self._num_workers, num_groups])
+        table = [addresses[w] for w in range(self._num_workers)]
+        for peer in self._peers.values():
+            peer.send(table)
+
+    def _tell(self, worker_id: int, command: tuple[Any, ...]) -> None:
+        self._peers[worker_id].send(_pack(command))
+
+    def _hear(self, worker_id: int) -> tuple[bool, Any]:
+        fine, value = self._peers[worker_id].recv()
+        return (True, _unpack(value)) if fine else (False, _as_error(*value))
+
+    def _stop(self) -> None:
+        for process in self._processes:
+            process.wait()
+        for peer in self._peers.values():
+            peer.channel.close()
+
+
+def _start_worker(host: str, port: int, worker_id: int, count: int, groups: int) -> subprocess.Popen[bytes]:
+    arguments = ["--worker", host, str(port), str(worker_id), str(count), str(groups)]
+    return subprocess.Popen([sys.executable, "-m", _WORKER_PROGRAM, *arguments])
+
+
+def _reach(host: str, port: int) -> socket.socket:
+    """A connection to the controller, which may still be about to listen. Raises RPCError if it does not."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection((host, port))
+        time.sleep(_PAUSE)
+    raise RPCError(f"no session at {host}:{port}")
+
+
+def run_remote_node(host: str, port: int, num_workers: int) -> None:
+    """Be a node of the session at ``host:port``: start its workers and wait until the session is over.
+
+    Raises RPCError if the session has no place for this node.
+    """
+    with _reach(host, port) as sock:
+        door = _Peer(sock)
+        door.send(["node", num_workers])
+        answer, *details = door.recv()
+        if answer != "welcome":
+            raise RPCError(str(details[0]))
+        numbers, count, groups = details
+        for process in [_start_worker(host, port, w, count, groups) for w in numbers]:
+            process.wait()
+
+
+def _meet(me: int, listener: socket.socket, table: Sequence[Sequence[Any]]) -> dict[int, _Peer]:
+    """Connections to all other workers: each listens for those with higher numbers."""
+    peers: dict[int, _Peer] = {}
+    for other in range(me):
+        host, port = table[other]
+        peers[other] = _Peer(socket.create_connection((host, port)))
+        peers[other].send(me)
+    for _ in range(me + 1, len(table)):
+        peer = _Peer(listener.accept()[0])
+        peers[peer.recv()] = peer
+    return peers
+
+
+def run_socket_worker(host: str, port: int, me: int, count: int, groups: int) -> None:
+    """The life of a worker."""
+    with socket.create_connection((host, port)) as sock:
+        controller = _Peer(sock)
+        # Others reach this worker where it reaches the controller from.
+        with socket.create_server((sock.getsockname()[0], 0), backlog=count) as listener:
+            controller.send(["worker", me, *listener.getsockname()[:2]])
+            peers = _meet(me, listener, controller.recv())
+        worker = Worker(me, count, groups, PeerLinks(me, peers, _pack, _unpack))
+
+        def answer(what: tuple[bool, Any]) -> None:
+            fine, value = what
+            controller.send([fine, _pack(value) if fine else [type(value).__name__, str(value)]])
+
+        with contextlib.suppress(RPCError):  # the controller is gone
+            worker.serve(lambda: tuple(_unpack(controller.recv())), answer)
