@@ -84,8 +84,8 @@ def work(options: argparse.Namespace) -> None:
     section = importlib.import_module(f"gpu.{options.section}")
     journal = Journal(options.out / f"{options.section}.json")
     for job in section.jobs(options.small):
-        if job in journal.done:
-            continue
+        if job in journal.done or "failed" in journal.rows.get(case_of(job), {}):
+            continue  # a case that crashed once is not worth another process
         print(f"-- {job}", flush=True)
         journal.begin(job)
         try:

@@ -59,7 +59,7 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.runtime.object_generic": "relaxish.ir.object_generic",
         "relaxish.runtime.packed_func": "relaxish.runtime.registry",
         "relaxish.target.detect_target": "relaxish.target.detect",
-        "relaxish.meta_schedule.runner.config": "relaxish.meta_schedule.runner",
+        "relaxish.meta_schedule.runner.config": "relaxish.meta_schedule.runner.rpc_runner",
         "relaxish._ffi.registry": "relaxish.runtime.registry",
         "relaxish._ffi": "relaxish",
         "relaxish._ffi.base": "relaxish.support.errors",
@@ -186,6 +186,11 @@ _aliases.register_attributes(
         "script_printer": "relaxish.script.printer.config",
     },
 )
+_aliases.register_attributes(
+    "relaxish.contrib",
+    {name: f"relaxish.contrib.{name}" for name in ("cc", "mkl", "nvcc", "popen_pool", "tar", "thrust")},
+)
+_aliases.register_attributes("relaxish.topi", {"testing": "relaxish.topi.testing"})
 _OPERATIONS = "BaseComputeOp ComputeOp ExternOp Operation PlaceholderOp ScanOp".split()
 _aliases.register_attributes("relaxish.te.tensor", {name: f"relaxish.te.operation:{name}" for name in _OPERATIONS})
 _aliases.register_attributes("relaxish.te.operation", {"create_prim_func": "relaxish.te.prim_func:create_prim_func"})

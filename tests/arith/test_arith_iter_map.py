@@ -78,6 +78,20 @@ def test_predicate_bounds_a_fused_iterator() -> None:
     assert [int(i.args[0].extent) for i in result.indices] == [10, 10]
 
 
+def test_predicate_bounds_some_digits_of_an_iterator() -> None:
+    x = tir.Var("x", "int32")
+    found = detect([x // 7, x % 7], {x: 14}, x % 7 < 6)
+    assert [int(mark.args[0].extent) for mark in found.indices] == [2, 6]
+    assert not detect([x // 7, x % 7 + 1, x % 7], {x: 14}, x % 7 < 6).indices
+
+
+def test_terms_of_one_value_take_no_room() -> None:
+    x, y = tir.Var("x", "int32"), tir.Var("y", "int32")
+    split = [(x // 16 + y) // 4, (x // 16 + y) % 4, x % 16]
+    simple = arith.iter_map_simplify(split, {x: Range(0, 16), y: Range(0, 12)}, True, "surjective")
+    assert [str(e) for e in simple] == ["y // 4", "y % 4", "x"]
+
+
 def test_padding_is_reported() -> None:
     result = detect([x // 4, x % 4], {x: 10})
     assert result.indices

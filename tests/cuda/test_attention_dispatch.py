@@ -149,6 +149,37 @@ def test_written_out_attention(masked):
     assert np.abs(run(mod, q, k, v, mask) - right).max() < 3e-3
 
 
+def lowest_where_not(bb, visible, shape):
+    mask = bb.emit(op.where(visible, relax.const(0, "float32"), relax.const(-3.4e38, "float32")))
+    return bb.emit(op.astype(bb.emit(op.broadcast_to(mask, shape)), "float16"))
+
+
+@pytest.mark.parametrize(("kind", "inputs"), [("all", 3), ("earlier", 3), ("others", 4)])
+def test_masks_known_when_compiling(kind, inputs):
+    """``inputs``: of the kernel; a mask that hides nothing, or what is later, is none of them."""
+
+    def emit(bb, q, k, v):
+        at = bb.emit(op.arange(0, 20, 1, "int64"))
+        rows, keys = bb.emit(op.expand_dims(at, [0, 1, 3])), bb.emit(op.expand_dims(at, [0, 1, 2]))
+        zero = relax.const(0, "int64")
+        visible = {
+            "all": lambda: op.greater_equal(rows, zero), "earlier": lambda: op.less_equal(keys, rows),
+            "others": lambda: op.not_equal(keys, rows),
+        }[kind]()  # fmt: skip
+        visible = bb.emit(op.broadcast_to(bb.emit(visible), [1, 1, 20, 20]))
+        return op.nn.attention(q, k, v, lowest_where_not(bb, visible, [1, 2, 20, 20]))
+
+    mod = graph([tensor((1, 20, 2, 32))] * 3, emit)
+    made = DispatchAttention(A100)(mod)
+    [kernel] = [f for g, f in made.functions.items() if g.name_hint == "attention"]
+    assert len(kernel.params) == inputs + 1
+    assert set(operators(made)) == ({"call_tir"} if inputs == 3 else set(operators(made)))
+    arrays = [normal(1, 20, 2, 32, seed=i) for i in range(3)]
+    seen = {"all": np.ones((20, 20), bool), "earlier": np.tri(20, dtype=bool), "others": ~np.eye(20, dtype=bool)}[kind]
+    right = expected(*arrays, 32**-0.5, np.where(seen, 0.0, -np.inf))
+    assert np.abs(run(mod, *arrays) - right).max() < 3e-3
+
+
 def test_symbolic_sizes():
     @I.ir_module
     class Model:
@@ -273,3 +304,17 @@ def test_torch_models(kind):
     with torch.no_grad():
         right = model.float()(x.float()).numpy()
     assert np.abs(run(mod, x.numpy()) - right).max() < 5e-3
+
+
+@pytest.mark.parametrize("causal", [None, "BottomRight"])
+def test_attention_without_kernel_is_written_out(causal):
+    infos = [tensor((1, 20, 4, 16), "float32"), *[tensor((1, 40, 2, 16), "float32")] * 2]
+    mod = graph(infos, lambda bb, q, k, v: op.nn.attention(q, k, v, causal_mask=causal))
+    arrays = [normal(*[int(d) for d in i.shape], seed=s).astype("float32") for s, i in enumerate(infos)]
+    with use_cuda_provider("emulator"):
+        built = relaxish.compile(mod, A100, relax_pipeline=relax.get_default_pipeline(A100))
+        vm = relaxish.VirtualMachine(built, relaxish.cuda())
+        out = vm["main"](*[relaxish.nd.array(a, relaxish.cuda()) for a in arrays]).numpy()
+    assert np.abs(out - expected(*arrays, 0.25, None, causal)).max() < 1e-5
+    names = " ".join(vm.executable.device_modules[0].programs)
+    assert "matmul" in names and "softmax" in names

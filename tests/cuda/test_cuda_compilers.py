@@ -57,7 +57,7 @@ class FakeCompiler:
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
     compiler = FakeCompiler()
-    monkeypatch.setattr(nvrtc, "_compilers", lambda: (compiler,))
+    monkeypatch.setattr(nvrtc, "compilers", lambda: (compiler,))
     nvrtc._compiler.cache_clear()
     with config.CACHE_DIR.override(tmp_path), config.CACHE.override(True):
         yield compiler
@@ -106,7 +106,7 @@ def test_architectures(fake):
 
 def test_the_second_compiler_steps_in(monkeypatch, fake, tmp_path):
     newer = FakeCompiler((90, 100))
-    monkeypatch.setattr(nvrtc, "_compilers", lambda: (fake, newer))
+    monkeypatch.setattr(nvrtc, "compilers", lambda: (fake, newer))
     nvrtc._compiler.cache_clear()
     nvrtc.compile_cubin("x", "sm_90")
     nvrtc.compile_cubin("x", "sm_100a")
@@ -114,7 +114,7 @@ def test_the_second_compiler_steps_in(monkeypatch, fake, tmp_path):
 
 
 def test_without_compilers(monkeypatch):
-    monkeypatch.setattr(nvrtc, "_compilers", lambda: ())
+    monkeypatch.setattr(nvrtc, "compilers", lambda: ())
     monkeypatch.setattr(nvrtc, "available", lambda: False)
     nvrtc._compiler.cache_clear()
     with pytest.raises(MissingExtraError, match="cuda"):
@@ -223,7 +223,7 @@ def test_without_a_disassembler(monkeypatch):
 
 @pytest.mark.slow
 @needs_compiler
-@pytest.mark.parametrize("kind", nvrtc._compilers(), ids=lambda c: c.name)
+@pytest.mark.parametrize("kind", nvrtc.compilers(), ids=lambda c: c.name)
 def test_each_compiler(kind):
     image = kind.compile(SOURCE, "sm_80", "cubin")
     assert image.data[:4] == b"\x7fELF"

@@ -10,6 +10,7 @@ from relaxish import relax, topi
 from relaxish.backend.cuda.graph_passes import ChannelsLast, graph_passes
 from relaxish.backend.cuda.hoist_split import HoistOverSplit
 from relaxish.backend.cuda.norm_cast import NormWithCast
+from relaxish.backend.cuda.pad_channels import PadFewChannels
 from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.ir.transform import PassContext, Sequential
 from relaxish.script import ir as I
@@ -215,3 +216,22 @@ def test_windows_are_summed_by_one_thread():
     with TARGET:
         mod = dlight.ApplyDefaultSchedule(*dlight.default_gpu_rules(TARGET))(IRModule({"main": te.create_prim_func([x, made])}))
     assert 'T.thread_binding(49, thread="blockIdx.x")' in mod["main"].script()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_pixels_of_an_image_become_16_bytes(known):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", R.Tensor((1, 9, 9, 3), "float16"))
+    w = relax.Var("w", R.Tensor((32, 3, 3, 3), "float16"))
+    kernel = relax.const((rng.normal(size=(32, 3, 3, 3)) / 8).astype("float16")) if known else w
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            conv = relax.op.nn.conv2d(x, kernel, (2, 2), 1, data_layout="NHWC", kernel_layout="OHWI", out_dtype="float32")
+            out = builder.emit_output(conv)
+        builder.emit_func_output(out)
+    mod = builder.get()
+    made = PadFewChannels()(mod)
+    assert made["main"].script().count("R.nn.pad") == (2 if known else 0)
+    if known:
+        image, unused = (rng.normal(size=s).astype("float16") for s in ((1, 9, 9, 3), (32, 3, 3, 3)))
+        np.testing.assert_allclose(run(mod, image, unused, target=TARGET)[0], run(mod, image, unused)[0], rtol=1e-3, atol=1e-3)

@@ -11,10 +11,11 @@ from cuda_backends import make_backend
 from relaxish.runtime.nvidia.driver import ATTRIBUTES, TensorMapSpec
 from relaxish.runtime.nvidia.errors import CODES, CUDAError, DeviceMemoryError
 
-NAMES = ["fake", "fake-immediate", "emulator", "pycuda", "cuda-bindings"]
+NAMES = ["fake", "fake-immediate", "emulator"]
+REAL = [pytest.param(name, marks=pytest.mark.gpu) for name in ("pycuda", "cuda-bindings")]
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=[*NAMES, *REAL])
 def backend(request):
     return make_backend(request.param)
 

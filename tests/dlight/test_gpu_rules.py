@@ -9,6 +9,9 @@ from programs.gpu import CASES, N, elementwise, matmul, softmax, typed_product
 from relaxish import dlight, interp, tir
 from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.ir.functor import post_order_visit
+from relaxish.relax.transform import LegalizeOps
+from relaxish.script import ir as I
+from relaxish.script import relax as R
 from relaxish.script import tir as T
 from relaxish.target import Target
 
@@ -131,3 +134,22 @@ def test_a_rule_that_fails_makes_way_for_the_next(caplog):
         made = dlight.ApplyDefaultSchedule(broken, dlight.gpu.Fallback())(IRModule({"main": elementwise(4, 4)}))
     assert made["main"].attrs["tir.is_scheduled"]
     assert "Broken does not fit main" in caplog.text
+
+
+def test_reductions_that_a_row_needs_all_of_are_not_put_into_shared_memory():
+    """A group norm of a dynamic batch: which sums a row needs is not seen through its reshapes."""
+
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor(("n", 8, "h", "w"), "float32"), g: R.Tensor((8,), "float32"), b: R.Tensor((8,), "float32")):
+            return R.nn.group_norm(x, g, b, num_groups=2, channel_axis=1, axes=[2, 3])
+
+    mod = LegalizeOps()(Module)
+    with CUDA:
+        assert not _scheduled(dlight.ApplyDefaultSchedule(dlight.gpu.GeneralReduction())(mod))
+        assert _scheduled(dlight.ApplyDefaultSchedule(*dlight.default_gpu_rules(CUDA))(mod))
+
+
+def _scheduled(mod):
+    return all(f.attrs.get("tir.is_scheduled") for f in mod.functions.values() if isinstance(f, tir.PrimFunc))

@@ -7,11 +7,15 @@ import pytest
 from test_hopper_emulation import TARGET, check, sketch
 from test_hopper_tiles import SMALL, convolution, matrices, product, scheduled, values
 
-from relaxish import tir
+from relaxish import relax, tir
+from relaxish.backend.cuda.build import lower_for_device
+from relaxish.backend.cuda.codegen import cuda_source
 from relaxish.backend.cuda.emulator import DataRaceError
 from relaxish.dlight.gpu import MatmulHopper
 from relaxish.dlight.gpu.hopper_config import HopperConfig, configs
+from relaxish.ir import IRModule
 from relaxish.meta_schedule.search_strategy.sketch import VectorSketch
+from relaxish.script import relax as R
 from relaxish.testing import emulate_cuda
 from relaxish.tir.stmt import Evaluate
 from relaxish.tir.transform.base import StmtExprMutator
@@ -163,3 +167,17 @@ def test_masks_know_shared_depths():
             text = sch.mod["main"].script()
             splits.add(int(text.partition(f'"{SPLIT}": ')[2].partition(",")[0].partition("}")[0].removeprefix("T.int32(")))
     assert variant.valid(rows).tolist() == real and len(splits) > 2
+
+
+def test_bounds_of_an_image_are_compared_in_32_bits():
+    """Shapes of models have 64 bits; what fits 32 is divided and compared in 32."""
+    x, w = relax.Var("x", R.Tensor((1, 14, 14, 64), "float16")), relax.Var("w", R.Tensor((64, 3, 3, 64), "float16"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, w]):
+        conv = relax.op.nn.conv2d(x, w, padding=1, data_layout="NHWC", kernel_layout="OHWI", out_dtype="float32")
+        builder.emit_func_output(builder.emit(conv))
+    func = relax.transform.LegalizeOps()(builder.get())["conv2d"]
+    made = MatmulHopper().apply(func, TARGET, False).mod["main"].with_attr("global_symbol", "main")
+    _, device = lower_for_device(IRModule({"main": made}), TARGET)
+    [copies] = [line for line in cuda_source(device).splitlines() if "copy_async<16>(" in line and "RX_DEVICE" not in line]
+    assert "< 15" in copies and "long long" not in copies

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from relaxish import interp
 from relaxish.ir import IRModule
 from relaxish.script import tir as T
+from relaxish.script.ir_builder import IRBuilder
+from relaxish.script.ir_builder import tir as ir_builder_tir
 from relaxish.target import Target
-from relaxish.tir import transform
+from relaxish.testing import emulate_cuda
+from relaxish.tir import call_intrin, transform
 
 
 @T.prim_func
@@ -147,3 +152,27 @@ def test_memory_of_vectors() -> None:
     a, b = np.arange(32, dtype="float32"), np.zeros(32, "float32")
     interp.run_prim_func(doubled, [a, b])
     np.testing.assert_array_equal(b, 2 * a)
+
+
+@pytest.mark.parametrize(("distance", "width"), [(1, 32), (5, 32), (16, 32), (4, 8)])
+def test_exchange_with_the_lane_whose_number_differs_in_some_bits(distance: int, width: int) -> None:
+    def exchanged(value: Any) -> Any:
+        return call_intrin(
+            "float32", "tir.tvm_warp_shuffle_xor", T.uint32(0xFFFFFFFF), value, distance, width, 32
+        )  # fmt: skip
+
+    with IRBuilder() as builder:
+        with ir_builder_tir.prim_func():
+            ir_builder_tir.func_name("main")
+            a = ir_builder_tir.arg("a", ir_builder_tir.buffer((32,), "float32", name="a"))
+            b = ir_builder_tir.arg("b", ir_builder_tir.buffer((32,), "float32", name="b"))
+            with ir_builder_tir.launch_thread("threadIdx.x", 32) as x:
+                ir_builder_tir.buffer_store(b, exchanged(a[x]), [x])
+    func = builder.get()
+    a_values = np.arange(32, dtype="float32")
+    other = np.arange(32) ^ distance
+    by_interpreter, by_emulator = np.zeros(32, "float32"), np.zeros(32, "float32")
+    interp.run_prim_func(func, [a_values, by_interpreter])
+    emulate_cuda(func, a_values, by_emulator)
+    assert (by_interpreter == a_values[other]).all()
+    assert (by_emulator == a_values[other]).all()

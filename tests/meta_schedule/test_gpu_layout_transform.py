@@ -50,6 +50,28 @@ def test_tiled_schedules_compute_the_same(shape, source, destination, scaled, re
         np.testing.assert_array_equal(out, wanted)
 
 
+@pytest.mark.parametrize("shape, source, destination", [
+    ((2, 8, 5, 6), "NCHW", "NHWC"), ((1, 3, 7, 7), "NCHW", "NHWC"), ((2, 3, 5, 7), "NCHW", "CHWN"), ((17, 31), "AB", "BA"),
+])
+def test_any_tile_size_has_a_schedule(shape, source, destination):
+    """Axes padded to several multiples at once: each bound takes some digits of a loop."""
+    sch = tir.Schedule(transposed(shape, source, destination))
+    found = cuda_layout_transform_schedule_rule(sch, sch.get_block("T_layout_trans"), [3, 14, 16, 27])
+    assert len(found) == 4
+
+
+def test_tiles_that_are_padded_twice_compute_the_same():
+    func = transposed((2, 8, 5, 6), "NCHW", "NHWC")
+    sch = tir.Schedule(func)
+    found = cuda_layout_transform_schedule_rule(sch, sch.get_block("T_layout_trans"), [14, 24])
+    assert len(found) == 2
+    a = rng.standard_normal((2, 8, 5, 6)).astype("float32")
+    for variant in found:
+        out = np.full((2, 5, 6, 8), np.nan, "float32")
+        interp.run_prim_func(variant.mod["main"], [a, out])
+        np.testing.assert_array_equal(out, a.transpose(0, 2, 3, 1))
+
+
 def test_unknown_rules_leave_the_block_to_the_others():
     a = te.placeholder((64, 32), "float32", name="A")
     func = te.create_prim_func([a, topi.layout_transform(a, "AB", "BA", schedule_rule="nobodys")])

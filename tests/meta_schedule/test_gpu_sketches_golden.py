@@ -19,6 +19,7 @@ from relaxish.meta_schedule.schedule_rule import (
 )  # fmt: skip
 from relaxish.meta_schedule.testing import te_workload
 from relaxish.meta_schedule.testing.space_generation import generate_design_space, get_rules
+from relaxish.support.errors import InternalError
 from relaxish.target import Target
 from relaxish.tir.schedule import Trace
 from relaxish.tir.tensor_intrin import mma_m16n8k8
@@ -122,3 +123,24 @@ def test_sketches_are_those_on_file(name, golden):
     sch = tir.Schedule(func)
     decided(name, sketch.trace).apply_to_schedule(sch, remove_postproc=False)
     golden(name, f"{sch.trace}\n{sch.mod['main'].script()}")
+
+
+def test_rules_for_tensor_cores_refuse_what_they_cannot_bind_or_stage():
+    group = get_wmma_intrin_group("shared", "shared", "float16", "float32", False)
+    read, write = ReuseType("must", (4,), "shared"), ReuseType("must", (2,), "shared")
+    with pytest.raises(InternalError, match="threadIdx.x"):
+        MultiLevelTilingTensorCore([group], "SSSRRSRS", ["blockIdx.x", "threadIdx.x"], 4, LENGTHS, read, write)
+    for other in (None, ReuseType("may", (2,), "shared"), ReuseType("must", (2,), "local")):
+        with pytest.raises(ValueError, match="Shared memory write reuse"):
+            MultiLevelTilingTensorCore([group], "SSSRRSRS", BINDS, 4, LENGTHS, read, other)
+
+
+def test_sketches_come_in_the_order_of_their_groups():
+    groups = [get_wmma_intrin_group("shared", "shared", "float16", "float32", trans) for trans in (False, True)]
+    rule = MultiLevelTilingTensorCore(groups, "SSSRRSRS", BINDS, 4, LENGTHS, ReuseType("must", (4,), "shared"),
+                                      ReuseType("must", (2,), "shared"))
+    func = te.create_prim_func(te_workload.matmul(32, 32, 32, "float16", "float32"))
+    found = generate_design_space("cuda", func, TARGET, None, [rule])
+    marks = [str(inst.inputs[1]) for sketch in found for inst in sketch.trace.insts
+             if inst.kind.name == "Annotate" and inst.attrs[0] == "meta_schedule.auto_tensorize"]
+    assert [mark.endswith("_trans") for mark in marks if mark.startswith("wmma_sync")] == [False, True]

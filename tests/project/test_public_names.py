@@ -10,6 +10,7 @@ import relaxish
 
 NAMES = {
     "": """
+        InternalError register_error container pass_instrument
         nd ir tir te topi relax arith meta_schedule dlight target runtime script testing error instrument transform
         DataType DataTypeCode cpu cuda rocm opencl metal vulkan vpi ext_dev hexagon webgpu device Device IRModule
         compile build register_func get_global_func TVMError convert contrib driver Object register_object
@@ -49,6 +50,7 @@ NAMES = {
         PatternMatchingRewriter ExprPatternRewriter OrRewriter TupleRewriter
     """,
     "ir": """
+        NameSupply GlobalVarSupply
         SourceName Span SequentialSpan BaseExpr PrimExpr RelaxExpr GlobalVar GlobalInfo DummyGlobalInfo VDevice
         BaseFunc CallingConv Op register_op_attr register_intrin_lowering Range IRModule Type
         PrimType PointerType TupleType FuncType TensorType Array Map Node EnvFunc load_json save_json structural_equal
@@ -62,6 +64,7 @@ NAMES = {
         PassInstrument pass_instrument PassTimingInstrument PassPrintingInstrument PrintAfterAll PrintBeforeAll
     """,
     "tir": """
+        logaddexp
         PrimExpr Var SizeVar Reduce FloatImm IntImm StringImm Cast Add Sub Mul Div Mod FloorDiv FloorMod Min Max EQ NE
         LT LE GT GE And Or Not Select BufferLoad ProducerLoad Ramp Broadcast Shuffle Call CallEffectKind Let IterVar
         CommReducer Any Stmt LetStmt AssertStmt ForKind For While BufferStore BufferRealize Allocate AllocateConst
@@ -102,15 +105,18 @@ NAMES = {
         IntConstraintsTransform IntGroupBounds
     """,
     "te": """
+        logaddexp
         placeholder compute scan extern var size_var const thread_axis reduce_axis create_prim_func extern_primfunc
         Tensor TensorSlice tag_scope any all min_value max_value exp erf tanh sigmoid log cos sin sqrt rsqrt floor
         ceil sum min max div indexdiv indexmod truncdiv truncmod floordiv floormod comm_reducer if_then_else isnan
         PlaceholderOp ComputeOp ScanOp ExternOp
     """,
     "target": """
+        generic_func GenericFunc get_native_generic_func override_native_generic_func
         Target TargetKind list_tags register_tag VirtualDevice
     """,
     "runtime": """
+        ObjectGeneric convert_to_object TypeCode ArgTypeCode
         NDArray Object Module load_module PackedFunc convert device Device DataType DataTypeCode ShapeTuple String
         Report enabled num_threads
     """,
@@ -231,6 +237,48 @@ NAMES = {
     """,
     "tir.pipeline": """
         get_tir_pipeline get_default_tir_pipeline default_tir_pipeline finalize_host_passes finalize_device_passes
+    """,
+    "te.tensor": """
+        Tensor Operation PlaceholderOp ComputeOp ScanOp ExternOp
+    """,
+    "tir.op": """
+        tvm_access_ptr tvm_struct_get ptx_mma ptx_ldmatrix ptx_cp_async vectorlow vectorhigh vectorcombine logaddexp
+    """,
+    "tir.schedule._type_checker": """
+        type_checked
+    """,
+    "runtime.object_generic": """
+        ObjectGeneric convert convert_to_object const asnode
+    """,
+    "runtime.disco": """
+        DModule DPackedFunc DRef ProcessSession Session SocketSession ThreadedSession
+    """,
+    "rpc": """
+        Proxy Server Tracker connect connect_tracker LocalSession PopenSession TrackerSession RPCSession
+    """,
+    "exec.rpc_proxy": "main",
+    "exec.disco_remote_socket_session": "main",
+    "contrib": """
+        cc nvcc tar utils popen_pool tvmjs
+    """,
+    "topi.nn": """
+        conv2d_winograd_nhwc conv2d_winograd_nchw conv2d_winograd_nhwc_without_weight_transform
+        conv2d_winograd_nchw_without_weight_transform winograd_util get_pad_tuple
+    """,
+    "topi.utils": """
+        InvalidShapeError const_matrix get_const_float get_const_int get_const_tuple get_max_power2_factor get_shape
+        within_index make_idx is_dynamic_shape ceil_div swap equal_const_int simplify prod
+    """,
+    "topi.testing": """
+        conv2d_nchw_python conv2d_nhwc_python softmax_python layer_norm_python poolnd_python resize2d_python
+        batch_matmul attention_python strided_slice_python gather_python one_hot adaptive_pool
+    """,
+    "meta_schedule.testing.local_rpc": """
+        LocalRPC
+    """,
+    "meta_schedule.runner.rpc_runner": """
+        default_create_session default_upload_module default_alloc_argument default_run_evaluator
+        default_cleanup RPCRunner RPCRunnerFuture
     """,
 }
 

@@ -231,3 +231,46 @@ def test_trackers():
         for server in servers:
             server.terminate()
         tracker.terminate()
+
+
+@contextlib.contextmanager
+def behind_a_proxy(*keys, **options):
+    """A proxy and a server for each key."""
+    proxy = rpc.Proxy("127.0.0.1", 0, **options)
+    servers = [rpc.Server("127.0.0.1", proxy.port, is_proxy=True, key=key, no_fork=True, silent=True) for key in keys]
+    yield proxy
+    for each in (proxy, *servers):
+        each.terminate()
+
+
+def test_a_proxy_joins_servers_and_clients():
+    register_func("test.rpc.twice", lambda x: 2 * x, override=True)
+    with behind_a_proxy("one", "two", timeout_client=5) as proxy:
+        for key in ("two", "one", "two"):  # a server comes again after a session
+            with rpc.connect("127.0.0.1", proxy.port, key=key) as session:
+                assert session.get_function("test.rpc.twice")(21) == 42
+                x = nd.array(np.arange(70000, dtype="float32"), session.cpu())
+                np.testing.assert_array_equal(x.numpy(), np.arange(70000))
+        with pytest.raises(rpc.RPCError, match="No such file|cannot"):
+            with rpc.connect("127.0.0.1", proxy.port, key="one") as session:
+                session.load_module("nothing.so")
+
+
+def test_a_proxy_refuses_clients_whose_server_does_not_come():
+    with behind_a_proxy("one", timeout_client=0.2) as proxy:
+        with pytest.raises(rpc.RPCError, match="no server of the key 'three'"):
+            rpc.connect("127.0.0.1", proxy.port, key="three")
+    with pytest.raises(rpc.RPCError, match="web browsers"):
+        rpc.Proxy("127.0.0.1", 0, web_port=8888)
+
+
+def test_a_proxy_offers_its_servers_to_a_tracker():
+    register_func("test.rpc.twice", lambda x: 2 * x, override=True)
+    tracker = rpc.Tracker(port=0, silent=True)
+    with behind_a_proxy("board", tracker_addr=("127.0.0.1", tracker.port), timeout_client=5):
+        client = rpc.connect_tracker("127.0.0.1", tracker.port)
+        for _ in range(2):
+            with client.request("board", session_timeout=10) as session:
+                assert session.get_function("test.rpc.twice")(4) == 8
+        client.close()
+    tracker.terminate()

@@ -80,3 +80,18 @@ def test_mapping_of_a_convolution_to_a_product():
     assert len(info.mappings) == 1
     index_map = info.mappings[0]
     assert [int(d) for d in index_map.map_shape([2, 16, 16, 16, 3, 3, 8])] == [512, 16, 72]
+
+
+def test_a_batch_of_one_is_fused_like_any_other():
+    """An index that is one number keeps its variable, which tells where it belongs; windows of one are left apart."""
+    x, w = te.placeholder((1, 8, 8, 8), name="X"), te.placeholder((1, 1, 8, 16), name="W")
+    rh, rw, rc = te.reduce_axis((0, 1), name="rh"), te.reduce_axis((0, 1), name="rw"), te.reduce_axis((0, 8), name="rc")
+    y = te.compute(
+        (1, 8, 8, 16),
+        lambda n, h, v, c: te.sum(x[n, h + rh, v + rw, rc] * w[rh, rw, rc, c], axis=[rh, rw, rc]),
+        name="Y",
+    )
+    sch = Schedule(te.create_prim_func([x, w, y]))
+    info = get_auto_tensorize_mapping_info(sch, sch.get_block("Y"), desc)
+    (index_map,) = info.mappings
+    assert [str(e) for e in index_map.final_indices] == ["v_rh", "v_rw", "v_n * 64 + v_h * 8 + v_v", "v_c", "v_rc"]

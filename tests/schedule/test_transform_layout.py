@@ -226,3 +226,57 @@ def test_axis_separators_come_with_the_map():
     assert [int(s) for s in buffer.axis_separators] == [1]
     with pytest.raises(AssertionError):
         sch.set_axis_separator("work", ("write", 1), [1])
+
+
+def test_variables_of_one_value_stay_in_indices():
+    """They tell later steps what a dimension belongs to; what is computed of them becomes a number."""
+
+    @T.prim_func
+    def before(A: T.Buffer((1, 6, 1, 8), "float32"), C: T.Buffer((1, 6, 1, 8), "float32")):
+        for a, b, c, d in T.grid(1, 6, 1, 8):
+            with T.block("work"):
+                va, vb, vc, vd = T.axis.remap("SSSS", [a, b, c, d])
+                C[va, vb, vc, vd] = A[va, vb, vc, vd] * 3.0
+
+    @T.prim_func
+    def swapped(A: T.Buffer((1, 6, 1, 8), "float32"), C: T.Buffer((1, 8, 6, 1), "float32")):
+        for a, b, c, d in T.grid(1, 6, 1, 8):
+            with T.block("work"):
+                va, vb, vc, vd = T.axis.remap("SSSS", [a, b, c, d])
+                C[vc, vd, vb, va] = A[va, vb, vc, vd] * 3.0
+
+    @T.prim_func
+    def fused(A: T.Buffer((1, 6, 1, 8), "float32"), C: T.Buffer((1, 6, 1, 8), "float32")):
+        for ax0, ax1, ax2 in T.grid(6, 1, 8):
+            with T.block("work"):
+                v0, v1, v2 = T.axis.remap("SSS", [ax0, ax1, ax2])
+                C[0, v0, v1, v2] = A[0, v0, v1, v2] * 3.0
+
+    relayout(before, swapped, "C", lambda a, b, c, d: [c, d, b, a])
+    sch = Schedule(before, debug_mask="all")
+    sch.transform_block_layout("work", lambda a, b, c, d: [a * 6 + b, c, d])
+    assert_structural_equal_ignore_global_symbol(sch.mod["main"], fused)
+
+
+def test_sums_that_share_a_scale_are_left_as_they_are():
+    """Windows of a convolution are no map of iterators: their parts stay quotients and remainders."""
+
+    @T.prim_func
+    def before(A: T.Buffer((1, 10), "float32"), C: T.Buffer((1, 8, 3), "float32")):
+        for n, i, r in T.grid(1, 8, 3):
+            with T.block("work"):
+                vn, vi, vr = T.axis.remap("SSS", [n, i, r])
+                C[vn, vi, vr] = A[vn, vi + vr]
+
+    @T.prim_func
+    def expected(A: T.Buffer((1, 10), "float32"), C: T.Buffer((1, 8, 3), "float32")):
+        for ax0 in range(24):
+            with T.block("work"):
+                v0 = T.axis.spatial(24, ax0)
+                T.reads(A[v0 // 24, v0 % 24 // 3 + v0 % 3])
+                T.writes(C[0, v0 // 3, v0 % 3])
+                C[0, v0 // 3, v0 % 3] = A[v0 // 24, v0 % 24 // 3 + v0 % 3]
+
+    sch = Schedule(before, debug_mask="all")
+    sch.transform_block_layout("work", lambda n, i, r: [n * 24 + i * 3 + r])
+    assert_structural_equal_ignore_global_symbol(sch.mod["main"], expected)

@@ -323,3 +323,32 @@ def test_names_of_thread_indices_run_with_the_threads():
     tir.stmt_functor.post_order_visit(after.body, look)
     cast = 'T.Cast("int64", tx)'
     assert sorted(seen) == [(extent, cast), (extent, cast), (extent, f"{cast} - T.int64(128)")]
+
+
+def test_conditions_on_names_of_thread_indices_keep_shared_memory_whole():
+    """Each thread touches one place, all threads together as many as there are: a name is not one number for all."""
+
+    @T.prim_func
+    def before(A: T.Buffer((256,), "float32"), C: T.Buffer((256,), "float32")):
+        with T.block("all"):
+            T.reads(A[0:256])
+            T.writes(C[0:256])
+            tx = T.launch_thread("threadIdx.x", 64)
+            part = T.allocate([256], "float32", "shared")
+            held = T.Buffer((256,), data=part, scope="shared")
+            with T.LetStmt(tx) as place:
+                if place < 20:
+                    held[place] = A[place]
+                T.tvm_storage_sync("shared")
+                if place < 10:
+                    C[place] = held[place]
+
+    after = run(before, transform.CompactBufferAllocation())
+    found = []
+
+    def look(node):
+        if isinstance(node, (tir.BufferStore, tir.BufferLoad)) and node.buffer.scope() == "shared":
+            found.append((int(node.buffer.shape[0]), str(node.indices[0])))
+
+    tir.stmt_functor.post_order_visit(after.body, look)
+    assert found == [(64, "tx")] * 2

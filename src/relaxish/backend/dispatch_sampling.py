@@ -8,7 +8,8 @@ from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.statistical import cumsum
 from ..relax.call_forms import call_tir
-from ..relax.expr import Call, Function
+from ..relax.expr import Call
+from ..relax.expr_functor import rewrite_functions
 from ..relax.op_table import op_record_of
 from ..relax.scalars import const_int
 from ..transform.base import as_module_pass
@@ -47,12 +48,7 @@ class SamplingDispatcher(BackendDispatcher):
 
 def _run(mod: IRModule) -> IRModule:
     dispatcher = SamplingDispatcher(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            new = dispatcher.visit_expr(func)
-            if new is not func:
-                dispatcher.builder_.update_func(var, new)
-    return dispatcher.builder_.get()
+    return rewrite_functions(dispatcher, mod)
 
 
 def DispatchSampling() -> Pass:  # noqa: N802  (public name of the pass)

@@ -14,7 +14,8 @@ from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.builtin import alloc_tensor
 from ..relax.call_forms import call_pure_packed, call_tir
-from ..relax.expr import Call, Function, ShapeExpr
+from ..relax.expr import Call, ShapeExpr
+from ..relax.expr_functor import rewrite_functions
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import TensorStructInfo
 from ..target import Target
@@ -156,11 +157,7 @@ class SortScanDispatcher(BackendDispatcher):
 
 def _run(mod: IRModule) -> IRModule:
     dispatcher = SortScanDispatcher(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            new = dispatcher.visit_expr(func)
-            if new is not func:
-                dispatcher.builder_.update_func(var, new)
+    rewrite_functions(dispatcher, mod)
     dispatcher.apply_dlight_gpu_fallback()
     return dispatcher.builder_.get()
 

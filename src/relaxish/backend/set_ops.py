@@ -8,8 +8,8 @@ from .. import op as relax_op
 from .. import tir
 from ..ir.module import IRModule
 from ..ir.transform import Pass
-from ..relax.expr import Call, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr import Call, PrimValue, ShapeExpr, Tuple, TupleGetItem
+from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import ShapeStructInfo, TensorStructInfo
 from ..transform.base import as_module_pass
@@ -77,12 +77,7 @@ class _Lower(PyExprMutator):
 
 def _run(mod: IRModule) -> IRModule:
     lower = _Lower(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            new = lower.visit_expr(func)
-            if new is not func:
-                lower.builder_.update_func(var, new)
-    return lower.builder_.get()
+    return rewrite_functions(lower, mod)
 
 
 def LowerSetOps() -> Pass:  # noqa: N802  (public name of the pass)

@@ -7,7 +7,7 @@ from typing import Any
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.expr import DataflowVar, Expr, Function
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..target import Target
 from ..transform.base import as_module_pass
@@ -102,11 +102,6 @@ def workspace_annotator(library: str) -> Pass:
 
     def run(mod: IRModule) -> IRModule:
         annotator = _Workspaces(mod, library)
-        for var, func in list(mod.functions.items()):
-            if isinstance(func, Function):
-                new = annotator.visit_expr(func)
-                if new is not func:
-                    annotator.builder_.update_func(var, new)
-        return annotator.builder_.get()
+        return rewrite_functions(annotator, mod)
 
     return as_module_pass(run, "annotate_workspace")

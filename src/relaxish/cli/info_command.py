@@ -42,18 +42,37 @@ def _machine() -> dict[str, Any]:
     }
 
 
-@click.command("info", help="Show versions, the machine, targets and settings.")
+def _gpu() -> dict[str, str]:
+    """Who drives NVIDIA devices here, what they are, and who compiles for them."""
+    from ..backend.cuda import nvrtc
+    from ..runtime.nvidia import providers
+
+    compilers = ", ".join(compiler.version() for compiler in nvrtc.compilers()) or "none"
+    state = providers.find()
+    if state is None:
+        return {"driver": "none", "compilers": compilers}
+    driver = state.driver
+    devices = {
+        f"cuda({i})": f"{driver.attribute(i, 'device_name')}, {driver.memory_info(i)[1] >> 20} MiB"
+        for i in range(driver.device_count())
+    }
+    return {"driver": driver.name, **devices, "compilers": compilers}
+
+
+@click.command("info", help="Show versions, the machine, CUDA devices, targets and settings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
     """The command."""
     from ..target import Target
 
     settings = {k.env: str(k.value) for k in config.KNOBS.values()}
-    data: dict[str, Any] = {"versions": _versions(), "machine": _machine(), "targets": Target.list_kinds(), "settings": settings}
+    data: dict[str, Any] = {"versions": _versions(), "machine": _machine(), "cuda": _gpu(),
+                            "targets": Target.list_kinds(), "settings": settings}  # fmt: skip
     if as_json:
         click.echo(json.dumps(data, indent=2))
         return
     print_mapping("Versions", data["versions"])
     print_mapping("Machine", data["machine"])
+    print_mapping("CUDA", data["cuda"])
     click.echo("Targets\n  " + ", ".join(data["targets"]))
     print_mapping("Settings", data["settings"])

@@ -23,7 +23,10 @@ def default_cpu_rules(target: object = None) -> list[ScheduleRule]:
 
 def default_gpu_rules(target: object = None) -> list[ScheduleRule]:
     """The GPU rules in the order they are tried; of the default pipelines of all GPU targets but Adreno."""
-    return [gpu.MatmulHopper(), gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()]
+    return [
+        gpu.MatmulHopper(), gpu.MatmulSmallTiles(), gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(),
+        gpu.Fallback(),
+    ]  # fmt: skip
 
 
 def ApplyDefaultCPUSchedule() -> Pass:  # noqa: N802 - a pass is called by its class-like name

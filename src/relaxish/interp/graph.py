@@ -214,7 +214,7 @@ class Interpreter:
         callee = expr.args[0]
         if isinstance(callee, GlobalVar):
             func = self.prims.get(callee.name_hint) or self.mod[callee]
-            given = [np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in args]
+            given = [np.asarray(a, order="C") if isinstance(a, np.ndarray) else a for a in args]
             run_prim_func(func, [*given, *fresh, *extra], self.prims)
         else:
             self.eval(callee, env, symbols)(*args, *fresh)

@@ -26,14 +26,14 @@ from ..support.aliases import lazy_package as _lazy_package
 from .types import FuncType, PointerType, PrimType, TensorType, TupleType, Type, VoidType
 
 __all__ = [
-    "Array", "Attrs", "BaseExpr", "BaseFunc", "CallEffectKind", "CallingConv", "DictAttrs", "DummyGlobalInfo", "EnvFunc", "EqualOp", "FloatImm",
-    "FuncType", "GlobalInfo", "GlobalVar", "GlobalVarSupply", "IRModule", "IntImm", "Map", "Mismatch", "Mutator", "NameSupply", "Node", "NotEqualOp", "Op",
-    "PointerType", "PrimExpr", "PrimType", "Range", "RelaxExpr",
-    "SequentialSpan", "SourceName", "Span", "TensorType", "TupleType", "Type", "VDevice",
-    "Visitor", "VoidType", "as_expr", "assert_structural_equal", "base", "container", "convert", "dtype", "evaluate", "field",
-    "get_first_structural_mismatch", "instrument", "load_json", "make_node", "node_class", "object_generic", "post_order_visit",
-    "pre_order_visit", "primops", "printing", "register_intrin_lowering", "register_op_attr", "save_json",
-    "structural_equal", "structural_hash", "supply", "transform",
+    "Array", "Attrs", "BaseExpr", "BaseFunc", "CallEffectKind", "CallingConv", "DictAttrs", "DummyGlobalInfo",
+    "EnvFunc", "EqualOp", "FloatImm", "FuncType", "GlobalInfo", "GlobalVar", "GlobalVarSupply", "IRModule", "IntImm",
+    "Map", "Mismatch", "Mutator", "NameSupply", "Node", "NotEqualOp", "Op", "PointerType", "PrimExpr", "PrimType",
+    "Range", "RelaxExpr", "SequentialSpan", "SourceName", "Span", "TensorType", "TupleType", "Type", "VDevice",
+    "Visitor", "VoidType", "as_expr", "assert_structural_equal", "base", "container", "convert", "dtype", "evaluate",
+    "field", "get_first_structural_mismatch", "instrument", "load_json", "make_node", "node_class", "object_generic",
+    "post_order_visit", "pre_order_visit", "primops", "printing", "register_intrin_lowering", "register_op_attr",
+    "save_json", "structural_equal", "structural_hash", "supply", "transform",
 ]  # fmt: skip
 
 __getattr__, __dir__ = _lazy_package(globals())

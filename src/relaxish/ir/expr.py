@@ -315,7 +315,7 @@ def as_exprs(values: Iterable[Any] | None) -> tuple[PrimExpr, ...]:
 
 
 #: The base class of objects that stand for IR values (see ``ir.object_generic``, which fills this).
-GENERIC: list[type] = []
+GENERIC: list[Any] = []
 
 
 def convert(value: Any, span: Span | None = None) -> Any:
@@ -323,8 +323,9 @@ def convert(value: Any, span: Span | None = None) -> Any:
 
     Arrays and runtime modules stay as they are; objects that stand for a value (``ObjectGeneric``) become it.
     """
-    if isinstance(value, tuple(GENERIC)):
-        return value.asobject()
+    for generic in GENERIC:
+        if isinstance(value, generic):
+            return value.asobject()
     if isinstance(value, (Node, np.ndarray)) or hasattr(value, "numpy") or hasattr(value, "get_function"):
         return value
     if isinstance(value, (list, tuple)):

@@ -14,10 +14,10 @@ from ..tir.schedule import BlockRV, checks
 from ..tir.transform.hopper_tiles import TILES
 
 __all__ = [
-    "annotation", "blocks_in", "child_blocks", "consumers", "cumulative_lengths", "enclosing",
-    "enclosing_loops", "has_been_tiled", "has_if_then_else", "has_op", "in_tiles", "int_extent", "is_reduction", "is_root", "is_spatial", "is_spatial_function", "is_trivial_binding",
-    "is_write_cache", "iter_types", "loop_type", "needs_multi_level_tiling", "needs_rfactor", "producers",
-    "read_write_pattern", "realize_of", "vars_in",
+    "annotation", "blocks_in", "child_blocks", "consumers", "cumulative_lengths", "enclosing", "enclosing_loops",
+    "has_been_tiled", "has_if_then_else", "has_op", "in_tiles", "int_extent", "is_reduction", "is_root", "is_spatial",
+    "is_spatial_function", "is_trivial_binding", "is_write_cache", "iter_types", "loop_type",
+    "needs_multi_level_tiling", "needs_rfactor", "producers", "read_write_pattern", "realize_of", "vars_in",
 ]
 
 TILING_KEY = "meta_schedule.tiling_structure"

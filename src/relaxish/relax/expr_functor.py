@@ -39,7 +39,7 @@ from .expr import (
 )
 from .struct_info import StructInfo
 
-__all__ = ["ExprFunctor", "PyExprMutator", "PyExprVisitor", "mutator", "visitor"]
+__all__ = ["ExprFunctor", "PyExprMutator", "PyExprVisitor", "mutator", "rewrite_functions", "visitor"]
 
 _C = TypeVar("_C", bound=type)
 
@@ -545,3 +545,16 @@ def mutator(cls: _C) -> _C:
     if "__init__" in cls.__dict__:
         target.__init__ = __init__
     return cls
+
+
+def rewrite_functions(rewriter: PyExprMutator, mod: IRModule) -> IRModule:
+    """Send the graph functions of a module through a mutator, whose builder takes those that changed.
+
+    Returns the builder's module.
+    """
+    for var, func in list(mod.functions.items()):
+        if isinstance(func, Function):
+            new = rewriter.visit_expr(func)
+            if new is not func:
+                rewriter.builder_.update_func(var, new)
+    return rewriter.builder_.get()

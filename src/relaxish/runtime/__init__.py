@@ -11,7 +11,7 @@ from .benchmark import BenchmarkResult
 from .compiled import Executable
 from .container import ShapeTuple, String, convert
 from .device import Device, cpu, cuda, device, enabled, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
-from .dtype import DataType, DataTypeCode
+from .dtype import ArgTypeCode, DataType, DataTypeCode, TypeCode
 from .executable import VMExecutable
 from .export import load_module, load_static_library
 from .kernel import (
@@ -36,10 +36,12 @@ from .system_library import system_lib
 from .vm import VirtualMachine, VMInstrumentReturnKind
 
 __all__ = [
+    "ArgTypeCode",
     "ArgumentError",
     "BenchmarkResult",
     "DataType",
     "DataTypeCode",
+    "TypeCode",
     "Device",
     "Executable",
     "ExecutionPlan",

@@ -52,6 +52,30 @@ _FLOAT8_CODES = {
 _FLOAT8_NAMES = {code: name for name, code in _FLOAT8_CODES.items()}
 
 
+class ArgTypeCode(IntEnum):
+    """What kind of value an argument of a packed function is, as the field's calling convention counts them."""
+
+    INT = 0
+    UINT = 1
+    FLOAT = 2
+    HANDLE = 3
+    NULL = 4
+    DLDATATYPE = 5
+    DLDEVICE = 6
+    DLTENSOR_HANDLE = 7
+    OBJECT_HANDLE = 8
+    MODULE_HANDLE = 9
+    PACKED_FUNC_HANDLE = 10
+    STR = 11
+    BYTES = 12
+    NDARRAY_HANDLE = 13
+    OBJECT_RVALUE_REF_ARG = 14
+    EXT_BEGIN = 15
+
+
+TypeCode = ArgTypeCode
+
+
 class DataTypeCode(IntEnum):
     """What kind of number a type holds, as DLPack counts them."""
 

@@ -104,13 +104,22 @@ class _AliasLoader(importlib.abc.Loader):
         module.__package__ = self.spec.parent if self.spec is not None else None
         module.__name__ = self.real
 
+    def get_code(self, fullname: str) -> Any:
+        """The real module's code, for ``python -m <alias>``."""
+        spec = importlib.util.find_spec(self.real)
+        loader: Any = None if spec is None else spec.loader
+        return None if loader is None else loader.get_code(self.real)
+
 
 class _AliasFinder(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         real = _real_name(fullname)
-        if real is None or importlib.util.find_spec(real) is None:
+        found = None if real is None else importlib.util.find_spec(real)
+        if real is None or found is None:
             return None
-        return importlib.machinery.ModuleSpec(fullname, _AliasLoader(real), is_package=True)
+        inside = any(alias.startswith(f"{fullname}.") for alias in MODULE_ALIASES)
+        is_package = inside or found.submodule_search_locations is not None
+        return importlib.machinery.ModuleSpec(fullname, _AliasLoader(real), is_package=is_package)
 
 
 def install() -> None:

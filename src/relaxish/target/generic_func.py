@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 
 from .target import Target
 
@@ -12,6 +12,18 @@ __all__ = ["GenericFunc", "generic_func", "get_native_generic_func", "override_n
 
 Function = Callable[..., Any]
 _NAMED: dict[str, GenericFunc] = {}
+
+
+class Dispatched(Protocol):
+    """A function that targets may have implementations of; ``register`` is a decorator if no function is given."""
+
+    fdefault: Function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the implementation for the current target."""
+
+    def register(self, key: str | Sequence[str], func: Function | None = None, override: bool = ...) -> Function:
+        """Add an implementation for targets with one of the keys."""
 
 
 def _keys_of_current() -> list[str]:
@@ -68,14 +80,14 @@ def get_native_generic_func(name: str) -> GenericFunc:
     return _NAMED.setdefault(name, GenericFunc(name))
 
 
-def override_native_generic_func(func_name: str) -> Callable[[Function], Function]:
+def override_native_generic_func(func_name: str) -> Callable[[Function], Dispatched]:
     """Decorator: make the function the default of the generic function called ``func_name``.
 
     What comes back has ``register(key, func=None, override=True)``, itself usable as a decorator.
     """
     shared = get_native_generic_func(func_name)
 
-    def decorate(default: Function) -> Function:
+    def decorate(default: Function) -> Dispatched:
         shared.set_default(default, allow_override=True)
 
         def add(keys: list[str], func: Function, override: bool) -> None:
@@ -88,7 +100,7 @@ def override_native_generic_func(func_name: str) -> Callable[[Function], Functio
     return decorate
 
 
-def generic_func(fdefault: Function) -> Function:
+def generic_func(fdefault: Function) -> Dispatched:
     """Decorator: let other modules register implementations of a function for keys of targets.
 
     >>> @generic_func
@@ -122,7 +134,7 @@ def generic_func(fdefault: Function) -> Function:
 
 def _dispatching(
     default: Function, choose: Function, add: Callable[[list[str], Function, bool], None], *, override_by_default: bool
-) -> Function:
+) -> Dispatched:
     """``choose`` dressed as the function it stands for, with ``register`` and ``fdefault``."""
 
     def register(key: str | Sequence[str], func: Function | None = None, override: bool = override_by_default) -> Any:
@@ -138,6 +150,6 @@ def _dispatching(
     def dispatch(*args: Any, **kwargs: Any) -> Any:
         return choose(*args, **kwargs)
 
-    dispatch.fdefault = default  # type: ignore[attr-defined]
-    dispatch.register = register  # type: ignore[attr-defined]
-    return dispatch
+    made = cast(Any, dispatch)
+    made.fdefault, made.register = default, register
+    return cast(Dispatched, made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..support.aliases import lazy_package as _lazy_package
 from . import cuda, image, nn, tag
 from .broadcast import *  # noqa: F403
 from .indexing import *  # noqa: F403
@@ -12,3 +13,5 @@ from .scan import *  # noqa: F403
 from .scatter import *  # noqa: F403
 from .shape import *  # noqa: F403
 from .sort import *  # noqa: F403
+
+__getattr__, __dir__ = _lazy_package(globals())  # references for tests load on first use

@@ -7,24 +7,37 @@ from typing import Any
 
 from ..ir.errors import CheckIndexError, CheckValueError
 from .. import te, tir
-from ..tir import IntImm, PrimExpr, const, floordiv, floormod
+from ..target import Target
+from ..tir import FloatImm, IntImm, PrimExpr, const, floordiv, floormod
 from . import tag as tags
 
 __all__ = [
+    "InvalidShapeError",
     "ax_compute",
+    "ceil_div",
     "const_int",
     "const_matrix",
+    "equal_const_int",
     "equal_dims",
     "expr_list",
+    "get_const_float",
     "get_const_int",
     "get_const_tuple",
+    "get_float_tuple",
+    "get_max_power2_factor",
+    "get_shape",
     "int_pair",
+    "is_dynamic_shape",
     "is_one",
+    "is_target",
+    "make_idx",
     "normalize_axis",
     "prod",
     "ravel_index",
     "simplify",
+    "swap",
     "unravel_index",
+    "within_index",
     "zero_of",
 ]
 
@@ -161,3 +174,89 @@ def ravel_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
     for index, extent in zip(indices[1:], list(shape)[1:]):
         flat = flat * extent + index
     return flat
+
+
+class InvalidShapeError(ValueError):
+    """The shape of an argument does not fit what it is for."""
+
+
+def get_const_float(expr: Any) -> float:
+    """The number ``expr`` is. Raises ValueError if it is not a constant."""
+    if isinstance(expr, float):
+        return expr
+    found = expr if isinstance(expr, FloatImm) else simplify(expr)
+    if not isinstance(found, FloatImm):
+        raise CheckValueError(f"Expect value to be constant float, got {expr}")
+    return float(found.value)
+
+
+def get_float_tuple(values: Sequence[Any]) -> tuple[float, ...]:
+    """Constants as floats."""
+    return tuple(get_const_float(value) for value in values)
+
+
+def equal_const_int(expr: Any, value: int) -> bool:
+    """Whether ``expr`` is a constant of that value, now or when simplified."""
+    found = const_int(expr)
+    return (const_int(simplify(expr)) if found is None else found) == value
+
+
+def get_max_power2_factor(n: int, max_value: int | None = None) -> int:
+    """The largest power of two that divides ``n``, at most ``max_value``.
+
+    >>> get_max_power2_factor(96), get_max_power2_factor(96, 8)
+    (32, 8)
+    """
+    factor = n & -n
+    while max_value is not None and factor > max_value:
+        factor //= 2
+    return max(factor, 1)
+
+
+def get_shape(src_shape: Sequence[Any], src_layout: str, dst_layout: str) -> list[Any]:
+    """A shape in another layout of the same axes; the layouts may split axes (``NCHW4c``)."""
+    if src_layout == dst_layout:
+        return list(get_const_tuple(src_shape))
+    mapping = tir.bijective_layout(src_layout, dst_layout)
+    if mapping is None:
+        raise CheckValueError(f"{src_layout} and {dst_layout} are not layouts of the same axes")
+    return list(get_const_tuple(mapping.forward_shape([tir.convert(d) for d in src_shape])))
+
+
+def within_index(b: Any, e: Any, s: Any, i: Any) -> Any:
+    """Whether index ``i`` is one of those from ``b`` to before ``e`` in steps of ``s``."""
+    inside = tir.Select(s < 0, tir.And(i <= b, e < i), tir.And(b <= i, i < e))
+    on_step = tir.Select(s < 0, floormod(b - i, -s), floormod(i - b, s)).equal(0)
+    return tir.And(inside, on_step)
+
+
+def make_idx(b: Any, e: Any, s: Any, z: Any, i: Any) -> Any:
+    """The number of index ``i`` among those from ``b`` in steps of ``s``; ``z - 1`` where it lies beyond ``e``."""
+    before = tir.Select(s < 0, b < i, i < b)
+    beyond = tir.Select(s < 0, i <= e, e <= i)
+    steps = tir.Select(s < 0, floordiv(b - i, -s), floordiv(i - b, s))
+    return tir.Select(before, const(0, str(z.dtype)) if isinstance(z, PrimExpr) else 0, tir.Select(beyond, z - 1, steps))
+
+
+def is_dynamic_shape(shape: Sequence[Any]) -> bool:
+    """Whether some dimension is not a constant."""
+    return any(const_int(dim) is None for dim in shape)
+
+
+def is_target(names: str | Sequence[str]) -> bool:
+    """Whether the current target has one of these keys."""
+    target = Target.current(allow_none=False)
+    wanted = [names] if isinstance(names, str) else names
+    return any(name in target.keys for name in wanted)
+
+
+def ceil_div(a: Any, b: Any) -> Any:
+    """The quotient rounded up."""
+    return floordiv(a + b - 1, b) if isinstance(a, PrimExpr) or isinstance(b, PrimExpr) else -(-a // b)
+
+
+def swap(arr: Sequence[Any], axis: int) -> list[Any]:
+    """The last element and that at ``axis`` exchanged."""
+    out = list(arr)
+    out[axis], out[-1] = out[-1], out[axis]
+    return out

@@ -12,8 +12,8 @@ from ..ir.op import Op
 from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass
 from ..op.manipulate import layout_transform
-from ..relax.expr import Call, Constant, Function, Tuple, TupleGetItem, as_shape_dim
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr import Call, Constant, Tuple, TupleGetItem, as_shape_dim
+from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
@@ -164,11 +164,6 @@ def AlterOpImpl(  # noqa: N802  (public name of the pass)
 
     def run(mod: IRModule) -> IRModule:
         alter = _Alter(mod, op_impl_map, maps, op_buffer_axis_separators or {}, op_buffer_input_axis_separators or {})
-        for var, func in list(mod.functions.items()):
-            if isinstance(func, Function):
-                new = alter.visit_expr(func)
-                if new is not func:
-                    alter.builder_.update_func(var, new)
-        return alter.builder_.get()
+        return rewrite_functions(alter, mod)
 
     return as_module_pass(run, "AlterOpImpl")

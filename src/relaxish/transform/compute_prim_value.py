@@ -11,8 +11,8 @@ from ..ir.prim import FloatImm, IntImm
 from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass
 from ..ir.types import PrimType
-from ..relax.expr import Call, Function, PrimValue
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr import Call, PrimValue
+from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import prim_vars
 from ..tir import Evaluate, PrimFunc
 from ..tir.functor import renew_defs
@@ -35,12 +35,7 @@ class _Compute(PyExprMutator):
 
 def _run(mod: IRModule) -> IRModule:
     compute = _Compute(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            new = compute.visit_expr(func)
-            if new is not func:
-                compute.builder_.update_func(var, new)
-    return compute.builder_.get()
+    return rewrite_functions(compute, mod)
 
 
 def ComputePrimValue() -> Pass:  # noqa: N802  (public name of the pass)

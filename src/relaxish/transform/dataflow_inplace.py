@@ -9,8 +9,8 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.call_forms import call_tir_inplace
-from ..relax.expr import Call, DataflowBlock, Function, Tuple, Var, VarBinding
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr import Call, DataflowBlock, Tuple, Var, VarBinding
+from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.op_table import op_record_of
 from ..support.errors import InternalError
 from ..tir import PrimFunc
@@ -84,11 +84,7 @@ class InplaceRewriter(PyExprMutator):
 def _run(mod: IRModule) -> IRModule:
     rewrite = InplaceRewriter(mod)
     before = {v.name_hint for v in mod.functions}
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            new = rewrite.visit_expr(func)
-            if new is not func:
-                rewrite.builder_.update_func(var, new)
+    rewrite_functions(rewrite, mod)
     for name in rewrite.replaced:
         if name.name_hint not in before:
             rewrite.builder_.remove_func(name)

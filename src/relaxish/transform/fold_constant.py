@@ -92,7 +92,7 @@ class _Folder(PyExprMutator):
         if not inputs and math.prod(shape) > _MAX_FILLED:
             return None
         output = np.empty(shape, numpy_dtype(info.dtype))
-        arrays = [np.ascontiguousarray(a.data.numpy()) for a in inputs]
+        arrays = [np.asarray(a.data.numpy(), order="C") for a in inputs]
         return Constant(output) if evaluate_prim_func(func, arrays, [output]) else None
 
     def _fold_operator(self, call: Call) -> Any:

@@ -13,7 +13,7 @@ from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass, Sequential
 from ..relax.call_forms import call_tir, call_tir_inplace
 from ..relax.expr import Call, Constant, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int, prim_vars, prove_equal, simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
@@ -361,12 +361,7 @@ def _run(mod: IRModule) -> IRModule:
         fused[var.name_hint] = (name, maker.inplace)
         out.update_func(name, prim_func)
     sites = _CallSites(out, fused)
-    for var, each in list(out.functions.items()):
-        if isinstance(each, Function):
-            new = sites.visit_expr(each)
-            if new is not each:
-                sites.builder_.update_func(var, new)
-    return sites.builder_.get()
+    return rewrite_functions(sites, out)
 
 
 def _is_true(value: Any) -> bool:

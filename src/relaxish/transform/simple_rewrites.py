@@ -12,7 +12,7 @@ from ..ir.transform import Pass
 from ..op.manipulate import reshape
 from ..relax.dpl import is_op, rewrite_call, wildcard
 from ..relax.expr import Call, Function
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import prove_equal, prove_equal_shapes
 from ..relax.struct_info import TensorStructInfo
 from ..tir import IndexMap
@@ -84,12 +84,7 @@ def FastMathTransform() -> Pass:  # noqa: N802  (public name of the pass)
 
     def run(mod: IRModule) -> IRModule:
         mutator = _FastMath(mod)
-        for var, func in list(mod.functions.items()):
-            if isinstance(func, Function):
-                new = mutator.visit_expr(func)
-                if new is not func:
-                    mutator.builder_.update_func(var, new)
-        return mutator.builder_.get()
+        return rewrite_functions(mutator, mod)
 
     return as_module_pass(run, "FastMathTransform")
 

@@ -12,8 +12,8 @@ from ..ir.functor import pre_order_visit
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, ExternFunc, Function, Tuple
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr import Call, ExternFunc, Tuple
+from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import TensorStructInfo
 from ..support.errors import RelaxishError
 from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Var
@@ -165,11 +165,6 @@ def SplitCallTIRByPattern(patterns: Sequence[PrimFunc], fcodegen: FCodegen) -> P
 
     def run(mod: IRModule) -> IRModule:
         splitter = _Splitter(mod, list(patterns), fcodegen)
-        for var, func in list(mod.functions.items()):
-            if isinstance(func, Function):
-                new = splitter.visit_expr(func)
-                if new is not func:
-                    splitter.builder_.update_func(var, new)
-        return splitter.builder_.get()
+        return rewrite_functions(splitter, mod)
 
     return as_module_pass(run, "SplitCallTIRByPattern")

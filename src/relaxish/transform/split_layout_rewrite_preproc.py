@@ -11,8 +11,8 @@ from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.call_forms import call_tir
-from ..relax.expr import Call, Function, Tuple, TupleGetItem
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr import Call, Tuple, TupleGetItem
+from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import TensorStructInfo
 from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Stmt, Var
 from ..tir.functor import renew_defs
@@ -145,12 +145,7 @@ def _run(mod: IRModule) -> IRModule:
     splitter = _Splitter(mod)
     if not splitter.parts:
         return mod
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            new = splitter.visit_expr(func)
-            if new is not func:
-                splitter.builder_.update_func(var, new)
-    return eliminate(splitter.builder_.get())
+    return eliminate(rewrite_functions(splitter, mod))
 
 
 def SplitLayoutRewritePreproc() -> Pass:  # noqa: N802  (public name of the pass)

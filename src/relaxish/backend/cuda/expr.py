@@ -123,11 +123,15 @@ class ExprText(Visitor):
         return f"(({type_name(e.dtype)}){made})" if e.dtype in _NARROW else made
 
     def visit_CmpOp(self, e: Any) -> str:
+        sides = self.index(e.a), self.index(e.b)
+        # Bounds of what is accessed are compared in 32 bits where the access is computed in 32 bits.
+        return self.visit_BinaryOp(type(e)(*sides) if e.a.dtype == "int64" and sides[0].dtype == sides[1].dtype else e)
+
+    def visit_LogicalOp(self, e: Any) -> str:
         return self.visit_BinaryOp(e)
 
-    visit_LogicalOp = visit_CmpOp
-    visit_And = visit_CmpOp
-    visit_Or = visit_CmpOp
+    visit_And = visit_LogicalOp
+    visit_Or = visit_LogicalOp
 
     def visit_Not(self, e: Any) -> str:
         return f"(!{self.text(e.a)})"

@@ -12,9 +12,10 @@ from ...ir.op import Op
 from ...ir.transform import Pass, PassContext, module_pass
 from ...relax.expr import Call, Function, Var
 from ...relax.struct_info import TensorStructInfo
-from .attention import DispatchAttention
+from .attention import DecomposeAttention, DispatchAttention
 from .hoist_split import HoistOverSplit, known_at_compile_time
 from .norm_cast import NormWithCast
+from .pad_channels import PadFewChannels
 
 __all__ = ["ChannelsLast", "graph_passes"]
 
@@ -27,6 +28,7 @@ def graph_passes() -> list[Pass]:
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
         ChannelsLast(),
+        PadFewChannels(),
         transform.EliminateCommonSubexpr(),
         transform.CanonicalizeBindings(),
         transform.DeadCodeElimination(),
@@ -34,6 +36,7 @@ def graph_passes() -> list[Pass]:
         HoistOverSplit(),
         NormWithCast(),
         DispatchAttention(),
+        DecomposeAttention(),
     ]
 
 

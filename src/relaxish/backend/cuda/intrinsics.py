@@ -9,7 +9,7 @@ from ...ir import dtype as dt
 from ...ir.prim import StringImm
 from ...support import config
 from ...support.errors import RelaxishError
-from .table import Printer, prints
+from .table import Printer, calls, prints
 from .types import HALVES, type_name
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["call_name", "library_names"]
 
-# Functions with the usual C names: float32 takes an ``f`` at the end. Rounding is to even.
+# Functions with the usual C names: float32 takes an ``f`` at the end.
 _C_MATH = {
     name: name for name in (
-        "exp exp2 exp10 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil trunc "
+        "exp exp2 exp10 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil trunc round "
         "fmod atan2 copysign hypot nextafter ldexp nearbyint pow rsqrt fabs"
     ).split()
-} | {"round": "nearbyint"}  # fmt: skip
+}  # fmt: skip
 # Exponentials of halves are exact enough, and shorter, by way of float.
 _HALF = {
     "log": "hlog", "log2": "hlog2", "log10": "hlog10",
     "sqrt": "hsqrt", "rsqrt": "hrsqrt", "sin": "hsin", "cos": "hcos", "floor": "hfloor", "ceil": "hceil",
-    "trunc": "htrunc", "round": "hrint", "nearbyint": "hrint", "fabs": "__habs",
+    "trunc": "htrunc", "nearbyint": "hrint", "fabs": "__habs",
 }  # fmt: skip
 # Functions of the special function unit, a few units in the last place off everywhere.
 _FAST = {"exp": "__expf", "exp2": "fast_exp2", "exp10": "__exp10f"}
@@ -210,9 +210,7 @@ def _large_uint(gen: ExprText, e: Any) -> str:
     return f"{(high << 32) | low}ULL"
 
 
-@prints("tir.likely", "tir.tvm_thread_invariant", "tir.ignore_loop_partition")
-def _value(gen: ExprText, e: Any) -> str:
-    return gen.text(e.args[0])
+prints("tir.likely", "tir.tvm_thread_invariant", "tir.ignore_loop_partition")(calls("{0}"))
 
 
 @prints("tir.undef")
@@ -220,19 +218,10 @@ def _undefined(gen: ExprText, e: Any) -> str:
     return f"({type_name(e.dtype)})0" if dt.lanes(e.dtype) == 1 else f"{type_name(e.dtype)}()"
 
 
-@prints("tir.vectorlow")
-def _low(gen: ExprText, e: Any) -> str:
-    return f"lower_half({gen.text(e.args[0])})"
-
-
-@prints("tir.vectorhigh")
-def _high(gen: ExprText, e: Any) -> str:
-    return f"upper_half({gen.text(e.args[0])})"
-
-
-@prints("tir.vectorcombine")
-def _combine(gen: ExprText, e: Any) -> str:
-    return f"joined({gen.text(e.args[0])}, {gen.text(e.args[1])})"
+prints("tir.vectorlow")(calls("lower_half({0})"))
+prints("tir.vectorhigh")(calls("upper_half({0})"))
+prints("tir.vectorcombine")(calls("joined({0}, {1})"))
+prints("tir.prefetch")(calls('asm volatile("prefetch.global.L2 [%0];" ::"l"({0}))'))
 
 
 @prints("tir.dp4a")
@@ -262,11 +251,6 @@ def _mark(gen: ExprText, e: Any) -> str:
     return f'asm volatile("pmevent {int(e.args[0].value) % 16};")'
 
 
-@prints("tir.prefetch")
-def _prefetch(gen: ExprText, e: Any) -> str:
-    return f'asm volatile("prefetch.global.L2 [%0];" ::"l"({gen.text(e.args[0])}))'
-
-
 @prints("tir.ret")
 def _return(gen: ExprText, e: Any) -> str:
     value = e.args[0]
@@ -275,6 +259,4 @@ def _return(gen: ExprText, e: Any) -> str:
     return "return"
 
 
-@prints("tir.thread_return")
-def _thread_return(gen: ExprText, e: Any) -> str:
-    return "return"
+prints("tir.thread_return")(calls("return"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir import dtype as dt
 from ...ir.prim import IntImm
 from ...support.errors import RelaxishError
-from .table import Printer, prints
+from .table import Printer, calls, prints
 from .types import is_nibble, type_name
 
 if TYPE_CHECKING:
@@ -41,15 +41,8 @@ def _address_of(gen: ExprText, e: Any) -> str:
     return f"(&{gen.memory(load.buffer)}[{at}])"
 
 
-@prints("tir.handle_add_byte_offset")
-def _byte_offset(gen: ExprText, e: Any) -> str:
-    return f"((void*)((char*){gen.text(e.args[0])} + {gen.text(e.args[1])}))"
-
-
-@prints("tir.isnullptr")
-def _is_null(gen: ExprText, e: Any) -> str:
-    return f"({gen.text(e.args[0])} == nullptr)"
-
+prints("tir.handle_add_byte_offset")(calls("((void*)((char*){0} + {1}))"))
+prints("tir.isnullptr")(calls("({0} == nullptr)"))
 
 # -- copies that nobody waits for ------------------------------------------------------------------------------------
 
@@ -65,10 +58,7 @@ def _copy_async(gen: ExprText, e: Any) -> str:
     return f"copy_async<{int(size.value)}>({gen.pointer(target, t_at)}, {gen.pointer(source, s_at)}{condition})"
 
 
-@prints("tir.ptx_commit_group")
-def _commit(gen: ExprText, e: Any) -> str:
-    gen.need("async")
-    return "commit_copies()"
+prints("tir.ptx_commit_group")(calls("commit_copies()", need="async"))
 
 
 @prints("tir.ptx_wait_group")

@@ -23,7 +23,7 @@ from .nvcc import NVCC
 from .nvrtc_library import NVRTC
 
 __all__ = [
-    "KernelResources", "available", "compile_cubin", "compile_image", "compile_many", "compile_ptx", "kernel_resources",
+    "KernelResources", "available", "compile_cubin", "compile_image", "compile_many", "compile_ptx", "compilers", "kernel_resources",
     "supported_architectures",
 ]  # fmt: skip
 
@@ -98,11 +98,12 @@ def compile_many(jobs: Sequence[tuple[str, str]], threads: int | None = None) ->
 
 def supported_architectures() -> tuple[int, ...]:
     """Numbers of the architectures for which something here compiles; empty without a compiler."""
-    return tuple(sorted({n for c in _compilers() for n in c.architectures()}))
+    return tuple(sorted({n for c in compilers() for n in c.architectures()}))
 
 
 @lru_cache(maxsize=1)
-def _compilers() -> tuple[Compiler, ...]:
+def compilers() -> tuple[Compiler, ...]:
+    """The compilers of this machine, the quickest first."""
     return tuple(kind() for kind in (NVRTC, NVCC) if kind.present())
 
 
@@ -112,13 +113,13 @@ def _compiler(arch: str) -> Compiler:
     match = _ARCH.fullmatch(arch)
     if match is None:
         raise RelaxishError(f"{arch!r} is no CUDA architecture; expected such as 'sm_80' or 'sm_90a'")
-    for compiler in _compilers():
+    for compiler in compilers():
         if int(match[1]) in compiler.architectures():
             return compiler
     if not available():
         raise MissingExtraError("cuda", "nvidia-cuda-nvrtc", "compiling CUDA source")
     known = ", ".join(f"sm_{n}" for n in supported_architectures())
-    names = " and ".join(c.version() for c in _compilers())
+    names = " and ".join(c.version() for c in compilers())
     raise RelaxishError(f"{names} cannot compile for {arch}; what can be compiled for: {known}")
 
 

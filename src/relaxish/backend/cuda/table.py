@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .expr import ExprText
 
-__all__ = ["PRINTERS", "PRINTER_MODULES", "Printer", "load_printers", "prints"]
+__all__ = ["PRINTERS", "PRINTER_MODULES", "Printer", "calls", "load_printers", "prints"]
 
 Printer = Callable[["ExprText", Any], str]
 
@@ -38,6 +38,21 @@ def prints(*names: str) -> Callable[[Printer], Printer]:
         return printer
 
     return register
+
+
+def calls(text: str, need: str | None = None) -> Printer:
+    """A printer that puts the texts of the arguments into a pattern; ``need`` is a section of the preamble.
+
+    >>> from relaxish.backend.cuda.table import calls
+    >>> sums = calls("my_sum({0}, {1})", need="math")  # prints("tir.my_sum")(sums) would register it
+    """
+
+    def printer(gen: ExprText, e: Any) -> str:
+        if need is not None:
+            gen.need(need)
+        return text.format(*(gen.text(a) for a in e.args))
+
+    return printer
 
 
 def load_printers() -> None:

@@ -21,7 +21,7 @@ from ...ir import dtype as dt
 from ...ir.module import IRModule
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
-from ..common.csource import KernelPrinter, Piece, device_functions
+from ..common.csource import Piece, ShaderPrinter, device_functions
 from ..common.csource.pieces import ADD, MUL, UNARY, infix, wrapped
 from .helpers import HELPERS
 
@@ -53,10 +53,11 @@ _BITCASTS = {
 }  # fmt: skip
 
 
-class GLSLPrinter(KernelPrinter):
+class GLSLPrinter(ShaderPrinter):
     """Kernels as GLSL; vectors are computed lane by lane."""
 
     language = "GLSL"
+    workgroup_barrier = "barrier();"
     reserved = frozenset(_KEYWORDS.split())
     scalars: ClassVar[dict[str, str]] = {
         "bool": "bool", "int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "uint16": "uint16_t", "int32": "int",
@@ -65,12 +66,6 @@ class GLSLPrinter(KernelPrinter):
     }  # fmt: skip
     memory_scalars: ClassVar[dict[str, str]] = {"bool": "uint8_t"}
     functions: ClassVar[dict[str, str]] = _NAMES
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.globals: list[str] = []
-        self.fields: list[str] = []
-        self.buffers = 0
 
     # -- expressions ---------------------------------------------------------------------------------------
 
@@ -117,21 +112,9 @@ class GLSLPrinter(KernelPrinter):
             return self.helper(made, re.sub(r"\bT\b", kind, HELPERS[name]).replace("NAME", made))
         return super().function(name, dtype)
 
-    def visit_BinaryOp(self, e: Any) -> Piece:
-        if type(e).__name__ == "Mod" and dt.is_float(e.dtype):
-            return self._remainder(self.expr(e.a), self.expr(e.b))
-        return super().visit_BinaryOp(e)
-
-    visit_CmpOp = visit_BinaryOp
-    visit_LogicalOp = visit_BinaryOp
-
-    def _remainder(self, a: Piece, b: Piece) -> Piece:
-        """With the sign of the dividend."""
+    def remainder(self, a: Piece, b: Piece) -> Piece:
         quotient = self.call("trunc", infix("/", a, b, MUL))
         return infix("-", a, infix("*", b, quotient, MUL), ADD)
-
-    def call_fmod(self, e: Any) -> Piece:
-        return self._remainder(self.expr(e.args[0]), self.expr(e.args[1]))
 
     def call_isfinite(self, e: Any) -> Piece:
         value = self.expr(e.args[0])
@@ -146,18 +129,9 @@ class GLSLPrinter(KernelPrinter):
             raise RelaxishError(f"GLSL cannot see {way[0]} as {way[1]}")
         return self.call(_BITCASTS[way], self.expr(e.args[0]))
 
-    def _shuffle(self, kind: str, e: Any) -> Piece:
+    def shuffle(self, kind: str, e: Any) -> Piece:
         lane = self.shuffled_lane(kind, Piece("gl_SubgroupInvocationID"), e)
         return self.call("subgroupShuffle", self.expr(e.args[1]), lane)
-
-    def call_tvm_warp_shuffle(self, e: Any) -> Piece:
-        return self._shuffle("", e)
-
-    def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
-        return self._shuffle("_up", e)
-
-    def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
-        return self._shuffle("_down", e)
 
     def call_tvm_warp_activemask(self, e: Any) -> Piece:
         return self.cast(Piece("subgroupBallot(true).x"), "uint32", e.dtype)
@@ -171,21 +145,11 @@ class GLSLPrinter(KernelPrinter):
     def unroll_hint(self) -> None:
         """GLSL's hint is an extension that compilers do not need."""
 
-    def do_tvm_storage_sync(self, call: Any) -> None:
-        if call.args[0].value == "global":
-            raise RelaxishError("GLSL cannot synchronise all workgroups of a kernel")
-        self.line("barrier();")
-
     # -- memory and the kernel -----------------------------------------------------------------------------
 
-    def allocate(self, stmt: Any, scope: str) -> None:
-        if scope not in ("shared", "local"):
-            raise RelaxishError(f"GLSL kernels have no memory of scope {scope!r} ({stmt.buffer_var.name})")
-        element, count = self.array_facts(stmt)
-        name = self.bind(stmt.buffer_var)
-        self.memory_types[stmt.buffer_var] = element
+    def declare(self, name: str, element: str, count: int, shared: bool) -> None:
         declared = f"{self.memory_type(element)} {name}[{count}];"
-        if scope == "shared":
+        if shared:
             self.globals.append(f"shared {declared}")
         else:
             self.line(declared)

@@ -24,7 +24,7 @@ from ...ir.module import IRModule
 from ...ir.prim import IntImm
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
-from ..common.csource import KernelPrinter, Piece, device_functions
+from ..common.csource import Piece, ShaderPrinter, device_functions
 from ..common.csource.names import NameSupply
 from ..common.csource.pieces import ADD, BITS, MUL, UNARY, infix, wrapped
 from .helpers import HELPERS
@@ -46,10 +46,11 @@ _NAMES = {
 }  # fmt: skip
 
 
-class WGSLPrinter(KernelPrinter):
+class WGSLPrinter(ShaderPrinter):
     """Kernels as WGSL; names of buffers are of the whole file."""
 
     language = "WGSL"
+    workgroup_barrier = "workgroupBarrier();"
     reserved = frozenset(_KEYWORDS.split())
     scalars: ClassVar[dict[str, str]] = {
         "bool": "bool", "int32": "i32", "uint32": "u32", "float16": "f16", "float32": "f32",
@@ -58,10 +59,7 @@ class WGSLPrinter(KernelPrinter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.globals: list[str] = []
-        self.fields: list[str] = []
         self.arguments = ""
-        self.buffers = 0
         self.reads_lane = False
 
     def kernel(self, name: str, func: PrimFunc) -> str:
@@ -132,16 +130,8 @@ class WGSLPrinter(KernelPrinter):
             return self.helper(made, re.sub(r"\bT\b", kind, HELPERS[name]).replace("NAME", made))
         return super().function(name, dtype)
 
-    def visit_BinaryOp(self, e: Any) -> Piece:
-        if type(e).__name__ == "Mod" and dt.is_float(e.dtype):
-            return infix("%", self.expr(e.a), self.expr(e.b), MUL)
-        return super().visit_BinaryOp(e)
-
-    visit_CmpOp = visit_BinaryOp
-    visit_LogicalOp = visit_BinaryOp
-
-    def call_fmod(self, e: Any) -> Piece:
-        return infix("%", self.expr(e.args[0]), self.expr(e.args[1]), MUL)
+    def remainder(self, a: Piece, b: Piece) -> Piece:
+        return infix("%", a, b, MUL)
 
     def call_isinf(self, e: Any) -> Piece:
         value = self.expr(e.args[0])
@@ -163,24 +153,10 @@ class WGSLPrinter(KernelPrinter):
     def unroll_hint(self) -> None:
         """WGSL has no word for it."""
 
-    def do_tvm_storage_sync(self, call: Any) -> None:
-        if call.args[0].value == "global":
-            raise RelaxishError("WGSL cannot synchronise all workgroups of a kernel")
-        self.line("workgroupBarrier();")
-
-    def _shuffle(self, kind: str, e: Any) -> Piece:
+    def shuffle(self, kind: str, e: Any) -> Piece:
         self.features.add("subgroups")
         self.reads_lane = True
         return self.call("subgroupShuffle", self.expr(e.args[1]), self.shuffled_lane(kind, Piece("subgroup_lane"), e))
-
-    def call_tvm_warp_shuffle(self, e: Any) -> Piece:
-        return self._shuffle("", e)
-
-    def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
-        return self._shuffle("_up", e)
-
-    def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
-        return self._shuffle("_down", e)
 
     def call_tvm_warp_activemask(self, e: Any) -> Piece:
         # Shuffles take no mask here.
@@ -188,14 +164,9 @@ class WGSLPrinter(KernelPrinter):
 
     # -- memory and the kernel -----------------------------------------------------------------------------
 
-    def allocate(self, stmt: Any, scope: str) -> None:
-        if scope not in ("shared", "local"):
-            raise RelaxishError(f"WGSL kernels have no memory of scope {scope!r} ({stmt.buffer_var.name})")
-        element, count = self.array_facts(stmt)
-        name = self.bind(stmt.buffer_var)
-        self.memory_types[stmt.buffer_var] = element
+    def declare(self, name: str, element: str, count: int, shared: bool) -> None:
         kind = f"array<{self.memory_type(element)}, {count}>"
-        if scope == "shared":
+        if shared:
             self.globals.append(f"var<workgroup> {name} : {kind};")
         else:
             self.line(f"var {name} : {kind};")

@@ -22,8 +22,8 @@ from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import IntImm
 from ...ir.transform import Pass, PassContext, PassInfo
-from ...relax.expr import Call, Function, Tuple
-from ...relax.expr_functor import PyExprMutator
+from ...relax.expr import Call, Tuple
+from ...relax.expr_functor import PyExprMutator, rewrite_functions
 from ...relax.struct_info import TensorStructInfo
 from ...script import from_source
 from ...target import Target
@@ -43,12 +43,8 @@ class FuseAttention(Pass):
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The module with its attentions replaced."""
         rewriter = _Rewrite(mod, self.target)
-        for gvar, func in list(mod.functions.items()):
-            if isinstance(func, Function):
-                made = rewriter.visit_expr(func)
-                if made is not func:
-                    rewriter.builder_.update_func(gvar, made)
-        return rewriter.builder_.get() if rewriter.found else mod
+        made = rewrite_functions(rewriter, mod)
+        return made if rewriter.found else mod
 
 
 class _Rewrite(PyExprMutator):

@@ -38,6 +38,23 @@ def refresh(sch: Schedule) -> list[BlockInfo]:
     return [info for info in infos if info is not None]
 
 
+def open_reduction(func: PrimFunc, target: Target) -> tuple[Schedule, list[BlockInfo], BlockInfo] | None:
+    """A schedule of a program for a processor with its elementwise stages folded in, the facts of its blocks, and its
+    one reduction; None for other programs and other devices.
+    """
+    if target.get_target_device_type() != 1:
+        return None
+    opened = open_function(func)
+    if opened is None:
+        return None
+    sch = inline_injective(opened[0])
+    infos = refresh(sch)
+    reductions = [info for info in infos if info.is_reduction]
+    if len(infos) != len(blocks_of(sch)) or len(reductions) != 1:
+        return None
+    return sch, infos, reductions[0]
+
+
 def attempt(action: Any, *args: Any) -> bool:
     """Run a primitive; False when it does not apply."""
     try:

@@ -20,9 +20,7 @@ from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from .facts import BlockInfo, IterInfo, access_stride, combiner_of, flat_stride
 from ..base import ScheduleRule
-from .common import (
-    attempt, blocks_of, inline_injective, open_function, parallel_outer, refresh, schedule_elementwise, work_of,
-)  # fmt: skip
+from .common import attempt, open_reduction, parallel_outer, refresh, schedule_elementwise, work_of
 from .packing import PACK_ATTR
 
 
@@ -98,20 +96,10 @@ class Contraction(ScheduleRule):
 
     def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
         """See the module."""
-        if target.get_target_device_type() != 1:
-            return None
-        opened = open_function(func)
+        opened = open_reduction(func, target)
         if opened is None:
             return None
-        sch, _ = opened
-        sch = inline_injective(sch)
-        infos = refresh(sch)
-        if len(infos) != len(blocks_of(sch)):
-            return None
-        anchors = [info for info in infos if info.is_reduction]
-        if len(anchors) != 1:
-            return None
-        anchor = anchors[0]
+        sch, infos, anchor = opened
         vector = vector_axis(anchor)
         copies = turn_operands(sch, anchor) if vector is None else []
         if copies:

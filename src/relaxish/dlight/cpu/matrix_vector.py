@@ -7,7 +7,7 @@ from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from .facts import access_stride
 from ..base import ScheduleRule
-from .common import attempt, blocks_of, decompose, inline_injective, open_function, parallel_outer, refresh, work_of
+from .common import attempt, decompose, open_reduction, parallel_outer, work_of
 
 
 class MatrixVector(ScheduleRule):
@@ -15,20 +15,12 @@ class MatrixVector(ScheduleRule):
 
     def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
         """See the class."""
-        if target.get_target_device_type() != 1:
-            return None
-        opened = open_function(func)
+        opened = open_reduction(func, target)
         if opened is None:
             return None
-        sch, _ = opened
-        sch = inline_injective(sch)
-        infos = refresh(sch)
-        if len(infos) != len(blocks_of(sch)):
+        sch, infos, anchor = opened
+        if anchor.store is None or not anchor.spatial:
             return None
-        anchors = [info for info in infos if info.is_reduction]
-        if len(anchors) != 1 or anchors[0].store is None or not anchors[0].spatial:
-            return None
-        anchor = anchors[0]
         inner = anchor.reductions[-1]
         loads = anchor.loads()
         if not loads or any(access_stride(load.indices, inner.var) == "other" for load in loads):

@@ -26,8 +26,8 @@ from ...ir.op import Op
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...op import matmul
 from ...op.nn import pad
-from ...relax.expr import Call, Constant, Function, Tuple, const
-from ...relax.expr_functor import PyExprMutator
+from ...relax.expr import Call, Constant, Tuple, const
+from ...relax.expr_functor import PyExprMutator, rewrite_functions
 from ...relax.struct_info import TensorStructInfo
 from ...script import from_source
 from ...target import Target
@@ -56,12 +56,8 @@ class WinogradConv2D(Pass):
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The module with its 3x3 convolutions replaced."""
         rewriter = _Rewrite(mod, self.target.vector_bits // 32)
-        for gvar, func in list(mod.functions.items()):
-            if isinstance(func, Function):
-                made = rewriter.visit_expr(func)
-                if made is not func:
-                    rewriter.builder_.update_func(gvar, made)
-        return rewriter.builder_.get() if rewriter.found else mod
+        made = rewrite_functions(rewriter, mod)
+        return made if rewriter.found else mod
 
 
 class _Rewrite(PyExprMutator):

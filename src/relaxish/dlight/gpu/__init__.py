@@ -7,12 +7,12 @@ from .low_batch_gemv import LowBatchGEMV
 from .matmul import Matmul
 from .matmul_hopper import MatmulHopper
 from .matmul_metal import MetalMatmul
-from .matmul_tensorize import MatmulInt8Tensorization, MatmulTensorization
+from .matmul_tensorize import MatmulInt8Tensorization, MatmulSmallTiles, MatmulTensorization
 from .reduction import Reduction
 from .rmsnorm import RMSNorm
 from .transpose import Transpose
 
 __all__ = [
-    "GEMV", "Fallback", "GeneralReduction", "LowBatchGEMV", "Matmul", "MatmulHopper", "MatmulInt8Tensorization", "MatmulTensorization",
-    "MetalMatmul", "RMSNorm", "Reduction", "Transpose",
+    "GEMV", "Fallback", "GeneralReduction", "LowBatchGEMV", "Matmul", "MatmulHopper", "MatmulInt8Tensorization", "MatmulSmallTiles",
+    "MatmulTensorization", "MetalMatmul", "RMSNorm", "Reduction", "Transpose",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from ...tir import ForKind, PrimFunc
 from ...tir.schedule import Schedule
 from ..base import ScheduleRule
 
-__all__ = ["GPUScheduleRule", "bind_plainly", "unroll_explicitly"]
+__all__ = ["GPUScheduleRule", "bind_plainly", "compute_capability", "unroll_explicitly"]
 
 
 class GPUScheduleRule(ScheduleRule):
@@ -22,6 +22,12 @@ class GPUScheduleRule(ScheduleRule):
     def fits(self, func: Any, target: Target) -> bool:
         """Whether ``func`` is a tensor program and the target a GPU."""
         return isinstance(func, PrimFunc) and self.is_target_available(target)
+
+
+def compute_capability(target: Target) -> int:
+    """80 for ``sm_80``; 0 for a target that does not say."""
+    digits = "".join(ch for ch in str(target.attrs.get("arch", "")) if ch.isdigit())
+    return int(digits or 0)
 
 
 def unroll_explicitly(sch: Schedule, loop: Any, depth: int) -> None:

@@ -58,13 +58,14 @@ class GeneralReduction(GPUScheduleRule):
             return None
         if "R" not in last.dom_kind():
             _align_loops(sch, infos)
-        self._schedule(sch, infos, also, leading, trailing, threads, depth)
-        return sch
+        fits = self._schedule(sch, infos, also, leading, trailing, threads, depth)
+        return sch if fits else None
 
     def _schedule(
         self, sch: Schedule, infos: list[BlockInfo], also: list[BlockInfo], leading: int, trailing: int, threads: int,
         depth: int,
-    ) -> None:  # fmt: skip
+    ) -> bool:  # fmt: skip
+        """Schedule; False where what a row needs of the reductions is of unknown size."""
         loops = sch.get_loops(infos[-1].block_rv)
         bx = sch.fuse(*loops[:leading])
         inner, tx = sch.split(loops[-1], factors=[None, threads])
@@ -83,10 +84,14 @@ class GeneralReduction(GPUScheduleRule):
             for index in range(len(sch.get(rv).writes)):
                 sch.set_scope(rv, buffer_index=index, storage_scope="shared")
             sch.compute_at(rv, bx, preserve_unit_loops=True)
+            _, *rows = sch.get_loops(rv)[:-trailing]
+            if any(int_of(sch.get(loop).extent) is None for loop in rows):
+                return False
             inner, tx = sch.split(sch.fuse(*sch.get_loops(rv)[-trailing:]), factors=[None, threads])
             sch.reorder(tx, inner)
             sch.bind(tx, "threadIdx.x")
             unroll_explicitly(sch, inner, depth)
+        return True
 
 
 def _results(infos: list[BlockInfo]) -> tuple[list[BlockInfo], list[BlockInfo]]:

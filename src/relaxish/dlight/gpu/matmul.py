@@ -10,7 +10,7 @@ from ...tir import Block, IterVar, PrimFunc
 from ...tir.schedule import Schedule
 from ..analysis import extent_of, get_max_threads_per_block, get_root_block
 from ..base import ILLEGAL, int_of
-from .common import GPUScheduleRule, bind_plainly
+from .common import GPUScheduleRule, bind_plainly, compute_capability
 from .gemv_config import is_adreno
 from .matmul_analysis import (
     auto_inline_consumer_chain,
@@ -170,7 +170,7 @@ def _on_matrix_units(sch: Schedule, main: Any, func: PrimFunc, target: Target, t
             return MetalMatmul().apply(func, target, tunable)
         except ILLEGAL:
             return None
-    if target.kind.name != "cuda" or _compute_capability(target) < 70:
+    if target.kind.name != "cuda" or compute_capability(target) < 70:
         return None
     sides = [int_of(extent_of(v)) for v in sch.get(main).iter_vars[1:]]
     if any(n is not None and n <= _SHORTEST_SIDE for n in sides):
@@ -180,8 +180,3 @@ def _on_matrix_units(sch: Schedule, main: Any, func: PrimFunc, target: Target, t
         if made is not None:
             return made
     return None
-
-
-def _compute_capability(target: Target) -> int:
-    digits = "".join(ch for ch in str(target.attrs.get("arch", "")) if ch.isdigit())
-    return int(digits or 0)

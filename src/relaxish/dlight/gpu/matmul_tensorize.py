@@ -9,9 +9,9 @@ from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.tensor_intrin.cuda import get_wmma_intrin_group
-from ..analysis import get_root_block
-from ..base import ILLEGAL
-from .common import GPUScheduleRule
+from ..analysis import extent_of, get_root_block
+from ..base import ILLEGAL, int_of
+from .common import GPUScheduleRule, compute_capability
 from .matmul_analysis import (
     auto_inline_consumer_chain,
     auto_inline_producers,
@@ -24,6 +24,11 @@ from .matmul_analysis import (
 _FRAGMENT = 16
 _WARP = 32
 _VECTOR = 4
+_FIRST_WITH_WMMA = 70
+# Tiles that keep most of a large device at work.
+_ENOUGH = 64
+# Half of a large tile or more would be padding.
+_NARROW = 64
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,19 @@ class _WMMA(GPUScheduleRule):
         dtypes = get_in_out_dtypes(sch.get(main))
         if dtypes not in self.accepts or not normalize_matmul(sch, main):
             return None
-        sch.pad_einsum(main, self.config.padding)
+        config = self.config_for([int_of(extent_of(v)) for v in sch.get(main).iter_vars], target)
+        if config is None:
+            return None
+        sch.pad_einsum(main, config.padding)
         try:
-            _Tensorize(sch, main, self.config, dtypes).run()
+            _Tensorize(sch, main, config, dtypes).run()
         except ILLEGAL:
             return None
         return sch
+
+    def config_for(self, sides: list[int | None], target: Target) -> _Config | None:
+        """The tiling for (batch, rows, columns, k); None where another rule does better."""
+        return self.config
 
 
 class MatmulTensorization(_WMMA):
@@ -89,6 +101,37 @@ class MatmulTensorization(_WMMA):
 
     config = _Config((None, 1, 4, 2), (1, None, 4, 2), (None, 4), 16, 8)
     accepts = frozenset({("float16", "float16"), ("float16", "float32")})
+
+
+class MatmulSmallTiles(_WMMA):
+    """float16 products that large tiles would leave to a few of the device's processors.
+
+    A layer of 128 x 768 results is 6 tiles of 128 x 128, and 96 of 32 x 32. Small tiles read more of their operands
+    from the second-level cache, large ones leave most of the device without work.
+    """
+
+    accepts = MatmulTensorization.accepts
+    configs = (
+        _Config((None, 1, 2, 2), (1, None, 2, 2), (None, 4), 16, 8),
+        _Config((None, 1, 2, 1), (1, None, 2, 2), (None, 4), 16, 8),
+        _Config((None, 1, 2, 1), (1, None, 2, 1), (None, 4), 16, 8),
+    )
+
+    def config_for(self, sides: list[int | None], target: Target) -> _Config | None:
+        """The largest tiling with about a tile for each processor; None where the largest of all has enough."""
+        known = [n for n in sides if n is not None]
+        if target.kind.name != "cuda" or compute_capability(target) < _FIRST_WITH_WMMA:
+            return None
+        if len(known) < len(sides) or min(known[1:]) <= _FRAGMENT:
+            return None
+        if min(known[1:3]) > _NARROW and _tiles(known, MatmulTensorization.config) >= _ENOUGH:
+            return None
+        return next((c for c in self.configs if _tiles(known, c) >= _ENOUGH), self.configs[-1])
+
+
+def _tiles(sides: list[int], config: _Config) -> int:
+    _, rows, columns, _ = config.padding
+    return sides[0] * -(-sides[1] // rows) * -(-sides[2] // columns)
 
 
 class MatmulInt8Tensorization(_WMMA):

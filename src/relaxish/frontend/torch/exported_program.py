@@ -14,6 +14,7 @@ from ...relax.scalars import prove_equal
 from ...support.errors import OpNotImplemented
 from ..common import need
 from . import creation, elementwise, neural, reduction, shape
+from .decompose import decompose
 from .importer import Importer, torch_dtype
 from .table import find
 
@@ -45,10 +46,12 @@ def from_exported_program(
     no_bind_return_tuple
         Do not bind the returned tuple to a variable.
 
+    Operators without a converter are taken apart by PyTorch's decompositions first.
+
     Raises
     ------
     OpNotImplemented
-        One error that lists every operator without a converter.
+        One error that lists every operator without converter and decomposition.
     """
     torch = need("torch", "torch")
     if isinstance(exported_program, (str, bytes)) or hasattr(exported_program, "__fspath__"):
@@ -71,8 +74,7 @@ def import_program(
 ) -> IRModule:
     """Import a program; ``custom`` has converters of the user by operator name."""
     custom = custom or {}
-    _check_coverage(program, custom)
-    return _ExportedProgramImporter(program, custom).run(keep_params, unwrap, no_bind)
+    return _ExportedProgramImporter(_covered(program, custom), custom).run(keep_params, unwrap, no_bind)
 
 
 def _name_of(target: Any) -> str:
@@ -87,17 +89,26 @@ def _custom(custom: dict[Any, Callable[..., Any]], name: str) -> Callable[..., A
     return custom.get(name) or custom.get(name.partition(".")[0])
 
 
-def _check_coverage(program: Any, custom: dict[Any, Callable[..., Any]]) -> None:
-    gaps = sorted(
-        {
-            _name_of(node.target)
-            for node in program.graph.nodes
-            if node.op == "call_function" and find(_name_of(node.target)) is None and not _ignored(node)
-            and _custom(custom, _name_of(node.target)) is None
-        }
-    )
-    if gaps:
-        raise OpNotImplemented(f"The following operators are not supported by the torch frontend: {', '.join(gaps)}")
+def _gaps(program: Any, custom: dict[Any, Callable[..., Any]]) -> set[Any]:
+    """The operators of a program that have no converter."""
+    found = set()
+    for node in program.graph.nodes:
+        name = _name_of(node.target)
+        known = node.op != "call_function" or find(name) is not None or _custom(custom, name) is not None
+        if not known and not _ignored(node):
+            found.add(node.target)
+    return found
+
+
+def _covered(program: Any, custom: dict[Any, Callable[..., Any]]) -> Any:
+    """The program with operators that have converters only. Raises OpNotImplemented where that cannot be had."""
+    if not _gaps(program, custom):
+        return program
+    made = decompose(program, lambda part: _gaps(part, custom))
+    missing = sorted(_name_of(target) for target in _gaps(made, custom))
+    if missing:
+        raise OpNotImplemented(f"The following operators are not supported by the torch frontend: {', '.join(missing)}")
+    return made
 
 
 def _ignored(node: Any) -> bool:

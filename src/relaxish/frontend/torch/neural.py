@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import op, relax
+from ...support.errors import OpNotImplemented
 from .importer import Importer, dtype_of
 from .table import CONVERTERS, converter
 
@@ -91,6 +92,8 @@ def _convolution(
 ) -> Any:  # fmt: skip
     rank = self.rank(weight) - 2
     if transposed:
+        if rank > 2:
+            raise OpNotImplemented("The torch frontend has transposed convolutions in one and two dimensions only")
         return CONVERTERS[f"conv_transpose{rank}d"](
             self, x, weight, bias, stride, padding, output_padding, groups, dilation
         )
@@ -134,6 +137,8 @@ def _outer(self: Importer, a: Any, b: Any) -> Any:
 def _batch_norm(
     self: Importer, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, *rest: Any
 ) -> Any:
+    if isinstance(running_mean, bool):
+        return _instance_statistics(self, x, weight, bias, rest[-1])
     if rest and isinstance(rest[0], bool):
         if rest[0]:
             raise ValueError("batch_norm in training mode: call model.eval() before exporting")
@@ -146,6 +151,20 @@ def _batch_norm(
         bias = self.emit(op.zeros([channels], kind))
     out = self.emit(op.nn.batch_norm(x, weight, bias, running_mean, running_var, axis=1, epsilon=eps, training=False))
     return self.emit(relax.TupleGetItem(out, 0))
+
+
+def _instance_statistics(self: Importer, x: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """Batch norm by the statistics of the batch itself (``no_stats``): what an instance norm is made of."""
+    axes = [0, *range(2, self.rank(x))]
+    mean, variance = (self.emit(function(x, axes, True)) for function in (op.mean, op.variance))
+    spread = self.emit(op.sqrt(self.emit(op.add(variance, self.scalar(eps, dtype_of(x))))))
+    out = self.emit(op.divide(self.emit(op.subtract(x, mean)), spread))
+    shape = [1, self.shape(x)[1], *(1 for _ in axes[1:])]
+    if weight is not None:
+        out = self.emit(op.multiply(out, self.emit(op.reshape(weight, shape))))
+    if bias is not None:
+        out = self.emit(op.add(out, self.emit(op.reshape(bias, shape))))
+    return out
 
 
 def _first_of_three(name: str) -> None:

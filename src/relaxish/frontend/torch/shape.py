@@ -243,14 +243,32 @@ def _broadcast_shape(self: Importer, tensors: Sequence[Any]) -> list[Any]:
 
 @converter("index_put", "index_put_", "_index_put_impl")
 def _index_put(self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, *_: Any) -> Any:
+    whole = next((n for n, index in enumerate(indices) if index is not None), 0)
+    if whole:
+        return _index_put_behind(self, x, indices, values, accumulate, whole)
     if any(i is None for i in indices):
-        raise ValueError("index_put needs an index for every leading dimension")
+        raise ValueError("index_put needs indices of neighbouring dimensions")
     shape = _broadcast_shape(self, indices)
     parts = [self.emit(op.broadcast_to(self.cast(i, "int64"), shape)) for i in indices]
     packed = self.emit(op.concat([self.emit(op.expand_dims(p, len(shape))) for p in parts], len(shape)))
     wanted = [*shape, *self.shape(x)[len(indices) :]]
     values = self.emit(op.broadcast_to(self.tensor(values, x), wanted))
     return self.emit(op.scatter_nd(x, packed, values, "add" if accumulate else "update"))
+
+
+def _index_put_behind(
+    self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool, whole: int
+) -> Any:
+    """``index_put`` behind ``whole`` dimensions that are taken as they are: these go last for the time being."""
+    rank = self.rank(x)
+    shape = _broadcast_shape(self, indices[whole:])
+    behind = rank - len(indices)
+    wanted = [*self.shape(x)[:whole], *shape, *self.shape(x)[rank - behind :]]
+    values = self.emit(op.broadcast_to(self.tensor(values, x), wanted))
+    values = self.emit(op.permute_dims(values, [*range(whole, len(wanted)), *range(whole)]))
+    moved = self.emit(op.permute_dims(x, [*range(whole, rank), *range(whole)]))
+    made = _index_put(self, moved, indices[whole:], values, accumulate)
+    return self.emit(op.permute_dims(made, [*range(rank - whole, rank), *range(rank - whole)]))
 
 
 @converter("repeat")

@@ -17,7 +17,10 @@ from ..utils import get_global_func_with_default_on_worker
 from .arguments import alloc_arguments
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
 
-__all__ = ["RPCConfig", "RPCRunner", "RPCRunnerFuture"]
+__all__ = [
+    "RPCConfig", "RPCRunner", "RPCRunnerFuture", "default_alloc_argument", "default_cleanup", "default_create_session",
+    "default_run_evaluator", "default_upload_module",
+]  # fmt: skip
 
 
 class RPCConfig(NamedTuple):
@@ -105,7 +108,9 @@ class RPCRunner(Runner):
         self.cooldown_sec = cooldown_sec
         self.alloc_repeat = alloc_repeat
         found = (f_create_session, f_upload_module, f_alloc_argument, f_run_evaluator, f_cleanup)
-        defaults = (_create_session, _upload, _allocate, _evaluate, _clean_up)
+        defaults = (
+            default_create_session, default_upload_module, default_alloc_argument, default_run_evaluator, default_cleanup,
+        )  # fmt: skip
         self._steps = [get_global_func_with_default_on_worker(f, d) for f, d in zip(found, defaults, strict=True)]
         workers = max_workers if max_workers is not None else self.rpc_config.count_num_servers(allow_missing=False)
         self.pool = ThreadPoolExecutor(max(1, workers), "rpc-runner", initializer or _nothing)
@@ -149,20 +154,24 @@ def _as_library(artifact: str | bytes, folder: Path) -> Path:
     return path
 
 
-def _create_session(config: RPCConfig) -> rpc.RPCSession:
+def default_create_session(config: RPCConfig) -> rpc.RPCSession:
     return config.connect_server()
 
 
-def _upload(session: rpc.RPCSession, local_path: str, remote_path: str) -> Any:
+def default_upload_module(session: rpc.RPCSession, local_path: str, remote_path: str) -> Any:
     session.upload(local_path, remote_path)
     return session.load_module(remote_path)
 
 
-def _allocate(session: rpc.RPCSession, device: Any, args_info: Sequence[ArgInfo], alloc_repeat: int) -> list[list[Any]]:
+def default_alloc_argument(
+    session: rpc.RPCSession, device: Any, args_info: Sequence[ArgInfo], alloc_repeat: int
+) -> list[list[Any]]:
     return [[nd.array(a, device) for a in alloc_arguments(args_info, seed)] for seed in range(alloc_repeat)]
 
 
-def _evaluate(session: rpc.RPCSession, module: Any, device: Any, config: EvaluatorConfig, sets: list[list[Any]]) -> list[float]:
+def default_run_evaluator(
+    session: rpc.RPCSession, module: Any, device: Any, config: EvaluatorConfig, sets: list[list[Any]]
+) -> list[float]:
     cache = "cache_flush_cpu_non_first_arg" if config.enable_cpu_cache_flush else ""
     timed = module.time_evaluator(
         module.entry_name, device, number=config.number, repeat=config.repeat, min_repeat_ms=config.min_repeat_ms,
@@ -171,5 +180,5 @@ def _evaluate(session: rpc.RPCSession, module: Any, device: Any, config: Evaluat
     return [t for arguments in sets for t in timed(*arguments).results]
 
 
-def _clean_up(session: rpc.RPCSession, remote_path: str | None) -> None:
+def default_cleanup(session: rpc.RPCSession, remote_path: str | None) -> None:
     """The session's folder goes with it."""

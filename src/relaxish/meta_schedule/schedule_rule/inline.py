@@ -105,9 +105,7 @@ class AutoInline(ScheduleRule):
             return ""
         if ba.annotation(block, "meta_schedule.inline_rule") == "disable":
             return ""
-        # What was staged in another memory on purpose stays there.
-        staged = block.writes[0].buffer.scope() not in ("", "global")
-        if self.into_consumer and not staged and ba.consumers(sch, block_rv) \
+        if self.into_consumer and ba.consumers(sch, block_rv) \
                 and can_inline(sch, block_rv, "compute_inline"):
             return "consumer"
         if self.into_producer:

@@ -94,7 +94,8 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
         if place.scope is None or not ba.needs_multi_level_tiling(place):
             return [sch]
         results: list[Schedule] = []
-        for group in self.intrin_groups:
+        # Groups named later come first; the generator, which takes schedules from the end, turns them round again.
+        for group in reversed(self.intrin_groups):
             intrin = TensorIntrin.get(group.compute)
             assert intrin is not None
             mapping = get_auto_tensorize_mapping_info(sch, block, intrin.desc)

@@ -11,9 +11,10 @@ import numpy as np
 
 from ...support.errors import RelaxishError
 from ..dtype import numpy_dtype
+from .driver import Dim3, KernelArg, Launcher
 from .tensor_map import BYTES as _MAP_BYTES
 
-__all__ = ["ArgumentLayout", "Frame"]
+__all__ = ["ArgumentLayout", "Frame", "PreparedLaunches"]
 
 _FORMATS = {
     "pointer": "Q", "handle": "Q", "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i",
@@ -105,3 +106,24 @@ class Frame:
             self.table[index] = begin + self.place + offset
         self.table_address = ctypes.addressof(self.table)
         self._keep = layout
+
+
+class PreparedLaunches:
+    """A driver whose single launches are prepared ones that are used once."""
+
+    def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
+        """As :meth:`.driver.Driver.prepare`."""
+        raise NotImplementedError
+
+    def launch(
+        self,
+        function: Any,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        stream: int,
+        args: Sequence[KernelArg],
+        cluster: Dim3 = (1, 1, 1),
+    ) -> None:
+        """Run a kernel on a stream."""
+        self.prepare(function, [kind for kind, _ in args], cluster)(grid, block, shared, stream, [v for _, v in args])

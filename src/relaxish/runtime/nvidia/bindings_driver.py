@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .arguments import ArgumentLayout, Frame
-from .driver import ATTRIBUTES, Dim3, KernelArg, Launcher, TensorMapSpec
+from .arguments import ArgumentLayout, Frame, PreparedLaunches
+from .driver import ATTRIBUTES, Dim3, Launcher, TensorMapSpec
 from .errors import CODES, NoCUDAError, failure
 from .libcuda import LibCUDA
 
@@ -52,7 +52,7 @@ class _Contexts:
     handles: dict[int, Any] = field(default_factory=dict)
 
 
-class BindingsDriver:
+class BindingsDriver(PreparedLaunches):
     """``cuda.bindings.driver`` behind the interface of :class:`~.driver.Driver`."""
 
     name = "cuda-bindings"
@@ -205,19 +205,6 @@ class BindingsDriver:
         key = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         what = f"allowing {function.name} {nbytes} bytes of shared memory"
         self._call(what, self._cuda.cuFuncSetAttribute, function.handle, key, nbytes)
-
-    def launch(
-        self,
-        function: Any,
-        grid: Dim3,
-        block: Dim3,
-        shared: int,
-        stream: int,
-        args: Sequence[KernelArg],
-        cluster: Dim3 = (1, 1, 1),
-    ) -> None:
-        """Run a kernel on a stream."""
-        self.prepare(function, [kind for kind, _ in args], cluster)(grid, block, shared, stream, [v for _, v in args])
 
     def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
         """A launcher that reuses its argument buffers."""

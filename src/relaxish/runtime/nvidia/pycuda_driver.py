@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .arguments import ArgumentLayout, Frame
-from .driver import ATTRIBUTES, Dim3, KernelArg, Launcher, TensorMapSpec
+from .arguments import ArgumentLayout, Frame, PreparedLaunches
+from .driver import ATTRIBUTES, Dim3, Launcher, TensorMapSpec
 from .errors import CODES, NAMES, NoCUDAError, failure
 from .libcuda import DISABLE_TIMING, LibCUDA
 
@@ -57,7 +57,7 @@ class _Graph:
     device: int
 
 
-class PyCUDADriver:
+class PyCUDADriver(PreparedLaunches):
     """``pycuda.driver`` behind the interface of :class:`~.driver.Driver`."""
 
     name = "pycuda"
@@ -251,19 +251,6 @@ class PyCUDADriver:
         function.max_shared = nbytes
         if function.raw:
             self._library.set_max_dynamic_shared(function.raw, nbytes)
-
-    def launch(
-        self,
-        function: Any,
-        grid: Dim3,
-        block: Dim3,
-        shared: int,
-        stream: int,
-        args: Sequence[KernelArg],
-        cluster: Dim3 = (1, 1, 1),
-    ) -> None:
-        """Run a kernel on a stream."""
-        self.prepare(function, [kind for kind, _ in args], cluster)(grid, block, shared, stream, [v for _, v in args])
 
     def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
         """A launcher: PyCUDA's call where it can, else libcuda's."""

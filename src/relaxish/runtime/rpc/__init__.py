@@ -14,6 +14,7 @@ pickles), and every message says how long it is and is refused beyond a limit.
 from __future__ import annotations
 
 from .client import LocalSession, PopenSession, RPCModule, RPCSession, connect
+from .proxy import Proxy
 from .server import Server
 from .tracker import Tracker
 from .tracker_session import TrackerSession, connect_tracker
@@ -22,6 +23,7 @@ from .wire import RPCError
 __all__ = [
     "LocalSession",
     "PopenSession",
+    "Proxy",
     "RPCError",
     "RPCModule",
     "RPCSession",

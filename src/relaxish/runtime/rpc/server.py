@@ -14,11 +14,12 @@ from .client import session_process
 from .serving import serve
 from .wire import RPCError, SocketChannel, receive, send
 
-__all__ = ["Server", "listen"]
+__all__ = ["HELLO_BYTES", "HELLO_SECONDS", "Server", "listen"]
 
 _log = get_logger("rpc")
-_HELLO_SECONDS = 10.0
-_HELLO_BYTES = 1 << 16
+HELLO_SECONDS = 10.0
+HELLO_BYTES = 1 << 16
+_PROXY_PAUSE = 0.5
 
 
 def listen(host: str, port: int, port_end: int, reuse_addr: bool = True) -> socket.socket:
@@ -44,7 +45,8 @@ class Server:
 
     It listens on ``host`` (this machine only, unless told otherwise) at the first free port from ``port``; port 0 is any.
     Clients must give the same ``key``. With ``tracker_addr`` it offers itself to a tracker under that key, one session
-    at a time. Sessions run in processes of their own, so that a crash ends one session only; with ``no_fork`` in threads.
+    at a time. With ``is_proxy`` it waits for clients at the :class:`Proxy` there. Sessions run in processes of their own,
+    so that a crash ends one session only; with ``no_fork`` in threads.
     """
 
     def __init__(
@@ -63,8 +65,6 @@ class Server:
         reuse_addr: bool = True,
         timeout: float | None = None,
     ) -> None:
-        if is_proxy:
-            raise RPCError("servers behind a proxy are not available; let the client reach the server, or use a tracker")
         for path in (load_library or "").split(":"):
             if path:
                 import ctypes
@@ -73,8 +73,8 @@ class Server:
         if server_init_callback is not None:
             server_init_callback()
         self.host, self.key, self.custom_addr = host, key, custom_addr
-        self._socket = listen(host, port, port_end, reuse_addr)
-        self.port: int = self._socket.getsockname()[1]
+        self._socket = socket.socket() if is_proxy else listen(host, port, port_end, reuse_addr)
+        self.port: int = port if is_proxy else self._socket.getsockname()[1]
         self._no_fork, self._timeout = no_fork, timeout
         self._closed = threading.Event()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -83,7 +83,8 @@ class Server:
             from .tracker_session import Offer
 
             self._tracker = Offer((str(tracker_addr[0]), int(tracker_addr[1])), key, self.port, custom_addr)
-        self._thread = threading.Thread(target=self._accept, name=f"rpc-server-{self.port}", daemon=True)
+        work = self._behind_proxy if is_proxy else self._accept
+        self._thread = threading.Thread(target=work, name=f"rpc-server-{self.port}", daemon=True)
         self._thread.start()
         if not silent:
             _log.info("serving on %s:%d", host, self.port)
@@ -95,6 +96,25 @@ class Server:
             except OSError:
                 return  # closed
             threading.Thread(target=self._session, args=(sock, address), daemon=True).start()
+
+    def _behind_proxy(self) -> None:
+        """Wait at the proxy for a client, again and again."""
+        while not self._closed.is_set():
+            try:
+                self._socket = socket.create_connection((self.host, self.port), timeout=HELLO_SECONDS)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                send(SocketChannel(self._socket), ["serve", self.key])
+                # The client may take its time.
+                self._socket.settimeout(None)
+                came = self._socket.recv(1, socket.MSG_PEEK)
+            except (OSError, RPCError) as error:
+                _log.info("the proxy at %s:%d cannot be reached: %s", self.host, self.port, error)
+                self._closed.wait(_PROXY_PAUSE)
+                continue
+            if came:
+                self._session(self._socket, (self.host, self.port))
+            else:
+                self._socket.close()  # the proxy gave up waiting, or this server is to end
 
     def _session(self, sock: socket.socket, address: Any) -> None:
         channel = SocketChannel(sock)
@@ -116,8 +136,8 @@ class Server:
 
     def _greet(self, channel: SocketChannel) -> float:
         """Check the key; the seconds that the session may last (0: no limit)."""
-        channel.sock.settimeout(_HELLO_SECONDS)
-        hello = receive(channel, _HELLO_BYTES)
+        channel.sock.settimeout(HELLO_SECONDS)
+        hello = receive(channel, HELLO_BYTES)
         if not isinstance(hello, list) or len(hello) != 3 or hello[0] != "hello":
             raise RPCError("not a client")
         _, key, seconds = hello

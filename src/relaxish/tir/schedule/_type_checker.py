@@ -83,7 +83,7 @@ def _fault_inside(value: Any, name: str, kind: Any, origin: Any, inner: tuple[An
     if not isinstance(value, accepted):
         return _wrong(value, name, kind)
     parts: list[tuple[Any, str, Any]]
-    if origin is dict:
+    if isinstance(value, dict):
         parts = [(key, f"{name}.keys()", inner[0]) for key in value]
         parts += [(item, f"{name}[{key!r}]", inner[1]) for key, item in value.items()]
     elif origin is list or inner[-1:] == (Ellipsis,):

@@ -184,8 +184,8 @@ def _conv2d_winograd_nhwc_impl(
     tiles = _cut(height, width, (kernel[0], kernel[1]), strides, padding, dilation, tile_size, spare=True)
     a, b, g = winograd_transform_matrices(tile_size, kernel[1], out_dtype)
     n, count = tiles.span, batch * tiles.rows * tiles.columns
-    border = [[0, *tiles.before, 0], [0, *tiles.after, 0]]
-    data_pad = pad(data, *border, name="data_pad", attrs={"schedule_rule": "None"})
+    before, after = [0, *tiles.before, 0], [0, *tiles.after, 0]
+    data_pad = pad(data, before, after, name="data_pad", attrs={"schedule_rule": "None"})
     kernel_pack = weight
     if not pre_computed:
         kh, kw = _two_axes(3, ("r_kh", "r_kw"))

@@ -16,7 +16,20 @@ from ....script.ir_builder import tir as T
 from .problem import AttentionProblem
 from .tiling import Tiling
 
-__all__ = ["Block", "each", "flat", "float32", "instruct", "local", "meet", "named", "only_if", "pairs", "settled", "vector_width"]
+__all__ = [
+    "Block",
+    "each",
+    "flat",
+    "float32",
+    "instruct",
+    "local",
+    "meet",
+    "named",
+    "only_if",
+    "pairs",
+    "settled",
+    "vector_width",
+]
 
 _MMA_TYPES = {"float16": "fp16", "bfloat16": "bf16"}
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from .... import op
 from ....ir.op import Op
-from ....relax.expr import Call, Constant, Expr, Function, Var, VarBinding
+from ....relax.expr import Call, Constant, Expr, Function, Var, VarBinding, const
 from ....relax.expr_functor import PyExprVisitor
 from ....relax.scalars import const_int, prove_equal
 from ....relax.struct_info import TensorStructInfo
@@ -46,8 +46,7 @@ class Chain:
         """The bias as a tensor of four axes; ``renew`` gives expressions of the program being built."""
         bias = renew(self.bias)
         if self.mask is not None:
-            zero = builder.emit(op.zeros_like(bias))
-            bias = builder.emit(op.where(renew(self.mask), zero, bias))
+            bias = builder.emit(op.where(renew(self.mask), const(0, bias.struct_info.dtype), bias))
         dims = list(bias.struct_info.dims())
         four = [1] * (4 - len(dims)) + dims
         if len(dims) < 4:

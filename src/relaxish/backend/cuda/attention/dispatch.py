@@ -208,7 +208,7 @@ class _Rewrite(PyExprMutator):
             return None, causal
         if name is not None and causal in (None, name):
             return None, name
-        return View.whole_constant(bias, array), causal
+        return bias, causal
 
     def _operands(self, qkv: Any) -> list[View] | None:
         """Queries, keys and values in the memory they are in; heads of keys without the repeats of a group."""

@@ -11,13 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ....interp.graph import Interpreter
-from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
 from ....ir.op import Op
-from ....relax.expr import Call, Constant, Var
+from ....relax.analysis import free_vars
+from ....relax.expr import (
+    Call,
+    Constant,
+    DataflowBlock,
+    Function,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    Var,
+    VarBinding,
+)
 from ....relax.scalars import const_int
 from ....relax.struct_info import TensorStructInfo
+from ....transform import FoldConstant, LegalizeOps
 from .views import Lookup, View
 
 __all__ = ["known_bias", "mask_of"]
@@ -35,7 +46,7 @@ _HIDDEN = -1e4
 
 def known_bias(bias: View, lookup: Lookup) -> np.ndarray[Any, Any] | None:
     """The bias of axes batch, head, row and key; axes it is repeated along have one element. None if not known."""
-    array = _Values(lookup).of(bias.source)
+    array = _computed(bias.source, lookup)
     if array is None or not all(isinstance(n, int) for n in (*bias.shape, *bias.strides, bias.offset)):
         return None
     values = np.ascontiguousarray(array).reshape(-1)[bias.offset :]
@@ -58,42 +69,37 @@ def mask_of(bias: np.ndarray[Any, Any], rows: int, keys: int) -> str | None:
     return None
 
 
-class _Values:
-    """Evaluates what depends on constants only."""
+def _computed(source: Any, lookup: Lookup) -> Any:
+    """The array that a tensor is, where it depends on constants only; else None."""
+    bindings: dict[Any, Any] = {}
+    if not _collect(source, lookup, bindings):
+        return None
+    if isinstance(source, Constant):
+        return source.data.numpy()
+    out = Var("out", source.struct_info)
+    steps = [VarBinding(var, value) for var, value in bindings.items()]
+    body = SeqExpr([DataflowBlock([*steps, VarBinding(out, source)])], out)
+    func = Function([], body, source.struct_info, True, {"global_symbol": "mask"})
+    folded = FoldConstant()(LegalizeOps()(IRModule({"mask": func})))["mask"].body
+    values = {b.var: b.value for block in folded.blocks for b in block.bindings}
+    found = values.get(folded.body, folded.body)
+    return found.data.numpy() if isinstance(found, Constant) else None
 
-    def __init__(self, lookup: Lookup) -> None:
-        self.lookup = lookup
-        self.interpreter = Interpreter(IRModule({}))
-        self.arrays: dict[Any, Any] = {}
 
-    def of(self, expr: Any) -> Any:
-        """The array an expression stands for, or None."""
-        if isinstance(expr, Constant):
-            return expr.data.numpy()
-        if not isinstance(expr, Var):
-            return self._call(expr)
-        if expr not in self.arrays:
-            bound = self.lookup(expr)
-            self.arrays[expr] = None if bound is None else self.of(bound)
-        return self.arrays[expr]
-
-    def _call(self, call: Any) -> Any:
-        if not isinstance(call, Call) or not isinstance(call.op, Op) or call.op.name not in _OPERATORS:
-            return None
-        if not _is_small(call.struct_info):
-            return None
-        inputs: dict[Any, Any] = {}
-
-        def look(node: Any) -> bool:
-            if isinstance(node, Var):
-                inputs[node] = self.of(node)
+def _collect(expr: Any, lookup: Lookup, bindings: dict[Any, Any]) -> bool:
+    """Note, in order, what the variables in ``expr`` are bound to; False where something is not known."""
+    if isinstance(expr, Var):
+        if expr in bindings:
             return True
-
-        for arg in call.args:
-            pre_order_visit(arg, look)
-        if any(value is None for value in inputs.values()):
-            return None
-        return self.interpreter.eval(call, inputs, {})
+        value = lookup(expr)
+        if value is None or not _collect(value, lookup, bindings):
+            return False
+        bindings[expr] = value
+        return True
+    if not isinstance(expr, Call):
+        return isinstance(expr, (Constant, ShapeExpr, PrimValue, Tuple)) and not free_vars(expr)
+    known = isinstance(expr.op, Op) and expr.op.name in _OPERATORS and _is_small(expr.struct_info)
+    return known and all(_collect(arg, lookup, bindings) for arg in expr.args)
 
 
 def _is_small(info: Any) -> bool:

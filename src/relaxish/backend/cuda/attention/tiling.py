@@ -13,11 +13,13 @@ __all__ = ["Tiling", "choose_tiling", "padded"]
 
 #: Elements of two bytes by which rows in shared memory are longer: successive rows begin in other banks.
 _PAD = 8
-_STATIC_LIMIT = 48 * 1024
 _RESERVED = 1024  # bytes of shared memory that the system keeps of each block
 # Blocks of fewer keys than these are not worth a part of their own.
 _KEYS_OF_PART = 256
 _MOST_PARTS = 32
+# Keys of a tile and stages, the better first: for tiles of many rows, and for warps that share the keys.
+_MANY_ROWS = ((64, 2), (32, 2), (64, 1), (32, 1))
+_FEW_ROWS = ((128, 2), (128, 1), (64, 2), (64, 1))
 
 
 def padded(columns: int) -> int:
@@ -117,18 +119,15 @@ def _shapes(problem: AttentionProblem, limit: int) -> list[Tiling]:
     """Tilings that fit, most rows first: each row of a tile uses every key that is read once more."""
     found = []
     for row_warps, row_tiles, key_warps in ((4, 2, 1), (4, 1, 1), (2, 1, 2), (1, 1, 4)):
-        for keys in (128, 64, 32):
-            # Narrow shares of a tile leave no room to overlap products with exponentials; wide ones take registers.
-            if not 32 <= keys // key_warps <= 64 and not (keys == 64 and key_warps == 4):
-                continue
-            fitting = [
-                t
-                for t in (Tiling(row_warps, row_tiles, key_warps, keys, s) for s in (2, 1))
-                if _fits(t, problem, limit)
-            ]
-            if fitting:
-                found.append(fitting[0])
-                break
+        made = [
+            Tiling(row_warps, row_tiles, key_warps, keys, stages)
+            for keys, stages in (_FEW_ROWS if key_warps > 1 else _MANY_ROWS)
+            if 16 <= keys // key_warps <= 64
+        ]
+        fitting = [t for t in made if _fits(t, problem, limit)]
+        # Two blocks of a multiprocessor hide each other's waits; few rows have that many blocks only in parts.
+        pairs = [t for t in fitting if 2 * t.shared_bytes(problem) + _RESERVED <= limit]
+        found += (pairs or fitting)[:1] if key_warps == 1 else fitting[:1]
     return found
 
 

@@ -86,7 +86,7 @@ def fill(target: int, value: int, size: int) -> None:
 
 
 def larger_words(target: int, source: int, count: int) -> None:
-    """Make each of ``count`` unsigned 32-bit numbers the larger one of itself and its counterpart."""
+    """Make each of ``count`` 32-bit numbers, none of them negative, the larger one of itself and its counterpart."""
     for at in range(0, 4 * count, 4):
         store32(target + at, max(load32(target + at), load32(source + at)))
 
@@ -151,7 +151,7 @@ loop:
   %from = getelementptr i32, ptr %source, i64 %i
   %a = load i32, ptr %to, align 4
   %b = load i32, ptr %from, align 4
-  %later = icmp ugt i32 %b, %a
+  %later = icmp sgt i32 %b, %a
   %both = select i1 %later, i32 %b, i32 %a
   store i32 %both, ptr %to, align 4
   %next = add i64 %i, 1

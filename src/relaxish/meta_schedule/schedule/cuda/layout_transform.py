@@ -12,7 +12,7 @@ read side by side, its columns written side by side::
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +38,13 @@ class _Transform:
 
 
 @register_func("meta_schedule.cuda.layout_transform")
-def cuda_layout_transform_schedule_rule(sch: Schedule, block: BlockRV) -> list[Schedule]:
-    """The schedule as it is, and one for each tile size from 2 to 32 whose padding the primitives accept."""
+def cuda_layout_transform_schedule_rule(
+    sch: Schedule, block: BlockRV, testing_tile_sizes: Sequence[int] | None = None
+) -> list[Schedule]:
+    """The schedule as it is, and one for each tile size from 2 to 32 whose padding the primitives accept.
+
+    With ``testing_tile_sizes`` these tiles only, and not the schedule as it is.
+    """
     node = sch.get(block)
     source, destination = (str(ba.annotation(node, key)) for key in ("src_layout", "dst_layout"))
     shape = tuple(int(getattr(extent, "value", extent)) for extent in ba.annotation(node, "input_shape"))
@@ -47,8 +52,8 @@ def cuda_layout_transform_schedule_rule(sch: Schedule, block: BlockRV) -> list[S
     write = _inlined_into_the_last(tiled, block)
     read = tiled.cache_read(write, 0, "shared")
     transform = _split_packed_axes(tiled, read, source, destination, shape)
-    found = [sch]
-    for tile in _TILE_SIZES:
+    found = [sch] if testing_tile_sizes is None else []
+    for tile in _TILE_SIZES if testing_tile_sizes is None else testing_tile_sizes:
         variant = tiled.copy()
         try:
             _tile(variant, read, write, transform, tile)

@@ -395,11 +395,12 @@ def _merged_producer(
             "The block {0} takes a part of what {1} copies only, which no predicate of that block can express.",
             [consumer_sref, producer_sref],
         )
-    return _guarded(realize_of(producer_sref), block, inside, analyzer)
+    return _guarded(producer_sref, block, inside, analyzer)
 
 
-def _guarded(realize: BlockRealize, block: Block, inside: Any, analyzer: arith.Analyzer) -> BlockRealize:
+def _guarded(producer_sref: StmtSRef, block: Block, inside: Any, analyzer: arith.Analyzer) -> BlockRealize:
     """The producer's realize with its new block, run only ``inside`` the domain of the consumer it took over."""
+    realize = realize_of(producer_sref)
     if is_true(inside):
         return realize.with_fields(block=signature_of(block))
     body = block.body
@@ -409,8 +410,11 @@ def _guarded(realize: BlockRealize, block: Block, inside: Any, analyzer: arith.A
             block = block.with_fields(body=body.then_case)
     bound = {iv.var: value for iv, value in zip(block.iter_vars, realize.iter_values, strict=True)}
     predicate = analyzer.simplify(substitute(inside, bound))
-    with analyzer.constraint_scope(predicate):
-        implied = analyzer.can_prove(realize.predicate)
+    around = arith.Analyzer()
+    for loop in checks.loops_above(producer_sref):
+        around.bind(loop.stmt.loop_var, Range.from_min_extent(loop.stmt.min, loop.stmt.extent))
+    with around.constraint_scope(around.simplify(predicate)):
+        implied = around.can_prove(realize.predicate)
     if not implied:
         raise PrimitiveError(
             f"ScheduleError: The producer block {{0}} has a non-trivial predicate {realize.predicate} that cannot be "

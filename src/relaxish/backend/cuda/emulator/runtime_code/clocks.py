@@ -48,6 +48,13 @@ def rx_acquire(fiber: int, vector: int) -> None:
         rx_merge(mine, vector, load64(load64(fiber + FIBER_GRID) + VECTOR_WORDS))
 
 
+def rx_adopt(fiber: int, vector: int) -> None:
+    """``rx_acquire`` from an object that shows all that this thread knows already."""
+    mine = load64(fiber + FIBER_VECTOR)
+    if mine and vector:
+        copy(mine, vector, 4 * load64(load64(fiber + FIBER_GRID) + VECTOR_WORDS))
+
+
 def rx_merge(target: int, source: int, count: int) -> None:
     """The later of two times, for every thread."""
     larger_words(target, source, count)

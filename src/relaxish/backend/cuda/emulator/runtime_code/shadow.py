@@ -124,6 +124,8 @@ def rx_is_conflict(fiber: int, epoch: int, thread: int, clock: int) -> int:
 def rx_epoch_since(fiber: int, me: int, thread: int) -> int:
     """The epoch that began with the last barrier that this thread and another one have passed together."""
     grid = load64(fiber + FIBER_GRID)
+    if load64(grid + RESIDENT) == 1:
+        return load64(load64(fiber + FIBER_BLOCK) + BLOCK_EPOCH)
     threads = load64(grid + THREADS)
     if thread // threads == me // threads:
         return load64(load64(fiber + FIBER_BLOCK) + BLOCK_EPOCH)

@@ -9,7 +9,7 @@ from ..layout import *
 from ..native import load64, lowest_bit, store64
 
 if TYPE_CHECKING:
-    from .clocks import rx_acquire, rx_merge, rx_release, rx_tick
+    from .clocks import rx_acquire, rx_adopt, rx_merge, rx_release, rx_tick
     from .fibers import rx_fail_with, rx_make_ready, rx_park, rx_wake
 
 
@@ -42,7 +42,7 @@ def rx_open_barrier(fiber: int, bar: int) -> None:
         store64(block + BLOCK_EPOCH, load64(grid + EPOCH))
     waiter = load64(bar + BAR_HEAD)
     while waiter:
-        rx_acquire(waiter, load64(bar + BAR_VECTOR))
+        rx_adopt(waiter, load64(bar + BAR_VECTOR))
         waiter = load64(waiter + FIBER_NEXT)
     rx_wake_all(bar + BAR_HEAD)
 
@@ -63,7 +63,7 @@ def rx_barrier(fiber: int, number: int, count: int, wait: int, site: int) -> Non
     store64(bar + BAR_ARRIVED, load64(bar + BAR_ARRIVED) + 1)
     if load64(bar + BAR_ARRIVED) == expected:
         rx_open_barrier(fiber, bar)
-        rx_acquire(fiber, load64(bar + BAR_VECTOR))
+        rx_adopt(fiber, load64(bar + BAR_VECTOR))
     elif wait:
         rx_wait_in(fiber, bar + BAR_HEAD, site)
 
@@ -264,7 +264,7 @@ def rx_sync_warp(fiber: int, mask: int, site: int) -> None:
     rx_meet(fiber, mask, site, ACTION_NONE)
     if load64(fiber + FIBER_VECTOR) == 0:
         return
-    rx_acquire(fiber, load64(load64(fiber + FIBER_WARP) + WARP_VECTOR))
+    rx_adopt(fiber, load64(load64(fiber + FIBER_WARP) + WARP_VECTOR))
     # Nobody runs ahead and shows what it did later while others still look.
     rx_meet(fiber, mask, site, ACTION_NONE)
 

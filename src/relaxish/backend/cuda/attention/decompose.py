@@ -1,0 +1,84 @@
+"""Attention for which there is no kernel becomes products and a softmax, each with a good schedule of its own."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+from .... import op
+from ....ir.module import IRModule
+from ....ir.op import Op
+from ....ir.transform import Pass
+from ....relax.expr import Call, Function, const
+from ....relax.expr_functor import PyExprMutator
+from ....relax.scalars import const_int
+from ....target import Target
+from ....transform.base import as_module_pass
+
+__all__ = ["DecomposeAttention"]
+
+_OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias")
+
+
+def DecomposeAttention() -> Pass:  # noqa: N802  (named as a pass)
+    """Write out attention of known sizes on GPUs, where the loops of a legalised one would be scheduled one by one.
+
+    Before and after::
+
+        out = R.nn.attention(q, k, v)                s = R.matmul(permute(q), permute(k)) * scale
+                                                     out = permute(R.matmul(R.nn.softmax(s), permute(v)))
+    """
+    return as_module_pass(_run, "DecomposeAttention")
+
+
+def _run(mod: IRModule) -> IRModule:
+    rewriter = _Rewrite(mod)
+    for var, func in list(mod.functions.items()):
+        if isinstance(func, Function):
+            made = rewriter.visit_expr(func)
+            if made is not func:
+                rewriter.builder_.update_func(var, made)
+    return rewriter.builder_.get() if rewriter.found else mod
+
+
+class _Rewrite(PyExprMutator):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.found = False
+
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        name = call.op.name if isinstance(call.op, Op) else ""
+        if name not in _OPERATORS or call.attrs.window_size is not None or not self._on_gpu(call):
+            return call
+        sizes = [[const_int(d) for d in arg.struct_info.dims() or (None,)] for arg in call.args]
+        if any(None in dims for dims in sizes):
+            return call
+        self.found = True
+        return self._written_out(call, sizes)
+
+    @staticmethod
+    def _on_gpu(call: Call) -> bool:
+        device = call.struct_info.vdevice
+        target = Target.current() if device is None else device.target
+        return target is not None and "gpu" in target.keys
+
+    def _written_out(self, call: Call, sizes: Any) -> Any:
+        emit, dtype = self.builder_.emit, call.struct_info.dtype
+        q, k, v = call.args[:3]
+        (_, rows, heads, size), (_, keys, kv_heads, _) = sizes[:2]
+        if heads != kv_heads:
+            k, v = (emit(op.repeat(x, heads // kv_heads, 2)) for x in (k, v))
+        q, v = (emit(op.permute_dims(x, [0, 2, 1, 3])) for x in (q, v))
+        scale = call.attrs.scale
+        factor = 1 / sqrt(size) if scale is None else float(getattr(scale, "value", scale))
+        scores = emit(op.matmul(q, emit(op.permute_dims(k, [0, 2, 3, 1]))))
+        scores = emit(op.multiply(scores, const(factor, dtype)))
+        if len(call.args) > 3:
+            scores = emit(op.add(scores, call.args[3]))
+        if call.attrs.causal_mask is not None:
+            ahead = abs(rows - keys) if call.attrs.causal_mask == "BottomRight" else 0
+            seen = emit(op.tril(emit(op.ones([1, 1, rows, keys], "bool")), ahead))
+            scores = emit(op.where(seen, scores, const(float("-inf"), dtype)))
+        out = emit(op.matmul(emit(op.nn.softmax(scores)), v))
+        return op.permute_dims(out, [0, 2, 1, 3])

@@ -1,0 +1,44 @@
+"""Operators without a converter, taken apart by PyTorch itself into those that have one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ...support.log import get_logger
+
+__all__ = ["decompose"]
+
+_log = get_logger("frontend.torch")
+# A decomposition may hold operators that are to be taken apart in turn; none nests deeper than this.
+_ROUNDS = 8
+
+
+def decompose(program: Any, gaps: Callable[[Any], set[Any]]) -> Any:
+    """Replace operators by their decompositions until ``gaps(program)`` holds none that has one.
+
+    Only operators in ``gaps`` are touched: converters of whole operators (attention, norms) make better programs than
+    their parts. The program given stays as it is.
+
+    Before and after (``aten.lstm.input`` has no converter)::
+
+        aten.lstm.input(x, ...)        aten.unbind.int(x), aten.linear(...), aten.sigmoid(...), aten.mul.Tensor(...), ...
+    """
+    from torch._decomp import get_decompositions
+    from torch.export import default_decompositions
+
+    table = default_decompositions()
+    for _ in range(_ROUNDS):
+        missing = gaps(program)
+        chosen = {op: table[op] for op in missing if op in table}
+        # PyTorch's compiler knows how to take apart more than an export does.
+        chosen |= get_decompositions([op for op in missing if op not in chosen])
+        if not chosen:
+            break
+        _log.info("decomposed by PyTorch: %s", ", ".join(sorted(map(str, chosen))))
+        with warnings.catch_warnings():
+            # PyTorch's own use of what it deprecates is not the user's concern.
+            warnings.simplefilter("ignore", FutureWarning)
+            program = program.run_decompositions(chosen)
+    return program

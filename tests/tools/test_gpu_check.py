@@ -1,0 +1,107 @@
+"""The flow of benchmarks/gpu_check.py: what a crash, a hang, and a section that does not come up cost."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+# Jobs that end in every way a job can; none of them takes long.
+SECTION = textwrap.dedent("""
+    import os, time
+
+    def jobs(small):
+        hang = ["hangs"] if os.environ.get("MADE_UP_HANGS") else []
+        return ["good", "raises", "dies", *hang, "dies | again", "last"]
+
+    def run(job, options, journal):
+        journal.put(job.partition(" | ")[0], tried=True)
+        if job == "raises":
+            raise ValueError("not this one")
+        if job == "dies":
+            os._exit(3)
+        if job == "hangs":
+            time.sleep(600)
+        journal.put(job, right=True)
+""")
+
+
+@pytest.fixture
+def check(monkeypatch, tmp_path):
+    """The script as a module, with sections ``made_up`` and ``broken``."""
+    for name in [n for n in sys.modules if n == "gpu" or n.startswith("gpu.") or n == "gpu_check"]:
+        monkeypatch.delitem(sys.modules, name)
+    before = list(sys.path)
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import gpu_check
+
+        script = tmp_path / "script.py"
+        folder = tmp_path / "more"
+        folder.mkdir()
+        (folder / "made_up.py").write_text(SECTION)
+        (folder / "broken.py").write_text("raise ImportError('no such package')")
+        script.write_text(
+            f"import sys\nsys.path.insert(0, {str(BENCHMARKS)!r})\nimport gpu, gpu_check\n"
+            f"gpu.__path__.append({str(folder)!r})\nsys.exit(gpu_check.main())\n"
+        )
+        monkeypatch.setattr(gpu_check, "__file__", str(script))
+        monkeypatch.setattr(gpu_check, "PATIENCE", {"made_up": 15.0})
+        monkeypatch.setattr(gpu_check, "LEAST_SECONDS", 0.5)
+        yield gpu_check
+    finally:
+        sys.path[:] = before
+        for name in [n for n in sys.modules if n == "gpu" or n.startswith("gpu.") or n == "gpu_check"]:
+            del sys.modules[name]
+
+
+def options(folder):
+    return argparse.Namespace(out=folder, provider="null", small=True, device_target="nvidia/nvidia-h200")
+
+
+@pytest.mark.parametrize("hang", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_one_job_costs_one_job(check, monkeypatch, tmp_path, hang):
+    monkeypatch.setenv("MADE_UP_HANGS", "1" if hang else "")
+    found = check.run_section("made_up", 120.0, options(tmp_path))
+    rows = {row["case"]: row for row in found["rows"]}
+    assert rows["good"]["right"] and rows["last"]["right"]
+    assert rows["raises"]["failed"] == "ValueError: not this one" and "line" in rows["raises"]["where"]
+    assert rows["dies"]["failed"] == "its process ended: 3"
+    assert not hang or rows["hangs"]["failed"] == "its process ended: no news for 15 s"
+    assert "dies | again" not in rows and found["exit"] == 0
+    log = (tmp_path / "gpu_check.log").read_text()
+    assert log.count("-- good") == 1 and log.count("-- last") == 1
+    assert [p.name for p in tmp_path.glob("made_up.*")] == []
+    results = {"provider": "auto", "sections": {"made_up": found}}
+    assert check.report(results) == 2 + hang
+
+
+def test_a_section_that_does_not_come_up(check, tmp_path):
+    begin = time.monotonic()
+    found = check.run_section("broken", 120.0, options(tmp_path))
+    assert found["exit"] == 1 and found["rows"] == [] and "no such package" in found["log"]
+    assert time.monotonic() - begin < 60
+
+
+def test_jobs_are_known_without_a_gpu(check):
+    from gpu import kernels, models, tests, tuning
+
+    assert kernels.jobs(True)[0] == "gemm f16 64" and "attention f16 4x1024x16x64" in kernels.jobs(False)
+    assert models.jobs(False)[:2] == ["bert f16", "resnet50 f16"] and tuning.jobs(False) == ["gemm f16 4096", "gemm f16 8192"]
+    assert "tests/gpu/test_gpu_kernels.py" in tests.jobs(False)
+
+
+@pytest.mark.slow
+def test_the_flow(check, monkeypatch, tmp_path):
+    """Kernels really run, in the emulator."""
+    monkeypatch.setattr(check, "__file__", str(BENCHMARKS / "gpu_check.py"))
+    emulated = options(tmp_path)
+    emulated.provider = "emulator"
+    found = check.run_section("kernels", 200.0, emulated)
+    assert found["exit"] == 0 and all(row["right"] for row in found["rows"]), found["rows"]
