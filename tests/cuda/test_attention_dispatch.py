@@ -306,6 +306,7 @@ def test_torch_models(kind):
     assert np.abs(run(mod, x.numpy()) - right).max() < 5e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [None, "BottomRight"])
 def test_attention_without_kernel_is_written_out(causal):
     infos = [tensor((1, 20, 4, 16), "float32"), *[tensor((1, 40, 2, 16), "float32")] * 2]

@@ -77,7 +77,6 @@ class Analyzer:
         self._domains: dict[Any, IntervalSet] = {}
         self._set_facts: list[tuple[PrimExpr, IntervalSet]] = []
         self._extensions = Extension.NoExtensions
-        self._changes = 0
 
     # -- knowledge -----------------------------------------------------------------------------------------
 
@@ -156,21 +155,16 @@ class Analyzer:
             self._forget()
 
     def _forget(self) -> None:
-        self._changes += 1
-        for part in self._remembering:
-            part.clear_memo()
-
-    @property
-    def _remembering(self) -> tuple[ConstIntBoundAnalyzer | ModularSetAnalyzer | RewriteSimplifier, ...]:
-        return self.const_int_bound, self.modular_set, self.rewrite, self.canonical
+        self.const_int_bound.clear_memo()
+        self.modular_set.clear_memo()
+        self.rewrite.clear_memo()
+        self.canonical.clear_memo()
 
     def constraint_scope(self, constraint: PrimExpr) -> ConstraintScope:
         """``with analyzer.constraint_scope(cond):`` makes ``cond`` true inside the block."""
 
         def enter() -> Callable[[], None]:
             simplified = self.rewrite.simplify(constraint)
-            kept = [(part, part.swap_memo({})) for part in self._remembering]
-            changes = self._changes
             undos: list[Callable[[], None] | None] = []
             for cond in (constraint, simplified) if simplified is not constraint else (constraint,):
                 undos.append(self.const_int_bound.enter_constraint(cond))
@@ -181,6 +175,7 @@ class Analyzer:
             self.canonical.literals.extend(self.rewrite.literals[size:])
             facts = len(self._set_facts)
             self._set_facts.extend(constraint_sets(simplified))
+            self._forget()
 
             def leave() -> None:
                 for undo in reversed(undos):
@@ -188,9 +183,7 @@ class Analyzer:
                         undo()
                 del self.canonical.literals[size:]
                 del self._set_facts[facts:]
-                # What was found out before the condition holds again, unless more became known meanwhile.
-                for part, memo in kept:
-                    part.swap_memo(memo if changes == self._changes else {})
+                self._forget()
 
             return leave
 

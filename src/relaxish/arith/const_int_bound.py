@@ -122,11 +122,6 @@ class ConstIntBoundAnalyzer:
         """Forget results; bindings changed."""
         self._memo.clear()
 
-    def swap_memo(self, memo: dict[int, tuple[Any, Bound]]) -> dict[int, tuple[Any, Bound]]:
-        """Take other results for known; returns those known so far."""
-        old, self._memo = self._memo, memo
-        return old
-
     def update(self, var: Var, bound: Bound, allow_override: bool = False) -> None:
         """Set the bound of a variable. Raises InternalError where it contradicts an earlier one."""
         old = self.vars.get(var)

@@ -82,11 +82,6 @@ class ModularSetAnalyzer:
         """Forget results; bindings changed."""
         self._memo.clear()
 
-    def swap_memo(self, memo: dict[int, tuple[Any, Entry]]) -> dict[int, tuple[Any, Entry]]:
-        """Take other results for known; returns those known so far."""
-        old, self._memo = self._memo, memo
-        return old
-
     def update(self, var: Var, entry: Entry, allow_override: bool = False) -> None:
         """Set what is known of a variable. Raises InternalError where it contradicts an earlier fact."""
         old = self.vars.get(var)

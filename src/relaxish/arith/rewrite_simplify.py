@@ -78,11 +78,6 @@ class RewriteSimplifier(Mutator):
         """Forget results; bindings changed."""
         self._memo.clear()
 
-    def swap_memo(self, memo: dict[int, tuple[Any, PrimExpr]]) -> dict[int, tuple[Any, PrimExpr]]:
-        """Take other results for known; returns those known so far."""
-        old, self._memo = self._memo, memo
-        return old
-
     def again(self, expr: PrimExpr) -> PrimExpr:
         """Simplify the result of a rule, unless that went on for too long."""
         if self.depth >= MAX_RECURSION:

@@ -103,7 +103,12 @@ def _results(infos: list[BlockInfo]) -> tuple[list[BlockInfo], list[BlockInfo]]:
 
 
 def _is_window(infos: list[BlockInfo], trailing: int) -> bool:
-    """Whether a row is as short as the window of a pooling: one thread sums it sooner than several meet."""
+    """Whether a row is the short window of a pooling: one thread sums it sooner than several meet.
+
+    Rows that are reduced more than once (softmax) stay together, however short: apart they would be several kernels.
+    """
+    if sum("R" in info.dom_kind() for info in infos) > 1:
+        return False
     extents = [int_of(n) for n in infos[0].dom()[-trailing:]]
     return all(n is not None for n in extents) and prod(n or 0 for n in extents) <= _WINDOW
 

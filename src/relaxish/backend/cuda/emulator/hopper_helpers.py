@@ -64,6 +64,13 @@ def _chunks(operand: Operand, rows: int, k: int) -> tuple[int, Any]:
     return rows * across, lambda number, e: (number // across, number % across * run + e)
 
 
+def _begin(operand: Any, at: Any, number: Any, first_row: Any, start: Any, leading: Any, stride: Any) -> Any:
+    """The element that a piece begins with, in the operand's memory."""
+    row, column = at(number, T.int64(0))
+    place = swizzled(start + operand.offset(first_row + row, column, leading, stride), operand.swizzle)
+    return place // dt.nbytes(operand.dtype)
+
+
 def warpgroup_product(
     n: int, a: Operand | str, b: Operand, c_dtype: str, wide: str, checked: bool
 ) -> PrimFunc:
@@ -80,12 +87,6 @@ def warpgroup_product(
     a_run, b_run = 16 // a_size, 16 // b_size
     a_count, a_at = (0, None) if isinstance(a, str) else _chunks(a, 16, k)
     b_count, b_at = _chunks(b, n, k)
-
-    def begin(operand: Any, at: Any, number: Any, first_row: Any, start: Any, leading: Any, stride: Any) -> Any:
-        """The element that a piece begins with, in the operand's memory."""
-        row, column = at(number, T.int64(0))
-        place = swizzled(start + operand.offset(first_row + row, column, leading, stride), operand.swizzle)
-        return place // dt.nbytes(operand.dtype)
 
     def into(at: Any, number: Any, e: Any) -> Any:
         """Where an element of a piece goes."""
@@ -119,7 +120,7 @@ def warpgroup_product(
                 with T.LetStmt(lane + T.int64(i) * 32) as number:
                     with T.LetStmt(
                         T.call_extern(
-                            "int64", check, thread, begin(a, a_at, number, group_row, a_start, a_leading, a_stride),
+                            "int64", check, thread, _begin(a, a_at, number, group_row, a_start, a_leading, a_stride),
                             T.int64(a_run), a_site,
                         )  # fmt: skip
                     ) as first:
@@ -130,7 +131,7 @@ def warpgroup_product(
                 if number < T.int64(b_count):
                     with T.LetStmt(
                         T.call_extern(
-                            "int64", check, thread, begin(b, b_at, number, T.int64(0), b_start, b_leading, b_stride),
+                            "int64", check, thread, _begin(b, b_at, number, T.int64(0), b_start, b_leading, b_stride),
                             T.int64(b_run), b_site,
                         )  # fmt: skip
                     ) as first:
