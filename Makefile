@@ -33,6 +33,7 @@ test-all: $(STAMP)
 
 lint: $(STAMP)
 	$(BIN)/python -m ruff check src tests benchmarks
+	$(BIN)/python -m ruff format --check src tests benchmarks
 	$(BIN)/python -m mypy
 
 bench: $(STAMP)

@@ -31,9 +31,7 @@ def interleaved(runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: f
     return {name: statistics.median(values) for name, values in rounds_of(runs, rounds, min_sec).items()}
 
 
-def rounds_of(
-    runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: float = 0.05
-) -> dict[str, list[float]]:
+def rounds_of(runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: float = 0.05) -> dict[str, list[float]]:
     """Seconds of each run in each round; a round takes them in turns and repeats each for ``min_sec``.
 
     Before each turn there is a short rest, in which the threads of the run before stop spinning, and one call that is

@@ -50,7 +50,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         cold, warm = build(options.model, cache), build(options.model, cache)
     rows = [
-        {"build": "cold", **cold, "bar s": 20.0, "holds": cold["seconds"] <= 20.0 and cold["peak over weights GB"] <= 1.5},
+        {
+            "build": "cold",
+            **cold,
+            "bar s": 20.0,
+            "holds": cold["seconds"] <= 20.0 and cold["peak over weights GB"] <= 1.5,
+        },
         {"build": "cached", **warm, "bar s": 3.0, "holds": warm["seconds"] <= 3.0},
     ]
     common.save("compile", rows)

@@ -270,7 +270,8 @@ def main() -> int:
         for sketch in chosen:
             failures[sketch.name] += run(sketch, count, known[sketch.name], args.journal)
         results = {
-            s.name: {"outcomes": dict(collections.Counter(known[s.name].values())), "failures": failures[s.name]} for s in chosen
+            s.name: {"outcomes": dict(collections.Counter(known[s.name].values())), "failures": failures[s.name]}
+            for s in chosen
         }
         args.json.write_text(json.dumps(results, indent=1) + "\n")
     return 1 if any(BAD & set(known[sketch.name].values()) for sketch in chosen) else 0

@@ -41,8 +41,18 @@ def run_tuning(work_dir: str, size: int, trials: int, seed: int) -> None:
 
 def start(work_dir: str, options: argparse.Namespace) -> subprocess.Popen[bytes]:
     """Start, or go on with, the run."""
-    command = [sys.executable, __file__, "--tune", work_dir, "--size", str(options.size), "--trials",
-               str(options.trials), "--seed", str(options.seed)]
+    command = [
+        sys.executable,
+        __file__,
+        "--tune",
+        work_dir,
+        "--size",
+        str(options.size),
+        "--trials",
+        str(options.trials),
+        "--seed",
+        str(options.seed),
+    ]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -120,14 +130,14 @@ def broken_run(work_dir: str, options: argparse.Namespace, longest: float) -> di
         kills += 1
         orphans += survivors(below)
         now = lines_of(work_dir)
-        lost += now[:len(seen)] != seen
+        lost += now[: len(seen)] != seen
         seen = now
         at_kill.append(len(now))
         print(f"kill {kills}: {len(now)} records, {len(below)} workers", flush=True)
     # A run that has ended is not started again: it would be a new one.
     code = start(work_dir, options).wait() if kills == options.kills else process.returncode
     final = lines_of(work_dir)
-    lost += final[:len(seen)] != seen
+    lost += final[: len(seen)] != seen
     return {"exit": code, "kills": kills, "lost": lost, "orphans": orphans, "at kill": at_kill}
 
 
@@ -142,8 +152,9 @@ def kill_bar(options: argparse.Namespace) -> list[dict[str, Any]]:
         print(f"unbroken run: {wall:.1f} s", flush=True)
         result = broken_run(broken, options, 0.3 * wall)
         records = read_records(broken)
-        keys = Counter(json.dumps(tir.schedule.Trace.from_json(r["trace"]).simplified(True).as_json(True))
-                       for r in records)
+        keys = Counter(
+            json.dumps(tir.schedule.Trace.from_json(r["trace"]).simplified(True).as_json(True)) for r in records
+        )
         ratio = final_ratio(broken, whole, options.size)
         rows = [
             ("kills", result["kills"], f"{options.kills}", result["kills"] == options.kills),
@@ -155,8 +166,7 @@ def kill_bar(options: argparse.Namespace) -> list[dict[str, Any]]:
             ("final time over an unbroken run's", ratio, f"<= {TOLERANCE}", ratio <= TOLERANCE),
             ("unbroken run, s", wall, "", True),
         ]
-    return [{"bar": 7, "what": w, "value": v, "wanted": b, "verdict": "pass" if ok else "FAIL"}
-            for w, v, b, ok in rows]
+    return [{"bar": 7, "what": w, "value": v, "wanted": b, "verdict": "pass" if ok else "FAIL"} for w, v, b, ok in rows]
 
 
 def faulty_bar() -> list[dict[str, Any]]:
@@ -165,8 +175,15 @@ def faulty_bar() -> list[dict[str, Any]]:
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n0", str(tests)], capture_output=True, text=True)
     print(done.stdout[-2000:] if done.returncode else "", end="")
     last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-200:]
-    return [{"bar": 8, "what": "kernels and builds that crash, hang or eat memory cost one record each",
-             "value": last, "wanted": "all pass", "verdict": "pass" if done.returncode == 0 else "FAIL"}]
+    return [
+        {
+            "bar": 8,
+            "what": "kernels and builds that crash, hang or eat memory cost one record each",
+            "value": last,
+            "wanted": "all pass",
+            "verdict": "pass" if done.returncode == 0 else "FAIL",
+        }
+    ]
 
 
 def main() -> int:

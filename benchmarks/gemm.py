@@ -43,8 +43,10 @@ def f32(size: int) -> Problem:
     func = te.create_prim_func(te_workload.matmul(size, size, size)).with_attr("layout_free_buffers", [1])
     ta, tb = torch.from_numpy(a), torch.from_numpy(b)
     weight, out = tb.T.contiguous(), torch.empty(size, size)
-    peers = {"torch mm": lambda: torch.mm(ta, tb, out=out),
-             "torch linear": lambda: torch.nn.functional.linear(ta, weight)}
+    peers = {
+        "torch mm": lambda: torch.mm(ta, tb, out=out),
+        "torch linear": lambda: torch.nn.functional.linear(ta, weight),
+    }
     return Problem(func, [a, b], a.astype("float64") @ b.astype("float64"), peers, 1e-4)
 
 
@@ -58,8 +60,11 @@ def _packed(size: int, a_type: str, b_type: str, c_type: str, pack: int) -> Any:
     a = te.placeholder((size, size), a_type, name="A")
     b = te.placeholder((size // 16, size // pack, 16, pack), b_type, name="B")
     k = te.reduce_axis((0, size), name="k")
-    c = te.compute((size, size), lambda i, j: te.sum(
-        a[i, k].astype(c_type) * b[j // 16, k // pack, j % 16, k % pack].astype(c_type), axis=k), name="C")
+    c = te.compute(
+        (size, size),
+        lambda i, j: te.sum(a[i, k].astype(c_type) * b[j // 16, k // pack, j % 16, k % pack].astype(c_type), axis=k),
+        name="C",
+    )
     return te.create_prim_func([a, b, c])
 
 
@@ -76,8 +81,13 @@ def int8(size: int) -> Problem:
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 256, (size, size)).astype("uint8"), rng.integers(-128, 128, (size, size)).astype("int8")
     ta, tb = torch.from_numpy(a.view("int8")), torch.from_numpy(b)
-    return Problem(_packed(size, "uint8", "int8", "int32", 4), [a, _pack(b, 4)],
-                   a.astype("float64") @ b.astype("float64"), {"torch _int_mm": lambda: torch._int_mm(ta, tb)}, 0.0)
+    return Problem(
+        _packed(size, "uint8", "int8", "int32", 4),
+        [a, _pack(b, 4)],
+        a.astype("float64") @ b.astype("float64"),
+        {"torch _int_mm": lambda: torch._int_mm(ta, tb)},
+        0.0,
+    )
 
 
 def bf16(size: int) -> Problem:
@@ -91,8 +101,13 @@ def bf16(size: int) -> Problem:
     a, b = (x.view(torch.int16).numpy().view(numpy_dtype("bfloat16")) for x in (ta, tb))
     weight = tb.T.contiguous()
     peers = {"torch mm": lambda: torch.mm(ta, tb), "torch linear": lambda: torch.nn.functional.linear(ta, weight)}
-    return Problem(_packed(size, "bfloat16", "bfloat16", "float32", 2), [a, _pack(b, 2)],
-                   a.astype("float64") @ b.astype("float64"), peers, 1e-4)
+    return Problem(
+        _packed(size, "bfloat16", "bfloat16", "float32", 2),
+        [a, _pack(b, 2)],
+        a.astype("float64") @ b.astype("float64"),
+        peers,
+        1e-4,
+    )
 
 
 PROBLEMS: dict[str, Callable[[int], Problem]] = {"f32": f32, "bf16": bf16, "int8": int8}
@@ -108,10 +123,12 @@ def _space(kind: str, target: Any) -> Any:
     rules = ms.schedule_rule.create("llvm")
     reuse = ms.schedule_rule.ReuseType("may", [1, 2], "global")
     tiling = ms.schedule_rule.MultiLevelTilingWithIntrin(
-        AMX_DOT_16x16x32_BF16_INTRIN, "SSRSRS", max_innermost_factor=64, reuse_write=reuse)
+        AMX_DOT_16x16x32_BF16_INTRIN, "SSRSRS", max_innermost_factor=64, reuse_write=reuse
+    )
     at = next(i for i, rule in enumerate(rules) if isinstance(rule, ms.schedule_rule.MultiLevelTiling))
     return ms.space_generator.PostOrderApply(
-        sch_rules=[*rules[:at], tiling, *rules[at:]], postprocs=ms.postproc.create("vnni"))
+        sch_rules=[*rules[:at], tiling, *rules[at:]], postprocs=ms.postproc.create("vnni")
+    )
 
 
 def tune(kind: str, size: int, trials: int, cores: int, rounds: int) -> dict[str, Any]:
@@ -127,8 +144,9 @@ def tune(kind: str, size: int, trials: int, cores: int, rounds: int) -> dict[str
     target = relaxish.Target(f"llvm -num-cores {cores}")
     with tempfile.TemporaryDirectory() as work:
         start = time.perf_counter()
-        database = ms.tune_tir(problem.func, target, work, trials, num_trials_per_iter=16, seed=0,
-                               space=_space(kind, target))
+        database = ms.tune_tir(
+            problem.func, target, work, trials, num_trials_per_iter=16, seed=0, space=_space(kind, target)
+        )
         wall = time.perf_counter() - start
         sch = database.query_schedule(relaxish.IRModule({"main": problem.func}), target, "main")
     row: dict[str, Any] = {"type": kind, "size": size, "cores": cores, "trials": trials, "tuning s": wall}
@@ -138,8 +156,10 @@ def tune(kind: str, size: int, trials: int, cores: int, rounds: int) -> dict[str
     kernel, arguments = _prepacked(sch.mod, target, problem)
     default = build_tir(problem.func, target, default_schedule=True)["main"]
     plain = [relaxish.nd.array(x) for x in problem.arguments]
-    times = common.interleaved({"relaxish": lambda: kernel(*arguments), "untuned": lambda: default(*plain, arguments[2]),
-                                **problem.peers}, rounds)
+    times = common.interleaved(
+        {"relaxish": lambda: kernel(*arguments), "untuned": lambda: default(*plain, arguments[2]), **problem.peers},
+        rounds,
+    )
     rates = {name: 2.0 * size**3 / seconds / 1e9 for name, seconds in times.items()}
     row.update({f"{name} G/s": rate for name, rate in rates.items()})
     row["ratio to best peer"] = rates["relaxish"] / max(rates[name] for name in problem.peers)

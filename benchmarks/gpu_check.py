@@ -91,7 +91,9 @@ def work(options: argparse.Namespace) -> None:
         try:
             section.run(job, options, journal)
         except Exception as error:  # noqa: BLE001  (one broken job must not hide the others)
-            journal.put(case_of(job), failed=f"{type(error).__name__}: {error}"[:2000], where=traceback.format_exc()[-3000:])
+            journal.put(
+                case_of(job), failed=f"{type(error).__name__}: {error}"[:2000], where=traceback.format_exc()[-3000:]
+            )
             traceback.print_exc()
         lost = device_lost()
         journal.end()
@@ -168,7 +170,9 @@ def report(results: dict[str, Any]) -> int:
         wrong += section["exit"] != 0
         for row in section["rows"]:
             wrong += "failed" in row or (computes and row.get("right") is False)
-            shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items() if k not in ("trace", "where")}
+            shown = {
+                k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items() if k not in ("trace", "where")
+            }
             print("  " + ", ".join(f"{k}: {v}" for k, v in shown.items()))
         if section["log"]:
             print(section["log"][-800:])

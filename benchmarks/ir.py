@@ -144,7 +144,9 @@ def rows() -> list[dict[str, Any]]:
         {"what": f"primitive {name}", "value": value, "unit": "ms", "bar": PRIMITIVE_BAR_MS}
         for name, value in sorted(primitives.items(), key=lambda item: -item[1])
     ]
-    out.append({"what": f"replay of {len(trace.insts)} instructions", "value": replay, "unit": "ms", "bar": REPLAY_BAR_MS})
+    out.append(
+        {"what": f"replay of {len(trace.insts)} instructions", "value": replay, "unit": "ms", "bar": REPLAY_BAR_MS}
+    )
     for name, (expr, ranges) in simplifier_cases().items():
         analyzer = Analyzer()
         analyzer.bind_map(ranges)
@@ -158,9 +160,15 @@ def rows() -> list[dict[str, Any]]:
         out.append({"what": f"simplify: {name}", "value": _median_us(run), "unit": "us"})
     mod = sch.mod
     twin = load_json(save_json(mod))
-    out.append({"what": "structural hash of the module", "value": _median_us(lambda: structural_hash(mod)), "unit": "us"})
     out.append(
-        {"what": "structural equality of two copies", "value": _median_us(lambda: structural_equal(mod, twin)), "unit": "us"}
+        {"what": "structural hash of the module", "value": _median_us(lambda: structural_hash(mod)), "unit": "us"}
+    )
+    out.append(
+        {
+            "what": "structural equality of two copies",
+            "value": _median_us(lambda: structural_equal(mod, twin)),
+            "unit": "us",
+        }
     )
     return out
 

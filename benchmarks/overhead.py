@@ -1,6 +1,6 @@
 """Import time and VM call overhead; compile time and memory are in ``compile.py``.
 
-    python benchmarks/overhead.py
+python benchmarks/overhead.py
 """
 
 from __future__ import annotations

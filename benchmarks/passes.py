@@ -1,6 +1,6 @@
 """Time of each graph pass on a graph of 2,000 operators. Bars: every pass at most 2 s, the default ones 10 s together.
 
-    python benchmarks/passes.py [--operators 2000]
+python benchmarks/passes.py [--operators 2000]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every benchmark, one after another, each in a process of its own, on one core and again on two.
 
-    python benchmarks/run_all.py
+python benchmarks/run_all.py
 """
 
 from __future__ import annotations

@@ -36,8 +36,15 @@ def depthwise(size: int, channels: int) -> list[Any]:
     x = te.placeholder((1, size + 2, size + 2, channels), "float32", name="X")
     y = te.placeholder((3, 3, channels), "float32", name="W")
     a, b = te.reduce_axis((0, 3), name="rh"), te.reduce_axis((0, 3), name="rw")
-    return [x, y, te.compute((1, size, size, channels),
-                             lambda n, i, j, c: te.sum(x[n, i + a, j + b, c] * y[a, b, c], axis=[a, b]), name="dw")]
+    return [
+        x,
+        y,
+        te.compute(
+            (1, size, size, channels),
+            lambda n, i, j, c: te.sum(x[n, i + a, j + b, c] * y[a, b, c], axis=[a, b]),
+            name="dw",
+        ),
+    ]
 
 
 def conv_bias_relu(size: int, channels: int) -> list[Any]:
@@ -79,9 +86,22 @@ def conv16(size: int, channels: int) -> list[Any]:
         return tir.if_then_else(bounds, x[n, i - 1, j - 1, c], tir.const(0, "float16"))
 
     padded = te.compute((1, size + 2, size + 2, channels), inside, name="PadInput")
-    a, b, c = te.reduce_axis((0, 3), name="rh"), te.reduce_axis((0, 3), name="rw"), te.reduce_axis((0, channels), name="rc")
-    return [x, y, te.compute((1, size, size, channels), lambda n, i, j, f: te.sum(
-        padded[n, i + a, j + b, c].astype("float32") * y[a, b, c, f].astype("float32"), axis=[a, b, c]), name="conv2d")]
+    a, b, c = (
+        te.reduce_axis((0, 3), name="rh"),
+        te.reduce_axis((0, 3), name="rw"),
+        te.reduce_axis((0, channels), name="rc"),
+    )
+    return [
+        x,
+        y,
+        te.compute(
+            (1, size, size, channels),
+            lambda n, i, j, f: te.sum(
+                padded[n, i + a, j + b, c].astype("float32") * y[a, b, c, f].astype("float32"), axis=[a, b, c]
+            ),
+            name="conv2d",
+        ),
+    ]
 
 
 def gpu_workloads() -> dict[str, tuple[str, Any]]:
@@ -109,9 +129,16 @@ def gpu_context(rules: str, tensors: list[Any]) -> Any:
     left_out = {"wmma": 2, "mma": 1}.get(rules)
     space = ms.space_generator.PostOrderApply(
         sch_rules=[rule for i, rule in enumerate(default_rules(kind)) if i != left_out],
-        postprocs=default_postprocs(kind), mutator_probs=default_mutators(kind))
-    return ms.TuneContext(te.create_prim_func(tensors), target=Target("nvidia/nvidia-a100"), rand_state=1,
-                          space_generator=space, search_strategy="evolutionary")
+        postprocs=default_postprocs(kind),
+        mutator_probs=default_mutators(kind),
+    )
+    return ms.TuneContext(
+        te.create_prim_func(tensors),
+        target=Target("nvidia/nvidia-a100"),
+        rand_state=1,
+        space_generator=space,
+        search_strategy="evolutionary",
+    )
 
 
 def trained_model(pool: Any, rng: np.random.Generator, samples: int = 256) -> Any:
@@ -137,8 +164,13 @@ def cpu_context(tensors: list[Any]) -> Any:
     from relaxish import Target, te
     from relaxish import meta_schedule as ms
 
-    return ms.TuneContext(te.create_prim_func(tensors), target=Target("llvm -num-cores 1"), rand_state=1,
-                          space_generator="post-order-apply", search_strategy="evolutionary")
+    return ms.TuneContext(
+        te.create_prim_func(tensors),
+        target=Target("llvm -num-cores 1"),
+        rand_state=1,
+        space_generator="post-order-apply",
+        search_strategy="evolutionary",
+    )
 
 
 def rate(name: str, context: Any, seconds: float) -> dict[str, Any]:
@@ -167,10 +199,18 @@ def rate(name: str, context: Any, seconds: float) -> dict[str, Any]:
         rounds += 1
     took = time.perf_counter() - begin
     speed = (pool.examined - before) / took
-    return {"workload": name, "sketches": len(spaces), "left out": len(pool.left_out), "space s": generated,
-            "variants": count, "s per variant": learning / max(1, count),
-            "candidates per s": speed, "s per round": took / rounds, "bar": BAR_RATE,
-            "verdict": "pass" if speed >= BAR_RATE else "FAIL"}
+    return {
+        "workload": name,
+        "sketches": len(spaces),
+        "left out": len(pool.left_out),
+        "space s": generated,
+        "variants": count,
+        "s per variant": learning / max(1, count),
+        "candidates per s": speed,
+        "s per round": took / rounds,
+        "bar": BAR_RATE,
+        "verdict": "pass" if speed >= BAR_RATE else "FAIL",
+    }
 
 
 def share(name: str, tensors: list[Any], trials: int) -> dict[str, Any]:
@@ -184,11 +224,20 @@ def share(name: str, tensors: list[Any], trials: int) -> dict[str, Any]:
     spent = profiler.get()
     total = spent["Total"]
     # Winners are built and run again, default schedules built and run once.
-    inside = sum(spent.get(k, 0.0) for k in ("SendToBuilder", "SendToRunner", "JoinRunnerFutures", "Validate",
-                                             "MeasureBaselines"))
+    inside = sum(
+        spent.get(k, 0.0)
+        for k in ("SendToBuilder", "SendToRunner", "JoinRunnerFutures", "Validate", "MeasureBaselines")
+    )
     outside = 1 - inside / total
-    row = {"workload": f"tuning {name}", "trials": trials, "wall s": total, "building and running s": inside,
-           "share outside": outside, "bar": BAR_SHARE, "verdict": "pass" if outside < BAR_SHARE else "FAIL"}
+    row = {
+        "workload": f"tuning {name}",
+        "trials": trials,
+        "wall s": total,
+        "building and running s": inside,
+        "share outside": outside,
+        "bar": BAR_SHARE,
+        "verdict": "pass" if outside < BAR_SHARE else "FAIL",
+    }
     print(profiler.table())
     return row
 

@@ -151,9 +151,7 @@ def conv2d(batch: int, size: int, channels: int) -> Case:
     def reference(x: list[Any]) -> np.ndarray:
         import torch
 
-        out = torch.nn.functional.conv2d(
-            x[0].permute(0, 3, 1, 2).float(), x[1].permute(0, 3, 1, 2).float(), padding=1
-        )
+        out = torch.nn.functional.conv2d(x[0].permute(0, 3, 1, 2).float(), x[1].permute(0, 3, 1, 2).float(), padding=1)
         return out.permute(0, 2, 3, 1).numpy()
 
     def eager(x: list[Any]) -> Any:
@@ -189,7 +187,9 @@ def layer_norm(rows: int, columns: int) -> Case:
     def reference(x: list[Any]) -> np.ndarray:
         import torch
 
-        out: np.ndarray = torch.nn.functional.layer_norm(x[0].double(), (columns,), x[1].double(), x[2].double()).numpy()
+        out: np.ndarray = torch.nn.functional.layer_norm(
+            x[0].double(), (columns,), x[1].double(), x[2].double()
+        ).numpy()
         return out
 
     def eager(x: list[Any]) -> Any:

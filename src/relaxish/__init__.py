@@ -113,7 +113,10 @@ _aliases.register_attributes(
 _aliases.register_attributes(
     "relaxish.transform.tuning_api",
     {
-        **{name: f"relaxish.meta_schedule.pass_database:{name}" for name in "Database JSONDatabase TuningRecord".split()},
+        **{
+            name: f"relaxish.meta_schedule.pass_database:{name}"
+            for name in "Database JSONDatabase TuningRecord".split()
+        },
         "default_evaluate": "relaxish.tools.pass_tuning:default_evaluate",
     },
 )
@@ -167,7 +170,8 @@ _aliases.register_attributes(
     )},
 )  # fmt: skip
 _aliases.register_attributes(
-    "relaxish.tir.schedule", {name: f"relaxish.tir.schedule.{name}" for name in ("_type_checker", "analysis", "state", "testing")}
+    "relaxish.tir.schedule",
+    {name: f"relaxish.tir.schedule.{name}" for name in ("_type_checker", "analysis", "state", "testing")},
 )
 _aliases.register_attributes(
     "relaxish.runtime",

@@ -169,7 +169,9 @@ def test_vector_rules_use_lane_literals() -> None:
 
 
 def test_results_beyond_a_literal_are_folded_all_the_same() -> None:
-    shifted = arith.Analyzer().simplify(tir.Call("uint64", "tir.shift_left", [tir.const(3, "uint64"), tir.const(62, "uint64")]))
+    shifted = arith.Analyzer().simplify(
+        tir.Call("uint64", "tir.shift_left", [tir.const(3, "uint64"), tir.const(62, "uint64")])
+    )
     assert shifted.op.name == "tir.large_uint_imm"
 
 

@@ -48,7 +48,9 @@ class Generator:
         rng = self.rng
         if depth == 0 or rng.random() < 0.15:
             return rng.choice(self.variables) if rng.random() < 0.7 else tir.IntImm("int32", rng.randint(-9, 16))
-        kind = rng.choice(["Add", "Sub", "Mul", "FloorDiv", "FloorMod", "Min", "Max", "Add", "Sub", "Select", "Div", "Mod"])
+        kind = rng.choice(
+            ["Add", "Sub", "Mul", "FloorDiv", "FloorMod", "Min", "Max", "Add", "Sub", "Select", "Div", "Mod"]
+        )
         if kind == "Select":
             return tir.Select(self.truth(depth - 1), self.number(depth - 1), self.number(depth - 1))
         a = self.number(depth - 1)
@@ -78,7 +80,9 @@ def _setup(seed: int) -> tuple[random.Random, list[Any], list[tuple[int, int]], 
     return rng, variables, ranges, analyzer, Generator(rng, variables)
 
 
-def _points(rng: random.Random, variables: list[Any], ranges: list[tuple[int, int]], count: int) -> list[dict[Any, int]]:
+def _points(
+    rng: random.Random, variables: list[Any], ranges: list[tuple[int, int]], count: int
+) -> list[dict[Any, int]]:
     return [{v: rng.randrange(lo, hi) for v, (lo, hi) in zip(variables, ranges)} for _ in range(count)]
 
 

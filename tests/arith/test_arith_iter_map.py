@@ -13,7 +13,6 @@ from relaxish.ir import Range, assert_structural_equal
 from relaxish.ir import evaluate
 
 
-
 def value_of(e: Any, env: dict[Any, int]) -> int:
     return int(evaluate(e, env))
 

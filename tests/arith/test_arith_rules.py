@@ -45,7 +45,9 @@ class Maker:
                 self.chosen[name] = rng.choice(list(TRUTHS.values()))
             else:
                 var = rng.choice(list(VARIABLES.values()))
-                self.chosen[name] = rng.choice([var, var, tir.Add(var, tir.IntImm("int32", 3)), tir.Mul(var, VARIABLES["j"])])
+                self.chosen[name] = rng.choice(
+                    [var, var, tir.Add(var, tir.IntImm("int32", 3)), tir.Mul(var, VARIABLES["j"])]
+                )
         return self.chosen[name]
 
     def make(self, e: ast.expr, truth: bool) -> Any:

@@ -181,9 +181,7 @@ def test_casts_to_narrower_types_need_bounds() -> None:
 
 
 def test_reductions_drop_unused_components() -> None:
-    both = te.comm_reducer(
-        lambda x, y: (x[0] + y[0], x[1] * y[1]), lambda t0, t1: (tir.const(0, t0), tir.const(1, t1))
-    )
+    both = te.comm_reducer(lambda x, y: (x[0] + y[0], x[1] * y[1]), lambda t0, t1: (tir.const(0, t0), tir.const(1, t1)))
     k = te.reduce_axis((0, 6), name="k")
     data = te.placeholder((6,), name="data")
     simplify = arith.Analyzer().canonical_simplify

@@ -9,7 +9,7 @@ import pytest
 
 from relaxish import cli
 
-MODEL = '''
+MODEL = """
 from relaxish.script import ir as I, relax as R
 
 @I.ir_module
@@ -21,7 +21,7 @@ class Module:
             y = R.nn.relu(h)
             R.output(y)
         return y
-'''
+"""
 
 
 def run(capsys, *args):
@@ -58,21 +58,35 @@ def test_compile_then_run(capsys, model, tmp_path):
     w = np.random.default_rng(1).standard_normal((8, 8)).astype("float32")
     np.savez(tmp_path / "in.npz", x=x, w=w)
     np.save(tmp_path / "x.npy", x)
-    code, out, err = run(capsys, "run", tmp_path / "model.so", "--input", tmp_path / "in.npz", "-o", tmp_path / "out.npz",
-                         "--profile", "--repeat", 3)
+    code, out, err = run(
+        capsys,
+        "run",
+        tmp_path / "model.so",
+        "--input",
+        tmp_path / "in.npz",
+        "-o",
+        tmp_path / "out.npz",
+        "--profile",
+        "--repeat",
+        3,
+    )
     assert code == 0, err
     np.testing.assert_allclose(np.load(tmp_path / "out.npz")["output_0"], np.maximum(x @ w, 0), rtol=1e-4, atol=1e-5)
     assert "median" in out and "Percent" in out
     np.save(tmp_path / "bad.npy", x[:2])
     for files, message in (
-        (["bad.npy", "x.npy"], "must have shape [4, 8], got [2, 8]"), (["x.npy"], "no value is given for input 'w'"),
-        (["y=x.npy"], "no input 'y'"), (["missing.npy"], "cannot read input"),
+        (["bad.npy", "x.npy"], "must have shape [4, 8], got [2, 8]"),
+        (["x.npy"], "no value is given for input 'w'"),
+        (["y=x.npy"], "no input 'y'"),
+        (["missing.npy"], "cannot read input"),
     ):
         args = [a for f in files for a in ("--input", f"y={tmp_path}/x.npy" if f.startswith("y=") else tmp_path / f)]
         code, _, err = run(capsys, "run", tmp_path / "model.so", *args)
         assert code == 1 and message in err and err.count("\n") == 1
     np.save(tmp_path / "double.npy", x.astype("float64"))
-    code, _, err = run(capsys, "run", tmp_path / "model.so", "--input", tmp_path / "double.npy", "--input", tmp_path / "x.npy")
+    code, _, err = run(
+        capsys, "run", tmp_path / "model.so", "--input", tmp_path / "double.npy", "--input", tmp_path / "x.npy"
+    )
     assert code == 1 and "must have dtype float32, got float64" in err
     code, _, err = run(capsys, "compile", tmp_path / "model.so", "-o", tmp_path / "b.so")
     assert code == 1 and "compiled already" in err

@@ -11,7 +11,7 @@ import pytest
 from relaxish import cli
 from relaxish.support.journal import Journal
 
-SCRIPT = '''
+SCRIPT = """
 from relaxish.script import ir as I, relax as R
 
 @I.ir_module
@@ -22,7 +22,7 @@ class Module:
             y = R.nn.relu(x)
             R.output(y)
         return y
-'''
+"""
 
 MODEL_COMMANDS = {
     "tune": ["tune", "{model}", "--work-dir", "{out}/logs", "--trials", "1"],
@@ -262,7 +262,9 @@ OPTION_FAULTS = [
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    made = {n: folder / f"{n}.npy" for n in ("array", "narrow", "double", "noise", "pickled")} | {"file": folder / "file"}
+    made = {n: folder / f"{n}.npy" for n in ("array", "narrow", "double", "noise", "pickled")} | {
+        "file": folder / "file"
+    }
     np.save(made["array"], np.zeros((4, 8), "float32"))
     np.save(made["narrow"], np.zeros((4, 3), "float32"))
     np.save(made["double"], np.zeros((4, 8)))

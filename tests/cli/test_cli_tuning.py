@@ -9,7 +9,7 @@ import pytest
 
 from relaxish import cli
 
-MODEL = '''
+MODEL = """
 import numpy as np
 from relaxish import relax
 from relaxish.script import ir as I, relax as R
@@ -24,7 +24,7 @@ class Plain:
         return y
 
 Module = relax.transform.BindParams("main", {"w": np.random.default_rng(1).standard_normal((32, 32)).astype("float32")})(Plain)
-'''
+"""
 WEIGHT = np.random.default_rng(1).standard_normal((32, 32)).astype("float32")
 
 
@@ -52,7 +52,9 @@ def test_tune_look_compile_run(capsys, tmp_path, budget):
     for database in (logs, tmp_path / "pruned"):
         run(capsys, "compile", model, "-o", tmp_path / "m.so", "--db", database)
         run(capsys, "run", tmp_path / "m.so", "--input", tmp_path / "x.npy", "-o", tmp_path / "y.npz")
-        np.testing.assert_allclose(np.load(tmp_path / "y.npz")["output_0"], np.maximum(x @ WEIGHT, 0), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            np.load(tmp_path / "y.npz")["output_0"], np.maximum(x @ WEIGHT, 0), rtol=1e-4, atol=1e-4
+        )
 
 
 @pytest.mark.slow

@@ -13,8 +13,14 @@ from relaxish.support.journal import Journal
 from relaxish.tools.records import load_log, trace_text
 from relaxish.tools.report import _rank_correlation, write_report
 
-TRACE = [[["GetBlock", [], ["C", "main"], ["b0"]], ["GetLoops", ["b0"], [], ["l1", "l2"]],
-          ["SamplePerfectTile", ["l1"], [2, 16], ["v3", "v4"]]], [[2, [8, 16]]]]
+TRACE = [
+    [
+        ["GetBlock", [], ["C", "main"], ["b0"]],
+        ["GetLoops", ["b0"], [], ["l1", "l2"]],
+        ["SamplePerfectTile", ["l1"], [2, 16], ["v3", "v4"]],
+    ],
+    [[2, [8, 16]]],
+]
 
 
 @pytest.fixture
@@ -26,8 +32,15 @@ def work_dir(tmp_path):
         workloads.append({"hash": f"{k:016x}", "name": name, "script": f"def {name}(A & B): pass"})
         for i in range(30):
             seconds = float(1e-3 * (1 + k) / (1 + i / 10) * rng.uniform(0.9, 1.1))
-            line = {"workload": f"{k:016x}", "trace": TRACE, "run_secs": [seconds], "target": {"kind": "llvm"},
-                    "hardware": "a machine", "predicted": float(1e-3 / seconds + rng.normal() * 0.1), "time": 1e9 + i}
+            line = {
+                "workload": f"{k:016x}",
+                "trace": TRACE,
+                "run_secs": [seconds],
+                "target": {"kind": "llvm"},
+                "hardware": "a machine",
+                "predicted": float(1e-3 / seconds + rng.normal() * 0.1),
+                "time": 1e9 + i,
+            }
             if i % 10 == 9:
                 line |= {"run_secs": [1e10], "error": "time limit of 10 s exceeded"}
             records.append(line)
@@ -62,8 +75,17 @@ def test_report_is_one_well_formed_page(work_dir):
     checker.feed(text)
     assert checker.stack == [] and "script" not in checker.tags
     assert not re.search(r'(src|href)="', text) and "http" not in text
-    for part in ("A &amp; B", "conv2d&lt;b&gt;", "Tuning curves", "Cost model", "rank correlation", "Failures",
-                 "time limit of 10 s exceeded", "SamplePerfectTile(l1, 2, 16)  # [8, 16]", "a machine"):
+    for part in (
+        "A &amp; B",
+        "conv2d&lt;b&gt;",
+        "Tuning curves",
+        "Cost model",
+        "rank correlation",
+        "Failures",
+        "time limit of 10 s exceeded",
+        "SamplePerfectTile(l1, 2, 16)  # [8, 16]",
+        "a machine",
+    ):
         assert part in text, part
     assert text.count("<svg") == 3 and "nan" not in text.lower().replace("nanos", "")
 
@@ -81,7 +103,8 @@ def test_log_reading(work_dir):
 def test_report_without_success(tmp_path):
     Journal(tmp_path / "database_workload.json").append({"hash": "0" * 16, "script": ""})
     Journal(tmp_path / "database_tuning_record.json").append(
-        {"workload": "0" * 16, "trace": TRACE, "run_secs": [1e10], "error": "worker killed by SIGSEGV"})
+        {"workload": "0" * 16, "trace": TRACE, "run_secs": [1e10], "error": "worker killed by SIGSEGV"}
+    )
     text = open(write_report(str(tmp_path), str(tmp_path / "r.html"))).read()
     assert "No candidate ran successfully" in text and "SIGSEGV" in text
 

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from relaxish.backend.cuda.attention.combine import combine_kernel
 from relaxish.backend.cuda.attention.kernel import attention_kernel
 from relaxish.backend.cuda.attention.problem import AttentionProblem, Bias, Operand
 from relaxish.backend.cuda.attention.tiling import Tiling
@@ -59,6 +60,12 @@ def error(p: AttentionProblem, tiling: Tiling, seed: int = 0) -> float:
     """The largest difference from NumPy, with all checks of the emulator on."""
     arrays = inputs(p, seed)
     out = np.full(p.out.shape, np.nan, NUMPY[p.dtype])
-    emulate_cuda(attention_kernel(p, tiling), *arrays, out)
+    if tiling.parts == 1:
+        emulate_cuda(attention_kernel(p, tiling), *arrays, out)
+    else:
+        lines = (tiling.parts, p.batch, p.kv_heads, p.rows)
+        sums, logarithms = np.full((*lines, p.value_size), np.nan, "float32"), np.full(lines, np.nan, "float32")
+        emulate_cuda(attention_kernel(p, tiling), *arrays, sums, logarithms)
+        emulate_cuda(combine_kernel(p, tiling), sums, logarithms, out)
     right = expected(*arrays[:3], p.scale, arrays[3] if len(arrays) > 3 else None, p.causal)
     return float(np.abs(out.astype("float64") - right).max())

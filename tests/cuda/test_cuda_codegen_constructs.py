@@ -36,7 +36,9 @@ def test_text(name, golden):
     golden(f"cuda_{name}", kernels_of(source_of(programs.KERNELS[name])))
 
 
-@pytest.mark.parametrize("product", [programs.PRODUCTS[12], programs.PRODUCTS[13], programs.PRODUCTS[14], programs.PRODUCTS[0]])
+@pytest.mark.parametrize(
+    "product", [programs.PRODUCTS[12], programs.PRODUCTS[13], programs.PRODUCTS[14], programs.PRODUCTS[0]]
+)
 def test_text_of_products(product, golden):
     source = source_of(programs.mma_kernel(product))
     golden("cuda_" + "_".join(product[:4]), source[source.index("RX_DEVICE void mma_") :].rstrip())
@@ -158,7 +160,17 @@ def test_every_device_intrinsic_has_a_printer():
     from relaxish.tir.op_table import EFFECTS
 
     load_printers()
-    elsewhere = ("anylist", "tvm_call", "tvm_stack", "tvm_struct", "TVMBackend", "dma_", "simdgroup", "texture2d", "call_llvm")
+    elsewhere = (
+        "anylist",
+        "tvm_call",
+        "tvm_stack",
+        "tvm_struct",
+        "TVMBackend",
+        "dma_",
+        "simdgroup",
+        "texture2d",
+        "call_llvm",
+    )
     others = {
         "call_pure_packed", "call_spirv_pure_glsl450", "get_active_lane_mask", "llvm_lookup_intrinsic_id", "lookup_param",
         "make_filled_simdgroup_matrix", "nd_mem_alloc_with_scope", "prefetch_shape", "tensor_map_encode", "tvm_check_return",
@@ -303,7 +315,12 @@ def test_call_kernel(tmp_path):
         [made] = mod.attrs["external_mods"]
         assert made.kernel_names == ["scale"] and made.get_source("cu") == SCALE
         assert made.infos["scale"].kinds == ("pointer", "float32", "int64")
-        assert made.infos["scale"].launch_params == ("blockIdx.x", "blockIdx.y", "threadIdx.x", "tir.use_dyn_shared_memory")
+        assert made.infos["scale"].launch_params == (
+            "blockIdx.x",
+            "blockIdx.y",
+            "threadIdx.x",
+            "tir.use_dyn_shared_memory",
+        )
         assert 'T.call_packed("scale", X.data, T.float32(2.0), n, 4, 1, 64, 128)' in mod["main"].script()
 
 

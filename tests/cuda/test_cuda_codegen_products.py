@@ -18,7 +18,8 @@ from relaxish.tir.schedule import Trace
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not (sass.available() and nvrtc.available()), reason="no compiler or no disassembler (the triton package has one)"
+        not (sass.available() and nvrtc.available()),
+        reason="no compiler or no disassembler (the triton package has one)",
     ),
 ]
 A100 = Target("nvidia/nvidia-a100", host="llvm")
@@ -117,7 +118,9 @@ def test_pairs(dtype, instruction):
     del resources
 
 
-@pytest.mark.parametrize("dtype, lanes", [("float32", 4), ("int8", 16), ("float64", 2), ("float8_e4m3fn", 16), ("int32", 4)])
+@pytest.mark.parametrize(
+    "dtype, lanes", [("float32", 4), ("int8", 16), ("float64", 2), ("float8_e4m3fn", 16), ("int32", 4)]
+)
 def test_sixteen_bytes(dtype, lanes):
     from programs.cuda_elementwise import elementwise
 

@@ -81,7 +81,9 @@ def test_without_the_cache(fake):
     assert len(fake.asked) == 2
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-3], lambda b: b"", lambda b: b[:40] + b"!" + b[41:], lambda b: b"RXOBJ1\n"])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-3], lambda b: b"", lambda b: b[:40] + b"!" + b[41:], lambda b: b"RXOBJ1\n"]
+)
 def test_damaged_entries_are_made_again(fake, tmp_path, damage):
     nvrtc.compile_cubin("x", "sm_80")
     [path] = [p for p in (tmp_path / "objects").rglob("*") if p.is_file()]
@@ -96,7 +98,9 @@ def test_another_version_is_another_key():
 
 
 def test_architectures(fake):
-    with pytest.raises(RelaxishError, match=r"fake 1.0 cannot compile for sm_50; what can be compiled for: sm_80, sm_90"):
+    with pytest.raises(
+        RelaxishError, match=r"fake 1.0 cannot compile for sm_50; what can be compiled for: sm_80, sm_90"
+    ):
         nvrtc.compile_cubin("x", "sm_50")
     for wrong in ("80", "compute_80", "sm_8x", ""):
         with pytest.raises(RelaxishError, match="no CUDA architecture"):

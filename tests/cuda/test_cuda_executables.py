@@ -82,7 +82,9 @@ def test_named_pipelines(pipeline, emulator):
         mod = relaxish.get_pipeline("zero")(mod)
     executable = relaxish.build(mod, H100, relax_pipeline="default")
     inputs = make_inputs(np.random.default_rng(0))
-    np.testing.assert_allclose(machine(executable)["main"](*there(inputs)).numpy(), reference(*inputs), rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(
+        machine(executable)["main"](*there(inputs)).numpy(), reference(*inputs), rtol=2e-4, atol=2e-5
+    )
 
 
 def test_the_stateful_interface(emulator):
@@ -125,7 +127,11 @@ def test_a_transformer_layer_from_onnx(emulator):
     rng = np.random.default_rng(0)
     weights = {"wq": (16, 16), "wk": (16, 16), "wv": (16, 16), "w1": (16, 32), "w2": (32, 16), "g": (16,), "b": (16,)}
     values = {n: (rng.standard_normal(s) * 0.3).astype("float32") for n, s in weights.items()}
-    values |= {"shape": np.array([0, 6, 2, 8], "int64"), "merged": np.array([0, 6, 16], "int64"), "scale": np.float32(0.35)}
+    values |= {
+        "shape": np.array([0, 6, 2, 8], "int64"),
+        "merged": np.array([0, 6, 16], "int64"),
+        "scale": np.float32(0.35),
+    }
     node = helper.make_node
     nodes = []
     for name in "qkv":
@@ -210,9 +216,9 @@ def test_two_devices_in_one_model(emulator):
         I.module_global_infos({"vdevice": [I.vdevice({"kind": "cuda", "arch": "sm_90a"}, 0), I.vdevice("llvm", 0)]})
 
         @R.function
-        def main(
-            x: R.Tensor((2, 3), "float32", "cuda"), y: R.Tensor((3, 4), "float32", "cuda")
-        ) -> R.Tensor((2, 4), "float32", "llvm"):
+        def main(x: R.Tensor((2, 3), "float32", "cuda"), y: R.Tensor((3, 4), "float32", "cuda")) -> R.Tensor(
+            (2, 4), "float32", "llvm"
+        ):
             with R.dataflow():
                 a = R.matmul(x, y)
                 b: R.Tensor((2, 4), "float32", "llvm") = R.to_vdevice(a, "llvm")
@@ -376,7 +382,9 @@ def test_export(name, emulator, tmp_path):
     loaded = relaxish.runtime.load_module(tmp_path / name)
     assert loaded.device_modules[0].images == {"sm_90a": b"machine code"}
     inputs = make_inputs(np.random.default_rng(0))
-    np.testing.assert_allclose(machine(loaded)["main"](*there(inputs)).numpy(), reference(*inputs), rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(
+        machine(loaded)["main"](*there(inputs)).numpy(), reference(*inputs), rtol=2e-4, atol=2e-5
+    )
 
 
 # ---- large models: everything but the numbers
@@ -394,7 +402,10 @@ def test_large_models(name):
     with use_cuda_provider("null") as driver:
         launched = []
         launch = driver.launch
-        driver.launch = lambda function, *args, **options: (launched.append(function.name), launch(function, *args, **options))
+        driver.launch = lambda function, *args, **options: (
+            launched.append(function.name),
+            launch(function, *args, **options),
+        )
         infos = [p.struct_info for p in mod["main"].params]
         args = [relaxish.nd.empty([int(d) for d in i.shape.values], i.dtype, relaxish.cuda()) for i in infos]
         out = machine(executable)["main"](*args)

@@ -44,7 +44,11 @@ def test_half_precision_on_hopper():
     from relaxish.tools.light_models import light_model
 
     with H100:
-        steps = [ToMixedPrecision(out_dtype="float16"), *pipeline.library_dispatch_passes(H100), *pipeline.legalize_passes(H100)]
+        steps = [
+            ToMixedPrecision(out_dtype="float16"),
+            *pipeline.library_dispatch_passes(H100),
+            *pipeline.legalize_passes(H100),
+        ]
         mod = Sequential(steps)(from_onnx(light_model("resnet50")))
     jobs = []
     for gvar, func in mod.functions.items():

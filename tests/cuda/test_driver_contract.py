@@ -128,7 +128,14 @@ def test_prepared_launches(backend):
 def test_every_argument_at_its_place(backend):
     driver, out = backend.driver, np.zeros(5)
     address = backend.upload(out)
-    values = [("int8", -7), ("pointer", address), ("float64", 0.1), ("int16", 300), ("int64", -(1 << 40)), ("bool", True)]
+    values = [
+        ("int8", -7),
+        ("pointer", address),
+        ("float64", 0.1),
+        ("int16", 300),
+        ("int64", -(1 << 40)),
+        ("bool", True),
+    ]
     driver.launch(backend.function("mixed"), (1, 1, 1), (1, 1, 1), 0, 0, values)
     assert backend.download(address, out).tolist() == [-7.0, 0.1, 300.0, float(-(1 << 40)), 1.0]
 
@@ -304,7 +311,9 @@ def test_tensor_maps(backend):
     other = driver.encode_tensor_map(TensorMapSpec(data, "float16", (64, 64), (128,), (32, 8), swizzle=64))
     assert len(made) == len(other) == 128 and made != other
     address = backend.upload(out)
-    driver.launch(backend.function("copy_map"), (1, 1, 1), (1, 1, 1), 0, 0, [("tensor_map", made), ("pointer", address)])
+    driver.launch(
+        backend.function("copy_map"), (1, 1, 1), (1, 1, 1), 0, 0, [("tensor_map", made), ("pointer", address)]
+    )
     assert backend.download(address, out).tobytes() == made
     for wrong in (
         TensorMapSpec(data + 8, "float16", (64, 64), (128,), (64, 8)),

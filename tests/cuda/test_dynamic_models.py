@@ -46,7 +46,9 @@ class Gated(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate, self.up, self.down = (torch.nn.Linear(m, n, bias=False) for m, n in ((64, 128), (64, 128), (128, 64)))
+        self.gate, self.up, self.down = (
+            torch.nn.Linear(m, n, bias=False) for m, n in ((64, 128), (64, 128), (128, 64))
+        )
 
     def forward(self, x):
         y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)

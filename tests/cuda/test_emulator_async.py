@@ -140,7 +140,12 @@ def stored(**options):
 
 
 def test_bulk_store():
-    for options in ({"refill": True}, {"look": True}, {"wait": "read", "refill": True}, {"fence": False, "fence_after": True}):
+    for options in (
+        {"refill": True},
+        {"look": True},
+        {"wait": "read", "refill": True},
+        {"fence": False, "fence_after": True},
+    ):
         d, e = stored(**options)
         np.testing.assert_array_equal(d, np.arange(16))
         if "look" in options:

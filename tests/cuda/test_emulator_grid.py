@@ -120,7 +120,9 @@ def counter(*, release=True, acquire=True, plain=False, wanted=BLOCKS):
                 while n[0] < T.uint32(wanted):
                     T.evaluate(0)
             else:
-                while extern("atomicCAS", T.address_of(n[0]), T.uint32(0), T.uint32(0), dtype="uint32") < T.uint32(wanted):
+                while extern("atomicCAS", T.address_of(n[0]), T.uint32(0), T.uint32(0), dtype="uint32") < T.uint32(
+                    wanted
+                ):
                     T.evaluate(0)
             if acquire:
                 T.evaluate(extern("__threadfence"))

@@ -32,8 +32,11 @@ def shuffled(call, lane, width, dtype="float32"):
 def test_shuffles(how, width):
     call = {"shuffle": T.tvm_warp_shuffle, "up": T.tvm_warp_shuffle_up, "down": T.tvm_warp_shuffle_down}[how]
     first, inside = LANES // width * width, LANES % width
-    source = {"shuffle": first + 3, "up": np.where(inside >= 3, LANES - 3, LANES),
-              "down": np.where(inside + 3 < width, LANES + 3, LANES)}[how]
+    source = {
+        "shuffle": first + 3,
+        "up": np.where(inside >= 3, LANES - 3, LANES),
+        "down": np.where(inside + 3 < width, LANES + 3, LANES),
+    }[how]
     for dtype in ("float32", "float16", "int8", "float64", "bool"):
         a = rng.integers(0, 2 if dtype == "bool" else 100, 32).astype(dtype)
         b = np.zeros(32, dtype)
@@ -159,10 +162,16 @@ def numbers(shape, dtype):
 
 
 @pytest.mark.parametrize("m, n, k", [(16, 16, 16), (8, 32, 16), (32, 8, 16)])
-@pytest.mark.parametrize("in_dtype, out_dtype", [("float16", "float32"), ("float16", "float16"), ("bfloat16", "float32"),
-                                                 ("int8", "int32"), ("uint8", "int32")])
+@pytest.mark.parametrize(
+    "in_dtype, out_dtype",
+    [("float16", "float32"), ("float16", "float16"), ("bfloat16", "float32"), ("int8", "int32"), ("uint8", "int32")],
+)
 def test_fragments(m, n, k, in_dtype, out_dtype):
-    for a_layout, b_layout, c_layout in (("row_major",) * 3, ("col_major", "row_major", "col_major"), ("row_major", "col_major", "row_major")):
+    for a_layout, b_layout, c_layout in (
+        ("row_major",) * 3,
+        ("col_major", "row_major", "col_major"),
+        ("row_major", "col_major", "row_major"),
+    ):
         a, b, c = numbers((m, k), in_dtype), numbers((k, n), in_dtype), np.zeros((m, n), out_dtype)
         held = [np.ascontiguousarray(x if lies == "row_major" else x.T) for x, lies in ((a, a_layout), (b, b_layout))]
         out = np.zeros((m, n) if c_layout == "row_major" else (n, m), out_dtype)

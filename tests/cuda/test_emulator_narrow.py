@@ -151,11 +151,20 @@ def small(dtype, shape):
 
 @pytest.mark.parametrize(
     "name, types",
-    [("m8n8k32", ("int4", "int4")), ("m16n8k32", ("int4", "uint4")), ("m16n8k64", ("uint4", "int4")), ("m16n8k64", ("int4",) * 2)],
+    [
+        ("m8n8k32", ("int4", "int4")),
+        ("m16n8k32", ("int4", "uint4")),
+        ("m16n8k64", ("uint4", "int4")),
+        ("m16n8k64", ("int4",) * 2),
+    ],
 )
 def test_products_of_four_bits(name, types):
     shape = MMA[name, 4]
-    a, b, c = small(types[0], (shape.m, shape.k)), small(types[1], (shape.k, shape.n)), small("int32", (shape.m, shape.n))
+    a, b, c = (
+        small(types[0], (shape.m, shape.k)),
+        small(types[1], (shape.k, shape.n)),
+        small("int32", (shape.m, shape.n)),
+    )
     counts = (shape.a_count, shape.b_count, shape.c_count)
     held = [
         lanes_of(x, count, at, kind)
@@ -246,10 +255,16 @@ def test_fragments_of_four_bits():
             with T.attr(b.data, "fragment_shape", "8, 8, 32"):
                 with T.attr(c.data, "fragment_shape", "8, 8, 32"):
                     T.tvm_fill_fragment(c.data, 8, 8, 32, 0, T.float32(0))
-                    T.tvm_load_matrix_sync(a.data, 8, 8, 32, 0, T.tvm_access_ptr(T.type_annotation("int4"), A, 0, 256, 1), 32, "row_major")
-                    T.tvm_load_matrix_sync(b.data, 8, 8, 32, 0, T.tvm_access_ptr(T.type_annotation("int4"), B, 0, 256, 1), 32, "col_major")
+                    T.tvm_load_matrix_sync(
+                        a.data, 8, 8, 32, 0, T.tvm_access_ptr(T.type_annotation("int4"), A, 0, 256, 1), 32, "row_major"
+                    )
+                    T.tvm_load_matrix_sync(
+                        b.data, 8, 8, 32, 0, T.tvm_access_ptr(T.type_annotation("int4"), B, 0, 256, 1), 32, "col_major"
+                    )
                     T.tvm_mma_sync(c.data, 0, a.data, 0, b.data, 0, c.data, 0)
-                    T.tvm_store_matrix_sync(c.data, 8, 8, 32, 0, T.tvm_access_ptr(T.type_annotation("int32"), C, 0, 64, 2), 8, "row_major")
+                    T.tvm_store_matrix_sync(
+                        c.data, 8, 8, 32, 0, T.tvm_access_ptr(T.type_annotation("int32"), C, 0, 64, 2), 8, "row_major"
+                    )
 
     a, b, c = rng.integers(-8, 8, (8, 32)), rng.integers(-8, 8, (8, 32)), np.zeros((8, 8), "int32")
     launch(kernel, packed(a), packed(b), c, block=(32, 1, 1))

@@ -53,7 +53,9 @@ def memory(table: int, count: int) -> int:
     total = 0
     i = 0
     while i < count:
-        total += load8(table + i) + 3 * load16(table + 8 * (i // 8)) + lowest_bit(load32(table + 4 * (i // 4)) | 1 << 40)
+        total += (
+            load8(table + i) + 3 * load16(table + 8 * (i // 8)) + lowest_bit(load32(table + 4 * (i // 4)) | 1 << 40)
+        )
         i += 1
     store8(table, total)
     store16(table + 2, total)
@@ -91,8 +93,16 @@ def test_memory():
     np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("text", ["def f(a):\n    return a + b", "def f(a):\n    return [a]", "def f(a):\n    a.b = 1",
-                                  "def f(a):\n    for i in a:\n        pass", "def f(a):\n    return 0 < a < 3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(a):\n    return a + b",
+        "def f(a):\n    return [a]",
+        "def f(a):\n    a.b = 1",
+        "def f(a):\n    for i in a:\n        pass",
+        "def f(a):\n    return 0 < a < 3",
+    ],
+)
 def test_what_is_outside_of_the_subset_is_refused(text):
     with pytest.raises(SyntaxError, match="outside of the subset"):
         native.translate_source(text, {})

@@ -35,15 +35,25 @@ def test_same_result(name, check):
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype, out_dtype", [("float16", "float32"), ("float16", "float16"), ("int8", "int32"),
-                                              ("bfloat16", "float32"), ("float64", "float64")])
+@pytest.mark.parametrize(
+    "dtype, out_dtype",
+    [
+        ("float16", "float32"),
+        ("float16", "float16"),
+        ("int8", "int32"),
+        ("bfloat16", "float32"),
+        ("float64", "float64"),
+    ],
+)
 @pytest.mark.parametrize("rule", [dlight.gpu.Matmul(), dlight.gpu.Fallback()], ids=["matmul", "fallback"])
 def test_types(rule, dtype, out_dtype):
     func = typed_product(32, 48, 64, dtype, out_dtype)
     kinds = [interp.prim_func.np_dtype(d) for d in (dtype, dtype, out_dtype)]
     shapes = [(32, 64), (48, 64), (32, 48)]
-    data = [rng.integers(-5, 5, s).astype(k) if dtype == "int8" else rng.uniform(-1, 1, s).astype("float32").astype(k)
-            for s, k in zip(shapes, kinds)]
+    data = [
+        rng.integers(-5, 5, s).astype(k) if dtype == "int8" else rng.uniform(-1, 1, s).astype("float32").astype(k)
+        for s, k in zip(shapes, kinds)
+    ]
     got, _ = both(rule, func, data, True)
     wanted = data[0].astype("float64") @ data[1].astype("float64").T
     np.testing.assert_allclose(got.astype("float64"), wanted, rtol=0, atol=0.1 if out_dtype == "float16" else 1e-4)

@@ -44,7 +44,9 @@ def test_kernels_run(name):
     function = driver.get_function(module, "scale")
     assert driver.image_format == "emulated" and function.kinds == ("pointer", "float32", "int32")
     driver.launch(function, (4, 1, 1), (32, 1, 1), 0, 0, [("pointer", address), ("float32", 1.5), ("int32", 64)])
-    driver.launch(driver.get_function(module, "kernel"), (1, 1, 1), (64, 1, 1), 0, 0, [("pointer", address), ("pointer", other)])
+    driver.launch(
+        driver.get_function(module, "kernel"), (1, 1, 1), (64, 1, 1), 0, 0, [("pointer", address), ("pointer", other)]
+    )
     driver.synchronize(0)
     np.testing.assert_array_equal(get(driver, other, x), 1.5 * x[::-1])
 

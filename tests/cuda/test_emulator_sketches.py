@@ -57,6 +57,13 @@ def test_a_run_goes_on_where_it_was(bench, tmp_path):
 @pytest.mark.parametrize("workload", ["gemm_f32", "gemm_f16", "conv2d"])
 def test_a_thousand_decisions(workload, tmp_path):
     """The bar: every sketch on 1000 random legal decisions."""
-    command = [sys.executable, str(BENCHMARKS / "cuda_emulation.py"), "--workloads", workload, "--json", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        str(BENCHMARKS / "cuda_emulation.py"),
+        "--workloads",
+        workload,
+        "--json",
+        str(tmp_path / "out"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]

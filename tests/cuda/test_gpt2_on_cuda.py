@@ -24,7 +24,11 @@ def test_prefill_and_decode():
         ]
         for session in sessions:
             session.add(0)
-        steps = [lambda s: s.prefill(0, [3, 17, 55, 8, 9]), lambda s: s.decode([0], [7]), lambda s: s.prefill(0, [1, 2, 4])]
+        steps = [
+            lambda s: s.prefill(0, [3, 17, 55, 8, 9]),
+            lambda s: s.decode([0], [7]),
+            lambda s: s.prefill(0, [1, 2, 4]),
+        ]
         for step in steps:
             want, got = (step(session).numpy() for session in sessions)
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

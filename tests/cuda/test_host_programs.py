@@ -114,7 +114,9 @@ def test_bare_kernels(fake):
     a, b, c = on_device(*(np.ones((2, 3), "float32"),) * 3)
     kernels["add_rows_kernel"](a, b, c, 3, 2, 1.0, 1, 256)
     assert fake.launches[0].grid == (1, 1, 1) and fake.launches[0].block == (256, 1, 1)
-    with pytest.raises(relaxish.TVMError, match=r"launched with \(pointer, pointer, pointer, int64, int64, float32, block"):
+    with pytest.raises(
+        relaxish.TVMError, match=r"launched with \(pointer, pointer, pointer, int64, int64, float32, block"
+    ):
         kernels["add_rows_kernel"](a, b, c)
 
 
@@ -278,7 +280,9 @@ def test_a_kernel_that_crashes():
         module(*arrays, 1.0)  # only queued
         with pytest.raises(CUDAError, match="ILLEGAL_ADDRESS.*restart the process.*emulator"):
             relaxish.cuda().sync()
-        with pytest.raises(CUDAError, match="launching add_rows_kernel.*the first failure was: running add_rows_kernel"):
+        with pytest.raises(
+            CUDAError, match="launching add_rows_kernel.*the first failure was: running add_rows_kernel"
+        ):
             module(*arrays, 1.0)
         with pytest.raises(CUDAError, match="ILLEGAL_ADDRESS"):
             arrays[0].numpy()
@@ -343,8 +347,13 @@ def test_caches_are_flushed_before_timing(fake):
     arrays, filled = on_device(*(np.ones((2, 3), "float32"),) * 3), []
     fill = fake.fill
     fake._devices[0].attributes["l2_cache_size_bytes"] = 4096
-    fake.fill = lambda device, target, value, nbytes, stream=None: (filled.append(nbytes), fill(device, target, value, nbytes, stream))
-    timed = compiled(add_rows).time_evaluator("add_rows", relaxish.cuda(), number=1, repeat=3, f_preproc="l2_cache_flush_cuda")
+    fake.fill = lambda device, target, value, nbytes, stream=None: (
+        filled.append(nbytes),
+        fill(device, target, value, nbytes, stream),
+    )
+    timed = compiled(add_rows).time_evaluator(
+        "add_rows", relaxish.cuda(), number=1, repeat=3, f_preproc="l2_cache_flush_cuda"
+    )
     timed(*arrays, 1.0)
     assert filled == [8192] * 3
 
@@ -382,7 +391,9 @@ def test_kernels_compile_by_themselves(monkeypatch, tmp_path):
     assert set(module.parts) == {"two_kernels_kernel", "two_kernels_kernel_1"}
     driver = FakeCUDA(deferred=False)
     driver.image_format = "cubin"
-    driver.open_image = lambda device, image: {n: Kernel(n, None) for n in module.infos} if image == b"code sm_90a 1" else {}
+    driver.open_image = lambda device, image: (
+        {n: Kernel(n, None) for n in module.infos} if image == b"code sm_90a 1" else {}
+    )
     with use_cuda_provider(driver):
         arrays = on_device(*(np.ones(64, "float32"),) * 3)
         module["two_kernels"](*arrays)

@@ -120,10 +120,18 @@ def test_appending():
 @pytest.mark.slow
 def test_moving_pages():
     args = [CACHE, np.int64(1), np.int64(4), np.int64(3)]
-    compare(kv._copy_single_page_cpu(HEADS, PAGE, DIM, "float16"), kv._copy_single_page(HEADS, PAGE, DIM, "float16", CUDA), args)
+    compare(
+        kv._copy_single_page_cpu(HEADS, PAGE, DIM, "float16"),
+        kv._copy_single_page(HEADS, PAGE, DIM, "float16", CUDA),
+        args,
+    )
     moves = np.array([[3, 5, 9], [2, 4, 8]], "int32")
     args = [CACHE, ints(0, 2, 3), moves, np.int32(2)]
-    compare(kv._compact_kv_copy_cpu(HEADS, DIM, "float16", PAGE), kv._compact_kv_copy(HEADS, DIM, "float16", CUDA, PAGE), args)
+    compare(
+        kv._compact_kv_copy_cpu(HEADS, DIM, "float16", PAGE),
+        kv._compact_kv_copy(HEADS, DIM, "float16", CUDA, PAGE),
+        args,
+    )
 
 
 def made_cache(on_gpu):
@@ -141,12 +149,16 @@ def made_cache(on_gpu):
         "ragged": both[0](HEADS, QUERIES, DIM, DIM, "float32", {}, *last),
         "prefill": both[1](HEADS, QUERIES, DIM, "float32", False, {}, *last, page_size=PAGE),
         "decode": both[2](HEADS, QUERIES, DIM, "float32", False, {}, *last, page_size=PAGE),
-        "merge": kv._merge_state_inplace(QUERIES, DIM, "float32", target) if on_gpu else kv._merge_state_inplace_cpu("float32"),
+        "merge": kv._merge_state_inplace(QUERIES, DIM, "float32", target)
+        if on_gpu
+        else kv._merge_state_inplace_cpu("float32"),
         "rotary": kv.llama_rope_with_position_map(1e4, 1.0, DIM, QUERIES, HEADS, "float32", {}, threads=on_gpu),
     }
     f = {}
     for name, func in functions.items():
-        f[name] = relaxish.compile(relaxish.IRModule({name: func.with_attr("global_symbol", name)}), target=target)[name]
+        f[name] = relaxish.compile(relaxish.IRModule({name: func.with_attr("global_symbol", name)}), target=target)[
+            name
+        ]
     none = ()
     cache = get_global_func("vm.builtin.paged_attention_kv_cache_create")(
         ShapeTuple([4, 64, 16, PAGE, 0]), ShapeTuple([0, 1]), QUERIES, HEADS, DIM, DIM, ShapeTuple([0]), 0, 1, 1.0, 1e4, 0,

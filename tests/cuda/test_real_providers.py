@@ -90,7 +90,9 @@ def test_no_device(provider, library):
         "else:\n    raise AssertionError\n"
     )
     where = environment(library, FAKE_CUDA_NO_DEVICE="1", RELAXISH_CUDA_PROVIDER=provider)
-    prelude = "import sys, os, ctypes; sys.setdlopenflags(os.RTLD_LAZY); ctypes.CDLL('libcuda.so.1', ctypes.RTLD_GLOBAL)\n"
+    prelude = (
+        "import sys, os, ctypes; sys.setdlopenflags(os.RTLD_LAZY); ctypes.CDLL('libcuda.so.1', ctypes.RTLD_GLOBAL)\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", prelude + code, str(HERE)], env=where, capture_output=True, text=True, check=False
     )
@@ -139,7 +141,9 @@ def test_attributes_of_the_header(tmp_path):
     }  # fmt: skip
     names = [renamed.get(n, n.upper().replace("MULTI_PROCESSOR", "MULTIPROCESSOR")) for n in ATTRIBUTES]
     lines = "".join(f'  printf("%d\\n", CU_DEVICE_ATTRIBUTE_{name});\n' for name in names)
-    (tmp_path / "print.c").write_text(f"#include <cuda.h>\n#include <stdio.h>\nint main(void) {{\n{lines}  return 0;\n}}\n")
+    (tmp_path / "print.c").write_text(
+        f"#include <cuda.h>\n#include <stdio.h>\nint main(void) {{\n{lines}  return 0;\n}}\n"
+    )
     program = str(tmp_path / "print")
     subprocess.run(["gcc", f"-I{headers}", "-o", program, str(tmp_path / "print.c")], check=True)
     printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()

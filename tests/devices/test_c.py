@@ -24,7 +24,11 @@ def build(func):
 def test_source_is_plain_c99(tmp_path):
     built = build(softmax(6, 50))
     text = built.get_source()
-    assert built.type_key == "c" and "int32_t main_kernel(float* restrict A, float* restrict T_softmax_norm)" in text and "int32_t main__packed(int64_t* slots)" in text
+    assert (
+        built.type_key == "c"
+        and "int32_t main_kernel(float* restrict A, float* restrict T_softmax_norm)" in text
+        and "int32_t main__packed(int64_t* slots)" in text
+    )
     path = tmp_path / "kernels.c"
     path.write_text(text)
     strict = ["-std=c99", "-pedantic-errors", "-Wall", "-Wextra", "-Wno-unused", "-Werror", "-fsyntax-only"]
@@ -32,7 +36,9 @@ def test_source_is_plain_c99(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("dtype, out", [("float16", "float32"), ("float16", "float16"), ("int8", "int32"), ("float64", "float64")])
+@pytest.mark.parametrize(
+    "dtype, out", [("float16", "float32"), ("float16", "float16"), ("int8", "int32"), ("float64", "float64")]
+)
 def test_products(dtype, out):
     rng = np.random.default_rng(0)
     a, b = ((rng.standard_normal(s) * 3).astype(dtype) for s in ((33, 20), (70, 20)))
@@ -112,7 +118,12 @@ def test_halves_round_to_nearest_even():
 
 def test_divisions_round_down():
     @T.prim_func
-    def main(A: T.Buffer((40,), "int32"), B: T.Buffer((40,), "int32"), C: T.Buffer((40,), "int32"), D: T.Buffer((40,), "int32")):
+    def main(
+        A: T.Buffer((40,), "int32"),
+        B: T.Buffer((40,), "int32"),
+        C: T.Buffer((40,), "int32"),
+        D: T.Buffer((40,), "int32"),
+    ):
         for i in range(40):
             with T.block("C"):
                 v = T.axis.spatial(40, i)

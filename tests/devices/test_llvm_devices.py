@@ -38,7 +38,9 @@ def built(name, target):
 def check_ptx(name, tmp_path):
     module = built(name, NVPTX)
     text = module.inspect_source()
-    assert ".entry main_kernel" in text and ".target sm_80" in text and "define ptx_kernel" in module.inspect_source("ll")
+    assert (
+        ".entry main_kernel" in text and ".target sm_80" in text and "define ptx_kernel" in module.inspect_source("ll")
+    )
     if shutil.which("nvcc"):
         path = tmp_path / "kernels.ptx"
         path.write_text(text)
@@ -187,7 +189,9 @@ def threads(func, count):
 ])  # fmt: skip
 def test_mathematics(function, reference, dtype):
     operator = getattr(T, function)
-    scale, shift = {"atan": (4, 0), "acosh": (1, 1)}.get(function, (0.9 if function in ("asin", "acos", "atanh") else 1, 0))
+    scale, shift = {"atan": (4, 0), "acosh": (1, 1)}.get(
+        function, (0.9 if function in ("asin", "acos", "atanh") else 1, 0)
+    )
 
     @T.prim_func
     def main(A: T.Buffer((32,), dtype), B: T.Buffer((32,), dtype)):
@@ -234,11 +238,17 @@ def test_vectors(lanes):
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64"])
 def test_integers(dtype):
     @T.prim_func
-    def main(A: T.Buffer((40,), dtype), B: T.Buffer((40,), dtype), C: T.Buffer((40,), dtype), D: T.Buffer((40,), "float32")):
+    def main(
+        A: T.Buffer((40,), dtype), B: T.Buffer((40,), dtype), C: T.Buffer((40,), dtype), D: T.Buffer((40,), "float32")
+    ):
         for i in range(40):
             with T.block("C"):
                 v = T.axis.spatial(40, i)
-                C[v] = T.min(A[v] * B[v], A[v] // T.Cast(dtype, 3)) + (B[v] & T.Cast(dtype, 15)) - (A[v] >> T.Cast(dtype, 2))
+                C[v] = (
+                    T.min(A[v] * B[v], A[v] // T.Cast(dtype, 3))
+                    + (B[v] & T.Cast(dtype, 15))
+                    - (A[v] >> T.Cast(dtype, 2))
+                )
                 D[v] = T.Cast("float32", A[v])
 
     rng = np.random.default_rng(2)

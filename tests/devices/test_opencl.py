@@ -166,7 +166,9 @@ def test_mathematics(opencl, function, reference):
     np.testing.assert_allclose(run(opencl, bound(main, 16), [a, np.zeros_like(a)]), reference(a), rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["mlp", pytest.param("cnn", marks=pytest.mark.slow), pytest.param("attention", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["mlp", pytest.param("cnn", marks=pytest.mark.slow), pytest.param("attention", marks=pytest.mark.slow)]
+)
 def test_models_untuned(opencl, name):
     module, inputs, result = MODELS[name]
     built = relaxish.build(module, TARGET)
@@ -213,6 +215,7 @@ def test_texture(opencl):
 
 def test_views_at_odd_offsets(opencl):
     """A part of a tensor may begin where the device allows no buffer to begin."""
+
     @T.prim_func
     def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
         for i in range(16):

@@ -118,7 +118,9 @@ def test_shuffles(kind, tmp_path):
                 C[tx] = near + T.tvm_warp_shuffle(m, A[tx], tx % 8, 8, 32)
 
     text = relaxish.build(main, target=TARGETS[kind]).imported_modules[0].inspect_source()
-    assert {"opencl": "warp_shuffle_up(", "rocm": "__shfl_up(", "metal": "simd_shuffle(", "webgpu": "subgroupShuffle("}[kind] in text
+    assert {"opencl": "warp_shuffle_up(", "rocm": "__shfl_up(", "metal": "simd_shuffle(", "webgpu": "subgroupShuffle("}[
+        kind
+    ] in text
     check_compiles(kind, text, tmp_path)
 
 

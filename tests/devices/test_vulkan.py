@@ -68,7 +68,9 @@ def test_mathematics(tmp_path):
     def main(A: T.Buffer((64,), "float32"), M: T.Buffer((64,), "bool"), B: T.Buffer((64,), "int64")):
         for tx in T.thread_binding(64, thread="threadIdx.x"):
             M[tx] = T.isnan(T.erf(A[tx])) or T.fmod(A[tx], T.float32(2)) > T.log10(A[tx])
-            B[tx] = T.Cast("int64", T.reinterpret("int32", A[tx])) + T.if_then_else(M[tx], T.int64(1) << T.int64(40), T.int64(0))
+            B[tx] = T.Cast("int64", T.reinterpret("int32", A[tx])) + T.if_then_else(
+                M[tx], T.int64(1) << T.int64(40), T.int64(0)
+            )
 
     check(relaxish.build(main, target=TARGET).imported_modules[0], tmp_path)
 

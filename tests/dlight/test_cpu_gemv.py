@@ -34,12 +34,18 @@ def test_decoding():
 
 def test_loops():
     @T.prim_func
-    def expected(X: T.Buffer((T.int64(64),), "float32"), A: T.Buffer((T.int64(256), T.int64(64)), "float32"), Y: T.Buffer((T.int64(256),), "float32")):
+    def expected(
+        X: T.Buffer((T.int64(64),), "float32"),
+        A: T.Buffer((T.int64(256), T.int64(64)), "float32"),
+        Y: T.Buffer((T.int64(256),), "float32"),
+    ):
         T.func_attr({"tir.noalias": True, "global_symbol": "main"})
         for ax0 in range(1):
             for i_0 in T.parallel(T.int64(2)):
                 for i_1 in T.vectorized(T.int64(128)):
-                    for k_0 in T.serial(T.int64(1), annotations={"pragma_auto_unroll_max_step": 256, "pragma_unroll_explicit": 1}):
+                    for k_0 in T.serial(
+                        T.int64(1), annotations={"pragma_auto_unroll_max_step": 256, "pragma_unroll_explicit": 1}
+                    ):
                         for k_1, c_0, c_1 in T.grid(T.int64(64), 1, 1):
                             with T.block("Y"):
                                 v0 = T.axis.spatial(T.int64(256), i_0 * T.int64(128) + i_1)

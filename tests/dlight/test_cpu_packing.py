@@ -80,8 +80,6 @@ def test_a_kernel_shared_with_a_computed_operand_stays() -> None:
 @pytest.mark.parametrize("rows", [1, 7, 24])
 def test_results(rows: int, columns: int) -> None:
     first, second, x = data(48, 192), data(192, columns), data(rows, 48)
-    vm = relaxish.VirtualMachine(
-        relaxish.build(mlp(first, second, rows), "llvm", exec_mode="compiled"), relaxish.cpu()
-    )
+    vm = relaxish.VirtualMachine(relaxish.build(mlp(first, second, rows), "llvm", exec_mode="compiled"), relaxish.cpu())
     got = vm["main"](relaxish.nd.array(x)).numpy()
     np.testing.assert_allclose(got, np.maximum(x @ first, 0) @ second, rtol=1e-4, atol=1e-3)

@@ -53,7 +53,10 @@ def test_matmul(m: int, n: int, k: int, epilogue: bool) -> None:
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-@pytest.mark.parametrize(("size", "cin", "cout", "kernel", "stride", "pad"), [(14, 8, 32, 3, 1, 1), (16, 3, 16, 3, 2, 1), (7, 16, 16, 1, 1, 0)])
+@pytest.mark.parametrize(
+    ("size", "cin", "cout", "kernel", "stride", "pad"),
+    [(14, 8, 32, 3, 1, 1), (16, 3, 16, 3, 2, 1), (7, 16, 16, 1, 1, 0)],
+)
 def test_conv2d(layout: str, size: int, cin: int, cout: int, kernel: int, stride: int, pad: int) -> None:
     torch = pytest.importorskip("torch")
     x, w = data(1, cin, size, size), data(cout, cin, kernel, kernel)

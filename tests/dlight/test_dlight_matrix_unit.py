@@ -10,16 +10,22 @@ from relaxish.driver import build_tir
 from relaxish.ir.dtype import numpy_dtype
 from relaxish.support import config
 
-TYPES = {"bf16": ("bfloat16", "bfloat16", "float32", 2), "u8s8": ("uint8", "int8", "int32", 4),
-         "s8s8": ("int8", "int8", "int32", 4)}
+TYPES = {
+    "bf16": ("bfloat16", "bfloat16", "float32", 2),
+    "u8s8": ("uint8", "int8", "int32", 4),
+    "s8s8": ("int8", "int8", "int32", 4),
+}
 
 
 def product(m, n, k, kind, bias=False):
     a_type, b_type, c_type, pack = TYPES[kind]
     a, b = te.placeholder((m, k), a_type, name="A"), te.placeholder((k // pack, n, pack), b_type, name="B")
     axis = te.reduce_axis((0, k), name="k")
-    c = te.compute((m, n), lambda i, j: te.sum(
-        a[i, axis].astype(c_type) * b[axis // pack, j, axis % pack].astype(c_type), axis=axis), name="C")
+    c = te.compute(
+        (m, n),
+        lambda i, j: te.sum(a[i, axis].astype(c_type) * b[axis // pack, j, axis % pack].astype(c_type), axis=axis),
+        name="C",
+    )
     if not bias:
         return te.create_prim_func([a, b, c])
     d = te.placeholder((n,), c_type, name="D")

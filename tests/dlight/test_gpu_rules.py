@@ -65,7 +65,9 @@ def test_only_gpus():
 
 def test_fallback_text():
     @T.prim_func
-    def expected(A: T.Buffer((T.int64(30), T.int64(41)), "float32"), out: T.Buffer((T.int64(30), T.int64(41)), "float32")):
+    def expected(
+        A: T.Buffer((T.int64(30), T.int64(41)), "float32"), out: T.Buffer((T.int64(30), T.int64(41)), "float32")
+    ):
         T.func_attr({"tir.noalias": True, "tir.is_scheduled": True, "global_symbol": "main"})
         for bx in T.thread_binding(T.int64(2), thread="blockIdx.x"):
             for tx in T.thread_binding(T.int64(1024), thread="threadIdx.x"):
@@ -82,7 +84,9 @@ def test_fallback_text():
     assert_structural_equal(made["main"].without_attr("global_symbol"), expected.without_attr("global_symbol"))
 
 
-@pytest.mark.parametrize("extents, threads", [([1000], [512]), ([4, 1000], [4, 256]), ([3], [2]), ([2048, 2], [1024, 1])])
+@pytest.mark.parametrize(
+    "extents, threads", [([1000], [512]), ([4, 1000], [4, 256]), ([3], [2]), ([2048, 2], [1024, 1])]
+)
 def test_suggested_threads(extents, threads):
     from relaxish.dlight.base import suggest_threads_per_block
 
@@ -142,7 +146,9 @@ def test_reductions_that_a_row_needs_all_of_are_not_put_into_shared_memory():
     @I.ir_module
     class Module:
         @R.function
-        def main(x: R.Tensor(("n", 8, "h", "w"), "float32"), g: R.Tensor((8,), "float32"), b: R.Tensor((8,), "float32")):
+        def main(
+            x: R.Tensor(("n", 8, "h", "w"), "float32"), g: R.Tensor((8,), "float32"), b: R.Tensor((8,), "float32")
+        ):
             return R.nn.group_norm(x, g, b, num_groups=2, channel_axis=1, axes=[2, 3])
 
     mod = LegalizeOps()(Module)

@@ -38,7 +38,14 @@ def blocks(func):
 
 
 @pytest.mark.parametrize(
-    "sides, count", [((128, 768, 768), 96), ((128, 3072, 768), 96), ((49, 2048, 512), 64), ((512, 512, 512), 64), ((12544, 64, 392), 196)]
+    "sides, count",
+    [
+        ((128, 768, 768), 96),
+        ((128, 3072, 768), 96),
+        ((49, 2048, 512), 64),
+        ((512, 512, 512), 64),
+        ((12544, 64, 392), 196),
+    ],
 )
 def test_blocks(sides, count):
     assert blocks(dense(*sides)) == count
@@ -56,7 +63,10 @@ def test_right(rows, columns, depth, batch):
         mod = dlight.ApplyDefaultSchedule(*dlight.default_gpu_rules(TARGET))(IRModule({"main": func}))
     assert "wmma" in mod["main"].script()
     rng = np.random.default_rng(1)
-    a, b, bias = ((rng.integers(-4, 5, s) / 4).astype("float16") for s in ((batch, rows, depth), (batch, columns, depth), (columns,)))
+    a, b, bias = (
+        (rng.integers(-4, 5, s) / 4).astype("float16")
+        for s in ((batch, rows, depth), (batch, columns, depth), (columns,))
+    )
     out = np.zeros((batch, rows, columns), "float16")
     emulate_cuda(mod["main"], a, b, bias, out, target=TARGET, check=True)
     wanted = (a.astype("float32") @ b.astype("float32").swapaxes(-1, -2)).astype("float16") + bias

@@ -81,7 +81,9 @@ func.func public @main(%arg0: tensor<1x8x8x3xf32>, %arg1: tensor<3x3x3x4xf32>) -
 def test_convolution_and_pooling() -> None:
     torch = pytest.importorskip("torch")
     x, w = rand(1, 8, 8, 3), rand(3, 3, 3, 4)
-    conv = torch.nn.functional.conv2d(torch.tensor(x).permute(0, 3, 1, 2), torch.tensor(w).permute(3, 2, 0, 1), padding=1)
+    conv = torch.nn.functional.conv2d(
+        torch.tensor(x).permute(0, 3, 1, 2), torch.tensor(w).permute(3, 2, 0, 1), padding=1
+    )
     want = torch.nn.functional.max_pool2d(conv, 2).permute(0, 2, 3, 1).numpy()
     np.testing.assert_allclose(run(_CONV, x, w), want, rtol=1e-4, atol=1e-5)
 

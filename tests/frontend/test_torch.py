@@ -183,9 +183,7 @@ def test_parameters_kept_as_inputs():
 
 def test_symbolic_batch():
     batch = torch.export.Dim("batch", min=2, max=64)
-    program = torch.export.export(
-        torch.nn.Linear(6, 3).eval(), (rand(4, 6),), dynamic_shapes={"input": {0: batch}}
-    )
+    program = torch.export.export(torch.nn.Linear(6, 3).eval(), (rand(4, 6),), dynamic_shapes={"input": {0: batch}})
     mod = from_exported_program(program)
     dim = mod["main"].params[0].struct_info.shape.values[0]
     assert isinstance(dim, relaxish.tir.Var)

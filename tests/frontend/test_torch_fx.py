@@ -83,7 +83,9 @@ def test_options() -> None:
 
     graph, info = torch.fx.symbolic_trace(Pair()), [((4, 3), "float32")]
     assert isinstance(from_fx(graph, info)["main"].ret_struct_info, relax.TupleStructInfo)
-    assert isinstance(from_fx(graph, info, unwrap_unit_return_tuple=True)["main"].ret_struct_info, relax.TensorStructInfo)
+    assert isinstance(
+        from_fx(graph, info, unwrap_unit_return_tuple=True)["main"].ret_struct_info, relax.TensorStructInfo
+    )
     kept = from_fx(graph, info, keep_params_as_input=True)["main"]
     assert len(kept.params) == 3 and len(kept.attrs["params"]) == 2 and int(kept.attrs["num_input"]) == 1
 

@@ -89,7 +89,9 @@ def run_both(gpu, mod, partition, codegen):
 
 
 def test_a_model_by_cublas(cublas):
-    mod = model(lambda bb, x, w, b: bb.emit(R.nn.relu(bb.emit(R.add(bb.emit(R.matmul(x, w)), b)))), (32, 64), (64, 48), (48,))
+    mod = model(
+        lambda bb, x, w, b: bb.emit(R.nn.relu(bb.emit(R.add(bb.emit(R.matmul(x, w)), b)))), (32, 64), (64, 48), (48,)
+    )
     got, want = run_both(cublas, mod, partition_for_cublas, "cublas")
     np.testing.assert_allclose(got, want, rtol=1e-2, atol=3e-2)
 

@@ -155,7 +155,10 @@ def test_memory_is_shared_with_torch(real_gpu):
 
 def measured(*mods):
     """(seconds or None, message) of candidates, as the search measures them."""
-    builder, runner = LocalBuilder(max_workers=1), LocalRunner(timeout_sec=60, evaluator_config=EvaluatorConfig(3, 2, 10))
+    builder, runner = (
+        LocalBuilder(max_workers=1),
+        LocalRunner(timeout_sec=60, evaluator_config=EvaluatorConfig(3, 2, 10)),
+    )
     args = [ms.arg_info.TensorInfo("float32", (MANY,))] * 2
     try:
         built = [b.artifact_path for b in builder.build([BuilderInput(mod, TARGET) for mod in mods])]

@@ -40,8 +40,16 @@ def check(func, tiles, reference):
         ((100, 77, 131), {"tail": "bias"}, SMALL),
         ((64, 32, 256), {"in_dtype": "float8_e4m3fn"}, SMALL),
         ((64, 40, 131), {"in_dtype": "float8_e4m3fn", "tail": "cast"}, SMALL),
-        ((256, 64, 192), {"tail": "cast"}, HopperConfig(rows=64, columns=64, stages=2, warpgroups=1, persistent=4, cluster=2)),
-        ((256, 64, 192), {"trans_b": False}, HopperConfig(rows=64, columns=64, stages=2, warpgroups=1, persistent=2, cluster=2)),
+        (
+            (256, 64, 192),
+            {"tail": "cast"},
+            HopperConfig(rows=64, columns=64, stages=2, warpgroups=1, persistent=4, cluster=2),
+        ),
+        (
+            (256, 64, 192),
+            {"trans_b": False},
+            HopperConfig(rows=64, columns=64, stages=2, warpgroups=1, persistent=2, cluster=2),
+        ),
         ((256, 512, 256), {"tail": "bias"}, HopperConfig(cluster=2)),
     ],
 )
@@ -54,9 +62,16 @@ def test_consumers_outside_of_the_product():
     """What cannot be inlined becomes kernels of its own; the product goes through memory, by bulk stores."""
     a, b = (te.placeholder((64, 64), "float16", name=name) for name in "AB")
     r = te.reduce_axis((0, 64), name="r")
-    c = te.compute((64, 64), lambda i, j: te.sum(a[i, r].astype("float32") * b[j, r].astype("float32"), axis=r), name="C")
+    c = te.compute(
+        (64, 64), lambda i, j: te.sum(a[i, r].astype("float32") * b[j, r].astype("float32"), axis=r), name="C"
+    )
     func = te.create_prim_func(
-        [a, b, te.compute(c.shape, lambda *at: c[at] * 2.0, name="D"), te.compute(c.shape, lambda *at: c[at] + 1.0, name="E")]
+        [
+            a,
+            b,
+            te.compute(c.shape, lambda *at: c[at] * 2.0, name="D"),
+            te.compute(c.shape, lambda *at: c[at] + 1.0, name="E"),
+        ]
     )
     sch = MatmulHopper().apply(func, TARGET, False)
     found = values(func)
@@ -90,7 +105,9 @@ def test_layer_on_the_emulated_device():
         assert "wgmma_ss_" in device_part.get_source("cu")
         machine = relax.VirtualMachine(executable, relaxish.cuda(0))
         for rows in (40, 130, 0):
-            x, w, b = ((rng.integers(-4, 5, shape) / 4).astype("float16") for shape in ((rows, 128), (256, 128), (256,)))
+            x, w, b = (
+                (rng.integers(-4, 5, shape) / 4).astype("float16") for shape in ((rows, 128), (256, 128), (256,))
+            )
             made = machine["main"](*[relaxish.nd.array(a, relaxish.cuda(0)) for a in (x, w, b)]).numpy()
             wanted = (x.astype("float32") @ w.astype("float32").T).astype("float16") + b
             np.testing.assert_array_equal(made, np.maximum(wanted, 0))
@@ -164,4 +181,4 @@ def test_estimate_prefers_tiles_that_keep_the_products_busy():
     sch = tir.Schedule(context.mod, seed=1)
     columns.table.to_trace(best, ()).apply_to_schedule(sch, remove_postproc=True)
     text = lower_tiles(sch.mod["main"]).script()
-    assert "T.launch_thread(\"threadIdx.x\", 384)" in text and ", 3, " in text  # multicast to two
+    assert 'T.launch_thread("threadIdx.x", 384)' in text and ", 3, " in text  # multicast to two

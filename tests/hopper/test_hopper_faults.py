@@ -87,7 +87,11 @@ def test_as_lowered_they_are_right():
 def test_results_are_read_before_the_last_products_are_waited_for():
     # Of the waits in a kernel the last is the one before the results are written back.
     found = fails(
-        edited(BULK, "ptx_wgmma_wait", turns=[1]), AsyncHazardError, "has not been waited for", "ptx_wgmma_ss", "results"
+        edited(BULK, "ptx_wgmma_wait", turns=[1]),
+        AsyncHazardError,
+        "has not been waited for",
+        "ptx_wgmma_ss",
+        "results",
     )
     assert "results[" in found.statement and found.index is not None
 
@@ -110,11 +114,19 @@ def test_too_few_products_are_waited_for():
     def two(stmt):
         return Evaluate(Call(stmt.value.dtype, stmt.value.op, [IntImm("int32", 2)]))
 
-    fails(edited(BULK, "ptx_wgmma_wait", two, turns=[0]), AsyncHazardError, "a product may still read", "ptx_tma_load", "ring")
+    fails(
+        edited(BULK, "ptx_wgmma_wait", two, turns=[0]),
+        AsyncHazardError,
+        "a product may still read",
+        "ptx_tma_load",
+        "ring",
+    )
 
 
 def test_first_product_has_no_fence():
-    found = fails(edited(BULK, "ptx_wgmma_fence"), AsyncHazardError, "wgmma.fence before it for results", "ptx_wgmma_ss")
+    found = fails(
+        edited(BULK, "ptx_wgmma_fence"), AsyncHazardError, "wgmma.fence before it for results", "ptx_wgmma_ss"
+    )
     assert "there has been none" in str(found)
 
 
@@ -147,14 +159,25 @@ def test_shared_tiles_are_filled_before_they_are_sent():
     config = HopperConfig(rows=64, columns=256, stages=2, warpgroups=1)
     func = kernel((64, 256, 64), config, tail="cast")
     run(func)
-    fails(edited(func, "ptx_tma_store_wait", turns=[0]), AsyncHazardError, "a bulk store may still read", "ptx_tma_store", "ring")
+    fails(
+        edited(func, "ptx_tma_store_wait", turns=[0]),
+        AsyncHazardError,
+        "a bulk store may still read",
+        "ptx_tma_store",
+        "ring",
+    )
 
 
 def test_stores_are_in_no_group():
     found = fails(edited(BULK, "ptx_tma_store_commit"), AsyncHazardError, "bulk store", "ptx_tma_store")
     assert found.buffer == "ring"
     one = kernel((64, 64, 64), HopperConfig(rows=64, columns=64, stages=2, warpgroups=1), tail="cast")
-    fails(edited(one, "ptx_tma_store_commit"), AsyncHazardError, r"ends while a bulk store .* closed \(commit\)", "ptx_tma_store")
+    fails(
+        edited(one, "ptx_tma_store_commit"),
+        AsyncHazardError,
+        r"ends while a bulk store .* closed \(commit\)",
+        "ptx_tma_store",
+    )
 
 
 def test_block_ends_before_its_results_have_left():
@@ -166,7 +189,11 @@ def test_block_ends_before_its_results_have_left():
 def test_stores_without_proxy_fence():
     # The first fence is the one after the barriers are made.
     fails(
-        edited(BULK, "ptx_fence_proxy_async", turns=[1]), AsyncHazardError, r"before a fence.proxy.async", "ptx_tma_store", "ring"
+        edited(BULK, "ptx_fence_proxy_async", turns=[1]),
+        AsyncHazardError,
+        r"before a fence.proxy.async",
+        "ptx_tma_store",
+        "ring",
     )
 
 
@@ -185,7 +212,9 @@ def counts(func, decrease, increase):
 
     def change(stmt):
         count, up = stmt.value.args
-        return Evaluate(Call(stmt.value.dtype, stmt.value.op, [IntImm("int32", increase if up.value else decrease), up]))
+        return Evaluate(
+            Call(stmt.value.dtype, stmt.value.op, [IntImm("int32", increase if up.value else decrease), up])
+        )
 
     return edited(func, "ptx_setmaxnreg", change)
 
@@ -195,14 +224,18 @@ def test_registers_are_oversubscribed(groups, right, wrong):
     """80 + 2 * 216 registers are more than the 3 * 168 that a block is launched with: the last warpgroup waits for ever."""
     func = kernel((191, 63, 63), HopperConfig(rows=64 * groups, columns=64, stages=2, warpgroups=groups), tail="bias")
     run(counts(func, *right))
-    found = fails(counts(func, *wrong), DeadlockError, r"warpgroup \d waits for registers: it has \d+ a thread", "ptx_setmaxnreg")
+    found = fails(
+        counts(func, *wrong), DeadlockError, r"warpgroup \d waits for registers: it has \d+ a thread", "ptx_setmaxnreg"
+    )
     assert found.thread[0] >= 128
 
 
 @pytest.mark.parametrize("decrease, increase", [(70, 216), (16, 216), (72, 264), (176, 216), (72, 160)])
 def test_numbers_of_registers_that_there_are_not(decrease, increase):
     func = kernel((191, 63, 63), HopperConfig(rows=128, columns=64, stages=2, warpgroups=2), tail="bias")
-    fails(counts(func, decrease, increase), RegisterCountError, "has 168 registers a thread and cannot", "ptx_setmaxnreg")
+    fails(
+        counts(func, decrease, increase), RegisterCountError, "has 168 registers a thread and cannot", "ptx_setmaxnreg"
+    )
 
 
 def test_registers_without_launch_bounds():

@@ -40,7 +40,12 @@ CASES = [
     ({"in_dtype": "float8_e4m3fn"}, HopperConfig(columns=128), "QGMMA.64x128x32.F32.E4M3.E4M3", 2),
     ({"in_dtype": "int8", "out_dtype": "int32"}, HopperConfig(columns=128), "IGMMA.64x128x32.S8.S8", 2),
     ({"out_dtype": "float16"}, HopperConfig(rows=256, columns=128), "HGMMA.64x128x16.F16", 2),
-    ({"trans_a": True, "trans_b": False}, HopperConfig(rows=64, columns=64, warpgroups=1, stages=8), "HGMMA.64x64x16.F32", 2),
+    (
+        {"trans_a": True, "trans_b": False},
+        HopperConfig(rows=64, columns=64, warpgroups=1, stages=8),
+        "HGMMA.64x64x16.F32",
+        2,
+    ),
 ]
 
 

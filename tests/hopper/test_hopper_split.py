@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from test_hopper_emulation import TARGET, check, sketch
-from test_hopper_tiles import SMALL, convolution, matrices, product, scheduled, values
+from test_hopper_tiles import SMALL, convolution, im2col, matrices, product, scheduled, values
 
 from relaxish import relax, tir
 from relaxish.backend.cuda.build import lower_for_device
@@ -41,20 +41,6 @@ def tiles(rows, columns, warpgroups=1, **options):
 def test_shared_depth(shape, options, config):
     func = product(*shape, **options)
     check(func, scheduled(func, config), matrices(**options))
-
-
-def im2col(size, kernel, stride, pad):
-    out = (size + 2 * pad - kernel) // stride + 1
-
-    def reference(image, weight):
-        padded = np.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-        total = 0.0
-        for y, x in np.ndindex(kernel, kernel):
-            part = padded[:, y : y + stride * (out - 1) + 1 : stride, x : x + stride * (out - 1) + 1 : stride]
-            total = total + part @ weight[y, x]
-        return np.maximum(total, 0)
-
-    return reference
 
 
 @pytest.mark.parametrize(
@@ -165,7 +151,9 @@ def test_masks_know_shared_depths():
         real.append(all(postproc.apply(sch) for postproc in context.space_generator.postprocs))
         if real[-1]:
             text = sch.mod["main"].script()
-            splits.add(int(text.partition(f'"{SPLIT}": ')[2].partition(",")[0].partition("}")[0].removeprefix("T.int32(")))
+            splits.add(
+                int(text.partition(f'"{SPLIT}": ')[2].partition(",")[0].partition("}")[0].removeprefix("T.int32("))
+            )
     assert variant.valid(rows).tolist() == real and len(splits) > 2
 
 
@@ -179,5 +167,7 @@ def test_bounds_of_an_image_are_compared_in_32_bits():
     func = relax.transform.LegalizeOps()(builder.get())["conv2d"]
     made = MatmulHopper().apply(func, TARGET, False).mod["main"].with_attr("global_symbol", "main")
     _, device = lower_for_device(IRModule({"main": made}), TARGET)
-    [copies] = [line for line in cuda_source(device).splitlines() if "copy_async<16>(" in line and "RX_DEVICE" not in line]
+    [copies] = [
+        line for line in cuda_source(device).splitlines() if "copy_async<16>(" in line and "RX_DEVICE" not in line
+    ]
     assert "< 15" in copies and "long long" not in copies

@@ -112,7 +112,12 @@ def test_what_a_node_says_of_itself_comes_before_its_children() -> None:
     _expect(loop(4, tir.ForKind.SERIAL), loop(8, tir.ForKind.PARALLEL), ROOT.attr("kind"))
     _expect(loop(4, tir.ForKind.SERIAL), loop(8, tir.ForKind.SERIAL), ROOT.attr("extent").attr("value"))
     notes = ROOT.attr("annotations")
-    _expect(loop(4, tir.ForKind.SERIAL), loop(4, tir.ForKind.SERIAL, key=1), notes.missing_map_entry(), notes.map_value("key"))
+    _expect(
+        loop(4, tir.ForKind.SERIAL),
+        loop(4, tir.ForKind.SERIAL, key=1),
+        notes.missing_map_entry(),
+        notes.map_value("key"),
+    )
 
 
 def test_modules_are_compared_by_function_name() -> None:
@@ -128,7 +133,9 @@ def test_modules_are_compared_by_function_name() -> None:
 def test_error_text() -> None:
     with pytest.raises(ValueError) as caught:
         ir.assert_structural_equal(tir.PrimFunc([], tir.Evaluate(3)), tir.PrimFunc([], tir.Evaluate(44)))
-    assert str(caught.value) == """\
+    assert (
+        str(caught.value)
+        == """\
 ValueError: StructuralEqual check failed, caused by lhs at <root>.body.value.value:
 # from relaxish.script import tir as T
 
@@ -143,6 +150,7 @@ and rhs at <root>.body.value.value:
 def main():
     T.evaluate(44)
                ^^"""
+    )
 
 
 def test_arrays_and_floats() -> None:

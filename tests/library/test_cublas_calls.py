@@ -45,7 +45,14 @@ def multiply(lhs, rhs, out_dtype, transposed=False, bias=None, activation="", sc
     out = nd.empty(shape, out_dtype, cuda())
     added = None if bias is None else nd.array(bias, cuda())
     run_gemm(
-        placed[0], placed[1], out, transposed_rhs=transposed, bias=added, activation=activation, scales=placed[2:], **options
+        placed[0],
+        placed[1],
+        out,
+        transposed_rhs=transposed,
+        bias=added,
+        activation=activation,
+        scales=placed[2:],
+        **options,
     )
     exact = np.int64 if out_dtype == "int32" else np.float64
     want = lhs.astype(exact) @ (rhs.swapaxes(-1, -2) if transposed else rhs).astype(exact)
@@ -66,7 +73,13 @@ def multiply(lhs, rhs, out_dtype, transposed=False, bias=None, activation="", sc
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("lhs", "rhs"),
-    [((5, 8), (8, 12)), ((3, 5, 8), (8, 12)), ((2, 3, 5, 8), (2, 3, 8, 12)), ((5, 8), (4, 8, 12)), ((1, 3, 5, 8), (3, 8, 12))],
+    [
+        ((5, 8), (8, 12)),
+        ((3, 5, 8), (8, 12)),
+        ((2, 3, 5, 8), (2, 3, 8, 12)),
+        ((5, 8), (4, 8, 12)),
+        ((1, 3, 5, 8), (3, 8, 12)),
+    ],
 )
 def test_layouts(fake, lhs, rhs, dtype, out_dtype, tolerance, transposed):
     if transposed:
@@ -116,7 +129,9 @@ def test_8_bit_floats(fake, out_dtype):
 
 
 def test_a_scale_on_the_device(fake):
-    got, want = multiply(numbers((5, 8), "float16"), numbers((8, 12), "float16"), "float32", scales=[np.array(3.0, "float32")])
+    got, want = multiply(
+        numbers((5, 8), "float16"), numbers((8, 12), "float16"), "float32", scales=[np.array(3.0, "float32")]
+    )
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
@@ -179,7 +194,9 @@ def test_descriptors_of_the_real_library():
 class TwoLayers:
     @R.function
     def main(
-        x: R.Tensor(("n", 64), "float16"), w: R.Tensor((128, 64), "float16"), b: R.Tensor((128,), "float16"),
+        x: R.Tensor(("n", 64), "float16"),
+        w: R.Tensor((128, 64), "float16"),
+        b: R.Tensor((128,), "float16"),
         v: R.Tensor((128, 8), "float16"),
     ):
         with R.dataflow():
@@ -191,7 +208,9 @@ class TwoLayers:
 
 
 def layers(seed=0):
-    return [numbers(s, "float16", seed + i) * np.float16(0.1) for i, s in enumerate(((6, 64), (128, 64), (128,), (128, 8)))]
+    return [
+        numbers(s, "float16", seed + i) * np.float16(0.1) for i, s in enumerate(((6, 64), (128, 64), (128,), (128, 8)))
+    ]
 
 
 def reference(x, w, b, v):

@@ -31,7 +31,9 @@ class Layer:
 @I.ir_module
 class Attention:
     @R.function
-    def main(q: R.Tensor((1, 6, 2, 8), "float32"), k: R.Tensor((1, 7, 2, 8), "float32"), v: R.Tensor((1, 7, 2, 8), "float32")):
+    def main(
+        q: R.Tensor((1, 6, 2, 8), "float32"), k: R.Tensor((1, 7, 2, 8), "float32"), v: R.Tensor((1, 7, 2, 8), "float32")
+    ):
         with R.dataflow():
             out = R.nn.attention(q, k, v)
             R.output(out)

@@ -69,12 +69,18 @@ def test_pattern_tables():
         (product((4, 8), (8, 16)), "cublas.matmul"),
         (product((4, 8), (16, 8), transposed=True), "cublas.matmul_transposed"),
         (product((2, 4, 8), (8, 16), bias=(16,), activation="relu"), "cublas.matmul_bias_relu"),
-        (product((4, 8), (16, 8), transposed=True, bias=(1, 16), activation="gelu"), "cublas.matmul_transposed_bias_gelu"),
+        (
+            product((4, 8), (16, 8), transposed=True, bias=(1, 16), activation="gelu"),
+            "cublas.matmul_transposed_bias_gelu",
+        ),
         (product((3, 4, 8), (3, 16, 8), "bfloat16", transposed=True, axes=[0, 2, 1]), "cublas.matmul_transposed"),
         (product(("n", 8), (8, 16), "float32"), "cublas.matmul"),
         (product(("b", 4, 8), ("b", 8, 16)), "cublas.matmul"),
         (product((4, 8), (8, 16), "int8", out_dtype="int32"), "cublas.matmul"),
-        (product((16, 32), (32, 32), "float8_e4m3fn", transposed=True, out_dtype="float16"), "cublas.matmul_transposed"),
+        (
+            product((16, 32), (32, 32), "float8_e4m3fn", transposed=True, out_dtype="float16"),
+            "cublas.matmul_transposed",
+        ),
     ],
 )
 def test_products_for_cublas(mod, name):
@@ -166,8 +172,10 @@ def test_scaled_8_bit_products():
     class Scaled:
         @R.function
         def main(
-            x: R.Tensor((32, 64), "float8_e4m3fn"), w: R.Tensor((16, 64), "float8_e4m3fn"),
-            sx: R.Tensor((1,), "float32"), sw: R.Tensor((1,), "float32"),
+            x: R.Tensor((32, 64), "float8_e4m3fn"),
+            w: R.Tensor((16, 64), "float8_e4m3fn"),
+            sx: R.Tensor((1,), "float32"),
+            sw: R.Tensor((1,), "float32"),
         ):
             with R.dataflow():
                 wt = R.permute_dims(w)
@@ -252,7 +260,9 @@ def test_stacked_attention_gets_a_workspace(partition, name):
 @I.ir_module
 class WrittenOut:
     @R.function
-    def main(q: R.Tensor((2, 5, 4, 8), "float32"), k: R.Tensor((2, 7, 4, 8), "float32"), v: R.Tensor((2, 7, 4, 8), "float32")):
+    def main(
+        q: R.Tensor((2, 5, 4, 8), "float32"), k: R.Tensor((2, 7, 4, 8), "float32"), v: R.Tensor((2, 7, 4, 8), "float32")
+    ):
         with R.dataflow():
             q1 = R.reshape(R.permute_dims(q, [0, 2, 1, 3]), (8, 5, 8))
             k1 = R.permute_dims(R.reshape(R.permute_dims(k, [0, 2, 1, 3]), (8, 7, 8)), [0, 2, 1])
@@ -280,7 +290,8 @@ def test_residuals_for_cutlass():
     class Block:
         @R.function
         def main(
-            x: R.Tensor((1, 8, 8, 16), "float16"), w: R.Tensor((16, 3, 3, 16), "float16"),
+            x: R.Tensor((1, 8, 8, 16), "float16"),
+            w: R.Tensor((16, 3, 3, 16), "float16"),
             b: R.Tensor((1, 1, 1, 16), "float16"),
         ):
             with R.dataflow():
@@ -361,8 +372,11 @@ def test_batch_norm_gets_an_end():
     class Norm:
         @R.function
         def main(
-            x: R.Tensor((1, 4, 8, 8), "float32"), g: R.Tensor((4,), "float32"), b: R.Tensor((4,), "float32"),
-            m: R.Tensor((4,), "float32"), v: R.Tensor((4,), "float32"),
+            x: R.Tensor((1, 4, 8, 8), "float32"),
+            g: R.Tensor((4,), "float32"),
+            b: R.Tensor((4,), "float32"),
+            m: R.Tensor((4,), "float32"),
+            v: R.Tensor((4,), "float32"),
         ):
             with R.dataflow():
                 norm = R.nn.batch_norm(x, g, b, m, v, axis=1)

@@ -128,9 +128,7 @@ def test_integer_division_rounds_as_it_says(divisor: int) -> None:
 
 def test_bit_operations() -> None:
     x = np.random.default_rng(0).integers(0, 1 << 31, 64).astype("int32")
-    np.testing.assert_array_equal(
-        elementwise(x, tir.popcount, 1, "int32"), [bin(int(v)).count("1") for v in x]
-    )
+    np.testing.assert_array_equal(elementwise(x, tir.popcount, 1, "int32"), [bin(int(v)).count("1") for v in x])
     np.testing.assert_array_equal(elementwise(x, lambda v: v >> 3, 1, "int32"), x >> 3)
     np.testing.assert_array_equal(elementwise(x, lambda v: v & 255, 1, "int32"), x & 255)
     np.testing.assert_array_equal(elementwise(x, lambda v: v ^ 77, 1, "int32"), x ^ 77)
@@ -322,7 +320,9 @@ def test_external_calls() -> None:
     a = decl_buffer((4,), "float64", "A")
     value = tir.call_extern("float64", "cbrt", FloatImm("float64", 27.0))
     ctpop = tir.call_llvm_pure_intrin("int32", "llvm.ctpop", IntImm("int32", 255))
-    body = SeqStmt([BufferStore(a, value, [0]), BufferStore(a, Cast("float64", ctpop), [1]), Evaluate(IntImm("int32", 0))])
+    body = SeqStmt(
+        [BufferStore(a, value, [0]), BufferStore(a, Cast("float64", ctpop), [1]), Evaluate(IntImm("int32", 0))]
+    )
     out = np.zeros(4)
     run(func_of([a], body), out)
     np.testing.assert_allclose(out[:2], [3.0, 8.0])

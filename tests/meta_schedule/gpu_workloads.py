@@ -39,16 +39,27 @@ def conv16(size, channels, filters, kernel=3, padding=1):
     a, b = te.reduce_axis((0, kernel), name="rh"), te.reduce_axis((0, kernel), name="rw")
     c = te.reduce_axis((0, channels), name="rc")
     out = size + 2 * padding - kernel + 1
-    return [x, y, te.compute((1, out, out, filters), lambda n, i, j, f: te.sum(
-        padded[n, i + a, j + b, c].astype("float32") * y[a, b, c, f].astype("float32"), axis=[a, b, c]), name="conv")]
+    return [
+        x,
+        y,
+        te.compute(
+            (1, out, out, filters),
+            lambda n, i, j, f: te.sum(
+                padded[n, i + a, j + b, c].astype("float32") * y[a, b, c, f].astype("float32"), axis=[a, b, c]
+            ),
+            name="conv",
+        ),
+    ]
 
 
 def mma_only(func, target="nvidia/nvidia-a100"):
     """A context whose products use ``mma.sync`` with a software pipeline."""
     rules = [rule for i, rule in enumerate(default_rules("cuda-tensorcore")) if i != 1]
     space = ms.space_generator.PostOrderApply(
-        sch_rules=rules, postprocs=default_postprocs("cuda-tensorcore"),
-        mutator_probs=default_mutators("cuda-tensorcore"))
+        sch_rules=rules,
+        postprocs=default_postprocs("cuda-tensorcore"),
+        mutator_probs=default_mutators("cuda-tensorcore"),
+    )
     return context(func, target, space)
 
 
@@ -58,8 +69,9 @@ def context(func, target="nvidia/nvidia-a100", space="post-order-apply"):
         func = te.create_prim_func(func)
     if space == "cuda":
         space = ms.space_generator.PostOrderApply(sch_rules="cuda", postprocs="cuda", mutator_probs="cuda")
-    return ms.TuneContext(func, target=Target(target), space_generator=space, search_strategy="evolutionary",
-                          rand_state=1)
+    return ms.TuneContext(
+        func, target=Target(target), space_generator=space, search_strategy="evolutionary", rand_state=1
+    )
 
 
 CONTEXTS = {

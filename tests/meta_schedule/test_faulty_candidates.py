@@ -42,8 +42,9 @@ def hang(A: T.Buffer((16,), "float32")):
 def hungry(A: T.Buffer((16,), "float32")):
     while A[0] >= T.float32(0):
         T.evaluate(T.call_extern("int32", "posix_memalign", T.address_of(A[2]), T.int64(64), T.int64(1 << 26)))
-        T.evaluate(T.call_extern("handle", "memset", T.call_extern("handle", "malloc", T.int64(1 << 26)), 1,
-                                 T.int64(1 << 26)))
+        T.evaluate(
+            T.call_extern("handle", "memset", T.call_extern("handle", "malloc", T.int64(1 << 26)), 1, T.int64(1 << 26))
+        )
 
 
 @T.prim_func
@@ -179,8 +180,18 @@ def test_a_tuning_run_with_bad_candidates(tmp_path, artifacts):
     func = te.create_prim_func(te_workload.matmul(32, 32, 32))
     spoil = SpoilingBuilder(artifacts)
     runner = LocalRunner(timeout_sec=2, evaluator_config=QUICK, memory_limit=1 << 30)
-    database = ms.tune_tir(func, TARGET, str(tmp_path), 12, num_trials_per_iter=4, builder=spoil, runner=runner,
-                           cost_model="random", validate=False, seed=3)
+    database = ms.tune_tir(
+        func,
+        TARGET,
+        str(tmp_path),
+        12,
+        num_trials_per_iter=4,
+        builder=spoil,
+        runner=runner,
+        cost_model="random",
+        validate=False,
+        seed=3,
+    )
     runner.shutdown()
     spoil.local.shutdown()
     records = database.get_all_tuning_records()

@@ -23,18 +23,22 @@ def transposed(shape, source, destination, scaled=False):
 def test_the_rule_is_found_by_the_annotation():
     func = transposed((64, 64), "AB", "BA")
     space = ms.space_generator.PostOrderApply(sch_rules="cuda", postprocs=[], mutator_probs={})
-    found = ms.TuneContext(func, target=Target("nvidia/nvidia-a100"), space_generator=space,
-                           task_name="t").generate_design_space()
+    found = ms.TuneContext(
+        func, target=Target("nvidia/nvidia-a100"), space_generator=space, task_name="t"
+    ).generate_design_space()
     tiled = sum('scope="shared"' in sketch.mod.script() for sketch in found)
     assert tiled == len(found) - 1 == 31
 
 
-@pytest.mark.parametrize("shape, source, destination, scaled, reference", [
-    ((2, 8, 5, 6), "NCHW", "NHWC", False, lambda a: a.transpose(0, 2, 3, 1)),
-    ((2, 8, 5, 6), "NCHW", "NHWC", True, lambda a: a.transpose(0, 2, 3, 1) * 2),
-    ((1, 16, 3, 4), "NCHW", "NCHW4c", False, lambda a: a.reshape(1, 4, 4, 3, 4).transpose(0, 1, 3, 4, 2)),
-    ((33, 20), "AB", "BA", False, lambda a: a.T),
-])
+@pytest.mark.parametrize(
+    "shape, source, destination, scaled, reference",
+    [
+        ((2, 8, 5, 6), "NCHW", "NHWC", False, lambda a: a.transpose(0, 2, 3, 1)),
+        ((2, 8, 5, 6), "NCHW", "NHWC", True, lambda a: a.transpose(0, 2, 3, 1) * 2),
+        ((1, 16, 3, 4), "NCHW", "NCHW4c", False, lambda a: a.reshape(1, 4, 4, 3, 4).transpose(0, 1, 3, 4, 2)),
+        ((33, 20), "AB", "BA", False, lambda a: a.T),
+    ],
+)
 def test_tiled_schedules_compute_the_same(shape, source, destination, scaled, reference):
     func = transposed(shape, source, destination, scaled)
     sch = tir.Schedule(func)
@@ -50,9 +54,15 @@ def test_tiled_schedules_compute_the_same(shape, source, destination, scaled, re
         np.testing.assert_array_equal(out, wanted)
 
 
-@pytest.mark.parametrize("shape, source, destination", [
-    ((2, 8, 5, 6), "NCHW", "NHWC"), ((1, 3, 7, 7), "NCHW", "NHWC"), ((2, 3, 5, 7), "NCHW", "CHWN"), ((17, 31), "AB", "BA"),
-])
+@pytest.mark.parametrize(
+    "shape, source, destination",
+    [
+        ((2, 8, 5, 6), "NCHW", "NHWC"),
+        ((1, 3, 7, 7), "NCHW", "NHWC"),
+        ((2, 3, 5, 7), "NCHW", "CHWN"),
+        ((17, 31), "AB", "BA"),
+    ],
+)
 def test_any_tile_size_has_a_schedule(shape, source, destination):
     """Axes padded to several multiples at once: each bound takes some digits of a loop."""
     sch = tir.Schedule(transposed(shape, source, destination))
@@ -76,6 +86,7 @@ def test_unknown_rules_leave_the_block_to_the_others():
     a = te.placeholder((64, 32), "float32", name="A")
     func = te.create_prim_func([a, topi.layout_transform(a, "AB", "BA", schedule_rule="nobodys")])
     space = ms.space_generator.PostOrderApply(sch_rules="cuda", postprocs=[], mutator_probs={})
-    [sketch] = ms.TuneContext(func, target=Target("nvidia/nvidia-a100"), space_generator=space,
-                              task_name="t").generate_design_space()
+    [sketch] = ms.TuneContext(
+        func, target=Target("nvidia/nvidia-a100"), space_generator=space, task_name="t"
+    ).generate_design_space()
     assert "threadIdx.x" in sketch.mod.script() and '"schedule_rule"' not in sketch.mod.script()

@@ -58,7 +58,11 @@ def test_shapes_of_swizzled_tiles(shape, refused):
 
 def test_shared_memory_of_architectures():
     assert [opt_in_shared_memory(arch) for arch in ("sm_50", "sm_80", "sm_86", "sm_90a")] == [
-        49152, 166912, 101376, 232448]
+        49152,
+        166912,
+        101376,
+        232448,
+    ]
     assert Target("nvidia/nvidia-h100").attrs["max_shared_memory_per_block"] == STATIC_SHARED_MEMORY
 
 

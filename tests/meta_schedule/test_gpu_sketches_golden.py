@@ -34,21 +34,32 @@ LENGTHS = [1, 2, 4, 8]
 
 def wmma(in_dtype="float16", out_dtype="float32", trans_b=False, scope="shared.dyn", pipeline=False):
     group = get_wmma_intrin_group(scope, scope, in_dtype, out_dtype, trans_b)
-    tiling = MultiLevelTilingTensorCore([group], "SSSRRSRS", BINDS, 4, LENGTHS, ReuseType("must", (4,), scope),
-                                        ReuseType("must", (2,), scope), pipeline)
+    tiling = MultiLevelTilingTensorCore(
+        [group], "SSSRRSRS", BINDS, 4, LENGTHS, ReuseType("must", (4,), scope), ReuseType("must", (2,), scope), pipeline
+    )
     return [tiling, *get_rules("cuda", AutoInline)]
 
 
 def mma(out_dtype="float32", pipeline=True):
     group = mma_m16n8k8.get_mma_intrin_group("global", out_dtype)
-    tiling = MultiLevelTilingTensorCore([group], "SSSRRSRS", BINDS, 4, LENGTHS, ReuseType("must", (4,), "shared.dyn"),
-                                        ReuseType("no", (), ""), pipeline)
+    tiling = MultiLevelTilingTensorCore(
+        [group], "SSSRRSRS", BINDS, 4, LENGTHS, ReuseType("must", (4,), "shared.dyn"), ReuseType("no", (), ""), pipeline
+    )
     return [tiling, *get_rules("cuda", AutoInline)]
 
 
 def dp4a():
-    return [MultiLevelTilingWithIntrin(DP4A_S8S8S32_INTRIN, "SSSRRSRS", ["blockIdx.x", "vthread.x", "threadIdx.x"], 64,
-                                       LENGTHS, ReuseType("must", (4,), "shared"), ReuseType("must", (3,), "local"))]
+    return [
+        MultiLevelTilingWithIntrin(
+            DP4A_S8S8S32_INTRIN,
+            "SSSRRSRS",
+            ["blockIdx.x", "vthread.x", "threadIdx.x"],
+            64,
+            LENGTHS,
+            ReuseType("must", (4,), "shared"),
+            ReuseType("must", (3,), "local"),
+        )
+    ]
 
 
 def plain(*kinds):
@@ -64,18 +75,27 @@ def int8_product(n, m, k):
     """``C[i, j] = sum(A[i, r] B[j, r])``, as dot products of four bytes want it."""
     a, b = te.placeholder((n, k), "int8", name="A"), te.placeholder((m, k), "int8", name="B")
     r = te.reduce_axis((0, k), name="r")
-    return [a, b, te.compute((n, m), lambda i, j: te.sum(a[i, r].astype("int32") * b[j, r].astype("int32"), axis=r),
-                             name="C")]
+    return [
+        a,
+        b,
+        te.compute((n, m), lambda i, j: te.sum(a[i, r].astype("int32") * b[j, r].astype("int32"), axis=r), name="C"),
+    ]
 
 
 CASES = {
     "tiled_matmul_relu": (lambda: te_workload.matmul_relu(96, 64, 80), plain(MultiLevelTiling, AutoInline), 0),
     "tiled_batch_matmul": (lambda: te_workload.batch_matmul_nkkm(3, 32, 64, 48), plain(MultiLevelTiling), 0),
-    "tiled_transposed_conv": (lambda: te_workload.conv2d_transpose_nhwc(1, 5, 5, 16, 24, 4, 2, 1),
-                              plain(MultiLevelTiling, AutoInline), 0),
+    "tiled_transposed_conv": (
+        lambda: te_workload.conv2d_transpose_nhwc(1, 5, 5, 16, 24, 4, 2, 1),
+        plain(MultiLevelTiling, AutoInline),
+        0,
+    ),
     "norm_in_threads": (lambda: te_workload.norm_bmn(2, 96, 64), plain(CrossThreadReduction, AutoBind), 1),
-    "softmax_in_threads": (lambda: te_workload.softmax_mn(48, 160),
-                           plain(CrossThreadReduction, AutoInline, AutoBind), 3),
+    "softmax_in_threads": (
+        lambda: te_workload.softmax_mn(48, 160),
+        plain(CrossThreadReduction, AutoInline, AutoBind),
+        3,
+    ),
     "bound_by_elements": (lambda: scaled(24, 40), plain(AutoBind), 0),
     "bound_with_a_loop": (lambda: scaled(640, 1024), plain(AutoBind), 0),
     "wmma_relu": (lambda: te_workload.matmul_relu(160, 96, 64, "float16", "float32"), wmma(), 0),
@@ -83,12 +103,21 @@ CASES = {
     "wmma_int8": (lambda: te_workload.matmul(64, 64, 96, "int8", "int32"), wmma("int8", "int32", scope="shared"), 0),
     "wmma_padded": (lambda: te_workload.matmul_relu(100, 41, 50, "float16", "float32"), wmma(), 0),
     "wmma_batch": (lambda: te_workload.batch_matmul_nkkm(3, 32, 64, 48, "float16", "float32"), wmma(), 0),
-    "wmma_conv": (lambda: te_workload.conv2d_nhwc(
-        1, 12, 12, 32, 48, 3, 1, 1, in_dtype="float16", out_dtype="float32"), wmma(), 0),
-    "wmma_conv_stride": (lambda: te_workload.conv2d_nhwc(
-        2, 16, 16, 16, 32, 3, 2, 1, in_dtype="float16", out_dtype="float32"), wmma(), 0),
-    "wmma_conv_1x1": (lambda: te_workload.conv2d_nhwc(
-        1, 8, 8, 32, 64, 1, 1, 0, in_dtype="float16", out_dtype="float32"), wmma(), 0),
+    "wmma_conv": (
+        lambda: te_workload.conv2d_nhwc(1, 12, 12, 32, 48, 3, 1, 1, in_dtype="float16", out_dtype="float32"),
+        wmma(),
+        0,
+    ),
+    "wmma_conv_stride": (
+        lambda: te_workload.conv2d_nhwc(2, 16, 16, 16, 32, 3, 2, 1, in_dtype="float16", out_dtype="float32"),
+        wmma(),
+        0,
+    ),
+    "wmma_conv_1x1": (
+        lambda: te_workload.conv2d_nhwc(1, 8, 8, 32, 64, 1, 1, 0, in_dtype="float16", out_dtype="float32"),
+        wmma(),
+        0,
+    ),
     "wmma_pipeline": (lambda: te_workload.matmul(64, 96, 128, "float16", "float32"), wmma(pipeline=True), 0),
     "mma": (lambda: matmul16(96, 128, 64, "float16"), mma("float16", False), 0),
     "mma_pipeline": (lambda: te_workload.matmul_relu(64, 96, 128, "float16", "float32"), mma(), 0),
@@ -137,10 +166,15 @@ def test_rules_for_tensor_cores_refuse_what_they_cannot_bind_or_stage():
 
 def test_sketches_come_in_the_order_of_their_groups():
     groups = [get_wmma_intrin_group("shared", "shared", "float16", "float32", trans) for trans in (False, True)]
-    rule = MultiLevelTilingTensorCore(groups, "SSSRRSRS", BINDS, 4, LENGTHS, ReuseType("must", (4,), "shared"),
-                                      ReuseType("must", (2,), "shared"))
+    rule = MultiLevelTilingTensorCore(
+        groups, "SSSRRSRS", BINDS, 4, LENGTHS, ReuseType("must", (4,), "shared"), ReuseType("must", (2,), "shared")
+    )
     func = te.create_prim_func(te_workload.matmul(32, 32, 32, "float16", "float32"))
     found = generate_design_space("cuda", func, TARGET, None, [rule])
-    marks = [str(inst.inputs[1]) for sketch in found for inst in sketch.trace.insts
-             if inst.kind.name == "Annotate" and inst.attrs[0] == "meta_schedule.auto_tensorize"]
+    marks = [
+        str(inst.inputs[1])
+        for sketch in found
+        for inst in sketch.trace.insts
+        if inst.kind.name == "Annotate" and inst.attrs[0] == "meta_schedule.auto_tensorize"
+    ]
     assert [mark.endswith("_trans") for mark in marks if mark.startswith("wmma_sync")] == [False, True]

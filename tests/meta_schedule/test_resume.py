@@ -69,9 +69,19 @@ def tune(work_dir, stop=None, trials=120, names=("matmul",)):
     from relaxish import IRModule
 
     mod = IRModule({name: f.with_attr("global_symbol", name) for name, f in funcs.items()})
-    return ms.tune_tir(mod, TARGET, str(work_dir), trials, num_trials_per_iter=8, builder=NamingBuilder(),
-                       runner=SimulatedRunner(), seed=5, measure_callbacks=callbacks, cost_model="xgb",
-                       task_scheduler=ms.task_scheduler.GradientBased(seed=1))
+    return ms.tune_tir(
+        mod,
+        TARGET,
+        str(work_dir),
+        trials,
+        num_trials_per_iter=8,
+        builder=NamingBuilder(),
+        runner=SimulatedRunner(),
+        seed=5,
+        measure_callbacks=callbacks,
+        cost_model="xgb",
+        task_scheduler=ms.task_scheduler.GradientBased(seed=1),
+    )
 
 
 def keys(database):
@@ -104,7 +114,7 @@ def test_nothing_is_lost_or_measured_twice(tmp_path):
         with pytest.raises(Stop):
             tune(tmp_path, StopAfter(stop), names=("matmul", "row_sum"), trials=40)
         after = keys(JSONDatabase(work_dir=str(tmp_path)))
-        assert after[:len(before)] == before
+        assert after[: len(before)] == before
         # The result whose handling was interrupted had been recorded before.
         assert len(after) == len(before) + stop + 1
     database = tune(tmp_path, names=("matmul", "row_sum"), trials=40)
@@ -135,7 +145,8 @@ def test_the_files_are_those_of_the_api(tmp_path):
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "database_workload.json").write_text(json.dumps(workload[:2]) + "\n")
     (tmp_path / "plain" / "database_tuning_record.json").write_text(
-        "".join(json.dumps(line[:2]) + "\n" for line in lines))
+        "".join(json.dumps(line[:2]) + "\n" for line in lines)
+    )
     assert keys(JSONDatabase(work_dir=str(tmp_path / "plain"))) == keys(database)
     assert record_fields(lines[0][:2], ["abc"])["workload"] == "abc"
 
@@ -143,6 +154,10 @@ def test_the_files_are_those_of_the_api(tmp_path):
 @pytest.mark.slow
 def test_kill_nine(tmp_path):
     script = Path(__file__).parents[2] / "benchmarks" / "faults.py"
-    done = subprocess.run([sys.executable, str(script), "--kills", "4", "--trials", "48", "--size", "64", "--no-bar-8",
-                           "--no-save"], capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        [sys.executable, str(script), "--kills", "4", "--trials", "48", "--size", "64", "--no-bar-8", "--no-save"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

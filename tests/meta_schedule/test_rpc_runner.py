@@ -34,11 +34,17 @@ def config():
 
 
 def test_candidates_are_timed_elsewhere(config):
-    (built,) = ms.builder.LocalBuilder().build([ms.builder.BuilderInput(IRModule({"main": main}), Target("llvm -num-cores=1"))])
+    (built,) = ms.builder.LocalBuilder().build(
+        [ms.builder.BuilderInput(IRModule({"main": main}), Target("llvm -num-cores=1"))]
+    )
     assert built.error_msg is None
     infos = [TensorInfo("float32", [16])] * 2
-    runner = ms.runner.Runner.create("rpc", config, EvaluatorConfig(number=2, repeat=3, min_repeat_ms=0), alloc_repeat=2)
-    good, bad = runner.run([RunnerInput(built.artifact_path, "llvm", infos), RunnerInput("/nowhere.tar", "llvm", infos)])
+    runner = ms.runner.Runner.create(
+        "rpc", config, EvaluatorConfig(number=2, repeat=3, min_repeat_ms=0), alloc_repeat=2
+    )
+    good, bad = runner.run(
+        [RunnerInput(built.artifact_path, "llvm", infos), RunnerInput("/nowhere.tar", "llvm", infos)]
+    )
     result = good.result()
     assert result.error_msg is None and len(result.run_secs) == 6 and min(result.run_secs) > 0
     assert "An exception occurred" in bad.result().error_msg

@@ -43,9 +43,18 @@ def schedule_matmul(sch):
 
 
 def context_with(strategy, **options):
-    context = ms.TuneContext(mod=MATMUL, search_strategy=strategy, target=Target("llvm"), space_generator=ms.space_generator.ScheduleFn(
-        sch_fn=schedule_matmul, sch_rules=[], postprocs=options.pop("postprocs", []),
-        mutator_probs=options.pop("mutator_probs", {})), **options)
+    context = ms.TuneContext(
+        mod=MATMUL,
+        search_strategy=strategy,
+        target=Target("llvm"),
+        space_generator=ms.space_generator.ScheduleFn(
+            sch_fn=schedule_matmul,
+            sch_rules=[],
+            postprocs=options.pop("postprocs", []),
+            mutator_probs=options.pop("mutator_probs", {}),
+        ),
+        **options,
+    )
     context.initialize()
     return context
 
@@ -61,24 +70,37 @@ def rounds(context):
     return counts
 
 
-@pytest.mark.parametrize("strategy", [
-    ms.search_strategy.ReplayTrace(), ms.search_strategy.ReplayFunc(), "replay-trace", "replay-func"])
+@pytest.mark.parametrize(
+    "strategy", [ms.search_strategy.ReplayTrace(), ms.search_strategy.ReplayFunc(), "replay-trace", "replay-func"]
+)
 def test_replays_count_trials(strategy):
     context = context_with(strategy)
-    context.pre_tuning(max_trials=20, num_trials_per_iter=7,
-                       design_spaces=context.space_generator.generate_design_space(context.mod))
+    context.pre_tuning(
+        max_trials=20, num_trials_per_iter=7, design_spaces=context.space_generator.generate_design_space(context.mod)
+    )
     assert rounds(context) == [7, 7, 6]
 
 
 @pytest.mark.parametrize("vectorize", [True, False])
 def test_evolution_counts_trials(vectorize):
     strategy = ms.search_strategy.EvolutionarySearch(
-        population_size=5, init_measured_ratio=0.1, init_min_unmeasured=50, genetic_num_iters=3,
-        genetic_mutate_prob=0.5, genetic_max_fail_count=10, eps_greedy=0.9, vectorize=vectorize)
+        population_size=5,
+        init_measured_ratio=0.1,
+        init_min_unmeasured=50,
+        genetic_num_iters=3,
+        genetic_mutate_prob=0.5,
+        genetic_max_fail_count=10,
+        eps_greedy=0.9,
+        vectorize=vectorize,
+    )
     context = context_with(strategy, mutator_probs={DummyMutator(): 1.0}, num_threads=1)
-    context.pre_tuning(max_trials=100, num_trials_per_iter=10, database=ms.database.MemoryDatabase(),
-                       cost_model=ms.cost_model.RandomModel(),
-                       design_spaces=context.space_generator.generate_design_space(context.mod))
+    context.pre_tuning(
+        max_trials=100,
+        num_trials_per_iter=10,
+        database=ms.database.MemoryDatabase(),
+        cost_model=ms.cost_model.RandomModel(),
+        design_spaces=context.space_generator.generate_design_space(context.mod),
+    )
     counts = rounds(context)
     assert sum(counts) == 100 and counts == [10] * 10
 
@@ -88,13 +110,22 @@ def test_evolution_stops_when_nothing_is_left():
         return sch
 
     strategy = ms.search_strategy.EvolutionarySearch(population_size=5, init_min_unmeasured=50)
-    context = ms.TuneContext(mod=MATMUL, target=Target("llvm"), search_strategy=strategy,
-                             space_generator=ms.space_generator.ScheduleFn(
-                                 sch_fn=unscheduled, sch_rules=[], postprocs=[], mutator_probs={DummyMutator(): 1.0}))
+    context = ms.TuneContext(
+        mod=MATMUL,
+        target=Target("llvm"),
+        search_strategy=strategy,
+        space_generator=ms.space_generator.ScheduleFn(
+            sch_fn=unscheduled, sch_rules=[], postprocs=[], mutator_probs={DummyMutator(): 1.0}
+        ),
+    )
     context.initialize()
-    context.pre_tuning(max_trials=100, num_trials_per_iter=10, database=ms.database.MemoryDatabase(),
-                       cost_model=ms.cost_model.RandomModel(),
-                       design_spaces=context.space_generator.generate_design_space(context.mod))
+    context.pre_tuning(
+        max_trials=100,
+        num_trials_per_iter=10,
+        database=ms.database.MemoryDatabase(),
+        cost_model=ms.cost_model.RandomModel(),
+        design_spaces=context.space_generator.generate_design_space(context.mod),
+    )
     assert rounds(context) == [1]
 
 
@@ -111,16 +142,28 @@ def test_a_space_no_postproc_accepts_gives_no_candidates():
             return AlwaysFail()
 
     context = context_with(ms.search_strategy.EvolutionarySearch(), postprocs=[AlwaysFail()], mutator_probs={})
-    context.pre_tuning(max_trials=10, num_trials_per_iter=5, database=ms.database.MemoryDatabase(),
-                       cost_model=ms.cost_model.RandomModel(),
-                       design_spaces=context.space_generator.generate_design_space(context.mod))
+    context.pre_tuning(
+        max_trials=10,
+        num_trials_per_iter=5,
+        database=ms.database.MemoryDatabase(),
+        cost_model=ms.cost_model.RandomModel(),
+        design_spaces=context.space_generator.generate_design_space(context.mod),
+    )
     assert context.generate_measure_candidates() is None
 
 
 def test_strategy_life_cycle_errors():
     strategy = ms.search_strategy.create("evolutionary")
-    defaults = dict(population_size=512, init_measured_ratio=0.2, init_min_unmeasured=50, max_fail_count=5,
-                    genetic_num_iters=4, genetic_mutate_prob=0.85, genetic_max_fail_count=10, eps_greedy=0.05)
+    defaults = dict(
+        population_size=512,
+        init_measured_ratio=0.2,
+        init_min_unmeasured=50,
+        max_fail_count=5,
+        genetic_num_iters=4,
+        genetic_mutate_prob=0.85,
+        genetic_max_fail_count=10,
+        eps_greedy=0.05,
+    )
     assert {k: getattr(strategy, k) for k in defaults} == defaults
     assert type(strategy.clone()) is type(strategy)
     with pytest.raises(ValueError):
@@ -143,8 +186,11 @@ def test_python_strategy():
 
         def generate_measure_candidates(self):
             spaces, self.spaces = self.spaces, None
-            return None if not spaces else [ms.MeasureCandidate(s, ms.arg_info.ArgInfo.from_entry_func(s.mod))
-                                            for s in spaces]
+            return (
+                None
+                if not spaces
+                else [ms.MeasureCandidate(s, ms.arg_info.ArgInfo.from_entry_func(s.mod)) for s in spaces]
+            )
 
         def notify_runner_results(self, measure_candidates, results):
             self.seen = results
@@ -164,8 +210,9 @@ def record_of(database, seconds, mod=MATMUL):
     sch = tir.Schedule(mod)
     schedule_matmul(sch)
     workload = database.commit_workload(mod)
-    return ms.database.TuningRecord(sch.trace, workload, seconds, Target("llvm"),
-                                    ms.arg_info.ArgInfo.from_prim_func(mod["main"]))
+    return ms.database.TuningRecord(
+        sch.trace, workload, seconds, Target("llvm"), ms.arg_info.ArgInfo.from_prim_func(mod["main"])
+    )
 
 
 def test_record_and_workload_json(tmp_path):
@@ -269,9 +316,20 @@ def test_python_database_and_scheduler(tmp_path):
             return np.random.rand(len(candidates))
 
     database = Listed()
-    ms.tune_tir(MATMUL, Target("llvm -num-cores=1"), str(tmp_path), 8, num_trials_per_iter=4, builder=DummyBuilder(),
-                runner=DummyRunner(), database=database, cost_model=Fancy(), task_scheduler=Forward(),
-                measure_callbacks=[ms.measure_callback.AddToDatabase(), Watch()], space=schedule_matmul)
+    ms.tune_tir(
+        MATMUL,
+        Target("llvm -num-cores=1"),
+        str(tmp_path),
+        8,
+        num_trials_per_iter=4,
+        builder=DummyBuilder(),
+        runner=DummyRunner(),
+        database=database,
+        cost_model=Fancy(),
+        task_scheduler=Forward(),
+        measure_callbacks=[ms.measure_callback.AddToDatabase(), Watch()],
+        space=schedule_matmul,
+    )
     assert len(database) == 8 and seen == [0, 0]
 
 

@@ -14,8 +14,13 @@ from relaxish.tir.schedule import Trace
 
 
 def sketches(func, cores=1):
-    context = ms.TuneContext(func, target=relaxish.Target(f"llvm -num-cores {cores} -mcpu=skylake-avx512"),
-                             space_generator="post-order-apply", search_strategy="evolutionary", rand_state=1)
+    context = ms.TuneContext(
+        func,
+        target=relaxish.Target(f"llvm -num-cores {cores} -mcpu=skylake-avx512"),
+        space_generator="post-order-apply",
+        search_strategy="evolutionary",
+        rand_state=1,
+    )
     context.initialize()
     return context, [s.trace.simplified(True) for s in context.generate_design_space()]
 
@@ -38,8 +43,11 @@ def test_estimate_prefers_register_tiles():
 
 def test_estimate_sees_caches():
     axes = [Axis(1024), Axis(1024), Axis(1024, reduction=True)]
-    accesses = [Access((({0: 1}, 1), ({2: 1}, 1)), 4, row_bytes=4096), Access((({2: 1}, 1), ({1: 1}, 1)), 4, packed=True),
-                Access((({0: 1}, 1), ({1: 1}, 1)), 4, written=True, row_bytes=4096)]
+    accesses = [
+        Access((({0: 1}, 1), ({2: 1}, 1)), 4, row_bytes=4096),
+        Access((({2: 1}, 1), ({1: 1}, 1)), 4, packed=True),
+        Access((({0: 1}, 1), ({1: 1}, 1)), 4, written=True, row_bytes=4096),
+    ]
     model = TilingModel(axes, accesses, "SSRSRS", CpuModel(caches=(32 << 10, 1 << 20, 16 << 20)))
     blocked = [[4, 32, 1, 8], [16, 1, 2, 32], [16, 64]]
     streaming = [[1024, 1, 1, 1], [1, 1, 32, 32], [1024, 1]]
@@ -79,11 +87,12 @@ def test_register_tiles_stay_in_registers_whatever_the_unroll_depth(unroll):
     assert all(p.apply(sch) for p in context.space_generator.postprocs)
     text = compile_primfuncs(lower_for_cpu(sch.mod, context.target), context.target).assembly(context.target)
     # Eight rows of two vectors, updated in place; the loop stores nothing.
-    loop = text[text.index("vfmadd"):]
-    loop = loop[:loop.index("\tj")]
-    assert loop.count("vfmadd") + text[:text.index("vfmadd")].count("vfmadd") >= 16
+    loop = text[text.index("vfmadd") :]
+    loop = loop[: loop.index("\tj")]
+    assert loop.count("vfmadd") + text[: text.index("vfmadd")].count("vfmadd") >= 16
     assert "zmm" in loop and not any(
-        line.split()[0].startswith("vmov") and line.rstrip().endswith(")") for line in loop.splitlines() if line.strip())
+        line.split()[0].startswith("vmov") and line.rstrip().endswith(")") for line in loop.splitlines() if line.strip()
+    )
 
 
 def test_first_round_is_near_the_best(tmp_path):

@@ -8,15 +8,28 @@ from relaxish import te, tir
 from relaxish.meta_schedule.testing import te_workload
 from relaxish.tir.analysis import verify_gpu_code
 
-TARGET = relaxish.Target({
-    "kind": "cuda", "arch": "sm_70", "max_threads_per_block": 1024, "max_shared_memory_per_block": 49152,
-    "thread_warp_size": 32})
+TARGET = relaxish.Target(
+    {
+        "kind": "cuda",
+        "arch": "sm_70",
+        "max_threads_per_block": 1024,
+        "max_shared_memory_per_block": 49152,
+        "thread_warp_size": 32,
+    }
+)
 
 
 def context(func, rules="cuda", postprocs="cuda"):
     space = ms.space_generator.PostOrderApply(sch_rules=rules, postprocs=postprocs, mutator_probs="cuda")
-    made = ms.TuneContext(func, target=TARGET, space_generator=space, search_strategy="replay-trace",
-                          task_name="gpu", rand_state=1, num_threads=1)
+    made = ms.TuneContext(
+        func,
+        target=TARGET,
+        space_generator=space,
+        search_strategy="replay-trace",
+        task_name="gpu",
+        rand_state=1,
+        num_threads=1,
+    )
     made.initialize()
     return made
 
@@ -98,9 +111,13 @@ def test_unbound_blocks_are_bound_at_the_end():
 def test_targets_without_limits_are_refused():
     bare = relaxish.Target("llvm")
     with pytest.raises(ValueError, match="max_threads_per_block"):
-        made = ms.TuneContext(te.create_prim_func(te_workload.matmul(8, 8, 8)), target=bare,
-                              space_generator=ms.space_generator.PostOrderApply(
-                                  sch_rules=[ms.schedule_rule.AutoBind()], postprocs=[], mutator_probs={}))
+        made = ms.TuneContext(
+            te.create_prim_func(te_workload.matmul(8, 8, 8)),
+            target=bare,
+            space_generator=ms.space_generator.PostOrderApply(
+                sch_rules=[ms.schedule_rule.AutoBind()], postprocs=[], mutator_probs={}
+            ),
+        )
         made.initialize()
 
 
@@ -116,8 +133,13 @@ def bound(threads, scope_bytes):
     _, inner = sch.split(j, [None, threads])
     sch.bind(inner, "threadIdx.x")
     mod = sch.mod
-    for step in (transform.PlanAndUpdateBufferAllocationLocation(), transform.ConvertBlocksToOpaque(),
-                 transform.LowerOpaqueBlock(), transform.FlattenBuffer(), transform.Simplify()):
+    for step in (
+        transform.PlanAndUpdateBufferAllocationLocation(),
+        transform.ConvertBlocksToOpaque(),
+        transform.LowerOpaqueBlock(),
+        transform.FlattenBuffer(),
+        transform.Simplify(),
+    ):
         mod = step(mod)
     return mod["main"]
 
@@ -131,14 +153,32 @@ def test_limits_of_threads():
 
 def test_rule_and_postproc_kinds():
     names = [type(r).__name__ for r in ms.schedule_rule.create("cuda")]
-    assert names == ["ApplyCustomRule", "MultiLevelTiling", "InlineConstantScalars", "AutoInline",
-                     "CrossThreadReduction", "ParallelizeVectorizeUnroll", "AutoBind"]
+    assert names == [
+        "ApplyCustomRule",
+        "MultiLevelTiling",
+        "InlineConstantScalars",
+        "AutoInline",
+        "CrossThreadReduction",
+        "ParallelizeVectorizeUnroll",
+        "AutoBind",
+    ]
     names = [type(r).__name__ for r in ms.postproc.create("cuda")]
-    assert names == ["DisallowDynamicLoop", "RewriteCooperativeFetch", "RewriteUnboundBlock",
-                     "RewriteParallelVectorizeUnroll", "RewriteReductionBlock", "VerifyGPUCode"]
+    assert names == [
+        "DisallowDynamicLoop",
+        "RewriteCooperativeFetch",
+        "RewriteUnboundBlock",
+        "RewriteParallelVectorizeUnroll",
+        "RewriteReductionBlock",
+        "VerifyGPUCode",
+    ]
     names = [type(r).__name__ for r in ms.schedule_rule.create("hexagon")]
-    assert names == ["ApplyCustomRule", "InlineConstantScalars", "AutoInline", "MultiLevelTilingWideVector",
-                     "ParallelizeVectorizeUnroll"]
+    assert names == [
+        "ApplyCustomRule",
+        "InlineConstantScalars",
+        "AutoInline",
+        "MultiLevelTilingWideVector",
+        "ParallelizeVectorizeUnroll",
+    ]
     assert type(ms.postproc.create("hexagon")[-1]).__name__ == "VerifyVTCMLimit"
     shares = {type(m).__name__: p for m, p in ms.mutator.create("cuda").items()}
     assert shares == {"MutateTileSize": 0.9, "MutateUnroll": 0.08, "MutateThreadBinding": 0.02}
@@ -149,8 +189,9 @@ def test_wide_vectors():
     from relaxish.meta_schedule.testing.space_generation import generate_design_space
 
     rule = MultiLevelTilingWideVector("SRSRS", 1024, 128)
-    (sketch,) = generate_design_space("hexagon", te.create_prim_func(te_workload.matmul(64, 64, 64)),
-                                      relaxish.Target("llvm"), None, sch_rules=[rule])
+    (sketch,) = generate_design_space(
+        "hexagon", te.create_prim_func(te_workload.matmul(64, 64, 64)), relaxish.Target("llvm"), None, sch_rules=[rule]
+    )
     loops = [sketch.get(x) for x in sketch.get_loops(sketch.get_block("C"))]
     assert int(loops[-1].extent) == 32
 
@@ -169,8 +210,11 @@ def test_limit_of_virtual_threads(virtual, fits):
     func = te.create_prim_func([a, te.compute(a.shape, lambda i: a[i] + 1.0, name="B")])
     made = context(func)
     sch = tir.Schedule(made.mod)
-    for part, tag in zip(sch.split(sch.get_loops(sch.get_block("B"))[0], [1, virtual, 32]),
-                         ("blockIdx.x", "vthread.x", "threadIdx.x"), strict=True):
+    for part, tag in zip(
+        sch.split(sch.get_loops(sch.get_block("B"))[0], [1, virtual, 32]),
+        ("blockIdx.x", "vthread.x", "threadIdx.x"),
+        strict=True,
+    ):
         sch.bind(part, tag)
     verify = next(p for p in made.space_generator.postprocs if isinstance(p, ms.postproc.VerifyGPUCode))
     assert verify.apply(sch) is fits

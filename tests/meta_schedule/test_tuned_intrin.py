@@ -18,8 +18,11 @@ def quantized(m=32, n=64, k=64):
     """C[m, n] = A[m, k] B[k / 4, n, k % 4], uint8 by int8 to int32."""
     a, b = te.placeholder((m, k), "uint8", name="A"), te.placeholder((k // 4, n, 4), "int8", name="B")
     axis = te.reduce_axis((0, k), name="k")
-    c = te.compute((m, n), lambda i, j: te.sum(
-        a[i, axis].astype("int32") * b[axis // 4, j, axis % 4].astype("int32"), axis=axis), name="C")
+    c = te.compute(
+        (m, n),
+        lambda i, j: te.sum(a[i, axis].astype("int32") * b[axis // 4, j, axis % 4].astype("int32"), axis=axis),
+        name="C",
+    )
     return te.create_prim_func([a, b, c])
 
 
@@ -48,16 +51,33 @@ def by_hand(decisions):
 
 def test_sketch_is_the_expected_program():
     decisions = [[2, 4, 2, 2], [1, 2, 1, 2], [4, 4]]
-    check_sketches(quantized(), sketches(quantized()), [by_hand(decisions)],
-                   [[("SamplePerfectTile", d) for d in decisions]])
+    check_sketches(
+        quantized(), sketches(quantized()), [by_hand(decisions)], [[("SamplePerfectTile", d) for d in decisions]]
+    )
 
 
 def test_instructions_come_in_order():
     (sketch,) = sketches(quantized())
     kinds = [i.kind.name for i in sketch.trace.insts]
-    tail = ["Annotate", "GetLoops", "Split", "Split", "GetLoops", "Reorder", "Blockize", "Annotate", "GetLoops",
-            "SamplePerfectTile", "Split", "SamplePerfectTile", "Split", "SamplePerfectTile", "Split", "Reorder"]
-    assert kinds[kinds.index("Annotate"):] == tail
+    tail = [
+        "Annotate",
+        "GetLoops",
+        "Split",
+        "Split",
+        "GetLoops",
+        "Reorder",
+        "Blockize",
+        "Annotate",
+        "GetLoops",
+        "SamplePerfectTile",
+        "Split",
+        "SamplePerfectTile",
+        "Split",
+        "SamplePerfectTile",
+        "Split",
+        "Reorder",
+    ]
+    assert kinds[kinds.index("Annotate") :] == tail
 
 
 def test_write_cache_gives_three_sketches():
@@ -67,8 +87,9 @@ def test_write_cache_gives_three_sketches():
     assert sum(any(i.kind.name == "CacheWrite" for i in s.trace.insts) for s in made) == 2
 
 
-@pytest.mark.parametrize("func", [te.create_prim_func(te_workload.matmul(32, 32, 32)), quantized(32, 40, 64)],
-                         ids=["float", "indivisible"])
+@pytest.mark.parametrize(
+    "func", [te.create_prim_func(te_workload.matmul(32, 32, 32)), quantized(32, 40, 64)], ids=["float", "indivisible"]
+)
 def test_what_does_not_fit_is_left_alone(func):
     (sketch,) = sketches(func)
     assert not any(i.kind.name in ("Annotate", "Blockize") for i in sketch.trace.insts)
@@ -122,8 +143,11 @@ def test_tensorized_program_computes():
 def test_amx_tiles_fit_the_rule():
     a, b = te.placeholder((64, 64), "bfloat16", name="A"), te.placeholder((32, 64, 2), "bfloat16", name="B")
     axis = te.reduce_axis((0, 64), name="k")
-    c = te.compute((64, 64), lambda i, j: te.sum(
-        a[i, axis].astype("float32") * b[axis // 2, j, axis % 2].astype("float32"), axis=axis), name="C")
+    c = te.compute(
+        (64, 64),
+        lambda i, j: te.sum(a[i, axis].astype("float32") * b[axis // 2, j, axis % 2].astype("float32"), axis=axis),
+        name="C",
+    )
     (sketch,) = sketches(te.create_prim_func([a, b, c]), AMX_DOT_16x16x32_BF16_INTRIN)
     assert [len(d) for d in sketch.trace.decisions.values()] == [4, 4, 2]
 

@@ -28,8 +28,11 @@ def tiled(factors_i=(16, 4), factors_j=(4, 16), factors_k=(8, 8), fuse=False):
 
 
 def packed_indices(sch):
-    copy = next(b for b in (sch.get(x) for x in sch.get_child_blocks(sch.get_block("root")))
-                if "meta_schedule.layout_rewrite_preproc" in b.annotations)
+    copy = next(
+        b
+        for b in (sch.get(x) for x in sch.get_child_blocks(sch.get_block("root")))
+        if "meta_schedule.layout_rewrite_preproc" in b.annotations
+    )
     return [str(i) for i in copy.body.indices], [int(x) for x in copy.body.buffer.shape]
 
 
@@ -78,7 +81,9 @@ def tuned_layer(tmp_path_factory):
     target = relaxish.Target("llvm -num-cores 1")
     mod = relax.transform.AttachAttrLayoutFreeBuffers()(relax.get_pipeline("zero")(Layer))
     work_dir = str(tmp_path_factory.mktemp("layer"))
-    tasks, weights = ms.relax_integration.extracted_tasks_to_tune_contexts(ms.extract_tasks(mod, target), work_dir, seed=1)
+    tasks, weights = ms.relax_integration.extracted_tasks_to_tune_contexts(
+        ms.extract_tasks(mod, target), work_dir, seed=1
+    )
     # Without baselines: four trials need not beat the default schedule, which would then be applied instead.
     database = ms.tune_tasks(tasks=tasks, task_weights=weights, work_dir=work_dir, max_trials_global=4, baselines=False)
     with target, database, relaxish.transform.PassContext(opt_level=3):

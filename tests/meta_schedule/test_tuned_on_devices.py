@@ -127,8 +127,12 @@ def test_a_candidate_that_does_not_build_is_a_record():
     builder = LocalBuilder(max_workers=1)
     try:
         with use_cuda_provider("null"):
-            result, good = builder.build([BuilderInput(relaxish.IRModule({"main": func}), Target(A100)),
-                                          BuilderInput(scaled("good"), Target(A100))])
+            result, good = builder.build(
+                [
+                    BuilderInput(relaxish.IRModule({"main": func}), Target(A100)),
+                    BuilderInput(scaled("good"), Target(A100)),
+                ]
+            )
         assert result.artifact_path is None and "LocalBuilder: error" in result.error_msg
         assert good.error_msg is None
     finally:
@@ -203,7 +207,8 @@ def test_a_model_is_tuned_and_built_with_its_records(tmp_path):
         with target:
             lowered = relax.get_pipeline("zero")(Model)
             database = ms.relax_integration.tune_relax(
-                lowered, {}, target, str(tmp_path), 3, num_trials_per_iter=3, seed=0)
+                lowered, {}, target, str(tmp_path), 3, num_trials_per_iter=3, seed=0
+            )
             assert database.get_all_tuning_records()
             with database:
                 applied = relax.transform.MetaScheduleApplyDatabase()(lowered)
@@ -217,8 +222,9 @@ def test_a_model_is_tuned_and_built_with_its_records(tmp_path):
 def test_static_shape_tuning(tmp_path):
     target = Target(H100)
     with use_cuda_provider("emulator"), target:
-        tuned_model = relax.get_pipeline("static_shape_tuning", total_trials=2, target=target,
-                                         work_dir=str(tmp_path))(Model)
+        tuned_model = relax.get_pipeline("static_shape_tuning", total_trials=2, target=target, work_dir=str(tmp_path))(
+            Model
+        )
         executable = relaxish.compile(tuned_model, target)
         found, wanted = run_model(executable)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

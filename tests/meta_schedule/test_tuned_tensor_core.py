@@ -41,7 +41,13 @@ def product(m, n, k, in_dtype, out_dtype, batch=None):
 def wmma_rule(in_dtype="float16", out_dtype="float32", trans_b=False):
     group = get_wmma_intrin_group("shared.dyn", "shared.dyn", in_dtype, out_dtype, trans_b)
     return MultiLevelTilingTensorCore(
-        [group], "SSSRRSRS", BINDS, 4, [1, 2, 4], ReuseType("must", (4,), "shared.dyn"), ReuseType("must", (2,), "shared.dyn")
+        [group],
+        "SSSRRSRS",
+        BINDS,
+        4,
+        [1, 2, 4],
+        ReuseType("must", (4,), "shared.dyn"),
+        ReuseType("must", (2,), "shared.dyn"),
     )
 
 
@@ -64,7 +70,11 @@ def candidate(func, sketch, postprocs, seed):
 
 @pytest.mark.parametrize(
     "in_dtype, out_dtype, shape, batch",
-    [("float16", "float32", (64, 32, 48), None), ("int8", "int32", (32, 32, 64), None), ("float16", "float16", (32, 32, 32), 3)],
+    [
+        ("float16", "float32", (64, 32, 48), None),
+        ("int8", "int32", (32, 32, 64), None),
+        ("float16", "float16", (32, 32, 32), 3),
+    ],
 )
 def test_candidates_compute_the_product(in_dtype, out_dtype, shape, batch):
     m, n, k = shape
@@ -94,7 +104,11 @@ def test_annotations():
     """The postproc finds what to tensorise by the annotations; padding makes odd shapes whole."""
     [sketch], _ = sketches(product(60, 30, 20, "float16", "float32"), [wmma_rule()])
     text = sketch.mod["main"].script()
-    for name in ("wmma_sync_16x16x16_f16f16f32", "wmma_load_16x16x16_f16_a_shared_dyn", "wmma_store_16x16x16_f32_shared_dyn"):
+    for name in (
+        "wmma_sync_16x16x16_f16f16f32",
+        "wmma_load_16x16x16_f16_a_shared_dyn",
+        "wmma_store_16x16x16_f32_shared_dyn",
+    ):
         assert f'"meta_schedule.auto_tensorize": "{name}"' in text
     assert '"meta_schedule.auto_tensorize_init": "wmma_fill_16x16x16_f32"' in text
     assert "if_then_else" in text

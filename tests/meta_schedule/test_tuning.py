@@ -18,9 +18,19 @@ def matmul(n=64):
 
 
 def tune(work_dir, trials, strategy="evolutionary", seed=7, **options):
-    return ms.tune_tir(matmul(), TARGET, str(work_dir), trials, num_trials_per_iter=8, builder=DummyBuilder(),
-                       runner=DummyRunner(lambda x: 1.0), cost_model=ms.cost_model.RandomModel(seed=1),
-                       strategy=strategy, seed=seed, **options)
+    return ms.tune_tir(
+        matmul(),
+        TARGET,
+        str(work_dir),
+        trials,
+        num_trials_per_iter=8,
+        builder=DummyBuilder(),
+        runner=DummyRunner(lambda x: 1.0),
+        cost_model=ms.cost_model.RandomModel(seed=1),
+        strategy=strategy,
+        seed=seed,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("strategy", ["evolutionary", "replay-trace", "replay-func"])

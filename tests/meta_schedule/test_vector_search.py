@@ -15,8 +15,13 @@ from relaxish.tir.schedule import ScheduleError
 
 def context_of(tensors, seed=1):
     func = te.create_prim_func(tensors)
-    return ms.TuneContext(func, target=Target("llvm -num-cores=4"), space_generator="post-order-apply",
-                          search_strategy="evolutionary", rand_state=seed)
+    return ms.TuneContext(
+        func,
+        target=Target("llvm -num-cores=4"),
+        space_generator="post-order-apply",
+        search_strategy="evolutionary",
+        rand_state=seed,
+    )
 
 
 def compare(sketch, variant, rng, count):
@@ -76,7 +81,7 @@ def test_mutations_keep_products_and_limits():
         for _ in range(5):
             table.mutate_tiles(rng, rows)
         for _, at, n, extent, limit in table.tiles:
-            assert (rows[:, at:at + n].prod(axis=1) == extent).all()
+            assert (rows[:, at : at + n].prod(axis=1) == extent).all()
             assert limit <= 0 or (rows[:, at + n - 1] <= limit).all()
 
 

@@ -97,7 +97,7 @@ def test_mutations_change_vector_lengths_and_threads():
         assert moved.all() or not sketch.table.threads
         changed += int(moved.sum())
     assert changed
-    (sketch, _), = sketches_of(CONTEXTS["matmul"]())
+    ((sketch, _),) = sketches_of(CONTEXTS["matmul"]())
     assert len(sketch.table.fetches) == 2
     rows = sketch.table.sample(rng, 400)
     before = rows.copy()
@@ -138,8 +138,9 @@ def test_products_of_any_shape_have_a_sketch(kernel):
     """Rows that fill no fragment are padded, windows of one element are no dimension."""
     tuning = context(conv16(7, 24, 40, kernel, kernel // 2))
     (space, _) = tuning.generate_design_space()
-    assert any(inst.attrs[0] == "meta_schedule.auto_tensorize" for inst in space.trace.insts
-               if inst.kind.name == "Annotate")
+    assert any(
+        inst.attrs[0] == "meta_schedule.auto_tensorize" for inst in space.trace.insts if inst.kind.name == "Annotate"
+    )
 
 
 def test_a_product_that_does_not_fit_falls_back():

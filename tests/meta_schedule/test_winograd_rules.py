@@ -46,7 +46,9 @@ def run(func, arrays):
 
 
 def sketches(func, target, kind):
-    rules = [rule for rule in ms.ScheduleRule.create(kind) if not isinstance(rule, ms.schedule_rule.RandomComputeLocation)]
+    rules = [
+        rule for rule in ms.ScheduleRule.create(kind) if not isinstance(rule, ms.schedule_rule.RandomComputeLocation)
+    ]
     return generate_design_space(kind, func, target, (), sch_rules=rules)
 
 
@@ -93,8 +95,10 @@ def test_cpu_sketches_compute_the_convolution(layout, size):
     np.testing.assert_allclose(run(sch.mod["main"], arrays), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("layout", "tile"), [
-    ("nchw", 2), *(pytest.param(*case, marks=pytest.mark.slow) for case in [("nhwc", 2), ("nhwc", 4), ("nchw", 4)])])
+@pytest.mark.parametrize(
+    ("layout", "tile"),
+    [("nchw", 2), *(pytest.param(*case, marks=pytest.mark.slow) for case in [("nhwc", 2), ("nhwc", 4), ("nchw", 4)])],
+)
 def test_gpu_sketches_compute_the_convolution(layout, tile):
     """A random legal decision through the postprocs, with the emulator's checks on."""
     func = convolution(layout, size=(9, 6), channels=(4, 16), tile=tile, level=3)

@@ -111,7 +111,8 @@ def test_each_device_gets_its_own_loops() -> None:
 
         @R.function
         def main(
-            x: R.Tensor((2, 3), "float32", "llvm"), y: R.Tensor((2, 3), "float32", "cuda")  # noqa: F722
+            x: R.Tensor((2, 3), "float32", "llvm"),
+            y: R.Tensor((2, 3), "float32", "cuda"),  # noqa: F722
         ) -> R.Tuple(R.Tensor((2, 3), "float32", "llvm"), R.Tensor((2, 3), "float32", "cuda")):
             a = R.add(x, x)
             b = R.add(y, y)
@@ -119,7 +120,9 @@ def test_each_device_gets_its_own_loops() -> None:
 
     after = LegalizeOps()(Before)
     assert calls(after) == ["add_llvm", "add_cuda"]
-    kinds = {v.name_hint: f.attrs["target"].kind.name for v, f in after.functions.items() if isinstance(f, tir.PrimFunc)}
+    kinds = {
+        v.name_hint: f.attrs["target"].kind.name for v, f in after.functions.items() if isinstance(f, tir.PrimFunc)
+    }
     assert kinds == {"add_llvm": "llvm", "add_cuda": "cuda"}
 
 

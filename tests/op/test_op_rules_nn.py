@@ -23,7 +23,6 @@ def ints(*shape: Any) -> Any:
     return tensor(*shape, dtype="int64")
 
 
-
 RULES: list[tuple[str, Callable[[], Any], Any]] = [
     # -- convolutions
     ("conv1d", lambda: nn.conv1d(tensor(m, 3, 28), tensor(4, 3, 3), padding=(1, 2)), T((m, 4, 29), F32)),

@@ -16,7 +16,15 @@ _PROGRAM = {
     "relax.invoke_closure", "relax.invoke_pure_closure", "relax.null_value", "relax.print", "relax.assert_op",
     "relax.to_vdevice", "relax.hint_on_device", "relax.shape_of", "relax.tensor_to_shape", "relax.shape_to_tensor",
 }  # fmt: skip
-_PREFIXES = ("relax.memory.", "relax.vm.", "relax.builtin.", "relax.ccl.", "relax.inspect.", "relax.dist.", "relax.grad.")
+_PREFIXES = (
+    "relax.memory.",
+    "relax.vm.",
+    "relax.builtin.",
+    "relax.ccl.",
+    "relax.inspect.",
+    "relax.dist.",
+    "relax.grad.",
+)
 
 _NO_REFERENCE = {
     "relax.unique": "tested in test_op_set.py: its size depends on the data",

@@ -28,7 +28,10 @@ HEAD = '# from relaxish.script import tir as T\n\n@T.prim_func\ndef steps(A: T.B
 
 def test_annotated_scopes_are_written_as_scopes() -> None:
     notes = {LOOP: "the loop", LOOP.body: "first", LOOP.body.body: "second\nline", LOOP.body.body.body: "store"}
-    assert steps.script(obj_to_annotate=notes) == HEAD + """\
+    assert (
+        steps.script(obj_to_annotate=notes)
+        == HEAD
+        + """\
     # the loop
     for i in range(8):
         # first
@@ -38,6 +41,7 @@ def test_annotated_scopes_are_written_as_scopes() -> None:
             with T.LetStmt(x * x) as y:
                 A[i] = y  # store
     T.evaluate(7)"""
+    )
 
 
 def test_annotations_by_path() -> None:
@@ -50,7 +54,10 @@ def test_notes_of_one_statement_add_up() -> None:
     path = ROOT.attr("body").attr("seq").array_index(0)
     text = steps.script(obj_to_annotate={LOOP: "object"}, path_to_annotate={path: "path"})
     assert "    # object\n    # path\n    for i in range(8):" in text
-    both = {"obj_to_annotate": {steps.body.seq[1]: "a"}, "path_to_annotate": {ROOT.attr("body").attr("seq").array_index(1): "b"}}
+    both = {
+        "obj_to_annotate": {steps.body.seq[1]: "a"},
+        "path_to_annotate": {ROOT.attr("body").attr("seq").array_index(1): "b"},
+    }
     with pytest.raises(ValueError, match="cannot have newline"):
         steps.script(**both)
 
@@ -63,7 +70,10 @@ def test_only_statements_can_be_annotated(caplog: pytest.LogCaptureFixture) -> N
 
 def test_underlined_objects() -> None:
     product = LOOP.body.body.value
-    assert steps.script(obj_to_underline=[product, steps.body.seq[1]]) == HEAD + """\
+    assert (
+        steps.script(obj_to_underline=[product, steps.body.seq[1]])
+        == HEAD
+        + """\
     for i in range(8):
         x: T.float32 = A[i] + T.float32(1.0)
         y: T.float32 = x * x
@@ -71,10 +81,13 @@ def test_underlined_objects() -> None:
         A[i] = y
     T.evaluate(7)
     ^^^^^^^^^^^^^"""
+    )
 
 
 def test_underlines_leave_indentation_and_comments_alone() -> None:
-    text = steps.script(obj_to_underline=[LOOP], obj_to_annotate={LOOP: "note"}, num_context_lines=0, print_line_numbers=True)
+    text = steps.script(
+        obj_to_underline=[LOOP], obj_to_annotate={LOOP: "note"}, num_context_lines=0, print_line_numbers=True
+    )
     assert text == "\n".join([
         "(... 5 lines skipped ...)",
         " 6     for i in range(8):",

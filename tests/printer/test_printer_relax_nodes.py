@@ -81,7 +81,9 @@ def test_functions_inside_functions_bring_their_header() -> None:
         r = twice(x)
         return r
 
-    assert _round_trip(outer) == """\
+    assert (
+        _round_trip(outer)
+        == """\
 # from relaxish.script import relax as R
 
 @R.function
@@ -95,6 +97,7 @@ def outer(x: R.Tensor((4,), dtype="float32")) -> R.Tensor((4,), dtype="float32")
 
     r: R.Tensor((4,), dtype="float32") = twice(x)
     return r"""
+    )
 
 
 def test_effects_are_bare_expressions() -> None:
@@ -104,12 +107,15 @@ def test_effects_are_bare_expressions() -> None:
         _ = R.assert_op(c, x, format="{} is bad")
         return x
 
-    assert _round_trip(effects).split("\n", 2)[2] == """\
+    assert (
+        _round_trip(effects).split("\n", 2)[2]
+        == """\
 @R.function(pure=False, private=True)
 def main(x: R.Tensor((4,), dtype="float32"), c: R.Tensor((), dtype="bool")) -> R.Tensor((4,), dtype="float32"):
     R.print(x, format=R.str("x = {}"))
     R.assert_op(c, x, format=R.str("{} is bad"))
     return x"""
+    )
     # Without sugar the unused variable is spelt out, under a free name.
     assert "_: R.Tuple = R.print(" in effects.script(syntax_sugar=False)
 
@@ -119,9 +125,9 @@ class Devices:
     I.module_global_infos({"vdevice": [I.vdevice("llvm"), I.vdevice("cuda", 1), I.vdevice("cuda", 0, "shared")]})
 
     @R.function
-    def main(
-        x: R.Tensor((4,), "float32", "llvm:0"), y: R.Tensor((4,), "float32", "cuda:1:shared")
-    ) -> R.Tensor((4,), "float32", "cuda:0"):
+    def main(x: R.Tensor((4,), "float32", "llvm:0"), y: R.Tensor((4,), "float32", "cuda:1:shared")) -> R.Tensor(
+        (4,), "float32", "cuda:0"
+    ):
         z = R.to_vdevice(x, "cuda:0")
         return z
 
@@ -141,7 +147,9 @@ def test_annotations_may_be_left_out() -> None:
         c = b[0]
         return c
 
-    assert plain.script(show_all_struct_info=False).endswith("    a = R.add(x, x)\n    b = a, a\n    c = b[0]\n    return c")
+    assert plain.script(show_all_struct_info=False).endswith(
+        "    a = R.add(x, x)\n    b = a, a\n    c = b[0]\n    return c"
+    )
 
 
 def test_symbols_of_a_signature_are_quoted_and_then_defined() -> None:
@@ -200,7 +208,7 @@ def test_distributed_tensors() -> None:
     info = relax.distributed.DTensorStructInfo
     assert str(mesh) == "R.device_mesh((2, 2), I.Range(0, 4))"
     assert str(relax.distributed.DeviceMesh((2,), [3, 5])) == "R.device_mesh((2,), [3, 5])"
-    shown = 'R.device_mesh((2, 2), R.Range(0, 4))'
+    shown = "R.device_mesh((2, 2), R.Range(0, 4))"
     assert str(info(Tensor((8, 4), "int8"), mesh, placement)) == f'R.DTensor((8, 4), "int8", {shown}, "S[0], R")'
     assert str(info(Tensor(ndim=2, dtype="int8"), mesh, placement)) == (
         f'R.DTensor(dtype="int8", device_mesh={shown}, placement="S[0], R", ndim=2)'
@@ -213,7 +221,9 @@ class Sharded:
     I.module_global_infos({"mesh": [R.device_mesh((2,), I.Range(0, 2)), R.device_mesh((2, 2), I.Range(2, 6))]})
 
     @R.function
-    def main(x: R.DTensor((8, 4), "float32", "mesh[1]", "S[0], R")) -> R.DTensor((8, 4), "float32", "mesh[1]", "R, S[1]"):
+    def main(x: R.DTensor((8, 4), "float32", "mesh[1]", "S[0], R")) -> R.DTensor(
+        (8, 4), "float32", "mesh[1]", "R, S[1]"
+    ):
         c = R.dist.const(2.0, R.DTensor((), "float32", "mesh[0]", "R"))
         y = R.dist.redistribute(x, device_mesh="mesh[1]", placement="R, S[1]")
         return y

@@ -142,7 +142,9 @@ STATEMENTS: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("node", "text"), STATEMENTS, ids=[type(node).__name__ + str(k) for k, (node, _) in enumerate(STATEMENTS)])
+@pytest.mark.parametrize(
+    ("node", "text"), STATEMENTS, ids=[type(node).__name__ + str(k) for k, (node, _) in enumerate(STATEMENTS)]
+)
 def test_statements(node: Any, text: str) -> None:
     assert node.script() == str(node) == text
 

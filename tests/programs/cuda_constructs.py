@@ -32,7 +32,7 @@ def loops(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
 def checked(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
     T.func_attr({"global_symbol": "checked"})
     for tx in T.thread_binding(64, thread="threadIdx.x"):
-        with T.Assert(A[tx] >= T.float32(0), "a \"negative\" number"):
+        with T.Assert(A[tx] >= T.float32(0), 'a "negative" number'):
             B[tx] = T.sqrt(A[tx])
         T.evaluate(T.call_extern("int32", "printf", "%d: %f\n", tx, T.Cast("float64", A[tx])))
 
@@ -84,7 +84,9 @@ def dynamic_shared(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float16"))
 
 
 @T.prim_func
-def unaligned_vectors(A: T.Buffer((1026,), "float32"), B: T.Buffer((1024,), "float32"), C: T.Buffer((1024,), "float32")):
+def unaligned_vectors(
+    A: T.Buffer((1026,), "float32"), B: T.Buffer((1024,), "float32"), C: T.Buffer((1024,), "float32")
+):
     T.func_attr({"global_symbol": "unaligned_vectors"})
     for tx in T.thread_binding(256, thread="threadIdx.x"):
         for v in T.vectorized(4):
@@ -151,7 +153,11 @@ def byte_products(A: T.Buffer((128,), "int8"), B: T.Buffer((128,), "int8"), C: T
             i = T.axis.spatial(32, tx)
             T.reads(A[i * 4 : i * 4 + 4], B[i * 4 : i * 4 + 4])
             C[i] = T.call_pure_extern(
-                "int32", "__dp4a", T.reinterpret("int32", A[T.ramp(i * 4, 1, 4)]), T.reinterpret("int32", B[T.ramp(i * 4, 1, 4)]), 0
+                "int32",
+                "__dp4a",
+                T.reinterpret("int32", A[T.ramp(i * 4, 1, 4)]),
+                T.reinterpret("int32", B[T.ramp(i * 4, 1, 4)]),
+                0,
             )
 
 
@@ -369,7 +375,10 @@ def mma_kernel(product, sparse=False):
 
     @T.prim_func
     def kernel(
-        A: T.Buffer((32 * a_count,), da), B: T.Buffer((32 * b_count,), db), C: T.Buffer((32 * c_count,), dc), E: T.Buffer((32,), "uint32")
+        A: T.Buffer((32 * a_count,), da),
+        B: T.Buffer((32 * b_count,), db),
+        C: T.Buffer((32 * c_count,), dc),
+        E: T.Buffer((32,), "uint32"),
     ):
         T.func_attr({"global_symbol": name})
         for tx in T.thread_binding(32, thread="threadIdx.x"):
@@ -446,12 +455,15 @@ def wmma_kernel(m, n, k, operand, result):
             c = T.decl_buffer((m * n,), result, scope="wmma.accumulator")
             T.tvm_fill_fragment(c.data, m, n, k, 0, T.float32(0))
             T.tvm_load_matrix_sync(
-                a.data, m, n, k, 0, T.tvm_access_ptr(T.type_annotation(operand), A.data, 0, m * k, 1), k, "row_major")
+                a.data, m, n, k, 0, T.tvm_access_ptr(T.type_annotation(operand), A.data, 0, m * k, 1), k, "row_major"
+            )
             T.tvm_load_matrix_sync(
-                b.data, m, n, k, 0, T.tvm_access_ptr(T.type_annotation(operand), B.data, 0, k * n, 1), k, "col_major")
+                b.data, m, n, k, 0, T.tvm_access_ptr(T.type_annotation(operand), B.data, 0, k * n, 1), k, "col_major"
+            )
             T.tvm_mma_sync(c.data, 0, a.data, 0, b.data, 0, c.data, 0)
             T.tvm_store_matrix_sync(
-                c.data, m, n, k, 0, T.tvm_access_ptr(T.type_annotation(result), C.data, 0, m * n, 2), n, "row_major")
+                c.data, m, n, k, 0, T.tvm_access_ptr(T.type_annotation(result), C.data, 0, m * n, 2), n, "row_major"
+            )
 
     return kernel
 

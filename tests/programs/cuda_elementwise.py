@@ -27,7 +27,11 @@ def scheduled(name, func, lanes, threads=32):
         sch.bind(middle, "threadIdx.x")
         if lanes > 1:
             sch.vectorize(inner)
-    return sch.mod["main"] if "main" in [v.name_hint for v in sch.mod.get_global_vars()] else next(iter(sch.mod.functions.values()))
+    return (
+        sch.mod["main"]
+        if "main" in [v.name_hint for v in sch.mod.get_global_vars()]
+        else next(iter(sch.mod.functions.values()))
+    )
 
 
 def elementwise(name, form, dtypes, lanes=1, n=256):

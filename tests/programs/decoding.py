@@ -23,7 +23,9 @@ def decoded(rows, columns, along_rows, name="dequantize"):
         scales = te.placeholder(i64(rows, columns // GROUP), dtype="float16", name="S")
 
         def element(i, j):
-            word = tir.bitwise_and(tir.shift_right(packed[i, j // WORD], (j % WORD * 4).astype("uint32")), tir.const(15, "uint32"))
+            word = tir.bitwise_and(
+                tir.shift_right(packed[i, j // WORD], (j % WORD * 4).astype("uint32")), tir.const(15, "uint32")
+            )
             return (word.astype("float16") - tir.const(7, "float16")) * scales[i, j // GROUP]
 
         return packed, scales, te.compute(i64(rows, columns), element, name=name)
@@ -31,7 +33,9 @@ def decoded(rows, columns, along_rows, name="dequantize"):
     scales = te.placeholder(i64(columns // GROUP, rows), dtype="float16", name="S")
 
     def transposed(j, i):
-        word = tir.bitwise_and(tir.shift_right(packed[j // WORD, i], (j % WORD * 4).astype("uint32")), tir.const(15, "uint32"))
+        word = tir.bitwise_and(
+            tir.shift_right(packed[j // WORD, i], (j % WORD * 4).astype("uint32")), tir.const(15, "uint32")
+        )
         return (word.astype("float16") - tir.const(7, "float16")) * scales[j // GROUP, i]
 
     return packed, scales, te.compute(i64(columns, rows), transposed, name=name)
@@ -55,8 +59,12 @@ def decoding_data(rng, m, rows, columns, along_rows):
     shape = (rows, columns // WORD) if along_rows else (columns // WORD, rows)
     x = rng.standard_normal((1, m, columns)).astype("float16")
     packed = rng.integers(0, 2**32, shape, dtype="uint64").astype("uint32")
-    scales = rng.uniform(0.05, 0.2, (rows, columns // GROUP) if along_rows else (columns // GROUP, rows)).astype("float16")
+    scales = rng.uniform(0.05, 0.2, (rows, columns // GROUP) if along_rows else (columns // GROUP, rows)).astype(
+        "float16"
+    )
     words = packed if along_rows else packed.T
-    digits = ((words[:, :, None] >> (np.arange(WORD, dtype="uint32") * 4)) & 15).reshape(rows, columns).astype("float64") - 7
+    digits = ((words[:, :, None] >> (np.arange(WORD, dtype="uint32") * 4)) & 15).reshape(rows, columns).astype(
+        "float64"
+    ) - 7
     matrix = digits * np.repeat(scales if along_rows else scales.T, GROUP, axis=1)
     return [x, packed, scales, np.empty((1, m, rows), "float16")], x.astype("float64") @ matrix.T

@@ -78,9 +78,7 @@ def rms_norm(n, m):
     axis = te.reduce_axis((0, m), name="k")
     total = te.compute((n,), lambda i: te.sum(square[i, axis], axis=axis), name="total")
     scale = te.compute((n,), lambda i: te.rsqrt(total[i] / m.value + 1e-5), name="rsqrt")
-    return te.create_prim_func(
-        [a, w, te.compute((n, m), lambda i, j: a[i, j] * scale[i] * w[j], name="norm")]
-    )
+    return te.create_prim_func([a, w, te.compute((n, m), lambda i, j: a[i, j] * scale[i] * w[j], name="norm")])
 
 
 def pointwise_convolution(height, width, channels, filters):
@@ -108,14 +106,18 @@ CASES = {
     "matmul, transposed": (dlight.gpu.Matmul(), matmul(32, 64, 16, True, True), [(32, 16), (64, 16), (32, 64)]),
     "matmul, dynamic": (dlight.gpu.Matmul(), matmul(N, 65, 24), [(7, 24), (24, 65), (7, 65)]),
     "matmul, convolution": (
-        dlight.gpu.Matmul(), pointwise_convolution(5, 6, 20, 33), [(1, 20, 5, 6), (33, 20, 1, 1), (1, 33, 5, 6)],
+        dlight.gpu.Matmul(),
+        pointwise_convolution(5, 6, 20, 33),
+        [(1, 20, 5, 6), (33, 20, 1, 1), (1, 33, 5, 6)],
     ),
     "gemv": (dlight.gpu.GEMV(), gemv(64, 256), [(256,), (64, 256), (64,)]),
     "gemv, tall": (dlight.gpu.GEMV(), gemv(272, 128, True), [(128,), (272, 128), (272,)]),
     "gemv, dynamic rows": (dlight.gpu.GEMV(), gemv(N, 128, True), [(128,), (13, 128), (13,)]),
     "gemv, dynamic columns": (dlight.gpu.GEMV(), gemv(32, N), [(130,), (32, 130), (32,)]),
     "rms norm, batch": (
-        dlight.gpu.RMSNorm(), rms_norm_batch(1, N, 4096), [(1, 2, 4096), (4096,), (1, 2, 4096)],
+        dlight.gpu.RMSNorm(),
+        rms_norm_batch(1, N, 4096),
+        [(1, 2, 4096), (4096,), (1, 2, 4096)],
     ),
     "rms norm": (dlight.gpu.RMSNorm(), rms_norm(3, 4096), [(3, 4096), (4096,), (3, 4096)]),
 }

@@ -66,9 +66,13 @@ def breach(path: Path, target: str) -> str | None:
     if there == here:
         if here == "backend":
             mine, other = path.relative_to(ROOT).parts[1:2], parts[2:3]
-            if mine and other and mine != tuple(other) and other[0] not in BACKEND_SHARED and other[0] in {
-                p.name for p in (ROOT / "backend").iterdir() if p.is_dir()
-            }:
+            if (
+                mine
+                and other
+                and mine != tuple(other)
+                and other[0] not in BACKEND_SHARED
+                and other[0] in {p.name for p in (ROOT / "backend").iterdir() if p.is_dir()}
+            ):
                 return f"backend/{mine[0]} imports its sibling backend/{other[0]}"
         return None
     if there not in ROW:

@@ -265,7 +265,9 @@ def test_rewrite_call_to_a_fixed_point():
 def test_rewrite_whole_subgraph():
     @R.function(private=True)
     def attention(
-        q: R.Tensor((2, 8, 4, 16), "float16"), k: R.Tensor((2, 8, 4, 16), "float16"), v: R.Tensor((2, 8, 4, 16), "float16")
+        q: R.Tensor((2, 8, 4, 16), "float16"),
+        k: R.Tensor((2, 8, 4, 16), "float16"),
+        v: R.Tensor((2, 8, 4, 16), "float16"),
     ):
         with R.dataflow():
             qt = R.permute_dims(q, axes=[0, 2, 1, 3])
@@ -280,7 +282,9 @@ def test_rewrite_whole_subgraph():
 
     @R.function(private=True)
     def expected(
-        q: R.Tensor((2, 8, 4, 16), "float16"), k: R.Tensor((2, 8, 4, 16), "float16"), v: R.Tensor((2, 8, 4, 16), "float16")
+        q: R.Tensor((2, 8, 4, 16), "float16"),
+        k: R.Tensor((2, 8, 4, 16), "float16"),
+        v: R.Tensor((2, 8, 4, 16), "float16"),
     ):
         with R.dataflow():
             out = R.nn.attention(q, k, v)

@@ -94,7 +94,12 @@ class Effects:
 def test_functions_come_along_with_what_calls_them():
     out = ReluToFunction(Effects)
     calls = [b.value for b in out["main"].body.blocks[0].bindings]
-    assert [getattr(c.op, "name_hint", None) or c.op.name for c in calls] == ["clip", "relax.print", "relax.add", "clip"]
+    assert [getattr(c.op, "name_hint", None) or c.op.name for c in calls] == [
+        "clip",
+        "relax.print",
+        "relax.add",
+        "clip",
+    ]
     assert "clip" in out
     # A function alone has no place for them.
     with pytest.raises(TVMError):
@@ -105,7 +110,10 @@ def test_functions_come_along_with_what_calls_them():
 
 def test_both_rewriters_of_a_pair_apply():
     out = (AddToPacked | ReluToFunction)(Effects)
-    names = [getattr(b.value.op, "name_hint", "") or getattr(b.value.op, "name", "") for b in out["main"].body.blocks[0].bindings]
+    names = [
+        getattr(b.value.op, "name_hint", "") or getattr(b.value.op, "name", "")
+        for b in out["main"].body.blocks[0].bindings
+    ]
     assert names == ["clip", "relax.print", "relax.call_pure_packed", "clip"]
 
 
@@ -170,7 +178,9 @@ def test_modules_that_are_no_rewriters():
 
 def test_small_rules_of_the_language():
     x = relax.Var("x", R.Tensor((4,), "float32"))
-    assert dpl.is_gv("mat").match(relax.GlobalVar("tir_matmul")) and not dpl.is_gv("conv").match(relax.GlobalVar("matmul"))
+    assert dpl.is_gv("mat").match(relax.GlobalVar("tir_matmul")) and not dpl.is_gv("conv").match(
+        relax.GlobalVar("matmul")
+    )
     assert dpl.ExternFuncPattern().match(relax.ExternFunc("any"))
     pair = dpl.is_tuple([dpl.wildcard(), dpl.is_var("x")])
     assert pair[-1].index == 1 and pair[None].index == -1

@@ -49,7 +49,15 @@ def test_operators_take_graph_expressions_only():
     x = _tensor()
     assert (x + relax.const(1.0)).op.name == "relax.add"
     assert (relax.const(1.0) - x).op.name == "relax.subtract"
-    for write in (lambda: x + 1, lambda: 2.0 * x, lambda: 1 - x, lambda: 3 / x, lambda: 2**x, lambda: x + n, lambda: [x] + x):
+    for write in (
+        lambda: x + 1,
+        lambda: 2.0 * x,
+        lambda: 1 - x,
+        lambda: 3 / x,
+        lambda: 2**x,
+        lambda: x + n,
+        lambda: [x] + x,
+    ):
         with pytest.raises(TypeError):
             write()
 

@@ -88,7 +88,9 @@ def test_memory_report():
 
 
 def test_pattern_registry():
-    register_patterns([("mine.conv", *patterns.make_conv2d_pattern()), ("mine.matmul", *patterns.make_matmul_pattern(True))])
+    register_patterns(
+        [("mine.conv", *patterns.make_conv2d_pattern()), ("mine.matmul", *patterns.make_matmul_pattern(True))]
+    )
     assert [p.name for p in get_patterns_with_prefix("mine.")] == ["mine.matmul", "mine.conv"]
     assert get_pattern("mine.conv").name == "mine.conv" and get_pattern("nobody") is None
     with pytest.raises(TypeError):

@@ -55,7 +55,11 @@ def test_base_check(base, derived, result):
         (Tensor([n, 3]), Tensor([m, 3]), Tensor(ndim=2)),
         (Prim(value=n), Prim(value=m), Prim("int64")),
         (Prim("int64"), Prim("int32"), Any_),
-        (_function(Tensor([n]), Tensor([2])), _function(Tensor(ndim=1), Tensor([2])), _function(Tensor(ndim=1), Tensor([2]))),
+        (
+            _function(Tensor([n]), Tensor([2])),
+            _function(Tensor(ndim=1), Tensor([2])),
+            _function(Tensor(ndim=1), Tensor([2])),
+        ),
         (_function(Any_, Tensor([2])), Func([], Tensor([2])), Func.opaque_func(ret=Tensor([2]), purity=True)),
         (_function(Any_, Tensor([2])), Func.opaque_func(), Func.opaque_func()),
         (Func([], Any_, False), Func([], Any_), Func([], Any_, False)),
@@ -98,7 +102,9 @@ def test_results_of_calls():
     assert structural_equal(_result(opaque, sinfo_args=[Tensor([5])]), Tensor([5]))
 
 
-@pytest.mark.parametrize("infos", [(), (Any_,), (Tensor(ndim=3),), (Tensor([2, 2], "int8"),), (Tensor(),), (Tensor([2, 2]), Any_)])
+@pytest.mark.parametrize(
+    "infos", [(), (Any_,), (Tensor(ndim=3),), (Tensor([2, 2], "int8"),), (Tensor(),), (Tensor([2, 2]), Any_)]
+)
 def test_arguments_that_cannot_be_known_to_fit_are_refused(infos):
     with pytest.raises(TVMError):
         _result(_function(Tensor([n, n]), Tensor([n])), *infos)

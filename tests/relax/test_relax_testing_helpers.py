@@ -79,9 +79,15 @@ def test_dump_ast():
     assert dump_ast(x, **bare) == 'Var(name_hint="x")'
     assert dump_ast(relax.ExternFunc("f")) == 'ExternFunc(global_symbol="f")'
     assert dump_ast(relax.const(1, "int32"), **bare) == "Constant(data=1)"
-    assert dump_ast(relax.TensorStructInfo(dtype="float32", ndim=2)) == "TensorStructInfo(\n    dtype=float32,\n    ndim=2\n)"
+    assert (
+        dump_ast(relax.TensorStructInfo(dtype="float32", ndim=2))
+        == "TensorStructInfo(\n    dtype=float32,\n    ndim=2\n)"
+    )
     text = dump_ast(R.add(x, x), **bare)
-    assert text == 'Call(\n    op=Op(name="relax.add"),\n    args=[\n        Var(name_hint="x"),\n        Var(name_hint="x")\n    ]\n)'
+    assert (
+        text
+        == 'Call(\n    op=Op(name="relax.add"),\n    args=[\n        Var(name_hint="x"),\n        Var(name_hint="x")\n    ]\n)'
+    )
 
     @R.function
     def func(x: R.Tensor((2,), "float32")):
@@ -102,7 +108,9 @@ def test_attention_modules():
     from relaxish.relax.testing import get_relax_attention_module, get_relax_stacked_attention_module
 
     shape = (2, 8, 4, 16)
-    mod = get_relax_attention_module(shape, shape, shape, dtype="float16", bias_shape=(2, 4, 8, 8), causal_mask="TopLeft")
+    mod = get_relax_attention_module(
+        shape, shape, shape, dtype="float16", bias_shape=(2, 4, 8, 8), causal_mask="TopLeft"
+    )
     assert [p.name_hint for p in mod["main"].params] == ["q", "k", "v", "bias"]
     assert str(mod["main"].ret_struct_info) == 'R.Tensor((2, 8, 4, 16), dtype="float16")'
     stacked = np.zeros((2, 8, 4 * (16 + 16 + 8)), "float32")

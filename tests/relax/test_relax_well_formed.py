@@ -73,7 +73,10 @@ def _misfit(x):
         (lambda x: [relax.VarBinding(_var(), R.add(x, _var("u")))], "Var u is not defined"),
         (_twice, "defined more than once"),
         (_leaving_branch, "Var inside is not defined"),
-        (lambda x: [relax.VarBinding(relax.Var("s"), relax.ShapeExpr([k])), relax.VarBinding(_var(), x)], "Symbolic Var k"),
+        (
+            lambda x: [relax.VarBinding(relax.Var("s"), relax.ShapeExpr([k])), relax.VarBinding(_var(), x)],
+            "Symbolic Var k",
+        ),
         (_misfit, "cannot be assigned"),
         (lambda x: [relax.VarBinding(relax.Var("p"), R.print(x)), relax.VarBinding(_var(), x)], "impure call"),
     ],
@@ -85,7 +88,9 @@ def test_breaches_are_found(bindings, message):
 def test_dataflow_blocks_hold_no_branches_and_no_effects():
     branches = _problems(lambda x: [relax.VarBinding(_var(), relax.If(FLAG, x, x))], dataflow=True)
     assert any("If nodes are not allowed" in p for p in branches)
-    effects = _problems(lambda x: [relax.VarBinding(relax.Var("p"), R.print(x)), relax.VarBinding(_var(), x)], dataflow=True)
+    effects = _problems(
+        lambda x: [relax.VarBinding(relax.Var("p"), R.print(x)), relax.VarBinding(_var(), x)], dataflow=True
+    )
     assert any("within a dataflow block" in p for p in effects)
     # Effects are known from struct infos only.
     assert not _problems(
@@ -218,7 +223,9 @@ def test_in_place_calls_write_over_arguments_of_their_shape(indices, out):
     infos = [R.Tensor(shape, "float32") for shape in out]
     with pytest.raises(TVMError):
         bb.normalize(R.call_tir_inplace(kernel, (x, y), inplace_indices=indices, out_sinfo=infos))
-    good = bb.normalize(R.call_tir_inplace(kernel, (x, y), inplace_indices=[-1, 1], out_sinfo=[x.struct_info, y.struct_info]))
+    good = bb.normalize(
+        R.call_tir_inplace(kernel, (x, y), inplace_indices=[-1, 1], out_sinfo=[x.struct_info, y.struct_info])
+    )
     assert len(good.struct_info.fields) == 2
 
 

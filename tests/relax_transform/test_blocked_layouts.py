@@ -36,9 +36,19 @@ def _converted(channels, parts):
     ("channels", "parts", "names"),
     [
         # Everything can be blocked: the result goes back at the end.
-        (8, 2, ["layout_transform"] * 2 + ["nn.conv2d", "layout_transform", "concat", "split", "nn.relu", "layout_transform"]),
+        (
+            8,
+            2,
+            ["layout_transform"] * 2
+            + ["nn.conv2d", "layout_transform", "concat", "split", "nn.relu", "layout_transform"],
+        ),
         # Parts of two channels cannot: back before the cut.
-        (8, 8, ["layout_transform"] * 2 + ["nn.conv2d", "layout_transform", "concat", "layout_transform", "split", "nn.relu"]),
+        (
+            8,
+            8,
+            ["layout_transform"] * 2
+            + ["nn.conv2d", "layout_transform", "concat", "layout_transform", "split", "nn.relu"],
+        ),
         # One of the joined tensors cannot: back before the join.
         (6, 7, ["layout_transform"] * 2 + ["nn.conv2d", "layout_transform", "concat", "split", "nn.relu"]),
     ],

@@ -60,9 +60,9 @@ class Annotated:
         R.func_attr({"Codegen": "dnnl"})
 
         @R.function
-        def inner(
-            x1: R.Tensor((1, 8, 14, 14), "float32"), w1: R.Tensor((8, 8, 3, 3), "float32")
-        ) -> R.Tensor((1, 8, 14, 14), "float32"):
+        def inner(x1: R.Tensor((1, 8, 14, 14), "float32"), w1: R.Tensor((8, 8, 3, 3), "float32")) -> R.Tensor(
+            (1, 8, 14, 14), "float32"
+        ):
             R.func_attr({"Composite": "dnnl.conv2d_relu"})
             with R.dataflow():
                 a = R.nn.conv2d(x1, w1, padding=(1, 1))

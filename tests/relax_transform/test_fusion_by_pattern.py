@@ -35,9 +35,9 @@ def test_literals_stay_and_tuples_become_one_parameter():
     @I.ir_module
     class Expected:
         @R.function(private=True)
-        def fused_relax_concat(
-            pair: R.Tuple(R.Tensor((6,), "float32"), R.Tensor((2,), "float32"))
-        ) -> R.Tensor((8,), "float32"):
+        def fused_relax_concat(pair: R.Tuple(R.Tensor((6,), "float32"), R.Tensor((2,), "float32"))) -> R.Tensor(
+            (8,), "float32"
+        ):
             R.func_attr({"Composite": "lib.concat", "Primitive": True})
             with R.dataflow():
                 gv = R.concat(pair, axis=0)

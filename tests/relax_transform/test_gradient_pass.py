@@ -102,7 +102,9 @@ def _mlp():
     class Module:
         @R.function
         def main(
-            x: R.Tensor((4, 5), "float32"), w: R.Tensor((5, 3), "float32"), b: R.Tensor((3,), "float32"),
+            x: R.Tensor((4, 5), "float32"),
+            w: R.Tensor((5, 3), "float32"),
+            b: R.Tensor((3,), "float32"),
             label: R.Tensor((4,), "int64"),
         ):
             with R.dataflow():

@@ -24,7 +24,11 @@ def check(run, before, expected):
 @I.ir_module
 class Add:
     @T.prim_func(private=True)
-    def add(a: T.Buffer((T.int64(16),), "float32"), b: T.Buffer((T.int64(16),), "float32"), c: T.Buffer((T.int64(16),), "float32")):
+    def add(
+        a: T.Buffer((T.int64(16),), "float32"),
+        b: T.Buffer((T.int64(16),), "float32"),
+        c: T.Buffer((T.int64(16),), "float32"),
+    ):
         T.func_attr({"operator_name": "relax.add"})
         for i in range(T.int64(16)):
             with T.block("add"):
@@ -41,7 +45,11 @@ class Add:
 
 
 @T.prim_func(private=True)
-def add_2d(a: T.Buffer((T.int64(4), T.int64(4)), "float32"), b: T.Buffer((T.int64(4), T.int64(4)), "float32"), c: T.Buffer((T.int64(4), T.int64(4)), "float32")):
+def add_2d(
+    a: T.Buffer((T.int64(4), T.int64(4)), "float32"),
+    b: T.Buffer((T.int64(4), T.int64(4)), "float32"),
+    c: T.Buffer((T.int64(4), T.int64(4)), "float32"),
+):
     T.func_attr({"operator_name": "relax.add"})
     for i, j in T.grid(T.int64(4), T.int64(4)):
         with T.block("add"):
@@ -50,7 +58,11 @@ def add_2d(a: T.Buffer((T.int64(4), T.int64(4)), "float32"), b: T.Buffer((T.int6
 
 
 @T.prim_func(private=True)
-def add_padded(a: T.Buffer((T.int64(3), T.int64(6)), "float32"), b: T.Buffer((T.int64(3), T.int64(6)), "float32"), c: T.Buffer((T.int64(3), T.int64(6)), "float32")):
+def add_padded(
+    a: T.Buffer((T.int64(3), T.int64(6)), "float32"),
+    b: T.Buffer((T.int64(3), T.int64(6)), "float32"),
+    c: T.Buffer((T.int64(3), T.int64(6)), "float32"),
+):
     T.func_attr({"operator_name": "relax.add"})
     for i, j in T.grid(T.int64(3), T.int64(6)):
         with T.block("add"):
@@ -58,7 +70,9 @@ def add_padded(a: T.Buffer((T.int64(3), T.int64(6)), "float32"), b: T.Buffer((T.
             c[vi, vj] = a[vi, vj] + b[vi, vj]
 
 
-@pytest.mark.parametrize(("func", "transform_map"), [(add_2d, lambda i: (i // 4, i % 4)), (add_padded, lambda i: (i // 6, i % 6))])
+@pytest.mark.parametrize(
+    ("func", "transform_map"), [(add_2d, lambda i: (i // 4, i % 4)), (add_padded, lambda i: (i // 6, i % 6))]
+)
 def test_alter_op_impl(func, transform_map):
     after = transform.AlterOpImpl({"relax.add": func}, {"relax.add": [transform_map] * 3}, {}, {})(Add)
     after = transform.DeadCodeElimination()(after)

@@ -51,7 +51,11 @@ def test_layout_spreads():
     @I.ir_module
     class Before:
         @R.function
-        def main(x: R.Tensor((2, 3, 28, 28), "float32"), w: R.Tensor((4, 3, 3, 3), "float32"), b: R.Tensor((2, 4, 1, 1), "float32")):
+        def main(
+            x: R.Tensor((2, 3, 28, 28), "float32"),
+            w: R.Tensor((4, 3, 3, 3), "float32"),
+            b: R.Tensor((2, 4, 1, 1), "float32"),
+        ):
             with R.dataflow():
                 a = R.nn.conv2d(x, w)
                 c = R.nn.relu(a)
@@ -64,7 +68,11 @@ def test_layout_spreads():
     @I.ir_module
     class Expected:
         @R.function
-        def main(x: R.Tensor((2, 3, 28, 28), "float32"), w: R.Tensor((4, 3, 3, 3), "float32"), b: R.Tensor((2, 4, 1, 1), "float32")):
+        def main(
+            x: R.Tensor((2, 3, 28, 28), "float32"),
+            w: R.Tensor((4, 3, 3, 3), "float32"),
+            b: R.Tensor((2, 4, 1, 1), "float32"),
+        ):
             with R.dataflow():
                 lv = R.permute_dims(x, axes=[0, 2, 3, 1])
                 lv1 = R.permute_dims(w, axes=[0, 2, 3, 1])
@@ -174,7 +182,11 @@ def test_precision_through_following_operators():
     @I.ir_module
     class Before:
         @R.function
-        def main(x: R.Tensor((2, 3, 28, 28), "float32"), w: R.Tensor((4, 3, 3, 3), "float32"), v: R.Tensor((4, 4, 3, 3), "float32")):
+        def main(
+            x: R.Tensor((2, 3, 28, 28), "float32"),
+            w: R.Tensor((4, 3, 3, 3), "float32"),
+            v: R.Tensor((4, 4, 3, 3), "float32"),
+        ):
             with R.dataflow():
                 a = R.nn.relu(x)
                 b = R.nn.conv2d(a, w, out_dtype="float32")
@@ -187,7 +199,11 @@ def test_precision_through_following_operators():
     @I.ir_module
     class Expected:
         @R.function
-        def main(x: R.Tensor((2, 3, 28, 28), "float32"), w: R.Tensor((4, 3, 3, 3), "float32"), v: R.Tensor((4, 4, 3, 3), "float32")):
+        def main(
+            x: R.Tensor((2, 3, 28, 28), "float32"),
+            w: R.Tensor((4, 3, 3, 3), "float32"),
+            v: R.Tensor((4, 4, 3, 3), "float32"),
+        ):
             with R.dataflow():
                 lv = R.astype(w, dtype="float16")
                 lv1 = R.astype(v, dtype="float16")
@@ -221,7 +237,7 @@ def test_precision_in_tuples():
     after = transform.ToMixedPrecision()(Before)
     assert well_formed(after)
     text = after["main"].script()
-    assert 'out_dtype="float32"' in text and text.count('R.astype') >= 2
+    assert 'out_dtype="float32"' in text and text.count("R.astype") >= 2
 
 
 def test_low_inputs():

@@ -115,7 +115,9 @@ def test_what_needs_no_weight_is_not_handed_over():
             return gv
 
     assert_structural_equal(after, Expected)
-    assert_structural_equal(transform.LiftTransformParams()(after)["main_transform_params"], after["main_transform_params"])
+    assert_structural_equal(
+        transform.LiftTransformParams()(after)["main_transform_params"], after["main_transform_params"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,12 @@ def test_expand_matmul_of_sum():
     @I.ir_module
     class Before:
         @R.function
-        def main(x: R.Tensor((16,), "float32"), a: R.Tensor((32, 16), "float32"), b: R.Tensor((32, 16), "float32"), y: R.Tensor((32,), "float32")):
+        def main(
+            x: R.Tensor((16,), "float32"),
+            a: R.Tensor((32, 16), "float32"),
+            b: R.Tensor((32, 16), "float32"),
+            y: R.Tensor((32,), "float32"),
+        ):
             w = R.add(a, b)
             out = R.matmul(y, w)
             return out
@@ -275,7 +280,12 @@ def test_expand_matmul_of_sum():
     @I.ir_module
     class Expected:
         @R.function
-        def main(x: R.Tensor((16,), "float32"), a: R.Tensor((32, 16), "float32"), b: R.Tensor((32, 16), "float32"), y: R.Tensor((32,), "float32")):
+        def main(
+            x: R.Tensor((16,), "float32"),
+            a: R.Tensor((32, 16), "float32"),
+            b: R.Tensor((32, 16), "float32"),
+            y: R.Tensor((32,), "float32"),
+        ):
             one = R.matmul(y, a)
             two = R.matmul(y, b)
             out = R.add(one, two)
@@ -332,7 +342,13 @@ def test_combine_parallel_matmul():
     @I.ir_module
     class Before:
         @R.function
-        def main(x: R.Tensor((2, 4, 8), "float32"), w0: R.Tensor((8, 6), "float32"), w1: R.Tensor((8, 10), "float32"), b0: R.Tensor((6,), "float32"), b1: R.Tensor((10,), "float32")):
+        def main(
+            x: R.Tensor((2, 4, 8), "float32"),
+            w0: R.Tensor((8, 6), "float32"),
+            w1: R.Tensor((8, 10), "float32"),
+            b0: R.Tensor((6,), "float32"),
+            b1: R.Tensor((10,), "float32"),
+        ):
             with R.dataflow():
                 m0 = R.matmul(x, w0)
                 a0 = R.add(m0, b0)
@@ -347,7 +363,13 @@ def test_combine_parallel_matmul():
     @I.ir_module
     class Expected:
         @R.function
-        def main(x: R.Tensor((2, 4, 8), "float32"), w0: R.Tensor((8, 6), "float32"), w1: R.Tensor((8, 10), "float32"), b0: R.Tensor((6,), "float32"), b1: R.Tensor((10,), "float32")):
+        def main(
+            x: R.Tensor((2, 4, 8), "float32"),
+            w0: R.Tensor((8, 6), "float32"),
+            w1: R.Tensor((8, 10), "float32"),
+            b0: R.Tensor((6,), "float32"),
+            b1: R.Tensor((10,), "float32"),
+        ):
             with R.dataflow():
                 lv = R.concat((w0, w1), axis=1)
                 lv1 = R.matmul(x, lv, out_dtype="float32")
@@ -381,7 +403,9 @@ def test_fuse_transpose_matmul():
     vm = relaxish.VirtualMachine(relaxish.build(after, "llvm"), relaxish.cpu())
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((2, 4, 8)).astype("float32"), rng.standard_normal((6, 8)).astype("float32")
-    np.testing.assert_allclose(vm["main"](relaxish.nd.array(x), relaxish.nd.array(w)).numpy(), x @ w.T, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        vm["main"](relaxish.nd.array(x), relaxish.nd.array(w)).numpy(), x @ w.T, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_redundant_reshapes():

@@ -13,7 +13,11 @@ from relaxish.relax.op_table import op_function
 from relaxish.tir import PrimFunc
 from relaxish.transform.cpu_batchnorm import CPUBatchnormFolding
 
-add, exp, matmul = (lambda *a: op_function("add")(*a)), (lambda *a: op_function("exp")(*a)), (lambda *a: op_function("matmul")(*a))
+add, exp, matmul = (
+    (lambda *a: op_function("add")(*a)),
+    (lambda *a: op_function("exp")(*a)),
+    (lambda *a: op_function("matmul")(*a)),
+)
 
 
 def _tensor(shape, dtype="float32"):
@@ -42,7 +46,9 @@ def _bindings(mod, name="main"):
 
 
 def _calls(mod, name="main"):
-    return [b.value.op.name for b in _bindings(mod, name) if isinstance(b.value, relax.Call) and isinstance(b.value.op, Op)]
+    return [
+        b.value.op.name for b in _bindings(mod, name) if isinstance(b.value, relax.Call) and isinstance(b.value.op, Op)
+    ]
 
 
 def test_legalize_and_fuse_make_one_kernel():
@@ -52,7 +58,9 @@ def test_legalize_and_fuse_make_one_kernel():
     patterns = {v.name_hint: int(f.attrs["op_pattern"]) for v, f in mod.functions.items() if isinstance(f, PrimFunc)}
     assert sorted(patterns.values()) == [0, 0, 4]
     grouped = transform.FuseOps()(mod)
-    fused = [v.name_hint for v, f in grouped.functions.items() if isinstance(f, relax.Function) and f.attrs.get("Primitive")]
+    fused = [
+        v.name_hint for v, f in grouped.functions.items() if isinstance(f, relax.Function) and f.attrs.get("Primitive")
+    ]
     assert len(fused) == 1 and fused[0].startswith("fused_matmul_add")
     assert analysis.well_formed(grouped)
     done = transform.FuseTIR()(grouped)
@@ -123,7 +131,9 @@ def test_shape_lowering_checks_and_computes():
     n = tir.Var("n", "int64")
     mod = pipeline.get_pipeline("default_build")(_mlp(n))
     packed = [
-        b.value.op.global_symbol for b in _bindings(mod) if isinstance(b.value, relax.Call) and isinstance(b.value.op, relax.ExternFunc)
+        b.value.op.global_symbol
+        for b in _bindings(mod)
+        if isinstance(b.value, relax.Call) and isinstance(b.value.op, relax.ExternFunc)
     ]
     assert packed.count("vm.builtin.check_tensor_info") == 2
     assert "vm.builtin.match_shape" in packed and "vm.builtin.make_shape" in packed
@@ -176,7 +186,19 @@ def test_batch_norm_decomposes_and_folds():
     mod = _module([x], build)
     folded = transform.FoldBatchnormToConv2D()(mod)
     assert _calls(folded) == [
-        f"relax.{name}" for name in ("add", "sqrt", "divide", "reshape", "multiply", "nn.conv2d", "multiply", "subtract", "reshape", "add")
+        f"relax.{name}"
+        for name in (
+            "add",
+            "sqrt",
+            "divide",
+            "reshape",
+            "multiply",
+            "nn.conv2d",
+            "multiply",
+            "subtract",
+            "reshape",
+            "add",
+        )
     ]
     by_value = CPUBatchnormFolding()(mod)
     assert _calls(transform.FoldConstant()(folded)) == _calls(by_value) == ["relax.nn.conv2d", "relax.add"]
@@ -202,7 +224,12 @@ def test_long_chains_need_no_recursion():
         return y
 
     mod = _module([x], build)
-    for make in (transform.LegalizeOps, transform.AnnotateTIROpPattern, transform.FuseOps, transform.DeadCodeElimination):
+    for make in (
+        transform.LegalizeOps,
+        transform.AnnotateTIROpPattern,
+        transform.FuseOps,
+        transform.DeadCodeElimination,
+    ):
         mod = make()(mod)
     assert analysis.well_formed(mod)
 

@@ -36,10 +36,14 @@ class Chain:
         a: R.Tensor((4,), "float32") = R.memory.alloc_tensor(storage, R.prim_value(0), R.shape([4]), R.dtype("float32"))
         _: R.Tuple = cls.halve(x, a)
         storage1: R.Object = R.memory.alloc_storage(R.shape([16]), R.prim_value(0), R.str("global"), R.dtype("float32"))
-        b: R.Tensor((4,), "float32") = R.memory.alloc_tensor(storage1, R.prim_value(0), R.shape([4]), R.dtype("float32"))
+        b: R.Tensor((4,), "float32") = R.memory.alloc_tensor(
+            storage1, R.prim_value(0), R.shape([4]), R.dtype("float32")
+        )
         _1: R.Tuple = cls.halve(a, b)
         _2: R.Tuple = cls.halve(b, a)
-        out: R.Tensor((4,), "float32") = R.builtin.alloc_tensor(R.shape([4]), R.dtype("float32"), R.prim_value(0), R.str("global"))
+        out: R.Tensor((4,), "float32") = R.builtin.alloc_tensor(
+            R.shape([4]), R.dtype("float32"), R.prim_value(0), R.str("global")
+        )
         _3: R.Tuple = cls.halve(a, out)
         return out
 
@@ -63,7 +67,8 @@ class ChainCaptured:
 
     @R.function(private=True)
     def main_cuda_graph_capture(
-        a: R.Tensor((4,), "float32"), b: R.Tensor((4,), "float32"),
+        a: R.Tensor((4,), "float32"),
+        b: R.Tensor((4,), "float32"),
     ) -> R.Tuple:
         R.func_attr({"relax.force_pure": True})
         cls = ChainCaptured
@@ -77,19 +82,25 @@ class ChainCaptured:
         R.func_attr({"relax.force_pure": True})
         cls = ChainCaptured
         gv: R.Tuple(R.Object, R.Object) = R.call_builtin_with_ctx(
-            "vm.builtin.cuda_graph.get_cached_alloc", (cls.cuda_graph_alloc, R.prim_value(0)),
+            "vm.builtin.cuda_graph.get_cached_alloc",
+            (cls.cuda_graph_alloc, R.prim_value(0)),
             sinfo_args=(R.Tuple(R.Object, R.Object),),
         )
         storage: R.Object = gv[0]
         a: R.Tensor((4,), "float32") = R.memory.alloc_tensor(storage, R.prim_value(0), R.shape([4]), R.dtype("float32"))
         _: R.Tuple = cls.halve(x, a)
         storage1: R.Object = gv[1]
-        b: R.Tensor((4,), "float32") = R.memory.alloc_tensor(storage1, R.prim_value(0), R.shape([4]), R.dtype("float32"))
+        b: R.Tensor((4,), "float32") = R.memory.alloc_tensor(
+            storage1, R.prim_value(0), R.shape([4]), R.dtype("float32")
+        )
         gv1: R.Tuple = R.call_builtin_with_ctx(
             "vm.builtin.cuda_graph.run_or_capture",
-            (cls.main_cuda_graph_capture, (a, b), R.prim_value(0)), sinfo_args=(R.Tuple,),
+            (cls.main_cuda_graph_capture, (a, b), R.prim_value(0)),
+            sinfo_args=(R.Tuple,),
         )
-        out: R.Tensor((4,), "float32") = R.builtin.alloc_tensor(R.shape([4]), R.dtype("float32"), R.prim_value(0), R.str("global"))
+        out: R.Tensor((4,), "float32") = R.builtin.alloc_tensor(
+            R.shape([4]), R.dtype("float32"), R.prim_value(0), R.str("global")
+        )
         _3: R.Tuple = cls.halve(a, out)
         return out
 
@@ -104,7 +115,13 @@ def test_text():
 
 def test_without_a_gpu_the_machine_runs_the_kernels():
     t = relax.transform
-    lower = [t.LowerAllocTensor(), t.KillAfterLastUse(), t.LowerRuntimeBuiltin(), t.ComputePrimValue(), t.VMShapeLower()]
+    lower = [
+        t.LowerAllocTensor(),
+        t.KillAfterLastUse(),
+        t.LowerRuntimeBuiltin(),
+        t.ComputePrimValue(),
+        t.VMShapeLower(),
+    ]
     lower.append(t.AttachGlobalSymbol())
     executable = relax.build(rewritten(Chain), "llvm", relax_pipeline=relaxish.ir.transform.Sequential(lower))
     machine = relax.VirtualMachine(executable, relaxish.cpu())

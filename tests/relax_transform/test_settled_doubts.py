@@ -34,8 +34,10 @@ def test_a_given_scale_makes_half_precision_attention_compute_in_single_precisio
     assert mod["main"].ret_struct_info.dtype == "float16"
     buffers = {}
     kernel = mod["attention"]
-    post_order_visit(kernel.body, lambda n: buffers.update(
-        {b.name: b.dtype for b in n.alloc_buffers} if type(n).__name__ == "Block" else {}))
+    post_order_visit(
+        kernel.body,
+        lambda n: buffers.update({b.name: b.dtype for b in n.alloc_buffers} if type(n).__name__ == "Block" else {}),
+    )
     assert buffers["T_batch_matmul_NT"] == "float16"
     assert buffers["T_multiply"] == buffers["T_softmax_norm"] == buffers["T_batch_matmul_NN"] == "float32"
     rng = np.random.default_rng(0)
@@ -64,10 +66,12 @@ def test_decomposing_for_inference_leaves_dropout_to_legalisation():
     np.testing.assert_array_equal(vm["main"](relaxish.nd.array(x)).numpy(), x)
 
 
-@pytest.mark.parametrize(("name", "expected"), [
-    ("round", [-3, -2, -1, 1, 2, 3, 0]), ("nearbyint", [-2, -2, 0, 0, 2, 2, 0])])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("round", [-3, -2, -1, 1, 2, 3, 0]), ("nearbyint", [-2, -2, 0, 0, 2, 2, 0])]
+)
 def test_ties_of_rounding_at_run_time(name, expected):
     """Away from zero for ``round``, to even for ``nearbyint``; constants fold to even for both."""
+
     @T.prim_func(private=True)
     def func(a: T.Buffer((7,), "float32"), b: T.Buffer((7,), "float32")):
         for i in range(7):

@@ -117,7 +117,12 @@ def test_only_fields_that_need_it_are_read():
             return t
 
     main = _lower(Before)["main"]
-    reads = [str(b.value) for block in main.body.blocks for b in block.bindings if b.value.__class__.__name__ == "TupleGetItem"]
+    reads = [
+        str(b.value)
+        for block in main.body.blocks
+        for b in block.bindings
+        if b.value.__class__.__name__ == "TupleGetItem"
+    ]
     assert len(reads) == 2
     assert main.script().count("check_tuple_info") == 2
 

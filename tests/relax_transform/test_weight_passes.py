@@ -177,9 +177,9 @@ def test_lift():
             return z
 
         @R.function
-        def main_transform_params(
-            params: R.Tuple(R.Tensor((16, 8), "float32"), R.Tensor((16,), "float32"))
-        ) -> R.Tuple(R.Tensor((16,), "float32"), R.Tensor((8, 16), "float32")):
+        def main_transform_params(params: R.Tuple(R.Tensor((16, 8), "float32"), R.Tensor((16,), "float32"))) -> R.Tuple(
+            R.Tensor((16,), "float32"), R.Tensor((8, 16), "float32")
+        ):
             R.func_attr({"num_input": 0})
             with R.dataflow():
                 w = params[0]

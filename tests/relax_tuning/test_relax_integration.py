@@ -117,8 +117,9 @@ def test_scheduled_and_dynamic_programs_are_left_out(tmp_path):
 def test_tune_and_compile(tmp_path, tools):
     params = {"w": W}
     mod = kernel_pipeline(TARGET)(relax.transform.BindParams("main", params)(Mlp))
-    database = ms.tune_relax(mod, {}, TARGET, str(tmp_path), 16, num_trials_per_iter=4, seed=3, cost_model="random",
-                            baselines=True, **tools)
+    database = ms.tune_relax(
+        mod, {}, TARGET, str(tmp_path), 16, num_trials_per_iter=4, seed=3, cost_model="random", baselines=True, **tools
+    )
     assert {p.name for p in tmp_path.iterdir()} >= {"database_workload.json", "database_tuning_record.json", "logs"}
     assert (tmp_path / "logs" / "task_scheduler.log").exists()
     executable = ms.compile_relax(database, Mlp, TARGET, params)

@@ -40,16 +40,26 @@ SPECS = {
     "broken": KernelSpec("broken", (VEC4,)),
     "scale_n": KernelSpec(
         "scale_n",
-        (ParamSpec("tensor", "float32", ("n",)), ParamSpec("scalar", "float64"), ParamSpec("tensor", "float32", ("n",))),
-        (ShapeVarSource("n", 0, 0),)),
+        (
+            ParamSpec("tensor", "float32", ("n",)),
+            ParamSpec("scalar", "float64"),
+            ParamSpec("tensor", "float32", ("n",)),
+        ),
+        (ShapeVarSource("n", 0, 0),),
+    ),
 }
 
 PLAN = ExecutionPlan(
-    "main", "main_entry", (TensorSpec("x", (4,), "float32"),),
+    "main",
+    "main_entry",
+    (TensorSpec("x", (4,), "float32"),),
     (Slot("input", 0), Slot("output", 0, 16), Slot("constant", 0), Slot("workspace", 0, 128)),
-    (KernelCall("add4", (Operand.pointer(0), Operand.pointer(2), Operand.pointer(3, 64))),
-     KernelCall("relu4", (Operand.pointer(3, 64), Operand.pointer(1)))),
-    ResultTensor(1, 0, (4,), "float32"))
+    (
+        KernelCall("add4", (Operand.pointer(0), Operand.pointer(2), Operand.pointer(3, 64))),
+        KernelCall("relu4", (Operand.pointer(3, 64), Operand.pointer(1))),
+    ),
+    ResultTensor(1, 0, (4,), "float32"),
+)
 
 
 def link(path: str, objects) -> None:

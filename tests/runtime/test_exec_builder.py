@@ -65,7 +65,10 @@ def test_equal_constants_share_an_entry():
     assert ib.convert_constant("a") == ib.convert_constant("a") != ib.convert_constant("b")
     assert ib.convert_constant(ShapeTuple([1, 2])) == ib.convert_constant(ShapeTuple([1, 2]))
     assert ib.convert_constant(ShapeTuple([1, 2])) != ib.convert_constant(ShapeTuple([1, 3]))
-    arrays = [nd.array(np.array(v, d)) for v, d in (([1, 2], "int32"), ([1, 2], "int32"), ([1, 3], "int32"), ([1, 2], "int64"))]
+    arrays = [
+        nd.array(np.array(v, d))
+        for v, d in (([1, 2], "int32"), ([1, 2], "int32"), ([1, 3], "int32"), ([1, 2], "int64"))
+    ]
     places = [ib.convert_constant(a) for a in arrays]
     assert places[0] == places[1] and len({p.value for p in places}) == 3
     stats = ib.get().stats()

@@ -157,7 +157,11 @@ def test_devices():
 
 def test_dtype_parts():
     assert DataType("float32x4").lanes == 4 and DataType("int8").bits == 8 and DataType("bfloat16").type_code == 4
-    assert DataType(np.float64) == "float64" and DataType("bool").itemsize() == 1 and DataType("float32x4").itemsize() == 16
+    assert (
+        DataType(np.float64) == "float64"
+        and DataType("bool").itemsize() == 1
+        and DataType("float32x4").itemsize() == 16
+    )
     with pytest.raises(ValueError, match="unknown dtype"):
         DataType("float99z")
     with pytest.raises(ValueError, match="negative"):

@@ -41,7 +41,9 @@ def test_functions(session):
     register_func("test.rpc.join", lambda a, b, scale: f"{a}-{b}-{scale}", override=True)
     assert session.get_function("test.rpc.join")("x", 3, 0.5) == "x-3-0.5"
     register_func("test.rpc.echo", lambda *args: args, override=True)
-    echoed = session.get_function("test.rpc.echo")(None, True, float("inf"), [1, ["a"]], b"\0\1", relaxish.runtime.ShapeTuple([2, 3]))
+    echoed = session.get_function("test.rpc.echo")(
+        None, True, float("inf"), [1, ["a"]], b"\0\1", relaxish.runtime.ShapeTuple([2, 3])
+    )
     assert echoed[:5] == [None, True, float("inf"), [1, ["a"]], b"\0\1"] and list(echoed[5]) == [2, 3]
     with pytest.raises(rpc.RPCError, match="Cannot find global function"):
         session.get_function("test.rpc.nothing")
@@ -72,7 +74,9 @@ def test_arrays_live_there(session):
     np.testing.assert_array_equal(out.numpy(), 2 * x)
     double(nd.array(x + 1), out)  # an array of this side goes over first
     np.testing.assert_array_equal(out.numpy(), 2 * (x + 1))
-    register_func("test.rpc.make", lambda n: (nd.array(np.ones(n, "int64")), [nd.array(np.zeros(2, "int8"))]), override=True)
+    register_func(
+        "test.rpc.make", lambda n: (nd.array(np.ones(n, "int64")), [nd.array(np.zeros(2, "int8"))]), override=True
+    )
     ones, (zeros,) = session.get_function("test.rpc.make")(3)
     assert ones.device == device and ones.numpy().tolist() == [1, 1, 1] and zeros.dtype == "int8"
     register_func("test.rpc.same", lambda a: a, override=True)
@@ -207,7 +211,8 @@ def test_messages_say_how_long_they_are():
 def test_trackers():
     tracker = rpc.Tracker(port=0, silent=True)
     servers = [
-        rpc.Server(port=0, key="board", tracker_addr=("127.0.0.1", tracker.port), no_fork=True, silent=True) for _ in range(2)
+        rpc.Server(port=0, key="board", tracker_addr=("127.0.0.1", tracker.port), no_fork=True, silent=True)
+        for _ in range(2)
     ]
     try:
         client = rpc.connect_tracker("127.0.0.1", tracker.port)
@@ -223,7 +228,9 @@ def test_trackers():
         thread.join(timeout=10)
         assert got == [""]
         second.close()
-        assert client.request_and_run("board", lambda session: session.get_function("test.rpc.join")("a", 1, 2)) == "a-1-2"
+        assert (
+            client.request_and_run("board", lambda session: session.get_function("test.rpc.join")("a", 1, 2)) == "a-1-2"
+        )
         assert "board" in client.text_summary()
         with pytest.raises(rpc.RPCError, match="after 2 tries"):
             client.request_and_run("board", lambda session: session.get_function("test.rpc.nothing"))

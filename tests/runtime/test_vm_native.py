@@ -73,11 +73,14 @@ def test_torch_in_and_out(native, plan):
     assert out.tolist() == [0, 2.5, 0, 4.5]
 
 
-@pytest.mark.parametrize(("bad", "kind", "text"), [
-    (np.zeros(4, "int32"), ValueError, "dtype float32"),
-    (np.zeros((2, 2), "float32"), ValueError, "ndim 1"),
-    (3, TypeError, "expect a Tensor"),
-])
+@pytest.mark.parametrize(
+    ("bad", "kind", "text"),
+    [
+        (np.zeros(4, "int32"), ValueError, "dtype float32"),
+        (np.zeros((2, 2), "float32"), ValueError, "ndim 1"),
+        (3, TypeError, "expect a Tensor"),
+    ],
+)
 @pytest.mark.parametrize("plan", [False, True])
 def test_messages_name_the_parameter(native, plan, bad, kind, text):
     vm = VirtualMachine(build_executable(native, plan), cpu())
@@ -197,8 +200,10 @@ def test_instrument_profile_and_stateful(native):
     vm["main"](X)
     assert ("add4", True) in seen and ("relu4", False) in seen
     vm.set_instrument(
-        lambda func, name, before, ret, *args:
-        runtime.VMInstrumentReturnKind.SKIP_RUN if name == "relu4" else runtime.VMInstrumentReturnKind.NO_OP)
+        lambda func, name, before, ret, *args: (
+            runtime.VMInstrumentReturnKind.SKIP_RUN if name == "relu4" else runtime.VMInstrumentReturnKind.NO_OP
+        )
+    )
     vm["main"](X)
     vm.set_instrument(None)
     vm.save_function("main", "saved", X)

@@ -110,8 +110,8 @@ def test_a_cache_in_a_symbolic_tile_is_as_large_as_the_tile():
         for i in range(n):
             with T.block("tile"):
                 vo = T.axis.spatial(n, i)
-                T.reads(A[vo * 16:vo * 16 + 16, 0:8])
-                T.writes(C[vo * 16:vo * 16 + 16, 0:8])
+                T.reads(A[vo * 16 : vo * 16 + 16, 0:8])
+                T.writes(C[vo * 16 : vo * 16 + 16, 0:8])
                 for j, k in T.grid(16, 8):
                     with T.block("C"):
                         vj, vk = T.axis.remap("SS", [j, k])
@@ -124,8 +124,8 @@ def test_a_cache_in_a_symbolic_tile_is_as_large_as_the_tile():
         for i in range(n):
             with T.block("tile"):
                 vo = T.axis.spatial(n, i)
-                T.reads(A[vo * 16:vo * 16 + 16, 0:8])
-                T.writes(C[vo * 16:vo * 16 + 16, 0:8])
+                T.reads(A[vo * 16 : vo * 16 + 16, 0:8])
+                T.writes(C[vo * 16 : vo * 16 + 16, 0:8])
                 A_shared = T.alloc_buffer((16, 8), scope="shared")
                 C_local = T.alloc_buffer((16, 8), scope="local")
                 for ax0, ax1 in T.grid(16, 8):
@@ -312,7 +312,7 @@ def test_what_is_no_padding(value, message):
                 B[v] = value(A, v)
 
     sch = Schedule(before)
-    loop, = sch.get_loops("B")
+    (loop,) = sch.get_loops("B")
     assert not sch.can_decompose_padding("B", loop)
     with pytest.raises(ScheduleError, match=message):
         sch.decompose_padding("B", loop)
@@ -333,7 +333,7 @@ def test_cache_index_takes_what_occurs_often_enough():
     sch = Schedule(stretched)
     assert len(sch.cache_index("B", "global")) == 3
     sch = Schedule(stretched)
-    made, = sch.cache_index("B", "global", 3)
+    (made,) = sch.cache_index("B", "global", 3)
     assert str(sch.get(made).body.value) == "v0 * 3 // 2"
     text = outline(sch, "B")
     assert text.count("index_var_0[vi]") == 3
@@ -474,7 +474,7 @@ def row_sums(A: T.Buffer((6, 8), "float32"), B: T.Buffer((6,), "float32")):
 def test_a_result_that_is_begun_outside_is_not_cached(act):
     sch = Schedule(row_sums)
     outer = sch.blockize(sch.get_loops("B")[1])
-    inner, = sch.get_child_blocks(outer)
+    (inner,) = sch.get_child_blocks(outer)
     with pytest.raises(ScheduleError):
         act(sch, inner)
 

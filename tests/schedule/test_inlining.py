@@ -35,9 +35,9 @@ def test_a_consumer_that_regroups_indices_is_inverted_as_it_comes():
         for i, j in T.grid(32, 64):
             with T.block("B"):
                 vi, vj = T.axis.remap("SS", [i, j])
-                D[
-                    (vj + vi * 64) // 512, (vj + vi * 64) // 32 % 16, (vj + vi * 64) // 8 % 4, (vj + vi * 64) % 8
-                ] = A[vi, vj] * 2.0 + 1.0
+                D[(vj + vi * 64) // 512, (vj + vi * 64) // 32 % 16, (vj + vi * 64) // 8 % 4, (vj + vi * 64) % 8] = (
+                    A[vi, vj] * 2.0 + 1.0
+                )
 
     check(regrouped, expected, lambda sch: sch.reverse_compute_inline("D"))
 
@@ -180,8 +180,8 @@ def test_a_producer_inside_a_block_takes_the_consumer():
         for i in range(2):
             with T.block("tile"):
                 vo = T.axis.spatial(2, i)
-                T.reads(A[vo * 4:vo * 4 + 4, 0:8])
-                T.writes(B[vo * 4:vo * 4 + 4, 0:8])
+                T.reads(A[vo * 4 : vo * 4 + 4, 0:8])
+                T.writes(B[vo * 4 : vo * 4 + 4, 0:8])
                 for j, k in T.grid(4, 8):
                     with T.block("B"):
                         vi = T.axis.spatial(8, vo * 4 + j)
@@ -197,8 +197,8 @@ def test_a_producer_inside_a_block_takes_the_consumer():
         for i in range(2):
             with T.block("tile"):
                 vo = T.axis.spatial(2, i)
-                T.reads(A[vo * 4:vo * 4 + 4, 0:8])
-                T.writes(D[vo * 4:vo * 4 + 4, 0:8])
+                T.reads(A[vo * 4 : vo * 4 + 4, 0:8])
+                T.writes(D[vo * 4 : vo * 4 + 4, 0:8])
                 for j, k in T.grid(4, 8):
                     with T.block("B"):
                         vi = T.axis.spatial(8, vo * 4 + j)
@@ -215,8 +215,8 @@ def test_an_automatic_copy_takes_its_consumer():
         for i in range(2):
             with T.block("copy"):
                 vo = T.axis.spatial(2, i)
-                T.reads(A[vo * 4:vo * 4 + 4, 0:8])
-                T.writes(B[vo * 4:vo * 4 + 4, 0:8])
+                T.reads(A[vo * 4 : vo * 4 + 4, 0:8])
+                T.writes(B[vo * 4 : vo * 4 + 4, 0:8])
                 T.block_attr({"auto_copy": 1})
                 for j, k in T.grid(4, 8):
                     B[vo * 4 + j, k] = A[vo * 4 + j, k]

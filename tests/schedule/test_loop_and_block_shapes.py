@@ -43,7 +43,12 @@ def names(sch, block):
 
 def test_merge_is_named_after_the_first_nest_and_stands_at_the_last():
     @T.prim_func
-    def three(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32"), D: T.Buffer((4,), "float32")):
+    def three(
+        A: T.Buffer((8,), "float32"),
+        B: T.Buffer((8,), "float32"),
+        C: T.Buffer((8,), "float32"),
+        D: T.Buffer((4,), "float32"),
+    ):
         for i in range(8):
             with T.block("B"):
                 v = T.axis.spatial(8, i)
@@ -58,7 +63,12 @@ def test_merge_is_named_after_the_first_nest_and_stands_at_the_last():
                 C[v] = A[v] + 1.0
 
     @T.prim_func
-    def expected(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32"), D: T.Buffer((4,), "float32")):
+    def expected(
+        A: T.Buffer((8,), "float32"),
+        B: T.Buffer((8,), "float32"),
+        C: T.Buffer((8,), "float32"),
+        D: T.Buffer((4,), "float32"),
+    ):
         for i in range(4):
             with T.block("D"):
                 v = T.axis.spatial(4, i)

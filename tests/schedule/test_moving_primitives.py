@@ -56,7 +56,7 @@ def test_compute_at_with_a_halo_keeps_the_offset_of_the_region():
                 C[v] = T.if_then_else(1 <= v, B[v - 1], 0.0) + T.if_then_else(v < 15, B[v + 1], 0.0)
 
     sch = Schedule(before, debug_mask="all")
-    i, = sch.get_loops("C")
+    (i,) = sch.get_loops("C")
     outer, _ = sch.split(i, [None, 4])
     sch.compute_at("B", outer)
     text = outline(sch)
@@ -81,7 +81,7 @@ def test_flat_buffers_are_inverted():
                 D[vi, vj] = B[vi * 8 + vj]
 
     sch = Schedule(before, debug_mask="all")
-    i, = sch.get_loops("B")
+    (i,) = sch.get_loops("B")
     outer, _ = sch.split(i, [None, 16])
     sch.reverse_compute_at("D", outer)
     assert "for ax0, ax1 in T.grid(2, 8):" in outline(sch)
@@ -162,7 +162,7 @@ def test_strided_reads_stay_where_all_of_them_is_produced():
                 C[v] = B[v * 2]
 
     sch = Schedule(before, debug_mask="all")
-    i, = sch.get_loops("B")
+    (i,) = sch.get_loops("B")
     with pytest.raises(ScheduleError):
         sch.reverse_compute_at("C", i)
     with pytest.raises(ScheduleError, match="in steps"):
@@ -177,7 +177,7 @@ def test_merge_keeps_dependences():
     sch.merge(sch.get_loops("B")[1], sch.get_loops("C")[1])
     assert check_program(chain, sch.mod["main"]) is None
     sch = Schedule(window)
-    i, = sch.get_loops("B")
+    (i,) = sch.get_loops("B")
     first, _ = sch.split(i, [2, 5])
     other, _ = sch.split(sch.get_loops("C")[0], [2, 4])
     with pytest.raises(ScheduleError, match="needs more"):

@@ -128,7 +128,9 @@ def test_instructions_as_text():
     assert str(get) == "_ = sch.get_block(name=work, func_name=main)"
     assert get.kind.same_as(InstructionKind.get("GetBlock")) and get.kind.is_pure
     assert get.outputs[0].same_as(block)
-    split = Instruction(InstructionKind.get("Split"), [loop, None, value * 2, IntImm("int32", 4)], [True, False], [loop])
+    split = Instruction(
+        InstructionKind.get("Split"), [loop, None, value * 2, IntImm("int32", 4)], [True, False], [loop]
+    )
     assert "factors=[None, _ * 2, 4]" in str(split)
     with pytest.raises(InternalError):
         InstructionKind.get("Nonsense")
@@ -154,7 +156,9 @@ def test_error_levels():
             sch.split(sch.get_loops("B")[0], [3, 4])
         texts[level] = str(caught.value)
     detail = texts["detail"]
-    assert detail.startswith("ScheduleError: An error occurred in the schedule primitive 'split'.\n\nThe IR with diagnostic is:\n")
+    assert detail.startswith(
+        "ScheduleError: An error occurred in the schedule primitive 'split'.\n\nThe IR with diagnostic is:\n"
+    )
     assert "# tir.For#0\n" in detail and "^^^^" in detail and 'with T.block("root"):' in detail
     reason = "The product of factors is not larger than or equal to the extent of loop"
     assert f"Error message: {reason} tir.For#0" in detail

@@ -122,9 +122,7 @@ def product(A: T.Buffer((32, 32), "float32"), B: T.Buffer((32, 32), "float32"), 
 
 def test_read_at_and_write_at():
     @T.prim_func
-    def expected(
-        A: T.Buffer((32, 32), "float32"), B: T.Buffer((32, 32), "float32"), C: T.Buffer((32, 32), "float32")
-    ):
+    def expected(A: T.Buffer((32, 32), "float32"), B: T.Buffer((32, 32), "float32"), C: T.Buffer((32, 32), "float32")):
         A_shared = T.alloc_buffer((32, 32), scope="shared")
         C_local = T.alloc_buffer((32, 32), scope="local")
         for i0 in range(4):

@@ -67,15 +67,21 @@ def test_no_fit_without_padding():
     assert extents(sch, block) == [4, 2, 3, 4, 4, 4]
 
 
-def test_mapping_of_a_convolution_to_a_product():
-    x, w = te.placeholder((2, 18, 18, 8), name="X"), te.placeholder((3, 3, 8, 16), name="W")
-    rh, rw, rc = te.reduce_axis((0, 3), name="rh"), te.reduce_axis((0, 3), name="rw"), te.reduce_axis((0, 8), name="rc")
+def convolution(batch, size, window):
+    """``size`` by ``size`` results of 16 features from 8 channels."""
+    x = te.placeholder((batch, size + window - 1, size + window - 1, 8), name="X")
+    w = te.placeholder((window, window, 8, 16), name="W")
+    rh, rw, rc = (te.reduce_axis((0, n), name=name) for n, name in ((window, "rh"), (window, "rw"), (8, "rc")))
     y = te.compute(
-        (2, 16, 16, 16),
+        (batch, size, size, 16),
         lambda n, h, v, c: te.sum(x[n, h + rh, v + rw, rc] * w[rh, rw, rc, c], axis=[rh, rw, rc]),
         name="Y",
     )
-    sch = Schedule(te.create_prim_func([x, w, y]))
+    return te.create_prim_func([x, w, y])
+
+
+def test_mapping_of_a_convolution_to_a_product():
+    sch = Schedule(convolution(2, 16, 3))
     info = get_auto_tensorize_mapping_info(sch, sch.get_block("Y"), desc)
     assert len(info.mappings) == 1
     index_map = info.mappings[0]
@@ -84,14 +90,7 @@ def test_mapping_of_a_convolution_to_a_product():
 
 def test_a_batch_of_one_is_fused_like_any_other():
     """An index that is one number keeps its variable, which tells where it belongs; windows of one are left apart."""
-    x, w = te.placeholder((1, 8, 8, 8), name="X"), te.placeholder((1, 1, 8, 16), name="W")
-    rh, rw, rc = te.reduce_axis((0, 1), name="rh"), te.reduce_axis((0, 1), name="rw"), te.reduce_axis((0, 8), name="rc")
-    y = te.compute(
-        (1, 8, 8, 16),
-        lambda n, h, v, c: te.sum(x[n, h + rh, v + rw, rc] * w[rh, rw, rc, c], axis=[rh, rw, rc]),
-        name="Y",
-    )
-    sch = Schedule(te.create_prim_func([x, w, y]))
+    sch = Schedule(convolution(1, 8, 1))
     info = get_auto_tensorize_mapping_info(sch, sch.get_block("Y"), desc)
     (index_map,) = info.mappings
     assert [str(e) for e in index_map.final_indices] == ["v_rh", "v_rw", "v_n * 64 + v_h * 8 + v_v", "v_c", "v_rc"]

@@ -90,7 +90,7 @@ def test_mapping_looks_at_loops_only():
 
     sch = Schedule(shifted)
     info = get_tensorize_loop_mapping(sch, sch.get_block("B"), add_desc)
-    (loop, desc_loop), = info.loop_map.items()
+    ((loop, desc_loop),) = info.loop_map.items()
     assert loop is sch.get_sref(sch.get_loops("B")[1])
     assert desc_loop.same_as(add_desc.body.block.body) and info.desc_loop_indexer == {desc_loop: 0}
     assert info.block_iter_paddings is None

@@ -165,7 +165,9 @@ def test_symbols_must_agree() -> None:
         from_source('@R.function\ndef f(x: R.Object):\n    k = T.Var("p", "int64")\n    return x\n')
 
 
-@pytest.mark.parametrize("annotation", ['R.Tensor((5,), "float32")', 'R.Tensor((4,), "int32")', "R.Tensor(ndim=2)", "R.Shape"])
+@pytest.mark.parametrize(
+    "annotation", ['R.Tensor((5,), "float32")', 'R.Tensor((4,), "int32")', "R.Tensor(ndim=2)", "R.Shape"]
+)
 def test_annotations_must_not_contradict_what_is_inferred(annotation: str) -> None:
     with pytest.raises(DiagnosticError, match="annotations must be correct"):
         function(f"y: {annotation} = R.add(x, x)\nreturn y")
@@ -185,6 +187,4 @@ def test_macros_end_with_their_value() -> None:
 
     for macro, message in ((nothing, "must return its value"), (early, "should be the last statement")):
         with pytest.raises(DiagnosticError, match=message):
-            from_source(
-                "@R.function\ndef f(x: R.Object):\n    y = macro(x)\n    return y\n", {"R": R, "macro": macro}
-            )
+            from_source("@R.function\ndef f(x: R.Object):\n    y = macro(x)\n    return y\n", {"R": R, "macro": macro})

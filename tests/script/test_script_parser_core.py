@@ -51,7 +51,7 @@ def test_syntax_tree_of_a_function() -> None:
 def test_nested_source_is_moved_left() -> None:
     @T.prim_func
     def inner(A: T.Buffer((4,), "int32")) -> None:
-    # A comment may stand further left.
+        # A comment may stand further left.
         A[0] = 1
 
     assert inner.body.value.value == 1

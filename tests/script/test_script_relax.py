@@ -27,9 +27,9 @@ class Module:
                 Y[vi, vj] = X[vi, vj] + T.float32(1)
 
     @R.function
-    def main(
-        x: R.Tensor(("n", 4), "float32"), w: R.Tensor((4, 4), "float32"), c: R.Tensor((), "bool")
-    ) -> R.Tensor(("n", 4), "float32"):
+    def main(x: R.Tensor(("n", 4), "float32"), w: R.Tensor((4, 4), "float32"), c: R.Tensor((), "bool")) -> R.Tensor(
+        ("n", 4), "float32"
+    ):
         R.func_attr({"num_input": 1})
         n = T.int64()
         cls = Module
@@ -89,7 +89,7 @@ def test_match_cast_and_shapes() -> None:
 
     assert_structural_equal(func, script.from_source(func.script()))
     text = func.script()
-    assert "R.match_cast(x, R.Tensor((m, k), dtype=\"float32\"))" in text and "m = T.int64()" in text
+    assert 'R.match_cast(x, R.Tensor((m, k), dtype="float32"))' in text and "m = T.int64()" in text
 
 
 def test_calls_of_packed_functions() -> None:

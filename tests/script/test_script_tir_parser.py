@@ -161,7 +161,9 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> tir.PrimExpr:
     if depth == 0 or draw(st.booleans()):
         leaf = draw(st.integers(0, 3))
         return [X, Y, tir.IntImm("int32", draw(st.integers(-9, 9))), tir.IntImm("int32", 1)][leaf]
-    kind = draw(st.sampled_from([tir.Add, tir.Sub, tir.Mul, tir.FloorDiv, tir.FloorMod, tir.Min, tir.Max, tir.Div, tir.Mod]))
+    kind = draw(
+        st.sampled_from([tir.Add, tir.Sub, tir.Mul, tir.FloorDiv, tir.FloorMod, tir.Min, tir.Max, tir.Div, tir.Mod])
+    )
     return kind(draw(expressions(depth=depth - 1)), draw(expressions(depth=depth - 1)))
 
 

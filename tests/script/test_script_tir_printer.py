@@ -143,7 +143,9 @@ def test_module_text() -> None:
         def main(A: T.Buffer((4,), "float32")):
             Module.zeta(A.data)
 
-    assert Module.script() == """\
+    assert (
+        Module.script()
+        == """\
 # from relaxish.script import ir as I
 # from relaxish.script import tir as T
 
@@ -156,6 +158,7 @@ class Module:
     @T.prim_func
     def main(A: T.Buffer((4,), "float32")):
         Module.zeta(A.data)"""
+    )
 
 
 def test_underline_by_path_and_object() -> None:

@@ -21,7 +21,9 @@ def nested(levels):
     for i in reversed(range(levels)):
         body = tir.LetStmt(values[i], (values[i - 1] if i else a[0]) + tir.const(1, "float32"), body)
     params = [tir.Var(name, "handle") for name in "ab"]
-    return tir.PrimFunc(params, body, buffer_map=dict(zip(params, (a, b), strict=True))).with_attr("global_symbol", "main")
+    return tir.PrimFunc(params, body, buffer_map=dict(zip(params, (a, b), strict=True))).with_attr(
+        "global_symbol", "main"
+    )
 
 
 def test_deep_nests_go_through_passes_printer_and_code_generation():

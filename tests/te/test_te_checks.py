@@ -41,7 +41,7 @@ def test_extern_needs_a_type() -> None:
 
 def test_constant_elements() -> None:
     assert te.compute((4,), lambda i: 2).dtype == "int32"
-    assert te.compute((4,), lambda i: [1.5, i]) [1].dtype == "int32"
+    assert te.compute((4,), lambda i: [1.5, i])[1].dtype == "int32"
 
 
 def test_function_of_inputs_alone() -> None:

@@ -36,13 +36,20 @@ def test_convolutions(groups, stride, padding):
     last = ref.conv2d_nhwc_python(x.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0), stride, padding, groups)
     same(last.transpose(0, 3, 1, 2), expected)
     x1, w1 = rand(2, 4, 9), rand(6, 4 // groups, 3)
-    same(ref.group_conv1d_ncw_python(x1, w1, stride, padding, 2, groups),
-         F.conv1d(t(x1), t(w1), None, stride, padding, 2, groups))
+    same(
+        ref.group_conv1d_ncw_python(x1, w1, stride, padding, 2, groups),
+        F.conv1d(t(x1), t(w1), None, stride, padding, 2, groups),
+    )
     x3, w3 = rand(1, 4, 5, 6, 7), rand(6, 4 // groups, 3, 3, 3)
-    same(ref.conv3d_ncdhw_python(x3, w3, stride, padding, groups), F.conv3d(t(x3), t(w3), None, stride, padding, 1, groups))
+    same(
+        ref.conv3d_ncdhw_python(x3, w3, stride, padding, groups),
+        F.conv3d(t(x3), t(w3), None, stride, padding, 1, groups),
+    )
     turned = rand(4, 3, 3, 3)
-    same(ref.conv2d_transpose_nchw_python(x, turned, stride, padding, stride - 1, groups),
-         F.conv_transpose2d(t(x), t(turned), None, stride, padding, stride - 1, groups))
+    same(
+        ref.conv2d_transpose_nchw_python(x, turned, stride, padding, stride - 1, groups),
+        F.conv_transpose2d(t(x), t(turned), None, stride, padding, stride - 1, groups),
+    )
 
 
 def test_other_convolution_layouts():
@@ -117,13 +124,19 @@ def test_arrangement():
     same(ref.gather_python(x, 2, places), torch.gather(t(x), 2, t(places)))
     same(ref.strided_slice_python(x, [0, 6], [2, 0], [1, -2]), x[0:2, 6:0:-2])
     same(ref.strided_slice_python(x, [1, 2], [-1, 3], None, "size", [2, 3]), x[:, :, 1:, 2:5])
-    same(ref.strided_set_python(x, 0, [0, 1], [1, 3]), np.where(np.indices(x.shape)[0] == 0, np.where(
-        (np.indices(x.shape)[1] >= 1) & (np.indices(x.shape)[1] < 3), 0, x), x))
+    same(
+        ref.strided_set_python(x, 0, [0, 1], [1, 3]),
+        np.where(
+            np.indices(x.shape)[0] == 0, np.where((np.indices(x.shape)[1] >= 1) & (np.indices(x.shape)[1] < 3), 0, x), x
+        ),
+    )
     hot = RNG.integers(0, 5, (2, 3))
     same(ref.one_hot(hot, 1, 0, 5, -1, "int64"), F.one_hot(t(hot), 5))
     same(ref.one_hot(hot, 1, 0, 5, 0, "int64"), F.one_hot(t(hot), 5).numpy().transpose(2, 0, 1))
     rows = np.sort(rand(3, 6), -1)
-    same(ref.searchsorted_ref(rows, x[0, 0, :3], True, "int64"), torch.searchsorted(t(rows), t(x[0, 0, :3]), right=True))
+    same(
+        ref.searchsorted_ref(rows, x[0, 0, :3], True, "int64"), torch.searchsorted(t(rows), t(x[0, 0, :3]), right=True)
+    )
     masked = ref.sequence_mask(rand(4, 2, 3), np.array([1, 4]), 9, 0)
     assert (masked[1:, 0] == 9).all() and (masked[:, 1] != 9).all()
     diagonal = ref.matrix_set_diag(np.zeros((2, 3, 3)), np.ones((2, 3)))
@@ -135,7 +148,8 @@ def test_arrangement():
 def test_resizing(mode, method):
     x = rand(1, 2, 6, 5)
     theirs = F.interpolate(
-        t(x), (9, 10), mode={"linear": "bilinear", "cubic": "bicubic"}[method], align_corners=mode == "align_corners")
+        t(x), (9, 10), mode={"linear": "bilinear", "cubic": "bicubic"}[method], align_corners=mode == "align_corners"
+    )
     same(ref.resize2d_python(x, (1.5, 2), "NCHW", method, mode, alpha=-0.75), theirs)
     same(ref.resize2d_python(x, (1.5, 2), "NCHW", "nearest_neighbor", "asymmetric"), F.interpolate(t(x), (9, 10)))
 
@@ -148,5 +162,7 @@ def test_sampling(padding):
     same(grid.transpose(0, 2, 3, 1), theirs)
     for method in ("bilinear", "nearest"):
         for corners in (True, False):
-            same(ref.grid_sample_python(x, grid, method, "NCHW", padding, corners),
-                 F.grid_sample(t(x), theirs, method, padding, corners))
+            same(
+                ref.grid_sample_python(x, grid, method, "NCHW", padding, corners),
+                F.grid_sample(t(x), theirs, method, padding, corners),
+            )

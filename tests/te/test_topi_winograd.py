@@ -27,7 +27,11 @@ def test_equals_direct_convolution(layout, computed, size, padding):
     weight = rng.standard_normal((3, 5, 3, 3)).astype("float32")
     expected = direct(data, weight, padding)
     if layout == "nhwc":
-        data, weight, expected = data.transpose(0, 2, 3, 1), weight.transpose(2, 3, 1, 0), expected.transpose(0, 2, 3, 1)
+        data, weight, expected = (
+            data.transpose(0, 2, 3, 1),
+            weight.transpose(2, 3, 1, 0),
+            expected.transpose(0, 2, 3, 1),
+        )
     if computed:
         g = cook_toom(interpolation_points(5), 4, 3)[2]
         weight = np.einsum("ai,bj,ocij->abco" if layout == "nchw" else "ai,bj,ijco->aboc", g, g, weight)

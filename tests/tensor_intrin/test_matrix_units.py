@@ -20,8 +20,11 @@ def packed_matmul(m, n, k, a_type, b_type, c_type, pack):
     a = te.placeholder((m, k), a_type, name="A")
     b = te.placeholder((k // pack, n, pack), b_type, name="B")
     axis = te.reduce_axis((0, k), name="k")
-    c = te.compute((m, n), lambda i, j: te.sum(
-        a[i, axis].astype(c_type) * b[axis // pack, j, axis % pack].astype(c_type), axis=axis), name="C")
+    c = te.compute(
+        (m, n),
+        lambda i, j: te.sum(a[i, axis].astype(c_type) * b[axis // pack, j, axis % pack].astype(c_type), axis=axis),
+        name="C",
+    )
     return te.create_prim_func([a, b, c])
 
 
@@ -105,8 +108,9 @@ def test_tiles_that_move_are_stored_at_once():
 
     target = relaxish.Target("llvm -mcpu=sapphirerapids")
     # Nine results do not fit the four tiles kept for them.
-    mod = amx_schedule(packed_matmul(96, 96, 64, "bfloat16", "bfloat16", "float32", 2),
-                       AMX_DOT_16x16x32_BF16_INTRIN, 2, (3, 3))
+    mod = amx_schedule(
+        packed_matmul(96, 96, 64, "bfloat16", "bfloat16", "float32", 2), AMX_DOT_16x16x32_BF16_INTRIN, 2, (3, 3)
+    )
     text = compile_primfuncs(lower_for_cpu(mod, target), target).assembly(target)
     assert text.count("tdpbf16ps") == text.count("tilestored")
 

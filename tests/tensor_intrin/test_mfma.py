@@ -82,7 +82,11 @@ THIN, WIDE = (rocm_mfma.place_thin_a, rocm_mfma.place_thin_b), (rocm_mfma.place_
 
 @pytest.mark.parametrize(
     "short, depth, in_dtype, out_dtype, places",
-    [("f32", 4, "float32", "float32", THIN), ("f16", 16, "float16", "float32", WIDE), ("s8", 16, "int8", "int32", WIDE)],
+    [
+        ("f32", 4, "float32", "float32", THIN),
+        ("f16", 16, "float16", "float32", WIDE),
+        ("s8", 16, "int8", "int32", WIDE),
+    ],
 )
 def test_product(short, depth, in_dtype, out_dtype, places):
     m, n, k = 32, 16, 2 * depth

@@ -104,7 +104,9 @@ def test_wgmma(n, in_dtype, out_dtype, held):
         sch.compute_at(shared, r)
         if held and index == 0:
             registers = sch.cache_read(outer, 0, "local")
-            sch.transform_layout(registers, ("write", 0), lambda i, k: (k // depth, *wgmma._operand_place(i, k % depth, depth)))
+            sch.transform_layout(
+                registers, ("write", 0), lambda i, k: (k // depth, *wgmma._operand_place(i, k % depth, depth))
+            )
         sch.transform_layout(shared, ("write", 0), core_matrices(in_dtype))
     stored = sch.cache_write(outer, 0, "local")
     sch.reverse_compute_at(stored, j)

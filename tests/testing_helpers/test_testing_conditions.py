@@ -11,7 +11,9 @@ from relaxish import arith, ir, testing, tir
 def test_solver_transforms_are_consistent():
     x, y = tir.Var("x", "int32"), tir.Var("y", "int32")
     ranges = {x: ir.Range(0, 9), y: ir.Range(-2, 4)}
-    testing.check_int_constraints_trans_consistency(arith.solve_linear_equations([tir.EQ(x + y * 2, 4)], [x, y], ranges))
+    testing.check_int_constraints_trans_consistency(
+        arith.solve_linear_equations([tir.EQ(x + y * 2, 4)], [x, y], ranges)
+    )
     solved = arith.solve_linear_inequalities([x + y <= 5, x - y >= 1], [x, y], ranges, deskew_range=True)
     testing.check_int_constraints_trans_consistency(solved)
 

@@ -17,7 +17,13 @@ ONE = tir.Evaluate(1)
 def test_loop_bounds_have_the_type_of_the_variable() -> None:
     i, j = tir.Var("i", "int32"), tir.Var("j", "int64")
     assert tir.For(j, 0, 4, tir.ForKind.SERIAL, NOP).extent.dtype == "int64"
-    for var, low, extent in [(i, 0, j), (i, j, 4), (j, 0, i), (i, 0, tir.const(4, "int64")), (tir.Var("f", "float32"), 0, 1)]:
+    for var, low, extent in [
+        (i, 0, j),
+        (i, j, 4),
+        (j, 0, i),
+        (i, 0, tir.const(4, "int64")),
+        (tir.Var("f", "float32"), 0, 1),
+    ]:
         with pytest.raises(TypeError):
             tir.For(var, low, extent, tir.ForKind.SERIAL, NOP)
 
@@ -112,7 +118,9 @@ def test_walks_see_uses_once() -> None:
     tir.stmt_functor.post_order_visit(loop, lambda node: seen.append(type(node).__name__))
     assert seen == ["IntImm", "IntImm", "Var", "Add", "BufferStore", "For"]
     seen.clear()
-    tir.stmt_functor.pre_order_visit(loop, lambda node: seen.append(type(node).__name__) or not isinstance(node, tir.Add))
+    tir.stmt_functor.pre_order_visit(
+        loop, lambda node: seen.append(type(node).__name__) or not isinstance(node, tir.Add)
+    )
     assert seen == ["For", "IntImm", "IntImm", "BufferStore", "Add", "Var"]
 
 

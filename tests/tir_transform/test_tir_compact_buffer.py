@@ -294,37 +294,6 @@ def test_indices_of_two_integer_types_cover_one_dimension():
     assert [int(d) for d in buffer.shape] == [8]
 
 
-def test_names_of_thread_indices_run_with_the_threads():
-    """A scan step: what thread 128 leaves is read by others, so the condition on a name narrows no shared memory."""
-    extent = 256
-
-    @T.prim_func
-    def before(A: T.Buffer((extent,), "float32"), C: T.Buffer((extent,), "float32")):
-        with T.block("all"):
-            T.reads(A[0:extent])
-            T.writes(C[0:extent])
-            tx = T.launch_thread("threadIdx.x", extent)
-            with T.LetStmt(T.Cast("int64", tx)) as place:
-                part = T.allocate([extent], "float32", "shared")
-                held = T.Buffer((extent,), data=part, scope="shared")
-                if place < T.int64(200):
-                    held[place] = A[place]
-                T.tvm_storage_sync("shared")
-                if place >= T.int64(128):
-                    C[place] = held[place - T.int64(128)] + held[place]
-
-    after = run(before, transform.CompactBufferAllocation())
-    seen = []
-
-    def look(node):
-        if isinstance(node, (tir.BufferStore, tir.BufferLoad)) and node.buffer.scope() == "shared":
-            seen.append((int(node.buffer.shape[0]), str(node.indices[0])))
-
-    tir.stmt_functor.post_order_visit(after.body, look)
-    cast = 'T.Cast("int64", tx)'
-    assert sorted(seen) == [(extent, cast), (extent, cast), (extent, f"{cast} - T.int64(128)")]
-
-
 def test_conditions_on_names_of_thread_indices_keep_shared_memory_whole():
     """Each thread touches one place, all threads together as many as there are: a name is not one number for all."""
 

@@ -190,9 +190,7 @@ def test_bound_checks_compare_as_64_bits() -> None:
 
     made = apply(transform.InstrumentBoundCheckers(), before)
     guard = made.body.body
-    assert str(guard.condition) == (
-        'T.Cast("int64", i) >= T.int64(0) and T.Cast("int64", i) < T.Cast("int64", 16)'
-    )
+    assert str(guard.condition) == ('T.Cast("int64", i) >= T.int64(0) and T.Cast("int64", i) < T.Cast("int64", 16)')
     assert isinstance(guard.else_case.body, tir.Evaluate) and guard.else_case.message.value == "OUT OF THE BOUNDS"
 
 

@@ -83,7 +83,16 @@ def test_values() -> None:
             C[i] = T.clz(i)
 
     a = np.linspace(-0.9, 0.9, 9).astype("float32")
-    functions = (np.tanh, np.tan, np.sinh, np.cosh, np.arcsinh, np.arctanh, lambda x: 10**x, lambda x: np.arccosh(x + 2))
+    functions = (
+        np.tanh,
+        np.tan,
+        np.sinh,
+        np.cosh,
+        np.arcsinh,
+        np.arctanh,
+        lambda x: 10**x,
+        lambda x: np.arccosh(x + 2),
+    )
     wanted = np.stack([f(a.astype("float64")) for f in functions], axis=1)
     b, c = np.zeros((9, 8), "float32"), np.zeros(9, "int32")
     made = transform.LowerIntrin()(IRModule({"main": func}))["main"]

@@ -422,12 +422,12 @@ def test_ovw() -> None:
 
 def test_known() -> None:
     @T.prim_func(private=True)
-    def before(A: T.Buffer((16, ), "int32")):
+    def before(A: T.Buffer((16,), "int32")):
         A[0] = 42
         A[0] = 42
 
     @T.prim_func(private=True)
-    def after(A: T.Buffer((16, ), "int32")):
+    def after(A: T.Buffer((16,), "int32")):
         A[0] = 42
 
     check(transform.RemoveNoOp(), before, after, DATAFLOW)
@@ -435,13 +435,13 @@ def test_known() -> None:
 
 def test_known2() -> None:
     @T.prim_func(private=True)
-    def before(A: T.Buffer((16, ), "int32"), B: T.Buffer(1, "int32")):
+    def before(A: T.Buffer((16,), "int32"), B: T.Buffer(1, "int32")):
         A[0] = 42
         B[0] = A[0]
         A[0] = 42
 
     @T.prim_func(private=True)
-    def after(A: T.Buffer((16, ), "int32"), B: T.Buffer(1, "int32")):
+    def after(A: T.Buffer((16,), "int32"), B: T.Buffer(1, "int32")):
         A[0] = 42
         B[0] = A[0]
 
@@ -450,7 +450,7 @@ def test_known2() -> None:
 
 def test_temp() -> None:
     @T.prim_func(private=True)
-    def before(A: T.Buffer((16, ), "int32"), C: T.Buffer(1, "int32")):
+    def before(A: T.Buffer((16,), "int32"), C: T.Buffer(1, "int32")):
         B = T.decl_buffer([16], "int32", scope="local")
         for i in range(16):
             B[i] = A[i]
@@ -461,7 +461,7 @@ def test_temp() -> None:
             B[i] = 0
 
     @T.prim_func(private=True)
-    def after(A: T.Buffer((16, ), "int32"), C: T.Buffer(1, "int32")):
+    def after(A: T.Buffer((16,), "int32"), C: T.Buffer(1, "int32")):
         B = T.decl_buffer([16], "int32", scope="local")
         for i in range(16):
             B[i] = A[i]
@@ -474,13 +474,13 @@ def test_temp() -> None:
 
 def test_rw_expr() -> None:
     @T.prim_func(private=True)
-    def before(A: T.Buffer((16, ), "int32")):
+    def before(A: T.Buffer((16,), "int32")):
         for i in range(16):
             A[i] = A[i] + 0
             A[i + 1] = A[1 + i]
 
     @T.prim_func(private=True)
-    def after(A: T.Buffer((16, ), "int32")):
+    def after(A: T.Buffer((16,), "int32")):
         T.evaluate(0)
 
     check(transform.RemoveNoOp(), before, after)
@@ -488,13 +488,13 @@ def test_rw_expr() -> None:
 
 def test_unused_temp() -> None:
     @T.prim_func(private=True)
-    def before(A: T.Buffer((16, ), "int32")):
+    def before(A: T.Buffer((16,), "int32")):
         B = T.decl_buffer([16], "int32", scope="local")
         for i in range(16):
             B[i] = 1
 
     @T.prim_func(private=True)
-    def after(A: T.Buffer((16, ), "int32")):
+    def after(A: T.Buffer((16,), "int32")):
         T.evaluate(0)
 
     check(transform.RemoveNoOp(), before, after, DATAFLOW)
@@ -502,7 +502,7 @@ def test_unused_temp() -> None:
 
 def test_tiled() -> None:
     @T.prim_func(private=True)
-    def before(A: T.Buffer((16, ), "int32")):
+    def before(A: T.Buffer((16,), "int32")):
         for i in range(16):
             for j in range(16):
                 if i != j:
@@ -512,7 +512,7 @@ def test_tiled() -> None:
             A[i * 4 + j] = 7
 
     @T.prim_func(private=True)
-    def after(A: T.Buffer((16, ), "int32")):
+    def after(A: T.Buffer((16,), "int32")):
         for i, j in T.grid(4, 4):
             A[i * 4 + j] = 7
 
@@ -617,7 +617,6 @@ def test_rw_constr2() -> None:
                 A[i] = A[i - 1]
 
     check(transform.RemoveNoOp(), before, after)
-
 
 
 def test_a_wait_stays_without_its_statement():

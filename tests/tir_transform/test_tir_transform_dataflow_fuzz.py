@@ -11,13 +11,29 @@ import pytest
 from relaxish import interp, tir
 from relaxish.ir import IRModule
 from relaxish.ir.transform import PassContext
-from relaxish.tir import BufferLoad, BufferStore, For, IfThenElse, IntImm, PrimFunc, SeqStmt, Var, decl_buffer, transform
+from relaxish.tir import (
+    BufferLoad,
+    BufferStore,
+    For,
+    IfThenElse,
+    IntImm,
+    PrimFunc,
+    SeqStmt,
+    Var,
+    decl_buffer,
+    transform,
+)
 
 SIZE = 8
 PASSES: list[tuple[Any, dict[str, Any]]] = [
     (
         transform.Simplify(),
-        {"tir.Simplify": {"propagate_knowns_to_prove_conditional": True, "propagate_knowns_to_simplify_expressions": True}},
+        {
+            "tir.Simplify": {
+                "propagate_knowns_to_prove_conditional": True,
+                "propagate_knowns_to_simplify_expressions": True,
+            }
+        },
     ),
     (transform.RemoveNoOp(), {"tir.RemoveNoOp": {"use_dataflow_analysis": True}}),
     (

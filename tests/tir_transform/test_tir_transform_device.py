@@ -144,9 +144,7 @@ def test_make_packed_api_returns_values() -> None:
 
     made = apply(transform.MakePackedAPI(), before, target=Target("llvm", host="llvm"))
     stores: list[Any] = []
-    tir.stmt_functor.post_order_visit(
-        made.body, lambda n: stores.append(n) if isinstance(n, tir.BufferStore) else None
-    )
+    tir.stmt_functor.post_order_visit(made.body, lambda n: stores.append(n) if isinstance(n, tir.BufferStore) else None)
     assert [s.buffer.data.name for s in stores] == ["out_ret_value", "out_ret_tcode"]
     assert stores[0].value.dtype == "int64" and int(stores[1].value) == 0
 
@@ -267,9 +265,7 @@ def test_lower_thread_allreduce_by_warp() -> None:
 
     made = apply(transform.LowerThreadAllreduce(), before, target=Target("cuda"))
     names: list[str] = []
-    tir.stmt_functor.post_order_visit(
-        made.body, lambda n: names.append(n.op.name) if isinstance(n, tir.Call) else None
-    )
+    tir.stmt_functor.post_order_visit(made.body, lambda n: names.append(n.op.name) if isinstance(n, tir.Call) else None)
     assert names.count("tir.tvm_warp_shuffle_down") == 5 and names.count("tir.tvm_warp_shuffle") == 1
     text = made.script()
     assert "red_buf0" in text and "mask" in text and "tvm_storage_sync" not in text

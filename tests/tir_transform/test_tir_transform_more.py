@@ -127,7 +127,9 @@ def test_remove_no_op_keeps_effects() -> None:
 def test_vectorize_fixed_and_scalable(extent: str, target: str) -> None:
     from relaxish.script import from_source
 
-    header = "from relaxish.script import tir as T\n@T.prim_func(private=True)\ndef main(A: T.Buffer((25,), 'float32')):\n"
+    header = (
+        "from relaxish.script import tir as T\n@T.prim_func(private=True)\ndef main(A: T.Buffer((25,), 'float32')):\n"
+    )
     before = from_source(header + f"    for i in T.vectorized({extent}):\n        A[i] = A[i] + T.float32(1)\n")
     lane = f"T.Ramp(0, 1, {extent})"
     after = from_source(header + f"    A[{lane}] = A[{lane}] + T.Broadcast(T.float32(1), {extent})\n")

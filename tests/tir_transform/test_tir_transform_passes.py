@@ -226,8 +226,10 @@ def test_compact_buffer() -> None:
     func = apply(transform.CompactBufferAllocation(), before)
     block = func.body
     while not isinstance(block, tir.Block):
-        block = block.block.body if isinstance(block, tir.BlockRealize) and block.block.name_hint == "root" else (
-            block.block if isinstance(block, tir.BlockRealize) else block.body
+        block = (
+            block.block.body
+            if isinstance(block, tir.BlockRealize) and block.block.name_hint == "root"
+            else (block.block if isinstance(block, tir.BlockRealize) else block.body)
         )
     assert [int(e) for e in block.alloc_buffers[0].shape] == [8]
 

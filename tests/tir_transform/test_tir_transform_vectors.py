@@ -229,7 +229,9 @@ def test_memory_that_a_pointer_reaches_by_scalars_keeps_its_type() -> None:
         R = T.allocate([8], "float16", "local")
         s = T.Buffer((64,), "float16", data=S, scope="shared")
         s[0:8] = T.Broadcast(T.float16(0), 8)
-        T.ptx_ldmatrix("float16", T.bool(False), 4, ".b16", R, 0, T.tvm_access_ptr(T.type_annotation("float16"), S, 0, 64, 1), 0)
+        T.ptx_ldmatrix(
+            "float16", T.bool(False), 4, ".b16", R, 0, T.tvm_access_ptr(T.type_annotation("float16"), S, 0, 64, 1), 0
+        )
 
     check(transform.PointerValueTypeRewrite(), before, before)
 

@@ -93,7 +93,10 @@ def test_jobs_are_known_without_a_gpu(check):
     from gpu import kernels, models, tests, tuning
 
     assert kernels.jobs(True)[0] == "gemm f16 64" and "attention f16 4x1024x16x64" in kernels.jobs(False)
-    assert models.jobs(False)[:2] == ["bert f16", "resnet50 f16"] and tuning.jobs(False) == ["gemm f16 4096", "gemm f16 8192"]
+    assert models.jobs(False)[:2] == ["bert f16", "resnet50 f16"] and tuning.jobs(False) == [
+        "gemm f16 4096",
+        "gemm f16 8192",
+    ]
     assert "tests/gpu/test_gpu_kernels.py" in tests.jobs(False)
 
 

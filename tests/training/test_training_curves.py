@@ -22,8 +22,11 @@ class Perceptron:
 
     @R.function
     def backbone(
-        x: R.Tensor((32, 20), "float32"), w0: R.Tensor((20, 48), "float32"), b0: R.Tensor((48,), "float32"),
-        w1: R.Tensor((48, 5), "float32"), b1: R.Tensor((5,), "float32"),
+        x: R.Tensor((32, 20), "float32"),
+        w0: R.Tensor((20, 48), "float32"),
+        b0: R.Tensor((48,), "float32"),
+        w1: R.Tensor((48, 5), "float32"),
+        b1: R.Tensor((5,), "float32"),
     ):
         with R.dataflow():
             h = R.nn.relu(R.add(R.matmul(x, w0), b0))
@@ -38,9 +41,14 @@ class Convolutional:
 
     @R.function
     def backbone(
-        x: R.Tensor((16, 3, 10, 10), "float32"), k0: R.Tensor((8, 3, 3, 3), "float32"), gamma: R.Tensor((8,), "float32"),
-        beta: R.Tensor((8,), "float32"), w: R.Tensor((128, 4), "float32"), b: R.Tensor((4,), "float32"),
-        mean: R.Tensor((8,), "float32"), var: R.Tensor((8,), "float32"),
+        x: R.Tensor((16, 3, 10, 10), "float32"),
+        k0: R.Tensor((8, 3, 3, 3), "float32"),
+        gamma: R.Tensor((8,), "float32"),
+        beta: R.Tensor((8,), "float32"),
+        w: R.Tensor((128, 4), "float32"),
+        b: R.Tensor((4,), "float32"),
+        mean: R.Tensor((8,), "float32"),
+        var: R.Tensor((8,), "float32"),
     ):
         with R.dataflow():
             c = R.nn.conv2d(x, k0)

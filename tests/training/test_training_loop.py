@@ -54,9 +54,7 @@ def test_cross_entropy_loss():
             R.output(gv)
         return gv
 
-    made = loss.CrossEntropyLoss()(
-        INFO, relax.TensorStructInfo((3,), "int64"), relax.TensorStructInfo((5,), "float32")
-    )
+    made = loss.CrossEntropyLoss()(INFO, relax.TensorStructInfo((3,), "int64"), relax.TensorStructInfo((5,), "float32"))
     assert_structural_equal(made, cross_entropy_loss)
 
 
@@ -162,7 +160,9 @@ def test_append_loss():
 
     @R.function
     def backbone_loss(
-        x: R.Tensor((8, 5), "float32"), w: R.Tensor((5, 3), "float32"), b: R.Tensor((3,), "float32"),
+        x: R.Tensor((8, 5), "float32"),
+        w: R.Tensor((5, 3), "float32"),
+        b: R.Tensor((3,), "float32"),
         label: R.Tensor((8, 3), "float32"),
     ):
         with R.dataflow():
@@ -208,7 +208,9 @@ def test_trainer_against_torch():
         got = trainer.update(x, label)
         assert abs(float(got.numpy()) - float(expected.detach())) < 1e-4
     np.testing.assert_allclose(trainer.export_params()["w"].numpy(), w.detach().numpy(), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(trainer.predict(x).numpy(), (torch.tensor(x) @ w + b).detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        trainer.predict(x).numpy(), (torch.tensor(x) @ w + b).detach().numpy(), rtol=1e-4, atol=1e-5
+    )
     with pytest.raises(ValueError):
         trainer.load_params({"nope": w0})
 

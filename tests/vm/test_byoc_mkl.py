@@ -20,8 +20,11 @@ pytestmark = pytest.mark.skipif(not mkl.is_available(), reason="MKL is not insta
 class Perceptron:
     @R.function
     def main(
-        x: R.Tensor((4, 7, 16), "float32"), w1: R.Tensor((16, 32), "float32"), b1: R.Tensor((32,), "float32"),
-        w2: R.Tensor((32, 5), "float32"), ids: R.Tensor((4, 7, 16), "int32"),
+        x: R.Tensor((4, 7, 16), "float32"),
+        w1: R.Tensor((16, 32), "float32"),
+        b1: R.Tensor((32,), "float32"),
+        w2: R.Tensor((32, 5), "float32"),
+        ids: R.Tensor((4, 7, 16), "int32"),
     ):
         with R.dataflow():
             a = R.matmul(x, w1)
@@ -85,8 +88,8 @@ def test_what_the_library_cannot_do_stays():
 
 
 def test_a_missing_code_generator_is_named():
-    parted = relax.transform.FuseOpsByPattern(
-        [("nobody.matmul", mkl.patterns()[-1].pattern)], annotate_codegen=True
-    )(Perceptron)
+    parted = relax.transform.FuseOpsByPattern([("nobody.matmul", mkl.patterns()[-1].pattern)], annotate_codegen=True)(
+        Perceptron
+    )
     with pytest.raises(relaxish.TVMError, match=r"relax\.ext\.nobody"):
         relax.transform.RunCodegen()(parted)

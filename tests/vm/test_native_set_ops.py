@@ -15,7 +15,9 @@ pytest.importorskip("llvmlite")
 
 def machine(make, *inputs, dynamic=False, expect_native=True):
     shapes = [[tir.Var(f"d{i}", "int64") if dynamic else d for i, d in enumerate(x.shape)] for x in inputs]
-    params = [relax.Var(f"x{i}", relax.TensorStructInfo(s, str(x.dtype))) for i, (s, x) in enumerate(zip(shapes, inputs))]
+    params = [
+        relax.Var(f"x{i}", relax.TensorStructInfo(s, str(x.dtype))) for i, (s, x) in enumerate(zip(shapes, inputs))
+    ]
     builder = relax.BlockBuilder()
     with builder.function("main", params):
         with builder.dataflow():
@@ -32,7 +34,9 @@ def data(shape, dtype, seed=0):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize(("shape", "dtype"), [((17,), "float32"), ((4, 9), "int64"), ((2, 3, 5), "bool"), ((3, 4), "int8")])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((17,), "float32"), ((4, 9), "int64"), ((2, 3, 5), "bool"), ((3, 4), "int8")]
+)
 def test_nonzero(shape, dtype, dynamic):
     x = data(shape, dtype)
     run = machine(op.nonzero, x, dynamic=dynamic)

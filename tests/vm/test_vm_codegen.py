@@ -10,7 +10,17 @@ from relaxish.backend.vm.planner import _Block, _pack
 from relaxish.ir import GlobalVar, IRModule, Op
 from relaxish.relax import Call, ExternFunc, Function, Var
 from relaxish.relax.expr import (
-    BindingBlock, Constant, DataTypeImm, If, PrimValue, SeqExpr, ShapeExpr, StringImm, Tuple, TupleGetItem, VarBinding,
+    BindingBlock,
+    Constant,
+    DataTypeImm,
+    If,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    VarBinding,
 )
 from relaxish.relax.struct_info import ObjectStructInfo, PrimStructInfo, TensorStructInfo
 from relaxish.runtime import KernelSpec, ParamSpec, VirtualMachine, cpu, nd
@@ -202,8 +212,12 @@ def test_dynamic_scalars_and_call_tir_dyn():
     bad = build(func)
     with pytest.raises(Exception, match=r"argument|positional|scale"):
         VirtualMachine(bad, cpu())["main"](X)
-    specs = {"scale": (KernelSpec("scale", (VEC, VEC, ParamSpec("scalar", "int64"))),
-                       lambda a, out, k: scale_kernel(a, k, out))}
+    specs = {
+        "scale": (
+            KernelSpec("scale", (VEC, VEC, ParamSpec("scalar", "int64"))),
+            lambda a, out, k: scale_kernel(a, k, out),
+        )
+    }
     lines = Lines()
     t = lines.tensor(lines.storage())
     lines.emit(Call(op("relax.vm.call_tir_dyn"), [GLOBALS["scale"], Tuple([x, t, ShapeExpr([3])])]))

@@ -23,7 +23,9 @@ class Flow:
         return y
 
     @R.function
-    def nested(c: R.Tensor((), "bool"), d: R.Tensor((), "bool"), x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+    def nested(c: R.Tensor((), "bool"), d: R.Tensor((), "bool"), x: R.Tensor((2,), "float32")) -> R.Tensor(
+        (2,), "float32"
+    ):
         if c:
             if d:
                 a = R.add(x, x)

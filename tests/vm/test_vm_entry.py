@@ -13,7 +13,14 @@ from relaxish.backend.vm import generate
 from relaxish.ir import GlobalVar, IRModule, Op
 from relaxish.relax import Call, Function, Var
 from relaxish.relax.expr import (
-    BindingBlock, Constant, DataTypeImm, PrimValue, SeqExpr, ShapeExpr, StringImm, VarBinding,
+    BindingBlock,
+    Constant,
+    DataTypeImm,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    StringImm,
+    VarBinding,
 )
 from relaxish.relax.struct_info import ObjectStructInfo, TensorStructInfo
 from relaxish.runtime import VirtualMachine, cpu, load_module, nd
@@ -44,10 +51,16 @@ def build(chain=1):
         return var
 
     def alloc():
-        storage = emit(Call(Op.register("relax.vm.alloc_storage"),
-                            [ShapeExpr([16]), PrimValue(0), DataTypeImm("uint8"), StringImm("global")]))
-        return emit(Call(Op.register("relax.vm.alloc_tensor"),
-                         [storage, PrimValue(0), ShapeExpr([4]), DataTypeImm("float32")]), T4)
+        storage = emit(
+            Call(
+                Op.register("relax.vm.alloc_storage"),
+                [ShapeExpr([16]), PrimValue(0), DataTypeImm("uint8"), StringImm("global")],
+            )
+        )
+        return emit(
+            Call(Op.register("relax.vm.alloc_tensor"), [storage, PrimValue(0), ShapeExpr([4]), DataTypeImm("float32")]),
+            T4,
+        )
 
     current = x
     bias = Constant(nd.array(np.full(4, 0.5, "float32")))
@@ -55,9 +68,14 @@ def build(chain=1):
         out = alloc()
         emit(Call(gadd, [current, bias, out]) if step % 2 == 0 else Call(grelu, [current, out]))
         current = out
-    main = Function([x], SeqExpr([BindingBlock(bindings)], current), ObjectStructInfo(), attrs={"global_symbol": "main"})
+    main = Function(
+        [x], SeqExpr([BindingBlock(bindings)], current), ObjectStructInfo(), attrs={"global_symbol": "main"}
+    )
     zero = tir.FloatImm("float32", 0.0)
-    kernels = {gadd: elementwise("k_add", 3, lambda a, b: a + b), grelu: elementwise("k_relu", 2, lambda a: tir.max(a, zero))}
+    kernels = {
+        gadd: elementwise("k_add", 3, lambda a, b: a + b),
+        grelu: elementwise("k_relu", 2, lambda a: tir.max(a, zero)),
+    }
     mod = IRModule({GlobalVar("main"): main, **kernels})
     return _native(generate(mod), mod, IRModule(kernels), Target("llvm"))
 
@@ -83,7 +101,8 @@ def test_export_loads_with_the_runtime_alone(tmp_path):
     ex = build(3)
     ex.export_library(str(tmp_path / "m.so"))
     np.testing.assert_array_equal(
-        VirtualMachine(load_module(tmp_path / "m.so"), cpu())["main"](X).numpy(), reference(3))
+        VirtualMachine(load_module(tmp_path / "m.so"), cpu())["main"](X).numpy(), reference(3)
+    )
     import subprocess
     import sys
 

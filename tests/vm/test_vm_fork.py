@@ -67,7 +67,11 @@ print(num_threads(), num_threads(3))
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs CPU affinity")
 @pytest.mark.parametrize(
     "mode, environment, answer",
-    [("affinity", {}, "1 3"), ("knob", {"RELAXISH_NUM_THREADS": "5"}, "5 5"), ("affinity", {"RELAXISH_NUM_THREADS": "2"}, "2 2")],
+    [
+        ("affinity", {}, "1 3"),
+        ("knob", {"RELAXISH_NUM_THREADS": "5"}, "5 5"),
+        ("affinity", {"RELAXISH_NUM_THREADS": "2"}, "2 2"),
+    ],
 )
 def test_thread_count(mode, environment, answer):
     plain = {k: v for k, v in os.environ.items() if k != "RELAXISH_NUM_THREADS"}
@@ -75,5 +79,3 @@ def test_thread_count(mode, environment, answer):
         [sys.executable, "-c", _SCRIPT, mode], env={**plain, **environment}, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == answer
-
-

@@ -8,7 +8,15 @@ import pytest
 import relaxish
 import relaxish.relax.testing.vm  # registers the packed functions
 from relaxish.relax.testing.lib_comparator import LibCompareVMInstrument
-from relaxish.runtime import VirtualMachine, VMInstrumentReturnKind, cpu, get_global_func, load_module, nd, register_func
+from relaxish.runtime import (
+    VirtualMachine,
+    VMInstrumentReturnKind,
+    cpu,
+    get_global_func,
+    load_module,
+    nd,
+    register_func,
+)
 from relaxish.runtime.profiling import Report
 from relaxish.runtime.vm_module import VMModule
 from relaxish.script import ir as I
@@ -27,7 +35,9 @@ class Model:
         return z
 
     @R.function
-    def dynamic(x: R.Tensor(("n", 4), "float32"), y: R.Tensor(("n", "m"), "float32")) -> R.Tensor(("n", "m"), "float32"):
+    def dynamic(x: R.Tensor(("n", 4), "float32"), y: R.Tensor(("n", "m"), "float32")) -> R.Tensor(
+        ("n", "m"), "float32"
+    ):
         n, m = T.int64(), T.int64()
         s = R.sum(x, axis=[1], keepdims=True)
         z = R.add(y, s)
@@ -48,8 +58,9 @@ class Model:
     @R.function(pure=False)
     def packed(x: R.Tensor((2,), "float32")) -> R.Object:
         y = R.call_packed("test.vm.mul", x, x, sinfo_args=R.Tensor((2,), "float32"))
-        z = R.call_packed("test.vm.iface.tag", y, R.str("tag"), R.prim_value(7), R.dtype("int8"), R.shape([2, 3]),
-                          sinfo_args=R.Object)
+        z = R.call_packed(
+            "test.vm.iface.tag", y, R.str("tag"), R.prim_value(7), R.dtype("int8"), R.shape([2, 3]), sinfo_args=R.Object
+        )
         return z
 
 
@@ -130,7 +141,9 @@ def test_saved_functions(machine):
 
 def test_stateful_calls(machine):
     fresh = VirtualMachine(machine.executable, cpu())
-    assert "No inputs set for stateful call of nested" in message_of(lambda: fresh.invoke_stateful("nested"), ValueError)
+    assert "No inputs set for stateful call of nested" in message_of(
+        lambda: fresh.invoke_stateful("nested"), ValueError
+    )
     assert "No output saved for call" in message_of(lambda: fresh.get_outputs("nested"), ValueError)
     assert "doesn't match the number" in message_of(lambda: fresh.set_input("nested"), RuntimeError)
     fresh.set_input("nested", x=np.array([1, 2], "float32"))
@@ -206,7 +219,11 @@ def test_profiles():
     names = [c["Name"] for c in report.calls]
     assert any("relu" in n for n in names)
     call = report.calls[names.index(next(n for n in names if "relu" in n))]
-    assert call["Duration (us)"].microseconds > 0 and call["Count"].value == 1 and "float32[2, 3]" in call["Argument Shapes"]
+    assert (
+        call["Duration (us)"].microseconds > 0
+        and call["Count"].value == 1
+        and "float32[2, 3]" in call["Argument Shapes"]
+    )
     again = Report.from_json(report.json())
     assert again.calls == report.calls and again.device_metrics == report.device_metrics
     assert "relu" in again.table() and "relu" in again.csv()
@@ -228,9 +245,9 @@ def test_several_cpu_devices():
         I.module_global_infos({"vdevice": [I.vdevice("llvm", 0), I.vdevice("llvm", 1)]})
 
         @R.function
-        def main(
-            x: R.Tensor((2, 3), "float32", "llvm:0"), y: R.Tensor((3, 4), "float32", "llvm:1")
-        ) -> R.Tensor((2, 4), "float32", "llvm:1"):
+        def main(x: R.Tensor((2, 3), "float32", "llvm:0"), y: R.Tensor((3, 4), "float32", "llvm:1")) -> R.Tensor(
+            (2, 4), "float32", "llvm:1"
+        ):
             with R.dataflow():
                 a: R.Tensor((2, 3), "float32", "llvm:0") = R.add(x, x)
                 b: R.Tensor((2, 3), "float32", "llvm:1") = R.to_vdevice(a, "llvm:1")

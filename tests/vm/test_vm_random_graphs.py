@@ -38,7 +38,9 @@ class Graph:
                 chosen = [self.values[i] for i in self.rng.choice(len(self.values), 2)]
                 chosen.append(self.values[-1])
                 self.expected = [v for _, v in chosen]
-                out = self.builder.emit_output(relax.Tuple([e for e, _ in chosen[:1]] + [relax.Tuple([e for e, _ in chosen[1:]])]))
+                out = self.builder.emit_output(
+                    relax.Tuple([e for e, _ in chosen[:1]] + [relax.Tuple([e for e, _ in chosen[1:]])])
+                )
             self.builder.emit_func_output(out)
         self.mod = self.builder.finalize()
 
@@ -51,7 +53,9 @@ class Graph:
         self.values.append((self.builder.emit(expr), np.asarray(value, "float32")))
 
     def step(self) -> None:
-        kind = self.rng.choice(["unary", "binary", "reduce", "transpose", "matmul", "concat", "softmax", "constant", "where", "take"])
+        kind = self.rng.choice(
+            ["unary", "binary", "reduce", "transpose", "matmul", "concat", "softmax", "constant", "where", "take"]
+        )
         e, v = self.pick(2)
         if kind == "unary":
             name = str(self.rng.choice(sorted(UNARY)))
@@ -64,7 +68,10 @@ class Graph:
             self.add(getattr(op, name)(e, f), BINARY[name](v, w))
         elif kind == "reduce":
             name, axis = str(self.rng.choice(["sum", "max", "mean"])), int(self.rng.integers(2))
-            self.add(op.subtract(e, getattr(op, name)(e, axis=[axis], keepdims=True)), v - getattr(np, name)(v, axis=axis, keepdims=True))
+            self.add(
+                op.subtract(e, getattr(op, name)(e, axis=[axis], keepdims=True)),
+                v - getattr(np, name)(v, axis=axis, keepdims=True),
+            )
         elif kind == "transpose":
             self.add(op.permute_dims(e, [1, 0]), v.T)
         elif kind == "matmul":
@@ -79,7 +86,9 @@ class Graph:
             c = np.float32(self.rng.standard_normal())
             self.add(op.multiply(e, relax.const(c)), v * c)
         elif kind == "where":
-            self.add(op.where(op.greater(e, relax.const(np.float32(0.25))), e, op.negative(e)), np.where(v > 0.25, v, -v))
+            self.add(
+                op.where(op.greater(e, relax.const(np.float32(0.25))), e, op.negative(e)), np.where(v > 0.25, v, -v)
+            )
         else:
             order = self.rng.integers(0, 3, 4).astype("int64")
             self.add(op.take(e, relax.const(order), axis=0), v[order])

@@ -40,12 +40,15 @@ def test_packed_calls_constants_and_tuples():
             T.anylist_setitem_call_packed(
                 r, 4, "vm.builtin.make_tuple", T.anylist_getitem(r, 3), T.anylist_getitem(r, 1)
             )
+            T.anylist_setitem_call_packed(r, 5, "vm.builtin.tuple_getitem", T.anylist_getitem(r, 4), T.int64(1))
             T.anylist_setitem_call_packed(
-                r, 5, "vm.builtin.tuple_getitem", T.anylist_getitem(r, 4), T.int64(1)
-            )
-            T.anylist_setitem_call_packed(
-                r, 6, "test.vm.pick", T.anylist_getitem(r, 5), T.anylist_getitem(c, 1), T.anylist_getitem(c, 2),
-                T.int64(9)
+                r,
+                6,
+                "test.vm.pick",
+                T.anylist_getitem(r, 5),
+                T.anylist_getitem(c, 1),
+                T.anylist_getitem(c, 2),
+                T.int64(9),
             )
             T.anylist_setitem_call_packed(r, 2, "vm.builtin.copy", T.anylist_getitem(r, 6))
 

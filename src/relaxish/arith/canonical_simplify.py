@@ -16,6 +16,7 @@ from .products import cancel, multiply
 from .reductions import keep_used_components
 from .rewrite_simplify import LESS, RewriteSimplifier
 
+
 class CanonicalSimplifier(RewriteSimplifier):
     """See the module docstring; :meth:`simplify` is the entry."""
 

@@ -127,9 +127,7 @@ _STEPS: dict[type, Any] = {
 }  # fmt: skip
 
 
-def deduce_bound(
-    var: Var, cond: PrimExpr, hint_map: Mapping[Any, Any], relax_map: Mapping[Any, Any]
-) -> IntervalSet:
+def deduce_bound(var: Var, cond: PrimExpr, hint_map: Mapping[Any, Any], relax_map: Mapping[Any, Any]) -> IntervalSet:
     """The values of ``var`` for which ``cond`` certainly holds while other variables run over ``relax_map``.
 
     ``hint_map`` says what signs factors have.  The empty set stands for "not known": other forms than one

@@ -253,7 +253,10 @@ class IntSetEvaluator:
     """Interval arithmetic over a map from variables to sets."""
 
     def __init__(
-        self, analyzer: Analyzer, dom_map: Mapping[Any, IntervalSet], eval_vec: bool = False,
+        self,
+        analyzer: Analyzer,
+        dom_map: Mapping[Any, IntervalSet],
+        eval_vec: bool = False,
         constraints: list[tuple[PrimExpr, IntervalSet]] | None = None,
     ) -> None:
         self.analyzer = analyzer
@@ -409,8 +412,11 @@ def _multiply(analyzer: Analyzer, a: IntervalSet, b: IntervalSet, dtype: str) ->
     if _point(a):
         a, b = b, a
     if not _point(b):
-        if a.has_lower() and b.has_lower() and analyzer.can_prove_greater_equal(a.min_value, 0) and (
-            analyzer.can_prove_greater_equal(b.min_value, 0)
+        if (
+            a.has_lower()
+            and b.has_lower()
+            and analyzer.can_prove_greater_equal(a.min_value, 0)
+            and (analyzer.can_prove_greater_equal(b.min_value, 0))
         ):
             return IntervalSet(B.mul(a.min_value, b.min_value), _add_end(a.max_value, b.max_value, B.mul, _POS_INF))
         return everything()
@@ -433,8 +439,12 @@ def _multiply(analyzer: Analyzer, a: IntervalSet, b: IntervalSet, dtype: str) ->
 
 def _divide(analyzer: Analyzer, a: IntervalSet, b: IntervalSet, build: Any) -> IntervalSet:
     if not _point(b):
-        if b.has_lower() and b.has_upper() and analyzer.can_prove_greater_equal(b.min_value, 1) and a.has_lower() and (
-            analyzer.can_prove_greater_equal(a.min_value, 0)
+        if (
+            b.has_lower()
+            and b.has_upper()
+            and analyzer.can_prove_greater_equal(b.min_value, 1)
+            and a.has_lower()
+            and (analyzer.can_prove_greater_equal(a.min_value, 0))
         ):
             return IntervalSet(build(a.min_value, b.max_value), _add_end(a.max_value, b.min_value, build, _POS_INF))
         return everything()

@@ -134,9 +134,7 @@ class IterMapRewriter:
         return IterSumExpr(args, base if type(base) is IntImm else self.analyzer.simplify(base))
 
     def _same_split(self, a: IterSplitExpr, b: IterSplitExpr) -> bool:
-        return (
-            a.source is b.source and self.equal(a.lower_factor, b.lower_factor) and self.equal(a.extent, b.extent)
-        )
+        return a.source is b.source and self.equal(a.lower_factor, b.lower_factor) and self.equal(a.extent, b.extent)
 
     def _scaled(self, a: Any, b: Any, e: Any) -> Any:
         if not _is_map(a) and not _is_map(b):
@@ -621,7 +619,11 @@ def _prepare(
 
 
 def detect(
-    indices: Sequence[Any], inputs: Mapping[Any, Range], predicate: Any, level: IterMapLevel, trivial: bool,
+    indices: Sequence[Any],
+    inputs: Mapping[Any, Range],
+    predicate: Any,
+    level: IterMapLevel,
+    trivial: bool,
     analyzer: Analyzer | None = None,
 ) -> tuple[list[IterSumExpr], IterMapRewriter]:
     """The iterator sums and the rewriter that made them. Raises IterMapError."""
@@ -635,8 +637,11 @@ def detect(
 
 
 def detect_iter_map(
-    indices: Sequence[Any], input_iters: Mapping[Any, Range], predicate: Any = True,
-    check_level: IterMapLevel | str = IterMapLevel.Surjective, simplify_trivial_iterators: bool = True,
+    indices: Sequence[Any],
+    input_iters: Mapping[Any, Range],
+    predicate: Any = True,
+    check_level: IterMapLevel | str = IterMapLevel.Surjective,
+    simplify_trivial_iterators: bool = True,
     analyzer: Analyzer | None = None,
 ) -> IterMapResult:
     """Whether ``indices`` are independent splits and fusions of ``input_iters``; empty ``indices`` if not.
@@ -686,8 +691,11 @@ def _provably_equal(a: PrimExpr, b: PrimExpr) -> bool:
 
 
 def iter_map_simplify(
-    indices: Sequence[Any], input_iters: Mapping[Any, Range], predicate: Any = True,
-    check_level: IterMapLevel | str = IterMapLevel.Surjective, simplify_trivial_iterators: bool = True,
+    indices: Sequence[Any],
+    input_iters: Mapping[Any, Range],
+    predicate: Any = True,
+    check_level: IterMapLevel | str = IterMapLevel.Surjective,
+    simplify_trivial_iterators: bool = True,
     analyzer: Analyzer | None = None,
 ) -> list[PrimExpr]:
     """Indices rewritten through their iterator map; as they are when they have none, not even without the predicate.

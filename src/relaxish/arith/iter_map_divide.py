@@ -94,8 +94,13 @@ class _Divider:
         return self._assemble(total, inner_args, outer_args, inner_extent, outer_extent, limit)
 
     def _assemble(
-        self, total: IterSumExpr, inner_args: list[IterSplitExpr], outer_args: list[tuple[IterSplitExpr, PrimExpr]],
-        inner_extent: PrimExpr, outer_extent: PrimExpr, limit: PrimExpr | None,
+        self,
+        total: IterSumExpr,
+        inner_args: list[IterSplitExpr],
+        outer_args: list[tuple[IterSplitExpr, PrimExpr]],
+        inner_extent: PrimExpr,
+        outer_extent: PrimExpr,
+        limit: PrimExpr | None,
     ) -> _Division:
         zero = self._const(total, 0)
         scaled = []
@@ -153,7 +158,8 @@ class _Divider:
             is_inner = all(id(v) in self.sub_vars for v in free_vars(source))
             total = IterSumExpr((bare,), self._const(s, 0))
             result = (
-                _Division(self._empty(s), one, total, s.extent) if is_inner
+                _Division(self._empty(s), one, total, s.extent)
+                if is_inner
                 else _Division(total, s.extent, self._empty(s), one)
             )
         else:
@@ -205,8 +211,12 @@ def _value(e: Any) -> Any:
 
 
 def subspace_divide(
-    bindings: Sequence[PrimExpr], input_iters: Mapping[Any, Range], sub_iters: Sequence[Var], predicate: Any = True,
-    check_level: IterMapLevel | str = IterMapLevel.Surjective, simplify_trivial_iterators: bool = True,
+    bindings: Sequence[PrimExpr],
+    input_iters: Mapping[Any, Range],
+    sub_iters: Sequence[Var],
+    predicate: Any = True,
+    check_level: IterMapLevel | str = IterMapLevel.Surjective,
+    simplify_trivial_iterators: bool = True,
 ) -> list[list[IterMark]]:
     """Each binding as ``[outer, inner]`` marks with ``binding == outer * inner.extent + inner``.
 

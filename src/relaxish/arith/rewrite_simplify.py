@@ -46,9 +46,7 @@ class _ByType(NamedTuple):
 
 
 _ADD = _ByType((RA.ADD, RA.ADD_SELECT), (RA.ADD_VECTOR, RA.ADD_SELECT), (RA.ADD_SELECT,))
-_SUB = _ByType(
-    (RA.SUB, RA.SUB_SELECT), (RA.SUB_VECTOR, RA.SUB_OTHER, RA.SUB_SELECT), (RA.SUB_OTHER, RA.SUB_SELECT)
-)
+_SUB = _ByType((RA.SUB, RA.SUB_SELECT), (RA.SUB_VECTOR, RA.SUB_OTHER, RA.SUB_SELECT), (RA.SUB_OTHER, RA.SUB_SELECT))
 _MUL = _ByType((RA.MUL,), (RA.MUL_VECTOR,))
 
 
@@ -388,9 +386,7 @@ class RewriteSimplifier(Mutator):
         x, c1, y = found
         dtype = node.dtype
         y_value: PrimExpr = y if y is not None else B.const(dtype, 0)
-        residue = B.floordiv(
-            B.add(B.mul(x, B.const(dtype, c1 % c2)), B.floormod(y_value, node.b)), node.b
-        )
+        residue = B.floordiv(B.add(B.mul(x, B.const(dtype, c1 % c2)), B.floormod(y_value, node.b)), node.b)
         low, high = self.analyzer.const_int_bound.bound(residue)
         if low == high:
             quotient = B.floordiv(y_value, node.b)

@@ -257,8 +257,11 @@ def _shape(e: ast.expr) -> tuple[str, str, tuple[str, ...], list[ast.expr]]:
     if isinstance(e, ast.BoolOp):
         is_and = isinstance(e.op, ast.And)
         left = e.values[0] if len(e.values) == 2 else ast.BoolOp(e.op, e.values[:-1])
-        return ("And", "and_", ("a", "b"), [left, e.values[-1]]) if is_and else (
-            "Or", "or_", ("a", "b"), [left, e.values[-1]])
+        return (
+            ("And", "and_", ("a", "b"), [left, e.values[-1]])
+            if is_and
+            else ("Or", "or_", ("a", "b"), [left, e.values[-1]])
+        )
     if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.Not):
         return "Not", "not_", ("a",), [e.operand]
     assert isinstance(e, ast.Call) and isinstance(e.func, ast.Name), ast.dump(e)
@@ -364,7 +367,8 @@ class RuleTable:
             if self._source:
                 self.compile()
             fits = tuple(
-                r.fn for r in self.rules
+                r.fn
+                for r in self.rules
                 if r.fn is not None and all(k is None or k == name for k, name in zip(r.kinds, names))
             )
             found = self._index[key] = (fits,)

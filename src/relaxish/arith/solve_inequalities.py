@@ -216,7 +216,9 @@ def _from_zero(system: IntConstraints) -> IntConstraintsTransform:
 
 
 def solve_linear_inequalities(
-    equations: Any, variables: Sequence[Var] | None = None, ranges: Mapping[Var, Range] | None = None,
+    equations: Any,
+    variables: Sequence[Var] | None = None,
+    ranges: Mapping[Var, Range] | None = None,
     deskew_range: bool = False,
 ) -> Any:
     """The range of each variable in terms of the later ones, and the conditions those ranges do not say.

@@ -36,8 +36,13 @@ class CpuModel:
         """The model of a CPU target: its vector width and core count, and this machine's caches."""
         bits = int(target.vector_bits)
         wide = bits >= 512 or bool(target.features.has_asimd)
-        return replace(CpuModel(), vector_bytes=bits // 8, registers=32 if wide else 16, cores=int(target.num_cores),
-                       caches=host_caches())
+        return replace(
+            CpuModel(),
+            vector_bytes=bits // 8,
+            registers=32 if wide else 16,
+            cores=int(target.num_cores),
+            caches=host_caches(),
+        )
 
 
 @functools.lru_cache(maxsize=1)

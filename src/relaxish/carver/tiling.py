@@ -72,8 +72,9 @@ class TilingModel:
     True
     """
 
-    def __init__(self, axes: Sequence[Axis], accesses: Sequence[Access], structure: str, machine: CpuModel,
-                 point_lanes: int = 1) -> None:
+    def __init__(
+        self, axes: Sequence[Axis], accesses: Sequence[Access], structure: str, machine: CpuModel, point_lanes: int = 1
+    ) -> None:
         self.axes = list(axes)
         self.accesses = list(accesses)
         self.structure = structure
@@ -182,8 +183,9 @@ class TilingModel:
         touched, occupied = [], []
         for access in self.accesses:
             rows: Array = np.full((len(nest) + 1, count), float(access.element_bytes))
-            spans = [each + sum(step * (lengths[axis] - 1) for axis, step in steps.items())
-                     for steps, each in access.dims]
+            spans = [
+                each + sum(step * (lengths[axis] - 1) for axis, step in steps.items()) for steps, each in access.dims
+            ]
             for span in spans[:-1]:
                 rows = rows * span
             last = spans[-1] if spans else 1.0

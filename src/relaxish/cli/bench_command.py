@@ -97,9 +97,7 @@ def _torch(model: LoadedModel, inputs: list[Any], threads: int) -> tuple[Runner,
 @click.option("--target", "target_text", default="llvm", show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
 @click.option("--input", "files", multiple=True, metavar="[NAME=]FILE", help=".npy or .npz file.")
-@click.option(
-    "--seconds", default=3.0, show_default=True, type=click.FloatRange(0), help="Time spent on each row."
-)
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0), help="Time spent on each row.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--json", "json_path", default=None, help="Also write the numbers to this file.")
 def command(

@@ -180,8 +180,7 @@ def command(out: str, seconds: float, target_text: str, seed: int) -> None:
     steps.step("Timing")
     times = interleaved({"untuned": untuned, "tuned": tuned, "peer": peer}, 8.0)
     errors = {
-        name: largest_error(flatten_result(run()), expected)
-        for name, run in (("untuned", untuned), ("tuned", tuned))
+        name: largest_error(flatten_result(run()), expected) for name, run in (("untuned", untuned), ("tuned", tuned))
     }
     _table(steps, times, errors)
     if max(errors.values()) > _TOLERANCE:

@@ -54,7 +54,9 @@ def _check_names(kernels: Any, target: Any, wanted: list[str]) -> None:
 
     names = [task.task_name for task in extract_tasks(kernels, target)]
     if not any(text in name for text in wanted for name in names):
-        raise RelaxishError(f"No tasks to tune: no kernel is named like {', '.join(wanted)} (kernels: {', '.join(names)})")
+        raise RelaxishError(
+            f"No tasks to tune: no kernel is named like {', '.join(wanted)} (kernels: {', '.join(names)})"
+        )
 
 
 @click.command("tune", help="Tune MODEL (.onnx, .pt2, .py); an interrupted run goes on where it stopped.")

@@ -11,7 +11,14 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["create_executable", "create_shared", "create_staticlib", "cross_compiler", "get_cc", "get_target_by_dump_machine"]
+__all__ = [
+    "create_executable",
+    "create_shared",
+    "create_staticlib",
+    "cross_compiler",
+    "get_cc",
+    "get_target_by_dump_machine",
+]
 
 _COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 
@@ -76,7 +83,9 @@ class _CrossCompiler:
         self.output_format = output_format or getattr(self._function, "output_format", "so")
         self.get_target_triple = get_target_triple or get_target_by_dump_machine(self._compiler)
 
-    def __call__(self, output: str, objects: str | Sequence[str], options: Sequence[str] | None = None, **kwargs: Any) -> Any:
+    def __call__(
+        self, output: str, objects: str | Sequence[str], options: Sequence[str] | None = None, **kwargs: Any
+    ) -> Any:
         if self._compiler is not None:
             kwargs["cc"] = self._compiler
         return self._function(output, [*_listed(objects), *self._files], [*self._options, *(options or ())], **kwargs)

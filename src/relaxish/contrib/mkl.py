@@ -76,9 +76,7 @@ def _supported(context: Any) -> bool:
     infos = [lhs, rhs, product.struct_info]
     if not all(isinstance(i, TensorStructInfo) and i.dtype == "float32" and i.ndim >= 2 for i in infos):
         return False
-    static = all(
-        isinstance(i.shape, ShapeExpr) and all(isinstance(d, IntImm) for d in i.shape.values) for i in infos
-    )
+    static = all(isinstance(i.shape, ShapeExpr) and all(isinstance(d, IntImm) for d in i.shape.values) for i in infos)
     bias = context.annotated_expr.get("bias")
     return static and rhs.ndim == 2 and (bias is None or bias.struct_info.ndim == 1)
 

@@ -96,7 +96,9 @@ class PopenWorker:
         there.close()
         self._uses = 0
 
-    def send(self, fn: Call, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, timeout: float | None = None) -> None:
+    def send(
+        self, fn: Call, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, timeout: float | None = None
+    ) -> None:
         """Start a call; ``timeout`` seconds later :meth:`recv` gives up on it."""
         if self._maximum is not None and self._uses >= self._maximum:
             self.kill()

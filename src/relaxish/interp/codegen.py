@@ -184,8 +184,10 @@ class Compiler(Visitor):
         if view is not None:
             base, strides, _ = view
             return " + ".join([base, *[f"{i} * {s}" for i, s in zip(texts, strides)]])
-        elem = "" if isinstance(buffer.elem_offset, tir.IntImm) and buffer.elem_offset.value == 0 else (
-            f" + {self.expr(buffer.elem_offset)}"
+        elem = (
+            ""
+            if isinstance(buffer.elem_offset, tir.IntImm) and buffer.elem_offset.value == 0
+            else (f" + {self.expr(buffer.elem_offset)}")
         )
         if buffer.layout_strides:
             terms = [f"{i} * {self.expr(s)}" for i, s in zip(texts, buffer.strides)]

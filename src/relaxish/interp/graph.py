@@ -33,9 +33,7 @@ class Interpreter:
 
     def __init__(self, mod: Any) -> None:
         self.mod = mod
-        self.prims = {
-            gv.name_hint: f for gv, f in mod.functions.items() if isinstance(f, tir.PrimFunc)
-        }
+        self.prims = {gv.name_hint: f for gv, f in mod.functions.items() if isinstance(f, tir.PrimFunc)}
 
     def function(self, func: Any, args: list[Any], env: Any = None, symbols: Any = None) -> Any:
         """Call a graph function. Raises ValueError where arguments do not fit."""

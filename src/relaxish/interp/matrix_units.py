@@ -12,14 +12,17 @@ __all__ = ["TILE_TYPES"]
 
 # Instruction -> how A's and B's memory is read.
 TILE_TYPES = {
-    "amx.tdpbf16ps": (None, None), "amx.tdpbusd": (np.uint8, np.int8), "amx.tdpbssd": (np.int8, np.int8),
-    "amx.tdpbuud": (np.uint8, np.uint8), "amx.tdpbsud": (np.int8, np.uint8),
+    "amx.tdpbf16ps": (None, None),
+    "amx.tdpbusd": (np.uint8, np.int8),
+    "amx.tdpbssd": (np.int8, np.int8),
+    "amx.tdpbuud": (np.uint8, np.uint8),
+    "amx.tdpbsud": (np.int8, np.uint8),
 }
 
 
 def _tile(pointer: Pointer, stride: int, columns: int) -> Any:
     """Sixteen rows of a matrix, as a copy."""
-    return np.stack([pointer.data[pointer.offset + i * stride:][:columns] for i in range(16)])
+    return np.stack([pointer.data[pointer.offset + i * stride :][:columns] for i in range(16)])
 
 
 def _multiply(name: str, c: Pointer, c_stride: int, a: Pointer, a_stride: int, b: Pointer, b_stride: int) -> int:
@@ -33,7 +36,7 @@ def _multiply(name: str, c: Pointer, c_stride: int, a: Pointer, a_stride: int, b
     unpacked = right.astype(wide).reshape(16, 16, pack).transpose(0, 2, 1).reshape(16 * pack, 16)
     product = left.astype(wide) @ unpacked
     for i in range(16):
-        c.data[c.offset + i * int(c_stride):][:16] += product[i]
+        c.data[c.offset + i * int(c_stride) :][:16] += product[i]
     return 0
 
 

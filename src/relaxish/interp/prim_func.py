@@ -45,8 +45,10 @@ def cast(value: Any, source: str, target: str) -> Any:
         return np_dtype(element).type(value)
     if element == "handle":
         return value
-    number = int(float(value)) if dt.is_float(source) and np.isfinite(float(value)) else (
-        int(value) if not dt.is_float(source) else 0
+    number = (
+        int(float(value))
+        if dt.is_float(source) and np.isfinite(float(value))
+        else (int(value) if not dt.is_float(source) else 0)
     )
     return wrap_int(number, dt.bits(element), dt.is_int(element))
 
@@ -133,7 +135,9 @@ def copy_bytes(target: Any, at: int, source: Any, start: int, size: int, predica
     source_memory, target_memory = np.asarray(source), np.asarray(target)
     filled = target_memory[int(at) : int(at) + int(size) // target_memory.itemsize]
     if predicate:
-        filled[:] = source_memory[int(start) : int(start) + int(size) // source_memory.itemsize].view(target_memory.dtype)
+        filled[:] = source_memory[int(start) : int(start) + int(size) // source_memory.itemsize].view(
+            target_memory.dtype
+        )
     else:  # the source may then lie anywhere
         filled[:] = 0
     return 0
@@ -200,7 +204,9 @@ def _bind(func: Any, arrays: list[Any], symbols: list[Any]) -> dict[int, int]:
                 if values.setdefault(id(extent), size) != size:
                     raise ValueError(f"symbolic dimension {extent.name} is both {values[id(extent)]} and {size}")
             elif isinstance(extent, tir.IntImm) and extent.value != size:
-                raise ValueError(f"argument {param.name}: expected shape {[str(s) for s in buffer.shape]}, got {array.shape}")
+                raise ValueError(
+                    f"argument {param.name}: expected shape {[str(s) for s in buffer.shape]}, got {array.shape}"
+                )
         running = 1
         for stride, size in zip(reversed(buffer.strides), reversed(array.shape)):
             if isinstance(stride, tir.Var):

@@ -5,7 +5,19 @@ from .attrs import Attrs, DictAttrs, make_node
 from .container import Array, Map
 from .env_func import EnvFunc
 from .evaluate import evaluate
-from .expr import BaseExpr, BaseFunc, CallingConv, EqualOp, GlobalVar, NotEqualOp, PrimExpr, Range, RelaxExpr, as_expr, convert
+from .expr import (
+    BaseExpr,
+    BaseFunc,
+    CallingConv,
+    EqualOp,
+    GlobalVar,
+    NotEqualOp,
+    PrimExpr,
+    Range,
+    RelaxExpr,
+    as_expr,
+    convert,
+)
 from .functor import Mutator, Visitor, post_order_visit, pre_order_visit
 from .global_info import DummyGlobalInfo, GlobalInfo, VDevice
 from .module import IRModule

@@ -66,9 +66,7 @@ class IRModule(Node):
         try:
             return self._by_name[name]
         except KeyError:
-            raise ValueError(
-                f"Cannot find global var {name!r} in the module; it has {sorted(self._by_name)}"
-            ) from None
+            raise ValueError(f"Cannot find global var {name!r} in the module; it has {sorted(self._by_name)}") from None
 
     def get_global_vars(self) -> list[GlobalVar]:
         """All variables, sorted by name."""

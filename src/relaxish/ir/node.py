@@ -112,7 +112,9 @@ def _make_init(specs: dict[str, FieldSpec], has_post_init: bool) -> Callable[...
         else:
             if spec.expects is not None:
                 scope[f"_t_{name}"] = spec.expects
-                lines.append(f"    if not isinstance({name}, _t_{name}): _wrong_type(self, '{name}', {name}, _t_{name})")
+                lines.append(
+                    f"    if not isinstance({name}, _t_{name}): _wrong_type(self, '{name}', {name}, _t_{name})"
+                )
             lines.append(f"    self.{name} = {name}")
     if has_post_init:
         lines.append("    self.__post_init__()")

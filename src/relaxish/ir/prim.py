@@ -86,7 +86,9 @@ class IntImm(ConstExpr):
         if parsed.bits < 64:
             low, high = dt.min_value(dtype), dt.max_value(dtype)
             if not low <= value <= high:
-                raise CheckValueError(f"Literal value {value} exceeds {'maximum' if value > high else 'minimum'} of {dtype}")
+                raise CheckValueError(
+                    f"Literal value {value} exceeds {'maximum' if value > high else 'minimum'} of {dtype}"
+                )
         self.value = value
         self.dtype = dtype
         self.span = span
@@ -96,7 +98,9 @@ class IntImm(ConstExpr):
         return cls(fields["dtype"], fields["value"], fields.get("span"))
 
     def with_fields(self, **changes: Any) -> Any:
-        return IntImm(changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span))
+        return IntImm(
+            changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span)
+        )
 
     def __hash__(self) -> int:
         return self.value
@@ -150,7 +154,9 @@ class FloatImm(ConstExpr):
         return cls(fields["dtype"], fields["value"], fields.get("span"))
 
     def with_fields(self, **changes: Any) -> Any:
-        return FloatImm(changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span))
+        return FloatImm(
+            changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span)
+        )
 
     def __float__(self) -> float:
         return self.value
@@ -638,7 +644,11 @@ def _wrap_int(value: int, dtype: str, span: Span | None) -> PrimExpr:
     if dt.is_bool(dtype):
         return IntImm(dtype, 1 if value else 0, span)
     if dt.is_uint(dtype) and value > (1 << 63) - 1:
-        return Call(dtype, Op.register("tir.large_uint_imm"), [IntImm("uint32", value & 0xFFFFFFFF), IntImm("uint32", value >> 32)])
+        return Call(
+            dtype,
+            Op.register("tir.large_uint_imm"),
+            [IntImm("uint32", value & 0xFFFFFFFF), IntImm("uint32", value >> 32)],
+        )
     return IntImm(dtype, value, span)
 
 

@@ -37,8 +37,9 @@ class ArgInfo:
             for extent in buffer.shape:
                 value = getattr(extent, "value", extent)
                 if not isinstance(value, int):
-                    raise ValueError(f"argument {param.name} has the dynamic extent {extent}; "
-                                     "tuning needs static shapes")
+                    raise ValueError(
+                        f"argument {param.name} has the dynamic extent {extent}; tuning needs static shapes"
+                    )
                 shape.append(value)
             infos.append(TensorInfo(buffer.dtype, shape))
         return infos

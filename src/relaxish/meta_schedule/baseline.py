@@ -48,7 +48,9 @@ def default_schedule(mod: IRModule, target: Target) -> IRModule:
 def baseline_path(database: JSONDatabase) -> str:
     """The journal that belongs to a database in files."""
     folder, name = os.path.split(database.path_tuning_record)
-    return os.path.join(folder, name.replace("tuning_record", "baseline") if "tuning_record" in name else name + ".baseline")
+    return os.path.join(
+        folder, name.replace("tuning_record", "baseline") if "tuning_record" in name else name + ".baseline"
+    )
 
 
 def _key(database: Database, mod: IRModule) -> str:

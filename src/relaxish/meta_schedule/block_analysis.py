@@ -7,17 +7,52 @@ from typing import Any
 
 from ..ir.functor import post_order_visit
 from ..tir import (
-    Add, Block, BlockRealize, BufferRegion, Call, For, ForKind, IfThenElse, IntImm, IterVar, PrimFunc, Schedule,
-    Select, Sub, Var,
+    Add,
+    Block,
+    BlockRealize,
+    BufferRegion,
+    Call,
+    For,
+    ForKind,
+    IfThenElse,
+    IntImm,
+    IterVar,
+    PrimFunc,
+    Schedule,
+    Select,
+    Sub,
+    Var,
 )
 from ..tir.schedule import BlockRV, checks
 from ..tir.transform.hopper_tiles import TILES
 
 __all__ = [
-    "annotation", "blocks_in", "child_blocks", "consumers", "cumulative_lengths", "enclosing", "enclosing_loops",
-    "has_been_tiled", "has_if_then_else", "has_op", "in_tiles", "int_extent", "is_reduction", "is_root", "is_spatial",
-    "is_spatial_function", "is_trivial_binding", "is_write_cache", "iter_types", "loop_type",
-    "needs_multi_level_tiling", "needs_rfactor", "producers", "read_write_pattern", "realize_of", "vars_in",
+    "annotation",
+    "blocks_in",
+    "child_blocks",
+    "consumers",
+    "cumulative_lengths",
+    "enclosing",
+    "enclosing_loops",
+    "has_been_tiled",
+    "has_if_then_else",
+    "has_op",
+    "in_tiles",
+    "int_extent",
+    "is_reduction",
+    "is_root",
+    "is_spatial",
+    "is_spatial_function",
+    "is_trivial_binding",
+    "is_write_cache",
+    "iter_types",
+    "loop_type",
+    "needs_multi_level_tiling",
+    "needs_rfactor",
+    "producers",
+    "read_write_pattern",
+    "realize_of",
+    "vars_in",
 ]
 
 TILING_KEY = "meta_schedule.tiling_structure"
@@ -71,8 +106,11 @@ def is_spatial(block: Block) -> bool:
 def is_reduction(block: Block) -> bool:
     """Whether the block has an init and only data parallel and reduction axes."""
     kinds = iter_types(block)
-    return block.init is not None and all(t in (IterVar.DataPar, IterVar.CommReduce) for t in kinds) \
+    return (
+        block.init is not None
+        and all(t in (IterVar.DataPar, IterVar.CommReduce) for t in kinds)
         and IterVar.CommReduce in kinds
+    )
 
 
 class Place:
@@ -306,8 +344,13 @@ def _any(node: Any, test: Callable[[Any], bool]) -> bool:
 
 def has_if_then_else(stmt: Any) -> bool:
     """Whether the statement branches, by statement, select or intrinsic."""
-    return _any(stmt, lambda x: isinstance(x, (IfThenElse, Select)) or (
-        isinstance(x, Call) and getattr(x.op, "name", "") == "tir.if_then_else"))
+    return _any(
+        stmt,
+        lambda x: (
+            isinstance(x, (IfThenElse, Select))
+            or (isinstance(x, Call) and getattr(x.op, "name", "") == "tir.if_then_else")
+        ),
+    )
 
 
 def has_op(stmt: Any, names: Sequence[str]) -> bool:

@@ -24,5 +24,3 @@ class ExtractedTask:
 
     def __repr__(self) -> str:
         return f"ExtractedTask({self.task_name!r}, weight={self.weight}, target={self.target})"
-
-

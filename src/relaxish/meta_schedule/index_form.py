@@ -46,8 +46,10 @@ class IndexForm:
     def scaled(self, factor: int) -> IndexForm:
         """Every coefficient times ``factor``."""
         return IndexForm(
-            self.const * factor, [Term(t.coef * factor, t.var, t.div, t.extent) for t in self.terms],
-            [Rest(r.coef * factor, r.op, r.forms, r.divisor) for r in self.rests])
+            self.const * factor,
+            [Term(t.coef * factor, t.var, t.div, t.extent) for t in self.terms],
+            [Rest(r.coef * factor, r.op, r.forms, r.divisor) for r in self.rests],
+        )
 
     def plus(self, other: IndexForm) -> IndexForm:
         """The sum; equal digits are merged."""

@@ -48,7 +48,9 @@ def _work(program: Program, stores: list[StoreInfo], products: float) -> KernelW
     work = KernelWork(blocks, math.prod(n for tag, n in threads.items() if tag.startswith("threadIdx")))
     shared: dict[int, float] = {}
     for store in stores:
-        inside = math.prod(program.loops[i].extent for i in store.loops if not program.loops[i].kind.startswith("blockIdx"))
+        inside = math.prod(
+            program.loops[i].extent for i in store.loops if not program.loops[i].kind.startswith("blockIdx")
+        )
         if any(store.ops[:7]):
             work.multiply_adds += inside * max(1.0, sum(store.ops[:7]) / 2)
         for access in store.accesses:

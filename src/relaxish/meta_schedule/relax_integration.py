@@ -29,6 +29,7 @@ from .utils import fork_seed
 
 __all__ = ["compile_relax", "extract_tasks", "extracted_tasks_to_tune_contexts", "tune_relax"]
 
+
 def _as_module(mod: IRModule | Any, params: Mapping[str, Any] | None) -> IRModule:
     """The module with ``params`` bound to parameters of ``main``; a lone function becomes ``main``."""
     from ..transform import BindParams

@@ -28,7 +28,11 @@ class RunState:
     """The state of one run. ``settings`` identify it: a stopped run goes on only under the same ones."""
 
     def __init__(
-        self, work_dir: str, database: Database, tasks: Sequence[TuneContext], settings: dict[str, Any],
+        self,
+        work_dir: str,
+        database: Database,
+        tasks: Sequence[TuneContext],
+        settings: dict[str, Any],
         model: CostModel | None,
     ) -> None:
         self._path = os.path.join(work_dir, _STATE)
@@ -41,9 +45,14 @@ class RunState:
         stored = self._read()
         self.resumed = stored is not None
         self._state: dict[str, Any] = stored or {
-            "settings": self._settings, "finished": False, "scheduler": {},
-            "tasks": [{"base": len(database.records_of(w)), "history": [], "trials": 0, "strategy": {}}
-                      for w in self._workloads]}
+            "settings": self._settings,
+            "finished": False,
+            "scheduler": {},
+            "tasks": [
+                {"base": len(database.records_of(w)), "history": [], "trials": 0, "strategy": {}}
+                for w in self._workloads
+            ],
+        }
         if not self.resumed:
             self._write()
 
@@ -58,8 +67,10 @@ class RunState:
             return None
         if not isinstance(stored, dict) or stored.get("finished") or stored.get("settings") != self._settings:
             return None
-        enough = all(len(self._database.records_of(w)) >= t["base"]
-                     for w, t in zip(self._workloads, stored["tasks"], strict=True))
+        enough = all(
+            len(self._database.records_of(w)) >= t["base"]
+            for w, t in zip(self._workloads, stored["tasks"], strict=True)
+        )
         return stored if enough else None
 
     def _write(self) -> None:

@@ -38,8 +38,13 @@ def schedule_for_tuning(mod: IRModule, seed: int | None = None) -> Schedule:
 def remove_weight_layout_rewrite(mod: IRModule, skip_ndarray_rewrite: bool = True) -> IRModule:
     """Drop the blocks that repack weights, and pack the others: candidates are timed as if weights came packed."""
     mod = _packed(mod)
-    if not any("layout_rewrite_preproc" in str(k) for f in mod.functions.values() if isinstance(f, PrimFunc)
-               for p in ba.places(f) for k in (p.realize.block.annotations or {})):
+    if not any(
+        "layout_rewrite_preproc" in str(k)
+        for f in mod.functions.values()
+        if isinstance(f, PrimFunc)
+        for p in ba.places(f)
+        for k in (p.realize.block.annotations or {})
+    ):
         return mod
     from ..tir import transform
 

@@ -9,7 +9,14 @@ from ..tir import ForKind, IterVar, Schedule
 from ..tir.schedule import BlockRV, LoopRV
 from . import block_analysis as ba
 
-__all__ = ["THREAD_EXTENTS", "bind_block_thread_idx", "bind_spatial_loop", "factor_sampler", "in_thread_scope", "thread_tag"]
+__all__ = [
+    "THREAD_EXTENTS",
+    "bind_block_thread_idx",
+    "bind_spatial_loop",
+    "factor_sampler",
+    "in_thread_scope",
+    "thread_tag",
+]
 
 THREAD_EXTENTS = (32, 64, 128, 256, 512, 1024)
 
@@ -81,10 +88,10 @@ def bind_block_thread_idx(
         nest.shift()
     if nest.thread_idx != -1:
         # Asked for anew, as the replay of traces expects it.
-        fused = sch.fuse(*sch.get_loops(block)[:min(nest.multi_child, nest.thread_idx, nest.spatial + 1)])
+        fused = sch.fuse(*sch.get_loops(block)[: min(nest.multi_child, nest.thread_idx, nest.spatial + 1)])
         sch.bind(fused, "blockIdx.x")
         return
-    fused = sch.fuse(*loops[:min(nest.multi_child, nest.spatial + 1)])
+    fused = sch.fuse(*loops[: min(nest.multi_child, nest.spatial + 1)])
     bind_spatial_loop(sch, fused, max_threadblocks, max_threads_per_block, get_factor)
 
 

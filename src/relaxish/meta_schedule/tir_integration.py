@@ -24,13 +24,27 @@ __all__ = ["compile_tir", "tune_tir"]
 
 
 def tune_tir(
-    mod: IRModule | PrimFunc, target: str | Target, work_dir: str, max_trials_global: int, *,
-    max_trials_per_task: int | None = None, num_trials_per_iter: int = 64, builder: Builder | str = "local",
-    runner: Runner | str = "local", database: Database | str = "json", cost_model: CostModel | str = "xgb",
-    measure_callbacks: Any = "default", task_scheduler: TaskScheduler | str = "gradient",
-    space: SpaceGenerator | str | Any = "post-order-apply", strategy: SearchStrategy | str = "evolutionary",
-    num_tuning_cores: int | str = "physical", seed: int | None = None, module_equality: str = "structural",
-    special_space: Mapping[str, Any] | None = None, post_optimization: bool = False, validate: bool = True,
+    mod: IRModule | PrimFunc,
+    target: str | Target,
+    work_dir: str,
+    max_trials_global: int,
+    *,
+    max_trials_per_task: int | None = None,
+    num_trials_per_iter: int = 64,
+    builder: Builder | str = "local",
+    runner: Runner | str = "local",
+    database: Database | str = "json",
+    cost_model: CostModel | str = "xgb",
+    measure_callbacks: Any = "default",
+    task_scheduler: TaskScheduler | str = "gradient",
+    space: SpaceGenerator | str | Any = "post-order-apply",
+    strategy: SearchStrategy | str = "evolutionary",
+    num_tuning_cores: int | str = "physical",
+    seed: int | None = None,
+    module_equality: str = "structural",
+    special_space: Mapping[str, Any] | None = None,
+    post_optimization: bool = False,
+    validate: bool = True,
     baselines: bool = False,
 ) -> Database:
     """Tune every PrimFunc of a module, each a task of weight 1.
@@ -57,20 +71,38 @@ def tune_tir(
     loggers = get_loggers_from_work_dir(work_dir, [name for name, _, _ in named])
     seeds = fork_seed(seed, len(named))
     tasks = [
-        TuneContext(func, target=target,
-                    space_generator=made.clone() if isinstance(made, SpaceGenerator) else made,
-                    search_strategy=strategy.clone() if isinstance(strategy, SearchStrategy) else strategy,
-                    task_name=name, rand_state=task_seed, num_threads=num_tuning_cores, logger=logger)
+        TuneContext(
+            func,
+            target=target,
+            space_generator=made.clone() if isinstance(made, SpaceGenerator) else made,
+            search_strategy=strategy.clone() if isinstance(strategy, SearchStrategy) else strategy,
+            task_name=name,
+            rand_state=task_seed,
+            num_threads=num_tuning_cores,
+            logger=logger,
+        )
         for (name, func, made), task_seed, logger in zip(named, seeds, loggers, strict=True)
     ]
     for task in tasks:
         task.initialize()
     return tune_tasks(
-        tasks=tasks, task_weights=[1.0] * len(tasks), work_dir=work_dir, max_trials_global=max_trials_global,
-        max_trials_per_task=max_trials_per_task, num_trials_per_iter=num_trials_per_iter, builder=builder,
-        runner=runner, database=database, cost_model=cost_model, measure_callbacks=measure_callbacks,
-        task_scheduler=task_scheduler, module_equality=module_equality, post_optimization=post_optimization,
-        validate=validate, baselines=baselines)
+        tasks=tasks,
+        task_weights=[1.0] * len(tasks),
+        work_dir=work_dir,
+        max_trials_global=max_trials_global,
+        max_trials_per_task=max_trials_per_task,
+        num_trials_per_iter=num_trials_per_iter,
+        builder=builder,
+        runner=runner,
+        database=database,
+        cost_model=cost_model,
+        measure_callbacks=measure_callbacks,
+        task_scheduler=task_scheduler,
+        module_equality=module_equality,
+        post_optimization=post_optimization,
+        validate=validate,
+        baselines=baselines,
+    )
 
 
 def compile_tir(database: Database, mod: IRModule | PrimFunc, target: Target | str) -> Schedule | None:

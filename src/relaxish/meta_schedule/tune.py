@@ -29,12 +29,38 @@ def _callbacks(value: Any) -> list[MeasureCallback]:
     return [value] if isinstance(value, MeasureCallback) else list(value)
 
 
+def _workers(builder: Builder | str, runner: Runner | str) -> tuple[Any, Any, list[Any]]:
+    """Builder and runner, and which of them were made here and are to be shut down; their processes start right away."""
+    own: list[Any] = []
+    if isinstance(builder, str):
+        builder = Builder.create(builder)
+        own.append(builder)
+    if isinstance(runner, str):
+        runner = Runner.create(runner, max_workers=None)
+        own.append(runner)
+    for part in own:
+        if isinstance(part, (LocalBuilder, LocalRunner)):
+            part.pool.prepare()
+    return builder, runner, own
+
+
 def tune_tasks(
-    *, tasks: Sequence[TuneContext], task_weights: Sequence[float], work_dir: str, max_trials_global: int,
-    max_trials_per_task: int | None = None, num_trials_per_iter: int = 64, builder: Builder | str = "local",
-    runner: Runner | str = "local", database: Database | str = "json", cost_model: CostModel | str = "xgb",
-    measure_callbacks: Any = "default", task_scheduler: TaskScheduler | str = "gradient",
-    module_equality: str = "structural", post_optimization: bool = False, validate: bool = True,
+    *,
+    tasks: Sequence[TuneContext],
+    task_weights: Sequence[float],
+    work_dir: str,
+    max_trials_global: int,
+    max_trials_per_task: int | None = None,
+    num_trials_per_iter: int = 64,
+    builder: Builder | str = "local",
+    runner: Runner | str = "local",
+    database: Database | str = "json",
+    cost_model: CostModel | str = "xgb",
+    measure_callbacks: Any = "default",
+    task_scheduler: TaskScheduler | str = "gradient",
+    module_equality: str = "structural",
+    post_optimization: bool = False,
+    validate: bool = True,
     baselines: bool = False,
 ) -> Database:
     """Tune several tasks into one database, which is returned.
@@ -51,46 +77,43 @@ def tune_tasks(
     if post_optimization:
         raise NotImplementedError("post_optimization is not part of this version")
     os.makedirs(work_dir, exist_ok=True)
-    own: list[Any] = []
-    if max_trials_per_task is None:
-        max_trials_per_task = max_trials_global
-    if isinstance(builder, str):
-        builder = Builder.create(builder)
-        own.append(builder)
-    if isinstance(runner, str):
-        runner = Runner.create(runner, max_workers=None)
-        own.append(runner)
-    for part in own:
-        if isinstance(part, (LocalBuilder, LocalRunner)):
-            part.pool.prepare()
+    build, measure, own = _workers(builder, runner)
     if isinstance(database, str):
-        database = Database.create(database, work_dir=work_dir, module_equality=module_equality) \
-            if database == "json" else Database.create(database, module_equality=module_equality)
-    model = CostModel.create(cost_model, num_tuning_cores=tasks[0].num_threads) \
-        if isinstance(cost_model, str) else cost_model
+        where = {"work_dir": work_dir} if database == "json" else {}
+        database = Database.create(database, module_equality=module_equality, **where)
+    model: Any = cost_model
+    if isinstance(cost_model, str):
+        model = CostModel.create(cost_model, num_tuning_cores=tasks[0].num_threads)
     scheduler = TaskScheduler.create(task_scheduler) if isinstance(task_scheduler, str) else task_scheduler
     scheduler.logger = get_scheduler_log(work_dir)
+    max_trials_per_task = max_trials_global if max_trials_per_task is None else max_trials_per_task
     settings = {"trials": [max_trials_global, max_trials_per_task, num_trials_per_iter]}
     # A model of the caller's own is the caller's to keep.
     state = RunState(work_dir, database, tasks, settings, model if isinstance(cost_model, str) else None)
     scheduler.run_state = state
     try:
         scheduler.tune(
-            tasks=tasks, task_weights=list(task_weights), max_trials_global=max_trials_global,
-            max_trials_per_task=max_trials_per_task, num_trials_per_iter=num_trials_per_iter, builder=builder,
-            runner=runner, measure_callbacks=_callbacks(measure_callbacks), database=database, cost_model=model)
+            tasks=tasks,
+            task_weights=list(task_weights),
+            max_trials_global=max_trials_global,
+            max_trials_per_task=max_trials_per_task,
+            num_trials_per_iter=num_trials_per_iter,
+            builder=build,
+            runner=measure,
+            measure_callbacks=_callbacks(measure_callbacks),
+            database=database,
+            cost_model=model,
+        )
         if validate:
             with Profiler.timeit("Validate"):
                 for task in tasks:
-                    trusted_winners(task, database, builder, runner)
+                    trusted_winners(task, database, build, measure)
         if baselines:
             with Profiler.timeit("MeasureBaselines"):
-                measure_baselines(tasks, database, builder, runner)
+                measure_baselines(tasks, database, build, measure)
         state.finish()
     finally:
         for part in own:
             if hasattr(part, "shutdown"):
                 part.shutdown()
     return database
-
-

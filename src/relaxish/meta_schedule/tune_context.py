@@ -27,10 +27,16 @@ class TuneContext:
     """One task. ``space_generator`` and ``search_strategy`` may be objects or names."""
 
     def __init__(
-        self, mod: IRModule | PrimFunc | None = None, *, target: Target | str | None = None,
+        self,
+        mod: IRModule | PrimFunc | None = None,
+        *,
+        target: Target | str | None = None,
         space_generator: SpaceGenerator | Callable[..., Any] | str | None = None,
-        search_strategy: SearchStrategy | str | None = None, task_name: str = "main", rand_state: int = -1,
-        num_threads: int | str = "physical", logger: Logger | None = None,
+        search_strategy: SearchStrategy | str | None = None,
+        task_name: str = "main",
+        rand_state: int = -1,
+        num_threads: int | str = "physical",
+        logger: Logger | None = None,
     ) -> None:
         from .search_strategy import SearchStrategy
         from .space_generator import SpaceGenerator
@@ -82,8 +88,12 @@ class TuneContext:
         return space.generate_design_space(self.mod)
 
     def pre_tuning(
-        self, max_trials: int, num_trials_per_iter: int = 64, design_spaces: Sequence[Schedule] | None = None,
-        database: Database | None = None, cost_model: CostModel | None = None,
+        self,
+        max_trials: int,
+        num_trials_per_iter: int = 64,
+        design_spaces: Sequence[Schedule] | None = None,
+        database: Database | None = None,
+        cost_model: CostModel | None = None,
     ) -> None:
         """Start a search; missing parts are made: sketches, a memory database, a random cost model."""
         if design_spaces is None:
@@ -117,8 +127,13 @@ class TuneContext:
     def clone(self) -> TuneContext:
         """An independent copy."""
         copy = TuneContext(
-            target=self.target, space_generator=None if self.space_generator is None else self.space_generator.clone(),
+            target=self.target,
+            space_generator=None if self.space_generator is None else self.space_generator.clone(),
             search_strategy=None if self.search_strategy is None else self.search_strategy.clone(),
-            task_name=self.task_name, rand_state=self.rand_state, num_threads=self.num_threads, logger=self.logger)
+            task_name=self.task_name,
+            rand_state=self.rand_state,
+            num_threads=self.num_threads,
+            logger=self.logger,
+        )
         copy.mod = self.mod
         return copy

@@ -11,7 +11,12 @@ from ..ir import IRModule, structural_hash
 T = TypeVar("T")
 
 __all__ = [
-    "cpu_count", "derived_object", "fork_seed", "get_global_func_with_default_on_worker", "rand_seed", "shash2hex",
+    "cpu_count",
+    "derived_object",
+    "fork_seed",
+    "get_global_func_with_default_on_worker",
+    "rand_seed",
+    "shash2hex",
 ]
 
 _MODULUS = 2147483647

@@ -54,9 +54,18 @@ def trusted_winners(
         record.numerically_valid = valid
         if seconds:
             record.run_secs = seconds
-        database.commit_tuning_record(TuningRecord(
-            record.trace, workload, seconds or record.run_secs, record.target, record.args_info, valid=valid,
-            error_msg=None if valid else f"wrong result: {reason}", again=True))
+        database.commit_tuning_record(
+            TuningRecord(
+                record.trace,
+                workload,
+                seconds or record.run_secs,
+                record.target,
+                record.args_info,
+                valid=valid,
+                error_msg=None if valid else f"wrong result: {reason}",
+                again=True,
+            )
+        )
     best = database.get_top_k(workload, 1)
     return best[0] if best else None
 

@@ -44,7 +44,9 @@ def _measure(task: TuneContext, database: Database, builder: Builder, runner: Ru
     func = next(f for f in task.mod.functions.values() if isinstance(f, PrimFunc))
     workload = database.commit_workload(task.mod)
     known = {trace_key(r.trace) for r in database.records_of(workload)}
-    schedules = [s for s in contraction_variants(func, target, limit) if s.trace is not None and trace_key(s.trace) not in known]
+    schedules = [
+        s for s in contraction_variants(func, target, limit) if s.trace is not None and trace_key(s.trace) not in known
+    ]
     args = ArgInfo.from_entry_func(IRModule({"main": func}))
     built = builder.build([BuilderInput(s.mod, target) for s in schedules])
     good = [(s, b.artifact_path) for s, b in zip(schedules, built, strict=True) if b.artifact_path is not None]
@@ -54,8 +56,6 @@ def _measure(task: TuneContext, database: Database, builder: Builder, runner: Ru
         result = future.result()
         assert schedule.trace is not None
         seconds = result.run_secs or [1e10]
-        records.append(
-            TuningRecord(schedule.trace, workload, seconds, target, args, error_msg=result.error_msg)
-        )
+        records.append(TuningRecord(schedule.trace, workload, seconds, target, args, error_msg=result.error_msg))
     database.commit_tuning_records(records)
     return len(records), min((mean_seconds(r.run_secs) for r in records), default=float("inf"))

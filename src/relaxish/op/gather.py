@@ -196,13 +196,19 @@ def _coordinates_first(indices: Any) -> Any:
 def _legalize_gather_nd(builder: Any, call: Call) -> Expr:
     batch = int(call.attrs.batch_dims)
     return te_call(
-        builder, "te_gather_nd", lambda d, i: topi.gather_nd(d, _coordinates_first(i), batch), call.args[0], call.args[1]
+        builder,
+        "te_gather_nd",
+        lambda d, i: topi.gather_nd(d, _coordinates_first(i), batch),
+        call.args[0],
+        call.args[1],
     )
 
 
 def _legalize_scatter_nd(builder: Any, call: Call) -> Expr:
     mode = call.attrs.reduction
-    return te_call(builder, "scatter_nd", lambda d, i, u: topi.scatter_nd(d, _coordinates_first(i), u, mode), *call.args)
+    return te_call(
+        builder, "scatter_nd", lambda d, i, u: topi.scatter_nd(d, _coordinates_first(i), u, mode), *call.args
+    )
 
 
 def _legalize_one_hot(builder: Any, call: Call) -> Expr:

@@ -224,7 +224,9 @@ def _infer_dynamic(call: Call, builder: Any) -> StructInfo:
         if size is None:
             raise fail(call, f"requires {name} to have a known number of values")
         if size != data.ndim:
-            raise fail(call, f"requires the number of indices in {name}, {size}, to equal the number of axes, {data.ndim}")
+            raise fail(
+                call, f"requires the number of indices in {name}, {size}, to equal the number of axes, {data.ndim}"
+            )
         if info.dtype and info.dtype != "int64":
             raise type_fail(call, f"expects the input {name} values to be all int64, but {name} has dtype {info.dtype}")
     return tensor(None, data.dtype, data.ndim, data.vdevice)

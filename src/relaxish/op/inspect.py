@@ -106,9 +106,7 @@ def _legalize(name: str) -> Callable[[Any, Call], Expr] | None:
 
 def _define(name: str, infer: Callable[[Call, Any], StructInfo], about: str, axis: bool = False) -> Callable[..., Call]:
     names = ("tensor", "axis") if axis else ("tensor",)
-    record = OpRecord(
-        f"relax.inspect.{name}", infer, arg_names=names, normalize=_as_known, legalize=_legalize(name)
-    )
+    record = OpRecord(f"relax.inspect.{name}", infer, arg_names=names, normalize=_as_known, legalize=_legalize(name))
     register_op(record)
     op = Op.get(f"relax.inspect.{name}")
     op.set_attr("RequiresArgumentShapes", False)
@@ -127,7 +125,9 @@ def _define(name: str, infer: Callable[[Call, Any], StructInfo], about: str, axi
     return made
 
 
-tensor_dtype_code = _define("tensor_dtype_code", _of_dtype("type_code", "uint8"), "The DLPack type code of the elements.")
+tensor_dtype_code = _define(
+    "tensor_dtype_code", _of_dtype("type_code", "uint8"), "The DLPack type code of the elements."
+)
 tensor_dtype_bits = _define("tensor_dtype_bits", _of_dtype("bits", "uint8"), "Bits of one lane of an element.")
 tensor_dtype_lanes = _define("tensor_dtype_lanes", _of_dtype("lanes", "uint16"), "Lanes of one element.")
 tensor_ndim = _define("tensor_ndim", _infer_ndim, "The number of dimensions.")

@@ -182,7 +182,9 @@ def _windows(call: Call, layouts: LayoutMap) -> InferLayoutOutput:
         if not _provable(call.attrs.layout, target, call.args[0].struct_info.dims()):
             layout = initial_layout_decision(_ndim(call))
     start = initial_layout(layout.ndim)
-    changed = {k: transpose_like(call.attrs[k], start, layout.name) for k in ("layout", "out_layout") if k in call.attrs}
+    changed = {
+        k: transpose_like(call.attrs[k], start, layout.name) for k in ("layout", "out_layout") if k in call.attrs
+    }
     return InferLayoutOutput([layout, *(initial_nlayout(a) for a in call.args[1:])], [layout], changed)
 
 

@@ -255,9 +255,7 @@ def _reshape_target(x: Any, shape: Any) -> Expr:
     items = (
         list(shape.values)
         if isinstance(shape, ShapeExpr)
-        else [
-            v.value if isinstance(v, PrimValue) else v for v in _sequence(shape)
-        ]
+        else [v.value if isinstance(v, PrimValue) else v for v in _sequence(shape)]
     )
     info = getattr(as_expr(x), "struct_info_", None)
     dims = info.dims() if isinstance(info, TensorStructInfo) else None
@@ -721,8 +719,12 @@ define(
     _infer_layout_transform,
     legalize=_legalize_layout_transform,
     precision="follow",
-    reference=lambda x, index_map, pad_value=None: np.pad(x, ((0, 0), (0, 1))).reshape(x.shape[0], -1, 2).transpose(1, 0, 2),
-    samples=lambda: [((np.arange(15, dtype="float32").reshape(3, 5), lambda i, j: (j // 2, i, j % 2)), {"pad_value": 0.0})],
+    reference=lambda x, index_map, pad_value=None: (
+        np.pad(x, ((0, 0), (0, 1))).reshape(x.shape[0], -1, 2).transpose(1, 0, 2)
+    ),
+    samples=lambda: [
+        ((np.arange(15, dtype="float32").reshape(3, 5), lambda i, j: (j // 2, i, j % 2)), {"pad_value": 0.0})
+    ],
     arg_names=("x",),
 )
 define(

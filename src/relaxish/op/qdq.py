@@ -52,7 +52,9 @@ def _check(call: Call, data_kinds: tuple[str, ...], out_kinds: tuple[str, ...]) 
         ("zero_point", zero, _ZEROS),
     ):
         if info.dtype not in kinds:
-            raise type_fail(call, f"the datatype of {name} should be one of {list(kinds)}, but got {info.dtype or 'unknown'}")
+            raise type_fail(
+                call, f"the datatype of {name} should be one of {list(kinds)}, but got {info.dtype or 'unknown'}"
+            )
     given = int(call.attrs.axis)
     axis = given + data.ndim if given < 0 else given
     if not 0 <= axis < data.ndim:

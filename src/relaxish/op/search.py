@@ -47,7 +47,9 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Expr:
 def _infer_where(call: Call, builder: Any) -> StructInfo:
     cond, a, b = input_tensors(call, 3)
     if cond.dtype != "bool":
-        raise type_fail(call, f"requires the input condition tensor to have boolean dtype, not {cond.dtype or 'unknown'}")
+        raise type_fail(
+            call, f"requires the input condition tensor to have boolean dtype, not {cond.dtype or 'unknown'}"
+        )
     dtype = common_dtype(call, [a, b])
     infos = (cond, a, b)
     device = agreed_vdevice(infos)

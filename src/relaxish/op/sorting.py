@@ -10,7 +10,18 @@ from .. import topi
 from ..relax.expr import Call, Expr
 from ..relax.scalars import const_int
 from ..relax.struct_info import StructInfo, TupleStructInfo
-from .inference import as_expr, as_int, check_axis, check_count, fail, make_call, tensor, tensor_arg, with_dtype, written_dims
+from .inference import (
+    as_expr,
+    as_int,
+    check_axis,
+    check_count,
+    fail,
+    make_call,
+    tensor,
+    tensor_arg,
+    with_dtype,
+    written_dims,
+)
 from .lowering import te_call
 from .record import define
 
@@ -75,7 +86,9 @@ def _legalize_topk(builder: Any, call: Call) -> Expr:
     extent = const_int(call.args[0].struct_info.shape.values[axis])
     k = min(int(a.k), extent) if extent is not None else int(a.k)
     dtype = a.dtype or "int64"
-    return te_call(builder, "topk", lambda x: topi.topk(x, k, axis, a.ret_type, not bool(a.largest), dtype), call.args[0])
+    return te_call(
+        builder, "topk", lambda x: topi.topk(x, k, axis, a.ret_type, not bool(a.largest), dtype), call.args[0]
+    )
 
 
 _X = np.random.default_rng(21).permutation(24).astype("float32").reshape(4, 6)

@@ -50,7 +50,9 @@ def _param_of(func: Function, key: Any) -> Var:
             raise RelaxishError(f'Function contains multiple parameters with name "{key}".')
         return found[0]
     if not isinstance(key, Var):
-        raise RelaxishError(f"Expected bound parameter to be a relax.Var or a string, but received {type(key).__name__}")
+        raise RelaxishError(
+            f"Expected bound parameter to be a relax.Var or a string, but received {type(key).__name__}"
+        )
     if not any(p is key for p in func.params):
         raise RelaxishError(
             f"Function does not use Relax variable {key} as a parameter.  Function parameters are {func.params}"
@@ -86,9 +88,7 @@ def _bind_dims(param: Any, value: Any, symbols: dict[TirVar, Any]) -> None:
     known = param.dims() if isinstance(param, TensorStructInfo) else getattr(param, "values", None)
     if known is not None and isinstance(param, (TensorStructInfo, ShapeStructInfo)):
         if not isinstance(value, type(param)):
-            raise RelaxishError(
-                f"Cannot bind expression with struct type {value} to variable with struct type {param}"
-            )
+            raise RelaxishError(f"Cannot bind expression with struct type {value} to variable with struct type {param}")
         given = value.dims() if isinstance(value, TensorStructInfo) else value.values
         if given is None:
             return
@@ -97,16 +97,12 @@ def _bind_dims(param: Any, value: Any, symbols: dict[TirVar, Any]) -> None:
         symbols.update((dim, new) for dim, new in zip(known, given) if isinstance(dim, TirVar))
     elif isinstance(param, PrimStructInfo) and isinstance(param.value, TirVar):
         if not isinstance(value, PrimStructInfo):
-            raise RelaxishError(
-                f"Cannot bind expression with struct type {value} to variable with struct type {param}"
-            )
+            raise RelaxishError(f"Cannot bind expression with struct type {value} to variable with struct type {param}")
         if value.value is not None:
             symbols[param.value] = value.value
     elif isinstance(param, TupleStructInfo):
         if not isinstance(value, TupleStructInfo) or len(value.fields) != len(param.fields):
-            raise RelaxishError(
-                f"Cannot bind expression with struct type {value} to variable with struct type {param}"
-            )
+            raise RelaxishError(f"Cannot bind expression with struct type {value} to variable with struct type {param}")
         for inner, given_field in zip(param.fields, value.fields):
             _bind_dims(inner, given_field, symbols)
 

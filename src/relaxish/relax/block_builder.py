@@ -389,9 +389,7 @@ class BlockBuilder:
             raise InternalError("EmitOutput has to be called inside dataflow block.")
         return self.bind_value(self.normalize(_emittable(output)), name_hint, output=True)
 
-    def emit_func_output(
-        self, output: Any, params: Var | Sequence[Var] | Tuple | None = None
-    ) -> GlobalVar:
+    def emit_func_output(self, output: Any, params: Var | Sequence[Var] | Tuple | None = None) -> GlobalVar:
         """Finish the open function with its result; returns the function's name in the module."""
         scope = self._func
         if scope.emitted:

@@ -96,9 +96,7 @@ def _inplace_packed_sinfo(call: Call, builder: Any) -> StructInfo:
     check_inplace_indices(indices, len(call.args) - 1, "call_pure_packed")
     result = _opaque_result(call, builder)
     if len(indices) > 1 and not isinstance(result, TupleStructInfo):
-        raise RelaxishError(
-            "Multiple outputs given via the inplace indices but the derived StructInfo is not a tuple"
-        )
+        raise RelaxishError("Multiple outputs given via the inplace indices but the derived StructInfo is not a tuple")
     outputs = result.fields if isinstance(result, TupleStructInfo) and len(indices) > 1 else (result,)
     for index, output in zip(indices, outputs):
         given = call.args[index + 1].struct_info
@@ -216,9 +214,7 @@ def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = None) -> Call:
     """Call a packed function that the caller vouches has no side effects."""
     if sinfo_args is None:
         raise ValueError("R.call_pure_packed is required to have type_args")
-    return Call(
-        CALL_PURE_PACKED, (_as_func(func), *(convert_to_expr(a) for a in args)), None, _sinfos(sinfo_args)
-    )
+    return Call(CALL_PURE_PACKED, (_as_func(func), *(convert_to_expr(a) for a in args)), None, _sinfos(sinfo_args))
 
 
 def call_inplace_packed(func: Any, *args: Any, inplace_indices: int | Sequence[int], sinfo_args: Any = None) -> Call:
@@ -227,9 +223,7 @@ def call_inplace_packed(func: Any, *args: Any, inplace_indices: int | Sequence[i
     if sinfo_args is None:
         raise ValueError("R.call_inplace_packed is required to have type_args")
     attrs = make_node("relax.attrs.CallInplacePackedAttrs", inplace_indices=indices)
-    return Call(
-        CALL_INPLACE_PACKED, (_as_func(func), *(convert_to_expr(a) for a in args)), attrs, _sinfos(sinfo_args)
-    )
+    return Call(CALL_INPLACE_PACKED, (_as_func(func), *(convert_to_expr(a) for a in args)), attrs, _sinfos(sinfo_args))
 
 
 def make_closure(func: Any, args: Any) -> Call:
@@ -245,5 +239,3 @@ def invoke_closure(closure: Any, args: Any, sinfo_args: Any) -> Call:
 def invoke_pure_closure(closure: Any, args: Any, sinfo_args: Any) -> Call:
     """Call a closure known to be pure."""
     return Call(INVOKE_PURE_CLOSURE, (closure, _as_tuple(args)), None, _sinfos(sinfo_args))
-
-

@@ -58,7 +58,9 @@ def normalize_call_tir(builder: Any, call: Call) -> Call:
             f"Operation {name} must hold its arguments as an in-line tuple.  However, {call} has arguments {values}, "
             "which is neither an in-line tuple, nor a variable binding that may be normalized to an in-line tuple."
         )
-    made = Call(call.op, (callee, _written_out(builder, values), *call.args[2:]), call.attrs, call.sinfo_args, call.span)
+    made = Call(
+        call.op, (callee, _written_out(builder, values), *call.args[2:]), call.attrs, call.sinfo_args, call.span
+    )
     made.struct_info_ = call.struct_info_
     return made
 

@@ -25,6 +25,7 @@ from .op_table import op_record_of
 
 __all__ = ["eliminate_common_subexpr"]
 
+
 def _key(value: Any) -> Any:
     """A cheap key: object identities of operator and arguments, hashes of the rest. Equal values have equal keys."""
     if isinstance(value, Call):

@@ -32,7 +32,6 @@ def __getattr__(name: str) -> Any:
     return aliases.attribute(__name__, name)
 
 
-
 class DeviceMesh(GlobalInfo):
     """Devices in a grid of ``shape``, by their numbers: a sequence, or a range for consecutive ones.
 

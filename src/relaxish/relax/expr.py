@@ -68,9 +68,7 @@ def as_shape_dim(value: Any) -> PrimExpr:
             return value
         if isinstance(value, IntImm):
             return IntImm("int64", value.value)
-        raise CheckTypeError(
-            f"the value in ShapeStructInfo can only have dtype of int64, but {value} is {value.dtype}"
-        )
+        raise CheckTypeError(f"the value in ShapeStructInfo can only have dtype of int64, but {value} is {value.dtype}")
     if isinstance(value, PrimValue):
         return as_shape_dim(value.value)
     raise CheckTypeError(f"a dimension must be an integer or an integer expression, not {type(value).__name__}")

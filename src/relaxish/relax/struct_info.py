@@ -145,7 +145,9 @@ class TensorStructInfo(StructInfo):
         if shape is not None:
             info = getattr(shape, "struct_info_", None)
             if not isinstance(info, ShapeStructInfo):
-                raise CheckValueError("the shape of a TensorStructInfo must be a ShapeExpr or a variable with ShapeStructInfo")
+                raise CheckValueError(
+                    "the shape of a TensorStructInfo must be a ShapeExpr or a variable with ShapeStructInfo"
+                )
             if ndim not in (-1, info.ndim):
                 raise CheckValueError(f"TensorStructInfo has a shape of rank {info.ndim} but ndim={ndim}")
             if not isinstance(shape, (_expr.ShapeExpr, _expr.Var)):

@@ -127,9 +127,7 @@ def check_shape_info(arg: Any, ndim: int, err_ctx: str = "") -> None:
 def check_prim_value_info(arg: Any, dtype: str, err_ctx: str = "") -> None:
     """Fail unless ``arg`` is a scalar that ``dtype`` can hold."""
     if not isinstance(arg, bool | int | float | np.number | np.bool_):
-        raise ArgumentTypeError(
-            f"{err_ctx}, expected dtype {dtype}, but received ObjectRef of type {type_key_of(arg)}"
-        )
+        raise ArgumentTypeError(f"{err_ctx}, expected dtype {dtype}, but received ObjectRef of type {type_key_of(arg)}")
     is_float = isinstance(arg, float | np.floating)
     is_bool = isinstance(arg, bool | np.bool_)
     if dtype.startswith(("float", "bfloat")):
@@ -213,8 +211,7 @@ def make_shape(heap: NDArray | None, size: int, *rest: int) -> ShapeTuple:
     """A shape from immediates and heap cells: ``size`` pairs of (code, number)."""
     cells: Any = heap._host() if heap is not None else None
     dims = (
-        rest[2 * i + 1] if rest[2 * i] == MakeShapeCode.USE_IMM else int(cells[rest[2 * i + 1]])
-        for i in range(size)
+        rest[2 * i + 1] if rest[2 * i] == MakeShapeCode.USE_IMM else int(cells[rest[2 * i + 1]]) for i in range(size)
     )
     return ShapeTuple(dims)
 

@@ -24,9 +24,7 @@ class Executable(abc.ABC):  # noqa: B024  (a class of classes: compiled things a
         self.mod = mod
         self._jitted_mod: Module | None = None
 
-    def jit(
-        self, fcompile: Any = None, addons: Any = None, force_recompile: bool = False, **kwargs: Any
-    ) -> Module:
+    def jit(self, fcompile: Any = None, addons: Any = None, force_recompile: bool = False, **kwargs: Any) -> Module:
         """The module, ready to run: the same one each time, unless a new one is asked for."""
         if self._jitted_mod is None or force_recompile:
             self._jitted_mod = self.mod.copy() if self._jitted_mod is not None else self.mod

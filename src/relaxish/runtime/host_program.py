@@ -54,7 +54,13 @@ class HostRuntime:
         raise NotImplementedError
 
     def tensor_map(
-        self, address: int, dtype: str, dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], *rest: Any
+        self,
+        address: int,
+        dtype: str,
+        dims: tuple[int, ...],
+        strides: tuple[int, ...],
+        box: tuple[int, ...],
+        *rest: Any,
     ) -> Any:
         """A tensor map for a kernel's argument."""
         raise RelaxishError(f"{self.device} has no tensor maps")

@@ -237,9 +237,7 @@ def _check_one(name: str, index: int, value: Any, param: ParamSpec, bound: dict[
         if isinstance(want, str):
             want = bound.setdefault(want, have) if want.isidentifier() else have
         if have != want:
-            raise ArgumentError(
-                f"{where}: shape[{axis}] is expected to be {want}, got {have} (shape {tensor.shape})"
-            )
+            raise ArgumentError(f"{where}: shape[{axis}] is expected to be {want}, got {have} (shape {tensor.shape})")
     return tensor
 
 

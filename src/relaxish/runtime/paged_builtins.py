@@ -107,9 +107,7 @@ def self_attention(
 
 
 @builtin("attention_kv_cache_cross_attention")
-def cross_attention(
-    cache: PagedKVCache, layer_id: int, sm_scale: float, q: NDArray, o: NDArray, lse: NDArray
-) -> None:
+def cross_attention(cache: PagedKVCache, layer_id: int, sm_scale: float, q: NDArray, o: NDArray, lse: NDArray) -> None:
     """Attention of the new tokens over the cache."""
     cache.cross_attention(int(layer_id), q, o, lse, float(sm_scale))
 

@@ -260,9 +260,7 @@ class PagedKVCache(KVState):
             start + np.asarray(token_tree.depths_of(s.parents), np.int32)
             for s, start in zip(sequences, before, strict=True)
         ]
-        places = [
-            self.table.positions(s, start, s.length) for s, start in zip(sequences, before, strict=True)
-        ]
+        places = [self.table.positions(s, start, s.length) for s, start in zip(sequences, before, strict=True)]
         self._indptr = self._placed(indptr)
         self._query_positions = self._placed(np.concatenate(depths).astype(np.int32))
         self._places = self._placed(np.concatenate(places).astype(np.int32))

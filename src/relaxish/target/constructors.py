@@ -117,7 +117,9 @@ def stm32(series: str = "unknown", options: Options = None) -> Target:
     }
     core = table.get(series.upper().removeprefix("STM32")[:2])
     if core is None:
-        raise CheckValueError(f"Series {series} is not supported by the stm32 target; known: {', '.join(sorted(table))}")
+        raise CheckValueError(
+            f"Series {series} is not supported by the stm32 target; known: {', '.join(sorted(table))}"
+        )
     return _make("c", ["-keys=arm_cpu,cpu", "-device=arm_cpu", f"-mcpu={core}", f"-model=stm32{series}"], options)
 
 

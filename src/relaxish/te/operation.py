@@ -387,7 +387,9 @@ def extern(
 
         body = Evaluate(body)
     if not isinstance(body, Stmt):
-        raise CheckValueError(f"Function '{fcompute.__name__}' should return PrimExpr or Stmt, but it returned '{type(body)}'")
+        raise CheckValueError(
+            f"Function '{fcompute.__name__}' should return PrimExpr or Stmt, but it returned '{type(body)}'"
+        )
     op = ExternOp(name, tag, attrs, ins, in_bufs, out_bufs, body)
     outputs = [op.output(i) for i in range(op.num_outputs)]
     return outputs[0] if len(outputs) == 1 else outputs

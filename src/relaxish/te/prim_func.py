@@ -315,7 +315,10 @@ def _outer_regions(
     found: tuple[list[BufferRegion], list[BufferRegion]] = ([], [])
     for block in blocks:
         first = {i.var: domain(i).min for i in block.iter_vars}
-        last = {i.var: domain(i).min if k < outer else domain(i).min + domain(i).extent - 1 for k, i in enumerate(block.iter_vars)}
+        last = {
+            i.var: domain(i).min if k < outer else domain(i).min + domain(i).extent - 1
+            for k, i in enumerate(block.iter_vars)
+        }
         for regions, out in zip((block.reads, block.writes), found):
             for region in regions:
                 if any(region.buffer is known.buffer for known in out):
@@ -351,7 +354,11 @@ def _check_same_reduce(op: ComputeOp) -> None:
     first = op.body[0]
     assert isinstance(first, Reduce)
     for other in op.body[1:]:
-        if not isinstance(other, Reduce) or other.combiner is not first.combiner or len(other.source) != len(first.source):
+        if (
+            not isinstance(other, Reduce)
+            or other.combiner is not first.combiner
+            or len(other.source) != len(first.source)
+        ):
             raise CheckValueError("The Reduce inputs of ComputeOp should have the same attribute except value_index")
 
 

@@ -112,7 +112,9 @@ class Tensor(_TensorArith):
     def __call__(self, *indices: Any) -> ProducerLoad:
         flat = indices[0] if len(indices) == 1 and isinstance(indices[0], (tuple, list)) else indices
         if len(flat) != self.ndim:
-            raise CheckValueError(f"Need to provide {self.ndim} index in tensor but {len(flat)} was provided: {self.name}")
+            raise CheckValueError(
+                f"Need to provide {self.ndim} index in tensor but {len(flat)} was provided: {self.name}"
+            )
         return ProducerLoad(self, tuple(_index(i) for i in flat))
 
     def __getitem__(self, indices: Any) -> Any:

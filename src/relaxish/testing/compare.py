@@ -102,7 +102,11 @@ def parameters(*value_sets: Any, ids: Any = None) -> list[Any]:
 
     def make(place: int) -> Any:
         sets = [ValueSet(group, index, values) for index, values in enumerate(value_sets)]
-        names = ids if ids is not None else [_value_id(values[place], index, place) for index, values in enumerate(value_sets)]
+        names = (
+            ids
+            if ids is not None
+            else [_value_id(values[place], index, place) for index, values in enumerate(value_sets)]
+        )
 
         @pytest.fixture(params=sets, ids=names)
         def fixture(*_owner: Any, request: Any) -> Any:

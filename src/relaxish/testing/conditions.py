@@ -27,7 +27,9 @@ def _all(conditions: Iterable[PrimExpr]) -> PrimExpr:
     return const(True) if total is None else total
 
 
-def _maps_onto(source: IntConstraints, target: IntConstraints, there: Mapping[Var, PrimExpr], back: Mapping[Var, PrimExpr]) -> None:
+def _maps_onto(
+    source: IntConstraints, target: IntConstraints, there: Mapping[Var, PrimExpr], back: Mapping[Var, PrimExpr]
+) -> None:
     """Every solution of ``source`` must be one of ``target``, and come back as itself."""
     ranges = {var: source.ranges[var] for var in source.variables if var in source.ranges}
     for var, bounds in target.ranges.items():
@@ -136,5 +138,3 @@ def skip_parametrizations(*names: str, reason: str) -> Callable[[Any], Any]:
     import pytest
 
     return _marked(pytest.mark.skip(reason=reason), names)
-
-

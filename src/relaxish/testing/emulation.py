@@ -9,7 +9,9 @@ from ..backend.cuda.emulator import emulate
 __all__ = ["emulate_cuda"]
 
 
-def emulate_cuda(func_or_mod: Any, *arrays: Any, target: Any = "nvidia/nvidia-a100", check: bool = True, **limits: Any) -> None:
+def emulate_cuda(
+    func_or_mod: Any, *arrays: Any, target: Any = "nvidia/nvidia-a100", check: bool = True, **limits: Any
+) -> None:
     """Run a scheduled GPU program on the CPU, writing results into the arrays given.
 
     With ``check``, data races, accesses out of bounds, misaligned vectors, reads of shared memory nobody wrote,

@@ -101,7 +101,9 @@ def outline(sch: Any, block: str | None = None, regions: bool = False) -> str:
     lines = func.script().splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("def ")) + 1
     body = textwrap.dedent("\n".join(lines[start:])).splitlines()
-    skipped = ("# with T.block", "T.func_attr(") if regions else ("# with T.block", "T.func_attr(", "T.reads(", "T.writes(")
+    skipped = (
+        ("# with T.block", "T.func_attr(") if regions else ("# with T.block", "T.func_attr(", "T.reads(", "T.writes(")
+    )
     kept = [line for line in body if not line.strip().startswith(skipped)]
     if block is None:
         return "\n".join(kept)

@@ -191,7 +191,9 @@ class FakeCublasLt:
         code = self._refusal(desc, a_desc, b_desc, d_desc)
         how = self.alive[_address(desc)]
         left, right, out = (_Matrix(self.alive[_address(x)]) for x in (a_desc, b_desc, d_desc))
-        shapes = [(m.cols, m.rows) if t else (m.rows, m.cols) for m, t in zip((left, right), _transposes(how), strict=True)]
+        shapes = [
+            (m.cols, m.rows) if t else (m.rows, m.cols) for m, t in zip((left, right), _transposes(how), strict=True)
+        ]
         fits = shapes[0][1] == shapes[1][0] and (out.rows, out.cols) == (shapes[0][0], shapes[1][1])
         if code or not fits or not left.batch == right.batch == out.batch:
             return code or _INVALID
@@ -282,5 +284,3 @@ def _multiply(how: _Object, alpha: float, *operands: tuple[_Matrix, int]) -> Non
         total = 0.5 * total * (1 + np.tanh(np.sqrt(2 / np.pi) * (total + 0.044715 * total**3)))
     made = out.view(d)
     made[...] = total.astype(made.dtype)
-
-

@@ -111,7 +111,9 @@ class FakeCudnn:
         kind, form = (first, second) if is_filter else (second, first)
         dtype = np.dtype(numpy_dtype(_DTYPE_OF[kind]))
         flat = np.frombuffer((ctypes.c_char * (n * c * h * w * dtype.itemsize)).from_address(_address(pointer)), dtype)
-        return flat.reshape(n, c, h, w) if form == dnn.FORMATS["NCHW"] else flat.reshape(n, h, w, c).transpose(0, 3, 1, 2)
+        return (
+            flat.reshape(n, c, h, w) if form == dnn.FORMATS["NCHW"] else flat.reshape(n, h, w, c).transpose(0, 3, 1, 2)
+        )
 
 
 def _convolve(x: Any, w: Any, shape: Any, conv: Any) -> Any:

@@ -88,9 +88,13 @@ def _installed(package: str) -> Callable[[], bool]:
 
 
 requires_llvm = Feature("llvm", "LLVM", _installed("llvmlite"))
-requires_gpu = Feature("gpu", "a GPU", lambda: any(device(k).exist for k in ("cuda", "rocm", "metal", "vulkan", "opencl")))
+requires_gpu = Feature(
+    "gpu", "a GPU", lambda: any(device(k).exist for k in ("cuda", "rocm", "metal", "vulkan", "opencl"))
+)
 requires_cuda = Feature("cuda", "an NVIDIA GPU", _has_device("cuda"))
-requires_tensorcore = Feature("tensorcore", "NVIDIA tensor cores", lambda: cuda_compute_version() >= (7, 0), (requires_cuda,))
+requires_tensorcore = Feature(
+    "tensorcore", "NVIDIA tensor cores", lambda: cuda_compute_version() >= (7, 0), (requires_cuda,)
+)
 requires_cudnn = Feature("cudnn", "cuDNN", lambda: False, (requires_cuda,))
 requires_cublas = Feature("cublas", "cuBLAS", lambda: False, (requires_cuda,))
 requires_cutlass = Feature("cutlass", "CUTLASS", lambda: False, (requires_cuda,))
@@ -140,7 +144,9 @@ def requires_nvcc_version(major_version: int, minor_version: int = 0, release_ve
 def requires_package(*packages: str) -> Any:
     """Skip unless every package can be imported."""
     missing = [p for p in packages if importlib.util.find_spec(p) is None]
-    return Feature(f"package_{'_'.join(packages)}", f"the packages {', '.join(missing) or packages}", lambda: not missing)
+    return Feature(
+        f"package_{'_'.join(packages)}", f"the packages {', '.join(missing) or packages}", lambda: not missing
+    )
 
 
 def uses_gpu(func: Any) -> Any:

@@ -62,7 +62,9 @@ def check_numerical_grads(
     def value(name: Any, changed: np.ndarray[Any, Any]) -> float:
         if isinstance(inputs, Mapping):
             return float(np.sum(np.asarray(function(**{**inputs, name: changed}), dtype="float64")))
-        return float(np.sum(np.asarray(function(*[changed if i == name else x for i, x in enumerate(inputs)]), dtype="float64")))
+        return float(
+            np.sum(np.asarray(function(*[changed if i == name else x for i, x in enumerate(inputs)]), dtype="float64"))
+        )
 
     for name in names:
         x, grad = inputs[name], grads[name]

@@ -59,7 +59,9 @@ class Buffer(Node):
         self.data = data
         self.dtype = dt.canonical(str(dtype))
         self.shape = as_exprs(shape)
-        self.buffer_type = (2 if buffer_type == "auto_broadcast" else 1) if isinstance(buffer_type, str) else buffer_type
+        self.buffer_type = (
+            (2 if buffer_type == "auto_broadcast" else 1) if isinstance(buffer_type, str) else buffer_type
+        )
         steps = as_exprs(strides)
         if not steps and self.buffer_type == Buffer.AUTO_BROADCAST:
             steps = tuple([Var("stride", dim.dtype) for dim in self.shape])
@@ -79,7 +81,9 @@ class Buffer(Node):
         for separator in self.axis_separators:
             place = int(separator)  # type: ignore[call-overload]
             if not 0 <= place <= len(self.shape):
-                raise CheckValueError(f"All axis separators must be within the range 0 <= sep <= {len(self.shape)}, got {place}")
+                raise CheckValueError(
+                    f"All axis separators must be within the range 0 <= sep <= {len(self.shape)}, got {place}"
+                )
             if place < before:
                 raise CheckValueError(f"Axis separators must be in increasing order, got {place} after {before}")
             before = place
@@ -193,7 +197,9 @@ class Buffer(Node):
             start, rest = div(self.elem_offset, count), div(rest, count)
         extent = rest if extent is None else as_expr(extent)
         annotation = Call(dtype, Op.register("tir.type_annotation"), [])
-        return Call(ptr_type, Op.register("tir.tvm_access_ptr"), [annotation, self.data, start, extent, as_expr(access_mask)])
+        return Call(
+            ptr_type, Op.register("tir.tvm_access_ptr"), [annotation, self.data, start, extent, as_expr(access_mask)]
+        )
 
     def _elements_after(self, offset: PrimExpr) -> PrimExpr:
         """How many elements there are from ``offset`` on; of a strided buffer, its whole span."""

@@ -186,7 +186,9 @@ class IndexMap(Node):
         """The map with free variables replaced; the same map if it has none of them."""
         if not any(v in values for v in self.free_vars()):
             return self
-        return IndexMap(self.initial_indices, [substitute(e, values) for e in self.final_indices], self.inverse_index_map)
+        return IndexMap(
+            self.initial_indices, [substitute(e, values) for e in self.final_indices], self.inverse_index_map
+        )
 
     def inverse(self, shape: Sequence[Any]) -> IndexMap:
         """The inverse map on an array of ``shape``. Raises RuntimeError if it is not a bijection."""
@@ -199,7 +201,9 @@ class IndexMap(Node):
         made, padding = invert(self, _ranges(shape), arith.IterMapLevel.Bijective)
 
         if not arith.Analyzer().can_prove(padding.equal(const(0, "bool"))):
-            raise RelaxishError(f"Bijective inverse should not contain padding, but inverse of {self} over range {shape} does")
+            raise RelaxishError(
+                f"Bijective inverse should not contain padding, but inverse of {self} over range {shape} does"
+            )
         return made
 
     def non_surjective_inverse(self, shape: Sequence[Any]) -> tuple[IndexMap, PrimExpr]:
@@ -213,9 +217,7 @@ def _ranges(shape: Sequence[Any]) -> list[Range]:
     return [s if isinstance(s, Range) else Range.from_min_extent(const(0, as_expr(s).dtype), as_expr(s)) for s in shape]
 
 
-def _make_indices(
-    function: Callable[..., Any], ndim: int | None, index_dtype: str
-) -> tuple[list[Var], dict[str, Var]]:
+def _make_indices(function: Callable[..., Any], ndim: int | None, index_dtype: str) -> tuple[list[Var], dict[str, Var]]:
     args: list[Var] = []
     keywords: dict[str, Var] = {}
     variadic = None

@@ -63,9 +63,7 @@ def invert(
         outputs.append(Var(expr.name, expr.dtype) if is_var else Var(f"axis{number}", expr.dtype))
     ranges = [_typed(rng, var.dtype) for var, rng in zip(index_map.initial_indices, ranges)]
     domain = dict(zip(index_map.initial_indices, ranges))
-    found = arith.detect_iter_map(
-        list(index_map.final_indices), domain, const(1, "bool"), level, False
-    )
+    found = arith.detect_iter_map(list(index_map.final_indices), domain, const(1, "bool"), level, False)
     indices: Any = found.indices
     if not indices:
         errors = getattr(found, "errors", ())

@@ -474,7 +474,9 @@ def any(*args: Any, span: Any = None) -> PrimExpr:
     return out
 
 
-def comm_reducer(fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce") -> Callable[..., Any]:
+def comm_reducer(
+    fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
+) -> Callable[..., Any]:
     """Make a reduction from a combiner and its identity.
 
     >>> from relaxish import tir

@@ -45,7 +45,9 @@ def bindings(func: Any, param_map: Mapping[Var, Any]) -> dict[Var, PrimExpr]:
             _bind_buffer(func, param, instance, values)
             continue
         if not isinstance(instance, (PrimExpr, int, float)):
-            raise CheckTypeError(f"specialize expected instance to be Buffer or PrimExpr, but got {type(instance).__name__}")
+            raise CheckTypeError(
+                f"specialize expected instance to be Buffer or PrimExpr, but got {type(instance).__name__}"
+            )
         if param not in func.params:
             raise CheckValueError(f"Specialize expects {getattr(param, 'name', param)} to be in PrimFunc's params")
         if param in func.buffer_map:
@@ -61,7 +63,9 @@ def _bind_buffer(func: Any, param: Var, instance: Buffer, values: dict[Var, Prim
     if len(old.shape) != len(instance.shape):
         raise CheckValueError(f"The buffer dimensions mismatched: {len(old.shape)} vs. {len(instance.shape)}")
     if len(old.strides) != len(instance.strides):
-        raise CheckValueError(f"The buffer strides dimensions mismatched: {len(old.strides)} vs. {len(instance.strides)}")
+        raise CheckValueError(
+            f"The buffer strides dimensions mismatched: {len(old.strides)} vs. {len(instance.strides)}"
+        )
     pairs = [(old.data, instance.data), *zip(old.shape, instance.shape), *zip(old.strides, instance.strides)]
     for have, want in [*pairs, (old.elem_offset, instance.elem_offset)]:
         _bind(have, want, values)

@@ -409,7 +409,9 @@ class Block(Stmt):
         ):  # fmt: skip
             for item in items:
                 if not isinstance(item, expected):
-                    raise CheckTypeError(f"Block expects {expected.__name__} items in {name}, but got {type(item).__name__}")
+                    raise CheckTypeError(
+                        f"Block expects {expected.__name__} items in {name}, but got {type(item).__name__}"
+                    )
 
 
 class BlockRealize(Stmt):

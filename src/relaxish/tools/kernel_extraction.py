@@ -93,7 +93,6 @@ def extract_all_func_info_from_relax(mod: IRModule) -> tuple[Calls, dict[GlobalV
     return calls, {gvar: _variables(programs) for gvar, programs in calls.items()}
 
 
-
 def _infos(arg: Any) -> list[Any]:
     if isinstance(arg, (tuple, list)):
         return [info for item in arg for info in _infos(item)]
@@ -170,6 +169,12 @@ def extract_from_relax(mod: IRModule, model_name: str, file_path: str) -> None:
         for program, records in programs.items():
             for infos, weight in records:
                 text = extract_prim_func(
-                    model_name, relax_func.name_hint, program.name_hint, mod[program], infos, variables[relax_func], weight
+                    model_name,
+                    relax_func.name_hint,
+                    program.name_hint,
+                    mod[program],
+                    infos,
+                    variables[relax_func],
+                    weight,
                 )
                 (folder / f"{relax_func.name_hint}_{program.name_hint}.py").write_text(text, encoding="utf-8")

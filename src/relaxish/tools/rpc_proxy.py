@@ -16,7 +16,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Connect RPC servers and clients that cannot reach one another.")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=9090)
-    parser.add_argument("--port-end", type=int, default=9199, help="the end of the range that is searched for a free port")
+    parser.add_argument(
+        "--port-end", type=int, default=9199, help="the end of the range that is searched for a free port"
+    )
     parser.add_argument("--timeout-client", type=float, default=600, help="seconds that a client waits for its server")
     parser.add_argument("--timeout-server", type=float, default=600, help="seconds that a server waits for a client")
     parser.add_argument("--tracker", type=_address, help="host:port of a tracker to offer the servers to")

@@ -26,7 +26,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Serve RPC sessions.")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=9091)
-    parser.add_argument("--port-end", type=int, default=9199, help="the end of the range that is searched for a free port")
+    parser.add_argument(
+        "--port-end", type=int, default=9199, help="the end of the range that is searched for a free port"
+    )
     parser.add_argument("--tracker", type=_address, help="host:port of a tracker to report to")
     parser.add_argument("--key", default="", help="what clients must ask for")
     parser.add_argument("--custom-addr", help="the address to report to the tracker")

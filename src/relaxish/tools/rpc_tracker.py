@@ -16,7 +16,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Track RPC servers.")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=9190)
-    parser.add_argument("--port-end", type=int, default=9199, help="the end of the range that is searched for a free port")
+    parser.add_argument(
+        "--port-end", type=int, default=9199, help="the end of the range that is searched for a free port"
+    )
     parser.add_argument("--silent", action="store_true")
     args = parser.parse_args(argv)
     tracker = Tracker(args.host, args.port, args.port_end, silent=args.silent)

@@ -100,6 +100,7 @@ def any(data: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 def arg_reducer(largest: bool, select_last_index: bool) -> Any:
     """Keeps the position and the value of the largest (or smallest) element seen; ties go to the first or the last."""
+
     def combine(lhs: Any, rhs: Any) -> Any:
         better = tir.GT(lhs[1], rhs[1]) if largest else tir.LT(lhs[1], rhs[1])
         first = tir.GT(lhs[0], rhs[0]) if select_last_index else tir.LT(lhs[0], rhs[0])

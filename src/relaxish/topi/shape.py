@@ -217,6 +217,10 @@ def layout_transform(array: Any, src_layout: str, dst_layout: str, schedule_rule
         value = array(*source)
         return if_then_else(tir.all(*tests), value, const(0, array.dtype)) if tests else value
 
-    attrs = {"schedule_rule": schedule_rule, "src_layout": src_layout, "dst_layout": dst_layout,
-             "input_shape": array.shape}
+    attrs = {
+        "schedule_rule": schedule_rule,
+        "src_layout": src_layout,
+        "dst_layout": dst_layout,
+        "input_shape": array.shape,
+    }
     return ax_compute(shape, body, "T_layout_trans", tags.INJECTIVE, attrs)

@@ -235,7 +235,9 @@ def make_idx(b: Any, e: Any, s: Any, z: Any, i: Any) -> Any:
     before = tir.Select(s < 0, b < i, i < b)
     beyond = tir.Select(s < 0, i <= e, e <= i)
     steps = tir.Select(s < 0, floordiv(b - i, -s), floordiv(i - b, s))
-    return tir.Select(before, const(0, str(z.dtype)) if isinstance(z, PrimExpr) else 0, tir.Select(beyond, z - 1, steps))
+    return tir.Select(
+        before, const(0, str(z.dtype)) if isinstance(z, PrimExpr) else 0, tir.Select(beyond, z - 1, steps)
+    )
 
 
 def is_dynamic_shape(shape: Sequence[Any]) -> bool:

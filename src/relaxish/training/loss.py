@@ -83,8 +83,10 @@ class L1Loss(Loss):
         def build(builder: BlockBuilder) -> Any:
             return self._with_reduction(builder.emit(absolute(builder.emit(subtract(*params)))))
 
-        return self._function(params, build) if self._reduction != "none" else self._function(
-            params, lambda builder: absolute(builder.emit(subtract(*params)))
+        return (
+            self._function(params, build)
+            if self._reduction != "none"
+            else self._function(params, lambda builder: absolute(builder.emit(subtract(*params))))
         )
 
 

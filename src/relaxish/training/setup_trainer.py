@@ -55,7 +55,9 @@ class SetupTrainer(ModulePass):
         if not well_formed(mod):
             raise ValueError("SetupTrainer: The backbone module is not well formed.")
         if self.BACKBONE_FUNC not in mod or not isinstance(mod[self.BACKBONE_FUNC], Function):
-            raise ValueError(f"SetupTrainer: The backbone module does not contain a function named {self.BACKBONE_FUNC}")
+            raise ValueError(
+                f"SetupTrainer: The backbone module does not contain a function named {self.BACKBONE_FUNC}"
+            )
         params, states = self._count(mod, self.PARAM_NUM_ATTR_KEY), self._count(mod, self.STATE_NUM_ATTR_KEY)
         func = mod[self.BACKBONE_FUNC]
         if len(func.params) < params + states:

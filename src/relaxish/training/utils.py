@@ -124,5 +124,3 @@ def AppendLoss(  # noqa: N802  (public name of the pass)
         return out
 
     return as_module_pass(run, "AppendLoss")
-
-

@@ -70,9 +70,7 @@ class _Alter(PyExprMutator):
         args = list(call.args[1].fields)
         seps = self._separators(self.separators, kind, len(maps))
         input_seps = self._separators(self.input_separators, kind, len(maps))
-        inputs = [
-            self._transformed(arg, m, s, i) for arg, m, s, i in zip(args, maps, seps, input_seps)
-        ]
+        inputs = [self._transformed(arg, m, s, i) for arg, m, s, i in zip(args, maps, seps, input_seps)]
         count = len(args)
         old = call.sinfo_args[0]
         infos = list(old.fields) if isinstance(old, TupleStructInfo) else [old]

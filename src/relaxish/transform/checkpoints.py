@@ -85,9 +85,11 @@ class Recomputer:
         pending = [var]
         while pending:
             current = pending[-1]
-            missing = [v for v in direct_uses(self.values[current]) if v not in self.known] if (
-                current not in self.known
-            ) else []
+            missing = (
+                [v for v in direct_uses(self.values[current]) if v not in self.known]
+                if (current not in self.known)
+                else []
+            )
             if missing:
                 pending.extend(reversed(missing))
                 continue

@@ -271,4 +271,3 @@ def CombineParallelMatmul(check: Check | None = None) -> Pass:  # noqa: N802  (p
         return map_relax_functions(mod, combine)
 
     return as_module_pass(run, "CombineParallelMatmul")
-

@@ -57,7 +57,9 @@ class InplaceRewriter(PyExprMutator):
         if index is None:
             super().visit_var_binding_(binding)
         else:
-            self.reemit_binding(binding, self.builder_.normalize(self.inplace_call(self.visit_expr(binding.value), [index])))
+            self.reemit_binding(
+                binding, self.builder_.normalize(self.inplace_call(self.visit_expr(binding.value), [index]))
+            )
 
     def inplace_call(self, call: Call, indices: Sequence[int]) -> Call:
         """The operator's legalisation with its outputs written over the arguments ``indices``."""

@@ -47,16 +47,12 @@ def remove_unreachable(mod: IRModule, entries: Sequence[str]) -> IRModule:
         stack.extend(n for n in callees.names if n in mod and n not in reached)
     if len(reached) == len(mod.functions):
         return mod
-    return IRModule(
-        {v: f for v, f in mod.functions.items() if v.name_hint in reached}, mod.attrs, mod.global_infos
-    )
+    return IRModule({v: f for v, f in mod.functions.items() if v.name_hint in reached}, mod.attrs, mod.global_infos)
 
 
 def _entries(mod: IRModule, given: Sequence[str] | None) -> list[str]:
     names = [mod.get_global_var(name).name_hint for name in given or ()]
-    names += [
-        v.name_hint for v, f in mod.functions.items() if isinstance(f, ExternFunc) or symbol_of(f) is not None
-    ]
+    names += [v.name_hint for v, f in mod.functions.items() if isinstance(f, ExternFunc) or symbol_of(f) is not None]
     return names
 
 

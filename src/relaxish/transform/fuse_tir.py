@@ -120,9 +120,7 @@ class _FusedFunction:
         allocated = [b for b in self.allocated if b not in outputs]
         body = _UniteRegions().visit(_sequence(self.bodies))
         root = Block((), (), (), "root", body, None, allocated)
-        made = PrimFunc(
-            [*handles, *scalars], BlockRealize((), True, root), None, buffer_map, {"tir.noalias": True}
-        )
+        made = PrimFunc([*handles, *scalars], BlockRealize((), True, root), None, buffer_map, {"tir.noalias": True})
         return renew_defs(made)  # type: ignore[no-any-return]
 
     def _param(self, name: str, info: StructInfo) -> list[Any]:
@@ -374,5 +372,3 @@ def FuseTIR() -> Pass:  # noqa: N802  (public name of the pass)
     Intermediate tensors become buffers allocated in the fused PrimFunc's root block.
     """
     return Sequential([as_module_pass(_run, "InnerFuseTIR"), DeadCodeElimination()], name="FuseTIR")
-
-

@@ -24,8 +24,16 @@ SUPPORTED = frozenset(f"relax.{name}" for name in ("add", "subtract", "multiply"
 # Operators whose result may share the memory of their first argument.
 _VIEWS = frozenset(
     f"relax.{name}"
-    for name in ("expand_dims", "squeeze", "reshape", "permute_dims", "flatten", "nn.batch_flatten", "memory.view",
-                 "memory.ensure_zero_offset")  # fmt: skip
+    for name in (
+        "expand_dims",
+        "squeeze",
+        "reshape",
+        "permute_dims",
+        "flatten",
+        "nn.batch_flatten",
+        "memory.view",
+        "memory.ensure_zero_offset",
+    )  # fmt: skip
 )
 _FOREIGN = frozenset({"relax.call_pure_packed", "relax.invoke_pure_closure", "relax.call_inplace_packed"})
 

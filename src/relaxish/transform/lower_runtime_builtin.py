@@ -88,7 +88,9 @@ class _Lower(PyExprMutator):
     def _alloc_storage(self, call: Call) -> Call:
         size, device, scope, _ = call.args
         # Storage is counted in bytes.
-        return Call(Op.get("relax.vm.alloc_storage"), (size, device, DataTypeImm("uint8"), scope), None, None, call.span)
+        return Call(
+            Op.get("relax.vm.alloc_storage"), (size, device, DataTypeImm("uint8"), scope), None, None, call.span
+        )
 
     def _kill(self, call: Call) -> Call:
         return Call(Op.get("relax.vm.kill_object"), call.args, None, None, call.span)

@@ -265,4 +265,3 @@ def ReorderTakeAfterMatmul() -> Pass:  # noqa: N802  (public name of the pass)
     the weights is made; likewise for a table of matrices of which each entry of the batch picks one.
     """
     return _pass(_take_after_matmul, "ReorderTakeAfterMatmul")
-

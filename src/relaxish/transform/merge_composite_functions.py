@@ -127,7 +127,12 @@ def _run(mod: IRModule) -> IRModule:
     out = grouped.clone()
     for var, func in grouped.functions.items():
         if isinstance(func, Function) and func.attrs.get("Codegen"):
-            new = _Inliner(mod).visit_expr(to_non_dataflow(func)).without_attr("Primitive").with_attr("global_symbol", var.name_hint)
+            new = (
+                _Inliner(mod)
+                .visit_expr(to_non_dataflow(func))
+                .without_attr("Primitive")
+                .with_attr("global_symbol", var.name_hint)
+            )
             out.update_func(var, new)
     return eliminate(out, ["main"])
 

@@ -47,9 +47,7 @@ class _CallSites(PyExprMutator):
         return call if change is None else change[1](self.builder_, change[0], call.args)
 
 
-def _apply(
-    mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None], *, tidy: bool = False
-) -> IRModule:
+def _apply(mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None], *, tidy: bool = False) -> IRModule:
     """The module with changed private functions and their callers; ``tidy``: without what callers no longer use."""
     out = mod.clone()
     changes: dict[str, tuple[GlobalVar, Any]] = {}
@@ -198,7 +196,9 @@ class _TupleUses(PyExprVisitor):
 def _without_outputs(mask: Sequence[bool], func: Function) -> Change:
     before = Var("previous_outputs", func.ret_struct_info)
     kept = [i for i, keep in enumerate(mask) if keep]
-    outputs = [VarBinding(Var(f"output_{i}", item.struct_info), item) for i in kept for item in [TupleGetItem(before, i)]]
+    outputs = [
+        VarBinding(Var(f"output_{i}", item.struct_info), item) for i in kept for item in [TupleGetItem(before, i)]
+    ]
     result: Any = outputs[0].var if len(outputs) == 1 else Tuple([binding.var for binding in outputs])
     blocks = [*func.body.blocks, BindingBlock([VarBinding(before, func.body.body), *outputs])]
     body = SeqExpr(blocks, result)

@@ -37,7 +37,7 @@ class _Devices:
             for item in listed:
                 if not isinstance(item, VDevice):
                     raise TypeError(
-                        f"Each item in an IRModule's \"vdevice\" annotation must be a VDevice, "
+                        f'Each item in an IRModule\'s "vdevice" annotation must be a VDevice, '
                         f"but instead found item of type {type(item).__name__}"
                     )
             self.known = list(listed)
@@ -57,7 +57,7 @@ class _Devices:
                 return found
         raise ValueError(
             f"Expected to find device with type {_device_type(wanted)} and id {wanted.vdevice_id}, "
-            "but no such device was found in the IRModule's \"vdevice\" annotation"
+            'but no such device was found in the IRModule\'s "vdevice" annotation'
         )
 
 

@@ -42,9 +42,7 @@ __all__ = ["StaticPlanBlockMemory"]
 
 _ALLOC = "relax.builtin.alloc_tensor"
 # Operators and packed functions whose result is their argument's memory.
-_ALIASES = frozenset(
-    {"relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset", "vm.builtin.reshape"}
-)
+_ALIASES = frozenset({"relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset", "vm.builtin.reshape"})
 _PLAN_OUTPUT = "relax.memory_plan_dynamic_func_output"
 _MAX_INT64 = (1 << 63) - 1
 
@@ -66,7 +64,9 @@ class _Bounds:
     def declare(self, func: Function) -> None:
         """Take in what a function's attributes say."""
         bounds = {_text(k, "key of attr `tir_var_upper_bound`"): _positive(v) for k, v in _items(func)}
-        free = {_text(n, "element of attr `tir_non_negative_var`") for n in func.attrs.get("tir_non_negative_var") or ()}
+        free = {
+            _text(n, "element of attr `tir_non_negative_var`") for n in func.attrs.get("tir_non_negative_var") or ()
+        }
         if not bounds and not free:
             return
         for var in tir_vars_in_struct_info(func.struct_info):
@@ -106,8 +106,7 @@ def _positive(value: Any) -> int:
         value = value.value
     if not isinstance(value, int):
         raise RelaxishError(
-            "The entry value of attr `tir_var_upper_bound` should be integer. "
-            f"However {type(value).__name__} is got."
+            f"The entry value of attr `tir_var_upper_bound` should be integer. However {type(value).__name__} is got."
         )
     if value <= 0:
         raise RelaxishError(

@@ -50,7 +50,9 @@ def _check_pool(context: PatternCheckContext) -> bool:
     sizes = [*data.struct_info.shape, *a.pool_size, *a.strides, *(a.dilation if hasattr(a, "dilation") else ())]
     if len(data.struct_info.shape) != 4 or len(a.padding) != 4:
         return False
-    return all(int(s) > 0 for s in sizes if hasattr(s, "value") or isinstance(s, int)) and all(int(p) >= 0 for p in a.padding)
+    return all(int(s) > 0 for s in sizes if hasattr(s, "value") or isinstance(s, int)) and all(
+        int(p) >= 0 for p in a.padding
+    )
 
 
 def _check_global_pool(context: PatternCheckContext) -> bool:
@@ -93,7 +95,9 @@ def _convolutions() -> dict[str, _Annotated]:
     }
 
 
-def _followed(base: Mapping[str, _Annotated], prefix: str, op: str, extra: Mapping[str, DFPattern]) -> dict[str, _Annotated]:
+def _followed(
+    base: Mapping[str, _Annotated], prefix: str, op: str, extra: Mapping[str, DFPattern]
+) -> dict[str, _Annotated]:
     """The patterns with an operator behind them."""
     return {
         f"{prefix}.{name}": (is_op(op)(pattern, *extra.values()), {**found, **extra})

@@ -36,6 +36,4 @@ def build_with(
         programs.append(HostProgram(spec, host_program_text(name, func, infos)))
     kind = target.kind.name
     later = makers(device) if makers is not None else None
-    return DeviceModule(
-        kind, target.get_target_device_type(), sources(device), infos.values(), programs, makers=later
-    )
+    return DeviceModule(kind, target.get_target_device_type(), sources(device), infos.values(), programs, makers=later)

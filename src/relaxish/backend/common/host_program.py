@@ -35,7 +35,15 @@ _DYNAMIC_SHARED = "tir.use_dyn_shared_memory"
 _TENSOR_MAP_SCOPES = ("tensor_map", "grid_constant")
 # What nobody looks at once kernels are split off.
 _QUIET_CALLS = ("tir.start_profile_intrinsic", "tir.end_profile_intrinsic")
-_QUIET_ATTRS = ("device_id", "device_type", "compute_scope", "target", "storage_alignment", "resource_scope", "explicit_sync")
+_QUIET_ATTRS = (
+    "device_id",
+    "device_type",
+    "compute_scope",
+    "target",
+    "storage_alignment",
+    "resource_scope",
+    "explicit_sync",
+)
 
 
 def kernel_infos(device: IRModule) -> dict[str, KernelInfo]:

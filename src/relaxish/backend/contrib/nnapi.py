@@ -49,7 +49,9 @@ def _call(name: str, operator: str, arity: int) -> FusionPattern:
 def _float_cast() -> FusionPattern:
     """Casts between the floats that NNAPI has."""
     given = wildcard().has_dtype("float16") | wildcard().has_dtype("float32")
-    made: DFPattern = is_op("relax.astype")(given).has_dtype("float16") | is_op("relax.astype")(given).has_dtype("float32")
+    made: DFPattern = is_op("relax.astype")(given).has_dtype("float16") | is_op("relax.astype")(given).has_dtype(
+        "float32"
+    )
     return FusionPattern("nnapi.cast", made)
 
 

@@ -63,9 +63,7 @@ register_patterns(
     [
         FusionPattern("cudnn.conv2d.nhwc_ohwi", *make_conv2d_pattern(), _check_conv2d),
         FusionPattern("cudnn.conv2d.nhwc_ohwi_bias", *make_conv2d_pattern(with_bias=True), _check_conv2d),
-        FusionPattern(
-            "cudnn.conv2d.nhwc_ohwi_bias_relu", *make_conv2d_pattern(True, "relax.nn.relu"), _check_conv2d
-        ),
+        FusionPattern("cudnn.conv2d.nhwc_ohwi_bias_relu", *make_conv2d_pattern(True, "relax.nn.relu"), _check_conv2d),
         *(
             FusionPattern(
                 f"cudnn.attention.{layout}",

@@ -47,7 +47,12 @@ __all__ = [
 ]
 
 _FLOATS, _BYTES = ("float16", "float32"), ("int8", "uint8")
-_ACTIVATIONS = {"_relu": "relax.nn.relu", "_gelu_tanh": "relax.nn.gelu_tanh", "_gelu": "relax.nn.gelu", "_silu": "relax.nn.silu"}
+_ACTIVATIONS = {
+    "_relu": "relax.nn.relu",
+    "_gelu_tanh": "relax.nn.gelu_tanh",
+    "_gelu": "relax.nn.gelu",
+    "_silu": "relax.nn.silu",
+}
 
 
 # ---- checks

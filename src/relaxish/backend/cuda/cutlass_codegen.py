@@ -60,7 +60,9 @@ def _composites_as_private() -> Any:
         out = mod.clone()
         for var, func in mod.functions.items():
             if isinstance(func, Function) and "Composite" in func.attrs:
-                out.update_func(var, func.without_attr("Composite").without_attr("global_symbol").without_attr("WorkspaceSize"))
+                out.update_func(
+                    var, func.without_attr("Composite").without_attr("global_symbol").without_attr("WorkspaceSize")
+                )
         return out
 
     return as_module_pass(run, "CompositesAsPrivate")
@@ -97,7 +99,9 @@ class _Programs:
         if not isinstance(call, Call) or getattr(call.op, "name", "") != "relax.call_tir":
             raise RelaxishError(f"{symbol}: the CUTLASS code generator cannot make a kernel of {call}")
         if not isinstance(info, TensorStructInfo) or len(call.args) > 2:
-            raise RelaxishError(f"{symbol}: a kernel with several results or scalar arguments has no place in a library call")
+            raise RelaxishError(
+                f"{symbol}: a kernel with several results or scalar arguments has no place in a library call"
+            )
         kernel = f"{symbol}_{call.args[0].name_hint}"
         self.kernels[kernel] = mod[call.args[0]].with_attr("global_symbol", kernel)
         inputs = [self._operand(a, names) for a in call.args[1].fields]

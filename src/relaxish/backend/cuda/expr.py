@@ -112,7 +112,9 @@ class ExprText(Visitor):
         a, b = self.text(e.a), self.text(e.b)
         kind, element = type(e).__name__, dt.element_of(e.a.dtype)
         if kind == "Mod" and dt.is_float(element):
-            return self.apply(e.dtype, [e.a, e.b], lambda x, y: f"fmodf({x}, {y})" if element != "float64" else f"fmod({x}, {y})")
+            return self.apply(
+                e.dtype, [e.a, e.b], lambda x, y: f"fmodf({x}, {y})" if element != "float64" else f"fmod({x}, {y})"
+            )
         if kind in _INFIX:
             made = f"({a} {_INFIX[kind]} {b})"
         elif kind in _FUNCTIONS:

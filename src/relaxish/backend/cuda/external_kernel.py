@@ -51,7 +51,9 @@ def call_kernel(kernel: Any, launch_args: Any, *args: Any, **kwargs: Any) -> Pri
     return call_packed(symbol, *values, *sizes)
 
 
-def source_module(source: str, name: str, kinds: Sequence[str], launch_params: Sequence[str], arch: str = "") -> CUDAModule:
+def source_module(
+    source: str, name: str, kinds: Sequence[str], launch_params: Sequence[str], arch: str = ""
+) -> CUDAModule:
     """A device module with one kernel of given source; programs find the kernel by its name as a packed function too."""
     target = Target.current(allow_none=True)
     chosen = arch or str((target.attrs if target is not None else {}).get("arch", _DEFAULT_ARCH))
@@ -72,7 +74,9 @@ def _launch(launch_args: Any) -> tuple[list[str], list[Any]]:
     """(names, values) of the launch sizes."""
     parts = list(launch_args)
     if len(parts) not in (2, 3):
-        raise ValueError("launch_args are the sizes of the grid and of the block, and the bytes of dynamic shared memory")
+        raise ValueError(
+            "launch_args are the sizes of the grid and of the block, and the bytes of dynamic shared memory"
+        )
     names, values = [], []
     for tag, part in zip(("blockIdx", "threadIdx"), parts, strict=False):
         sizes = list(part) if isinstance(part, (list, tuple)) else [part]

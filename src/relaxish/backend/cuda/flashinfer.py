@@ -48,7 +48,13 @@ def gen_flashinfer_decode_module(
 
 
 def gen_flashinfer_mla_module(
-    dtype_q: str, dtype_kv: str, dtype_o: str, head_dim_ckv: int, head_dim_kpe: int, target: Target, num_threads: int = 8
+    dtype_q: str,
+    dtype_kv: str,
+    dtype_o: str,
+    head_dim_ckv: int,
+    head_dim_kpe: int,
+    target: Target,
+    num_threads: int = 8,
 ) -> list[Any]:
     """Modules with attention over latent vectors. Raises FlashInferMissing."""
     _missing("an MLA module")

@@ -59,6 +59,8 @@ def _toolkits() -> list[Path]:
     folders = [_USUAL_TOOLKIT]
     if shutil.which("nvcc") is not None:
         # The nvcc on the path may be a script; what it would run says where the toolkit is.
-        plan = subprocess.run(["nvcc", "--dryrun", "-x", "cu", "-E", "/dev/null"], capture_output=True, text=True, check=False)
+        plan = subprocess.run(
+            ["nvcc", "--dryrun", "-x", "cu", "-E", "/dev/null"], capture_output=True, text=True, check=False
+        )
         folders = [Path(top.strip()).resolve() for top in _TOP.findall(plan.stderr + plan.stdout)] + folders
     return folders

@@ -238,7 +238,12 @@ def _dot(gen: ExprText, e: Any) -> str:
 @prints("tir.call_extern", "tir.call_pure_extern")
 def _extern(gen: ExprText, e: Any) -> str:
     name, args = e.args[0].value, list(e.args[1:])
-    if dt.lanes(e.dtype) != 1 and args and all(dt.lanes(a.dtype) in (1, dt.lanes(e.dtype)) for a in args) and len(args) <= 3:
+    if (
+        dt.lanes(e.dtype) != 1
+        and args
+        and all(dt.lanes(a.dtype) in (1, dt.lanes(e.dtype)) for a in args)
+        and len(args) <= 3
+    ):
         return gen.apply(e.dtype, args, lambda *a: f"{name}({', '.join(a)})")
     return f"{name}({', '.join(gen.text(a) for a in args)})"
 

@@ -91,7 +91,9 @@ class _Multiply:
              *([f"{self.bit_op}.popc"] if self.bit_op else [])]
         )  # fmt: skip
         operands = [f"{{{', '.join(r)}}}" for r in (wide_c, regs_a, regs_b, wide_c)]
-        inputs = [f'"{kinds[0][0]}"(a[{i}])' for i in range(count_a)] + [f'"{kinds[1][0]}"(b[{i}])' for i in range(count_b)]
+        inputs = [f'"{kinds[0][0]}"(a[{i}])' for i in range(count_a)] + [
+            f'"{kinds[1][0]}"(b[{i}])' for i in range(count_b)
+        ]
         params = f"void* c_, const void* a_, const void* b_{', unsigned int e' if self.sparse is not None else ''}"
         if self.sparse is not None:
             operands.append(f"%{count_c + count_a + count_b}, {hex(self.sparse)}")
@@ -213,9 +215,7 @@ def _load(gen: ExprText, e: Any) -> str:
 def _store(gen: ExprText, e: Any) -> str:
     buffer, _, _, _, index, target, stride, layout = e.args
     fragment = _fragment(gen, buffer, index)
-    return (
-        f"nvcuda::wmma::store_matrix_sync({gen.text(target)}, {fragment}, {gen.offset(stride)}, nvcuda::wmma::mem_{layout.value})"
-    )
+    return f"nvcuda::wmma::store_matrix_sync({gen.text(target)}, {fragment}, {gen.offset(stride)}, nvcuda::wmma::mem_{layout.value})"
 
 
 @prints("tir.tvm_mma_sync")

@@ -114,6 +114,4 @@ def _bulk(gen: ExprText, e: Any) -> str:
     """``(shared, offset, global, offset, bytes, barrier)``."""
     gen.need("barrier")
     target, t_at, source, s_at, size, barrier = e.args
-    return (
-        f"copy_bulk({gen.pointer(target, t_at)}, {gen.pointer(source, s_at)}, {gen.text(size)}, &barriers[{gen.text(barrier)}])"
-    )
+    return f"copy_bulk({gen.pointer(target, t_at)}, {gen.pointer(source, s_at)}, {gen.text(size)}, &barriers[{gen.text(barrier)}])"

@@ -42,7 +42,15 @@ class NVCC:
             image = path.with_suffix("." + kind)
             virtual = arch.replace("sm_", "compute_")
             code = arch if kind == "cubin" else virtual
-            command = ["nvcc", "--std=c++17", f"-gencode=arch={virtual},code={code}", f"--{kind}", "-o", str(image), str(path)]
+            command = [
+                "nvcc",
+                "--std=c++17",
+                f"-gencode=arch={virtual},code={code}",
+                f"--{kind}",
+                "-o",
+                str(image),
+                str(path),
+            ]
             if kind == "cubin":
                 command.append("-Xptxas=-v")
             done = subprocess.run(command, capture_output=True, text=True, check=False)

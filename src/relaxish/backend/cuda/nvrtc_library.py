@@ -95,4 +95,3 @@ def _library(folder: Path) -> Any:
     library = ctypes.CDLL(str(found[-1]))
     library.nvrtcGetErrorString.restype = ctypes.c_char_p
     return library
-

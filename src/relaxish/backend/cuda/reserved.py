@@ -18,7 +18,9 @@ nullptr operator or or_eq private protected public register reinterpret_cast req
 static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned using
 virtual void volatile wchar_t while xor xor_eq
 """.split()
-_BUILT_IN = "threadIdx blockIdx blockDim gridDim warpSize printf assert memcpy make_float2 float2 uint2 uint4 nvcuda".split()
+_BUILT_IN = (
+    "threadIdx blockIdx blockDim gridDim warpSize printf assert memcpy make_float2 float2 uint2 uint4 nvcuda".split()
+)
 # What inner functions call their parameters, and the array of barriers.
 _OWN = ("a", "b", "c", "s0", "s1", "barriers", "Vec", "Nibble")
 _FUNCTION = re.compile(r"(?:RX_DEVICE|__noinline__)[^(;{]*?\b(\w+)\(")

@@ -16,7 +16,9 @@ from ...support.errors import MissingExtraError, RelaxishError
 __all__ = ["available", "disassemble", "mnemonics", "sass_instructions"]
 
 # Source lines are "/*0040*/  @!P0 LDG.E.128 R4, [R2.64] ;" followed by the encoding.
-_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:\{\s*)?(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_x]+)*)", re.M)
+_INSTRUCTION = re.compile(
+    r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:\{\s*)?(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_x]+)*)", re.M
+)
 _FUNCTION = re.compile(r"^\s*(?:\.text\.|Function : )([\w$]+):?\s*$", re.M)
 
 

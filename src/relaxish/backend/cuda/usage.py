@@ -84,7 +84,11 @@ def _register_indices(call: Call, registers: set[Any]) -> list[Any]:
     """The offsets into registers among the arguments: behind the pointer, or behind a fragment's shape."""
     whole = getattr(call.op, "name", "") in _WHOLE_FRAGMENTS
     places = [0] if whole else range(len(call.args) - 1)
-    return [call.args[p + (4 if whole else 1)] for p in places if isinstance(call.args[p], Var) and call.args[p] in registers]
+    return [
+        call.args[p + (4 if whole else 1)]
+        for p in places
+        if isinstance(call.args[p], Var) and call.args[p] in registers
+    ]
 
 
 def _mentions(expr: Any, var: Any) -> bool:

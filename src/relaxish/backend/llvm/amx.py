@@ -31,8 +31,12 @@ _BYTES = {"tdpbf16ps": 2}
 
 def is_amx_call(expr: Any) -> bool:
     """Whether an expression is a tile multiplication."""
-    return isinstance(expr, Call) and bool(expr.args) and isinstance(expr.args[0], StringImm) \
+    return (
+        isinstance(expr, Call)
+        and bool(expr.args)
+        and isinstance(expr.args[0], StringImm)
         and expr.args[0].value.startswith("amx.tdp")
+    )
 
 
 class TileFile:
@@ -93,7 +97,7 @@ class TileFile:
         if tile >= _RESULTS or any(w.depth_of.get(x, 0) >= self.scope for x in key):
             raise RelaxishError("internal error: more result tiles in a loop than were counted")
         lines, scopes = w.lines, w.scopes
-        w.lines, w.scopes = scopes[self.scope].pre, scopes[:self.scope]
+        w.lines, w.scopes = scopes[self.scope].pre, scopes[: self.scope]
         self.move("tileloadd64", tile, pointer, stride)
         w.lines, w.scopes = lines, scopes
         self.results[key] = (tile, pointer, stride)

@@ -97,8 +97,13 @@ class _Body:
     def step_bf16(self, total: str, word: str, shared: list[str]) -> str:
         if len(shared) == 1:
             pair = self.value(f"bitcast {_I} {self.broadcast(word)} to <32 x bfloat>")
-            return self.call(_F, "llvm.x86.avx512bf16.dpbf16ps.512", f"{_F} {total}", f"<32 x bfloat> {pair}",
-                             f"<32 x bfloat> {shared[0]}")
+            return self.call(
+                _F,
+                "llvm.x86.avx512bf16.dpbf16ps.512",
+                f"{_F} {total}",
+                f"<32 x bfloat> {pair}",
+                f"<32 x bfloat> {shared[0]}",
+            )
         for part, b in zip((f"shl i32 {word}, 16", f"and i32 {word}, -65536"), shared, strict=True):
             a = self.value(f"bitcast {_I} {self.broadcast(self.value(part))} to {_F}")
             total = self.call(_F, "llvm.fma.v16f32", f"{_F} {a}", f"{_F} {b}", f"{_F} {total}")
@@ -126,9 +131,14 @@ def fallback_function(module: Any, name: str) -> str:
     body.lines += ["  br label %step", "step:"]
     body.lines.append("  %i = phi i64 [ 0, %entry ], [ %next, %step ]")
     slots = len(body.lines)
-    body.lines += ["  %k = and i64 %i, 15", "  %tile = lshr i64 %i, 4", "  %ta = mul i64 %tile, %astep",
-                   "  %tb = mul i64 %tile, %bstep", "  %pa = getelementptr i8, ptr %a, i64 %ta",
-                   "  %pb = getelementptr i8, ptr %b, i64 %tb"]
+    body.lines += [
+        "  %k = and i64 %i, 15",
+        "  %tile = lshr i64 %i, 4",
+        "  %ta = mul i64 %tile, %astep",
+        "  %tb = mul i64 %tile, %bstep",
+        "  %pa = getelementptr i8, ptr %a, i64 %ta",
+        "  %pb = getelementptr i8, ptr %b, i64 %tb",
+    ]
     at = body.value("mul i64 %bs, %k")
     row = body.value(f"load {_I}, ptr {body.value(f'getelementptr i8, ptr %pb, i64 {at}')}, align 4")
     column = body.value("getelementptr i32, ptr %pa, i64 %k")
@@ -140,8 +150,12 @@ def fallback_function(module: Any, name: str) -> str:
         ends.append(body.step(f"%acc{i}", word, shared))
     phis = [f"  %acc{i} = phi {ty} [ {starts[i]}, %entry ], [ {ends[i]}, %step ]" for i in range(_ROWS)]
     body.lines[slots:slots] = phis
-    body.lines += ["  %next = add nuw i64 %i, 1", f"  %more = icmp ult i64 %next, {total}",
-                   "  br i1 %more, label %step, label %done", "done:"]
+    body.lines += [
+        "  %next = add nuw i64 %i, 1",
+        f"  %more = icmp ult i64 %next, {total}",
+        "  br i1 %more, label %step, label %done",
+        "done:",
+    ]
     body.lines += [f"  store {ty} {value}, ptr {row}, align 4" for value, row in zip(ends, rows, strict=True)]
     body.lines.append("  ret void")
     params = "ptr noalias %c, i64 %cs, ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %count, i64 %astep"

@@ -73,9 +73,7 @@ class FunctionWriter:
         """Note that ``name`` (a phi, for example) belongs to the innermost scope."""
         self.depth_of[name] = self.depth
 
-    def open(
-        self, writes: frozenset[Any] = frozenset(), certain: bool = False, share: Lines | None = None
-    ) -> Lines:
+    def open(self, writes: frozenset[Any] = frozenset(), certain: bool = False, share: Lines | None = None) -> Lines:
         """Enter a scope; call before writing the branch into it.
 
         Returns the place for hoisted code; the second branch of a conditional shares that of the first.

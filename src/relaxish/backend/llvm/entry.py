@@ -33,9 +33,7 @@ def generate_entry(module: ModuleWriter, plan: ExecutionPlan) -> None:
     if plan.calls:
         lines.append("fail:")
         codes = ", ".join(f"[ %code{i}, %{'entry' if i == 0 else f'call{i}'} ]" for i in range(len(plan.calls)))
-        marks = ", ".join(
-            f"[ {(i + 1) << 8}, %{'entry' if i == 0 else f'call{i}'} ]" for i in range(len(plan.calls))
-        )
+        marks = ", ".join(f"[ {(i + 1) << 8}, %{'entry' if i == 0 else f'call{i}'} ]" for i in range(len(plan.calls)))
         lines.append(f"  %code = phi i32 {codes}")
         lines.append(f"  %mark = phi i32 {marks}")
         lines.append("  %low = and i32 %code, 255")

@@ -364,7 +364,9 @@ class ExprGen(IndexGen, MemoryGen):
             if len(picks) == 1:
                 return values[picks[0]]
             return self.from_lanes([values[i] for i in picks], scalar_type(dtype))
-        merged = values[0] if len(values) == 1 else self.concat(values, [dt.lanes(v.dtype) for v in expr.vectors], dtype)
+        merged = (
+            values[0] if len(values) == 1 else self.concat(values, [dt.lanes(v.dtype) for v in expr.vectors], dtype)
+        )
         scalar = scalar_type(dtype)
         if len(picks) == 1:
             return self.w.pure(f"extractelement <{total} x {scalar}> {merged}, i64 {picks[0]}", merged)

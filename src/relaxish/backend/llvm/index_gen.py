@@ -268,7 +268,9 @@ class IndexGen:
             by_depth.setdefault(max(base_depth, w.depth_of.get(name, 0)), {})[name] = factor
         for depth in sorted(by_depth):
             offset = self.materialize((by_depth[depth], 0))
-            pointer = w.pure(f"getelementptr inbounds {element}, ptr {pointer}, i64 {offset}", pointer, offset, hint="g")
+            pointer = w.pure(
+                f"getelementptr inbounds {element}, ptr {pointer}, i64 {offset}", pointer, offset, hint="g"
+            )
         if const:
             pointer = w.pure(
                 f"getelementptr inbounds i8, ptr {pointer}, i64 {const * element_bytes(dtype)}", pointer, hint="g"

@@ -23,9 +23,7 @@ Emit = Callable[["ExprGen", Call], str]
 _TABLE: dict[str, Emit] = {}
 
 # Functions with a polynomial form in VectorMath.
-_POLY = (
-    "exp exp2 exp10 log log2 log10 log1p sigmoid tanh sin cos tan atan sinh cosh erf rsqrt"
-).split()
+_POLY = ("exp exp2 exp10 log log2 log10 log1p sigmoid tanh sin cos tan atan sinh cosh erf rsqrt").split()
 # Functions that LLVM maps to instructions.
 _DIRECT = {
     "sqrt": "llvm.sqrt",
@@ -87,7 +85,9 @@ def _poly(name: str) -> Emit:
             if name == "sigmoid":
                 x = gen.w.pure(f"fneg {llvm_type(expr.dtype)} {gen.visit(expr.args[0])}", gen.visit(expr.args[0]))
                 one = splat("1.0", "double", dt.lanes(expr.dtype))
-                return gen.binary("fdiv", expr.dtype, one, gen.binary("fadd", expr.dtype, one, _libm(gen, "exp", expr.dtype, [x])))
+                return gen.binary(
+                    "fdiv", expr.dtype, one, gen.binary("fadd", expr.dtype, one, _libm(gen, "exp", expr.dtype, [x]))
+                )
             if name == "rsqrt":
                 one = splat("1.0", "double", dt.lanes(expr.dtype))
                 root = gen.intrinsic("llvm.sqrt", expr.dtype, gen.visit(expr.args[0]))

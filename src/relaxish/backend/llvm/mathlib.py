@@ -261,9 +261,7 @@ class VectorMath:
             self.op("fdiv", self.const(-1.0), a),
             self.select(mid, self.op("fdiv", self.op("fsub", a, one), self.op("fadd", a, one)), a),
         )
-        offset = self.select(
-            big, self.const(math.pi / 2), self.select(mid, self.const(math.pi / 4), self.const(0.0))
-        )
+        offset = self.select(big, self.const(math.pi / 2), self.select(mid, self.const(math.pi / 4), self.const(0.0)))
         z = self.op("fmul", reduced, reduced)
         value = self.fma(self.op("fmul", self.poly(z, _ATAN_P), z), reduced, reduced)
         return self.with_sign_of(self.op("fadd", offset, value), x)
@@ -275,9 +273,7 @@ class VectorMath:
         large = self.op("fmul", half, self.op("fsub", e, self.op("fdiv", self.const(1.0), e)))
         z = self.op("fmul", x, x)
         near = self.fma(self.op("fmul", z, x), self.poly(z, (1 / 6, 1 / 120, 1 / 5040, 1 / 362880)), x)
-        return self.select(
-            self.cmp("olt", self.abs(x), self.const(1.0)), near, self.with_sign_of(large, x)
-        )
+        return self.select(self.cmp("olt", self.abs(x), self.const(1.0)), near, self.with_sign_of(large, x))
 
     def cosh(self, x: str) -> str:
         """Hyperbolic cosine."""

@@ -194,9 +194,7 @@ class MemoryGen:
             return self.w.pure(f"icmp ne {ty} {value}, {zero}", value)
         return value
 
-    def _load_strided(
-        self, base: str, key: Any, element: str, terms: Terms, first: int, lanes: int, step: int
-    ) -> str:
+    def _load_strided(self, base: str, key: Any, element: str, terms: Terms, first: int, lanes: int, step: int) -> str:
         # Whole vectors, the last one moved back so that nothing beyond the last element is read.
         span = (lanes - 1) * step + 1
         scalar = scalar_type(element)

@@ -70,9 +70,7 @@ def parallel_loop(gen: StmtGen, node: Any, low: Any, extent: Any) -> None:
         gen.tiles.reconfigure()
 
 
-def _emit_body(
-    gen: StmtGen, node: Any, name: str, captured: list[tuple[Any, str, str]], low: Any, extent: Any
-) -> None:
+def _emit_body(gen: StmtGen, node: Any, name: str, captured: list[tuple[Any, str, str]], low: Any, extent: Any) -> None:
     """Two functions: ``name.task`` unpacks the environment, ``name`` has parameters that may say ``noalias``."""
     module = gen.w.module
     child = StmtGen(FunctionWriter(module), gen.features, gen.noalias)
@@ -105,9 +103,7 @@ def _emit_body(
 
     child.counted_loop("%begin", "%end", child.writes_of(node), False, body)
     child.finish()
-    module.functions.append(
-        f"define internal i32 @{name}({', '.join(params)}) #1 {{\n{child.w.text()}\n}}\n"
-    )
+    module.functions.append(f"define internal i32 @{name}({', '.join(params)}) #1 {{\n{child.w.text()}\n}}\n")
     env_type = "{ " + ", ".join(ty for _, ty, _ in captured) + " }" if captured else "{ i8 }"
     lines = []
     args = ["i64 %begin", "i64 %end"]

@@ -100,7 +100,8 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
 def passes_pointer(call: Call) -> bool:
     """Whether a call takes or gives an address, through which it may touch memory; its name is none."""
     return dt.is_handle(call.dtype) or any(
-        dt.is_handle(getattr(a, "dtype", "")) and not isinstance(a, StringImm) for a in call.args)
+        dt.is_handle(getattr(a, "dtype", "")) and not isinstance(a, StringImm) for a in call.args
+    )
 
 
 def _unrolls(loop: For) -> bool:

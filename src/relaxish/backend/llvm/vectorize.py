@@ -73,9 +73,7 @@ class _Widen:
 
     def level(self, *parts: Any) -> list[Any]:
         """All parts with the same number of lanes."""
-        return [
-            p if dt.lanes(p.dtype) > 1 else Broadcast(p, IntImm("int32", self.lanes)) for p in parts
-        ]
+        return [p if dt.lanes(p.dtype) > 1 else Broadcast(p, IntImm("int32", self.lanes)) for p in parts]
 
     def load(self, expr: Any) -> Any:
         indices = [self.visit(i) for i in expr.indices]

@@ -79,8 +79,10 @@ class OpenCLPrinter(KernelPrinter):
 
     def vector_function(self, e: Any) -> bool:
         name = e.op.name.removeprefix("tir.")
-        return name in self.functions or name in ("texture2d_load", "reinterpret", "sigmoid") or name.startswith(
-            ("bitwise", "shift", "call_")
+        return (
+            name in self.functions
+            or name in ("texture2d_load", "reinterpret", "sigmoid")
+            or name.startswith(("bitwise", "shift", "call_"))
         )
 
     def vector_name(self, element: str, lanes: int) -> str:

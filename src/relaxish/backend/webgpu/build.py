@@ -14,6 +14,4 @@ __all__ = ["build_device"]
 
 def build_device(kernels: IRModule, target: Target) -> DeviceModule:
     """Scheduled tensor programs as WGSL, and as programs that launch them; indices have 32 bits there."""
-    return build_with(
-        kernels, target, lambda device: {"wgsl": wgsl_source(device)}, prepare=ForceNarrowIndexToInt32()
-    )
+    return build_with(kernels, target, lambda device: {"wgsl": wgsl_source(device)}, prepare=ForceNarrowIndexToInt32())

@@ -204,9 +204,7 @@ def get_max_shared_memory_per_block(target: Target) -> int:
     _check_gpu(target)
     value = target.attrs.get("max_shared_memory_per_block")
     if value is None:
-        raise ValueError(
-            f"cannot find `max_shared_memory_per_block` in {target}, please specify it manually"
-        )
+        raise ValueError(f"cannot find `max_shared_memory_per_block` in {target}, please specify it manually")
     return int(value)
 
 

@@ -172,7 +172,9 @@ def _schedule_transpose(
 ) -> None:
     """The two axes innermost, for code generation to turn tiles around; parallel over the others or over strips."""
     others = [it.loop for it in spatial[:-1] if it is not turned and it.dom != 1]
-    sch.reorder(*[it.loop for it in spatial if it is not turned and it is not spatial[-1]], turned.loop, spatial[-1].loop)
+    sch.reorder(
+        *[it.loop for it in spatial if it is not turned and it is not spatial[-1]], turned.loop, spatial[-1].loop
+    )
     assert turned.dom is not None
     strip = next((s for s in (64, 48, 32, 16) if turned.dom % s == 0 and turned.dom > s), None)
     if others:

@@ -184,8 +184,7 @@ def row_axis(info: BlockInfo, vector: IterInfo) -> IterInfo | None:
 
     def shares(it: IterInfo) -> bool:
         return any(
-            access_stride(load.indices, vector.var) in ("unit", "strided") and not _moves(load, it)
-            for load in loads
+            access_stride(load.indices, vector.var) in ("unit", "strided") and not _moves(load, it) for load in loads
         )
 
     for it in reversed(candidates):

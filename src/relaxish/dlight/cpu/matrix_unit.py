@@ -23,7 +23,7 @@ from ...tir.schedule.description import computes_the_same
 from ...tir.schedule.transform import tile_with_tensor_intrin
 from .facts import BlockInfo
 from ..base import ScheduleRule
-from .common import blocks_of, inline_injective, open_function, parallel_outer, refresh, schedule_elementwise, work_of
+from .common import open_reduction, parallel_outer, schedule_elementwise, work_of
 
 
 class _Unit(NamedTuple):
@@ -56,23 +56,17 @@ class MatrixUnit(ScheduleRule):
 
     def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
         """See the module."""
-        if target.get_target_device_type() != 1 or not _mentions_types(func):
-            return None
-        opened = open_function(func)
+        opened = open_reduction(func, target) if _mentions_types(func) else None
         if opened is None:
             return None
-        sch = inline_injective(opened[0])
-        infos = refresh(sch)
-        anchors = [info for info in infos if info.is_reduction]
-        if len(infos) != len(blocks_of(sch)) or len(anchors) != 1:
-            return None
-        others = [info for info in infos if info is not anchors[0]]
-        unit = _fitting(sch, anchors[0], target)
+        sch, infos, anchor = opened
+        others = [info for info in infos if info is not anchor]
+        unit = _fitting(sch, anchor, target)
         if unit is None or any(not info.is_injective for info in others):
             return None
         for info in others:
             schedule_elementwise(sch, info, target)
-        _tensorize(sch, anchors[0], unit, target)
+        _tensorize(sch, anchor, unit, target)
         return sch
 
 

@@ -205,9 +205,7 @@ class _Reindex(Mutator):
             whole = [Range.from_min_extent(zero, packed.shape[0]), *lead, Range.from_min_extent(zero, size)]
             return BufferRegion(packed, whole)
         one = last.extent
-        return BufferRegion(
-            packed, [Range.from_min_extent(strip, one), *lead, Range.from_min_extent(within, one)]
-        )
+        return BufferRegion(packed, [Range.from_min_extent(strip, one), *lead, Range.from_min_extent(within, one)])
 
 
 def _rewrite(func: PrimFunc, plan: dict[int, int]) -> PrimFunc:

@@ -144,9 +144,7 @@ def input_transform(batch: int, tiles: tuple[int, int], channels: int, lanes: in
 
 
 @functools.lru_cache(maxsize=64)
-def output_transform(
-    batch: int, tiles: tuple[int, int], size: tuple[int, int], channels: int, lanes: int
-) -> PrimFunc:
+def output_transform(batch: int, tiles: tuple[int, int], size: tuple[int, int], channels: int, lanes: int) -> PrimFunc:
     """``A m A^T`` of every tile, into an NHWC image; what the last tiles have too much is dropped."""
     rows, columns = tiles
     source = (36, batch * rows * columns, channels)

@@ -75,7 +75,9 @@ class _OuterReduction:
         s = sch.fuse(batch, s)
         r = sch.fuse(r, packed)
         bx, ts = sch.split(s, factors=[None, self.ts], preserve_unit_iters=True)
-        r, tile, tr, scaled, word = sch.split(r, factors=[None, 1, self.tr, _SCALED, _DECODED], preserve_unit_iters=True)
+        r, tile, tr, scaled, word = sch.split(
+            r, factors=[None, 1, self.tr, _SCALED, _DECODED], preserve_unit_iters=True
+        )
         sch.reorder(bx, ts, r, tile, scaled, tr, word)
         partial = sch.rfactor(sch.fuse(tr, word), 0)
         *_, fused = sch.get_loops(self.gemv)

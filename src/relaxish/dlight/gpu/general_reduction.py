@@ -97,7 +97,9 @@ class GeneralReduction(GPUScheduleRule):
 def _results(infos: list[BlockInfo]) -> tuple[list[BlockInfo], list[BlockInfo]]:
     """(reductions and the first result, results of the same shape made from it element by element)."""
     last, first = infos[-1], len(infos) - 1
-    while first > 0 and infos[first - 1].is_injective() and last.is_injective() and infos[first - 1].dom() == last.dom():
+    while (
+        first > 0 and infos[first - 1].is_injective() and last.is_injective() and infos[first - 1].dom() == last.dom()
+    ):
         first -= 1
     return infos[: first + 1], infos[first + 1 :]
 
@@ -142,6 +144,8 @@ def _align_loops(sch: Schedule, infos: list[BlockInfo]) -> None:
         if id(read.buffer) in reduced:
             for dim in read.region:
                 used |= {*undefined_vars(dim.min), *undefined_vars(dim.extent)}
-    shared = [v.var in used or int_of(sch.get(loop).extent) == 1 for v, loop in zip(block.iter_vars, loops, strict=True)]
+    shared = [
+        v.var in used or int_of(sch.get(loop).extent) == 1 for v, loop in zip(block.iter_vars, loops, strict=True)
+    ]
     first = [loop for loop, is_shared in zip(loops, shared, strict=True) if is_shared]
     sch.reorder(*first, *(loop for loop, is_shared in zip(loops, shared, strict=True) if not is_shared))

@@ -146,9 +146,7 @@ class Matmul(GPUScheduleRule):
         depth = len(sch.get_loops(rv))
         sch.compute_at(rv, ko, preserve_unit_loops=True)
         fused = sch.fuse(*sch.get_loops(rv)[-depth:])
-        ty, tx, _, vec = sch.split(
-            fused, factors=[config.block_size_y, config.block_size_x, None, config.vector_size]
-        )
+        ty, tx, _, vec = sch.split(fused, factors=[config.block_size_y, config.block_size_x, None, config.vector_size])
         sch.vectorize(vec)
         sch.bind(ty, "threadIdx.y")
         sch.bind(tx, "threadIdx.x")

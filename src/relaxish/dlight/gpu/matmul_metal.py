@@ -83,7 +83,13 @@ class _Tensorize:
         by, tz, j0, j1 = sch.split(j, [None, _GROUPS_Z, _COLUMNS // _FRAGMENT, _FRAGMENT])
         k0, k1, k2 = sch.split(k, [None, _DEPTH // _FRAGMENT, _FRAGMENT])
         sch.reorder(bx, by, ty, tz, k0, k1, i0, j0, i1, j1, k2)
-        bound = ((bx, "blockIdx.x"), (by, "blockIdx.y"), (batch, "blockIdx.z"), (ty, "threadIdx.y"), (tz, "threadIdx.z"))
+        bound = (
+            (bx, "blockIdx.x"),
+            (by, "blockIdx.y"),
+            (batch, "blockIdx.z"),
+            (ty, "threadIdx.y"),
+            (tz, "threadIdx.z"),
+        )
         for loop, thread in bound:
             sch.bind(loop, thread)
         return by, tz, k0, k1

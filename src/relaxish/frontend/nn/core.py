@@ -224,7 +224,9 @@ def expr_of(value: Any) -> Any:
         return relax.Tuple([expr_of(v) for v in value])
     if isinstance(value, relax.Expr):
         return value
-    raise TypeError(f"Unsupported return type: {type(value).__name__}; forward returns Tensors, Objects, or tuples of them")
+    raise TypeError(
+        f"Unsupported return type: {type(value).__name__}; forward returns Tensors, Objects, or tuples of them"
+    )
 
 
 class Parameter(Tensor):
@@ -412,7 +414,12 @@ class Module(SubroutineMixin):
         return mod, params
 
     def jit(
-        self, spec: Any, device: Any = "cpu", pipeline: Any = "default_build", out_format: str = "torch", debug: bool = False
+        self,
+        spec: Any,
+        device: Any = "cpu",
+        pipeline: Any = "default_build",
+        out_format: str = "torch",
+        debug: bool = False,
     ) -> Any:
         """Export, build and bind the parameters; the result is called with torch tensors or NumPy arrays.
 
@@ -487,5 +494,3 @@ class ModuleDict(Module):
     def values(self) -> Any:
         """Modules."""
         return self.modules.values()
-
-

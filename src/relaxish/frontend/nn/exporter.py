@@ -175,7 +175,6 @@ def _renamed(param: Parameter, symbols: dict[str, tir.Var]) -> Any:
     """The parameter's struct info with symbolic dimensions shared by name within a method."""
     info = param._expr.struct_info
     dims = [
-        symbols.setdefault(d.name, tir.Var(d.name, "int64")) if isinstance(d, tir.Var) else d
-        for d in info.shape.values
+        symbols.setdefault(d.name, tir.Var(d.name, "int64")) if isinstance(d, tir.Var) else d for d in info.shape.values
     ]
     return relax.TensorStructInfo(dims, info.dtype)

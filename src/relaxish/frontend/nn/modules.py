@@ -137,9 +137,7 @@ class _Conv(Module):
     def forward(self, x: Tensor) -> Tensor:
         function = {1: op.conv1d, 2: op.conv2d, 3: op.conv3d}[self.rank]
         options: dict[str, Any] = {} if self.rank == 1 else {"data_layout": self.data_layout}
-        return function(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups, **options
-        )  # type: ignore[operator,no-any-return]
+        return function(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups, **options)  # type: ignore[operator,no-any-return]
 
 
 class Conv1D(_Conv):
@@ -392,9 +390,7 @@ class KVCache(Effect):
         """The first ``seq_len`` entries."""
         shape = relax.ShapeExpr([seq_len, *self.unit_shape])
         info = relax.TensorStructInfo(shape, self.dtype)
-        read = relax_op.call_pure_packed(
-            "vm.builtin.attention_kv_cache_view", self.cache, shape, sinfo_args=[info]
-        )
+        read = relax_op.call_pure_packed("vm.builtin.attention_kv_cache_view", self.cache, shape, sinfo_args=[info])
         return Tensor(_expr=_builder().emit(read))
 
     def append(self, new_element: Tensor) -> None:

@@ -147,9 +147,7 @@ def astype(x: Tensor, dtype: str, name: str = "astype") -> Tensor:
     return x if x.dtype == dtype else wrap_nested(_op.astype(x._expr, dtype), name)
 
 
-def pad(
-    x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0, name: str = "pad"
-) -> Tensor:
+def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0, name: str = "pad") -> Tensor:
     """Pad: (before, after) of every dimension in order."""
     return wrap_nested(_op.nn.pad(x._expr, list(pad), mode, value), name)  # type: ignore[no-any-return]
 
@@ -263,17 +261,13 @@ def conv1d_transpose(
     return wrap_nested(_with_bias(out, bias, 3, 1), name)  # type: ignore[no-any-return]
 
 
-def max_pool2d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, name: str = "max_pool2d"
-) -> Tensor:
+def max_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, name: str = "max_pool2d") -> Tensor:
     """Maximum over windows of ``NCHW``."""
     strides = kernel_size if stride is None else stride
     return wrap_nested(_op.nn.max_pool2d(x._expr, kernel_size, strides, padding), name)  # type: ignore[no-any-return]
 
 
-def avg_pool2d(
-    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, name: str = "avg_pool2d"
-) -> Tensor:
+def avg_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, name: str = "avg_pool2d") -> Tensor:
     """Mean over windows of ``NCHW``; padding counts."""
     strides = kernel_size if stride is None else stride
     out = _op.nn.avg_pool2d(x._expr, kernel_size, strides, padding, count_include_pad=True)
@@ -419,9 +413,7 @@ def interpolate(
         raise ValueError(f"interpolate has no mode {mode!r}")
     nearest = method == "nearest_neighbor"
     transform = "asymmetric" if nearest else "align_corners" if align_corners else "half_pixel"
-    out = _op.image.resize2d(
-        x._expr, size, layout=layout, method=method, coordinate_transformation_mode=transform
-    )
+    out = _op.image.resize2d(x._expr, size, layout=layout, method=method, coordinate_transformation_mode=transform)
     return wrap_nested(out, name)  # type: ignore[no-any-return]
 
 

@@ -120,9 +120,7 @@ def _get_index_from_sorted(kind: str, index: str, rows_dtype: str) -> Any:
     """The token at which the renormalised cumulated probability exceeds the draw."""
 
     @T.prim_func(private=True)
-    def get_index_from_sorted(
-        A: T.handle, B: T.handle, C: T.handle, D: T.handle, E: T.handle, F: T.handle
-    ):
+    def get_index_from_sorted(A: T.handle, B: T.handle, C: T.handle, D: T.handle, E: T.handle, F: T.handle):
         batch, vocab_size = T.int64(is_size_var=True), T.int64(is_size_var=True)
         cumsum_sorted = T.match_buffer(A, (batch, vocab_size), kind)
         indices = T.match_buffer(B, (batch, vocab_size), index)

@@ -65,7 +65,9 @@ def _call(builder: Any, module: Any, forward: Callable[..., Any], args: Any, kwa
     name = snake_case(type(module).__name__)
     operands = [_expr(name, k, v) for k, v in given.items()] + [p._expr for p in weights.values()]
     params = [relax.Var(k.replace(".", "_"), e.struct_info) for k, e in zip([*given, *weights], operands)]
-    function = _subroutine(builder, module, forward, name, dict(zip(given, params)), dict(zip(weights, params[len(given) :])))
+    function = _subroutine(
+        builder, module, forward, name, dict(zip(given, params)), dict(zip(weights, params[len(given) :]))
+    )
     return wrap_nested(relax.Call(function, operands), name)
 
 

@@ -83,7 +83,9 @@ def constant_of(operation: Operation) -> np.ndarray:
         made = np.frombuffer(bytes.fromhex(body.strip('"')[2:]), numpy_dtype(kind.dtype))
         return made.reshape(shape) if made.size != 1 else np.full(shape, made[0])
     words = {"true": 1, "false": 0}
-    values = [_number(v) if v not in words else words[v] for v in re.findall(r"true|false|0x[0-9A-Fa-f]+|[-+.\deE]+", body)]
+    values = [
+        _number(v) if v not in words else words[v] for v in re.findall(r"true|false|0x[0-9A-Fa-f]+|[-+.\deE]+", body)
+    ]
     array = np.array(values).astype(numpy_dtype(kind.dtype))
     return np.full(shape, array[0]) if array.size == 1 else array.reshape(shape)
 

@@ -144,9 +144,7 @@ def _bitwise_not(self: Importer, x: Any) -> Any:
     return self.emit(op.logical_not(x) if dtype_of(x) == "bool" else op.bitwise_not(x))
 
 
-_FLOAT_UNARY = (
-    "acos acosh asin asinh atan atanh cos cosh exp erf log rsqrt sigmoid sin sinh sqrt tan tanh"
-).split()
+_FLOAT_UNARY = ("acos acosh asin asinh atan atanh cos cosh exp erf log rsqrt sigmoid sin sinh sqrt tan tanh").split()
 _UNARY = {
     "abs": op.abs, "ceil": op.ceil, "floor": op.floor, "neg": op.negative, "sign": op.sign, "square": op.square,
     "isnan": op.isnan, "isinf": op.isinf, "isfinite": op.isfinite, "relu": op.nn.relu, "silu": op.nn.silu,
@@ -344,9 +342,7 @@ def _lerp(self: Importer, start: Any, end: Any, weight: Any) -> Any:
     return self.emit(op.add(start, step))
 
 
-@converter(
-    "_to_copy", "to.dtype", "to.dtype_layout", "to.device", "type_as", "to"
-)
+@converter("_to_copy", "to.dtype", "to.dtype_layout", "to.device", "type_as", "to")
 def _to(self: Importer, x: Any, *args: Any, dtype: Any = None, **_: Any) -> Any:
     for arg in args:
         if self.is_tensor(arg):
@@ -374,4 +370,3 @@ def _dropout_inplace(self: Importer, x: Any, *_: Any) -> Any:
 def _copy(self: Importer, x: Any, source: Any, *_: Any) -> Any:
     source = self.cast(source, dtype_of(x))
     return self.emit(op.broadcast_to(source, self.shape(x)))
-

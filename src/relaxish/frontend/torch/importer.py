@@ -132,8 +132,12 @@ def _wider(a: str, b: str, rank_a: int, rank_b: int) -> str:
     kind_a, kind_b = dt.is_float(a), dt.is_float(b)
     if kind_a == kind_b and (rank_a == 0) != (rank_b == 0):
         # A tensor without dimensions does not widen one that has them, within a category.
-        return b if rank_a == 0 and a != "bool" and b != "bool" else a if rank_b == 0 and b != "bool" else max(
-            a, b, key=_ORDER.index
+        return (
+            b
+            if rank_a == 0 and a != "bool" and b != "bool"
+            else a
+            if rank_b == 0 and b != "bool"
+            else max(a, b, key=_ORDER.index)
         )
     if kind_a != kind_b:
         return a if kind_a else b

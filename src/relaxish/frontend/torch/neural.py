@@ -134,9 +134,7 @@ def _outer(self: Importer, a: Any, b: Any) -> Any:
     "batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit", "native_batch_norm",
     "cudnn_batch_norm",
 )  # fmt: skip
-def _batch_norm(
-    self: Importer, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, *rest: Any
-) -> Any:
+def _batch_norm(self: Importer, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, *rest: Any) -> Any:
     if isinstance(running_mean, bool):
         return _instance_statistics(self, x, weight, bias, rest[-1])
     if rest and isinstance(rest[0], bool):

@@ -256,9 +256,7 @@ def _index_put(self: Importer, x: Any, indices: Sequence[Any], values: Any, accu
     return self.emit(op.scatter_nd(x, packed, values, "add" if accumulate else "update"))
 
 
-def _index_put_behind(
-    self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool, whole: int
-) -> Any:
+def _index_put_behind(self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool, whole: int) -> Any:
     """``index_put`` behind ``whole`` dimensions that are taken as they are: these go last for the time being."""
     rank = self.rank(x)
     shape = _broadcast_shape(self, indices[whole:])
@@ -407,8 +405,6 @@ def _pixel_shuffle(self: Importer, x: Any, factor: int) -> Any:
     order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
     moved = self.emit(op.permute_dims(split, order))
     return self.emit(op.reshape(moved, [*lead, channels // (r * r), height * r, width * r]))
-
-
 
 
 @converter("diff")

@@ -56,8 +56,9 @@ def build_for_device(mod: IRModule, target: Target, provider: str = "auto") -> b
         module.machine_code(module.arch)
         module.device_ir = None
     manifest, binaries = _package(module, provider)
-    artifact = DeviceArtifact(target.kind.name, next(iter(module.programs)), manifest, binaries,
-                              pretended_seconds(mod, target))
+    artifact = DeviceArtifact(
+        target.kind.name, next(iter(module.programs)), manifest, binaries, pretended_seconds(mod, target)
+    )
     return pickle.dumps(artifact)
 
 

@@ -30,8 +30,14 @@ class LocalBuilder(Builder):
     """
 
     def __init__(
-        self, *, max_workers: int | None = None, timeout_sec: float = 30.0, f_build: Any = None, f_export: Any = None,
-        initializer: Callable[[], None] | None = None, memory_limit: int | None = None,
+        self,
+        *,
+        max_workers: int | None = None,
+        timeout_sec: float = 30.0,
+        f_build: Any = None,
+        f_export: Any = None,
+        initializer: Callable[[], None] | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         self.max_workers = max_workers or cpu_count(logical=True)
         self.timeout_sec = timeout_sec
@@ -45,14 +51,23 @@ class LocalBuilder(Builder):
     def pool(self) -> WorkerPool:
         """The worker pool, started on first use."""
         if self._pool is None:
-            self._pool = WorkerPool(self.max_workers, initializer=self.initializer, preload=PRELOAD,
-                                    memory_limit=self.memory_limit)
+            self._pool = WorkerPool(
+                self.max_workers, initializer=self.initializer, preload=PRELOAD, memory_limit=self.memory_limit
+            )
         return self._pool
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         futures = [
-            self.pool.submit(_build_in_worker, x.mod, x.target, x.params, self.f_build, self.f_export,
-                             providers.chosen(), timeout_sec=self.timeout_sec)
+            self.pool.submit(
+                _build_in_worker,
+                x.mod,
+                x.target,
+                x.params,
+                self.f_build,
+                self.f_export,
+                providers.chosen(),
+                timeout_sec=self.timeout_sec,
+            )
             for x in build_inputs
         ]
         results = []

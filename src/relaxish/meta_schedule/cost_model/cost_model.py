@@ -97,7 +97,8 @@ class RandomModel(CostModel):
     def load(self, path: str) -> None:
         state = np.load(path, allow_pickle=False)
         self.random_state.set_state(
-            ("MT19937", state["keys"], int(state["pos"]), int(state["has"]), float(state["gauss"])))
+            ("MT19937", state["keys"], int(state["pos"]), int(state["has"]), float(state["gauss"]))
+        )
 
     def save(self, path: str) -> None:
         _, keys, pos, has, gauss = self.random_state.get_state()

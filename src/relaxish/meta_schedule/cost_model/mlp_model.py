@@ -94,7 +94,7 @@ class MLPModelTrainer:
             losses = []
             order = self.random.permutation(len(features))
             for start in range(0, len(order), self.config.batch_size):
-                batch = order[start:start + self.config.batch_size]
+                batch = order[start : start + self.config.batch_size]
                 owner = np.repeat(np.arange(len(batch)), [len(features[i]) for i in batch])
                 scores, kept = self.forward(np.concatenate([features[i] for i in batch]))
                 error = np.bincount(owner, scores, minlength=len(batch)) - labels[batch]
@@ -138,9 +138,11 @@ class MLPModel(CostModel):
         full = total >= 1.2 * self._last_full
         if full:
             self._last_full = total
-        self.trainer.train([f for g in self.data.values() for f in g.features],
-                           np.concatenate([g.labels() for g in self.data.values()]).astype("float32"),
-                           config.num_epoch_full if full else config.num_epoch_incremental)
+        self.trainer.train(
+            [f for g in self.data.values() for f in g.features],
+            np.concatenate([g.labels() for g in self.data.values()]).astype("float32"),
+            config.num_epoch_full if full else config.num_epoch_incremental,
+        )
 
     @property
     def trained(self) -> bool:

@@ -78,9 +78,16 @@ class XGBModel(CostModel):
     """Scores are random until ``num_warmup_samples`` measurements are there; retrains as data grows."""
 
     def __init__(
-        self, *, extractor: FeatureExtractor | str = "per-store-feature", config: XGBConfig = XGBConfig(),
-        num_warmup_samples: int = 100, early_stopping_rounds: int = 50, verbose_eval: int = 25,
-        average_peak_n: int = 32, adaptive_training: bool = True, num_tuning_cores: int | None = None,
+        self,
+        *,
+        extractor: FeatureExtractor | str = "per-store-feature",
+        config: XGBConfig = XGBConfig(),
+        num_warmup_samples: int = 100,
+        early_stopping_rounds: int = 50,
+        verbose_eval: int = 25,
+        average_peak_n: int = 32,
+        adaptive_training: bool = True,
+        num_tuning_cores: int | None = None,
         tree_method: str | None = None,
     ) -> None:
         self.extractor = FeatureExtractor.create(extractor) if isinstance(extractor, str) else extractor
@@ -181,7 +188,7 @@ class XGBModel(CostModel):
 
     def learn_records(self, context: TuneContext, records: Sequence[TuningRecord]) -> None:
         known = self.data.get(_group_key(context))
-        missing = records[0 if known is None else len(known.costs):]
+        missing = records[0 if known is None else len(known.costs) :]
         if missing:
             costs = np.array([float(np.median(r.run_secs)) if r.run_secs else 1e10 for r in missing])
             features = self.extractor.extract_from(context, [r.as_measure_candidate() for r in missing])
@@ -192,8 +199,13 @@ class XGBModel(CostModel):
         all_costs = np.append(known, costs)
         labels = np.min(all_costs) / np.asarray(costs)
         predictions = self._predict(features)
-        self.history.append({"p-rmse": p_rmse(predictions, labels), "samples": float(len(labels)),
-                             "a-peak": average_peak_score(predictions, labels, self.average_peak_n)})
+        self.history.append(
+            {
+                "p-rmse": p_rmse(predictions, labels),
+                "samples": float(len(labels)),
+                "a-peak": average_peak_score(predictions, labels, self.average_peak_n),
+            }
+        )
         _log.debug("XGB validation: %s", self.history[-1])
 
     def _train(self) -> None:
@@ -212,8 +224,9 @@ class XGBModel(CostModel):
             return gradient.astype("float32"), labels[owner].astype("float32")
 
         best, since, round_of_best = np.inf, 0, 0
-        booster = xgb.Booster({**self.config.to_dict(), "verbosity": 0, "disable_default_eval_metric": True,
-                               "base_score": 0.0}, [matrix])
+        booster = xgb.Booster(
+            {**self.config.to_dict(), "verbosity": 0, "disable_default_eval_metric": True, "base_score": 0.0}, [matrix]
+        )
         for round_index in range(10000):
             booster.update(matrix, round_index, fobj=objective)
             if round_index % 5 != 4:
@@ -264,5 +277,3 @@ def _group_key(context: TuneContext) -> str:
         key = shash2hex(context.mod)
         context._group_key = key  # type: ignore[attr-defined]
     return str(key)
-
-

@@ -15,6 +15,16 @@ def create(kind: Any = "json", *args: Any, **kwargs: Any) -> Database:
 
 
 __all__ = [
-    "Database", "JSONDatabase", "MemoryDatabase", "OrderedUnionDatabase", "PyDatabase", "ScheduleFnDatabase",
-    "TuningRecord", "UnionDatabase", "Workload", "create", "hardware_fingerprint", "mean_seconds",
+    "Database",
+    "JSONDatabase",
+    "MemoryDatabase",
+    "OrderedUnionDatabase",
+    "PyDatabase",
+    "ScheduleFnDatabase",
+    "TuningRecord",
+    "UnionDatabase",
+    "Workload",
+    "create",
+    "hardware_fingerprint",
+    "mean_seconds",
 ]

@@ -84,10 +84,20 @@ class TuningRecord:
     """
 
     def __init__(
-        self, trace: Trace, workload: Workload, run_secs: Sequence[float] | None = None,
-        target: Target | None = None, args_info: Sequence[ArgInfo] | None = None, *,
-        error_msg: str | None = None, valid: bool | None = None, hardware: str | None = None,
-        stage: str | None = None, predicted: float | None = None, time: float | None = None, again: bool = False,
+        self,
+        trace: Trace,
+        workload: Workload,
+        run_secs: Sequence[float] | None = None,
+        target: Target | None = None,
+        args_info: Sequence[ArgInfo] | None = None,
+        *,
+        error_msg: str | None = None,
+        valid: bool | None = None,
+        hardware: str | None = None,
+        stage: str | None = None,
+        predicted: float | None = None,
+        time: float | None = None,
+        again: bool = False,
     ) -> None:
         self.trace = trace
         self.workload = workload
@@ -119,7 +129,8 @@ class TuningRecord:
     def as_json(self) -> list[Any]:
         """``[trace, run_secs, target, args_info]``."""
         return [
-            self.trace.as_json(remove_postproc=False), self.run_secs,
+            self.trace.as_json(remove_postproc=False),
+            self.run_secs,
             None if self.target is None else self.target.export(),
             None if self.args_info is None else [a.as_json() for a in self.args_info],
         ]
@@ -127,8 +138,12 @@ class TuningRecord:
     def notes(self) -> dict[str, Any]:
         """What else a line of a database file says; keys without a value are left out."""
         found = {
-            "hardware": self.hardware, "error": self.error_msg[-2000:] if self.error_msg else None,
-            "stage": self.stage, "valid": self.numerically_valid, "predicted": self.predicted, "time": self.time,
+            "hardware": self.hardware,
+            "error": self.error_msg[-2000:] if self.error_msg else None,
+            "stage": self.stage,
+            "valid": self.numerically_valid,
+            "predicted": self.predicted,
+            "time": self.time,
             "again": self.again or None,
         }
         return {key: value for key, value in found.items() if value is not None}
@@ -139,10 +154,19 @@ class TuningRecord:
         trace, run_secs, target, args_info = json_obj
         notes = notes or {}
         return TuningRecord(
-            Trace.from_json(trace), workload, run_secs, None if target is None else Target(target),
-            None if args_info is None else [ArgInfo.from_json(a) for a in args_info], error_msg=notes.get("error"),
-            valid=notes.get("valid"), hardware=notes.get("hardware", ""), stage=notes.get("stage"),
-            predicted=notes.get("predicted"), time=notes.get("time"), again=bool(notes.get("again")))
+            Trace.from_json(trace),
+            workload,
+            run_secs,
+            None if target is None else Target(target),
+            None if args_info is None else [ArgInfo.from_json(a) for a in args_info],
+            error_msg=notes.get("error"),
+            valid=notes.get("valid"),
+            hardware=notes.get("hardware", ""),
+            stage=notes.get("stage"),
+            predicted=notes.get("predicted"),
+            time=notes.get("time"),
+            again=bool(notes.get("again")),
+        )
 
 
 _SCOPES = threading.local()
@@ -235,7 +259,9 @@ class Database:
     ) -> Schedule | IRModule | TuningRecord | None:
         """``kind``: ``schedule``, ``record`` or ``ir_module``."""
         table: dict[str, Callable[..., Any]] = {
-            "schedule": self.query_schedule, "record": self.query_tuning_record, "ir_module": self.query_ir_module,
+            "schedule": self.query_schedule,
+            "record": self.query_tuning_record,
+            "ir_module": self.query_ir_module,
         }
         if kind not in table:
             raise ValueError(f"unknown query kind {kind!r}; expected one of {sorted(table)}")
@@ -251,9 +277,17 @@ class Database:
             seen.append(record.workload)
             for best in self.get_top_k(record.workload, 1):
                 workload = destination.commit_workload(best.workload.mod)
-                destination.commit_tuning_record(TuningRecord(
-                    best.trace, workload, best.run_secs, best.target, best.args_info, valid=best.numerically_valid,
-                    hardware=best.hardware))
+                destination.commit_tuning_record(
+                    TuningRecord(
+                        best.trace,
+                        workload,
+                        best.run_secs,
+                        best.target,
+                        best.args_info,
+                        valid=best.numerically_valid,
+                        hardware=best.hardware,
+                    )
+                )
 
     def __enter__(self) -> Database:
         _stack().append(self)
@@ -279,7 +313,9 @@ class Database:
         if callable(kind):
             return ScheduleFnDatabase(kind, *args, **kwargs)
         table: dict[str, Callable[..., Database]] = {
-            "json": JSONDatabase, "memory": MemoryDatabase, "union": UnionDatabase,
+            "json": JSONDatabase,
+            "memory": MemoryDatabase,
+            "union": UnionDatabase,
             "ordered_union": OrderedUnionDatabase,
         }
         if kind not in table:

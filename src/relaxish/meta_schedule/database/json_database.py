@@ -26,8 +26,13 @@ class JSONDatabase(MemoryDatabase):
     """
 
     def __init__(
-        self, path_workload: str | None = None, path_tuning_record: str | None = None, *,
-        work_dir: str | None = None, allow_missing: bool = True, module_equality: str = "structural",
+        self,
+        path_workload: str | None = None,
+        path_tuning_record: str | None = None,
+        *,
+        work_dir: str | None = None,
+        allow_missing: bool = True,
+        module_equality: str = "structural",
     ) -> None:
         super().__init__(module_equality)
         if work_dir is not None:

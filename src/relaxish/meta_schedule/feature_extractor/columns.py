@@ -173,8 +173,9 @@ def _steps(access: ColumnAccess, levels: Levels) -> Array:
 def _buffer_rows(store: ColumnStore, levels: Levels, touched: Touched, out: Array) -> Array:
     """The 18 rows of each accessed buffer, most cache lines first, into ``out``; returns bytes under each level."""
     under, shapes = _regions(store, levels, touched)
-    below = levels.next_rows([touched.total[loop] for loop in store.loop_ids],
-                             float(sum(a.itemsize for a in store.accesses)))
+    below = levels.next_rows(
+        [touched.total[loop] for loop in store.loop_ids], float(sum(a.itemsize for a in store.accesses))
+    )
     # All accesses of a store run equally often, so that bytes, the second criterion, compare as item sizes do.
     order = sorted(range(len(store.accesses)), key=lambda k: (-store.accesses[k].itemsize, store.accesses[k].name))
     rows = np.zeros((len(order), _SUB, levels.size), dtype=np.float32)
@@ -189,12 +190,17 @@ def _buffer_rows(store: ColumnStore, levels: Levels, touched: Touched, out: Arra
         for slot in range(min(len(order), _BUFFERS)):
             here = rank == slot
             if here.any():
-                np.copyto(out[_SUB * slot:_SUB * (slot + 1)], rows[place], where=here)
+                np.copyto(out[_SUB * slot : _SUB * (slot + 1)], rows[place], where=here)
     return under
 
 
 def _one_buffer(
-    out: Array, store: ColumnStore, access: ColumnAccess, levels: Levels, shape: _Shape, below: Array,
+    out: Array,
+    store: ColumnStore,
+    access: ColumnAccess,
+    levels: Levels,
+    shape: _Shape,
+    below: Array,
     touched: Touched,
 ) -> None:
     item = access.itemsize
@@ -219,7 +225,12 @@ def _one_buffer(
 
 
 def _reuse(
-    out: Array, store: ColumnStore, access: ColumnAccess, levels: Levels, below: Array, touched: Touched,
+    out: Array,
+    store: ColumnStore,
+    access: ColumnAccess,
+    levels: Levels,
+    below: Array,
+    touched: Touched,
 ) -> Array:
     """Rows 7 to 12: reuse type, distance in iterations and bytes, count."""
     if levels.n == 0:

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from ..search_strategy import MeasureCandidate
     from ..tune_context import TuneContext
 
-__all__ = ["FeatureExtractor", "PerStoreFeature", "PyFeatureExtractor", "RandomFeatureExtractor", "concrete_store", "module_features"]
+__all__ = [
+    "FeatureExtractor",
+    "PerStoreFeature",
+    "PyFeatureExtractor",
+    "RandomFeatureExtractor",
+    "concrete_store",
+    "module_features",
+]
 
 Array = np.ndarray[Any, Any]
 _WORKLOADS = ("softmax", "max|min", "add", "batch_matmul", "matmul", "depthwise", "winograd", "conv2d")
@@ -56,8 +63,10 @@ class RandomFeatureExtractor(FeatureExtractor):
         self.random_state = np.random.RandomState(seed)
 
     def extract_from(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> list[Array]:
-        return [self.random_state.rand(self.random_state.randint(1, self.max_block_num + 1), self.feature_size)
-                for _ in candidates]
+        return [
+            self.random_state.rand(self.random_state.randint(1, self.max_block_num + 1), self.feature_size)
+            for _ in candidates
+        ]
 
 
 class PerStoreFeature(FeatureExtractor):
@@ -66,7 +75,10 @@ class PerStoreFeature(FeatureExtractor):
     kind = "per-store-feature"
 
     def __init__(
-        self, buffers_per_store: int = 5, arith_intensity_curve_num_samples: int = 10, cache_line_bytes: int = 64,
+        self,
+        buffers_per_store: int = 5,
+        arith_intensity_curve_num_samples: int = 10,
+        cache_line_bytes: int = 64,
         extract_workload: bool = False,
     ) -> None:
         if (buffers_per_store, arith_intensity_curve_num_samples, cache_line_bytes) != (5, 10, 64):
@@ -89,8 +101,12 @@ class PerStoreFeature(FeatureExtractor):
 def _workload_row(mod: IRModule) -> Array:
     from .. import block_analysis as ba
 
-    names = [p.realize.block.name_hint.lower() for f in mod.functions.values() if isinstance(f, PrimFunc)
-             for p in ba.places(f)]
+    names = [
+        p.realize.block.name_hint.lower()
+        for f in mod.functions.values()
+        if isinstance(f, PrimFunc)
+        for p in ba.places(f)
+    ]
     row = np.zeros(8, dtype="float32")
     for name in names:
         for index, pattern in enumerate(_WORKLOADS):
@@ -142,12 +158,30 @@ def concrete_store(program: Program, store: StoreInfo, gpu: bool, buffers: dict[
         tag = "vthread.x" if loop.kind.startswith("vthread") else loop.kind
         num, prod, _ = kinds.get(tag, (0.0, 1.0, 0.0))
         kinds[tag] = (num + 1, prod * loop.extent, float(loop.extent))
-    accesses = [ColumnAccess(buffers.setdefault(id(a.buffer), len(buffers)), a.buffer.name, a.itemsize, a.kind,
-                             [float(x) for x in a.shape()], [[column(f) for f in ix] for ix in a.indices])
-                for a in store.accesses]
+    accesses = [
+        ColumnAccess(
+            buffers.setdefault(id(a.buffer), len(buffers)),
+            a.buffer.name,
+            a.itemsize,
+            a.kind,
+            [float(x) for x in a.shape()],
+            [[column(f) for f in ix] for ix in a.indices],
+        )
+        for a in store.accesses
+    ]
     shape = accesses[0].shape
     depth = len(store.alloc_loops) if store.alloc_loops is not None else 0
     alloc = (float(np.prod(shape)), accesses[0].itemsize, depth)
-    return ColumnStore(store.loops, [float(loop.extent) for loop in loops], accesses, store.ops,
-                       [(column(f), 1) for f in store.index_forms], alloc, float(unroll), 1, 1, kinds, gpu)
-
+    return ColumnStore(
+        store.loops,
+        [float(loop.extent) for loop in loops],
+        accesses,
+        store.ops,
+        [(column(f), 1) for f in store.index_forms],
+        alloc,
+        float(unroll),
+        1,
+        1,
+        kinds,
+        gpu,
+    )

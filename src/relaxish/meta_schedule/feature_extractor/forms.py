@@ -29,8 +29,10 @@ class ColumnRest:
             return np.floor_divide(low, self.divisor), np.floor_divide(high, self.divisor)
         if self.op == "mod":
             same = np.floor_divide(low, self.divisor) == np.floor_divide(high, self.divisor)
-            return (np.where(same, np.mod(low, self.divisor), 0.0),
-                    np.where(same, np.mod(high, self.divisor), self.divisor - 1))
+            return (
+                np.where(same, np.mod(low, self.divisor), 0.0),
+                np.where(same, np.mod(high, self.divisor), self.divisor - 1),
+            )
         if self.op in ("min", "max"):
             pick = np.minimum if self.op == "min" else np.maximum
             return pick(low, pairs[1][0]), pick(high, pairs[1][1])

@@ -110,7 +110,10 @@ class Levels:
             return np.where(best > 0, at, self.n - 1), found
         in_par = (at < self.par) & (self.head > 0)
         in_vec = (at >= self.head) & ~in_par
-        for rows, member, here in ((self._vec_rows, self.in_vector, in_vec), (self._par_rows, self.in_parallel, in_par)):
+        for rows, member, here in (
+            (self._vec_rows, self.in_vector, in_vec),
+            (self._par_rows, self.in_parallel, in_par),
+        ):
             least = np.where(moves[rows] & member[rows], steps[rows], np.float32(np.inf)).min(axis=0, initial=np.inf)
             found = np.where(here & (best > 0), least, found)
         at = np.where(in_par, 0, np.where(in_vec, self.head, at))

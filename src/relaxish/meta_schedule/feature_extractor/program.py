@@ -8,8 +8,33 @@ from typing import Any
 
 from ...ir.dtype import is_float, nbytes
 from ...tir import (
-    Add, And, Block, BlockRealize, BufferLoad, BufferStore, Call, Cast, Div, FloatImm, FloorDiv, FloorMod, For,
-    ForKind, IfThenElse, IntImm, LetStmt, Max, Min, Mod, Mul, Not, Or, PrimFunc, Select, Sub, Var,
+    Add,
+    And,
+    Block,
+    BlockRealize,
+    BufferLoad,
+    BufferStore,
+    Call,
+    Cast,
+    Div,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    For,
+    ForKind,
+    IfThenElse,
+    IntImm,
+    LetStmt,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    PrimFunc,
+    Select,
+    Sub,
+    Var,
 )
 from ...tir import EQ, GE, GT, LE, LT, NE
 from ..block_analysis import annotation
@@ -21,8 +46,23 @@ __all__ = ["Access", "LoopInfo", "Program", "StoreInfo", "extract_program"]
 MAD, ADD_SUB, MUL, DIV_MOD, CMP, MATH, OTHER = range(7)
 INT, BOOL_OP, SELECT_OP = 7, 14, 15
 
-_SLOT = {Add: ADD_SUB, Sub: ADD_SUB, Mul: MUL, Div: DIV_MOD, Mod: DIV_MOD, FloorDiv: DIV_MOD, FloorMod: DIV_MOD,
-         Max: CMP, Min: CMP, EQ: CMP, NE: CMP, LT: CMP, LE: CMP, GT: CMP, GE: CMP}
+_SLOT = {
+    Add: ADD_SUB,
+    Sub: ADD_SUB,
+    Mul: MUL,
+    Div: DIV_MOD,
+    Mod: DIV_MOD,
+    FloorDiv: DIV_MOD,
+    FloorMod: DIV_MOD,
+    Max: CMP,
+    Min: CMP,
+    EQ: CMP,
+    NE: CMP,
+    LT: CMP,
+    LE: CMP,
+    GT: CMP,
+    GE: CMP,
+}
 _INDEX_OPS = (Add, Sub, Mul, FloorDiv, FloorMod, Var)
 
 
@@ -169,8 +209,12 @@ class _Extractor:
         extent = getattr(stmt.extent, "value", None)
         step = stmt.annotations.get("pragma_auto_unroll_max_step") if stmt.annotations else None
         unroll = int(getattr(step, "value", step)) if step is not None else 0
-        kind = {ForKind.SERIAL: "serial", ForKind.PARALLEL: "parallel", ForKind.VECTORIZED: "vectorized",
-                ForKind.UNROLLED: "unrolled"}.get(stmt.kind, "")
+        kind = {
+            ForKind.SERIAL: "serial",
+            ForKind.PARALLEL: "parallel",
+            ForKind.VECTORIZED: "vectorized",
+            ForKind.UNROLLED: "unrolled",
+        }.get(stmt.kind, "")
         if stmt.thread_binding is not None:
             kind = stmt.thread_binding.thread_tag
         self.program.loops.append(LoopInfo(stmt.loop_var, extent if isinstance(extent, int) else 1, kind, unroll))
@@ -210,9 +254,21 @@ class _Extractor:
                 found.indices.append(indices)
                 found.exprs.append(tuple(load.indices))
         forms = [parse_index(x, bindings) for x in counter.indices]
-        self.program.stores.append(StoreInfo(stmt.buffer, list(loops), list(accesses.values()), counter.ops, forms,
-                                             self.program.allocs.get(id(stmt.buffer)), self._block_name,
-                                             counter.indices, bindings, self._block_vars, self._tensorized))
+        self.program.stores.append(
+            StoreInfo(
+                stmt.buffer,
+                list(loops),
+                list(accesses.values()),
+                counter.ops,
+                forms,
+                self.program.allocs.get(id(stmt.buffer)),
+                self._block_name,
+                counter.indices,
+                bindings,
+                self._block_vars,
+                self._tensorized,
+            )
+        )
 
 
 def extract_program(funcs: Iterable[PrimFunc]) -> Program:

@@ -24,14 +24,22 @@ class MeasureCallback:
     """Called once per measured batch; subclass and define ``apply``."""
 
     def apply(
-        self, task_scheduler: TaskScheduler, task_id: int, measure_candidates: Sequence[MeasureCandidate],
-        builder_results: Sequence[BuilderResult], runner_results: Sequence[RunnerResult],
+        self,
+        task_scheduler: TaskScheduler,
+        task_id: int,
+        measure_candidates: Sequence[MeasureCandidate],
+        builder_results: Sequence[BuilderResult],
+        runner_results: Sequence[RunnerResult],
     ) -> None:
         """Look at, store or learn from one batch."""
         raise NotImplementedError
 
     def on_result(
-        self, task_scheduler: TaskScheduler, task_id: int, candidate: MeasureCandidate, built: BuilderResult,
+        self,
+        task_scheduler: TaskScheduler,
+        task_id: int,
+        candidate: MeasureCandidate,
+        built: BuilderResult,
         ran: RunnerResult,
     ) -> None:
         """Called for each measurement the moment it is there, before its batch is complete."""
@@ -40,7 +48,8 @@ class MeasureCallback:
     def create(kind: str = "default") -> list[MeasureCallback] | MeasureCallback:
         """``default`` gives all three; else ``add-to-database``, ``remove-build-artifact``, ``update-cost-model``."""
         table: dict[str, Any] = {
-            "add-to-database": AddToDatabase, "remove-build-artifact": RemoveBuildArtifact,
+            "add-to-database": AddToDatabase,
+            "remove-build-artifact": RemoveBuildArtifact,
             "update-cost-model": UpdateCostModel,
         }
         if kind == "default":
@@ -61,7 +70,11 @@ class AddToDatabase(MeasureCallback):
         self._written: dict[int, MeasureCandidate] = {}
 
     def on_result(
-        self, task_scheduler: TaskScheduler, task_id: int, candidate: MeasureCandidate, built: BuilderResult,
+        self,
+        task_scheduler: TaskScheduler,
+        task_id: int,
+        candidate: MeasureCandidate,
+        built: BuilderResult,
         ran: RunnerResult,
     ) -> None:
         database = task_scheduler.database_
@@ -71,8 +84,12 @@ class AddToDatabase(MeasureCallback):
             self._written[id(candidate)] = candidate
 
     def apply(
-        self, task_scheduler: TaskScheduler, task_id: int, measure_candidates: Sequence[MeasureCandidate],
-        builder_results: Sequence[BuilderResult], runner_results: Sequence[RunnerResult],
+        self,
+        task_scheduler: TaskScheduler,
+        task_id: int,
+        measure_candidates: Sequence[MeasureCandidate],
+        builder_results: Sequence[BuilderResult],
+        runner_results: Sequence[RunnerResult],
     ) -> None:
         database = task_scheduler.database_
         if database is None:
@@ -96,17 +113,29 @@ def _record(
     if trace is None:
         raise ValueError("a candidate without a trace cannot be recorded")
     return TuningRecord(
-        trace, database.commit_workload(ctx.mod), seconds, ctx.target, candidate.args_info, error_msg=error,
-        stage=None if not error else "build" if built.error_msg else "run", valid=False if error else candidate.valid,
-        predicted=candidate.predicted, time=time.time())
+        trace,
+        database.commit_workload(ctx.mod),
+        seconds,
+        ctx.target,
+        candidate.args_info,
+        error_msg=error,
+        stage=None if not error else "build" if built.error_msg else "run",
+        valid=False if error else candidate.valid,
+        predicted=candidate.predicted,
+        time=time.time(),
+    )
 
 
 class RemoveBuildArtifact(MeasureCallback):
     """Delete what the builder left on disk; candidates kept in memory need nothing."""
 
     def apply(
-        self, task_scheduler: TaskScheduler, task_id: int, measure_candidates: Sequence[MeasureCandidate],
-        builder_results: Sequence[BuilderResult], runner_results: Sequence[RunnerResult],
+        self,
+        task_scheduler: TaskScheduler,
+        task_id: int,
+        measure_candidates: Sequence[MeasureCandidate],
+        builder_results: Sequence[BuilderResult],
+        runner_results: Sequence[RunnerResult],
     ) -> None:
         with Profiler.timeit("MeasureCallback/RemoveBuildArtifact"):
             for result in builder_results:
@@ -122,8 +151,12 @@ class UpdateCostModel(MeasureCallback):
     """Teach the cost model from every candidate that built."""
 
     def apply(
-        self, task_scheduler: TaskScheduler, task_id: int, measure_candidates: Sequence[MeasureCandidate],
-        builder_results: Sequence[BuilderResult], runner_results: Sequence[RunnerResult],
+        self,
+        task_scheduler: TaskScheduler,
+        task_id: int,
+        measure_candidates: Sequence[MeasureCandidate],
+        builder_results: Sequence[BuilderResult],
+        runner_results: Sequence[RunnerResult],
     ) -> None:
         model = task_scheduler.cost_model_
         if model is None:
@@ -132,5 +165,8 @@ class UpdateCostModel(MeasureCallback):
         if not keep:
             return
         with Profiler.timeit("MeasureCallback/UpdateCostModel"):
-            model.update(task_scheduler.tasks_[task_id].ctx, [measure_candidates[i] for i in keep],
-                         [runner_results[i] for i in keep])
+            model.update(
+                task_scheduler.tasks_[task_id].ctx,
+                [measure_candidates[i] for i in keep],
+                [runner_results[i] for i in keep],
+            )

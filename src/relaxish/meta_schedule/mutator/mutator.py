@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from ..tune_context import TuneContext
 
 __all__ = [
-    "MutateComputeLocation", "MutateParallel", "MutateThreadBinding", "MutateTileSize", "MutateUnroll", "Mutator",
-    "PyMutator", "divisors_above_one",
+    "MutateComputeLocation",
+    "MutateParallel",
+    "MutateThreadBinding",
+    "MutateTileSize",
+    "MutateUnroll",
+    "Mutator",
+    "PyMutator",
+    "divisors_above_one",
 ]
 
 
@@ -68,9 +74,13 @@ class MutateTileSize(Mutator):
     def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
         rng = _rng(rand)
         tiles, vectors = [], []
-        fetch = {inst.inputs[1] for inst in trace.insts
-                 if inst.kind.name == "Annotate" and inst.attrs[0] == "meta_schedule.cooperative_fetch"
-                 and len(inst.inputs) > 1}
+        fetch = {
+            inst.inputs[1]
+            for inst in trace.insts
+            if inst.kind.name == "Annotate"
+            and inst.attrs[0] == "meta_schedule.cooperative_fetch"
+            and len(inst.inputs) > 1
+        }
         for inst, decision in trace.decisions.items():
             if inst.kind.name == "SamplePerfectTile" and len(decision) > 1 and any(x > 1 for x in decision):
                 tiles.append(inst)
@@ -123,9 +133,14 @@ class MutateUnroll(Mutator):
 
     def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
         rng = _rng(rand)
-        steps = {inst.inputs[1] for inst in trace.insts if inst.kind.name == "Annotate"
-                 and str(inst.attrs[0]).startswith("meta_schedule.unroll_") and len(inst.inputs) > 1
-                 and not isinstance(inst.inputs[1], (int, str))}
+        steps = {
+            inst.inputs[1]
+            for inst in trace.insts
+            if inst.kind.name == "Annotate"
+            and str(inst.attrs[0]).startswith("meta_schedule.unroll_")
+            and len(inst.inputs) > 1
+            and not isinstance(inst.inputs[1], (int, str))
+        }
         insts = [i for i in trace.decisions if i.kind.name == "SampleCategorical" and i.outputs[0] in steps]
         return _other_category(trace, rng.choice(insts), rng) if insts else None
 

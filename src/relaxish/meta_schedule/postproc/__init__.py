@@ -12,7 +12,17 @@ from .verify_gpu import VerifyGPUCode
 create = Postproc.create
 
 __all__ = [
-    "DisallowAsyncStridedMemCopy", "DisallowDynamicLoop", "Postproc", "PyPostproc", "RewriteCooperativeFetch",
-    "RewriteLayout", "RewriteParallelVectorizeUnroll", "RewriteReductionBlock", "RewriteTensorize",
-    "RewriteUnboundBlock", "VerifyGPUCode", "VerifyVTCMLimit", "create",
+    "DisallowAsyncStridedMemCopy",
+    "DisallowDynamicLoop",
+    "Postproc",
+    "PyPostproc",
+    "RewriteCooperativeFetch",
+    "RewriteLayout",
+    "RewriteParallelVectorizeUnroll",
+    "RewriteReductionBlock",
+    "RewriteTensorize",
+    "RewriteUnboundBlock",
+    "VerifyGPUCode",
+    "VerifyVTCMLimit",
+    "create",
 ]

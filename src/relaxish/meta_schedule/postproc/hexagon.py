@@ -16,11 +16,29 @@ if TYPE_CHECKING:
 
 __all__ = ["DisallowAsyncStridedMemCopy", "VerifyVTCMLimit"]
 
-_TO_FLAT = ("LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
-            "CompactBufferAllocation", "LowerMatchBuffer", "InjectSoftwarePipeline", "LowerOpaqueBlock",
-            "FlattenBuffer", "Simplify", "VectorizeLoop", "StorageRewrite")
-_TO_ASYNC_COPIES = (*_TO_FLAT[:-3], "BF16ComputeLegalize", "NarrowDataType", "Simplify", "InjectVirtualThread",
-                    "InjectDoubleBuffer", "VectorizeLoop", "StorageRewrite")
+_TO_FLAT = (
+    "LowerInitBlock",
+    "PlanAndUpdateBufferAllocationLocation",
+    "ConvertBlocksToOpaque",
+    "CompactBufferAllocation",
+    "LowerMatchBuffer",
+    "InjectSoftwarePipeline",
+    "LowerOpaqueBlock",
+    "FlattenBuffer",
+    "Simplify",
+    "VectorizeLoop",
+    "StorageRewrite",
+)
+_TO_ASYNC_COPIES = (
+    *_TO_FLAT[:-3],
+    "BF16ComputeLegalize",
+    "NarrowDataType",
+    "Simplify",
+    "InjectVirtualThread",
+    "InjectDoubleBuffer",
+    "VectorizeLoop",
+    "StorageRewrite",
+)
 
 
 class VerifyVTCMLimit(Postproc):

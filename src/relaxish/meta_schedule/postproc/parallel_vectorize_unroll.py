@@ -103,8 +103,13 @@ def adjust(place: ba.Place, limits: Limits) -> Limits:
     if limits.vectorize != -1:
         limits.num_vectorize = _num_vectorize(place, kinds, limits.vectorize, max_fusible)
     if limits.num_parallel != -1 and limits.num_vectorize != -1 and limits.num_parallel + limits.num_vectorize > n:
-        free = all(k == IterVar.DataPar for k in kinds) and max_fusible == n and all(
-            ba.is_single_statement(loop.body) and not ba.has_annotation_or_binding(loop) for loop in place.loops)
+        free = (
+            all(k == IterVar.DataPar for k in kinds)
+            and max_fusible == n
+            and all(
+                ba.is_single_statement(loop.body) and not ba.has_annotation_or_binding(loop) for loop in place.loops
+            )
+        )
         if free:
             # Nothing but parallel iterations over contiguous data: one loop, cut at the vector length.
             limits.num_parallel = limits.num_vectorize = n
@@ -153,11 +158,11 @@ def _fuse(sch: Schedule, loops: list[LoopRV], limits: Limits) -> list[LoopRV]:
         sch.vectorize(inner)
         return [outer, inner]
     if limits.num_parallel > 0:
-        fused = sch.fuse(*loops[:limits.num_parallel])
+        fused = sch.fuse(*loops[: limits.num_parallel])
         sch.parallel(fused)
-        loops = [fused, *loops[limits.num_parallel:]]
+        loops = [fused, *loops[limits.num_parallel :]]
     if limits.num_vectorize > 0:
-        fused = sch.fuse(*loops[len(loops) - limits.num_vectorize:])
+        fused = sch.fuse(*loops[len(loops) - limits.num_vectorize :])
         sch.vectorize(fused)
-        loops = [*loops[:len(loops) - limits.num_vectorize], fused]
+        loops = [*loops[: len(loops) - limits.num_vectorize], fused]
     return loops

@@ -37,16 +37,21 @@ class RewriteLayout(Postproc):
 
     @staticmethod
     def _rewrite(sch: Schedule, func_name: str, buffer: Any) -> bool:
-        found = [(place, load) for place in ba.places(sch.mod[func_name]) if place.scope is not None
-                 for load in _loads(place, buffer)]
+        found = [
+            (place, load)
+            for place in ba.places(sch.mod[func_name])
+            if place.scope is not None
+            for load in _loads(place, buffer)
+        ]
         if len({id(place.realize) for place, _ in found}) != 1:
             # Several readers may want several orders, and no reader none.
             return True
         place, load = found[-1]
         block = place.realize.block
         bindings = dict(zip((iv.var for iv in block.iter_vars), place.realize.iter_values, strict=True))
-        index_map = suggest_index_map(buffer, [substitute(i, bindings) for i in load.indices], place.loops,
-                                      place.realize.predicate)
+        index_map = suggest_index_map(
+            buffer, [substitute(i, bindings) for i in load.indices], place.loops, place.realize.predicate
+        )
         if index_map is None:
             return True
         index = next(i for i, region in enumerate(block.reads) if region.buffer is buffer)

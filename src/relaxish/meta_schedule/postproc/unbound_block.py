@@ -33,8 +33,13 @@ class RewriteUnboundBlock(Postproc):
             if not isinstance(func, PrimFunc):
                 continue
             for name in self._unbound(func):
-                bind_block_thread_idx(sch, sch.get_block(name, gv.name_hint), self.max_threadblocks,
-                                      self._max_threads, lambda limit: min(self._max_threads, limit))
+                bind_block_thread_idx(
+                    sch,
+                    sch.get_block(name, gv.name_hint),
+                    self.max_threadblocks,
+                    self._max_threads,
+                    lambda limit: min(self._max_threads, limit),
+                )
         return True
 
     @staticmethod

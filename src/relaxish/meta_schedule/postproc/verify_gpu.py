@@ -27,12 +27,28 @@ __all__ = ["MAX_VTHREAD", "VerifyGPUCode", "allocated_elements", "lowered_for_ch
 MAX_VTHREAD = 8
 
 _STEPS = (
-    "LowerCrossThreadReduction", "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque",
-    "LiftThreadBinding", "ManifestSharedMemoryLocalStage", "CompactBufferAllocation", "CheckPermutedLayout", "Simplify",
+    "LowerCrossThreadReduction",
+    "LowerInitBlock",
+    "PlanAndUpdateBufferAllocationLocation",
+    "ConvertBlocksToOpaque",
+    "LiftThreadBinding",
+    "ManifestSharedMemoryLocalStage",
+    "CompactBufferAllocation",
+    "CheckPermutedLayout",
+    "Simplify",
     "UnifyThreadBinding",
-    "LowerMatchBuffer", "InjectSoftwarePipeline", "LowerOpaqueBlock", "FlattenBuffer",
-    "BF16ComputeLegalize", "NarrowDataType", "Simplify", "VectorizeLoop", "InjectVirtualThread", "InjectDoubleBuffer",
-    "StorageRewrite", "MergeSharedMemoryAllocations",
+    "LowerMatchBuffer",
+    "InjectSoftwarePipeline",
+    "LowerOpaqueBlock",
+    "FlattenBuffer",
+    "BF16ComputeLegalize",
+    "NarrowDataType",
+    "Simplify",
+    "VectorizeLoop",
+    "InjectVirtualThread",
+    "InjectDoubleBuffer",
+    "StorageRewrite",
+    "MergeSharedMemoryAllocations",
 )
 # Not part of the lowering: what a later step would refuse is found out before that step's work is done.
 _OWN = {"CheckPermutedLayout": CheckPermutedLayout}

@@ -3,12 +3,29 @@
 from .local_runner import LocalRunner, LocalRunnerFuture
 from .rpc_runner import RPCConfig, RPCRunner, RPCRunnerFuture
 from .runner import (
-    EvaluatorConfig, PyRunner, PyRunnerFuture, Runner, RunnerFuture, RunnerInput, RunnerResult,
+    EvaluatorConfig,
+    PyRunner,
+    PyRunnerFuture,
+    Runner,
+    RunnerFuture,
+    RunnerInput,
+    RunnerResult,
 )
 
 create = Runner.create
 
 __all__ = [
-    "EvaluatorConfig", "LocalRunner", "LocalRunnerFuture", "PyRunner", "PyRunnerFuture", "RPCConfig", "RPCRunner",
-    "RPCRunnerFuture", "Runner", "RunnerFuture", "RunnerInput", "RunnerResult", "create",
+    "EvaluatorConfig",
+    "LocalRunner",
+    "LocalRunnerFuture",
+    "PyRunner",
+    "PyRunnerFuture",
+    "RPCConfig",
+    "RPCRunner",
+    "RPCRunnerFuture",
+    "Runner",
+    "RunnerFuture",
+    "RunnerInput",
+    "RunnerResult",
+    "create",
 ]

@@ -19,7 +19,7 @@ def _aligned(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     size = max(1, count * nbytes(dtype))
     raw = np.zeros(size + 64, dtype=np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start:start + count * nbytes(dtype)].view(numpy_dtype(dtype)).reshape(shape)
+    return raw[start : start + count * nbytes(dtype)].view(numpy_dtype(dtype)).reshape(shape)
 
 
 def alloc_arguments(args_info: Sequence[ArgInfo], seed: int = 0) -> list[np.ndarray[Any, Any]]:

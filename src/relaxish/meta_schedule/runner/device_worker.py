@@ -107,21 +107,24 @@ def _arguments(args_info: Sequence[ArgInfo], index: int, repeat: int) -> list[li
     key = f"{index} {repeat} {args_info}"
     if not _LAST_ARGUMENTS or _LAST_ARGUMENTS[0][0] != key:
         _LAST_ARGUMENTS.clear()  # before the next ones are made: both may not fit
-        _LAST_ARGUMENTS.append(
-            (key, [_on_device(alloc_arguments(args_info, seed), index) for seed in range(repeat)])
-        )
+        _LAST_ARGUMENTS.append((key, [_on_device(alloc_arguments(args_info, seed), index) for seed in range(repeat)]))
     return _LAST_ARGUMENTS[0][1]
 
 
 def measure_on_device(
-    artifact: bytes | str, device_type: str, index: int, args_info: Sequence[ArgInfo], config: tuple[Any, ...],
-    alloc_repeat: int, cooldown_sec: float, hooks: tuple[Any, Any, Any], provider: str,
+    artifact: bytes | str,
+    device_type: str,
+    index: int,
+    args_info: Sequence[ArgInfo],
+    config: tuple[Any, ...],
+    alloc_repeat: int,
+    cooldown_sec: float,
+    hooks: tuple[Any, Any, Any],
+    provider: str,
 ) -> list[float]:
     """Seconds of every repeat, for each set of arguments."""
     if provider in OTHER_KINDS:
-        return plain_device.measure(
-            artifact, device_type, index, args_info, config, alloc_repeat, cooldown_sec, hooks
-        )
+        return plain_device.measure(artifact, device_type, index, args_info, config, alloc_repeat, cooldown_sec, hooks)
     evaluator = EvaluatorConfig(*config)
     alloc, evaluate, cleanup = (get_global_func_with_default_on_worker(h, None) for h in hooks)
     with _ends_with_the_device():
@@ -145,7 +148,11 @@ def measure_on_device(
 
 
 def _measure(
-    state: CUDAState, index: int, artifact: DeviceArtifact, module: CUDAModule, arrays: Sequence[NDArray],
+    state: CUDAState,
+    index: int,
+    artifact: DeviceArtifact,
+    module: CUDAModule,
+    arrays: Sequence[NDArray],
     config: EvaluatorConfig,
 ) -> list[float]:
     run = _bound(module, artifact.name, arrays)
@@ -196,9 +203,7 @@ def _captured(state: CUDAState, index: int, stream: int, run: Callable[[], None]
     return graph
 
 
-def _time(
-    state: CUDAState, index: int, run: Callable[[], None], timer: Any, config: EvaluatorConfig
-) -> list[float]:
+def _time(state: CUDAState, index: int, run: Callable[[], None], timer: Any, config: EvaluatorConfig) -> list[float]:
     """Averages of many runs between two events; before each, the second-level cache is emptied."""
     driver = state.driver
     nbytes = _FLUSHED_TIMES * int(driver.attribute(index, "l2_cache_size_bytes") or 0)

@@ -68,10 +68,19 @@ class LocalRunner(Runner):
     """
 
     def __init__(
-        self, timeout_sec: float = 30.0, evaluator_config: EvaluatorConfig | None = None, cooldown_sec: float = 0.0,
-        alloc_repeat: int = 1, f_alloc_argument: Any = None, f_run_evaluator: Any = None, f_cleanup: Any = None,
-        initializer: Callable[[], None] | None = None, *, memory_limit: int | None = 8 << 30,
-        num_threads: int | None = None, devices: Sequence[int] | None = None,
+        self,
+        timeout_sec: float = 30.0,
+        evaluator_config: EvaluatorConfig | None = None,
+        cooldown_sec: float = 0.0,
+        alloc_repeat: int = 1,
+        f_alloc_argument: Any = None,
+        f_run_evaluator: Any = None,
+        f_cleanup: Any = None,
+        initializer: Callable[[], None] | None = None,
+        *,
+        memory_limit: int | None = 8 << 30,
+        num_threads: int | None = None,
+        devices: Sequence[int] | None = None,
     ) -> None:
         self.timeout_sec = timeout_sec
         self.evaluator_config = EvaluatorConfig._normalized(evaluator_config)
@@ -102,8 +111,17 @@ class LocalRunner(Runner):
                 futures.append(self._run_on_device(x, key))
                 continue
             future = self.pool.submit(
-                _measure_in_worker, x.artifact_path, x.device_type, x.args_info, tuple(self.evaluator_config),
-                self.alloc_repeat, self.cooldown_sec, self.hooks, self.num_threads, timeout_sec=self._limit(key))
+                _measure_in_worker,
+                x.artifact_path,
+                x.device_type,
+                x.args_info,
+                tuple(self.evaluator_config),
+                self.alloc_repeat,
+                self.cooldown_sec,
+                self.hooks,
+                self.num_threads,
+                timeout_sec=self._limit(key),
+            )
             futures.append(LocalRunnerFuture(future, functools.partial(self._note, key)))
         return futures
 
@@ -112,8 +130,18 @@ class LocalRunner(Runner):
         provider = _provider_of(x.device_type)
         pool = min(self.device_pools(provider), key=DevicePool.waiting)
         future = pool.submit(
-            "measure_on_device", x.artifact_path, x.device_type, pool.index, x.args_info, tuple(self.evaluator_config),
-            self.alloc_repeat, self.cooldown_sec, self.hooks, provider, timeout_sec=self._limit(key))
+            "measure_on_device",
+            x.artifact_path,
+            x.device_type,
+            pool.index,
+            x.args_info,
+            tuple(self.evaluator_config),
+            self.alloc_repeat,
+            self.cooldown_sec,
+            self.hooks,
+            provider,
+            timeout_sec=self._limit(key),
+        )
         return LocalRunnerFuture(future, functools.partial(self._note, key))
 
     def device_pools(self, provider: str) -> list[DevicePool]:
@@ -152,11 +180,20 @@ class LocalRunner(Runner):
         if isinstance(made, DeviceArtifact):
             provider = _provider_of(made.kind)
             pool = self.device_pools(provider)[0]
-            checked = pool.submit("compare_on_device", artifact, reference, list(args_info), rtol, pool.index, provider,
-                                  timeout_sec=4 * self.timeout_sec).result()
+            checked = pool.submit(
+                "compare_on_device",
+                artifact,
+                reference,
+                list(args_info),
+                rtol,
+                pool.index,
+                provider,
+                timeout_sec=4 * self.timeout_sec,
+            ).result()
             return checked.value if checked.ok else (None, f"{checked.status}: {_last_words(checked)}")
-        outcome = self.pool.submit(_compare_in_worker, artifact, reference, list(args_info), rtol,
-                                   timeout_sec=4 * self.timeout_sec).result()
+        outcome = self.pool.submit(
+            _compare_in_worker, artifact, reference, list(args_info), rtol, timeout_sec=4 * self.timeout_sec
+        ).result()
         return outcome.value if outcome.ok else (None, f"{outcome.status}: {outcome.error}")
 
     def shutdown(self) -> None:
@@ -269,8 +306,14 @@ def _arguments(args_info: Sequence[ArgInfo], repeat: int) -> list[list[np.ndarra
 
 
 def _measure_in_worker(
-    artifact: str | bytes, device_type: str, args_info: Sequence[ArgInfo], config: tuple[Any, ...], alloc_repeat: int,
-    cooldown_sec: float, hooks: tuple[Any, Any, Any], num_threads: int | None,
+    artifact: str | bytes,
+    device_type: str,
+    args_info: Sequence[ArgInfo],
+    config: tuple[Any, ...],
+    alloc_repeat: int,
+    cooldown_sec: float,
+    hooks: tuple[Any, Any, Any],
+    num_threads: int | None,
 ) -> list[float]:
     evaluator = EvaluatorConfig(*config)
     if num_threads is not None:
@@ -293,9 +336,7 @@ def _measure_in_worker(
     return times
 
 
-def _compare_in_worker(
-    artifact: bytes, reference: bytes, args_info: list[ArgInfo], rtol: float
-) -> tuple[bool, str]:
+def _compare_in_worker(artifact: bytes, reference: bytes, args_info: list[ArgInfo], rtol: float) -> tuple[bool, str]:
     bind, bind_reference = load_kernel(artifact), load_kernel(reference)
     # Once with numbers a root or logarithm accepts, once with negative ones too, which a ReLU or maximum tells apart.
     for shift in (0.0, 0.5):

@@ -40,8 +40,14 @@ def _bound(artifact: bytes | str, arrays: Sequence[NDArray]) -> Callable[[], Non
 
 
 def measure(
-    artifact: bytes | str, kind: str, index: int, args_info: Sequence[ArgInfo], config: tuple[Any, ...],
-    alloc_repeat: int, cooldown_sec: float, hooks: tuple[Any, Any, Any],
+    artifact: bytes | str,
+    kind: str,
+    index: int,
+    args_info: Sequence[ArgInfo],
+    config: tuple[Any, ...],
+    alloc_repeat: int,
+    cooldown_sec: float,
+    hooks: tuple[Any, Any, Any],
 ) -> list[float]:
     """Seconds of every repeat, for each set of arguments."""
     evaluator, device = EvaluatorConfig(*config), device_of(kind, index)

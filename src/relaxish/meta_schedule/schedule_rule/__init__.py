@@ -14,8 +14,21 @@ from .wide_vector import MultiLevelTilingWideVector
 create = ScheduleRule.create
 
 __all__ = [
-    "AddRFactor", "ApplyCustomRule", "AutoBind", "AutoInline", "CrossThreadReduction", "InlineConstantScalars",
-    "MultiLevelTiling", "MultiLevelTilingHopper", "MultiLevelTilingTensorCore",
-    "MultiLevelTilingWideVector", "MultiLevelTilingWithIntrin", "ParallelizeVectorizeUnroll",
-    "PyScheduleRule", "RandomComputeLocation", "ReuseType", "ScheduleRule", "create",
+    "AddRFactor",
+    "ApplyCustomRule",
+    "AutoBind",
+    "AutoInline",
+    "CrossThreadReduction",
+    "InlineConstantScalars",
+    "MultiLevelTiling",
+    "MultiLevelTilingHopper",
+    "MultiLevelTilingTensorCore",
+    "MultiLevelTilingWideVector",
+    "MultiLevelTilingWithIntrin",
+    "ParallelizeVectorizeUnroll",
+    "PyScheduleRule",
+    "RandomComputeLocation",
+    "ReuseType",
+    "ScheduleRule",
+    "create",
 ]

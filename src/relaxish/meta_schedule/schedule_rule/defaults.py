@@ -21,7 +21,9 @@ __all__ = ["CPU_KINDS", "default_rules", "kind_of_target", "rules_for_target"]
 
 CPU_KINDS = ("llvm", "vnni", "avx512", "asimd", "dotprod", "hexagon")
 _INTRINSICS = {
-    "vnni": ["dot_16x4_vnni"], "avx512": ["dot_16x4_avx512"], "asimd": ["dot_4x4_i8i8s32_neon"],
+    "vnni": ["dot_16x4_vnni"],
+    "avx512": ["dot_16x4_avx512"],
+    "asimd": ["dot_4x4_i8i8s32_neon"],
     "dotprod": ["dot_4x4_i8i8s32_sdot", "dot_4x4_u8u8u32_udot", "dot_4x4_u8u8i32_hdot"],
 }
 
@@ -43,8 +45,9 @@ def kind_of_target(target: Any) -> str:
     if name == "hexagon":
         return "hexagon"
     if name == "c":
-        raise ValueError("targets of kind 'c' have no default search space; "
-                         "give sch_rules, postprocs and mutator_probs")
+        raise ValueError(
+            "targets of kind 'c' have no default search space; give sch_rules, postprocs and mutator_probs"
+        )
     if name == "cuda":
         arch = str(target.attrs.get("arch", ""))
         digits = "".join(c for c in arch.partition("sm_")[2] if c.isdigit())
@@ -56,14 +59,26 @@ def kind_of_target(target: Any) -> str:
 
 def _auto_inline_cpu() -> AutoInline:
     return AutoInline(
-        into_producer=False, into_consumer=True, inline_const_tensor=True, disallow_if_then_else=True,
-        require_injective=True, require_ordered=True, disallow_op=["tir.exp"])
+        into_producer=False,
+        into_consumer=True,
+        inline_const_tensor=True,
+        disallow_if_then_else=True,
+        require_injective=True,
+        require_ordered=True,
+        disallow_op=["tir.exp"],
+    )
 
 
 def _auto_inline_gpu() -> AutoInline:
     return AutoInline(
-        into_producer=True, into_consumer=True, inline_const_tensor=True, disallow_if_then_else=False,
-        require_injective=False, require_ordered=False, disallow_op=None)
+        into_producer=True,
+        into_consumer=True,
+        inline_const_tensor=True,
+        disallow_if_then_else=False,
+        require_injective=False,
+        require_ordered=False,
+        disallow_op=None,
+    )
 
 
 def auto_inline_of(target: Any) -> AutoInline:
@@ -83,14 +98,19 @@ def _cpu(kind: str) -> list[ScheduleRule]:
     write = ReuseType("may", (1, 2), "global")
     steps = [0, 8, 32, 256] if arm else [0, 16, 64, 512]
     tensorized: list[ScheduleRule] = [
-        MultiLevelTilingWithIntrin(name, "SSRSRS", None, inner, None, None, write) for name in _INTRINSICS.get(kind, ())
+        MultiLevelTilingWithIntrin(name, "SSRSRS", None, inner, None, None, write)
+        for name in _INTRINSICS.get(kind, ())
         if _known(name)
     ]
     return [
-        ApplyCustomRule(), InlineConstantScalars(), _auto_inline_cpu(),
-        AddRFactor(max_jobs_per_core=jobs, max_innermost_factor=inner), *tensorized,
+        ApplyCustomRule(),
+        InlineConstantScalars(),
+        _auto_inline_cpu(),
+        AddRFactor(max_jobs_per_core=jobs, max_innermost_factor=inner),
+        *tensorized,
         MultiLevelTiling("SSRSRS", None, inner, None, None, write),
-        ParallelizeVectorizeUnroll(jobs, 32 if arm else 64, steps, True), RandomComputeLocation(),
+        ParallelizeVectorizeUnroll(jobs, 32 if arm else 64, steps, True),
+        RandomComputeLocation(),
     ]
 
 
@@ -98,8 +118,13 @@ def _cuda() -> list[ScheduleRule]:
     return [
         ApplyCustomRule(),
         MultiLevelTiling(
-            "SSSRRSRS", ["blockIdx.x", "vthread.x", "threadIdx.x"], 64, [1, 2, 3, 4, 8, 16],
-            ReuseType("must", (4,), "shared"), ReuseType("must", (3,), "local")),
+            "SSSRRSRS",
+            ["blockIdx.x", "vthread.x", "threadIdx.x"],
+            64,
+            [1, 2, 3, 4, 8, 16],
+            ReuseType("must", (4,), "shared"),
+            ReuseType("must", (3,), "local"),
+        ),
         InlineConstantScalars(),
         _auto_inline_gpu(),
         CrossThreadReduction(thread_extents=[4, 8, 16, 32, 64, 128, 256, 512]),
@@ -110,7 +135,9 @@ def _cuda() -> list[ScheduleRule]:
 
 def _hexagon() -> list[ScheduleRule]:
     return [
-        ApplyCustomRule(), InlineConstantScalars(), _auto_inline_cpu(),
+        ApplyCustomRule(),
+        InlineConstantScalars(),
+        _auto_inline_cpu(),
         MultiLevelTilingWideVector("SRSRS", 1024, 128, None, ReuseType("may", (1, 2), "global")),
         ParallelizeVectorizeUnroll(16, 128, [0, 16, 64, 512], True),
     ]
@@ -128,7 +155,8 @@ def _cuda_tensor_core() -> list[ScheduleRule]:
     return [
         ApplyCustomRule(),
         MultiLevelTilingTensorCore(
-            wmma, "SSSRRSRS", binds, 4, lengths, read, ReuseType("must", (2,), "shared.dyn"), False),
+            wmma, "SSSRRSRS", binds, 4, lengths, read, ReuseType("must", (2,), "shared.dyn"), False
+        ),
         MultiLevelTilingTensorCore(mma, "SSSRRSRS", binds, 4, lengths, read, ReuseType("no", (), ""), True),
         *_cuda()[1:],
     ]
@@ -161,14 +189,25 @@ def default_postprocs(kind: str) -> list[Any]:
     from .. import postproc as pp
 
     if kind in ("cuda", "cuda-tensorcore"):
-        found = [pp.DisallowDynamicLoop(), pp.RewriteCooperativeFetch(), pp.RewriteUnboundBlock(256),
-                 pp.RewriteParallelVectorizeUnroll(), pp.RewriteReductionBlock(), pp.VerifyGPUCode()]
+        found = [
+            pp.DisallowDynamicLoop(),
+            pp.RewriteCooperativeFetch(),
+            pp.RewriteUnboundBlock(256),
+            pp.RewriteParallelVectorizeUnroll(),
+            pp.RewriteReductionBlock(),
+            pp.VerifyGPUCode(),
+        ]
         return [*found, pp.RewriteTensorize(vectorize_init_loop=False)] if kind == "cuda-tensorcore" else found
     if kind not in CPU_KINDS:
         raise ValueError(f"unknown postproc kind {kind!r}")
     tensorize = [pp.RewriteTensorize(vectorize_init_loop=True)] if kind in _INTRINSICS else []
-    found = [pp.DisallowDynamicLoop(), pp.RewriteParallelVectorizeUnroll(), pp.RewriteReductionBlock(), *tensorize,
-             pp.RewriteLayout()]
+    found = [
+        pp.DisallowDynamicLoop(),
+        pp.RewriteParallelVectorizeUnroll(),
+        pp.RewriteReductionBlock(),
+        *tensorize,
+        pp.RewriteLayout(),
+    ]
     return [*found, pp.VerifyVTCMLimit()] if kind == "hexagon" else found
 
 
@@ -177,6 +216,10 @@ def default_mutators(kind: str) -> dict[Any, float]:
     from .. import mutator as mu
 
     if kind in CPU_KINDS:
-        return {mu.MutateTileSize(): 0.9, mu.MutateComputeLocation(): 0.05, mu.MutateUnroll(): 0.03,
-                mu.MutateParallel(max_jobs_per_core=16): 0.02}
+        return {
+            mu.MutateTileSize(): 0.9,
+            mu.MutateComputeLocation(): 0.05,
+            mu.MutateUnroll(): 0.03,
+            mu.MutateParallel(max_jobs_per_core=16): 0.02,
+        }
     return {mu.MutateTileSize(): 0.9, mu.MutateUnroll(): 0.08, mu.MutateThreadBinding(): 0.02}

@@ -37,8 +37,13 @@ class MultiLevelTilingHopper(ScheduleRule):
     """
 
     def __init__(
-        self, stages: Sequence[int] = (3, 4, 5, 6, 8), warpgroups: Sequence[int] = (1, 2), bands: Sequence[int] = (1, 8, 16),
-        persistent: Sequence[int] = (132, 0), clusters: Sequence[int] = (1, 2), splits: Sequence[int] = (1, 2, 4, 8),
+        self,
+        stages: Sequence[int] = (3, 4, 5, 6, 8),
+        warpgroups: Sequence[int] = (1, 2),
+        bands: Sequence[int] = (1, 8, 16),
+        persistent: Sequence[int] = (132, 0),
+        clusters: Sequence[int] = (1, 2),
+        splits: Sequence[int] = (1, 2, 4, 8),
     ) -> None:
         self.stages = list(stages)
         self.warpgroups = list(warpgroups)

@@ -49,7 +49,10 @@ class ApplyCustomRule(ScheduleRule):
             return list(result) if isinstance(result, (list, tuple)) else [result]
         _log.warning(
             "block %s asks for the schedule rule %r, but none of %s is registered; the other rules take it",
-            sch.get(block).name_hint, name, ", ".join(f"meta_schedule.{key}.{name}" for key in self._target.keys))
+            sch.get(block).name_hint,
+            name,
+            ", ".join(f"meta_schedule.{key}.{name}" for key in self._target.keys),
+        )
         sch.unannotate(block, "schedule_rule")
         return [sch]
 
@@ -72,8 +75,14 @@ class AutoInline(ScheduleRule):
     """
 
     def __init__(
-        self, into_producer: bool, into_consumer: bool, inline_const_tensor: bool, disallow_if_then_else: bool,
-        require_injective: bool, require_ordered: bool, disallow_op: Sequence[str] | None = None,
+        self,
+        into_producer: bool,
+        into_consumer: bool,
+        inline_const_tensor: bool,
+        disallow_if_then_else: bool,
+        require_injective: bool,
+        require_ordered: bool,
+        disallow_op: Sequence[str] | None = None,
     ) -> None:
         self.into_producer = into_producer
         self.into_consumer = into_consumer
@@ -98,15 +107,18 @@ class AutoInline(ScheduleRule):
         func, place = ba.enclosing(sch, block)
         if place.scope is None:
             return ""
-        if self.inline_const_tensor and not block.reads and ba.consumers(sch, block_rv) \
-                and can_inline(sch, block_rv, "compute_inline"):
+        if (
+            self.inline_const_tensor
+            and not block.reads
+            and ba.consumers(sch, block_rv)
+            and can_inline(sch, block_rv, "compute_inline")
+        ):
             return "consumer"
         if not ba.is_spatial_function(func) and not self._regular(block, place):
             return ""
         if ba.annotation(block, "meta_schedule.inline_rule") == "disable":
             return ""
-        if self.into_consumer and ba.consumers(sch, block_rv) \
-                and can_inline(sch, block_rv, "compute_inline"):
+        if self.into_consumer and ba.consumers(sch, block_rv) and can_inline(sch, block_rv, "compute_inline"):
             return "consumer"
         if self.into_producer:
             producers = ba.producers(sch, block_rv)

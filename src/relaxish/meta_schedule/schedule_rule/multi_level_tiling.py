@@ -72,9 +72,14 @@ class MultiLevelTiling(ScheduleRule):
     """
 
     def __init__(
-        self, structure: str, tile_binds: Sequence[str] | None = None, max_innermost_factor: int | None = None,
-        vector_load_lens: Sequence[int] | None = None, reuse_read: ReuseType | Mapping[str, Any] | None = None,
-        reuse_write: ReuseType | Mapping[str, Any] | None = None, filter_fn: Callable[..., bool] | None = None,
+        self,
+        structure: str,
+        tile_binds: Sequence[str] | None = None,
+        max_innermost_factor: int | None = None,
+        vector_load_lens: Sequence[int] | None = None,
+        reuse_read: ReuseType | Mapping[str, Any] | None = None,
+        reuse_write: ReuseType | Mapping[str, Any] | None = None,
+        filter_fn: Callable[..., bool] | None = None,
     ) -> None:
         if not structure or set(structure) - set("SR"):
             raise ValueError(f"tiling structure {structure!r} must be made of the letters S and R")
@@ -132,7 +137,7 @@ class MultiLevelTiling(ScheduleRule):
         whole = 0 if tiled_spatial is None else spatial - tiled_spatial
         kept: list[LoopRV] = []
         space = 1
-        for position, (loop, kind) in enumerate(zip(loops[-len(kinds):] if kinds else [], kinds, strict=True)):
+        for position, (loop, kind) in enumerate(zip(loops[-len(kinds) :] if kinds else [], kinds, strict=True)):
             slots = self._slots.get(kind)
             if slots is None:
                 continue
@@ -227,7 +232,8 @@ class MultiLevelTiling(ScheduleRule):
         dtype = sch.get(block).writes[0].buffer.dtype
         widest = {"float32": 4, "float16": 8, "int8": 16}.get(dtype)
         lengths = [
-            n for n in self.vector_load_lens
+            n
+            for n in self.vector_load_lens
             if (widest is None or n <= widest) and (dtype != "float16" or n == 1 or n % 2 == 0)
         ]
         if lengths:
@@ -239,8 +245,12 @@ class MultiLevelTilingWithIntrin(MultiLevelTiling):
     """Multi-level tiling around a tensor intrinsic: the innermost tile becomes one call of it."""
 
     def __init__(
-        self, intrin_name: str, structure: str, tile_binds: Sequence[str] | None = None,
-        max_innermost_factor: int | None = None, vector_load_lens: Sequence[int] | None = None,
+        self,
+        intrin_name: str,
+        structure: str,
+        tile_binds: Sequence[str] | None = None,
+        max_innermost_factor: int | None = None,
+        vector_load_lens: Sequence[int] | None = None,
         reuse_read: ReuseType | Mapping[str, Any] | None = None,
         reuse_write: ReuseType | Mapping[str, Any] | None = None,
     ) -> None:

@@ -20,8 +20,11 @@ class ParallelizeVectorizeUnroll(ScheduleRule):
     """Annotates the root block with limits for parallel and vector loops and a sampled unroll depth."""
 
     def __init__(
-        self, max_jobs_per_core: int = 16, max_vectorize_extent: int = 16,
-        unroll_max_steps: Sequence[int] | None = None, unroll_explicit: bool = True,
+        self,
+        max_jobs_per_core: int = 16,
+        max_vectorize_extent: int = 16,
+        unroll_max_steps: Sequence[int] | None = None,
+        unroll_explicit: bool = True,
     ) -> None:
         self.max_jobs_per_core = max_jobs_per_core
         self.max_vectorize_extent = max_vectorize_extent

@@ -73,10 +73,15 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
     """
 
     def __init__(
-        self, intrin_groups: Sequence[Mapping[str, str]], structure: str, tile_binds: Sequence[str] | None = None,
-        max_innermost_factor: int | None = None, vector_load_lens: Sequence[int] | None = None,
+        self,
+        intrin_groups: Sequence[Mapping[str, str]],
+        structure: str,
+        tile_binds: Sequence[str] | None = None,
+        max_innermost_factor: int | None = None,
+        vector_load_lens: Sequence[int] | None = None,
         reuse_read: ReuseType | Mapping[str, Any] | None = None,
-        reuse_write: ReuseType | Mapping[str, Any] | None = None, use_software_pipeline: bool = False,
+        reuse_write: ReuseType | Mapping[str, Any] | None = None,
+        use_software_pipeline: bool = False,
     ) -> None:
         super().__init__(structure, tile_binds, max_innermost_factor, vector_load_lens, reuse_read, reuse_write)
         if "threadIdx.x" in self.tile_binds:

@@ -18,7 +18,10 @@ class MultiLevelTilingWideVector(MultiLevelTiling):
     """Multi-level tiling whose innermost tile of the contiguous axis is always one whole vector."""
 
     def __init__(
-        self, structure: str, vector_length_in_bits: int, max_innermost_factor: int | None = None,
+        self,
+        structure: str,
+        vector_length_in_bits: int,
+        max_innermost_factor: int | None = None,
         reuse_read: ReuseType | Mapping[str, Any] | None = None,
         reuse_write: ReuseType | Mapping[str, Any] | None = None,
     ) -> None:

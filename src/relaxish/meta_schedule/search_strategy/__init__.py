@@ -7,6 +7,11 @@ from .search_strategy import MeasureCandidate, PySearchStrategy, SearchStrategy
 create = SearchStrategy.create
 
 __all__ = [
-    "EvolutionarySearch", "MeasureCandidate", "PySearchStrategy", "ReplayFunc", "ReplayTrace", "SearchStrategy",
+    "EvolutionarySearch",
+    "MeasureCandidate",
+    "PySearchStrategy",
+    "ReplayFunc",
+    "ReplayTrace",
+    "SearchStrategy",
     "create",
 ]

@@ -48,7 +48,7 @@ class Advisor:
     @staticmethod
     def _of_factors(sketch: VectorSketch, estimate: SketchEstimate) -> Callable[[Array], Array]:
         def cycles(rows: Array) -> Array:
-            return estimate.cycles({inst: rows[:, at:at + n] for inst, at, n, _, _ in sketch.table.tiles})
+            return estimate.cycles({inst: rows[:, at : at + n] for inst, at, n, _, _ in sketch.table.tiles})
 
         return cycles
 
@@ -77,7 +77,7 @@ class Advisor:
         if not pool:
             return []
         merged = np.concatenate(scores)
-        order = np.argsort(merged, kind="stable")[:64 * wanted]
+        order = np.argsort(merged, kind="stable")[: 64 * wanted]
         return self._spread([pool[i] for i in order], 2 * wanted)
 
     def _rows(self, index: int, measured: Sequence[tuple[int, Array, float]]) -> Array:
@@ -130,7 +130,7 @@ class Advisor:
             (chosen if uses[inner] <= _SAME_TILE else rest).append((variant, row))
             if len(chosen) >= count:
                 break
-        return chosen + rest[:max(0, count - len(chosen))]
+        return chosen + rest[: max(0, count - len(chosen))]
 
     def _measured(self, records: Sequence[TuningRecord]) -> list[tuple[int, Array, float]]:
         for record in records:

@@ -34,7 +34,7 @@ def _divisor_table(extent: int) -> tuple[Array, Array]:
     table = np.full((extent + 1, width), 1 << 40, dtype=np.int64)
     count = np.zeros(extent + 1, dtype=np.int64)
     for v, row in zip(values, rows, strict=True):
-        table[v, :len(row)] = row
+        table[v, : len(row)] = row
         count[v] = len(row)
     return table, count
 
@@ -156,7 +156,7 @@ class DecisionTable:
         matrix = np.empty((count, self.width), dtype=np.int64)
         for _, at, n, extent, limit in self.tiles:
             table = self._table(at, n, extent, limit)
-            matrix[:, at:at + n] = table[rng.integers(0, len(table), count)]
+            matrix[:, at : at + n] = table[rng.integers(0, len(table), count)]
         for _, at, values, probs in self.categories:
             matrix[:, at] = rng.choice(len(values), size=count, p=probs)
         default = self.parallel_limits[-1] if self.parallel is None else _annotated(self.parallel)
@@ -184,9 +184,9 @@ class DecisionTable:
                 continue
             if at in self.partitioned:
                 table = self._table(at, n, extent, limit)
-                matrix[rows, at:at + n] = table[rng.integers(0, len(table), rows.size)]
+                matrix[rows, at : at + n] = table[rng.integers(0, len(table), rows.size)]
                 continue
-            part = matrix[rows, at:at + n]
+            part = matrix[rows, at : at + n]
             x = np.argmax(np.where(part > 1, rng.random(part.shape), -1.0), axis=1)
             y = (x + rng.integers(1, n, rows.size)) % n
             each = np.arange(rows.size)
@@ -200,7 +200,7 @@ class DecisionTable:
             factor = np.where(options > 0, table[source, np.minimum(pick, table.shape[1] - 1)], 1)
             part[each, x] //= factor
             part[each, y] *= factor
-            matrix[rows, at:at + n] = part
+            matrix[rows, at : at + n] = part
 
     def mutate_unroll(self, rng: np.random.Generator, matrix: Array) -> None:
         """Another unroll depth in each row."""
@@ -231,15 +231,19 @@ class DecisionTable:
         """The trace a row stands for; without ``locations`` these are left to be sampled."""
         decisions: dict[Instruction, Any] = {}
         for inst, at, n, _, _ in self.tiles:
-            decisions[inst] = [int(x) for x in row[at:at + n]]
+            decisions[inst] = [int(x) for x in row[at : at + n]]
         for inst, at, _, _ in self.categories:
             decisions[inst] = int(row[at])
         for inst, value in zip(self.locations, locations, strict=bool(locations)):
             decisions[inst] = int(value)
         insts = list(self.trace.insts)
         if self.parallel is not None and int(row[self.parallel_column]) != _annotated(self.parallel):
-            changed = Instruction(self.parallel.kind, [self.parallel.inputs[0], int(row[self.parallel_column])],
-                                  self.parallel.attrs, self.parallel.outputs)
+            changed = Instruction(
+                self.parallel.kind,
+                [self.parallel.inputs[0], int(row[self.parallel_column])],
+                self.parallel.attrs,
+                self.parallel.outputs,
+            )
             insts[insts.index(self.parallel)] = changed
         return Trace(insts, decisions)
 
@@ -258,12 +262,17 @@ class DecisionTable:
         for inst, at, n, extent, _ in self.tiles:
             if int(np.prod(decided[inst])) != extent:
                 return None
-            row[at:at + n] = decided[inst]
+            row[at : at + n] = decided[inst]
         for inst, at, _, _ in self.categories:
             row[at] = decided[inst]
         row[self.parallel_column] = next(
-            (_annotated(i) for i in simple.insts if i.kind.name == "Annotate"
-             and i.attrs[0] == "meta_schedule.parallel"), -1)
+            (
+                _annotated(i)
+                for i in simple.insts
+                if i.kind.name == "Annotate" and i.attrs[0] == "meta_schedule.parallel"
+            ),
+            -1,
+        )
         return row, tuple(int(decided[i]) for i in self.locations)
 
 

@@ -45,8 +45,12 @@ class DeviceEstimate:
                 self.products[store.loops[0]] = _iterations(first, store)
         for index, store in enumerate(first.program.stores):
             total = self.products.get(store.loops[0]) if store.loops else None
-            if store.tensorized and total is not None and store.buffer.scope() not in ("", "global") and any(
-                    a.kind == 1 and a.buffer.scope().startswith("shared") for a in store.accesses):
+            if (
+                store.tensorized
+                and total is not None
+                and store.buffer.scope() not in ("", "global")
+                and any(a.kind == 1 and a.buffer.scope().startswith("shared") for a in store.accesses)
+            ):
                 ratios = [total / _iterations(r, r.program.stores[index]) for r in readings]
                 self.loads[store.loops[0]].append(self._fit(ratios))
 

@@ -177,7 +177,11 @@ class FittedIndex:
     outer: Outer | None = None
 
     def form(
-        self, env: DeviceEnvironment, sizes: Sequence[Any], but: int, split: Split | None,
+        self,
+        env: DeviceEnvironment,
+        sizes: Sequence[Any],
+        but: int,
+        split: Split | None,
         known: dict[int, dict[int, Move]],
     ) -> ProbeForm:
         """The moves for every row; the loop at ``but`` is split, those behind it shift. ``known`` keeps what leaves do:
@@ -197,16 +201,22 @@ class FittedIndex:
         base = self.outer(env, bases)
         found: dict[int, Move] = {}
         for at in sorted({at for moves in each for at in moves}):
-            first, last = (self.outer.gain(env, bases, {i: getattr(m[at], which) for i, m in enumerate(each) if at in m})
-                           for which in ("first", "last"))
+            first, last = (
+                self.outer.gain(env, bases, {i: getattr(m[at], which) for i, m in enumerate(each) if at in m})
+                for which in ("first", "last")
+            )
             size = split.extents[at - but] if split is not None and at >= but else sizes[at]
             found[at] = Move(first, last, last != first * (size - 1), True)
         return ProbeForm(base, found)
 
 
 def fit_index(
-    fitter: DeviceFitter, exprs: Sequence[IndexForm], forms: Sequence[IndexForm], stores: Sequence[StoreInfo],
-    loops: Sequence[Sequence[LoopFacts]], parts: Sequence[Sequence[Size]],
+    fitter: DeviceFitter,
+    exprs: Sequence[IndexForm],
+    forms: Sequence[IndexForm],
+    stores: Sequence[StoreInfo],
+    loops: Sequence[Sequence[LoopFacts]],
+    parts: Sequence[Sequence[Size]],
 ) -> FittedIndex:
     """One index in several examples: ``exprs`` as written in block variables, ``forms`` with these bound to loops.
 
@@ -252,7 +262,9 @@ def _fit_outer(fitter: DeviceFitter, exprs: Sequence[IndexForm], order: Sequence
 
 
 def _fit_leaf(
-    fitter: DeviceFitter, forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]],
+    fitter: DeviceFitter,
+    forms: Sequence[IndexForm],
+    loops: Sequence[Sequence[LoopFacts]],
     parts: Sequence[Sequence[Size]],
 ) -> Leaf:
     const = fitter.size([float(base_value(f)) for f in forms])
@@ -268,13 +280,13 @@ def _fit_leaf(
         coef = fitter.size(coefs, every[part], finer)
         finer = times(coef, every[part])
         kept = _keeps_modulus(forms, loops, at, part)
-        digits.setdefault(at, []).insert(0, Digit(coef, tuple(every[part + 1:]), every[part], tuple(every[:part]), kept))
+        digits.setdefault(at, []).insert(
+            0, Digit(coef, tuple(every[part + 1 :]), every[part], tuple(every[:part]), kept)
+        )
     return Leaf(const, tuple((at, tuple(d)) for at, d in sorted(digits.items())), (), signed)
 
 
-def _keeps_modulus(
-    forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]], at: int, part: int
-) -> bool:
+def _keeps_modulus(forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]], at: int, part: int) -> bool:
     """Whether a digit with nothing outside of it is written with its modulus."""
     for form, own in zip(forms, loops, strict=True):
         loop = own[at]

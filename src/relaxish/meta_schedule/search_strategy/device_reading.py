@@ -97,9 +97,22 @@ class DeviceReading:
         """Everything but the numbers; equal for programs of one structural variant."""
         return (
             [(loop.tag, len(loop.parts)) for loop in self.loops],
-            [(s.buffer.name, s.block, s.loops, s.ops, len(s.exprs),
-              [(a.buffer.name, a.kind, [len(i) for i in a.indices]) for a in s.accesses]) for s in self.stores],
-            self.fetches, self.blocks, self.shared, self.pipelined, self.tiles,
+            [
+                (
+                    s.buffer.name,
+                    s.block,
+                    s.loops,
+                    s.ops,
+                    len(s.exprs),
+                    [(a.buffer.name, a.kind, [len(i) for i in a.indices]) for a in s.accesses],
+                )
+                for s in self.stores
+            ],
+            self.fetches,
+            self.blocks,
+            self.shared,
+            self.pipelined,
+            self.tiles,
         )
 
 
@@ -145,7 +158,7 @@ def read_device_program(sch: Schedule, watch: FuseWatch) -> DeviceReading:
     for place in places:
         block = place.realize.block
         if ba.annotation(block, "auto_copy"):
-            inside = next(s.loops[len(place.loops):] for s in stores if s.block == block.name_hint)
+            inside = next(s.loops[len(place.loops) :] for s in stores if s.block == block.name_hint)
             copies[block.name_hint] = tuple(inside)
     shared = [buffer for place in places for buffer in _shared(place.realize.block, copies)]
     pipelined = any(ba.annotation(loop, "software_pipeline_stage") for place in places for loop in place.loops)
@@ -167,8 +180,16 @@ def _blocks(func: PrimFunc, number: dict[Any, int], by_threads: set[str]) -> lis
             raise Unfit("a block that is bound only by a postproc")
         low = ba.annotation(block, "meta_schedule.thread_extent_low_inclusive")
         high = ba.annotation(block, "meta_schedule.thread_extent_high_inclusive")
-        found.append(BlockFacts(block.name_hint, [number[loop.loop_var] for loop in place.loops],
-                                ba.is_spatial(block), low, high, bool(ba.annotation(block, "warp_execution"))))
+        found.append(
+            BlockFacts(
+                block.name_hint,
+                [number[loop.loop_var] for loop in place.loops],
+                ba.is_spatial(block),
+                low,
+                high,
+                bool(ba.annotation(block, "warp_execution")),
+            )
+        )
     return found
 
 
@@ -189,8 +210,16 @@ def _fetches(sch: Schedule, number: dict[Any, int]) -> list[Fetch]:
             category = next((i for i, rv in enumerate(categories) if rv is value), None)
             lanes = 0 if category is not None else int(getattr(value, "value", value))
             last = sch.get(sch.get_loops(inst.inputs[0])[-1])
-            found.append(Fetch(sch.get(inst.inputs[0]).name_hint, number[last.loop_var], category, lanes,
-                               threads["threadIdx.y"], threads["threadIdx.x"]))
+            found.append(
+                Fetch(
+                    sch.get(inst.inputs[0]).name_hint,
+                    number[last.loop_var],
+                    category,
+                    lanes,
+                    threads["threadIdx.y"],
+                    threads["threadIdx.x"],
+                )
+            )
     return found
 
 
@@ -201,9 +230,17 @@ def _shared(block: Any, copies: dict[str, tuple[int, ...]]) -> list[SharedBuffer
         for region in regions:
             scope = region.buffer.scope()
             if scope.startswith("shared"):
-                found.append(SharedBuffer(region.buffer.name, copies[block.name_hint], nbytes(region.buffer.dtype),
-                                          scope == "shared.dyn", None if reader else _pitch(block), reader,
-                                          bool(ba.annotation(block, "permuted_layout"))))
+                found.append(
+                    SharedBuffer(
+                        region.buffer.name,
+                        copies[block.name_hint],
+                        nbytes(region.buffer.dtype),
+                        scope == "shared.dyn",
+                        None if reader else _pitch(block),
+                        reader,
+                        bool(ba.annotation(block, "permuted_layout")),
+                    )
+                )
     return found
 
 

@@ -131,7 +131,9 @@ class TileModel:
         # The second-level cache gives so much to all processors at work; one takes in twice its share.
         at_work = np.minimum(tiles, _PROCESSORS)
         shared = np.where(splits > 1, 1.0, self.clusters(env))
-        fills = np.maximum((rows + columns) * width / (2 * _FILL), (rows + columns / shared) * width * at_work / (_FILL * _PROCESSORS))
+        fills = np.maximum(
+            (rows + columns) * width / (2 * _FILL), (rows + columns / shared) * width * at_work / (_FILL * _PROCESSORS)
+        )
         # A longer ring hides more of the memory's latency.
         step = np.maximum(np.maximum(products, reads), fills) * (1 + 0.3 / self.stages(env)) + _STEP
         results = rows * columns * self.facts.result_size

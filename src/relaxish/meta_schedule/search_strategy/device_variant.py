@@ -57,7 +57,11 @@ class DeviceVariant:
     """Formulas for every number of the program; from them the effect of the postprocs, features and validity."""
 
     def __init__(
-        self, readings: Sequence[DeviceReading], examples: Array, table: DecisionTable, target: Any,
+        self,
+        readings: Sequence[DeviceReading],
+        examples: Array,
+        table: DecisionTable,
+        target: Any,
         structural: Sequence[int],
     ) -> None:
         first = readings[0]
@@ -73,7 +77,9 @@ class DeviceVariant:
         needed = {i for store in first.stores for i in store.loops} | {fetch.loop for fetch in first.fetches}
         if first.tiles is not None:
             needed |= {*first.tiles.outer, first.tiles.steps}
-        needed |= {i for block in first.blocks for i in block.loops if first.loops[i].tag.startswith(("threadIdx", "vthread"))}
+        needed |= {
+            i for block in first.blocks for i in block.loops if first.loops[i].tag.startswith(("threadIdx", "vthread"))
+        }
         self.parts = {i: self._fit_parts(i) for i in sorted(needed)}
         self.fetches = {fetch.block: fetch for fetch in first.fetches}
         self.blocks = first.blocks
@@ -105,10 +111,16 @@ class DeviceVariant:
 
         accesses = []
         for a, access in enumerate(info.accesses):
-            places = [[add([s.accesses[a].exprs[m][d] for s in every], [s.accesses[a].indices[m][d] for s in every])
-                       for d in range(len(forms))] for m, forms in enumerate(access.indices)]
-            shape = [self.fitter.size([float(s.accesses[a].shape()[d]) for s in every])
-                     for d in range(len(access.shape()))]
+            places = [
+                [
+                    add([s.accesses[a].exprs[m][d] for s in every], [s.accesses[a].indices[m][d] for s in every])
+                    for d in range(len(forms))
+                ]
+                for m, forms in enumerate(access.indices)
+            ]
+            shape = [
+                self.fitter.size([float(s.accesses[a].shape()[d]) for s in every]) for d in range(len(access.shape()))
+            ]
             accesses.append((access, places, shape))
         counts: dict[int, int] = {}
         for i in range(len(info.exprs)):
@@ -167,7 +179,9 @@ class DeviceVariant:
             rows[id(store.info.buffer)] = store_features(column, touched, env.size)
         return list(rows.values())
 
-    def _column(self, store: FittedStore, env: DeviceEnvironment, unroll: Array, buffers: dict[Any, int]) -> ColumnStore:
+    def _column(
+        self, store: FittedStore, env: DeviceEnvironment, unroll: Array, buffers: dict[Any, int]
+    ) -> ColumnStore:
         info = store.info
         sizes = [self.extent(env, i) for i in info.loops]
         ids, tags = list(info.loops), [self.tags[i] for i in info.loops]
@@ -182,8 +196,11 @@ class DeviceVariant:
             split = shares.split
             extents = [*sizes[:-1], *split.extents]
             ids = [*ids[:-1], *(-1 - 8 * store.fetch.loop - k for k in range(len(split.extents)))]
-            names = [n for n, t in (("threadIdx.y", store.fetch.thread_y), ("threadIdx.x", store.fetch.thread_x))
-                     if t is not None]
+            names = [
+                n
+                for n, t in (("threadIdx.y", store.fetch.thread_y), ("threadIdx.x", store.fetch.thread_x))
+                if t is not None
+            ]
             tags = [*tags[:-1], "serial", *names]
             num_vector = np.where(shares.wide, 1, 2)
             kinds["vectorized"] = shares.wide * 1.0, shares.wide * shares.lanes, shares.wide * shares.lanes
@@ -195,14 +212,30 @@ class DeviceVariant:
         forms = [index.form(env, sizes, but, split, known) for index in store.distinct]
         accesses = []
         for access, places, shape in store.accesses:
-            accesses.append(ColumnAccess(
-                buffers.setdefault(id(access.buffer), len(buffers)), access.buffer.name, access.itemsize, access.kind,
-                [s(env) for s in shape], [[forms[i] for i in dims] for dims in places]))
+            accesses.append(
+                ColumnAccess(
+                    buffers.setdefault(id(access.buffer), len(buffers)),
+                    access.buffer.name,
+                    access.itemsize,
+                    access.kind,
+                    [s(env) for s in shape],
+                    [[forms[i] for i in dims] for dims in places],
+                )
+            )
         numel: Any = 1.0
         for size in accesses[0].shape:
             numel = numel * size
         pragma = unroll if info.loops and info.loops[0] in self._unrolled else 0.0
         return ColumnStore(
-            ids, extents, accesses, info.ops, [(forms[i], times) for i, times in store.counted],
-            (numel, accesses[0].itemsize, store.depth), pragma, 1, num_vector, kinds, True)
-
+            ids,
+            extents,
+            accesses,
+            info.ops,
+            [(forms[i], times) for i, times in store.counted],
+            (numel, accesses[0].itemsize, store.depth),
+            pragma,
+            1,
+            num_vector,
+            kinds,
+            True,
+        )

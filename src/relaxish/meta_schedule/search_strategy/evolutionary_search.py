@@ -44,9 +44,17 @@ class EvolutionarySearch(SearchStrategy):
     """
 
     def __init__(
-        self, *, population_size: int = 512, init_measured_ratio: float = 0.2, init_min_unmeasured: int = 50,
-        max_fail_count: int = 5, genetic_num_iters: int = 4, genetic_mutate_prob: float = 0.85,
-        genetic_max_fail_count: int = 10, eps_greedy: float = 0.05, vectorize: bool = True,
+        self,
+        *,
+        population_size: int = 512,
+        init_measured_ratio: float = 0.2,
+        init_min_unmeasured: int = 50,
+        max_fail_count: int = 5,
+        genetic_num_iters: int = 4,
+        genetic_mutate_prob: float = 0.85,
+        genetic_max_fail_count: int = 10,
+        eps_greedy: float = 0.05,
+        vectorize: bool = True,
     ) -> None:
         self.population_size = population_size
         self.num_empty_iters_before_early_stop = 5
@@ -77,8 +85,12 @@ class EvolutionarySearch(SearchStrategy):
         self.args_info = list(ArgInfo.from_entry_func(context.mod, remove_preproc=True))
 
     def pre_tuning(
-        self, max_trials: int, num_trials_per_iter: int, design_spaces: list[Schedule],
-        database: Database | None = None, cost_model: CostModel | None = None,
+        self,
+        max_trials: int,
+        num_trials_per_iter: int,
+        design_spaces: list[Schedule],
+        database: Database | None = None,
+        cost_model: CostModel | None = None,
     ) -> None:
         if self._context is None:
             raise ValueError("the strategy was not initialised with a tune context")
@@ -120,10 +132,16 @@ class EvolutionarySearch(SearchStrategy):
 
     def clone(self) -> EvolutionarySearch:
         return EvolutionarySearch(
-            population_size=self.population_size, init_measured_ratio=self.init_measured_ratio,
-            init_min_unmeasured=self.init_min_unmeasured, max_fail_count=self.max_fail_count,
-            genetic_num_iters=self.genetic_num_iters, genetic_mutate_prob=self.genetic_mutate_prob,
-            genetic_max_fail_count=self.genetic_max_fail_count, eps_greedy=self.eps_greedy, vectorize=self.vectorize)
+            population_size=self.population_size,
+            init_measured_ratio=self.init_measured_ratio,
+            init_min_unmeasured=self.init_min_unmeasured,
+            max_fail_count=self.max_fail_count,
+            genetic_num_iters=self.genetic_num_iters,
+            genetic_mutate_prob=self.genetic_mutate_prob,
+            genetic_max_fail_count=self.genetic_max_fail_count,
+            eps_greedy=self.eps_greedy,
+            vectorize=self.vectorize,
+        )
 
     # ---- one round
 
@@ -193,8 +211,9 @@ class EvolutionarySearch(SearchStrategy):
         self, best: Sequence[Trace], spaces: Sequence[Trace], count: int
     ) -> tuple[list[tuple[float, Trace]], list[Trace]]:
         assert self._context is not None
-        evolution = ReplayedEvolution(self._context, self, self._cost_model, self._random,
-                                      self._measured.__contains__, self._failures)
+        evolution = ReplayedEvolution(
+            self._context, self, self._cost_model, self._random, self._measured.__contains__, self._failures
+        )
         found = evolution.run(spaces, best[:count], count)
         self._replayed += evolution.examined
         return found

@@ -50,7 +50,7 @@ class ExampleChooser:
         best, most = self._open[0], -1
         looked = min(len(self._open), _LOOK_AT)
         # The first ones have the fewest ones, so that ties go to programs in which every loop is visible.
-        for i in [*self._open[:looked // 2], *self.rng.choice(self._open, looked - looked // 2)]:
+        for i in [*self._open[: looked // 2], *self.rng.choice(self._open, looked - looked // 2)]:
             count = len(np.unique(self._groups * self._scale + self._codes[:, i]))
             if count > most:
                 best, most = i, count

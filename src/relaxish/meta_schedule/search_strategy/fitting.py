@@ -91,8 +91,13 @@ class Environment:
 
 def column_ranges(tiles: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """All products of neighbouring factors of one tile, but the product of all, which is the same for everyone."""
-    return [(a, b) for low, high in tiles for a in range(low, high) for b in range(a + 1, high + 1)
-            if not (a == low and b == high)]
+    return [
+        (a, b)
+        for low, high in tiles
+        for a in range(low, high)
+        for b in range(a + 1, high + 1)
+        if not (a == low and b == high)
+    ]
 
 
 class Fitter:
@@ -191,6 +196,8 @@ class Fitter:
             solution, _, rank, _ = np.linalg.lstsq(basis, want, rcond=None)
             rounded: Any = np.round(solution)
             if rank == 3 and np.abs(solution - rounded).max() < 1e-6 and np.array_equal(basis @ rounded, want):
-                return Formula(float(rounded[2]), ((float(rounded[0]), (self._ranges[i],)),
-                                                   (float(rounded[1]), (self._ranges[j],))))
+                return Formula(
+                    float(rounded[2]),
+                    ((float(rounded[0]), (self._ranges[i],)), (float(rounded[1]), (self._ranges[j],))),
+                )
         return None

@@ -27,8 +27,13 @@ class Fusion:
 
 
 def fuse_block(
-    shape: BlockShape, regions: Sequence[tuple[list[FittedForm], list[Formula]]], extents: Sequence[Any], env: Environment,
-    busy: dict[int, Array], parallel: Array, vectorize: int,
+    shape: BlockShape,
+    regions: Sequence[tuple[list[FittedForm], list[Formula]]],
+    extents: Sequence[Any],
+    env: Environment,
+    busy: dict[int, Array],
+    parallel: Array,
+    vectorize: int,
 ) -> Fusion:
     """The loops of one block after the postproc; ``regions`` are accesses with the sizes of their buffers, ``busy``
     says which loops other blocks have taken."""
@@ -38,7 +43,7 @@ def fuse_block(
         inner += 1
     fusible = np.full(size, inner, dtype=np.int8)
     for region, dims in regions:
-        np.minimum(fusible, _fusible(_strides(env, region, dims, n, inner), extents[n - inner:], size), out=fusible)
+        np.minimum(fusible, _fusible(_strides(env, region, dims, n, inner), extents[n - inner :], size), out=fusible)
     num_par = _outer(shape, extents, busy, parallel, size)
     num_vec = _inner(shape, extents, busy, vectorize, fusible, inner, size)
     both = (num_par > 0) & (num_vec > 0) & (num_par + num_vec > n)

@@ -40,8 +40,10 @@ def loops_of_location(sch: Schedule, block: Any) -> LoopRow:
     loops = checks.loops_above(consumers[0])
     if not loops:
         return LoopRow((), ())
-    return LoopRow(tuple(int(getattr(loop.stmt.extent, "value", 0)) for loop in loops),
-                   tuple(kind == IterVar.DataPar for kind in loop_iter_types(state, loops)))
+    return LoopRow(
+        tuple(int(getattr(loop.stmt.extent, "value", 0)) for loop in loops),
+        tuple(kind == IterVar.DataPar for kind in loop_iter_types(state, loops)),
+    )
 
 
 class LocationMask:
@@ -52,7 +54,10 @@ class LocationMask:
     """
 
     def __init__(
-        self, decisions: Sequence[int], rows: Sequence[Sequence[LoopRow]], tiles: Sequence[tuple[int, int]],
+        self,
+        decisions: Sequence[int],
+        rows: Sequence[Sequence[LoopRow]],
+        tiles: Sequence[tuple[int, int]],
         examples: Array,
     ) -> None:
         self._tests: list[tuple[int, list[Formula], list[bool]]] = []

@@ -9,7 +9,11 @@ import numpy as np
 
 from ...tir.schedule import Trace
 from ..mutator import (
-    MutateComputeLocation, MutateParallel, MutateThreadBinding, MutateTileSize, MutateUnroll,
+    MutateComputeLocation,
+    MutateParallel,
+    MutateThreadBinding,
+    MutateTileSize,
+    MutateUnroll,
 )
 from ..profiler import Profiler
 from .advisor import Advisor
@@ -87,8 +91,13 @@ class VectorPool:
         return bool(self._usable) and self.shares is not None
 
     def _mutator_shares(self) -> tuple[float, ...] | None:
-        known: dict[type, int] = {MutateTileSize: 0, MutateUnroll: 1, MutateParallel: 2, MutateComputeLocation: 3,
-                                  MutateThreadBinding: 4}
+        known: dict[type, int] = {
+            MutateTileSize: 0,
+            MutateUnroll: 1,
+            MutateParallel: 2,
+            MutateComputeLocation: 3,
+            MutateThreadBinding: 4,
+        }
         shares = [0.0] * len(known)
         assert self.context.space_generator is not None
         for mutator, share in (self.context.space_generator.mutator_probs or {}).items():
@@ -151,7 +160,9 @@ class VectorPool:
 
     # ---- one round of search
 
-    def search(self, strategy: Any, best: Sequence[Trace], wanted: int) -> tuple[list[tuple[float, Trace]], list[Trace]]:
+    def search(
+        self, strategy: Any, best: Sequence[Trace], wanted: int
+    ) -> tuple[list[tuple[float, Trace]], list[Trace]]:
         """Scored traces not yet measured, best first, and random ones."""
         self._note_measured(strategy.records())
         fresh = self._traces(self.random_rows(wanted), 8 + wanted // 4)
@@ -190,7 +201,7 @@ class VectorPool:
 
     def _note_measured(self, records: Sequence[TuningRecord]) -> None:
         """Remember rows that were measured; comparing rows is much faster than comparing traces."""
-        for record in records[self._noted:]:
+        for record in records[self._noted :]:
             place = self._place(record.trace)
             if place is not None:
                 self._measured.add((place[0], place[2], place[1].tobytes()))
@@ -239,7 +250,7 @@ class VectorPool:
         """Cost-model scores of rows, in chunks that stay in cache."""
         out = []
         for start in range(0, len(rows), _CHUNK):
-            part = rows[start:start + _CHUNK]
+            part = rows[start : start + _CHUNK]
             out.append(np.asarray(model.predict_features(variant.features(part)), dtype=float))
         self.examined += len(rows)
         return np.concatenate(out) if out else np.zeros(0)
@@ -254,7 +265,7 @@ class VectorPool:
             for i in np.nonzero(score >= floor)[0][:limit]:
                 heap.setdefault((id(variant), rows[i].tobytes()), (float(score[i]), variant, rows[i]))
         if len(heap) > 4 * limit:
-            for key, _ in sorted(heap.items(), key=lambda item: item[1][0])[:len(heap) - 2 * limit]:
+            for key, _ in sorted(heap.items(), key=lambda item: item[1][0])[: len(heap) - 2 * limit]:
                 del heap[key]
 
     # ---- the next generation
@@ -298,8 +309,12 @@ class VectorPool:
         kind = np.searchsorted(np.cumsum(self.shares), roll, side="right")
         kind[roll >= 1] = len(self.shares)
         table = variant.sketch.table
-        for code, mutate in ((0, table.mutate_tiles), (1, table.mutate_unroll), (2, table.mutate_parallel),
-                             (4, table.mutate_threads)):
+        for code, mutate in (
+            (0, table.mutate_tiles),
+            (1, table.mutate_unroll),
+            (2, table.mutate_parallel),
+            (4, table.mutate_threads),
+        ):
             picked = kind == code
             part = rows[picked]
             mutate(self.rng, part)

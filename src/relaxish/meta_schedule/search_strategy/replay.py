@@ -61,8 +61,12 @@ class _Batches(SearchStrategy):
         self._args_info = ArgInfo.from_entry_func(context.mod, remove_preproc=True)
 
     def pre_tuning(
-        self, max_trials: int, num_trials_per_iter: int, design_spaces: list[Schedule],
-        database: Database | None = None, cost_model: CostModel | None = None,
+        self,
+        max_trials: int,
+        num_trials_per_iter: int,
+        design_spaces: list[Schedule],
+        database: Database | None = None,
+        cost_model: CostModel | None = None,
     ) -> None:
         if self._context is None:
             raise ValueError("the strategy was not initialised with a tune context")

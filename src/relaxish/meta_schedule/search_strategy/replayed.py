@@ -30,8 +30,13 @@ class ReplayedEvolution:
     """One round of evolution over replayed programs; ``options`` is the :class:`EvolutionarySearch`."""
 
     def __init__(
-        self, context: TuneContext, options: Any, cost_model: CostModel, rand: random.Random,
-        is_measured: Callable[[str], bool], failures: dict[str, int],
+        self,
+        context: TuneContext,
+        options: Any,
+        cost_model: CostModel,
+        rand: random.Random,
+        is_measured: Callable[[str], bool],
+        failures: dict[str, int],
     ) -> None:
         self.context = context
         self.options = options

@@ -38,8 +38,12 @@ class SearchStrategy:
         self._initialize_with_tune_context(context)
 
     def pre_tuning(
-        self, max_trials: int, num_trials_per_iter: int, design_spaces: list[Schedule],
-        database: Database | None = None, cost_model: CostModel | None = None,
+        self,
+        max_trials: int,
+        num_trials_per_iter: int,
+        design_spaces: list[Schedule],
+        database: Database | None = None,
+        cost_model: CostModel | None = None,
     ) -> None:
         """Start a search over the given sketches."""
         raise NotImplementedError
@@ -79,8 +83,11 @@ class SearchStrategy:
         from .replay import ReplayFunc, ReplayTrace
 
         table: dict[str, Any] = {
-            "evolutionary": EvolutionarySearch, "replay-trace": ReplayTrace, "replay-func": ReplayFunc,
-            "replay_trace": ReplayTrace, "replay_func": ReplayFunc,
+            "evolutionary": EvolutionarySearch,
+            "replay-trace": ReplayTrace,
+            "replay-func": ReplayFunc,
+            "replay_trace": ReplayTrace,
+            "replay_func": ReplayFunc,
         }
         if kind not in table:
             raise ValueError(f"unknown search strategy {kind!r}; expected evolutionary, replay-trace or replay-func")

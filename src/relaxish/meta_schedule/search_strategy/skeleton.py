@@ -45,9 +45,16 @@ class Reading:
         """Everything but the numbers; equal for programs of one structural variant."""
         return (
             len(self.program.loops),
-            tuple((s.buffer.name, tuple(s.loops), tuple(s.ops), len(s.index_forms),
-                   tuple((a.buffer.name, a.kind, tuple(len(i) for i in a.indices)) for a in s.accesses))
-                  for s in self.program.stores),
+            tuple(
+                (
+                    s.buffer.name,
+                    tuple(s.loops),
+                    tuple(s.ops),
+                    len(s.index_forms),
+                    tuple((a.buffer.name, a.kind, tuple(len(i) for i in a.indices)) for a in s.accesses),
+                )
+                for s in self.program.stores
+            ),
             tuple((b.name, tuple(b.loops), tuple(b.data_parallel), tuple(b.single), b.spatial) for b in self.blocks),
         )
 
@@ -82,9 +89,14 @@ def _block_shape(place: ba.Place, number: dict[Any, int]) -> BlockShape:
     if any(ba.has_annotation_or_binding(loop) for loop in place.loops):
         raise Unfit("loops with annotations or bindings")
     return BlockShape(
-        block.name_hint, [number[loop.loop_var] for loop in place.loops],
+        block.name_hint,
+        [number[loop.loop_var] for loop in place.loops],
         [ba.loop_type(place, loop) == IterVar.DataPar for loop in place.loops],
-        [ba.is_single_statement(loop.body) for loop in place.loops], regions, shapes, ba.is_spatial(block))
+        [ba.is_single_statement(loop.body) for loop in place.loops],
+        regions,
+        shapes,
+        ba.is_spatial(block),
+    )
 
 
 @dataclass
@@ -97,15 +109,19 @@ class FittedForm:
 
     def __post_init__(self) -> None:
         self._positions: frozenset[int] = frozenset(t[0] for t in self.terms).union(
-            *(form._positions for _, _, forms, _ in self.rests for form in forms))
+            *(form._positions for _, _, forms, _ in self.rests for form in forms)
+        )
         self._positive = [coef.nonnegative for _, coef, _ in self.terms]
 
     def columns(self, env: Environment) -> ColumnForm:
         """The index for every row of the environment."""
-        terms = [(at, coef(env), width(env), positive)
-                 for (at, coef, width), positive in zip(self.terms, self._positive, strict=True)]
-        rests = [ColumnRest(coef(env), op, [f.columns(env) for f in forms], div(env))
-                 for coef, op, forms, div in self.rests]
+        terms = [
+            (at, coef(env), width(env), positive)
+            for (at, coef, width), positive in zip(self.terms, self._positive, strict=True)
+        ]
+        rests = [
+            ColumnRest(coef(env), op, [f.columns(env) for f in forms], div(env)) for coef, op, forms, div in self.rests
+        ]
         return ColumnForm(self.const(env), terms, rests, self._positions)
 
 
@@ -136,7 +152,10 @@ def fit_forms(
             widths[k] = float(min(term.extent, left) if term.extent else left)
     # A loop that never runs counts as walking its dimension where every program says so.
     table = {key: found for key, found in table.items() if key[0] not in idle or not np.isnan(found[0]).any()}
-    terms = [(at, fitter.fit(coefs, extents[at].product), fitter.fit(widths)) for (at, _), (coefs, widths) in sorted(table.items())]
+    terms = [
+        (at, fitter.fit(coefs, extents[at].product), fitter.fit(widths))
+        for (at, _), (coefs, widths) in sorted(table.items())
+    ]
     if len({len(f.rests) for f in forms}) != 1 or len({tuple(r.op for r in f.rests) for f in forms}) != 1:
         raise Unfit("a non-affine index simplifies differently between candidates")
     rests = []

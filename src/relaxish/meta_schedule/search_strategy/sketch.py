@@ -41,8 +41,11 @@ class VectorVariant:
     """A sketch with its compute locations fixed; without formulas (and perhaps locations) it still names candidates."""
 
     def __init__(
-        self, sketch: VectorSketch, locations: tuple[int, ...],
-        compiled: CompiledVariant | DeviceVariant | None = None, mask: LocationMask | None = None,
+        self,
+        sketch: VectorSketch,
+        locations: tuple[int, ...],
+        compiled: CompiledVariant | DeviceVariant | None = None,
+        mask: LocationMask | None = None,
     ) -> None:
         self.sketch = sketch
         self.locations = locations
@@ -56,7 +59,7 @@ class VectorVariant:
             return self.compiled.valid(matrix)
         if self._mask is None:
             return np.ones(len(matrix), dtype=bool)
-        return self._mask(Environment(matrix[:, :self.sketch.table.num_tile_columns]))
+        return self._mask(Environment(matrix[:, : self.sketch.table.num_tile_columns]))
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """At most ``count`` random valid rows."""
@@ -80,7 +83,7 @@ class VectorVariant:
             return self.compiled.features(matrix, table.unroll_values(matrix))
         limits = matrix[:, table.parallel_column].astype("float32")
         assert self.compiled is not None, "a variant without formulas"
-        return self.compiled.features(matrix[:, :table.num_tile_columns], limits, table.unroll_values(matrix))
+        return self.compiled.features(matrix[:, : table.num_tile_columns], limits, table.unroll_values(matrix))
 
 
 class VectorSketch:
@@ -130,7 +133,8 @@ class VectorSketch:
         for row in self.table.sample(rng, LOCATION_SAMPLES):
             sch = schedule_for_tuning(self._mod, int(rng.integers(1, 1 << 30)))
             self.table.to_trace(row, ()).apply_to_schedule(
-                sch, remove_postproc=True, decision_provider=_collect(sch, iter(choices)))
+                sch, remove_postproc=True, decision_provider=_collect(sch, iter(choices))
+            )
             taken.append(_taken(sch))
         # One location is chosen freely; of several, each depends on those before.
         combos = sorted((x,) for x in choices[0]) if len(choices) == 1 else sorted(set(taken))
@@ -151,8 +155,9 @@ class VectorSketch:
             except REFUSALS as err:
                 reason = str(err).strip().splitlines()[0] if str(err).strip() else ""
                 self.refused[locations] = f"{type(err).__name__}: {reason}"
-                self.context.logger.info("not vectorised for compute locations %s: %s", locations,
-                                         self.refused[locations])
+                self.context.logger.info(
+                    "not vectorised for compute locations %s: %s", locations, self.refused[locations]
+                )
         return found
 
     # ---- learning a variant from examples
@@ -189,8 +194,14 @@ class VectorSketch:
         if self.gpu:
             return self._compile_device(locations, count, rng)
         readings, examples, mask = self._examples(locations, count, rng)
-        compiled = CompiledVariant(readings, examples[:, :self.table.num_tile_columns], self.table.tile_ranges,
-                                   self.table.vectorize, self.gpu, self._process(examples[0], locations))
+        compiled = CompiledVariant(
+            readings,
+            examples[:, : self.table.num_tile_columns],
+            self.table.tile_ranges,
+            self.table.vectorize,
+            self.gpu,
+            self._process(examples[0], locations),
+        )
         made = VectorVariant(self, locations, compiled, mask)
         checks = made.sample(rng, 8)[:CHECKS]
         self._check(made, checks)
@@ -201,7 +212,9 @@ class VectorSketch:
         if locations:
             raise Unfit("sampled compute locations on a GPU")
         table = self.table
-        readings, rows = self._device_examples(max([count, *(2 * len(table.categories[i][2]) for i in table.structural)]))
+        readings, rows = self._device_examples(
+            max([count, *(2 * len(table.categories[i][2]) for i in table.structural)])
+        )
         compiled = DeviceVariant(readings, rows, table, self.context.target, table.structural)
         if readings[0].pipelined and readings[0].shared:
             some = rows[:2]
@@ -271,7 +284,7 @@ class VectorSketch:
 
         def watch(inst: Any, inputs: Any, attrs: Any, decision: Any) -> Any:
             if inst.kind.name == "SampleComputeLocation":
-                if _taken(sch) != locations[:len(seen)]:
+                if _taken(sch) != locations[: len(seen)]:
                     raise _MovedError
                 seen.append(loops_of_location(sch, inputs[0]))
             return decision
@@ -295,7 +308,7 @@ class VectorSketch:
 
         def process(tiles: Array, parallel: float, unroll: float) -> Program:
             row = example.copy()
-            row[:len(tiles)] = tiles
+            row[: len(tiles)] = tiles
             row[self.table.parallel_column] = int(parallel)
             sch = self.processed(row, locations)
             return extract_program(f for f in sch.mod.functions.values() if isinstance(f, PrimFunc))
@@ -312,7 +325,8 @@ class VectorSketch:
         assert self.context.space_generator is not None
         for postproc in self.context.space_generator.postprocs or []:
             if isinstance(postproc, RewriteLayout | VerifyGPUCode) or (
-                    isinstance(postproc, RewriteTensorize) and not tensorized):
+                isinstance(postproc, RewriteTensorize) and not tensorized
+            ):
                 continue
             if not postproc.apply(sch):
                 raise Unfit(f"{type(postproc).__name__} refuses some candidates")

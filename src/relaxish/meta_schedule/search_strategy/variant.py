@@ -55,8 +55,13 @@ class CompiledVariant:
     """
 
     def __init__(
-        self, readings: Sequence[Reading], examples: Array, tiles: Sequence[tuple[int, int]], vectorize: int,
-        gpu: bool = False, process: Callable[[Array, float, float], Program] | None = None,
+        self,
+        readings: Sequence[Reading],
+        examples: Array,
+        tiles: Sequence[tuple[int, int]],
+        vectorize: int,
+        gpu: bool = False,
+        process: Callable[[Array, float, float], Program] | None = None,
     ) -> None:
         first = readings[0]
         signature = first.signature()
@@ -65,8 +70,9 @@ class CompiledVariant:
         fitter = Fitter(tiles, examples)
         self.vectorize = vectorize
         self.gpu = gpu
-        self.extents = [fitter.fit([float(r.program.loops[i].extent) for r in readings])
-                        for i in range(len(first.program.loops))]
+        self.extents = [
+            fitter.fit([float(r.program.loops[i].extent) for r in readings]) for i in range(len(first.program.loops))
+        ]
         self._fitter, self._readings = fitter, readings
         self.blocks = [self._fit_block(i) for i in range(len(first.blocks))]
         self.stores = [self._fit_store(i) for i in range(len(first.program.stores))]
@@ -81,10 +87,20 @@ class CompiledVariant:
         shape = self._readings[0].blocks[index]
         loops = self._loops(shape.loops)
         sizes = [self.extents[i] for i in shape.loops]
-        regions = [[fit_forms(self._fitter, [r.blocks[index].regions[i][d] for r in self._readings], loops, sizes)
-                    for d in range(len(region))] for i, region in enumerate(shape.regions)]
-        dims = [[self._fitter.fit([float(r.blocks[index].shapes[i][d]) for r in self._readings])
-                 for d in range(len(region))] for i, region in enumerate(shape.shapes)]
+        regions = [
+            [
+                fit_forms(self._fitter, [r.blocks[index].regions[i][d] for r in self._readings], loops, sizes)
+                for d in range(len(region))
+            ]
+            for i, region in enumerate(shape.regions)
+        ]
+        dims = [
+            [
+                self._fitter.fit([float(r.blocks[index].shapes[i][d]) for r in self._readings])
+                for d in range(len(region))
+            ]
+            for i, region in enumerate(shape.shapes)
+        ]
         return _Block(shape, regions, dims)
 
     def _fit_store(self, index: int) -> _Store:
@@ -94,13 +110,21 @@ class CompiledVariant:
         sizes = [self.extents[i] for i in info.loops]
         accesses = []
         for a, access in enumerate(info.accesses):
-            indices = [[fit_forms(self._fitter, [s.accesses[a].indices[m][d] for s in every], loops, sizes)
-                        for d in range(len(forms))] for m, forms in enumerate(access.indices)]
-            shape = [self._fitter.fit([float(s.accesses[a].shape()[d]) for s in every])
-                     for d in range(len(access.shape()))]
+            indices = [
+                [
+                    fit_forms(self._fitter, [s.accesses[a].indices[m][d] for s in every], loops, sizes)
+                    for d in range(len(forms))
+                ]
+                for m, forms in enumerate(access.indices)
+            ]
+            shape = [
+                self._fitter.fit([float(s.accesses[a].shape()[d]) for s in every]) for d in range(len(access.shape()))
+            ]
             accesses.append((access, indices, shape))
-        forms = [fit_forms(self._fitter, [s.index_forms[i] for s in every], loops, sizes)
-                 for i in range(len(info.index_forms))]
+        forms = [
+            fit_forms(self._fitter, [s.index_forms[i] for s in every], loops, sizes)
+            for i in range(len(info.index_forms))
+        ]
         names = [i for i, shape in enumerate(self._readings[0].blocks) if shape.name == info.block]
         if len(names) != 1 or self._readings[0].blocks[names[0]].loops != info.loops:
             raise Unfit("a store inside loops of its own block")
@@ -116,8 +140,15 @@ class CompiledVariant:
         for block in self.blocks:
             loops = block.shape.loops
             extents = [self.extents[i](env) for i in loops]
-            made = fuse_block(block.shape, list(zip(block.regions, block.dims, strict=True)), extents, env, taken,
-                              parallel, self.vectorize)
+            made = fuse_block(
+                block.shape,
+                list(zip(block.regions, block.dims, strict=True)),
+                extents,
+                env,
+                taken,
+                parallel,
+                self.vectorize,
+            )
             plans.append(made)
             n = len(loops)
             for position, loop in enumerate(loops):
@@ -200,17 +231,41 @@ class CompiledVariant:
             access.buffer = buffers.setdefault(id(info.buffer), len(buffers))
         return column
 
-    def _column(self, store: _Store, env: Environment, num_vec: Array, outer: dict[int, Array],
-                unrolled: dict[int, Array], buffers: dict[Any, int]) -> ColumnStore:
+    def _column(
+        self,
+        store: _Store,
+        env: Environment,
+        num_vec: Array,
+        outer: dict[int, Array],
+        unrolled: dict[int, Array],
+        buffers: dict[Any, int],
+    ) -> ColumnStore:
         info = store.info
         extents = [self.extents[i](env) for i in info.loops]
         head = info.loops[0] if info.loops else -1
         accesses = []
         for access, indices, shape in store.accesses:
             forms = [[form.columns(env) for form in dims] for dims in indices]
-            accesses.append(ColumnAccess(buffers.setdefault(id(access.buffer), len(buffers)), access.buffer.name,
-                                         access.itemsize, access.kind, [f(env) for f in shape], forms))
+            accesses.append(
+                ColumnAccess(
+                    buffers.setdefault(id(access.buffer), len(buffers)),
+                    access.buffer.name,
+                    access.itemsize,
+                    access.kind,
+                    [f(env) for f in shape],
+                    forms,
+                )
+            )
         return ColumnStore(
-            info.loops, extents, accesses, info.ops, [(form.columns(env), times) for form, times in store.index_forms],
-            (math.prod(accesses[0].shape), accesses[0].itemsize, store.depth), unrolled.get(head, 0.0),
-            outer.get(head, 0), num_vec, None, self.gpu)
+            info.loops,
+            extents,
+            accesses,
+            info.ops,
+            [(form.columns(env), times) for form, times in store.index_forms],
+            (math.prod(accesses[0].shape), accesses[0].itemsize, store.depth),
+            unrolled.get(head, 0.0),
+            outer.get(head, 0),
+            num_vec,
+            None,
+            self.gpu,
+        )

@@ -29,7 +29,8 @@ class SpaceGenerator:
     """
 
     def __init__(
-        self, sch_rules: Sequence[ScheduleRule] | str | None = "from-target",
+        self,
+        sch_rules: Sequence[ScheduleRule] | str | None = "from-target",
         postprocs: Sequence[Postproc] | str | None = "from-target",
         mutator_probs: Mapping[Mutator, float] | str | None = "from-target",
     ) -> None:
@@ -107,8 +108,13 @@ def _seed(context: TuneContext | None) -> int | None:
 class ScheduleFn(SpaceGenerator):
     """A function that schedules: it returns nothing (having changed the schedule), a schedule, or several."""
 
-    def __init__(self, sch_fn: Callable[[Schedule], Any], sch_rules: Any = "from-target",
-                 postprocs: Any = "from-target", mutator_probs: Any = "from-target") -> None:
+    def __init__(
+        self,
+        sch_fn: Callable[[Schedule], Any],
+        sch_rules: Any = "from-target",
+        postprocs: Any = "from-target",
+        mutator_probs: Any = "from-target",
+    ) -> None:
         super().__init__(sch_rules, postprocs, mutator_probs)
         self.sch_fn = sch_fn
 
@@ -130,8 +136,13 @@ class ScheduleFn(SpaceGenerator):
 class SpaceGeneratorUnion(SpaceGenerator):
     """The sketches of several generators, one after the other."""
 
-    def __init__(self, space_generators: Sequence[SpaceGenerator], sch_rules: Any = "from-target",
-                 postprocs: Any = "from-target", mutator_probs: Any = "from-target") -> None:
+    def __init__(
+        self,
+        space_generators: Sequence[SpaceGenerator],
+        sch_rules: Any = "from-target",
+        postprocs: Any = "from-target",
+        mutator_probs: Any = "from-target",
+    ) -> None:
         super().__init__(sch_rules, postprocs, mutator_probs)
         self.space_generators = list(space_generators)
 
@@ -146,8 +157,13 @@ class SpaceGeneratorUnion(SpaceGenerator):
 class PostOrderApply(SpaceGenerator):
     """Applies every rule, in order, to every block; a rule that gives several schedules forks the space."""
 
-    def __init__(self, f_block_filter: Callable[..., bool] | None = None, sch_rules: Any = "from-target",
-                 postprocs: Any = "from-target", mutator_probs: Any = "from-target") -> None:
+    def __init__(
+        self,
+        f_block_filter: Callable[..., bool] | None = None,
+        sch_rules: Any = "from-target",
+        postprocs: Any = "from-target",
+        mutator_probs: Any = "from-target",
+    ) -> None:
         super().__init__(sch_rules, postprocs, mutator_probs)
         self.f_block_filter = f_block_filter
 

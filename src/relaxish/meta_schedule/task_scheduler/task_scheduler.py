@@ -83,9 +83,17 @@ class TaskScheduler:
     # ---- the loop
 
     def tune(
-        self, tasks: Sequence[TuneContext], task_weights: Sequence[float], max_trials_global: int,
-        max_trials_per_task: int, num_trials_per_iter: int, builder: Builder, runner: Runner,
-        measure_callbacks: Sequence[MeasureCallback], database: Database | None, cost_model: CostModel | None,
+        self,
+        tasks: Sequence[TuneContext],
+        task_weights: Sequence[float],
+        max_trials_global: int,
+        max_trials_per_task: int,
+        num_trials_per_iter: int,
+        builder: Builder,
+        runner: Runner,
+        measure_callbacks: Sequence[MeasureCallback],
+        database: Database | None,
+        cost_model: CostModel | None,
     ) -> None:
         """Tune until the trials are spent or every task is done."""
         if len(tasks) != len(task_weights):
@@ -200,8 +208,13 @@ class TaskScheduler:
             if error:
                 task.ctx.logger.warning("[trial %d] %s", task.trials, error)
             else:
-                task.ctx.logger.info("[trial %d] %.4f us, %.4f GFLOP/s, best %.4f us", task.trials, cost * 1e6,
-                                     task.flop / cost / 1e9, task.best_ms * 1000)
+                task.ctx.logger.info(
+                    "[trial %d] %.4f us, %.4f GFLOP/s, best %.4f us",
+                    task.trials,
+                    cost * 1e6,
+                    task.flop / cost / 1e9,
+                    task.best_ms * 1000,
+                )
         for callback in self.measure_callbacks_:
             callback.apply(self, task_id, candidates, built, results)
         task.ctx.notify_runner_results(candidates, results)
@@ -224,26 +237,44 @@ class TaskScheduler:
         if not task.is_terminated:
             task.is_terminated = True
             self.remaining_tasks_ -= 1
-            self.logger.info("Task #%d (%s) has finished; %d remain", task_id, task.ctx.task_name,
-                             self.remaining_tasks_)
+            self.logger.info(
+                "Task #%d (%s) has finished; %d remain", task_id, task.ctx.task_name, self.remaining_tasks_
+            )
 
     # ---- reporting
 
     def tuning_statistics(self) -> str:
         """The table of tasks as text."""
-        head = ("ID", "Name", "FLOP", "Weight", "Speed (GFLOPS)", "Latency (us)", "Weighted Latency (us)", "Trials",
-                "Done")
+        head = (
+            "ID",
+            "Name",
+            "FLOP",
+            "Weight",
+            "Speed (GFLOPS)",
+            "Latency (us)",
+            "Weighted Latency (us)",
+            "Trials",
+            "Done",
+        )
         rows, total_trials, total_latency = [head], 0, 0.0
         for index, task in enumerate(self.tasks_):
             best = task.best_ms
             known = math.isfinite(best)
             total_trials += task.trials
             total_latency += best * 1000 * task.task_weight if known else 0.0
-            rows.append((
-                str(index), task.ctx.task_name, f"{task.flop:.0f}", f"{task.task_weight:g}",
-                f"{task.flop / best / 1e6:.4f}" if known else "N/A", f"{best * 1000:.4f}" if known else "N/A",
-                f"{best * 1000 * task.task_weight:.4f}" if known else "N/A", str(task.trials),
-                "Y" if task.is_terminated else ""))
+            rows.append(
+                (
+                    str(index),
+                    task.ctx.task_name,
+                    f"{task.flop:.0f}",
+                    f"{task.task_weight:g}",
+                    f"{task.flop / best / 1e6:.4f}" if known else "N/A",
+                    f"{best * 1000:.4f}" if known else "N/A",
+                    f"{best * 1000 * task.task_weight:.4f}" if known else "N/A",
+                    str(task.trials),
+                    "Y" if task.is_terminated else "",
+                )
+            )
         widths = [max(len(r[i]) for r in rows) for i in range(len(head))]
         lines = [" | ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
         lines.insert(1, "-" * len(lines[0]))

@@ -40,8 +40,10 @@ class DummyRunner(Runner):
         if self.cost is None:
             return [DummyRunnerFuture() for _ in runner_inputs]
         cost = self.cost
-        return [RunnerFuture(lambda: True, lambda x=x: RunnerResult([cost(x)], None))  # type: ignore[misc]
-                for x in runner_inputs]
+        return [
+            RunnerFuture(lambda: True, lambda x=x: RunnerResult([cost(x)], None))  # type: ignore[misc]
+            for x in runner_inputs
+        ]
 
 
 class DummyMutator(Mutator):

@@ -27,8 +27,12 @@ def generate_design_space(
     from ..space_generator import PostOrderApply
 
     rules = get_rules(kind, types) if sch_rules is None else list(sch_rules)
-    context = TuneContext(mod, target=target, space_generator=PostOrderApply(
-        sch_rules=rules, postprocs=[], mutator_probs={}), task_name="test")
+    context = TuneContext(
+        mod,
+        target=target,
+        space_generator=PostOrderApply(sch_rules=rules, postprocs=[], mutator_probs={}),
+        task_name="test",
+    )
     return context.generate_design_space()
 
 
@@ -46,8 +50,12 @@ def structural_equal_no_gs(mod1: IRModule, mod2: IRModule) -> bool:
 
 
 def check_sketches(
-    mod: IRModule | PrimFunc, sketches: Sequence[Schedule], expected_mods: Sequence[Any],
-    expected_decisions: Sequence[Sequence[tuple[str, Any]]], *, debug_mask: Any = "all",
+    mod: IRModule | PrimFunc,
+    sketches: Sequence[Schedule],
+    expected_mods: Sequence[Any],
+    expected_decisions: Sequence[Sequence[tuple[str, Any]]],
+    *,
+    debug_mask: Any = "all",
 ) -> None:
     """Demand that, with the given decisions, the sketches are the expected modules, in any order."""
     if len(sketches) != len(expected_mods):

@@ -9,8 +9,15 @@ from ... import te, topi
 from ...tir import const, if_then_else
 
 __all__ = [
-    "conv1d_nlc", "conv2d_capsule_nhwijc", "conv2d_nchw", "conv2d_nchw_bias_bn_relu", "conv2d_nhwc",
-    "conv2d_nhwc_bn_relu", "conv2d_nhwc_without_layout_rewrite", "conv2d_transpose_nhwc", "conv3d_ndhwc",
+    "conv1d_nlc",
+    "conv2d_capsule_nhwijc",
+    "conv2d_nchw",
+    "conv2d_nchw_bias_bn_relu",
+    "conv2d_nhwc",
+    "conv2d_nhwc_bn_relu",
+    "conv2d_nhwc_without_layout_rewrite",
+    "conv2d_transpose_nhwc",
+    "conv3d_ndhwc",
     "depthwise_conv2d_nhwc",
 ]
 
@@ -20,8 +27,13 @@ def _extent(size: int, kernel: int, stride: int, padding: int, dilation: int = 1
 
 
 def _channels_last(
-    letters: str, sizes: Sequence[int], batch: int, channels: tuple[int, int], window: tuple[int, int, int, int],
-    groups: int, dtypes: tuple[str, str],
+    letters: str,
+    sizes: Sequence[int],
+    batch: int,
+    channels: tuple[int, int],
+    window: tuple[int, int, int, int],
+    groups: int,
+    dtypes: tuple[str, str],
 ) -> tuple[Any, ...]:
     """A convolution over the axes ``letters``; ``window`` is kernel size, stride, padding and dilation."""
     (ci, co), (kernel, stride, padding, dilation), (in_dtype, out_dtype) = channels, window, dtypes
@@ -43,8 +55,17 @@ def _channels_last(
 
 
 def conv1d_nlc(
-    N: int, L: int, CI: int, CO: int, kernel_size: int, stride: int = 1, padding: int = 0, dilation: int = 1,
-    groups: int = 1, in_dtype: str = "float32", out_dtype: str = "float32",
+    N: int,
+    L: int,
+    CI: int,
+    CO: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    in_dtype: str = "float32",
+    out_dtype: str = "float32",
 ) -> tuple[Any, ...]:
     """One-dimensional convolution, channels last."""
     window = (kernel_size, stride, padding, dilation)
@@ -52,8 +73,18 @@ def conv1d_nlc(
 
 
 def conv2d_nhwc(
-    N: int, H: int, W: int, CI: int, CO: int, kernel_size: int, stride: int = 1, padding: int = 0, dilation: int = 1,
-    groups: int = 1, in_dtype: str = "float32", out_dtype: str = "float32",
+    N: int,
+    H: int,
+    W: int,
+    CI: int,
+    CO: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    in_dtype: str = "float32",
+    out_dtype: str = "float32",
 ) -> tuple[Any, ...]:
     """Two-dimensional convolution, channels last."""
     window = (kernel_size, stride, padding, dilation)
@@ -61,8 +92,19 @@ def conv2d_nhwc(
 
 
 def conv3d_ndhwc(
-    N: int, D: int, H: int, W: int, CI: int, CO: int, kernel_size: int, stride: int = 1, padding: int = 0,
-    dilation: int = 1, groups: int = 1, in_dtype: str = "float32", out_dtype: str = "float32",
+    N: int,
+    D: int,
+    H: int,
+    W: int,
+    CI: int,
+    CO: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    in_dtype: str = "float32",
+    out_dtype: str = "float32",
 ) -> tuple[Any, ...]:
     """Three-dimensional convolution, channels last."""
     window = (kernel_size, stride, padding, dilation)
@@ -70,8 +112,17 @@ def conv3d_ndhwc(
 
 
 def depthwise_conv2d_nhwc(
-    N: int, H: int, W: int, C: int, kernel_size: int, stride: int = 1, padding: int = 0, dilation: int = 1,
-    factor: int = 1, in_dtype: str = "float32", out_dtype: str = "float32",
+    N: int,
+    H: int,
+    W: int,
+    C: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    factor: int = 1,
+    in_dtype: str = "float32",
+    out_dtype: str = "float32",
 ) -> tuple[Any, ...]:
     """Each channel convolved by itself; ``factor`` has to be 1."""
     if factor != 1:
@@ -84,14 +135,25 @@ def depthwise_conv2d_nhwc(
         (N, *(_extent(size, kernel_size, stride, padding, dilation) for size in (H, W)), C * factor),
         lambda n, h, w, c: te.sum(
             padded[n, h * stride + rh * dilation, w * stride + rw * dilation, c // factor].astype(out_dtype)
-            * weight[c % factor, rh, rw, c // factor].astype(out_dtype), axis=[rh, rw]),
-        name="depth_conv2d_nhwc")
+            * weight[c % factor, rh, rw, c // factor].astype(out_dtype),
+            axis=[rh, rw],
+        ),
+        name="depth_conv2d_nhwc",
+    )
     return inputs, weight, out
 
 
 def conv2d_transpose_nhwc(
-    N: int, H: int, W: int, CI: int, CO: int, kernel_size: int, stride: int = 1, padding: int = 0,
-    in_dtype: str = "float32", out_dtype: str = "float32",
+    N: int,
+    H: int,
+    W: int,
+    CI: int,
+    CO: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int = 0,
+    in_dtype: str = "float32",
+    out_dtype: str = "float32",
 ) -> tuple[Any, ...]:
     """Transposed convolution: the input spread by ``stride`` within the product, not by a stage of its own."""
     inputs = te.placeholder((N, H, W, CI), in_dtype, name="inputs")
@@ -114,19 +176,30 @@ def conv2d_transpose_nhwc(
         (N, *((size - 1) * stride - 2 * padding + kernel_size for size in (H, W)), CO),
         lambda n, h, w, co: te.sum(
             spread(n, h + rh + skipped, w + rw + skipped, rc).astype(out_dtype)
-            * weight[last - rh, last - rw, rc, co].astype(out_dtype), axis=[rh, rw, rc]),
-        name="conv2d_transpose_nhwc")
+            * weight[last - rh, last - rw, rc, co].astype(out_dtype),
+            axis=[rh, rw, rc],
+        ),
+        name="conv2d_transpose_nhwc",
+    )
     return inputs, weight, out
 
 
 def conv2d_capsule_nhwijc(
-    N: int, H: int, W: int, CI: int, CO: int, kernel_size: int, stride: int = 1, padding: int = 0,
-    capsule_size: int = 4, in_dtype: str = "float32", out_dtype: str = "float32",
+    N: int,
+    H: int,
+    W: int,
+    CI: int,
+    CO: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int = 0,
+    capsule_size: int = 4,
+    in_dtype: str = "float32",
+    out_dtype: str = "float32",
 ) -> tuple[Any, ...]:
     """A convolution of small matrices, multiplied where numbers would be."""
     inputs = te.placeholder((N, H, W, capsule_size, capsule_size, CI), in_dtype, name="inputs")
-    weight = te.placeholder(
-        (kernel_size, kernel_size, capsule_size, capsule_size, CI, CO), in_dtype, name="weight")
+    weight = te.placeholder((kernel_size, kernel_size, capsule_size, capsule_size, CI, CO), in_dtype, name="weight")
     rh, rw = te.reduce_axis((0, kernel_size), name="rh"), te.reduce_axis((0, kernel_size), name="rw")
     cap_k, rc = te.reduce_axis((0, capsule_size), name="cap_k"), te.reduce_axis((0, CI), name="rc")
     padded = topi.nn.pad(inputs, [0, padding, padding, 0, 0, 0])
@@ -134,8 +207,11 @@ def conv2d_capsule_nhwijc(
         (N, *(_extent(size, kernel_size, stride, padding) for size in (H, W)), capsule_size, capsule_size, CO),
         lambda n, h, w, cap_i, cap_j, co: te.sum(
             padded[n, h * stride + rh, w * stride + rw, cap_i, cap_k, rc].astype(out_dtype)
-            * weight[rh, rw, cap_k, cap_j, rc, co].astype(out_dtype), axis=[rh, rw, cap_k, rc]),
-        name="conv2d_capsule_nhwijc")
+            * weight[rh, rw, cap_k, cap_j, rc, co].astype(out_dtype),
+            axis=[rh, rw, cap_k, rc],
+        ),
+        name="conv2d_capsule_nhwijc",
+    )
     return inputs, weight, out
 
 
@@ -149,12 +225,20 @@ def conv2d_nhwc_without_layout_rewrite(
     rc = te.reduce_axis((0, channels), name="rc")
     ry, rx = te.reduce_axis((0, kernel_h), name="ry"), te.reduce_axis((0, kernel_w), name="rx")
     return te.compute(
-        (batch, _extent(height, kernel_h, stride, padding, dilation), _extent(width, kernel_w, stride, padding, dilation),
-         filters),
+        (
+            batch,
+            _extent(height, kernel_h, stride, padding, dilation),
+            _extent(width, kernel_w, stride, padding, dilation),
+            filters,
+        ),
         lambda nn, yy, xx, ff: te.sum(
             padded[nn, yy * stride + ry * dilation, xx * stride + rx * dilation, rc].astype(out_dtype)
-            * Filter[ry, rx, rc, ff].astype(out_dtype), axis=[ry, rx, rc]),
-        name="Conv2dOutput", tag="conv2d_nhwc")
+            * Filter[ry, rx, rc, ff].astype(out_dtype),
+            axis=[ry, rx, rc],
+        ),
+        name="Conv2dOutput",
+        tag="conv2d_nhwc",
+    )
 
 
 def _normalised(conv: Any, bias: Callable[..., Any], scale: Callable[..., Any], offset: Callable[..., Any]) -> Any:
@@ -166,8 +250,17 @@ def _normalised(conv: Any, bias: Callable[..., Any], scale: Callable[..., Any], 
 
 
 def conv2d_nhwc_bn_relu(
-    N: int, H: int, W: int, CI: int, CO: int, kernel_size: int, strides: int, padding: int, dilation: int = 1,
-    in_dtype: str = "float32", out_dtype: str = "float32",
+    N: int,
+    H: int,
+    W: int,
+    CI: int,
+    CO: int,
+    kernel_size: int,
+    strides: int,
+    padding: int,
+    dilation: int = 1,
+    in_dtype: str = "float32",
+    out_dtype: str = "float32",
 ) -> tuple[Any, ...]:
     """Convolution, bias, folded batch normalisation and rectifier, channels last."""
     data = te.placeholder((N, H, W, CI), in_dtype, name="data")
@@ -179,8 +272,18 @@ def conv2d_nhwc_bn_relu(
 
 
 def conv2d_nchw(
-    n: int, h: int, w: int, ci: int, co: int, kh: int, kw: int, stride: int, padding: int, dilation: int = 1,
-    in_dtype: str = "float32", out_dtype: str = "float32",
+    n: int,
+    h: int,
+    w: int,
+    ci: int,
+    co: int,
+    kh: int,
+    kw: int,
+    stride: int,
+    padding: int,
+    dilation: int = 1,
+    in_dtype: str = "float32",
+    out_dtype: str = "float32",
 ) -> tuple[Any, ...]:
     """Two-dimensional convolution, channels first."""
     x = te.placeholder((n, ci, h, w), in_dtype, name="X")
@@ -189,8 +292,18 @@ def conv2d_nchw(
 
 
 def conv2d_nchw_bias_bn_relu(
-    n: int, h: int, w: int, ci: int, co: int, kh: int, kw: int, stride: int, padding: int, dilation: int = 1,
-    in_dtype: str = "float32", out_dtype: str = "float32",
+    n: int,
+    h: int,
+    w: int,
+    ci: int,
+    co: int,
+    kh: int,
+    kw: int,
+    stride: int,
+    padding: int,
+    dilation: int = 1,
+    in_dtype: str = "float32",
+    out_dtype: str = "float32",
 ) -> tuple[Any, ...]:
     """Convolution, bias, folded batch normalisation and rectifier, channels first."""
     x, y, conv = conv2d_nchw(n, h, w, ci, co, kh, kw, stride, padding, dilation, in_dtype, out_dtype)

@@ -40,7 +40,9 @@ def _check_distinct(call: Call, graph: AxisGroupGraph, output: Var, rank: int, i
             continue
         if found[1] in taken:
             place = found[1]
-            raise fail(call, f"axes {taken[place]} and {axis} of the result are both split along axis {place} of the mesh")
+            raise fail(
+                call, f"axes {taken[place]} and {axis} of the result are both split along axis {place} of the mesh"
+            )
         taken[found[1]] = axis
 
 

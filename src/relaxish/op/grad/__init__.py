@@ -174,9 +174,7 @@ def _infer_as(index: int) -> Any:
     return lambda call, builder: tensor_arg(call, index)
 
 
-def _te_nll(
-    output_grad: Any, predictions: Any, targets: Any, weights: Any, reduction: str, ignore_index: int
-) -> Any:
+def _te_nll(output_grad: Any, predictions: Any, targets: Any, weights: Any, reduction: str, ignore_index: int) -> Any:
     zero = const(0, predictions.dtype)
     if ignore_index >= 0:
         given = weights

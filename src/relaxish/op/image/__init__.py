@@ -10,7 +10,18 @@ import numpy as np
 from ... import topi
 from ...relax.expr import Call, Expr, ShapeExpr
 from ...relax.struct_info import StructInfo
-from ..inference import as_expr, as_int, as_shape, check_count, fail, make_call, shape_info, tensor, tensor_arg, written_dims
+from ..inference import (
+    as_expr,
+    as_int,
+    as_shape,
+    check_count,
+    fail,
+    make_call,
+    shape_info,
+    tensor,
+    tensor_arg,
+    written_dims,
+)
 from ..nn.layouts import check_rank, layout_attr, reorder
 from ..record import define
 

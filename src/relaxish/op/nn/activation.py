@@ -151,7 +151,9 @@ define(
     _infer_prelu,
     legalize=_legalize_prelu,
     precision="follow",
-    reference=lambda x, alpha, axis=1: np.where(x > 0, x, x * alpha.reshape([-1 if k == axis else 1 for k in range(x.ndim)])),
+    reference=lambda x, alpha, axis=1: np.where(
+        x > 0, x, x * alpha.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
+    ),
     samples=lambda: [((_X, np.linspace(0.1, 0.5, _X.shape[1], dtype="float32")), {})],
     arg_names=("data", "alpha"),
 )

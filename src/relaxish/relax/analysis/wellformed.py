@@ -90,9 +90,7 @@ class _Checker:
             if symbol not in self.symbols:
                 self.error(f"Symbolic Var {symbol.name} is not defined.")
             if self.current is not None and self.owner.setdefault(symbol, self.current) is not self.current:
-                self.error(
-                    f"Symbolic Var {symbol.name} presents in different functions in the same Module."
-                )
+                self.error(f"Symbolic Var {symbol.name} presents in different functions in the same Module.")
 
     def info(self, info: Any) -> None:
         """Everything that a struct info mentions must be defined."""
@@ -351,9 +349,7 @@ class _Checker:
             try:
                 record.validate(call)
             except (RelaxishError, TypeError, ValueError) as problem:
-                self.error(
-                    f"Operator-specific validation (FValidate) for {call.op.name} identified error: {problem}"
-                )
+                self.error(f"Operator-specific validation (FValidate) for {call.op.name} identified error: {problem}")
 
     def inference(self, call: Call) -> None:
         """What a call is annotated with must not contradict what is inferred for it."""

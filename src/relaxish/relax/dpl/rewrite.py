@@ -39,7 +39,9 @@ def rewrite_call(
 class _BlockRewriter(PyExprMutator):
     """Rewrites matches of a context in dataflow blocks until there are none."""
 
-    def __init__(self, context: PatternContext, rewriter: Callable[[dict[DFPattern, Var], dict[Var, Any]], Any]) -> None:
+    def __init__(
+        self, context: PatternContext, rewriter: Callable[[dict[DFPattern, Var], dict[Var, Any]], Any]
+    ) -> None:
         super().__init__()
         self.context = context
         self.rewriter = rewriter
@@ -102,4 +104,3 @@ def rewrite_bindings(
     new: Function = _BlockRewriter(ctx, rewriter).visit_expr(func)
     made: Function = remove_all_unused(new)
     return made
-

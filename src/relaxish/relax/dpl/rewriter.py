@@ -284,7 +284,9 @@ class TupleRewriter(PatternMatchingRewriter):
         for candidate in candidates:
             if candidate.matches[last] is None or candidate.rewritten:
                 continue
-            for others in self._choices([s for s in seen if s is not candidate or last == position], position, last - 1):
+            for others in self._choices(
+                [s for s in seen if s is not candidate or last == position], position, last - 1
+            ):
                 yield [*others, candidate]
 
     def _rewritten(self, parts: Sequence[_Seen]) -> list[Any] | None:

@@ -141,8 +141,6 @@ def _gather(worker: Worker, send: NDArray, in_group: bool, receive: NDArray | No
         receive.copyfrom(np.concatenate([h.reshape(-1) for h in heard]).reshape(receive.shape))
 
 
-
-
 @_on_workers("import_python_module")
 def _import_python_module(worker: Worker, name: str) -> None:
     importlib.import_module(name)

@@ -56,9 +56,7 @@ def _portable(answer: Any) -> Any:
 class ProcessSession(Session):
     """Workers that are processes of this machine; ``entrypoint`` is the module that they run."""
 
-    def __init__(
-        self, num_workers: int, num_groups: int = 1, entrypoint: str = "relaxish.tools.disco_worker"
-    ) -> None:
+    def __init__(self, num_workers: int, num_groups: int = 1, entrypoint: str = "relaxish.tools.disco_worker") -> None:
         super().__init__(num_workers, num_groups)
         key = secrets.token_bytes(16)
         self._folder = tempfile.TemporaryDirectory(prefix="relaxish-disco-")  # readable by this user only
@@ -68,8 +66,7 @@ class ProcessSession(Session):
         with Listener(address, "AF_UNIX", authkey=key) as listener:
             arguments = [str(num_workers), str(num_groups), self._folder.name]
             self._processes = [
-                subprocess.Popen([sys.executable, "-m", entrypoint, str(w), *arguments])
-                for w in range(num_workers)
+                subprocess.Popen([sys.executable, "-m", entrypoint, str(w), *arguments]) for w in range(num_workers)
             ]
             for _ in range(num_workers):
                 connection = listener.accept()

@@ -85,7 +85,9 @@ class BindingsDriver(PreparedLaunches):
         context = self._contexts.handles.get(device)
         if context is None:
             if not 0 <= device < self._count:
-                raise failure(CODES["INVALID_DEVICE"], "choosing a device", f"there are {self._count}, asked for {device}")
+                raise failure(
+                    CODES["INVALID_DEVICE"], "choosing a device", f"there are {self._count}, asked for {device}"
+                )
             context = self._call("opening the device", self._cuda.cuDevicePrimaryCtxRetain, device)
             self._contexts.handles[device] = context
         status = self._cuda.cuCtxSetCurrent(context)[0]
@@ -270,7 +272,9 @@ class BindingsDriver(PreparedLaunches):
     def create_event(self, device: int, timing: bool = True) -> Any:
         """A new event."""
         self._enter(device)
-        return _Event(self._call("creating an event", self._cuda.cuEventCreate, 0 if timing else self._event_flags), device)
+        return _Event(
+            self._call("creating an event", self._cuda.cuEventCreate, 0 if timing else self._event_flags), device
+        )
 
     def record_event(self, event: Any, stream: int) -> None:
         """Mark the end of a stream."""
@@ -338,5 +342,7 @@ def _import_bindings() -> Any:
     try:
         from cuda.bindings import driver
     except ImportError as error:
-        raise NoCUDAError(f"the package cuda-bindings cannot be imported ({error}): pip install 'relaxish[cuda]'") from None
+        raise NoCUDAError(
+            f"the package cuda-bindings cannot be imported ({error}): pip install 'relaxish[cuda]'"
+        ) from None
     return driver

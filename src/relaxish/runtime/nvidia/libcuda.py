@@ -119,15 +119,15 @@ class LibCUDA:
         """Allow more dynamic shared memory."""
         self.call("allowing more shared memory", "cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, nbytes)
 
-    def launch(self, function: int, grid: Dim3, block: Dim3, shared: int, stream: int, table: int, cluster: Dim3) -> int:
+    def launch(
+        self, function: int, grid: Dim3, block: Dim3, shared: int, stream: int, table: int, cluster: Dim3
+    ) -> int:
         """Launch with a table of argument addresses; the driver's status."""
         if cluster == (1, 1, 1):
             status = self.function("cuLaunchKernel")(function, *grid, *block, shared, stream or None, table, None)
             return int(status)
         attribute = _LaunchAttribute(_CLUSTER_DIMENSION, 0, (_U * 3)(*cluster))
-        config = _LaunchConfig(
-            (_U * 3)(*grid), (_U * 3)(*block), shared, stream or None, ctypes.pointer(attribute), 1
-        )
+        config = _LaunchConfig((_U * 3)(*grid), (_U * 3)(*block), shared, stream or None, ctypes.pointer(attribute), 1)
         return int(self.function("cuLaunchKernelEx")(ctypes.byref(config), function, table, None))
 
     def elapsed_ms(self, start: int, end: int) -> float:

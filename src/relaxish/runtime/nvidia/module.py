@@ -154,7 +154,9 @@ class CUDAModule(DeviceModule):
         arch = self._arch_of(state, index)
         if not self.sources["cu"] and not any(key.partition("/")[0] == arch for key in self.images):
             known = ", ".join(self.images) or "none"
-            raise CUDAError(CODES["NO_BINARY_FOR_GPU"], "loading a module", f"cuda({index}) is {arch}, there is: {known}")
+            raise CUDAError(
+                CODES["NO_BINARY_FOR_GPU"], "loading a module", f"cuda({index}) is {arch}, there is: {known}"
+            )
         return self.machine_code(arch)
 
     def _arch_of(self, state: CUDAState, index: int) -> str:

@@ -87,7 +87,9 @@ class PyCUDADriver(PreparedLaunches):
         found = self._devices.get(device)
         if found is None:
             if not 0 <= device < self._count:
-                raise failure(CODES["INVALID_DEVICE"], "choosing a device", f"there are {self._count}, asked for {device}")
+                raise failure(
+                    CODES["INVALID_DEVICE"], "choosing a device", f"there are {self._count}, asked for {device}"
+                )
             found = self._devices[device] = self._call("opening the device", self._cuda.Device, device)
         return found
 
@@ -457,5 +459,3 @@ _PYCUDA_NAMES = {
 
 def _attribute_key(names: Any, name: str) -> Any:
     return getattr(names, _PYCUDA_NAMES.get(name, name.upper()), None)
-
-

@@ -179,7 +179,9 @@ class Timeline:
         """Write down further work of a stream."""
         found = self._stream(stream, "capturing a stream")
         if stream == 0:
-            raise failure(CODES["STREAM_CAPTURE_UNSUPPORTED"], "capturing a stream", "the default stream cannot be captured")
+            raise failure(
+                CODES["STREAM_CAPTURE_UNSUPPORTED"], "capturing a stream", "the default stream cannot be captured"
+            )
         if found.capture is not None:
             raise failure(CODES["STREAM_CAPTURE_UNSUPPORTED"], "capturing a stream", "it is being captured already")
         found.capture = _Capture()
@@ -205,5 +207,3 @@ class Timeline:
         """Raise, and break captures, when ``stream`` (any, if None) is captured."""
         if stream is None or self.captures(stream):
             self._break_captures("STREAM_CAPTURE_UNSUPPORTED", what)
-
-

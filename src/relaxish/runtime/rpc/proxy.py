@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...support.log import get_logger
-from .server import HELLO_BYTES, HELLO_SECONDS, listen
+from .server import HELLO_BYTES, HELLO_SECONDS, connections, listen
 from .tracker_session import Offer
 from .wire import RPCError, SocketChannel, receive, send
 
@@ -62,11 +62,7 @@ class Proxy:
         _log.info("proxy on %s:%d", host, self.port)
 
     def _accept(self) -> None:
-        while not self._closed.is_set():
-            try:
-                sock, address = self._socket.accept()
-            except OSError:
-                return  # closed
+        for sock, address in connections(self._socket):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             channel = SocketChannel(sock)
             self._channels.add(channel)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...support.log import get_logger
@@ -14,7 +14,7 @@ from .client import session_process
 from .serving import serve
 from .wire import RPCError, SocketChannel, receive, send
 
-__all__ = ["HELLO_BYTES", "HELLO_SECONDS", "Server", "listen"]
+__all__ = ["HELLO_BYTES", "HELLO_SECONDS", "Server", "connections", "listen"]
 
 _log = get_logger("rpc")
 HELLO_SECONDS = 10.0
@@ -38,6 +38,15 @@ def listen(host: str, port: int, port_end: int, reuse_addr: bool = True) -> sock
         sock.listen(16)
         return sock
     raise RPCError(f"no port from {port} to {port_end} of {host} is free")
+
+
+def connections(sock: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
+    """Sockets and addresses of those that connect, until the listening socket is closed."""
+    while True:
+        try:
+            yield sock.accept()
+        except OSError:
+            return
 
 
 class Server:
@@ -90,11 +99,7 @@ class Server:
             _log.info("serving on %s:%d", host, self.port)
 
     def _accept(self) -> None:
-        while not self._closed.is_set():
-            try:
-                sock, address = self._socket.accept()
-            except OSError:
-                return  # closed
+        for sock, address in connections(self._socket):
             threading.Thread(target=self._session, args=(sock, address), daemon=True).start()
 
     def _behind_proxy(self) -> None:
@@ -180,4 +185,3 @@ class Server:
     def __del__(self) -> None:
         if hasattr(self, "_closed") and not sys.is_finalizing():
             self.terminate()
-

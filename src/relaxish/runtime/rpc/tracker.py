@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from ...support.log import get_logger
-from .server import listen
+from .server import connections, listen
 from .wire import RPCError, SocketChannel, receive, send
 
 __all__ = ["Tracker"]
@@ -60,11 +60,7 @@ class Tracker:
             _log.info("tracking on %s:%d", host, self.port)
 
     def _accept(self) -> None:
-        while not self._closed.is_set():
-            try:
-                sock, address = self._socket.accept()
-            except OSError:
-                return  # closed
+        for sock, address in connections(self._socket):
             channel = SocketChannel(sock)
             self._channels.add(channel)
             threading.Thread(target=self._talk, args=(channel, address[0]), daemon=True).start()
@@ -107,7 +103,9 @@ class Tracker:
 
     def _summary(self) -> dict[str, Any]:
         queues = {
-            key: {"free": len(p.free), "pending": len(p.waiting)} for key, p in self._pools.items() if p.free or p.waiting
+            key: {"free": len(p.free), "pending": len(p.waiting)}
+            for key, p in self._pools.items()
+            if p.free or p.waiting
         }
         info = [{"key": f"server:{key}", "addr": [host, port]} for key, host, port in self._servers.values()]
         return {"queue_info": queues, "server_info": info}

@@ -101,7 +101,12 @@ class TrackerSession:
         raise RPCError(f"cannot get a server for {key!r} after {max_retry} tries: {last}")
 
     def request_and_run(
-        self, key: str, func: Callable[[RPCSession], Any], priority: int = 1, session_timeout: float = 0, max_retry: int = 2
+        self,
+        key: str,
+        func: Callable[[RPCSession], Any],
+        priority: int = 1,
+        session_timeout: float = 0,
+        max_retry: int = 2,
     ) -> Any:
         """``func(session)`` with a server; tried again with another one when a session breaks."""
         last: RPCError | None = None

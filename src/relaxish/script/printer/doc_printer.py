@@ -65,10 +65,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 def format_string(text: str) -> str:
     """A double-quoted literal; control characters are octal escapes."""
-    shown = (
-        _ESCAPES.get(c) or (f"\\{ord(c):03o}" if ord(c) < 32 or ord(c) == 127 else c)
-        for c in text
-    )
+    shown = (_ESCAPES.get(c) or (f"\\{ord(c):03o}" if ord(c) < 32 or ord(c) == 127 else c) for c in text)
     return '"' + "".join(shown) + '"'
 
 

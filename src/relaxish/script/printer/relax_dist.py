@@ -30,7 +30,9 @@ def _mesh(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
                 if info is node or structural_equal(info, node):
                     return LiteralDoc(f"{name}[{index}]", path)
         raise ValueError("Cannot find device mesh in global infos")
-    devices, where = (node.device_ids, "device_ids") if node.device_range is None else (node.device_range, "device_range")
+    devices, where = (
+        (node.device_ids, "device_ids") if node.device_range is None else (node.device_range, "device_range")
+    )
     shape = TupleDoc([LiteralDoc(extent) for extent in node.shape])
     return d.prefix("relax", "device_mesh").call(shape, d.doc(devices, path.attr(where)))
 

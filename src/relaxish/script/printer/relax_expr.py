@@ -221,4 +221,3 @@ def _call(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 def _has_format(node: Any, name: str) -> bool:
     index = 1 if name == "relax.assert_op" else 0
     return len(node.args) > index and isinstance(node.args[index], relax.StringImm)
-

@@ -31,7 +31,13 @@ def _inferred(value: Any) -> Any:
                 return None
             try:
                 return record.infer(value, relax.BlockBuilder())
-            except (RelaxishError, ValueError, TypeError, LookupError, AttributeError):  # ill-formed calls are printed as well
+            except (
+                RelaxishError,
+                ValueError,
+                TypeError,
+                LookupError,
+                AttributeError,
+            ):  # ill-formed calls are printed as well
                 return None
         return None
     if isinstance(value, relax.Tuple):
@@ -218,4 +224,3 @@ def _says_something(info: Any) -> bool:
     """Whether an external function's struct info is more than what parsing its name gives."""
     plain = relax.ExternFunc("f").struct_info_
     return not structural_equal(plain, info)
-

@@ -153,9 +153,7 @@ class _Declaration:
         if buffer.buffer_type != 1:
             self.kwargs["buffer_type"] = LiteralDoc("auto", self.path.attr("buffer_type"))
         if buffer.axis_separators:
-            self.kwargs["axis_separators"] = ListDoc(
-                [LiteralDoc(int(a)) for a in buffer.axis_separators]
-            )
+            self.kwargs["axis_separators"] = ListDoc([LiteralDoc(int(a)) for a in buffer.axis_separators])
 
     def build(self) -> dict[str, ExprDoc]:
         self.shape()

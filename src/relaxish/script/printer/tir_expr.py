@@ -276,9 +276,7 @@ def _call(node: tir.Call, path: ObjectPath, d: Docsifier) -> Doc:
 def _comm_reducer(node: CommReducer, path: ObjectPath, d: Docsifier) -> Doc:
     with Frame(d, "tir", node) as frame:
         args = [define_var(v, frame, d) for v in (*node.lhs, *node.rhs)]
-        results: list[ExprDoc] = [
-            d.doc(r, path.attr("result").array_index(i)) for i, r in enumerate(node.result)
-        ]
+        results: list[ExprDoc] = [d.doc(r, path.attr("result").array_index(i)) for i, r in enumerate(node.result)]
         body = results[0] if len(results) == 1 else TupleDoc(results)
         identity = d.doc(node.identity_element, path.attr("identity_element"))
         return d.prefix("tir", "comm_reducer").call(LambdaDoc(args, body), identity)

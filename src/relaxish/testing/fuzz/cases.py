@@ -63,7 +63,11 @@ def make_case(number: int, steps: int = 12) -> tuple[Case, Schedule | None, Fail
         assert sch.trace is not None
         case.trace = sch.trace.simplified(remove_postproc=False)
         where = traceback.extract_tb(err.__traceback__)
-        step = next(f.name for f in where if f.filename.endswith("steps.py") and f.name not in ("random_schedule", "_took_effect"))
+        step = next(
+            f.name
+            for f in where
+            if f.filename.endswith("steps.py") and f.name not in ("random_schedule", "_took_effect")
+        )
         at = f"{where[-1].filename}:{where[-1].lineno}"
         return case, None, Failure(case, "schedule", f"{step}: {type(err).__name__}: {err} ({at})")
     assert sch.trace is not None

@@ -46,7 +46,7 @@ class _Writer:
     def literal(self) -> str:
         """A small constant."""
         value = self.rng.randint(-3, 3)
-        return f'T.{self.dtype}({value}{".0" if self.dtype == "float32" else ""})'
+        return f"T.{self.dtype}({value}{'.0' if self.dtype == 'float32' else ''})"
 
     def stage(
         self, out: _Buffer, value: str, reduce: tuple[int, ...] = (), init: str = "", out_index: str = ""
@@ -122,7 +122,7 @@ def _window(w: _Writer, source: _Buffer, out: _Buffer) -> None:
 
 
 def _zero(w: _Writer) -> str:
-    return f'T.{w.dtype}(0{".0" if w.dtype == "float32" else ""})'
+    return f"T.{w.dtype}(0{'.0' if w.dtype == 'float32' else ''})"
 
 
 def _row_sum(w: _Writer, source: _Buffer, out: _Buffer) -> None:

@@ -88,5 +88,3 @@ def test_case_{failure.case.number}():
 {lines}
     assert check_program(main, sch.mod["main"], {failure.case.number}) is None
 '''
-
-

@@ -22,9 +22,7 @@ class LibCompareVMInstrument:
     >>> vm.set_instrument(LibCompareVMInstrument(reference, relaxish.cpu()))  # doctest: +SKIP
     """
 
-    def __init__(
-        self, mod: Any, device: Device, verbose: bool = True, rtol: float = 1e-5, atol: float = 1e-5
-    ) -> None:
+    def __init__(self, mod: Any, device: Device, verbose: bool = True, rtol: float = 1e-5, atol: float = 1e-5) -> None:
         self.mod = mod
         self.device = device
         self.verbose = verbose

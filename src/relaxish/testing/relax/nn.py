@@ -83,7 +83,10 @@ def emit_checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def emit_checkpoint_sequential(
-    functions: Sequence[Callable[..., Any]], segments: int | Sequence[int], input: Any, checkpoint_last: bool = False  # noqa: A002
+    functions: Sequence[Callable[..., Any]],
+    segments: int | Sequence[int],
+    input: Any,
+    checkpoint_last: bool = False,  # noqa: A002
 ) -> Any:
     """Call functions one after another in segments, each recomputed in the backward pass.
 

@@ -90,7 +90,9 @@ class _Accesses(Visitor):
     @staticmethod
     def _mentioned(expr: Any, table: dict[Any, Path]) -> list[Path]:
         paths: list[Path] = []
-        post_order_visit(expr, lambda n: paths.append(table[n]) if getattr(n, "_is_var", False) and n in table else None)
+        post_order_visit(
+            expr, lambda n: paths.append(table[n]) if getattr(n, "_is_var", False) and n in table else None
+        )
         return paths
 
     def visit_BufferLoad(self, node: Any) -> None:

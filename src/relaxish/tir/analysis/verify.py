@@ -32,7 +32,9 @@ class _Definitions(Visitor):
             self.define(param, param)
         for buffer in func.buffer_map.values():
             for part in (buffer.data, *buffer.shape, *buffer.strides, buffer.elem_offset):
-                post_order_visit(part, lambda item: self.values.setdefault(item, item) if isinstance(item, Var) else None)
+                post_order_visit(
+                    part, lambda item: self.values.setdefault(item, item) if isinstance(item, Var) else None
+                )
 
     def visit_For(self, node: Any) -> None:
         self.define(node.loop_var, node.loop_var)

@@ -29,7 +29,9 @@ class AutoTensorizeMappingInfo:
     program to those of the description, ``lhs_iters`` and ``rhs_iters`` are the variables of both.
     """
 
-    def __init__(self, mappings: list[IndexMap], lhs_buffer_map: dict[Any, Any], lhs_iters: Any, rhs_iters: Any) -> None:
+    def __init__(
+        self, mappings: list[IndexMap], lhs_buffer_map: dict[Any, Any], lhs_iters: Any, rhs_iters: Any
+    ) -> None:
         self.mappings = mappings
         self.lhs_buffer_map = lhs_buffer_map
         self.lhs_iters = tuple(lhs_iters)

@@ -140,7 +140,9 @@ def signature_of(block: Block) -> Block:
 
     buffers = {r.buffer.data: r.buffer for r in (*block.reads, *block.writes)}
     # What a block allocates is nobody else's business.
-    reads, writes = ([r for r in part if r.buffer not in block.alloc_buffers] for part in find_read_write_region(block, buffers))
+    reads, writes = (
+        [r for r in part if r.buffer not in block.alloc_buffers] for part in find_read_write_region(block, buffers)
+    )
     if block.init is not None:
         own = {r.buffer for r in writes}
         reads = [r for r in reads if r.buffer not in own]

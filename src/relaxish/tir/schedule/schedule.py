@@ -15,9 +15,7 @@ from .rv import RAND_VAR_TYPE, BlockRV, ExprRV, LoopRV
 __all__ = ["RAND_VAR_TYPE", "BlockRV", "ExprRV", "LoopRV", "Schedule", "ScheduleError"]
 
 
-class Schedule(
-    QueryMethods, SamplingMethods, LoopMethods, CacheMethods, MovingMethods, BufferMethods, BlockMethods
-):
+class Schedule(QueryMethods, SamplingMethods, LoopMethods, CacheMethods, MovingMethods, BufferMethods, BlockMethods):
     """Transforms a module step by step and keeps a trace of the steps.
 
     >>> from relaxish.testing.examples import matmul

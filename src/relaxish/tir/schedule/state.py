@@ -252,7 +252,9 @@ class ScheduleState:
         """
         src_stmt = src_sref.stmt
         if not isinstance(tgt_stmt, (For, BlockRealize) if isinstance(src_stmt, For) else Block):
-            raise TypeError(f"src_stmt has type: {type(src_stmt).__name__}. tgt_stmt has type: {type(tgt_stmt).__name__}.")
+            raise TypeError(
+                f"src_stmt has type: {type(src_stmt).__name__}. tgt_stmt has type: {type(tgt_stmt).__name__}."
+            )
         is_realize = isinstance(tgt_stmt, BlockRealize)
         tgt_node = tgt_stmt.block if isinstance(tgt_stmt, BlockRealize) else tgt_stmt
         if src_stmt is tgt_node:

@@ -275,7 +275,9 @@ def _input_to_python(value: Any, names: dict[Any, str]) -> str:
     if isinstance(value, IndexMap):
         from .primitives.layout import index_map_text
 
-        return Raw(index_map_text(value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names})))
+        return Raw(
+            index_map_text(value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names}))
+        )
     return Raw(python_text(value))
 
 

@@ -73,7 +73,5 @@ def define() -> None:
     udot, sdot = (f"llvm.aarch64.neon.{kind}dot.v4i32.v16i8" for kind in "us")
     TensorIntrin.register(ARM_DOT_4x4_i8_NEON_INTRIN, signed, _neon())
     TensorIntrin.register(ARM_DOT_4x4_i8_SDOT_INTRIN, signed, _dot("int8", "int32", sdot))
-    TensorIntrin.register(
-        ARM_DOT_4x4_u8_UDOT_INTRIN, _description("uint8", "uint32"), _dot("uint8", "uint32", udot)
-    )
+    TensorIntrin.register(ARM_DOT_4x4_u8_UDOT_INTRIN, _description("uint8", "uint32"), _dot("uint8", "uint32", udot))
     TensorIntrin.register(ARM_DOT_4x4_u8_HDOT_INTRIN, _description("uint8", "int32"), _dot("uint8", "int32", udot))

@@ -80,9 +80,7 @@ def _multiply(dtype: str) -> tuple[PrimFunc, PrimFunc]:
     desc = root_func([a, b, c], [c, a, b], [c], pointwise("update", "SSR", (_SIDE,) * 3, update))
     a, b, c = tiles(True)
     held = (c.data, _index(c))
-    call = call_builtin(
-        "handle", "simdgroup_multiply_accumulate", *held, a.data, _index(a), b.data, _index(b), *held
-    )
+    call = call_builtin("handle", "simdgroup_multiply_accumulate", *held, a.data, _index(a), b.data, _index(b), *held)
     return desc, root_func([a, b, c], [c, a, b], [c], Evaluate(call))
 
 

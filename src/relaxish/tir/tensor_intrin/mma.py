@@ -227,7 +227,9 @@ def define() -> None:
                 TensorIntrin.declare(name, partial(_mma, _LONG[inputs], _LONG[out], trans_a, trans_b))
     for short, out in (("i8", "i32"), ("e5m2", "f32"), ("e4m3", "f32")):
         for trans_b in (False, True):
-            TensorIntrin.declare(_sync_name(short, out, False, trans_b), partial(_mma, _LONG[short], _LONG[out], False, trans_b))
+            TensorIntrin.declare(
+                _sync_name(short, out, False, trans_b), partial(_mma, _LONG[short], _LONG[out], False, trans_b)
+            )
     for short in ("f32", "f16", "i32"):
         TensorIntrin.declare(f"mma_fill_16x16_{short}", partial(_fill, _LONG[short]))
         TensorIntrin.declare(f"mma_store_16x16_{short}_global_", partial(_store, _LONG[short], "global", True))

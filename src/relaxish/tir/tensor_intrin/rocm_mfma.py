@@ -125,7 +125,11 @@ def _multiply(kind: _Kind) -> tuple[PrimFunc, PrimFunc]:
     results = _SIDE * _SIDE // LANES
 
     def buffers() -> tuple[Buffer, Buffer, Buffer]:
-        return _warp("A", kind.elements, kind.dtype), _warp("B", kind.elements, kind.dtype), _warp("C", results, kind.out)
+        return (
+            _warp("A", kind.elements, kind.dtype),
+            _warp("B", kind.elements, kind.dtype),
+            _warp("C", results, kind.out),
+        )
 
     def wide(value: Any) -> Any:
         return value if kind.dtype == kind.out else Cast(kind.out, value)
@@ -146,7 +150,11 @@ def _multiply(kind: _Kind) -> tuple[PrimFunc, PrimFunc]:
             operands = [reinterpret("int32", x) for x in operands]
         zeros = [const(0, "int32")] * 3  # no broadcast or permutation of the operands
         value = call_llvm_pure_intrin(
-            f"{kind.out}x{results}", f"llvm.amdgcn.mfma.{kind.instruction}", *operands, _lane_of(c, lane, results), *zeros
+            f"{kind.out}x{results}",
+            f"llvm.amdgcn.mfma.{kind.instruction}",
+            *operands,
+            _lane_of(c, lane, results),
+            *zeros,
         )
         return BufferStore(c, value, [lane, Ramp(const(0, "int32"), const(1, "int32"), const(results, "int32"))])
 
@@ -157,7 +165,9 @@ def _fill(dtype: str) -> tuple[PrimFunc, PrimFunc]:
     results = _SIDE * _SIDE // LANES
     c = _warp("C", results, dtype)
     zero = const(0, dtype)
-    desc = root_func([c], [], [c], pointwise("init", "SS", (_SIDE, _SIDE), lambda i, j: ((c, zero), list(place_b(i, j)), [])))
+    desc = root_func(
+        [c], [], [c], pointwise("init", "SS", (_SIDE, _SIDE), lambda i, j: ((c, zero), list(place_b(i, j)), []))
+    )
     c = _warp("C", results, dtype)
 
     def clear(lane: Var) -> For:

@@ -101,7 +101,12 @@ def _sync(n: int, in_dtype: str, out_dtype: str, scope: str, held: bool) -> tupl
             "", f"ptx_wgmma_{'rs' if held else 'ss'}", n, in_dtype, in_dtype, out_dtype, c.data,
             c.elem_offset + thread * (n // 2), *left, *shared(b), True,
         )  # fmt: skip
-        steps = [call_builtin("", "ptx_wgmma_fence"), call, call_builtin("", "ptx_wgmma_commit"), call_builtin("", "ptx_wgmma_wait", 0)]
+        steps = [
+            call_builtin("", "ptx_wgmma_fence"),
+            call,
+            call_builtin("", "ptx_wgmma_commit"),
+            call_builtin("", "ptx_wgmma_wait", 0),
+        ]
         return SeqStmt([Evaluate(step) for step in steps])
 
     return desc, root_func([a, b, c], [c, a, b], [c], on_lanes(multiply, THREADS))
@@ -174,7 +179,12 @@ def define() -> None:
 
 
 def get_wgmma_intrin_group(
-    n: int, in_dtype: str, out_dtype: str, load_scope: str = "shared.dyn", store_scope: str = "global", a_in_registers: bool = False
+    n: int,
+    in_dtype: str,
+    out_dtype: str,
+    load_scope: str = "shared.dyn",
+    store_scope: str = "global",
+    a_in_registers: bool = False,
 ) -> dict[str, str]:
     """Names of the intrinsics for products of 64 x n: init, compute and store.
 

@@ -93,7 +93,16 @@ def _store(shape: Sequence[int], dtype: str, scope: str) -> tuple[PrimFunc, Prim
     desc = root_func([a, c], [a], [c], copy_nest("store", a, c))
     a, c = tiles(True)
     call = call_builtin(
-        "handle", "tvm_store_matrix_sync", a.data, m, n, k, fragment_index(a, m, n), c.access_ptr("w"), c.strides[0], "row_major"
+        "handle",
+        "tvm_store_matrix_sync",
+        a.data,
+        m,
+        n,
+        k,
+        fragment_index(a, m, n),
+        c.access_ptr("w"),
+        c.strides[0],
+        "row_major",
     )
     return desc, root_func([a, c], [a], [c], Evaluate(call))
 
@@ -122,7 +131,9 @@ def _sync(shape: Sequence[int], in_dtype: str, out_dtype: str, transposed: bool)
     desc = root_func([a, b, c], [c, a, b], [c], pointwise("", "SSR", (m, n, k), update))
     a, b, c = tiles(True)
     result = (c.data, fragment_index(c, m, n))
-    call = call_builtin("handle", "tvm_mma_sync", *result, a.data, fragment_index(a, m, k), b.data, fragment_index(b, *b_shape), *result)
+    call = call_builtin(
+        "handle", "tvm_mma_sync", *result, a.data, fragment_index(a, m, k), b.data, fragment_index(b, *b_shape), *result
+    )
     return desc, root_func([a, b, c], [c, a, b], [c], Evaluate(call))
 
 

@@ -63,7 +63,9 @@ def _view(name: str, buffer: Buffer, dtype: str, size: int, strided: bool) -> Bu
     return Buffer(pointer, dtype, [size, size], strides, offset, name, 64, size, "")
 
 
-def _block(name: str, body: Any, read: BufferRegion, write: BufferRegion, source: Buffer, target: Buffer) -> BlockRealize:
+def _block(
+    name: str, body: Any, read: BufferRegion, write: BufferRegion, source: Buffer, target: Buffer
+) -> BlockRealize:
     views = (MatchBufferRegion(source, read), MatchBufferRegion(target, write))
     return BlockRealize((), True, Block((), (read,), (write,), name, body, None, (), views))
 

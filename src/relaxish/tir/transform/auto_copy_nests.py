@@ -128,9 +128,7 @@ def invert(stmt: Stmt, copy: Copy) -> Stmt:
     order = iter(variables)
     write = [r.min if B.is_one(r.extent) else r.min + fresh[next(order)] for r in copy.write.region]
     order = iter(variables)
-    read = [
-        r.min if B.is_one(r.extent) else r.min + substitute(inverse[next(order)], fresh) for r in copy.read.region
-    ]
+    read = [r.min if B.is_one(r.extent) else r.min + substitute(inverse[next(order)], fresh) for r in copy.read.region]
     made: Any = BufferStore(copy.write.buffer, BufferLoad(copy.read.buffer, read), write)
     for var, r in reversed(list(zip(variables, wide))):
         made = For(fresh[var], B.const(var.dtype, 0), r.extent, ForKind.SERIAL, made)
@@ -145,7 +143,9 @@ def with_scope(buffer: Buffer, scope: str, shape: Sequence[Any]) -> Buffer:
 
 def relaxed(loops: Sequence[For], scope: str) -> list[For]:
     """The thread loops whose threads share memory of ``scope``."""
-    tags: tuple[str, ...] = {"shared": ("threadIdx",), "local": (), "global": ("blockIdx", "threadIdx")}[scope.split(".")[0]]
+    tags: tuple[str, ...] = {"shared": ("threadIdx",), "local": (), "global": ("blockIdx", "threadIdx")}[
+        scope.split(".")[0]
+    ]
     return [
         loop for loop in loops
         if loop.thread_binding is not None and loop.thread_binding.thread_tag.startswith(tags) and tags

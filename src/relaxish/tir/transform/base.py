@@ -19,6 +19,7 @@ __all__ = [
     "call", "config", "flatten_seq", "func_pass", "is_call", "is_noop", "merge_nest", "op_name", "pointer_scope", "prim_func_pass", "seq",
 ]  # fmt: skip
 
+
 class LoweringError(InternalError, ValueError):
     """A program that a pass cannot take: an internal error for those who catch those, and a bad value."""
 
@@ -83,7 +84,7 @@ def options(key: str, defaults: dict[str, Any]) -> dict[str, Any]:
     """A group of options of the current pass context, such as ``tir.UnrollLoop``."""
     given = PassContext.current().config.get(key) or {}
     out = dict(defaults)
-    for name, value in (given.items() if hasattr(given, "items") else ()):
+    for name, value in given.items() if hasattr(given, "items") else ():
         if name not in defaults:
             raise AttributeError(f"{key} has no option {name!r}; it takes {sorted(defaults)}")
         out[name] = value.value if isinstance(value, IntImm) else value

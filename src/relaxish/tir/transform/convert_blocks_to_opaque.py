@@ -43,13 +43,15 @@ class _Opaque(Substitute):
         matches = self.visit(block.match_buffers)
         body = self.visit(block.body)
         if (
-            not block.iter_vars and reads is block.reads and writes is block.writes and body is block.body
-            and allocs is block.alloc_buffers and matches is block.match_buffers
+            not block.iter_vars
+            and reads is block.reads
+            and writes is block.writes
+            and body is block.body
+            and allocs is block.alloc_buffers
+            and matches is block.match_buffers
         ):
             return block
-        return Block(
-            (), reads, writes, block.name_hint, body, None, allocs, matches, block.annotations, block.span
-        )
+        return Block((), reads, writes, block.name_hint, body, None, allocs, matches, block.annotations, block.span)
 
     def visit_IntImm(self, node: IntImm) -> Any:
         return node

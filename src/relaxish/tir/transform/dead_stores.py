@@ -100,7 +100,9 @@ class DeadStores(StmtExprVisitor):
         self._after[stmt] = self.unused
         self.visit(stmt.body)
         values = {stmt.var: stmt.value}
-        made = [(b, tuple(substitute(c, values) for c in w)) for b, w in self.unused] if pure(stmt.value) else self.unused
+        made = (
+            [(b, tuple(substitute(c, values) for c in w)) for b, w in self.unused] if pure(stmt.value) else self.unused
+        )
         self.unused = [(b, w) for b, w in made if not uses_var(w, stmt.var)]
         self.visit(stmt.value)
 

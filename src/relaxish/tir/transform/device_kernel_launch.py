@@ -76,7 +76,9 @@ class _Launch(StmtExprMutator):
             return node
         info = self.infos.get(node.op)
         if info is None:
-            raise LoweringError(f"CallNode attempted subroutine call to {node.op.name_hint}, which is not in the module")
+            raise LoweringError(
+                f"CallNode attempted subroutine call to {node.op.name_hint}, which is not in the module"
+            )
         if str(self.target) == str(info.target):
             return node
         if self.target.get_target_device_type() == info.target.get_target_device_type():

@@ -146,7 +146,11 @@ class _Legalize(StmtMutator):
                 continue
             slot = Var(f"tvm_value_{self.count}", "handle")
             self.count += 1
-            for field, value in ((ARR_DATA, arg), (ARR_DEVICE_TYPE, IntImm("int32", 1)), (ARR_DEVICE_ID, IntImm("int32", 0))):
+            for field, value in (
+                (ARR_DATA, arg),
+                (ARR_DEVICE_TYPE, IntImm("int32", 1)),
+                (ARR_DEVICE_ID, IntImm("int32", 0)),
+            ):
                 place = (slot, IntImm("int32", 0), IntImm("int32", field))
                 stmts.append(Evaluate(call("handle", "tvm_struct_set", *place, value)))
             slots.append(slot)

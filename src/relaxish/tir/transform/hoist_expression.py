@@ -276,9 +276,10 @@ def HoistIfThenElse(variant: str | None = None) -> Pass:  # noqa: N802
 
     def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
         flags = HoistedConditionals.IfElseStmt
-        if variant is None and options("tir.HoistIfThenElse", {"support_block_scope_hosting": False})[
-            "support_block_scope_hosting"
-        ]:
+        if (
+            variant is None
+            and options("tir.HoistIfThenElse", {"support_block_scope_hosting": False})["support_block_scope_hosting"]
+        ):
             flags |= HoistedConditionals.UsingBlockVar
         return hoist(func, int(flags), 0)
 

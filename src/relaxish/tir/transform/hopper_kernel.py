@@ -303,7 +303,14 @@ class _Kernel:
         work = self._for_tiles(bx, blocks, tiles, step)
         if not self.threaded:
             work = when(tx.equal(0), work)
-        return seq([*self._registers(0), work, *self._arrivals_left(bx, blocks, tiles), *(meet_cluster() if self.split > 1 else [])])
+        return seq(
+            [
+                *self._registers(0),
+                work,
+                *self._arrivals_left(bx, blocks, tiles),
+                *(meet_cluster() if self.split > 1 else []),
+            ]
+        )
 
     def _depth(self, bx: Var, ko: Any) -> Any:
         """The step of the whole depth that a step of this block is."""
@@ -409,7 +416,9 @@ class _Kernel:
         for k in range(0, a.depth, deep):
             add = const(True, "bool") if k else ko > 0
             for tall in range(self.rows // 64):
-                begin_a = slot * self.memory.stage + self.memory.a + group * a.begin(self.rows, 0) + a.begin(64 * tall, k)
+                begin_a = (
+                    slot * self.memory.stage + self.memory.a + group * a.begin(self.rows, 0) + a.begin(64 * tall, k)
+                )
                 begin_b = slot * self.memory.stage + self.memory.b + b.begin(0, k)
                 made.append(do(
                     "ptx_wgmma_ss", n, a.dtype, b.dtype, results.dtype, results.data, tall * n // 2,

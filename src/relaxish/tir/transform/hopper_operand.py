@@ -183,7 +183,13 @@ class Operand:
         condition, load = _guarded(self.value)
         assert load is not None
         source = flat_offset(substitute(load, roles))
-        args = [shared.data, target * self.layout.item, load.buffer.data, source, IntImm("int32", vector * self.layout.item)]
+        args = [
+            shared.data,
+            target * self.layout.item,
+            load.buffer.data,
+            source,
+            IntImm("int32", vector * self.layout.item),
+        ]
         if condition is not None:
             args.append(substitute(condition, roles))
         return Evaluate(call(self.layout.dtype, "ptx_cp_async", *args))
@@ -200,7 +206,9 @@ class Operand:
         store = For(lane, 0, vector, ForKind.VECTORIZED, BufferStore(shared, staged[lane], [target + lane]))
         # Serial here; the code generator unrolls loops that index registers.
         body = SeqStmt([loop("v", vector, element), store])
-        return Allocate(staged.data, staged.dtype, [IntImm("int32", vector)], const(True, "bool"), DeclBuffer(staged, body))
+        return Allocate(
+            staged.data, staged.dtype, [IntImm("int32", vector)], const(True, "bool"), DeclBuffer(staged, body)
+        )
 
 
 def _guarded(value: Any) -> tuple[Any, BufferLoad | None]:

@@ -58,7 +58,9 @@ class SplitEpilogue(DirectEpilogue):
 
         def put(quad: Any) -> Stmt:
             v = Var("v", "int32")
-            return For(v, 0, _QUAD, ForKind.VECTORIZED, BufferStore(view, at.results[quad * _QUAD + v], [where(quad) + v]))
+            return For(
+                v, 0, _QUAD, ForKind.VECTORIZED, BufferStore(view, at.results[quad * _QUAD + v], [where(quad) + v])
+            )
 
         share = -(-self.quads // self.split)
 

@@ -159,7 +159,9 @@ class _Parser:
         stmt = self.stmt
         while isinstance(stmt, For) and not stmt.annotations.get(STAGES):
             tag = stmt.thread_binding.thread_tag if stmt.thread_binding is not None else ""
-            _require(tag.startswith("blockIdx.") or _is_one(stmt.extent), "a loop around the tiles is not bound to blocks")
+            _require(
+                tag.startswith("blockIdx.") or _is_one(stmt.extent), "a loop around the tiles is not bound to blocks"
+            )
             self.grid.append((stmt.loop_var, stmt.extent))
             self.analyzer.bind(stmt.loop_var, _range(stmt))
             stmt = stmt.body
@@ -180,7 +182,10 @@ class _Parser:
         roles, a_load, b_load, result = self._roles(gemm)
         bases, sizes = self._tile(product, {v.var: v for v in gemm.iter_vars})
         wanted = {id(n.block.writes[0].buffer): n for n in nests if n is not product}
-        _require(len(wanted) == 2 and len(nests) == 3, "the loop over the depth has other parts than two copies and a product")
+        _require(
+            len(wanted) == 2 and len(nests) == 3,
+            "the loop over the depth has other parts than two copies and a product",
+        )
         operands = [self._copy(wanted, load) for load in (a_load, b_load)]
         values = {k: int(v) for k, v in gemm.annotations.items() if k in _OPTIONS}
         return TileProgram(
@@ -193,7 +198,9 @@ class _Parser:
 
     def _roles(self, gemm: Any) -> tuple[Roles, BufferLoad, BufferLoad, Any]:
         store, init = gemm.body, gemm.init
-        _require(isinstance(init, BufferStore) and getattr(init.value, "value", None) == 0, "the sum does not begin at zero")
+        _require(
+            isinstance(init, BufferStore) and getattr(init.value, "value", None) == 0, "the sum does not begin at zero"
+        )
         _require(isinstance(store, BufferStore) and isinstance(store.value, Add), "the product is no sum")
         kept, term = store.value.a, store.value.b
         _require(isinstance(kept, BufferLoad) and kept.buffer is store.buffer, "the product does not add to its result")
@@ -253,7 +260,10 @@ class _Parser:
             body = body.then_case
         _require(isinstance(body, BufferStore) and nest.block.init is None, "the write-back is more than one store")
         reads = _loads(body.value, result.buffer)
-        _require(bool(reads) and all(_same(r.indices, reads[0].indices) for r in reads), "the write-back reads the result unevenly")
+        _require(
+            bool(reads) and all(_same(r.indices, reads[0].indices) for r in reads),
+            "the write-back reads the result unevenly",
+        )
         names = {v.var: value for v, value in zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)}
         values = dict(names)
         for at, role in zip(reads[0].indices, result.indices, strict=True):

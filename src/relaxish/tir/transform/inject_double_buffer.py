@@ -92,9 +92,7 @@ class _Inject(StmtExprMutator):
         factor = B.const(dtype, self.split)
         outer = Var(f"{loop.loop_var.name}.outer", dtype)
         count = B.floordiv(loop.extent - B.const(dtype, 1), factor)
-        copies = [
-            substitute(loop.body, {loop.loop_var: outer * factor + B.const(dtype, i)}) for i in range(self.split)
-        ]
+        copies = [substitute(loop.body, {loop.loop_var: outer * factor + B.const(dtype, i)}) for i in range(self.split)]
         main = For(outer, B.const(dtype, 0), count, loop.kind, _seq(copies))
         rest_body = _StripWrites().visit(loop.body)
         rest: list[Stmt] = []

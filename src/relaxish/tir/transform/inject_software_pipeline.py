@@ -165,5 +165,3 @@ def InjectSoftwarePipeline() -> PrimFuncPass:  # noqa: N802
     ``software_pipeline_async_stages`` run under ``async_scope``; consumers wait for them.
     """
     return func_pass(inject, "tir.InjectSoftwarePipeline")
-
-

@@ -83,7 +83,9 @@ class _Inline(StmtMutator):
 
 def _body(callee: PrimFunc, e: Call) -> Stmt:
     if len(callee.params) != len(e.args):
-        raise LoweringError(f"Callee expects {len(callee.params)} arguments, but was called with {len(e.args)} arguments")
+        raise LoweringError(
+            f"Callee expects {len(callee.params)} arguments, but was called with {len(e.args)} arguments"
+        )
     fresh = renew_defs(callee)
     return _Bind(dict(zip(fresh.params, e.args))).visit(fresh.body)  # type: ignore[no-any-return]
 

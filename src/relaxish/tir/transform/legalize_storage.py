@@ -86,7 +86,11 @@ class StorageLegalizer(StmtExprMutator):
         return self._let(stmt)
 
     def visit_BufferStore(self, store: BufferStore) -> Any:
-        value, indices, buffer = self._bits(self.visit(store.value)), self.visit(store.indices), self.visit(store.buffer)
+        value, indices, buffer = (
+            self._bits(self.visit(store.value)),
+            self.visit(store.indices),
+            self.visit(store.buffer),
+        )
         if value is store.value and indices is store.indices and buffer is store.buffer:
             return store
         if store.predicate is not None:

@@ -82,8 +82,10 @@ class _Lower(StmtMutator):
         total = 1
         for item in reversed(loops):
             extent = B.as_int(item.extent)
-            if extent is None or not self._steps(body.indices[0], item, total) or not self._steps(
-                load.indices[0], item, total
+            if (
+                extent is None
+                or not self._steps(body.indices[0], item, total)
+                or not self._steps(load.indices[0], item, total)
             ):
                 return None
             total *= extent

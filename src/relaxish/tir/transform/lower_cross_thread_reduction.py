@@ -174,7 +174,7 @@ class _Lower(StmtMutator):
         )
 
     def _check(self, realize: BlockRealize, loops: list[For]) -> Reduction:
-        inner = self.loops[self.loops.index(loops[0]):]
+        inner = self.loops[self.loops.index(loops[0]) :]
         if len(inner) != len(loops):
             raise LoweringError(
                 f"Cross-thread reduction requires all the reduction-related loops to be the deepest among all "
@@ -194,7 +194,9 @@ class _Lower(StmtMutator):
         except ReductionError as error:
             raise LoweringError(f"Cross-thread reduction of block {realize.block.name_hint} failed: {error}") from None
         if len({b.scope() == "local" for b in found.buffers}) > 1:
-            raise LoweringError("Cross-thread reduction requires all reduction buffers to be all local or all non-local")
+            raise LoweringError(
+                "Cross-thread reduction requires all reduction buffers to be all local or all non-local"
+            )
         return found
 
     # -- lowering ------------------------------------------------------------------------------------------
@@ -363,5 +365,3 @@ def LowerCrossThreadReduction() -> PrimFuncPass:  # noqa: N802
     Reduction loops that are not bound, and predicates, give each thread a partial result first.
     """
     return func_pass(lower, "tir.LowerCrossThreadReduction")
-
-

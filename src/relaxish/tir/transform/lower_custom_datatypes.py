@@ -54,7 +54,11 @@ class _Lower(StmtExprMutator):
 
     def visit_BinaryOp(self, e: BinaryOp) -> Any:
         made = self._operands(e)
-        return self._lowered(f"{type(e).__name__}.{_name(e.dtype)}", type(e).__name__, made) if is_custom(e.dtype) else made
+        return (
+            self._lowered(f"{type(e).__name__}.{_name(e.dtype)}", type(e).__name__, made)
+            if is_custom(e.dtype)
+            else made
+        )
 
     def visit_CmpOp(self, e: CmpOp) -> Any:
         # A comparison gives a truth value, which is no custom type: it compares the bits.
@@ -105,7 +109,9 @@ class _Lower(StmtExprMutator):
 
     def visit_BufferLoad(self, load: BufferLoad) -> Any:
         indices, buffer = self.visit(load.indices), self._buffer(load.buffer)
-        return load if indices is load.indices and buffer is load.buffer else BufferLoad(buffer, indices, load.predicate)
+        return (
+            load if indices is load.indices and buffer is load.buffer else BufferLoad(buffer, indices, load.predicate)
+        )
 
     def visit_BufferStore(self, store: BufferStore) -> Any:
         value, indices, buffer = self.visit(store.value), self.visit(store.indices), self._buffer(store.buffer)

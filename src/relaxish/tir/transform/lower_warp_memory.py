@@ -78,7 +78,9 @@ class _StoreCoeff(StmtExprVisitor):
     def _pattern(self, index: Any) -> None:
         if isinstance(index, Ramp):
             if not B.is_one(index.stride):
-                raise LoweringError(f"LowerWarpMemory failed due to store index={index}, can only handle continuous store")
+                raise LoweringError(
+                    f"LowerWarpMemory failed due to store index={index}, can only handle continuous store"
+                )
             index = index.base
             self._set(dt.lanes(index.dtype) if not uses_var(index, self.lane) else self._linear(index))
             return

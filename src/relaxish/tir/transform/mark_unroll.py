@@ -65,8 +65,11 @@ class _Mark(_Unroll):
             raise LoweringError(f"Cannot unroll non-constant loop {loop.loop_var.name}")
         small = self.steps * extent <= min(self.max_step, _MAX_BODY) or extent <= min(self.max_extent, _MAX_BODY)
         auto = (
-            loop.kind == ForKind.SERIAL and extent >= 0 and self.normal_loops == 0
-            and self.unroll_depth <= self.max_depth and small
+            loop.kind == ForKind.SERIAL
+            and extent >= 0
+            and self.normal_loops == 0
+            and self.unroll_depth <= self.max_depth
+            and small
         )
         if extent > 0 and loop.kind in (ForKind.SERIAL, ForKind.UNROLLED):
             self.steps *= extent
@@ -164,8 +167,12 @@ class _RegisterTiles(Mutator):
 def _tile_product(stmt: Any) -> Call | None:
     """The multiplication of AMX tiles that a statement is; None for others."""
     call = stmt.value if isinstance(stmt, Evaluate) else None
-    if isinstance(call, Call) and call.args and isinstance(call.args[0], StringImm) \
-            and call.args[0].value.startswith("amx.tdp"):
+    if (
+        isinstance(call, Call)
+        and call.args
+        and isinstance(call.args[0], StringImm)
+        and call.args[0].value.startswith("amx.tdp")
+    ):
         return call
     return None
 

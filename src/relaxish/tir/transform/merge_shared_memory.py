@@ -183,7 +183,9 @@ class _Merge(StmtExprMutator):
         if buffer.data not in self.allocs:
             return made
         if len(made.indices) != 1:
-            raise LoweringError("MergeSharedMemoryAllocations expects flat memory buffers, and is to be run after FlattenBuffer")
+            raise LoweringError(
+                "MergeSharedMemoryAllocations expects flat memory buffers, and is to be run after FlattenBuffer"
+            )
         index = made.indices[0] + self._offset(buffer.data, buffer.dtype)
         return made.with_fields(buffer=self._remap(buffer), indices=(index,))
 

@@ -89,7 +89,9 @@ class Candidates(StmtExprVisitor):
 class Intervals(StmtExprVisitor):
     """For each condition on one variable: the values for which it certainly holds, and for which it does not."""
 
-    def __init__(self, var: Var, hints: Mapping[Var, IntervalSet], relax: Mapping[Var, IntervalSet], all_: bool) -> None:
+    def __init__(
+        self, var: Var, hints: Mapping[Var, IntervalSet], relax: Mapping[Var, IntervalSet], all_: bool
+    ) -> None:
         self.var = var
         self.found: list[tuple[Any, bool, IntervalSet]] = []
         self._all = all_

@@ -182,9 +182,7 @@ class _Place(SeqMutator):
         keep = [b for b in block.alloc_buffers if id(b) not in self.moved]
         added = self.wanted.get(id(block), [])
         buffers = tuple(b for b in (*keep, *added))
-        same = len(buffers) == len(block.alloc_buffers) and all(
-            a is b for a, b in zip(buffers, block.alloc_buffers)
-        )
+        same = len(buffers) == len(block.alloc_buffers) and all(a is b for a, b in zip(buffers, block.alloc_buffers))
         self.inside.update(b.data for b in buffers)
         reads, writes = self._outer(block.reads), self._outer(block.writes)
         if body is block.body and same and len(reads) == len(block.reads) and len(writes) == len(block.writes):

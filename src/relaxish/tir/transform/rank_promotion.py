@@ -77,9 +77,7 @@ class _Pattern(Visitor):
         return extent * step, extent
 
 
-def promoted_shape(
-    indices: Sequence[Any], extents: Mapping[Any, int | None]
-) -> tuple[list[Any], list[Any]] | None:
+def promoted_shape(indices: Sequence[Any], extents: Mapping[Any, int | None]) -> tuple[list[Any], list[Any]] | None:
     """Indices and shape of a buffer that keeps only the elements reached while the variables of ``extents`` run."""
     made: list[Any] = []
     shape: list[Any] = []

@@ -20,9 +20,7 @@ _MOST_PIECES = 16
 def new_analyzer() -> Analyzer:
     """An analyzer that draws conclusions from several conditions at once."""
     analyzer = Analyzer()
-    analyzer.enabled_extensions = (
-        Extension.TransitivelyProveInequalities | Extension.ApplyConstraintsToBooleanBranches
-    )
+    analyzer.enabled_extensions = Extension.TransitivelyProveInequalities | Extension.ApplyConstraintsToBooleanBranches
     return analyzer
 
 
@@ -170,7 +168,14 @@ def project(where: Where, var: Var, low: Any, high: Any, analyzer: Analyzer, ove
 
 
 def _solved(
-    where: Where, equation: Any, var: Var, factor: int, base: Any, bounds: tuple[Any, Any], analyzer: Analyzer, over: bool
+    where: Where,
+    equation: Any,
+    var: Var,
+    factor: int,
+    base: Any,
+    bounds: tuple[Any, Any],
+    analyzer: Analyzer,
+    over: bool,
 ) -> Projection | None:
     total = analyzer.simplify(-base if factor > 0 else base)
     step = B.const(var.dtype, abs(factor))

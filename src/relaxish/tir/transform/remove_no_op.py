@@ -248,7 +248,9 @@ def RemoveNoOp() -> PrimFuncPass:  # noqa: N802
 
     def run(func: PrimFunc) -> PrimFunc:
         chosen = options("tir.RemoveNoOp", DEFAULTS)
-        body = remove_by_dataflow(func.body) if chosen["use_dataflow_analysis"] else Remover(Analyzer()).visit(func.body)
+        body = (
+            remove_by_dataflow(func.body) if chosen["use_dataflow_analysis"] else Remover(Analyzer()).visit(func.body)
+        )
         return func if body is func.body else func.with_body(body)
 
     return func_pass(run, "tir.RemoveNoOp")

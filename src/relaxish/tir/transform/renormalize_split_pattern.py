@@ -78,9 +78,7 @@ class _Renormalize(ExprAnalyzerMutator):
         if common == 1:
             return None
         dtype = e.dtype
-        inner = B.add(
-            B.mul(term[0], B.const(dtype, term[1] // common)), B.floordiv(rest, B.const(dtype, common))
-        )
+        inner = B.add(B.mul(term[0], B.const(dtype, term[1] // common)), B.floordiv(rest, B.const(dtype, common)))
         return B.floordiv(inner, B.const(dtype, divisor // common))
 
     def visit_LT(self, e: LT) -> Any:

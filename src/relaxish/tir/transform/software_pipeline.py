@@ -16,7 +16,13 @@ from ..functor import substitute
 from ..stmt import AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
 from .base import LoweringError, StmtExprMutator, call, op_name
 
-_POINTER_ARGS = {"tvm_access_ptr": (1,), "ptx_mma": (6, 8, 10), "mma_fill": (1,), "ptx_ldmatrix": (3,), "mma_store": (3,)}
+_POINTER_ARGS = {
+    "tvm_access_ptr": (1,),
+    "ptx_mma": (6, 8, 10),
+    "mma_fill": (1,),
+    "ptx_ldmatrix": (3,),
+    "mma_store": (3,),
+}
 # Where a call has a fragment buffer, and where the number of the fragment in it.
 _FRAGMENT_ARGS = {
     "tvm_fill_fragment": ((0, 4),), "tvm_load_matrix_sync": ((0, 4),), "tvm_store_matrix_sync": ((0, 4),),
@@ -411,5 +417,3 @@ class PipelineRewriter:
         if not out:
             return None
         return out[0] if len(out) == 1 else SeqStmt(out)
-
-

@@ -223,7 +223,9 @@ class _Rewrite(StmtExprMutator):
             for a in memory.allocs
         )  # fmt: skip
         if same:
-            memory.nest.append(Allocate(memory.var, dtype, first.extents, first.condition, Evaluate(0), first.annotations))
+            memory.nest.append(
+                Allocate(memory.var, dtype, first.extents, first.condition, Evaluate(0), first.annotations)
+            )
             if isinstance(first.body, DeclBuffer):
                 memory.nest.append(DeclBuffer(self._remap(first.body.buffer, memory.var), Evaluate(0)))
                 self.hoisted.add(first.body.buffer)

@@ -81,7 +81,9 @@ class _Unroll(Mutator):
             loop = loop.with_fields(body=body)
         extent = self._extent(loop)
         auto = (
-            loop.kind == ForKind.SERIAL and extent >= 0 and self.normal_loops == 0
+            loop.kind == ForKind.SERIAL
+            and extent >= 0
+            and self.normal_loops == 0
             and self.unroll_depth <= self.max_depth
         )
         auto = auto and (self.steps * extent <= self.max_step or extent <= self.max_extent)

@@ -27,14 +27,18 @@ def _i64(value: int) -> Any:
     return const(value, "int64")
 
 
-def _scan_by_blocks(ib: IRBuilder, data: Any, out: Any, lines: Lines, combine: Combine, first: Any, exclusive: bool) -> None:
+def _scan_by_blocks(
+    ib: IRBuilder, data: Any, out: Any, lines: Lines, combine: Combine, first: Any, exclusive: bool
+) -> None:
     threads = max_threads(_STRETCH)
     n, dtype = lines.length, str(out.dtype)
     with launch(ib, lines.count, threads) as (line, tx):
         shared = [ib.allocate(dtype, (threads,), name="part", scope="shared") for _ in range(2)]
         carry = ib.allocate(dtype, (1,), name="carry", scope="local")
         carry[0] = first
-        with ib.for_range(_i64(0), floordiv(n + (threads - 1), _i64(threads)), name="stretch", dtype="int64") as stretch:
+        with ib.for_range(
+            _i64(0), floordiv(n + (threads - 1), _i64(threads)), name="stretch", dtype="int64"
+        ) as stretch:
             place = ib.let("place", stretch * threads + tx)
             shared[0][tx] = first
             with ib.if_scope(place < n):
@@ -59,7 +63,9 @@ def _scan_by_blocks(ib: IRBuilder, data: Any, out: Any, lines: Lines, combine: C
             barrier(ib)
 
 
-def _scan_by_threads(ib: IRBuilder, data: Any, out: Any, lines: Lines, combine: Combine, first: Any, exclusive: bool) -> None:
+def _scan_by_threads(
+    ib: IRBuilder, data: Any, out: Any, lines: Lines, combine: Combine, first: Any, exclusive: bool
+) -> None:
     threads = max_threads(_STRETCH)
     dtype = str(out.dtype)
     with launch(ib, floordiv(lines.count + (threads - 1), _i64(threads)), threads) as (block, tx):

@@ -81,7 +81,10 @@ def cumsum_thrust(data: Any, axis: int | None, dtype: str, exclusive: bool | Non
     if axis is None:
         data, axis = reshape(data, [prod(data.shape)]), 0
     moved, back = with_last_axis(data, normalize_axis(axis, len(data.shape)))
-    ins = [decl_buffer(t.shape, t.dtype, n, data_alignment=8) for t, n in ((moved, "data_buf"), (workspace, "workspace_buf"))]
+    ins = [
+        decl_buffer(t.shape, t.dtype, n, data_alignment=8)
+        for t, n in ((moved, "data_buf"), (workspace, "workspace_buf"))
+    ]
     out = decl_buffer(moved.shape, dtype, "output_buf", data_alignment=8)
 
     def call(given: Any, made: Any) -> Any:

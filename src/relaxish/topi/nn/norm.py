@@ -137,9 +137,7 @@ def group_norm(
             value = value * scale(*at)
         return value + shift(*at) if shift is not None else value
 
-    result = _normalised(
-        grouped, reduced, epsilon, finish, "T_group_norm", data.dtype, f"{data.op.name}_red_temp"
-    )
+    result = _normalised(grouped, reduced, epsilon, finish, "T_group_norm", data.dtype, f"{data.op.name}_red_temp")
     return shape.reshape(result, data.shape)
 
 

@@ -192,27 +192,35 @@ def _conv2d_winograd_nhwc_impl(
         kernel_pack = te.compute(
             (n, n, out_channels, in_channels),
             lambda eps, nu, co, ci: te.sum(weight[kh, kw, ci, co] * g[eps, kh] * g[nu, kw], axis=[kh, kw]),
-            name="kernel_pack")
+            name="kernel_pack",
+        )
     input_tile = te.compute(
-        (n, n, count, in_channels), lambda eps, nu, p, ci: data_pad[(*tiles.source(p, eps, nu), ci)],
-        name="input_tile", attrs={"schedule_rule": "None"})
+        (n, n, count, in_channels),
+        lambda eps, nu, p, ci: data_pad[(*tiles.source(p, eps, nu), ci)],
+        name="input_tile",
+        attrs={"schedule_rule": "None"},
+    )
     ra, rb = _two_axes(n)
     data_pack = te.compute(
         (n, n, count, in_channels),
         lambda eps, nu, p, ci: te.sum(input_tile[ra, rb, p, ci] * b[ra, eps] * b[rb, nu], axis=[ra, rb]),
         name="data_pack",
-        attrs={_HINT: ["eps", "nu", "r_a", "r_b"], "schedule_rule": "conv2d_nhwc_winograd_data_pack"})
+        attrs={_HINT: ["eps", "nu", "r_a", "r_b"], "schedule_rule": "conv2d_nhwc_winograd_data_pack"},
+    )
     rc = te.reduce_axis((0, in_channels), name="ci")
     bgemm = te.compute(
         (n, n, count, out_channels),
         lambda eps, nu, p, co: te.sum(data_pack[eps, nu, p, rc] * kernel_pack[eps, nu, co, rc], axis=[rc]),
-        name="bgemm", attrs=_product_attrs(kernel_pack, pre_computed, write_cache_level))
+        name="bgemm",
+        attrs=_product_attrs(kernel_pack, pre_computed, write_cache_level),
+    )
     sa, sb = _two_axes(n)
     inverse = te.compute(
         (tile_size, tile_size, count, out_channels),
         lambda vh, vw, p, co: te.sum(bgemm[sa, sb, p, co] * a[sa, vh] * a[sb, vw], axis=[sa, sb]),
         name="inverse",
-        attrs={_HINT: ["vh", "vw", "r_a", "r_b"], "schedule_rule": "conv2d_nhwc_winograd_inverse"})
+        attrs={_HINT: ["vh", "vw", "r_a", "r_b"], "schedule_rule": "conv2d_nhwc_winograd_inverse"},
+    )
 
     def result(n: Any, h: Any, w: Any, co: Any) -> Any:
         tile, vh, vw = tiles.place(n, h, w)
@@ -241,29 +249,35 @@ def _conv2d_winograd_nchw_impl(
         kernel_pack = te.compute(
             (n, n, in_channels, out_channels),
             lambda eps, nu, ci, co: te.sum(weight[co, ci, kh, kw] * g[eps, kh] * g[nu, kw], axis=[kh, kw]),
-            name="kernel_pack")
+            name="kernel_pack",
+        )
 
     def element(ci: Any, p: Any, eps: Any, nu: Any) -> Any:
         image, row, column = tiles.source(p, eps, nu)
         return data_pad[image, ci, row, column]
 
-    input_tile = te.compute(
-        (in_channels, count, n, n), element, name="input_tile", attrs={"schedule_rule": "None"})
+    input_tile = te.compute((in_channels, count, n, n), element, name="input_tile", attrs={"schedule_rule": "None"})
     ra, rb = _two_axes(n)
     data_pack = te.compute(
         (n, n, in_channels, count),
         lambda eps, nu, ci, p: te.sum(input_tile[ci, p, ra, rb] * b[ra, eps] * b[rb, nu], axis=[ra, rb]),
-        name="data_pack", attrs={"schedule_rule": "conv2d_nchw_winograd_data_pack"})
+        name="data_pack",
+        attrs={"schedule_rule": "conv2d_nchw_winograd_data_pack"},
+    )
     rc = te.reduce_axis((0, in_channels), name="ci")
     bgemm = te.compute(
         (n, n, out_channels, count),
         lambda eps, nu, co, p: te.sum(data_pack[eps, nu, rc, p] * kernel_pack[eps, nu, rc, co], axis=[rc]),
-        name="bgemm", attrs=_product_attrs(kernel_pack, pre_computed, write_cache_level))
+        name="bgemm",
+        attrs=_product_attrs(kernel_pack, pre_computed, write_cache_level),
+    )
     sa, sb = _two_axes(n)
     inverse = te.compute(
         (out_channels, count, tile_size, tile_size),
         lambda co, p, vh, vw: te.sum(bgemm[sa, sb, co, p] * a[sa, vh] * a[sb, vw], axis=[sa, sb]),
-        name="inverse", attrs={"schedule_rule": "conv2d_nchw_winograd_inverse"})
+        name="inverse",
+        attrs={"schedule_rule": "conv2d_nchw_winograd_inverse"},
+    )
 
     def result(n: Any, co: Any, h: Any, w: Any) -> Any:
         tile, vh, vw = tiles.place(n, h, w)

@@ -66,9 +66,7 @@ def strided_set_python(data: Array, v: Array, begin: Any, end: Any, strides: Any
     return out
 
 
-def one_hot(
-    indices: Array, on_value: Any, off_value: Any, depth: int, axis: int, dtype: str
-) -> Array:
+def one_hot(indices: Array, on_value: Any, off_value: Any, depth: int, axis: int, dtype: str) -> Array:
     """``on_value`` where the new axis's index is the element."""
     place = indices.ndim if axis == -1 else axis
     hit = np.expand_dims(indices, place) == np.arange(depth).reshape([-1] + [1] * (indices.ndim - place))

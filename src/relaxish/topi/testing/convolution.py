@@ -29,8 +29,9 @@ def _convolve(data: Array, weight: Array, stride: Any, padding: Any, dilation: A
     spread = np.pad(data, [(0, 0), (0, 0), *zip(before, after, strict=True)])
     axes = tuple(range(2, 2 + rank))
     windows = np.lib.stride_tricks.sliding_window_view(spread, reach, axis=axes)
-    windows = windows[(slice(None), slice(None), *(slice(None, None, s) for s in steps),
-                       *(slice(None, None, g) for g in gaps))]
+    windows = windows[
+        (slice(None), slice(None), *(slice(None, None, s) for s in steps), *(slice(None, None, g) for g in gaps))
+    ]
     batch, channels = data.shape[:2]
     windows = windows.reshape(batch, groups, channels // groups, *windows.shape[2:])
     kernels = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
@@ -94,8 +95,7 @@ def depthwise_conv2d_python_nchw(input_np: Array, filter_np: Array, stride: Any,
 
 def depthwise_conv2d_python_nhwc(input_np: Array, filter_np: Array, stride: Any, padding: Any) -> Array:
     """Channels last; the weight is (height, width, in, multiplier)."""
-    out = depthwise_conv2d_python_nchw(
-        input_np.transpose(0, 3, 1, 2), filter_np.transpose(2, 3, 0, 1), stride, padding)
+    out = depthwise_conv2d_python_nchw(input_np.transpose(0, 3, 1, 2), filter_np.transpose(2, 3, 0, 1), stride, padding)
     return out.transpose(0, 2, 3, 1)
 
 

@@ -122,7 +122,9 @@ def grid_sample_python(
         else:
             left, top = np.floor(x), np.floor(y)
             steps = [
-                (left + i, top + j, (1 - np.abs(x - left - i)) * (1 - np.abs(y - top - j))) for i in (0, 1) for j in (0, 1)
+                (left + i, top + j, (1 - np.abs(x - left - i)) * (1 - np.abs(y - top - j)))
+                for i in (0, 1)
+                for j in (0, 1)
             ]
         for px, py, share in steps:
             inside = (px >= 0) & (px < sizes[0]) & (py >= 0) & (py < sizes[1])

@@ -107,7 +107,9 @@ def lrn_python(a_np: Array, size: int, axis: int, bias: float, alpha: float, bet
     return np.asarray(a_np / (bias + alpha * squares / size) ** beta)
 
 
-def batch_matmul(x: Array, y: Array, out_dtype: str | None = None, trans_x: bool = False, trans_y: bool = True) -> Array:
+def batch_matmul(
+    x: Array, y: Array, out_dtype: str | None = None, trans_x: bool = False, trans_y: bool = True
+) -> Array:
     """Products of matrices; the second is transposed unless told otherwise, a batch of one serves all."""
     left = x.swapaxes(-1, -2) if trans_x else x
     right = y.swapaxes(-1, -2) if trans_y else y

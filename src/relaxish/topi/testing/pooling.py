@@ -13,7 +13,9 @@ __all__ = ["adaptive_pool", "pool_grad_nchw", "poolnd_python"]
 Array = np.ndarray[Any, Any]
 
 
-def _windows(extent: int, kernel: int, stride: int, dilation: int, before: int, after: int, ceil_mode: bool) -> list[range]:
+def _windows(
+    extent: int, kernel: int, stride: int, dilation: int, before: int, after: int, ceil_mode: bool
+) -> list[range]:
     """The places that each window covers, those in the border included."""
     room = extent + before + after - (dilation * (kernel - 1) + 1)
     count = (-(-room // stride) if ceil_mode else room // stride) + 1
@@ -61,9 +63,7 @@ def adaptive_pool(np_data: Array, out_size: Any, pool_type: str, layout: str) ->
     out = np_data
     for axis, count in zip(axes, wanted, strict=True):
         extent = np_data.shape[axis]
-        pieces = [
-            np.take(out, range(i * extent // count, -(-(i + 1) * extent // count)), axis) for i in range(count)
-        ]
+        pieces = [np.take(out, range(i * extent // count, -(-(i + 1) * extent // count)), axis) for i in range(count)]
         out = np.stack([reduce(piece, axis=axis) for piece in pieces], axis=axis)
     return np.asarray(out, np_data.dtype)
 
@@ -90,5 +90,7 @@ def pool_grad_nchw(
             grad[(*batch, *at)] += out_grad_np[:, :, i, j]
             continue
         area = np.prod(pool_size) if count_include_pad else len(rows) * len(columns)
-        grad[np.ix_(*(range(n) for n in a_np.shape[:2]), rows, columns)] += (out_grad_np[:, :, i, j] / area)[..., None, None]
+        grad[np.ix_(*(range(n) for n in a_np.shape[:2]), rows, columns)] += (out_grad_np[:, :, i, j] / area)[
+            ..., None, None
+        ]
     return np.asarray(np.where(a_np > 0, grad, 0) if add_relu else grad)

@@ -141,9 +141,7 @@ class _Conflicts(PyExprVisitor):
         for arg in call_args(op):
             if isinstance(arg, Constant) and isinstance(arg.struct_info, TensorStructInfo):
                 if any(self.graph.spec_of(Axis(arg, dim)) for dim in range(arg.struct_info.ndim)):
-                    raise InternalError(
-                        "Constant is not allowed to be sharded. Please convert it into an input param."
-                    )
+                    raise InternalError("Constant is not allowed to be sharded. Please convert it into an input param.")
         super().visit_call_(op)
 
     def visit_var_binding_(self, binding: VarBinding) -> None:

@@ -92,9 +92,7 @@ class _Legalizer(PyExprMutator):
             return rule
         packed = call.op.get_attr("FCallPacked")
         if packed is not None:
-            return lambda builder, call: Call(
-                ExternFunc(str(packed)), call.args, None, (call.struct_info,), call.span
-            )
+            return lambda builder, call: Call(ExternFunc(str(packed)), call.args, None, (call.struct_info,), call.span)
         if self.warn and name not in _CALLS:
             log = get_logger("relax.legalize")
             if known:

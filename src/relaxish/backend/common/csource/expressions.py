@@ -176,8 +176,10 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor):
     def extremum(self, kind: str, e: Any) -> Piece:
         """The smaller or larger of two values."""
         if dt.is_bool(e.dtype):
-            return infix("&&", self.expr(e.a), self.expr(e.b), AND) if kind == "Min" else infix(
-                "||", self.expr(e.a), self.expr(e.b), OR
+            return (
+                infix("&&", self.expr(e.a), self.expr(e.b), AND)
+                if kind == "Min"
+                else infix("||", self.expr(e.a), self.expr(e.b), OR)
             )
         return self.call(self.math_name(kind.lower(), e.dtype), self.expr(e.a), self.expr(e.b))
 

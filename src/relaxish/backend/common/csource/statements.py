@@ -268,5 +268,3 @@ def _reads(value: Any, buffer: Any) -> bool:
 
     pre_order_visit(value, look)
     return found
-
-

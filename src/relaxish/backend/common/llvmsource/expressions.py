@@ -238,7 +238,9 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
         if isinstance(index, IntImm) and index.value == 0:
             return kind, self.values[data]
         at = self.visit(index)
-        step = f"getelementptr inbounds {memory_type(element)}, {kind} {self.values[data]}, {llvm_type(index.dtype)} {at}"
+        step = (
+            f"getelementptr inbounds {memory_type(element)}, {kind} {self.values[data]}, {llvm_type(index.dtype)} {at}"
+        )
         return kind, self.value(step)
 
     def alignment(self, element: str, count: int, index: Any) -> int:
@@ -290,9 +292,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
         condition, yes, no = e.args
         if not _reads_memory(yes) and not _reads_memory(no):
             return self.select(self.visit(condition), 1, llvm_type(e.dtype), self.visit(yes), self.visit(no))
-        return self.branches(
-            self.visit(condition), lambda: self.visit(yes), lambda: self.visit(no), llvm_type(e.dtype)
-        )
+        return self.branches(self.visit(condition), lambda: self.visit(yes), lambda: self.visit(no), llvm_type(e.dtype))
 
 
 def _shape(kind: str) -> tuple[int, str]:
@@ -321,4 +321,8 @@ def _reads_memory(expr: Any) -> bool:
 
 
 def _is_plain(call: Call) -> bool:
-    return isinstance(call.op, Op) and call.op.name not in ("tir.if_then_else", "tir.call_extern", "tir.call_llvm_intrin")
+    return isinstance(call.op, Op) and call.op.name not in (
+        "tir.if_then_else",
+        "tir.call_extern",
+        "tir.call_llvm_intrin",
+    )

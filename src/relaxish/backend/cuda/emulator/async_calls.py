@@ -38,7 +38,9 @@ def _copy_async(gen: ThreadFunction, call: Any) -> Any:
         # Where nothing is copied the source may lie anywhere.
         checked = gen.call("rx_check_if", origin.index, max(1, size // unit), Cast("int64", condition), number)
         origin = type(origin)(origin.data, origin.dtype, checked)
-        to = type(to)(to.data, to.dtype, gen.call("rx_check_place", to.index, max(1, size // gen.bytes_of(to.dtype)), site))
+        to = type(to)(
+            to.data, to.dtype, gen.call("rx_check_place", to.index, max(1, size // gen.bytes_of(to.dtype)), site)
+        )
     return gen.call(
         "rx_copy_async_at", gen.as_number(_base(to)), _bytes_at(gen, to), _address(gen, origin), size,
         Cast("int64", condition), site,
@@ -129,6 +131,4 @@ def _load_if(gen: ThreadFunction, call: Any) -> Any:
         checked = gen.call("rx_check_if", origin.index, 1, Cast("int64", condition), number)
         origin = type(origin)(origin.data, origin.dtype, checked)
     size = gen.bytes_of(origin.dtype)
-    return gen.call(
-        "rx_copy_if", _address(gen, target), _address(gen, origin), size, Cast("int64", condition)
-    )
+    return gen.call("rx_copy_if", _address(gen, target), _address(gen, origin), size, Cast("int64", condition))

@@ -38,7 +38,6 @@ class Geometry:
         inside = number % (x * y * self.block[2])
         return inside % x, inside // x % y, inside // (x * y)
 
-
     def number(self, thread: Dim) -> int:
         """A thread's number in its block."""
         x, y, _ = self.block
@@ -82,7 +81,11 @@ def _async_hazard(kind: int, site: Site, how: int, facts: dict[str, Any]) -> err
     place = f"{site.buffer}[{facts['index']}]" + (f" ({site.dtype})" if site.dtype else "")
     if kind == layout.FAULT_READING:
         reader = "a product" if how & 7 == layout.PRODUCTS else "a bulk store"
-        why = "no wait for its group lies between" if how & layout.HOW_CLOSED else "its group has not been closed (commit)"
+        why = (
+            "no wait for its group lies between"
+            if how & layout.HOW_CLOSED
+            else "its group has not been closed (commit)"
+        )
         return errors.AsyncHazardError(f"{place} is written while {reader} may still read it: {why}", **facts)
     if kind == layout.FAULT_PROXY:
         return errors.AsyncHazardError(
@@ -155,7 +158,8 @@ def _make(kind: int, site: Site, index: int, reads: bool, facts: dict[str, Any])
     if kind == layout.FAULT_METADATA:
         facts["index"] = None
         return errors.EmulationError(
-            f"a sparse operand's metadata has the bits {index:04b} for a chunk, which name no two elements of it", **facts
+            f"a sparse operand's metadata has the bits {index:04b} for a chunk, which name no two elements of it",
+            **facts,
         )
     if kind == layout.FAULT_STACK:
         return errors.EmulationError("a thread's stack is too small for it", **facts)

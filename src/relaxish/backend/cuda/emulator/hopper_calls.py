@@ -209,7 +209,9 @@ def _uses(gen: ThreadFunction, place: Place, count: int, form: int) -> Any:
     """Registers that a product takes or gives: ordinary code must leave them alone meanwhile."""
     first = gen.registers.get(place.data)
     if first is None:
-        raise RelaxishError(f"a product's registers are a local array, which {place.data.name} is not (kernel {gen.name})")
+        raise RelaxishError(
+            f"a product's registers are a local array, which {place.data.name} is not (kernel {gen.name})"
+        )
     unit = gen.bytes_of(place.dtype)
     site = gen.site(buffer=place.data.name, unit=unit, dtype=place.dtype)
     return gen.call("rx_use_registers", first, place.index * unit, count * unit, form, site)

@@ -71,9 +71,7 @@ def _begin(operand: Any, at: Any, number: Any, first_row: Any, start: Any, leadi
     return place // dt.nbytes(operand.dtype)
 
 
-def warpgroup_product(
-    n: int, a: Operand | str, b: Operand, c_dtype: str, wide: str, checked: bool
-) -> PrimFunc:
+def warpgroup_product(n: int, a: Operand | str, b: Operand, c_dtype: str, wide: str, checked: bool) -> PrimFunc:
     """``c = a * b`` or ``c += a * b``; ``a`` is the type of registers, or an operand in shared memory.
 
     Lanes bring 16 bytes at a time, which swizzling leaves together, to the warp's scratch room.
@@ -112,29 +110,20 @@ def warpgroup_product(
         group_row = T.call_extern("int64", "rx_warp_in_group", thread) * 16
         if in_registers:
             for i in range(4 * pack):
-                X[
-                    (lane // 4 + i // pack % 2 * 8) * k + T.int64(i // (2 * pack) * 4 * pack) + lane % 4 * pack + i % pack
-                ] = T.cast(A[a_start + T.int64(i)], wide)
+                column = T.meta_var(T.int64(i // (2 * pack) * 4 * pack) + lane % 4 * pack + i % pack)
+                X[(lane // 4 + i // pack % 2 * 8) * k + column] = T.cast(A[a_start + T.int64(i)], wide)
         else:
             for i in range(a_count // 32):
                 with T.LetStmt(lane + T.int64(i) * 32) as number:
-                    with T.LetStmt(
-                        T.call_extern(
-                            "int64", check, thread, _begin(a, a_at, number, group_row, a_start, a_leading, a_stride),
-                            T.int64(a_run), a_site,
-                        )  # fmt: skip
-                    ) as first:
+                    begin = T.meta_var(_begin(a, a_at, number, group_row, a_start, a_leading, a_stride))
+                    with T.LetStmt(T.call_extern("int64", check, thread, begin, T.int64(a_run), a_site)) as first:
                         for e in range(a_run):
                             X[into(a_at, number, T.int64(e))] = T.cast(A[first + T.int64(e)], wide)
         for i in range((b_count + 31) // 32):
             with T.LetStmt(lane + T.int64(i) * 32) as number:
                 if number < T.int64(b_count):
-                    with T.LetStmt(
-                        T.call_extern(
-                            "int64", check, thread, _begin(b, b_at, number, T.int64(0), b_start, b_leading, b_stride),
-                            T.int64(b_run), b_site,
-                        )  # fmt: skip
-                    ) as first:
+                    begin = T.meta_var(_begin(b, b_at, number, T.int64(0), b_start, b_leading, b_stride))
+                    with T.LetStmt(T.call_extern("int64", check, thread, begin, T.int64(b_run), b_site)) as first:
                         for e in range(b_run):
                             Y[into(b_at, number, T.int64(e))] = T.cast(B[first + T.int64(e)], wide)
         T.evaluate(T.call_extern("int64", "rx_gather", thread, site))

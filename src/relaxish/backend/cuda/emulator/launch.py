@@ -97,7 +97,11 @@ class TensorMap:
         """The map as the runtime reads it."""
         made = np.zeros(layout.MAP_BYTES // 8, np.int64)
         made[:4] = self.address, self.element, len(self.sizes), self.swizzle
-        for start, values in ((layout.MAP_SIZES, self.sizes), (layout.MAP_STRIDES, self.strides), (layout.MAP_BOX, self.box)):
+        for start, values in (
+            (layout.MAP_SIZES, self.sizes),
+            (layout.MAP_STRIDES, self.strides),
+            (layout.MAP_BOX, self.box),
+        ):
             made[start // 8 : start // 8 + len(values)] = values
         return made
 
@@ -154,7 +158,11 @@ class _Launch:
             layout.VECTOR_WORDS: self.vector_words, layout.LAUNCH_REGISTERS: self._launch_registers(),
             layout.REGISTER_CELLS: self.program.register_cells, layout.RESIDENT: self.resident,
         }  # fmt: skip
-        for base, dims in ((layout.BLOCK_DIM, geometry.block), (layout.GRID_DIM, geometry.grid), (layout.CLUSTER_DIM, geometry.cluster)):
+        for base, dims in (
+            (layout.BLOCK_DIM, geometry.block),
+            (layout.GRID_DIM, geometry.grid),
+            (layout.CLUSTER_DIM, geometry.cluster),
+        ):
             values |= {base + 8 * i: size for i, size in enumerate(dims)}
         values[layout.BLOCKS] = self._blocks(fibers, extents)
         _write(self.grid, values)
@@ -190,7 +198,9 @@ class _Launch:
             shared = arena.take(shared_bytes + 64, 1024)
             first_warp = arena.take(warps * layout.WARP_BYTES)
             for warp in range(warps):
-                _write(first_warp + warp * layout.WARP_BYTES, {layout.WARP_SCRATCH: arena.take(2 * layout.SCRATCH_BYTES)})
+                _write(
+                    first_warp + warp * layout.WARP_BYTES, {layout.WARP_SCRATCH: arena.take(2 * layout.SCRATCH_BYTES)}
+                )
             _write(blocks + rank * layout.BLOCK_BYTES, {
                 layout.BLOCK_WARPS: first_warp, layout.BLOCK_SHARED: shared, layout.BLOCK_SHARED_BYTES: shared_bytes,
                 layout.BLOCK_BARRIERS: arena.take((layout.BAR_COUNT + 1) * layout.BAR_BYTES), layout.BLOCK_RANK: rank % self.ranks,
@@ -296,7 +306,8 @@ def _check_resident(program: ThreadProgram, blocks: int, threads: int, shared: i
     each = min(_THREADS_EACH // warps, _BLOCKS_EACH, _SHARED_EACH // (shared + 1024))
     if blocks > each * processors:
         raise DeadlockError(
-            f"a barrier of the whole grid: it has {blocks} blocks, and {each * processors} can run together", kernel=program.name
+            f"a barrier of the whole grid: it has {blocks} blocks, and {each * processors} can run together",
+            kernel=program.name,
         )
 
 
@@ -332,7 +343,9 @@ def launch_program(
     with _LOCK:
         launch = _Launch(program, grid, block, shared, cluster, checked)
         outside = [(kind, value) for kind, value in args if kind in ("pointer", "tensor_map")]
-        launch.bases = {i: value.address if kind == "tensor_map" else int(value) for i, (kind, value) in enumerate(outside)}
+        launch.bases = {
+            i: value.address if kind == "tensor_map" else int(value) for i, (kind, value) in enumerate(outside)
+        }
         launch.note_maps([value.element if kind == "tensor_map" else 0 for kind, value in outside])
         extents: list[int | None] = [v.nbytes if kind == "tensor_map" else extent(int(v)) for kind, v in outside]
         extents += [None] * (len(program.memories) - len(extents))

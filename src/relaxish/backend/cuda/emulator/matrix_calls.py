@@ -104,7 +104,9 @@ def _moved_nibbles(gen: ThreadFunction, call: Any, stores: bool) -> Any:
         lambda: matrix_helpers.nibble_fragment_load(dtype, columns, count, by_rows, gen.checked),
     )
     first = place.index * gen.bytes_of(place.dtype)
-    return gen.call(symbol, data, at, place.data, first, gen.integer(gen.visit(stride)), gen.integer(site), dtype="int32")
+    return gen.call(
+        symbol, data, at, place.data, first, gen.integer(gen.visit(stride)), gen.integer(site), dtype="int32"
+    )
 
 
 @emulates("tvm_load_matrix_sync")
@@ -143,7 +145,9 @@ def _mma(gen: ThreadFunction, call: Any) -> Any:
     shape = MMA.get((shape_name, bits))
     layouts = (call.args[1].value, call.args[2].value)
     if shape is None or None in types or layouts != ("row", "col"):
-        raise RelaxishError(f"the emulator does not know mma {shape_name} of {[t.value for t in call.args[3:6]]}, {layouts}")
+        raise RelaxishError(
+            f"the emulator does not know mma {shape_name} of {[t.value for t in call.args[3:6]]}, {layouts}"
+        )
     a_dtype, b_dtype, c_dtype = (str(t) for t in types)
     symbol = gen.helper(
         f"rx_mma_{shape_name}_{a_dtype}_{b_dtype}_{c_dtype}",
@@ -163,7 +167,9 @@ def _mma_sparse(gen: ThreadFunction, call: Any) -> Any:
     shape = MMA_SPARSE.get((shape_name, dt.bits(types[0]) if types[0] else 0))
     layouts = (call.args[1].value, call.args[2].value)
     if shape is None or None in types or layouts != ("row", "col"):
-        raise RelaxishError(f"the emulator does not know mma.sp {shape_name} of {[t.value for t in call.args[3:6]]}, {layouts}")
+        raise RelaxishError(
+            f"the emulator does not know mma.sp {shape_name} of {[t.value for t in call.args[3:6]]}, {layouts}"
+        )
     selector = int(call.args[14].value)
     if not 0 <= selector < 4 // shape.threads:
         raise RelaxishError(f"mma.sp {shape_name} has no sparsity selector {selector}")
@@ -196,9 +202,7 @@ def _ldmatrix(gen: ThreadFunction, call: Any) -> Any:
     if is_transposed and unit == 1:
         place = gen.place(source)
         site = gen.access(place, layout.SITE_LOAD)
-        symbol = gen.helper(
-            f"rx_load_bytes{_suffix(gen)}", lambda: matrix_helpers.load_bytes_transposed(gen.checked)
-        )
+        symbol = gen.helper(f"rx_load_bytes{_suffix(gen)}", lambda: matrix_helpers.load_bytes_transposed(gen.checked))
         pitch = gen.integer(gen.visit(source_at))
         return gen.call(symbol, target.data, target.index, place.data, place.index, pitch, site, dtype="int32")
     place = gen.place(source, source_at)

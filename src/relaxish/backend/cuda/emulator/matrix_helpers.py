@@ -60,12 +60,16 @@ def fragment_load(dtype: str, columns: int, count: int, by_rows: bool, checked: 
         with T.LetStmt(W[_LANE] * count // columns) as row:
             with T.LetStmt(W[_LANE] * count % columns) as column:
                 if by_rows:
-                    with T.LetStmt(T.call_extern("int64", check, thread, start + row * stride + column, T.int64(count), site)) as first:
+                    with T.LetStmt(
+                        T.call_extern("int64", check, thread, start + row * stride + column, T.int64(count), site)
+                    ) as first:
                         for e in range(count):
                             F[at + T.int64(e)] = S[first + T.int64(e)]
                 else:
                     with T.LetStmt(
-                        T.call_extern("int64", strided, thread, start + column * stride + row, T.int64(count), stride, site)
+                        T.call_extern(
+                            "int64", strided, thread, start + column * stride + row, T.int64(count), stride, site
+                        )
                     ) as first:
                         for e in range(count):
                             F[at + T.int64(e)] = S[first + T.int64(e) * stride]
@@ -89,9 +93,14 @@ def nibble_fragment_load(dtype: str, columns: int, count: int, by_rows: bool, ch
             with T.LetStmt(W[_LANE] * count % columns) as column:
                 for e in range(count):
                     with T.LetStmt(row * stride + column + e if by_rows else (column + e) * stride + row) as element:
-                        with T.LetStmt(T.call_extern("int64", check, thread, start + element // 2, T.int64(1), site)) as byte:
+                        with T.LetStmt(
+                            T.call_extern("int64", check, thread, start + element // 2, T.int64(1), site)
+                        ) as byte:
                             F[at + T.int64(e)] = T.cast(
-                                unpacked(T.shift_right(T.cast(S[byte], "int32"), T.cast(element % 2 * 4, "int32")), signed), "int8"
+                                unpacked(
+                                    T.shift_right(T.cast(S[byte], "int32"), T.cast(element % 2 * 4, "int32")), signed
+                                ),
+                                "int8",
                             )
 
     return load
@@ -112,12 +121,16 @@ def fragment_store(dtype: str, columns: int, count: int, by_rows: bool, checked:
         with T.LetStmt(W[_LANE] * count // columns) as row:
             with T.LetStmt(W[_LANE] * count % columns) as column:
                 if by_rows:
-                    with T.LetStmt(T.call_extern("int64", check, thread, start + row * stride + column, T.int64(count), site)) as first:
+                    with T.LetStmt(
+                        T.call_extern("int64", check, thread, start + row * stride + column, T.int64(count), site)
+                    ) as first:
                         for e in range(count):
                             D[first + T.int64(e)] = F[at + T.int64(e)]
                 else:
                     with T.LetStmt(
-                        T.call_extern("int64", strided, thread, start + column * stride + row, T.int64(count), stride, site)
+                        T.call_extern(
+                            "int64", strided, thread, start + column * stride + row, T.int64(count), stride, site
+                        )
                     ) as first:
                         for e in range(count):
                             D[first + T.int64(e) * stride] = F[at + T.int64(e)]
@@ -155,7 +168,8 @@ def fragment_product(m: int, n: int, k: int, a_dtype: str, b_dtype: str, c_dtype
             for e in range(c_count):
                 total[e] = (
                     total[e]
-                    + X[lane * c_count // n * k + T.int64(r)] * X[m * k + T.int64(r) * n + lane * c_count % n + T.int64(e)]
+                    + X[lane * c_count // n * k + T.int64(r)]
+                    * X[m * k + T.int64(r) * n + lane * c_count % n + T.int64(e)]
                 )
         for e in range(c_count):
             D[d_at + T.int64(e)] = T.cast(total[e], c_dtype)
@@ -211,7 +225,8 @@ def mma(shape: Shape, a_dtype: str, b_dtype: str, c_dtype: str, wide: str) -> Pr
             for r in range(k):
                 total[0] = (
                     total[0]
-                    + X[shape.c(lane, T.int64(i))[0] * k + T.int64(r)] * Y[shape.c(lane, T.int64(i))[1] * k + T.int64(r)]
+                    + X[shape.c(lane, T.int64(i))[0] * k + T.int64(r)]
+                    * Y[shape.c(lane, T.int64(i))[1] * k + T.int64(r)]
                 )
             C[c_first + T.int64(i)] = T.cast(total[0], c_dtype)
 
@@ -252,7 +267,11 @@ def mma_sparse(
             Y[_in_matrix(held.b, lane, i, k, True)] = _operand(B, b_first, i, b_dtype, wide)
         M[lane] = E[e_first]
         if checked and lane % 4 // shape.threads == T.int64(selector):
-            T.evaluate(T.call_extern("int64", "rx_check_metadata", thread, T.cast(M[lane], "int64"), T.int64(shape.chunk), site))
+            T.evaluate(
+                T.call_extern(
+                    "int64", "rx_check_metadata", thread, T.cast(M[lane], "int64"), T.int64(shape.chunk), site
+                )
+            )
         T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
         for i in range(held.c_count):
             total[0] = T.cast(C[c_first + T.int64(i)], wide)
@@ -321,7 +340,11 @@ def load_bytes_transposed(checked: bool) -> PrimFunc:
         lane = W[_LANE]
         for i in range(16):
             with T.LetStmt(
-                start + T.int64(i % 8 // 4 * 16 + i % 4) * pitch + lane % 4 * 4 * pitch + lane // 4 + T.int64(i // 8 * 8)
+                start
+                + T.int64(i % 8 // 4 * 16 + i % 4) * pitch
+                + lane % 4 * 4 * pitch
+                + lane // 4
+                + T.int64(i // 8 * 8)
             ) as at:
                 R[local_at + T.int64(i)] = S[T.call_extern("int64", check, thread, at, T.int64(1), site)]
 

@@ -119,7 +119,9 @@ def _shared_limit(target: Target) -> int:
     return found if found > STATIC_SHARED_MEMORY else opt_in_shared_memory("sm_80")
 
 
-def emulate(func_or_mod: Any, *args: Any, target: Any = "nvidia/nvidia-a100", check: bool = True, **limits: Any) -> None:
+def emulate(
+    func_or_mod: Any, *args: Any, target: Any = "nvidia/nvidia-a100", check: bool = True, **limits: Any
+) -> None:
     """Run a scheduled GPU program on the CPU; see :func:`relaxish.testing.emulate_cuda`."""
     mod = func_or_mod
     if isinstance(mod, PrimFunc):

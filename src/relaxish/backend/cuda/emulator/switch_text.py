@@ -41,9 +41,9 @@ def switch_text(arch: str) -> str:
     """``rx_switch_stack(save, to)`` and ``rx_fiber_entry`` as LLVM text."""
     switch, entry = (_X86, _X86_ENTRY) if arch == "x86_64" else (_ARM, _ARM_ENTRY)
     return (
-        f'define void @rx_switch_stack(ptr %save, ptr %to) naked noinline nounwind {{\n'
+        f"define void @rx_switch_stack(ptr %save, ptr %to) naked noinline nounwind {{\n"
         f'  call void asm sideeffect "{_escaped(switch)}", ""()\n  unreachable\n}}\n'
-        f'define void @rx_fiber_entry() naked noinline nounwind {{\n'
+        f"define void @rx_fiber_entry() naked noinline nounwind {{\n"
         f'  call void asm sideeffect "{_escaped(entry)}", ""()\n  unreachable\n}}\n'
     )
 

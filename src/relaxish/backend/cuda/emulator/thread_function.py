@@ -143,7 +143,9 @@ class ThreadFunction(Mutator):
         if not isinstance(kind, PointerType):
             return param.dtype
         is_map = kind.storage_scope == "tensor_map"
-        self._memory(param, shared=False, name=param.name.removesuffix("_map") if is_map else param.name).mapped = is_map
+        self._memory(
+            param, shared=False, name=param.name.removesuffix("_map") if is_map else param.name
+        ).mapped = is_map
         return "tensor_map" if is_map else "pointer"
 
     def _argument(self, number: int, kind: str) -> PrimExpr:
@@ -253,14 +255,20 @@ class ThreadFunction(Mutator):
         if isinstance(start, IntImm) and start.value == 0:
             return self.integer(offset)
         if is_nibble(inner.dtype) or is_nibble(dtype):
-            return start * dt.bits(inner.dtype) * dt.lanes(inner.dtype) // (dt.bits(dtype) * dt.lanes(dtype)) + self.integer(offset)
+            return start * dt.bits(inner.dtype) * dt.lanes(inner.dtype) // (
+                dt.bits(dtype) * dt.lanes(dtype)
+            ) + self.integer(offset)
         scale = self.bytes_of(inner.dtype) // self.bytes_of(dtype)
         return start * scale + self.integer(offset)
 
     @staticmethod
     def _element(var: Var) -> str:
         kind = var.type_annotation
-        return kind.element_type.dtype if isinstance(kind, PointerType) and isinstance(kind.element_type, PrimType) else "uint8"
+        return (
+            kind.element_type.dtype
+            if isinstance(kind, PointerType) and isinstance(kind.element_type, PrimType)
+            else "uint8"
+        )
 
     def helper(self, symbol: str, make: Any) -> str:
         """The symbol of a helper, which ``make()`` builds when it is needed for the first time in this process."""
@@ -303,7 +311,9 @@ class ThreadFunction(Mutator):
             first = self.integer(base) if isinstance(shift, int) else self.integer(base) + shift
             made = self.call("rx_check_strided", first, dt.lanes(index.dtype), self.integer(stride), site)
             return Ramp(made if isinstance(shift, int) else made - shift, self.integer(stride), index.lanes)
-        parts = [self._check(Shuffle([index], [IntImm("int32", i)]), shift, 1, site) for i in range(dt.lanes(index.dtype))]
+        parts = [
+            self._check(Shuffle([index], [IntImm("int32", i)]), shift, 1, site) for i in range(dt.lanes(index.dtype))
+        ]
         return Shuffle(parts, [IntImm("int32", i) for i in range(len(parts))])
 
     def _check_registers(self, index: PrimExpr, site: int, first: int) -> PrimExpr:

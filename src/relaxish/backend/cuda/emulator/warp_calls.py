@@ -100,7 +100,9 @@ def _shuffle(gen: ThreadFunction, call: Any) -> Any:
 @emulates("cuda.__shfl_sync", "cuda.__shfl_up_sync", "cuda.__shfl_down_sync", "cuda.__shfl_xor_sync")
 def _device_shuffle(gen: ThreadFunction, call: Any) -> Any:
     middle = call.op.name.removeprefix("tir.cuda.__shfl").removesuffix("sync").strip("_")
-    return _shuffled(gen, _SHUFFLES["shuffle_" + middle if middle else "shuffle"], [gen.visit(a) for a in call.args[:4]])
+    return _shuffled(
+        gen, _SHUFFLES["shuffle_" + middle if middle else "shuffle"], [gen.visit(a) for a in call.args[:4]]
+    )
 
 
 @emulates_function("__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync")

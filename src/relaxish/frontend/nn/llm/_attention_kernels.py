@@ -309,8 +309,13 @@ class WarpAttention(Attention):
         with T.attr(reducer, "reduce_scope", tir.reinterpret("handle", tir.const(0, "uint64"))):
             T.evaluate(
                 tir.call_intrin(
-                    "handle", "tir.tvm_thread_allreduce", tir.const(1, "uint32"), self.partial[0], tir.const(1, "bool"),
-                    self.score[0], self.lane,
+                    "handle",
+                    "tir.tvm_thread_allreduce",
+                    tir.const(1, "uint32"),
+                    self.partial[0],
+                    tir.const(1, "bool"),
+                    self.score[0],
+                    self.lane,
                 )  # fmt: skip
             )
         T.buffer_store(self.state, self.score[0], [3])

@@ -143,9 +143,12 @@ def compact(kv_heads: int, head_dim: int, dtype: str, page_size: int, threads: b
             with T.serial(kv_heads) as head:
                 for part in range(2):
                     _copy_row(
-                        head_dim, pages, [target[0], part, head, target[1]], pages, [source[0], part, head, source[1]], lane
+                        head_dim,
+                        pages,
+                        [target[0], part, head, target[1]],
+                        pages,
+                        [source[0], part, head, source[1]],
+                        lane,
                     )
 
     return _function("compact_kv_copy", emit)
-
-

@@ -48,9 +48,7 @@ class _Pages:
         self.sliding = sliding
         self.latent = latent
         count, listed, self.batch = size_var("max_num_pages"), size_var("nnz_pages"), size_var("batch_size")
-        shape = (
-            (count, page_size, sizes.key_dim) if latent else (count, 2, sizes.kv_heads, page_size, sizes.key_dim)
-        )
+        shape = (count, page_size, sizes.key_dim) if latent else (count, 2, sizes.kv_heads, page_size, sizes.key_dim)
         self.pages = matched(args["pages"], shape, sizes.dtype, "pages")
         self.indptr = matched(args["page_indptr"], (self.batch + 1,), "int32", "page_indptr")
         self.values = matched(args["page_values"], (listed,), "int32", "page_values")

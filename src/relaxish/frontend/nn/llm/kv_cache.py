@@ -81,9 +81,7 @@ def _info(shape: Sequence[Any], dtype: str) -> Any:
 class PagedKVCache(Object):
     """A paged cache inside ``forward``: attention of the new tokens over their sequences."""
 
-    def attention_with_fused_qkv(
-        self, layer_id: int, qkv: Tensor, num_qo_heads: int, sm_scale: float
-    ) -> Tensor:
+    def attention_with_fused_qkv(self, layer_id: int, qkv: Tensor, num_qo_heads: int, sm_scale: float) -> Tensor:
         """Append the new tokens' keys and values and attend.
 
         ``qkv`` is (batch, length, query heads + 2 * key heads, dimension); prefill takes a batch of one that holds all
@@ -98,9 +96,7 @@ class PagedKVCache(Object):
         )
         return Tensor(_expr=_emit(call)).reshape(b, s, num_qo_heads, d)
 
-    def self_attention(
-        self, layer_id: int, q: Tensor, k: Tensor, v: Tensor, sm_scale: float
-    ) -> tuple[Tensor, Tensor]:
+    def self_attention(self, layer_id: int, q: Tensor, k: Tensor, v: Tensor, sm_scale: float) -> tuple[Tensor, Tensor]:
         """Attention of the new tokens among themselves: its output, and the logarithms of its sums."""
         b, s, heads, d_qk = q._expr.struct_info.shape.values
         _, _, kv_heads, d_v = v._expr.struct_info.shape.values
@@ -109,9 +105,7 @@ class PagedKVCache(Object):
         args = [self._expr, _prim(layer_id), scale, *(r._expr for r in rows)]
         return self._with_lse("self_attention", args, (b, s, heads, d_v), q.dtype)
 
-    def cross_attention(
-        self, layer_id: int, q: Tensor, v_head_dim: int, sm_scale: float
-    ) -> tuple[Tensor, Tensor]:
+    def cross_attention(self, layer_id: int, q: Tensor, v_head_dim: int, sm_scale: float) -> tuple[Tensor, Tensor]:
         """Attention of the new tokens over what the cache holds."""
         b, s, heads, d_qk = q._expr.struct_info.shape.values
         rows = q.reshape(b * s, heads, d_qk)
@@ -377,9 +371,7 @@ def _kv_cache_transpose_append_mla(d_qk: int, dtype: str, page_size: int = 16) -
     return page_kernels.append_latent(d_qk, dtype, page_size, _on_gpu())
 
 
-def _kv_cache_debug_get_kv(
-    num_hidden_layers: int, num_key_value_heads: int, head_dim: int, dtype: str
-) -> tir.PrimFunc:
+def _kv_cache_debug_get_kv(num_hidden_layers: int, num_key_value_heads: int, head_dim: int, dtype: str) -> tir.PrimFunc:
     return page_kernels.debug_get(num_hidden_layers, num_key_value_heads, head_dim, dtype, None, _on_gpu())
 
 

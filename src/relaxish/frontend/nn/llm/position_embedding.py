@@ -73,9 +73,7 @@ def rope_freq_llama4(
 ) -> Frequency:
     """Llama 3's scaling of long wavelengths, on interleaved pairs."""
     plain = _inverse(tir.const(1, "float32"), d, d_range, theta, 2 * (d // 2) % d_range)
-    return _smoothed(
-        s, plain, dtype, factor, low_freq_factor, high_freq_factor, original_max_position_embeddings
-    )
+    return _smoothed(s, plain, dtype, factor, low_freq_factor, high_freq_factor, original_max_position_embeddings)
 
 
 def rope_freq_llama3(
@@ -91,9 +89,7 @@ def rope_freq_llama3(
 ) -> Frequency:
     """Long wavelengths are slowed down by ``factor``, short ones kept, those between blended."""
     plain = _inverse(tir.const(1, "float32"), d, d_range, theta, d * 2 % d_range)
-    return _smoothed(
-        s, plain, dtype, factor, low_freq_factor, high_freq_factor, original_max_position_embeddings
-    )
+    return _smoothed(s, plain, dtype, factor, low_freq_factor, high_freq_factor, original_max_position_embeddings)
 
 
 def _smoothed(s: Any, plain: Any, dtype: str, factor: float, low: float, high: float, original: float) -> Frequency:
@@ -125,9 +121,7 @@ def rope_freq_longrope(
     return _of_angle(angle, dtype, factor)
 
 
-def yarn_find_correction_dim(
-    num_rotations: int, d: int, theta: float, max_position_embeddings: int
-) -> float:
+def yarn_find_correction_dim(num_rotations: int, d: int, theta: float, max_position_embeddings: int) -> float:
     """The dimension that turns ``num_rotations`` times over the original context."""
     return (d * math.log(max_position_embeddings / (num_rotations * 2 * math.pi))) / (2 * math.log(theta))
 
@@ -157,9 +151,7 @@ def rope_freq_yarn(
     low, high = yarn_find_correction_range(beta_fast, beta_slow, d_range, theta, original_max_position_embeddings)
     high = high + 0.001 if low == high else high
     ramp = (tir.Cast("float32", d % (d_range // 2)) - tir.const(low, "float32")) / tir.const(high - low, "float32")
-    keep = tir.const(1.0, "float32") - tir.max(
-        tir.const(0.0, "float32"), tir.min(tir.const(1.0, "float32"), ramp)
-    )
+    keep = tir.const(1.0, "float32") - tir.max(tir.const(0.0, "float32"), tir.min(tir.const(1.0, "float32"), ramp))
     inverse = power / tir.const(scaling_factor, "float32") * (tir.const(1.0, "float32") - keep) + power * keep
     return _of_angle(s * inverse, dtype)
 
@@ -176,9 +168,7 @@ def switch_rope_freq_func(rope_scaling: Mapping[str, Any] | None) -> Callable[..
         names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
         return _partial(rope_freq_llama3 if kind == "llama3" else rope_freq_llama4, config, names)
     if kind == "longrope":
-        return _partial(
-            rope_freq_longrope, config, ("max_position_embeddings", "original_max_position_embeddings")
-        )
+        return _partial(rope_freq_longrope, config, ("max_position_embeddings", "original_max_position_embeddings"))
     if kind == "yarn":
         config["scaling_factor"] = config.get("scaling_factor", config.get("factor"))
         names = ("original_max_position_embeddings", "scaling_factor", "beta_fast", "beta_slow")
@@ -304,7 +294,9 @@ def llama_rope_with_position_map(
             count = tir.SizeVar("seq_len", "int32")
             heads = [fused_heads, 0, num_q_heads, num_kv_heads, num_kv_heads]
             qkv, positions, q, k, v = (
-                T.match_buffer(handle, (count, n, head_dim) if n else (count,), dtype if n else "int32", offset_factor=1)
+                T.match_buffer(
+                    handle, (count, n, head_dim) if n else (count,), dtype if n else "int32", offset_factor=1
+                )
                 for handle, n in zip(handles, heads, strict=False)
             )
             for name, buffer in zip(names, (qkv, positions, q, k, v), strict=True):

@@ -19,9 +19,7 @@ def tree_attn_cpu(h_kv: int, h_q: int, d: int, dtype: str, rope_scaling: Mapping
     return prefill_ragged(Sizes(h_kv, h_q, d, d, dtype, rope_scaling), tree=True)
 
 
-def tree_attn(
-    h_kv: int, h_q: int, d: int, dtype: str, rope_scaling: Mapping[str, Any], target: Any
-) -> tir.PrimFunc:
+def tree_attn(h_kv: int, h_q: int, d: int, dtype: str, rope_scaling: Mapping[str, Any], target: Any) -> tir.PrimFunc:
     """Tree attention among the new tokens, for GPUs."""
     return prefill_ragged(Sizes(h_kv, h_q, d, d, dtype, rope_scaling, threads=True), tree=True)
 

@@ -16,7 +16,14 @@ def _batch_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x, gamma, beta, mean, variance = (ctx.tensor(v) for v in inputs[:5])
     bound = ctx.emit(
         op.nn.batch_norm(
-            x, gamma, beta, mean, variance, axis=1, epsilon=float(attrs.get("epsilon", 1e-5)), training=bool(attrs.get("training_mode", 0))
+            x,
+            gamma,
+            beta,
+            mean,
+            variance,
+            axis=1,
+            epsilon=float(attrs.get("epsilon", 1e-5)),
+            training=bool(attrs.get("training_mode", 0)),
         )
     )
     if attrs["__outputs__"] == 1:

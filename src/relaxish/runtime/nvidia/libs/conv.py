@@ -58,7 +58,9 @@ def conv2d_shape(conv: Conv2d, x: Sequence[int], w: Sequence[int]) -> tuple[int,
 class _Plan:
     """A convolution ready to run."""
 
-    def __init__(self, where: LibraryContext, conv: Conv2d, shapes: Sequence[tuple[int, ...]], dtype: str, activation: str | None) -> None:
+    def __init__(
+        self, where: LibraryContext, conv: Conv2d, shapes: Sequence[tuple[int, ...]], dtype: str, activation: str | None
+    ) -> None:
         kind, form = dnn.DATA_TYPES[dtype], dnn.FORMATS[conv.layout]
         x, w, y = shapes
         self.x = dnn.Descriptor("Tensor", "cudnnSetTensor4dDescriptor", form, kind, *conv.sizes(x))
@@ -89,7 +91,14 @@ class _Plan:
             return fixed, size.value
         results = (dnn.AlgorithmResult * _CANDIDATES)()
         count = c_int(0)
-        dnn.call("cudnnGetConvolutionForwardAlgorithm_v7", *given, _CANDIDATES, ctypes.byref(count), results, detail=str(conv))
+        dnn.call(
+            "cudnnGetConvolutionForwardAlgorithm_v7",
+            *given,
+            _CANDIDATES,
+            ctypes.byref(count),
+            results,
+            detail=str(conv),
+        )
         for found in results[: count.value]:
             if found.status == 0 and found.memory <= WORKSPACE_BYTES:
                 return int(found.algo), int(found.memory)

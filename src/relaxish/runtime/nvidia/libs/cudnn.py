@@ -9,7 +9,17 @@ from typing import Any
 
 from .loading import SharedLibrary, check, load
 
-__all__ = ["ACTIVATIONS", "CROSS_CORRELATION", "DATA_TYPES", "FORMATS", "MATH", "AlgorithmResult", "Descriptor", "call", "library"]
+__all__ = [
+    "ACTIVATIONS",
+    "CROSS_CORRELATION",
+    "DATA_TYPES",
+    "FORMATS",
+    "MATH",
+    "AlgorithmResult",
+    "Descriptor",
+    "call",
+    "library",
+]
 
 DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 4, "bfloat16": 9}
 FORMATS = {"NCHW": 0, "NHWC": 1}
@@ -17,7 +27,13 @@ MATH = {"default": 0, "tensor_op": 1, "tensor_op_allow_conversion": 2, "fma": 3}
 ACTIVATIONS = {"relu": 1, "": 5}
 CROSS_CORRELATION = 1
 PRECOMPUTED_GEMM = 1
-_STATUS = {1001: "NOT_INITIALIZED", 2000: "BAD_PARAM", 3000: "NOT_SUPPORTED", 4000: "INTERNAL_ERROR", 5000: "EXECUTION_FAILED"}
+_STATUS = {
+    1001: "NOT_INITIALIZED",
+    2000: "BAD_PARAM",
+    3000: "NOT_SUPPORTED",
+    4000: "INTERNAL_ERROR",
+    5000: "EXECUTION_FAILED",
+}
 STATUS = {code + i: f"CUDNN_STATUS_{name}" for code, name in _STATUS.items() for i in range(20)}
 
 
@@ -43,8 +59,14 @@ _CUDNN = SharedLibrary(
     {
         "cudnnCreate": (c_int, (_OUT,)),
         "cudnnSetStream": (c_int, (_P, _P)),
-        **{f"cudnnCreate{kind}Descriptor": (c_int, (_OUT,)) for kind in ("Tensor", "Filter", "Convolution", "Activation")},
-        **{f"cudnnDestroy{kind}Descriptor": (c_int, (_P,)) for kind in ("Tensor", "Filter", "Convolution", "Activation")},
+        **{
+            f"cudnnCreate{kind}Descriptor": (c_int, (_OUT,))
+            for kind in ("Tensor", "Filter", "Convolution", "Activation")
+        },
+        **{
+            f"cudnnDestroy{kind}Descriptor": (c_int, (_P,))
+            for kind in ("Tensor", "Filter", "Convolution", "Activation")
+        },
         "cudnnSetTensor4dDescriptor": (c_int, (_P, *[c_int] * 6)),
         "cudnnSetFilter4dDescriptor": (c_int, (_P, *[c_int] * 6)),
         "cudnnSetConvolution2dDescriptor": (c_int, (_P, *[c_int] * 8)),

@@ -102,9 +102,7 @@ class FunctionFrame(SeqExprFrame):
 
     def finish(self) -> None:
         if self.output is None:
-            raise ValueError(
-                "A Relax function must have a return value. Please use `return` to return an Expr"
-            )
+            raise ValueError("A Relax function must have a return value. Please use `return` to return an Expr")
         self.flush()
         body = self.builder.normalize(relax.SeqExpr(self.blocks, self.output))
         attrs = dict(self.attrs)
@@ -126,7 +124,9 @@ class FunctionFrame(SeqExprFrame):
         if frame is None:
             raise ValueError("Cannot find where to insert Relax.Function")
         if self.name is None:
-            raise ValueError("The function name must be defined before exiting the function scope, if it's defined in a Module")
+            raise ValueError(
+                "The function name must be defined before exiting the function scope, if it's defined in a Module"
+            )
         if self.name not in frame.global_vars:
             decl_function(self.name, func)
         def_function(self.name, func)

@@ -32,7 +32,8 @@ broadcast = Broadcast
 ramp = Ramp
 
 # Intrinsics that ``T`` takes over from ``tir`` as they are.
-_PLAIN = """
+_PLAIN = (
+    """
 acos acosh address_of asin asinh assume atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil ceildiv
 clz copysign cos cosh erf exp exp10 exp2 floor floordiv floormod fmod hypot if_then_else infinity isfinite isinf isnan
 isnullptr ldexp likely log log10 log1p log2 lookup_param max_value min_value nearbyint nextafter popcount pow
@@ -46,7 +47,9 @@ make_filled_simdgroup_matrix simdgroup_load simdgroup_store simdgroup_multiply_a
 TVMBackendAllocWorkspace TVMBackendFreeWorkspace start_profile_intrinsic end_profile_intrinsic anylist_getitem
 anylist_resetitem anylist_setitem_call_packed anylist_setitem_call_cpacked vscale ignore_loop_partition
 type_annotation call_packed call_cpacked call_packed_lowered call_cpacked_lowered tvm_access_ptr
-""".split() + list(HOPPER_CALLS)
+""".split()
+    + list(HOPPER_CALLS)
+)
 # Intrinsics whose result type may also be given by keyword.
 _TYPED = """
 reinterpret call_extern call_pure_extern call_intrin call_llvm_intrin call_llvm_pure_intrin ptx_mma ptx_mma_sp

@@ -58,7 +58,7 @@ def _block_frame(method: str) -> frame.BlockFrame:
         return found
     if found is not None:
         raise ValueError(
-            f'{method} must be called at the top of a T.block().  While {method} did occur within the block '
+            f"{method} must be called at the top of a T.block().  While {method} did occur within the block "
             f'"{found.name}", other frames (e.g. if/else/let) had been introduced since the T.block("{found.name}") frame'
         )
     raise ValueError(
@@ -76,7 +76,7 @@ def _func_frame(method: str) -> frame.PrimFuncFrame:
             f"{method} must be called at the top of a PrimFunc, but {method} occurred outside of any T.prim_func() frame"
         )
     raise ValueError(
-        f'{method} must be called at the top of a PrimFunc.  While {method} did occur within the PrimFunc '
+        f"{method} must be called at the top of a PrimFunc.  While {method} did occur within the PrimFunc "
         f'"{around.name}", other frames (e.g. block/if/else/let) had been introduced since the PrimFunc\'s frame'
     )
 
@@ -638,8 +638,7 @@ def buffer_store(target: Any, value: Any, indices: Any, predicate: Any = None) -
     if value.dtype != wanted:
         if dt.lanes(value.dtype) != dt.lanes(wanted):
             raise TypeError(
-                f"Incompatible types in BufferStore: LHS is `{wanted}`, RHS is `{value.dtype}`, "
-                f"indexing lanes: {lanes}"
+                f"Incompatible types in BufferStore: LHS is `{wanted}`, RHS is `{value.dtype}`, indexing lanes: {lanes}"
             )
         value = cast(wanted, value)
     frame.add_to_parent(tir.BufferStore(target, value, exprs, predicate))
@@ -657,4 +656,3 @@ def evaluate(value: Any) -> None:
     if isinstance(value, bool):
         value = tir.IntImm("bool", value)
     frame.add_to_parent(tir.Evaluate(value))
-

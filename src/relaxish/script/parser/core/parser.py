@@ -224,4 +224,3 @@ def _assign(parser: Parser, node: Any) -> None:
     value = parser.eval_expr(node.value)
     for target in node.targets:
         parser.eval_assign(target, value, _bind_plain)
-

@@ -140,9 +140,7 @@ def bind_assign(parser: Parser, node: Any, name: str, value: Any) -> Any:
         result = _enter(value)
         IRBuilder.name(name, result)
         return result
-    if isinstance(value, (tir.Buffer, IterVar)) or (
-        isinstance(value, tir.Var) and not parser.var_table.exist(value)
-    ):
+    if isinstance(value, (tir.Buffer, IterVar)) or (isinstance(value, tir.Var) and not parser.var_table.exist(value)):
         IRBuilder.name(name, value)
         return value
     if isinstance(value, Node) and not isinstance(value, PrimExpr):

@@ -266,9 +266,7 @@ def _predicates(
         return true, realize.predicate
     if outside.issuperset(used):
         return realize.predicate, true
-    raise PrimitiveError(
-        "The predicate of {0} cannot be divided into those of outer and inner loops.", [realize.block]
-    )
+    raise PrimitiveError("The predicate of {0} cannot be divided into those of outer and inner loops.", [realize.block])
 
 
 def only_realize_below(state: ScheduleState, loop_sref: StmtSRef) -> tuple[StmtSRef, BlockRealize]:

@@ -220,9 +220,7 @@ class _Insert(ScopeRewriter):
         return node
 
 
-def _apply(
-    state: ScheduleState, scope: StmtSRef, at: StmtSRef, position: int, stage: Stage, redirect: Any
-) -> StmtSRef:
+def _apply(state: ScheduleState, scope: StmtSRef, at: StmtSRef, position: int, stage: Stage, redirect: Any) -> StmtSRef:
     nest, block = stage.nest()
     rewriter = _Insert(scope.stmt, at.stmt, position, nest, stage, redirect)
     made = rewriter.visit(scope.stmt)

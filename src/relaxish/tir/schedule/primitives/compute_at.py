@@ -58,9 +58,7 @@ class _Move(ScopeRewriter):
         return node
 
 
-def _insertion_point(
-    loop: For, producers: Sequence[StmtSRef], consumers: Sequence[StmtSRef], index: int
-) -> int:
+def _insertion_point(loop: For, producers: Sequence[StmtSRef], consumers: Sequence[StmtSRef], index: int) -> int:
     parts = list(loop.body.seq) if hasattr(loop.body, "seq") else [loop.body]
     last_producer, first_consumer = -1, len(parts)
     producer_blocks = {p.stmt for p in producers}
@@ -191,7 +189,7 @@ def _check_all_computed(block: StmtSRef, solved: Sequence[VarDomain], analyzer: 
         if max(lows) > first.value or min(highs) < first.value + size.value - 1:
             low, high = asked
             raise PrimitiveError(
-                f'The producers under the loop call for block {{0}} at [{low}, {high}] only, less than all of '
+                f"The producers under the loop call for block {{0}} at [{low}, {high}] only, less than all of "
                 f'"{iv.var.name}".',
                 [block],
             )

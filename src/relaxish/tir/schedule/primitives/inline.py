@@ -357,9 +357,7 @@ def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only:
         state.replace(scope, new_scope, rewriter.reuse)
 
 
-def _merged_producer(
-    consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: StmtSRef, buffer: Any
-) -> BlockRealize:
+def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: StmtSRef, buffer: Any) -> BlockRealize:
     """The producer computing what the consumer stored, where the consumer did."""
     consumer, producer = consumer_sref.stmt, producer_sref.stmt
     loads = loads_of(consumer.body, buffer)

@@ -280,7 +280,9 @@ class TransformLayout(InstructionKind):
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         index, write = int(plain(attrs[0])), bool(plain(attrs[1]))
-        transform_layout(sch.state, sch.sref(inputs[0]), index, write, sch.map_of(inputs[1]), attrs[2], bool(plain(attrs[3])))
+        transform_layout(
+            sch.state, sch.sref(inputs[0]), index, write, sch.map_of(inputs[1]), attrs[2], bool(plain(attrs[3]))
+        )
         return [], None
 
     def attrs_to_json(self, attrs: Sequence[Any]) -> list[Any]:
@@ -378,7 +380,9 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
         _put_in_place(state, sref, realize, nest, {block: made})
 
 
-def _put_in_place(state: ScheduleState, sref: StmtSRef, realize: BlockRealize, nest: Any, reuse: dict[Any, Any]) -> None:
+def _put_in_place(
+    state: ScheduleState, sref: StmtSRef, realize: BlockRealize, nest: Any, reuse: dict[Any, Any]
+) -> None:
     """Exchange a block that no loop of its own surrounds."""
     parent = sref.parent
     assert parent is not None

@@ -142,8 +142,7 @@ def resolve_factors(loop: StmtSRef, factors: Sequence[Any], dtype_of: Any) -> li
 def not_positive(index: int, value: int) -> PrimitiveError:
     """The error about a factor that is zero or negative."""
     return PrimitiveError(
-        "All the constant factors are required to be positive. "
-        f"However, the factor at position {index} is {value}"
+        f"All the constant factors are required to be positive. However, the factor at position {index} is {value}"
     )
 
 
@@ -195,9 +194,7 @@ def fuse_loops(state: ScheduleState, loops: Sequence[StmtSRef], keep_units: bool
     for index, node in enumerate(nodes):
         used = [v for v in vars_in(node.extent) if v in outer_vars]
         if used:
-            raise PrimitiveError(
-                f"A loop {{0}}'s `extent` is dependent on another loop {used[0].name}", [loops[index]]
-            )
+            raise PrimitiveError(f"A loop {{0}}'s `extent` is dependent on another loop {used[0].name}", [loops[index]])
         outer_vars.add(node.loop_var)
     dtype = _wider(nodes[0].loop_var.dtype, *[n.loop_var for n in nodes])
     fused = Var("_".join(n.loop_var.name for n in nodes) + "_fused", dtype)

@@ -99,8 +99,12 @@ def _check_dependences(state: ScheduleState, loops: Sequence[StmtSRef], chains: 
             if before is None or before == at:
                 continue
             same = {n.loop_var: m.loop_var for n, m in zip(chains[before], chains[0], strict=True)}
-            if _reduces_over(dep.src, same) or not _follows(dep.src, loops[before], same, consumer, loops[at], renamed, analyzer):
-                raise PrimitiveError("{1} needs more of what {0} computes than is there in a merged loop.", [dep.src, consumer])
+            if _reduces_over(dep.src, same) or not _follows(
+                dep.src, loops[before], same, consumer, loops[at], renamed, analyzer
+            ):
+                raise PrimitiveError(
+                    "{1} needs more of what {0} computes than is there in a merged loop.", [dep.src, consumer]
+                )
 
 
 def _reduces_over(block: StmtSRef, loops: Any) -> bool:
@@ -113,7 +117,13 @@ def _reduces_over(block: StmtSRef, loops: Any) -> bool:
 
 
 def _follows(
-    producer: StmtSRef, above: StmtSRef, same: Any, consumer: StmtSRef, below: StmtSRef, renamed: Any, analyzer: Analyzer
+    producer: StmtSRef,
+    above: StmtSRef,
+    same: Any,
+    consumer: StmtSRef,
+    below: StmtSRef,
+    renamed: Any,
+    analyzer: Analyzer,
 ) -> bool:
     """Whether the part ``consumer`` reads in one iteration is in the part ``producer`` writes in the same one."""
     for wanted in consumer.stmt.reads:

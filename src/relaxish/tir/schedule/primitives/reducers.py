@@ -24,7 +24,11 @@ class Reduction:
     """How two partial results combine, and what is neutral."""
 
     def __init__(
-        self, name: str, arity: int, combine: Callable[[Exprs, Exprs], list[Any]], identity: Callable[[Exprs], list[Any]]
+        self,
+        name: str,
+        arity: int,
+        combine: Callable[[Exprs, Exprs], list[Any]],
+        identity: Callable[[Exprs], list[Any]],
     ) -> None:
         self.name, self.arity, self.combine, self.identity = name, arity, combine, identity
 

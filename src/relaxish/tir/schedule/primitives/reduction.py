@@ -62,7 +62,9 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
     others = [s for s in loops if s not in kept]
     bindings = zip(block.iter_vars, realize.iter_values, strict=True)
     reduced = vars_in(tuple(value for iv, value in bindings if iv.iter_type != IterVar.DataPar))
-    units = {s.stmt.loop_var: s.stmt.min for s in others if checks.is_one(s.stmt.extent) and s.stmt.loop_var not in reduced}
+    units = {
+        s.stmt.loop_var: s.stmt.min for s in others if checks.is_one(s.stmt.extent) and s.stmt.loop_var not in reduced
+    }
     dropped = {s.stmt.loop_var for s in others if s.stmt.loop_var not in units}
     predicate: Any = const(True, "bool")
     for term in reversed(conjuncts(realize.predicate)):

@@ -265,9 +265,7 @@ class _ReindexCache(InstructionKind):
         state.mark_new_block(result)
         return [result], None
 
-    def _location(
-        self, state: ScheduleState, sref: StmtSRef, scope: StmtSRef, buffer: Any
-    ) -> tuple[StmtSRef, int]:
+    def _location(self, state: ScheduleState, sref: StmtSRef, scope: StmtSRef, buffer: Any) -> tuple[StmtSRef, int]:
         if self.write:
             if only_writer(state, scope, buffer) is not sref:
                 raise PrimitiveError("The block {0} is not the only writer of the buffer in its scope.", [sref])
@@ -341,9 +339,7 @@ def _stage_under_copied_loops(
 class _InsertAt(ScopeRewriter):
     """Exchanges one block and inserts a statement at a position of a loop or of the scope."""
 
-    def __init__(
-        self, scope: Block, block: Block, made: Block, nest: Any, buffer: Any, at: Any, position: int
-    ) -> None:
+    def __init__(self, scope: Block, block: Block, made: Block, nest: Any, buffer: Any, at: Any, position: int) -> None:
         super().__init__()
         self.scope, self.block, self.made = scope, block, made
         self.nest, self.buffer, self.at, self.position = nest, buffer, at, position

@@ -82,7 +82,9 @@ class _Factor:
                 raise PrimitiveError("The loop {0} drives both data-parallel and reduction variables.", [node])
         first = block_realizes_below(self.loops[0])[0]
         if first.block is not self.block:
-            raise PrimitiveError("The first block under the outermost loop {0} is not the reduction block.", [loop_sref])
+            raise PrimitiveError(
+                "The first block under the outermost loop {0} is not the reduction block.", [loop_sref]
+            )
         if not checks.is_zero(self.loop.min):
             raise PrimitiveError("The loop {0} does not start at zero.", [loop_sref])
         return {node.loop_var for node in self.loops if node.loop_var in reduce}

@@ -73,7 +73,9 @@ class TensorMatch:
         if not self.analyzer.can_prove_equal(have.extent, _cast(want.extent, have.extent.dtype)):
             raise self._differ(f"extents of {have.loop_var.name} and {want.loop_var.name}", have.extent, want.extent)
         if have.kind != want.kind or (have.thread_binding is None) != (want.thread_binding is None):
-            raise self._differ(f"kinds of {have.loop_var.name} and {want.loop_var.name}", have.kind.name, want.kind.name)
+            raise self._differ(
+                f"kinds of {have.loop_var.name} and {want.loop_var.name}", have.kind.name, want.kind.name
+            )
         self.vars[want.loop_var] = have.loop_var
         self.inner.add(have.loop_var)
         self.stmt(have.body, want.body)

@@ -59,9 +59,7 @@ def rx_copy_async(fiber: int, target: int, at: int, source: int, size: int, real
         rx_mark_pending(fiber, memory, at, size, number, at, PENDING)
 
 
-def rx_copy_async_at(
-    fiber: int, base: int, offset: int, source: int, size: int, really: int, number: int
-) -> None:
+def rx_copy_async_at(fiber: int, base: int, offset: int, source: int, size: int, really: int, number: int) -> None:
     """``rx_copy_async`` to an offset in bytes from the beginning of the target's memory."""
     rx_copy_async(fiber, base + offset, offset, source, size, really, number)
 
@@ -98,7 +96,9 @@ def rx_make_copy(fiber: int, entry: int) -> None:
     else:
         fill(load64(entry + COPY_TARGET), 0, size)
     if load64(entry + COPY_MEMORY):
-        rx_mark_written(fiber, load64(entry + COPY_MEMORY), load64(entry + COPY_AT), size, load64(entry + COPY_SITE), WROTE_PLAIN)
+        rx_mark_written(
+            fiber, load64(entry + COPY_MEMORY), load64(entry + COPY_AT), size, load64(entry + COPY_SITE), WROTE_PLAIN
+        )
 
 
 # ---- memory barriers

@@ -108,9 +108,7 @@ def rx_tma_load_check(fiber: int, tensor: int, first: int, site: int) -> None:
         piece += 1
 
 
-def rx_tma_load_to(
-    fiber: int, rank: int, base: int, at: int, tensor: int, barrier: int, first: int, site: int
-) -> None:
+def rx_tma_load_to(fiber: int, rank: int, base: int, at: int, tensor: int, barrier: int, first: int, site: int) -> None:
     """Start a copy to the shared memory of one block."""
     width = load64(tensor + MAP_SWIZZLE)
     piece = 0
