@@ -104,6 +104,15 @@ def conv16(size: int, channels: int) -> list[Any]:
     ]
 
 
+def winograd() -> tuple[Any, ...]:
+    """A 3x3 convolution by Winograd's algorithm, channels last, of a transformed weight."""
+    from relaxish import Target
+    from relaxish.meta_schedule.testing import te_workload
+
+    with Target("nvidia/nvidia-a100"):
+        return te_workload.conv2d_winograd_nhwc(1, 14, 14, 128, 128, 6)
+
+
 def gpu_workloads() -> dict[str, tuple[str, Any]]:
     """Programs for GPUs: which rules make their sketches, and the program."""
     from relaxish.meta_schedule.testing import te_workload as w
@@ -113,7 +122,10 @@ def gpu_workloads() -> dict[str, tuple[str, Any]]:
         "cuda gemm f16 wmma": ("wmma", lambda: w.matmul(1024, 1024, 1024, "float16", "float32")),
         "cuda gemm f16 mma": ("mma", lambda: w.matmul(1024, 1024, 1024, "float16", "float16")),
         "cuda conv2d f32": ("cuda", lambda: w.conv2d_nhwc(1, 56, 56, 64, 64, 3, 1, 1)),
+        "cuda gemm f16 wmma pipeline": ("wmma pipeline", lambda: w.matmul(1024, 1024, 1024, "float16", "float32")),
         "cuda conv2d f16 wmma": ("wmma", lambda: conv16(56, 64)),
+        "cuda conv2d f16 mma": ("mma", lambda: conv16(56, 64)),
+        "cuda winograd f32": ("cuda", winograd),
         "cuda softmax": ("cuda", lambda: w.softmax_mn(256, 1024)),
     }
 
@@ -125,10 +137,13 @@ def gpu_context(rules: str, tensors: list[Any]) -> Any:
     from relaxish.meta_schedule.schedule_rule.defaults import default_mutators, default_postprocs, default_rules
 
     kind = "cuda" if rules == "cuda" else "cuda-tensorcore"
+    made = default_rules(kind)
     # The second rule of the tensor-core kind is for wmma, the third for mma.
-    left_out = {"wmma": 2, "mma": 1}.get(rules)
+    left_out = {"wmma": 2, "wmma pipeline": 2, "mma": 1}.get(rules)
+    if rules == "wmma pipeline":
+        made[1].use_software_pipeline = True  # type: ignore[attr-defined]
     space = ms.space_generator.PostOrderApply(
-        sch_rules=[rule for i, rule in enumerate(default_rules(kind)) if i != left_out],
+        sch_rules=[rule for i, rule in enumerate(made) if i != left_out],
         postprocs=default_postprocs(kind),
         mutator_probs=default_mutators(kind),
     )

@@ -154,7 +154,7 @@ def lowest_where_not(bb, visible, shape):
     return bb.emit(op.astype(bb.emit(op.broadcast_to(mask, shape)), "float16"))
 
 
-@pytest.mark.parametrize(("kind", "inputs"), [("all", 3), ("earlier", 3), ("others", 4)])
+@pytest.mark.parametrize(("kind", "inputs"), [("all", 3), ("earlier", 3), ("near", 3), ("others", 4)])
 def test_masks_known_when_compiling(kind, inputs):
     """``inputs``: of the kernel; a mask that hides nothing, or what is later, is none of them."""
 
@@ -165,6 +165,10 @@ def test_masks_known_when_compiling(kind, inputs):
         visible = {
             "all": lambda: op.greater_equal(rows, zero), "earlier": lambda: op.less_equal(keys, rows),
             "others": lambda: op.not_equal(keys, rows),
+            "near": lambda: op.logical_and(
+                bb.emit(op.less_equal(keys, rows)),
+                bb.emit(op.greater(keys, bb.emit(op.subtract(rows, relax.const(6, "int64"))))),
+            ),
         }[kind]()  # fmt: skip
         visible = bb.emit(op.broadcast_to(bb.emit(visible), [1, 1, 20, 20]))
         return op.nn.attention(q, k, v, lowest_where_not(bb, visible, [1, 2, 20, 20]))
@@ -175,7 +179,10 @@ def test_masks_known_when_compiling(kind, inputs):
     assert len(kernel.params) == inputs + 1
     assert set(operators(made)) == ({"call_tir"} if inputs == 3 else set(operators(made)))
     arrays = [normal(1, 20, 2, 32, seed=i) for i in range(3)]
-    seen = {"all": np.ones((20, 20), bool), "earlier": np.tri(20, dtype=bool), "others": ~np.eye(20, dtype=bool)}[kind]
+    seen = {
+        "all": np.ones((20, 20), bool), "earlier": np.tri(20, dtype=bool), "others": ~np.eye(20, dtype=bool),
+        "near": np.triu(np.tri(20, dtype=bool), -5),
+    }[kind]  # fmt: skip
     right = expected(*arrays, 32**-0.5, np.where(seen, 0.0, -np.inf))
     assert np.abs(run(mod, *arrays) - right).max() < 3e-3
 
@@ -307,15 +314,15 @@ def test_torch_models(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("causal", [None, "BottomRight"])
-def test_attention_without_kernel_is_written_out(causal):
+@pytest.mark.parametrize(("causal", "window"), [(None, None), ("BottomRight", None), ("BottomRight", 7)])
+def test_attention_without_kernel_is_written_out(causal, window):
     infos = [tensor((1, 20, 4, 16), "float32"), *[tensor((1, 40, 2, 16), "float32")] * 2]
-    mod = graph(infos, lambda bb, q, k, v: op.nn.attention(q, k, v, causal_mask=causal))
+    mod = graph(infos, lambda bb, q, k, v: op.nn.attention(q, k, v, causal_mask=causal, window_size=window))
     arrays = [normal(*[int(d) for d in i.shape], seed=s).astype("float32") for s, i in enumerate(infos)]
     with use_cuda_provider("emulator"):
         built = relaxish.compile(mod, A100, relax_pipeline=relax.get_default_pipeline(A100))
         vm = relaxish.VirtualMachine(built, relaxish.cuda())
         out = vm["main"](*[relaxish.nd.array(a, relaxish.cuda()) for a in arrays]).numpy()
-    assert np.abs(out - expected(*arrays, 0.25, None, causal)).max() < 1e-5
+    assert np.abs(out - expected(*arrays, 0.25, None, causal, window)).max() < 1e-5
     names = " ".join(vm.executable.device_modules[0].programs)
     assert "matmul" in names and "softmax" in names

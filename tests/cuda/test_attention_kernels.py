@@ -25,6 +25,7 @@ QUICK = {
     "bias in bfloat16": (
         problem(1, 20, 66, 2, 32, bias=((1, 2, 20, 66), "bfloat16"), dtype="bfloat16"), Tiling(2, 1, 1, 64, 1),
     ),
+    "window": (problem(1, 70, 90, 1, 32, causal="BottomRight", window=24), Tiling(2, 1, 1, 32, 2)),
     "bias repeated for rows": (problem(2, 17, 65, 1, 32, bias=((2, 1, 1, 65), "float32")), Tiling(1, 1, 2, 64, 2)),
 }  # fmt: skip
 SLOW = {
@@ -33,6 +34,10 @@ SLOW = {
     "later corner, more queries": (problem(1, 50, 30, 1, 32, causal="BottomRight"), Tiling(1, 1, 1, 32, 2)),
     "causal, warps share keys": (problem(1, 20, 100, 2, 64, causal="TopLeft"), Tiling(1, 1, 4, 128, 2)),
     "causal groups": (problem(1, 20, 40, 6, 32, group=3, causal="TopLeft"), Tiling(2, 1, 1, 32, 2)),
+    "window, warps share keys": (problem(1, 20, 150, 2, 32, causal="BottomRight", window=9), Tiling(1, 1, 4, 64, 2)),
+    "window of one key": (problem(1, 40, 40, 2, 32, causal="TopLeft", window=1), Tiling(1, 1, 1, 32, 1)),
+    "window of groups": (problem(1, 30, 70, 4, 32, group=2, causal="TopLeft", window=17), Tiling(2, 2, 1, 32, 2)),
+    "window wider than keys": (problem(1, 40, 40, 1, 32, causal="TopLeft", window=100), Tiling(2, 1, 1, 32, 2)),
     "queries read again": (problem(1, 20, 64, 1, 160), Tiling(1, 2, 1, 32, 1)),
     "256 columns": (problem(1, 20, 64, 1, 256), Tiling(1, 1, 1, 32, 2)),
     "short words": (problem(1, 20, 64, 1, 20, 12), Tiling(1, 2, 1, 32, 1)),

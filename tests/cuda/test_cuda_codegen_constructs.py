@@ -161,16 +161,9 @@ def test_every_device_intrinsic_has_a_printer():
 
     load_printers()
     elsewhere = (
-        "anylist",
-        "tvm_call",
-        "tvm_stack",
-        "tvm_struct",
-        "TVMBackend",
-        "dma_",
-        "simdgroup",
-        "texture2d",
+        "anylist", "tvm_call", "tvm_stack", "tvm_struct", "TVMBackend", "dma_", "simdgroup", "texture2d",
         "call_llvm",
-    )
+    )  # fmt: skip
     others = {
         "call_pure_packed", "call_spirv_pure_glsl450", "get_active_lane_mask", "llvm_lookup_intrinsic_id", "lookup_param",
         "make_filled_simdgroup_matrix", "nd_mem_alloc_with_scope", "prefetch_shape", "tensor_map_encode", "tvm_check_return",

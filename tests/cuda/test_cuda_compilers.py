@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
 
 from relaxish.backend.common import object_cache
 from relaxish.backend.cuda import headers, nvrtc, sass
 from relaxish.backend.cuda.images import Image, KernelResources
+from relaxish.backend.cuda.preamble import preamble
 from relaxish.ir.transform import PassContext
 from relaxish.support import config
 from relaxish.support.errors import MissingExtraError, RelaxishError
@@ -237,6 +240,20 @@ def test_each_compiler(kind):
     assert 80 in kind.architectures() and kind.name.lower() in kind.version()
     with pytest.raises(RelaxishError, match="does not compile for sm_80:\n.*error"):
         kind.compile("nonsense", "sm_80", "cubin")
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90a"])
+def test_device_code_of_ours_compiles_for_every_architecture(arch):
+    """Also for devices that only store what a section computes with: WMMA kernels of half precision name bfloat16."""
+    sections = sorted(
+        file.name.removeprefix("preamble_").removesuffix(".cuh")
+        for file in files("relaxish.backend.cuda").iterdir()
+        if file.name.startswith("preamble_") and file.name.endswith(".cuh")
+    )
+    if int(arch[3:5]) in nvrtc.supported_architectures():
+        assert nvrtc.compile_cubin(preamble(sections) + SOURCE, arch)[:4] == b"\x7fELF"
 
 
 @pytest.mark.slow

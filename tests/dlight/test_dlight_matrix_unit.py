@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
+from programs.products import packed_product, random_values
 import relaxish
-from relaxish import te
 from relaxish.dlight import ApplyDefaultSchedule, cpu
 from relaxish.driver import build_tir
-from relaxish.ir.dtype import numpy_dtype
 from relaxish.support import config
 
 TYPES = {
@@ -17,38 +16,16 @@ TYPES = {
 }
 
 
-def product(m, n, k, kind, bias=False):
-    a_type, b_type, c_type, pack = TYPES[kind]
-    a, b = te.placeholder((m, k), a_type, name="A"), te.placeholder((k // pack, n, pack), b_type, name="B")
-    axis = te.reduce_axis((0, k), name="k")
-    c = te.compute(
-        (m, n),
-        lambda i, j: te.sum(a[i, axis].astype(c_type) * b[axis // pack, j, axis % pack].astype(c_type), axis=axis),
-        name="C",
-    )
-    if not bias:
-        return te.create_prim_func([a, b, c])
-    d = te.placeholder((n,), c_type, name="D")
-    return te.create_prim_func([a, b, d, te.compute((m, n), lambda i, j: c[i, j] + d[j], name="E")])
-
-
 def scheduled(func, target):
     with target:
         return ApplyDefaultSchedule(cpu.MatrixUnit())(relaxish.IRModule({"main": func}))
-
-
-def values(rng, shape, dtype):
-    if dtype in ("bfloat16", "float32"):
-        return rng.standard_normal(shape).astype("float32").astype(numpy_dtype(dtype))
-    low, high = (0, 256) if dtype == "uint8" else (-128, 128)
-    return rng.integers(low, high, shape).astype(dtype)
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("cpu_name", ["sapphirerapids", "cascadelake", "cooperlake"])
 def test_instruction_follows_the_target(kind, cpu_name):
     target = relaxish.Target(f"llvm -mcpu={cpu_name} -num-cores 2")
-    text = scheduled(product(64, 64, 128, kind), target).script()
+    text = scheduled(packed_product(64, 64, 128, *TYPES[kind]), target).script()
     tiles = cpu_name == "sapphirerapids"
     if kind == "bf16" and cpu_name == "cascadelake":
         assert "tir.is_scheduled" not in text
@@ -63,11 +40,13 @@ def test_instruction_follows_the_target(kind, cpu_name):
 def test_results(kind, bias):
     a_type, b_type, c_type, pack = TYPES[kind]
     # The tiles of Sapphire Rapids, run as this machine can.
-    func = scheduled(product(48, 80, 192, kind, bias), relaxish.Target("llvm -mcpu=sapphirerapids -num-cores 2"))
+    func = scheduled(
+        packed_product(48, 80, 192, *TYPES[kind], bias), relaxish.Target("llvm -mcpu=sapphirerapids -num-cores 2")
+    )
     func = func["main"].without_attr("target")
     rng = np.random.default_rng(0)
-    a, b = values(rng, (48, 192), a_type), values(rng, (192 // pack, 80, pack), b_type)
-    d = values(rng, (80,), "float32" if c_type == "float32" else "int8").astype(c_type)
+    a, b = random_values(rng, (48, 192), a_type), random_values(rng, (192 // pack, 80, pack), b_type)
+    d = random_values(rng, (80,), "float32" if c_type == "float32" else "int8").astype(c_type)
     flat = b.transpose(0, 2, 1).reshape(192, 80)
     want = a.astype("float64") @ flat.astype("float64") + (d if bias else 0)
     out = relaxish.nd.empty((48, 80), c_type)
@@ -78,7 +57,7 @@ def test_results(kind, bias):
 
 def test_shapes_that_do_not_divide_are_left_to_other_rules():
     target = relaxish.Target("llvm -mcpu=sapphirerapids -num-cores 1")
-    assert "tir.is_scheduled" not in scheduled(product(40, 72, 128, "bf16"), target).script()
+    assert "tir.is_scheduled" not in scheduled(packed_product(40, 72, 128, *TYPES["bf16"]), target).script()
 
 
 def test_default_rules_use_it():

@@ -12,6 +12,8 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 PAGES = [REPO / "README.md", *sorted((REPO / "docs").glob("**/*.md"))]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.S)
+# Files and folders named in running text: `tir/op_hopper.py`, `kernel.py`, `backend/cuda/`.
+NAMED = re.compile(r"`((?:\w+/)*\w+\.(?:py|cuh|md)|(?:\w+/)+)`")
 
 
 def _program(page: Path) -> str:
@@ -43,3 +45,15 @@ def test_links_lead_somewhere() -> None:
         for link in re.findall(r"\]\(([^)#]+)\)", BLOCK.sub("", page.read_text())):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_files_in_the_text_exist() -> None:
+    """A name may leave out the folders that the text is about: `kernel.py`, `emulator/launch.py`."""
+    known = {"README.md", "CHANGELOG.md"}
+    for root in ("src", "tests", "docs", "benchmarks"):
+        for path in (REPO / root).rglob("*"):
+            parts = path.relative_to(REPO).parts
+            known.update("/".join(parts[start:]) for start in range(len(parts)))
+    for page in (p for p in PAGES if p.parent.name != "lessons"):  # lessons also name files that they write
+        named = set(NAMED.findall(BLOCK.sub("", page.read_text())))
+        assert not {name for name in named if name.strip("/") not in known}, page.name

@@ -183,10 +183,16 @@ def test_parameters_kept_as_inputs():
 
 def test_symbolic_batch():
     batch = torch.export.Dim("batch", min=2, max=64)
-    program = torch.export.export(torch.nn.Linear(6, 3).eval(), (rand(4, 6),), dynamic_shapes={"input": {0: batch}})
+    linear = torch.nn.Linear(6, 3).eval()
+    program = torch.export.export(linear, (rand(4, 6),), dynamic_shapes={"input": {0: batch}})
     mod = from_exported_program(program)
     dim = mod["main"].params[0].struct_info.shape.values[0]
     assert isinstance(dim, relaxish.tir.Var)
+    machine = relaxish.relax.VirtualMachine(relaxish.build(mod, "llvm"), relaxish.cpu())
+    for rows in (2, 7):
+        x = rand(rows, 6)
+        (found,) = machine["main"](relaxish.nd.array(x.numpy()))
+        np.testing.assert_allclose(found.numpy(), linear(x).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 class Encoder(torch.nn.Module):

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from relaxish.ir import assert_structural_equal
 from relaxish.testing.fuzz import STEPS, Case, Failure, fuzz, make_case, random_program, regression_test, shrink
 from relaxish.testing.fuzz.cases import check_program, parse
 from relaxish.tir.schedule import Schedule
@@ -40,7 +41,7 @@ def test_cases_are_repeatable():
 def test_programs_parse():
     for number in range(20):
         func = parse(random_program(random.Random(number)))
-        assert func.params
+        assert_structural_equal(parse(func.script()), func)
 
 
 def test_a_failure_is_shrunk_to_the_step_that_causes_it():

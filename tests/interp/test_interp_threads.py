@@ -114,10 +114,12 @@ def test_threads_that_have_ended_hold_no_barrier_up() -> None:
         if t < 8:
             T.tvm_storage_sync("shared")
         else:
-            A[t] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), A[t], 0, 32, 32)
+            A[t] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), A[t], 8, 32, 32)
             T.evaluate(0)
 
-    interp.run_prim_func(stuck, [np.zeros(32, "float32")])
+    a = np.arange(1, 33, dtype="float32")
+    interp.run_prim_func(stuck, [a])
+    np.testing.assert_array_equal(a, [*range(1, 9), *[9] * 24])
 
 
 def test_registers_are_private_wherever_they_are_allocated() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from programs.attention import Stacked
 import relaxish
 from relaxish import TVMError, relax
 from relaxish.relax.backend.cuda.cudnn import partition_for_cudnn
@@ -13,7 +14,6 @@ from relaxish.runtime.nvidia import providers
 from relaxish.runtime.nvidia.libs import cudnn as dnn
 from relaxish.runtime.nvidia.libs import loading
 from relaxish.runtime.nvidia.libs.loading import use_library
-from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.testing.fake_cudnn import FakeCudnn
 
@@ -72,20 +72,6 @@ def test_convolutions(fake, layout, bias, relu, dtype, attrs):
     assert ("cudnnConvolutionBiasActivationForward" in fake.calls) == bias
 
 
-@I.ir_module
-class Stacked:
-    @R.function
-    def main(qkv: R.Tensor((2, 16, 192), "float16")):
-        with R.dataflow():
-            parts = R.split(qkv, 3, axis=2)
-            q = R.reshape(parts[0], (2, 16, 4, 16))
-            k = R.reshape(parts[1], (2, 16, 4, 16))
-            v = R.reshape(parts[2], (2, 16, 4, 16))
-            out = R.nn.attention(q, k, v)
-            R.output(out)
-        return out
-
-
 def test_attention_says_what_else_there_is():
     with pytest.raises(TVMError, match="partition for CUTLASS"):
         relax.transform.RunCodegen()(partition_for_cudnn(Stacked))
@@ -98,5 +84,10 @@ def test_what_it_is_not_asked_for():
 
 @pytest.mark.skipif(loading.find("cudnn") is None, reason="cuDNN is not installed")
 def test_descriptors_of_the_real_library():
-    dnn.Descriptor("Tensor", "cudnnSetTensor4dDescriptor", dnn.FORMATS["NHWC"], dnn.DATA_TYPES["float16"], 1, 8, 4, 4)
-    dnn.Descriptor("Convolution", "cudnnSetConvolution2dDescriptor", 1, 1, 1, 1, 1, 1, dnn.CROSS_CORRELATION, 0)
+    layout, kind = dnn.FORMATS["NHWC"], dnn.DATA_TYPES["float16"]
+    tensor = dnn.Descriptor("Tensor", "cudnnSetTensor4dDescriptor", layout, kind, 1, 8, 4, 4)
+    steps = (1, 1, 1, 1, 1, 1)  # padding, strides, dilation
+    convolution = dnn.Descriptor("Convolution", "cudnnSetConvolution2dDescriptor", *steps, dnn.CROSS_CORRELATION, 0)
+    assert tensor.handle and convolution.handle
+    with pytest.raises(TVMError, match="cudnnSetTensor4dDescriptor"):
+        dnn.Descriptor("Tensor", "cudnnSetTensor4dDescriptor", layout, kind, -1, 8, 4, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from programs.attention import Stacked
 from relaxish import TVMError, relax, tir
 from relaxish.ir import assert_structural_equal
 from relaxish.relax.backend import get_patterns_with_prefix
@@ -228,20 +229,6 @@ def test_convolutions_for_cudnn(layouts, dtype, names):
             out = bb.emit_output(relax.op.nn.relu(z))
         bb.emit_func_output(out)
     assert chosen(partition_for_cudnn(bb.get())) == names
-
-
-@I.ir_module
-class Stacked:
-    @R.function
-    def main(qkv: R.Tensor((2, 16, 192), "float16")):
-        with R.dataflow():
-            parts = R.split(qkv, 3, axis=2)
-            q = R.reshape(parts[0], (2, 16, 4, 16))
-            k = R.reshape(parts[1], (2, 16, 4, 16))
-            v = R.reshape(parts[2], (2, 16, 4, 16))
-            out = R.nn.attention(q, k, v)
-            R.output(out)
-        return out
 
 
 @pytest.mark.parametrize(

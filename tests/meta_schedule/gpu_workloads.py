@@ -7,6 +7,7 @@ from relaxish import meta_schedule as ms
 from relaxish.meta_schedule.schedule_rule.defaults import default_mutators, default_postprocs, default_rules
 from relaxish.meta_schedule.testing import te_workload
 from relaxish.target import Target
+from relaxish.topi.nn.winograd import _conv2d_winograd_nhwc_impl
 
 
 def scaled(name, threads=True):
@@ -52,15 +53,35 @@ def conv16(size, channels, filters, kernel=3, padding=1):
     ]
 
 
-def mma_only(func, target="nvidia/nvidia-a100"):
-    """A context whose products use ``mma.sync`` with a software pipeline."""
+def mma_only(func, target="nvidia/nvidia-a100", pipeline=True):
+    """A context whose products use ``mma.sync``, in a software pipeline or not."""
     rules = [rule for i, rule in enumerate(default_rules("cuda-tensorcore")) if i != 1]
+    rules[1].use_software_pipeline = pipeline
     space = ms.space_generator.PostOrderApply(
         sch_rules=rules,
         postprocs=default_postprocs("cuda-tensorcore"),
         mutator_probs=default_mutators("cuda-tensorcore"),
     )
     return context(func, target, space)
+
+
+def pipelined_wmma(func, target="nvidia/nvidia-a100"):
+    """A context whose products use fragments, in a software pipeline."""
+    rules = [rule for i, rule in enumerate(default_rules("cuda-tensorcore")) if i != 2]
+    rules[1].use_software_pipeline = True
+    space = ms.space_generator.PostOrderApply(
+        sch_rules=rules,
+        postprocs=default_postprocs("cuda-tensorcore"),
+        mutator_probs=default_mutators("cuda-tensorcore"),
+    )
+    return context(func, target, space)
+
+
+def winograd(size=(9, 6), channels=(4, 16), tile=4):
+    """A 3x3 convolution, channels last, by Winograd's algorithm."""
+    (ci, co), span = channels, tile + 2
+    x, w = te.placeholder((1, *size, ci), "float32", name="x"), te.placeholder((span, span, co, ci), name="w")
+    return [x, w, _conv2d_winograd_nhwc_impl(x, w, 1, 1, 1, "float32", tile, True, 3)]
 
 
 def context(func, target="nvidia/nvidia-a100", space="post-order-apply"):
@@ -90,4 +111,12 @@ CONTEXTS = {
     "matmul_wmma": lambda: context(matmul16(512, 256, 512, "float32")),
     "matmul_mma": lambda: mma_only(matmul16(512, 256, 512, "float16")),
     "conv2d_wmma": lambda: context(conv16(28, 64, 64)),
+    "matmul_int8": lambda: context(te_workload.matmul(64, 128, 96, "int8", "int32"), space="cuda"),
+    "matmul_wmma_pipeline": lambda: pipelined_wmma(matmul16(256, 128, 256, "float32")),
+    "conv2d_mma": lambda: mma_only(conv16(16, 32, 32), pipeline=False),
+    "conv2d_mma_pipeline": lambda: mma_only(conv16(16, 32, 32)),
+    "conv2d_mma_1x1": lambda: mma_only(conv16(28, 64, 128, 1, 0)),
+    "conv2d_wmma_pipeline": lambda: pipelined_wmma(conv16(16, 32, 32)),
+    "winograd": lambda: context(winograd(), space="cuda"),
+    "winograd_2": lambda: context(winograd((14, 14), (32, 32), 2), space="cuda"),
 }

@@ -36,6 +36,7 @@ def test_estimate_prefers_register_tiles():
     good = [[16, 4, 1, 8], [8, 2, 1, 32], [8, 64]]
     tiny = [[16, 4, 8, 1], [8, 2, 32, 1], [8, 64]]
     spilled = [[8, 1, 1, 64], [8, 1, 1, 64], [8, 64]]
+    assert traces
     for trace in traces:
         cycles = estimated(context, trace, [good, tiny, spilled])
         assert cycles[0] < cycles[1] / 4 and cycles[0] < cycles[2] / 1.5

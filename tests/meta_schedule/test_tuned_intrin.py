@@ -60,23 +60,9 @@ def test_instructions_come_in_order():
     (sketch,) = sketches(quantized())
     kinds = [i.kind.name for i in sketch.trace.insts]
     tail = [
-        "Annotate",
-        "GetLoops",
-        "Split",
-        "Split",
-        "GetLoops",
-        "Reorder",
-        "Blockize",
-        "Annotate",
-        "GetLoops",
-        "SamplePerfectTile",
-        "Split",
-        "SamplePerfectTile",
-        "Split",
-        "SamplePerfectTile",
-        "Split",
-        "Reorder",
-    ]
+        "Annotate", "GetLoops", "Split", "Split", "GetLoops", "Reorder", "Blockize", "Annotate", "GetLoops",
+        "SamplePerfectTile", "Split", "SamplePerfectTile", "Split", "SamplePerfectTile", "Split", "Reorder",
+    ]  # fmt: skip
     assert kinds[kinds.index("Annotate") :] == tail
 
 

@@ -221,7 +221,8 @@ def test_split_fields_in_graph():
         add = is_op("relax.add")(wildcard(), wildcard(), add_constraint=False)
         left >> add
         right >> add
-        assert ctx.match_dfb(main.body.blocks[0]) is not None
+        found = ctx.match_dfb(main.body.blocks[0])
+    assert [found[p].name_hint for p in (split, left, right, add)] == ["both", "left", "right", "gv"]
 
 
 def test_rewrite_call_to_a_fixed_point():

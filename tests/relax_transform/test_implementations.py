@@ -324,20 +324,6 @@ def test_canonicalize_tuples_and_casts():
     check(transform.CanonicalizeBindings(), Before, Expected)
 
 
-def test_contradicting_casts():
-    @I.ir_module(check_well_formed=False)
-    class Before:
-        @R.function
-        def main(x: R.Tensor((3,), "float32"), y: R.Tensor((4,), "float32")):
-            n = T.int64()
-            a = R.match_cast(x, R.Tensor((n,), "float32"))
-            b = R.match_cast(y, R.Tensor((n,), "float32"))
-            return (a, b)
-
-    with pytest.raises(ValueError, match="consistent"):
-        transform.CanonicalizeBindings()(Before)
-
-
 def test_reshapes_inside_a_block_copy_nothing():
     @I.ir_module
     class Before:

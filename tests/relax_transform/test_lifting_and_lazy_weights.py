@@ -189,7 +189,10 @@ def test_symbols_of_fetched_weights_stay_parameters():
 
     after = transform.LazyTransformParams()(Before)["main_transform_params"]
     (holder,) = after.params
+    (n,) = holder.struct_info.values
     assert isinstance(holder.struct_info, relax.ShapeStructInfo)
+    casts = [b for block in after.body.blocks for b in block.bindings if isinstance(b, relax.MatchCast)]
+    assert [c.struct_info.shape.values[0] for c in casts] == [n]
 
 
 def test_weights_asked_for_twice_come_once():

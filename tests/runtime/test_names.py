@@ -13,7 +13,8 @@ def test_enabled():
 
 def test_packed_func_is_any_callable():
     relaxish.register_func("test.names.twice", lambda x: 2 * x, override=True)
-    assert isinstance(relaxish.get_global_func("test.names.twice"), runtime.PackedFunc)
+    twice = relaxish.get_global_func("test.names.twice")
+    assert isinstance(twice, runtime.PackedFunc) and twice(3) == 6
 
 
 def test_type_codes():

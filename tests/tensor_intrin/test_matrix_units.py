@@ -3,29 +3,16 @@
 import numpy as np
 import pytest
 
+from programs.products import packed_product, random_values
 import relaxish
-from relaxish import interp, te, tir
+from relaxish import interp, tir
 from relaxish.driver import build_tir
-from relaxish.ir.dtype import numpy_dtype
 from relaxish.support import config
 from relaxish.tir.tensor_intrin.amx import AMX_DOT_16x16x32_BF16_INTRIN, AMX_DOT_16x16x64_INTRINS
 from relaxish.tir.tensor_intrin.x86 import AVX512_DOT_16x4_INTRIN, VNNI_DOT_16x4_INTRIN
 
 AMX = {AMX_DOT_16x16x32_BF16_INTRIN: ("bfloat16", "bfloat16", "float32", 2)}
 AMX |= {name: (a, b, "int32", 4) for name, (a, b, _) in AMX_DOT_16x16x64_INTRINS.items()}
-
-
-def packed_matmul(m, n, k, a_type, b_type, c_type, pack):
-    """C[m, n] = A[m, k] B[k / pack, n, k % pack]."""
-    a = te.placeholder((m, k), a_type, name="A")
-    b = te.placeholder((k // pack, n, pack), b_type, name="B")
-    axis = te.reduce_axis((0, k), name="k")
-    c = te.compute(
-        (m, n),
-        lambda i, j: te.sum(a[i, axis].astype(c_type) * b[axis // pack, j, axis % pack].astype(c_type), axis=axis),
-        name="C",
-    )
-    return te.create_prim_func([a, b, c])
 
 
 def amx_schedule(func, name, pack, block=(2, 2)):
@@ -44,13 +31,6 @@ def amx_schedule(func, name, pack, block=(2, 2)):
     return sch.mod
 
 
-def random_of(rng, shape, dtype):
-    if dtype in ("bfloat16", "float32"):
-        return rng.standard_normal(shape).astype("float32").astype(numpy_dtype(dtype))
-    low, high = (0, 256) if dtype == "uint8" else (-128, 128)
-    return rng.integers(low, high, shape).astype(dtype)
-
-
 def unpack(b):
     k, n, pack = b.shape
     return b.transpose(0, 2, 1).reshape(k * pack, n)
@@ -64,9 +44,9 @@ def expected(a, b, c_type):
 @pytest.mark.parametrize("name", AMX)
 def test_interpreter_multiplies_tiles(name):
     a_type, b_type, c_type, pack = AMX[name]
-    mod = amx_schedule(packed_matmul(32, 32, 32 * pack, a_type, b_type, c_type, pack), name, pack)
+    mod = amx_schedule(packed_product(32, 32, 32 * pack, a_type, b_type, c_type, pack), name, pack)
     rng = np.random.default_rng(0)
-    a, b = random_of(rng, (32, 32 * pack), a_type), random_of(rng, (32, 32, pack), b_type)
+    a, b = random_values(rng, (32, 32 * pack), a_type), random_values(rng, (32, 32, pack), b_type)
     c = np.empty((32, 32), c_type)
     interp.run_prim_func(mod["main"], [a, b, c])
     np.testing.assert_allclose(c, expected(a, b, c_type), rtol=1e-4, atol=1e-4)
@@ -76,9 +56,9 @@ def test_interpreter_multiplies_tiles(name):
 @pytest.mark.parametrize("without", ["amx", "amx,avx512bf16,avx512vnni", "amx,avx512"])
 def test_vector_code_multiplies_tiles(name, without):
     a_type, b_type, c_type, pack = AMX[name]
-    mod = amx_schedule(packed_matmul(64, 96, 64 * pack, a_type, b_type, c_type, pack), name, pack, (1, 3))
+    mod = amx_schedule(packed_product(64, 96, 64 * pack, a_type, b_type, c_type, pack), name, pack, (1, 3))
     rng = np.random.default_rng(1)
-    a, b = random_of(rng, (64, 64 * pack), a_type), random_of(rng, (64, 96, pack), b_type)
+    a, b = random_values(rng, (64, 64 * pack), a_type), random_values(rng, (64, 96, pack), b_type)
     out = relaxish.nd.empty((64, 96), c_type)
     with config.DISABLE_FEATURES.override(without):
         build_tir(mod, "llvm")["main"](relaxish.nd.array(a), relaxish.nd.array(b), out)
@@ -92,7 +72,7 @@ def test_instructions_of_sapphire_rapids(name):
 
     a_type, b_type, c_type, pack = AMX[name]
     target = relaxish.Target("llvm -mcpu=sapphirerapids")
-    mod = amx_schedule(packed_matmul(64, 64, 64 * pack, a_type, b_type, c_type, pack), name, pack)
+    mod = amx_schedule(packed_product(64, 64, 64 * pack, a_type, b_type, c_type, pack), name, pack)
     text = compile_primfuncs(lower_for_cpu(mod, target), target).assembly(target)
     instruction = "tdpbf16ps" if pack == 2 else AMX_DOT_16x16x64_INTRINS[name][2].removeprefix("amx.")
     loop = [line.split()[0] for line in text.splitlines() if line.strip() and line.startswith("\t")]
@@ -109,7 +89,7 @@ def test_tiles_that_move_are_stored_at_once():
     target = relaxish.Target("llvm -mcpu=sapphirerapids")
     # Nine results do not fit the four tiles kept for them.
     mod = amx_schedule(
-        packed_matmul(96, 96, 64, "bfloat16", "bfloat16", "float32", 2), AMX_DOT_16x16x32_BF16_INTRIN, 2, (3, 3)
+        packed_product(96, 96, 64, "bfloat16", "bfloat16", "float32", 2), AMX_DOT_16x16x32_BF16_INTRIN, 2, (3, 3)
     )
     text = compile_primfuncs(lower_for_cpu(mod, target), target).assembly(target)
     assert text.count("tdpbf16ps") == text.count("tilestored")
@@ -119,7 +99,7 @@ def test_tiles_that_move_are_stored_at_once():
 @pytest.mark.parametrize("without", ["none", "avx512vnni", "avx512bw,avx512vnni", "avx512"])
 def test_dot_16x4(name, without):
     rng = np.random.default_rng(2)
-    func = packed_matmul(8, 32, 64, "uint8", "int8", "int32", 4)
+    func = packed_product(8, 32, 64, "uint8", "int8", "int32", 4)
     sch = tir.Schedule(func)
     update = sch.get_block("C")
     _, j, k = sch.get_loops(update)

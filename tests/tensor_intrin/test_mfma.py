@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relaxish import interp, te, tir
+from programs.products import product
+from relaxish import interp, tir
 from relaxish.ir import IRModule
 from relaxish.target import Target
 from relaxish.tir import TensorIntrin, transform
@@ -18,20 +19,6 @@ LOWERING = (
     transform.Simplify(), transform.LowerOpaqueBlock(), transform.FlattenBuffer(), transform.Simplify(),
     transform.BindTarget(Target("rocm")), transform.ThreadSync("shared"), transform.LowerWarpMemory(),
 )  # fmt: skip
-
-
-def product(m, n, k, in_dtype, out_dtype):
-    a = te.placeholder((m, k), name="A", dtype=in_dtype)
-    b = te.placeholder((k, n), name="B", dtype=in_dtype)
-    r = te.reduce_axis((0, k), name="r")
-
-    def element(i, j):
-        left, right = a[i, r], b[r, j]
-        if in_dtype != out_dtype:
-            left, right = left.astype(out_dtype), right.astype(out_dtype)
-        return te.sum(left * right, axis=r)
-
-    return te.create_prim_func([a, b, te.compute((m, n), element, name="C")])
 
 
 def by_tile(place, rows, columns):

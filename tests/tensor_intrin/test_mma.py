@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from relaxish import interp, te, tir
+from programs.products import product
+from relaxish import interp, tir
 from relaxish.ir import IRModule
 from relaxish.target import Target
 from relaxish.tir import transform
@@ -19,20 +20,6 @@ NUMPY = {
     "float16": np.float16, "float32": np.float32, "int8": np.int8, "int32": np.int32,
     "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2, "bfloat16": ml_dtypes.bfloat16,
 }  # fmt: skip
-
-
-def product(m, n, k, in_dtype, out_dtype, trans_a, trans_b):
-    a = te.placeholder((k, m) if trans_a else (m, k), name="A", dtype=in_dtype)
-    b = te.placeholder((n, k) if trans_b else (k, n), name="B", dtype=in_dtype)
-    r = te.reduce_axis((0, k), name="r")
-
-    def element(i, j):
-        left, right = a[(r, i) if trans_a else (i, r)], b[(j, r) if trans_b else (r, j)]
-        if in_dtype != out_dtype:
-            left, right = left.astype(out_dtype), right.astype(out_dtype)
-        return te.sum(left * right, axis=r)
-
-    return te.create_prim_func([a, b, te.compute((m, n), element, name="C")])
 
 
 def scheduled(func, in_dtype, out_dtype, trans_a, trans_b):

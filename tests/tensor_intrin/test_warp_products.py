@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from relaxish import interp, te, tir
+from programs.products import product
+from relaxish import interp, tir
 from relaxish.tir.tensor_intrin import wgmma
 from relaxish.tir.tensor_intrin.cuda import get_wgmma_intrin_group
 
@@ -15,20 +16,6 @@ NUMPY = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3fn": ml_dtypes.float8_e4m3f
 LONG = {
     "f16": "float16", "f32": "float32", "bf16": "bfloat16", "s8": "int8", "u8": "uint8", "s32": "int32", "tf32": "float32",
 }  # fmt: skip
-
-
-def product(m, n, k, in_dtype, out_dtype, trans_b):
-    a = te.placeholder((m, k), name="A", dtype=in_dtype)
-    b = te.placeholder((n, k) if trans_b else (k, n), name="B", dtype=in_dtype)
-    r = te.reduce_axis((0, k), name="r")
-
-    def element(i, j):
-        left, right = a[i, r], b[(j, r) if trans_b else (r, j)]
-        if in_dtype != out_dtype:
-            left, right = left.astype(out_dtype), right.astype(out_dtype)
-        return te.sum(left * right, axis=r)
-
-    return te.create_prim_func([a, b, te.compute((m, n), element, name="C")])
 
 
 def values(shape, dtype):
@@ -63,7 +50,7 @@ WMMA = [
 def test_wmma(shape, inputs, output, trans_b):
     m, n, k = (2 * s for s in shape)
     text, trans = "x".join(map(str, shape)), "_trans" if trans_b else ""
-    sch = tir.Schedule(product(m, n, k, LONG[inputs], LONG[output], trans_b), debug_mask="all")
+    sch = tir.Schedule(product(m, n, k, LONG[inputs], LONG[output], trans_b=trans_b), debug_mask="all")
     block, (i, j, r), outer = tiled(sch, shape)
     for index, operand in enumerate("ab"):
         shared = sch.cache_read(outer, index, "shared")
@@ -77,7 +64,7 @@ def test_wmma(shape, inputs, output, trans_b):
     sch.tensorize(sch.get_loops(sch.get_child_blocks(init)[0])[-2], f"wmma_fill_{text}_{output}")
     sch.tensorize(sch.get_loops(stored)[-2], f"wmma_store_{text}_{output}_global")
     sch.tensorize(sch.get_loops(block)[-3], f"wmma_sync_{text}_{inputs}{inputs}{output}{trans}")
-    check(sch.mod["main"], m, n, k, LONG[inputs], LONG[output], trans_b)
+    check(sch.mod["main"], m, n, k, LONG[inputs], LONG[output], trans_b=trans_b)
 
 
 def core_matrices(dtype):
@@ -97,7 +84,7 @@ def test_wgmma(n, in_dtype, out_dtype, held):
     depth = 32 // np.dtype(NUMPY.get(in_dtype, in_dtype)).itemsize
     m, k = 64, 2 * depth
     names = get_wgmma_intrin_group(n, in_dtype, out_dtype, "shared.dyn", "global", held)
-    sch = tir.Schedule(product(m, n, k, in_dtype, out_dtype, True))
+    sch = tir.Schedule(product(m, n, k, in_dtype, out_dtype, trans_b=True))
     block, (i, j, r), outer = tiled(sch, (64, n, depth))
     for index in (0, 1):
         shared = sch.cache_read(outer, index, "shared.dyn")

@@ -138,3 +138,20 @@ def test_conversions_keep_values(source: str, target: str) -> None:
     interp.run_prim_func(func, [values, out, back])
     np.testing.assert_array_equal(out, values.astype(target))
     np.testing.assert_array_equal(back.view(f"uint{kind.itemsize * 8}"), values.view(f"uint{kind.itemsize * 8}"))
+
+
+def test_a_vector_copied_into_promoted_memory_keeps_its_values() -> None:
+    @T.prim_func(private=True)
+    def copied(a: T.handle("bfloat16"), d: T.handle("float32")) -> None:
+        A = T.decl_buffer((8,), "bfloat16", data=a)
+        D = T.decl_buffer((8,), data=d)
+        C = T.decl_buffer((8,), "bfloat16")
+        C[T.Ramp(0, 1, 8)] = A[T.Ramp(0, 1, 8)]
+        for i in range(8):
+            D[i] = T.Cast("float32", C[i]) * T.float32(2)
+
+    made = apply(transform.BF16StorageLegalize(), apply(transform.BF16ComputeLegalize(), copied))
+    values = np.array([-3.5, 0.0, 1.0, 2.0, 0.25, -1.0, 1e30, 7.0], "float32")
+    bits, out = (values.view("uint32") >> 16).astype("uint16"), np.zeros(8, "float32")
+    interp.run_prim_func(made, [bits, out])
+    np.testing.assert_allclose(out, values * 2, rtol=1e-2)

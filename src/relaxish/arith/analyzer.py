@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum, IntFlag
-from typing import Any
+from typing import Any, Protocol
 
 from ..ir import dtype as dt
 from ..ir.expr import as_expr
@@ -39,6 +39,16 @@ class Extension(IntFlag):
     ComparisonOfProductAndSum = 8
 
 
+class _Remembers(Protocol):
+    """A part of the analyzer: it keeps results, which hold as long as nothing else is learnt."""
+
+    def clear_memo(self) -> None:
+        """Forget results."""
+
+    def swap_memos(self, memos: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        """Work with these results, or none, from now on; returns those known so far."""
+
+
 class ConstraintScope:
     """A ``with`` block in which a condition holds."""
 
@@ -69,11 +79,14 @@ class Analyzer:
     """
 
     def __init__(self) -> None:
+        # Counts what was said of variables: results from before hold no longer then.
+        self.version = 0
         self.const_int_bound = ConstIntBoundAnalyzer(self)
         self.modular_set = ModularSetAnalyzer(self)
         self.rewrite = RewriteSimplifier(self)
         self.canonical = CanonicalSimplifier(self)
         self.transitive = TransitiveComparisons(self)
+        self._parts: tuple[_Remembers, ...] = (self.const_int_bound, self.modular_set, self.rewrite, self.canonical)
         self._domains: dict[Any, IntervalSet] = {}
         self._set_facts: list[tuple[PrimExpr, IntervalSet]] = []
         self._extensions = Extension.NoExtensions
@@ -155,16 +168,16 @@ class Analyzer:
             self._forget()
 
     def _forget(self) -> None:
-        self.const_int_bound.clear_memo()
-        self.modular_set.clear_memo()
-        self.rewrite.clear_memo()
-        self.canonical.clear_memo()
+        self.version += 1
+        for part in self._parts:
+            part.clear_memo()
 
     def constraint_scope(self, constraint: PrimExpr) -> ConstraintScope:
         """``with analyzer.constraint_scope(cond):`` makes ``cond`` true inside the block."""
 
         def enter() -> Callable[[], None]:
             simplified = self.rewrite.simplify(constraint)
+            version, memos = self.version, [part.swap_memos(None) for part in self._parts]
             undos: list[Callable[[], None] | None] = []
             for cond in (constraint, simplified) if simplified is not constraint else (constraint,):
                 undos.append(self.const_int_bound.enter_constraint(cond))
@@ -175,7 +188,8 @@ class Analyzer:
             self.canonical.literals.extend(self.rewrite.literals[size:])
             facts = len(self._set_facts)
             self._set_facts.extend(constraint_sets(simplified))
-            self._forget()
+            for part in self._parts:
+                part.clear_memo()
 
             def leave() -> None:
                 for undo in reversed(undos):
@@ -183,7 +197,12 @@ class Analyzer:
                         undo()
                 del self.canonical.literals[size:]
                 del self._set_facts[facts:]
-                self._forget()
+                if self.version == version:
+                    # Nothing else was learnt: what held before holds again.
+                    for part, memo in zip(self._parts, memos):
+                        part.swap_memos(memo)
+                else:
+                    self._forget()
 
             return leave
 

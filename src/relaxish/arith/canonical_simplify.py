@@ -7,24 +7,50 @@ The normal form lists terms by falling scale, positive ones first.
 from __future__ import annotations
 
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import build as B
 from ._ir import Add, Cast, Div, FloorDiv, FloorMod, IntImm, LT, Mod, Mul, PrimExpr, Reduce, Select, Sub
 from .canonical_forms import FLOOR, INF, TRUNC, Split, Sum, divide, remainder, separate
 from .products import cancel, multiply
 from .reductions import keep_used_components
-from .rewrite_simplify import LESS, RewriteSimplifier
+from .rewrite_simplify import LESS, MAX_RECURSION, RewriteSimplifier
+
+if TYPE_CHECKING:
+    from .analyzer import Analyzer
 
 
 class CanonicalSimplifier(RewriteSimplifier):
-    """See the module docstring; :meth:`simplify` is the entry."""
+    """See the module docstring; :meth:`simplify` is the entry.
+
+    A form that :meth:`mutate` gave may be asked for again: it is copied before it is changed.
+    """
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        super().__init__(analyzer)
+        self._forms: dict[int, tuple[Any, Any, int]] = {}
+        # What stayed as it was, by its identity.
+        self._kept: dict[int, Any] = {}
+
+    def clear_memo(self) -> None:
+        super().clear_memo()
+        self._forms.clear()
+        self._kept.clear()
+
+    def swap_memos(self, memos: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        old = (*super().swap_memos(None if memos is None else memos[:1]), self._forms, self._kept)
+        self._forms, self._kept = ({}, {}) if memos is None else memos[1:]
+        return old
 
     def simplify(self, expr: PrimExpr) -> PrimExpr:
         """The canonical form of ``expr``."""
         return self.visit(expr)  # type: ignore[no-any-return]
 
     def visit(self, x: Any) -> Any:
+        key = id(x)
+        hit = self._memo.get(key)
+        if hit is not None and self.depth <= hit[2]:
+            return hit[1]
         result = self.mutate(x)
         kind = type(result)
         if kind is Sum or kind is Split:
@@ -33,7 +59,13 @@ class CanonicalSimplifier(RewriteSimplifier):
             # Keep the caller's object where nothing changed: identity lets everything above stay as it is.
             if result is not x and B.deep_equal(result, x):
                 result = x
-            self._memo[id(x)] = (x, result)
+            if result is x:
+                self._kept[key] = x
+            else:
+                self._kept.pop(key, None)
+            form = self._forms.get(key)
+            if form is not None:
+                self._memo[key] = (x, result, form[2])
         return result
 
     def mutate(self, x: Any) -> Any:
@@ -41,13 +73,26 @@ class CanonicalSimplifier(RewriteSimplifier):
         kind = type(x)
         if kind is IntImm:
             return x
-        hit = self._memo.get(id(x))
-        if hit is not None and hit[1] is x and kind not in _SUMMED:
+        key = id(x)
+        if key in self._kept and kind not in _SUMMED:
             return x
+        depth = self.depth
+        hit = self._forms.get(key)
+        if hit is not None and depth <= hit[2]:
+            return hit[1]
         handler = self._table.get(kind)
         if handler is None:
             handler = self._resolve(kind)
-        return handler(self, x)
+        if not isinstance(x, PrimExpr):
+            return handler(self, x)
+        before, self._deepest = self._deepest, depth
+        result = handler(self, x)
+        deepest = self._deepest
+        if deepest <= MAX_RECURSION:
+            self._forms[key] = (x, result, MAX_RECURSION - (deepest - depth))
+        if before > deepest:
+            self._deepest = before
+        return result
 
     # -- forms ---------------------------------------------------------------------------------------------
 

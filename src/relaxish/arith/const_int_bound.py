@@ -122,6 +122,12 @@ class ConstIntBoundAnalyzer:
         """Forget results; bindings changed."""
         self._memo.clear()
 
+    def swap_memos(self, memos: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        """Work with these results, or none, from now on; returns those known so far."""
+        old = (self._memo,)
+        (self._memo,) = ({},) if memos is None else memos
+        return old
+
     def update(self, var: Var, bound: Bound, allow_override: bool = False) -> None:
         """Set the bound of a variable. Raises InternalError where it contradicts an earlier one."""
         old = self.vars.get(var)
@@ -132,6 +138,7 @@ class ConstIntBoundAnalyzer:
             )
         self.vars[var] = bound
         self._memo.clear()
+        self.parent.version += 1
 
     def bind(self, var: Var, low: PrimExpr, extent: PrimExpr, allow_override: bool = False) -> None:
         """Bind a variable to the range ``[low, low + extent)``."""

@@ -82,6 +82,12 @@ class ModularSetAnalyzer:
         """Forget results; bindings changed."""
         self._memo.clear()
 
+    def swap_memos(self, memos: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        """Work with these results, or none, from now on; returns those known so far."""
+        old = (self._memo,)
+        (self._memo,) = ({},) if memos is None else memos
+        return old
+
     def update(self, var: Var, entry: Entry, allow_override: bool = False) -> None:
         """Set what is known of a variable. Raises InternalError where it contradicts an earlier fact."""
         old = self.vars.get(var)
@@ -91,6 +97,7 @@ class ModularSetAnalyzer:
             )
         self.vars[var] = _norm(*entry)
         self._memo.clear()
+        self.parent.version += 1
 
     def bind(self, var: Var, low: PrimExpr, extent: PrimExpr, allow_override: bool = False) -> None:
         """Bind to a range; only a one-element range says anything here."""
@@ -99,6 +106,7 @@ class ModularSetAnalyzer:
         elif var in self.vars:
             del self.vars[var]
             self._memo.clear()
+            self.parent.version += 1
 
     def enter_constraint(self, cond: PrimExpr) -> Callable[[], None] | None:
         """Take facts such as ``x % 4 == 1`` from a condition; returns the undo."""

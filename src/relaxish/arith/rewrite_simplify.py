@@ -60,7 +60,10 @@ class RewriteSimplifier(Mutator):
         self.depth = 0
         self.in_boolean = False
         self.stats = RewriteSimplifyStats()
-        self._memo: dict[int, tuple[Any, PrimExpr]] = {}
+        # Results by the identity of what was simplified, each with how deep in rewrites of rewrites it holds.
+        self._memo: dict[int, tuple[Any, PrimExpr, int]] = {}
+        # How deep the rewrites went since this was last set back.
+        self._deepest = 0
 
     def simplify(self, expr: PrimExpr) -> PrimExpr:
         """Rewrite ``expr`` to a fixpoint of at most two rounds."""
@@ -76,11 +79,19 @@ class RewriteSimplifier(Mutator):
         """Forget results; bindings changed."""
         self._memo.clear()
 
+    def swap_memos(self, memos: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        """Work with these results, or none, from now on; returns those known so far."""
+        old = (self._memo,)
+        (self._memo,) = ({},) if memos is None else memos
+        return old
+
     def again(self, expr: PrimExpr) -> PrimExpr:
         """Simplify the result of a rule, unless that went on for too long."""
         if self.depth >= MAX_RECURSION:
+            self._deepest = MAX_RECURSION + 1
             return expr
         self.depth += 1
+        self._deepest = max(self._deepest, self.depth)
         self.stats.num_recursive_rewrites += 1
         self.stats.max_recursive_depth = max(self.stats.max_recursive_depth, self.depth)
         try:
@@ -92,16 +103,28 @@ class RewriteSimplifier(Mutator):
         kind = type(x)
         if kind is IntImm or kind is FloatImm:
             return x
+        depth = self.depth
         hit = self._memo.get(id(x))
-        if hit is not None:
+        if hit is not None and depth <= hit[2]:
             return hit[1]
         handler = self._table.get(kind)
         if handler is None:
             handler = self._resolve(kind)
         self.stats.nodes_visited += 1
+        if not isinstance(x, PrimExpr):
+            return handler(self, x)
+        if depth == 0:
+            result = handler(self, x)
+            self._memo[id(x)] = (x, result, MAX_RECURSION)
+            return result
+        before, self._deepest = self._deepest, depth
         result = handler(self, x)
-        if self.depth == 0 and isinstance(x, PrimExpr):
-            self._memo[id(x)] = (x, result)
+        deepest = self._deepest
+        if deepest <= MAX_RECURSION:
+            # One more rewrite around it, and some of those within would be left out.
+            self._memo[id(x)] = (x, result, MAX_RECURSION - (deepest - depth))
+        if before > deepest:
+            self._deepest = before
         return result
 
     # -- facts ---------------------------------------------------------------------------------------------

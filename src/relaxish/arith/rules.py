@@ -23,6 +23,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -32,7 +33,7 @@ from . import _ir as ir
 from .effects import CallEffectKind, side_effect
 from .scalable import contains_vscale
 
-__all__ = ["Rule", "RuleTable", "rules"]
+__all__ = ["Rule", "RuleTable"]
 
 RuleFn = Callable[[Any, Any], Any]
 
@@ -122,13 +123,21 @@ _ANALYSES = frozenset(("base", "aligned", "one_block", "in_gap"))
 
 @dataclass(slots=True)
 class Rule:
-    """One rewrite rule: its text, where it was written, and the compiled matcher."""
+    """One rewrite rule: its text, where it was written, what it fits, and the matcher once it is compiled."""
 
     text: str
     file: str
     line: int
-    kinds: tuple[str | None, ...] = ()
+    pattern: ast.expr
+    kinds: tuple[str | None, ...]
+    result: str
+    condition: str | None
+    recursive: bool
     fn: RuleFn | None = None
+
+    def fits(self, names: tuple[str, ...]) -> bool:
+        """Whether the topmost operands of an expression have the kinds that the rule asks for."""
+        return all(kind is None or kind == name for kind, name in zip(self.kinds, names))
 
 
 class _Compiler:
@@ -294,7 +303,9 @@ def _top_kinds(pattern: ast.expr) -> tuple[str | None, ...]:
     return tuple(kinds)
 
 
+@lru_cache(maxsize=1)
 def _namespace() -> dict[str, Any]:
+    """What compiled rules refer to by name."""
     scope: dict[str, Any] = dict(HELPERS)
     for name in ("const", "deep_equal", *(b for _, b in _BINOPS.values()), *(b for _, b in _CMPOPS.values())):
         scope[name] = getattr(B, name)
@@ -308,30 +319,49 @@ def _namespace() -> dict[str, Any]:
 
 @dataclass(slots=True)
 class RuleTable:
-    """All rules of one root kind, compiled on first use and indexed by operand kinds."""
+    """All rules of one root kind, each compiled on first use, and indexed by operand kinds.
+
+    In a ``vector`` table literals have the type of one lane.
+    """
 
     root: str
     vector: bool = False
     rules: list[Rule] = field(default_factory=list)
     _source: list[tuple[str, str, int]] = field(default_factory=list)
-    _index: dict[Any, tuple[tuple[RuleFn, ...], ...]] = field(default_factory=dict)
+    _index: dict[Any, tuple[RuleFn, ...]] = field(default_factory=dict)
+
+    def with_rules(self, text: str) -> RuleTable:
+        """The table itself with the rules in a block of lines; see the module docstring for the notation."""
+        frame = sys._getframe(1)
+        for offset, line in enumerate(text.split("\n")):
+            line = line.split("#")[0].strip()
+            if line:
+                self._source.append((line, frame.f_code.co_filename, frame.f_lineno + offset))
+        return self
 
     def compile(self) -> None:
         """Compile every line of the table; idempotent."""
-        scope = _namespace()
+        self._read()
+        for rule in self.rules:
+            self._function(rule)
+
+    def _read(self) -> None:
         source, self._source = self._source, []
         for text, file, line in source:
             patterns, result, cond, recursive = _split_line(text)
-            for pattern_text in patterns:
-                self.rules.append(self._compile_one(scope, (pattern_text, result, cond, recursive), text, file, line))
+            for written in patterns:
+                pattern = ast.parse(written, mode="eval").body
+                self.rules.append(Rule(text, file, line, pattern, _top_kinds(pattern), result, cond, recursive))
 
-    def _compile_one(
-        self, scope: dict[str, Any], parts: tuple[str, str, str | None, bool], text: str, file: str, line: int
-    ) -> Rule:
-        pattern_text, result, cond, recursive = parts
-        pattern = ast.parse(pattern_text, mode="eval").body
+    def _function(self, rule: Rule) -> RuleFn:
+        """The compiled rule."""
+        if rule.fn is None:
+            rule.fn = self._compiled(rule)
+        return rule.fn
+
+    def _compiled(self, rule: Rule) -> RuleFn:
         compiler = _Compiler(self.root in ("And", "Or", "Not"))
-        compiler.match(pattern, "n", checked=True)
+        compiler.match(rule.pattern, "n", checked=True)
         if self.root in ("And", "Or", "Not"):
             # The operands are conditions: numbers have the type of a number the pattern holds.
             number = next((spot for name, spot in compiler.bound.items() if name[0] == "c"), None)
@@ -341,38 +371,34 @@ class RuleTable:
         if self.vector:
             # Literals stand for the parts of ramps and broadcasts, which are scalars.
             dtype = f"element_of({dtype})"
-        if cond is not None:
-            compiler.fail_if(f"not ({compiler.condition(ast.parse(cond, mode='eval').body, dtype)})")
-        made = compiler.result(ast.parse(result, mode="eval").body, dtype)
-        compiler.lines.append(f"    return {'s.again(' + made + ')' if recursive else made}")
+        if rule.condition is not None:
+            compiler.fail_if(f"not ({compiler.condition(ast.parse(rule.condition, mode='eval').body, dtype)})")
+        made = compiler.result(ast.parse(rule.result, mode="eval").body, dtype)
+        compiler.lines.append(f"    return {'s.again(' + made + ')' if rule.recursive else made}")
         source = "def rule(n, s):\n" + "\n".join(compiler.lines)
-        code = compile(source, f"<rule {file}:{line}>", "exec")
+        code = compile(source, f"<rule {rule.file}:{rule.line}>", "exec")
         local: dict[str, Any] = {}
-        exec(code, scope, local)
-        return Rule(text, file, line, _top_kinds(pattern), local["rule"])
+        exec(code, _namespace(), local)
+        function: RuleFn = local["rule"]
+        return function
 
     def candidates(self, node: Any) -> tuple[RuleFn, ...]:
         """The rules whose topmost operand kinds fit ``node``, in table order."""
         if self.root == "Not":
-            key: Any = type(node.a)
-            names: tuple[str, ...] = (key.__name__,)
+            kinds: tuple[type, ...] = (type(node.a),)
         elif self.root == "Select":
-            key = type(node.condition)
-            names = (key.__name__,)
+            kinds = (type(node.condition),)
         else:
-            key = (type(node.a), type(node.b))
-            names = (key[0].__name__, key[1].__name__)
-        found = self._index.get(key)
-        if found is None:
-            if self._source:
-                self.compile()
-            fits = tuple(
-                r.fn
-                for r in self.rules
-                if r.fn is not None and all(k is None or k == name for k, name in zip(r.kinds, names))
-            )
-            found = self._index[key] = (fits,)
-        return found[0]
+            kinds = (type(node.a), type(node.b))
+        found = self._index.get(kinds)
+        return self._fitting(kinds) if found is None else found
+
+    def _fitting(self, kinds: tuple[type, ...]) -> tuple[RuleFn, ...]:
+        if self._source:
+            self._read()
+        names = tuple(kind.__name__ for kind in kinds)
+        found = self._index[kinds] = tuple(self._function(rule) for rule in self.rules if rule.fits(names))
+        return found
 
     def apply(self, node: Any, simplifier: Any) -> Any:
         """The first rewrite that matches, or None."""
@@ -391,19 +417,3 @@ class RuleTable:
         """The first rewrite that matches, or ``node`` itself."""
         result = self.apply(node, simplifier)
         return node if result is None else result
-
-
-def rules(root: str, text: str, vector: bool = False) -> RuleTable:
-    """A table of rules for ``root`` from a block of lines; see the module docstring for the notation.
-
-    In a ``vector`` table literals have the type of one lane.
-    """
-    frame = sys._getframe(1)
-    first = frame.f_lineno
-    file = frame.f_code.co_filename
-    table = RuleTable(root, vector)
-    for offset, line in enumerate(text.split("\n")):
-        line = line.split("#")[0].strip()
-        if line:
-            table._source.append((line, file, first + offset))
-    return table

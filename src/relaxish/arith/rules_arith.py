@@ -5,23 +5,17 @@
 
 from __future__ import annotations
 
-from .rules import rules
+from .rules import RuleTable
 
-ADD_VECTOR = rules(
-    "Add",
-    """
+ADD_VECTOR = RuleTable("Add", vector=True).with_rules("""
 ramp(b1, s1, lanes) + ramp(b2, s2, lanes)            => ramp(b1 + b2, s1 + s2, lanes)
 ramp(b1, s1, lanes) + broadcast(x, lanes)            => ramp(b1 + x, s1, lanes)
 broadcast(x, lanes) + ramp(b1, s1, lanes)            => ramp(x + b1, s1, lanes)
 broadcast(x, lanes) + broadcast(y, lanes)            => broadcast(x + y, lanes)
 x + broadcast(f1, lanes)                             => x   if f1 == 0.0
-""",
-    vector=True,
-)
+""")
 
-ADD = rules(
-    "Add",
-    """
+ADD = RuleTable("Add").with_rules("""
 # cancellation
 (x - y) + y                                          => x
 x + (y - x)                                          => y
@@ -66,30 +60,20 @@ x + max(y, z)                                        =>> max(y, z) + x
 x + min(y, z)                                        =>> min(y, z) + x
 truncmod(y, c1) + x * c1                             =>> x * c1 + truncmod(y, c1)
 y % c1 + x * c1                                      =>> x * c1 + y % c1
-""",
-)
+""")
 
-ADD_SELECT = rules(
-    "Add",
-    """
+ADD_SELECT = RuleTable("Add").with_rules("""
 select(x, b1, b2) + select(x, s1, s2)                => select(x, b1 + s1, b2 + s2)
-""",
-)
+""")
 
-SUB_VECTOR = rules(
-    "Sub",
-    """
+SUB_VECTOR = RuleTable("Sub", vector=True).with_rules("""
 ramp(b1, s1, lanes) - ramp(b2, s2, lanes)            => ramp(b1 - b2, s1 - s2, lanes)
 ramp(b1, s1, lanes) - broadcast(x, lanes)            => ramp(b1 - x, s1, lanes)
 broadcast(x, lanes) - ramp(b1, s1, lanes)            => ramp(x - b1, 0 - s1, lanes)
 broadcast(x, lanes) - broadcast(y, lanes)            => broadcast(x - y, lanes)
-""",
-    vector=True,
-)
+""")
 
-SUB = rules(
-    "Sub",
-    """
+SUB = RuleTable("Sub").with_rules("""
 (x + y) - y                                          => x
 (x + y) - x                                          => y
 x - (y + x) || x - (x + y)                           => 0 - y
@@ -168,43 +152,30 @@ c1 - (x + c2)                                        =>> (c1 - c2) - x
 x - (y + c1)                                         =>> (x - y) + (0 - c1)
 x - (y - z)                                          =>> (x + z) - y
 x - y * c1                                           =>> x + y * (0 - c1)
-""",
-)
+""")
 
 # Differences of other types than indices; each drops an operand, which must have no effects.
-SUB_OTHER = rules(
-    "Sub",
-    """
+SUB_OTHER = RuleTable("Sub").with_rules("""
 x - x                                                => 0   if droppable(x)
 (x + y) - y                                          => x         if droppable(y)
 (x + y) - x                                          => y         if droppable(x)
 x - (y + x) || x - (x + y)                           => 0 - y   if droppable(x)
-""",
-)
+""")
 
-SUB_SELECT = rules(
-    "Sub",
-    """
+SUB_SELECT = RuleTable("Sub").with_rules("""
 select(x, b1, b2) - select(x, s1, s2)                => select(x, b1 - s1, b2 - s2)
 select(x, y, z) - z                                  => select(x, y - z, 0)
 select(x, y, z) - y                                  => select(x, 0, z - y)
-""",
-)
+""")
 
-MUL_VECTOR = rules(
-    "Mul",
-    """
+MUL_VECTOR = RuleTable("Mul", vector=True).with_rules("""
 broadcast(x, lanes) * broadcast(y, lanes)            => broadcast(x * y, lanes)
 ramp(b1, s1, lanes) * broadcast(x, lanes)            => ramp(b1 * x, s1 * x, lanes)
 broadcast(x, lanes) * ramp(b1, s1, lanes)            => ramp(b1 * x, s1 * x, lanes)
 broadcast(f1, lanes) * x                             => broadcast(f1, lanes)   if f1 == 0.0
-""",
-    vector=True,
-)
+""")
 
-MUL = rules(
-    "Mul",
-    """
+MUL = RuleTable("Mul").with_rules("""
 (x + c1) * c2                                        => x * c2 + c1 * c2
 (x * c1) * c2                                        => x * (c1 * c2)
 (x - x % c2) // c1 * c1                              => x - x % c2   if c1 == -c2
@@ -212,5 +183,4 @@ min(x, y) * max(x, y) || max(x, y) * min(x, y)       => x * y
 (x - y) * c1                                         =>> (y - x) * (0 - c1)   if c1 < 0
 x * (c1 * y)                                         =>> (x * y) * c1
 c1 * x                                               =>> x * c1
-""",
-)
+""")

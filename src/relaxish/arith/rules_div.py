@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-from .rules import rules
+from .rules import RuleTable
 
-DIV = rules(
-    "Div",
-    """
+DIV = RuleTable("Div").with_rules("""
 truncdiv(c1, c2)                                     => lit(tdiv(c1, c2))   if c2 != 0
 truncdiv(truncdiv(x, c1), c2)                        => truncdiv(x, c1 * c2)   if c1 > 0 and c2 > 0
 truncdiv(truncdiv(x, c1) + c2, c3)                   => truncdiv(x + c1 * c2, c1 * c3)   if c1 > 0 and c2 >= 0 and c3 > 0 and ge(x, 0)
@@ -35,33 +33,22 @@ truncdiv(y * x, y)                                   => x   if ge(x, 0) and ge(y
 truncdiv(x * z + y, z) || truncdiv(z * x + y, z)     => x + truncdiv(y, z)   if ge(x, 0) and ge(y, 0) and ge(z, 0)
 truncdiv(y + x * z, z) || truncdiv(y + z * x, z)     => truncdiv(y, z) + x   if ge(x, 0) and ge(y, 0) and ge(z, 0)
 truncdiv(x, c1)                                      => 0   if c1 > 0 and ge(x, 0) and lt(x, c1)
-""",
-)
+""")
 
-DIV_VECTOR = rules(
-    "Div",
-    """
+DIV_VECTOR = RuleTable("Div", vector=True).with_rules("""
 truncdiv(broadcast(x, lanes), broadcast(y, lanes))   => broadcast(truncdiv(x, y), lanes)
 truncdiv(ramp(b1, c1, lanes), broadcast(c2, lanes))  => ramp(truncdiv(b1, c2), lit(tdiv(c1, c2)), lanes)   if c2 != 0 and c1 % c2 == 0 and ge(b1, 0)
 truncdiv(ramp(b1, c1, lanes), broadcast(c2, lanes))  => broadcast(truncdiv(b1, c2), lanes)   if c2 > 0 and aligned(b1, c2) and one_block(b1, c1, c2, lanes) and ge(b1, 0)
-""",
-    vector=True,
-)
+""")
 
-MOD_VECTOR = rules(
-    "Mod",
-    """
+MOD_VECTOR = RuleTable("Mod", vector=True).with_rules("""
 truncmod(broadcast(x, lanes), broadcast(y, lanes))   => broadcast(truncmod(x, y), lanes)
 truncmod(ramp(b1, c1, lanes), broadcast(c2, lanes))  => broadcast(truncmod(b1, c2), lanes)   if c2 != 0 and c1 % c2 == 0 and ge(b1, 0)
 truncmod(ramp(b1, c1, lanes), broadcast(c2, lanes))  => ramp(lit(base(b1) % c2), c1, lanes)   if c2 > 0 and aligned(b1, c2) and one_block(b1, c1, c2, lanes) and ge(b1, 0)
 truncmod(ramp(b1, c1, lanes), broadcast(c2, lanes))  => truncmod(ramp(lit(base(b1) % c2), c1, lanes), broadcast(c2, lanes))   if c2 > 0 and c1 >= 0 and aligned(b1, c2) and ge(b1, 0)
-""",
-    vector=True,
-)
+""")
 
-MOD = rules(
-    "Mod",
-    """
+MOD = RuleTable("Mod").with_rules("""
 truncmod(x, c1)                                      =>> truncmod(x, 0 - c1)   if c1 < 0
 truncmod(x, x)                                       => 0
 truncmod(x * c1, c2)                                 => 0   if c2 != 0 and c1 % c2 == 0
@@ -69,31 +56,21 @@ truncmod(x * c1 + y, c2) || truncmod(y + x * c1, c2) => truncmod(y, c2)   if c2 
 truncmod(x + c1, c2)                                 => truncmod(x, c2)   if c2 > 0 and c1 >= 0 and c1 % c2 == 0 and ge(x, 0)
 truncmod(x * c1, c2)                                 => truncmod(x, lit(c2 // c1)) * c1   if c1 > 0 and c2 > 0 and c2 % c1 == 0 and ge(x, 0)
 truncmod(x, c1)                                      => x   if c1 > 0 and ge(x, 0) and lt(x, c1)
-""",
-)
+""")
 
-FLOORDIV_VECTOR = rules(
-    "FloorDiv",
-    """
+FLOORDIV_VECTOR = RuleTable("FloorDiv", vector=True).with_rules("""
 broadcast(x, lanes) // broadcast(y, lanes)           => broadcast(x // y, lanes)
 ramp(b1, c1, lanes) // broadcast(c2, lanes)          => ramp(b1 // c2, c1 // c2, lanes)   if c2 != 0 and c1 % c2 == 0
 ramp(b1, c1, lanes) // broadcast(c2, lanes)          => broadcast(b1 // c2, lanes)   if c2 > 0 and aligned(b1, c2) and one_block(b1, c1, c2, lanes)
 ramp(b1, c1, lanes) // broadcast(c2, lanes)          => broadcast(b1 // c2, lanes)   if c2 > 0 and in_gap(b1, c1, c2, lanes) and one_block(b1, c1, c2, lanes)
-""",
-    vector=True,
-)
+""")
 
-FLOORDIV = rules(
-    "FloorDiv",
-    """
+FLOORDIV = RuleTable("FloorDiv").with_rules("""
 x // c1 // c2                                        => x // (c1 * c2)   if c1 > 0 and c2 > 0
 (x // c1 + c2) // c3                                 => (x + c1 * c2) // (c1 * c3)   if c1 > 0 and c3 > 0
-""",
-)
+""")
 
-FLOORDIV_LATE = rules(
-    "FloorDiv",
-    """
+FLOORDIV_LATE = RuleTable("FloorDiv").with_rules("""
 x // x                                               => 1
 x * c1 // x || c1 * x // x                           => c1
 (x % 2 + 1) // 2                                     => x % 2
@@ -117,24 +94,17 @@ x // y                                               => 0   if scalable(y) and g
 (x * z * c1 + y) // (z * c1)                         => x + y // (z * c1)   if ge(z * c1, 0)
 (x - x % c1) // c1                                   => x // c1   if c1 != 0
 x // c1                                              => 0   if c1 > 0 and ge(x, 0) and lt(x, c1)
-""",
-)
+""")
 
-FLOORMOD_VECTOR = rules(
-    "FloorMod",
-    """
+FLOORMOD_VECTOR = RuleTable("FloorMod", vector=True).with_rules("""
 broadcast(x, lanes) % broadcast(y, lanes)            => broadcast(x % y, lanes)
 ramp(b1, c1, lanes) % broadcast(c2, lanes)           => broadcast(b1 % c2, lanes)   if c2 != 0 and c1 % c2 == 0
 ramp(b1, c1, lanes) % broadcast(c2, lanes)           => ramp(lit(base(b1) % c2), c1, lanes)   if c2 > 0 and aligned(b1, c2) and one_block(b1, c1, c2, lanes)
 ramp(b1, c1, lanes) % broadcast(c2, lanes)           => ramp(b1 % c2, c1, lanes)   if c2 > 0 and in_gap(b1, c1, c2, lanes) and one_block(b1, c1, c2, lanes)
 ramp(b1, c1, lanes) % broadcast(c2, lanes)           => ramp(lit(base(b1) % c2), c1, lanes) % broadcast(c2, lanes)   if c2 > 0 and aligned(b1, c2)
-""",
-    vector=True,
-)
+""")
 
-FLOORMOD = rules(
-    "FloorMod",
-    """
+FLOORMOD = RuleTable("FloorMod").with_rules("""
 x * c1 % c2                                          => x * (c1 % c2) % c2   if c2 > 0 and (c1 >= c2 or c1 < 0)
 (x * c1 + y) % c2                                    => x % lit(c2 // c1) * c1 + y   if c1 > 0 and c2 > 0 and c2 % c1 == 0 and ge(y, 0) and lt(y, c1)
 (x * c1 + y) % c2                                    =>> (x * (c1 % c2) + y) % c2   if c2 > 0 and (c1 >= c2 or c1 < 0)
@@ -154,5 +124,4 @@ x % y                                                => x   if scalable(y) and g
 (x - x % z) % y || (x % z - x) % y                   => 0   if eq(y - z, 0) or eq(y + z, 0)
 (x * z * c1 + y) % (z * c1)                          => y % (z * c1)   if ge(z * c1, 0)
 x % c1                                               => x   if c1 > 0 and ge(x, 0) and lt(x, c1)
-""",
-)
+""")

@@ -5,58 +5,38 @@
 
 from __future__ import annotations
 
-from .rules import rules
+from .rules import RuleTable
 
-EQ_VECTOR = rules(
-    "EQ",
-    """
+EQ_VECTOR = RuleTable("EQ", vector=True).with_rules("""
 broadcast(x, lanes) == broadcast(y, lanes)           => broadcast(x == y, lanes)
-""",
-    vector=True,
-)
+""")
 
-EQ = rules(
-    "EQ",
-    """
+EQ = RuleTable("EQ").with_rules("""
 c1 == x                                              => x == c1
 x - c1 == c2                                         => x == c1 + c2
 c1 - x == c2                                         => x == c1 - c2
 x + c1 == c2                                         => x == c2 - c1
 x * y == 0                                           =>> x == 0 or y == 0
-""",
-)
+""")
 
-NE_VECTOR = rules(
-    "NE",
-    """
+NE_VECTOR = RuleTable("NE", vector=True).with_rules("""
 broadcast(x, lanes) != broadcast(y, lanes)           => broadcast(x != y, lanes)
-""",
-    vector=True,
-)
+""")
 
-NE = rules(
-    "NE",
-    """
+NE = RuleTable("NE").with_rules("""
 c1 != x                                              => x != c1
 x - c1 != c2                                         => x != c1 + c2
 c1 - x != c2                                         => x != c1 - c2
 x + c1 != c2                                         => x != c2 - c1
 x * y != 0                                           =>> x != 0 and y != 0
-""",
-)
+""")
 
-LT_VECTOR = rules(
-    "LT",
-    """
+LT_VECTOR = RuleTable("LT", vector=True).with_rules("""
 broadcast(x, lanes) < broadcast(y, lanes)            => broadcast(x < y, lanes)
 ramp(x, s1, lanes) < ramp(y, s1, lanes)              => broadcast(x < y, lanes)
-""",
-    vector=True,
-)
+""")
 
-LT = rules(
-    "LT",
-    """
+LT = RuleTable("LT").with_rules("""
 x + y < x + z || x + y < z + x || y + x < x + z || y + x < z + x => y < z
 y - x < z - x                                        => y < z
 x - y < x - z                                        => z < y
@@ -106,20 +86,13 @@ x < c1 - y                                           =>> x + y < c1
 c1 - x < y                                           =>> c1 < x + y
 x < c1 + y                                           =>> x - y < c1
 c1 + y < x                                           =>> c1 < x - y
-""",
-)
+""")
 
-AND_VECTOR = rules(
-    "And",
-    """
+AND_VECTOR = RuleTable("And", vector=True).with_rules("""
 broadcast(x, lanes) and broadcast(y, lanes)          => broadcast(x and y, lanes)
-""",
-    vector=True,
-)
+""")
 
-AND = rules(
-    "And",
-    """
+AND = RuleTable("And").with_rules("""
 x == y and x != y || x != y and x == y               => False
 x and not x                                          => False
 x <= y and y < x || y < x and x <= y                 => False
@@ -146,20 +119,13 @@ x // c2 == c1 and x % c2 <= c3 || x % c2 <= c3 and x // c2 == c1 =>> lit(c1 * c2
 x // c2 == c1 and c3 <= x % c2 || c3 <= x % c2 and x // c2 == c1 =>> lit(c1 * c2 + c3) <= x and x < lit((c1 + 1) * c2)   if 0 <= c3 and c2 > 0
 x // c2 == c1 and c3 < x % c2 || c3 < x % c2 and x // c2 == c1 =>> lit(c1 * c2 + c3) < x and x < lit((c1 + 1) * c2)   if -1 <= c3 and c2 > 0
 x and (y and z)                                      =>> (x and y) and z
-""",
-)
+""")
 
-OR_VECTOR = rules(
-    "Or",
-    """
+OR_VECTOR = RuleTable("Or", vector=True).with_rules("""
 broadcast(x, lanes) or broadcast(y, lanes)           => broadcast(x or y, lanes)
-""",
-    vector=True,
-)
+""")
 
-OR = rules(
-    "Or",
-    """
+OR = RuleTable("Or").with_rules("""
 x == y or x != y || x != y or x == y                 => True
 x or not x                                           => True
 x <= y or y < x || y < x or x <= y                   => True
@@ -175,12 +141,9 @@ x != c1 or x == c2 || x == c2 or x != c1             => True      if c1 == c2
 x < y or x == y || x < y or y == x                   =>> x <= y
 x == y or x < y || y == x or x < y                   =>> x <= y
 x or (y or z)                                        =>> (x or y) or z
-""",
-)
+""")
 
-NOT = rules(
-    "Not",
-    """
+NOT = RuleTable("Not").with_rules("""
 not_(broadcast(x, lanes))                            => broadcast(not_(x), lanes)
 not_(not_(x))                                        => x
 not_(x <= y)                                         => y < x
@@ -191,5 +154,4 @@ not_(x == y)                                         => x != y
 not_(x != y)                                         => x == y
 not_(x or y)                                         =>> not_(x) and not_(y)
 not_(x and y)                                        =>> not_(x) or not_(y)
-""",
-)
+""")

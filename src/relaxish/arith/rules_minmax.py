@@ -5,20 +5,14 @@
 
 from __future__ import annotations
 
-from .rules import rules
+from .rules import RuleTable
 
-MIN_VECTOR = rules(
-    "Min",
-    """
+MIN_VECTOR = RuleTable("Min", vector=True).with_rules("""
 min(broadcast(x, lanes), broadcast(y, lanes))        => broadcast(min(x, y), lanes)
 min(min(x, broadcast(y, lanes)), broadcast(z, lanes)) => min(x, broadcast(min(y, z), lanes))
-""",
-    vector=True,
-)
+""")
 
-MIN = rules(
-    "Min",
-    """
+MIN = RuleTable("Min").with_rules("""
 min(x, x)                                            => x
 min(x + c1, x + c2)                                  => x + lit(c1 if c1 < c2 else c2)
 min(x + c1, x) || min(x, x + c1)                     => x          if c1 >= 0
@@ -70,28 +64,18 @@ min(x * c1, c2)                                      => min(x, lit(c2 // c1)) * 
 min(x * c1, c2)                                      => max(x, lit(c2 // c1)) * c1   if c1 < 0 and c2 % c1 == 0
 min(min(x, c1), y)                                   =>> min(min(x, y), c1)
 min(c1 - x, c2)                                      =>> c1 - max(x, lit(c1 - c2))   if c2 != 0
-""",
-)
+""")
 
-MIN_SELECT = rules(
-    "Min",
-    """
+MIN_SELECT = RuleTable("Min").with_rules("""
 min(select(x, y, z), select(x, s1, s2))              => select(x, min(y, s1), min(z, s2))
-""",
-)
+""")
 
-MAX_VECTOR = rules(
-    "Max",
-    """
+MAX_VECTOR = RuleTable("Max", vector=True).with_rules("""
 max(broadcast(x, lanes), broadcast(y, lanes))        => broadcast(max(x, y), lanes)
 max(max(x, broadcast(y, lanes)), broadcast(z, lanes)) => max(x, broadcast(max(y, z), lanes))
-""",
-    vector=True,
-)
+""")
 
-MAX = rules(
-    "Max",
-    """
+MAX = RuleTable("Max").with_rules("""
 max(x, x)                                            => x
 max(x + c1, x + c2)                                  => x + lit(c1 if c1 > c2 else c2)
 max(x + c1, x) || max(x, x + c1)                     => x + c1     if c1 > 0
@@ -139,12 +123,8 @@ max(x * c1, c2)                                      => max(x, lit(c2 // c1)) * 
 max(x * c1, c2)                                      => min(x, lit(c2 // c1)) * c1   if c1 < 0 and c2 % c1 == 0
 max(max(x, c1), y)                                   =>> max(max(x, y), c1)
 max(c1 - x, c2)                                      =>> c1 - min(x, lit(c1 - c2))   if c2 != 0
-""",
-)
+""")
 
-MAX_SELECT = rules(
-    "Max",
-    """
+MAX_SELECT = RuleTable("Max").with_rules("""
 max(select(x, y, z), select(x, s1, s2))              => select(x, max(y, s1), max(z, s2))
-""",
-)
+""")

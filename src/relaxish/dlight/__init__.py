@@ -24,14 +24,14 @@ def default_cpu_rules(target: object = None) -> list[ScheduleRule]:
 def default_gpu_rules(target: object = None) -> list[ScheduleRule]:
     """The GPU rules in the order they are tried; of the default pipelines of all GPU targets but Adreno."""
     return [
-        gpu.MatmulHopper(), gpu.MatmulSmallTiles(), gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(),
-        gpu.Fallback(),
+        gpu.MatmulHopper(), gpu.MatmulSmallTiles(), gpu.Matmul(), gpu.GEMV(), gpu.Reduction(),
+        gpu.Normalization(), gpu.GeneralReduction(), gpu.Fallback(),
     ]  # fmt: skip
 
 
 def ApplyDefaultCPUSchedule() -> Pass:  # noqa: N802 - a pass is called by its class-like name
     """Give every unscheduled function its default CPU schedule and constant weights the layout that it reads best."""
-    return Sequential([ApplyDefaultSchedule(*default_cpu_rules()), cpu.PackWeights()])
+    return Sequential([ApplyDefaultSchedule(*default_cpu_rules(), simplify_shapes=True), cpu.PackWeights()])
 
 
 # ``benchmark`` builds and runs programs and so stands above this layer.

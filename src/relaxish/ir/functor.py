@@ -13,17 +13,20 @@ from .node import Node
 
 __all__ = ["Mutator", "Visitor", "post_order_visit", "pre_order_visit"]
 
-_LEAVES = (str, int, float, bool, type(None), bytes)
+_NOTHING: dict[type, Callable[[Any, Any], Any]] = {}
 
 
 class _Dispatch:
     """Per-class table from node type to handler, filled on first use."""
 
     _table: ClassVar[dict[type, Callable[[Any, Any], Any]]]
+    # Whether ``visit`` only dispatches, so that whoever has the table may do so by itself.
+    _dispatches: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._table = {}
+        cls._dispatches = cls.visit is _Dispatch.visit
 
     @classmethod
     def _resolve(cls, kind: type) -> Callable[[Any, Any], Any]:
@@ -76,10 +79,15 @@ class Visitor(_Dispatch):
     _table = {}
 
     def default_visit(self, node: Any) -> Any:
+        known = self._table if self._dispatches else _NOTHING
         for name in node._child_fields:
             child = getattr(node, name)
             if child is not None:
-                self.visit(child)
+                handler = known.get(type(child))
+                if handler is not None:
+                    handler(self, child)
+                else:
+                    self.visit(child)
 
     def visit_sequence(self, items: Any) -> Any:
         for item in items:
@@ -99,11 +107,13 @@ class Mutator(_Dispatch):
 
     def default_visit(self, node: Any) -> Any:
         changes: dict[str, Any] | None = None
+        known = self._table if self._dispatches else _NOTHING
         for name in node._child_fields:
             old = getattr(node, name)
             if old is None:
                 continue
-            new = self.visit(old)
+            handler = known.get(type(old))
+            new = self.visit(old) if handler is None else handler(self, old)
             if new is not old:
                 if changes is None:
                     changes = {}

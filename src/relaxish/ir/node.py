@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from .errors import CheckTypeError
 
-__all__ = ["FieldSpec", "MISSING", "Node", "NodeMeta", "field", "node_class", "node_classes"]
+__all__ = ["FieldSpec", "MISSING", "Node", "NodeMeta", "field", "node_class"]
 
 MISSING: Any = object()
-_CHECK = os.environ.get("RELAXISH_CHECK", "") not in ("", "0")
+#: Whether to look out for mistakes at the cost of time.
+CHECK = os.environ.get("RELAXISH_CHECK", "") not in ("", "0")
 _REGISTRY: dict[str, type[Node]] = {}
 _N = TypeVar("_N", bound="Node")
 
@@ -161,7 +162,7 @@ class NodeMeta(type):
         adds = bool(namespace.get("__annotations__")) or "__post_init__" in namespace
         if "__init__" not in namespace and specs and adds:
             namespace["__init__"] = _make_init(specs, has_post_init)
-        if _CHECK and "__setattr__" not in namespace:
+        if CHECK and "__setattr__" not in namespace:
             namespace["__setattr__"] = _set_once
         cls = super().__new__(mcs, name, bases, namespace, **kwargs)
         key = namespace.get("_type_key") or f"{cls.__module__.split('.')[1] if '.' in cls.__module__ else ''}.{name}"
@@ -271,8 +272,3 @@ def node_class(type_key: str) -> type[Node]:
         # A program read from a file may be the first thing in this process that needs its layer.
         importlib.import_module(f"relaxish.{type_key.split('.')[0]}")
     return _REGISTRY[type_key]
-
-
-def node_classes() -> dict[str, type[Node]]:
-    """All registered node classes by type key."""
-    return dict(_REGISTRY)

@@ -22,7 +22,7 @@ __all__ = [
     "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "ConstExpr", "Div", "EQ", "FloatImm",
     "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let", "LogicalOp", "Max", "Min", "Mod",
     "Mul", "NE", "Not", "Or", "Ramp", "Reduce", "Select", "Shuffle", "SizeVar", "StringImm", "Sub", "Var",
-    "const", "lanes_expr", "var_of",
+    "const", "lanes_expr",
 ]  # fmt: skip
 
 
@@ -128,8 +128,9 @@ class IntImm(ConstExpr):
         return super().__ne__(other)
 
 
-_FLOAT_LIMITS = {"float32": 3.4028235677973366e38, "float16": 65504.0, "bfloat16": 3.3895313892515355e38}
-"""The largest finite literals; float32 allows for the rounding of its own maximum written in decimal."""
+_FLOAT_LIMITS = {"float32": 3.4028235677973366e38, "float16": 65504.0, "bfloat16": 3.895313892515355e38}
+"""The largest finite literals; float32 allows for the rounding of its own maximum written in decimal, and bfloat16 for
+float32's, which its reductions start from."""
 
 
 class FloatImm(ConstExpr):
@@ -209,12 +210,15 @@ class BinaryOp(PrimExpr):
     _op_name: ClassVar[str] = ""
 
     def __init__(self, a: Any, b: Any, span: Span | None = None) -> None:
-        self.a = a = as_expr(a)
-        self.b = b = as_expr(b)
+        self.a = a = a if isinstance(a, PrimExpr) else as_expr(a)
+        self.b = b = b if isinstance(b, PrimExpr) else as_expr(b)
         if a.dtype != b.dtype:
             raise CheckTypeError(f"mismatched types in {type(self).__name__}: {a.dtype} vs. {b.dtype}")
         self.dtype = a.dtype
         self.span = span
+
+    def with_fields(self, **changes: Any) -> Any:
+        return type(self)(changes.get("a", self.a), changes.get("b", self.b), changes.get("span", self.span))
 
 
 class Add(BinaryOp):
@@ -650,11 +654,6 @@ def _wrap_int(value: int, dtype: str, span: Span | None) -> PrimExpr:
             [IntImm("uint32", value & 0xFFFFFFFF), IntImm("uint32", value >> 32)],
         )
     return IntImm(dtype, value, span)
-
-
-def var_of(name: str, dtype: Any = "int32") -> Var:
-    """A fresh variable."""
-    return Var(name, dtype)
 
 
 def _make_int(value: Any, dtype: str) -> PrimExpr:

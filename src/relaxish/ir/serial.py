@@ -11,19 +11,12 @@ import numpy as np
 from .expr import PrimExpr
 from .node import Node, node_class
 
-__all__ = ["load_json", "register_array_loader", "save_json"]
+__all__ = ["load_json", "save_json"]
 
 _FORMAT = "relaxish-ir"
 _VERSION = 1
-# The relax layer installs how a stored array becomes a runtime array again.
-_ARRAY_LOADER: list[Any] = [lambda array: array]
 # Objects that are not nodes but know their JSON form, by tag: (type, save, load).
 _FOREIGN: dict[str, tuple[type, Any, Any]] = {}
-
-
-def register_array_loader(loader: Any) -> None:
-    """Say how arrays read from JSON are wrapped."""
-    _ARRAY_LOADER[0] = loader
 
 
 def register_foreign(tag: str, kind: type, save: Any, load: Any) -> None:
@@ -105,8 +98,7 @@ class _Loader:
             return _FOREIGN[x["x"]][2](x["v"])
         from .dtype import numpy_dtype
 
-        array = np.frombuffer(base64.b64decode(x["a"]), dtype=numpy_dtype(x["t"])).reshape(x["s"]).copy()
-        return _ARRAY_LOADER[0](array)
+        return np.frombuffer(base64.b64decode(x["a"]), dtype=numpy_dtype(x["t"])).reshape(x["s"]).copy()
 
     def run(self) -> None:
         for entry in self.table:

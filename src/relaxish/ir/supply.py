@@ -27,13 +27,16 @@ class NameSupply:
 
     def fresh_name(self, name: str, add_prefix: bool = True) -> str:
         """An unused name that starts with ``name``."""
-        base = self._full(name, add_prefix)
-        if base not in self._next:
-            self._next[base] = 1
-            return base
+        return self.fresh_as_is(self._full(name, add_prefix))
+
+    def fresh_as_is(self, name: str) -> str:
+        """As :meth:`fresh_name`, but neither prefixed nor made an identifier."""
+        if name not in self._next:
+            self._next[name] = 1
+            return name
         while True:
-            candidate = f"{base}_{self._next[base]}"
-            self._next[base] += 1
+            candidate = f"{name}_{self._next[name]}"
+            self._next[name] += 1
             if candidate not in self._next:
                 self._next[candidate] = 1
                 return candidate

@@ -34,6 +34,17 @@ class Rest:
     forms: list[IndexForm]
     divisor: int = 1
 
+    def value(self, point: Mapping[Var, int]) -> int:
+        """What the operation gives at ``point``; one that is not known counts as the sum of its operands."""
+        values = [form.value(point) for form in self.forms]
+        if self.op == "div":
+            return values[0] // self.divisor
+        if self.op == "mod":
+            return values[0] % self.divisor
+        if self.op in ("min", "max"):
+            return (min if self.op == "min" else max)(values)
+        return sum(values)
+
 
 @dataclass
 class IndexForm:
@@ -78,6 +89,16 @@ class IndexForm:
                 step = min(inner)
                 found.append(abs(rest.coef) * (max(1, step // rest.divisor) if rest.op == "div" else step))
         return min(found, default=0)
+
+    def value(self, point: Mapping[Var, int]) -> int:
+        """The index where loops stand at ``point``, those not in it at 0."""
+        total = self.const
+        for term in self.terms:
+            digit = point.get(term.var, 0) // term.div
+            total += term.coef * (digit % term.extent if term.extent else digit)
+        for rest in self.rests:
+            total += rest.coef * rest.value(point)
+        return total
 
     def variables(self) -> set[Var]:
         """Every loop variable mentioned."""

@@ -27,8 +27,8 @@ from ..tir import Var as TirVar
 
 __all__ = [
     "OpTypeError", "OpValueError", "agreed_vdevice", "as_expr", "as_int", "as_prim_value", "as_shape", "broadcast", "check_axes",
-    "check_axis", "common_dtype", "common_vdevice", "counted", "dims_of", "fail", "input_tensors", "make_call", "opt_int",
-    "provably_differ", "require_float", "same_as_first", "shape_info", "tensor", "tensor_arg", "tensor_of_tuple",
+    "check_axis", "common_dtype", "common_vdevice", "counted", "fail", "input_tensors", "make_call", "opt_int",
+    "product_dtype", "provably_differ", "require_float", "shape_info", "tensor", "tensor_arg", "tensor_of_tuple",
     "type_fail", "unknown_like", "written_dims",
 ]  # fmt: skip
 
@@ -170,11 +170,6 @@ def tensor_of_tuple(call: Call, arg: Any) -> list[TensorStructInfo]:
     return found
 
 
-def dims_of(info: TensorStructInfo) -> tuple[PrimExpr, ...] | None:
-    """The dimensions, if they are known: written out, or known of the variable that is the shape."""
-    return info.dims()
-
-
 def written_dims(info: TensorStructInfo) -> tuple[PrimExpr, ...] | None:
     """The dimensions, if the shape is written out. A variable as shape counts as unknown, whatever it holds."""
     return info.shape.values if isinstance(info.shape, ShapeExpr) else None
@@ -241,6 +236,21 @@ def common_dtype(call: Call, infos: Sequence[TensorStructInfo | PrimStructInfo])
                 f"However, the call uses datatype {result} on the LHS and datatype {info.dtype} on the RHS",
             )
     return "" if unknown or result is None else result
+
+
+def product_dtype(call: Call, a: TensorStructInfo, b: TensorStructInfo, differ: str) -> str:
+    """``out_dtype`` where the call gives one, else the dtype of both operands ("" where one is unknown).
+
+    ``differ`` words the error for operands of two dtypes, with a ``{}`` for each.
+    """
+    wanted = str(call.attrs.out_dtype or "")
+    if wanted and wanted != "void":
+        return wanted
+    if not a.dtype or not b.dtype:
+        return ""
+    if a.dtype != b.dtype:
+        raise type_fail(call, f"{differ.format(a.dtype, b.dtype)}; give out_dtype")
+    return a.dtype
 
 
 def common_vdevice(call: Call, infos: Sequence[Any]) -> Any:
@@ -319,18 +329,6 @@ def check_axes(call: Call, ndim: int, axes: Sequence[Any]) -> list[int]:
     if len(set(result)) != len(result):
         raise fail(call, f"the input axes {[int(a) for a in axes]} are not distinct")
     return result
-
-
-def same_as_first(require: bool = False) -> Callable[[Call, Any], StructInfo]:
-    """The result has the struct info of the first argument."""
-
-    def infer(call: Call, builder: Any) -> StructInfo:
-        info = tensor_arg(call, 0)
-        if require:
-            require_float(call, info)
-        return info
-
-    return infer
 
 
 def axis_list(value: Any) -> tuple[int, ...] | None:

@@ -9,7 +9,7 @@ import numpy as np
 from .. import te
 from ..relax.expr import Call, Expr, Tuple
 from ..relax.scalars import const_int, prove_equal
-from ..relax.struct_info import StructInfo, TensorStructInfo
+from ..relax.struct_info import StructInfo
 from ..tir import IntImm, const
 from .inference import (
     agreed_vdevice,
@@ -19,6 +19,7 @@ from .inference import (
     fail,
     input_tensors,
     make_call,
+    product_dtype,
     provably_differ,
     tensor,
     tensor_of_tuple,
@@ -51,20 +52,9 @@ def einsum(operands: Any, subscripts: str) -> Expr:
     return make_call("einsum", [args], {"subscripts": subscripts})
 
 
-def _out_dtype(call: Call, a: TensorStructInfo, b: TensorStructInfo) -> str:
-    wanted = str(call.attrs.out_dtype or "")
-    if wanted and wanted != "void":
-        return wanted
-    if not a.dtype or not b.dtype:
-        return ""
-    if a.dtype != b.dtype:
-        raise type_fail(call, f"the operands have different datatypes, {a.dtype} and {b.dtype}; give out_dtype")
-    return a.dtype
-
-
 def _infer_matmul(call: Call, builder: Any) -> StructInfo:
     a, b = input_tensors(call, 2)
-    dtype = _out_dtype(call, a, b)
+    dtype = product_dtype(call, a, b, "the operands have different datatypes, {} and {}")
     device = agreed_vdevice([a, b])
     if a.ndim < 0 or b.ndim < 0:
         return tensor(None, dtype, -1, device)

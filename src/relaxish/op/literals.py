@@ -1,14 +1,34 @@
-"""Constants as literals in kernels."""
+"""Python values as expressions of the graph, and constants of the graph as literals in kernels."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..ir import dtype as dt
-from ..relax.expr import Constant, PrimValue
+from ..relax.expr import Constant, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm
 from ..tir import PrimExpr, const
 
-__all__ = ["scalar_const"]
+__all__ = ["dtype_expr", "prim_expr", "scalar_const", "shape_expr", "string_expr"]
+
+
+def prim_expr(value: Any) -> Expr:
+    """A scalar as an expression; expressions stay as they are."""
+    return value if isinstance(value, Expr) else PrimValue(value)
+
+
+def shape_expr(value: Any) -> Expr:
+    """Dimensions as an expression; expressions stay as they are."""
+    return value if isinstance(value, Expr) else ShapeExpr(value)
+
+
+def dtype_expr(value: Any) -> Expr:
+    """The name of a dtype as an expression; expressions stay as they are."""
+    return value if isinstance(value, Expr) else DataTypeImm(value)
+
+
+def string_expr(value: Any) -> Expr:
+    """A string as an expression; expressions stay as they are."""
+    return value if isinstance(value, Expr) else StringImm(value)
 
 
 def scalar_const(value: Any, python_native: bool = False) -> Any:

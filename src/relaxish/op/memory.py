@@ -7,7 +7,7 @@ from typing import Any
 from ..ir import dtype as dt
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.op import Op
-from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm, Tuple, Var
+from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, Tuple, Var
 from ..relax.op_table import OpRecord, register_op
 from ..relax.scalars import const_int, product, simplify
 from ..relax.struct_info import (
@@ -21,6 +21,7 @@ from ..relax.struct_info import (
 from ..runtime.registry import register_func
 from ..tir import IntImm
 from .inference import counted
+from .literals import dtype_expr, prim_expr, shape_expr, string_expr
 
 __all__ = ["alloc_storage", "alloc_tensor", "ensure_zero_offset", "kill_storage", "kill_tensor", "view"]
 
@@ -32,7 +33,8 @@ def _infer_tensor(call: Call, _: Any) -> StructInfo:
     return TensorStructInfo(shape, dtype.value if isinstance(dtype, DataTypeImm) else "")
 
 
-def _void(*_: Any) -> StructInfo:
+def infer_void(*_: Any) -> StructInfo:
+    """The result of operators that give nothing: the empty tuple."""
     return TupleStructInfo(())
 
 
@@ -53,31 +55,19 @@ register_op(
         arg_names=("storage", "offset", "shape", "dtype"),
     )
 )
-register_op(OpRecord("relax.memory.kill_storage", counted(_void, 1), pure=False, arg_names=("storage",)))
-register_op(OpRecord("relax.memory.kill_tensor", counted(_void, 1), pure=False, arg_names=("tensor",)))
-
-
-def _prim(value: Any) -> Expr:
-    return value if isinstance(value, Expr) else PrimValue(value)
-
-
-def _shape(value: Any) -> Expr:
-    return value if isinstance(value, Expr) else ShapeExpr(value)
-
-
-def _dtype(value: Any) -> Expr:
-    return value if isinstance(value, Expr) else DataTypeImm(value)
+register_op(OpRecord("relax.memory.kill_storage", counted(infer_void, 1), pure=False, arg_names=("storage",)))
+register_op(OpRecord("relax.memory.kill_tensor", counted(infer_void, 1), pure=False, arg_names=("tensor",)))
 
 
 def alloc_storage(size: Any, virtual_device_index: Any, storage_scope: Any, dtype: Any) -> Call:
     """Allocate raw memory."""
-    scope = storage_scope if isinstance(storage_scope, Expr) else StringImm(storage_scope)
-    return Call(Op.get("relax.memory.alloc_storage"), (_shape(size), _prim(virtual_device_index), scope, _dtype(dtype)))
+    device, scope = prim_expr(virtual_device_index), string_expr(storage_scope)
+    return Call(Op.get("relax.memory.alloc_storage"), (shape_expr(size), device, scope, dtype_expr(dtype)))
 
 
 def alloc_tensor(storage: Expr, offset: Any, shape: Any, dtype: Any) -> Call:
     """A tensor at an offset inside storage."""
-    return Call(Op.get("relax.memory.alloc_tensor"), (storage, _prim(offset), _shape(shape), _dtype(dtype)))
+    return Call(Op.get("relax.memory.alloc_tensor"), (storage, prim_expr(offset), shape_expr(shape), dtype_expr(dtype)))
 
 
 def kill_storage(storage: Expr) -> Call:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.op import Op
-from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm, Tuple
+from ..relax.expr import Call, DataTypeImm, Expr, ShapeExpr, Tuple
 from ..relax.op_table import OpRecord, register_op
-from ..relax.struct_info import ObjectStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import ObjectStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo
 from .inference import counted
+from .literals import dtype_expr, prim_expr, shape_expr, string_expr
+from .memory import infer_void
 
 __all__ = ["alloc_storage", "alloc_tensor", "call_tir_dyn", "kill_object"]
 
@@ -22,10 +24,6 @@ def _infer_tensor(call: Call, _: Any) -> StructInfo:
     if not isinstance(info, ShapeStructInfo):
         return TensorStructInfo(None, dtype)
     return TensorStructInfo(None if info.values is None else list(info.values), dtype, ndim=info.ndim)
-
-
-def _void(*_: Any) -> StructInfo:
-    return TupleStructInfo(())
 
 
 register_op(
@@ -45,32 +43,19 @@ register_op(
         arg_names=("storage", "offset", "shape", "dtype"),
     )
 )
-register_op(OpRecord("relax.vm.kill_object", counted(_void, 1), pure=False, arg_names=("obj",)))
-register_op(OpRecord("relax.vm.call_tir_dyn", counted(_void, 2), pure=False, arg_names=("func", "args")))
-
-
-def _prim(value: Any) -> Expr:
-    return value if isinstance(value, Expr) else PrimValue(value)
+register_op(OpRecord("relax.vm.kill_object", counted(infer_void, 1), pure=False, arg_names=("obj",)))
+register_op(OpRecord("relax.vm.call_tir_dyn", counted(infer_void, 2), pure=False, arg_names=("func", "args")))
 
 
 def alloc_storage(shape: Any, runtime_device_index: Any, dtype: Any, storage_scope: Any = "global") -> Call:
     """Allocate storage."""
-    return Call(
-        Op.get("relax.vm.alloc_storage"),
-        (
-            shape if isinstance(shape, Expr) else ShapeExpr(shape),
-            _prim(runtime_device_index),
-            dtype if isinstance(dtype, Expr) else DataTypeImm(dtype),
-            storage_scope if isinstance(storage_scope, Expr) else StringImm(storage_scope),
-        ),
-    )
+    device, scope = prim_expr(runtime_device_index), string_expr(storage_scope)
+    return Call(Op.get("relax.vm.alloc_storage"), (shape_expr(shape), device, dtype_expr(dtype), scope))
 
 
 def alloc_tensor(storage: Expr, offset: Any, shape: Any, dtype: Any) -> Call:
     """A tensor at an offset inside storage."""
-    shape = shape if isinstance(shape, Expr) else ShapeExpr(shape)
-    dtype = dtype if isinstance(dtype, Expr) else DataTypeImm(dtype)
-    return Call(Op.get("relax.vm.alloc_tensor"), (storage, _prim(offset), shape, dtype))
+    return Call(Op.get("relax.vm.alloc_tensor"), (storage, prim_expr(offset), shape_expr(shape), dtype_expr(dtype)))
 
 
 def kill_object(obj: Expr) -> Call:

@@ -12,32 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..support.errors import RelaxishError
 
 _NAMES = {
-    1: "cpu",
-    2: "cuda",
-    4: "opencl",
-    7: "vulkan",
-    8: "metal",
-    9: "vpi",
-    10: "rocm",
-    12: "ext_dev",
-    14: "hexagon",
+    1: "cpu", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 9: "vpi", 10: "rocm", 12: "ext_dev", 14: "hexagon",
     15: "webgpu",
-}
+}  # fmt: skip
 _TYPES = {
     **{name: number for number, name in _NAMES.items()},
-    "llvm": 1,
-    "c": 1,
-    "test": 1,
-    "hybrid": 1,
-    "composite": 1,
-    "nvptx": 2,
-    "cl": 4,
-    "sdaccel": 4,
-    "aocl": 5,
-    "aocl_sw_emu": 5,
-    "mtl": 8,
-    "gpu": 2,
-}
+    "llvm": 1, "c": 1, "test": 1, "hybrid": 1, "composite": 1, "nvptx": 2, "gpu": 2, "cl": 4, "sdaccel": 4, "aocl": 5,
+    "aocl_sw_emu": 5, "mtl": 8,
+}  # fmt: skip
 
 
 class DeviceAPI:

@@ -94,14 +94,6 @@ class Executable:
             f"  Globals (#{len(self.functions)}): [{names}]\n"
         )
 
-    def native_stats(self) -> str:
-        """What the native entries do: kernel calls and workspace of each."""
-        lines = []
-        for plan in self.plans.values():
-            scratch = sum(s.nbytes for s in plan.slots if s.kind == "workspace")
-            lines.append(f"Native entry {plan.name}: {len(plan.calls)} kernel calls, {scratch} bytes of workspace")
-        return "\n".join(lines)
-
     def as_text(self) -> str:
         """The bytecode as text."""
         return bytecode.to_text(self.functions)

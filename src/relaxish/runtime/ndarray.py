@@ -21,23 +21,6 @@ from .dlpack import export_capsule, import_capsule
 from .dtype import dtype_str, itemsize, numpy_dtype
 from .memory import Allocator, Storage, get_allocator
 
-_NUMPY_DLPACK = frozenset(
-    (
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "bool",
-    )
-)
-
 
 class NDArray:
     """A dense, compact tensor on a device. Make one with :func:`array`, :func:`empty` or :func:`from_dlpack`."""

@@ -139,7 +139,6 @@ CUDA_PROVIDER = Knob(
     "who drives NVIDIA devices: auto (pycuda, else cuda-bindings), pycuda, cuda-bindings, emulator, null",
     changes_code=False,
 )
-COLOR: Knob[str] = Knob("color", str, "auto", "coloured terminal output: auto, always, never", changes_code=False)
 
 
 def code_key() -> tuple[tuple[str, Any], ...]:

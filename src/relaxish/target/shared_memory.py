@@ -9,21 +9,9 @@ __all__ = ["STATIC_SHARED_MEMORY", "opt_in_shared_memory"]
 # Compilers refuse kernels whose arrays of fixed size take more, whatever the device has.
 STATIC_SHARED_MEMORY = 48 * 1024
 _OPT_IN = {
-    70: 96,
-    72: 96,
-    75: 64,
-    80: 163,
-    86: 99,
-    87: 163,
-    88: 99,
-    89: 99,
-    90: 227,
-    100: 227,
-    101: 227,
-    103: 227,
-    120: 99,
-    121: 99,
-}
+    70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 88: 99, 89: 99, 90: 227,
+    100: 227, 101: 227, 103: 227, 120: 99, 121: 99,
+}  # fmt: skip
 
 
 def opt_in_shared_memory(arch: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.functor import Mutator, Visitor
+from ..ir.supply import NameSupply
 from ..tir import (
     Block,
     BlockRealize,
@@ -87,25 +88,6 @@ class _BufferSwap(Mutator):
         return BufferRegion(self.visit_Buffer(region.buffer), tuple(self.visit(r) for r in region.region))
 
 
-class _Names:
-    """Fresh block names: ``T_add``, ``T_add_1``, ..."""
-
-    def __init__(self) -> None:
-        self.used: dict[str, int] = {}
-
-    def fresh(self, base: str) -> str:
-        name = base.replace(".", "_")
-        if name not in self.used:
-            self.used[name] = 0
-            return name
-        while True:
-            self.used[name] += 1
-            candidate = f"{name}_{self.used[name]}"
-            if candidate not in self.used:
-                self.used[candidate] = 0
-                return candidate
-
-
 class _Builder:
     """State of one conversion: bound buffers, allocations, block names."""
 
@@ -115,9 +97,12 @@ class _Builder:
         self.args = [a for a in args if isinstance(a, Tensor)]
         self.buffers: dict[Tensor, Buffer] = {}
         self.root_alloc: list[Buffer] = []
-        self.names = _Names()
+        self.names = NameSupply()  # of blocks: T_add, T_add_1, ...
         self.loads = _LoadsToBuffers(self.buffers)
         self.simplify = Analyzer().simplify
+
+    def _block_name(self, op: Any) -> str:
+        return self.names.fresh_as_is(op.name.replace(".", "_"))
 
     def is_arg(self, tensor: Tensor) -> bool:
         return tensor in self.args
@@ -200,7 +185,7 @@ class _Builder:
         self.loads.vars = bound
         stmt = self.nest(inner_loops, inner, _seq(stmts))
         self.loads.vars = {}
-        block = Block(iters, reads, writes, self.names.fresh(op.name), stmt, None, (), (), {})
+        block = Block(iters, reads, writes, self._block_name(op), stmt, None, (), (), {})
         return self.nest(loops, outer, BlockRealize(list(loops), const(True, "bool"), block))
 
     def iter_vars(self, axes: Sequence[IterVar], known: Mapping[Any, Any] | None = None) -> list[IterVar]:
@@ -242,7 +227,7 @@ class _Builder:
         notes = {key: self.attribute(value) for key, value in op.attrs.items()}
         self.loads.vars = {}
         reads, writes = block_regions(stmt, init)
-        block = Block(iters, reads, writes, self.names.fresh(op.name), stmt, init, (), (), notes)
+        block = Block(iters, reads, writes, self._block_name(op), stmt, init, (), (), notes)
         return BlockRealize(list(bindings), const(True, "bool"), block)
 
     def attribute(self, value: Any) -> Any:
@@ -286,7 +271,7 @@ class _Builder:
         body = _BufferSwap(swap).visit(op.body) if swap else op.body
         reads = [_full(self.buffers[t]) for t in op.inputs]
         writes = [_full(self.buffers[op.output(i)]) for i in range(op.num_outputs)]
-        block = Block((), reads, writes, self.names.fresh(op.name), body, None, (), (), dict(op.attrs))
+        block = Block((), reads, writes, self._block_name(op), body, None, (), (), dict(op.attrs))
         return BlockRealize((), const(True, "bool"), block)
 
 

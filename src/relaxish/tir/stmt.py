@@ -200,7 +200,9 @@ class Allocate(Stmt):
     def __post_init__(self) -> None:
         kind = self.buffer_var.type_annotation
         element = getattr(getattr(kind, "element_type", None), "dtype", None)
-        if element != self.dtype and not (dt.is_bool(self.dtype) and element == "int8"):
+        # Truth values are kept as bytes, whichever of the two says so.
+        bytes_ = (dt.is_bool(self.dtype) and element == "int8") or (element == "bool" and self.dtype == "int8")
+        if element != self.dtype and not bytes_:
             raise CheckTypeError(
                 f"The allocated data type ({self.dtype}) does not match the type annotation of the buffer "
                 f"{self.buffer_var.name} ({kind}). The data type should be an element of the pointer type."

@@ -5,31 +5,18 @@ What a session sends is run with this user's rights: listen only where those you
 
 from __future__ import annotations
 
-import argparse
-import threading
 from collections.abc import Sequence
 
 from ..runtime.rpc import Server
+from .rpc_arguments import host_and_port, listening_parser, run_until_interrupted
 
 __all__ = ["main"]
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
-        raise argparse.ArgumentTypeError(f"expected host:port, not {text!r}")
-    return host, int(port)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Run until interrupted."""
-    parser = argparse.ArgumentParser(description="Serve RPC sessions.")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
-    parser.add_argument("--port", type=int, default=9091)
-    parser.add_argument(
-        "--port-end", type=int, default=9199, help="the end of the range that is searched for a free port"
-    )
-    parser.add_argument("--tracker", type=_address, help="host:port of a tracker to report to")
+    parser = listening_parser("Serve RPC sessions.", 9091)
+    parser.add_argument("--tracker", type=host_and_port, help="host:port of a tracker to report to")
     parser.add_argument("--key", default="", help="what clients must ask for")
     parser.add_argument("--custom-addr", help="the address to report to the tracker")
     parser.add_argument("--load-library", help="shared libraries to load, with ':' between them")
@@ -41,15 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         custom_addr=args.custom_addr, silent=args.silent, timeout=args.timeout,
     )  # fmt: skip
     print(f"serving on {server.host}:{server.port}", flush=True)
-    _until_interrupted(server.terminate)
-
-
-def _until_interrupted(stop: object) -> None:
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        assert callable(stop)
-        stop()
+    run_until_interrupted(server.terminate)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,15 @@ def _param(value: Any, name: str) -> Var:
     return Var(name, value if isinstance(value, StructInfo) else as_struct_info(value))
 
 
+def _weighted_params(predictions: Any, targets: Any, weights: Any) -> tuple[list[Var], Var | None]:
+    """The parameters of a loss of two or three arguments, and the third one."""
+    params = [_param(predictions, "predictions"), _param(targets, "targets")]
+    if weights is None:
+        return params, None
+    weight = _param(weights, "weights")
+    return [*params, weight], weight
+
+
 class Loss:
     """Base of all losses: a name, how many outputs of the backbone it takes, and how it reduces over the batch.
 
@@ -81,13 +90,10 @@ class L1Loss(Loss):
         params = [_param(predictions, "predictions"), _param(targets, "targets")]
 
         def build(builder: BlockBuilder) -> Any:
-            return self._with_reduction(builder.emit(absolute(builder.emit(subtract(*params)))))
+            difference = absolute(builder.emit(subtract(*params)))
+            return difference if self._reduction == "none" else self._with_reduction(builder.emit(difference))
 
-        return (
-            self._function(params, build)
-            if self._reduction != "none"
-            else self._function(params, lambda builder: absolute(builder.emit(subtract(*params))))
-        )
+        return self._function(params, build)
 
 
 class MSELoss(Loss):
@@ -117,13 +123,10 @@ class CrossEntropyLoss(Loss):
 
     def __call__(self, predictions: Any, targets: Any, weights: Any = None) -> Function:
         """The loss function for these parameters, given as variables or struct infos."""
-        params = [_param(predictions, "predictions"), _param(targets, "targets")]
-        if weights is not None:
-            params.append(_param(weights, "weights"))
+        params, weight = _weighted_params(predictions, targets, weights)
 
         def build(builder: BlockBuilder) -> Any:
             logits = builder.emit(nn.log_softmax(params[0]))
-            weight = params[2] if weights is not None else None
             return nn.nll_loss(logits, params[1], weight, self._reduction, self.ignore_index)
 
         return self._function(params, build)
@@ -138,10 +141,7 @@ class CategoricalCrossEntropyLoss(Loss):
 
     def __call__(self, predictions: Any, targets: Any, weights: Any = None) -> Function:
         """The loss function for these parameters, given as variables or struct infos."""
-        params = [_param(predictions, "predictions"), _param(targets, "targets")]
-        if weights is not None:
-            params.append(_param(weights, "weights"))
-        weight = params[2] if weights is not None else None
+        params, weight = _weighted_params(predictions, targets, weights)
 
         def build(builder: BlockBuilder) -> Any:
             logits = builder.emit(nn.log_softmax(params[0]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.module import IRModule
 from ..ir.transform import ModulePass, Pass, PassContext, PassInfo, make_pass_decorator
-from ..relax.expr import BindingBlock, DataflowBlock, Function, SeqExpr
+from ..relax.expr import DataflowBlock, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "function_pass",
     "map_relax_functions",
     "mutator_pass",
-    "rebuild_body",
+    "remapped_leaves",
     "symbol_of",
 ]
 
@@ -75,13 +75,12 @@ def mutator_pass(make: Callable[[IRModule], PyExprMutator], name: str) -> Pass:
     return as_module_pass(run, name)
 
 
-def rebuild_body(func: Function, blocks: Sequence[BindingBlock], result: Any | None = None) -> Function:
-    """The function with other blocks (and result); empty blocks are dropped."""
-    kept = tuple(b for b in blocks if b.bindings)
-    body = SeqExpr(kept, func.body.body if result is None else result, func.body.span)
-    info = body.body.struct_info_
-    body.struct_info_ = func.body.struct_info_ if result is None else info
-    return Function(func.params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
+def remapped_leaves(mutator: PyExprMutator, expr: Any) -> Any:
+    """A leaf or tuple of leaves with variables replaced by those that ``mutator`` has defined for them."""
+    if isinstance(expr, Tuple):
+        fields = [remapped_leaves(mutator, field) for field in expr.fields]
+        return expr if all(a is b for a, b in zip(fields, expr.fields)) else Tuple(fields, expr.span)
+    return mutator.var_remap_.get(expr, expr) if isinstance(expr, Var) else expr
 
 
 def symbol_of(func: Any) -> str | None:

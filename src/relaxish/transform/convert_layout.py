@@ -15,7 +15,7 @@ from ..relax.layout import LayoutDecision, LayoutMap, initial_nlayout, is_nested
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..tir import IndexMap
-from .base import as_module_pass, map_relax_functions
+from .base import as_module_pass, map_relax_functions, remapped_leaves
 
 __all__ = ["ConvertLayout"]
 
@@ -52,13 +52,6 @@ class _Converter(PyExprMutator):
         self.inside = saved
         return new
 
-    def _current(self, expr: Any) -> Any:
-        """A leaf or tuple of leaves with variables replaced by what they became; layouts as they are."""
-        if isinstance(expr, Tuple):
-            fields = [self._current(f) for f in expr.fields]
-            return expr if all(a is b for a, b in zip(fields, expr.fields)) else Tuple(fields, expr.span)
-        return self.var_remap_.get(expr, expr) if isinstance(expr, Var) else expr
-
     def _rewrite(self, expr: Any, have: Any, want: Any) -> Any:
         """``expr``, laid out as ``have``, in the layout ``want``."""
         if have is None or want is None or have == want:
@@ -77,7 +70,7 @@ class _Converter(PyExprMutator):
         return layout_transform(expr, _index_map(have.name, want.name))
 
     def _as(self, expr: Any, want: Any) -> Any:
-        return self._rewrite(self._current(expr), self.layouts.of(expr), want)
+        return self._rewrite(remapped_leaves(self, expr), self.layouts.of(expr), want)
 
     def visit_var_(self, op: Var) -> Any:
         if not self.inside or not is_nested_tensor(op):
@@ -162,7 +155,7 @@ class _Converter(PyExprMutator):
             super().visit_match_cast_(binding)
             return
         layout = self.layouts.of(binding.value)
-        value = self._current(binding.value)
+        value = remapped_leaves(self, binding.value)
         info = _relayout(map_struct_info(binding.struct_info, self.visit_prim_expr, self._shape_var), layout)
         if value is binding.value and info is binding.struct_info:
             self.builder_.emit_normalized(binding)

@@ -10,6 +10,7 @@ from ..ir.functor import Mutator
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.prim import Var as TirVar
+from ..ir.supply import NameSupply
 from ..ir.transform import Pass, Sequential
 from ..relax.call_forms import call_tir, call_tir_inplace
 from ..relax.expr import Call, Constant, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem
@@ -29,12 +30,12 @@ class _UniteRegions(Mutator):
     """One access region a buffer in each block, and block names that differ."""
 
     def __init__(self) -> None:
-        self.names: dict[str, int] = {}
+        self.names = NameSupply()
 
     def visit_Block(self, block: Any) -> Any:
         new = self.default_visit(block)
         return new.with_fields(
-            reads=_unite(new.reads), writes=_unite(new.writes), name_hint=self._unique(new.name_hint)
+            reads=_unite(new.reads), writes=_unite(new.writes), name_hint=self.names.fresh_as_is(new.name_hint)
         )
 
     def visit_PrimExpr(self, node: Any) -> Any:
@@ -42,17 +43,6 @@ class _UniteRegions(Mutator):
 
     def visit_Buffer(self, node: Any) -> Any:
         return node
-
-    def _unique(self, name: str) -> str:
-        if name not in self.names:
-            self.names[name] = 0
-            return name
-        while True:
-            self.names[name] += 1
-            made = f"{name}_{self.names[name]}"
-            if made not in self.names:
-                self.names[made] = 0
-                return made
 
 
 def _unite(regions: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -28,7 +28,7 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.layout import is_nested_tensor
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
-from .base import as_module_pass, map_relax_functions
+from .base import as_module_pass, map_relax_functions, remapped_leaves
 
 __all__ = ["ToMixedPrecision"]
 
@@ -149,16 +149,10 @@ class _Rewriter(PyExprMutator):
         wanted = self.demands.get(var)
         if wanted is None:
             return
-        current = self._current(var)
+        current = remapped_leaves(self, var)
         rewritten = self._cast(current, _only_low(_dtypes(current.struct_info_), wanted))
         if rewritten is not current:
             self.var_remap_[var] = self.builder_.emit(rewritten)
-
-    def _current(self, expr: Any) -> Any:
-        if isinstance(expr, Tuple):
-            fields = [self._current(f) for f in expr.fields]
-            return expr if all(a is b for a, b in zip(fields, expr.fields)) else Tuple(fields, expr.span)
-        return self.var_remap_.get(expr, expr) if isinstance(expr, Var) else expr
 
     def _cast(self, expr: Any, want: Any) -> Any:
         """The expression in the dtype(s) wanted; what is neither float16 nor float32 stays."""
@@ -176,7 +170,7 @@ class _Rewriter(PyExprMutator):
         return astype(expr, want)
 
     def visit_var_(self, op: Var) -> Any:
-        current = self._current(op)
+        current = remapped_leaves(self, op)
         return self._cast(current, _dtypes(op.struct_info_)) if is_nested_tensor(current) else current
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
@@ -190,9 +184,9 @@ class _Rewriter(PyExprMutator):
 
     def _structure(self, binding: VarBinding, value: Any) -> None:
         if isinstance(value, Tuple):
-            new = self._current(value)
+            new = remapped_leaves(self, value)
         else:
-            source = self._current(value.tuple_value)
+            source = remapped_leaves(self, value.tuple_value)
             new = value if source is value.tuple_value else TupleGetItem(source, value.index, value.span)
         new = self.builder_.normalize(new)
         if not isinstance(binding.var, DataflowVar) and is_nested_tensor(binding.var):
@@ -207,7 +201,7 @@ class _Rewriter(PyExprMutator):
 
     def _call(self, binding: VarBinding, call: Call) -> None:
         policy = _policy(call)
-        args = [self._current(a) for a in call.args]
+        args = [remapped_leaves(self, a) for a in call.args]
         if policy == "never":
             args = [
                 self._cast(new, _dtypes(old.struct_info_)) if is_nested_tensor(old) else new

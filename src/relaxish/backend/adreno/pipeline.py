@@ -6,6 +6,7 @@ from ... import dlight, transform
 from ...ir.transform import Pass
 from ...target import Target
 from ..common import stages
+from ..gpu_generic.pipeline import dataflow_lower_passes, finalize_passes
 
 __all__ = [
     "dataflow_lower_passes",
@@ -37,16 +38,6 @@ def legalize_passes(target: str | Target) -> list[Pass]:
     ]
 
 
-def dataflow_lower_passes(target: str | Target) -> list[Pass]:
-    """From dataflow form to explicit allocation."""
-    return stages.dataflow_lower()
-
-
-def finalize_passes(target: str | Target) -> list[Pass]:
-    """From explicit allocation to what the virtual machine runs."""
-    return stages.finalize(cuda_graph=False)
-
-
 def get_default_pipeline(target: str | Target) -> Pass:
-    """All of them."""
+    """All stages in order, as one pass."""
     return stages.pipeline_of(target, library_dispatch_passes, legalize_passes, dataflow_lower_passes, finalize_passes)

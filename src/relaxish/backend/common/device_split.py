@@ -20,7 +20,9 @@ from ...ir.transform import Pass, PassContext, Sequential
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.transform import BF16StorageLegalize, BindTarget, FP8StorageLegalize, LowerDeviceKernelLaunch
+from ...tir.transform.shape_arithmetic import SimplifyShapeArithmetic
 from ...tir.transform.steps import default_passes, device_passes
+from ...tir.transform.warp_barriers import MaskWarpBarriers
 from ..gpu_generic.lockstep import without_lockstep
 from ..gpu_generic.parallel_loops import with_parallel_kernels
 
@@ -41,13 +43,16 @@ def split_host_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule
         target = Target(target, host="llvm")
     mod = with_parallel_kernels(without_lockstep(mod), target)
     steps = [p for p in default_passes(PassContext.current()) if _plain_name(p) not in _LATER]
+    # Once offsets are flat and before their common parts get names.
+    flat = next(i for i, p in enumerate(steps) if _plain_name(p) == "CommonSubexprElimTIR")
+    steps.insert(flat, SimplifyShapeArithmetic(truncate=True))
     lowered = LowerDeviceKernelLaunch()(_on_their_hosts(Sequential(steps)(BindTarget(target)(_public(mod)))))
     host: dict[Any, Any] = {}
     device: dict[Any, Any] = {}
     for var, func in lowered.functions.items():
         is_kernel = (func.attrs or {}).get("calling_conv") == CallingConv.DEVICE_KERNEL_LAUNCH
         (device if is_kernel else host)[var] = func
-    finish = [FP8StorageLegalize(), BF16StorageLegalize(), *device_passes(mathematics=False)]
+    finish = [MaskWarpBarriers(), FP8StorageLegalize(), BF16StorageLegalize(), *device_passes(mathematics=False)]
     return IRModule(host), Sequential(finish)(IRModule(device))
 
 

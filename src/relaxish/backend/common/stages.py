@@ -48,7 +48,7 @@ def legalize() -> list[Pass]:
 
 def gpu_schedules(target: Target) -> list[Pass]:
     """A schedule for every kernel that has none."""
-    return [dlight.ApplyDefaultSchedule(*dlight.default_gpu_rules(target))]
+    return [dlight.ApplyDefaultSchedule(*dlight.default_gpu_rules(target), simplify_shapes=True)]
 
 
 def dataflow_lower() -> list[Pass]:

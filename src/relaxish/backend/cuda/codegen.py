@@ -24,6 +24,7 @@ from ...ir.prim import IntImm
 from ...ir.types import PointerType, PrimType
 from ...support.errors import RelaxishError
 from ...tir import ForKind, PrimFunc
+from ..common.csource.names import NameSupply
 from .expr import ExprText
 from .matrix_calls import FRAGMENT_SCOPES, fragment_element
 from .preamble import preamble
@@ -32,7 +33,7 @@ from .table import load_printers
 from .types import constant, is_nibble, section_of, size_of, type_name
 from .usage import indexes_registers, issues_bulk_copies, read_only
 
-__all__ = ["cuda_source", "kernel_source"]
+__all__ = ["cuda_source"]
 
 # Loops of so many steps are unrolled where they index registers; larger arrays are not in registers anyway.
 _UNROLLED_STEPS = 1024
@@ -55,14 +56,8 @@ def cuda_source(mod: IRModule) -> str:
     return "\n".join([preamble(sections), *functions, *kernels])
 
 
-def kernel_source(name: str, func: PrimFunc) -> str:
-    """The source of one kernel, without preamble."""
-    load_printers()
-    return _Kernel(name, func).source()
-
-
 class _Kernel(ExprText):
-    """One kernel; statements append lines."""
+    """Prints one kernel; each statement appends lines."""
 
     def __init__(self, name: str, func: PrimFunc) -> None:
         super().__init__()
@@ -70,7 +65,7 @@ class _Kernel(ExprText):
         self.func = func
         self.lines: list[str] = []
         self.depth = 1
-        self.taken: set[str] = set(reserved_names())
+        self.supply = NameSupply(reserved_names())
         self.threads = {"x": 1, "y": 1, "z": 1}
         self.fragments: dict[Any, dict[str, str]] = {}
         self.alignments: dict[Any, int] = {}
@@ -79,17 +74,10 @@ class _Kernel(ExprText):
         self.min_blocks = 0
 
     def fresh(self, name: str) -> str:
-        base = re.sub(r"\W", "_", name) or "v"
-        base = f"v{base}" if base[0].isdigit() else base
-        found, number = base, 0
-        while found in self.taken:
-            number += 1
-            found = f"{base}_{number}"
-        self.taken.add(found)
-        return found
+        return self.supply.fresh(name)
 
     def source(self) -> str:
-        """The whole function."""
+        """The text of the whole kernel."""
         constants = read_only(self.func)
         params = [self._param(p, p in constants) for p in self.func.params]
         self.visit(self.func.body)
@@ -117,7 +105,7 @@ class _Kernel(ExprText):
         return f"{'const ' if constant_memory else ''}{type_name(self.memory_types[param])}* __restrict__ {name}"
 
     def _remember(self, var: Any, dtype: str) -> None:
-        """Note how memory was declared; elements of 4 bits are bytes."""
+        """Record the element type of a pointer; elements of 4 bits are declared as bytes."""
         self.uses(dtype)
         if is_nibble(dtype):
             self.nibbles.add(var)

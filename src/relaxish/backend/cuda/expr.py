@@ -47,13 +47,13 @@ class ExprText(Visitor):
         return made
 
     def uses(self, dtype: str) -> None:
-        """Take in what a type needs."""
+        """Note that the text uses a type: its section of the preamble is included."""
         section = section_of(dtype)
         if section is not None:
             self.sections.add(section)
 
     def need(self, *sections: str) -> None:
-        """Ask for device functions: the sections ``preamble_<name>.cuh``."""
+        """Include device functions: the sections ``preamble_<name>.cuh``."""
         self.sections.update(sections)
 
     def helper(self, name: str, text: str) -> None:
@@ -157,7 +157,7 @@ class ExprText(Visitor):
         return self.choice(e.condition, e.true_value, e.false_value)
 
     def choice(self, condition: Any, true_value: Any, false_value: Any) -> str:
-        """One of two values; only a scalar condition leaves the other one uncomputed."""
+        """A conditional expression; with a scalar condition only the chosen value is computed, with a vector one both are."""
         c, a, b = self.text(condition), self.text(true_value), self.text(false_value)
         return f"vselect({c}, {a}, {b})" if dt.lanes(condition.dtype) != 1 else f"({c} ? {a} : {b})"
 
@@ -186,7 +186,7 @@ class ExprText(Visitor):
         return f"[]({params}) {{ return {made}; }}({', '.join(self.text(v) for v in e.vectors)})"
 
     def apply(self, dtype: str, args: list[Any], form: Callable[..., str]) -> str:
-        """``form`` of scalars on the lanes of vectors; scalar operands of vectors are used for every lane."""
+        """Apply ``form``, a text of scalars, to each lane of vectors; scalar operands are broadcast."""
         texts = [self.text(a) for a in args]
         if dt.lanes(dtype) == 1:
             return form(*texts)

@@ -15,6 +15,7 @@ from ...relax.struct_info import TensorStructInfo
 from .attention import DecomposeAttention, DispatchAttention
 from .hoist_split import HoistOverSplit, known_at_compile_time
 from .norm_cast import NormWithCast
+from .norm_epilogue import NormsTakeEpilogues
 from .pad_channels import PadFewChannels
 
 __all__ = ["ChannelsLast", "graph_passes"]
@@ -23,7 +24,7 @@ _SMALL = ("float16", "bfloat16", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"
 
 
 def graph_passes() -> list[Pass]:
-    """In the order they run."""
+    """The graph passes of the CUDA pipeline, in the order in which they run."""
     return [
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
@@ -35,6 +36,7 @@ def graph_passes() -> list[Pass]:
         transform.CombineParallelMatmul(_weights_are_known),
         HoistOverSplit(),
         NormWithCast(),
+        NormsTakeEpilogues(),
         DispatchAttention(),
         DecomposeAttention(),
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir import dtype as dt
 from ...ir.prim import IntImm
 from ...support.errors import RelaxishError
-from .table import Printer, prints
+from .table import calls_with_all, constant_argument, prints
 from .types import type_name
 
 if TYPE_CHECKING:
@@ -27,22 +27,6 @@ _PTX = {
 }  # fmt: skip
 
 
-def _number(e: Any, what: str) -> int:
-    if not isinstance(e, IntImm):
-        raise RelaxishError(f"{what} must be constant")
-    return int(e.value)
-
-
-def _plain(function: str) -> Printer:
-    """A call of a device function with all arguments."""
-
-    def printer(gen: ExprText, e: Any) -> str:
-        gen.need(_SECTION)
-        return f"{function}({', '.join(gen.text(a) for a in e.args)})"
-
-    return printer
-
-
 for _name, _function in {
     "mbarrier_init": "mbarrier_init", "mbarrier_arrive": "mbarrier_arrive",
     "mbarrier_arrive_expect_tx": "mbarrier_arrive_expect_tx", "mbarrier_try_wait": "mbarrier_try_wait",
@@ -52,29 +36,29 @@ for _name, _function in {
     "named_barrier_arrive": "named_arrive", "elect_sync": "elect_lane", "warp_group_index": "warp_group_index",
     "cluster_rank": "cluster_rank", "cluster_read": "cluster_read", "cluster_arrive": "cluster_arrive", "cluster_wait": "cluster_wait",
 }.items():  # fmt: skip
-    prints(f"tir.ptx_{_name}")(_plain(_function))
+    prints(f"tir.ptx_{_name}")(calls_with_all(_function, _SECTION))
 
 
 @prints("tir.ptx_wgmma_wait")
 def _products_wait(gen: ExprText, e: Any) -> str:
     gen.need(_SECTION)
-    return f"wgmma_wait<{_number(e.args[0], 'how many groups of products may be unfinished')}>()"
+    return f"wgmma_wait<{constant_argument(e.args[0], 'how many groups of products may be unfinished')}>()"
 
 
 @prints("tir.ptx_tma_store_wait")
 def _stores_wait(gen: ExprText, e: Any) -> str:
     gen.need(_SECTION)
-    read = "_read" if _number(e.args[1], "what a wait for stores waits for") else ""
-    return f"bulk_store_wait{read}<{_number(e.args[0], 'how many groups of stores may be unfinished')}>()"
+    read = "_read" if constant_argument(e.args[1], "what a wait for stores waits for") else ""
+    return f"bulk_store_wait{read}<{constant_argument(e.args[0], 'how many groups of stores may be unfinished')}>()"
 
 
 @prints("tir.ptx_setmaxnreg")
 def _registers(gen: ExprText, e: Any) -> str:
     gen.need(_SECTION)
-    count = _number(e.args[0], "a number of registers")
+    count = constant_argument(e.args[0], "a number of registers")
     if count % 8 or not 24 <= count <= 256:
         raise RelaxishError(f"a thread can be given 24 to 256 registers in steps of 8, not {count}")
-    how = "increase" if _number(e.args[1], "the direction") else "decrease"
+    how = "increase" if constant_argument(e.args[1], "the direction") else "decrease"
     return f"registers_{how}<{count}>()"
 
 
@@ -165,7 +149,7 @@ def _wgmma(gen: ExprText, n: int, a: str, b: str, c: str, transposed: tuple[int,
 
 def _descriptor(gen: ExprText, fields: Any) -> str:
     address, leading, stride, swizzle, _ = fields
-    numbers = [_number(f, "the layout of an operand") for f in (leading, stride, swizzle)]
+    numbers = [constant_argument(f, "the layout of an operand") for f in (leading, stride, swizzle)]
     return f"matrix_descriptor({gen.text(address)}, {numbers[0]}, {numbers[1]}, {_MODES[numbers[2]]})"
 
 
@@ -180,7 +164,7 @@ def _held(gen: ExprText, data: Any, offset: Any, dtype: str, kind: str) -> str:
 
 @prints("tir.ptx_wgmma_ss")
 def _product(gen: ExprText, e: Any) -> str:
-    """Both operands in shared memory."""
+    """``wgmma`` with both operands in shared memory."""
     gen.need(_SECTION)
     n, a, b, c = int(e.args[0].value), *(str(x.value) for x in e.args[1:4])
     left, right = e.args[6:11], e.args[11:16]
@@ -191,7 +175,7 @@ def _product(gen: ExprText, e: Any) -> str:
 
 @prints("tir.ptx_wgmma_rs")
 def _product_of_registers(gen: ExprText, e: Any) -> str:
-    """The left operand in registers: four of 32 bits."""
+    """``wgmma`` with the left operand in four 32-bit registers."""
     gen.need(_SECTION)
     n, a, b, c = int(e.args[0].value), *(str(x.value) for x in e.args[1:4])
     right = e.args[8:13]
@@ -203,10 +187,10 @@ def _product_of_registers(gen: ExprText, e: Any) -> str:
 
 @prints("tir.ptx_wgmma_fence_operand")
 def _keep(gen: ExprText, e: Any) -> str:
-    """Registers that the compiler must have settled here."""
+    """An empty ``asm`` that makes the compiler finish all writes of these registers before it."""
     gen.need(_SECTION)
     dtype = dt.element_of(gen.memory_types[e.args[0]])
-    count = _number(e.args[2], "a number of registers") * dt.bits(dtype) // 32
+    count = constant_argument(e.args[2], "a number of registers") * dt.bits(dtype) // 32
     constraint, kind = ("+f", "float") if dtype == "float32" else ("+r", "unsigned int")
     name = f"settle_{constraint[1]}{count}"
     body = "\n".join(f'  asm volatile("" : "{constraint}"(d[{i}]) :: "memory");' for i in range(count))

@@ -55,14 +55,16 @@ def library_names() -> set[str]:
 
 
 def _function(name: str) -> Printer:
+    """The function itself, or that of a type wide enough to hold the argument exactly."""
+
     def printer(gen: ExprText, e: Any) -> str:
         element = dt.element_of(e.args[0].dtype)
         found = call_name(name, element)
         if found is not None:
             return gen.apply(e.dtype, list(e.args), lambda *a: f"{found}({', '.join(a)})")
         kind = type_name(dt.element_of(e.dtype))
-        wide = call_name(name, "float64" if dt.is_integral(element) and dt.bits(element) > 24 else "float32")
-        through = "double" if dt.is_integral(element) and dt.bits(element) > 24 else "float"
+        exact = "float64" if dt.is_integral(element) and dt.bits(element) > 24 else "float32"
+        wide, through = call_name(name, exact), type_name(exact)
         return gen.apply(e.dtype, list(e.args), lambda *a: f"({kind}){wide}({', '.join(f'({through}){x}' for x in a)})")
 
     return printer
@@ -88,20 +90,22 @@ def _next_after(gen: ExprText, e: Any) -> str:
     return _function("nextafter")(gen, e)
 
 
+def _computed_in(dtype: str) -> str:
+    """The type in which a function of floats is computed that has no form of its own for narrow ones."""
+    return "float64" if dt.element_of(dtype) == "float64" else "float32"
+
+
 @prints("tir.ldexp")
 def _ldexp(gen: ExprText, e: Any) -> str:
-    element = dt.element_of(e.dtype)
-    wide = "ldexp" if element == "float64" else "ldexpf"
-    kind = type_name(element)
-    through = "double" if element == "float64" else "float"
-    return gen.apply(e.dtype, list(e.args), lambda a, b: f"({kind}){wide}(({through}){a}, (int){b})")
+    kind, computed = type_name(dt.element_of(e.dtype)), _computed_in(e.dtype)
+    ldexp, through = call_name("ldexp", computed), type_name(computed)
+    return gen.apply(e.dtype, list(e.args), lambda a, b: f"({kind}){ldexp}(({through}){a}, (int){b})")
 
 
 @prints("tir.sigmoid")
 def _sigmoid(gen: ExprText, e: Any) -> str:
-    kind = type_name(dt.element_of(e.dtype))
-    exp = call_name("exp", "float64" if e.dtype == "float64" else "float32")
-    through = "double" if dt.element_of(e.dtype) == "float64" else "float"
+    kind, computed = type_name(dt.element_of(e.dtype)), _computed_in(e.dtype)
+    exp, through = call_name("exp", computed), type_name(computed)
     return gen.apply(e.dtype, list(e.args), lambda a: f"({kind})(1 / (1 + {exp}(-({through}){a})))")
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...ir import dtype as dt
-from ...ir.prim import IntImm
 from ...support.errors import RelaxishError
-from .table import prints
+from .table import constant_argument, prints
 from .types import type_name
 
 if TYPE_CHECKING:
@@ -73,9 +72,7 @@ class _Multiply:
             # Four products at a time, one for each quarter of the warp.
             return 2, 2, 8 * c[1] // 32
         halves = 1 if self.sparse is None else 2
-        return (
-            _words(m * k // halves, a[1]), _words(k * n, b[1]), _words(m * n, c[1]),
-        )  # fmt: skip
+        return _words(m * k // halves, a[1]), _words(k * n, b[1]), _words(m * n, c[1])
 
     def text(self) -> str:
         """The device function."""
@@ -129,13 +126,12 @@ def _mma(gen: ExprText, e: Any) -> str:
 def _mma_sparse(gen: ExprText, e: Any) -> str:
     shape, la, lb, ta, tb, tc = (str(a.value) for a in e.args[:6])
     a, a_at, b, b_at, c, c_at, metadata, m_at, selector = e.args[6:15]
-    if not isinstance(selector, IntImm):
-        raise RelaxishError("the sparsity selector of ptx_mma_sp must be constant")
+    chosen = constant_argument(selector, "the sparsity selector of ptx_mma_sp")
     saturate = len(e.args) > 15 and bool(e.args[15].value)
-    made = _Multiply(shape, (la, lb), (ta, tb, tc), int(selector.value), saturate and _ptx_type(tc)[0] == "s32")
+    made = _Multiply(shape, (la, lb), (ta, tb, tc), chosen, saturate and _ptx_type(tc)[0] == "s32")
     gen.helper(made.name, made.text())
-    chosen = f"*(const unsigned int*){gen.pointer(metadata, m_at)}"
-    return f"{made.name}({gen.pointer(c, c_at)}, {gen.pointer(a, a_at)}, {gen.pointer(b, b_at)}, {chosen})"
+    word = f"*(const unsigned int*){gen.pointer(metadata, m_at)}"
+    return f"{made.name}({gen.pointer(c, c_at)}, {gen.pointer(a, a_at)}, {gen.pointer(b, b_at)}, {word})"
 
 
 @prints("tir.ptx_ldmatrix")
@@ -218,13 +214,7 @@ def _store(gen: ExprText, e: Any) -> str:
     return f"nvcuda::wmma::store_matrix_sync({gen.text(target)}, {fragment}, {gen.offset(stride)}, nvcuda::wmma::mem_{layout.value})"
 
 
-@prints("tir.tvm_mma_sync")
+@prints("tir.tvm_mma_sync", "tir.tvm_bmma_sync")
 def _multiply(gen: ExprText, e: Any) -> str:
     parts = [_fragment(gen, b, i) for b, i in zip(e.args[::2], e.args[1::2], strict=True)]
-    return f"nvcuda::wmma::mma_sync({', '.join(parts)})"
-
-
-@prints("tir.tvm_bmma_sync")
-def _multiply_bits(gen: ExprText, e: Any) -> str:
-    parts = [_fragment(gen, b, i) for b, i in zip(e.args[::2], e.args[1::2], strict=True)]
-    return f"nvcuda::wmma::bmma_sync({', '.join(parts)})"
+    return f"nvcuda::wmma::{e.op.name.removeprefix('tir.tvm_')}({', '.join(parts)})"

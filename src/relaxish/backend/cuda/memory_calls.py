@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...ir import dtype as dt
-from ...ir.prim import IntImm
 from ...support.errors import RelaxishError
-from .table import Printer, calls, prints
+from .table import Printer, calls, constant_argument, prints
 from .types import is_nibble, type_name
 
 if TYPE_CHECKING:
@@ -64,9 +63,7 @@ prints("tir.ptx_commit_group")(calls("commit_copies()", need="async"))
 @prints("tir.ptx_wait_group")
 def _wait(gen: ExprText, e: Any) -> str:
     gen.need("async")
-    if not isinstance(e.args[0], IntImm):
-        raise RelaxishError("how many groups of copies may be on their way must be constant")
-    return f"wait_copies<{int(e.args[0].value)}>()"
+    return f"wait_copies<{constant_argument(e.args[0], 'how many groups of copies may be on their way')}>()"
 
 
 @prints("tir.ptx_ldg32")

@@ -15,10 +15,22 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ...ir.prim import IntImm
+from ...support.errors import RelaxishError
+
 if TYPE_CHECKING:
     from .expr import ExprText
 
-__all__ = ["PRINTERS", "PRINTER_MODULES", "Printer", "calls", "load_printers", "prints"]
+__all__ = [
+    "PRINTERS",
+    "PRINTER_MODULES",
+    "Printer",
+    "calls",
+    "calls_with_all",
+    "constant_argument",
+    "load_printers",
+    "prints",
+]
 
 Printer = Callable[["ExprText", Any], str]
 
@@ -53,6 +65,24 @@ def calls(text: str, need: str | None = None) -> Printer:
         return text.format(*(gen.text(a) for a in e.args))
 
     return printer
+
+
+def calls_with_all(function: str, need: str | None = None) -> Printer:
+    """A printer of the call of a device function with all arguments, as many as there are."""
+
+    def printer(gen: ExprText, e: Any) -> str:
+        if need is not None:
+            gen.need(need)
+        return f"{function}({', '.join(gen.text(a) for a in e.args)})"
+
+    return printer
+
+
+def constant_argument(e: Any, what: str) -> int:
+    """The value of an argument that becomes part of the instruction. Raises RelaxishError if it is not constant."""
+    if not isinstance(e, IntImm):
+        raise RelaxishError(f"{what} must be constant")
+    return int(e.value)
 
 
 def load_printers() -> None:

@@ -14,8 +14,6 @@ __all__ = ["indexes_registers", "issues_bulk_copies", "read_only"]
 _READERS = {"tir.ptx_cp_async": (2,), "tir.ptx_cp_async_bulk": (2,)}
 _READ_MASK = 1
 _PRODUCTS = ("tir.ptx_mma", "tir.ptx_mma_sp", "tir.tvm_mma_sync")
-# Calls -> positions of arguments that say which registers; of other calls, all may.
-_REGISTER_OFFSETS = {"tir.ptx_wgmma_ss": (5,), "tir.ptx_wgmma_rs": (5, 7), "tir.ptx_wgmma_fence_operand": (1,)}
 # (fragment, m, n, k, index, ...)
 _WHOLE_FRAGMENTS = ("tir.tvm_load_matrix_sync", "tir.tvm_store_matrix_sync", "tir.tvm_fill_fragment")
 

@@ -36,5 +36,5 @@ def finalize_passes(target: str | Target) -> list[Pass]:
 
 
 def get_default_pipeline(target: str | Target) -> Pass:
-    """All of them."""
+    """All stages in order, as one pass."""
     return stages.pipeline_of(target, library_dispatch_passes, legalize_passes, dataflow_lower_passes, finalize_passes)

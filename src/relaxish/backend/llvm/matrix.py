@@ -49,15 +49,20 @@ def _vpdpbusd(gen: ExprGen, total: str, a: str, b: str) -> str:
     return total
 
 
+def _pair_sums(gen: ExprGen, a: str, b: str, lanes: int, scalar: str, widen_a: str) -> str:
+    """``lanes`` 32-bit sums of the products of two neighbours; ``widen_a`` says how ``a`` is extended, ``b`` is signed."""
+    parts = []
+    for j in range(2):
+        x, y = (_pick(gen, v, f"<{2 * lanes} x {scalar}>", lanes, j, 2, scalar) for v in (a, b))
+        x, y = _widened(gen, x, widen_a, lanes, scalar, "i32"), _widened(gen, y, "sext", lanes, scalar, "i32")
+        parts.append(gen.w.pure(f"mul <{lanes} x i32> {x}, {y}", x, y))
+    return gen.w.pure(f"add <{lanes} x i32> {parts[0]}, {parts[1]}", *parts)
+
+
 def _pmaddubs(gen: ExprGen, a: str, b: str) -> str:
     """Sums of two products, unsigned by signed bytes, saturated to 16 bits."""
     w = gen.w
-    parts = []
-    for j in range(2):
-        x = _widened(gen, _pick(gen, a, "<64 x i8>", 32, j, 2, "i8"), "zext", 32, "i8", "i32")
-        y = _widened(gen, _pick(gen, b, "<64 x i8>", 32, j, 2, "i8"), "sext", 32, "i8", "i32")
-        parts.append(w.pure(f"mul <32 x i32> {x}, {y}", x, y))
-    total = w.pure(f"add <32 x i32> {parts[0]}, {parts[1]}", *parts)
+    total = _pair_sums(gen, a, b, 32, "i8", "zext")
     for name, limit in (("smin", 32767), ("smax", -32768)):
         bound = ", ".join([f"i32 {limit}"] * 32)
         w.module.declare(f"declare <32 x i32> @llvm.{name}.v32i32(<32 x i32>, <32 x i32>)")
@@ -67,10 +72,4 @@ def _pmaddubs(gen: ExprGen, a: str, b: str) -> str:
 
 def _pmaddwd(gen: ExprGen, a: str, b: str) -> str:
     """Sums of two products of signed 16-bit numbers."""
-    w = gen.w
-    parts = []
-    for j in range(2):
-        x = _widened(gen, _pick(gen, a, "<32 x i16>", 16, j, 2, "i16"), "sext", 16, "i16", "i32")
-        y = _widened(gen, _pick(gen, b, "<32 x i16>", 16, j, 2, "i16"), "sext", 16, "i16", "i32")
-        parts.append(w.pure(f"mul <16 x i32> {x}, {y}", x, y))
-    return w.pure(f"add <16 x i32> {parts[0]}, {parts[1]}", *parts)
+    return _pair_sums(gen, a, b, 16, "i16", "sext")

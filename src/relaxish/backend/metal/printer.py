@@ -187,18 +187,16 @@ class MetalPrinter(KernelPrinter):
         self.line(f"{fragment} = make_filled_simdgroup_matrix<{kind}, 8, 8>({self.expr(value)});")
 
     def do_simdgroup_load(self, call: Any) -> None:
-        data, index, pointer, stride = call.args[:4]
-        transposed = "true" if call.args[6].value else "false"
-        self.line(
-            f"simdgroup_load({self._fragment(data, index)}, {self.expr(pointer)}, {self.expr(stride)}, 0, {transposed});"
-        )
+        self._copy_fragment("simdgroup_load", call)
 
     def do_simdgroup_store(self, call: Any) -> None:
+        self._copy_fragment("simdgroup_store", call)
+
+    def _copy_fragment(self, function: str, call: Any) -> None:
         data, index, pointer, stride = call.args[:4]
         transposed = "true" if call.args[6].value else "false"
-        self.line(
-            f"simdgroup_store({self._fragment(data, index)}, {self.expr(pointer)}, {self.expr(stride)}, 0, {transposed});"
-        )
+        place = f"{self.expr(pointer)}, {self.expr(stride)}, 0, {transposed}"
+        self.line(f"{function}({self._fragment(data, index)}, {place});")
 
     def do_simdgroup_multiply_accumulate(self, call: Any) -> None:
         parts = [self._fragment(d, i) for d, i in zip(call.args[::2], call.args[1::2], strict=True)]

@@ -14,7 +14,6 @@ compiles it defines one of them. Buffers are bound in order in set 0, scalar arg
 from __future__ import annotations
 
 import math
-import re
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
@@ -66,6 +65,7 @@ class GLSLPrinter(ShaderPrinter):
     }  # fmt: skip
     memory_scalars: ClassVar[dict[str, str]] = {"bool": "uint8_t"}
     functions: ClassVar[dict[str, str]] = _NAMES
+    templates = HELPERS
 
     # -- expressions ---------------------------------------------------------------------------------------
 
@@ -85,15 +85,6 @@ class GLSLPrinter(ShaderPrinter):
         suffix = {"float": "f", "double": "lf", "float16_t": "hf"}[kind]
         return Piece(f"{value!r}{suffix}", UNARY if repr(value)[0] == "-" else 8)
 
-    def cast(self, value: Piece, source: str, target: str) -> Piece:
-        return Piece(f"{self.type_name(target)}({value})")
-
-    def pointer(self, data: Any, element: str) -> Piece:
-        known = self.memory_types.get(data)
-        if known is not None and known != element:
-            raise RelaxishError(f"GLSL cannot see memory of {known} as {element} ({data.name})")
-        return super().pointer(data, element)
-
     def index(self, place: Any) -> Piece:
         made = self.expr(place)
         return made if place.dtype in ("int32", "uint32") else self.call("int", made)
@@ -104,13 +95,6 @@ class GLSLPrinter(ShaderPrinter):
 
     def store(self, buffer: Any, element: str, index: Piece, value: Piece) -> None:
         super().store(buffer, element, index, Piece(f"uint8_t({value})") if element == "bool" else value)
-
-    def function(self, name: str, dtype: str) -> str | None:
-        if name in HELPERS:
-            kind = self.type_name(dt.element_of(dtype))
-            made = f"{name}_{kind}"
-            return self.helper(made, re.sub(r"\bT\b", kind, HELPERS[name]).replace("NAME", made))
-        return super().function(name, dtype)
 
     def remainder(self, a: Piece, b: Piece) -> Piece:
         quotient = self.call("trunc", infix("/", a, b, MUL))
@@ -173,10 +157,7 @@ class GLSLPrinter(ShaderPrinter):
             self.globals.append(f"layout(push_constant) uniform Args {{ {' '.join(self.fields)} }} args;")
 
     def head(self, name: str, func: PrimFunc, params: list[str]) -> str:
-        block = self.facts.block_size()
-        if block is None:
-            raise RelaxishError(f"the kernel {name} needs a constant number of threads in a workgroup for GLSL")
-        x, y, z = block
+        x, y, z = self.workgroup_size(name)
         size = f"layout(local_size_x = {x}, local_size_y = {y}, local_size_z = {z}) in;"
         return "\n".join([f"#ifdef KERNEL_{name}", size, *self.globals, "void main() {"])
 

@@ -16,7 +16,6 @@ Scalar arguments follow the buffers as one uniform structure. Vectors are comput
 from __future__ import annotations
 
 import math
-import re
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
@@ -56,6 +55,7 @@ class WGSLPrinter(ShaderPrinter):
         "bool": "bool", "int32": "i32", "uint32": "u32", "float16": "f16", "float32": "f32",
     }  # fmt: skip
     functions: ClassVar[dict[str, str]] = _NAMES
+    templates = HELPERS
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,21 +93,12 @@ class WGSLPrinter(ShaderPrinter):
         suffix = {"f32": "f", "f16": "h"}[kind]
         return Piece(f"{value!r}{suffix}", UNARY if repr(value)[0] == "-" else 8)
 
-    def cast(self, value: Piece, source: str, target: str) -> Piece:
-        return Piece(f"{self.type_name(target)}({value})")
-
     def choice(self, condition: Piece, yes: Piece, no: Piece) -> Piece:
         # Reads outside of a buffer are harmless in WGSL, so both sides may be evaluated.
         return self.call("select", no, yes, condition)
 
     def declaration(self, dtype: str, name: str, value: str) -> str:
         return f"let {name} : {self.type_name(dtype)} = {value};"
-
-    def pointer(self, data: Any, element: str) -> Piece:
-        known = self.memory_types.get(data)
-        if known is not None and known != element:
-            raise RelaxishError(f"WGSL cannot see memory of {known} as {element} ({data.name})")
-        return super().pointer(data, element)
 
     def _shift(self, operator: str, e: Any) -> Piece:
         amount = e.args[1]
@@ -122,13 +113,6 @@ class WGSLPrinter(ShaderPrinter):
 
     def call_reinterpret(self, e: Any) -> Piece:
         return self.call(f"bitcast<{self.type_name(e.dtype)}>", self.expr(e.args[0]))
-
-    def function(self, name: str, dtype: str) -> str | None:
-        if name in HELPERS:
-            kind = self.type_name(dt.element_of(dtype))
-            made = f"{name}_{kind}"
-            return self.helper(made, re.sub(r"\bT\b", kind, HELPERS[name]).replace("NAME", made))
-        return super().function(name, dtype)
 
     def remainder(self, a: Piece, b: Piece) -> Piece:
         return infix("%", a, b, MUL)
@@ -192,13 +176,11 @@ class WGSLPrinter(ShaderPrinter):
         return ""
 
     def head(self, name: str, func: PrimFunc, params: list[str]) -> str:
-        block = self.facts.block_size()
-        if block is None:
-            raise RelaxishError(f"the kernel {name} needs a constant number of threads in a workgroup for WGSL")
+        x, y, z = self.workgroup_size(name)
         lane = ["    @builtin(subgroup_invocation_id) subgroup_lane : u32,"] if self.reads_lane else []
         return "\n".join([
             *self.globals,
-            f"@compute @workgroup_size({block[0]}, {block[1]}, {block[2]})",
+            f"@compute @workgroup_size({x}, {y}, {z})",
             f"fn {name}(",
             "    @builtin(workgroup_id) blockIdx : vec3<u32>,",
             *lane,

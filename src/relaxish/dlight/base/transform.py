@@ -10,6 +10,7 @@ from ...support.errors import ScheduleError
 from ...support.log import get_logger
 from ...target import Target
 from ...tir import BlockRealize, PrimFunc
+from ...tir.transform.shape_arithmetic import simplify_shape_arithmetic
 from .schedule_rule import ScheduleRule
 
 _LOG = get_logger("dlight")
@@ -32,11 +33,15 @@ class ApplyDefaultSchedule(Pass):
 
     The target is the function's own ``target`` attribute or the current one. A function that gets a schedule is
     marked ``tir.is_scheduled``; one that no rule takes stays as it is.
+
+    With ``simplify_shapes`` the rules see offsets in arrays of unknown shape in their simplest form, so that what a
+    reshape made can be inlined like any other copy.
     """
 
-    def __init__(self, *rules: ScheduleRule) -> None:
+    def __init__(self, *rules: ScheduleRule, simplify_shapes: bool = False) -> None:
         super().__init__(PassInfo(0, "ApplyDefaultSchedule"))
         self.rules = rules
+        self.simplify_shapes = simplify_shapes
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """Schedule the functions of ``mod``."""
@@ -57,6 +62,8 @@ class ApplyDefaultSchedule(Pass):
         return result
 
     def _apply(self, name: str, func: PrimFunc, target: Target) -> PrimFunc | None:
+        if self.simplify_shapes:
+            func = simplify_shape_arithmetic(func)
         for rule in self.rules:
             try:
                 space = rule.apply(func, target, False)

@@ -8,11 +8,12 @@ from .matmul import Matmul
 from .matmul_hopper import MatmulHopper
 from .matmul_metal import MetalMatmul
 from .matmul_tensorize import MatmulInt8Tensorization, MatmulSmallTiles, MatmulTensorization
+from .normalization import Normalization
 from .reduction import Reduction
 from .rmsnorm import RMSNorm
 from .transpose import Transpose
 
 __all__ = [
     "GEMV", "Fallback", "GeneralReduction", "LowBatchGEMV", "Matmul", "MatmulHopper", "MatmulInt8Tensorization", "MatmulSmallTiles",
-    "MatmulTensorization", "MetalMatmul", "RMSNorm", "Reduction", "Transpose",
+    "MatmulTensorization", "MetalMatmul", "Normalization", "RMSNorm", "Reduction", "Transpose",
 ]  # fmt: skip

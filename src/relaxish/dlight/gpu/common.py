@@ -1,4 +1,4 @@
-"""What the GPU rules share: when they apply, and the request to unroll."""
+"""What the GPU rules share: when they apply, the form of a reduction with its epilogue, and requests to unroll."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import Any
 from ...target import Target
 from ...tir import ForKind, PrimFunc
 from ...tir.schedule import Schedule
-from ..base import ScheduleRule
+from ..analysis import BlockInfo, normalize_prim_func
+from ..base import ScheduleRule, try_inline_contiguous_spatial
 
-__all__ = ["GPUScheduleRule", "bind_plainly", "compute_capability", "unroll_explicitly"]
+__all__ = [
+    "GPUScheduleRule",
+    "bind_plainly",
+    "compute_capability",
+    "reduction_and_epilogue",
+    "unroll_explicitly",
+]
 
 
 class GPUScheduleRule(ScheduleRule):
@@ -30,6 +37,19 @@ def compute_capability(target: Target) -> int:
     return int(digits or 0)
 
 
+def reduction_and_epilogue(sch: Schedule) -> tuple[BlockInfo, BlockInfo | None] | None:
+    """The one block that is left after inlining, and the injective one that follows it, if there is one.
+
+    None for a function that is not of that form. Spatial blocks have been inlined into them in either case.
+    """
+    infos = try_inline_contiguous_spatial(sch, normalize_prim_func(sch))
+    if not infos or len(infos) > 2:
+        return None
+    if len(infos) == 2 and not infos[1].is_injective():
+        return None
+    return infos[0], infos[1] if len(infos) == 2 else None
+
+
 def unroll_explicitly(sch: Schedule, loop: Any, depth: int) -> None:
     """Ask the code generator to unroll what is inside ``loop`` up to ``depth`` steps."""
     sch.annotate(loop, ann_key="pragma_auto_unroll_max_step", ann_val=depth)
@@ -37,7 +57,7 @@ def unroll_explicitly(sch: Schedule, loop: Any, depth: int) -> None:
 
 
 def bind_plainly(sch: Schedule, rv: Any, threads: int) -> None:
-    """Give a block that stayed outside the product one thread a point."""
+    """Bind the loops of a block that was not merged into the product: one thread for each element, if all are serial."""
     loops = sch.get_loops(rv)
     if not loops or any(sch.get(loop).kind != ForKind.SERIAL for loop in loops):
         return

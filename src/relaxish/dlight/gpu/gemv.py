@@ -9,15 +9,9 @@ from ...target import Target
 from ...target.shared_memory import static_limit
 from ...tir import Buffer, PrimFunc
 from ...tir.schedule import Schedule
-from ..analysis import (
-    BlockInfo,
-    is_broadcast_epilogue,
-    is_gemv,
-    normalize,
-    normalize_prim_func,
-)
-from ..base import get_bytes, get_extent, get_max_factor, int_of, try_inline_contiguous_spatial
-from .common import GPUScheduleRule, unroll_explicitly
+from ..analysis import BlockInfo, is_broadcast_epilogue, is_gemv, normalize
+from ..base import get_bytes, get_extent, get_max_factor, int_of
+from .common import GPUScheduleRule, reduction_and_epilogue, unroll_explicitly
 from .gemv_config import GEMVConfig, for_product
 from .gemv_outer import schedule_outer_reduction
 
@@ -40,13 +34,10 @@ class GEMV(GPUScheduleRule):
         if not self.fits(func, target):
             return None
         sch = Schedule(func)
-        infos = try_inline_contiguous_spatial(sch, normalize_prim_func(sch))
-        if not infos or len(infos) > 2:
+        blocks = reduction_and_epilogue(sch)
+        if blocks is None:
             return None
-        epilogue = infos[1] if len(infos) == 2 else None
-        if epilogue is not None and not epilogue.is_injective():
-            return None
-        info = infos[0]
+        info, epilogue = blocks
         # [S, R] * [R], or the same for each of a batch.
         if len(info.iters) not in (2, 3):
             return None
@@ -63,7 +54,13 @@ class GEMV(GPUScheduleRule):
 
 
 class InnerReduction:
-    """The schedule of one product; a step a method, in order."""
+    """The schedule of one product; a step a method, in order.
+
+    Loops are called as in ``GEMVConfig``: ``ts`` and ``tr`` are the threads along rows and along the reduction, ``bx``
+    the thread blocks. A subclass may have ``batch_loops`` loops over the vectors of a batch outside of the rows.
+    """
+
+    batch_loops = 0
 
     def __init__(self, sch: Schedule, target: Target, block: Any, vectors: list[Buffer], config: GEMVConfig) -> None:
         self.sch = sch
@@ -74,7 +71,7 @@ class InnerReduction:
 
     def run(self, epilogue: BlockInfo | None) -> Schedule | None:
         """Schedule the product and what follows it; None for several vectors that would share memory."""
-        sch, c = self.sch, self.c
+        sch = self.sch
         shares = self._vectors_fit()
         if shares and len(self.vectors) != 1:
             return None
@@ -84,16 +81,9 @@ class InnerReduction:
         vector = self._load_vector(partial, thread) if shares else None
         self._finish_vectors(rows, bx)
         self._finish_rows(bx)
-        sch.decompose_reduction(partial, sch.get_loops(partial)[3])
-        sch.decompose_reduction(rows, sch.get_loops(rows)[-1])
-        sch.set_scope(partial, 0, "local")
-        sch.set_scope(rows, 0, "local")
-        for rv in (partial, rows):
-            unroll_explicitly(sch, sch.get_loops(rv)[3], c.unroll)
+        self._keep_in_registers(partial, rows)
         if vector is not None:
-            loop = sch.get_loops(vector)[-4]
-            sch.annotate(loop, ann_key="pragma_unroll_explicit", ann_val=c.unroll)
-            sch.annotate(loop, ann_key="pragma_vectorize", ann_val=1)
+            self._unroll_load(vector)
         if epilogue is not None:
             self._epilogue(epilogue.block_rv, bx)
         return sch
@@ -116,8 +106,9 @@ class InnerReduction:
         return partial, sch.rfactor(tr, 0)
 
     def _bind_partial(self, partial: Any) -> tuple[Any, Any, Any]:
+        """Bind the threads of the first partial sums; gives ``bx``, ``tr`` and the serial loop of the reduction."""
         sch, c = self.sch, self.c
-        bx, ts, tile_s, r, tile_r, fused = sch.get_loops(partial)
+        bx, ts, tile_s, r, tile_r, fused = sch.get_loops(partial)[self.batch_loops :]
         tr, lane = sch.split(fused, factors=[c.tr, None], preserve_unit_iters=True)
         sch.reorder(bx, ts, tr, r, tile_s, tile_r, lane)
         sch.bind(bx, "blockIdx.x")
@@ -180,12 +171,13 @@ class InnerReduction:
         """Sum over the vector lanes of each thread."""
         sch, c = self.sch, self.c
         sch.reverse_compute_at(rows, bx, preserve_unit_loops=True)
-        tr, lane, *outputs = sch.get_loops(rows)[1:]
+        tr, lane, *inside = sch.get_loops(rows)[1 + self.batch_loops :]
+        batch, outputs = inside[: self.batch_loops], inside[self.batch_loops :]
         outer, ts, tile = self._tiles(outputs)
         width = get_max_factor(c.tile_s, [1, 2, 4, 8])
         tile, vec = sch.split(tile, factors=[None, width], preserve_unit_iters=True)
         ts = sch.fuse(outer, ts)
-        sch.reorder(ts, tr, tile, vec, lane)
+        sch.reorder(ts, tr, tile, *batch, vec, lane)
         sch.bind(ts, c.tag_s)
         sch.bind(tr, c.tag_r)
         sch.vectorize(vec)
@@ -194,12 +186,28 @@ class InnerReduction:
         """Sum across the threads of each row."""
         sch, c = self.sch, self.c
         sch.reverse_compute_at(self.gemv, bx, preserve_unit_loops=True)
-        tr, *outputs = sch.get_loops(self.gemv)[1:]
+        tr, *inside = sch.get_loops(self.gemv)[1 + self.batch_loops :]
+        batch, outputs = inside[: self.batch_loops], inside[self.batch_loops :]
         outer, ts, tile = self._tiles(outputs)
         ts = sch.fuse(outer, ts)
-        sch.reorder(tile, ts, tr)
+        sch.reorder(tile, *batch, ts, tr)
         sch.bind(ts, c.tag_s)
         sch.bind(tr, c.tag_r)
+
+    def _keep_in_registers(self, partial: Any, rows: Any) -> None:
+        """Initialise both levels of partial sums where their loops begin, keep them in registers, and unroll."""
+        sch, at = self.sch, 3 + self.batch_loops
+        sch.decompose_reduction(partial, sch.get_loops(partial)[at])
+        sch.decompose_reduction(rows, sch.get_loops(rows)[-1])
+        for rv in (partial, rows):
+            sch.set_scope(rv, 0, "local")
+        for rv in (partial, rows):
+            unroll_explicitly(sch, sch.get_loops(rv)[at], self.c.unroll)
+
+    def _unroll_load(self, vector: Any) -> None:
+        loop = self.sch.get_loops(vector)[-4]
+        self.sch.annotate(loop, ann_key="pragma_unroll_explicit", ann_val=self.c.unroll)
+        self.sch.annotate(loop, ann_key="pragma_vectorize", ann_val=1)
 
     def _epilogue(self, epilogue: Any, bx: Any) -> None:
         sch, c = self.sch, self.c

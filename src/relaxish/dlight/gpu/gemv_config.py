@@ -14,7 +14,11 @@ __all__ = ["GEMVConfig", "is_adreno", "within_threads"]
 
 @dataclass(frozen=True)
 class GEMVConfig:
-    """Sizes of the inner-reduction schedule: ``ts`` rows by ``tr`` threads, tiles and vector widths of a thread."""
+    """Sizes of the inner-reduction schedule.
+
+    A thread block has ``ts`` threads along rows (bound to ``tag_s``) and ``tr`` along the reduction (``tag_r``). A thread
+    takes ``tile_s`` rows and ``tile_r`` elements of the reduction at a time, in vectors of ``vec_c``.
+    """
 
     tag_s: str = "threadIdx.y"
     tag_r: str = "threadIdx.x"
@@ -36,7 +40,7 @@ def is_adreno(target: Target) -> bool:
 
 
 def within_threads(ts: int, tr: int, target: Target) -> tuple[int, int]:
-    """``ts`` by ``tr`` threads halved, rows first, until a block of the target can have them."""
+    """Halve ``ts``, then ``tr``, until a thread block of the target can have ``ts * tr`` threads."""
     while ts * tr > int(target.attrs["max_num_threads"]):
         ts, tr = (ts // 2, tr) if ts > 1 else (ts, tr // 2)
     return ts, tr

@@ -44,7 +44,7 @@ class GeneralReduction(GPUScheduleRule):
         kinds = infos[0].dom_kind()
         leading = len(kinds) - len(kinds.lstrip("S"))
         trailing = len(kinds) - len(kinds.rstrip("R"))
-        infos, also = _results(infos)
+        infos, also = results_of(infos)
         last = infos[-1]
         if not last.iters:
             return None
@@ -94,7 +94,7 @@ class GeneralReduction(GPUScheduleRule):
         return True
 
 
-def _results(infos: list[BlockInfo]) -> tuple[list[BlockInfo], list[BlockInfo]]:
+def results_of(infos: list[BlockInfo]) -> tuple[list[BlockInfo], list[BlockInfo]]:
     """(reductions and the first result, results of the same shape made from it element by element)."""
     last, first = infos[-1], len(infos) - 1
     while (

@@ -1,4 +1,4 @@
-"""How products are cut into tiles on Hopper's tensor cores, and what a cut is expected to cost."""
+"""Tile sizes of matrix products on Hopper's tensor cores, chosen by an estimate of their cycles (H100)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _UNKNOWN_SIDE = 2048
 
 @dataclass(frozen=True)
 class HopperConfig:
-    """A tile of ``rows`` x ``columns`` results, ``depth_bytes`` of the depth at a time.
+    """A tile of ``rows`` x ``columns`` results, computed in steps of ``depth_bytes`` bytes of the reduction axis.
 
-    ``persistent`` blocks walk over the result in bands of ``group`` rows of tiles; ``cluster`` blocks fetch the
-    columns they share together. Where tiles are few, ``split`` blocks share the depth of each.
+    ``warpgroups`` consumer warpgroups multiply while one producer fills a ring of ``stages`` steps. ``persistent`` blocks
+    process all tiles, in bands of ``group`` rows of tiles; the blocks of a ``cluster`` fetch the columns that they share
+    by multicast. Where tiles are fewer than processors, ``split`` blocks share the reduction axis of each tile.
     """
 
     rows: int = 128
@@ -33,14 +34,14 @@ class HopperConfig:
     split: int = 1
 
     def options(self) -> dict[str, int]:
-        """Annotations of the product's block."""
+        """The annotations of the product's block that ``LowerHopperTiles`` reads."""
         return {
             GEMM: self.warpgroups, "hopper.persistent": self.persistent, "hopper.group": self.group,
             CLUSTER: self.cluster, SPLIT: self.split,
         }  # fmt: skip
 
 
-# Tilings, with the share of the peak that their products can reach.
+# Tilings, with the fraction of peak throughput that their products can reach.
 _TILINGS = (
     (HopperConfig(cluster=2), 1.0), (HopperConfig(rows=256, columns=128), 0.98), (HopperConfig(columns=192, stages=5, cluster=2), 0.97),
     (HopperConfig(columns=128, stages=6, cluster=2), 0.9), (HopperConfig(columns=64, stages=8), 0.7),
@@ -49,24 +50,25 @@ _TILINGS = (
     (HopperConfig(rows=64, columns=64, stages=8, warpgroups=1), 0.5),
     (HopperConfig(rows=64, columns=32, stages=10, warpgroups=1), 0.4),
 )  # fmt: skip
-# Blocks that share a depth -> blocks at work at once: clusters stay within groups of 16 or 18 processors.
-_AT_ONCE = {1: 132, 2: 132, 4: 128, 8: 112}
-# Results that blocks may hold to share a depth: more tiles than this fill the device anyway.
+# Blocks that share a reduction -> blocks that run concurrently: a cluster stays within one group of 16 or 18 processors.
+_CONCURRENT = {1: 132, 2: 132, 4: 128, 8: 112}
+# Results of the largest tile that may be split: larger products have enough tiles for the whole device anyway.
 _LARGEST_SPLIT = 128 * 128
-# Multiplications with addition in a cycle of one processor, of 16-bit operands.
-_PRODUCTS = 2048
-# Bytes a cycle: into one processor, and out of the second-level cache for all of them.
-_INTO_ONE, _FROM_CACHE = 56, 4000
-# Cycles: from asking for a tile to having it; from the launch to the first products; to meet in a cluster.
-_LATENCY, _START, _MEETING = 900, 1500, 1000
-# Bytes a cycle through the shared memory of a cluster's blocks; results a cycle that go out.
-_EXCHANGE, _OUT = 32, 24
+_FMA_PER_CYCLE = 2048  # of one processor, with 16-bit operands
+_BYTES_INTO_PROCESSOR = 56  # per cycle
+_BYTES_FROM_L2 = 4000  # per cycle, for all processors together
+_LATENCY = 900  # cycles from the request for a tile to its arrival
+_START = 1500  # cycles from the launch to the first products
+_CLUSTER_BARRIER = 1000  # cycles
+_CLUSTER_BYTES = 32  # per cycle, between the shared memories of a cluster
+_RESULTS_OUT = 24  # per cycle, of one processor
 
 
 def configs(sides: list[int | None], item: int = 2) -> list[HopperConfig]:
-    """Tilings for (batch, rows, columns, depth) of operands of ``item`` bytes, the one that needs the least time first.
+    """Tilings for (batch, rows, columns, depth) of operands of ``item`` bytes, the fastest by the estimate first.
 
-    All tiles of a round take equally long, so what counts is how many rounds it takes, and how fast tiles come in.
+    All tiles of a wave take equally long, so the estimate is the number of waves times the cycles of a tile; these are
+    bound by its products or by the rate at which operands arrive. Unknown sides count as 2048.
 
     >>> best = configs([1, 4096, 4096, 4096])[0]
     >>> best.rows, best.columns, best.split
@@ -93,16 +95,18 @@ def _candidates(sides: list[int | None], item: int) -> Iterator[tuple[HopperConf
 
 
 def _cycles(config: HopperConfig, share: float, sides: list[int], item: int) -> float:
+    """Estimated cycles of a product; ``share`` is the fraction of peak throughput that the tiling reaches."""
     batch, rows, columns, depth = sides
     size, width = config.rows * config.columns, config.depth_bytes
     blocks = batch * -(-rows // config.rows) * -(-columns // config.columns) * config.split
-    at_work = min(blocks, _AT_ONCE[config.split])
+    running = min(blocks, _CONCURRENT[config.split])
     steps = ceil(ceil(depth * item / width) / config.split)
     whole, fetched = config.rows + config.columns, config.rows + config.columns / config.cluster
-    fill = max(whole * width / _INTO_ONE, fetched * width * at_work / _FROM_CACHE, _LATENCY / config.stages)
-    products = size * width / (_PRODUCTS * 2) / share
-    rounds = -(-blocks // _AT_ONCE[config.split])
-    out = size / config.split / _OUT
+    from_l2 = fetched * width * running / _BYTES_FROM_L2
+    fill = max(whole * width / _BYTES_INTO_PROCESSOR, from_l2, _LATENCY / config.stages)
+    products = size * width / (_FMA_PER_CYCLE * 2) / share
+    waves = -(-blocks // _CONCURRENT[config.split])
+    out = size / config.split / _RESULTS_OUT
     if config.split > 1:
-        out += _MEETING + 2 * 4 * size / _EXCHANGE
-    return rounds * (steps * max(fill, products) + out) + _START
+        out += _CLUSTER_BARRIER + 2 * 4 * size / _CLUSTER_BYTES
+    return waves * (steps * max(fill, products) + out) + _START

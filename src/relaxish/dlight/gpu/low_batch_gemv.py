@@ -19,7 +19,7 @@ from ..analysis import (
     summand,
 )
 from ..base import ILLEGAL, get_extent, get_max_factor, int_of, try_inline_contiguous_spatial
-from .common import GPUScheduleRule, unroll_explicitly
+from .common import GPUScheduleRule
 from .gemv import InnerReduction
 from .gemv_config import GEMVConfig, is_adreno, within_threads
 from .low_batch_outer import schedule_outer_reduction
@@ -163,6 +163,8 @@ def _for_target(target: Target, rows: int, columns: int) -> GEMVConfig:
 class _BatchedInnerReduction(InnerReduction):
     """As for one vector, with loops over the rows of the batch in blocks of ``bucket``."""
 
+    batch_loops = 1
+
     def __init__(
         self, sch: Schedule, target: Target, block: Any, vectors: list[Buffer], config: GEMVConfig, bucket: int
     ) -> None:
@@ -171,7 +173,7 @@ class _BatchedInnerReduction(InnerReduction):
 
     def schedule(self, dequantize: Any, padded: Any) -> None:
         """Schedule the product, what decodes and pads its operands, and what follows it."""
-        sch, c = self.sch, self.c
+        sch = self.sch
         partial, rows = self._factor()
         bx, thread, step = self._bind_partial(partial)
         if dequantize is not None:
@@ -181,16 +183,9 @@ class _BatchedInnerReduction(InnerReduction):
             sch.compute_inline(padded)
         self._finish_vectors(rows, bx)
         self._finish_rows(bx)
-        sch.decompose_reduction(partial, sch.get_loops(partial)[4])
-        sch.decompose_reduction(rows, sch.get_loops(rows)[-1])
-        for rv in (partial, rows):
-            sch.set_scope(rv, 0, "local")
-        for rv in (partial, rows):
-            unroll_explicitly(sch, sch.get_loops(rv)[4], c.unroll)
+        self._keep_in_registers(partial, rows)
         if vector is not None:
-            loop = sch.get_loops(vector)[-4]
-            sch.annotate(loop, ann_key="pragma_unroll_explicit", ann_val=c.unroll)
-            sch.annotate(loop, ann_key="pragma_vectorize", ann_val=1)
+            self._unroll_load(vector)
         after = sch.get_consumers(self.gemv)
         if after:
             self._epilogue(after[0], bx)
@@ -200,16 +195,12 @@ class _BatchedInnerReduction(InnerReduction):
         return s, r
 
     def _bind_partial(self, partial: Any) -> tuple[Any, Any, Any]:
-        sch, c = self.sch, self.c
-        rows, bx, ts, tile_s, r, tile_r, fused = sch.get_loops(partial)
-        tr, lane = sch.split(fused, factors=[c.tr, None], preserve_unit_iters=True)
-        sch.reorder(bx, ts, tr, r, tile_s, tile_r, lane)
-        sch.bind(bx, "blockIdx.x")
-        sch.bind(ts, c.tag_s)
-        sch.bind(tr, c.tag_r)
-        sch.vectorize(lane)
+        sch = self.sch
+        rows = sch.get_loops(partial)[0]
+        super()._bind_partial(partial)
         by, batch = sch.split(rows, factors=[None, self.bucket])
         sch.bind(by, "blockIdx.y")
+        bx, ts, tr, r = sch.get_loops(partial)[2:6]
         sch.reorder(bx, ts, tr, r, batch)
         return bx, tr, r
 
@@ -224,31 +215,6 @@ class _BatchedInnerReduction(InnerReduction):
 
     def _vectors_fit(self) -> bool:
         return len(self.vectors) == 1 and super()._vectors_fit()
-
-    def _finish_vectors(self, rows: Any, bx: Any) -> None:
-        """Sum over the vector lanes of each thread."""
-        sch, c = self.sch, self.c
-        sch.reverse_compute_at(rows, bx, preserve_unit_loops=True)
-        tr, lane, batch, *outputs = sch.get_loops(rows)[2:]
-        outer, ts, tile = self._tiles(outputs)
-        width = get_max_factor(c.tile_s, [1, 2, 4, 8])
-        tile, vec = sch.split(tile, factors=[None, width], preserve_unit_iters=True)
-        ts = sch.fuse(outer, ts)
-        sch.reorder(ts, tr, tile, batch, vec, lane)
-        sch.bind(ts, c.tag_s)
-        sch.bind(tr, c.tag_r)
-        sch.vectorize(vec)
-
-    def _finish_rows(self, bx: Any) -> None:
-        """Sum across the threads of each row."""
-        sch, c = self.sch, self.c
-        sch.reverse_compute_at(self.gemv, bx, preserve_unit_loops=True)
-        tr, batch, *outputs = sch.get_loops(self.gemv)[2:]
-        outer, ts, tile = self._tiles(outputs)
-        ts = sch.fuse(outer, ts)
-        sch.reorder(tile, batch, ts, tr)
-        sch.bind(ts, c.tag_s)
-        sch.bind(tr, c.tag_r)
 
     def _epilogue(self, epilogue: Any, bx: Any) -> None:
         sch, c = self.sch, self.c

@@ -25,15 +25,19 @@ _FRAGMENT = 16
 _WARP = 32
 _VECTOR = 4
 _FIRST_WITH_WMMA = 70
-# Tiles that keep most of a large device at work.
+# As many tiles keep most processors of a large device busy.
 _ENOUGH = 64
-# Half of a large tile or more would be padding.
+# Of sides up to this at least half of a large tile would be padding.
 _NARROW = 64
 
 
 @dataclass(frozen=True)
 class _Config:
-    """Fragments of a block in rows, columns and k: (blocks, virtual, warps, fragments a warp); bank-free row pitches."""
+    """How fragments are divided in rows and columns (blocks, virtual threads, warps, fragments of a warp) and in k.
+
+    Rows of tiles in shared memory are padded by ``row_factor`` and ``row_offset`` (``storage_align``) against bank
+    conflicts. None stands for the factor that the size of the product determines.
+    """
 
     i_factors: tuple[int | None, ...]
     j_factors: tuple[int | None, ...]
@@ -48,7 +52,7 @@ class _Config:
 
     @property
     def padding(self) -> list[int]:
-        """What batch, rows, columns and k are padded to multiples of."""
+        """The multiples to which batch, rows, columns and k are padded."""
         rows, columns = self.i_factors, self.j_factors
         return [
             1,
@@ -59,7 +63,7 @@ class _Config:
 
 
 class _WMMA(GPUScheduleRule):
-    """What the float and the integer rule share."""
+    """The common part of the rules for tensor cores; ``accepts`` lists pairs of operand and result dtypes."""
 
     config: _Config
     accepts: frozenset[tuple[str, str]]

@@ -9,9 +9,9 @@ from ...arith import IterSumExpr, normalize_to_iter_sum
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
-from ..analysis import BlockInfo, IterInfo, detect_dominant_read, is_broadcast_epilogue, normalize_prim_func, summand
-from ..base import int_of, suggest_threads_per_block, try_inline_contiguous_spatial
-from .common import GPUScheduleRule, unroll_explicitly
+from ..analysis import BlockInfo, IterInfo, detect_dominant_read, is_broadcast_epilogue, summand
+from ..base import int_of, suggest_threads_per_block
+from .common import GPUScheduleRule, reduction_and_epilogue, unroll_explicitly
 
 
 @dataclass
@@ -43,13 +43,10 @@ class Reduction(GPUScheduleRule):
         if not self.fits(func, target):
             return None
         sch = Schedule(func)
-        infos = try_inline_contiguous_spatial(sch, normalize_prim_func(sch))
-        if not infos or len(infos) > 2:
+        blocks = reduction_and_epilogue(sch)
+        if blocks is None:
             return None
-        epilogue = infos[1] if len(infos) == 2 else None
-        if epilogue is not None and not epilogue.is_injective():
-            return None
-        info = infos[0]
+        info, epilogue = blocks
         block = sch.get(info.block_rv)
         if not info.is_reduction() or len(block.writes) != 1 or summand(block) is None:
             return None

@@ -92,6 +92,20 @@ def _below(total: Any, top_p: Any, top_k: Any, i: Any, j: Any) -> Any:
     return tir.all(total[i, j] < top_p[i, 0], j + 1 < top_k[i, 0])
 
 
+@T.macro
+def _store_last_kept(
+    result: Any, values: Any, total: Any, top_p: Any, top_k: Any, row: Any, token: Any, vocabulary: Any
+) -> None:
+    """Store the value of a row's last token that is kept, if this is the one before it (or the first or last one)."""
+    if _below(total, top_p, top_k, row, 0) == 0:
+        result[row, 0] = values[row, 0]
+    elif _below(total, top_p, top_k, row, token) == 1:
+        if token + 1 == vocabulary:
+            result[row, 0] = values[row, token]
+        elif _below(total, top_p, top_k, row, token + 1) == 0:
+            result[row, 0] = values[row, token + 1]
+
+
 def _get_renorm_prob(kind: str, index: str) -> Any:
     """The cumulated probability of the tokens that are kept."""
 
@@ -105,13 +119,7 @@ def _get_renorm_prob(kind: str, index: str) -> Any:
         for ax0, ax1 in T.grid(batch, vocab_size):
             with T.block("T_get_renorm_prob"):
                 v_ax0, v_ax1 = T.axis.remap("SS", [ax0, ax1])
-                if _below(cumsum_sorted, top_p, top_k, v_ax0, 0) == 0:
-                    renorm_prob[v_ax0, 0] = cumsum_sorted[v_ax0, 0]
-                elif _below(cumsum_sorted, top_p, top_k, v_ax0, v_ax1) == 1:
-                    if v_ax1 + 1 == vocab_size:
-                        renorm_prob[v_ax0, 0] = cumsum_sorted[v_ax0, v_ax1]
-                    elif _below(cumsum_sorted, top_p, top_k, v_ax0, v_ax1 + 1) == 0:
-                        renorm_prob[v_ax0, 0] = cumsum_sorted[v_ax0, v_ax1 + 1]
+                _store_last_kept(renorm_prob, cumsum_sorted, cumsum_sorted, top_p, top_k, v_ax0, v_ax1, vocab_size)
 
     return get_renorm_prob
 
@@ -133,20 +141,13 @@ def _get_index_from_sorted(kind: str, index: str, rows_dtype: str) -> Any:
             with T.block("T_get_index_from_sorted"):
                 v_ax0, v_ax1 = T.axis.remap("SS", [ax0, ax1])
                 T.writes(output_index[v_ax0, 0])
-                if (
-                    usample[v_ax0, T.int64(0)]
-                    < cumsum_sorted[sample_indices[v_ax0, T.int64(0)], v_ax1]
-                    / renorm_prob[sample_indices[v_ax0, T.int64(0)], 0]
-                    or v_ax1 + 1 == vocab_size
-                ):
+                row = T.meta_var(sample_indices[v_ax0, T.int64(0)])
+                draw = T.meta_var(usample[v_ax0, T.int64(0)])
+                if draw < cumsum_sorted[row, v_ax1] / renorm_prob[row, 0] or v_ax1 + 1 == vocab_size:
                     if v_ax1 == 0:
-                        output_index[v_ax0, 0] = indices[sample_indices[v_ax0, T.int64(0)], 0]
-                    elif (
-                        usample[v_ax0, T.int64(0)]
-                        >= cumsum_sorted[sample_indices[v_ax0, T.int64(0)], v_ax1 - 1]
-                        / renorm_prob[sample_indices[v_ax0, T.int64(0)], 0]
-                    ):
-                        output_index[v_ax0, 0] = indices[sample_indices[v_ax0, T.int64(0)], v_ax1]
+                        output_index[v_ax0, 0] = indices[row, 0]
+                    elif draw >= cumsum_sorted[row, v_ax1 - 1] / renorm_prob[row, 0]:
+                        output_index[v_ax0, 0] = indices[row, v_ax1]
 
     return get_index_from_sorted
 
@@ -188,12 +189,6 @@ def _get_renorm_cutoff(kind: str, index: str) -> Any:
         for ax0, ax1 in T.grid(batch, vocab_size):
             with T.block("T_get_renorm_prob"):
                 v_ax0, v_ax1 = T.axis.remap("SS", [ax0, ax1])
-                if _below(cumsum_sorted, top_p, top_k, v_ax0, 0) == 0:
-                    cutoff[v_ax0, 0] = sorted_prob[v_ax0, 0]
-                elif _below(cumsum_sorted, top_p, top_k, v_ax0, v_ax1) == 1:
-                    if v_ax1 + 1 == vocab_size:
-                        cutoff[v_ax0, 0] = sorted_prob[v_ax0, v_ax1]
-                    elif _below(cumsum_sorted, top_p, top_k, v_ax0, v_ax1 + 1) == 0:
-                        cutoff[v_ax0, 0] = sorted_prob[v_ax0, v_ax1 + 1]
+                _store_last_kept(cutoff, sorted_prob, cumsum_sorted, top_p, top_k, v_ax0, v_ax1, vocab_size)
 
     return get_renorm_cutoff

@@ -19,9 +19,6 @@ from .context import CONVERTERS, Context, dtype_name
 
 __all__ = ["from_onnx"]
 
-#: Operators that other code here handles without a converter of its own.
-_NO_OUTPUT = ""
-
 
 class _Importer:
     """State of one import."""

@@ -13,14 +13,22 @@ from ...ir import IRModule
 from ...relax.scalars import prove_equal
 from ...support.errors import OpNotImplemented
 from ..common import need
-from . import creation, elementwise, neural, reduction, shape
+from . import creation, elementwise, neural, ordering, reduction, shape, special
 from .decompose import decompose
 from .importer import Importer, torch_dtype
 from .table import find
 
 __all__ = ["from_exported_program"]
 
-_ = (creation, elementwise, neural, reduction, shape)  # imported for the converters that they register
+_ = (
+    creation,
+    elementwise,
+    neural,
+    ordering,
+    reduction,
+    shape,
+    special,
+)  # imported for the converters that they register
 _IGNORED = ("_assert_scalar", "sym_constrain_range_for_size", "_assert_async", "_set_grad_enabled",
             "_enter_autocast", "_exit_autocast")  # fmt: skip
 

@@ -85,6 +85,63 @@ CONVERTERS["conv_transpose1d"] = _conv_transpose(1)
 CONVERTERS["conv_transpose2d"] = _conv_transpose(2)
 
 
+@converter("conv_transpose3d")
+def _conv_transpose3d(
+    self: Importer, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Any:  # fmt: skip
+    """A convolution of the image with zeros put between its elements, by the mirrored kernel."""
+    steps, pads, extra, spread = (_many(v, 3) for v in (stride, padding, output_padding, dilation))
+    zeros = [0] * 4
+    for axis, step in enumerate(steps, 2):
+        size = self.shape(x)[axis]
+        apart = self.emit(op.expand_dims(x, axis + 1))
+        apart = self.emit(op.nn.pad(apart, [*zeros, *[0] * (2 * (axis - 1)), 0, step - 1, *[0] * (2 * (4 - axis))]))
+        shape = [*self.shape(x)[:axis], size * step, *self.shape(x)[axis + 1 :]]
+        x = self.emit(op.strided_slice(self.emit(op.reshape(apart, shape)), [axis], [0], [(size - 1) * step + 1]))
+    for axis in (2, 3, 4):
+        weight = self.emit(op.flip(weight, axis))
+    ins, outs, *kernel = self.shape(weight)
+    weight = self.emit(op.reshape(weight, [groups, ins // groups, outs, *kernel]))
+    weight = self.emit(op.permute_dims(weight, [0, 2, 1, 3, 4, 5]))
+    weight = self.emit(op.reshape(weight, [groups * outs, ins // groups, *kernel]))
+    around = [(d * (k - 1) - p, d * (k - 1) - p + e) for k, p, e, d in zip(kernel, pads, extra, spread, strict=True)]
+    if any(before < 0 for before, _ in around):
+        raise OpNotImplemented("conv_transpose3d with more padding than its kernel covers")
+    x = self.emit(op.nn.pad(x, [*zeros, *(n for pair in around for n in pair)]))
+    return CONVERTERS["conv3d"](self, x, weight, bias, 1, 0, spread, groups)
+
+
+def _windows(size: int, count: int) -> list[tuple[int, int]]:
+    return [(n * size // count, -(-(n + 1) * size // count)) for n in range(count)]
+
+
+def _adaptive_max(rank: int) -> Any:
+    def convert(self: Importer, x: Any, size: Any) -> list[Any]:
+        """Windows differ in size: each dimension is put together from the maxima of its windows."""
+        for axis, count in enumerate(_many(size, rank), self.rank(x) - rank):
+            length = self.shape(x)[axis]
+            if count is None or count == length:
+                continue
+            if not isinstance(length, int):
+                if count != 1:
+                    raise OpNotImplemented("adaptive max pooling of a dimension of unknown size")
+                x = self.emit(op.max(x, [axis], True))
+                continue
+            parts = [
+                self.emit(op.max(self.emit(op.strided_slice(x, [axis], [begin], [end])), [axis], True))
+                for begin, end in _windows(length, count)
+            ]
+            x = self.emit(op.concat(parts, axis)) if len(parts) > 1 else parts[0]
+        return [x, None]
+
+    return convert
+
+
+for _rank in (1, 2, 3):
+    CONVERTERS[f"adaptive_max_pool{_rank}d"] = _adaptive_max(_rank)
+
+
 @converter("convolution")
 def _convolution(
     self: Importer, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
@@ -92,8 +149,6 @@ def _convolution(
 ) -> Any:  # fmt: skip
     rank = self.rank(weight) - 2
     if transposed:
-        if rank > 2:
-            raise OpNotImplemented("The torch frontend has transposed convolutions in one and two dimensions only")
         return CONVERTERS[f"conv_transpose{rank}d"](
             self, x, weight, bias, stride, padding, output_padding, groups, dilation
         )

@@ -116,18 +116,19 @@ CONVERTERS["cumsum"] = _scan(op.cumsum)
 CONVERTERS["cumprod"] = _scan(op.cumprod)
 
 
-@converter("softmax", "_softmax", "_safe_softmax")
-def _softmax(self: Importer, x: Any, dim: int, *args: Any, dtype: Any = None) -> Any:
-    for arg in args:
-        dtype = arg if str(arg).startswith("torch.") else dtype
-    return self.emit(op.nn.softmax(x if dtype is None else self.cast(x, torch_dtype(dtype)), dim))
+def _along_axis(function: Any) -> Any:
+    """``function(x, dim)``, in another dtype if one is given; PyTorch's own variants have further arguments before it."""
+
+    def convert(self: Importer, x: Any, dim: int, *args: Any, dtype: Any = None) -> Any:
+        for arg in args:
+            dtype = arg if str(arg).startswith("torch.") else dtype
+        return self.emit(function(x if dtype is None else self.cast(x, torch_dtype(dtype)), dim))
+
+    return convert
 
 
-@converter("log_softmax", "_log_softmax")
-def _log_softmax(self: Importer, x: Any, dim: int, *args: Any, dtype: Any = None) -> Any:
-    for arg in args:
-        dtype = arg if str(arg).startswith("torch.") else dtype
-    return self.emit(op.nn.log_softmax(x if dtype is None else self.cast(x, torch_dtype(dtype)), dim))
+converter("softmax", "_softmax", "_safe_softmax")(_along_axis(op.nn.softmax))
+converter("log_softmax", "_log_softmax")(_along_axis(op.nn.log_softmax))
 
 
 @converter("logsumexp")

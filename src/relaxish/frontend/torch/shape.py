@@ -271,7 +271,14 @@ def _index_put_behind(self: Importer, x: Any, indices: Sequence[Any], values: An
 
 @converter("repeat")
 def _repeat(self: Importer, x: Any, repeats: Sequence[Any]) -> Any:
-    return self.emit(op.tile(x, list(repeats)))
+    if all(isinstance(r, int) for r in repeats):
+        return self.emit(op.tile(x, list(repeats)))
+    # A number of copies that is known at run time only: a new dimension of that size is merged with the old one.
+    shape = [*[1] * (len(repeats) - self.rank(x)), *self.shape(x)]
+    apart = [n for size in shape for n in (1, size)]
+    copies = [n for times, size in zip(repeats, shape, strict=True) for n in (times, size)]
+    spread = self.emit(op.broadcast_to(self.emit(op.reshape(x, apart)), copies))
+    return self.emit(op.reshape(spread, [times * size for times, size in zip(repeats, shape, strict=True)]))
 
 
 CONVERTERS["tile"] = CONVERTERS["repeat"]

@@ -38,6 +38,6 @@ def find(name: str) -> Converter | None:
 
 def supported_operators() -> list[str]:
     """Names that can be converted, sorted."""
-    from . import creation, elementwise, neural, reduction, shape  # noqa: F401  (they fill the table)
+    from . import creation, elementwise, neural, ordering, reduction, shape, special  # noqa: F401  (they fill the table)
 
     return sorted(CONVERTERS)

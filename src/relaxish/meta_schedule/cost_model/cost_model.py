@@ -9,6 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from ..database import TuningRecord
+    from ..feature_extractor.repeated import Repeated
     from ..runner import RunnerResult
     from ..search_strategy import MeasureCandidate
     from ..tune_context import TuneContext
@@ -57,6 +58,10 @@ class CostModel:
     def predict_features(self, blocks: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:
         """Scores from feature matrices, one per stored buffer, each ``[candidates, features]``; None if unable."""
         return None
+
+    def predict_repeated(self, blocks: Sequence[Repeated]) -> np.ndarray[Any, Any] | None:
+        """As :meth:`predict_features`, of matrices with equal rows, which a model may score once."""
+        return self.predict_features([block.expanded() for block in blocks])
 
     @staticmethod
     def create(kind: str, *args: Any, **kwargs: Any) -> CostModel | None:

@@ -14,6 +14,7 @@ import numpy as np
 from ...support.errors import MissingExtraError
 from ...support.log import get_logger
 from ..feature_extractor import FeatureExtractor
+from ..feature_extractor.repeated import Repeated
 from ..utils import cpu_count
 from .cost_model import CostModel
 from .metric import average_peak_score, p_rmse
@@ -259,12 +260,16 @@ class XGBModel(CostModel):
         return np.bincount(np.repeat(np.arange(len(features)), rows), scores, minlength=len(features))
 
     def predict_features(self, blocks: Sequence[Array]) -> Array | None:
-        count = blocks[0].shape[0] if blocks else 0
+        return self.predict_repeated([Repeated(block) for block in blocks])
+
+    def predict_repeated(self, blocks: Sequence[Repeated]) -> Array | None:
+        count = len(blocks[0]) if blocks else 0
         if not self.trained:
             return self.random_state.uniform(low=0, high=1, size=(count,))
         total = np.zeros(count, dtype="float32")
         for block in blocks:
-            total += self.booster.inplace_predict(block, predict_type="margin")
+            scores = self.booster.inplace_predict(block.rows, predict_type="margin")
+            total += scores if block.index is None else scores[block.index]
         return total
 
 

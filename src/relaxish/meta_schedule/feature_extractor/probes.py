@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...tir import Var
-from ..index_form import IndexForm, Rest
+from ..index_form import IndexForm
 from .forms import Column, ColumnForm
 
 __all__ = ["Move", "ProbeForm", "base_value", "gains", "probe"]
@@ -62,39 +62,17 @@ class ProbeForm(ColumnForm):
         return self._moved.get(position, False)
 
 
-def _value(form: IndexForm, at: Var | None, x: int) -> int:
-    """The index with one loop at ``x`` and the others at 0."""
-    total = form.const
-    for term in form.terms:
-        if term.var is at:
-            digit = x // term.div
-            total += term.coef * (digit % term.extent if term.extent else digit)
-    for rest in form.rests:
-        total += rest.coef * _rest(rest, [_value(inner, at, x) for inner in rest.forms])
-    return total
-
-
-def _rest(rest: Rest, values: list[int]) -> int:
-    if rest.op == "div":
-        return values[0] // rest.divisor
-    if rest.op == "mod":
-        return values[0] % rest.divisor
-    if rest.op in ("min", "max"):
-        return (min if rest.op == "min" else max)(values)
-    return sum(values)
-
-
 def gains(form: IndexForm, var: Var, extent: int) -> tuple[int, int]:
     """What one concrete index gains by the first step and by all steps of a loop."""
-    base = _value(form, None, 0)
+    base = form.value({})
     if extent <= 1:
         return 0, 0
-    return _value(form, var, 1) - base, _value(form, var, extent - 1) - base
+    return form.value({var: 1}) - base, form.value({var: extent - 1}) - base
 
 
 def base_value(form: IndexForm) -> int:
     """The index with all loops at 0."""
-    return _value(form, None, 0)
+    return form.value({})
 
 
 def probe(form: IndexForm, position: Mapping[Var, int], extents: Mapping[int, float]) -> ProbeForm:

@@ -166,7 +166,7 @@ class _Counter:
             return True
         if isinstance(x, (Add, Sub, Mul, FloorDiv, FloorMod)):
             return self._has_load(x.a) or self._has_load(x.b)
-        return not isinstance(x, (Var, IntImm, Cast))
+        return self._has_load(x.value) if isinstance(x, Cast) else not isinstance(x, (Var, IntImm))
 
 
 def _is_pure(call: Call) -> bool:

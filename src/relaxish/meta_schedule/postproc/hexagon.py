@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...arith import detect_iter_map
 from ...ir import IRModule, Range
@@ -41,8 +41,10 @@ _TO_ASYNC_COPIES = (
 )
 
 
-class VerifyVTCMLimit(Postproc):
-    """Rejects candidates that allocate more ``global.vtcm`` than the target's ``vtcm-capacity``."""
+class _LoweredCheck(Postproc):
+    """Rejects candidates of which a function, lowered by ``passes``, is not accepted."""
+
+    passes: ClassVar[tuple[str, ...]]
 
     def __init__(self) -> None:
         self._target: Any = None
@@ -50,46 +52,51 @@ class VerifyVTCMLimit(Postproc):
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         self._target = context.target
 
-    def apply(self, sch: Schedule) -> bool:
-        from ...tir.transform import VerifyVTCMLimit as Verify
+    def accepts(self, lowered: PrimFunc) -> bool:
+        """Whether a lowered function is fine."""
+        raise NotImplementedError
 
+    def apply(self, sch: Schedule) -> bool:
         for func in sch.mod.functions.values():
             if isinstance(func, PrimFunc):
-                lowered = lowered_for_checks(func, self._target, _TO_FLAT)
-                if lowered is None:
-                    return False
-                try:
-                    Verify(self._target)(IRModule({"main": lowered}))
-                except RuntimeError:
+                lowered = lowered_for_checks(func, self._target, self.passes)
+                if lowered is None or not self.accepts(lowered):
                     return False
         return True
 
 
-class DisallowAsyncStridedMemCopy(Postproc):
+class VerifyVTCMLimit(_LoweredCheck):
+    """Rejects candidates that allocate more ``global.vtcm`` than the target's ``vtcm-capacity``."""
+
+    passes = _TO_FLAT
+
+    def accepts(self, lowered: PrimFunc) -> bool:
+        from ...tir.transform import VerifyVTCMLimit as Verify
+
+        try:
+            Verify(self._target)(IRModule({"main": lowered}))
+        except RuntimeError:
+            return False
+        return True
+
+
+class DisallowAsyncStridedMemCopy(_LoweredCheck):
     """Rejects candidates with an asynchronous copy that leaves gaps in what it reads or writes.
 
     With ``merge_async_commit_queue_scope`` the copies of a pipeline's stage are committed together and looked at only
     where a commit has one copy; without it each copy is committed, and looked at, by itself.
     """
 
+    passes = _TO_ASYNC_COPIES
+
     def __init__(self, merge_async_commit_queue_scope: bool = True) -> None:
+        super().__init__()
         self.merge_async_commit_queue_scope = merge_async_commit_queue_scope
-        self._target: Any = None
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        self._target = context.target
-
-    def apply(self, sch: Schedule) -> bool:
-        for func in sch.mod.functions.values():
-            if isinstance(func, PrimFunc):
-                lowered = lowered_for_checks(func, self._target, _TO_ASYNC_COPIES)
-                if lowered is None:
-                    return False
-                finder = _StridedCopies(self.merge_async_commit_queue_scope)
-                finder.visit(lowered.body)
-                if finder.found:
-                    return False
-        return True
+    def accepts(self, lowered: PrimFunc) -> bool:
+        finder = _StridedCopies(self.merge_async_commit_queue_scope)
+        finder.visit(lowered.body)
+        return not finder.found
 
 
 class _StridedCopies(Visitor):

@@ -12,6 +12,7 @@ from ...ir.transform import PassContext, Sequential
 from ...support.errors import RelaxishError
 from ...target.shared_memory import static_limit
 from ...tir import Allocate, Block, For, PrimFunc, Schedule
+from ...tir.transform.base import pointer_scope
 from ...tir.transform.hopper_tiles import HopperError
 from ...tir.transform.inject_permuted_layout import CheckPermutedLayout
 from ...tir.transform.lower_hopper import has_tiles, lower_tiles
@@ -69,12 +70,13 @@ def lowered_for_checks(func: PrimFunc, target: Any, steps: Sequence[str] = _STEP
 
 
 def allocated_elements(mod: IRModule, target: Any) -> dict[str, int]:
-    """The elements of every buffer as it is allocated in a kernel, shared memory not yet merged; empty where lowering
+    """The elements of every buffer in shared memory as a kernel allocates it, not yet merged; empty where lowering
     refuses the module."""
     found: dict[str, int] = {}
 
     def look(node: Any) -> None:
-        if isinstance(node, Allocate):
+        # A copy that goes through registers has those under the name of its buffer.
+        if isinstance(node, Allocate) and pointer_scope(node.buffer_var).startswith("shared"):
             found[node.buffer_var.name] = math.prod(int(getattr(extent, "value", 1)) for extent in node.extents)
 
     for func in mod.functions.values():

@@ -1,4 +1,4 @@
-"""Parallel reductions: the fused reduction is split and one half becomes data parallel."""
+"""Parallel reductions: the fused reduction loop is split, and one of the two loops becomes data parallel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,14 @@ def reorder_and_fuse_reduction(sch: Schedule, block: BlockRV) -> tuple[LoopRV, i
 
 
 class AddRFactor(ScheduleRule):
-    """Offers two factored variants of a reduction, one for each half of the split, beside the original."""
+    """Gives up to three schedules of a reduction: the original, and ``rfactor`` by either loop of its split.
+
+    A reduction is factored where there is too little data parallelism for ``max_jobs_per_core`` jobs on each core. Before
+    and after (the outer loop factored)::
+
+        for i, k in T.grid(2, 4096):       for i, ko, ki in T.grid(2, 16, 256): P[ko, i] += A[i, ko * 256 + ki]
+            S[i] += A[i, k]                for i, ko in T.grid(2, 16): S[i] += P[ko, i]
+    """
 
     def __init__(self, max_jobs_per_core: int = 16, max_innermost_factor: int | None = None) -> None:
         self.max_jobs_per_core = max_jobs_per_core
@@ -45,6 +52,7 @@ class AddRFactor(ScheduleRule):
             self._max_parallel_extent = cores * self.max_jobs_per_core
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         node = sch.get(block)
         place = ba.enclosing(sch, node)[1]
         if place.scope is None or not ba.needs_rfactor(place, self._max_parallel_extent, self._max_parallel_basic):

@@ -17,7 +17,13 @@ __all__ = ["AutoBind"]
 
 
 class AutoBind(ScheduleRule):
-    """Fuses the outer data parallel loops of a block and binds them; the threads of a block are sampled."""
+    """Fuses the outer data-parallel loops of a block that is not bound to threads yet, and binds them.
+
+    The number of threads is sampled from ``thread_extents``. Before and after::
+
+        for i, j in T.grid(64, 64): ...      for x in T.thread_binding(16, "blockIdx.x"):
+                                                 for y in T.thread_binding(256, "threadIdx.x"): ...
+    """
 
     def __init__(
         self, max_threadblocks: int = 256, thread_extents: Sequence[int] | None = None, max_threads_per_block: int = -1
@@ -34,6 +40,7 @@ class AutoBind(ScheduleRule):
             self.max_threads_per_block = int(attrs["max_threads_per_block"])
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         factor = factor_sampler(sch, self.thread_extents)
         bind_block_thread_idx(sch, block, self.max_threadblocks, self.max_threads_per_block, factor)
         return [sch]

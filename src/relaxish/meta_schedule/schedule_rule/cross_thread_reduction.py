@@ -27,9 +27,14 @@ class _Target(NamedTuple):
 
 
 class CrossThreadReduction(ScheduleRule):
-    """Binds part of a reduction to ``threadIdx.x``, moved into its consumer where that is possible.
+    """Binds part of a reduction to ``threadIdx.x``, and computes it inside its consumer where that is possible.
 
-    Two schedules come of it: with the reduction shared by threads, and without.
+    Gives two schedules: the reduction shared by the threads of a block, and the original. The number of threads is
+    sampled from ``thread_extents``. Before and after (64 threads)::
+
+        for i, k in T.grid(128, 4096):             for i, ko in T.grid(128, 64):
+            S[i] += A[i, k]                            for ki in T.thread_binding(64, "threadIdx.x"):
+                                                           S[i] += A[i, ko * 64 + ki]
     """
 
     def __init__(self, thread_extents: Sequence[int]) -> None:
@@ -46,6 +51,7 @@ class CrossThreadReduction(ScheduleRule):
             self._warp_size = int(attrs["thread_warp_size"])
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         if self._max_threads == -1 or self._warp_size == -1:
             return [sch]
         place = ba.enclosing(sch, sch.get(block))[1]

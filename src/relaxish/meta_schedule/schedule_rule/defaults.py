@@ -163,7 +163,7 @@ def _cuda_tensor_core() -> list[ScheduleRule]:
 
 
 def default_rules(kind: str) -> list[ScheduleRule]:
-    """The ordered rules of one kind."""
+    """The schedule rules of one kind of target, in the order in which they are applied."""
     if kind in ("llvm", "vnni", "avx512", "asimd", "dotprod"):
         return _cpu(kind)
     if kind == "cuda":
@@ -185,7 +185,7 @@ def rules_for_target(target: Any) -> list[ScheduleRule]:
 
 
 def default_postprocs(kind: str) -> list[Any]:
-    """The ordered postprocs of one kind."""
+    """The postprocessors of one kind of target, in the order in which they are applied."""
     from .. import postproc as pp
 
     if kind in ("cuda", "cuda-tensorcore"):
@@ -212,7 +212,7 @@ def default_postprocs(kind: str) -> list[Any]:
 
 
 def default_mutators(kind: str) -> dict[Any, float]:
-    """Mutators with their probabilities."""
+    """The mutators of one kind of target, with the probability of each."""
     from .. import mutator as mu
 
     if kind in CPU_KINDS:

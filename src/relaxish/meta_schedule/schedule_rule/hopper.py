@@ -58,11 +58,12 @@ class MultiLevelTilingHopper(ScheduleRule):
         self._active = target is not None and str(target.attrs.get("arch", "")) == "sm_90a"
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         place = ba.enclosing(sch, sch.get(block))[1]
         if not self._active or place.scope is None or not ba.needs_multi_level_tiling(place):
             return [sch]
         made = self._sketch(sch, block)
-        # The warps' own instructions stay in the running.
+        # The original stays, so that later rules can try the instructions of single warps.
         return [sch] if made is None else [made, sch]
 
     def _sketch(self, sch: Schedule, block: BlockRV) -> Schedule | None:

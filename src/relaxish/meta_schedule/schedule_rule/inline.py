@@ -34,6 +34,7 @@ class ApplyCustomRule(ScheduleRule):
         self._target = context.target
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         from ...runtime.registry import get_global_func
 
         name = ba.annotation(sch.get(block), "schedule_rule")
@@ -61,6 +62,7 @@ class InlineConstantScalars(ScheduleRule):
     """Inlines blocks that only produce a zero-dimensional constant."""
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         node = sch.get(block)
         if not node.reads and len(node.writes) == 1 and not node.writes[0].buffer.shape and ba.consumers(sch, block):
             sch.compute_inline(block)
@@ -70,8 +72,12 @@ class InlineConstantScalars(ScheduleRule):
 class AutoInline(ScheduleRule):
     """Inlines element-wise blocks into their consumers, or into their only producer.
 
-    The ``disallow``/``require`` conditions keep costly or irregular blocks apart; they do not apply where the whole
-    function is element-wise, since then recomputation buys the fusion of everything.
+    The ``disallow``/``require`` conditions exclude costly or irregular blocks; they do not apply where the whole function
+    is element-wise, since then recomputation pays for fusing everything. Before and after::
+
+        for i in range(64): B[i] = A[i] + 1.0
+        for i in range(64): C[i] = T.exp(B[i])      ->      for i in range(64): C[i] = T.exp(A[i] + 1.0)
+
     """
 
     def __init__(
@@ -93,6 +99,7 @@ class AutoInline(ScheduleRule):
         self.disallow_op = [getattr(op, "name", op) for op in (disallow_op or [])]
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         kind = self._check(sch, block)
         if kind == "consumer":
             sch.compute_inline(block)

@@ -28,7 +28,7 @@ class ReuseType(NamedTuple):
     scope: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The fields as a dictionary of plain values."""
         return {"req": self.req, "levels": list(self.levels), "scope": self.scope}
 
 
@@ -45,7 +45,7 @@ def _reuse(value: ReuseType | Mapping[str, Any] | None) -> ReuseType:
 
 @dataclass
 class TilingState:
-    """One variant on its way through the sub-rules."""
+    """One schedule that the sub-rules refine step by step, with its tiles and caches."""
 
     sch: Schedule
     block: BlockRV
@@ -55,7 +55,7 @@ class TilingState:
     read_reuse: dict[int, BlockRV] = field(default_factory=dict)
 
     def copy(self) -> TilingState:
-        """A variant that can be changed by itself."""
+        """An independent copy: changes of one do not affect the other."""
         sch = self.sch.copy()
         sch.seed(self.sch.fork_seed())
         return replace(
@@ -65,10 +65,16 @@ class TilingState:
 
 
 class MultiLevelTiling(ScheduleRule):
-    """Tiles data parallel loops into the S slots and reduction loops into the R slots of ``structure``.
+    """Tiles data-parallel loops into the S levels and reduction loops into the R levels of ``structure``.
 
-    ``tile_binds`` names the threads the first slots are bound to; ``reuse_read`` and ``reuse_write`` add caches under
-    given slots; ``filter_fn(sch, block_sref)`` names further blocks to tile.
+    ``tile_binds`` names the threads to which the first levels are bound; ``reuse_read`` and ``reuse_write`` add caches
+    under given levels; ``filter_fn(sch, block_sref)`` accepts further blocks to tile. All factors are sampled
+    (``sample_perfect_tile``); those of the innermost level are at most ``max_innermost_factor``.
+
+    Before and after (structure "SSRSRS", an axis for each letter of a product)::
+
+        for i, j, k in T.grid(512, 512, 512):      for i0, j0, i1, j1, k0, i2, j2, k1, i3, j3 in T.grid(...):
+            C[i, j] += A[i, k] * B[k, j]               C[i, j] += A[i, k] * B[k, j]  # i is made of i0 .. i3, and so on
     """
 
     def __init__(
@@ -105,6 +111,7 @@ class MultiLevelTiling(ScheduleRule):
                 self._warp_size = int(attrs["thread_warp_size"])
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         node = sch.get(block)
         place = ba.enclosing(sch, node)[1]
         chosen = self.filter_fn is not None and self.filter_fn(sch, sch.get_sref(block))
@@ -172,7 +179,7 @@ class MultiLevelTiling(ScheduleRule):
             state.tiles[index] = [fused]
 
     def add_write_reuse(self, state: TilingState) -> list[TilingState]:
-        """Variants with the result held in a cache and written back under each chosen tile."""
+        """One variant for each allowed level: the result is kept in a cache and written back under that tile."""
         config, levels = self.reuse_write, list(self.reuse_write.levels)
         if config.req == "no":
             return [state]
@@ -203,7 +210,7 @@ class MultiLevelTiling(ScheduleRule):
         return results + placed(state, cache)
 
     def add_read_reuse(self, state: TilingState) -> list[TilingState]:
-        """Variants with every input staged under each chosen tile."""
+        """One variant for each allowed level: every input is copied to a cache under that tile."""
         config = self.reuse_read
         if config.req == "no":
             return [state]
@@ -228,7 +235,7 @@ class MultiLevelTiling(ScheduleRule):
         return results
 
     def annotate_fetch(self, sch: Schedule, block: BlockRV) -> None:
-        """Let all threads bring the block's data, in vectors of a sampled length."""
+        """Annotate a copy for cooperative fetching: all threads share it, in vectors of a sampled length."""
         dtype = sch.get(block).writes[0].buffer.dtype
         widest = {"float32": 4, "float16": 8, "int8": 16}.get(dtype)
         lengths = [
@@ -259,6 +266,7 @@ class MultiLevelTilingWithIntrin(MultiLevelTiling):
         self.intrin_name = intrin_name
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         place = ba.enclosing(sch, sch.get(block))[1]
         if place.scope is None or not ba.needs_multi_level_tiling(place):
             return [sch]

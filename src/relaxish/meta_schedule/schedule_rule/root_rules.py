@@ -17,7 +17,12 @@ __all__ = ["ParallelizeVectorizeUnroll", "RandomComputeLocation"]
 
 
 class ParallelizeVectorizeUnroll(ScheduleRule):
-    """Annotates the root block with limits for parallel and vector loops and a sampled unroll depth."""
+    """Annotates the root block with limits for parallel and vector loops and a sampled unroll depth.
+
+    The postproc ``RewriteParallelVectorizeUnroll`` turns the annotations into loop kinds: at most
+    ``max_jobs_per_core * cores`` parallel iterations, vectors of at most ``max_vectorize_extent`` lanes, and unrolling up
+    to one of ``unroll_max_steps``.
+    """
 
     def __init__(
         self,
@@ -37,6 +42,7 @@ class ParallelizeVectorizeUnroll(ScheduleRule):
             self._max_parallel_extent = target_cores(context) * self.max_jobs_per_core
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         func, place = ba.enclosing(sch, sch.get(block))
         if place.scope is not None:
             return [sch]
@@ -53,9 +59,13 @@ class ParallelizeVectorizeUnroll(ScheduleRule):
 
 
 class RandomComputeLocation(ScheduleRule):
-    """Samples a place for an untiled block that has consumers."""
+    """Samples the loop of its consumers at which a block is computed (``sample_compute_location``).
+
+    Applies to blocks outside of the root that have consumers and are not tiled; others stay where they are.
+    """
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         if not self._applies(sch, block):
             return [sch]
         producers: list[BlockRV] = []

@@ -95,6 +95,7 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
         self._spatials = [i for i, letter in enumerate(structure) if letter == "S"]
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
+        """See the class."""
         place = ba.enclosing(sch, sch.get(block))[1]
         if place.scope is None or not ba.needs_multi_level_tiling(place):
             return [sch]
@@ -275,6 +276,8 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
         if not self.use_software_pipeline or len(self._reductions) < 2:
             return [state]
         sch, mma = state.sch, state.group.is_mma
+        if len(state.tiles[self._reductions[1]]) > 1:
+            return [state]  # loops of axes that are no part of the product stand between the two pipelines
         steps = [sch.get(loop).extent for slot in self._reductions for loop in state.tiles[slot]]
         if functools.reduce(operator.mul, [int(e.value) for e in steps if isinstance(e, IntImm)], 1) <= 1:
             return [state]

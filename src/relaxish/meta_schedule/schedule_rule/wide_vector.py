@@ -15,7 +15,11 @@ __all__ = ["MultiLevelTilingWideVector"]
 
 
 class MultiLevelTilingWideVector(MultiLevelTiling):
-    """Multi-level tiling whose innermost tile of the contiguous axis is always one whole vector."""
+    """Multi-level tiling whose innermost tile of the contiguous axis is always one whole vector.
+
+    Along the last axis of the result the innermost factor is ``vector_length_in_bits`` divided by the bits of an element
+    instead of a sampled one.
+    """
 
     def __init__(
         self,

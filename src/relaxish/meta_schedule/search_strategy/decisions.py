@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any
 
@@ -151,17 +152,34 @@ class DecisionTable:
         _, at, values, _ = self.categories[self.unroll]
         return np.array(values, dtype=float)[matrix[:, at]]
 
-    def sample(self, rng: np.random.Generator, count: int) -> Array:
-        """Random rows, every factorisation equally likely."""
-        matrix = np.empty((count, self.width), dtype=np.int64)
-        for _, at, n, extent, limit in self.tiles:
-            table = self._table(at, n, extent, limit)
-            matrix[:, at : at + n] = table[rng.integers(0, len(table), count)]
-        for _, at, values, probs in self.categories:
-            matrix[:, at] = rng.choice(len(values), size=count, p=probs)
+    def sample(
+        self,
+        rng: np.random.Generator,
+        count: int,
+        accept: Callable[[Array], Array] | None = None,
+        deciding: Collection[int] = (),
+    ) -> Array:
+        """Random rows, every factorisation equally likely; of those the ones that ``accept`` flags, which looks at the
+        columns ``deciding`` only."""
+        matrix = np.zeros((count, self.width), dtype=np.int64)
         default = self.parallel_limits[-1] if self.parallel is None else _annotated(self.parallel)
         matrix[:, self.parallel_column] = default
+        first = frozenset(deciding) if accept is not None else frozenset(range(self.width))
+        self._fill(rng, matrix, first, True)
+        if accept is not None:
+            matrix = matrix[accept(matrix)]
+            self._fill(rng, matrix, first, False)
         return matrix
+
+    def _fill(self, rng: np.random.Generator, matrix: Array, columns: frozenset[int], inside: bool) -> None:
+        """Random choices for the tiles and categories that have some of the columns, or for all others."""
+        for _, at, n, extent, limit in self.tiles:
+            if columns.isdisjoint(range(at, at + n)) != inside:
+                table = self._table(at, n, extent, limit)
+                matrix[:, at : at + n] = table[rng.integers(0, len(table), len(matrix))]
+        for _, at, values, probs in self.categories:
+            if (at in columns) == inside:
+                matrix[:, at] = rng.choice(len(values), size=len(matrix), p=probs)
 
     def _table(self, at: int, n: int, extent: int, limit: int) -> Array:
         """The choices of one tile."""

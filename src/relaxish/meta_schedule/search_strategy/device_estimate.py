@@ -139,7 +139,7 @@ class DeviceEstimate:
                 work.shared_traffic = work.shared_traffic + times * _BYTES_PER_THREAD
                 continue
             step: Any = 1.0
-            if thread is not None:
+            if thread is not None and places[0]:  # a scalar has no dimension to step along
                 step = np.maximum(1.0, forms[places[0][-1]].step(thread))
             waste = np.minimum(step, _SECTOR / access.itemsize) ** 0.5
             work.global_bytes = work.global_bytes + times * access.itemsize * waste

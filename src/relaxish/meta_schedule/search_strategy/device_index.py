@@ -1,9 +1,4 @@
-"""Indices of GPU programs as formulas in the decisions: digits of fused loops, told by their moves.
-
-A fused loop runs over the product of its *parts*; an index takes digits of it, each the running number of one part. In
-the program that threads share the copying of a tile, the copying loop is split again, so that a digit is one of a sum
-of loops: its moves follow from the digit's place and length and from the loop's stride.
-"""
+"""Indices of GPU programs as formulas in the decisions: functions of leaves, which are sums of digits of loops."""
 
 from __future__ import annotations
 
@@ -15,101 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ..feature_extractor.probes import Move, ProbeForm, base_value, gains
+from ..feature_extractor.probes import Move, ProbeForm
 from ..feature_extractor.program import StoreInfo
 from ..index_form import IndexForm
-from .device_reading import LoopFacts
-from .device_sizes import DeviceEnvironment, DeviceFitter, Size, quotient, remainder, times
+from .device_digits import Leaf, Nest, Split, fit_leaf
+from .device_sizes import DeviceEnvironment, DeviceFitter, Size, quotient, remainder
 from .fitting import Formula, Unfit
 
-__all__ = ["FittedIndex", "Leaf", "Split", "fit_index"]
+__all__ = ["FittedIndex", "Outer", "fit_index", "over_coordinates"]
 
 NAN = math.nan
-_ENDLESS = np.float32(1 << 30)
-
-
-@dataclass(frozen=True)
-class Split:
-    """What becomes of one loop of a store: loops at ``position`` and after, each with stride and extent."""
-
-    position: int
-    strides: tuple[Any, ...]
-    extents: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Digit:
-    """``coef * ((loop // prod(inner)) % own)``.
-
-    Where nothing is left outside of the digit, the modulus matters only to loops that overrun; whether the program then
-    still has it (``kept``) is the simplifier's affair.
-    """
-
-    coef: Size
-    inner: tuple[Size, ...]
-    own: Size
-    outer: tuple[Size, ...]
-    kept: bool = False
-
-    @property
-    def alone(self) -> bool:
-        """Whether this is the whole loop."""
-        return not self.inner and not self.outer
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A block variable, or a whole index: by loop its digits, or its fitted moves where it is no sum of digits."""
-
-    const: Size
-    digits: tuple[tuple[int, tuple[Digit, ...]], ...]
-    moves: tuple[tuple[int, Size, Size], ...] = ()
-    signed: bool = False
-
-    def whole_moves(self, env: DeviceEnvironment, sizes: Sequence[Any], but: int) -> dict[int, Move]:
-        """Moves by the loops that stay whole."""
-        found: dict[int, Move] = {}
-        for at, first, last in self.moves:
-            straight = first(env) * (sizes[at] - 1)
-            end = last(env)
-            found[at] = Move(first(env) * (sizes[at] > 1), end, end != straight, self.signed)
-        for at, digits in self.digits:
-            if at != but:
-                found[at] = self._whole(env, digits, sizes[at])
-        return found
-
-    def _whole(self, env: DeviceEnvironment, digits: Sequence[Digit], size: Any) -> Move:
-        if len(digits) == 1 and digits[0].alone:
-            coef = digits[0].coef(env)
-            return Move(coef * (size > 1), coef * (size - 1), False, self.signed)
-        first: Any = 0.0
-        last: Any = 0.0
-        for digit in digits:
-            coef, own = digit.coef(env), digit.own(env)
-            last = last + coef * (own - 1)
-            first = first + coef * ((env.product(digit.inner) == 1) & (own > 1))
-        return Move(first, last, last != first * (size - 1), self.signed)
-
-    def split_moves(self, env: DeviceEnvironment, but: int, split: Split) -> dict[int, Move]:
-        """Moves by the loops that take the place of one that is split."""
-        digits = next((d for at, d in self.digits if at == but), ())
-        if not digits:
-            return {}
-        found: dict[int, Move] = {}
-        for k, (stride, extent) in enumerate(zip(split.strides, split.extents, strict=True)):
-            first: Any = 0.0
-            last: Any = 0.0
-            for digit in digits:
-                inner, own = env.product(digit.inner), digit.own(env)
-                coef = digit.coef(env) * (own > 1)  # a digit of one value is not written, even where the loop overruns
-                one = quotient(stride * (extent > 1), inner)
-                end = quotient(stride * (extent - 1), inner)
-                if digit.outer:
-                    modulus = own if digit.kept else np.where(env.product(digit.outer) > 1, own, _ENDLESS)
-                    one, end = remainder(one, modulus), remainder(end, modulus)
-                first, last = first + coef * one, last + coef * end
-            found[split.position + k] = Move(first, last, last != first * (extent - 1), self.signed)
-        return found
 
 
 @dataclass(frozen=True)
@@ -120,7 +30,8 @@ class Outer:
     terms: tuple[tuple[int, Size, int, int], ...]
     rests: tuple[tuple[Size, str, tuple[Outer, ...], int], ...]
 
-    def __call__(self, env: DeviceEnvironment, leaves: Sequence[Any]) -> Any:
+    def __call__(self, env: Any, leaves: Sequence[Any]) -> Any:
+        """The value for every row; without an environment where all numbers are known."""
         total = self.const(env)
         for leaf, coef, div, extent in self.terms:
             total = total + coef(env) * _digit(leaves[leaf], div, extent)
@@ -149,6 +60,15 @@ class Outer:
         """The leaves it is written in."""
         inner = (form.uses for _, _, forms, _ in self.rests for form in forms)
         return frozenset(t[0] for t in self.terms).union(*inner)
+
+    def renumbered(self, number: dict[int, int]) -> Outer:
+        """The same expression with other numbers of leaves."""
+        terms = tuple((number[leaf], coef, div, extent) for leaf, coef, div, extent in self.terms)
+        rests = tuple(
+            (coef, op, tuple(form.renumbered(number) for form in forms), divisor)
+            for coef, op, forms, divisor in self.rests
+        )
+        return Outer(self.const, terms, rests)
 
 
 def _digit(value: Any, div: int, extent: int) -> Any:
@@ -215,20 +135,32 @@ def fit_index(
     exprs: Sequence[IndexForm],
     forms: Sequence[IndexForm],
     stores: Sequence[StoreInfo],
-    loops: Sequence[Sequence[LoopFacts]],
-    parts: Sequence[Sequence[Size]],
+    nest: Nest,
 ) -> FittedIndex:
-    """One index in several examples: ``exprs`` as written in block variables, ``forms`` with these bound to loops.
+    """One index in several examples: ``exprs`` as written in block variables, ``forms`` with these bound to loops."""
+    try:
+        if not all(_affine(e) for e in exprs):
+            if _alike(exprs, stores):
+                return _over_block_vars(fitter, exprs, stores, nest)
+            found = over_coordinates(fitter, forms, stores, nest)
+            if found is not None:
+                return found
+        return FittedIndex((fit_leaf(fitter, forms, nest),))
+    except Unfit:
+        found = over_coordinates(fitter, forms, stores, nest)
+        if found is None:
+            raise
+        return found
 
-    ``parts[position]`` are the sizes of the loops that were fused into the loop at that position.
-    """
-    if all(_affine(e) for e in exprs) or not _alike(exprs, stores):
-        return FittedIndex((_fit_leaf(fitter, forms, loops, parts),))
+
+def _over_block_vars(
+    fitter: DeviceFitter, exprs: Sequence[IndexForm], stores: Sequence[StoreInfo], nest: Nest
+) -> FittedIndex:
     leaves = []
     used = sorted({s.block_vars.index(v) for e, s in zip(exprs, stores, strict=True) for v in e.variables()})
     for index in used:
         bound = [store.bindings[store.block_vars[index]] for store in stores]
-        leaves.append(_fit_leaf(fitter, bound, loops, parts))
+        leaves.append(fit_leaf(fitter, bound, nest))
     order = [{store.block_vars[index]: i for i, index in enumerate(used)} for store in stores]
     return FittedIndex(tuple(leaves), _fit_outer(fitter, exprs, order))
 
@@ -261,80 +193,83 @@ def _fit_outer(fitter: DeviceFitter, exprs: Sequence[IndexForm], order: Sequence
     return Outer(fitter.size([float(e.const) for e in exprs]), terms, tuple(rests))
 
 
-def _fit_leaf(
-    fitter: DeviceFitter,
-    forms: Sequence[IndexForm],
-    loops: Sequence[Sequence[LoopFacts]],
-    parts: Sequence[Sequence[Size]],
-) -> Leaf:
-    const = fitter.size([float(base_value(f)) for f in forms])
-    table = None if any(f.rests for f in forms) else _digit_table(forms, loops)
-    if table is None:
-        return _fit_moves(fitter, const, forms, loops)
-    signed = any(c < 0 for coefs in table.values() for c in coefs)
-    digits: dict[int, list[Digit]] = {}
-    # In a variable cut into tiles, each digit counts what the finer ones make together.
-    finer: Size | None = Formula(1.0)
-    for (at, part), coefs in sorted(table.items(), reverse=True):
-        every = parts[at]
-        coef = fitter.size(coefs, every[part], finer)
-        finer = times(coef, every[part])
-        kept = _keeps_modulus(forms, loops, at, part)
-        digits.setdefault(at, []).insert(
-            0, Digit(coef, tuple(every[part + 1 :]), every[part], tuple(every[:part]), kept)
-        )
-    return Leaf(const, tuple((at, tuple(d)) for at, d in sorted(digits.items())), (), signed)
+# ---- indices as functions of a block's place
 
 
-def _keeps_modulus(forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]], at: int, part: int) -> bool:
-    """Whether a digit with nothing outside of it is written with its modulus."""
-    for form, own in zip(forms, loops, strict=True):
-        loop = own[at]
-        if part and loop.extent > 1 and math.prod(loop.parts[:part]) == 1:
-            for term in form.terms:
-                if term.var is loop.var and loop.part_of(term.div, term.extent) == part:
-                    return term.extent != 0
-    return False
+def over_coordinates(
+    fitter: DeviceFitter, forms: Sequence[IndexForm], stores: Sequence[StoreInfo], nest: Nest
+) -> FittedIndex | None:
+    """An index as a function of other, linear indices of its store, the same function for all examples; None where no
+    such function is found.
 
-
-def _digit_table(
-    forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]]
-) -> dict[tuple[int, int], list[float]] | None:
-    """Coefficients by loop and part, NaN where an example does not show them; None where digits are no parts."""
-    table: dict[tuple[int, int], list[float]] = {}
+    The copy of a tile, ``S[u, v] = X[u // 96, u % 96 // 32, v]``, has moved with its loops: ``u`` is a sum of digits
+    that depends on the decisions, the function of it does not. One example says what the function is, all must agree.
+    """
+    coordinates = _coordinates(stores)
+    tried: list[Outer] = []
     for k, form in enumerate(forms):
-        places = {loop.var: i for i, loop in enumerate(loops[k])}
-        for term in form.terms:
-            at = places.get(term.var)
-            if at is None:
-                raise Unfit("an index depends on a loop outside its block")
-            loop = loops[k][at]
-            if loop.extent == 1:
+        outer = _express(form, [c[k] for c in coordinates], {x.var for x in nest.loops[k] if x.extent == 1})
+        if outer is None or outer in tried:
+            continue
+        tried.append(outer)
+        if all(_agrees(outer, form, [c[i] for c in coordinates], nest, i) for i, form in enumerate(forms)):
+            used = sorted(outer.uses)
+            try:
+                leaves = tuple(fit_leaf(fitter, coordinates[i], nest) for i in used)
+            except Unfit:
                 continue
-            part = loop.part_of(term.div, term.extent)
-            if part is None:
-                return None
-            table.setdefault((at, part), [NAN] * len(forms))[k] = float(term.coef)
-    # Where a part runs but the index does not show it, it does not move the index.
-    for (at, part), coefs in table.items():
-        for k in range(len(forms)):
-            if math.isnan(coefs[k]) and loops[k][at].parts[part] > 1:
-                coefs[k] = 0.0
-    return table
+            return FittedIndex(leaves, outer.renumbered({i: n for n, i in enumerate(used)}))
+    return None
 
 
-def _fit_moves(
-    fitter: DeviceFitter, const: Size, forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]]
-) -> Leaf:
-    moves = []
-    signed = False
-    for at in range(len(loops[0])):
-        firsts, lasts = [], []
-        for form, own in zip(forms, loops, strict=True):
-            first, last = gains(form, own[at].var, own[at].extent)
-            firsts.append(float(first) if own[at].extent > 1 else NAN)
-            lasts.append(float(last))
-        if any(lasts) or any(x == x and x for x in firsts):
-            signed = signed or any(x < 0 for x in (*firsts, *lasts))
-            moves.append((at, fitter.size(firsts), fitter.size(lasts)))
-    return Leaf(const, (), tuple(moves), signed)
+def _coordinates(stores: Sequence[StoreInfo]) -> list[list[IndexForm]]:
+    """The indices of a store that are linear in every example, each as a list over the examples."""
+    found: list[list[IndexForm]] = []
+    for a, access in enumerate(stores[0].accesses):
+        for m, dims in enumerate(access.indices):
+            for d in range(len(dims)):
+                every = [store.accesses[a].indices[m][d] for store in stores]
+                if not any(form.rests for form in every) and every not in found:
+                    found.append(every)
+    return found
+
+
+def _express(form: IndexForm, coordinates: Sequence[IndexForm], still: set[Any]) -> Outer | None:
+    """One concrete index in terms of concrete coordinates; ``still`` are loops of one iteration."""
+    left = {(t.var, t.div, t.extent): t.coef for t in form.terms if t.var not in still}
+    const, terms = form.const, []
+    for number, own in sorted(enumerate(coordinates), key=lambda x: -len(x[1].terms)):
+        mine = {(t.var, t.div, t.extent): t.coef for t in own.terms if t.var not in still}
+        if not mine or not mine.keys() <= left.keys():
+            continue
+        factor = left[next(iter(mine))] // next(iter(mine.values()))
+        if factor and all(left[key] == factor * coef for key, coef in mine.items()):
+            left = {key: coef for key, coef in left.items() if key not in mine}
+            const -= factor * own.const
+            terms.append((number, Formula(float(factor)), 1, 0))
+    for (var, div, extent), coef in left.items():
+        # A digit of a coordinate that is one loop.
+        number = next((i for i, own in enumerate(coordinates) if _is_loop(own, var, still)), -1)
+        if number < 0:
+            return None
+        terms.append((number, Formula(float(coef)), div, extent))
+    rests = []
+    for rest in form.rests:
+        inner = [_express(f, coordinates, still) for f in rest.forms]
+        if any(f is None for f in inner):
+            return None
+        rests.append((Formula(float(rest.coef)), rest.op, tuple(f for f in inner if f is not None), rest.divisor))
+    return Outer(Formula(float(const)), tuple(terms), tuple(rests))
+
+
+def _is_loop(form: IndexForm, var: Any, still: set[Any]) -> bool:
+    terms = [t for t in form.terms if t.var not in still]
+    return form.const == 0 and len(terms) == 1 and terms[0].var is var and (terms[0].coef, terms[0].div) == (1, 1)
+
+
+def _agrees(outer: Outer, form: IndexForm, coordinates: Sequence[IndexForm], nest: Nest, k: int) -> bool:
+    """Whether a function gives the index of one example wherever its loops may stand."""
+    points = list(nest.points(k))
+    values = [np.array([own.value(point) for point in points], dtype="float64") for own in coordinates]
+    wanted = np.array([form.value(point) for point in points], dtype="float64")
+    return bool((np.asarray(outer(None, values)) == wanted).all())

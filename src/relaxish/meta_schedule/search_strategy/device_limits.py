@@ -53,6 +53,17 @@ class DeviceLimits:
             keep &= self.variant.extent(env, i) <= MAX_VTHREAD
         for head in self.heads:
             keep &= self._threads_fit(env, head)
+        # Most rows fail by their threads; the rest is asked of the others only.
+        left = np.flatnonzero(keep)
+        if 2 * len(left) > env.size:
+            return keep & self._memory_fits(env)
+        keep[left] = self._memory_fits(env.rows(left))
+        return keep
+
+    def _memory_fits(self, env: DeviceEnvironment) -> Array:
+        """Whether shared memory, and how it is filled, is within limits."""
+        keep = np.ones(env.size, dtype=bool)
+        for head in self.heads:
             keep &= self.shared_bytes(env, head) <= self.max_shared
             keep &= self._static_bytes(env, head) <= self.max_static
         for buffer in self.shared:
@@ -62,6 +73,19 @@ class DeviceLimits:
             shares = self.variant.shares(env, fetch, 0)
             keep &= shares.lanes * self.itemsizes.get(fetch.block, 1) <= _VECTOR_BYTES
         return keep
+
+    def columns(self, rows: Array) -> set[int]:
+        """The columns that decide."""
+        env = DeviceEnvironment(rows)
+        if self.tiles is not None:
+            self.tiles.valid(env)
+        else:
+            for i in self.virtual:
+                self.variant.extent(env, i)
+            for head in self.heads:
+                self._threads_fit(env, head)
+            self._memory_fits(env)
+        return env.used
 
     def _nest(self, buffer: SharedBuffer) -> int:
         """The outermost loop around the copy of a tile."""

@@ -41,6 +41,15 @@ class LoopFacts:
         return None
 
 
+@dataclass(frozen=True)
+class Joint:
+    """A fused loop that was split again: the loops it became, and the extents of those it was fused of, outermost
+    first."""
+
+    loops: tuple[int, ...]
+    parts: tuple[int, ...]
+
+
 @dataclass
 class Fetch:
     """A copy that threads share: the block, its last loop, the category of its vector length (or the length), and the
@@ -92,6 +101,7 @@ class DeviceReading:
     shared: list[SharedBuffer] = field(default_factory=list)
     pipelined: bool = False
     tiles: TileFacts | None = None
+    joints: list[Joint] = field(default_factory=list)
 
     def signature(self) -> Any:
         """Everything but the numbers; equal for programs of one structural variant."""
@@ -113,6 +123,7 @@ class DeviceReading:
             self.shared,
             self.pipelined,
             self.tiles,
+            [(joint.loops, len(joint.parts)) for joint in self.joints],
         )
 
 
@@ -131,15 +142,34 @@ class FuseWatch:
     def parts(self) -> dict[Any, tuple[int, ...]]:
         """By variable of a fused loop that is still there the extents it was fused of."""
         found = {}
-        trace = self.sch.trace
-        assert trace is not None
-        fuses = [i for i in trace.insts if i.kind.name == "Fuse"]
-        for inst, extents in zip(fuses, self.extents, strict=True):
-            try:
-                found[self.sch.get(inst.outputs[0]).loop_var] = extents
-            except (ScheduleError, IndexError, ValueError):
-                continue  # split or fused again
+        for inst, extents in self._fuses():
+            loop = self._loop(inst.outputs[0])
+            if loop is not None:
+                found[loop] = extents
         return found
+
+    def joints(self, number: dict[Any, int]) -> list[Joint]:
+        """The fused loops that were split again into loops that are all still there."""
+        trace: Any = self.sch.trace
+        fused = {inst.outputs[0]: extents for inst, extents in self._fuses()}
+        found = []
+        for inst in trace.insts:
+            if inst.kind.name == "Split" and inst.inputs[0] in fused:
+                pieces = [self._loop(rv) for rv in inst.outputs]
+                if all(var in number for var in pieces):
+                    found.append(Joint(tuple(number[var] for var in pieces), fused[inst.inputs[0]]))
+        return found
+
+    def _fuses(self) -> list[tuple[Any, tuple[int, ...]]]:
+        trace: Any = self.sch.trace
+        return list(zip([i for i in trace.insts if i.kind.name == "Fuse"], self.extents, strict=True))
+
+    def _loop(self, rv: Any) -> Any:
+        """The variable of a loop, None for one that was split or fused since."""
+        try:
+            return self.sch.get(rv).loop_var
+        except (ScheduleError, IndexError, ValueError):
+            return None
 
 
 def read_device_program(sch: Schedule, watch: FuseWatch) -> DeviceReading:
@@ -162,7 +192,8 @@ def read_device_program(sch: Schedule, watch: FuseWatch) -> DeviceReading:
             copies[block.name_hint] = tuple(inside)
     shared = [buffer for place in places for buffer in _shared(place.realize.block, copies)]
     pipelined = any(ba.annotation(loop, "software_pipeline_stage") for place in places for loop in place.loops)
-    return DeviceReading(program, loops, stores, fetches, blocks, shared, pipelined, read_tiles(sch, places, number))
+    tiles = read_tiles(sch, places, number)
+    return DeviceReading(program, loops, stores, fetches, blocks, shared, pipelined, tiles, watch.joints(number))
 
 
 def _blocks(func: PrimFunc, number: dict[Any, int], by_threads: set[str]) -> list[BlockFacts]:

@@ -41,6 +41,19 @@ class DeviceEnvironment(Environment):
         self._looked: dict[Lookup, Any] = {}
         self._products: dict[tuple[Size, ...], Any] = {}
 
+    @property
+    def used(self) -> set[int]:
+        """The columns that were asked for."""
+        columns = {column for low, high in self._ranges for column in range(low, high)}
+        return columns | {lookup.column for lookup in self._looked}
+
+    def rows(self, chosen: Array) -> DeviceEnvironment:
+        """Some of the rows."""
+        made = DeviceEnvironment(np.zeros((0, 0)))
+        made.matrix = self.matrix[:, chosen]
+        made.size = len(chosen)
+        return made
+
     def look_up(self, lookup: Lookup) -> Any:
         """A looked-up value for every row."""
         found = self._looked.get(lookup)

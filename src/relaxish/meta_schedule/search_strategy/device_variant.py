@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
+from ..feature_extractor.repeated import Repeated
 from ..index_form import parse_index
 from .decisions import DecisionTable
 from .device_estimate import DeviceEstimate
-from .device_index import FittedIndex, Leaf, Split, fit_index
+from .device_digits import JointPlace, Leaf, Nest, Split
+from .device_index import FittedIndex, fit_index
 from .device_limits import DeviceLimits
 from .device_reading import DeviceReading, Fetch
 from .device_sizes import DeviceEnvironment, DeviceFitter, Lookup, Size, remainder
@@ -42,6 +44,20 @@ class FittedStore:
     def accesses_info(self) -> list[Any]:
         """The accesses as the program has them."""
         return [access for access, _, _ in self.accesses]
+
+
+@dataclass
+class _Kernel:
+    """The stores of one kernel, and the columns that its features depend on."""
+
+    stores: list[FittedStore]
+    columns: list[int]
+
+    def distinct(self, matrix: Array) -> tuple[Array, Array] | None:
+        """Rows that stand for all others, and which one stands for each; None where most differ."""
+        weights = np.random.default_rng(2).integers(1, 1 << 62, len(self.columns))
+        _, first, index = np.unique(matrix[:, self.columns] @ weights, return_index=True, return_inverse=True)
+        return (first, index) if 2 * len(first) <= len(matrix) else None
 
 
 @dataclass
@@ -87,23 +103,34 @@ class DeviceVariant:
         heads = [block.loops[0] for block in first.blocks if not block.spatial and block.loops]
         self._unrolled = set(heads)
         self.limits = DeviceLimits(self, first, target)
+        self.deciding = self.limits.columns(examples)
         self.estimate = DeviceEstimate(self, list(readings), target)
+        self.kernels = self._find_kernels(examples)
         del self.fitter, self._readings
 
     def _fit_parts(self, index: int) -> tuple[Size, ...]:
         every = [r.loops[index].parts for r in self._readings]
         return tuple(self.fitter.size([float(p[i]) for p in every]) for i in range(len(every[0])))
 
+    def _nest(self, loops: Sequence[int]) -> Nest:
+        """What indices under some loops are fitted with."""
+        joints = []
+        for number, joint in enumerate(self._readings[0].joints):
+            if set(joint.loops) <= set(loops):
+                parts = [r.joints[number].parts for r in self._readings]
+                sizes = tuple(self.fitter.size([float(p[i]) for p in parts]) for i in range(len(parts[0])))
+                joints.append(JointPlace(tuple(loops.index(i) for i in joint.loops), parts, sizes))
+        return Nest([[r.loops[i] for i in loops] for r in self._readings], [self.parts[i] for i in loops], joints)
+
     def _fit_store(self, index: int) -> FittedStore:
         every = [r.stores[index] for r in self._readings]
         info = every[0]
-        loops = [[r.loops[i] for i in info.loops] for r in self._readings]
-        parts = [self.parts[i] for i in info.loops]
+        nest = self._nest(info.loops)
         distinct: list[FittedIndex] = []
         leaves: dict[Leaf, Leaf] = {}
 
         def add(exprs: Sequence[Any], forms: Sequence[Any]) -> int:
-            found = fit_index(self.fitter, [parse_index(e, {}) for e in exprs], forms, every, loops, parts)
+            found = fit_index(self.fitter, [parse_index(e, {}) for e in exprs], forms, every, nest)
             found = replace(found, leaves=tuple(leaves.setdefault(leaf, leaf) for leaf in found.leaves))
             if found not in distinct:
                 distinct.append(found)
@@ -169,15 +196,38 @@ class DeviceVariant:
         """Which rows are programs that ``VerifyGPUCode`` accepts."""
         return self.limits(DeviceEnvironment(matrix))
 
-    def features(self, matrix: Array, unroll: Array) -> list[Array]:
-        """One ``[candidates, 164]`` matrix for each stored buffer."""
-        env = DeviceEnvironment(matrix)
-        touched, rows = Touched(), {}
-        buffers: dict[Any, int] = {}
+    def feature_rows(self, matrix: Array, unroll: Array) -> list[Repeated]:
+        """One ``[candidates, 164]`` matrix for each stored buffer; the candidates of a program of several kernels share
+        the features of equal kernels."""
+        whole = DeviceEnvironment(matrix)
+        found: dict[int, Repeated] = {}
+        for kernel in self.kernels:
+            env, depths, index = whole, unroll, None
+            distinct = kernel.distinct(matrix) if len(self.kernels) > 1 else None
+            if distinct is not None:
+                first, index = distinct
+                env, depths = whole.rows(first), unroll[first]
+            touched = Touched()
+            buffers: dict[Any, int] = {}
+            for store in kernel.stores:
+                column = self._column(store, env, depths, buffers)
+                found[id(store.info.buffer)] = Repeated(store_features(column, touched, env.size), index)
+        return list(found.values())
+
+    def _find_kernels(self, examples: Array) -> list[_Kernel]:
+        """The stores by kernel, with the columns their features depend on."""
+        by_head: dict[int, list[FittedStore]] = {}
         for store in self.stores:
-            column = self._column(store, env, unroll, buffers)
-            rows[id(store.info.buffer)] = store_features(column, touched, env.size)
-        return list(rows.values())
+            by_head.setdefault(store.info.loops[0] if store.info.loops else -1, []).append(store)
+        found = []
+        for head, stores in by_head.items():
+            env = DeviceEnvironment(examples)
+            for store in stores:
+                self._column(store, env, np.zeros(env.size), {})
+            unrolled = head in self._unrolled and self.table.unroll >= 0
+            mine = env.used | ({self.table.categories[self.table.unroll][1]} if unrolled else set())
+            found.append(_Kernel(stores, sorted(mine)))
+        return found
 
     def _column(
         self, store: FittedStore, env: DeviceEnvironment, unroll: Array, buffers: dict[Any, int]

@@ -12,6 +12,7 @@ import numpy as np
 from ...tir import Schedule
 from ...tir.schedule import Trace
 from ..arg_info import ArgInfo
+from ..postproc import VerifyGPUCode
 from ..profiler import Profiler
 from .population import VectorPool
 from .replay import apply_trace
@@ -172,7 +173,9 @@ class EvolutionarySearch(SearchStrategy):
             if key in self._measured:
                 continue
             self._measured.add(key)
-            sch = apply_trace(self._context, trace, self._random.randrange(1, 2**31 - 1), self._failures)
+            seed = self._random.randrange(1, 2**31 - 1)
+            granted = (VerifyGPUCode,) if self._pool is not None and self._pool.admits(trace) else ()
+            sch = apply_trace(self._context, trace, seed, self._failures, granted)
             if sch is None or sch.trace is None:
                 continue
             final = trace_key(sch.trace)

@@ -57,7 +57,7 @@ class Environment:
     """
 
     def __init__(self, matrix: Array, dtype: str = "float32") -> None:
-        self.matrix = np.ascontiguousarray(matrix.T).astype(dtype)
+        self.matrix = np.array(matrix.T, dtype=dtype, order="C")
         self.size = len(matrix)
         self._ranges: dict[tuple[int, int], Array] = {}
         self._values: dict[Formula, Any] = {}

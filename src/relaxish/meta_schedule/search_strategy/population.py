@@ -15,6 +15,7 @@ from ..mutator import (
     MutateTileSize,
     MutateUnroll,
 )
+from ..postproc import VerifyGPUCode
 from ..profiler import Profiler
 from .advisor import Advisor
 from .device_variant import DeviceVariant
@@ -32,6 +33,7 @@ FIRST_VARIANTS, MORE_VARIANTS, TRIED_PER_ROUND, MAX_VARIANTS = 3, 2, 6, 48
 # Few large matrices are faster than many small ones; the other variants have their turn in later rounds.
 PER_ROUND, ROWS = 3, 2048
 _CHUNK = 2048
+_OWN_POSTPROCS = VerifyGPUCode.__module__.rpartition(".")[0] + "."
 Rows = list[tuple[VectorVariant, Array]]
 Scored = tuple[float, VectorVariant, Array]
 
@@ -215,6 +217,21 @@ class VectorPool:
                 return index, *found
         return None
 
+    def admits(self, trace: Trace) -> bool:
+        """Whether the mask of a GPU sketch says that a device can launch the program of a trace.
+
+        It stands for ``VerifyGPUCode``, as long as nobody's own postproc makes another program of it. False says
+        nothing: the trace may be of a sketch without a mask.
+        """
+        assert self.context.space_generator is not None
+        if any(not type(p).__module__.startswith(_OWN_POSTPROCS) for p in self.context.space_generator.postprocs or []):
+            return False
+        place = self._place(trace)
+        variant = None if place is None else self.sketches[place[0]].variants.get(place[2])
+        if place is None or variant is None or not isinstance(variant.compiled, DeviceVariant):
+            return False
+        return bool(variant.valid(place[1][None])[0])
+
     def _traces(self, rows: Sequence[Scored], wanted: int) -> list[tuple[float, Trace]]:
         """The first ``wanted`` rows that were not measured, as traces."""
         out: list[tuple[float, Trace]] = []
@@ -251,7 +268,7 @@ class VectorPool:
         out = []
         for start in range(0, len(rows), _CHUNK):
             part = rows[start : start + _CHUNK]
-            out.append(np.asarray(model.predict_features(variant.features(part)), dtype=float))
+            out.append(np.asarray(model.predict_repeated(variant.feature_rows(part)), dtype=float))
         self.examined += len(rows)
         return np.concatenate(out) if out else np.zeros(0)
 

@@ -12,6 +12,7 @@ from ...support.errors import RelaxishError
 from ...tir import PrimFunc, Schedule
 from ...tir.schedule import ScheduleError, Trace
 from ..feature_extractor.program import Program, extract_program
+from ..feature_extractor.repeated import Repeated
 from ..mutator.mutator import compute_locations, parallel_limits
 from ..schedule_util import schedule_for_tuning
 from .decisions import DecisionTable
@@ -33,6 +34,8 @@ EXAMPLES, CHECKS, LOCATION_SAMPLES = 12, 2, 8
 # Programs for GPUs have more numbers to be told apart: a few more examples, and more checks.
 DEVICE_EXAMPLES, DEVICE_CHECKS = 16, 4
 _DEVICE_DRAWS, _LEAST_DRAW = 24, 4096
+# Programs to read the versions of pipelined tiles off: they follow from the annotations, the same for all.
+_LOWERED = 2
 # What keeps a program from being read or made: everything else is a bug and is raised.
 REFUSALS = (Unfit, RelaxishError, ValueError)
 
@@ -63,27 +66,43 @@ class VectorVariant:
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """At most ``count`` random valid rows."""
+        if isinstance(self.compiled, DeviceVariant):
+            return self._sample_device(rng, count, self.compiled)
         rows = self.sketch.table.sample(rng, count)
-        device = isinstance(self.compiled, DeviceVariant)
-        if self._mask is None and not device:
+        if self._mask is None:
             return rows
         rows = rows[self.valid(rows)]
-        # Few tilings of a GPU sketch stay within its limits.
-        for _ in range(_DEVICE_DRAWS if device else 4):
-            if len(rows) >= count or (not device and 2 * len(rows) >= count):
+        for _ in range(4):
+            if 2 * len(rows) >= count:
                 break
-            more = self.sketch.table.sample(rng, max(2 * count, _LEAST_DRAW if device else 0))
+            more = self.sketch.table.sample(rng, 2 * count)
             rows = np.concatenate([rows, more[self.valid(more)]])
         return rows[:count]
 
+    def _sample_device(self, rng: np.random.Generator, count: int, compiled: DeviceVariant) -> Array:
+        """As :meth:`sample`: few tilings of a GPU sketch stay within its limits, on which not all decisions bear."""
+        found: list[Array] = []
+        drawn = count
+        for _ in range(1 + _DEVICE_DRAWS):
+            found.append(self.sketch.table.sample(rng, drawn, compiled.valid, compiled.deciding))
+            if sum(map(len, found)) >= count:
+                break
+            drawn = max(2 * count, _LEAST_DRAW)
+        return np.concatenate(found)[:count]
+
     def features(self, matrix: Array) -> list[Array]:
         """Feature matrices of valid rows of decisions."""
+        return [block.expanded() for block in self.feature_rows(matrix)]
+
+    def feature_rows(self, matrix: Array) -> list[Repeated]:
+        """As :meth:`features`, equal rows perhaps only once."""
         table = self.sketch.table
         if isinstance(self.compiled, DeviceVariant):
-            return self.compiled.features(matrix, table.unroll_values(matrix))
+            return self.compiled.feature_rows(matrix, table.unroll_values(matrix))
         limits = matrix[:, table.parallel_column].astype("float32")
         assert self.compiled is not None, "a variant without formulas"
-        return self.compiled.features(matrix[:, : table.num_tile_columns], limits, table.unroll_values(matrix))
+        tiles = matrix[:, : table.num_tile_columns]
+        return [Repeated(block) for block in self.compiled.features(tiles, limits, table.unroll_values(matrix))]
 
 
 class VectorSketch:
@@ -217,8 +236,7 @@ class VectorSketch:
         )
         compiled = DeviceVariant(readings, rows, table, self.context.target, table.structural)
         if readings[0].pipelined and readings[0].shared:
-            some = rows[:2]
-            compiled.limits.learn_versions(some, [self._allocated(row) for row in some])
+            compiled.limits.learn_versions(*self._some_allocated(rows))
         made = VectorVariant(self, locations, compiled)
         self._check(made, table.sample(rng, DEVICE_CHECKS))
         return made
@@ -251,6 +269,21 @@ class VectorSketch:
         if not known.rows:
             raise Unfit("no random candidate is a program")
         return known.readings, np.array(known.rows)
+
+    def _some_allocated(self, rows: Array) -> tuple[Array, list[dict[str, int]]]:
+        """The first rows that can be lowered, with the elements of the buffers of each."""
+        chosen: list[Array] = []
+        allocated: list[dict[str, int]] = []
+        for row in rows:
+            sizes = self._allocated(row)
+            if sizes:
+                chosen.append(row)
+                allocated.append(sizes)
+            if len(chosen) == _LOWERED:
+                break
+        if not chosen:
+            raise Unfit("no program of the sketch can be lowered")
+        return np.array(chosen), allocated
 
     def _allocated(self, row: Array) -> dict[str, int]:
         """Elements of every buffer in the lowered program of a row."""

@@ -87,20 +87,14 @@ def _pool_call(
     name: str,
     output_grad: Any,
     data: Any,
-    pool_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    windows: dict[str, Any],
     ceil_mode: bool,
     count_include_pad: bool,
     layout: str,
     out_layout: str | None,
 ) -> Expr:
     attrs = {
-        "pool_size": axis_list(pool_size),
-        "strides": axis_list(strides),
-        "padding": axis_list(padding),
-        "dilation": axis_list(dilation),
+        **{key: axis_list(value) for key, value in windows.items()},
         "ceil_mode": bool(ceil_mode),
         "count_include_pad": bool(count_include_pad),
         "layout": layout,
@@ -122,19 +116,8 @@ def max_pool2d_backward(
     out_layout: str | None = None,
 ) -> Expr:
     """The gradient of ``nn.max_pool2d`` by its data."""
-    return _pool_call(
-        "max",
-        output_grad,
-        data,
-        pool_size,
-        strides,
-        padding,
-        dilation,
-        ceil_mode,
-        count_include_pad,
-        layout,
-        out_layout,
-    )
+    windows = {"pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation}
+    return _pool_call("max", output_grad, data, windows, ceil_mode, count_include_pad, layout, out_layout)
 
 
 def avg_pool2d_backward(
@@ -150,19 +133,8 @@ def avg_pool2d_backward(
     out_layout: str | None = None,
 ) -> Expr:
     """The gradient of ``nn.avg_pool2d`` by its data."""
-    return _pool_call(
-        "avg",
-        output_grad,
-        data,
-        pool_size,
-        strides,
-        padding,
-        dilation,
-        ceil_mode,
-        count_include_pad,
-        layout,
-        out_layout,
-    )
+    windows = {"pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation}
+    return _pool_call("avg", output_grad, data, windows, ceil_mode, count_include_pad, layout, out_layout)
 
 
 def take_backward(output_grad: Any, x: Any, indices: Any, axis: int | None = None) -> Expr:

@@ -10,7 +10,7 @@ import numpy as np
 from ... import topi
 from ...relax.expr import Call, Expr
 from ...relax.scalars import simplify
-from ...relax.struct_info import StructInfo, TensorStructInfo
+from ...relax.struct_info import StructInfo
 from ...tir import const, floormod
 from ..inference import (
     OpValueError,
@@ -22,9 +22,9 @@ from ..inference import (
     input_tensors,
     int64_list,
     make_call,
+    product_dtype,
     provably_differ,
     tensor,
-    type_fail,
     written_dims,
 )
 from ..record import define
@@ -64,30 +64,29 @@ def _check_positive(groups: int) -> None:
 
 
 def _conv_call(
+    name: str,
     n: int,
-    data: Any,
-    weight: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    operands: tuple[Any, Any],
+    steps: dict[str, Any],
     groups: int,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str | None,
+    layouts: tuple[str, str, str | None],
     out_dtype: Any,
 ) -> Expr:
+    """A call of ``nn.<name>`` over ``n`` spatial axes; ``steps`` has strides, dilation and both paddings."""
     _check_positive(groups)
+    data_layout, kernel_layout, out_layout = layouts
     attrs = {
-        "strides": int64_list(_many(strides, n, "strides")),
-        "padding": int64_list(_padding(padding, n)),
-        "dilation": int64_list(_many(dilation, n, "dilation")),
+        **{
+            key: int64_list(_padding(value, n) if key == "padding" else _many(value, n, key))
+            for key, value in steps.items()
+        },
         "groups": as_int(groups),
         "data_layout": data_layout,
         "kernel_layout": kernel_layout,
         "out_layout": out_layout or data_layout,
         "out_dtype": "" if out_dtype is None else str(out_dtype),
     }
-    return make_call(f"nn.conv{n}d", [as_expr(data), as_expr(weight)], attrs)
+    return make_call(f"nn.{name}", [as_expr(operand) for operand in operands], attrs)
 
 
 def conv1d(
@@ -103,9 +102,9 @@ def conv1d(
     out_dtype: Any = None,
 ) -> Expr:
     """Convolution over one spatial axis."""
-    return _conv_call(
-        1, data, weight, strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype
-    )
+    steps = {"strides": strides, "padding": padding, "dilation": dilation}
+    layouts = (data_layout, kernel_layout, out_layout)
+    return _conv_call("conv1d", 1, (data, weight), steps, groups, layouts, out_dtype)
 
 
 def conv2d(
@@ -121,9 +120,9 @@ def conv2d(
     out_dtype: Any = None,
 ) -> Expr:
     """Convolution over two spatial axes."""
-    return _conv_call(
-        2, data, weight, strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype
-    )
+    steps = {"strides": strides, "padding": padding, "dilation": dilation}
+    layouts = (data_layout, kernel_layout, out_layout)
+    return _conv_call("conv2d", 2, (data, weight), steps, groups, layouts, out_dtype)
 
 
 def conv3d(
@@ -139,20 +138,9 @@ def conv3d(
     out_dtype: Any = None,
 ) -> Expr:
     """Convolution over three spatial axes."""
-    return _conv_call(
-        3, data, weight, strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype
-    )
-
-
-def _dtype(call: Call, a: TensorStructInfo, b: TensorStructInfo) -> str:
-    wanted = str(call.attrs.out_dtype or "")
-    if wanted and wanted != "void":
-        return wanted
-    if not a.dtype or not b.dtype:
-        return ""
-    if a.dtype != b.dtype:
-        raise type_fail(call, f"the data is {a.dtype} but the weight is {b.dtype}; give out_dtype")
-    return a.dtype
+    steps = {"strides": strides, "padding": padding, "dilation": dilation}
+    layouts = (data_layout, kernel_layout, out_layout)
+    return _conv_call("conv3d", 3, (data, weight), steps, groups, layouts, out_dtype)
 
 
 def _check_channels(call: Call, channels: Any, wanted: Any) -> None:
@@ -167,33 +155,44 @@ def _check_groups(call: Call, value: Any, groups: int, what: str) -> None:
         )
 
 
-def _infer_conv(n: int) -> Callable[[Call, Any], StructInfo]:
+_OutputShape = Callable[[Call, int, list[Any], list[Any]], list[Any]]
+"""The output's dimensions, channels second, of data (batch, channels, spatial) and weight (as the kernel layout)."""
+
+
+def _inference(n: int, kernel: str, output_shape: _OutputShape) -> Callable[[Call, Any], StructInfo]:
+    """Infer a convolution over ``n`` axes whose weight is converted to the layout ``kernel``."""
+
     def infer(call: Call, builder: Any) -> StructInfo:
         data, weight = input_tensors(call, 2)
         attrs = call.attrs
         data_layout, to_data = layout_attr(call, "data", attrs.data_layout, _DATA[n])
-        kernel_layout, to_kernel = layout_attr(call, "kernel", attrs.kernel_layout, _KERNEL[n])
+        kernel_layout, to_kernel = layout_attr(call, "kernel", attrs.kernel_layout, kernel)
         out_layout, to_out = layout_attr(call, "output", attrs.out_layout, _DATA[n])
         check_rank(call, "data", data.ndim, data_layout)
         check_rank(call, "kernel", weight.ndim, kernel_layout)
-        dtype = _dtype(call, data, weight)
+        dtype = product_dtype(call, data, weight, "the data is {} but the weight is {}")
         device = common_vdevice(call, [data, weight])
-        dims, kernel = written_dims(data), written_dims(weight)
-        if dims is None or kernel is None:
+        dims, weight_dims = written_dims(data), written_dims(weight)
+        if dims is None or weight_dims is None:
             return tensor(None, dtype, len(out_layout), device)
-        batch, channels, *size = reorder(to_data, dims)
-        filters, per_group, *window = reorder(to_kernel, kernel)
-        groups = int(attrs.groups)
-        _check_channels(call, channels, per_group * groups)
-        _check_groups(call, filters, groups, "output")
-        pads, steps, gaps = ([int(v) for v in attrs[k]] for k in ("padding", "strides", "dilation"))
-        shape = [batch, filters]
-        for k in range(n):
-            span = size[k] + (pads[k] + pads[k + n]) - gaps[k] * (window[k] - 1) - 1
-            shape.append(simplify(span // steps[k] + 1))
+        shape = output_shape(call, n, reorder(to_data, dims), reorder(to_kernel, weight_dims))
         return tensor(list(to_out.backward_shape(shape)), dtype, vdevice=device)
 
     return infer
+
+
+def _conv_shape(call: Call, n: int, data: list[Any], weight: list[Any]) -> list[Any]:
+    batch, channels, *size = data
+    filters, per_group, *window = weight
+    groups = int(call.attrs.groups)
+    _check_channels(call, channels, per_group * groups)
+    _check_groups(call, filters, groups, "output")
+    pads, steps, gaps = ([int(v) for v in call.attrs[k]] for k in ("padding", "strides", "dilation"))
+    shape = [batch, filters]
+    for k in range(n):
+        span = size[k] + (pads[k] + pads[k + n]) - gaps[k] * (window[k] - 1) - 1
+        shape.append(simplify(span // steps[k] + 1))
+    return shape
 
 
 def _legalize_conv(n: int) -> Callable[[Any, Call], Expr]:
@@ -220,35 +219,6 @@ def _legalize_conv(n: int) -> Callable[[Any, Call], Expr]:
     return legalize
 
 
-def _transpose_call(
-    n: int,
-    data: Any,
-    weight: Any,
-    strides: Any,
-    padding: Any,
-    output_padding: Any,
-    dilation: Any,
-    groups: int,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str | None,
-    out_dtype: Any,
-) -> Expr:
-    _check_positive(groups)
-    attrs = {
-        "strides": int64_list(_many(strides, n, "strides")),
-        "padding": int64_list(_padding(padding, n)),
-        "output_padding": int64_list(_many(output_padding, n, "output_padding")),
-        "dilation": int64_list(_many(dilation, n, "dilation")),
-        "groups": as_int(groups),
-        "data_layout": data_layout,
-        "kernel_layout": kernel_layout,
-        "out_layout": out_layout or data_layout,
-        "out_dtype": "" if out_dtype is None else str(out_dtype),
-    }
-    return make_call(f"nn.conv{n}d_transpose", [as_expr(data), as_expr(weight)], attrs)
-
-
 def conv1d_transpose(
     data: Any,
     weight: Any,
@@ -263,20 +233,9 @@ def conv1d_transpose(
     out_dtype: Any = None,
 ) -> Expr:
     """Transposed convolution over one spatial axis."""
-    return _transpose_call(
-        1,
-        data,
-        weight,
-        strides,
-        padding,
-        output_padding,
-        dilation,
-        groups,
-        data_layout,
-        kernel_layout,
-        out_layout,
-        out_dtype,
-    )
+    steps = {"strides": strides, "padding": padding, "output_padding": output_padding, "dilation": dilation}
+    layouts = (data_layout, kernel_layout, out_layout)
+    return _conv_call("conv1d_transpose", 1, (data, weight), steps, groups, layouts, out_dtype)
 
 
 def conv2d_transpose(
@@ -293,53 +252,27 @@ def conv2d_transpose(
     out_dtype: Any = None,
 ) -> Expr:
     """Transposed convolution over two spatial axes."""
-    return _transpose_call(
-        2,
-        data,
-        weight,
-        strides,
-        padding,
-        output_padding,
-        dilation,
-        groups,
-        data_layout,
-        kernel_layout,
-        out_layout,
-        out_dtype,
-    )
+    steps = {"strides": strides, "padding": padding, "output_padding": output_padding, "dilation": dilation}
+    layouts = (data_layout, kernel_layout, out_layout)
+    return _conv_call("conv2d_transpose", 2, (data, weight), steps, groups, layouts, out_dtype)
 
 
-def _infer_transpose(n: int) -> Callable[[Call, Any], StructInfo]:
-    def infer(call: Call, builder: Any) -> StructInfo:
-        data, weight = input_tensors(call, 2)
-        attrs = call.attrs
-        data_layout, to_data = layout_attr(call, "data", attrs.data_layout, _DATA[n])
-        kernel_layout, to_kernel = layout_attr(call, "kernel", attrs.kernel_layout, _KERNEL_T[n])
-        out_layout, to_out = layout_attr(call, "output", attrs.out_layout, _DATA[n])
-        check_rank(call, "data", data.ndim, data_layout)
-        check_rank(call, "kernel", weight.ndim, kernel_layout)
-        dtype = _dtype(call, data, weight)
-        device = common_vdevice(call, [data, weight])
-        dims, kernel = written_dims(data), written_dims(weight)
-        if dims is None or kernel is None:
-            return tensor(None, dtype, len(out_layout), device)
-        batch, channels, *size = reorder(to_data, dims)
-        inputs, per_group, *window = reorder(to_kernel, kernel)
-        groups = int(attrs.groups)
-        _check_channels(call, channels, inputs)
-        _check_groups(call, inputs, groups, "input")
-        steps, extra = ([int(v) for v in attrs[k]] for k in ("strides", "output_padding"))
-        for step, more in zip(steps, extra):
-            if more >= step:
-                raise fail(call, f"expects the output padding less than the strides, but {more} >= {step}")
-        pads, gaps = ([int(v) for v in attrs[k]] for k in ("padding", "dilation"))
-        shape = [batch, per_group * groups]
-        for k in range(n):
-            reach = gaps[k] * (window[k] - 1) - (pads[k] + pads[k + n]) + extra[k] + 1
-            shape.append(simplify((size[k] - 1) * steps[k] + reach))
-        return tensor(list(to_out.backward_shape(shape)), dtype, vdevice=device)
-
-    return infer
+def _transpose_shape(call: Call, n: int, data: list[Any], weight: list[Any]) -> list[Any]:
+    batch, channels, *size = data
+    inputs, per_group, *window = weight
+    groups = int(call.attrs.groups)
+    _check_channels(call, channels, inputs)
+    _check_groups(call, inputs, groups, "input")
+    steps, extra = ([int(v) for v in call.attrs[k]] for k in ("strides", "output_padding"))
+    for step, more in zip(steps, extra):
+        if more >= step:
+            raise fail(call, f"expects the output padding less than the strides, but {more} >= {step}")
+    pads, gaps = ([int(v) for v in call.attrs[k]] for k in ("padding", "dilation"))
+    shape = [batch, per_group * groups]
+    for k in range(n):
+        reach = gaps[k] * (window[k] - 1) - (pads[k] + pads[k + n]) + extra[k] + 1
+        shape.append(simplify((size[k] - 1) * steps[k] + reach))
+    return shape
 
 
 def _legalize_transpose(n: int) -> Callable[[Any, Call], Expr]:
@@ -405,13 +338,15 @@ def _np_transpose(
     return out[(slice(None), slice(None), *crop)]
 
 
+def _floats() -> Callable[..., Any]:
+    """Gives arrays of a shape, the same ones each time it is made."""
+    rng = np.random.default_rng(4)
+    return lambda *shape: rng.uniform(-1, 1, shape).astype("float32")
+
+
 def _samples(n: int) -> Callable[[], Any]:
     def make() -> Any:
-        rng = np.random.default_rng(4)
-
-        def a(*shape: int) -> Any:
-            return rng.uniform(-1, 1, shape).astype("float32")
-
+        a = _floats()
         size, window = (7, 6, 5)[:n], (3, 2, 3)[:n]
         return [
             ((a(2, 4, *size), a(6, 4, *window)), {}),
@@ -424,11 +359,7 @@ def _samples(n: int) -> Callable[[], Any]:
 
 def _samples_transpose(n: int) -> Callable[[], Any]:
     def make() -> Any:
-        rng = np.random.default_rng(4)
-
-        def a(*shape: int) -> Any:
-            return rng.uniform(-1, 1, shape).astype("float32")
-
+        a = _floats()
         size, window = (4, 5)[:n], (3, 2)[:n]
         return [
             ((a(2, 4, *size), a(4, 3, *window)), {}),
@@ -441,7 +372,7 @@ def _samples_transpose(n: int) -> Callable[[], Any]:
 for _n in (1, 2, 3):
     define(
         f"nn.conv{_n}d",
-        _infer_conv(_n),
+        _inference(_n, _KERNEL[_n], _conv_shape),
         legalize=_legalize_conv(_n),
         precision="always",
         reference=_np_conv,
@@ -451,7 +382,7 @@ for _n in (1, 2, 3):
 for _n in (1, 2):
     define(
         f"nn.conv{_n}d_transpose",
-        _infer_transpose(_n),
+        _inference(_n, _KERNEL_T[_n], _transpose_shape),
         legalize=_legalize_transpose(_n),
         reference=_np_transpose,
         samples=_samples_transpose(_n),

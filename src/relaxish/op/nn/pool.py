@@ -10,7 +10,7 @@ import numpy as np
 from ... import topi
 from ...relax.expr import Call, Expr
 from ...relax.scalars import const_int, simplify
-from ...relax.struct_info import StructInfo
+from ...relax.struct_info import StructInfo, TensorStructInfo
 from ...tir import IntImm
 from ..inference import as_expr, check_count, int64_list, make_call, tensor, tensor_arg, written_dims
 from ..record import define
@@ -179,15 +179,20 @@ def adaptive_avg_pool3d(
     return _adaptive_call(3, data, output_size, layout, out_layout)
 
 
+def _read(call: Call, n: int) -> tuple[TensorStructInfo, Any, Any, Any, Any]:
+    """The data's info and dimensions (None if unknown), its layout's conversion, and the output's layout with its own."""
+    check_count(call, 1)
+    info = tensor_arg(call, 0)
+    layout, convert = layout_attr(call, "input", call.attrs.layout, _LAYOUT[n])
+    out_layout, to_out = layout_attr(call, "output", call.attrs.out_layout, _LAYOUT[n])
+    check_rank(call, "data", info.ndim, layout)
+    return info, written_dims(info), convert, out_layout, to_out
+
+
 def _infer_pool(n: int) -> Callable[[Call, Any], StructInfo]:
     def infer(call: Call, builder: Any) -> StructInfo:
-        check_count(call, 1)
-        info = tensor_arg(call, 0)
         a = call.attrs
-        layout, convert = layout_attr(call, "input", a.layout, _LAYOUT[n])
-        out_layout, to_out = layout_attr(call, "output", a.out_layout, _LAYOUT[n])
-        check_rank(call, "data", info.ndim, layout)
-        dims = written_dims(info)
+        info, dims, convert, out_layout, to_out = _read(call, n)
         if dims is None:
             return tensor(None, info.dtype, len(out_layout), info.vdevice)
         batch, channels, *size = reorder(convert, dims)
@@ -214,13 +219,8 @@ def _pooled(span: Any, extent: Any, head: int, step: int, ceil_mode: bool) -> An
 
 def _infer_adaptive(n: int) -> Callable[[Call, Any], StructInfo]:
     def infer(call: Call, builder: Any) -> StructInfo:
-        check_count(call, 1)
-        info = tensor_arg(call, 0)
         a = call.attrs
-        layout, convert = layout_attr(call, "input", a.layout, _LAYOUT[n])
-        out_layout, to_out = layout_attr(call, "output", a.out_layout, _LAYOUT[n])
-        check_rank(call, "data", info.ndim, layout)
-        dims = written_dims(info)
+        info, dims, convert, out_layout, to_out = _read(call, n)
         if dims is None:
             if a.output_size is None and a.layout == a.out_layout and info.shape is not None:
                 return info

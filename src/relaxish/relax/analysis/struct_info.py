@@ -36,7 +36,6 @@ __all__ = [
     "map_struct_info",
     "struct_info_base_check",
     "struct_info_lca",
-    "substitute_struct_info",
     "tir_vars_in_struct_info",
 ]
 
@@ -287,17 +286,6 @@ def map_struct_info(
         same = ret is info.ret and (params is None or all(a is b for a, b in zip(params, info.params or ())))
         return info if same else FuncStructInfo(params, ret, info.purity, info.span, info.derive_func)
     return info
-
-
-def substitute_struct_info(
-    info: StructInfo, mapping: Mapping[TirVar, PrimExpr], var_map: Mapping[Any, Any] | None = None
-) -> StructInfo:
-    """Replace symbolic variables (and shape variables)."""
-    if not mapping and not var_map:
-        return info
-    return map_struct_info(
-        info, lambda e: substitute_prim(e, mapping), None if not var_map else lambda v: var_map.get(v, v)
-    )
 
 
 def erase_struct_info(

@@ -92,7 +92,7 @@ def _field(kind: str) -> tuple[str, int, int, Callable[[Any], Any] | None]:
 
 
 class Frame:
-    """A parameter buffer and the table of addresses that ``cuLaunchKernel`` takes; one for each launch under way."""
+    """A parameter buffer and the table of argument addresses that ``cuLaunchKernel`` takes; concurrent launches need one each."""
 
     __slots__ = ("_keep", "buffer", "place", "table", "table_address")
 
@@ -109,7 +109,7 @@ class Frame:
 
 
 class PreparedLaunches:
-    """A driver whose single launches are prepared ones that are used once."""
+    """A driver that implements ``launch`` by a prepared launcher that is used once."""
 
     def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
         """As :meth:`.driver.Driver.prepare`."""

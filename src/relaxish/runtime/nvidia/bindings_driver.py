@@ -7,12 +7,13 @@ process's other libraries may use them, and the driver frees them at exit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from .arguments import ArgumentLayout, Frame, PreparedLaunches
+from .arguments import ArgumentLayout
+from .context_driver import ContextDriver, OwnedHandle, Start
 from .driver import ATTRIBUTES, Dim3, Launcher, TensorMapSpec
-from .errors import CODES, NoCUDAError, failure
+from .errors import NoCUDAError, failure
 from .libcuda import LibCUDA
 
 __all__ = ["BindingsDriver"]
@@ -33,41 +34,18 @@ class _Module:
     device: int
 
 
-@dataclass(eq=False)
-class _Event:
-    handle: Any
-    device: int
-
-
-@dataclass(eq=False)
-class _Graph:
-    handle: Any
-    device: int
-
-
-@dataclass
-class _Contexts:
-    """Primary contexts by device, made when first asked for."""
-
-    handles: dict[int, Any] = field(default_factory=dict)
-
-
-class BindingsDriver(PreparedLaunches):
+class BindingsDriver(ContextDriver):
     """``cuda.bindings.driver`` behind the interface of :class:`~.driver.Driver`."""
 
     name = "cuda-bindings"
-    image_format = "cubin"
-    simulated = False
 
     def __init__(self) -> None:
         self._cuda = _import_bindings()
         self._library: LibCUDA | None = None
-        self._contexts = _Contexts()
+        self._contexts: dict[int, Any] = {}  # by device, made when first asked for
         self._call("initialising CUDA", self._cuda.cuInit, 0)
-        self._count = int(self._call("counting the devices", self._cuda.cuDeviceGetCount))
-        if self._count == 0:
-            raise NoCUDAError(str(failure(CODES["NO_DEVICE"], "counting the devices")))
-        (self._stream_flags, self._event_flags) = (0, int(self._cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+        self._set_count(int(self._call("counting the devices", self._cuda.cuDeviceGetCount)))
+        self._event_flags = int(self._cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
 
     def _call(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
         """Call the driver; its one result, if it has one. Raises CUDAError for a status that is not success."""
@@ -82,14 +60,11 @@ class BindingsDriver(PreparedLaunches):
 
     def _enter(self, device: int) -> Any:
         """Make the primary context of a device current on this thread."""
-        context = self._contexts.handles.get(device)
+        context = self._contexts.get(device)
         if context is None:
-            if not 0 <= device < self._count:
-                raise failure(
-                    CODES["INVALID_DEVICE"], "choosing a device", f"there are {self._count}, asked for {device}"
-                )
+            self._check_number(device)
             context = self._call("opening the device", self._cuda.cuDevicePrimaryCtxRetain, device)
-            self._contexts.handles[device] = context
+            self._contexts[device] = context
         status = self._cuda.cuCtxSetCurrent(context)[0]
         if int(status):
             raise failure(int(status), "choosing a device")
@@ -97,12 +72,8 @@ class BindingsDriver(PreparedLaunches):
 
     # ---- devices
 
-    def device_count(self) -> int:
-        """How many devices the driver shows."""
-        return self._count
-
     def attribute(self, device: int, name: str) -> Any:
-        """An attribute; ``None`` for an unknown name."""
+        """An attribute of a device; ``None`` for an unknown name."""
         cuda = self._cuda
         if name == "device_name":
             text = self._call("asking for the device's name", cuda.cuDeviceGetName, 256, device)
@@ -115,14 +86,10 @@ class BindingsDriver(PreparedLaunches):
         return int(self._call(f"asking for {name}", cuda.cuDeviceGetAttribute, cuda.CUdevice_attribute(number), device))
 
     def memory_info(self, device: int) -> tuple[int, int]:
-        """(free, total) bytes."""
+        """Free and total memory, in bytes."""
         self._enter(device)
         free, total = self._call("asking for free memory", self._cuda.cuMemGetInfo)
         return int(free), int(total)
-
-    def make_current(self, device: int) -> None:
-        """Make the primary context current on this thread."""
-        self._enter(device)
 
     def synchronize(self, device: int) -> None:
         """Wait for all work of the device."""
@@ -132,17 +99,17 @@ class BindingsDriver(PreparedLaunches):
     # ---- memory
 
     def allocate(self, device: int, nbytes: int) -> int:
-        """New memory."""
+        """The address of new memory."""
         self._enter(device)
         return int(self._call(f"allocating {nbytes} bytes", self._cuda.cuMemAlloc, nbytes))
 
     def free(self, device: int, address: int) -> None:
-        """Give memory back."""
+        """Free memory."""
         self._enter(device)
         self._call("freeing memory", self._cuda.cuMemFree, address)
 
     def copy_to_device(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
-        """From the host."""
+        """Copy from host memory."""
         self._enter(device)
         what, cuda = f"copying {nbytes} bytes to the device", self._cuda
         if stream is None:
@@ -151,7 +118,7 @@ class BindingsDriver(PreparedLaunches):
             self._call(what, cuda.cuMemcpyHtoDAsync, target, source, nbytes, stream)
 
     def copy_to_host(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
-        """To the host."""
+        """Copy to host memory."""
         self._enter(device)
         what, cuda = f"copying {nbytes} bytes to the host", self._cuda
         if stream is None:
@@ -162,7 +129,7 @@ class BindingsDriver(PreparedLaunches):
     def copy_on_device(
         self, device: int, target: int, source: int, nbytes: int, stream: int | None = None, source_device: int = -1
     ) -> None:
-        """Within a device, or from another one."""
+        """Copy within a device or from another one."""
         context = self._enter(device)
         what, cuda = f"copying {nbytes} bytes on the device", self._cuda
         if source_device not in (-1, device):
@@ -175,7 +142,7 @@ class BindingsDriver(PreparedLaunches):
             self.synchronize_stream(device, 0)
 
     def fill(self, device: int, target: int, value: int, nbytes: int, stream: int | None = None) -> None:
-        """Set bytes."""
+        """Set bytes of device memory."""
         self._enter(device)
         self._call("filling memory", self._cuda.cuMemsetD8Async, target, value, nbytes, stream or 0)
         if stream is None:
@@ -210,23 +177,10 @@ class BindingsDriver(PreparedLaunches):
 
     def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
         """A launcher that reuses its argument buffers."""
-        layout = ArgumentLayout(kinds)
         start = self._starter(function) if cluster == (1, 1, 1) else self._cluster_starter(function, cluster)
-        frames: list[Frame] = []
-        enter, device, what = self._enter, function.device, f"launching {function.name}"
+        return self._launcher(function, ArgumentLayout(kinds), cluster, start)
 
-        def launcher(grid: Dim3, block: Dim3, shared: int, stream: int, values: Sequence[Any]) -> None:
-            frame = frames.pop() if frames else Frame(layout)
-            layout.pack_into(frame.buffer, frame.place, values)
-            enter(device)
-            status = start(grid, block, shared, stream, frame.table_address)
-            frames.append(frame)
-            if status:
-                raise failure(status, what, f"grid {grid}, block {block}, {shared} bytes of shared memory")
-
-        return launcher
-
-    def _starter(self, function: _Function) -> Callable[[Dim3, Dim3, int, int, int], int]:
+    def _starter(self, function: _Function) -> Start:
         launch, handle = self._cuda.cuLaunchKernel, function.handle
 
         def start(grid: Dim3, block: Dim3, shared: int, stream: int, table: int) -> int:
@@ -234,7 +188,7 @@ class BindingsDriver(PreparedLaunches):
 
         return start
 
-    def _cluster_starter(self, function: _Function, cluster: Dim3) -> Callable[[Dim3, Dim3, int, int, int], int]:
+    def _cluster_starter(self, function: _Function, cluster: Dim3) -> Start:
         cuda, handle = self._cuda, function.handle
         attribute = cuda.CUlaunchAttribute()
         attribute.id = getattr(cuda.CUlaunchAttributeID, _CLUSTER_ATTRIBUTE)
@@ -257,10 +211,10 @@ class BindingsDriver(PreparedLaunches):
     def create_stream(self, device: int) -> int:
         """A new stream."""
         self._enter(device)
-        return int(self._call("creating a stream", self._cuda.cuStreamCreate, self._stream_flags))
+        return int(self._call("creating a stream", self._cuda.cuStreamCreate, 0))
 
     def destroy_stream(self, device: int, stream: int) -> None:
-        """Finish a stream and give it back."""
+        """Wait for a stream and destroy it."""
         self.synchronize_stream(device, stream)
         self._call("destroying a stream", self._cuda.cuStreamDestroy, stream)
 
@@ -272,17 +226,17 @@ class BindingsDriver(PreparedLaunches):
     def create_event(self, device: int, timing: bool = True) -> Any:
         """A new event."""
         self._enter(device)
-        return _Event(
+        return OwnedHandle(
             self._call("creating an event", self._cuda.cuEventCreate, 0 if timing else self._event_flags), device
         )
 
     def record_event(self, event: Any, stream: int) -> None:
-        """Mark the end of a stream."""
+        """Record an event behind the present work of a stream."""
         self._enter(event.device)
         self._call("recording an event", self._cuda.cuEventRecord, event.handle, stream)
 
     def wait_event(self, event: Any, stream: int) -> None:
-        """Order a stream after an event."""
+        """Let later work of a stream wait for an event."""
         self._enter(event.device)
         self._call("waiting for an event", self._cuda.cuStreamWaitEvent, stream, event.handle, 0)
 
@@ -298,41 +252,43 @@ class BindingsDriver(PreparedLaunches):
         return float(self._call(what, self._cuda.cuEventElapsedTime, start.handle, end.handle))
 
     def destroy_event(self, event: Any) -> None:
-        """Give an event back; recorded work goes on."""
+        """Destroy an event; recorded work is not affected."""
         self._enter(event.device)
         self._call("destroying an event", self._cuda.cuEventDestroy, event.handle)
 
     # ---- graphs
 
     def begin_capture(self, device: int, stream: int) -> None:
-        """Write down the work of a stream; other threads are not hindered."""
+        """Capture the work of a stream; calls of other threads stay allowed."""
         self._enter(device)
         mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._call("capturing a stream", self._cuda.cuStreamBeginCapture, stream, mode)
 
     def end_capture(self, device: int, stream: int) -> Any:
-        """The captured work as a graph."""
+        """End the capture and make the work an executable graph."""
         self._enter(device)
         graph = self._call("ending a capture", self._cuda.cuStreamEndCapture, stream)
         try:
-            return _Graph(self._call("making a graph executable", self._cuda.cuGraphInstantiate, graph, 0), device)
+            return OwnedHandle(self._call("making a graph executable", self._cuda.cuGraphInstantiate, graph, 0), device)
         finally:
             self._call("giving a graph back", self._cuda.cuGraphDestroy, graph)
 
     def launch_graph(self, graph: Any, stream: int) -> None:
-        """Do the work of a graph."""
+        """Run a graph on a stream."""
         self._enter(graph.device)
         self._call("launching a graph", self._cuda.cuGraphLaunch, graph.handle, stream)
 
     def destroy_graph(self, graph: Any) -> None:
-        """Give a graph back."""
+        """Destroy an executable graph."""
         self._enter(graph.device)
         self._call("giving a graph back", self._cuda.cuGraphExecDestroy, graph.handle)
 
     # ---- tensor maps
 
     def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
-        """The driver's encoding. It must be written to a multiple of 64 bytes, where cuda-bindings' own object need not be."""
+        """The driver's encoding. Uses libcuda: the driver writes to an address that is a multiple of 64 bytes, which the object
+        of cuda-bindings does not guarantee.
+        """
         if self._library is None:
             self._library = LibCUDA()
         return self._library.encode_tensor_map(spec)

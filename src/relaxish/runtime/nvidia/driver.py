@@ -68,7 +68,11 @@ class TensorMapSpec:
 
 
 class Driver(Protocol):
-    """What relaxish asks of a CUDA driver."""
+    """What relaxish asks of a CUDA driver.
+
+    Devices are numbers from 0, addresses are integers, sizes are bytes, streams are handles (0 is the legacy default
+    stream). Every method raises CUDAError with the driver's code where the call fails.
+    """
 
     name: str
     image_format: str  # what load_module takes: "cubin", "emulated", "null"
@@ -85,7 +89,7 @@ class Driver(Protocol):
         ...
 
     def memory_info(self, device: int) -> tuple[int, int]:
-        """(free, total) bytes."""
+        """Free and total memory of a device, in bytes."""
         ...
 
     def synchronize(self, device: int) -> None:
@@ -99,43 +103,43 @@ class Driver(Protocol):
     # ---- memory; ``stream=None`` waits for the result, a stream orders the work on it
 
     def allocate(self, device: int, nbytes: int) -> int:
-        """The address of new memory, aligned to 256 bytes at least."""
+        """The address of new memory, aligned to at least 256 bytes. Raises DeviceMemoryError when the device is full."""
         ...
 
     def free(self, device: int, address: int) -> None:
-        """Give memory back; waits for work that may use it."""
+        """Free memory; waits for work that may still use it."""
         ...
 
     def copy_to_device(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
-        """From host memory to a device; the host memory may be used again at once."""
+        """Copy from host memory to a device; the host memory may be reused as soon as the call returns."""
         ...
 
     def copy_to_host(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
-        """From a device to host memory, which is complete only when ``stream`` has been waited for."""
+        """Copy from a device to host memory; with a stream, the data is there only after waiting for it."""
         ...
 
     def copy_on_device(
         self, device: int, target: int, source: int, nbytes: int, stream: int | None = None, source_device: int = -1
     ) -> None:
-        """Within a device, or from ``source_device`` to ``device``."""
+        """Copy within a device, or from ``source_device`` to ``device`` where one is given."""
         ...
 
     def fill(self, device: int, target: int, value: int, nbytes: int, stream: int | None = None) -> None:
-        """Set bytes."""
+        """Set ``nbytes`` bytes to ``value`` (0 to 255)."""
         ...
 
     # ---- kernels
 
     def load_module(self, device: int, image: Any) -> Any:
-        """Load an image of :attr:`image_format` (a cubin, or PTX as bytes ending in a zero)."""
+        """Load an image of :attr:`image_format` (a cubin, or PTX as bytes that end in a zero byte)."""
         ...
 
     def unload_module(self, module: Any) -> None:
-        """Unload; its functions are gone."""
+        """Unload a module; its kernels cannot be launched any more."""
         ...
 
     def get_function(self, module: Any, name: str) -> Any:
-        """A kernel of a module."""
+        """The kernel of that name. Raises CUDAError if the module has none."""
         ...
 
     def set_max_dynamic_shared(self, function: Any, nbytes: int) -> None:
@@ -152,67 +156,67 @@ class Driver(Protocol):
         args: Sequence[KernelArg],
         cluster: Dim3 = (1, 1, 1),
     ) -> None:
-        """Run a kernel on a stream."""
+        """Queue one launch on a stream: ``grid`` blocks of ``block`` threads with ``shared`` bytes of dynamic shared memory."""
         ...
 
     def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
-        """A launcher for arguments of these kinds, with all that can be done ahead done."""
+        """A function that launches the kernel with arguments of these kinds; what does not depend on the values is done once."""
         ...
 
     # ---- streams and events
 
     def create_stream(self, device: int) -> int:
-        """A new stream; it waits for the default stream and the default stream for it."""
+        """A new blocking stream: its work is ordered with that of the default stream, in both directions."""
         ...
 
     def destroy_stream(self, device: int, stream: int) -> None:
-        """Give a stream back; its work is finished first."""
+        """Wait for the work of a stream and destroy it."""
         ...
 
     def synchronize_stream(self, device: int, stream: int) -> None:
-        """Wait for a stream."""
+        """Wait on the host until all work of a stream is done."""
         ...
 
     def create_event(self, device: int, timing: bool = True) -> Any:
-        """A mark in streams; ``timing`` makes it readable as a clock."""
+        """A new event; only one made with ``timing`` can be given to :meth:`elapsed_ms`."""
         ...
 
     def record_event(self, event: Any, stream: int) -> None:
-        """Put the mark at the present end of a stream."""
+        """Record an event behind the work that a stream has now."""
         ...
 
     def wait_event(self, event: Any, stream: int) -> None:
-        """Let further work on a stream wait for the mark."""
+        """Let later work of a stream wait for an event."""
         ...
 
     def synchronize_event(self, event: Any) -> None:
-        """Wait on the host until a mark is reached."""
+        """Wait on the host until an event is reached."""
         ...
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        """Milliseconds between two marks that were reached."""
+        """Milliseconds between two events that have been reached."""
         ...
 
     def destroy_event(self, event: Any) -> None:
-        """Give an event back."""
+        """Destroy an event; work that waits for it is not affected."""
         ...
 
     # ---- graphs
 
     def begin_capture(self, device: int, stream: int) -> None:
-        """Write down the work issued to a stream (not the default one) instead of doing it."""
+        """Capture the work issued to a stream (not the default one) instead of running it."""
         ...
 
     def end_capture(self, device: int, stream: int) -> Any:
-        """The work written down, as a graph ready to launch."""
+        """End the capture; the captured work as an executable graph."""
         ...
 
     def launch_graph(self, graph: Any, stream: int) -> None:
-        """Do the work of a graph."""
+        """Run the work of a graph on a stream."""
         ...
 
     def destroy_graph(self, graph: Any) -> None:
-        """Give a graph back."""
+        """Destroy an executable graph."""
         ...
 
     # ---- tensor maps

@@ -116,7 +116,7 @@ class LibCUDA:
         return self.made(f"looking up the kernel {name}", "cuModuleGetFunction", module, name.encode())
 
     def set_max_dynamic_shared(self, function: int, nbytes: int) -> None:
-        """Allow more dynamic shared memory."""
+        """Allow a kernel ``nbytes`` bytes of dynamic shared memory."""
         self.call("allowing more shared memory", "cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, nbytes)
 
     def launch(
@@ -139,7 +139,7 @@ class LibCUDA:
     # ---- graphs
 
     def begin_capture(self, stream: int) -> None:
-        """Write down the work of a stream; other threads are not hindered."""
+        """Capture the work of a stream; calls of other threads stay allowed."""
         self.call("capturing a stream", "cuStreamBeginCapture_v2", stream, _THREAD_LOCAL_CAPTURE)
 
     def end_capture(self, stream: int) -> int:
@@ -154,7 +154,7 @@ class LibCUDA:
     # ---- tensor maps
 
     def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
-        """The driver's encoding."""
+        """The driver's encoding of a tensor map: 128 bytes."""
         dtype, interleave, swizzle, promotion, fill = driver_numbers(spec)
         rank = len(spec.dims)
         buffer = (ctypes.c_char * (BYTES + _MAP_ALIGNMENT))()

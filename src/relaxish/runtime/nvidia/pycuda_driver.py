@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .arguments import ArgumentLayout, Frame, PreparedLaunches
+from .arguments import ArgumentLayout
+from .context_driver import ContextDriver, OwnedHandle, launch_text
 from .driver import ATTRIBUTES, Dim3, Launcher, TensorMapSpec
 from .errors import CODES, NAMES, NoCUDAError, failure
 from .libcuda import DISABLE_TIMING, LibCUDA
@@ -45,32 +46,16 @@ class _Function:
         return self.module.device
 
 
-@dataclass(eq=False)
-class _Event:
-    handle: int
-    device: int
-
-
-@dataclass(eq=False)
-class _Graph:
-    handle: int
-    device: int
-
-
-class PyCUDADriver(PreparedLaunches):
+class PyCUDADriver(ContextDriver):
     """``pycuda.driver`` behind the interface of :class:`~.driver.Driver`."""
 
     name = "pycuda"
-    image_format = "cubin"
-    simulated = False
 
     def __init__(self) -> None:
         self._cuda = _import_pycuda()
         self._library = LibCUDA()
         self._call("initialising CUDA", self._cuda.init)
-        self._count = int(self._call("counting the devices", self._cuda.Device.count))
-        if self._count == 0:
-            raise NoCUDAError(str(failure(CODES["NO_DEVICE"], "counting the devices")))
+        self._set_count(int(self._call("counting the devices", self._cuda.Device.count)))
         self._devices: dict[int, Any] = {}
         self._contexts: dict[int, Any] = {}
         self._streams: dict[int, tuple[int, Any]] = {}  # by handle: device, PyCUDA's object
@@ -86,10 +71,7 @@ class PyCUDADriver(PreparedLaunches):
     def _device(self, device: int) -> Any:
         found = self._devices.get(device)
         if found is None:
-            if not 0 <= device < self._count:
-                raise failure(
-                    CODES["INVALID_DEVICE"], "choosing a device", f"there are {self._count}, asked for {device}"
-                )
+            self._check_number(device)
             found = self._devices[device] = self._call("opening the device", self._cuda.Device, device)
         return found
 
@@ -123,12 +105,8 @@ class PyCUDADriver(PreparedLaunches):
 
     # ---- devices
 
-    def device_count(self) -> int:
-        """How many devices the driver shows."""
-        return self._count
-
     def attribute(self, device: int, name: str) -> Any:
-        """An attribute; ``None`` for an unknown name."""
+        """An attribute of a device; ``None`` for an unknown name."""
         found = self._device(device)
         if name == "device_name":
             return str(self._call("asking for the device's name", found.name))
@@ -142,14 +120,10 @@ class PyCUDADriver(PreparedLaunches):
         return None if key is None else int(self._call(f"asking for {name}", found.get_attribute, key))
 
     def memory_info(self, device: int) -> tuple[int, int]:
-        """(free, total) bytes."""
+        """Free and total memory, in bytes."""
         self._enter(device)
         free, total = self._call("asking for free memory", self._cuda.mem_get_info)
         return int(free), int(total)
-
-    def make_current(self, device: int) -> None:
-        """Make the primary context current on this thread."""
-        self._enter(device)
 
     def synchronize(self, device: int) -> None:
         """Wait for all work of the device."""
@@ -159,17 +133,17 @@ class PyCUDADriver(PreparedLaunches):
     # ---- memory
 
     def allocate(self, device: int, nbytes: int) -> int:
-        """New memory."""
+        """The address of new memory."""
         self._enter(device)
         return self._library.made(f"allocating {nbytes} bytes", "cuMemAlloc_v2", nbytes)
 
     def free(self, device: int, address: int) -> None:
-        """Give memory back."""
+        """Free memory."""
         self._enter(device)
         self._library.call("freeing memory", "cuMemFree_v2", address)
 
     def copy_to_device(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
-        """From the host."""
+        """Copy from host memory."""
         self._enter(device)
         what = f"copying {nbytes} bytes to the device"
         if stream is None:
@@ -178,7 +152,7 @@ class PyCUDADriver(PreparedLaunches):
             self._library.call(what, "cuMemcpyHtoDAsync_v2", target, source, nbytes, stream or None)
 
     def copy_to_host(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
-        """To the host."""
+        """Copy to host memory."""
         self._enter(device)
         what = f"copying {nbytes} bytes to the host"
         if stream is None:
@@ -189,7 +163,7 @@ class PyCUDADriver(PreparedLaunches):
     def copy_on_device(
         self, device: int, target: int, source: int, nbytes: int, stream: int | None = None, source_device: int = -1
     ) -> None:
-        """Within a device, or from another one."""
+        """Copy within a device or from another one."""
         what, call = f"copying {nbytes} bytes on the device", self._library.call
         if source_device not in (-1, device):
             other = self._enter(source_device)
@@ -202,7 +176,7 @@ class PyCUDADriver(PreparedLaunches):
             self.synchronize_stream(device, 0)
 
     def fill(self, device: int, target: int, value: int, nbytes: int, stream: int | None = None) -> None:
-        """Set bytes."""
+        """Set bytes of device memory."""
         self._enter(device)
         self._library.call("filling memory", "cuMemsetD8Async", target, value, nbytes, stream or None)
         if stream is None:
@@ -276,26 +250,17 @@ class PyCUDADriver(PreparedLaunches):
             try:
                 run(grid, block, packed, shared, known)
             except self._cuda.Error as error:
-                detail = f"grid {grid}, block {block}, {shared} bytes of shared memory"
-                raise failure(_code_of(error), what, detail) from None
+                raise failure(_code_of(error), what, launch_text(grid, block, shared)) from None
 
         return launcher
 
     def _direct_launcher(self, function: _Function, layout: ArgumentLayout, cluster: Dim3) -> Launcher:
-        frames: list[Frame] = []
+        """A launcher that calls libcuda itself."""
 
-        def launcher(grid: Dim3, block: Dim3, shared: int, stream: int, values: Sequence[Any]) -> None:
-            self._enter(function.device)
-            frame = frames.pop() if frames else Frame(layout)
-            layout.pack_into(frame.buffer, frame.place, values)
-            raw = self._raw(function)
-            status = self._library.launch(raw, grid, block, shared, stream, frame.table_address, cluster)
-            frames.append(frame)
-            if status:
-                detail = f"grid {grid}, block {block}, cluster {cluster}, {shared} bytes of shared memory"
-                raise failure(status, f"launching {function.name}", detail)
+        def start(grid: Dim3, block: Dim3, shared: int, stream: int, table: int) -> int:
+            return self._library.launch(self._raw(function), grid, block, shared, stream, table, cluster)
 
-        return launcher
+        return self._launcher(function, layout, cluster, start)
 
     # ---- streams and events
 
@@ -308,7 +273,7 @@ class PyCUDADriver(PreparedLaunches):
         return handle
 
     def destroy_stream(self, device: int, stream: int) -> None:
-        """Finish a stream and give it back."""
+        """Wait for a stream and destroy it."""
         self.synchronize_stream(device, stream)
         if stream not in self._streams:
             raise failure(CODES["INVALID_HANDLE"], "destroying a stream", "another library made it")
@@ -323,20 +288,21 @@ class PyCUDADriver(PreparedLaunches):
     def create_event(self, device: int, timing: bool = True) -> Any:
         """A new event."""
         self._enter(device)
-        return _Event(self._library.made("creating an event", "cuEventCreate", 0 if timing else DISABLE_TIMING), device)
+        flags = 0 if timing else DISABLE_TIMING
+        return OwnedHandle(self._library.made("creating an event", "cuEventCreate", flags), device)
 
-    def _with_event(self, what: str, name: str, event: _Event, *args: Any) -> None:
+    def _with_event(self, what: str, name: str, event: OwnedHandle, *args: Any) -> None:
         if not event.handle:
             raise failure(CODES["INVALID_HANDLE"], what, "the event was destroyed")
         self._enter(event.device)
         self._library.call(what, name, *args)
 
     def record_event(self, event: Any, stream: int) -> None:
-        """Mark the end of a stream."""
+        """Record an event behind the present work of a stream."""
         self._with_event("recording an event", "cuEventRecord", event, event.handle, stream or None)
 
     def wait_event(self, event: Any, stream: int) -> None:
-        """Order a stream after an event."""
+        """Let later work of a stream wait for an event."""
         self._with_event("waiting for an event", "cuStreamWaitEvent", event, stream or None, event.handle, 0)
 
     def synchronize_event(self, event: Any) -> None:
@@ -349,29 +315,29 @@ class PyCUDADriver(PreparedLaunches):
         return self._library.elapsed_ms(start.handle, end.handle)
 
     def destroy_event(self, event: Any) -> None:
-        """Give an event back; recorded work goes on."""
+        """Destroy an event; recorded work is not affected."""
         self._with_event("destroying an event", "cuEventDestroy_v2", event, event.handle)
         event.handle = 0
 
     # ---- graphs
 
     def begin_capture(self, device: int, stream: int) -> None:
-        """Write down the work of a stream."""
+        """Capture the work of a stream."""
         self._enter(device)
         self._library.begin_capture(stream)
 
     def end_capture(self, device: int, stream: int) -> Any:
-        """The captured work as a graph."""
+        """End the capture and make the work an executable graph."""
         self._enter(device)
-        return _Graph(self._library.end_capture(stream), device)
+        return OwnedHandle(self._library.end_capture(stream), device)
 
     def launch_graph(self, graph: Any, stream: int) -> None:
-        """Do the work of a graph."""
+        """Run a graph on a stream."""
         self._enter(graph.device)
         self._library.call("launching a graph", "cuGraphLaunch", graph.handle or None, stream or None)
 
     def destroy_graph(self, graph: Any) -> None:
-        """Give a graph back."""
+        """Destroy an executable graph."""
         self._enter(graph.device)
         self._library.call("giving a graph back", "cuGraphExecDestroy", graph.handle)
         graph.handle = 0
@@ -379,7 +345,7 @@ class PyCUDADriver(PreparedLaunches):
     # ---- tensor maps
 
     def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
-        """The driver's encoding."""
+        """The driver's encoding of a tensor map: 128 bytes."""
         return self._library.encode_tensor_map(spec)
 
 

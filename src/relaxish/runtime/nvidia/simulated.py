@@ -126,7 +126,7 @@ class SimulatedDriver:
         """Do what a launch does; a CUDAError with a sticky code loses the context."""
 
     def clock_ms(self) -> float:
-        """What events read."""
+        """The simulated time that events record, in milliseconds."""
         return time.perf_counter() * 1e3
 
     # ---- devices
@@ -153,7 +153,7 @@ class SimulatedDriver:
         return memory.total - memory.used, memory.total
 
     def synchronize(self, device: int) -> None:
-        """Do all work that waits."""
+        """Run all queued work."""
         found = self._device(device, "waiting for the device")
         self._not_while_capturing(found, "waiting for the device")
         self._guard(found, found.timeline.finish)
@@ -205,7 +205,7 @@ class SimulatedDriver:
             self._guard(device, lambda: device.timeline.finish(0))
 
     def copy_to_device(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
-        """Copy in; the source is read at once, as from pageable memory."""
+        """Copy from host memory, which is read at once, as the driver does with pageable memory."""
         found = self._device(device, "copying to the device")
         found.allocations.check(target, nbytes, "copying to the device")
         staged = ctypes.string_at(source, nbytes) if self.deferred or found.timeline.captures(stream) else None
@@ -215,7 +215,7 @@ class SimulatedDriver:
             self._issue(found, stream, "copying to the device", lambda: _move(target, staged, nbytes))
 
     def copy_to_host(self, device: int, target: int, source: int, nbytes: int, stream: int | None = None) -> None:
-        """Copy out."""
+        """Copy to host memory."""
         found = self._device(device, "copying to the host")
         found.allocations.check(source, nbytes, "copying to the host")
         self._issue(found, stream, "copying to the host", lambda: _move(target, source, nbytes))
@@ -318,7 +318,7 @@ class SimulatedDriver:
         self._guard(found, lambda: found.timeline.destroy_stream(stream))
 
     def synchronize_stream(self, device: int, stream: int) -> None:
-        """Do the work that waits on a stream."""
+        """Run the work queued on a stream."""
         found = self._device(device, "waiting for a stream")
         found.timeline.forbid_while_capturing("waiting for a stream", stream)
         self._guard(found, lambda: found.timeline.finish(stream))
@@ -334,23 +334,23 @@ class SimulatedDriver:
         return self._device(event.device, what)
 
     def record_event(self, event: Any, stream: int) -> None:
-        """Mark the end of a stream."""
+        """Record an event behind the present work of a stream."""
         found = self._event(event, "recording an event")
         self._guard(found, lambda: found.timeline.record(event, stream))
 
     def wait_event(self, event: Any, stream: int) -> None:
-        """Order a stream after an event."""
+        """Let later work of a stream wait for an event."""
         found = self._event(event, "waiting for an event")
         self._guard(found, lambda: found.timeline.wait(event, stream))
 
     def synchronize_event(self, event: Any) -> None:
-        """Do the work an event waits for."""
+        """Run the work that an event was recorded behind."""
         found = self._event(event, "waiting for an event")
         self._not_while_capturing(found, "waiting for an event")
         self._guard(found, lambda: found.timeline.reach(event))
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        """Difference of two marks."""
+        """Milliseconds between two events."""
         for event in (start, end):
             self._event(event, "reading the time between events")
             if not event.timing or not event.recorded:
@@ -370,15 +370,15 @@ class SimulatedDriver:
     # ---- graphs
 
     def begin_capture(self, device: int, stream: int) -> None:
-        """Write down what is issued to a stream."""
+        """Capture the work issued to a stream."""
         self._device(device, "capturing a stream").timeline.begin_capture(stream)
 
     def end_capture(self, device: int, stream: int) -> Any:
-        """The graph of what was issued."""
+        """End the capture; its work as a graph."""
         return Graph(device, self._device(device, "capturing a stream").timeline.end_capture(stream))
 
     def launch_graph(self, graph: Any, stream: int) -> None:
-        """Do what was written down."""
+        """Run the work of a graph."""
         found = self._device(graph.device, "launching a graph")
         if not graph.alive:
             raise failure(CODES["INVALID_VALUE"], "launching a graph", "the graph was destroyed")

@@ -21,16 +21,16 @@ _FORKED = (
 
 
 class Pool(list[int]):
-    """Addresses of free blocks of one size; once closed it takes no more."""
+    """Addresses of free blocks of one size; a closed pool takes no more blocks."""
 
     is_open = True
 
 
 class DeviceBlock:
-    """Memory of a device; goes back to its pool, or to the driver, when nobody refers to it.
+    """Memory of a device; returned to its pool, or to the driver, when nothing refers to it any more.
 
-    The pool holds addresses, not blocks: a collector of cycles finalises everything it found, and what another finaliser
-    saved from that would be used after its end.
+    The pool holds addresses, not blocks: the garbage collector may run the finalisers of a block and of its owner in any
+    order, so that a block kept in a pool could be handed out after it was finalised.
     """
 
     __slots__ = ("address", "device", "nbytes", "pool", "state", "__weakref__")
@@ -52,7 +52,7 @@ class DeviceBlock:
 
 
 class TakenPools:
-    """Free memory set apart for something that works in it, such as a graph; given back with it."""
+    """Free memory that belongs to something that uses it again and again, such as a graph; freed with its owner."""
 
     def __init__(self, state: CUDAState, device: int, pools: list[Pool]) -> None:
         self._state = state
@@ -89,13 +89,13 @@ class CUDAState:
         return not self._lost
 
     def forked(self) -> None:
-        """This process is a fork: a real driver cannot be used, simulated ones go on."""
+        """Called in a forked process: a real driver cannot be used there, simulated ones can."""
         if not self.driver.simulated:
             self._lost = _FORKED
             self.pools.clear()
 
     def close(self) -> None:
-        """Give pooled memory back; what arrays still hold follows with them."""
+        """Free the pooled memory; memory that arrays still hold is freed with them."""
         self.trim()
         for pools in self.pools.values():
             for pool in pools.values():
@@ -147,7 +147,7 @@ class CUDAState:
             ) from None
 
     def scratch(self, device: int, nbytes: int) -> int:
-        """The address of memory whose contents are nobody's, kept for the next asking."""
+        """The address of scratch memory: its contents are undefined, and the next request gets the same memory."""
         found = self._scratch.get(device)
         if found is None or found.nbytes < nbytes:
             found = self._scratch[device] = self.allocate(device, nbytes)
@@ -191,7 +191,7 @@ class CUDAState:
             self.release(device, pool.pop())
 
     def take_pools(self, device: int, stream: int) -> TakenPools:
-        """The pools of a stream, to be kept for what works in their memory; they are no longer handed out."""
+        """Take the pools of a stream out of use, for an owner that keeps working in their memory (a captured graph)."""
         pools = self.pools.get(device, {})
         return TakenPools(self, device, [pools.pop(key) for key in [k for k in pools if k[0] == stream]])
 

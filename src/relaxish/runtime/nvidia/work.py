@@ -19,7 +19,7 @@ Run = Callable[[], None]
 
 @dataclass(eq=False)
 class Event:
-    """A mark: unrecorded, recorded (waiting), or reached (``time`` is set)."""
+    """An event: unrecorded, recorded (its work waits), or reached (``time``, in milliseconds, is set)."""
 
     device: int
     timing: bool = True
@@ -31,14 +31,14 @@ class Event:
 
 @dataclass(eq=False)
 class Graph:
-    """Captured work."""
+    """The work of a captured stream, in order."""
 
     device: int
     steps: list[Run]
     alive: bool = True
 
     def run(self) -> None:
-        """Do it once."""
+        """Run all of it once."""
         for step in self.steps:
             step()
 

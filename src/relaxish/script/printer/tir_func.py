@@ -9,6 +9,7 @@ from ...ir.attrs import Attrs, DictAttrs
 from ...ir.node import Node
 from ...ir.types import TupleType
 from ...support.object_path import ObjectPath
+from ...tir.analysis.structure import contains_block
 from .doc import AssignDoc, CommentDoc, Doc, ExprDoc, ExprStmtDoc, FunctionDoc, IdDoc, LiteralDoc
 from .docsifier import Docsifier, Frame, assign, header, printer_of
 from .tir_buffer import buffer_annotation, buffer_decl, define_buffer, is_simple_buffer
@@ -79,20 +80,6 @@ def _implicit_root(func: Any) -> Any:
     if isinstance(inner, tir.BlockRealize):
         return root if inner.block.iter_vars else None
     return root if contains_block(inner) else None
-
-
-def contains_block(stmt: Any) -> bool:
-    """Whether a statement has a block inside."""
-    stack = [stmt]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, tir.BlockRealize):
-            return True
-        if isinstance(node, (tuple, list)):
-            stack.extend(node)
-        elif isinstance(node, tir.Stmt):
-            stack.extend(c for c in node.iter_children() if isinstance(c, (tir.Stmt, tuple)))
-    return False
 
 
 def _parameters(func: Any, path: ObjectPath, frame: Frame, d: Docsifier) -> tuple[list[AssignDoc], set[int]]:

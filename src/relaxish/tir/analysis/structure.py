@@ -11,10 +11,11 @@ from ...ir.structural import structural_equal
 from ..expr import CallEffectKind, IntImm
 from ..function import PrimFunc
 from ..op import effect_of
-from ..stmt import Block, For
+from ..stmt import Block, BlockRealize, For, Stmt
 
 __all__ = [
     "assert_pure_function",
+    "contains_block",
     "expr_deep_equal",
     "find_anchor_block",
     "is_pure_function",
@@ -25,6 +26,20 @@ __all__ = [
 def expr_deep_equal(lhs: Any, rhs: Any) -> bool:
     """Whether two expressions are the same tree over the very same variables."""
     return bool(structural_equal(lhs, rhs))
+
+
+def contains_block(stmt: Any) -> bool:
+    """Whether there is a block in a statement."""
+    waiting = [stmt]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, BlockRealize):
+            return True
+        if isinstance(node, (tuple, list)):
+            waiting.extend(node)
+        elif isinstance(node, Stmt):
+            waiting.extend(c for c in node.iter_children() if isinstance(c, (Stmt, tuple)))
+    return False
 
 
 class _Undefined(Visitor):

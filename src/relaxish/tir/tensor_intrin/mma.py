@@ -36,10 +36,10 @@ _LONG = {short: long for long, short in _SHORT.items()}
 
 @dataclass(frozen=True)
 class _Operand:
-    """How ``ldmatrix`` brings one operand: tile in memory, place of its elements, addresses of the lanes.
+    """How ``ldmatrix`` loads one operand: its tile in memory, which lane holds which element, addresses of the lanes.
 
-    The instruction transposes 16-bit elements only; for 8-bit ones there is no ``address``, the code generator loads
-    them one by one.
+    The instruction transposes 16-bit elements only; transposed 8-bit operands have no ``address``, and the code
+    generator loads their elements one by one.
     """
 
     rows: int

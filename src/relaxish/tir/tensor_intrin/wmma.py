@@ -37,7 +37,7 @@ _RESULTS = {"f16": ("f32", "f16"), "bf16": ("f32",), "s8": ("s32",), "u8": ("s32
 
 
 def _tile(name: str, shape: Sequence[int], dtype: str, scope: str, strided: bool) -> Buffer:
-    """A tile of a larger buffer in ``scope``; the implementation's tiles know their strides."""
+    """A tile of a larger buffer in ``scope``; ``strided`` (in implementations): its strides are variables."""
     strides = [Var(f"{name}_s1", "int32"), Var(f"{name}_s0", "int32")] if strided else []
     return decl_buffer(
         list(shape), dtype, name, strides=strides, scope=scope, data_alignment=64, offset_factor=shape[1],
@@ -46,7 +46,7 @@ def _tile(name: str, shape: Sequence[int], dtype: str, scope: str, strided: bool
 
 
 def fragment_index(buffer: Buffer, rows: int, columns: int) -> Any:
-    """Which fragment of its fragment buffer a tile is."""
+    """The number of the fragment that a tile is, from its offset in the buffer of all fragments (row-major)."""
     stride = buffer.strides[0]
     return buffer.elem_offset // stride // rows * (stride // columns) + buffer.elem_offset % stride // columns
 
@@ -92,18 +92,8 @@ def _store(shape: Sequence[int], dtype: str, scope: str) -> tuple[PrimFunc, Prim
     a, c = tiles(False)
     desc = root_func([a, c], [a], [c], copy_nest("store", a, c))
     a, c = tiles(True)
-    call = call_builtin(
-        "handle",
-        "tvm_store_matrix_sync",
-        a.data,
-        m,
-        n,
-        k,
-        fragment_index(a, m, n),
-        c.access_ptr("w"),
-        c.strides[0],
-        "row_major",
-    )
+    fragment = (a.data, m, n, k, fragment_index(a, m, n))
+    call = call_builtin("handle", "tvm_store_matrix_sync", *fragment, c.access_ptr("w"), c.strides[0], "row_major")
     return desc, root_func([a, c], [a], [c], Evaluate(call))
 
 

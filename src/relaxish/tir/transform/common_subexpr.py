@@ -2,53 +2,103 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
+from collections.abc import Callable
 from typing import Any
 
-from ...arith.functor import free_vars
 from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator, post_order_visit
 from ...ir.prim import Let, Var
 from ..function import PrimFunc
-from ..stmt import For, LetStmt, Stmt
+from ..stmt import For, IfThenElse, LetStmt, Stmt, While
 from .base import PrimFuncPass, StmtExprMutator, config, func_pass
-from .cse_table import Counter, Key, Table, Terms, plain_text
+from .cse_table import Counter, Key, Queue, Terms
+
+# A key, the variable to put in its place, and the expression that the variable is to hold if it is new.
+_Step = tuple[Key, Var, PrimExpr | None]
 
 
 class _Replace(StmtExprMutator):
-    """Puts a variable in the place of all expressions with one key."""
+    """Puts variables in the places of all expressions with their keys, the largest expressions first."""
 
-    def __init__(self, key: Key, var: Var, terms: Terms) -> None:
-        self.key = key
-        self.var = var
+    def __init__(self, variables: dict[Key, Var], terms: Terms) -> None:
+        self.variables = variables
         self.terms = terms
 
     def visit(self, x: Any) -> Any:
-        if isinstance(x, PrimExpr) and self.terms.eligible(x) and self.terms.key(x) == self.key:
-            return self.var
+        if isinstance(x, PrimExpr):
+            if not self.terms.matters(x):
+                return x
+            if self.terms.eligible(x):
+                var = self.variables.get(self.terms.key(x))
+                if var is not None:
+                    return var
         return super().visit(x)
+
+    def below(self, e: PrimExpr) -> Any:
+        """``e`` with its parts replaced, but not as a whole."""
+        return super().visit(e)
+
+
+class _Settled:
+    """What is known of a statement in which nothing is left to share: the expressions in it, and how often they occur.
+
+    Below it something can be shared again only inside a loop or branch, or where one more variable is known.
+    """
+
+    def __init__(self, queue: Queue, terms: Terms) -> None:
+        self.terms = terms
+        self.counts = queue.counts
+        self.waiting: dict[Var, list[PrimExpr]] = {}
+        for e, count, _ in queue.counts.values():
+            if count > 1:
+                for var in terms.variables(e):
+                    self.waiting.setdefault(var, []).append(e)
+
+    def holds_below(self, var: Var, value: Any, is_defined: Callable[[PrimExpr], bool]) -> bool:
+        """Whether a binding lets nothing be shared that could not be before."""
+        if any(is_defined(e) for e in self.waiting.get(var, ())):
+            return False
+        found = None if value is None else self.counts.get(self.terms.key(value))
+        return found is None or found[1] < 2
 
 
 class _Eliminate(Mutator):
     """Introduces each repeated expression at the outermost place where all it mentions is known."""
 
     def __init__(self, func: PrimFunc, equivalent: bool) -> None:
-        self.terms = Terms(equivalent)
-        self.counter = Counter(self.terms)
-        self.context: list[tuple[Var, Any]] = [(v, None) for v in func.params]
+        self.known: Counts[Var] = Counts(func.params)
+        self.holders: dict[Key, list[Var]] = {}
         self.names: set[str] = set()
         self.count = 0
-        post_order_visit(func.body, self._note_name)
+        self.settled: _Settled | None = None
+        bindable: set[Any] = set(func.params)
+        values: list[PrimExpr] = []
 
-    def _note_name(self, node: Any) -> None:
-        if isinstance(node, Var):
-            self.names.add(node.name)
+        def note(node: Any) -> None:
+            if isinstance(node, Var):
+                self.names.add(node.name)
+            elif isinstance(node, For):
+                bindable.add(node.loop_var)
+            elif isinstance(node, (LetStmt, Let)):
+                bindable.add(node.var)
+                values.append(node.value)
+
+        post_order_visit(func.body, note)
+        self.terms = Terms(equivalent, bindable)
+        self.counter = Counter(self.terms)
+        # A variable may hold what mentions others that are never known, such as indices of threads.
+        if any(self.terms.eligible(e) and not self.terms.variables(e) <= bindable for e in values):
+            self.terms.every = True
 
     def _fresh(self, dtype: str) -> Var:
         while True:
             self.count += 1
             name = f"cse_var_{self.count}"
             if name not in self.names:
-                return Var(name, dtype)
+                made = Var(name, dtype)
+                self.terms.bindable.add(made)
+                return made
 
     # -- one statement or expression -----------------------------------------------------------------------
 
@@ -64,45 +114,54 @@ class _Eliminate(Mutator):
                 return node
 
     def _round(self, node: Any, make: Any) -> Any:
-        work = self._candidates(self.counter.of(node))
-        position = 0
-        while position < len(work):
-            e, count = work[position]
-            position += 1
+        queue = Queue(self.terms, self.counter.of(node))
+        steps: list[_Step] = []
+        for e, count in queue:
             key = self.terms.key(e)
-            holder = next((v for v, value in self.context if value is not None and self.terms.key(value) == key), None)
-            if holder is not None:
-                node = _Replace(key, holder, self.terms).visit(node)
+            holders = self.holders.get(key)
+            if holders:
+                steps.append((key, holders[0], None))
             elif count > 1 and self._is_defined(e):
-                var = self._fresh(e.dtype)
-                node = make(var, e, _Replace(key, var, self.terms).visit(node))
+                steps.append((key, self._fresh(e.dtype), e))
             else:
-                self._consider_parts(work, position, e)
+                queue.add_parts(e)
+        if not steps:
+            self.settled = None if self.terms.equivalent else _Settled(queue, self.terms)
+            return node
+        self.settled = None
+        if not self.terms.equivalent:
+            return self._apply(steps, node, make)
+        # Keys of simplified forms may change with what is replaced below: one step after the other then.
+        for step in steps:
+            node = self._apply([step], node, make)
         return node
 
-    def _candidates(self, table: Table) -> list[tuple[PrimExpr, int]]:
-        """Larger expressions first, those of one size in the order of their text."""
-        items = list(table.counts.values())
-        return sorted(items, key=lambda item: (-self.terms.size(item[0]), plain_text(item[0])))
+    def _apply(self, steps: list[_Step], node: Any, make: Any) -> Any:
+        replace = _Replace({key: var for key, var, _ in steps}, self.terms)
+        node = replace.visit(node)
+        for _, var, e in steps:
+            if e is not None:
+                node = make(var, replace.below(e), node)
+        return node
 
     def _is_defined(self, e: PrimExpr) -> bool:
-        return all(any(v is known for known, _ in self.context) for v in free_vars(e))
-
-    def _consider_parts(self, work: list[tuple[PrimExpr, int]], position: int, e: PrimExpr) -> None:
-        """Queue the parts of an expression that is not shared as a whole."""
-        for part in self.terms.direct(e):
-            key, size = self.terms.key(part), self.terms.size(part)
-            same = next((i for i in range(position, len(work)) if self.terms.key(work[i][0]) == key), None)
-            if same is not None:
-                work[same] = (work[same][0], work[same][1] + 1)
-                continue
-            at = next((i for i in range(position, len(work)) if self.terms.size(work[i][0]) < size), len(work))
-            work.insert(at, (part, 1))
+        return all(self.known[var] for var in self.terms.variables(e))
 
     # -- the walk ------------------------------------------------------------------------------------------
 
     def visit(self, x: Any) -> Any:
-        return super().visit(self._introduce(x) if isinstance(x, (Stmt, PrimExpr)) else x)
+        settled = self.settled
+        if not isinstance(x, (Stmt, PrimExpr)):
+            # What other nodes hold was not looked at with the statement they belong to.
+            if not isinstance(x, (tuple, list)):
+                self.settled = None
+        elif settled is None:
+            x = self._introduce(x)
+        elif isinstance(x, PrimExpr) and self.terms.simple(x):
+            return x
+        made = super().visit(x)
+        self.settled = settled
+        return made
 
     def visit_Buffer(self, buffer: Any) -> Any:
         return buffer
@@ -110,11 +169,23 @@ class _Eliminate(Mutator):
     def visit_Var(self, var: Any) -> Any:
         return var
 
+    def _within(self, var: Var, value: Any, body: Any) -> Any:
+        """The body of a binding."""
+        key = None if value is None else self.terms.key(value)
+        self.known[var] += 1
+        if self.settled is not None and not self.settled.holds_below(var, value, self._is_defined):
+            self.settled = None
+        if key is not None:
+            self.holders.setdefault(key, []).append(var)
+        made = self.visit(body)
+        if key is not None:
+            self.holders[key].pop()
+        self.known[var] -= 1
+        return made
+
     def _let(self, node: Any) -> Any:
         value = self.visit(node.value)
-        self.context.append((node.var, node.value))
-        body = self.visit(node.body)
-        self.context.pop()
+        body = self._within(node.var, node.value, node.body)
         return node if value is node.value and body is node.body else node.with_fields(value=value, body=body)
 
     def visit_LetStmt(self, stmt: LetStmt) -> Any:
@@ -124,12 +195,18 @@ class _Eliminate(Mutator):
         return self._let(e)
 
     def visit_For(self, loop: For) -> Any:
+        self.settled = None
         low, extent = self.visit(loop.min), self.visit(loop.extent)
-        self.context.append((loop.loop_var, None))
-        body = self.visit(loop.body)
-        self.context.pop()
+        body = self._within(loop.loop_var, None, loop.body)
         same = low is loop.min and extent is loop.extent and body is loop.body
         return loop if same else loop.with_fields(min=low, extent=extent, body=body)
+
+    def _branches(self, stmt: IfThenElse | While) -> Any:
+        self.settled = None
+        return self.default_visit(stmt)
+
+    visit_IfThenElse = _branches
+    visit_While = _branches
 
 
 def eliminate(func: PrimFunc, equivalent: bool = False) -> PrimFunc:

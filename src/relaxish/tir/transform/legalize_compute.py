@@ -8,14 +8,15 @@ from typing import Any
 from ...arith import build as B
 from ...ir import dtype as dt
 from ...ir.prim import (
-    EQ, GE, GT, LE, LT, NE, Add, BinaryOp, Broadcast, Call, Cast, Div, FloatImm, Let, Max, Min, Mul, Select, Shuffle, Sub, Var,
+    EQ, GE, GT, LE, LT, NE, Add, BinaryOp, Broadcast, Call, Cast, Div, FloatImm, Max, Min, Mul, Select, Shuffle, Sub, Var,
 )  # fmt: skip
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
 from ..function import PrimFunc
-from ..stmt import Allocate, AttrStmt, BufferRealize, BufferStore, DeclBuffer, LetStmt
-from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, is_call, pointer_scope
+from ..stmt import Allocate, AttrStmt, BufferRealize, BufferStore, DeclBuffer
+from .base import LoweringError, PrimFuncPass, StmtExprVisitor, func_pass, is_call, pointer_scope
 from .dtype_conversion import convert_float
+from .retyping import RetypingMutator
 
 Match = Callable[[str], bool]
 
@@ -74,7 +75,7 @@ class _Plan(StmtExprVisitor):
             self.buffers = {old: new for old, new in self.buffers.items() if old.data is not var}
 
 
-class ComputeLegalizer(StmtExprMutator):
+class ComputeLegalizer(RetypingMutator):
     """Promotes values where they are computed with; loads and stores of outer memory keep the narrow type."""
 
     def __init__(self, match: Match, promoted: str) -> None:
@@ -105,9 +106,6 @@ class ComputeLegalizer(StmtExprMutator):
         return self._promote(self.visit(value))
 
     # -- expressions ---------------------------------------------------------------------------------------
-
-    def visit_Var(self, var: Var) -> Any:
-        return self.variables.get(var, var)
 
     def visit_FloatImm(self, e: FloatImm) -> Any:
         return FloatImm(self.promoted, e.value) if self.match(e.dtype) else e
@@ -149,19 +147,12 @@ class ComputeLegalizer(StmtExprMutator):
     def visit_CmpOp(self, e: Any) -> Any:
         return self.visit_BinaryOp(e)
 
-    def _let(self, node: Any) -> Any:
-        value = self._visited(node.value)
-        if value.dtype != node.value.dtype:
-            self.variables[node.var] = Var(node.var.name, value.dtype)
-        var, body = self.visit_Var(node.var), self.visit(node.body)
-        same = value is node.value and var is node.var and body is node.body
-        return node if same else node.with_fields(var=var, value=value, body=body)
-
-    def visit_Let(self, e: Let) -> Any:
-        return self._let(e)
-
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
-        return self._let(stmt)
+    def bound(self, var: Var, value: Any) -> tuple[Var, Any]:
+        """A variable gets the type of its value, which may have become wider."""
+        made = self._visited(value)
+        if made.dtype != value.dtype:
+            self.variables[var] = Var(var.name, made.dtype)
+        return self.visit_Var(var), made
 
     # -- memory --------------------------------------------------------------------------------------------
 
@@ -183,14 +174,6 @@ class ComputeLegalizer(StmtExprMutator):
         elif value.dtype != dt.with_lanes(dt.element_of(buffer.dtype), lanes) and self.match(value.dtype):
             value = B.cast(dt.with_lanes(dt.element_of(buffer.dtype), dt.lanes(value.dtype)), value)
         return BufferStore(buffer, value, indices, None, store.span)
-
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
-        made: Any = self.default_visit(attr)
-        if isinstance(attr.node, Buffer) and attr.node in self.buffers:
-            return made.with_fields(node=self.buffers[attr.node])
-        if isinstance(attr.node, Var) and attr.node in self.variables:
-            return made.with_fields(node=self.variables[attr.node])
-        return made
 
     def visit_BufferRealize(self, stmt: BufferRealize) -> Any:
         made: Any = self.default_visit(stmt)

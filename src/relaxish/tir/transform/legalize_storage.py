@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.prim import Call, Let, Var
+from ...arith import build as B
+from ...ir import dtype as dt
+from ...ir.prim import Call, Cast, Var
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
 from ..function import PrimFunc
-from ..stmt import Allocate, AttrStmt, BufferRealize, BufferStore, DeclBuffer, LetStmt
-from .base import LoweringError, PrimFuncPass, StmtExprMutator, func_pass, is_call, pointer_scope
-from .dtype_conversion import reinterpret, uint_of
+from ..stmt import Allocate, BufferRealize, BufferStore, DeclBuffer
+from .base import LoweringError, PrimFuncPass, func_pass, is_call, pointer_scope
+from .dtype_conversion import convert_float, reinterpret, uint_of
 from .legalize_compute import Match, is_bfloat16, is_float8, natively_supported
+from .retyping import RetypingMutator
 
 _PREDICATED = "Predicated buffer {} is not currently supported in data type legalizer pass."
 
 
-class StorageLegalizer(StmtExprMutator):
+class StorageLegalizer(RetypingMutator):
     """Retypes pointers and buffers; values stay bits from load to store."""
 
     def __init__(self, match: Match) -> None:
@@ -42,9 +45,6 @@ class StorageLegalizer(StmtExprMutator):
         made = Var(var.name, PointerType(PrimType(uint_of(dtype)), pointer_scope(var)))
         self.variables[var] = made
         return made
-
-    def visit_Var(self, var: Var) -> Any:
-        return self.variables.get(var, var)
 
     def visit_Buffer(self, buffer: Buffer) -> Buffer:
         made = self.buffers.get(buffer)
@@ -72,18 +72,10 @@ class StorageLegalizer(StmtExprMutator):
         buffer, body = self.visit(stmt.buffer), self.visit(stmt.body)
         return stmt if buffer is stmt.buffer and body is stmt.body else DeclBuffer(buffer, body, stmt.span)
 
-    def _let(self, node: Any) -> Any:
-        value = self.visit(node.value)
-        var = self._define(node.var)
-        body = self.visit(node.body)
-        same = value is node.value and var is node.var and body is node.body
-        return node if same else node.with_fields(var=var, value=value, body=body)
-
-    def visit_Let(self, e: Let) -> Any:
-        return self._let(e)
-
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
-        return self._let(stmt)
+    def bound(self, var: Var, value: Any) -> tuple[Var, Any]:
+        """Pointers get the type of the memory they point to."""
+        made = self.visit(value)
+        return self._define(var), made
 
     def visit_BufferStore(self, store: BufferStore) -> Any:
         value, indices, buffer = (
@@ -103,16 +95,15 @@ class StorageLegalizer(StmtExprMutator):
             raise LoweringError(_PREDICATED.format("load"))
         return made
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
-        made: Any = self.default_visit(attr)
-        if isinstance(attr.node, Buffer) and attr.node in self.buffers:
-            return made.with_fields(node=self.buffers[attr.node])
-        if isinstance(attr.node, Var) and attr.node in self.variables:
-            return made.with_fields(node=self.variables[attr.node])
-        return made
-
     def visit_BufferRealize(self, stmt: BufferRealize) -> Any:
         raise LoweringError("Do not expect buffer realize")
+
+    def visit_Cast(self, e: Cast) -> Any:
+        if self.match(e.value.dtype) and not self.match(e.dtype):
+            # What was copied into promoted memory: the bits say nothing as an integer.
+            wide = dt.with_lanes("float32", dt.lanes(e.dtype))
+            return B.cast(e.dtype, self.visit(convert_float(e.value, wide)))
+        return self.default_visit(e)
 
     def visit_Call(self, e: Call) -> Any:
         if not is_call(e, "reinterpret"):

@@ -49,11 +49,17 @@ def _highest(dtypes: Sequence[str]) -> list[Any]:
     return [const(-1, dtypes[0]), max_value(dtypes[1])]
 
 
+def _truth(value: bool) -> Identity:
+    return lambda dtypes: [const(value, "bool")] if dtypes[0] == "bool" else []
+
+
 KNOWN: list[tuple[int, Combiner, Identity]] = [
     (1, lambda x, y: [Add(x[0], y[0])], _zeros),
     (1, lambda x, y: [Mul(x[0], y[0])], lambda d: [const(1, d[0])]),
     (1, lambda x, y: [Min(x[0], y[0])], lambda d: [max_value(d[0])]),
     (1, lambda x, y: [Max(x[0], y[0])], lambda d: [min_value(d[0])]),
+    (1, lambda x, y: [And(x[0], y[0])], _truth(True)),
+    (1, lambda x, y: [Or(x[0], y[0])], _truth(False)),
     (2, lambda x, y: [Add(x[0], y[0]), Add(x[1], y[1])], _zeros),
     (2, _pick(GE), _lowest),
     (2, _pick_smaller_index(GT), _lowest),

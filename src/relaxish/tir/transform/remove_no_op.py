@@ -13,8 +13,10 @@ from ...arith import build as B
 from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import uses_var
 from ...arith.int_set import from_min_extent
-from ...ir.functor import Visitor
+from ...ir import dtype as dt
+from ...ir.node import Node
 from ...ir.prim import IntImm, Not
+from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import (
@@ -174,7 +176,7 @@ class Remover(AnalyzerMutator, _Remove):
         here = stmt if self.context is None else self.context
         if self.dead is not None and self.dead.is_dead(stmt, here, self.analyzer):
             return self._effect(stmt.value, *stmt.indices)
-        if self.flow is not None or self.dead is None:
+        if (self.flow is not None or self.dead is None) and not self._differs(stmt, here):
             own = BufferLoad(stmt.buffer, stmt.indices)
             nothing_new = B.eq(stmt.value - own, B.const(stmt.value.dtype, 0)) if stmt.predicate is None else B.false()
             facts = [] if self.flow is None else self.flow.before(here)
@@ -186,22 +188,28 @@ class Remover(AnalyzerMutator, _Remove):
                 return self._effect(stmt.value, *stmt.indices)
         return _Remove.visit_BufferStore(self, stmt)
 
+    def _differs(self, stmt: BufferStore, here: Any) -> bool:
+        """Whether a number that may be anything is stored: conditions say nothing of floats in memory."""
+        facts = self.flow is not None and self.flow.before(here)
+        return not facts and dt.is_float(stmt.value.dtype) and not _uses_buffer(stmt.value, stmt.buffer)
+
 
 def _uses_buffer(body: Any, buffer: Any) -> bool:
     """Whether ``body`` accesses a buffer by that declaration."""
-
-    class Find(Visitor):
-        found = False
-
-        def visit_Buffer(self, other: Any) -> None:
-            self.found = self.found or other is buffer
-
-        def visit_IntImm(self, e: Any) -> None:
-            return
-
-    find = Find()
-    find.visit(body)
-    return find.found
+    stack = [body]
+    while stack:
+        x = stack.pop()
+        if x is buffer:
+            return True
+        if isinstance(x, Node):
+            if not isinstance(x, (IntImm, Buffer)):
+                stack.extend(child for name in x._child_fields if (child := getattr(x, name)) is not None)
+        elif isinstance(x, (tuple, list)):
+            stack.extend(x)
+        elif isinstance(x, dict):
+            stack.extend(x)
+            stack.extend(x.values())
+    return False
 
 
 def remove_no_op(stmt: Stmt) -> Stmt:

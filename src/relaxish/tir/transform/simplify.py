@@ -6,12 +6,14 @@ After: ``for i in range(16): A[i * 4] = ...``.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ...arith import Analyzer, Extension
 from ...arith import build as B
 from ...arith.effects import is_pure
 from ...arith.functor import free_vars, substitute
+from ...arith.sharing import Sharing
 from ...ir.expr import Range
 from ...ir.functor import Visitor
 from ...ir.prim import Call, FloatImm, IntImm, Let, Select, SizeVar, Var
@@ -52,6 +54,14 @@ class AnalyzerMutator(SeqMutator):
     def __init__(self, analyzer: Analyzer | None = None) -> None:
         self.analyzer = analyzer or Analyzer()
 
+    def _given(self, fact: Any) -> AbstractContextManager[Any]:
+        """Within it a condition holds."""
+        return self.analyzer.constraint_scope(fact)
+
+    def _unless(self, fact: Any) -> AbstractContextManager[Any]:
+        """Within it a condition does not hold."""
+        return self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(B.not_(fact)))
+
     def visit_For(self, loop: For) -> Any:
         low, extent = self.visit(loop.min), self.visit(loop.extent)
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(low, extent), True)
@@ -77,11 +87,11 @@ class AnalyzerMutator(SeqMutator):
     def visit_IfThenElse(self, node: IfThenElse) -> Any:
         cond = self.visit(node.condition)
         fact = _plain_condition(cond)
-        with self.analyzer.constraint_scope(fact):
+        with self._given(fact):
             then = self.visit(node.then_case)
         other = node.else_case
         if other is not None:
-            with self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(B.not_(fact))):
+            with self._unless(fact):
                 other = self.visit(other)
         if isinstance(fact, IntImm):
             return then if fact.value else (Evaluate(0) if other is None else other)
@@ -91,7 +101,7 @@ class AnalyzerMutator(SeqMutator):
 
     def visit_AssertStmt(self, node: AssertStmt) -> Any:
         cond = self.visit(node.condition)
-        with self.analyzer.constraint_scope(cond):
+        with self._given(cond):
             body = self.visit(node.body)
         if cond is node.condition and body is node.body:
             return node
@@ -112,9 +122,9 @@ class ExprAnalyzerMutator(AnalyzerMutator):
 
     def _branches(self, cond: Any, then: Any, other: Any) -> tuple[Any, Any]:
         fact = _plain_condition(cond)
-        with self.analyzer.constraint_scope(fact):
+        with self._given(fact):
             made = self.visit(then)
-        with self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(B.not_(fact))):
+        with self._unless(fact):
             return made, self.visit(other)
 
     def visit_Select(self, e: Select) -> Any:
@@ -157,6 +167,7 @@ class StmtSimplifier(AnalyzerMutator):
 
     def __init__(self, analyzer: Analyzer | None = None) -> None:
         super().__init__(analyzer)
+        self.share = Sharing()
         self.lets: dict[Any, Any] = {}
         self.in_buffers: set[Any] = set()
 
@@ -171,7 +182,10 @@ class StmtSimplifier(AnalyzerMutator):
     def visit_PrimExpr(self, e: Any) -> Any:
         if type(e) in _LEAVES and e not in self.analyzer.rewrite.bindings:
             return e
-        return self.analyzer.simplify(e)
+        # Indices are made by substitution, which repeats what it puts in.
+        shared = self.share(e)
+        simple = self.analyzer.simplify(shared)
+        return e if simple is shared else simple
 
     def visit_IntImm(self, e: Any) -> Any:
         return e

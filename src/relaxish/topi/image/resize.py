@@ -189,17 +189,8 @@ def resize1d(
     out_dtype: str | None = None,
 ) -> Any:
     """One spatial axis."""
-    return resize_nd(
-        data,
-        size,
-        layout,
-        method,
-        coordinate_transformation_mode,
-        rounding_method,
-        bicubic_alpha,
-        bicubic_exclude,
-        out_dtype,
-    )
+    how = (method, coordinate_transformation_mode, rounding_method, bicubic_alpha, bicubic_exclude)
+    return resize_nd(data, size, layout, *how, out_dtype)
 
 
 def resize2d(
@@ -216,17 +207,8 @@ def resize2d(
     out_dtype: str | None = None,
 ) -> Any:
     """Two spatial axes."""
-    return resize_nd(
-        data,
-        size,
-        layout,
-        method,
-        coordinate_transformation_mode,
-        rounding_method,
-        bicubic_alpha,
-        bicubic_exclude,
-        out_dtype,
-    )
+    how = (method, coordinate_transformation_mode, rounding_method, bicubic_alpha, bicubic_exclude)
+    return resize_nd(data, size, layout, *how, out_dtype)
 
 
 def resize3d(
@@ -243,14 +225,5 @@ def resize3d(
     out_dtype: str | None = None,
 ) -> Any:
     """Three spatial axes."""
-    return resize_nd(
-        data,
-        size,
-        layout,
-        method,
-        coordinate_transformation_mode,
-        rounding_method,
-        bicubic_alpha,
-        bicubic_exclude,
-        out_dtype,
-    )
+    how = (method, coordinate_transformation_mode, rounding_method, bicubic_alpha, bicubic_exclude)
+    return resize_nd(data, size, layout, *how, out_dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.errors import CheckValueError
@@ -108,33 +108,37 @@ def mirror_pad(
     return te.compute(_target(data, pad_before, after), body, name, tags.INJECTIVE)
 
 
+def _pad_from_inside(
+    data: Any, before: Sequence[Any], after: Sequence[Any], name: str, source_of: Callable[[Any, Any, Any], Any]
+) -> Any:
+    """A border of elements of the data: ``source_of(index, before, extent)`` says which, for each padded axis."""
+    _check(data, before, after)
+
+    def body(*indices: Any) -> Any:
+        source = [
+            index if const_int(b) == 0 and const_int(a) == 0 else source_of(index, b, extent)
+            for index, b, a, extent in zip(indices, before, after, data.shape)
+        ]
+        return data(*source)
+
+    return te.compute(_target(data, before, after), body, name, tags.INJECTIVE)
+
+
 def replicate_pad(
     data: Any, pad_before: Sequence[Any], pad_after: Sequence[Any], name: str = "ReplicatePadInput"
 ) -> Any:
     """A border that repeats the nearest edge element."""
-    _check(data, pad_before, pad_after)
 
-    def body(*indices: Any) -> Any:
-        source = [
-            index
-            if const_int(b) == 0 and const_int(a) == 0
-            else tir.min(tir.max(index - b, const(0, str(index.dtype))), dim - 1)
-            for index, b, a, dim in zip(indices, pad_before, pad_after, data.shape)
-        ]
-        return data(*source)
+    def nearest(index: Any, before: Any, extent: Any) -> Any:
+        return tir.min(tir.max(index - before, const(0, str(index.dtype))), extent - 1)
 
-    return te.compute(_target(data, pad_before, pad_after), body, name, tags.INJECTIVE)
+    return _pad_from_inside(data, pad_before, pad_after, name, nearest)
 
 
 def circular_pad(data: Any, pad_before: Sequence[Any], pad_after: Sequence[Any], name: str = "CircularPadInput") -> Any:
     """A border that wraps around."""
-    _check(data, pad_before, pad_after)
 
-    def body(*indices: Any) -> Any:
-        source = [
-            index if const_int(b) == 0 and const_int(a) == 0 else tir.floormod(index - b + dim, dim)
-            for index, b, a, dim in zip(indices, pad_before, pad_after, data.shape)
-        ]
-        return data(*source)
+    def wrapped(index: Any, before: Any, extent: Any) -> Any:
+        return tir.floormod(index - before + extent, extent)
 
-    return te.compute(_target(data, pad_before, pad_after), body, name, tags.INJECTIVE)
+    return _pad_from_inside(data, pad_before, pad_after, name, wrapped)

@@ -23,29 +23,31 @@ def _k(extent: Any) -> Any:
     return te.reduce_axis((const(0, str(extent.dtype)), extent), "k")
 
 
+def _maximum(x: Any, axis: int) -> Any:
+    """The largest element along ``axis``."""
+    k = _k(x.shape[axis])
+    return te.compute(
+        _without(x.shape, axis), lambda *i: te.max(x(*_insert(i, axis, k.var)), axis=k), "T_softmax_maxelem"
+    )
+
+
 def softmax(x: Any, axis: int = -1) -> Any:
     """Exponentials divided by their sum along ``axis``, shifted by the maximum."""
-    shape = x.shape
-    axis = normalize_axis(axis, len(shape), "axis parameter")
-    k1, k2 = _k(shape[axis]), _k(shape[axis])
-    reduced = [d for i, d in enumerate(shape) if i != axis]
-    largest = te.compute(reduced, lambda *i: te.max(x(*_insert(i, axis, k1.var)), axis=k1), "T_softmax_maxelem")
+    shape, axis = x.shape, normalize_axis(axis, len(x.shape), "axis parameter")
+    largest, k = _maximum(x, axis), _k(shape[axis])
     powers = te.compute(shape, lambda *i: tir.exp(x(*i) - largest(*_without(i, axis))), "T_softmax_exp")
-    total = te.compute(reduced, lambda *i: te.sum(powers(*_insert(i, axis, k2.var)), axis=k2), "T_softmax_expsum")
+    total = te.compute(
+        _without(shape, axis), lambda *i: te.sum(powers(*_insert(i, axis, k.var)), axis=k), "T_softmax_expsum"
+    )
     return te.compute(shape, lambda *i: powers(*i) / total(*_without(i, axis)), "T_softmax_norm", "", {"axis": axis})
 
 
 def log_softmax(x: Any, axis: int = -1) -> Any:
     """The logarithm of :func:`softmax`, computed without dividing."""
-    shape = x.shape
-    axis = normalize_axis(axis, len(shape), "axis parameter")
-    k1, k2 = _k(shape[axis]), _k(shape[axis])
-    reduced = [d for i, d in enumerate(shape) if i != axis]
-    largest = te.compute(reduced, lambda *i: te.max(x(*_insert(i, axis, k1.var)), axis=k1), "T_softmax_maxelem")
+    shape, axis = x.shape, normalize_axis(axis, len(x.shape), "axis parameter")
+    largest, k = _maximum(x, axis), _k(shape[axis])
     total = te.compute(
-        reduced,
-        lambda *i: te.sum(tir.exp(x(*_insert(i, axis, k2.var)) - largest(*i)), axis=k2),
-        "compute",
+        _without(shape, axis), lambda *i: te.sum(tir.exp(x(*_insert(i, axis, k.var)) - largest(*i)), axis=k), "compute"
     )
     return te.compute(
         shape,

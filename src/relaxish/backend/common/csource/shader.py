@@ -1,7 +1,9 @@
-"""What languages of shaders have in common beside the C family: no addresses, subgroups in place of warps."""
+"""What shading languages have in common: memory without addresses, subgroups in place of warps."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ....ir import dtype as dt
@@ -16,10 +18,12 @@ class ShaderPrinter(KernelPrinter):
     """A printer of a shading language.
 
     Besides what all printers do the language defines ``workgroup_barrier``, :meth:`remainder`, :meth:`shuffle` and
-    :meth:`declare`.
+    :meth:`declare`. ``templates`` has the functions that the language lacks: texts in which ``T`` stands for the type of
+    the elements and ``NAME`` for the name of the function.
     """
 
     workgroup_barrier: ClassVar[str]
+    templates: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,6 +42,31 @@ class ShaderPrinter(KernelPrinter):
     def declare(self, name: str, element: str, count: int, shared: bool) -> None:
         """An array of a workgroup or of a thread."""
         raise NotImplementedError
+
+    def cast(self, value: Piece, source: str, target: str) -> Piece:
+        return Piece(f"{self.type_name(target)}({value})")
+
+    def pointer(self, data: Any, element: str) -> Piece:
+        known = self.memory_types.get(data)
+        if known is not None and known != element:
+            raise RelaxishError(f"{self.language} cannot see memory of {known} as {element} ({data.name})")
+        return super().pointer(data, element)
+
+    def function(self, name: str, dtype: str) -> str | None:
+        if name in self.templates:
+            kind = self.type_name(dt.element_of(dtype))
+            made = f"{name}_{kind}"
+            return self.helper(made, re.sub(r"\bT\b", kind, self.templates[name]).replace("NAME", made))
+        return super().function(name, dtype)
+
+    def workgroup_size(self, name: str) -> tuple[int, int, int]:
+        """Threads of a workgroup along x, y, z, which a shader has to state as constants."""
+        block = self.facts.block_size()
+        if block is None:
+            raise RelaxishError(
+                f"the kernel {name} needs a constant number of threads in a workgroup for {self.language}"
+            )
+        return block
 
     def visit_BinaryOp(self, e: Any) -> Piece:
         if type(e).__name__ == "Mod" and dt.is_float(e.dtype):

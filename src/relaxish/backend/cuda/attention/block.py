@@ -18,16 +18,16 @@ from .tiling import Tiling
 
 __all__ = [
     "Block",
-    "each",
-    "flat",
+    "register_loops",
+    "flattened",
     "float32",
-    "instruct",
+    "emit_intrinsic",
     "local",
-    "meet",
-    "named",
+    "sync_threads",
+    "bind",
     "only_if",
     "pairs",
-    "settled",
+    "bind_register",
     "vector_width",
 ]
 
@@ -39,19 +39,19 @@ def float32(value: float) -> Any:
     return tir.const(value, "float32")
 
 
-def instruct(name: str, *args: Any, dtype: str = "int32") -> None:
-    """A statement that is one instruction."""
+def emit_intrinsic(name: str, *args: Any, dtype: str = "int32") -> None:
+    """Append a call of the intrinsic ``tir.<name>`` as a statement; ``dtype`` is the type of the call."""
     T.evaluate(tir.call_intrin(dtype, f"tir.{name}", *args))
 
 
-def meet() -> None:
-    """All threads of the block wait for each other."""
-    instruct("tvm_storage_sync", "shared.dyn")
+def sync_threads() -> None:
+    """Append a barrier for all threads of the block (``__syncthreads``)."""
+    emit_intrinsic("tvm_storage_sync", "shared.dyn")
 
 
 @contextmanager
 def only_if(condition: Any) -> Iterator[None]:
-    """What follows is done where the condition holds; None: always."""
+    """Put the statements of the ``with`` block under a condition; None means that it always holds."""
     if condition is None:
         yield
         return
@@ -60,14 +60,17 @@ def only_if(condition: Any) -> Iterator[None]:
 
 
 @contextmanager
-def each(*extents: int) -> Iterator[tuple[Any, ...]]:
-    """Loops over registers: the code generator unrolls what indexes registers. A loop of one turn is its body."""
+def register_loops(*extents: int) -> Iterator[tuple[Any, ...]]:
+    """Open nested loops over arrays in registers, which the code generator unrolls; gives their indices.
+
+    A loop of one iteration is left out: its index is 0.
+    """
     with ExitStack() as stack:
         yield tuple(0 if n == 1 else stack.enter_context(T.serial(n)) for n in extents)
 
 
-def named(stack: ExitStack, name: str, value: Any) -> Any:
-    """A value computed once, until ``stack`` closes."""
+def bind(stack: ExitStack, name: str, value: Any) -> Any:
+    """Bind a value to a variable (``let``) in scope until ``stack`` closes; constants and variables stay as they are."""
     if isinstance(value, int) or const_int(value) is not None or isinstance(value, tir.Var):
         return value
     made = stack.enter_context(T.LetStmt(value))
@@ -76,14 +79,14 @@ def named(stack: ExitStack, name: str, value: Any) -> Any:
 
 
 def local(stack: ExitStack, name: str, count: int, dtype: str = "float32") -> Any:
-    """Registers of one thread, until ``stack`` closes."""
+    """Allocate ``count`` registers in each thread, in scope until ``stack`` closes."""
     made = stack.enter_context(T.decl_buffer((count,), dtype, scope="local"))
     IRBuilder.name(name, made)
     return made
 
 
-def settled(stack: ExitStack, name: str, value: Any) -> Any:
-    """A value that is computed once and kept in a register, whatever passes know of what it is computed from."""
+def bind_register(stack: ExitStack, name: str, value: Any) -> Any:
+    """As :func:`bind`, but by a store to a register, so that no simplification computes the value again at its uses."""
     if const_int(value) is not None:
         return value
     register = local(stack, name, 1, value.dtype)
@@ -91,8 +94,8 @@ def settled(stack: ExitStack, name: str, value: Any) -> Any:
     return register[0]
 
 
-def flat(stack: ExitStack, buffer: Any) -> Any:
-    """A buffer as one row of elements."""
+def flattened(stack: ExitStack, buffer: Any) -> Any:
+    """A one-dimensional view of a buffer."""
     count: Any = 1
     for extent in buffer.shape:
         count = count * extent
@@ -107,7 +110,10 @@ def pairs(at: Any) -> Any:
 
 
 def vector_width(columns: int, *distances: Any) -> int:
-    """How many elements of two bytes may be moved at once (8, 4, 2 or 1) if places are sums of these distances."""
+    """The widest vector (8, 4, 2 or 1 elements of two bytes) that is aligned at every sum of multiples of ``distances``.
+
+    ``columns``, the length of a row, is divisible by it, too.
+    """
     analyzer = Analyzer()
     step = gcd(columns, 8)
     for distance in distances:
@@ -122,9 +128,10 @@ def vector_width(columns: int, *distances: Any) -> int:
 
 @dataclass
 class Block:
-    """One thread block. ``shared`` is all its shared memory, in elements of the inputs' type.
+    """The variables of one thread block. ``shared`` is its shared memory, in elements of the inputs' type.
 
-    ``rows`` and ``keys`` are how many there are for this batch and key head; ``first_row`` is the block's first of them.
+    ``rows`` and ``keys`` are the numbers of query rows and keys of this batch and key head, ``first_row`` is the first row
+    that the block computes, and ``part`` says which part of the keys it reads where these are split among blocks.
     """
 
     problem: AttentionProblem
@@ -149,16 +156,19 @@ class Block:
 
     @property
     def warp_keys(self) -> int:
-        """Keys of a tile that one warp multiplies."""
+        """Keys that one warp takes of each tile of keys."""
         return self.tiling.keys // self.tiling.key_warps
 
     @property
     def warp_rows(self) -> int:
-        """Rows of one warp."""
+        """Query rows that one warp computes."""
         return 16 * self.tiling.row_tiles
 
     def own_row(self, row_tile: Any, half: Any) -> Any:
-        """The row within the block of this thread's elements of a result."""
+        """The block's row to which this thread's elements of an ``mma`` result belong.
+
+        ``row_tile`` numbers the warp's tiles of 16 rows, ``half`` is 0 for the upper and 1 for the lower eight of them.
+        """
         return self.row_warp * self.warp_rows + row_tile * 16 + half * 8 + self.lane // 4
 
     def position(self, row: Any) -> tuple[Any, Any]:
@@ -169,28 +179,31 @@ class Block:
     # -- matrices from shared memory ------------------------------------------------------------------------
 
     def by_rows(self, pitch: int) -> Any:
-        """Where this lane's part of a 16 x 16 tile lies: a left operand, or a right one that is to be transposed."""
+        """The offset that this lane passes to ``ldmatrix`` for a 16 x 16 tile, in elements from the tile's first one.
+
+        For a left operand, or a right one that ``ldmatrix`` transposes; ``pitch`` is the distance of rows.
+        """
         return self.lane % 16 * pitch + self.lane // 16 * 8
 
     def by_columns(self, pitch: int) -> Any:
-        """The same for a right operand, of which memory has the transposed."""
+        """As :meth:`by_rows`, for a right operand that memory holds transposed."""
         return (self.lane % 8 + self.lane // 16 * 8) * pitch + self.lane // 8 % 2 * 8
 
     def load(self, registers: Any, at: Any, place: Any, transposed: bool = False) -> None:
-        """A 16 x 16 tile, eight elements a thread."""
+        """Load a 16 x 16 tile from shared memory (``ldmatrix``): eight elements for each thread, from ``registers[at]`` on."""
         dtype, shared = self.problem.dtype, self.shared.data
-        instruct("ptx_ldmatrix", transposed, 4, ".b16", registers.data, at, shared, place, dtype=dtype)
+        emit_intrinsic("ptx_ldmatrix", transposed, 4, ".b16", registers.data, at, shared, place, dtype=dtype)
 
     def multiply(self, sums: Any, at: Any, left: Any, left_at: Any, right: Any, right_at: Any) -> None:
-        """Add the product of a 16 x 16 and a 16 x 8 tile."""
+        """Add the product of a 16 x 16 and a 16 x 8 tile to ``sums[at : at + 4]`` (``mma.sync``)."""
         kind = _MMA_TYPES[self.problem.dtype]
-        instruct(
+        emit_intrinsic(
             "ptx_mma", "m16n8k16", "row", "col", kind, kind, "fp32", left.data, left_at, right.data, right_at,
             sums.data, at, False, dtype="float32",
         )  # fmt: skip
 
-    def over_quad(self, combine: Callable[[Any, Any], Any], registers: Any, at: Any) -> None:
-        """Combine one register of the four threads that share a row."""
+    def reduce_quad(self, combine: Callable[[Any, Any], Any], registers: Any, at: Any) -> None:
+        """Reduce ``registers[at]`` over the four threads that hold the same row; all of them get the result."""
         for distance in (1, 2):
             other = tir.call_intrin(
                 "float32", "tir.tvm_warp_shuffle_xor", tir.const(0xFFFFFFFF, "uint32"), registers[at], distance, 32, 32

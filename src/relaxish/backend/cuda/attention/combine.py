@@ -8,7 +8,7 @@ from typing import Any
 from .... import tir
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
-from .block import flat, float32, local, named, only_if
+from .block import flattened, float32, local, bind, only_if
 from .kernel import KERNEL_ATTRS, parameter, partial_shapes
 from .problem import AttentionProblem, is_multiple
 from .tiling import Tiling
@@ -43,11 +43,11 @@ def _emit(stack: ExitStack, problem: AttentionProblem, tiling: Tiling, tensors: 
     blocks = (count + (_THREADS - 1)) // _THREADS
     block = stack.enter_context(T.launch_thread("blockIdx.x", blocks))
     thread = stack.enter_context(T.launch_thread("threadIdx.x", tir.const(_THREADS, "int64")))
-    index = named(stack, "index", block * _THREADS + thread)
-    sums, logarithms, out = (flat(stack, t) for t in tensors)
+    index = bind(stack, "index", block * _THREADS + thread)
+    sums, logarithms, out = (flattened(stack, t) for t in tensors)
     state = local(stack, "state", 3)  # largest logarithm, total of weights, weighted sum
     stack.enter_context(only_if(None if is_multiple(count, _THREADS) else index < count))
-    row = named(stack, "row", index // problem.value_size)
+    row = bind(stack, "row", index // problem.value_size)
     for i, value in enumerate((float("-inf"), 0.0, 0.0)):
         T.buffer_store(state, float32(value), [i])
     with T.serial(tiling.parts) as part:

@@ -1,4 +1,4 @@
-"""Tiles on their way from global to shared memory, and results on their way out."""
+"""Asynchronous copies of tiles from global to shared memory (``cp.async``), and how threads share a tile."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 from .... import tir
 from ....script.ir_builder import tir as T
-from .block import Block, instruct, only_if, vector_width
+from .block import Block, emit_intrinsic, only_if, vector_width
 from .problem import Operand
 from .tiling import padded
 
-__all__ = ["arrived", "fetch", "sent", "together"]
+__all__ = ["wait_for_copies", "fetch", "commit_copies", "distribute_tile"]
 
 
-def sent() -> None:
-    """What has been fetched since the last call arrives as one group."""
-    instruct("ptx_commit_group")
+def commit_copies() -> None:
+    """Make one group of the copies issued since the last call (``cp.async.commit_group``)."""
+    emit_intrinsic("ptx_commit_group")
 
 
-def arrived(outstanding: int) -> None:
-    """Wait until at most so many groups of this thread's copies are on their way."""
-    instruct("ptx_wait_group", outstanding)
+def wait_for_copies(outstanding: int) -> None:
+    """Wait until at most ``outstanding`` groups of this thread's copies are incomplete (``cp.async.wait_group``)."""
+    emit_intrinsic("ptx_wait_group", outstanding)
 
 
-def together(block: Block, rows: int, columns: int, width: int, body: Callable[[Any, Any], None]) -> None:
-    """Threads share a tile: ``body`` gets the row and the first column of each ``width`` elements."""
+def distribute_tile(block: Block, rows: int, columns: int, width: int, body: Callable[[Any, Any], None]) -> None:
+    """Distribute a tile among the block's threads: ``body(row, column)`` handles ``width`` elements from that place on."""
     in_row, threads = columns // width, block.tiling.threads
     total = rows * in_row
     with T.serial(-(-total // threads)) as turn:
@@ -38,9 +38,10 @@ def fetch(
     block: Block, source: Any, operand: Operand, size: int, place: Any, rows: int, row_at: Callable[[Any], Any],
     inside: Callable[[Any], Any] | None,
 ) -> None:  # fmt: skip
-    """Ask for rows of an operand: row ``r`` of the tile begins at ``row_at(r)``; where not ``inside(r)`` zeros come.
+    """Issue the copies of ``rows`` rows of an operand to shared memory, from element ``place`` on.
 
-    Columns beyond ``size``, up to the next multiple of 16, are zeros too.
+    Row ``r`` of the tile begins at element ``row_at(r)`` of ``source``. Rows for which ``inside(r)`` is false are filled
+    with zeros, and so are the columns from ``size`` to the next multiple of 16.
     """
     width = vector_width(size, operand.batch, operand.row, operand.head, operand.offset)
     pitch, columns = block.tiling.pitch(size), padded(size)
@@ -52,6 +53,6 @@ def fetch(
         arguments = [block.shared.data, place + row * pitch + column, source.data, row_at(row) + column, 2 * width]
         if conditions:
             arguments.append(conditions[0] if len(conditions) == 1 else tir.all(*conditions))
-        instruct("ptx_cp_async", *arguments, dtype=block.problem.dtype)
+        emit_intrinsic("ptx_cp_async", *arguments, dtype=block.problem.dtype)
 
-    together(block, rows, columns, width, piece)
+    distribute_tile(block, rows, columns, width, piece)

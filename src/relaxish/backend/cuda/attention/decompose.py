@@ -49,8 +49,10 @@ class _Rewrite(PyExprMutator):
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
         name = call.op.name if isinstance(call.op, Op) else ""
-        if name not in _OPERATORS or call.attrs.window_size is not None or not self._on_gpu(call):
+        if name not in _OPERATORS or not self._on_gpu(call):
             return call
+        if call.attrs.window_size is not None and call.attrs.causal_mask is None:
+            return call  # it does not say on which side of the diagonal the window is
         sizes = [[const_int(d) for d in arg.struct_info.dims() or (None,)] for arg in call.args]
         if any(None in dims for dims in sizes):
             return call
@@ -79,6 +81,9 @@ class _Rewrite(PyExprMutator):
         if call.attrs.causal_mask is not None:
             ahead = abs(rows - keys) if call.attrs.causal_mask == "BottomRight" else 0
             seen = emit(op.tril(emit(op.ones([1, 1, rows, keys], "bool")), ahead))
+            window = const_int(call.attrs.window_size)
+            if window is not None:
+                seen = emit(op.triu(seen, ahead - window + 1))
             scores = emit(op.where(seen, scores, const(float("-inf"), dtype)))
         out = emit(op.matmul(emit(op.nn.softmax(scores)), v))
         return op.permute_dims(out, [0, 2, 1, 3])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -46,7 +46,7 @@ def _has_kernels(target: Target | None) -> bool:
 class _Task:
     """One attention of a graph: ``[batch, rows, heads, columns]`` tensors, and ``starts`` of the sequences in them if any.
 
-    With ``heads_first`` the result is to lie in memory with heads before rows.
+    With ``heads_first`` the result is to lie in memory with heads before rows; ``window`` is that of a causal mask.
     """
 
     qkv: Sequence[Any]
@@ -55,6 +55,7 @@ class _Task:
     causal: str | None
     heads_first: bool
     starts: Sequence[Any] = ()
+    window: int | None = None
 
 
 class DispatchAttention(Pass):
@@ -117,7 +118,7 @@ class _Rewrite(PyExprMutator):
             made = self._of_chain(chain, call, self._wants_transposed(op))
             return call if made is None else made
         name = call.op.name if isinstance(call.op, Op) else ""
-        if name in _OPERATORS and call.attrs.window_size is None:
+        if name in _OPERATORS and (call.attrs.window_size is None or call.attrs.causal_mask is not None):
             made = self._of_operator(op, call)
             return call if made is None else made
         if self.here and name == "relax.permute_dims":
@@ -131,7 +132,7 @@ class _Rewrite(PyExprMutator):
         ragged = len(call.args) > 4
         task = _Task(
             call.args[:3], call.args[3] if len(call.args) == 4 else None, factor, call.attrs.causal_mask,
-            self._wants_transposed(op), call.args[3:5] if ragged else (),
+            self._wants_transposed(op), call.args[3:5] if ragged else (), const_int(call.attrs.window_size),
         )  # fmt: skip
         made = self._kernel(task, call.struct_info)
         return made if made is None or not task.heads_first else self._turned(made)
@@ -182,11 +183,13 @@ class _Rewrite(PyExprMutator):
         bias = None if task.bias is None else bias_view(task.bias, self.lookup_binding)
         if views is None or (task.bias is not None and bias is None):
             return None
-        bias, causal = self._mask(views, bias, task.causal)
+        bias, causal, window = self._mask(views, bias, task)
         problem = read_problem(views, bias, task.scale, causal, task.heads_first)
         if problem is not None and task.starts:
             length = _table_length(task.starts)
             problem = None if length is None else of_sequences(problem, length)
+        if problem is not None and window is not None:
+            problem = replace(problem, window=window)
         tiling = None if problem is None else choose_tiling(problem, target)
         if problem is None or tiling is None:
             return None
@@ -197,18 +200,24 @@ class _Rewrite(PyExprMutator):
             info = TensorStructInfo([batch, heads, rows, columns], info.dtype, info.vdevice)
         return self._call(problem, tiling, args, info)
 
-    def _mask(self, views: list[View], bias: View | None, causal: str | None) -> tuple[View | None, str | None]:
-        """The bias and the causal mask; a bias that is known to be nothing, or a mask, is no bias."""
+    def _mask(
+        self, views: list[View], bias: View | None, task: _Task
+    ) -> tuple[View | None, str | None, int | None]:  # fmt: skip
+        """(bias, causal mask, its window); a bias that is known to be nothing, or a mask, is no bias."""
+        asked = bias, task.causal, task.window
         array = None if bias is None else known_bias(bias, self.lookup_binding)
         rows, keys = const_int(views[0].shape[1]), const_int(views[1].shape[1])
         if bias is None or array is None or rows is None or keys is None:
-            return bias, causal
-        name = mask_of(array, rows, keys)
+            return asked
+        mask = mask_of(array, rows, keys)
+        if mask is None:
+            return asked
+        name, window = mask
         if name == "":
-            return None, causal
-        if name is not None and causal in (None, name):
-            return None, name
-        return bias, causal
+            return None, task.causal, task.window
+        if task.causal not in (None, name) or (task.window is not None and window not in (None, task.window)):
+            return asked
+        return None, name, task.window if window is None else window
 
     def _operands(self, qkv: Any) -> list[View] | None:
         """Queries, keys and values in the memory they are in; heads of keys without the repeats of a group."""

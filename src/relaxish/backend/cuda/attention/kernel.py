@@ -23,8 +23,8 @@ from .... import tir
 from ....relax.scalars import const_int
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
-from .block import Block, each, flat, float32, local, meet, named, only_if, pairs, settled
-from .copies import arrived, fetch, sent
+from .block import Block, bind, bind_register, flattened, float32, local, only_if, pairs, register_loops, sync_threads
+from .copies import commit_copies, fetch, wait_for_copies
 from .problem import AttentionProblem, Operand, is_multiple
 from .results import Partial, Results
 from .softmax import OnlineSoftmax
@@ -37,13 +37,16 @@ _LOWEST_BIAS = -1e30  # of scores: masks of minus infinity must not make differe
 
 
 def partial_shapes(problem: AttentionProblem, tiling: Tiling) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The shapes of sums and logarithms that a kernel of several parts gives instead of the result."""
+    """The shapes of the partial sums and of their logarithms, which a kernel that splits the keys gives instead of the result."""
     rows = (tiling.parts, problem.batch, problem.kv_heads, problem.rows)
     return (*rows, problem.value_size), rows
 
 
 def attention_kernel(problem: AttentionProblem, tiling: Tiling) -> tir.PrimFunc:
-    """``attention(q, k, v[, bias][, starts_q, starts_k], out)``, or ``(..., sums, logarithms)`` where keys are split into parts."""
+    """The kernel of a problem: ``attention(q, k, v[, bias][, starts_q, starts_k], out)``.
+
+    With several parts it ends in ``(..., sums, logarithms)`` instead, which :func:`.combine.combine_kernel` takes.
+    """
     with IRBuilder() as builder:
         with T.prim_func(is_private=True), ExitStack() as stack:
             T.func_name("attention")
@@ -82,7 +85,7 @@ def _short(value: Any) -> Any:
 
 
 def _wide(value: float, lanes: int) -> Any:
-    """A constant in every lane."""
+    """A float32 constant, broadcast to a vector of ``lanes``."""
     return float32(value) if lanes == 1 else tir.Broadcast(float32(value), lanes)
 
 
@@ -95,11 +98,11 @@ class _Kernel:
         self.starts: dict[str, Any] = {}
         # Sizes of the call would go into every index, and make these too long to reason about.
         sizes = (problem.batch, problem.queries, problem.keys, problem.kv_heads)
-        self.keep = named if problem.starts is None and None not in map(const_int, sizes) else settled
+        self.keep = bind if problem.starts is None and None not in map(const_int, sizes) else bind_register
         self.ragged = problem.starts is not None or not is_multiple(problem.keys, tiling.keys)
 
     def emit(self) -> None:
-        """The whole kernel."""
+        """Emit the whole kernel: launch, loop over tiles of keys, output."""
         self._launch()
         if self.problem.starts is not None:
             self.stack.enter_context(only_if(self.block.first_row < self.block.rows))
@@ -109,12 +112,14 @@ class _Kernel:
         with T.serial(self.tile_count) as step:
             IRBuilder.name("step", step)
             with ExitStack() as inner:
-                stage = named(inner, "stage", step % self.tiling.buffers(self.problem))
+                stage = bind(inner, "stage", step % self.tiling.buffers(self.problem))
                 self._step(inner, step, stage)
         partial = None
         if self.tiling.parts > 1:
-            partial = Partial(flat(self.stack, self.tensors["sums"]), flat(self.stack, self.tensors["logarithms"]))
-        out = flat(self.stack, self.tensors["out"]) if partial is None else None
+            partial = Partial(
+                flattened(self.stack, self.tensors["sums"]), flattened(self.stack, self.tensors["logarithms"])
+            )
+        out = flattened(self.stack, self.tensors["out"]) if partial is None else None
         start = self._start_of("q") * self.problem.out.row
         Results(self.block, self.softmax, self.sums, out, partial, start).write()
 
@@ -151,8 +156,8 @@ class _Kernel:
         lengths = []
         for name in ("q", "k"):
             starts = self.tensors[f"starts_{name}"]
-            self.starts[name] = settled(stack, f"start_{name}", starts[batch])
-            lengths.append(settled(stack, f"length_{name}", starts[batch + 1] - self.starts[name]))
+            self.starts[name] = bind_register(stack, f"start_{name}", starts[batch])
+            lengths.append(bind_register(stack, f"length_{name}", starts[batch + 1] - self.starts[name]))
         return lengths[0] * problem.group, lengths[1]
 
     def _start_of(self, name: str) -> Any:
@@ -183,7 +188,11 @@ class _Kernel:
             last = tir.min(block.first_row + tiling.rows, block.rows) - 1
             end = tir.min(end, block.position(last)[0] + self.ahead + 1)
         tiles = _ceil_div(end, tiling.keys)
-        if tiling.parts > 1:
+        if problem.window is not None:
+            begin = block.position(block.first_row)[0] + self.ahead - (problem.window - 1)
+            self.first_tile = self.keep(self.stack, "first_tile", tir.max(begin, 0) // tiling.keys)
+            tiles = tir.max(tiles - self.first_tile, 0)
+        elif tiling.parts > 1:
             of_part = _ceil_div(_ceil_div(block.keys, tiling.keys), tiling.parts)
             self.first_tile = self.keep(self.stack, "first_tile", block.part * of_part)
             tiles = tir.max(tir.min(tiles - self.first_tile, of_part), 0)
@@ -243,33 +252,34 @@ class _Kernel:
         self.fetch_values = self._fetcher("v", problem.v, problem.value_size, self.values_at, self.value_stage)
         zero = tir.const(0, "int32")
         self._fetch_queries()
-        with only_if(self.tile_count > 0 if self.tiling.parts > 1 else None):
+        may_be_none = self.tiling.parts > 1 or problem.window is not None
+        with only_if(self.tile_count > 0 if may_be_none else None):
             self.fetch_keys(zero, zero)
-        sent()
+        commit_copies()
         if self.tiling.stages > 1:
-            with only_if(self.tile_count > 0 if self.tiling.parts > 1 else None):
+            with only_if(self.tile_count > 0 if may_be_none else None):
                 self.fetch_values(zero, zero)
-            sent()
+            commit_copies()
         self.softmax.begin()
-        with each(self.tiling.row_tiles * self.value_size // 2) as (i,):
+        with register_loops(self.tiling.row_tiles * self.value_size // 2) as (i,):
             T.buffer_store(self.sums, float32(0.0), [i])
         block, pitch = self.block, self.tiling.pitch(problem.size)
-        self.query_place = named(
+        self.query_place = bind(
             self.stack, "query_place", block.row_warp * block.warp_rows * pitch + block.by_rows(pitch)
         )
-        self.key_place = named(
+        self.key_place = bind(
             self.stack, "key_place", block.key_warp * block.warp_keys * pitch + block.by_columns(pitch)
         )
         pitch = self.tiling.pitch(problem.value_size)
-        self.value_place = named(
+        self.value_place = bind(
             self.stack, "value_place", block.key_warp * block.warp_keys * pitch + block.by_rows(pitch)
         )
         if problem.bias is not None:
-            self.bias = flat(self.stack, self.tensors["bias"])
+            self.bias = flattened(self.stack, self.tensors["bias"])
         if self.kept:
-            arrived(self.tiling.stages - 1)
-            meet()
-            with each(self.size // 16, self.tiling.row_tiles) as (k, m):
+            wait_for_copies(self.tiling.stages - 1)
+            sync_threads()
+            with register_loops(self.size // 16, self.tiling.row_tiles) as (k, m):
                 self._load_queries(k, m, (k * self.tiling.row_tiles + m) * 8)
 
     def _load_queries(self, k: Any, m: Any, at: Any) -> None:
@@ -279,26 +289,26 @@ class _Kernel:
     # -- one tile of keys ------------------------------------------------------------------------------------
 
     def _step(self, inner: ExitStack, step: Any, stage: Any) -> None:
-        first = named(inner, "first_key", (self.first_tile + step) * self.tiling.keys)
+        first = bind(inner, "first_key", (self.first_tile + step) * self.tiling.keys)
         self._begin_scores(first)
         several = self.tiling.stages > 1
         with self._next(step, several) as following:
-            arrived(1 if several else 0)
-            meet()
+            wait_for_copies(1 if several else 0)
+            sync_threads()
             if several:
                 following(self.fetch_keys)
             else:
                 self.fetch_values(step, stage)
-                sent()
+                commit_copies()
         self._multiply_keys(stage)
         self._mask(first)
         self.softmax.update(self.scores, self.sums, self.value_size // 8)
-        with each(self.tiling.row_tiles * self.block.warp_keys // 4) as (i,):
+        with register_loops(self.tiling.row_tiles * self.block.warp_keys // 4) as (i,):
             narrow = tir.Cast(f"{self.problem.dtype}x2", self.scores[pairs(i * 2)])
             T.buffer_store(self.weights, narrow, [pairs(i * 2)])
         with self._next(step, several) as following:
-            arrived(1 if several else 0)
-            meet()
+            wait_for_copies(1 if several else 0)
+            sync_threads()
             following(self.fetch_values if several else self.fetch_keys)
         self._multiply_values(stage)
 
@@ -309,17 +319,17 @@ class _Kernel:
         def run(fetcher: Callable[[Any, Any], None]) -> None:
             with only_if(step + 1 < self.tile_count):
                 fetcher(step + 1, (step + 1) % self.tiling.buffers(self.problem))
-            sent()
+            commit_copies()
 
         yield run
 
     def _begin_scores(self, first: Any) -> None:
         tiles, row_tiles = self.block.warp_keys // 8, self.tiling.row_tiles
         if self.problem.bias is None:
-            with each(row_tiles * tiles * 4) as (i,):
+            with register_loops(row_tiles * tiles * 4) as (i,):
                 T.buffer_store(self.scores, float32(0.0), [i])
             return
-        with each(row_tiles, tiles, 2) as (m, tile, half):
+        with register_loops(row_tiles, tiles, 2) as (m, tile, half):
             key = first + self.block.key_warp * self.block.warp_keys + tile * 8 + self.block.quad * 2
             self._load_bias((m * tiles + tile) * 4 + half * 2, self.block.first_row + self.block.own_row(m, half), key)
 
@@ -349,13 +359,13 @@ class _Kernel:
         block, tiles = self.block, self.block.warp_keys // 8
         pitch, row_tiles = self.tiling.pitch(self.problem.size), self.tiling.row_tiles
         start = self.keys_at + stage * self.key_stage + self.key_place
-        with each(self.size // 16) as (k,):
+        with register_loops(self.size // 16) as (k,):
             if not self.kept:
-                with each(row_tiles) as (m,):
+                with register_loops(row_tiles) as (m,):
                     self._load_queries(k, m, m * 8)
-            with each(tiles // 2) as (n,):
+            with register_loops(tiles // 2) as (n,):
                 block.load(self.operand, 0, start + n * (16 * pitch) + k * 16)
-                with each(row_tiles) as (m,):
+                with register_loops(row_tiles) as (m,):
                     left = (k * row_tiles + m) * 8 if self.kept else m * 8
                     at = (m * tiles + n * 2) * 4
                     block.multiply(self.scores, at, self.queries, left, self.operand, 0)
@@ -369,16 +379,21 @@ class _Kernel:
             needed.append(first + tiling.keys > block.keys)
         if problem.causal is not None:
             needed.append(first + tiling.keys - 1 > block.position(block.first_row)[0] + self.ahead)
+        if problem.window is not None:
+            last = tir.min(block.first_row + tiling.rows, block.rows) - 1
+            needed.append(first <= block.position(last)[0] + self.ahead - problem.window)
         if not needed:
             return
         tiles = block.warp_keys // 8
         with only_if(needed[0] if len(needed) == 1 else tir.any(*needed)):
-            with each(tiling.row_tiles, tiles, 2, 2) as (m, tile, half, i):
+            with register_loops(tiling.row_tiles, tiles, 2, 2) as (m, tile, half, i):
                 key = first + block.key_warp * block.warp_keys + tile * 8 + block.quad * 2 + i
                 seen = [key < block.keys]
                 if problem.causal is not None:
                     query = block.position(block.first_row + block.own_row(m, half))[0]
                     seen.append(key <= query + self.ahead)
+                    if problem.window is not None:
+                        seen.append(key > query + self.ahead - problem.window)
                 at = (m * tiles + tile) * 4 + half * 2 + i
                 visible = seen[0] if len(seen) == 1 else tir.all(*seen)
                 T.buffer_store(self.scores, tir.Select(visible, self.scores[at], float32(float("-inf"))), [at])
@@ -387,9 +402,9 @@ class _Kernel:
         block, tiles, row_tiles = self.block, self.block.warp_keys // 8, self.tiling.row_tiles
         pitch, columns = self.tiling.pitch(self.problem.value_size), self.value_size // 8
         start = self.values_at + stage * self.value_stage + self.value_place
-        with each(tiles // 2, columns // 2) as (k, n):
+        with register_loops(tiles // 2, columns // 2) as (k, n):
             block.load(self.operand, 0, start + k * (16 * pitch) + n * 16, transposed=True)
-            with each(row_tiles) as (m,):
+            with register_loops(row_tiles) as (m,):
                 left, at = (m * tiles + k * 2) * 4, (m * columns + n * 2) * 4
                 block.multiply(self.sums, at, self.weights, left, self.operand, 0)
                 block.multiply(self.sums, at + 4, self.weights, left, self.operand, 4)

@@ -13,7 +13,7 @@ __all__ = ["Users"]
 
 
 class Users(PyExprVisitor):
-    """Who uses each variable of a function."""
+    """The uses of each variable of a function."""
 
     def __init__(self, func: Function) -> None:
         super().__init__()

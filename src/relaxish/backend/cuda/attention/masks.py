@@ -55,17 +55,25 @@ def known_bias(bias: View, lookup: Lookup) -> np.ndarray[Any, Any] | None:
     return found
 
 
-def mask_of(bias: np.ndarray[Any, Any], rows: int, keys: int) -> str | None:
-    """``""`` for a bias that changes nothing, the name of a causal mask that does the same, or None."""
+def mask_of(bias: np.ndarray[Any, Any], rows: int, keys: int) -> tuple[str, int | None] | None:
+    """The name of a causal mask that does the same as a bias, with its window if it has one.
+
+    ``("", None)`` for a bias that changes nothing, None for one that is no mask.
+    """
     wide = np.asarray(bias, "float64")
     if not wide.any():
-        return ""
+        return "", None
     if wide.shape[2:] != (rows, keys):
         return None
     for name, ahead in (("TopLeft", 0), ("BottomRight", keys - rows)):
-        seen = np.tril(np.ones((rows, keys), bool), ahead)
-        if ahead >= 0 and (wide[..., seen] == 0).all() and (wide[..., ~seen] <= _HIDDEN).all():
-            return name
+        # The row that could see the most keys tells how wide the window is.
+        row = min(rows, keys - ahead) - 1
+        window = int(np.count_nonzero(wide[0, 0, row] == 0)) if row >= 0 else 0
+        if ahead < 0 or window == 0:
+            continue
+        seen = np.triu(np.tril(np.ones((rows, keys), bool), ahead), ahead - window + 1)
+        if (wide[..., seen] == 0).all() and (wide[..., ~seen] <= _HIDDEN).all():
+            return name, window if window <= row + ahead else None
     return None
 
 

@@ -66,7 +66,8 @@ class AttentionProblem:
 
     ``group`` query heads share a key head. ``causal`` names the corner that the triangle is aligned to. With ``starts``,
     the length of two more inputs, sequences lie one behind the other in a single batch: sequence ``b`` has the queries
-    (and keys) from ``starts_q[b]`` to before ``starts_q[b + 1]``, and there are at most ``queries`` of them.
+    (and keys) from ``starts_q[b]`` to before ``starts_q[b + 1]``, and there are at most ``queries`` of them. Of a causal
+    attention with a ``window``, a query sees no more than that many keys: those next to the diagonal.
     """
 
     dtype: str
@@ -85,6 +86,7 @@ class AttentionProblem:
     bias: Bias | None = None
     causal: str | None = None
     starts: Any = None
+    window: int | None = None
 
     @property
     def rows(self) -> Any:

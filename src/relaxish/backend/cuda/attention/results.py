@@ -12,10 +12,9 @@ from typing import Any
 from .... import tir
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
-from .block import Block, each, float32, only_if, pairs, vector_width
-from .copies import arrived, together
-from .block import meet
-from .softmax import OnlineSoftmax, powers
+from .block import Block, float32, only_if, pairs, register_loops, sync_threads, vector_width
+from .copies import distribute_tile, wait_for_copies
+from .softmax import OnlineSoftmax
 from .tiling import padded
 
 __all__ = ["Partial", "Results"]
@@ -23,7 +22,7 @@ __all__ = ["Partial", "Results"]
 
 @dataclass
 class Partial:
-    """Where one part of the keys leaves its results: ``[part, batch, kv head, row]``, float32."""
+    """The float32 outputs of a block that has seen only a part of the keys: ``[part, batch, kv head, row]``."""
 
     sums: Any
     logarithms: Any
@@ -46,10 +45,10 @@ class Results:
         self.tiles = padded(block.problem.value_size) // 8
 
     def write(self) -> None:
-        """All of it."""
+        """Divide the sums by the totals of their rows and write them."""
         self.softmax.end()
-        arrived(0)
-        meet()
+        wait_for_copies(0)
+        sync_threads()
         if self.block.tiling.key_warps == 1 and self.partial is None:
             self._pass_through()
         else:
@@ -57,7 +56,7 @@ class Results:
                 self._add_up(stack)
 
     def _inverse(self, total: Any) -> Any:
-        """One over the total. Parts, and sequences, may have no keys at all for a row: these give zeros."""
+        """The reciprocal of a row's total. A part or a sequence may have no keys for a row: its result is zero."""
         inverse = float32(1.0) / total
         if self.partial is None and self.block.problem.starts is None:
             return inverse
@@ -69,14 +68,14 @@ class Results:
         block, problem = self.block, self.block.problem
         pitch = block.tiling.pitch(problem.value_size)
         softmax = self.softmax
-        with each(softmax.count) as (row,):
+        with register_loops(softmax.count) as (row,):
             T.buffer_store(softmax.rescale, self._inverse(softmax.total[row]), [row])
-        with each(block.tiling.row_tiles, self.tiles, 2) as (m, tile, half):
+        with register_loops(block.tiling.row_tiles, self.tiles, 2) as (m, tile, half):
             at = (m * self.tiles + tile) * 4 + half * 2
             place = block.own_row(m, half) * pitch + tile * 8 + block.quad * 2
             scaled = self.sums[pairs(at)] * tir.Broadcast(softmax.rescale[m * 2 + half], 2)
             T.buffer_store(block.shared, tir.Cast(f"{problem.dtype}x2", scaled), [pairs(place)])
-        meet()
+        sync_threads()
         width = self._width()
 
         def piece(row: Any, column: Any) -> None:
@@ -84,7 +83,7 @@ class Results:
                 value = block.shared[_ramp(row * pitch + column, width)]
                 T.buffer_store(self.out, value, [_ramp(self._place(row) + column, width)])
 
-        together(block, block.tiling.rows, padded(problem.value_size), width, piece)
+        distribute_tile(block, block.tiling.rows, padded(problem.value_size), width, piece)
 
     def _width(self) -> int:
         out = self.block.problem.out
@@ -116,19 +115,19 @@ class Results:
         )
         IRBuilder.name("wide", wide)
         totals, sums = key_warps * rows, 2 * key_warps * rows
-        with each(tiling.row_tiles, 2) as (m, half), only_if(block.quad == 0):
+        with register_loops(tiling.row_tiles, 2) as (m, half), only_if(block.quad == 0):
             place = block.key_warp * rows + block.own_row(m, half)
             T.buffer_store(wide, softmax.largest[m * 2 + half], [place])
             T.buffer_store(wide, softmax.total[m * 2 + half], [totals + place])
-        meet()
-        with each(tiling.row_tiles, 2) as (m, half):
+        sync_threads()
+        with register_loops(tiling.row_tiles, 2) as (m, half):
             self._weigh(wide, totals, m * 2 + half, block.own_row(m, half))
-        with each(tiling.row_tiles, self.tiles, 2) as (m, tile, half):
+        with register_loops(tiling.row_tiles, self.tiles, 2) as (m, tile, half):
             at = (m * self.tiles + tile) * 4 + half * 2
             row = block.key_warp * rows + block.own_row(m, half)
             scaled = self.sums[pairs(at)] * tir.Broadcast(softmax.rescale[m * 2 + half], 2)
             T.buffer_store(wide, scaled, [pairs(sums + row * pitch + tile * 8 + block.quad * 2)])
-        meet()
+        sync_threads()
         self._sum_of_warps(wide, sums, pitch)
 
     def _weigh(self, wide: Any, totals: int, index: Any, row: Any) -> None:
@@ -137,15 +136,15 @@ class Results:
         largest, total, shift, rescale = softmax.largest, softmax.total, softmax.shift, softmax.rescale
         # This warp's own largest score stays in `rescale` until it becomes its factor.
         T.buffer_store(rescale, largest[index], [index])
-        with each(key_warps) as (other,):
+        with register_loops(key_warps) as (other,):
             T.buffer_store(largest, tir.max(largest[index], wide[other * rows + row]), [index])
         T.buffer_store(shift, softmax.shift_of(largest[index]), [index])
         T.buffer_store(total, float32(0.0), [index])
-        with each(key_warps) as (other,):
-            weight = powers(wide[other * rows + row] * softmax.factor - shift[index])
+        with register_loops(key_warps) as (other,):
+            weight = tir.exp2(wide[other * rows + row] * softmax.factor - shift[index])
             T.buffer_store(total, total[index] + wide[totals + other * rows + row] * weight, [index])
         T.buffer_store(
-            rescale, powers(rescale[index] * softmax.factor - shift[index]) * self._inverse(total[index]), [index]
+            rescale, tir.exp2(rescale[index] * softmax.factor - shift[index]) * self._inverse(total[index]), [index]
         )
         if self.partial is not None:
             first = tir.all(
@@ -178,4 +177,4 @@ class Results:
                     kind = problem.dtype if width == 1 else f"{problem.dtype}x{width}"
                     T.buffer_store(self.out, tir.Cast(kind, value), [_ramp(self._place(row) + column, width)])
 
-        together(block, block.tiling.rows, padded(problem.value_size), width, piece)
+        distribute_tile(block, block.tiling.rows, padded(problem.value_size), width, piece)

@@ -13,20 +13,15 @@ from typing import Any
 
 from .... import tir
 from ....script.ir_builder import tir as T
-from .block import Block, each, float32, local
+from .block import Block, register_loops, float32, local
 
-__all__ = ["OnlineSoftmax", "powers"]
+__all__ = ["OnlineSoftmax"]
 
 _LOWEST = float("-inf")
 
 
-def powers(x: Any) -> Any:
-    """Two to the power of ``x``."""
-    return tir.exp2(x)
-
-
 class OnlineSoftmax:
-    """The state of a thread's rows: two for each 16 rows of its warp."""
+    """The running maximum and sum of each row that a thread holds: two rows of every 16 of its warp."""
 
     def __init__(self, block: Block, stack: ExitStack) -> None:
         self.block = block
@@ -39,41 +34,41 @@ class OnlineSoftmax:
         self.rescale = local(stack, "rescale", self.count)
 
     def begin(self) -> None:
-        """Nothing seen yet."""
-        with each(self.count) as (row,):
+        """Initialise the state: no key has been seen."""
+        with register_loops(self.count) as (row,):
             T.buffer_store(self.largest, float32(_LOWEST), [row])
             T.buffer_store(self.total, float32(0.0), [row])
 
     def shift_of(self, largest: Any) -> Any:
-        """What to subtract from exponents; rows that have seen nothing are not to give infinity minus infinity."""
+        """What to subtract from exponents: the scaled maximum, or 0 for a row without keys, where it is minus infinity."""
         return tir.Select(largest == float32(_LOWEST), float32(0.0), largest * self.factor)
 
     def _at(self, row_tile: Any, tile: Any, half: Any) -> Any:
         return (row_tile * self.tiles + tile) * 4 + half * 2
 
     def update(self, scores: Any, sums: Any, sum_tiles: int) -> None:
-        """Take in a tile of scores, which become weights; ``sums`` of earlier tiles are rescaled."""
+        """Add a tile of scores to the state and turn them into weights, in place; ``sums`` of earlier tiles are rescaled."""
         row_tiles = self.block.tiling.row_tiles
-        with each(row_tiles, 2) as (m, half):
+        with register_loops(row_tiles, 2) as (m, half):
             row = m * 2 + half
             # Until the end of this loop, the old maximum is kept where its factor will be.
             T.buffer_store(self.rescale, self.largest[row], [row])
-            with each(self.tiles, 2) as (tile, i):
+            with register_loops(self.tiles, 2) as (tile, i):
                 value = scores[self._at(m, tile, half) + i]
                 T.buffer_store(self.largest, tir.max(self.largest[row], value), [row])
-            self.block.over_quad(tir.max, self.largest, row)
+            self.block.reduce_quad(tir.max, self.largest, row)
             T.buffer_store(self.shift, self.shift_of(self.largest[row]), [row])
-            T.buffer_store(self.rescale, powers(self.rescale[row] * self.factor - self.shift[row]), [row])
+            T.buffer_store(self.rescale, tir.exp2(self.rescale[row] * self.factor - self.shift[row]), [row])
             T.buffer_store(self.total, self.total[row] * self.rescale[row], [row])
-        with each(row_tiles, self.tiles, 2, 2) as (m, tile, half, i):
+        with register_loops(row_tiles, self.tiles, 2, 2) as (m, tile, half, i):
             at, row = self._at(m, tile, half) + i, m * 2 + half
-            T.buffer_store(scores, powers(scores[at] * self.factor - self.shift[row]), [at])
+            T.buffer_store(scores, tir.exp2(scores[at] * self.factor - self.shift[row]), [at])
             T.buffer_store(self.total, self.total[row] + scores[at], [row])
-        with each(row_tiles, sum_tiles, 2, 2) as (m, tile, half, i):
+        with register_loops(row_tiles, sum_tiles, 2, 2) as (m, tile, half, i):
             at = (m * sum_tiles + tile) * 4 + half * 2 + i
             T.buffer_store(sums, sums[at] * self.rescale[m * 2 + half], [at])
 
     def end(self) -> None:
-        """Make the totals those of whole rows."""
-        with each(self.count) as (row,):
-            self.block.over_quad(lambda a, b: a + b, self.total, row)
+        """Add up the totals of the four threads that share a row."""
+        with register_loops(self.count) as (row,):
+            self.block.reduce_quad(lambda a, b: a + b, self.total, row)

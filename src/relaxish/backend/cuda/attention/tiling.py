@@ -1,4 +1,4 @@
-"""How the work is cut: rows and keys of a tile, warps, stages, and parts that keys are split into."""
+"""Tile sizes of attention kernels: rows and keys of a tile, warps, pipeline stages, and parts of the keys."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ _FEW_ROWS = ((128, 2), (128, 1), (64, 2), (64, 1))
 
 
 def padded(columns: int) -> int:
-    """Columns as tensor cores take them: multiples of 16."""
+    """The number of columns rounded up to a multiple of 16, as tensor cores take them."""
     return -(-columns // 16) * 16
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """A block has ``row_warps * key_warps`` warps: each takes ``16 * row_tiles`` rows and its share of every key tile.
+    """How a thread block divides its work: ``row_warps * key_warps`` warps of ``16 * row_tiles`` query rows each.
 
-    ``stages`` tiles of keys (and of values) may be on their way or in use; ``parts`` blocks share the keys of the same
-    rows.
+    The ``key_warps`` warps of the same rows share the ``keys`` of every tile. Shared memory holds ``stages`` tiles of keys
+    (and of values), so that copies of later tiles overlap the products of the current one. ``parts`` blocks split the
+    keys of the same rows among them; ``combine.py`` adds up their results.
     """
 
     row_warps: int
@@ -44,7 +45,7 @@ class Tiling:
 
     @property
     def rows(self) -> int:
-        """Rows of a block."""
+        """Query rows of a block."""
         return 16 * self.row_tiles * self.row_warps
 
     @property
@@ -58,17 +59,17 @@ class Tiling:
         return 32 * self.warps
 
     def keeps_queries(self, problem: AttentionProblem) -> bool:
-        """Whether a warp's queries stay in its registers; else they are read again for each tile of keys."""
+        """Whether a warp's queries fit in its registers; else they are read from shared memory for each tile of keys."""
         return self.row_tiles * padded(problem.size) <= 128
 
     def registers(self, problem: AttentionProblem) -> int:
-        """Registers of a thread that hold matrices at the same time."""
+        """Registers of a thread that hold parts of matrices at the same time (queries, scores and results)."""
         queries = self.row_tiles * padded(problem.size) // 4 if self.keeps_queries(problem) else 4 * self.row_tiles
         scores = self.row_tiles * self.keys // self.key_warps // 2
         return queries + scores + self.row_tiles * padded(problem.value_size) // 2
 
     def tiles(self, problem: AttentionProblem) -> int | None:
-        """Tiles of keys that a block walks over at most, if that is known."""
+        """The largest number of key tiles that a block processes; None if the number of keys is symbolic."""
         keys = const_int(problem.keys)
         if keys is None:
             return None
@@ -79,27 +80,27 @@ class Tiling:
 
     @staticmethod
     def pitch(columns: int) -> int:
-        """Distance of rows in shared memory: an odd number of 16 bytes, so that eight rows touch all banks once."""
+        """Distance of rows in shared memory: an odd multiple of 16 bytes, so that ``ldmatrix`` has no bank conflicts."""
         return padded(columns) + _PAD
 
     def buffers(self, problem: AttentionProblem) -> int:
-        """Tiles of keys that there is room for."""
+        """Tiles of keys that shared memory holds at the same time."""
         return min(self.stages, self.tiles(problem) or self.stages)
 
     def query_elements(self, problem: AttentionProblem) -> int:
-        """The block's queries."""
+        """Elements of shared memory for the block's queries."""
         return self.rows * self.pitch(problem.size)
 
     def stage_elements(self, problem: AttentionProblem) -> tuple[int, int]:
-        """One tile of keys, and one of values."""
+        """Elements of shared memory for one tile of keys, and for one of values."""
         return self.keys * self.pitch(problem.size), self.keys * self.pitch(problem.value_size)
 
     def result_pitch(self, problem: AttentionProblem) -> int:
-        """Distance of rows of float32 while warps add up what each has found."""
+        """Distance of rows, in float32 elements, while warps add up their results in shared memory."""
         return padded(problem.value_size) + 4
 
     def shared_elements(self, problem: AttentionProblem) -> int:
-        """All shared memory of a block; results take the place of operands in the end."""
+        """Elements of shared memory of a block; in the end the results reuse the memory of the operands."""
         operands = self.query_elements(problem) + self.buffers(problem) * sum(self.stage_elements(problem))
         results = self.rows * self.pitch(problem.value_size)
         if self.key_warps > 1 or self.parts > 1:
@@ -107,7 +108,7 @@ class Tiling:
         return max(operands, results)
 
     def shared_bytes(self, problem: AttentionProblem) -> int:
-        """The same in bytes."""
+        """Bytes of shared memory of a block."""
         return 2 * self.shared_elements(problem)
 
 
@@ -116,7 +117,7 @@ def _fits(tiling: Tiling, problem: AttentionProblem, limit: int) -> bool:
 
 
 def _shapes(problem: AttentionProblem, limit: int) -> list[Tiling]:
-    """Tilings that fit, most rows first: each row of a tile uses every key that is read once more."""
+    """Tilings that fit the hardware, those of most rows first: more rows reuse each key that is read."""
     found = []
     for row_warps, row_tiles, key_warps in ((4, 2, 1), (4, 1, 1), (2, 1, 2), (1, 1, 4)):
         made = [
@@ -154,7 +155,7 @@ def choose_tiling(problem: AttentionProblem, target: Any) -> Tiling | None:
     if enough:
         return enough[0]
     chosen = shapes[-1]
-    if problem.starts is not None:
+    if problem.starts is not None or problem.window is not None:
         return chosen
     return _in_parts(chosen, problem, device.multiprocessors // max(1, blocks(chosen)))
 

@@ -70,7 +70,7 @@ class BarrierDivergenceError(EmulationError):
 
 
 class DeadlockError(EmulationError):
-    """All threads that are left wait for what will never come."""
+    """All remaining threads wait for events that cannot happen any more."""
 
 
 class StepLimitError(EmulationError):
@@ -82,7 +82,7 @@ class SharedMemoryLimitError(EmulationError):
 
 
 class BarrierMisuseError(EmulationError):
-    """A memory barrier that is not initialised, or that more threads arrive at than it expects."""
+    """An ``mbarrier`` that is not initialised, or at which more threads arrive than it expects."""
 
 
 class AsyncHazardError(DataRaceError):
@@ -90,4 +90,4 @@ class AsyncHazardError(DataRaceError):
 
 
 class RegisterCountError(EmulationError):
-    """A change of a warpgroup's registers that there is not, or that only a part of the warpgroup makes."""
+    """``setmaxnreg`` with a number that does not exist, or executed by only a part of a warpgroup."""

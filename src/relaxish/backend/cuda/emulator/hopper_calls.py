@@ -1,8 +1,8 @@
 """Hopper's instructions in thread functions: barriers in shared memory, tensor copies, products of four warps.
 
-Loads land as late as the program allows. Products and bulk stores compute and move at once, but what they read and
-write is taken for busy until their thread has waited for their group (:mod:`.runtime_code.groups`). Arguments are in
-:mod:`relaxish.tir.op_hopper`.
+Bulk loads are completed as late as the program allows, so that a missing wait shows. Products and bulk stores are
+executed at once, but what they read and write counts as in use until their thread has waited for their group
+(:mod:`.runtime_code.groups`). The arguments of the intrinsics are documented in :mod:`relaxish.tir.op_hopper`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _number(gen: ThreadFunction, value: Any) -> Any:
 
 @emulates("ptx_fence_mbarrier_init", "ptx_tma_prefetch", "ptx_wgmma_fence_operand")
 def _nothing(gen: ThreadFunction, call: Any) -> Any:
-    """What makes no difference here; the last one holds the compiler only."""
+    """Intrinsics without an effect in the emulator; the last one only keeps the compiler from moving code."""
     return IntImm("int32", 0)
 
 
@@ -141,13 +141,13 @@ def _store(gen: ThreadFunction, call: Any) -> Any:
 
 
 def _site(gen: ThreadFunction, data: Any, kind: int, align: int = 127) -> int:
-    """A copy's access of a memory, whose bytes it counts; what its unit is, is known to others."""
+    """The site of a bulk copy's access, counted in bytes; the caller says in which units the memory is accessed."""
     memory = gen.memory_of[data]
     return gen.site(buffer=memory.name, memory=memory.number, unit=1, align=align if memory.shared else 0, kind=kind)
 
 
 def _note_bytes(gen: ThreadFunction, place: Place) -> None:
-    """Copies move pieces of 16 bytes."""
+    """Note that a memory is accessed in pieces of 16 bytes. Raises RelaxishError unless it is shared memory."""
     memory = gen.memory_of.get(place.data)
     if memory is None or not memory.shared:
         raise RelaxishError(f"a tensor copy goes to or from shared memory, which {place.data.name} is not")
@@ -162,7 +162,7 @@ def _wide(dtype: str) -> str:
 
 
 def _operand(gen: ThreadFunction, fields: Any, dtype: str) -> tuple[Operand, list[Any]]:
-    """What is constant of an operand, and the arguments that say the rest."""
+    """The constant properties of an operand in shared memory, and the arguments that the helper takes for it."""
     pointer, leading, stride, swizzle, by_rows = fields
     place = gen.place(pointer)
     site = gen.access(type(place)(place.data, dtype, place.index), layout.SITE_PRODUCT)
@@ -206,7 +206,7 @@ def _product(gen: ThreadFunction, call: Any, in_registers: bool) -> Any:
 
 
 def _uses(gen: ThreadFunction, place: Place, count: int, form: int) -> Any:
-    """Registers that a product takes or gives: ordinary code must leave them alone meanwhile."""
+    """Mark registers as used by a product: ordinary code may not touch them until its group is waited for."""
     first = gen.registers.get(place.data)
     if first is None:
         raise RelaxishError(

@@ -1,4 +1,4 @@
-"""What a lane does in a product of four warps (``wgmma``): its warp computes 16 of the 64 rows."""
+"""What one lane does in a product of four warps (``wgmma``): its warp computes 16 of the 64 rows."""
 
 # Annotations of these programs are their own language's.
 # mypy: disable-error-code="valid-type, no-untyped-def, call-arg, operator"
@@ -10,12 +10,9 @@ from typing import Any
 from ....ir import dtype as dt
 from ....script import tir as T
 from ....tir import PrimFunc
-from . import layout
+from .lane_program import LANE, checked_index, elements, fiber_words, scratch_room, wait_for_warp
 
 __all__ = ["Operand", "swizzled", "warpgroup_product"]
-
-_MANY = 1 << 30
-_WORDS = layout.FIBER_BYTES // 8
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,6 @@ def warpgroup_product(n: int, a: Operand | str, b: Operand, c_dtype: str, wide: 
     a_size, b_size = dt.nbytes(a_dtype), dt.nbytes(b.dtype)
     k = 32 // a_size
     pack = 4 // a_size
-    check = "rx_check" if checked else "rx_index"
     in_registers = isinstance(a, str)
     a_run, b_run = 16 // a_size, 16 // b_size
     a_count, a_at = (0, None) if isinstance(a, str) else _chunks(a, 16, k)
@@ -98,15 +94,15 @@ def warpgroup_product(n: int, a: Operand | str, b: Operand, c_dtype: str, wide: 
         b_data: T.handle(b.dtype), b_start: T.int64, b_leading: T.int64, b_stride: T.int64, b_site: T.int64,
         site: T.int64,
     ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        C = T.decl_buffer((_MANY,), c_dtype, data=c)
-        A = T.decl_buffer((_MANY,), a_dtype, data=a_data)
-        B = T.decl_buffer((_MANY,), b.dtype, data=b_data)
-        scratch: T.handle(wide) = T.reinterpret("handle", T.call_extern("int64", "rx_scratch", thread))
+        W = fiber_words(thread)
+        C = elements(c, c_dtype)
+        A = elements(a_data, a_dtype)
+        B = elements(b_data, b.dtype)
+        scratch: T.handle(wide) = scratch_room(thread)
         X = T.decl_buffer((16 * k,), wide, data=scratch)
         Y = T.decl_buffer((n * k,), wide, data=scratch, elem_offset=16 * k)
         total = T.decl_buffer((1,), wide)
-        lane = W[layout.FIBER_LANE // 8]
+        lane = W[LANE]
         group_row = T.call_extern("int64", "rx_warp_in_group", thread) * 16
         if in_registers:
             for i in range(4 * pack):
@@ -114,29 +110,27 @@ def warpgroup_product(n: int, a: Operand | str, b: Operand, c_dtype: str, wide: 
                 X[(lane // 4 + i // pack % 2 * 8) * k + column] = T.cast(A[a_start + T.int64(i)], wide)
         else:
             for i in range(a_count // 32):
-                with T.LetStmt(lane + T.int64(i) * 32) as number:
-                    begin = T.meta_var(_begin(a, a_at, number, group_row, a_start, a_leading, a_stride))
-                    with T.LetStmt(T.call_extern("int64", check, thread, begin, T.int64(a_run), a_site)) as first:
-                        for e in range(a_run):
-                            X[into(a_at, number, T.int64(e))] = T.cast(A[first + T.int64(e)], wide)
+                number = lane + T.int64(i) * 32
+                begin = T.meta_var(_begin(a, a_at, number, group_row, a_start, a_leading, a_stride))
+                first = checked_index(checked, thread, begin, a_run, a_site)
+                for e in range(a_run):
+                    X[into(a_at, number, T.int64(e))] = T.cast(A[first + T.int64(e)], wide)
         for i in range((b_count + 31) // 32):
-            with T.LetStmt(lane + T.int64(i) * 32) as number:
-                if number < T.int64(b_count):
-                    begin = T.meta_var(_begin(b, b_at, number, T.int64(0), b_start, b_leading, b_stride))
-                    with T.LetStmt(T.call_extern("int64", check, thread, begin, T.int64(b_run), b_site)) as first:
-                        for e in range(b_run):
-                            Y[into(b_at, number, T.int64(e))] = T.cast(B[first + T.int64(e)], wide)
-        T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
+            number = lane + T.int64(i) * 32
+            if number < T.int64(b_count):
+                begin = T.meta_var(_begin(b, b_at, number, T.int64(0), b_start, b_leading, b_stride))
+                first = checked_index(checked, thread, begin, b_run, b_site)
+                for e in range(b_run):
+                    Y[into(b_at, number, T.int64(e))] = T.cast(B[first + T.int64(e)], wide)
+        wait_for_warp(thread, site)
         for i in range(n // 2):
             total[0] = T.cast(0, wide)
             if add != T.int64(0):
                 total[0] = T.cast(C[c_first + T.int64(i)], wide)
             for r in range(k):
-                total[0] = (
-                    total[0]
-                    + X[(lane // 4 + T.int64(i) // 2 % 2 * 8) * k + T.int64(r)]
-                    * Y[(T.int64(i) // 4 * 8 + lane % 4 * 2 + T.int64(i) % 2) * k + T.int64(r)]
-                )
+                row = T.meta_var(lane // 4 + T.int64(i) // 2 % 2 * 8)
+                column = T.meta_var(T.int64(i) // 4 * 8 + lane % 4 * 2 + T.int64(i) % 2)
+                total[0] = total[0] + X[row * k + T.int64(r)] * Y[column * k + T.int64(r)]
             C[c_first + T.int64(i)] = T.cast(total[0], c_dtype)
 
     return multiply

@@ -25,7 +25,6 @@ from .switch_text import INITIAL_WORDS, processor
 __all__ = ["Dim", "TensorMap", "launch_program"]
 
 Dim = tuple[int, int, int]
-Extent = Callable[[int], int]
 _LOCK = threading.RLock()
 _STACK_BASE = 64 * 1024
 _BARRIERS = 256

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....ir import dtype as dt
 from ....ir.prim import Cast, FloatImm, IntImm
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from .thread_function import ThreadFunction
 
 __all__: list[str] = []
+
+_S = TypeVar("_S")
 
 _TYPES = {
     "fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "fp32": "float32", "fp64": "float64",
@@ -76,15 +79,14 @@ def _fill(gen: ThreadFunction, call: Any) -> Any:
 def _moved(gen: ThreadFunction, call: Any, stores: bool) -> Any:
     data, _, _, _, index, pointer, stride, lies = call.args
     at, count, columns = _lane_part(gen, data, index)
-    dtype, by_rows = _element(gen, data), lies.value == "row_major"
+    dtype, row_major = _element(gen, data), lies.value == "row_major"
     if is_nibble(str(data.type_annotation.element_type.dtype)):
         return _moved_nibbles(gen, call, stores)
     place = gen.place(pointer, dtype=dtype)
     site = gen.access(place, layout.SITE_STORE if stores else layout.SITE_LOAD)
-    make = matrix_helpers.fragment_store if stores else matrix_helpers.fragment_load
     symbol = gen.helper(
         f"rx_fragment_{'store' if stores else 'load'}_{dtype}_{columns}_{count}_{lies.value}{_suffix(gen)}",
-        lambda: make(dtype, columns, count, by_rows, gen.checked),
+        lambda: matrix_helpers.fragment_copy(dtype, columns, count, row_major, stores, gen.checked),
     )
     stride = gen.integer(gen.visit(stride))
     return gen.call(symbol, data, at, place.data, place.index, stride, site, dtype="int32")
@@ -97,11 +99,11 @@ def _moved_nibbles(gen: ThreadFunction, call: Any, stores: bool) -> Any:
     if stores:
         raise RelaxishError(f"fragments of {dtype} are operands, which are not stored (kernel {gen.name})")
     at, count, columns = _lane_part(gen, data, index)
-    place, by_rows = gen.place(pointer), lies.value == "row_major"
+    place, row_major = gen.place(pointer), lies.value == "row_major"
     site = gen.access(place, layout.SITE_LOAD)
     symbol = gen.helper(
         f"rx_fragment_load_{dtype}_{columns}_{count}_{lies.value}{_suffix(gen)}",
-        lambda: matrix_helpers.nibble_fragment_load(dtype, columns, count, by_rows, gen.checked),
+        lambda: matrix_helpers.nibble_fragment_load(dtype, columns, count, row_major, gen.checked),
     )
     first = place.index * gen.bytes_of(place.dtype)
     return gen.call(
@@ -137,18 +139,21 @@ def _product(gen: ThreadFunction, call: Any) -> Any:
 # ---- mma.sync and what goes with it
 
 
+def _form(instruction: str, table: Mapping[tuple[str, int], _S], call: Any) -> tuple[str, _S, tuple[str, str, str]]:
+    """(name of the shape, shape, dtypes of a, b and c) of a product. Raises RelaxishError for a form not in the table."""
+    name, *layouts = (a.value for a in call.args[:3])
+    written = [t.value for t in call.args[3:6]]
+    types = [_TYPES.get(t) for t in written]
+    shape = table.get((name, dt.bits(types[0]) if types[0] else 0))
+    if shape is None or None in types or layouts != ["row", "col"]:
+        raise RelaxishError(f"the emulator does not know {instruction} {name} of {written}, {tuple(layouts)}")
+    a_dtype, b_dtype, c_dtype = (str(t) for t in types)
+    return name, shape, (a_dtype, b_dtype, c_dtype)
+
+
 @emulates("ptx_mma")
 def _mma(gen: ThreadFunction, call: Any) -> Any:
-    shape_name = call.args[0].value
-    types = [_TYPES.get(t.value) for t in call.args[3:6]]
-    bits = dt.bits(types[0]) if types[0] else 0
-    shape = MMA.get((shape_name, bits))
-    layouts = (call.args[1].value, call.args[2].value)
-    if shape is None or None in types or layouts != ("row", "col"):
-        raise RelaxishError(
-            f"the emulator does not know mma {shape_name} of {[t.value for t in call.args[3:6]]}, {layouts}"
-        )
-    a_dtype, b_dtype, c_dtype = (str(t) for t in types)
+    shape_name, shape, (a_dtype, b_dtype, c_dtype) = _form("mma", MMA, call)
     symbol = gen.helper(
         f"rx_mma_{shape_name}_{a_dtype}_{b_dtype}_{c_dtype}",
         lambda: matrix_helpers.mma(shape, a_dtype, b_dtype, c_dtype, _wide(c_dtype)),
@@ -161,19 +166,11 @@ def _mma(gen: ThreadFunction, call: Any) -> Any:
 
 @emulates("ptx_mma_sp")
 def _mma_sparse(gen: ThreadFunction, call: Any) -> Any:
-    """As ``ptx_mma``, and then: metadata, its offset, the constant that says which threads hold it, saturate."""
-    shape_name = call.args[0].value
-    types = [_TYPES.get(t.value) for t in call.args[3:6]]
-    shape = MMA_SPARSE.get((shape_name, dt.bits(types[0]) if types[0] else 0))
-    layouts = (call.args[1].value, call.args[2].value)
-    if shape is None or None in types or layouts != ("row", "col"):
-        raise RelaxishError(
-            f"the emulator does not know mma.sp {shape_name} of {[t.value for t in call.args[3:6]]}, {layouts}"
-        )
+    """Arguments as of ``ptx_mma``, then metadata, its offset, the selector of the threads that hold it, saturate."""
+    shape_name, shape, (a_dtype, b_dtype, c_dtype) = _form("mma.sp", MMA_SPARSE, call)
     selector = int(call.args[14].value)
     if not 0 <= selector < 4 // shape.threads:
         raise RelaxishError(f"mma.sp {shape_name} has no sparsity selector {selector}")
-    a_dtype, b_dtype, c_dtype = (str(t) for t in types)
     symbol = gen.helper(
         f"rx_mma_sp{selector}_{shape_name}_{a_dtype}_{b_dtype}_{c_dtype}{_suffix(gen)}",
         lambda: matrix_helpers.mma_sparse(shape, selector, a_dtype, b_dtype, c_dtype, _wide(c_dtype), gen.checked),

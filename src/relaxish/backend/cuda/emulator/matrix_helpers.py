@@ -1,7 +1,8 @@
-"""What a lane does in the operations of a warp on matrices, as PrimFuncs that are compiled once.
+"""What one lane does in a warp's operations on matrices, as PrimFuncs that are compiled once.
 
-Lanes that need each other's elements put theirs into the warp's scratch room, meet, and compute their own part of
-the result. Fragments (wmma) are spread so that a lane holds the elements ``lane * count ..`` in row-major order.
+Lanes that need each other's elements write theirs to the warp's scratch room, wait for each other, and compute their
+own part of the result. In a WMMA fragment a lane holds the elements ``lane * count .. lane * count + count - 1`` of the
+matrix in row-major order (the hardware's own distribution is unspecified).
 """
 
 # Annotations of these programs are their own language's.
@@ -13,133 +14,92 @@ from typing import Any
 from ....script import tir as T
 from ....tir import PrimFunc
 from . import layout
+from .lane_program import LANE, checked_index, elements, fiber_words, scratch_room, wait_for_warp
 from .matrix_layouts import Shape, Sparse
 from .nibbles import is_nibble, unpacked
 
 __all__ = [
-    "atomic_update", "fragment_fill", "fragment_load", "fragment_product", "fragment_store", "load_bytes_transposed", "load_matrices",
-    "mma", "mma_sparse", "nibble_fragment_load", "store_accumulators",
-]  # fmt: skip
-
-_MANY = 1 << 30
-_LANE = layout.FIBER_LANE // 8
-_WORDS = layout.FIBER_BYTES // 8
-
-
-def _check(checked: bool) -> str:
-    return "rx_check" if checked else "rx_index"
+    "atomic_update",
+    "fragment_copy",
+    "fragment_fill",
+    "fragment_product",
+    "load_bytes_transposed",
+    "load_matrices",
+    "mma",
+    "mma_sparse",
+    "nibble_fragment_load",
+    "store_accumulators",
+]
 
 
 def fragment_fill(dtype: str, count: int) -> PrimFunc:
-    """Set a lane's elements of a fragment."""
+    """Set the ``count`` elements of a fragment that a lane holds to one value."""
     wide = "float64" if "float" in dtype else "int64"
     # No processor makes 16-bit numbers of doubles.
     between = "float32" if dtype not in ("float64", "int64") and "float" in dtype else wide
 
     @T.prim_func(private=True)
     def fill(thread: T.handle("int64"), fragment: T.handle(dtype), at: T.int64, value: T.var(wide)):
-        F = T.decl_buffer((_MANY,), dtype, data=fragment)
+        F = elements(fragment, dtype)
         for e in range(count):
             F[at + T.int64(e)] = T.cast(T.cast(value, between), dtype)
 
     return fill
 
 
-def fragment_load(dtype: str, columns: int, count: int, by_rows: bool, checked: bool) -> PrimFunc:
-    """Read a lane's elements of a matrix in memory; ``by_rows`` says which way it lies there."""
-    check, strided = _check(checked), "rx_check_strided" if checked else "rx_index_strided"
+def fragment_copy(dtype: str, columns: int, count: int, row_major: bool, stores: bool, checked: bool) -> PrimFunc:
+    """Read a lane's elements of a matrix in memory, or (``stores``) write them to it.
+
+    ``stride`` is the distance of the matrix's rows, or of its columns unless it lies ``row_major``, in elements.
+    """
 
     @T.prim_func(private=True)
-    def load(
+    def copy(
         thread: T.handle("int64"), fragment: T.handle(dtype), at: T.int64,
-        source: T.handle(dtype), start: T.int64, stride: T.int64, site: T.int64,
+        matrix: T.handle(dtype), start: T.int64, stride: T.int64, site: T.int64,
     ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        F = T.decl_buffer((_MANY,), dtype, data=fragment)
-        S = T.decl_buffer((_MANY,), dtype, data=source)
-        with T.LetStmt(W[_LANE] * count // columns) as row:
-            with T.LetStmt(W[_LANE] * count % columns) as column:
-                if by_rows:
-                    with T.LetStmt(
-                        T.call_extern("int64", check, thread, start + row * stride + column, T.int64(count), site)
-                    ) as first:
-                        for e in range(count):
-                            F[at + T.int64(e)] = S[first + T.int64(e)]
-                else:
-                    with T.LetStmt(
-                        T.call_extern(
-                            "int64", strided, thread, start + column * stride + row, T.int64(count), stride, site
-                        )
-                    ) as first:
-                        for e in range(count):
-                            F[at + T.int64(e)] = S[first + T.int64(e) * stride]
+        W = fiber_words(thread)
+        F = elements(fragment, dtype)
+        M = elements(matrix, dtype)
+        row = W[LANE] * count // columns
+        column = W[LANE] * count % columns
+        begin = T.meta_var(start + (row * stride + column if row_major else column * stride + row))
+        step = T.meta_var(T.int64(1) if row_major else stride)
+        first = checked_index(checked, thread, begin, count, site, None if row_major else stride)
+        for e in range(count):
+            if stores:
+                M[first + T.int64(e) * step] = F[at + T.int64(e)]
+            else:
+                F[at + T.int64(e)] = M[first + T.int64(e) * step]
 
-    return load
+    return copy
 
 
-def nibble_fragment_load(dtype: str, columns: int, count: int, by_rows: bool, checked: bool) -> PrimFunc:
-    """``fragment_load`` of elements of 4 bits, two to a byte; ``start`` counts bytes, ``stride`` elements."""
-    check, signed = _check(checked), dtype == "int4"
+def nibble_fragment_load(dtype: str, columns: int, count: int, row_major: bool, checked: bool) -> PrimFunc:
+    """``fragment_copy`` from a matrix of 4-bit elements, two to a byte; ``start`` counts bytes, ``stride`` elements."""
+    signed = dtype == "int4"
 
     @T.prim_func(private=True)
     def load(
         thread: T.handle("int64"), fragment: T.handle("int8"), at: T.int64,
         source: T.handle("uint8"), start: T.int64, stride: T.int64, site: T.int64,
     ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        F = T.decl_buffer((_MANY,), "int8", data=fragment)
-        S = T.decl_buffer((_MANY,), "uint8", data=source)
-        with T.LetStmt(W[_LANE] * count // columns) as row:
-            with T.LetStmt(W[_LANE] * count % columns) as column:
-                for e in range(count):
-                    with T.LetStmt(row * stride + column + e if by_rows else (column + e) * stride + row) as element:
-                        with T.LetStmt(
-                            T.call_extern("int64", check, thread, start + element // 2, T.int64(1), site)
-                        ) as byte:
-                            F[at + T.int64(e)] = T.cast(
-                                unpacked(
-                                    T.shift_right(T.cast(S[byte], "int32"), T.cast(element % 2 * 4, "int32")), signed
-                                ),
-                                "int8",
-                            )
+        W = fiber_words(thread)
+        F = elements(fragment, "int8")
+        S = elements(source, "uint8")
+        row = W[LANE] * count // columns
+        column = W[LANE] * count % columns
+        for e in range(count):
+            element = row * stride + column + e if row_major else (column + e) * stride + row
+            byte = checked_index(checked, thread, start + element // 2, 1, site)
+            raw = T.meta_var(T.shift_right(T.cast(S[byte], "int32"), T.cast(element % 2 * 4, "int32")))
+            F[at + T.int64(e)] = T.cast(unpacked(raw, signed), "int8")
 
     return load
 
 
-def fragment_store(dtype: str, columns: int, count: int, by_rows: bool, checked: bool) -> PrimFunc:
-    """Write a lane's elements of a result to memory."""
-    check, strided = _check(checked), "rx_check_strided" if checked else "rx_index_strided"
-
-    @T.prim_func(private=True)
-    def store(
-        thread: T.handle("int64"), fragment: T.handle(dtype), at: T.int64,
-        target: T.handle(dtype), start: T.int64, stride: T.int64, site: T.int64,
-    ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        F = T.decl_buffer((_MANY,), dtype, data=fragment)
-        D = T.decl_buffer((_MANY,), dtype, data=target)
-        with T.LetStmt(W[_LANE] * count // columns) as row:
-            with T.LetStmt(W[_LANE] * count % columns) as column:
-                if by_rows:
-                    with T.LetStmt(
-                        T.call_extern("int64", check, thread, start + row * stride + column, T.int64(count), site)
-                    ) as first:
-                        for e in range(count):
-                            D[first + T.int64(e)] = F[at + T.int64(e)]
-                else:
-                    with T.LetStmt(
-                        T.call_extern(
-                            "int64", strided, thread, start + column * stride + row, T.int64(count), stride, site
-                        )
-                    ) as first:
-                        for e in range(count):
-                            D[first + T.int64(e) * stride] = F[at + T.int64(e)]
-
-    return store
-
-
 def fragment_product(m: int, n: int, k: int, a_dtype: str, b_dtype: str, c_dtype: str, wide: str) -> PrimFunc:
-    """``d = a * b + c`` on fragments, computed in ``wide``."""
+    """``d = a * b + c`` on WMMA fragments, accumulated in the type ``wide``."""
     a_count, b_count, c_count = m * k // 32, k * n // 32, m * n // 32
 
     @T.prim_func(private=True)
@@ -148,29 +108,30 @@ def fragment_product(m: int, n: int, k: int, a_dtype: str, b_dtype: str, c_dtype
         b: T.handle(b_dtype), b_at: T.int64,
         c: T.handle(c_dtype), c_at: T.int64, site: T.int64,
     ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        A = T.decl_buffer((_MANY,), a_dtype, data=a)
-        B = T.decl_buffer((_MANY,), b_dtype, data=b)
-        C = T.decl_buffer((_MANY,), c_dtype, data=c)
-        D = T.decl_buffer((_MANY,), c_dtype, data=d)
-        scratch: T.handle(wide) = T.reinterpret("handle", T.call_extern("int64", "rx_scratch", thread))
-        X = T.decl_buffer((m * k + k * n,), wide, data=scratch)
+        W = fiber_words(thread)
+        A = elements(a, a_dtype)
+        B = elements(b, b_dtype)
+        C = elements(c, c_dtype)
+        D = elements(d, c_dtype)
+        scratch: T.handle(wide) = scratch_room(thread)
+        X = T.decl_buffer((m * k,), wide, data=scratch)
+        Y = T.decl_buffer((k * n,), wide, data=scratch, elem_offset=m * k)
         total = T.decl_buffer((c_count,), wide)
-        lane = W[_LANE]
+        lane = W[LANE]
+        row = T.meta_var(lane * c_count // n)
+        column = T.meta_var(lane * c_count % n)
         for e in range(a_count):
             X[lane * a_count + T.int64(e)] = T.cast(A[a_at + T.int64(e)], wide)
         for e in range(b_count):
-            X[m * k + lane * b_count + T.int64(e)] = T.cast(B[b_at + T.int64(e)], wide)
-        T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
+            Y[lane * b_count + T.int64(e)] = T.cast(B[b_at + T.int64(e)], wide)
+        wait_for_warp(thread, site)
         for e in range(c_count):
             total[e] = T.cast(C[c_at + T.int64(e)], wide)
         for r in range(k):
             for e in range(c_count):
-                total[e] = (
-                    total[e]
-                    + X[lane * c_count // n * k + T.int64(r)]
-                    * X[m * k + T.int64(r) * n + lane * c_count % n + T.int64(e)]
-                )
+                left = T.meta_var(X[row * k + T.int64(r)])
+                right = T.meta_var(Y[T.int64(r) * n + column + T.int64(e)])
+                total[e] = total[e] + left * right
         for e in range(c_count):
             D[d_at + T.int64(e)] = T.cast(total[e], c_dtype)
 
@@ -197,7 +158,7 @@ def _in_matrix(position: Any, lane: Any, i: int, across: int, by_columns: bool =
 
 
 def mma(shape: Shape, a_dtype: str, b_dtype: str, c_dtype: str, wide: str) -> PrimFunc:
-    """``c += a * b`` with elements held as ``mma.sync`` says."""
+    """``c += a * b`` with the register layout of ``mma.sync``, accumulated in the type ``wide``."""
     m, n, k = shape.m, shape.n, shape.k
 
     @T.prim_func(private=True)
@@ -206,28 +167,25 @@ def mma(shape: Shape, a_dtype: str, b_dtype: str, c_dtype: str, wide: str) -> Pr
         c: T.handle(c_dtype), c_first: T.int64,
         site: T.int64,
     ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        A = T.decl_buffer((_MANY,), _held(a_dtype), data=a)
-        B = T.decl_buffer((_MANY,), _held(b_dtype), data=b)
-        C = T.decl_buffer((_MANY,), c_dtype, data=c)
-        scratch: T.handle(wide) = T.reinterpret("handle", T.call_extern("int64", "rx_scratch", thread))
+        W = fiber_words(thread)
+        A = elements(a, _held(a_dtype))
+        B = elements(b, _held(b_dtype))
+        C = elements(c, c_dtype)
+        scratch: T.handle(wide) = scratch_room(thread)
         X = T.decl_buffer((m * k,), wide, data=scratch)
         Y = T.decl_buffer((k * n,), wide, data=scratch, elem_offset=m * k)
         total = T.decl_buffer((1,), wide)
-        lane = W[_LANE]
+        lane = W[LANE]
         for i in range(shape.a_count):
             X[_in_matrix(shape.a, lane, i, k)] = _operand(A, a_first, i, a_dtype, wide)
         for i in range(shape.b_count):
             Y[_in_matrix(shape.b, lane, i, k, True)] = _operand(B, b_first, i, b_dtype, wide)
-        T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
+        wait_for_warp(thread, site)
         for i in range(shape.c_count):
             total[0] = T.cast(C[c_first + T.int64(i)], wide)
+            row, column = T.meta_var(shape.c(lane, T.int64(i)))
             for r in range(k):
-                total[0] = (
-                    total[0]
-                    + X[shape.c(lane, T.int64(i))[0] * k + T.int64(r)]
-                    * Y[shape.c(lane, T.int64(i))[1] * k + T.int64(r)]
-                )
+                total[0] = total[0] + X[row * k + T.int64(r)] * Y[column * k + T.int64(r)]
             C[c_first + T.int64(i)] = T.cast(total[0], c_dtype)
 
     return multiply
@@ -236,7 +194,7 @@ def mma(shape: Shape, a_dtype: str, b_dtype: str, c_dtype: str, wide: str) -> Pr
 def mma_sparse(
     shape: Sparse, selector: int, a_dtype: str, b_dtype: str, c_dtype: str, wide: str, checked: bool
 ) -> PrimFunc:
-    """``c += a * b`` where half of a's elements are left out, as ``mma.sp`` says; ``e`` is a word of metadata."""
+    """``c += a * b`` of ``mma.sp``: only half of a's elements are stored, and the metadata word ``e`` says which."""
     held = shape.held
     m, n, k, left = held.m, held.n, 2 * held.k, held.k
     each = left * shape.chunk // k  # elements of a chunk that are there
@@ -247,48 +205,36 @@ def mma_sparse(
         c: T.handle(c_dtype), c_first: T.int64, e: T.handle("uint32"), e_first: T.int64,
         site: T.int64,
     ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        A = T.decl_buffer((_MANY,), _held(a_dtype), data=a)
-        B = T.decl_buffer((_MANY,), _held(b_dtype), data=b)
-        C = T.decl_buffer((_MANY,), c_dtype, data=c)
-        E = T.decl_buffer((_MANY,), "uint32", data=e)
-        scratch: T.handle(wide) = T.reinterpret("handle", T.call_extern("int64", "rx_scratch", thread))
+        W = fiber_words(thread)
+        A = elements(a, _held(a_dtype))
+        B = elements(b, _held(b_dtype))
+        C = elements(c, c_dtype)
+        E = elements(e, "uint32")
+        scratch: T.handle(wide) = scratch_room(thread)
         X = T.decl_buffer((m * left,), wide, data=scratch)
         Y = T.decl_buffer((k * n,), wide, data=scratch, elem_offset=m * left)
-        words: T.handle("uint32") = T.reinterpret(
-            "handle", T.reinterpret("int64", scratch) + T.int64(layout.SCRATCH_BYTES - 128)
-        )
+        end = T.meta_var(T.reinterpret("int64", scratch) + T.int64(layout.SCRATCH_BYTES))
+        words: T.handle("uint32") = T.reinterpret("handle", end - T.int64(128))
         M = T.decl_buffer((32,), "uint32", data=words)
         total = T.decl_buffer((1,), wide)
-        lane = W[_LANE]
+        lane = W[LANE]
         for i in range(held.a_count):
             X[_in_matrix(held.a, lane, i, left)] = _operand(A, a_first, i, a_dtype, wide)
         for i in range(shape.b_count):
             Y[_in_matrix(held.b, lane, i, k, True)] = _operand(B, b_first, i, b_dtype, wide)
         M[lane] = E[e_first]
         if checked and lane % 4 // shape.threads == T.int64(selector):
-            T.evaluate(
-                T.call_extern(
-                    "int64", "rx_check_metadata", thread, T.cast(M[lane], "int64"), T.int64(shape.chunk), site
-                )
-            )
-        T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
+            word = T.meta_var(T.cast(M[lane], "int64"))
+            T.evaluate(T.call_extern("int64", "rx_check_metadata", thread, word, T.int64(shape.chunk), site))
+        wait_for_warp(thread, site)
         for i in range(held.c_count):
             total[0] = T.cast(C[c_first + T.int64(i)], wide)
+            row, column = T.meta_var(held.c(lane, T.int64(i)))
             for r in range(left):
-                with T.LetStmt(held.c(lane, T.int64(i))[0]) as row:
-                    with T.LetStmt(
-                        T.shift_right(
-                            T.cast(M[shape.where(row, T.int64(r) // each, selector)[0]], "int64"),
-                            shape.where(row, T.int64(r) // each, selector)[1],
-                        )
-                        % 16
-                    ) as bits:
-                        total[0] = (
-                            total[0]
-                            + X[row * left + T.int64(r)]
-                            * Y[held.c(lane, T.int64(i))[1] * k + shape.column(bits, T.int64(r))]
-                        )
+                holder, lowest = T.meta_var(shape.where(row, T.int64(r) // each, selector))
+                bits = T.shift_right(T.cast(M[holder], "int64"), lowest) % 16
+                right = T.meta_var(Y[column * k + shape.column(bits, T.int64(r))])
+                total[0] = total[0] + X[row * left + T.int64(r)] * right
             C[c_first + T.int64(i)] = T.cast(total[0], c_dtype)
 
     return multiply
@@ -296,85 +242,78 @@ def mma_sparse(
 
 def load_matrices(count: int, transposed: bool, checked: bool) -> PrimFunc:
     """``ldmatrix``: lane i brings row i of ``count`` 8 x 8 matrices of 16 bits; offsets count 16-bit elements."""
-    check = _check(checked)
 
     @T.prim_func(private=True)
     def load(
         thread: T.handle("int64"), local: T.handle("uint16"), local_at: T.int64,
         source: T.handle("uint16"), start: T.int64, unit: T.int64, site: T.int64,
     ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        R = T.decl_buffer((_MANY,), "uint16", data=local)
-        S = T.decl_buffer((_MANY,), "uint16", data=source)
-        scratch: T.handle("uint16") = T.reinterpret("handle", T.call_extern("int64", "rx_scratch", thread))
+        W = fiber_words(thread)
+        R = elements(local, "uint16")
+        S = elements(source, "uint16")
+        scratch: T.handle("uint16") = scratch_room(thread)
         X = T.decl_buffer((256,), "uint16", data=scratch)
-        lane = W[_LANE]
+        lane = W[LANE]
         if lane < count * 8:
             # ``start`` counts elements of ``unit`` bytes, as the check does.
-            with T.LetStmt(T.call_extern("int64", check, thread, start, T.int64(16) // unit, site)) as first:
-                for e in range(8):
-                    X[lane * 8 + T.int64(e)] = S[first * unit // T.int64(2) + T.int64(e)]
-        T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
+            first = checked_index(checked, thread, start, T.int64(16) // unit, site)
+            for e in range(8):
+                X[lane * 8 + T.int64(e)] = S[first * unit // T.int64(2) + T.int64(e)]
+        wait_for_warp(thread, site)
         for i in range(count):
             for j in range(2):
-                if transposed:
-                    R[local_at + T.int64(i * 2 + j)] = X[(8 * T.int64(i) + lane % 4 * 2 + T.int64(j)) * 8 + lane // 4]
-                else:
-                    R[local_at + T.int64(i * 2 + j)] = X[(8 * T.int64(i) + lane // 4) * 8 + lane % 4 * 2 + T.int64(j)]
+                row, column = T.meta_var((lane // 4, lane % 4 * 2 + T.int64(j)))
+                element = T.meta_var(column * 8 + row if transposed else row * 8 + column)
+                R[local_at + T.int64(i * 2 + j)] = X[T.int64(i) * 64 + element]
 
     return load
 
 
 def load_bytes_transposed(checked: bool) -> PrimFunc:
     """``ldmatrix`` cannot transpose bytes: each lane reads its own; the last argument is the row pitch."""
-    check = _check(checked)
 
     @T.prim_func(private=True)
     def load(
         thread: T.handle("int64"), local: T.handle("uint8"), local_at: T.int64,
         source: T.handle("uint8"), start: T.int64, pitch: T.int64, site: T.int64,
     ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        R = T.decl_buffer((_MANY,), "uint8", data=local)
-        S = T.decl_buffer((_MANY,), "uint8", data=source)
-        lane = W[_LANE]
+        W = fiber_words(thread)
+        R = elements(local, "uint8")
+        S = elements(source, "uint8")
+        lane = W[LANE]
         for i in range(16):
-            with T.LetStmt(
-                start
-                + T.int64(i % 8 // 4 * 16 + i % 4) * pitch
-                + lane % 4 * 4 * pitch
-                + lane // 4
-                + T.int64(i // 8 * 8)
-            ) as at:
-                R[local_at + T.int64(i)] = S[T.call_extern("int64", check, thread, at, T.int64(1), site)]
+            row = T.meta_var(lane % 4 * 4 + T.int64(i % 8 // 4 * 16 + i % 4))
+            column = T.meta_var(lane // 4 + T.int64(i // 8 * 8))
+            R[local_at + T.int64(i)] = S[checked_index(checked, thread, start + row * pitch + column, 1, site)]
 
     return load
 
 
 def store_accumulators(dtype: str, checked: bool) -> PrimFunc:
-    """``mma_store``: a lane's eight elements of a 16 x 16 tile to memory."""
-    check = _check(checked)
+    """``mma_store``: write a lane's eight elements of a 16 x 16 tile to memory."""
 
     @T.prim_func(private=True)
     def store(
         thread: T.handle("int64"), local: T.handle(dtype), local_at: T.int64,
         target: T.handle(dtype), start: T.int64, stride: T.int64, site: T.int64,
     ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        R = T.decl_buffer((_MANY,), dtype, data=local)
-        D = T.decl_buffer((_MANY,), dtype, data=target)
-        lane = W[_LANE]
+        W = fiber_words(thread)
+        R = elements(local, dtype)
+        D = elements(target, dtype)
+        lane = W[LANE]
         for i in range(8):
-            with T.LetStmt(
-                start + (8 * T.int64(i % 4 // 2) + lane // 4) * stride + T.int64(8 * (i // 4) + i % 2) + lane % 4 * 2
-            ) as at:
-                D[T.call_extern("int64", check, thread, at, T.int64(1), site)] = R[local_at + T.int64(i)]
+            row = T.meta_var(lane // 4 + T.int64(i % 4 // 2 * 8))
+            column = T.meta_var(lane % 4 * 2 + T.int64(i // 4 * 8 + i % 2))
+            D[checked_index(checked, thread, start + row * stride + column, 1, site)] = R[local_at + T.int64(i)]
 
     return store
 
 
 def atomic_update(how: str, dtype: str, wide: str) -> PrimFunc:
-    """Change an element in one step, ``how`` as the device's functions say; what was there is left for the thread."""
+    """Change an element atomically; ``how`` is the suffix of the device function (``add``, ``max``, ``cas``, ...).
+
+    The old value goes to the thread's record as its answer.
+    """
     between = "float32" if wide == "float64" and dtype != "float64" else "uint64" if dtype == "uint64" else wide
 
     def combined(old: Any, expected: Any, value: Any) -> Any:
@@ -392,8 +331,8 @@ def atomic_update(how: str, dtype: str, wide: str) -> PrimFunc:
     def update(
         thread: T.handle("int64"), data: T.handle(dtype), at: T.int64, expected: T.var(wide), value: T.var(wide)
     ):  # fmt: skip
-        W = T.decl_buffer((_WORDS,), "int64", data=thread)
-        D = T.decl_buffer((_MANY,), dtype, data=data)
+        W = fiber_words(thread)
+        D = elements(data, dtype)
         old = T.decl_buffer((1,), between)
         old[0] = T.cast(D[at], between)
         W[layout.FIBER_ANSWER // 8] = T.reinterpret("int64", T.cast(old[0], wide))

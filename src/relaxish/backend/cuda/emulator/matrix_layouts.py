@@ -1,4 +1,4 @@
-"""Which elements of a matrix a lane holds in ``mma.sync``, by shape and kind of element (PTX ISA, "mma", "mma.sp").
+"""Register layouts of ``mma.sync``: which elements of a matrix each lane holds (PTX ISA, "mma", "mma.sp").
 
 Positions take a lane and the number of an element, as numbers or expressions, and give (row, column).
 

@@ -29,7 +29,7 @@ from typing import Any
 
 __all__ = [
     "call_address", "copy", "fill", "larger_words", "libc_free", "libc_malloc", "load8", "load16", "load32", "load64", "lowest_bit",
-    "source_of", "store8", "store16", "store32", "store64", "switch_stack", "translate_module", "translate_source",
+    "source_of", "store8", "store16", "store32", "store64", "switch_stack", "translate_source",
 ]  # fmt: skip
 
 # The functions that the subset has built in also run in Python, on this process's memory.
@@ -166,12 +166,6 @@ done:
 def source_of(function: Callable[..., Any]) -> str:
     """The text of one function."""
     return textwrap.dedent(inspect.getsource(function))
-
-
-def translate_module(module: Any) -> str:
-    """All functions that a module defines, as LLVM text without declarations."""
-    constants = {k: v for k, v in vars(module).items() if isinstance(v, int) and not isinstance(v, bool)}
-    return translate_source(inspect.getsource(module), constants)
 
 
 def declarations() -> str:

@@ -36,7 +36,7 @@ def is_nibble(dtype: str) -> bool:
 
 
 def nibble_bytes(count: int) -> int:
-    """Bytes that so many elements take."""
+    """Bytes that ``count`` elements of 4 bits take."""
     return (count + 1) // 2
 
 
@@ -88,7 +88,7 @@ def _place(at: Var, number: int) -> tuple[Any, Any]:
 
 
 def load_nibbles(gen: ThreadFunction, e: BufferLoad) -> Any:
-    """What takes the place of a load."""
+    """The expression that replaces a load of 4-bit elements."""
     first, count = _first(gen, e.buffer, gen.visit(gen.flat(e.buffer, e.indices)))
     at, view, dtype = Var("at", "int64"), _view(e.buffer), dt.element_of(e.dtype)
     parts = []
@@ -101,7 +101,7 @@ def load_nibbles(gen: ThreadFunction, e: BufferLoad) -> Any:
 
 
 def store_nibbles(gen: ThreadFunction, stmt: BufferStore) -> Any:
-    """What takes the place of a store."""
+    """The statement that replaces a store of 4-bit elements."""
     value = gen.visit(stmt.value)
     first, count = _first(gen, stmt.buffer, gen.visit(gen.flat(stmt.buffer, stmt.indices)))
     at, view, held = Var("at", "int64"), _view(stmt.buffer), Var("held", value.dtype)

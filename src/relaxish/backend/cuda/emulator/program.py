@@ -1,4 +1,4 @@
-"""What the compiled thread function of a kernel needs to be known by: parameters, memories, places in the program."""
+"""What launches must know of a compiled thread function: its parameters, memories, and places in the program."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Memory:
     """Whether a tensor map describes it."""
 
     def note(self, nbytes: int, writes: bool) -> None:
-        """Take note of an access of elements of ``nbytes``."""
+        """Record an access of elements of ``nbytes`` bytes: the unit of the memory's shadow must divide all of them."""
         power = nbytes & -nbytes
         self.unit = min(self.unit, power) if self.unit else power
         self.written = self.written or writes

@@ -32,7 +32,7 @@ _LOADED: list[bool] = []
 
 
 def emulates(*names: str) -> Callable[[Entry], Entry]:
-    """Say what calls of ``tir.<name>`` become."""
+    """Register how calls of the intrinsic ``tir.<name>`` are emulated."""
 
     def add(entry: Entry) -> Entry:
         for name in names:
@@ -43,7 +43,7 @@ def emulates(*names: str) -> Callable[[Entry], Entry]:
 
 
 def emulates_function(*names: str) -> Callable[[Entry], Entry]:
-    """Say what calls of device functions by name (``call_extern``) become; the name is the first argument."""
+    """Register how calls of a device function by name (``call_extern``) are emulated; the name is the first argument."""
 
     def add(entry: Entry) -> Entry:
         for name in names:
@@ -54,7 +54,7 @@ def emulates_function(*names: str) -> Callable[[Entry], Entry]:
 
 
 def lookup(call: Any) -> Entry | None:
-    """The entry for a call; None where it means the same as on a CPU."""
+    """The entry for a call; None where CPU code generation already gives it the right meaning."""
     if not _LOADED:
         _LOADED.append(True)
         from . import async_calls, dot_calls, hopper_calls, matrix_calls, warp_calls  # noqa: F401

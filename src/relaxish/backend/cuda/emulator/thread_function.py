@@ -123,7 +123,7 @@ class ThreadFunction(Mutator):
     # ---- the whole
 
     def build(self) -> ThreadProgram:
-        """The program."""
+        """Build the thread function and collect what launches must know."""
         kinds = tuple(self._parameter(p) for p in self.source.params)
         body = self.visit(self.source.body)
         for number, (param, kind) in reversed(list(enumerate(zip(self.source.params, kinds, strict=True)))):
@@ -181,12 +181,12 @@ class ThreadFunction(Mutator):
 
     @staticmethod
     def as_pointer(value: PrimExpr) -> PrimExpr:
-        """A number as an address."""
+        """An integer reinterpreted as a pointer."""
         return Call("handle", Op.get("tir.reinterpret"), [value])
 
     @staticmethod
     def as_number(value: PrimExpr) -> PrimExpr:
-        """An address as a number."""
+        """A pointer reinterpreted as an integer."""
         return Call("int64", Op.get("tir.reinterpret"), [value])
 
     def word(self, offset: int) -> PrimExpr:

@@ -8,23 +8,11 @@ from .... import tir
 from ....ir import dtype as dt
 from ....ir.functor import Mutator
 from ....tir.analysis.block_access import get_block_access_region
+from ....tir.analysis.structure import contains_block
 
 __all__ = ["DETECT_ACCESS", "complete"]
 
 DETECT_ACCESS = "tir.script_parsing_detect_access"
-
-
-def _has_block(stmt: Any) -> bool:
-    stack = [stmt]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, tir.BlockRealize):
-            return True
-        if isinstance(node, tuple):
-            stack.extend(node)
-        elif isinstance(node, tir.Stmt):
-            stack.extend(c for c in node.iter_children() if isinstance(c, (tir.Stmt, tuple)))
-    return False
 
 
 def _needs_root(body: Any, root_buffers: list[Any]) -> bool:
@@ -32,7 +20,7 @@ def _needs_root(body: Any, root_buffers: list[Any]) -> bool:
         return True
     if isinstance(body, tir.BlockRealize):
         return bool(body.block.iter_vars)
-    return _has_block(body)
+    return contains_block(body)
 
 
 class _Completer(Mutator):

@@ -85,6 +85,14 @@ def swap_buffer(state: ScheduleState, site: StmtSRef, old: Any, new: Any) -> Non
     state.replace(site, made, swap.reuse)
 
 
+def _site_of_own(state: ScheduleState, sref: StmtSRef, buffer: Any, what: str) -> StmtSRef:
+    """The block that allocates a buffer. Raises PrimitiveError for a parameter, whose ``what`` cannot be changed."""
+    site = alloc_site(state, sref, buffer)
+    if site is None:
+        raise PrimitiveError(f"The buffer is not allocated inside the function, so its {what} is fixed.", [sref])
+    return site
+
+
 @register_kind
 class SetScope(InstructionKind):
     """Another memory scope for a written buffer."""
@@ -96,9 +104,7 @@ class SetScope(InstructionKind):
         sref, storage = sch.sref(inputs[0]), attrs[1]
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write=True)
         check_scope_name(storage)
-        site = alloc_site(sch.state, sref, buffer)
-        if site is None:
-            raise PrimitiveError("The buffer is not allocated inside the function, so its scope is fixed.", [sref])
+        site = _site_of_own(sch.state, sref, buffer, "scope")
         if buffer.scope() != storage:
             swap_buffer(sch.state, site, buffer, with_scope(buffer, storage))
         return [], None
@@ -136,9 +142,7 @@ class UnsafeSetDType(InstructionKind):
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
         sref, dtype = sch.sref(inputs[0]), attrs[1]
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write=True)
-        site = alloc_site(sch.state, sref, buffer)
-        if site is None:
-            raise PrimitiveError("The buffer is not allocated inside the function, so its type is fixed.", [sref])
+        site = _site_of_own(sch.state, sref, buffer, "type")
         if buffer.dtype != dtype:
             worker = _Retype(buffer, derived_buffer(buffer, buffer.name, dtype=dtype))
             made = worker.visit(site.stmt)

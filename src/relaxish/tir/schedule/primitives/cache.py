@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....arith import Analyzer
 from ....ir.expr import Range
@@ -413,32 +413,36 @@ def check_scope_name(storage_scope: str) -> None:
         )
 
 
+class _Staging(InstructionKind):
+    """A staging copy of one buffer of a block, used by some of the buffer's consumers or by all of them."""
+
+    inputs = ("block", "consumer_blocks")
+    optional = ("consumer_blocks",)
+    primitive: ClassVar[Callable[..., Any]]
+
+    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+        consumers = [sch.sref(x) for x in inputs[1] or ()]
+        return [self.primitive(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])), attrs[1], consumers)], None
+
+
 @register_kind
-class CacheRead(InstructionKind):
+class CacheRead(_Staging):
     """A staging copy before the readers."""
 
     name, method = "CacheRead", "cache_read"
-    inputs, attrs = ("block", "consumer_blocks"), ("read_buffer_index", "storage_scope")
+    attrs = ("read_buffer_index", "storage_scope")
     text_order = ("block", "read_buffer_index", "storage_scope", "consumer_blocks")
-    optional = ("consumer_blocks",)
-
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
-        consumers = [sch.sref(x) for x in inputs[1] or ()]
-        return [cache_read(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])), attrs[1], consumers)], None
+    primitive = staticmethod(cache_read)
 
 
 @register_kind
-class CacheWrite(InstructionKind):
+class CacheWrite(_Staging):
     """A staging copy after the writer."""
 
     name, method = "CacheWrite", "cache_write"
-    inputs, attrs = ("block", "consumer_blocks"), ("write_buffer_index", "storage_scope")
+    attrs = ("write_buffer_index", "storage_scope")
     text_order = ("block", "write_buffer_index", "storage_scope", "consumer_blocks")
-    optional = ("consumer_blocks",)
-
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
-        consumers = [sch.sref(x) for x in inputs[1] or ()]
-        return [cache_write(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])), attrs[1], consumers)], None
+    primitive = staticmethod(cache_write)
 
 
 @register_kind
