@@ -115,7 +115,6 @@ CONTEXTS = {
     "matmul_wmma_pipeline": lambda: pipelined_wmma(matmul16(256, 128, 256, "float32")),
     "conv2d_mma": lambda: mma_only(conv16(16, 32, 32), pipeline=False),
     "conv2d_mma_pipeline": lambda: mma_only(conv16(16, 32, 32)),
-    "conv2d_mma_1x1": lambda: mma_only(conv16(28, 64, 128, 1, 0)),
     "conv2d_wmma_pipeline": lambda: pipelined_wmma(conv16(16, 32, 32)),
     "winograd": lambda: context(winograd(), space="cuda"),
     "winograd_2": lambda: context(winograd((14, 14), (32, 32), 2), space="cuda"),

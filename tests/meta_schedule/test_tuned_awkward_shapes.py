@@ -59,6 +59,11 @@ def reduced(op, dtype, *shape):
     return [x, op(x)]
 
 
+def resized(shape, size):
+    x = te.placeholder(shape, "float32", name="X")
+    return [x, topi.image.resize2d(x, [0.0] * 4, size, layout="NCHW", method="linear")]
+
+
 CASES = {
     "number": lambda: reduced(topi.exp, "float32"),
     "sum of everything": lambda: reduced(topi.sum, "float32", 16, 20),
@@ -67,6 +72,7 @@ CASES = {
     "truth of everything": lambda: reduced(topi.all, "bool", 16, 20),
     "one product": lambda: te_workload.matmul(1, 1, 1, "float16", "float32"),
     "one row": lambda: te_workload.matmul(1, 33, 17, "float16", "float32"),
+    "places by floats": lambda: resized((1, 2, 4, 4), [8, 6]),
     "constant": lambda: [topi.full((3, 5), "float32", 2.0)],
 }
 

@@ -18,7 +18,6 @@ LONG = (
     "batch_matmul",
     "conv2d_bias_relu",
     "conv2d_mma",
-    "conv2d_mma_1x1",
     "conv2d_mma_pipeline",
     "conv2d_nchw",
     "conv2d_wmma",

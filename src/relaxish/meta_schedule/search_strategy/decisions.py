@@ -176,10 +176,18 @@ class DecisionTable:
         for _, at, n, extent, limit in self.tiles:
             if columns.isdisjoint(range(at, at + n)) != inside:
                 table = self._table(at, n, extent, limit)
-                matrix[:, at : at + n] = table[rng.integers(0, len(table), len(matrix))]
+                chosen = rng.integers(0, len(table), len(matrix), dtype=np.int32)
+                matrix[:, at : at + n] = table.take(chosen, axis=0)
         for _, at, values, probs in self.categories:
             if (at in columns) == inside:
-                matrix[:, at] = rng.choice(len(values), size=len(matrix), p=probs)
+                # Most categories are equally likely; drawing those is several times as fast.
+                alike = (probs == probs[0]).all()
+                count = len(matrix)
+                matrix[:, at] = (
+                    rng.integers(0, len(values), count, dtype=np.int32)
+                    if alike
+                    else rng.choice(len(values), size=count, p=probs)
+                )
 
     def _table(self, at: int, n: int, extent: int, limit: int) -> Array:
         """The choices of one tile."""

@@ -83,8 +83,9 @@ def _rest(op: str, values: list[Any], divisor: int) -> Any:
         return remainder(values[0], divisor)
     if op in ("min", "max"):
         return (np.minimum if op == "min" else np.maximum)(*values)
-    total = values[0]
-    for value in values[1:]:
+    # A function of something else than leaves (a float, what is read) may have no parts.
+    total: Any = 0.0
+    for value in values:
         total = total + value
     return total
 

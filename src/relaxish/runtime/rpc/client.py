@@ -262,7 +262,22 @@ class RemoteFunction(RemoteObject):
         return self.session.call("call", self.handle, *args)
 
 
-class RPCModule(RemoteObject):
+class _Timed(RemoteObject):
+    """An object on the other side whose functions can be timed there."""
+
+    def time_evaluator(
+        self, func_name: str, dev: Device | None = None, number: int = 10, repeat: int = 1, **options: Any
+    ) -> Callable[..., BenchmarkResult]:
+        """A function that runs ``func_name`` on the other side and times it with the clock there."""
+        settings = {"number": number, "repeat": repeat, **options}
+
+        def evaluate(*args: Any) -> BenchmarkResult:
+            return BenchmarkResult(self.session.call("time", self.handle, func_name, dev, settings, list(args)))
+
+        return evaluate
+
+
+class RPCModule(_Timed):
     """A module loaded on the other side."""
 
     def __init__(self, session: RPCSession, handle: int, kind: str, entry_name: str | None) -> None:
@@ -283,26 +298,13 @@ class RPCModule(RemoteObject):
             raise RPCError("the module has several functions; choose one by name")
         return self.get_function(self.entry_name)(*args)
 
-    def time_evaluator(
-        self, func_name: str, dev: Device | None = None, number: int = 10, repeat: int = 1, **options: Any
-    ) -> Any:
-        """A function that times one on the other side, with its clock."""
-        return _timed(self.session, self.handle, func_name, dev, {"number": number, "repeat": repeat, **options})
-
     def remote_vm(self, devices: Device | Sequence[Device]) -> RemoteVM:
         """A virtual machine on the other side: what ``relax.VirtualMachine(module, remote.cpu())`` gives."""
         listed = [devices] if isinstance(devices, Device) else list(devices)
         return RemoteVM(self.session, int(self.session.call("virtual_machine", self.handle, listed)))
 
 
-def _timed(session: RPCSession, handle: int, name: str, dev: Device | None, options: dict[str, Any]) -> Any:
-    def evaluate(*args: Any) -> BenchmarkResult:
-        return BenchmarkResult(session.call("time", handle, name, dev, options, list(args)))
-
-    return evaluate
-
-
-class RemoteVM(RemoteObject):
+class RemoteVM(_Timed):
     """A virtual machine on the other side."""
 
     def __getitem__(self, name: str) -> RemoteFunction:
@@ -322,12 +324,6 @@ class RemoteVM(RemoteObject):
     def get_outputs(self, func_name: str) -> Any:
         """What it gave."""
         return self._call("get_outputs", func_name)
-
-    def time_evaluator(
-        self, func_name: str, dev: Device | None = None, number: int = 10, repeat: int = 1, **options: Any
-    ) -> Any:
-        """A function that times one on the other side."""
-        return _timed(self.session, self.handle, func_name, dev, {"number": number, "repeat": repeat, **options})
 
 
 # ---- ways to get a session

@@ -131,12 +131,14 @@ class _Eliminate(Mutator):
         self.settled = None
         if not self.terms.equivalent:
             return self._apply(steps, node, make)
-        # Keys of simplified forms may change with what is replaced below: one step after the other then.
-        for step in steps:
-            node = self._apply([step], node, make)
+        # Keys of simplified forms change with what is replaced below: one step after the other then.
+        for key, var, e in steps:
+            node = _Replace({key: var}, self.terms).visit(node)
+            node = node if e is None else make(var, e, node)
         return node
 
     def _apply(self, steps: list[_Step], node: Any, make: Any) -> Any:
+        """All steps at once: what is replaced by one of them holds nothing that another replaces by itself."""
         replace = _Replace({key: var for key, var, _ in steps}, self.terms)
         node = replace.visit(node)
         for _, var, e in steps:
