@@ -21,6 +21,7 @@ RUNS = [
     ["gpt2.py", "--cores", "1"],
     ["gpt2.py", "--cores", "2"],
     ["search.py"],
+    ["candidates.py"],
     ["faults.py"],
     ["ir.py"],
 ]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import relaxish
-from relaxish.runtime.device import Device
+from relaxish.runtime.device import _APIS, Device, DeviceAPI
 from relaxish.runtime.memory import Allocator, clear_memory_pools
 from relaxish.runtime.ndarray import NDArray
 from relaxish.runtime.nvidia import providers
@@ -98,6 +98,27 @@ def test_pools_are_given_back(fake):
     assert used(fake) > 0
     clear_memory_pools()
     assert used(fake) == 0
+
+
+def test_pools_of_a_device_that_is_gone(monkeypatch):
+    """A provider that was there for a while leaves an allocator whose device has no interface any more."""
+
+    class Host(DeviceAPI):
+        def exists(self, index):
+            return True
+
+        def allocate(self, index, nbytes, alignment, mem_scope):
+            owner = np.empty(nbytes, "uint8")
+            return owner.ctypes.data, owner
+
+        def allocate_pooled(self, index, nbytes):
+            return None
+
+    with monkeypatch.context() as patch:
+        patch.setitem(_APIS, relaxish.device("ext_dev").device_type, Host())
+        relaxish.nd.empty((10,), "float32", relaxish.device("ext_dev"))
+    assert not relaxish.device("ext_dev").exist
+    clear_memory_pools()
 
 
 def test_memory_in_cycles(fake):
@@ -340,3 +361,26 @@ def test_after_fork(simulated):
             os._exit(0 if good else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert array.numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_threads_that_begin_at_once_share_a_driver(monkeypatch):
+    opened = []
+
+    def slow():
+        opened.append(FakeCUDA(devices=1, total_memory=1 << 16))
+        threading.Event().wait(0.05)
+        return opened[-1]
+
+    monkeypatch.setitem(providers._FACTORIES, "slow", slow)
+    monkeypatch.setattr(providers, "_OPENED", {})
+    monkeypatch.setattr(providers, "_FROM_ENVIRONMENT", [])
+    found = []
+    with config.CUDA_PROVIDER.override("slow"):
+        threads = [threading.Thread(target=lambda: found.append(providers.current())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(opened) == 1
+    assert len(found) == 4
+    assert all(state is found[0] for state in found)

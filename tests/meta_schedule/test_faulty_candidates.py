@@ -84,7 +84,7 @@ def children():
 
 def test_bad_kernels_cost_one_result_each(artifacts):
     before = children()
-    runner = LocalRunner(timeout_sec=3, evaluator_config=QUICK, memory_limit=1 << 30)
+    runner = LocalRunner(timeout_sec=5, evaluator_config=QUICK, memory_limit=1 << 30)
     order = ["good", "segfault", "good", "hang", "good", "hungry", "good"]
     begin = time.monotonic()
     futures = runner.run([RunnerInput(artifacts[name], "llvm", ARGS) for name in order])
@@ -145,7 +145,7 @@ def named(name):
 
 
 def test_builds_that_hang_crash_or_eat_memory():
-    builder = LocalBuilder(max_workers=1, timeout_sec=2, f_build=_build_badly, memory_limit=2 << 30)
+    builder = LocalBuilder(max_workers=1, timeout_sec=5, f_build=_build_badly, memory_limit=2 << 30)
     names = ["fine", "hang", "fine2", "crash", "fine3", "eat", "fine4"]
     results = builder.build([BuilderInput(named(n), TARGET) for n in names])
     builder.shutdown()
@@ -179,7 +179,7 @@ class SpoilingBuilder(ms.Builder):
 def test_a_tuning_run_with_bad_candidates(tmp_path, artifacts):
     func = te.create_prim_func(te_workload.matmul(32, 32, 32))
     spoil = SpoilingBuilder(artifacts)
-    runner = LocalRunner(timeout_sec=2, evaluator_config=QUICK, memory_limit=1 << 30)
+    runner = LocalRunner(timeout_sec=5, evaluator_config=QUICK, memory_limit=1 << 30)
     database = ms.tune_tir(
         func,
         TARGET,

@@ -9,6 +9,7 @@ from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.ir.transform import PassContext
 from relaxish.script import tir as T
 from relaxish.tir import transform
+from relaxish.tir.transform import common_subexpr
 
 
 def check(before: Any, after: Any, **options: Any) -> None:
@@ -152,3 +153,74 @@ def test_equivalent_terms() -> None:
     check(after, after, enable_cse_tir=False)
     with PassContext(config={"tir.disable_cse_tir": True}):
         check(before, before, identify_equiv_terms=True)
+
+
+def test_a_variable_may_hold_what_depends_on_a_thread() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((4096,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        place: T.int32 = tx * 4
+        A[tx * 4] = 0
+        A[tx * 4 + 1] = tx * 4
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((4096,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        place: T.int32 = tx * 4
+        A[place] = 0
+        A[place + 1] = place
+
+    check(before, after)
+
+
+def test_expressions_of_threads_are_left_but_not_their_parts() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((4096,), "int32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 32)
+        A[tx * 4 + n * 3] = n
+        A[tx * 2 + n * 3 + 1] = n
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((4096,), "int32"), n: T.int32):
+        shared: T.int32 = n * 3
+        tx = T.launch_thread("threadIdx.x", 32)
+        A[tx * 4 + shared] = n
+        A[tx * 2 + shared + 1] = n
+
+    check(before, after)
+
+
+def test_more_can_be_shared_where_more_is_known() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((4096,), "int32"), n: T.int32):
+        A[0] = n
+        given: T.int32 = A[n]
+        A[given * n] = 1
+        for i in range(4):
+            A[given * n + i * 2] = i * 2
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((4096,), "int32"), n: T.int32):
+        A[0] = n
+        given: T.int32 = A[n]
+        A[given * n] = 1
+        for i in range(4):
+            shared: T.int32 = i * 2
+            A[given * n + shared] = shared
+
+    check(before, after)
+
+
+def test_statements_without_loops_are_looked_at_once(monkeypatch: Any) -> None:
+    @T.prim_func(private=True)
+    def func(A: T.Buffer((4096,), "int32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 32)
+        for i in T.unroll(64):
+            A[tx * 64 + i] = A[tx * 64 + i + n] + i
+
+    flat = transform.UnrollLoop()(transform.FlattenBuffer()(IRModule({"main": func})))
+    rounds = []
+    once = common_subexpr._Eliminate._round
+    monkeypatch.setattr(common_subexpr._Eliminate, "_round", lambda *args: (rounds.append(1), once(*args))[1])
+    transform.CommonSubexprElimTIR()(flat)
+    assert len(rounds) < 8

@@ -87,7 +87,8 @@ class Allocator:
 
     def clear(self) -> None:
         """Give free blocks back to the system."""
-        if self.device.device_type != Device.kDLCPU:
+        # A provider can have been taken away since: its memory went with it.
+        if self.device.device_type != Device.kDLCPU and self.device.exist:
             self.device.api.trim()
         for blocks in self._free.values():
             blocks.clear()

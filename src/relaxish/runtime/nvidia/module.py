@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -33,6 +34,8 @@ TOOLS: dict[str, Callable[..., Any]] = {}
 TOOLS_MODULE = "relaxish.backend.cuda.build"
 _DEVICE_IR = "device_ir.json"
 _log = get_logger("cuda")
+# Images that two threads load at once would be unloaded for the one that comes second, perhaps while they run.
+_LOADING = threading.RLock()
 
 
 def _tool(name: str) -> Callable[..., Any]:
@@ -53,8 +56,11 @@ class _Runtimes(dict[int, CUDARuntime]):
     def __missing__(self, index: int) -> CUDARuntime:
         module, state = self._module, self._state
         state.check_usable()
-        loaded = LoadedImages(state, index, module.image_for(state, index))
-        made = self[index] = CUDARuntime(state, index, module.programs, module.infos, loaded.holding)
+        with _LOADING:
+            made = self.get(index)
+            if made is None:
+                loaded = LoadedImages(state, index, module.image_for(state, index))
+                made = self[index] = CUDARuntime(state, index, module.programs, module.infos, loaded.holding)
         return made
 
 

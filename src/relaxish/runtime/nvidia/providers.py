@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,6 +33,8 @@ _AUTO = ("pycuda", "cuda-bindings")
 _OPENED: dict[str, CUDAState] = {}
 _REFUSED: dict[str, NoCUDAError] = {}
 _USED: list[CUDAState] = []
+# Threads that begin at once must not open a driver each: memory of one is none of the other's.
+_opening = threading.RLock()
 # The driver that the environment chose; it is asked once, since looking it up costs as much as a launch.
 _FROM_ENVIRONMENT: list[CUDAState] = []
 
@@ -87,6 +90,16 @@ def current() -> CUDAState:
     name = CUDA_PROVIDER.value
     found = _OPENED.get(name)
     if found is None:
+        with _opening:
+            found = _opened(name)
+    found.check_usable()
+    return found
+
+
+def _opened(name: str) -> CUDAState:
+    """The driver of that name, opened now if it is not yet."""
+    found = _OPENED.get(name)
+    if found is None:
         if name in _REFUSED:
             raise NoCUDAError(*_REFUSED[name].args)
         try:
@@ -94,7 +107,6 @@ def current() -> CUDAState:
         except NoCUDAError as error:
             _REFUSED[name] = error
             raise
-    found.check_usable()
     return found
 
 
@@ -125,6 +137,8 @@ def use(driver: Driver | str) -> Iterator[Driver]:
 
 
 def _after_fork_in_child() -> None:
+    global _opening
+    _opening = threading.RLock()  # whoever held it is not in this process
     for state in (*_OPENED.values(), *_USED):
         state.forked()
     _REFUSED.clear()

@@ -132,18 +132,18 @@ class _Eliminate(Mutator):
         if not self.terms.equivalent:
             return self._apply(steps, node, make)
         # Keys of simplified forms change with what is replaced below: one step after the other then.
-        for key, var, e in steps:
+        for key, var, value in steps:
             node = _Replace({key: var}, self.terms).visit(node)
-            node = node if e is None else make(var, e, node)
+            node = node if value is None else make(var, value, node)
         return node
 
     def _apply(self, steps: list[_Step], node: Any, make: Any) -> Any:
         """All steps at once: what is replaced by one of them holds nothing that another replaces by itself."""
         replace = _Replace({key: var for key, var, _ in steps}, self.terms)
         node = replace.visit(node)
-        for _, var, e in steps:
-            if e is not None:
-                node = make(var, replace.below(e), node)
+        for _, var, value in steps:
+            if value is not None:
+                node = make(var, replace.below(value), node)
         return node
 
     def _is_defined(self, e: PrimExpr) -> bool:

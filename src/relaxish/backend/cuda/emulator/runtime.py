@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from .switch_text import processor, switch_text
 
 __all__ = ["compile_program", "runtime_addresses"]
 
+# Of code that two threads compile at once, the one that no table keeps would be unloaded while kernels call it.
+_COMPILING = threading.RLock()
 _PARTS = ("clocks", "copies", "fibers", "groups", "registers", "shadow", "sync", "tensor_copies")
 
 
@@ -37,7 +40,8 @@ def _runtime() -> tuple[NativeCode, Mapping[str, int]]:
 
 def runtime_addresses() -> Mapping[str, int]:
     """Addresses of the runtime's functions."""
-    return _runtime()[1]
+    with _COMPILING:
+        return _runtime()[1]
 
 
 _HELPERS: dict[str, NativeCode] = {}
@@ -58,5 +62,6 @@ def compile_program(programs: Sequence[ThreadProgram], level: int) -> NativeCode
     helpers: dict[str, Any] = {}
     for program in programs:
         helpers.update(program.helpers)
-    imports = {**runtime_addresses(), **_helper_addresses(helpers)}
-    return native_compiler().compile([(p.name, p.func) for p in programs], imports=imports, level=level)
+    with _COMPILING:
+        imports = {**runtime_addresses(), **_helper_addresses(helpers)}
+        return native_compiler().compile([(p.name, p.func) for p in programs], imports=imports, level=level)

@@ -1,0 +1,72 @@
+"""Candidates that the mask of a sketch admits are not verified once more, unless somebody wants to know."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_workloads import CONTEXTS
+
+from relaxish.meta_schedule.postproc import Postproc, PyPostproc, VerifyGPUCode
+from relaxish.meta_schedule.search_strategy import replay
+from relaxish.meta_schedule.search_strategy.population import VectorPool
+from relaxish.meta_schedule.search_strategy.replay import apply_trace
+
+
+@functools.cache
+def pool() -> tuple[Any, VectorPool]:
+    tuning = CONTEXTS["matmul"]()
+    return tuning, VectorPool(tuning, [s.trace.simplified(True) for s in tuning.generate_design_space()])
+
+
+def traces(valid: bool) -> list[Any]:
+    _, found = pool()
+    sketch = found.sketches[0]
+    rows = sketch.table.sample(np.random.default_rng(3), 256)
+    rows = rows[sketch.variants[()].valid(rows) == valid]
+    return [sketch.table.to_trace(row, ()) for row in rows[:3]]
+
+
+def test_the_mask_is_asked_for_each_trace() -> None:
+    _, found = pool()
+    assert [found.admits(t) for t in traces(True)] == [True] * 3
+    assert [found.admits(t) for t in traces(False)] == [False] * 3
+
+
+def test_programs_of_other_postprocs_are_always_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(PyPostproc):
+        def apply(self, sch: Any) -> bool:
+            return True
+
+    tuning, found = pool()
+    monkeypatch.setattr(tuning.space_generator, "postprocs", [*tuning.space_generator.postprocs, Own()])
+    assert not found.admits(traces(True)[0])
+
+
+def test_granted_postprocs_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuning, _ = pool()
+    asked: list[Postproc] = []
+    monkeypatch.setattr(VerifyGPUCode, "apply", lambda self, sch: bool(asked.append(self)))
+    monkeypatch.setattr(replay, "CHECK", False)
+    trace = traces(True)[0]
+    assert apply_trace(tuning, trace, 1, None, (VerifyGPUCode,)) is not None
+    assert not asked
+    failures: dict[str, int] = {}
+    assert apply_trace(tuning, trace, 1, failures) is None
+    assert len(asked) == 1
+    assert failures == {"VerifyGPUCode": 1}
+
+
+def test_a_disagreement_is_reported_when_checking(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tuning, _ = pool()
+    monkeypatch.setattr(VerifyGPUCode, "apply", lambda self, sch: False)
+    monkeypatch.setattr(replay, "CHECK", True)
+    monkeypatch.setattr(tuning, "logger", logging.getLogger("granted"))
+    with caplog.at_level(logging.WARNING, "granted"):
+        assert apply_trace(tuning, traces(True)[0], 1, None, (VerifyGPUCode,)) is None
+    assert "VerifyGPUCode refuses what it was known to admit" in caplog.text
