@@ -58,3 +58,11 @@ def test_a_failure_is_counted_and_kept(bench, tmp_path):
 def test_every_program_can_be_made(bench):
     assert all(make() is not None for _, make in bench.PROGRAMS.values())
     assert len(bench._jobs(None)) > 2 * len(bench.PROGRAMS)
+
+
+@pytest.mark.slow
+def test_two_products_whose_copies_share_names(bench):
+    """Blocks to be tensorised are told apart where a second product brought the same names."""
+    first = next(bench.sketches("tensor-core", "two_layers"))
+    made = (first.candidate(trace, number) for _, number, trace in first.draws(0))
+    assert next(sch for sch in made if sch is not None).mod["main"].script().count("tvm_mma_sync") >= 2

@@ -96,7 +96,7 @@ class RewriteTensorize(Postproc):
                 if name or (name == "" and "init" in block.name_hint and self.vectorize_init_loop):
                     jobs.append((block.name_hint, func_name, name))
         for block_name, func_name, intrin in jobs:
-            rv = sch.get_block(block_name, func_name)
+            rv = self._block(sch, block_name, func_name, sum(job[:2] == (block_name, func_name) for job in jobs) > 1)
             sch.unannotate(rv, "meta_schedule.auto_tensorize")
             if intrin:
                 try:
@@ -107,6 +107,16 @@ class RewriteTensorize(Postproc):
             else:
                 self._vectorize_init(sch, rv)
         return True
+
+    @staticmethod
+    def _block(sch: Schedule, name: str, func_name: str, shared: bool) -> BlockRV:
+        """A block by name; of several products whose copies share one, the first that still has its mark."""
+        if shared:
+            for child in sch.get_child_blocks(sch.get_block("root", func_name)):
+                block = sch.get(child)
+                if block.name_hint == name and ba.annotation(block, "meta_schedule.auto_tensorize"):
+                    return child
+        return sch.get_block(name, func_name)
 
     @staticmethod
     def _vectorize_init(sch: Schedule, block: BlockRV) -> None:
