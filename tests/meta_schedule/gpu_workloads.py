@@ -84,6 +84,23 @@ def winograd(size=(9, 6), channels=(4, 16), tile=4):
     return [x, w, _conv2d_winograd_nhwc_impl(x, w, 1, 1, 1, "float32", tile, True, 3)]
 
 
+def scaled_rows(n=96, whole=True):
+    """A product whose left operand comes of float32: a whole matrix, or one number for each row."""
+    a, b = (te.placeholder((n, n), "float16", name=name) for name in "AB")
+    m = te.placeholder((n, n) if whole else (n,), "float32", name="M")
+
+    def scaled(i, j):
+        return a[i, j] * te.exp(m[i, j] if whole else m[i]).astype("float16")
+
+    c = te.compute((n, n), scaled, name="scaled")
+    r = te.reduce_axis((0, n), name="r")
+
+    def product(i, j):
+        return te.sum(c[i, r].astype("float32") * b[r, j].astype("float32"), axis=r)
+
+    return [a, m, b, te.compute((n, n), product, name="C")]
+
+
 def context(func, target="nvidia/nvidia-a100", space="post-order-apply"):
     """A context; ``space`` may be the name of a rule kind."""
     if isinstance(func, (list, tuple)):

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from gpu_workloads import CONTEXTS, context, conv16, matmul16, pipelined_wmma
+from gpu_workloads import CONTEXTS, context, conv16, matmul16, pipelined_wmma, scaled_rows
 
 from relaxish import meta_schedule as ms
 from relaxish.meta_schedule.feature_extractor.repeated import Repeated
@@ -96,6 +96,23 @@ def test_masks_of_hundreds_of_rows(name):
         some = np.concatenate([rows[valid][:75], rows[~valid][:50], rows[near[:75]]])
         for row, mine in zip(some, variant.valid(some), strict=True):
             assert accepted(tuning, sketch, row) == mine, row
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_vectors_of_values_wider_than_what_is_stored(whole):
+    """Eight float16 fit into one store, eight float32 that they are computed of do not."""
+    tuning = context(scaled_rows(whole=whole))
+    sketch, variant = next(sketches_of(tuning, 1))
+    rows = sketch.table.sample(np.random.default_rng(17), 2000)
+    limits, env = variant.compiled.limits, variant.compiled.environment(rows)
+    (fetch,) = (
+        f for f in limits.fetches if f.element_bytes == ((4, 4) if whole else (2, 4)) and f.block.startswith("scaled")
+    )
+    wide = limits.variant.shares(env, fetch, 0).lanes == 8
+    valid = variant.valid(rows)
+    assert (wide & ~valid).any() and (wide & valid).any() != whole
+    for row in np.concatenate([rows[wide & valid][:6], rows[wide & ~valid][:6], rows[~wide & valid][:4]]):
+        assert accepted(tuning, sketch, row) == variant.valid(row[None])[0], row
 
 
 @pytest.mark.parametrize("name", ["matmul_wmma_pipeline", pytest.param("conv2d_mma_pipeline", marks=pytest.mark.slow)])

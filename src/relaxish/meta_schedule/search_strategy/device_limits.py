@@ -8,8 +8,8 @@ import numpy as np
 
 from ...target.shared_memory import static_limit
 from ..postproc.verify_gpu import MAX_VTHREAD
-from .device_reading import DeviceReading, SharedBuffer
-from .device_sizes import DeviceEnvironment
+from .device_reading import DeviceReading, Fetch, SharedBuffer
+from .device_sizes import DeviceEnvironment, remainder
 from .device_tiles import TileModel
 from .fitting import Unfit
 
@@ -39,7 +39,6 @@ class DeviceLimits:
         self.heads = sorted({block.loops[0] for block in reading.blocks})
         self.stores = [store.loops for store in reading.stores if store.loops]
         self.fetches = reading.fetches
-        self.itemsizes = {store.block: store.accesses[0].itemsize for store in reading.stores}
         # How many versions of a tile a software pipeline keeps.
         self.versions: dict[str, int] = {}
         self.tiles = None if reading.tiles is None else TileModel(variant, reading.tiles)
@@ -70,9 +69,22 @@ class DeviceLimits:
             if buffer.permuted:
                 keep &= self._swizzles(env, buffer)
         for fetch in self.fetches:
-            shares = self.variant.shares(env, fetch, 0)
-            keep &= shares.lanes * self.itemsizes.get(fetch.block, 1) <= _VECTOR_BYTES
+            keep &= self._vector_bytes(env, fetch) <= _VECTOR_BYTES
         return keep
+
+    def _vector_bytes(self, env: DeviceEnvironment, fetch: Fetch) -> Any:
+        """Bytes of the widest vector of a copy.
+
+        What is the same for a row of the tile stays scalar where a vector is certainly within one row. Lowering sees
+        that where the rows are whole vectors, and at most one of loops and threads steps by parts of a row.
+        """
+        shares = self.variant.shares(env, fetch, 0)
+        row = self.variant.parts[fetch.loop][-1](env)
+        *outer, _ = zip(shares.split.strides, shares.split.extents, strict=True)
+        partial = sum(((extent > 1) & (remainder(stride, row) != 0)).astype(int) for stride, extent in outer)
+        within = (remainder(row, shares.lanes) == 0) & (partial <= 1)
+        varying, widest = fetch.element_bytes
+        return np.where(shares.lanes > 1, shares.lanes * np.where(within, varying, widest), 1)
 
     def columns(self, rows: Array) -> set[int]:
         """The columns that decide."""

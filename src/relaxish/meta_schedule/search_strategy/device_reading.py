@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...arith.functor import uses_var
 from ...ir.dtype import nbytes
-from ...tir import PrimFunc, Schedule
+from ...ir.functor import post_order_visit
+from ...ir.prim import Cast
+from ...tir import BufferLoad, BufferStore, PrimFunc, Schedule
 from ...tir.schedule import ScheduleError, Trace
 from .. import block_analysis as ba
 from ..feature_extractor.program import Program, StoreInfo, extract_program
@@ -52,8 +55,10 @@ class Joint:
 
 @dataclass
 class Fetch:
-    """A copy that threads share: the block, its last loop, the category of its vector length (or the length), and the
-    loops that are bound to ``threadIdx.y`` and ``threadIdx.x`` before it (-1: a whole warp; None: not bound)."""
+    """A copy that threads share: the block, its last loop, the category of its vector length (or the length), the
+    loops that are bound to ``threadIdx.y`` and ``threadIdx.x`` before it (-1: a whole warp; None: not bound), and the
+    bytes of the widest value that is loaded, converted or stored for an element: among those that vary within a row of
+    the tile, and among all."""
 
     block: str
     loop: int
@@ -61,6 +66,7 @@ class Fetch:
     lanes: int
     thread_y: int | None
     thread_x: int | None
+    element_bytes: tuple[int, int]
 
 
 @dataclass
@@ -249,9 +255,28 @@ def _fetches(sch: Schedule, number: dict[Any, int]) -> list[Fetch]:
                     lanes,
                     threads["threadIdx.y"],
                     threads["threadIdx.x"],
+                    _element_bytes(sch.get(inst.inputs[0])),
                 )
             )
     return found
+
+
+def _element_bytes(block: Any) -> tuple[int, int]:
+    """The bytes of the widest values of one element: those that vary along the tile's last axis, and all."""
+    column = block.iter_vars[-1].var
+    varying, widest = 1, 1
+
+    def look(node: Any) -> None:
+        nonlocal varying, widest
+        value = node.value if isinstance(node, BufferStore) else node
+        if isinstance(node, (BufferLoad, BufferStore, Cast)):
+            size = nbytes(value.dtype)
+            widest = max(widest, size)
+            if isinstance(node, BufferStore) or uses_var(node, column):
+                varying = max(varying, size)
+
+    post_order_visit(block.body, look)
+    return varying, widest
 
 
 def _shared(block: Any, copies: dict[str, tuple[int, ...]]) -> list[SharedBuffer]:
