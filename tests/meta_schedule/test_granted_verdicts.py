@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 from gpu_workloads import CONTEXTS
 
+from relaxish import meta_schedule as ms
+from relaxish import te
 from relaxish.meta_schedule.postproc import Postproc, PyPostproc, VerifyGPUCode
 from relaxish.meta_schedule.search_strategy import replay
 from relaxish.meta_schedule.search_strategy.population import VectorPool
 from relaxish.meta_schedule.search_strategy.replay import apply_trace
+from relaxish.meta_schedule.testing import te_workload
+from relaxish.target import Target
 
 
 @functools.cache
@@ -34,6 +38,34 @@ def test_the_mask_is_asked_for_each_trace() -> None:
     _, found = pool()
     assert [found.admits(t) for t in traces(True)] == [True] * 3
     assert [found.admits(t) for t in traces(False)] == [False] * 3
+
+
+def test_a_trace_with_open_decisions_is_not_admitted() -> None:
+    """Random rows of a sketch leave compute locations to be sampled when they are replayed."""
+    _, found = pool()
+    trace = traces(True)[0]
+    first = next(inst for inst in trace.insts if inst in trace.decisions)
+    del trace.decisions[first]
+    assert not found.admits(trace)
+
+
+def test_a_cpu_search_with_compute_locations_goes_on() -> None:
+    """Its candidates have no verdict to be granted, and locations that are sampled only when they are replayed."""
+    func = te.create_prim_func(te_workload.conv2d_nhwc(1, 16, 16, 8, 16, 3, 1, 1))
+    tuning = ms.TuneContext(
+        func,
+        target=Target("llvm -num-cores=1"),
+        space_generator="post-order-apply",
+        search_strategy="evolutionary",
+        rand_state=3,
+    )
+    found = VectorPool(tuning, [s.trace.simplified(True) for s in tuning.generate_design_space()])
+    located = [s for s in found.sketches if s.table.locations]
+    assert located
+    for sketch in located:
+        row = sketch.table.sample(np.random.default_rng(1), 1)[0]
+        trace = sketch.table.to_trace(row, ())
+        assert sketch.table.from_trace(trace) is None and not found.admits(trace)
 
 
 def test_programs_of_other_postprocs_are_always_verified(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,7 +274,7 @@ class DecisionTable:
         return Trace(insts, decisions)
 
     def from_trace(self, trace: Trace) -> tuple[Array, tuple[int, ...]] | None:
-        """The row of a trace of this sketch, None if it is of another."""
+        """The row of a trace of this sketch; None if it is of another, or leaves decisions to be sampled."""
         simple = trace.simplified(remove_postproc=True)
         if self._text(simple) != self.signature:
             return None
@@ -284,6 +284,8 @@ class DecisionTable:
         row = np.empty(self.width, dtype=np.int64)
         own = [i for i in simple.insts if i.kind.name.startswith("Sample")]
         mine = [i for i in self.trace.insts if i.kind.name.startswith("Sample")]
+        if any(inst not in simple.decisions for inst in own):
+            return None
         decided = {a: simple.decisions[b] for a, b in zip(mine, own, strict=True)}
         for inst, at, n, extent, _ in self.tiles:
             if int(np.prod(decided[inst])) != extent:

@@ -224,7 +224,10 @@ class VectorPool:
         nothing: the trace may be of a sketch without a mask.
         """
         assert self.context.space_generator is not None
-        if any(not type(p).__module__.startswith(_OWN_POSTPROCS) for p in self.context.space_generator.postprocs or []):
+        postprocs = self.context.space_generator.postprocs or []
+        if not any(isinstance(p, VerifyGPUCode) for p in postprocs):
+            return False
+        if any(not type(p).__module__.startswith(_OWN_POSTPROCS) for p in postprocs):
             return False
         place = self._place(trace)
         variant = None if place is None else self.sketches[place[0]].variants.get(place[2])
