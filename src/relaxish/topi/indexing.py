@@ -77,6 +77,15 @@ def _canonical_bound(index: Any, extent: Any, stride: Any) -> Any:
     return tir.min(tir.max(index, low), high)
 
 
+def _first_element(begin: Any, extent: Any, stride: Any) -> Any:
+    """Where a slice begins. A slice forward from beyond the end has no elements, so that it needs no clamping."""
+    known, step = const_int(begin), const_int(stride)
+    forward = step is not None and step > 0
+    if forward and (known is None or known >= 0):
+        return begin
+    return simplify(_canonical_bound(begin, extent, stride))
+
+
 def slice_length(begin: Any, end: Any, stride: Any, extent: Any, assume_inbound: bool = True) -> Any:
     """How many elements ``begin:end:stride`` picks of an axis, not yet simplified.
 
@@ -125,8 +134,7 @@ def strided_slice(
         else:
             b, e, s = (tir.convert(v).astype(kind) for v in (b, e, s))
             shape[d] = simplify(slice_length(b, e, s, a.shape[d], assume_inbound))
-            low = const_int(b)
-            starts.append(b + a.shape[d] if low is not None and low < 0 else b)
+            starts.append(b if assume_inbound else _first_element(b, a.shape[d], s))
     name = "T_strided_slice_with_axes" if static else "T_dynamic_strided_slice_with_axes"
 
     def body(i: list[Any]) -> Any:

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from .... import op
+from .... import op, tir
 from ....ir.op import Op
 from ....relax.expr import Call, Constant, PrimValue, ShapeExpr
 from ....relax.scalars import const_int, product, simplify
 from ....tir import const
 from ..context import Context, attr_ints, convert
+
+_BEYOND = 2**31 - 1  # bounds of slices from here on mean the end of any axis
 
 
 def flatten_at(ctx: Context, x: Any, axis: int) -> Any:
@@ -192,18 +194,43 @@ def _crop(ctx: Context, x: Any, widths: list[int]) -> Any:
     return op.strided_slice(x, list(range(len(dims))), begin, end)
 
 
-def _slice_bounds(value: Any, extent: Any) -> Any:
-    """A slice bound brought into range where possible."""
-    known = const_int(value)
-    if known is None:
-        return value
-    if known < 0:
-        size = const_int(extent)
-        return extent + known if size is None else max(size + known, 0)
-    size = const_int(extent)
-    if size is None:
-        return extent if known >= 2**31 - 1 else known
-    return known if known < size else size
+def _slice_bounds(begin: Any, end: Any, step: int, extent: Any) -> tuple[Any, Any]:
+    """The bounds of a slice within its axis: ONNX counts negative ones from the end and clamps both.
+
+    With a negative step, begin is at most the last element, and end may be -1, which is before the first.
+    """
+
+    def within(bound: Any, low: int, high: Any) -> Any:
+        known = const_int(bound)
+        if known is not None and abs(known) >= _BEYOND:
+            return high if known > 0 else simplify(tir.min(low, high))
+        if known is None:
+            bound = tir.if_then_else(bound < 0, bound + extent, bound)
+        elif known < 0:
+            bound = extent + known
+        return simplify(tir.min(tir.max(bound, low), high))
+
+    if step > 0:
+        first, last = within(begin, 0, extent), within(end, 0, extent)
+        return first, simplify(tir.max(last, first))
+    return within(begin, 0, extent - 1), within(end, -1, extent - 1)
+
+
+def _slice_dynamic(x: Any, axes: list[int], starts: list[Any], ends: list[Any], steps: list[int], dims: list[Any]) -> Any:
+    """A slice of which some bound or dimension is known at run time only; backwards is forwards, then flipped."""
+    begin, end = [], []
+    for a, b, e, s in zip(axes, starts, ends, steps):
+        first, last = _slice_bounds(b, e, s, dims[a])
+        if s < 0:
+            count = tir.max(tir.floordiv(first - last - s - 1, -s), 0)
+            lowest = simplify(first + (count - 1) * s)
+            first, last = lowest, simplify(tir.max(lowest, first + 1))
+        begin.append(first)
+        end.append(last)
+    out = op.strided_slice(x, axes, begin, end, [abs(s) for s in steps], assume_inbound=True)
+    for a in (a for a, s in zip(axes, steps) if s < 0):
+        out = op.flip(out, a)
+    return out
 
 
 @convert("Slice")
@@ -232,16 +259,13 @@ def _slice(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         return ctx.const(np.ascontiguousarray(folded[tuple(index)]), str(folded.dtype))
     x = ctx.tensor(x)
     dims = ctx.dims(x)
-    begin, end = [], []
-    for a, b, e, s in zip(axes, starts, ends, steps):
-        if s > 0:
-            begin.append(_slice_bounds(b, dims[a]))
-            end.append(_slice_bounds(e, dims[a]))
-        else:
-            begin.append(b)
-            stop = const_int(e)
-            end.append(-(2**31) if stop is not None and stop < -(2**30) else e)
-    return op.strided_slice(x, axes, begin, end, steps)
+    known = [const_int(v) for v in (*starts, *ends, *(dims[a] for a in axes))]
+    if None in known:
+        return _slice_dynamic(x, axes, starts, ends, steps, dims)
+    bounds = [_slice_bounds(b, e, s, dims[a]) for a, b, e, s in zip(axes, starts, ends, steps)]
+    # Backwards past the first element is what no index that counts from the end can say: far below it.
+    last = [-_BEYOND if const_int(e) == -1 else e for _, e in bounds]
+    return op.strided_slice(x, axes, [b for b, _ in bounds], last, steps)
 
 
 @convert("DepthToSpace")
