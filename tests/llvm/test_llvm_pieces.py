@@ -30,11 +30,11 @@ def padded_row(i: Any, j: Any, a: Any, b: Any, size: int) -> For:
 def test_padding_is_three_pieces_and_one_branch() -> None:
     a, b = decl_buffer((900,), "float32", "A"), decl_buffer((1024,), "float32", "B")
     i, j = Var("i", "int64"), Var("j", "int64")
-    pieces = split_loop(padded_row(i, j, a, b, 30), {})
+    pieces = split_loop(padded_row(i, j, a, b, 30), {}, frozenset(), id)
     assert pieces is not None
     assert [(p.min.value, p.extent.value) for p in pieces] == [(0, 1), (1, 30), (31, 1)]
     assert "if_then_else" not in str(pieces[0])
-    middle = split_loop(pieces[1], {})
+    middle = split_loop(pieces[1], {}, frozenset(), id)
     assert middle is not None and isinstance(middle[0], IfThenElse)
     assert "if_then_else" not in str(middle[0])
 
@@ -56,7 +56,7 @@ def test_pieces_at_every_comparison(op: str, factor: int) -> None:
     x = np.arange(40) * factor
     want = np.where(eval(f"x {op} {12 * factor}"), 1, 2)
     np.testing.assert_array_equal(out, want)
-    pieces = split_loop(body, {})
+    pieces = split_loop(body, {}, frozenset(), id)
     assert pieces is not None and "Select" not in str(pieces)
 
 

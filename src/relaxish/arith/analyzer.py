@@ -14,6 +14,7 @@ from . import build as B
 from ._ir import EQ, GE, GT, LE, LT, Add, IntImm, IterVar, Mul, PrimExpr, Range, Sub, Var
 from .canonical_simplify import CanonicalSimplifier
 from .const_int_bound import ConstIntBound, ConstIntBoundAnalyzer
+from .constraints import lasting
 from .int_set import IntervalSet, IntSet, IntSetEvaluator, constraint_sets, from_min_extent, simplify_set, to_int_set
 from .modular_set import ModularSet, ModularSetAnalyzer
 from .rewrite_simplify import RewriteSimplifier
@@ -173,7 +174,11 @@ class Analyzer:
             part.clear_memo()
 
     def constraint_scope(self, constraint: PrimExpr) -> ConstraintScope:
-        """``with analyzer.constraint_scope(cond):`` makes ``cond`` true inside the block."""
+        """``with analyzer.constraint_scope(cond):`` makes ``cond`` true inside the block.
+
+        What the condition says of memory is left out: a store inside the block may change it.
+        """
+        constraint = lasting(constraint)
 
         def enter() -> Callable[[], None]:
             simplified = self.rewrite.simplify(constraint)

@@ -375,8 +375,11 @@ def deep_equal(a: Any, b: Any) -> bool:
         return False
     if kind in binary_classes:
         return deep_equal(a.a, b.a) and deep_equal(a.b, b.b)
-    if kind is IntImm or kind is FloatImm:
+    if kind is IntImm:
         return bool(a.value == b.value) and a.dtype == b.dtype
+    if kind is FloatImm:
+        # Zeros of either sign compare equal, but 1 / x tells them apart.
+        return bool(a.value == b.value) and a.dtype == b.dtype and repr(a.value) == repr(b.value)
     if isinstance(a, Var):
         return False
     if kind is tuple or kind is list:

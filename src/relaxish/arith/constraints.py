@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ._ir import And, Call, Not, Or, PrimExpr
 from . import build as B
+from .effects import is_pure
 
 
 def strip_likely(e: Any) -> Any:
@@ -30,3 +32,11 @@ def split_conjunction(cond: PrimExpr) -> list[PrimExpr]:
         else:
             out.append(e)
     return out
+
+
+def lasting(cond: PrimExpr) -> PrimExpr:
+    """What of a condition stays true whatever is stored: ``cond`` without the parts that read memory."""
+    if is_pure(cond):
+        return cond
+    parts = [part for part in split_conjunction(cond) if is_pure(part)]
+    return functools.reduce(B.and_, parts) if parts else B.true()

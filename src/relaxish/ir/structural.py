@@ -3,10 +3,15 @@
 Two programs are equal if one becomes the other by renaming bound variables.  Variables are mapped *both ways*
 (a left variable to one right variable and back), pairs already compared are remembered, and a mismatch is
 reported as a path with both sides.
+
+Variables and buffers that neither side declares are free: each is equal to itself only, unless ``map_free_vars`` lets
+them pair up.  Whether two expressions of *one* program have the same value is another question; compilers ask it by
+:func:`same_expression`, which pairs up nothing and tells apart constants that structural equality calls close enough.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,6 +26,7 @@ __all__ = [
     "Mismatch",
     "assert_structural_equal",
     "get_first_structural_mismatch",
+    "same_expression",
     "structural_equal",
     "structural_hash",
     "register_structural_hooks",
@@ -69,8 +75,12 @@ def _to_numpy(value: Any) -> np.ndarray[Any, Any] | None:
 _FLOAT_TOLERANCE = 1e-9
 
 
-def _same_float(lhs: float, rhs: float) -> bool:
+def _close_float(lhs: float, rhs: float) -> bool:
     return lhs == rhs or (lhs != lhs and rhs != rhs) or abs(lhs - rhs) < _FLOAT_TOLERANCE
+
+
+def _exact_float(lhs: float, rhs: float) -> bool:
+    return (lhs == rhs and math.copysign(1.0, lhs) == math.copysign(1.0, rhs)) or (lhs != lhs and rhs != rhs)
 
 
 def _build_path(steps: list[tuple[str, Any]]) -> ObjectPath:
@@ -83,8 +93,9 @@ def _build_path(steps: list[tuple[str, Any]]) -> ObjectPath:
 class Comparer:
     """One comparison run: variable maps, memo and the current path."""
 
-    def __init__(self, map_free_vars: bool) -> None:
+    def __init__(self, map_free_vars: bool, exact: bool = False) -> None:
         self.map_free_vars = map_free_vars
+        self.same_float = _exact_float if exact else _close_float
         self.left: dict[int, Any] = {}
         self.right: dict[int, Any] = {}
         self.memo: set[tuple[int, int, bool]] = set()
@@ -144,7 +155,7 @@ class Comparer:
         if lhs is rhs:
             return True
         if isinstance(lhs, float) and isinstance(rhs, float):
-            return True if _same_float(lhs, rhs) else self._differing_number()
+            return True if self.same_float(lhs, rhs) else self._differing_number()
         a, b = _to_numpy(lhs), _to_numpy(rhs)
         if a is not None and b is not None:
             same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
@@ -154,7 +165,7 @@ class Comparer:
             if isinstance(node, PrimExpr) and not isinstance(value, Node) and hasattr(node, "value"):
                 if type(value) not in (int, float, bool, str):
                     return self.fail()
-                same = _same_float(node.value, value) if isinstance(value, float) else node.value == value
+                same = self.same_float(node.value, value) if isinstance(value, float) else node.value == value
                 return True if same else self._differing_number()
         if isinstance(lhs, Node) or isinstance(rhs, Node):
             return self.fail()
@@ -328,15 +339,33 @@ def _bytes_hash(array: np.ndarray[Any, Any]) -> int:
 def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
     """Whether two values are equal up to renaming of bound variables.
 
-    With ``map_free_vars`` unbound variables may pair up as well.
+    With ``map_free_vars`` unbound variables and buffers may pair up as well.
 
     >>> from relaxish import tir
     >>> from relaxish.ir import structural_equal
     >>> x, y = tir.Var("x"), tir.Var("y")
     >>> structural_equal(x + 1, y + 1), structural_equal(x + 1, y + 1, map_free_vars=True)
     (False, True)
+    >>> a, b = tir.decl_buffer((4,)), tir.decl_buffer((4,))
+    >>> structural_equal(a[x], b[x]), structural_equal(a[x], b[x], map_free_vars=True)
+    (False, True)
     """
     return Comparer(map_free_vars).equal(_object(lhs), _object(rhs), map_free_vars)
+
+
+def same_expression(lhs: Any, rhs: Any) -> bool:
+    """Whether two expressions (or sequences of them) of one program are the same, down to the last bit of constants.
+
+    Variables and buffers are the same if they are the very same, or views of the same memory declared alike.  Where
+    both stand at one point of a program they have one value, unless they have effects.
+
+    >>> from relaxish import tir
+    >>> from relaxish.ir.structural import same_expression
+    >>> x = tir.Var("x", "float32")
+    >>> same_expression(x + 1.0, x + 1.0), same_expression(x * 0.0, x * -0.0)
+    (True, False)
+    """
+    return lhs is rhs or Comparer(False, exact=True).equal(lhs, rhs, False)
 
 
 def _object(value: Any) -> Any:

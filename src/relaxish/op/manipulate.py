@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import te, topi
-from ..ir import structural_equal
+from ..ir.structural import same_expression
 from ..ir.expr import PrimExpr
 from ..relax.call_forms import call_tir
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple, Var
@@ -147,7 +147,7 @@ def _concat_shape(call: Call, shapes: list[Any], axis: int) -> list[Any] | None:
             certain = certain and prove_equal(other[d], first[d])
     if not certain:
         return None
-    if all(structural_equal(s[axis], first[axis]) for s in rest):
+    if all(same_expression(s[axis], first[axis]) for s in rest):
         return _replaced(first, axis, first[axis] * const(len(shapes), "int64"))
     total: Any = const(0, "int64")
     for s in shapes:

@@ -42,9 +42,9 @@ def _add(table: list[tuple[Buffer, list[list[Any]]]], buffer: Buffer, indices: A
 def _same(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    from ..ir import structural_equal
+    from ..ir.structural import same_expression
 
-    return bool(structural_equal(a, b))
+    return same_expression(a, b)
 
 
 def _cover(points: list[Any]) -> Range:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..support.aliases import lazy_package
-from ..ir import Range, structural_equal
+from ..ir import Range
+from ..ir.structural import same_expression
 from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.expr import as_expr
 from ..ir.functor import Visitor
@@ -126,7 +127,7 @@ def _check_reductions(expr: PrimExpr, first: PrimExpr) -> None:
         _NestedReductions().visit(expr)
         return
     same = expr.combiner is first.combiner and expr.source == first.source and expr.axis == first.axis
-    if not same or not structural_equal(expr.condition, first.condition) or expr.init != first.init:
+    if not same or not same_expression(expr.condition, first.condition) or expr.init != first.init:
         raise CheckValueError("The Reduce inputs of ComputeOp should have the same attribute except value_index")
     _NestedReductions().visit((expr.source, expr.condition, expr.init))
 

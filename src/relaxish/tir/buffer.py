@@ -25,11 +25,12 @@ _READ, _WRITE = 1, 2
 class Buffer(Node):
     """An n-dimensional array in memory; ``buf[i, j]`` reads an element, ``buf[0:4, j]`` names a region."""
 
-    data: Var = field(role="bind")
+    # No binders: what declares a buffer (a function, a block, DeclBuffer) says so; in an access it is a name in use.
+    data: Var
     dtype: str = field(role="attr")
-    shape: tuple[PrimExpr, ...] = field(role="bind")
-    strides: tuple[PrimExpr, ...] = field(role="bind")
-    elem_offset: PrimExpr = field(role="bind")
+    shape: tuple[PrimExpr, ...]
+    strides: tuple[PrimExpr, ...]
+    elem_offset: PrimExpr
     name: str = field(role="ignore")
     data_alignment: int = field(role="attr")
     offset_factor: int = field(role="attr")

@@ -11,7 +11,7 @@ from ..ir.expr import PrimExpr, as_expr
 from ..ir.prim import (
     EQ, GE, GT, LE, LT, NE, Add, And, Div, FloorDiv, FloorMod, Max, Min, Mod, Mul, Or, Sub, Var,
 )  # fmt: skip
-from ..ir.structural import structural_equal
+from ..ir.structural import same_expression
 from .buffer import Buffer
 from .functor import Substitute
 
@@ -75,12 +75,12 @@ def _bind_buffer(func: Any, param: Var, instance: Buffer, values: dict[Var, Prim
 
 
 def _bind(have: PrimExpr, want: PrimExpr, values: dict[Var, PrimExpr]) -> None:
-    if structural_equal(have, want):
+    if same_expression(have, want):
         return
     if not isinstance(have, Var):
         raise CheckTypeError(f"The signature of target buffer expected an independent Var, but got {have}.")
     known = values.setdefault(have, want)
-    if not structural_equal(known, want):
+    if not same_expression(known, want):
         raise CheckValueError(f"The assigned value of var {have.name} mismatched: {known} vs. {want}.")
 
 

@@ -55,14 +55,14 @@ def _unite(regions: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _hull(regions: list[Any]) -> list[Range]:
-    from ..ir.structural import structural_equal
+    from ..ir.structural import same_expression
     from ..tir import max as tir_max
     from ..tir import min as tir_min
 
     out = []
     for ranges in zip(*regions):
         first = ranges[0]
-        if all(structural_equal(first, r) for r in ranges[1:]):
+        if all(same_expression(first, r) for r in ranges[1:]):
             out.append(first)
             continue
         low, high = first.min, first.min + first.extent

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..ir import prim as P
 from ..ir.op import Op
-from ..ir.structural import structural_equal
+from ..ir.structural import same_expression
 from ..relax.scalars import const_int
 from ..support.errors import RelaxishError
 from ..tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, ForKind, PrimFunc, SeqStmt
@@ -190,7 +190,7 @@ class _Matcher:
             return self.expr(one.a, other.a)
         if isinstance(one, P.BinaryOp):
             return self.expr(one.a, other.a) and self.expr(one.b, other.b)
-        return structural_equal(one, other)
+        return same_expression(one, other)
 
 
 def _literal(dtype: str, value: int) -> Any:

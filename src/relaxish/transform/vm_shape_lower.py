@@ -8,7 +8,7 @@ from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
 from ..ir.prim import IntImm
 from ..ir.prim import Var as TirVar
-from ..ir.structural import structural_equal, structural_hash
+from ..ir.structural import same_expression, structural_hash
 from ..ir.transform import Pass
 from ..relax.call_forms import call_builtin_with_ctx
 from ..relax.expr import (
@@ -79,7 +79,7 @@ class _Slots:
         if known is not None:
             return known
         bucket: list[_Slot] = [] if isinstance(expr, TirVar) else self.by_hash.setdefault(structural_hash(expr), [])
-        slot = next((s for s in bucket if structural_equal(s.expr, expr)), None)
+        slot = next((s for s in bucket if same_expression(s.expr, expr)), None)
         if slot is None:
             slot = _Slot(expr, len(self.order))
             self.order.append(slot)

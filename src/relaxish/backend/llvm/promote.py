@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
 from ...ir.prim import Call, IntImm, StringImm, Var
-from ...ir.structural import structural_equal
+from ...ir.structural import same_expression
 from ...tir import Allocate, BufferLoad, BufferStore, For, ForKind, LetStmt, While
 from .ltypes import llvm_type
 
@@ -120,7 +120,7 @@ def _block_all(branch: Any, blocked: set[Any]) -> None:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return len(a) == len(b) and all(x is y or structural_equal(x, y) for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(x is y or same_expression(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _uses(expr: Any, variables: set[Any]) -> bool:

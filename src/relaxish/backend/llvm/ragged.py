@@ -26,7 +26,7 @@ from typing import Any
 from ...ir.functor import Mutator
 from ...ir.op import Op
 from ...ir.prim import LT, Call, FloorDiv, FloorMod, IntImm, Sub, Var
-from ...ir.structural import structural_equal
+from ...ir.structural import same_expression
 from ...tir import BufferStore, Evaluate, For, ForKind, IfThenElse
 from ...tir.functor import substitute
 from .ranges import linear
@@ -90,14 +90,19 @@ class _Guards(Mutator):
             self.open.pop()
         return loop
 
+    def is_one(self, node: IfThenElse, inner: Any) -> bool:
+        """Whether a branch is a guard of a tiled loop's variable against the common bound."""
+        if self.bound is None or node.else_case is not None:
+            return False
+        bound = _is_guard(node.condition, self.outer, self.size, inner)
+        return bound is not None and same_expression(self.bound, bound)
+
     def visit_IfThenElse(self, node: Any) -> Any:
         for inner in self.open:
-            bound = _is_guard(node.condition, self.outer, self.size, inner)
-            if bound is None or node.else_case is not None:
+            if self.bound is None and node.else_case is None:
+                self.bound = _is_guard(node.condition, self.outer, self.size, inner)
+            if not self.is_one(node, inner):
                 continue
-            if self.bound is not None and not structural_equal(self.bound, bound):
-                break
-            self.bound = bound
             self.tiled.add(inner)
             before, self.guarded = self.guarded, True
             self.visit(node.then_case)
@@ -134,6 +139,6 @@ class _Opened(Mutator):
 
     def visit_IfThenElse(self, node: IfThenElse) -> Any:
         for inner in self.open:
-            if _is_guard(node.condition, self.guards.outer, self.guards.size, inner) is not None:
+            if self.guards.is_one(node, inner):
                 return self.visit(node.then_case)
         return self.default_visit(node)

@@ -20,14 +20,18 @@ so that each loop can be made of vectors.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
+from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import uses_var
-from ...ir.functor import Mutator, pre_order_visit
+from ...ir.functor import Mutator, Visitor, pre_order_visit
 from ...ir.op import Op
-from ...ir.prim import EQ, GE, GT, LE, LT, NE, And, Call, CmpOp, IntImm, Not, Or, Select, Sub
-from ...ir.structural import structural_equal
-from ...tir import BufferStore, For, ForKind, IfThenElse, SeqStmt
+from ...ir.prim import (
+    EQ, GE, GT, LE, LT, NE, And, Call, CmpOp, Div, FloorDiv, FloorMod, IntImm, Mod, Not, Or, Select, Sub,
+)  # fmt: skip
+from ...ir.structural import same_expression
+from ...tir import BufferLoad, BufferStore, For, ForKind, IfThenElse, SeqStmt
 from .ranges import Ranges, linear, prove
 
 _CHOICE = Op.get("tir.if_then_else")
@@ -36,8 +40,11 @@ _MAX_PIECES = 8
 _HOLDS = {LT: operator.lt, LE: operator.le, GT: operator.gt, GE: operator.ge, EQ: operator.eq, NE: operator.ne}
 
 
-def split_loop(loop: For, ranges: Ranges) -> list[Any] | None:
-    """Statements that do the same as ``loop`` with fewer conditions inside; None when there is nothing to gain."""
+def split_loop(loop: For, ranges: Ranges, writes: frozenset[Any], key: Callable[[Any], Any]) -> list[Any] | None:
+    """Statements that do the same as ``loop`` with fewer conditions inside; None when there is nothing to gain.
+
+    ``writes`` is what memory the loop writes, by the ``key`` of a buffer's data; None in it stands for any memory.
+    """
     if loop.kind != ForKind.SERIAL or not _only_stores(loop.body):
         return None
     conditions = _conditions(loop.body)
@@ -45,13 +52,22 @@ def split_loop(loop: For, ranges: Ranges) -> list[Any] | None:
         return None
     if isinstance(loop.min, IntImm) and isinstance(loop.extent, IntImm):
         first, end = loop.min.value, loop.min.value + loop.extent.value
-        cuts = sorted({c for cond in conditions for c in _cuts(cond, loop.loop_var, first, end)})
+        cuts = sorted({c for cond, _ in conditions for c in _cuts(cond, loop.loop_var, first, end)})
         if cuts:
             if len(cuts) >= _MAX_PIECES:
                 return None
             edges = [first, *cuts, end]
             return [_piece(loop, a, b, ranges) for a, b in zip(edges, edges[1:], strict=False)]
-    fixed = next((cond for cond in conditions if not uses_var(cond, loop.loop_var)), None)
+    runs = isinstance(loop.extent, IntImm) and loop.extent.value > 0
+    fixed = next(
+        (
+            cond
+            for cond, guarded in conditions
+            if not uses_var(cond, loop.loop_var)
+            and (_is_total(cond) or (runs and not guarded and _stays(cond, writes, key)))
+        ),
+        None,
+    )
     if fixed is None:
         return None
     yes, no = (_with_body(loop, _Fold({}, fixed, value).visit(loop.body)) for value in (True, False))
@@ -64,31 +80,79 @@ def _only_stores(body: Any) -> bool:
     )
 
 
-def _conditions(body: Any) -> list[Any]:
-    """What values are chosen by, taken apart at ``and``, ``or`` and ``not``."""
-    found: list[Any] = []
+def _conditions(body: Any) -> list[tuple[Any, bool]]:
+    """What values are chosen by, taken apart at ``and``, ``or`` and ``not``; and whether other conditions guard it."""
+    finder = _Conditions()
+    finder.visit(body)
+    return finder.found
+
+
+class _Conditions(Visitor):
+    """Collects conditions, what encloses others first."""
+
+    _table = {}
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Any, bool]] = []
+        self.guarded = False
+
+    def visit_Call(self, call: Call) -> None:
+        if call.op is not _CHOICE:
+            self.default_visit(call)
+            return
+        self._atoms(call.args[0], self.guarded)
+        self.visit(call.args[0])
+        before, self.guarded = self.guarded, True
+        self.visit(call.args[1])
+        self.visit(call.args[2])
+        self.guarded = before
+
+    def visit_Select(self, node: Select) -> None:
+        self._atoms(node.condition, self.guarded)
+        self.default_visit(node)
+
+    def _atoms(self, cond: Any, guarded: bool) -> None:
+        if isinstance(cond, (And, Or)):
+            self._atoms(cond.a, guarded)
+            self._atoms(cond.b, True)
+        elif isinstance(cond, Not):
+            self._atoms(cond.a, guarded)
+        elif isinstance(cond, Call) and cond.op is _LIKELY:
+            self._atoms(cond.args[0], guarded)
+        elif isinstance(cond, CmpOp) and cond.a.dtype.startswith(("int", "uint")) and "x" not in cond.a.dtype:
+            self.found.append((cond, guarded))
+
+
+def _is_total(cond: Any) -> bool:
+    """Whether a condition may be asked where it would not have been: no memory, no division that can fail, no calls."""
+    total = True
 
     def look(item: Any) -> bool:
-        if isinstance(item, Call) and item.op is _CHOICE:
-            _atoms(item.args[0], found)
-        elif isinstance(item, Select):
-            _atoms(item.condition, found)
-        return True
+        nonlocal total
+        if isinstance(item, (BufferLoad, Call)):
+            total = False
+        elif isinstance(item, (Div, Mod, FloorDiv, FloorMod)):
+            total = total and isinstance(item.b, IntImm) and item.b.value > 0
+        return total
 
-    pre_order_visit(body, look)
-    return found
+    pre_order_visit(cond, look)
+    return total
 
 
-def _atoms(cond: Any, found: list[Any]) -> None:
-    if isinstance(cond, (And, Or)):
-        _atoms(cond.a, found)
-        _atoms(cond.b, found)
-    elif isinstance(cond, Not):
-        _atoms(cond.a, found)
-    elif isinstance(cond, Call) and cond.op is _LIKELY:
-        _atoms(cond.args[0], found)
-    elif isinstance(cond, CmpOp) and cond.a.dtype.startswith(("int", "uint")) and "x" not in cond.a.dtype:
-        found.append(cond)
+def _stays(cond: Any, writes: frozenset[Any], key: Callable[[Any], Any]) -> bool:
+    """Whether a condition has one value during all of the loop."""
+    stays = True
+
+    def look(item: Any) -> bool:
+        nonlocal stays
+        if isinstance(item, BufferLoad):
+            stays = stays and None not in writes and key(item.buffer.data) not in writes
+        elif isinstance(item, Call):
+            stays = stays and side_effect(item) <= CallEffectKind.ReadState
+        return stays
+
+    pre_order_visit(cond, look)
+    return stays
 
 
 def _cuts(cond: Any, var: Any, first: int, end: int) -> list[int]:
@@ -157,7 +221,7 @@ class _Fold(Mutator):
             return not inner if isinstance(inner, bool) else Not(inner)
         if isinstance(cond, Call) and cond.op is _LIKELY:
             return self.condition(cond.args[0])
-        if self.decided is not None and structural_equal(cond, self.decided):
+        if self.decided is not None and same_expression(cond, self.decided):
             return self.value
         known = prove(cond, self.ranges)
         return self.visit(cond) if known is None else known

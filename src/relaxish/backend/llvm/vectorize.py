@@ -14,7 +14,7 @@ from ...ir.functor import pre_order_visit
 from ...ir.prim import (
     Add, BinaryOp, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, LogicalOp, Max, Min, Mul, Not, Ramp, Select, Var,
 )  # fmt: skip
-from ...ir.structural import structural_equal
+from ...ir.structural import same_expression
 from ...support import config
 from ...tir import BufferLoad, BufferStore, For, LetStmt, SeqStmt
 from ...tir.analysis.linear import coefficient
@@ -173,7 +173,7 @@ def _map(gen: StmtGen, node: For, stores: list[Any], low: Any, extent: Any, lane
         steps = [coefficient(i, var) for i in store.indices]
         if steps[-1:] != [1] or any(s is None or s for s in steps[:-1]) or dt.lanes(store.value.dtype) != 1:
             raise NotVectorisable
-        _check_no_carry(store, stores, var)
+        _check_no_carry(gen, store, stores)
 
     def emit(count: int) -> None:
         widen = _Widen(var, count)
@@ -203,21 +203,27 @@ def _map(gen: StmtGen, node: For, stores: list[Any], low: Any, extent: Any, lane
     return True
 
 
-def _check_no_carry(store: Any, stores: list[Any], var: Any) -> None:
-    """A load of a stored buffer must be of the very element stored."""
-    targets = {s.buffer.data: s for s in stores}
+def _check_no_carry(gen: StmtGen, store: Any, stores: list[Any]) -> None:
+    """What is stored to, or read and stored to, in one iteration must be one and the same element."""
+    targets: dict[Any, list[Any]] = {}
+    for each in stores:
+        targets.setdefault(_root(gen, each), []).append(each)
 
-    def look(item: Any) -> bool:
-        if isinstance(item, BufferLoad) and item.buffer.data in targets:
-            other = targets[item.buffer.data]
-            same = len(item.indices) == len(other.indices) and all(
-                structural_equal(a, b) for a, b in zip(item.indices, other.indices, strict=True)
-            )
-            if not same:
+    def check(item: Any) -> bool:
+        if isinstance(item, (BufferLoad, BufferStore)):
+            here = (item.buffer, item.indices)
+            others = targets.get(_root(gen, item), ())
+            if not all(same_expression(here, (other.buffer, other.indices)) for other in others):
                 raise NotVectorisable
         return True
 
-    pre_order_visit(store.value, look)
+    check(store)
+    pre_order_visit(store.value, check)
+
+
+def _root(gen: StmtGen, access: Any) -> Any:
+    """The memory behind an access, whatever it is called there."""
+    return gen.roots.get(access.buffer.data, access.buffer.data)
 
 
 def _strip(gen: StmtGen, node: For, low: Any, count: int, lanes: int, emit: Any) -> None:
@@ -279,7 +285,7 @@ def _as_reduction(store: Any, var: Any) -> tuple[Any, type, Any] | None:
         if (
             isinstance(own, BufferLoad)
             and own.buffer.data is store.buffer.data
-            and all(structural_equal(a, b) for a, b in zip(own.indices, store.indices, strict=True))
+            and all(same_expression(a, b) for a, b in zip(own.indices, store.indices, strict=True))
             and not _reads(other, store.buffer.data)
         ):
             return store, type(store.value), other

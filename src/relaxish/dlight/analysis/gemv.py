@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import normalize_to_iter_sum
-from ...ir import structural_equal
+from ...ir.structural import same_expression
 from ...ir.prim import IntImm
 from ...tir import Add, Block, Buffer, BufferLoad, BufferStore
 from ...tir.schedule import Schedule
@@ -31,7 +31,7 @@ def summand(block: Block) -> Any:
     store = block.body
     if not isinstance(store, BufferStore) or not isinstance(store.value, Add):
         return None
-    if not structural_equal(store.value.a, BufferLoad(store.buffer, store.indices), map_free_vars=True):
+    if not same_expression(store.value.a, BufferLoad(store.buffer, store.indices)):
         return None
     return store.value.b
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
-from ...ir.structural import structural_equal
+from ...ir.structural import same_expression
 from ..expr import CallEffectKind, IntImm
 from ..function import PrimFunc
 from ..op import effect_of
@@ -24,8 +24,8 @@ __all__ = [
 
 
 def expr_deep_equal(lhs: Any, rhs: Any) -> bool:
-    """Whether two expressions are the same tree over the very same variables."""
-    return bool(structural_equal(lhs, rhs))
+    """Whether two expressions are the same tree over the very same variables and buffers."""
+    return same_expression(lhs, rhs)
 
 
 def contains_block(stmt: Any) -> bool:

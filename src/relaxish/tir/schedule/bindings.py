@@ -7,7 +7,7 @@ from typing import Any
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map, iter_map_simplify
 from ...ir.functor import Mutator
-from ...ir.structural import structural_equal
+from ...ir.structural import same_expression
 from ...ir.prim import Add, FloorDiv, FloorMod, IntImm, Mul, Sub, Var, const
 from ..stmt import For
 from .subst import is_true
@@ -170,7 +170,7 @@ def _rebuild(value: Any, terms: list[tuple[Any, ...]], base: int) -> Any:
         return const(base, dtype)
     if base != 0:
         made = Add(made, const(base, dtype))
-    return value if structural_equal(made, value) else made
+    return value if same_expression(made, value) else made
 
 
 def simplified_values(values: Sequence[Any], ranges: Mapping[Any, Any], predicate: Any, keep_units: bool) -> list[Any]:

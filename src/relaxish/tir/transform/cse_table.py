@@ -98,7 +98,9 @@ class Terms:
     def _form(self, e: Any) -> Key:
         """The key of a value as it is written."""
         if not isinstance(e, (Node, tuple, list)):
-            plain = isinstance(e, (str, int, float, bool, type(None)))
+            if isinstance(e, float):  # as text, because 0.0 and -0.0 compare equal
+                return self._intern(("float", repr(e)))
+            plain = isinstance(e, (str, int, bool, type(None)))
             return self._intern(("value", type(e).__name__, e) if plain else ("id", id(e)))
         known = self._forms.get(id(e))
         if known is None:

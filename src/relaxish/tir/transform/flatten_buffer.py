@@ -6,7 +6,7 @@ After: ``A_1[i * 8 + j]`` of a ``(128,)`` buffer on the same pointer. Truth valu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,8 +24,9 @@ from .simplify import ExprAnalyzerMutator
 
 
 class _Flatten(ExprAnalyzerMutator):
-    def __init__(self) -> None:
+    def __init__(self, params: Collection[Buffer]) -> None:
         super().__init__(Analyzer())
+        self.params = params
         self.flat: dict[Buffer, Buffer] = {}
         self.iters: dict[Var, Range] = {}
         self.conditions: list[Any] = []
@@ -74,6 +75,9 @@ class _Flatten(ExprAnalyzerMutator):
         found = self.flat.get(buffer)
         if found is None:
             found = buffer.get_flattened_buffer()
+            if buffer not in self.params and not B.is_zero(found.elem_offset):
+                # Indices count from the pointer now.  Where parameters begin is bound when the function is called.
+                found = found.with_fields(elem_offset=B.const(found.elem_offset.dtype, 0))
             if dt.is_bool(found.dtype):
                 found = found.with_fields(dtype=dt.with_lanes("int8", dt.lanes(found.dtype)))
             shape = tuple(self.analyzer.canonical_simplify(s) for s in found.shape)
@@ -160,7 +164,7 @@ class _Flatten(ExprAnalyzerMutator):
 
 def flatten(func: PrimFunc) -> PrimFunc:
     """Flatten all buffers of a function; parameters keep their shapes and get flat aliases."""
-    flattener = _Flatten()
+    flattener = _Flatten(set(func.buffer_map.values()))
     for buffer in func.buffer_map.values():
         for extent in buffer.shape:
             flattener.analyzer.mark_global_non_neg_value(extent)

@@ -9,7 +9,7 @@ from ...arith import Analyzer
 from ...ir import dtype as dt
 from ...ir.expr import Range
 from ...ir.prim import IntImm, Var, const
-from ...ir.structural import structural_equal
+from ...ir.structural import same_expression
 from ..expr import BufferLoad
 from ..functor import substitute
 from ..stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind, SeqStmt, Stmt
@@ -77,7 +77,7 @@ def plan_map(
             return None
         if role is not inner and not analyzer.can_prove_equal(stride * item % _UNIT, IntImm(stride.dtype, 0)):
             return None
-    if not structural_equal(access.buffer.elem_offset, IntImm(access.buffer.elem_offset.dtype, 0)):
+    if not same_expression(access.buffer.elem_offset, IntImm(access.buffer.elem_offset.dtype, 0)):
         return None
     return TensorMapPlan(pointer(name, "uint8", "tensor_map"), access, (inner, second, *batch), box, swizzle)
 
@@ -176,7 +176,7 @@ class Operand:
         if condition is None:
             return side_by_side and aligned
         first, other = (analyzer.simplify(substitute(condition, {along: q * vector + step})) for step in (0, v))
-        return side_by_side and aligned and structural_equal(first, other)
+        return side_by_side and aligned and same_expression(first, other)
 
     def _vector(self, shared: Any, target: Any, vector: int, roles: dict[Var, Any]) -> Stmt:
         """Start a copy of 16 bytes; zeros where the condition does not hold. ``shared`` is memory in bytes."""

@@ -27,7 +27,7 @@ from ...arith.linear import detect_linear_equation
 from ...ir.expr import Range
 from ...ir.functor import post_order_visit
 from ...ir.prim import LT, Add, And, Cast, IntImm, Mul, Var
-from ...ir.structural import structural_equal
+from ...ir.structural import same_expression
 from ..expr import BufferLoad
 from ..functor import substitute
 from ..stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt
@@ -319,7 +319,7 @@ def _loads(e: Any, buffer: Any) -> list[BufferLoad]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return all(structural_equal(x, y) for x, y in zip(a, b, strict=True))
+    return all(same_expression(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _bounds(condition: Any, roles: set[Any]) -> dict[Any, Any] | None:

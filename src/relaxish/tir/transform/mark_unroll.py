@@ -19,7 +19,7 @@ from typing import Any
 from ...ir import dtype as dt
 from ...ir.functor import Mutator, pre_order_visit
 from ...ir.prim import Call, IntImm, StringImm, Var
-from ...ir.structural import structural_equal
+from ...ir.structural import same_expression
 from ..expr import BufferLoad
 from ..stmt import BufferStore, Evaluate, For, ForKind, Stmt
 from .base import LoweringError
@@ -126,7 +126,7 @@ class _RegisterTiles(Mutator):
         def look(item: Any) -> bool:
             nonlocal found
             if isinstance(item, BufferLoad) and item.buffer.data is store.buffer.data:
-                found = found or all(structural_equal(a, b) for a, b in zip(item.indices, store.indices, strict=True))
+                found = found or all(same_expression(a, b) for a, b in zip(item.indices, store.indices, strict=True))
             return not found
 
         pre_order_visit(store.value, look)

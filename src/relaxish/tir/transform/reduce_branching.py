@@ -6,7 +6,7 @@ from typing import Any
 
 from ...arith import build as B
 from ...arith.effects import CallEffectKind, side_effect
-from ...ir.structural import structural_equal
+from ...ir.structural import same_expression
 from ..function import PrimFunc
 from ..stmt import Evaluate, IfThenElse
 from .base import PrimFuncPass, StmtMutator, func_pass, options
@@ -66,9 +66,9 @@ class _Reduce(AnalyzerMutator):
         """Whether ``general`` does just what ``special`` does where ``condition`` holds."""
         with self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(condition)):
             simple = Remover(self.analyzer, self.flow, None, place).visit(general)
-            if self.dead is not None and not structural_equal(simple, special):
+            if self.dead is not None and not same_expression(simple, special):
                 simple = Remover(self.analyzer, None, self.dead, place).visit(simple)
-        return bool(structural_equal(simple, special))
+        return same_expression(simple, special)
 
 
 def overcompute(func: PrimFunc, dataflow: bool) -> PrimFunc:
@@ -82,7 +82,7 @@ def overcompute(func: PrimFunc, dataflow: bool) -> PrimFunc:
         flow.visit(body)
         dead.visit(body)
     body = _DropElse(fill.added).visit(_Reduce(flow, dead).visit(body))
-    return func if structural_equal(body, func.body) else func.with_body(body)
+    return func if same_expression(body, func.body) else func.with_body(body)
 
 
 DEFAULTS = {"use_dataflow_analysis": False}

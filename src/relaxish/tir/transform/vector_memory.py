@@ -7,7 +7,7 @@ from typing import Any
 from ...arith import Analyzer
 from ...ir import dtype as dt
 from ...ir.prim import LT, Broadcast, Ramp, Var
-from ...ir.structural import structural_equal
+from ...ir.structural import same_expression
 from ..expr import BufferLoad
 from ..stmt import BufferStore, Stmt
 from .base import StmtExprMutator, call
@@ -25,7 +25,7 @@ class _PredicateAccesses(StmtExprMutator):
     def _mask(self, access: Any) -> Any:
         self.accesses += 1
         ramp = access.indices[0] if access.indices else None
-        if not isinstance(ramp, Ramp) or not structural_equal(ramp.base, self.base):
+        if not isinstance(ramp, Ramp) or not same_expression(ramp.base, self.base):
             return access
         self.masked += 1
         mask = call(dt.with_lanes("bool", dt.lanes(ramp.dtype)), "get_active_lane_mask", self.base, self.limit)

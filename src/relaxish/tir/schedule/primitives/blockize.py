@@ -9,7 +9,7 @@ from ....arith import Analyzer, IterMark, IterSumExpr, normalize_iter_map_to_exp
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.prim import const
-from ....ir.structural import structural_equal
+from ....ir.structural import same_expression
 from ....support.errors import InternalError
 from ...expr import IterVar
 from ...functor import substitute
@@ -101,7 +101,7 @@ class _Derived:
         value = normalize_iter_map_to_expr(outer.source)
         if is_shared:
             made = self.outer_vars[index]
-            if not Analyzer().can_prove_equal(made.dom.extent, outer.extent) or not structural_equal(
+            if not Analyzer().can_prove_equal(made.dom.extent, outer.extent) or not same_expression(
                 value, self.outer_values[index]
             ):
                 raise InternalError("blocks to blockize together must have equal outer bindings")

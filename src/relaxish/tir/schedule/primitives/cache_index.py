@@ -10,7 +10,7 @@ from ....arith.effects import CallEffectKind, side_effect
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator, Visitor, post_order_visit
 from ....ir.prim import const
-from ....ir.structural import structural_equal
+from ....ir.structural import same_expression
 from ...buffer import Buffer, decl_buffer
 from ...expr import Broadcast, BufferLoad, IterVar, Ramp, Var
 from ...functor import substitute
@@ -53,7 +53,7 @@ class _Computations:
     def _add(self, expr: PrimExpr, count: int) -> None:
         simple = self.analyzer.simplify(expr)
         for position, (known, form, times) in enumerate(self.entries):
-            if structural_equal(form, simple):
+            if same_expression(form, simple):
                 self.entries[position] = (known, form, max(times, 0) + count)
                 return
         self.entries.append((expr, simple, count))
@@ -63,7 +63,7 @@ class _Computations:
         if not _eligible(expr):
             return None
         simple = self.analyzer.simplify(expr)
-        return next((e for e, form, count in self.entries if count >= 0 and structural_equal(form, simple)), None)
+        return next((e for e, form, count in self.entries if count >= 0 and same_expression(form, simple)), None)
 
 
 def _eligible(expr: PrimExpr) -> bool:
@@ -142,7 +142,7 @@ class _Load(Mutator):
         if _eligible(node):
             simple = self.analyzer.simplify(node)
             for form, load in self.pairs:
-                if structural_equal(form, simple):
+                if same_expression(form, simple):
                     return load
         return self.default_visit(node)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .... import arith
 from ....ir.expr import Range
 from ....ir.functor import Mutator, Visitor
-from ....ir.structural import structural_equal
+from ....ir.structural import same_expression
 from ...expr import BufferLoad, IntImm, Var
 from ....ir.prim import const
 from ...functor import substitute
@@ -361,7 +361,7 @@ def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: St
     """The producer computing what the consumer stored, where the consumer did."""
     consumer, producer = consumer_sref.stmt, producer_sref.stmt
     loads = loads_of(consumer.body, buffer)
-    if not loads or any(not structural_equal(x.indices, loads[0].indices) for x in loads[1:]):
+    if not loads or any(not same_expression(x.indices, loads[0].indices) for x in loads[1:]):
         raise PrimitiveError(
             "The block {0} must read the buffer at one and the same index everywhere.", [consumer_sref]
         )
@@ -403,7 +403,7 @@ def _guarded(producer_sref: StmtSRef, block: Block, inside: Any, analyzer: arith
         return realize.with_fields(block=signature_of(block))
     body = block.body
     if isinstance(body, IfThenElse) and body.else_case is None:
-        if not structural_equal(inside, analyzer.simplify(body.condition)):
+        if not same_expression(inside, analyzer.simplify(body.condition)):
             inside = analyzer.simplify(logical_and(inside, body.condition))
             block = block.with_fields(body=body.then_case)
     bound = {iv.var: value for iv, value in zip(block.iter_vars, realize.iter_values, strict=True)}

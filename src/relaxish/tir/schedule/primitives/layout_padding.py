@@ -14,7 +14,7 @@ from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.functor import Mutator, Visitor
 from ....ir.prim import const
-from ....ir.structural import structural_equal
+from ....ir.structural import same_expression
 from ...expr import BufferLoad, Call, CallEffectKind, IterVar, Var
 from ...functor import substitute
 from ...index_map import IndexMap
@@ -153,8 +153,8 @@ class _Writers(Visitor):
         row_major = len(loops) == len(self.old.shape) == len(indices) and all(
             index is loop.loop_var
             and loop.kind == ForKind.SERIAL
-            and structural_equal(loop.min, const(0, loop.min.dtype))
-            and structural_equal(loop.extent, dim)
+            and same_expression(loop.min, const(0, loop.min.dtype))
+            and same_expression(loop.extent, dim)
             for index, loop, dim in zip(indices, loops, self.old.shape, strict=False)
         )
         alone = all(outer.body is inner for outer, inner in zip(loops, loops[1:], strict=False))
@@ -266,7 +266,7 @@ class _Traverse(Mutator):
 
     def visit_BufferStore(self, node: BufferStore) -> Any:
         mine = self.write.store
-        same = node.buffer is mine.buffer and structural_equal(tuple(node.indices), tuple(mine.indices))
+        same = node.buffer is mine.buffer and same_expression(tuple(node.indices), tuple(mine.indices))
         if not same:
             self.complete = False
             return node

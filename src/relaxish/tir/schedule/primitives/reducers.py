@@ -8,7 +8,7 @@ from typing import Any
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.prim import const
-from ....ir.structural import structural_equal
+from ....ir.structural import same_expression
 from ...expr import Add, And, BufferLoad, FloatImm, IntImm, Max, Min, Mul, Or, Select, Var
 from ...functor import substitute
 from ...op import max_value, min_value
@@ -86,11 +86,11 @@ class _Match:
                     return False
                 self.values[pattern] = expr
                 return True
-            return bool(structural_equal(known, expr))
+            return same_expression(known, expr)
         if type(pattern) is not type(expr) or pattern.dtype != expr.dtype:
             return False
         if not pattern._child_fields:
-            return bool(structural_equal(pattern, expr))
+            return same_expression(pattern, expr)
         return all(
             self.run(getattr(pattern, name), getattr(expr, name))
             for name in pattern._child_fields
@@ -114,7 +114,7 @@ class Reducer:
             raise PrimitiveError("The init and the update of {0} do not write the same buffers.", [block_sref])
         self.stores = [by_buffer[b] for b in self.buffers]
         self.indices = self.stores[0].indices
-        if any(not structural_equal(s.indices, self.indices) for s in (*self.stores, *inits)):
+        if any(not same_expression(s.indices, self.indices) for s in (*self.stores, *inits)):
             raise PrimitiveError("The stores of {0} are not all at the same indices.", [block_sref])
         values = [substitute(s.value, lets) for s in self.stores]
         own = [BufferLoad(b, self.indices) for b in self.buffers]
@@ -133,7 +133,7 @@ class Reducer:
             match = _Match([*x, *y])
             if not all(match.run(p, v) for p, v in zip(candidate.combine(x, y), values, strict=True)):
                 continue
-            if all(structural_equal(match.values[a], b) for a, b in zip(x, own, strict=True)):
+            if all(same_expression(match.values[a], b) for a, b in zip(x, own, strict=True)):
                 return candidate, [match.values[v] for v in y]
         raise PrimitiveError(
             "No matched reducer for the identity and the combiner of the reduction block {0}.",
@@ -144,7 +144,7 @@ class Reducer:
 
 
 def _same_value(a: Any, b: Any) -> bool:
-    if structural_equal(a, b):
+    if same_expression(a, b):
         return True
     if a.dtype != b.dtype or not isinstance(a, (IntImm, FloatImm)) or not isinstance(b, (IntImm, FloatImm)):
         return False

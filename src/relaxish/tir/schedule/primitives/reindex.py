@@ -9,7 +9,7 @@ from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.prim import const
-from ....ir.structural import structural_equal
+from ....ir.structural import same_expression
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
@@ -76,7 +76,7 @@ def _one_access(sref: StmtSRef, buffer: Any) -> tuple[Any, ...]:
         finder.visit(sref.stmt.init)
     if not finder.found:
         raise PrimitiveError("The block {0} does not access the buffer directly.", [sref])
-    if any(not structural_equal(f, finder.found[0]) for f in finder.found):
+    if any(not same_expression(f, finder.found[0]) for f in finder.found):
         raise PrimitiveError("The block {0} accesses the buffer at more than one index.", [sref])
     own = {iv.var for iv in sref.stmt.iter_vars}
     inner = [v for v in vars_in(tuple(finder.found[0])) if v not in own and v not in free_vars(sref.stmt)]

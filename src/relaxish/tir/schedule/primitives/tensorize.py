@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ....arith import Analyzer
 from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
-from ....ir.structural import structural_equal
+from ....ir.structural import same_expression
 from ...expr import BufferLoad, Call, IntImm, Var
 from ...function import TensorIntrin
 from ...functor import renew_defs
@@ -81,7 +81,7 @@ class TensorMatch:
         self.stmt(have.body, want.body)
 
     def _realize(self, have: BlockRealize, want: BlockRealize) -> None:
-        if not is_true(have.predicate) and not structural_equal(have.predicate, want.predicate):
+        if not is_true(have.predicate) and not same_expression(have.predicate, want.predicate):
             raise self._differ("predicates", have.predicate, want.predicate)
         theirs = list(zip(want.block.iter_vars, want.iter_values, strict=True))
         own = list(zip(have.block.iter_vars, have.iter_values, strict=True))
@@ -147,7 +147,7 @@ class TensorMatch:
         if isinstance(want, Call) and have.op is not want.op:
             raise self._differ("calls", have, want)
         children = [n for n in have._child_fields if n != "op"]
-        if not children and not structural_equal(have, want):
+        if not children and not same_expression(have, want):
             raise self._differ("expressions", have, want)
         for name in children:
             a, b = getattr(have, name), getattr(want, name)
