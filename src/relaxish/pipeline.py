@@ -13,6 +13,7 @@ from .ir.module import IRModule
 from .ir.transform import Pass, PassContext, Sequential, module_pass
 from .target import Target
 from .tir.function import PrimFunc
+from .tir.transform.wide_accumulators import widen_module
 
 __all__ = [
     "PIPELINE_MAP",
@@ -240,6 +241,8 @@ def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
         head = _cpu_fast(made) if cpu else _graph_passes(made)
         with made:
             mod = Sequential([*head, *library_dispatch_passes(made), *legalize_passes(made)])(_frozen(mod))
+            if cpu:
+                mod = widen_module(mod)
             if prepack and cpu and not _has_unbound_weights(mod):
                 mod = transform.AttachAttrLayoutFreeBuffers()(mod)
         return mod
