@@ -13,6 +13,7 @@ from .ir.module import IRModule
 from .ir.transform import Pass, PassContext, Sequential, module_pass
 from .target import Target
 from .tir.function import PrimFunc
+from .transform.decompose_ops import decompose_ops_as_written
 from .tir.transform.wide_accumulators import widen_module
 
 __all__ = [
@@ -115,7 +116,7 @@ def static_shape_tuning_pipeline(
             tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials)] if total_trials > 0 else []
             return Sequential(
                 [
-                    transform.DecomposeOpsForInference(),
+                    decompose_ops_as_written(),
                     transform.CanonicalizeBindings(),
                     zero_pipeline(),
                     *before,
@@ -207,7 +208,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
     return [
         transform.CanonicalizeBindings(),
         CPUBatchnormFolding(),
-        transform.DecomposeOpsForInference(),
+        decompose_ops_as_written(),
         transform.CanonicalizeBindings(),
         CPULayoutPacking(target),
         WinogradConv2D(target),

@@ -54,20 +54,33 @@ def widen_accumulators(func: PrimFunc) -> PrimFunc:
     if not sums:
         return func
     kinds = {dt.element_of(b.dtype) for b in sums}
-    chosen = {b for b in found.updated if dt.element_of(b.dtype) in kinds and b not in found.opaque}
     params = set(func.buffer_map.values())
-    chosen |= {
-        b for b in found.rounded if dt.element_of(b.dtype) in kinds and b in found.allocated and b not in found.opaque
-    }
-    chosen = {b for b in chosen if b in params or b in found.allocated}
+    chosen = {b for b in found.updated if b in params or b in found.allocated}
+    chosen = {b for b in chosen if dt.element_of(b.dtype) in kinds and b not in found.opaque}
     if not chosen:
         return func
+    _add_results(chosen, found, kinds)
     wide = {b: _wide_twin(b, b in params) for b in found.order if b in chosen}
     body = _Rewrite(kinds, wide).visit(func.body)
     outer = [(b, new) for b, new in wide.items() if b in params]
     if outer:
         body = _with_copies(body, outer, found.complete)
     return func.with_body(body)
+
+
+def _add_results(chosen: set[Buffer], found: _Accumulators, kinds: set[str]) -> None:
+    """Add the temporary buffers that hold results of arithmetic, and copies of what is chosen."""
+    twins = {b: b for b in chosen}
+    arithmetic = WideFloat(is_narrow_float, lambda e: e, twins)
+    grown = True
+    while grown:
+        grown = False
+        for buffer, value in found.stored:
+            wanted = buffer in found.allocated and buffer not in chosen and buffer not in found.opaque
+            if wanted and dt.element_of(buffer.dtype) in kinds and arithmetic.computes(value):
+                chosen.add(buffer)
+                twins[buffer] = buffer
+                grown = True
 
 
 def _wide_twin(buffer: Buffer, is_param: bool) -> Buffer:
@@ -88,13 +101,13 @@ class _Accumulators(StmtExprVisitor):
     """Narrow buffers by what is done to them.
 
     ``updated``: those that an element is read from and put back to again and again, and whether that loses digits;
-    ``rounded``: those that results of arithmetic are stored to; ``opaque``: those seen as bare memory; ``complete``:
+    ``stored``: what is stored to each; ``opaque``: those seen as bare memory; ``complete``:
     those that the first iteration of one block's reduction gives all their values.
     """
 
     def __init__(self, func: PrimFunc) -> None:
         self.updated: dict[Buffer, bool] = {}
-        self.rounded: set[Buffer] = set()
+        self.stored: list[tuple[Buffer, Any]] = []
         self.opaque: set[Buffer] = set()
         self.complete: set[Buffer] = set()
         self.allocated: set[Buffer] = set()
@@ -103,7 +116,6 @@ class _Accumulators(StmtExprVisitor):
         self.loops: list[Any] = []
         self.reducing = False
         self.lets: dict[Var, Any] = {}
-        self.arithmetic = WideFloat(is_narrow_float, lambda e: e)
         self._note(self.order)
         self.visit(func.body)
         for buffers in self.by_data.values():
@@ -182,8 +194,7 @@ class _Accumulators(StmtExprVisitor):
         if not is_narrow_float(buffer.dtype):
             return
         value = self._resolved(store.value)
-        if self.arithmetic.computes(value):
-            self.rounded.add(buffer)
+        self.stored.append((buffer, value))
         own = _loads_of(value, buffer, self.lets)
         if own and (self._comes_back(store) or any(not _same(i.indices, store.indices) for i in own)):
             self.updated[buffer] = self.updated.get(buffer, False) or not _only_compares(value, buffer, self.lets)
