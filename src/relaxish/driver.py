@@ -301,8 +301,9 @@ def _is_default_pipeline(pipeline: Any) -> bool:
 
 def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
     from .dlight import ApplyDefaultSchedule, default_cpu_rules
+    from .tir.transform.wide_accumulators import widen_module
 
-    scheduled: IRModule = ApplyDefaultSchedule(*default_cpu_rules(target))(kernels)
+    scheduled: IRModule = ApplyDefaultSchedule(*default_cpu_rules(target))(widen_module(kernels))
     return scheduled
 
 

@@ -13,6 +13,8 @@ from .ir.module import IRModule
 from .ir.transform import Pass, PassContext, Sequential, module_pass
 from .target import Target
 from .tir.function import PrimFunc
+from .transform.decompose_ops import decompose_ops_as_written
+from .tir.transform.wide_accumulators import widen_module
 
 __all__ = [
     "PIPELINE_MAP",
@@ -114,7 +116,7 @@ def static_shape_tuning_pipeline(
             tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials)] if total_trials > 0 else []
             return Sequential(
                 [
-                    transform.DecomposeOpsForInference(),
+                    decompose_ops_as_written(),
                     transform.CanonicalizeBindings(),
                     zero_pipeline(),
                     *before,
@@ -206,7 +208,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
     return [
         transform.CanonicalizeBindings(),
         CPUBatchnormFolding(),
-        transform.DecomposeOpsForInference(),
+        decompose_ops_as_written(),
         transform.CanonicalizeBindings(),
         CPULayoutPacking(target),
         WinogradConv2D(target),
@@ -240,6 +242,8 @@ def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
         head = _cpu_fast(made) if cpu else _graph_passes(made)
         with made:
             mod = Sequential([*head, *library_dispatch_passes(made), *legalize_passes(made)])(_frozen(mod))
+            if cpu:
+                mod = widen_module(mod)
             if prepack and cpu and not _has_unbound_weights(mod):
                 mod = transform.AttachAttrLayoutFreeBuffers()(mod)
         return mod

@@ -181,7 +181,7 @@ def nbytes(dtype: str) -> int:
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """The NumPy dtype of one lane; bfloat16 and float8 come from ``ml_dtypes``."""
     element = element_of(dtype)
-    if element.startswith(("bfloat16", "float8", "int4", "uint4", "float4_", "float6_")):
+    if element.startswith(("bfloat16", "float8", "int4", "uint4", "int2", "uint2", "float4_", "float6_")):
         import ml_dtypes
 
         names = {"float8_e4m3": "float8_e4m3", "e4m3_float8": "float8_e4m3fn", "e5m2_float8": "float8_e5m2"}

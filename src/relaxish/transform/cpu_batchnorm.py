@@ -56,6 +56,8 @@ class _Folder(PyExprMutator):
     def _fold(self, norm: Any) -> Any:
         if not _is(norm, "relax.nn.batch_norm") or not isinstance(norm.args[0], Var):
             return None
+        if _flag(norm.attrs.get("training", False)):
+            return None
         conv: Any = self.values.get(norm.args[0])
         if not _is(conv, "relax.nn.conv2d") or self.uses.get(norm.args[0], 0) != 1:
             return None

@@ -95,10 +95,15 @@ def _tensor_to_shape(builder: Any, call: Call) -> Any:
     return ShapeExpr(symbols)
 
 
+def _batch_norm_unless_training(builder: Any, call: Call) -> Any:
+    return call if _flag(call.attrs.get("training", False)) else _batch_norm_inference(builder, call)
+
+
 _INFERENCE: dict[str, Callable[..., Any]] = {
     "relax.nn.batch_norm": _batch_norm_inference,
     "relax.tensor_to_shape": _tensor_to_shape,
 }
+_AS_WRITTEN = {**_INFERENCE, "relax.nn.batch_norm": _batch_norm_unless_training}
 _TRAINING: dict[str, Callable[..., Any]] = {
     "relax.nn.batch_norm": _batch_norm_training,
     "relax.nn.layer_norm": _layer_norm_training,
@@ -140,6 +145,11 @@ def DecomposeOpsForInference(func_name: str | None = None) -> Pass:  # noqa: N80
     conversion plus a match_cast. Dropout stays: LegalizeOps takes it away.
     """
     return _make("DecomposeOpsForInference", _INFERENCE, func_name)
+
+
+def decompose_ops_as_written() -> Pass:
+    """Like DecomposeOpsForInference, but batch norms that ask for the statistics of the batch keep asking."""
+    return _make("DecomposeOpsAsWritten", _AS_WRITTEN, None)
 
 
 def DecomposeOpsForTraining(func_name: str | None = None) -> Pass:  # noqa: N802  (public name of the pass)

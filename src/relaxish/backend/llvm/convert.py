@@ -1,4 +1,4 @@
-"""Conversions between number types."""
+"""Conversions between number types, each rounded once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtype as dt
 from .ltypes import float_literal, llvm_type, scalar_type, splat, zero_of
+from .small_float import from_float32, kept_as_bits, to_float32
 
 if TYPE_CHECKING:
     from .expr_gen import ExprGen
 
 
 def convert_value(gen: ExprGen, value: str, source: str, target: str) -> str:
-    """``value`` of dtype ``source`` as dtype ``target``."""
+    """``value`` of dtype ``source`` as dtype ``target``.
+
+    Floats round to nearest, ties to even. Floats become integers towards zero: those of fewer than 32 bits wrap around,
+    the others keep to their range.
+    """
     if source == target:
         return value
     lanes = dt.lanes(target)
@@ -26,105 +31,157 @@ def convert_value(gen: ExprGen, value: str, source: str, target: str) -> str:
             return value
         how = "ptrtoint" if dt.is_handle(source) else "inttoptr"
         return pure(f"{how} {a} {value} to {b}", value)
-    if _is_float8(source) or _is_float8(target):
-        return _convert_float8(gen, value, source, target)
     if dt.is_float(source):
         return _from_float(gen, value, source, target)
     if dt.is_bool(target):
         return pure(f"icmp ne {a} {value}, {zero_of(source)}", value)
-    unsigned = dt.is_uint(source)
     if dt.is_float(target):
-        return pure(f"{'uitofp' if unsigned else 'sitofp'} {a} {value} to {b}", value)
+        return _integer_to_float(gen, value, source, target)
     from_bits, to_bits = dt.bits(source), dt.bits(target)
     if from_bits == to_bits:
         return value
-    how = "trunc" if to_bits < from_bits else "zext" if unsigned else "sext"
+    how = "trunc" if to_bits < from_bits else "zext" if dt.is_uint(source) else "sext"
     return pure(f"{how} {a} {value} to {b}", value)
 
 
+# ---- floats
+
+
 def _from_float(gen: ExprGen, value: str, source: str, target: str) -> str:
-    if source == target:
-        return value
-    a, b = llvm_type(source), llvm_type(target)
-    pure = gen.w.pure
-    if dt.is_bool(target):
-        return pure(f"fcmp une {a} {value}, {zero_of(source)}", value)
     if dt.is_float(target):
-        from_bits, to_bits = dt.bits(source), dt.bits(target)
-        if from_bits == to_bits:
-            middle = dt.with_lanes("float32", dt.lanes(source))
-            return _from_float(gen, _from_float(gen, value, source, middle), middle, target)
-        return pure(f"{'fptrunc' if to_bits < from_bits else 'fpext'} {a} {value} to {b}", value)
-    name = "fptosi" if dt.is_int(target) else "fptoui"
-    # The saturating form costs little and, unlike the plain one, is defined for every input.
-    full = f"llvm.{name}.sat.{_mangle(target)}.{_mangle(source)}"
-    gen.w.module.declare(f"declare {b} @{full}({a})")
-    return pure(f"call {b} @{full}({a} {value})", value)
+        return _between_floats(gen, value, source, target)
+    if dt.bits(source) < 32:
+        middle = dt.with_lanes("float32", dt.lanes(source))
+        return _from_float(gen, _widened(gen, value, source), middle, target)
+    if dt.is_bool(target):
+        return gen.w.pure(f"fcmp une {llvm_type(source)} {value}, {zero_of(source)}", value)
+    return _float_to_integer(gen, value, source, target)
 
 
-def _mangle(dtype: str) -> str:
+def _between_floats(gen: ExprGen, value: str, source: str, target: str) -> str:
+    """Any float as any other; exactly one rounding."""
+    lanes, a, b = dt.lanes(source), llvm_type(source), llvm_type(target)
+    from_bits, to_bits = dt.bits(source), dt.bits(target)
+    single = dt.with_lanes("float32", lanes)
+    if from_bits < 32:
+        wide = _widened(gen, value, source)
+        return wide if target == single else _between_floats(gen, wide, single, target)
+    if to_bits >= 32:
+        return gen.w.pure(f"{'fptrunc' if to_bits < from_bits else 'fpext'} {a} {value} to {b}", value)
+    if from_bits == 64:
+        value = _rounded_to_odd(gen, value, lanes)
+    return _narrowed(gen, value, target)
+
+
+def _widened(gen: ExprGen, value: str, source: str) -> str:
+    """A float below 32 bits as float32."""
+    if kept_as_bits(source):
+        return to_float32(gen, value, source)
+    lanes = dt.lanes(source)
+    if gen.converts_half:
+        return gen.w.pure(f"fpext {llvm_type(source)} {value} to {llvm_type(dt.with_lanes('float32', lanes))}", value)
+    bits = gen.w.pure(f"bitcast {llvm_type(source)} {value} to {llvm_type(dt.with_lanes('uint16', lanes))}", value)
+    return to_float32(gen, bits, source)
+
+
+def _narrowed(gen: ExprGen, value: str, target: str) -> str:
+    """A float32 as a float below 32 bits."""
+    if kept_as_bits(target):
+        return from_float32(gen, value, target)
+    lanes = dt.lanes(target)
+    if gen.converts_half:
+        return gen.w.pure(f"fptrunc {llvm_type(dt.with_lanes('float32', lanes))} {value} to {llvm_type(target)}", value)
+    bits = from_float32(gen, value, target)
+    return gen.w.pure(f"bitcast {llvm_type(dt.with_lanes('uint16', lanes))} {bits} to {llvm_type(target)}", bits)
+
+
+def _rounded_to_odd(gen: ExprGen, value: str, lanes: int) -> str:
+    """A float64 as the float32 towards zero, its last bit set where something was lost.
+
+    Rounding that once more to a float of fewer bits gives what rounding the float64 itself would have given.
+    """
+    m = gen.math(lanes)
+    pure = gen.w.pure
+    wide = llvm_type(dt.with_lanes("float64", lanes))
+    near = pure(f"fptrunc {wide} {value} to {m.f}", value)
+    back = pure(f"fpext {m.f} {near} to {wide}", near)
+    full = dt.with_lanes("float64", lanes)
+    size, size_back = gen.intrinsic("llvm.fabs", full, value), gen.intrinsic("llvm.fabs", full, back)
+    beyond = pure(f"fcmp ogt {wide} {size_back}, {size}", size_back, size)
+    inexact = pure(f"fcmp one {wide} {size_back}, {size}", size_back, size)
+    bits = m.iop("sub", m.bits(near), pure(f"zext {m.b} {beyond} to {m.i}", beyond))
+    return m.from_bits(m.iop("or", bits, pure(f"zext {m.b} {inexact} to {m.i}", inexact)))
+
+
+# ---- integers and floats
+
+
+def _float_to_integer(gen: ExprGen, value: str, source: str, target: str) -> str:
+    """A float32 or float64 as an integer; the saturating forms are defined for every input, unlike the plain ones."""
+    lanes, bits = dt.lanes(target), dt.bits(target)
+    if dt.is_int(target) and bits >= 32:
+        return _saturated(gen, value, source, target)
+    if bits < 64:
+        # Narrow ones wrap, as they do where processors convert to a wider one and keep the low bits.
+        middle = dt.with_lanes("int32" if bits < 32 else "int64", lanes)
+        return convert_value(gen, _saturated(gen, value, source, middle), middle, target)
+    ty = llvm_type(target)
+    signed = _saturated(gen, value, source, dt.with_lanes("int64", lanes))
+    unsigned = _saturated(gen, value, source, target)
+    negative = gen.w.pure(f"fcmp olt {llvm_type(source)} {value}, {zero_of(source)}", value)
+    flag = llvm_type(dt.with_lanes("bool", lanes))
+    return gen.w.pure(f"select {flag} {negative}, {ty} {signed}, {ty} {unsigned}", negative, signed, unsigned)
+
+
+def _saturated(gen: ExprGen, value: str, source: str, target: str) -> str:
     from .expr_gen import type_suffix
 
-    return type_suffix(dtype)
+    a, b = llvm_type(source), llvm_type(target)
+    name = "fptosi" if dt.is_int(target) else "fptoui"
+    full = f"llvm.{name}.sat.{type_suffix(target)}.{type_suffix(source)}"
+    gen.w.module.declare(f"declare {b} @{full}({a})")
+    return gen.w.pure(f"call {b} @{full}({a} {value})", value)
 
 
-def _is_float8(dtype: str) -> bool:
-    return dt.code(dtype).startswith("float8")
-
-
-def _convert_float8(gen: ExprGen, value: str, source: str, target: str) -> str:
-    lanes = dt.lanes(target)
-    middle = dt.with_lanes("float32", lanes)
-    if _is_float8(source) and _is_float8(target):
-        return _convert_float8(gen, _convert_float8(gen, value, source, middle), middle, target)
-    if _is_float8(source):
-        return convert_value(gen, _float8_to_float(gen, value, source, lanes), middle, target)
-    return _float_to_float8(gen, convert_value(gen, value, source, middle), target, lanes)
-
-
-def _layout8(dtype: str) -> tuple[int, int, bool]:
-    """Exponent bits' bias, mantissa bits, and whether infinity exists."""
-    return (15, 2, True) if "e5m2" in dtype else (7, 3, False)
-
-
-def _float8_to_float(gen: ExprGen, value: str, source: str, lanes: int) -> str:
-    bias, mantissa, has_inf = _layout8(source)
-    m = gen.math(lanes)
-    pure = gen.w.pure
-    wide = pure(f"zext {llvm_type(source)} {value} to {m.i}", value)
-    sign = m.iop("shl", m.iop("and", wide, m.iconst(0x80)), m.iconst(24))
-    magnitude = m.iop("shl", m.iop("and", wide, m.iconst(0x7F)), m.iconst(23 - mantissa))
-    # Placing the bits and scaling by 2^(127-bias) converts normal and subnormal numbers alike.
-    scaled = m.op("fmul", m.from_bits(magnitude), m.const(2.0 ** (127 - bias)))
-    top = 0x7C if has_inf else 0x7F
-    limit = m.iop("and", wide, m.iconst(0x7F))
-    special = pure(f"icmp uge {m.i} {limit}, {m.iconst(top)}", limit)
-    if has_inf:
-        bits = m.iop("or", m.iconst(0x7F800000), m.iop("shl", m.iop("and", wide, m.iconst(3)), m.iconst(21)))
-        scaled = m.select(special, m.from_bits(bits), scaled)
+def _integer_to_float(gen: ExprGen, value: str, source: str, target: str) -> str:
+    lanes, bits = dt.lanes(source), dt.bits(source)
+    unsigned = dt.is_uint(source)
+    if dt.bits(target) >= 32:
+        how = "uitofp" if unsigned else "sitofp"
+        return gen.w.pure(f"{how} {llvm_type(source)} {value} to {llvm_type(target)}", value)
+    if bits <= 16:
+        middle = dt.with_lanes("float32", lanes)
     else:
-        scaled = m.select(special, m.const(float("nan")), scaled)
-    return m.from_bits(m.iop("or", m.bits(scaled), sign))
+        # Exact in float64, and rounded once from there.
+        middle = dt.with_lanes("float64", lanes)
+        if bits == 64:
+            value = _without_low_bits(gen, value, source)
+    return _between_floats(gen, _integer_to_float(gen, value, source, middle), middle, target)
 
 
-def _float_to_float8(gen: ExprGen, value: str, target: str, lanes: int) -> str:
-    bias, mantissa, has_inf = _layout8(target)
-    m = gen.math(lanes)
+def _without_low_bits(gen: ExprGen, value: str, source: str) -> str:
+    """An integer of 64 bits that float64 holds: where it is too long, twelve low bits become one that stands for them.
+
+    No float below 32 bits can tell the difference.
+    """
+    lanes, ty = dt.lanes(source), llvm_type(source)
+    flag = llvm_type(dt.with_lanes("bool", lanes))
     pure = gen.w.pure
-    sign = m.iop("lshr", m.iop("and", m.bits(value), m.iconst(0x80000000)), m.iconst(24))
-    magnitude = m.abs(value)
-    scaled = m.bits(m.op("fmul", magnitude, m.const(2.0 ** (bias - 127))))
-    drop = 23 - mantissa
-    odd = m.iop("and", m.iop("lshr", scaled, m.iconst(drop)), m.iconst(1))
-    rounded = m.iop("lshr", m.iop("add", m.iop("add", scaled, m.iconst((1 << (drop - 1)) - 1)), odd), m.iconst(drop))
-    nan = 0x7E if has_inf else 0x7F
-    over = 0x7C if has_inf else 0x7F
-    cap = pure(f"icmp ugt {m.i} {rounded}, {m.iconst(over)}", rounded)
-    rounded = pure(f"select {m.b} {cap}, {m.i} {m.iconst(over)}, {m.i} {rounded}", cap, rounded)
-    is_nan = m.cmp("uno", value, value)
-    rounded = pure(f"select {m.b} {is_nan}, {m.i} {m.iconst(nan)}, {m.i} {rounded}", is_nan, rounded)
-    whole = m.iop("or", rounded, sign)
-    return pure(f"trunc {m.i} {whole} to {llvm_type(target)}", whole)
+
+    def number(n: int) -> str:
+        return splat(str(n), "i64", lanes)
+
+    low = pure(f"and {ty} {value}, {number(0xFFF)}", value)
+    some = pure(f"icmp ne {ty} {low}, {number(0)}", low)
+    high = pure(f"and {ty} {value}, {number(-0x1000)}", value)
+    marked = pure(f"or {ty} {high}, {number(0x800)}", high)
+    shortened = pure(f"select {flag} {some}, {ty} {marked}, {ty} {high}", some, marked, high)
+    if dt.is_uint(source):
+        fits = pure(f"icmp ult {ty} {value}, {number(1 << 53)}", value)
+    else:
+        moved = pure(f"add {ty} {value}, {number(1 << 53)}", value)
+        fits = pure(f"icmp ult {ty} {moved}, {number(1 << 54)}", moved)
+    return pure(f"select {flag} {fits}, {ty} {value}, {ty} {shortened}", fits, value, shortened)
 
 
 __all__ = ["convert_value", "float_literal", "splat"]

@@ -12,6 +12,7 @@ from ...ir.prim import (
 )  # fmt: skip
 from ...support import config
 from ...support.errors import RelaxishError
+from ...tir.transform.wide_float import WideFloat, is_narrow_float
 from .emit import FunctionWriter
 from .index_gen import IndexGen, Lin
 from .ltypes import float_literal, llvm_type, scalar_type, splat, zero_of
@@ -33,11 +34,19 @@ class ExprGen(IndexGen, MemoryGen):
         self.w = writer
         self.features = target_features
         self.has_fma = bool(target_features & {"fma", "avx512f", "neon"})
+        # Whether half precision has arithmetic, and whether it at least converts, in instructions.
+        self.computes_half = bool(target_features & {"avx512fp16", "fullfp16"})
+        self.converts_half = bool(target_features & {"f16c", "avx512f", "neon", "fullfp16"})
+        self.wider = WideFloat(self.lacks_arithmetic, lambda e: e)
         self.vars: dict[Any, str] = {}
         self.nonneg: set[str] = set()
         self.lin_cache: dict[Any, Lin] = {}
         self.pointers: dict[Any, str] = {}
         self.ranges: dict[Any, tuple[int, int]] = {}
+
+    def lacks_arithmetic(self, dtype: str) -> bool:
+        """Whether values of a type are computed with in float32."""
+        return is_narrow_float(dtype) and not (self.computes_half and dt.code(dtype) == "float")
 
     def visit(self, expr: Any) -> str:
         """The LLVM operand holding the value of ``expr``."""
@@ -95,6 +104,8 @@ class ExprGen(IndexGen, MemoryGen):
 
     def visit_plain(self, expr: Any) -> str:
         kind = type(expr)
+        if self.lacks_arithmetic(expr.dtype):
+            return self.visit(self.wider.narrow(expr))
         if kind in _INT_OPS:
             return self.arith(expr)
         if kind is FloorDiv or kind is FloorMod:
@@ -151,6 +162,8 @@ class ExprGen(IndexGen, MemoryGen):
         return self.w.pure(f"call {ty} @{full}({', '.join(f'{ty} {a}' for a in args)})", *args)
 
     def visit_Div(self, expr: Div) -> str:
+        if self.lacks_arithmetic(expr.dtype):
+            return self.visit(self.wider.narrow(expr))
         if dt.is_float(expr.dtype):
             b = expr.b
             if isinstance(b, Broadcast) and dt.lanes(b.value.dtype) == 1 and config.FAST_MATH.value:
@@ -163,6 +176,8 @@ class ExprGen(IndexGen, MemoryGen):
         return self.int_division("div", expr)
 
     def visit_Mod(self, expr: Mod) -> str:
+        if self.lacks_arithmetic(expr.dtype):
+            return self.visit(self.wider.narrow(expr))
         if dt.is_float(expr.dtype):
             return self.binary("frem", expr.dtype, self.visit(expr.a), self.visit(expr.b))
         return self.int_division("rem", expr)
@@ -222,6 +237,9 @@ class ExprGen(IndexGen, MemoryGen):
 
     def visit_compare(self, expr: Any) -> str:
         dtype, kind = expr.a.dtype, type(expr)
+        if self.lacks_arithmetic(dtype):
+            expr = self.wider.comparison(expr)
+            dtype = expr.a.dtype
         if dtype in ("int32", "int64") and expr.b.dtype in ("int32", "int64"):
             a, b = self.index(expr.a), self.index(expr.b)
             if not a.startswith("%") and not b.startswith("%"):
@@ -402,7 +420,7 @@ class ExprGen(IndexGen, MemoryGen):
 def type_suffix(dtype: str) -> str:
     """How LLVM mangles a type in an intrinsic's name."""
     lanes = dt.lanes(dtype)
-    scalar = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(
+    scalar = {"half": "f16", "float": "f32", "double": "f64"}.get(
         scalar_type(dtype), scalar_type(dtype)
     )
     return scalar if lanes == 1 else f"v{lanes}{scalar}"

@@ -59,6 +59,8 @@ def call_value(gen: ExprGen, expr: Call) -> str:
     if not isinstance(op, Op):
         raise RelaxishError(f"the LLVM backend cannot call {op!r}")
     name = op.name.removeprefix("tir.")
+    if gen.lacks_arithmetic(expr.dtype) and name not in ("if_then_else", "likely") and gen.wider.computes(expr):
+        return gen.visit(gen.wider.narrow(expr))
     emit = _TABLE.get(name)
     if emit is None:
         lower = op.get_attr("llvm.FLowerIntrinsic") or op.get_attr("default.FLowerIntrinsic")
@@ -208,7 +210,7 @@ def _fma(gen: ExprGen, expr: Call) -> str:
 
 @register("isnan")
 def _isnan(gen: ExprGen, expr: Call) -> str:
-    x = expr.args[0]
+    x = gen.wider.wide(expr.args[0])
     value = gen.visit(x)
     if not dt.is_float(x.dtype):
         return "false"
@@ -218,7 +220,7 @@ def _isnan(gen: ExprGen, expr: Call) -> str:
 def _against_infinity(gen: ExprGen, expr: Call, how: str) -> str:
     from .ltypes import float_literal
 
-    x = expr.args[0]
+    x = gen.wider.wide(expr.args[0])
     ty = llvm_type(x.dtype)
     value = gen.intrinsic("llvm.fabs", x.dtype, gen.visit(x))
     limit = splat(float_literal(math.inf, x.dtype), scalar_type(x.dtype), dt.lanes(x.dtype))
@@ -463,9 +465,9 @@ def _call_llvm(gen: ExprGen, expr: Call) -> str:
         return amx_call(gen, expr)  # type: ignore[arg-type]
     if DOT_FEATURES.get(name) not in (None, *gen.features):
         return dot_fallback(gen, name, args)
-    values = [gen.visit(a) for a in args]
-    types = [llvm_type(a.dtype) for a in args]
-    result = llvm_type(expr.dtype) if expr.dtype and expr.dtype != "void" else "void"
+    types = [_in_llvm(a.dtype) for a in args]
+    values = [_recast(gen, gen.visit(a), llvm_type(a.dtype), t) for a, t in zip(args, types, strict=True)]
+    result = _in_llvm(expr.dtype) if expr.dtype and expr.dtype != "void" else "void"
     full = _mangled(name, expr.dtype, args)
     gen.w.module.declare(f"declare {result} @{full}({', '.join(types)})")
     text = f"call {result} @{full}({', '.join(f'{t} {v}' for t, v in zip(types, values, strict=True))})"
@@ -473,9 +475,18 @@ def _call_llvm(gen: ExprGen, expr: Call) -> str:
         gen.w.line(text)
         gen.w.touch_all()
         return "0"
-    if expr.op.name.endswith("pure_intrin"):
-        return gen.w.pure(text, *values)
-    return gen.w.effect(text)
+    made = gen.w.pure(text, *values) if expr.op.name.endswith("pure_intrin") else gen.w.effect(text)
+    return _recast(gen, made, result, llvm_type(expr.dtype))
+
+
+def _in_llvm(dtype: str) -> str:
+    """The type that LLVM's own intrinsics take: bfloat16 as such, which elsewhere is its bits."""
+    own = llvm_type(dtype)
+    return own.replace("i16", "bfloat") if dt.code(dtype) == "bfloat" else own
+
+
+def _recast(gen: ExprGen, value: str, source: str, target: str) -> str:
+    return value if source == target else gen.w.pure(f"bitcast {source} {value} to {target}", value)
 
 
 _TABLE["call_llvm_pure_intrin"] = _call_llvm

@@ -12,7 +12,7 @@ from ...ir import dtype as dt
 
 @functools.lru_cache(maxsize=None)
 def scalar_type(dtype: str) -> str:
-    """The LLVM type of one lane held in a register (``bool`` is ``i1``)."""
+    """The LLVM type of one lane held in a register: ``bool`` is ``i1``, bfloat16 and floats of a byte are their bits."""
     code, bits, _ = dt.parse(dtype)
     if code in ("int", "uint"):
         return f"i{bits}"
@@ -23,10 +23,10 @@ def scalar_type(dtype: str) -> str:
     if code == "float":
         return {16: "half", 32: "float", 64: "double"}[bits]
     if code == "bfloat":
-        return "bfloat"
+        return "i16"
     if code == "void":
         return "void"
-    return f"i{bits}"
+    return f"i{max(8, bits)}" if code.startswith("float") else f"i{bits}"
 
 
 @functools.lru_cache(maxsize=None)
@@ -39,11 +39,18 @@ def llvm_type(dtype: str) -> str:
 
 @functools.lru_cache(maxsize=None)
 def memory_type(dtype: str) -> str:
-    """The LLVM type of a value in memory: like ``llvm_type``, but booleans take a byte."""
-    if dt.code(dtype) == "bool":
+    """The LLVM type of a value in memory: like ``llvm_type``, but booleans and integers of a few bits take a byte."""
+    if takes_whole_byte(dtype):
         lanes = dt.lanes(dtype)
         return "i8" if lanes == 1 else f"<{lanes} x i8>"
     return llvm_type(dtype)
+
+
+@functools.lru_cache(maxsize=None)
+def takes_whole_byte(dtype: str) -> bool:
+    """Whether an element is wider in memory than in a register; LLVM would pack a vector of such elements."""
+    code, bits, _ = dt.parse(dtype)
+    return code == "bool" or (code in ("int", "uint") and bits < 8)
 
 
 def element_bytes(dtype: str) -> int:
@@ -67,15 +74,11 @@ def float_literal(value: float, dtype: str) -> str:
         return f"0x{struct.unpack('>Q', struct.pack('>d', value))[0]:016X}"
     if scalar == "half":
         return f"0xH{struct.unpack('>H', struct.pack('>e', _clamp(value, 65504.0)))[0]:04X}"
-    if scalar == "bfloat":
-        bits = struct.unpack(">I", struct.pack(">f", _clamp(value, 3.3895313892515355e38)))[0]
-        if value == value:
-            bits += 0x7FFF + ((bits >> 16) & 1)
-        return f"0xR{(bits >> 16) & 0xFFFF:04X}"
-    if dt.code(dtype).startswith("float8"):
-        # Such numbers are bytes here.
-        return str(int(np.asarray(value).astype(dt.numpy_dtype(dt.element_of(dtype))).view(np.int8)))
-    raise ValueError(f"not a floating-point type: {dtype}")
+    if not dt.is_float(dtype):
+        raise ValueError(f"not a floating-point type: {dtype}")
+    # Such numbers are their bits here.
+    bits = np.int16 if scalar == "i16" else np.int8
+    return str(int(np.asarray(value).astype(dt.numpy_dtype(dt.element_of(dtype))).view(bits)))
 
 
 def _clamp(value: float, limit: float) -> float:

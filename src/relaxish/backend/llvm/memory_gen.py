@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import dtype as dt
 from .emit import FunctionWriter
 from .index_gen import Lin, Terms, add_terms, scale_terms
-from .ltypes import element_bytes, llvm_type, memory_type, scalar_type, vector_type
+from .ltypes import element_bytes, llvm_type, memory_type, scalar_type, takes_whole_byte, vector_type
 
 
 class MemoryGen:
@@ -192,6 +192,8 @@ class MemoryGen:
             zero = "0" if dt.lanes(dtype) == 1 else "zeroinitializer"
             # Produced in place: the loaded register may itself have been hoisted, which this follows.
             return self.w.pure(f"icmp ne {ty} {value}, {zero}", value)
+        if takes_whole_byte(dtype):
+            return self.w.pure(f"trunc {ty} {value} to {llvm_type(dtype)}", value)
         return value
 
     def _load_strided(self, base: str, key: Any, element: str, terms: Terms, first: int, lanes: int, step: int) -> str:
@@ -336,7 +338,7 @@ class MemoryGen:
     def _store_at(self, base: str, dtype: str, terms: Terms, const: int, value: str) -> None:
         pointer = self.element_pointer(base, dt.element_of(dtype), terms, const)
         ty = memory_type(dtype)
-        if dt.is_bool(dtype):
+        if takes_whole_byte(dtype):
             value = self.w.pure(f"zext {llvm_type(dtype)} {value} to {ty}", value)
         self.w.line(f"store {ty} {value}, ptr {pointer}, align {element_bytes(dtype)}")
 
