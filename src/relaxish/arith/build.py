@@ -123,6 +123,11 @@ def sub(a: Any, b: Any) -> PrimExpr:
     return Sub(a, b)
 
 
+def may_be_nan(e: Any) -> bool:
+    """Whether ``e`` is data of a floating-point type, which may be NaN or infinite; variables count as numbers."""
+    return not isinstance(e, (Var, IntImm, FloatImm)) and dt.is_float(e.dtype)
+
+
 def mul(a: Any, b: Any) -> PrimExpr:
     """``a * b``."""
     ka, kb = type(a), type(b)
@@ -133,12 +138,12 @@ def mul(a: Any, b: Any) -> PrimExpr:
     if kb is IntImm or kb is FloatImm:
         if b.value == 1:
             return a  # type: ignore[no-any-return]
-        if b.value == 0:
+        if b.value == 0 and not may_be_nan(a):
             return b  # type: ignore[no-any-return]
     elif ka is IntImm or ka is FloatImm:
         if a.value == 1:
             return b  # type: ignore[no-any-return]
-        if a.value == 0:
+        if a.value == 0 and not may_be_nan(b):
             return a  # type: ignore[no-any-return]
     return Mul(a, b)
 

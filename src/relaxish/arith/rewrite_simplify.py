@@ -356,6 +356,8 @@ class RewriteSimplifier(Mutator):
         else:
             chosen = tables.others if dt.is_scalar(node.dtype) else tables.vectors
         for table in chosen:
+            if table in (RA.SUB_OTHER, RA.SUB_SELECT) and (B.may_be_nan(node.a) or B.may_be_nan(node.b)):
+                continue
             result = table.apply(node, self)
             if result is not None:
                 return result  # type: ignore[no-any-return]
@@ -489,7 +491,7 @@ class RewriteSimplifier(Mutator):
         return self._same(node)
 
     def _same(self, node: Any) -> PrimExpr:
-        if B.deep_equal(node.a, node.b) and is_droppable(node.a):
+        if B.deep_equal(node.a, node.b) and is_droppable(node.a) and not B.may_be_nan(node.a):
             return B.true(node.dtype)
         if node.a.dtype in ("int32", "int64"):
             possible = self.compare(node.a, node.b)
@@ -518,7 +520,7 @@ class RewriteSimplifier(Mutator):
             if possible == LESS | EQUAL:
                 return self._less(LT(node.a, node.b))
             return rules_logic.NE.run(node, self)  # type: ignore[no-any-return]
-        if B.deep_equal(node.a, node.b) and is_droppable(node.a):
+        if B.deep_equal(node.a, node.b) and is_droppable(node.a) and not B.may_be_nan(node.a):
             return B.false(node.dtype)
         return rules_logic.NE_VECTOR.run(node, self)  # type: ignore[no-any-return]
 
@@ -584,6 +586,8 @@ class RewriteSimplifier(Mutator):
         known = self.match_literal(node)
         if known is not None:
             return known
+        if dt.is_float(node.a.dtype):
+            return node  # type: ignore[no-any-return]
         # Rewriting comes before proving, which would give other forms: ``3 <= x * 2`` is ``2 <= x``.
         is_index = node.a.dtype in ("int32", "int64")
         possible = self.compare(node.b, node.a) if is_index else UNKNOWN
@@ -621,6 +625,8 @@ class RewriteSimplifier(Mutator):
         known = self.match_literal(node)
         if known is not None:
             return known
+        if _is_float_order(a):
+            return node
         return rules_logic.NOT.run(node, self)  # type: ignore[no-any-return]
 
     def visit_And(self, e: And) -> PrimExpr:
@@ -681,6 +687,8 @@ class RewriteSimplifier(Mutator):
             result = vector.apply(node, self)
             if result is not None:
                 return result  # type: ignore[no-any-return]
+        if _is_float_order(node.a) and _is_float_order(node.b):
+            return node  # type: ignore[no-any-return]
         return table.run(node, self)  # type: ignore[no-any-return]
 
 
@@ -688,7 +696,7 @@ def _negated(e: Any) -> PrimExpr:
     """The negation, pushed through comparisons, without further simplification."""
     kind = type(e)
     flip = {LT: (LE, True), LE: (LT, True), GT: (LE, False), GE: (LT, False), EQ: (NE, False), NE: (EQ, False)}
-    if kind in flip:
+    if kind in flip and not _is_float_order(e):
         cls, swap = flip[kind]
         return cls(e.b, e.a) if swap else cls(e.a, e.b)
     if kind is Not:
@@ -698,6 +706,11 @@ def _negated(e: Any) -> PrimExpr:
     if kind is Or:
         return And(_negated(e.a), _negated(e.b))
     return B.not_(e)
+
+
+def _is_float_order(e: Any) -> bool:
+    """Whether ``e`` is an ordering of floats: where one is NaN, neither it nor its opposite holds."""
+    return type(e) in (LT, LE, GT, GE) and dt.is_float(e.a.dtype)
 
 
 def _trivial(e: Any) -> bool:

@@ -64,12 +64,6 @@ def _erf(x: Any) -> Any:
     return type(x)(math.erf(float(x)))
 
 
-def _round_half_away(x: Any) -> Any:
-    """The nearest integer, ties away from zero, as the C function of that name."""
-    whole = np.trunc(x)
-    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1, x), whole).astype(np.asarray(x).dtype)[()]
-
-
 def _sigmoid(x: Any) -> Any:
     one = x.dtype.type(1) if hasattr(x, "dtype") else 1.0
     return one / (one + np.exp(-x))
@@ -111,7 +105,7 @@ INTRINSICS: dict[str, Callable[..., Any]] = {
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
     "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "erf": _erf, "sigmoid": _sigmoid, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
-    "round": _round_half_away, "nearbyint": np.rint, "fabs": np.abs, "abs": np.abs,
+    "round": np.rint, "nearbyint": np.rint, "fabs": np.abs, "abs": np.abs,
     "pow": lambda a, b: np.power(a, b), "fmod": np.fmod, "atan2": np.arctan2, "copysign": np.copysign,
     "hypot": np.hypot, "nextafter": np.nextafter, "ldexp": lambda a, b: np.ldexp(a, b), "isnan": np.isnan,
     "isinf": np.isinf, "isfinite": np.isfinite, "isnullptr": lambda p: p is None,

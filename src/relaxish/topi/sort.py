@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from .. import te, tir
+from ..ir import dtype as dt
 from ..tir import IfThenElse, Stmt, While, const
 from . import tag as tags
 from .loops import loop, loops, read, seq, write
 from .utils import ax_compute, normalize_axis, ravel_index
 
 __all__ = ["argsort", "sort", "sorted_positions", "topk"]
+
+
+def comes_before(a: Any, b: Any, descending: bool) -> Any:
+    """Whether ``a`` is sorted before ``b``: NaN counts as larger than every number."""
+    if not dt.is_float(a.dtype):
+        return tir.GT(a, b) if descending else tir.LT(a, b)
+    if descending:
+        return tir.Or(tir.GT(a, b), tir.And(tir.isnan(a), tir.Not(tir.isnan(b))))
+    return tir.Or(tir.LT(a, b), tir.And(tir.isnan(b), tir.Not(tir.isnan(a))))
 
 
 def _merge_pass(order: Any, spare: Any, state: Any, at: Any, before: Any, n: Any) -> Stmt:
@@ -70,7 +80,7 @@ def sorted_positions(data: Any, axis: int, descending: bool, valid_count: Any = 
 
             def before(a: Any, b: Any) -> Any:
                 left, right = read(ins[0], *at(a)), read(ins[0], *at(b))
-                return tir.GT(left, right) if descending else tir.LT(left, right)
+                return comes_before(left, right, descending)
 
             last = n
             if valid_count is not None:

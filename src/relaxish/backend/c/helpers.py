@@ -6,8 +6,8 @@ __all__ = ["HELPERS", "extremum_helper"]
 
 
 def extremum_helper(kind: str, name: str, ctype: str) -> str:
-    """The smaller or larger of two values of a type."""
-    test = "a < b ? a : b" if kind == "min" else "a < b ? b : a"
+    """The smaller or larger of two values of a type; NaN if either is."""
+    test = "a < b || a != a ? a : b" if kind == "min" else "a > b || a != a ? a : b"
     return f"static inline {ctype} {name}({ctype} a, {ctype} b) {{ return {test}; }}\n"
 
 

@@ -226,8 +226,13 @@ class ExprGen(IndexGen, MemoryGen):
         if dt.is_float(dtype):
             cond = llvm_type(dt.with_lanes("bool", dt.lanes(dtype)))
             # This very shape is one max or min instruction on x86.
+            if not b.startswith("%"):
+                a, b = b, a
             c = self.w.pure(f"fcmp {'ogt' if is_max else 'olt'} {ty} {a}, {b}", a, b)
-            return self.w.pure(f"select {cond} {c}, {ty} {a}, {ty} {b}", c, a, b)
+            best = self.w.pure(f"select {cond} {c}, {ty} {a}, {ty} {b}", c, a, b)
+            # That instruction gives b when either is NaN: right unless a is the NaN (folded away if a is a constant).
+            lost = self.w.pure(f"fcmp uno {ty} {a}, {a}", a)
+            return self.w.pure(f"select {cond} {lost}, {ty} {a}, {ty} {best}", lost, a, best)
         if dt.is_bool(dtype):
             return self.binary("or" if is_max else "and", dtype, a, b)
         sign = "s" if dt.is_int(dtype) else "u"
@@ -426,18 +431,19 @@ def type_suffix(dtype: str) -> str:
     return scalar if lanes == 1 else f"v{lanes}{scalar}"
 
 
-def _constant(expr: Any) -> int | None:
+def constant_of(expr: Any) -> int | None:
+    """The integer that an expression is, in all lanes if it has several; else None."""
     if isinstance(expr, Broadcast):
         expr = expr.value
     return expr.value if isinstance(expr, IntImm) else None
 
 
 def _is_nonzero_constant(expr: Any) -> bool:
-    return bool(_constant(expr))
+    return bool(constant_of(expr))
 
 
 def _log2_of(expr: Any) -> int | None:
-    value = _constant(expr)
+    value = constant_of(expr)
     return value.bit_length() - 1 if value and value > 0 and value & (value - 1) == 0 else None
 
 

@@ -30,7 +30,7 @@ _DIRECT = {
     "floor": "llvm.floor",
     "ceil": "llvm.ceil",
     "trunc": "llvm.trunc",
-    "round": "llvm.round",
+    "round": "llvm.roundeven",
     "nearbyint": "llvm.nearbyint",
     "rint": "llvm.rint",
     "fabs": "llvm.fabs",
@@ -242,11 +242,34 @@ def _isfinite(gen: ExprGen, expr: Call) -> str:
 
 def _bitwise(op: str) -> Emit:
     def emit(gen: ExprGen, expr: Call) -> str:
-        name = op
-        if op == "shr":
-            name = "ashr" if dt.is_int(expr.dtype) else "lshr"
         args = [gen.convert(gen.visit(a), a.dtype, expr.dtype) for a in expr.args]
-        return gen.binary(name, expr.dtype, *args)
+        return gen.binary(op, expr.dtype, *args)
+
+    return emit
+
+
+def _shift(left: bool) -> Emit:
+    """Every bit goes out when the count is negative or the width and more: 0, or what the sign says."""
+
+    def emit(gen: ExprGen, expr: Call) -> str:
+        from .expr_gen import constant_of
+
+        dtype = expr.dtype
+        arithmetic = not left and dt.is_int(dtype)
+        value, count = (gen.convert(gen.visit(a), a.dtype, dtype) for a in expr.args)
+        name = "shl" if left else "ashr" if arithmetic else "lshr"
+        width, ty, lanes = dt.bits(dtype), llvm_type(dtype), dt.lanes(dtype)
+        known = constant_of(expr.args[1])
+        if known is not None and 0 <= known < width:
+            return gen.binary(name, dtype, value, count)
+        cond = llvm_type(dt.with_lanes("bool", lanes))
+        limit, last = (splat(str(n), scalar_type(dtype), lanes) for n in (width, width - 1))
+        inside = gen.w.pure(f"icmp ult {ty} {count}, {limit}", count)
+        safe = gen.w.pure(f"select {cond} {inside}, {ty} {count}, {ty} {last}", inside, count)
+        made = gen.binary(name, dtype, value, safe)
+        if arithmetic:
+            return made
+        return gen.w.pure(f"select {cond} {inside}, {ty} {made}, {ty} {zero_of(dtype)}", inside, made)
 
     return emit
 
@@ -255,10 +278,9 @@ for _name, _op in {
     "bitwise_and": "and",
     "bitwise_or": "or",
     "bitwise_xor": "xor",
-    "shift_left": "shl",
-    "shift_right": "shr",
 }.items():
     _TABLE[_name] = _bitwise(_op)
+_TABLE["shift_left"], _TABLE["shift_right"] = _shift(True), _shift(False)
 
 
 @register("bitwise_not")

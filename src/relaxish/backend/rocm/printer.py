@@ -138,7 +138,8 @@ class HIPPrinter(KernelPrinter):
 
     def _extremum(self, name: str, kind: str) -> str:
         made = f"{name}_{kind.replace(' ', '_')}"
-        test = "a < b ? a : b" if name == "min" else "a < b ? b : a"
+        # NaN if either is.
+        test = "a < b || a != a ? a : b" if name == "min" else "a > b || a != a ? a : b"
         return self.helper(made, f"static __device__ inline {kind} {made}({kind} a, {kind} b) {{ return {test}; }}\n")
 
     def _half_function(self, found: str, name: str) -> str:

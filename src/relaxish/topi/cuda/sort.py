@@ -15,6 +15,7 @@ from ...tir import const, decl_buffer, floordiv, floormod, if_then_else
 from ...tir import min as smaller
 from ...tir.ir_builder import IRBuilder, create
 from .. import tag as tags
+from ..sort import comes_before
 from ..utils import ax_compute, normalize_axis
 from .grid import Lines, barrier, ceil_log2, launch, max_threads
 
@@ -141,7 +142,7 @@ def _program(ins: Any, outs: Any, axis: int, is_ascend: bool) -> Any:
     lines = Lines(data.shape, axis)
 
     def before(a: Any, b: Any) -> Any:
-        return a < b if is_ascend else a > b
+        return comes_before(a, b, not is_ascend)
 
     def counted(line: Any) -> Any:
         return smaller(ib.buffer_ptr(counts[0])[line].astype("int64"), lines.length)

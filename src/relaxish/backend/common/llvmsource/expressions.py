@@ -118,7 +118,12 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
 
     def _extremum(self, name: str, a: str, b: str, dtype: str) -> str:
         less = self._compare("LT" if name == "Min" else "GT", a, b, dtype)
-        return self.select(less, dt.lanes(dtype), llvm_type(dtype), a, b)
+        lanes, kind = dt.lanes(dtype), llvm_type(dtype)
+        best = self.select(less, lanes, kind, a, b)
+        if not dt.is_float(dtype):
+            return best
+        # The comparison gives b when either is NaN.
+        return self.select(self.value(f"fcmp uno {kind} {a}, {a}"), lanes, kind, a, best)
 
     def visit_CmpOp(self, e: Any) -> str:
         return self._compare(type(e).__name__, self.visit(e.a), self.visit(e.b), e.a.dtype)

@@ -1,0 +1,231 @@
+"""Largest and smallest elements, their positions and orders, with NaN and infinities in every position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relaxish
+from relaxish import op, relax, tir
+from relaxish.interp import run_prim_func
+from relaxish.script import tir as T
+from relaxish.tir.transform import ExactExtremes
+
+_VALUES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 2.0, -3.0, 3.4028234663852886e38, -3.4028234663852886e38]
+_SHARES = [0.05, 0.05, 0.25, 0.1, 0.1, 0.15, 0.1, 0.1, 0.05, 0.05]
+
+
+def rows(n: int, dtype: str = "float32") -> np.ndarray:
+    """Random rows of special numbers, then rows of one number only."""
+    rng = np.random.default_rng(n)
+    with np.errstate(over="ignore"):
+        made = [rng.choice(_VALUES, n, p=_SHARES) for _ in range(40)]
+        made += [np.full(n, v) for v in (-np.inf, np.inf, np.nan)]
+        return np.stack(made).astype(dtype)
+
+
+def run(build: Any, *arrays: np.ndarray) -> list[np.ndarray]:
+    """The tensors that ``build(*vars)`` computes."""
+    builder = relax.BlockBuilder()
+    params = [
+        relax.Var(f"x{i}", relax.TensorStructInfo(list(a.shape), str(a.dtype))) for i, a in enumerate(arrays)
+    ]
+    with builder.function("main", params):
+        with builder.dataflow():
+            outs = [builder.emit(e) for e in build(builder, *params)]
+            result = builder.emit_output(relax.Tuple(outs))
+        builder.emit_func_output(result)
+    vm = relaxish.VirtualMachine(relaxish.build(builder.get(), "llvm"), relaxish.cpu())
+    return [v.numpy() for v in vm["main"](*[relaxish.nd.array(a) for a in arrays])]
+
+
+def compiled(func: Any) -> Any:
+    """The kernel of one tensor function."""
+    return relaxish.tir.build(func.with_attr("global_symbol", "main"), "llvm")["main"]
+
+
+def windows(x: np.ndarray) -> np.ndarray:
+    """Maxima over three neighbours, with minus infinity outside."""
+    padded = np.pad(x, ((0, 0), (1, 1)), constant_values=-np.inf)
+    return np.maximum(np.maximum(padded[:, :-2], padded[:, 1:-1]), padded[:, 2:])
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 33, 100])
+def test_extremes_follow_numpy(n: int) -> None:
+    x = rows(n)
+
+    def build(builder: Any, v: Any) -> list[Any]:
+        turned = builder.emit(op.flip(v, 1))
+        wide = builder.emit(op.reshape(v, (1, *x.shape)))
+        pooled = builder.emit(op.nn.max_pool1d(wide, pool_size=(3,), padding=(1, 1)))
+        return [
+            op.max(v, 1), op.min(v, 1), op.argmax(v, 1), op.argmin(v, 1), op.max(v, 0), op.min(v, 0), op.argmax(v, 0),
+            op.argmin(v, 0), op.maximum(v, turned), op.minimum(v, turned), op.nn.relu(v), op.clip(v, -1.0, 1.0),
+            op.squeeze(pooled, 0),
+        ]  # fmt: skip
+
+    flipped = x[:, ::-1]
+    want = [
+        x.max(1), x.min(1), x.argmax(1), x.argmin(1), x.max(0), x.min(0), x.argmax(0), x.argmin(0),
+        np.maximum(x, flipped), np.minimum(x, flipped), np.maximum(x, 0), np.clip(x, -1, 1), windows(x),
+    ]  # fmt: skip
+    for got, expected in zip(run(build, x), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_extremes_of_other_floats(dtype: str) -> None:
+    x = rows(19, dtype)
+    got = run(lambda _, v: [op.max(v, 1), op.min(v, 1), op.argmax(v, 1), op.argmin(v, 1)], x)
+    for have, expected in zip(got, [x.max(1), x.min(1), x.argmax(1), x.argmin(1)], strict=True):
+        np.testing.assert_array_equal(have, expected)
+
+
+def test_position_of_the_least_integer() -> None:
+    x = np.full((3, 5), np.iinfo("int32").min, "int32")
+    got = run(lambda _, v: [op.argmax(v, 1), op.argmin(v, 1)], x)
+    for have in got:
+        np.testing.assert_array_equal(have, [0, 0, 0])
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 32, 45])
+def test_sorting_puts_nan_last(n: int) -> None:
+    x = rows(n)
+
+    def build(_: Any, v: Any) -> list[Any]:
+        return [op.sort(v, 1), op.argsort(v, 1), op.sort(v, 1, True), op.topk(v, n, 1, "values", True)]
+
+    ascending, order, descending, top = run(build, x)
+    np.testing.assert_array_equal(ascending, np.sort(x, 1))
+    np.testing.assert_array_equal(order, np.argsort(x, 1, kind="stable"))
+    np.testing.assert_array_equal(descending, np.sort(x, 1)[:, ::-1])
+    np.testing.assert_array_equal(top, np.sort(x, 1)[:, ::-1])
+
+
+@T.prim_func
+def row_max(A: T.Buffer((43, 64), "float32"), B: T.Buffer((43,), "float32")) -> None:
+    for i, k in T.grid(43, 64):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = T.min_value("float32")
+            B[vi] = T.max(B[vi], A[vi, vk])
+
+
+@T.prim_func
+def row_argmin(A: T.Buffer((43, 64), "float32"), P: T.Buffer((43,), "int32"), V: T.Buffer((43,), "float32")) -> None:
+    for i, k in T.grid(43, 64):
+        with T.block("P"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                P[vi] = -1
+                V[vi] = T.max_value("float32")
+            at: T.int32 = T.Select(V[vi] < A[vi, vk] or (V[vi] == A[vi, vk] and P[vi] < vk), P[vi], vk)
+            value: T.float32 = T.Select(V[vi] < A[vi, vk], V[vi], A[vi, vk])
+            P[vi] = at
+            V[vi] = value
+
+
+def _as_is(sch: tir.Schedule, name: str) -> None:
+    pass
+
+
+def _decomposed(sch: tir.Schedule, name: str) -> None:
+    sch.decompose_reduction(sch.get_block(name), sch.get_loops(sch.get_block(name))[1])
+
+
+def _split_and_decomposed(sch: tir.Schedule, name: str) -> None:
+    i, k = sch.get_loops(sch.get_block(name))
+    outer, _ = sch.split(k, [None, 8])
+    sch.parallel(i)
+    sch.decompose_reduction(sch.get_block(name), outer)
+
+
+def _factored(sch: tir.Schedule, name: str) -> None:
+    _, k = sch.get_loops(sch.get_block(name))
+    _, inner = sch.split(k, [None, 8])
+    sch.rfactor(inner, 0)
+
+
+@pytest.mark.parametrize("plan", [_as_is, _decomposed, _split_and_decomposed, _factored])
+@pytest.mark.parametrize("judge", ["compiled", "interpreted"])
+def test_every_schedule_keeps_nan_and_infinity(plan: Any, judge: str) -> None:
+    x = rows(64)
+    outs: dict[str, list[np.ndarray]] = {
+        "B": [np.zeros(43, "float32")],
+        "P": [np.zeros(43, "int32"), np.zeros(43, "float32")],
+    }
+    for name, func in (("B", row_max), ("P", row_argmin)):
+        sch = tir.Schedule(func)
+        plan(sch, name)
+        if judge == "compiled":
+            arrays = [relaxish.nd.array(a) for a in (x, *outs[name])]
+            compiled(sch.mod["main"])(*arrays)
+            outs[name] = [a.numpy() for a in arrays[1:]]
+        else:
+            run_prim_func(sch.mod["main"], [x, *outs[name]])
+    np.testing.assert_array_equal(outs["B"][0], x.max(1))
+    np.testing.assert_array_equal(outs["P"][0], x.argmin(1))
+    np.testing.assert_array_equal(outs["P"][1], x.min(1))
+
+
+def test_masks_that_other_code_reads_stay_finite() -> None:
+    """A constant that is not only the start of a maximum means itself."""
+
+    @T.prim_func
+    def shifted(A: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")) -> None:
+        M = T.alloc_buffer((8,))
+        P = T.alloc_buffer((8, 8))
+        for i, k in T.grid(8, 8):
+            with T.block("P"):
+                vi, vk = T.axis.remap("SS", [i, k])
+                P[vi, vk] = T.if_then_else(vk + 2 <= vi, A[vi, vk], T.min_value("float32"))
+        for i, k in T.grid(8, 8):
+            with T.block("M"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    M[vi] = T.min_value("float32")
+                M[vi] = T.max(M[vi], P[vi, vk])
+        for i, k in T.grid(8, 8):
+            with T.block("C"):
+                vi, vk = T.axis.remap("SS", [i, k])
+                C[vi, vk] = P[vi, vk] - M[vi]
+
+    x = np.random.default_rng(0).uniform(-1, 1, (8, 8)).astype("float32")
+    out = relaxish.nd.array(np.zeros((8, 8), "float32"))
+    compiled(shifted)(relaxish.nd.array(x), out)
+    inside = np.arange(8)[None, :] + 2 <= np.arange(8)[:, None]
+    padded = np.where(inside, x, np.finfo("float32").min).astype("float32")
+    np.testing.assert_array_equal(out.numpy(), padded - padded.max(1, keepdims=True))
+
+
+def test_a_mask_decided_by_data_stays_finite() -> None:
+    @T.prim_func
+    def masked(A: T.Buffer((4, 8), "float32"), K: T.Buffer((8,), "bool"), B: T.Buffer((4,), "float32")) -> None:
+        for i, k in T.grid(4, 8):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = T.min_value("float32")
+                B[vi] = T.max(B[vi], T.if_then_else(K[vk], A[vi, vk], T.min_value("float32")))
+
+    x = np.random.default_rng(0).uniform(-1, 1, (4, 8)).astype("float32")
+    out = relaxish.nd.array(np.zeros(4, "float32"))
+    compiled(masked)(relaxish.nd.array(x), relaxish.nd.array(np.zeros(8, "bool")), out)
+    np.testing.assert_array_equal(out.numpy(), np.full(4, np.finfo("float32").min))
+
+
+def test_sums_are_left_alone() -> None:
+    @T.prim_func
+    def total(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")) -> None:
+        for i, k in T.grid(4, 8):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = T.float32(0)
+                B[vi] = B[vi] + A[vi, vk]
+
+    mod = relaxish.IRModule({"main": total})
+    assert ExactExtremes()(mod)["main"] is total
