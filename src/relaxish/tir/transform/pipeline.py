@@ -9,7 +9,7 @@ from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ..function import PrimFunc
 from . import (
-    compact_buffer, convert_blocks_to_opaque, flatten_buffer, hoist_if_then_else, lower_init_block, lower_match_buffer,
+    compact_buffer, convert_blocks_to_opaque, flatten_buffer, guard_indices, hoist_if_then_else, lower_init_block, lower_match_buffer,
     lower_opaque_block, mark_unroll, plan_allocation, remove_no_op, rewrite_unsafe_select, simplify, unroll_loop,
     vectorize_loop,
 )  # fmt: skip
@@ -28,6 +28,7 @@ def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     func = convert_blocks_to_opaque.convert(func)
     func = compact_buffer.compact(func)
     func = lower_match_buffer.lower(func)
+    func = guard_indices.guard(func)
     func = lower_opaque_block.lower(func)
     func = flatten_buffer.flatten(func)
     func = simplify.simplify(func)
