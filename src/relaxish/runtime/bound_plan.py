@@ -15,6 +15,7 @@ from typing import Any
 from .container import ShapeTuple, type_key_of
 from .device import _CPU0
 from .executable import Executable
+from .failures import RECORDED, failure
 from .kernel import ArgumentError, ArgumentTypeError, KernelError, packed_entry
 from .memory import Allocator, Storage, aligned_bytes, size_class
 from .ndarray import NDArray, as_ndarray
@@ -94,6 +95,8 @@ class BoundPlan:
 
     def fail(self, code: int) -> None:
         """Turn an error code of the entry into an error naming the kernel."""
+        if code >= RECORDED:
+            raise failure(self._library, code, self.plan.name)
         index = (code >> 8) - 1
         calls = self.plan.calls
         kernel = calls[index].kernel if 0 <= index < len(calls) else "?"

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..support.errors import RelaxishError
+from ..support.errors import KernelError, RelaxishError
+from .failures import failure
 from .ndarray import NDArray, as_ndarray
 
 PACKED_SUFFIX = "__packed"
@@ -127,10 +128,6 @@ class UnknownFunctionError(RelaxishError, ValueError):
     """The machine has no function, or no inputs or outputs kept for it."""
 
 
-class KernelError(RelaxishError):
-    """A kernel returned an error code."""
-
-
 def packed_entry(library: NativeLibrary, symbol: str) -> Callable[[int], int]:
     """The ``i32 symbol(ptr)`` function as a Python callable taking an address."""
     return _PACKED_TYPE(library.address(symbol))
@@ -194,10 +191,7 @@ class NativeKernel:
         result = scalar_value(slots[-1], self.spec.result) if self.spec.result else None
         frames.append(frame)
         if code:
-            known = 0 < code <= len(self.messages)
-            raise KernelError(
-                f"Assert fail: {self.messages[code - 1]}" if known else f"kernel {self.name} failed with code {code}"
-            )
+            raise failure(self.library, code, f"kernel {self.name}", self.messages)
         return result
 
     def __call__(self, *args: Any) -> Any:

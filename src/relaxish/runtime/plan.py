@@ -3,7 +3,8 @@
 A plan is what the one native entry of a model is generated from, and what the virtual machine binds to call it. All
 memory a run touches is named by *slots*: pointers of inputs, outputs, constants, and one workspace. The entry
 ``i32 symbol(ptr slots)`` gets the slot table and calls the kernels one after another (through their direct symbols, not
-the packed ones); it returns 0, or ``((call index + 1) << 8) | (code & 255)`` of the first kernel that failed.
+the packed ones); it returns 0, or ``((call index + 1) << 8) | (code & 255)`` of the first kernel that failed, or the
+code itself where a kernel left a record of its failure (:mod:`.failures`).
 """
 
 from __future__ import annotations

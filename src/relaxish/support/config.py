@@ -29,6 +29,19 @@ def _parse_bool(text: str) -> bool:
     raise ValueError("expected one of 1/0, true/false, yes/no, on/off")
 
 
+def _parse_level(text: str) -> int:
+    return 2 if text.strip() == "2" else int(_parse_bool(text))
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
 def _parse_positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -94,8 +107,21 @@ class Knob(Generic[T]):
         return f"Knob({self.env}={self.value!r})"
 
 
-CHECK = Knob(
-    "check", _parse_bool, False, "verify invariants: frozen nodes, passes checked before and after", changes_code=False
+CHECK: Knob[int] = Knob(
+    "check",
+    _parse_level,
+    0,
+    "1: verify invariants (frozen nodes, passes checked before and after); "
+    "2: and compiled CPU code checks every access to memory",
+    changes_code=False,
+)
+INDEX_POLICIES = ("check", "clamp", "trust")
+INDEX_BOUNDS = Knob(
+    "index_bounds",
+    _one_of(*INDEX_POLICIES),
+    "check",
+    "indices that come from data: check (an error names value and bound), clamp (to the nearest element), trust",
+    changes_code=True,
 )
 NUM_THREADS: Knob[int | None] = Knob(
     "num_threads",
@@ -141,9 +167,15 @@ CUDA_PROVIDER = Knob(
 )
 
 
+def checks_memory() -> bool:
+    """Whether generated code checks every access (``RELAXISH_CHECK=2``)."""
+    return int(CHECK.value) >= 2
+
+
 def code_key() -> tuple[tuple[str, Any], ...]:
     """Names and values of all knobs that change generated code, for cache keys."""
-    return tuple((name, KNOBS[name].value) for name in sorted(KNOBS) if KNOBS[name].changes_code)
+    values = [(name, KNOBS[name].value) for name in sorted(KNOBS) if KNOBS[name].changes_code]
+    return (*values, ("checks_memory", checks_memory()))
 
 
 def describe() -> str:

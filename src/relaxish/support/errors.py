@@ -78,6 +78,26 @@ class OpAttributeUnImplemented(OpError, NotImplementedError):
     """An operator's attribute is legal but not supported."""
 
 
+class KernelError(RelaxishError):
+    """A kernel returned an error code."""
+
+
+class IndexBoundsError(KernelError, IndexError):
+    """An index that came from data lies outside the array it is used on; the message names both."""
+
+
+class DivisionByZeroError(KernelError, ZeroDivisionError):
+    """An integer was divided by zero, or the remainder of such a division was asked for."""
+
+
+class DivisionOverflowError(KernelError, OverflowError):
+    """The smallest integer of a type was divided by -1: the quotient is no value of the type."""
+
+
+class MemoryCheckError(KernelError):
+    """An access outside of its memory that ``RELAXISH_CHECK=2`` caught: a bug of a program or of the compiler."""
+
+
 class RPCError(RelaxishError):
     """A remote call failed on the other side."""
 

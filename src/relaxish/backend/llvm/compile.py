@@ -43,8 +43,9 @@ class JitLibrary:
         self._keep, self._addresses = engine.session().load(compiled.object_bytes, compiled.symbols)
 
     def address(self, symbol: str) -> int:
-        """The address of an exported symbol; KeyError when there is none."""
-        return self._addresses[symbol]
+        """The address of an exported symbol, or of one of the runtime's own; KeyError when there is none."""
+        found = self._addresses.get(symbol)
+        return engine.session().failures[symbol] if found is None else found
 
 
 def prim_funcs_of(mod: Any) -> list[tuple[str, Any]]:
@@ -90,7 +91,7 @@ def compile_primfuncs(
     _dump(key, text)
     kernels = {name: kernel_spec(name, func) for name, func in functions}
     symbols = [s for name in kernels for s in (name, name + "__packed")] + [plan.symbol for plan in plans]
-    return CompiledObject(body, kernels, text, symbols, module.messages, triple, cached)
+    return CompiledObject(body, kernels, text, symbols, [], triple, cached)
 
 
 def _dump(key: str, text: str) -> None:

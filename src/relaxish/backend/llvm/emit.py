@@ -7,7 +7,7 @@ same rule as far as nothing on the way may write their buffer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ class Scope:
     values: dict[str, str] = field(default_factory=dict)
     loads: dict[Hashable, str] = field(default_factory=dict)
     hoisted_loads: int = 0
+    # The block that ends the hoisted code, if that has blocks of its own.
+    entry: str = ""
 
 
 class FunctionWriter:
@@ -42,6 +44,10 @@ class FunctionWriter:
         self.block = "entry"
         self.versions: dict[Any, int] = {}
         self.version_counter = 0
+        # Blocks for what hardly ever happens, after all others.
+        self.cold: Lines = []
+        # Set where what is written may not be reached although no branch is around it.
+        self.pinned = False
 
     # ---- names and blocks
 
@@ -131,6 +137,38 @@ class FunctionWriter:
         self.lines.append(f"  {name} = {text}")
         return name
 
+    # ---- conditions to go on
+
+    def guard(self, bad: str, result: str, failed: Callable[[int], Lines], operand: str) -> str:
+        """A value that exists only where the ``i1`` ``bad`` is false; the function is left where it is true.
+
+        ``result`` is the instruction that makes the value of ``operand``, ``failed(depth)`` gives the lines that
+        leave the function, for a guard written in the scope of that depth. Like a load, the guard goes as far out as
+        its condition allows and it is certain to be reached.
+        """
+        key = f"guard {bad}: {result}"
+        for scope in reversed(self.scopes):
+            known = scope.values.get(key)
+            if known is not None:
+                return known
+        lowest = self.operand_depth((bad, operand))
+        depth = self.depth
+        while depth > lowest and self.scopes[depth].certain and not self.pinned:
+            depth -= 1
+        ok, out, name = self.label("ok"), self.label("bad"), self.name("k")
+        lines = [f"  br i1 {bad}, label %{out}, label %{ok}", f"{ok}:", f"  {name} = {result}"]
+        self.cold += [f"{out}:", *failed(depth)]
+        self.scopes[depth].values[key] = name
+        self.depth_of[name] = depth
+        if depth == self.depth:
+            self.lines += lines
+            self.block = ok
+        else:
+            inner = self.scopes[depth + 1]
+            inner.pre += lines
+            inner.entry = ok
+        return name
+
     # ---- memory
 
     def touch(self, buffer: Any) -> None:
@@ -184,6 +222,7 @@ class FunctionWriter:
         out: list[str] = ["entry:"]
         _flatten(self.allocas, out)
         _flatten(self.lines, out)
+        _flatten(self.cold, out)
         return "\n".join(out)
 
 

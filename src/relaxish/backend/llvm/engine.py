@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...runtime.failures import FAIL, RECORD
 from ...support import config
 from ...support.errors import RelaxishError
 from ...target import Target
@@ -166,11 +167,14 @@ class JitSession:
             .add_current_process()
             .export_symbol(threadpool.LAUNCH)
             .export_symbol(threadpool.SET_THREADS)
+            .export_symbol(FAIL)
+            .export_symbol(RECORD)
             .link(self.jit, "rx_pool")
         )
         self.trackers.append(pool)
         self.launch = int(pool[threadpool.LAUNCH])
         self.set_threads_address = int(pool[threadpool.SET_THREADS])
+        self.failures = {name: int(pool[name]) for name in (FAIL, RECORD)}
 
     def load(
         self, object_bytes: bytes, symbols: list[str], imports: Mapping[str, int] | None = None
@@ -183,6 +187,7 @@ class JitSession:
         self.counter += 1
         builder = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
         builder.import_symbol(threadpool.LAUNCH, self.launch)
+        builder.import_symbol(FAIL, self.failures[FAIL])
         for symbol, address in (imports or {}).items():
             builder.import_symbol(symbol, address)
         for symbol in symbols:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...runtime.failures import RECORDED
 from ...runtime.plan import ExecutionPlan
 from .ltypes import float_literal
 from .module_gen import ModuleWriter, quoted
@@ -37,7 +38,9 @@ def generate_entry(module: ModuleWriter, plan: ExecutionPlan) -> None:
         lines.append(f"  %code = phi i32 {codes}")
         lines.append(f"  %mark = phi i32 {marks}")
         lines.append("  %low = and i32 %code, 255")
-        lines.append("  %result = or i32 %mark, %low")
+        lines.append("  %brief = or i32 %mark, %low")
+        lines.append(f"  %recorded = icmp uge i32 %code, {RECORDED}")
+        lines.append("  %result = select i1 %recorded, i32 %code, i32 %brief")
         lines.append("  ret i32 %result")
     module.defined.add(plan.symbol)
     body = "\n".join(lines)

@@ -14,6 +14,7 @@ from ...support import config
 from ...support.errors import RelaxishError
 from ...tir.transform.wide_float import WideFloat, is_narrow_float
 from .emit import FunctionWriter
+from .guards import constant_of, is_index_check, is_safe_divisor
 from .index_gen import IndexGen, Lin
 from .ltypes import float_literal, llvm_type, scalar_type, splat, zero_of
 from .mathlib import VectorMath
@@ -43,6 +44,7 @@ class ExprGen(IndexGen, MemoryGen):
         self.lin_cache: dict[Any, Lin] = {}
         self.pointers: dict[Any, str] = {}
         self.ranges: dict[Any, tuple[int, int]] = {}
+        self.active: list[tuple[str, int]] = []
 
     def lacks_arithmetic(self, dtype: str) -> bool:
         """Whether values of a type are computed with in float32."""
@@ -185,8 +187,8 @@ class ExprGen(IndexGen, MemoryGen):
     def int_division(self, op: str, expr: Any) -> str:
         sign = "s" if dt.is_int(expr.dtype) else "u"
         a, b = self.visit(expr.a), self.visit(expr.b)
-        text = f"{sign}{op} {llvm_type(expr.dtype)} {a}, {b}"
-        return self.w.pure(text, a, b) if _is_nonzero_constant(expr.b) else self.w.local(text)
+        b = self.divisor(expr, a, b)
+        return self.w.pure(f"{sign}{op} {llvm_type(expr.dtype)} {a}, {b}", a, b)
 
     def floor_op(self, expr: Any, is_div: bool) -> str:
         dtype = expr.dtype
@@ -206,15 +208,14 @@ class ExprGen(IndexGen, MemoryGen):
             amount = splat(str(shift), scalar_type(dtype), dt.lanes(dtype))
             mask = splat(str((1 << shift) - 1), scalar_type(dtype), dt.lanes(dtype))
             return pure(f"ashr {ty} {a}, {amount}", a) if is_div else pure(f"and {ty} {a}, {mask}", a)
-        safe = _is_nonzero_constant(expr.b)
-        make: Callable[[str], str] = (lambda text: pure(text, a, b)) if safe else self.w.local
-        rem = make(f"srem {ty} {a}, {b}")
+        b = self.divisor(expr, a, b)
+        rem = pure(f"srem {ty} {a}, {b}", a, b)
         mixed = pure(f"xor {ty} {rem}, {b}", rem, b)
         neg = pure(f"icmp slt {ty} {mixed}, {zero}", mixed)
         some = pure(f"icmp ne {ty} {rem}, {zero}", rem)
         both = pure(f"and {cond} {neg}, {some}", neg, some)
         if is_div:
-            quo = make(f"sdiv {ty} {a}, {b}")
+            quo = pure(f"sdiv {ty} {a}, {b}", a, b)
             fix = pure(f"sext {cond} {both} to {ty}", both)
             return pure(f"add {ty} {quo}, {fix}", quo, fix)
         fix = pure(f"select {cond} {both}, {ty} {b}, {ty} {zero}", both, b)
@@ -274,15 +275,20 @@ class ExprGen(IndexGen, MemoryGen):
             if op == "and":
                 return self.branch_value(a, expr.b, None, "false", "bool")
             return self.branch_value(a, None, expr.b, "true", "bool")
-        b = self.visit(expr.b)
-        return self.binary(op, expr.dtype, a, b)
+        if self.may_fail(expr.b):
+            with self.where(a if op == "and" else self.negation(a, expr.dtype), expr.dtype):
+                return self.binary(op, expr.dtype, a, self.visit(expr.b))
+        return self.binary(op, expr.dtype, a, self.visit(expr.b))
 
     def visit_Not(self, expr: Not) -> str:
-        a = self.visit(expr.a)
-        if a in ("true", "false"):
-            return "false" if a == "true" else "true"
-        ones = splat("true", "i1", dt.lanes(expr.dtype))
-        return self.w.pure(f"xor {llvm_type(expr.dtype)} {a}, {ones}", a)
+        return self.negation(self.visit(expr.a), expr.dtype)
+
+    def negation(self, value: str, dtype: str) -> str:
+        """The opposite of a truth value."""
+        if value in ("true", "false"):
+            return "false" if value == "true" else "true"
+        ones = splat("true", "i1", dt.lanes(dtype))
+        return self.w.pure(f"xor {llvm_type(dtype)} {value}, {ones}", value)
 
     def visit_Select(self, expr: Select) -> str:
         cond = self.visit(expr.condition)
@@ -290,9 +296,20 @@ class ExprGen(IndexGen, MemoryGen):
             return self.visit(expr.true_value)
         if cond == "false":
             return self.visit(expr.false_value)
-        a, b = self.visit(expr.true_value), self.visit(expr.false_value)
-        ty, cty = llvm_type(expr.dtype), llvm_type(expr.condition.dtype)
-        return self.w.pure(f"select {cty} {cond}, {ty} {a}, {ty} {b}", cond, a, b)
+        return self.select_value(cond, expr.condition.dtype, expr.true_value, expr.false_value)
+
+    def select_value(self, cond: str, kind: str, then: Any, other: Any) -> str:
+        """Both values computed, one of them taken in each lane; what is not taken raises no error."""
+        a = self._counting_where(cond, kind, then)
+        b = self._counting_where(self.negation(cond, kind), kind, other) if self.may_fail(other) else self.visit(other)
+        ty = llvm_type(then.dtype)
+        return self.w.pure(f"select {llvm_type(kind)} {cond}, {ty} {a}, {ty} {b}", cond, a, b)
+
+    def _counting_where(self, cond: str, kind: str, expr: Any) -> str:
+        if not self.may_fail(expr):
+            return self.visit(expr)
+        with self.where(cond, kind):
+            return self.visit(expr)
 
     def decide(self, cond: Any) -> bool | None:
         """True or False when the ranges of the loops around settle ``cond``."""
@@ -310,7 +327,7 @@ class ExprGen(IndexGen, MemoryGen):
         def check(node: Any) -> bool:
             nonlocal found
             if isinstance(node, (BufferLoad, Call)) or (
-                isinstance(node, (Div, Mod, FloorDiv, FloorMod)) and not _is_nonzero_constant(node.b)
+                isinstance(node, (Div, Mod, FloorDiv, FloorMod)) and not is_safe_divisor(node)
             ):
                 found = True
             return not found
@@ -419,6 +436,9 @@ class ExprGen(IndexGen, MemoryGen):
     def visit_Call(self, expr: Call) -> str:
         from .intrin import call_value
 
+        if is_index_check(expr) and dt.lanes(expr.dtype) == 1:
+            return self._narrow(self.materialize(self.lin(expr)), expr.dtype)
+
         return call_value(self, expr)
 
 
@@ -429,17 +449,6 @@ def type_suffix(dtype: str) -> str:
         scalar_type(dtype), scalar_type(dtype)
     )
     return scalar if lanes == 1 else f"v{lanes}{scalar}"
-
-
-def constant_of(expr: Any) -> int | None:
-    """The integer that an expression is, in all lanes if it has several; else None."""
-    if isinstance(expr, Broadcast):
-        expr = expr.value
-    return expr.value if isinstance(expr, IntImm) else None
-
-
-def _is_nonzero_constant(expr: Any) -> bool:
-    return bool(constant_of(expr))
 
 
 def _log2_of(expr: Any) -> int | None:

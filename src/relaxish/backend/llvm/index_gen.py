@@ -7,6 +7,7 @@ from typing import Any
 from ...ir import dtype as dt
 from ...ir.prim import Add, Broadcast, Cast, FloorDiv, FloorMod, IntImm, Let, Max, Min, Mul, Ramp, Sub, Var
 from .emit import FunctionWriter
+from .guards import GuardGen, is_index_check
 from .ltypes import element_bytes, memory_type
 
 Terms = dict[str, int]
@@ -33,7 +34,7 @@ def scale_terms(a: Terms, factor: int) -> Terms:
     return {name: f * factor for name, f in a.items()} if factor else {}
 
 
-class IndexGen:
+class IndexGen(GuardGen):
     """Mixin of the expression generator: everything about scalar integers used as indices."""
 
     w: FunctionWriter
@@ -78,6 +79,8 @@ class IndexGen:
         if kind is Let:
             self.bind_let(expr)
             return self.lin(expr.body)
+        if is_index_check(expr):
+            return {self.checked_index(expr): 1}, 0
         return self._widened(self.visit_plain(expr), expr.dtype)
 
     def visit_plain(self, expr: Any) -> str:
@@ -136,7 +139,7 @@ class IndexGen:
         if not tb and cb > 0:
             name = self._floor_by_constant(a, cb, nonneg, is_div)
             return {name: 1}, 0
-        b = self.materialize((tb, cb))
+        b = self.divisor(expr, a, self.materialize((tb, cb)), "int64")
         return {self._floor_general(a, b, nonneg and self._text_nonneg(b), is_div): 1}, 0
 
     def _floor_by_constant(self, a: str, divisor: int, nonneg: bool, is_div: bool) -> str:
@@ -158,11 +161,11 @@ class IndexGen:
     def _floor_general(self, a: str, b: str, nonneg: bool, is_div: bool) -> str:
         w = self.w
         if nonneg:
-            name = w.local(f"{'udiv' if is_div else 'urem'} i64 {a}, {b}", "q")
+            name = w.pure(f"{'udiv' if is_div else 'urem'} i64 {a}, {b}", a, b, hint="q")
             self.nonneg.add(name)
             return name
-        quo = w.local(f"sdiv i64 {a}, {b}", "q")
-        rem = w.local(f"srem i64 {a}, {b}", "r")
+        quo = w.pure(f"sdiv i64 {a}, {b}", a, b, hint="q")
+        rem = w.pure(f"srem i64 {a}, {b}", a, b, hint="r")
         mixed = w.pure(f"xor i64 {rem}, {b}", rem, b, hint="s")
         neg = w.pure(f"icmp slt i64 {mixed}, 0", mixed, hint="c")
         some = w.pure(f"icmp ne i64 {rem}, 0", rem, hint="c")

@@ -252,7 +252,7 @@ def _shift(left: bool) -> Emit:
     """Every bit goes out when the count is negative or the width and more: 0, or what the sign says."""
 
     def emit(gen: ExprGen, expr: Call) -> str:
-        from .expr_gen import constant_of
+        from .guards import constant_of
 
         dtype = expr.dtype
         arithmetic = not left and dt.is_int(dtype)
@@ -357,14 +357,17 @@ def _if_then_else(gen: ExprGen, expr: Call) -> str:
     if flag == "false":
         return gen.visit(b)
     if dt.lanes(cond.dtype) > 1 or not (gen.must_guard(a) or gen.must_guard(b)):
-        x, y = gen.visit(a), gen.visit(b)
-        ty = llvm_type(expr.dtype)
-        return gen.w.pure(f"select {llvm_type(cond.dtype)} {flag}, {ty} {x}, {ty} {y}", flag, x, y)
+        return gen.select_value(flag, cond.dtype, a, b)
     return gen.branch_value(flag, a, b, zero_of(expr.dtype), expr.dtype)
 
 
 def _first_argument(gen: ExprGen, expr: Call) -> str:
     return gen.visit(expr.args[0])
+
+
+@register("check_index")
+def _check_index(gen: ExprGen, expr: Call) -> str:
+    return gen.checked_lanes(expr)
 
 
 def _nothing(gen: ExprGen, expr: Call) -> str:

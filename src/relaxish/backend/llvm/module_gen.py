@@ -16,14 +16,13 @@ from .stmt_gen import StmtGen
 
 @dataclass
 class ModuleWriter:
-    """Collects functions, declarations, constants and assertion messages of one module."""
+    """Collects functions, declarations and constants of one module."""
 
     features: frozenset[str]
     vector_bits: int
     functions: list[str] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
     constants: dict[bytes, str] = field(default_factory=dict)
-    messages: list[str] = field(default_factory=list)
     defined: set[str] = field(default_factory=set)
     current: str = ""
     counter: int = 0
@@ -48,11 +47,6 @@ class ModuleWriter:
         if name is None:
             name = self.constants[data] = f"@const{len(self.constants)}"
         return name
-
-    def assertion(self, message: str) -> int:
-        """The error code that stands for ``message``."""
-        self.messages.append(message)
-        return len(self.messages)
 
     def text(self) -> str:
         """The module as LLVM text."""

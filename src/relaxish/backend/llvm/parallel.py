@@ -64,7 +64,7 @@ def parallel_loop(gen: StmtGen, node: Any, low: Any, extent: Any) -> None:
     failed = w.effect(f"icmp ne i32 {code}, 0")
     w.line(f"br i1 {failed}, label %{bad}, label %{good}")
     w.start_block(bad)
-    w.line(f"ret i32 {code}")
+    gen.leave(code)
     w.start_block(good)
     if gen.tiles is not None:
         gen.tiles.reconfigure()

@@ -157,14 +157,16 @@ def slot_of(gen: StmtGen, promotion: Promotion, offset: Any, dtype: str) -> str:
         elif set(other_consts) & set(consts):
             raise PromotionConflict(promotion.buffer.data)
     slot = w.alloca(f"{llvm_type(dtype)}, align 64", "acc")
-    lines, scopes = w.lines, w.scopes
+    lines, scopes, block = w.lines, w.scopes, w.block
     # Write as if we still stood before the loop.
     w.lines, w.scopes = scopes[promotion.scope].pre, scopes[: promotion.scope]
     active = gen.promoted.pop(promotion.buffer.data)
     value = gen.load_elements(promotion.buffer, offset, dtype)
     w.line(f"store {llvm_type(dtype)} {value}, ptr {slot}, align 64")
     gen.promoted[promotion.buffer.data] = active
-    w.lines, w.scopes = lines, scopes
+    if w.block != block:
+        scopes[promotion.scope].entry = w.block
+    w.lines, w.scopes, w.block = lines, scopes, block
     promotion.slots[key] = (slot, offset, dtype)
     return slot
 

@@ -12,7 +12,7 @@ from ...ir.prim import Call, IntImm, Var
 from ...support.errors import RelaxishError
 from ...tir import BufferLoad, BufferStore, For, ForKind
 from .amx import TileFile, chain_products, keep_result_tiles
-from .emit import FunctionWriter
+from .emit import FunctionWriter, Lines
 from .expr_gen import ExprGen
 from .ltypes import element_bytes, llvm_type, memory_type
 from .promote import Promotion, find_accumulators, passes_pointer, write_back
@@ -50,6 +50,7 @@ class StmtGen(ExprGen):
         self.plain = False
         self.branches = 0
         self.result: str | None = None
+        self.heap: list[str] = []
         self.tiles: TileFile | None = None
         self.tile_chain: tuple[Any, Any, str] | None = None
 
@@ -61,9 +62,18 @@ class StmtGen(ExprGen):
 
     def finish(self) -> None:
         """End the function."""
+        self.leave("0")
+
+    def leave(self, code: str) -> None:
+        """Return ``code``."""
+        self.w.lines += self.leaving(code, self.w.depth)
+
+    def leaving(self, code: str, depth: int) -> Lines:
+        """The lines that return ``code`` from a scope of that depth: what the function took is given back."""
+        lines: Lines = [f"  call void @free(ptr {raw})" for raw in self.heap if self.w.depth_of[raw] <= depth]
         if self.tiles is not None:
-            self.tiles.release()
-        self.w.line("ret i32 0")
+            lines.append("  call void @llvm.x86.tilerelease()")
+        return [*lines, f"  ret i32 {code}"]
 
     def stmt(self, node: Any) -> None:
         """Generate one statement."""
@@ -110,15 +120,18 @@ class StmtGen(ExprGen):
 
     def stmt_AssertStmt(self, node: Any) -> None:
         cond = self.visit(node.condition)
-        w = self.w
         if cond != "true":
-            code = w.module.assertion(getattr(node.message, "value", str(node.message)))
-            good, bad = w.label("ok"), w.label("fail")
-            w.line(f"br i1 {cond}, label %{good}, label %{bad}")
-            w.start_block(bad)
-            w.line(f"ret i32 {code}")
-            w.start_block(good)
+            self._require(cond, str(getattr(node.message, "value", node.message)))
         self.stmt(node.body)
+
+    def _require(self, cond: str, message: str) -> None:
+        """Go on only where the ``i1`` ``cond`` holds, here and nowhere further out."""
+        w = self.w
+        good, bad = w.label("ok"), w.label("fail")
+        w.line(f"br i1 {cond}, label %{good}, label %{bad}")
+        w.start_block(bad)
+        self.leave(self.failed("assert", (message,), "0", "0", w.lines))
+        w.start_block(good)
 
     def return_value(self, value: Any) -> None:
         """``T.ret``: leave the function with the value, as int64 or double, where ``result`` points."""
@@ -126,7 +139,9 @@ class StmtGen(ExprGen):
             wide = "float64" if dt.is_float(value.dtype) else "uint64" if dt.is_uint(value.dtype) else "int64"
             text = self.convert(self.visit(value), value.dtype, wide)
             self.w.line(f"store {llvm_type(wide)} {text}, ptr {self.result}, align 8")
-        self.w.line("ret i32 0")
+        self.leave("0")
+        # What comes after may not be reached, whatever loops say.
+        self.w.pinned = True
         self.w.start_block(self.w.label("dead"))
 
     # ---- memory
@@ -161,18 +176,15 @@ class StmtGen(ExprGen):
             lin = self._product(lin, self.lin(extent))
         bytes_ = self.materialize((lin[0], lin[1] + 64))
         raw = w.effect(f"call noalias ptr @malloc(i64 {bytes_})", "heap")
-        good, bad = w.label("ok"), w.label("nomem")
-        isnull = w.effect(f"icmp eq ptr {raw}, null")
-        w.line(f"br i1 {isnull}, label %{bad}, label %{good}")
-        w.start_block(bad)
-        w.line(f"ret i32 {w.module.assertion('out of memory for a temporary buffer')}")
-        w.start_block(good)
+        self._require(w.effect(f"icmp ne ptr {raw}, null"), "out of memory for a temporary buffer")
+        self.heap.append(raw)
         address = w.effect(f"ptrtoint ptr {raw} to i64")
         # Up to the next multiple of 64, so vectors stay within cache lines.
         pad = w.effect(f"sub i64 0, {address}")
         pad = w.effect(f"and i64 {pad}, 63")
         self.pointers[node.buffer_var] = w.effect(f"getelementptr i8, ptr {raw}, i64 {pad}", "buf")
         self.stmt(node.body)
+        self.heap.remove(raw)
         w.line(f"call void @free(ptr {raw})")
 
     def stmt_AllocateConst(self, node: Any) -> None:
@@ -332,7 +344,7 @@ class StmtGen(ExprGen):
             w.start_block(guard)
         self._touch(writes)
         w.open(writes, True)
-        entry = w.block
+        scope, entry = w.scopes[-1], w.block
         w.line(f"br label %{loop}")
         w.start_block(loop)
         index = w.name("i")
@@ -342,7 +354,7 @@ class StmtGen(ExprGen):
         w.lines.append("")
         body(index)
         latch = w.block
-        w.lines[slot] = f"  {index} = phi i64 [ {begin}, %{entry} ], [ {following}, %{latch} ]"
+        w.lines[slot] = f"  {index} = phi i64 [ {begin}, %{scope.entry or entry} ], [ {following}, %{latch} ]"
         w.line(f"{following} = add nsw i64 {index}, 1")
         again = w.name("c")
         w.line(f"{again} = icmp slt i64 {following}, {end}")

@@ -13,6 +13,8 @@ of a region are done.
 
 from __future__ import annotations
 
+from ...runtime.failures import FAIL, RECORD, RECORDED, RECORDS
+
 SET_THREADS = "rx_set_num_threads"
 LAUNCH = "rx_parallel_launch"
 _MAX_THREADS = 128
@@ -287,6 +289,37 @@ finish:
 """
 
 
+# What a kernel that must give up leaves behind: each failure has a record of its own, whose number is in its code.
+_FAILURES = f"""
+@rx_records = internal global [{RECORDS} x {{{{ i64, i64, i64, i64 }}}}] zeroinitializer, align 64
+@rx_failed = internal global i32 0
+
+define i32 @{FAIL}(ptr %site, i64 %value, i64 %bound) nounwind cold {{{{
+  %n = atomicrmw add ptr @rx_failed, i32 1 monotonic
+  %number = and i32 %n, {RECORDED - 1}
+  %code = or i32 %number, {RECORDED}
+  %record = call ptr @{RECORD}(i32 %code)
+  %where = ptrtoint ptr %site to i64
+  %code64 = zext i32 %code to i64
+  %p1 = getelementptr i64, ptr %record, i64 1
+  %p2 = getelementptr i64, ptr %record, i64 2
+  %p3 = getelementptr i64, ptr %record, i64 3
+  store i64 %where, ptr %p1
+  store i64 %value, ptr %p2
+  store i64 %bound, ptr %p3
+  store atomic i64 %code64, ptr %record release, align 8
+  ret i32 %code
+}}}}
+
+define ptr @{RECORD}(i32 %code) nounwind {{{{
+  %slot = and i32 %code, {RECORDS - 1}
+  %wide = zext i32 %slot to i64
+  %record = getelementptr {{{{ i64, i64, i64, i64 }}}}, ptr @rx_records, i64 %wide
+  ret ptr %record
+}}}}
+""".replace("{{", "{").replace("}}", "}")
+
+
 def pool_text(triple: str) -> str:
     """The pool's module for one triple."""
     arch = triple.split("-")[0]
@@ -299,7 +332,7 @@ def pool_text(triple: str) -> str:
     else:
         sleep = "%sl = call i32 @usleep(i32 100)"
         wake = ""
-    text = _STATE + (_LINUX_CPUS if linux else _POSIX_CPUS) + _THREADS + _DRAIN + _WORKER + _LAUNCH_TEXT
+    text = _STATE + (_LINUX_CPUS if linux else _POSIX_CPUS) + _THREADS + _DRAIN + _WORKER + _LAUNCH_TEXT + _FAILURES
     for key, value in (("SLEEP", sleep), ("WAKE", wake), ("PAUSE", pause), ("SPINS", str(_SPINS)),
                        ("SHARES", str(_SHARES)), ("FIELD", str((1 << _BITS) - 1)), ("BITS", str(_BITS))):  # fmt: skip
         text = text.replace(key, value)

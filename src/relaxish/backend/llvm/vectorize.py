@@ -19,6 +19,7 @@ from ...support import config
 from ...tir import BufferLoad, BufferStore, For, LetStmt, SeqStmt
 from ...tir.analysis.linear import coefficient
 from ...tir.functor import substitute
+from .guards import is_index_check
 from .ltypes import llvm_type
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ class _Widen:
 
     def call(self, expr: Any) -> Any:
         name = getattr(expr.op, "name", "").removeprefix("tir.")
+        if is_index_check(expr):
+            if uses_var(expr, self.var):
+                raise NotVectorisable
+            return expr
         args: list[Any] = [self.visit(a) if not isinstance(a, str) else a for a in expr.args]
         if all(a is b for a, b in zip(args, expr.args, strict=True)):
             if name not in _ELEMENTWISE:

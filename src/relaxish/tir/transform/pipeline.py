@@ -9,9 +9,9 @@ from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ..function import PrimFunc
 from . import (
-    compact_buffer, convert_blocks_to_opaque, exact_extremes, flatten_buffer, hoist_if_then_else, lower_init_block,
-    lower_match_buffer, lower_opaque_block, mark_unroll, plan_allocation, remove_no_op, rewrite_unsafe_select, simplify,
-    unroll_loop, vectorize_loop, wide_accumulators,
+    compact_buffer, convert_blocks_to_opaque, exact_extremes, flatten_buffer, guard_indices, hoist_if_then_else,
+    lower_init_block, lower_match_buffer, lower_opaque_block, mark_unroll, plan_allocation, remove_no_op,
+    rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop, wide_accumulators,
 )  # fmt: skip
 from .base import config, options
 
@@ -30,6 +30,7 @@ def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     func = convert_blocks_to_opaque.convert(func)
     func = compact_buffer.compact(func)
     func = lower_match_buffer.lower(func)
+    func = guard_indices.guard(func)
     func = lower_opaque_block.lower(func)
     func = flatten_buffer.flatten(func)
     func = simplify.simplify(func)

@@ -180,6 +180,8 @@ class _Vectorizer(SeqMutator):
             return self._if_then_else(e)
         if name in ("tir.texture2d_load", "tir.texture2d_store"):
             return self._texture(e)
+        if name == "tir.check_index":
+            return self._check_index(e)
         args = tuple(self.visit(a) for a in e.args)
         if all(a is b for a, b in zip(args, e.args)):
             return e
@@ -188,6 +190,17 @@ class _Vectorizer(SeqMutator):
         lanes = _widest(*args)
         dtype = dt.with_lanes(dt.element_of(e.dtype), lanes)
         return Call(dtype, e.op, tuple(spread(a, lanes) for a in args), e.annotations)
+
+    def _check_index(self, e: Call) -> Any:
+        """Lanes may have indices of their own; what they must stay below is the same for all."""
+        value, *rest = (self.visit(a) for a in e.args)
+        if any(a is not b for a, b in zip(rest, e.args[1:])):
+            raise NeedsScalar("a range of indices that differs between lanes")
+        if value is e.args[0]:
+            return e
+        if not all(isinstance(a, IntImm) and a.value == 0 for a in e.args[1:3]):
+            raise NeedsScalar("a range of indices that begins elsewhere in each lane")
+        return Call(dt.with_lanes(dt.element_of(e.dtype), _lanes(value)), e.op, (value, *rest), e.annotations)
 
     def _texture(self, e: Call) -> Any:
         """Texels are vectors themselves: only the last argument takes the lanes."""
