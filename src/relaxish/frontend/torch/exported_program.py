@@ -13,7 +13,22 @@ from ...ir import IRModule
 from ...relax.scalars import prove_equal
 from ...support.errors import OpNotImplemented
 from ..common import need
-from . import creation, elementwise, indexing, neural, norms, ordering, reduction, shape, special, windows
+from . import (
+    attention,
+    creation,
+    elementwise,
+    indexing,
+    losses,
+    neural,
+    norms,
+    ordering,
+    randomness,
+    reduction,
+    scalars,
+    shape,
+    special,
+    windows,
+)
 from .decompose import decompose
 from .importer import Deferred, Importer, torch_dtype
 from .mutation import functional, mutated_outputs
@@ -22,13 +37,17 @@ from .table import find
 __all__ = ["from_exported_program"]
 
 _ = (
+    attention,
     creation,
     elementwise,
     indexing,
+    losses,
     neural,
     norms,
     ordering,
+    randomness,
     reduction,
+    scalars,
     shape,
     special,
     windows,
@@ -231,7 +250,8 @@ class _ExportedProgramImporter:
             raise type(err)(f"while importing node {node.name} = {name}{tuple(node.args)}: {err}") from err
 
     def _settled(self, node: Any, value: Any) -> Any:
-        """A result, cast to the shape that torch found where ours is not known to be that one."""
+        """A result, cast to the type and the shape that torch found where ours is not known to be that one."""
+        value = self._typed(node, value)
         found = getattr(node.meta.get("val"), "shape", None)
         if found is None or not self.importer.is_tensor(value) or all(isinstance(d, int) for d in found):
             return value
@@ -243,6 +263,13 @@ class _ExportedProgramImporter:
         if have is not None and len(have) == len(wanted) and all(map(prove_equal, have, wanted)):
             return value
         return self.builder.match_cast(value, relax.TensorStructInfo(wanted, value.struct_info.dtype))
+
+    def _typed(self, node: Any, value: Any) -> Any:
+        """Converters follow torch's promotion of types; this holds them to it."""
+        found = getattr(node.meta.get("val"), "dtype", None)
+        if found is None or not self.importer.is_tensor(value) or not value.struct_info.dtype:
+            return value
+        return self.importer.cast(value, torch_dtype(found))
 
     def run(self, keep_params: bool, unwrap: bool, no_bind: bool) -> IRModule:
         """The imported module."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import op
@@ -13,6 +13,15 @@ from .table import CONVERTERS, converter
 from .windows import many
 
 __all__: list[str] = []
+
+_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+
+
+def _batched(self: Importer, x: Any, rank: int, convert: Callable[[Any], Any]) -> Any:
+    """``convert(x)``; an image without a batch dimension gets one for the time being."""
+    if self.rank(x) != rank + 1:
+        return convert(x)
+    return self.emit(op.squeeze(convert(self.emit(op.expand_dims(x, 0))), [0]))
 
 
 def _add_bias(self: Importer, out: Any, bias: Any) -> Any:
@@ -40,17 +49,17 @@ def _conv(rank: int) -> Any:
             padding = [t // 2 for t in total] + [t - t // 2 for t in total]
         else:
             padding = many(padding, rank)
-        unbatched = self.rank(x) == rank + 1
-        if unbatched:
-            x = self.emit(op.expand_dims(x, 0))
-        out = self.emit(
-            function(
-                x, weight, strides=many(stride, rank), padding=padding, dilation=dilation, groups=groups,
-                data_layout=layouts[0], kernel_layout=layouts[1], out_dtype=dtype_of(x),
-            )
-        )  # fmt: skip
-        out = _add_bias(self, out, bias)
-        return self.emit(op.squeeze(out, [0])) if unbatched else out
+
+        def convolved(x: Any) -> Any:
+            out = self.emit(
+                function(
+                    x, weight, strides=many(stride, rank), padding=padding, dilation=dilation, groups=groups,
+                    data_layout=layouts[0], kernel_layout=layouts[1], out_dtype=dtype_of(x),
+                )
+            )  # fmt: skip
+            return _add_bias(self, out, bias)
+
+        return _batched(self, x, rank, convolved)
 
     return convert
 
@@ -66,14 +75,17 @@ def _conv_transpose(rank: int) -> Any:
         self: Importer, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
         output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
     ) -> Any:  # fmt: skip
-        out = self.emit(
-            function(
-                x, weight, strides=many(stride, rank), padding=many(padding, rank),
-                output_padding=many(output_padding, rank), dilation=many(dilation, rank), groups=groups,
-                data_layout=layouts[0], kernel_layout=layouts[1], out_dtype=dtype_of(x),
-            )
-        )  # fmt: skip
-        return _add_bias(self, out, bias)
+        def convolved(x: Any) -> Any:
+            out = self.emit(
+                function(
+                    x, weight, strides=many(stride, rank), padding=many(padding, rank),
+                    output_padding=many(output_padding, rank), dilation=many(dilation, rank), groups=groups,
+                    data_layout=layouts[0], kernel_layout=layouts[1], out_dtype=dtype_of(x),
+                )
+            )  # fmt: skip
+            return _add_bias(self, out, bias)
+
+        return _batched(self, x, rank, convolved)
 
     return convert
 
@@ -88,6 +100,9 @@ def _conv_transpose3d(
     groups: int = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
     """A convolution of the image with zeros put between its elements, by the mirrored kernel."""
+    if self.rank(x) == 4:
+        args = weight, bias, stride, padding, output_padding, groups, dilation
+        return _batched(self, x, 3, lambda x: _conv_transpose3d(self, x, *args))
     steps, pads, extra, spread = (many(v, 3) for v in (stride, padding, output_padding, dilation))
     zeros = [0] * 4
     for axis, step in enumerate(steps, 2):
@@ -152,88 +167,86 @@ def _outer(self: Importer, a: Any, b: Any) -> Any:
     return self.emit(op.multiply(self.emit(op.expand_dims(a, 1)), self.emit(op.expand_dims(b, 0))))
 
 
-def _pool(function: Any, rank: int, average: bool) -> Any:
-    layout = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank]
+def _max_pool(rank: int) -> Any:
+    function = getattr(op.nn, f"max_pool{rank}d")
 
-    def convert(self: Importer, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, *rest: Any) -> Any:
+    def convert(
+        self: Importer, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Any:  # fmt: skip
         kernel = many(kernel, rank)
         stride = many(stride, rank) if stride not in ((), [], None) else kernel
-        unbatched = self.rank(x) == rank + 1
-        if unbatched:
-            x = self.emit(op.expand_dims(x, 0))
+        options = {"layout": _LAYOUTS[rank], "dilation": many(dilation, rank), "ceil_mode": bool(ceil_mode)}
         padding = many(padding, rank)
-        options: dict[str, Any] = {"layout": layout}
-        if average:
-            options["ceil_mode"] = bool(rest[0]) if rest else False
-            options["count_include_pad"] = bool(rest[1]) if len(rest) > 1 else True
-        else:
-            options["dilation"] = many(rest[0], rank) if rest else [1] * rank
-            options["ceil_mode"] = bool(rest[1]) if len(rest) > 1 else False
-        out = self.emit(function(x, kernel, strides=stride, padding=padding, **options))
-        return self.emit(op.squeeze(out, [0])) if unbatched else out
+        return _batched(
+            self, x, rank, lambda x: self.emit(function(x, kernel, strides=stride, padding=padding, **options))
+        )
 
     return convert
 
 
+def _avg_pool(rank: int) -> Any:
+    function = getattr(op.nn, f"avg_pool{rank}d")
+
+    def convert(
+        self: Importer, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: int | None = None,
+    ) -> Any:  # fmt: skip
+        kernel = many(kernel, rank)
+        stride = many(stride, rank) if stride not in ((), [], None) else kernel
+        padding = many(padding, rank)
+        options = {"layout": _LAYOUTS[rank], "ceil_mode": bool(ceil_mode), "count_include_pad": bool(count_include_pad)}
+
+        def pooled(x: Any) -> Any:
+            if divisor_override is not None:
+                return _sums(self, x, kernel, stride, padding, ceil_mode, divisor_override)
+            return self.emit(function(x, kernel, strides=stride, padding=padding, **options))
+
+        return _batched(self, x, rank, pooled)
+
+    return convert
+
+
+def _sums(
+    self: Importer, x: Any, kernel: list[int], stride: list[int], padding: list[int], ceil_mode: bool, divisor: int
+) -> Any:
+    """The sum of each window over a given number: with zeros put around, every window has as many elements."""
+    rank = len(kernel)
+    around = []
+    for size, k, s, p in zip(self.shape(x)[-rank:], kernel, stride, padding, strict=True):
+        behind: Any = p
+        if ceil_mode:
+            if not isinstance(size, int):
+                raise OpNotImplemented("avg_pool with a divisor and ceil_mode over a dimension of unknown size")
+            count = -(-(size + 2 * p - k) // s) + 1
+            count -= (count - 1) * s >= size + p
+            behind = max(p, (count - 1) * s + k - size - p)
+        around += [p, behind]
+    if any(around):
+        x = self.emit(op.nn.pad(x, [0, 0, 0, 0, *around]))
+    function = getattr(op.nn, f"avg_pool{rank}d")
+    mean = self.emit(function(x, kernel, strides=stride, padding=[0] * rank, layout=_LAYOUTS[rank]))
+    return self.emit(op.multiply(mean, self.scalar(math.prod(kernel) / divisor, dtype_of(x))))
+
+
 for _rank in (1, 2, 3):
-    CONVERTERS[f"max_pool{_rank}d"] = _pool(getattr(op.nn, f"max_pool{_rank}d"), _rank, False)
-    CONVERTERS[f"avg_pool{_rank}d"] = _pool(getattr(op.nn, f"avg_pool{_rank}d"), _rank, True)
+    CONVERTERS[f"max_pool{_rank}d"] = _max_pool(_rank)
+    CONVERTERS[f"avg_pool{_rank}d"] = _avg_pool(_rank)
 
 
 def _adaptive(rank: int) -> Any:
     function = getattr(op.nn, f"adaptive_avg_pool{rank}d")
-    layout = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank]
 
     def convert(self: Importer, x: Any, size: Any) -> Any:
-        wanted = many(size, rank)
         shape = self.shape(x)[-rank:]
-        wanted = [s if w is None else w for w, s in zip(wanted, shape)]
-        return self.emit(function(x, wanted, layout=layout))
+        wanted = [s if w is None else w for w, s in zip(many(size, rank), shape)]
+        return _batched(self, x, rank, lambda x: self.emit(function(x, wanted, layout=_LAYOUTS[rank])))
 
     return convert
 
 
 for _rank in (1, 2, 3):
     CONVERTERS[f"adaptive_avg_pool{_rank}d"] = CONVERTERS[f"_adaptive_avg_pool{_rank}d"] = _adaptive(_rank)
-
-
-@converter("scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu")
-def _attention(
-    self: Importer, q: Any, k: Any, v: Any, mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
-    scale: Any = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
-    lead = self.shape(q)[:-3]
-    if self.rank(q) == 3:
-        q, k, v = (self.emit(op.expand_dims(t, 0)) for t in (q, k, v))
-    elif len(lead) > 1:
-        q, k, v = (self.emit(op.reshape(t, [-1, *self.shape(t)[-3:]])) for t in (q, k, v))
-    heads, kv_heads = self.shape(q)[1], self.shape(k)[1]
-    if enable_gqa and heads != kv_heads:
-        k, v = (self.emit(op.repeat(t, heads // kv_heads, 1)) for t in (k, v))
-    bias = _attention_bias(self, q, k, mask)
-    q, k, v = (self.emit(op.permute_dims(t, [0, 2, 1, 3])) for t in (q, k, v))
-    size = self.shape(q)[-1]
-    scale = 1.0 / math.sqrt(size) if scale is None else scale
-    causal = "TopLeft" if is_causal else None
-    out = self.emit(op.nn.attention(q, k, v, bias=bias, scale=scale, causal_mask=causal))
-    out = self.emit(op.permute_dims(out, [0, 2, 1, 3]))
-    if len(lead) == 0:
-        return self.emit(op.squeeze(out, [0]))
-    return out if len(lead) == 1 else self.emit(op.reshape(out, [*lead, *self.shape(out)[1:]]))
-
-
-def _attention_bias(self: Importer, q: Any, k: Any, mask: Any) -> Any:
-    if mask is None:
-        return None
-    if dtype_of(mask) == "bool":
-        kind = dtype_of(q)
-        lowest = -3.4028234663852886e38 if kind == "float32" else -65504.0
-        mask = self.emit(op.where(mask, self.scalar(0.0, kind), self.scalar(lowest, kind)))
-    if self.rank(mask) < 4:
-        mask = self.emit(op.reshape(mask, [1] * (4 - self.rank(mask)) + self.shape(mask)))
-    batch, heads, length = self.shape(q)[:3]
-    wanted = [batch, heads, length, self.shape(k)[2]]
-    return mask if self.shape(mask) == wanted else self.emit(op.broadcast_to(mask, wanted))
 
 
 def _upsample(method: str) -> Any:
@@ -259,11 +272,3 @@ def _upsample(method: str) -> Any:
 CONVERTERS["upsample_nearest2d"] = _upsample("nearest_neighbor")
 CONVERTERS["upsample_bilinear2d"] = _upsample("linear")
 CONVERTERS["upsample_bicubic2d"] = _upsample("cubic")
-
-
-@converter("cross_entropy_loss")
-def _cross_entropy(
-    self: Importer, x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100, *_: Any
-) -> Any:
-    name = {0: "none", 1: "mean", 2: "sum"}[reduction]
-    return self.emit(op.nn.nll_loss(self.emit(op.nn.log_softmax(x, 1)), target, weight, name, ignore_index))

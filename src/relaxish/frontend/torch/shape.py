@@ -273,14 +273,22 @@ def _pad(self: Importer, x: Any, pad: Sequence[int], mode: Any = "constant", val
     for index in range(len(pad) // 2):
         dim = self.rank(x) - 1 - index
         widths[2 * dim], widths[2 * dim + 1] = pad[2 * index], pad[2 * index + 1]
-    if any(isinstance(w, int) and w < 0 for w in widths):
-        shape = self.shape(x)
-        axes = [d for d in range(self.rank(x)) if min(widths[2 * d], widths[2 * d + 1]) < 0]
-        begin = [max(-widths[2 * d], 0) for d in axes]
-        end = [shape[d] - max(-widths[2 * d + 1], 0) for d in axes]
-        x = self.emit(op.strided_slice(x, axes, begin, end, [1] * len(axes)))
-        return _pad(self, x, [max(p, 0) for p in pad], mode, value)
-    return self.emit(op.nn.pad(x, widths, mode if mode != "replicate" else "edge", float(value or 0.0)))
+    kept = [max(w, 0) if isinstance(w, int) else w for w in widths]
+    if kept == widths:
+        return self.emit(op.nn.pad(x, widths, mode if mode != "replicate" else "edge", float(value or 0.0)))
+    if mode == "circular":
+        # Of the rest that negative widths leave the repeats are taken, all other modes look at the whole.
+        return _pad(self, _cropped(self, x, widths), [max(p, 0) for p in pad], mode, value)
+    return _cropped(self, _pad(self, x, [max(p, 0) for p in pad], mode, value), widths)
+
+
+def _cropped(self: Importer, x: Any, widths: Sequence[int]) -> Any:
+    """``x`` without as many elements at the ends of its dimensions as negative widths say."""
+    shape = self.shape(x)
+    axes = [d for d in range(self.rank(x)) if min(widths[2 * d], widths[2 * d + 1]) < 0]
+    begin = [max(-widths[2 * d], 0) for d in axes]
+    end = [shape[d] - max(-widths[2 * d + 1], 0) for d in axes]
+    return self.emit(op.strided_slice(x, axes, begin, end, [1] * len(axes)))
 
 
 @converter("sym_size.int", "sym_size")
