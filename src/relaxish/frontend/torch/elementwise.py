@@ -231,7 +231,7 @@ def _leaky_relu(self: Importer, x: Any, negative_slope: float = 0.01) -> Any:
     return self.emit(op.nn.leakyrelu(x, negative_slope))
 
 
-@converter("elu", "celu")
+@converter("elu")
 def _elu(self: Importer, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
     kind = dtype_of(x)
     scaled = x if input_scale == 1 else self.emit(op.multiply(x, self.scalar(input_scale, kind)))
@@ -240,6 +240,11 @@ def _elu(self: Importer, x: Any, alpha: float = 1.0, scale: float = 1.0, input_s
     positive = self.emit(op.greater(x, self.scalar(0.0, kind)))
     out = self.emit(op.where(positive, x, negative))
     return out if scale == 1 else self.emit(op.multiply(out, self.scalar(scale, kind)))
+
+
+@converter("celu")
+def _celu(self: Importer, x: Any, alpha: float = 1.0) -> Any:
+    return _elu(self, x, alpha, 1.0, 1.0 / alpha)
 
 
 @converter("hardtanh", "relu6")
@@ -284,17 +289,29 @@ def _prelu(self: Importer, x: Any, weight: Any) -> Any:
 
 @converter("clamp", "clip")
 def _clamp(self: Importer, x: Any, min: Any = None, max: Any = None) -> Any:
+    """Where the bounds cross, the upper one holds."""
     if self.is_tensor(min) or self.is_tensor(max):
         if min is not None:
             x = self.emit(op.maximum(*self.promote(x, min)))
         return x if max is None else self.emit(op.minimum(*self.promote(x, max)))
-    low = -math.inf if min is None else min
-    high = math.inf if max is None else max
+    bounds = [bound for bound in (min, max) if bound is not None]
+    if any(isinstance(bound, float) for bound in bounds):
+        x = self.floating(x)
+    if any(isinstance(bound, float) and math.isnan(bound) for bound in bounds):
+        return self.emit(op.full(self.shape(x), self.scalar(math.nan, dtype_of(x)), dtype_of(x)))
+    if dt.is_float(dtype_of(x)):
+        low, high = -math.inf, math.inf
+    else:
+        low, high = dt.min_value(dtype_of(x)), dt.max_value(dtype_of(x))
+    low = low if min is None else min
+    high = high if max is None else max
+    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low > high:
+        low = high
     return self.emit(op.clip(x, low, high))
 
 
-CONVERTERS["clamp_min"] = lambda self, x, low: _clamp(self, x, low, None)
-CONVERTERS["clamp_max"] = lambda self, x, high: _clamp(self, x, None, high)
+CONVERTERS["clamp_min"] = lambda self, x, min: _clamp(self, x, min, None)
+CONVERTERS["clamp_max"] = lambda self, x, max: _clamp(self, x, None, max)
 
 
 @converter("where")
@@ -316,7 +333,7 @@ def _softshrink(self: Importer, x: Any, lambd: float = 0.5) -> Any:
 
 @converter("masked_fill")
 def _masked_fill(self: Importer, x: Any, mask: Any, value: Any) -> Any:
-    fill = value if self.is_tensor(value) else self.scalar(value, dtype_of(x))
+    fill = self.cast(value, dtype_of(x)) if self.is_tensor(value) else self.scalar(value, dtype_of(x))
     return self.emit(op.where(mask, fill, x))
 
 
@@ -354,15 +371,10 @@ def _to(self: Importer, x: Any, *args: Any, dtype: Any = None, **_: Any) -> Any:
 
 
 @converter(
-    "dropout", "feature_dropout", "alpha_dropout", "detach", "alias", "contiguous", "clone", "lift_fresh_copy",
-    "lift_fresh", "positive", "_assert_tensor_metadata", "detach_"
+    "detach", "alias", "contiguous", "clone", "lift_fresh_copy", "lift_fresh", "positive", "_assert_tensor_metadata",
+    "detach_",
 )  # fmt: skip
 def _identity(self: Importer, x: Any, *_: Any, **__: Any) -> Any:
-    return x
-
-
-@converter("dropout_")
-def _dropout_inplace(self: Importer, x: Any, *_: Any) -> Any:
     return x
 
 

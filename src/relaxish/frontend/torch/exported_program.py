@@ -13,21 +13,44 @@ from ...ir import IRModule
 from ...relax.scalars import prove_equal
 from ...support.errors import OpNotImplemented
 from ..common import need
-from . import creation, elementwise, neural, ordering, reduction, shape, special
+from . import (
+    attention,
+    creation,
+    elementwise,
+    indexing,
+    losses,
+    neural,
+    norms,
+    ordering,
+    randomness,
+    reduction,
+    scalars,
+    shape,
+    special,
+    windows,
+)
 from .decompose import decompose
-from .importer import Importer, torch_dtype
+from .importer import Deferred, Importer, torch_dtype
+from .mutation import functional, mutated_outputs
 from .table import find
 
 __all__ = ["from_exported_program"]
 
 _ = (
+    attention,
     creation,
     elementwise,
+    indexing,
+    losses,
     neural,
+    norms,
     ordering,
+    randomness,
     reduction,
+    scalars,
     shape,
     special,
+    windows,
 )  # imported for the converters that they register
 _IGNORED = ("_assert_scalar", "sym_constrain_range_for_size", "_assert_async", "_set_grad_enabled",
             "_enter_autocast", "_exit_autocast")  # fmt: skip
@@ -48,13 +71,20 @@ def from_exported_program(
         The program, or the path of a ``.pt2`` file.
     keep_params_as_input
         Keep parameters as inputs after the user's; their values go to the function attribute ``params``.
-        Otherwise they become constants, as buffers always do.
+        Otherwise they become constants, as buffers always do. Buffers that the program writes to are kept with them,
+        so that a caller can pass their state from call to call.
     unwrap_unit_return_tuple
         Return the only output itself instead of a tuple of one.
     no_bind_return_tuple
         Do not bind the returned tuple to a variable.
 
     Operators without a converter are taken apart by PyTorch's decompositions first.
+
+    The function is pure. A program that writes to its inputs or buffers (``x.add_(1)``, a cache, the statistics of a
+    batch norm in training) is made functional: behind the outputs of the model come the new values of what it writes
+    to, each of them once, so one that the model returns itself is not repeated. If any are added, the function
+    attribute ``mutated`` maps the name of every input or buffer written to, to the position of its new value among
+    the outputs. :func:`run_exported` calls such a function with the semantics of PyTorch.
 
     Raises
     ------
@@ -82,6 +112,7 @@ def import_program(
 ) -> IRModule:
     """Import a program; ``custom`` has converters of the user by operator name."""
     custom = custom or {}
+    program = functional(program, [name.partition(".")[0] for name in custom])
     return _ExportedProgramImporter(_covered(program, custom), custom).run(keep_params, unwrap, no_bind)
 
 
@@ -132,6 +163,8 @@ class _ExportedProgramImporter:
         self.builder = relax.BlockBuilder()
         self.importer = Importer(self.builder)
         self.values = self.importer.env
+        self.mutated = mutated_outputs(program)
+        self.attrs: dict[str, Any] = {}
 
     def _dim(self, size: Any) -> Any:
         if isinstance(size, int):
@@ -160,7 +193,7 @@ class _ExportedProgramImporter:
             self.values[node] = var
             if spec is None or spec.kind.name == "USER_INPUT":
                 users[node.name] = var
-            elif spec.kind.name == "PARAMETER":
+            elif spec.kind.name == "PARAMETER" or spec.target in self.mutated:
                 params[node.name] = var
         return users, params
 
@@ -207,14 +240,18 @@ class _ExportedProgramImporter:
         args = [self._argument(a) for a in node.args]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
         if node.target is operator.getitem:
-            return args[0][args[1]] if isinstance(args[0], (list, tuple)) else function(self.importer, *args)
+            if not isinstance(args[0], (list, tuple)):
+                return function(self.importer, *args)
+            part = args[0][args[1]]
+            return part.value() if isinstance(part, Deferred) and node.users else part
         try:
             return function(self.importer, *args, **kwargs)
         except (ValueError, TypeError, IndexError) as err:
             raise type(err)(f"while importing node {node.name} = {name}{tuple(node.args)}: {err}") from err
 
     def _settled(self, node: Any, value: Any) -> Any:
-        """A result, cast to the shape that torch found where ours is not known to be that one."""
+        """A result, cast to the type and the shape that torch found where ours is not known to be that one."""
+        value = self._typed(node, value)
         found = getattr(node.meta.get("val"), "shape", None)
         if found is None or not self.importer.is_tensor(value) or all(isinstance(d, int) for d in found):
             return value
@@ -226,6 +263,13 @@ class _ExportedProgramImporter:
         if have is not None and len(have) == len(wanted) and all(map(prove_equal, have, wanted)):
             return value
         return self.builder.match_cast(value, relax.TensorStructInfo(wanted, value.struct_info.dtype))
+
+    def _typed(self, node: Any, value: Any) -> Any:
+        """Converters follow torch's promotion of types; this holds them to it."""
+        found = getattr(node.meta.get("val"), "dtype", None)
+        if found is None or not self.importer.is_tensor(value) or not value.struct_info.dtype:
+            return value
+        return self.importer.cast(value, torch_dtype(found))
 
     def run(self, keep_params: bool, unwrap: bool, no_bind: bool) -> IRModule:
         """The imported module."""
@@ -249,17 +293,31 @@ class _ExportedProgramImporter:
                         result = self._output(node, unwrap, no_bind)
             self.builder.emit_func_output(result)
         mod = self.builder.get()
+        if self.attrs:
+            mod["main"] = mod["main"].with_attrs(self.attrs)
         if keep_params:
             from ...runtime.ndarray import array
 
             mod["main"] = mod["main"].with_attr("params", [array(weights[name]) for name in params])
         return mod
 
-    def _output(self, node: Any, unwrap: bool, no_bind: bool) -> Any:
+    def _outputs(self, node: Any) -> tuple[list[Any], dict[str, int]]:
+        """Graph nodes (or numbers) to return, and where among them the new values of inputs and buffers are."""
         specs = self.program.graph_signature.output_specs
-        values = self._argument(node.args[0])
-        kept = [v for v, s in zip(values, specs) if s.kind.name == "USER_OUTPUT"]
-        kept = [v if isinstance(v, relax.Expr) else self.importer.tensor(v) for v in kept if v is not None]
+        given = zip(node.args[0], specs, strict=True)
+        kept = [v for v, spec in given if spec.kind.name == "USER_OUTPUT" and v is not None]
+        count = len(kept)
+        kept.extend(v for v in dict.fromkeys(self.mutated.values()) if v not in kept)
+        if len(kept) == count:
+            return kept, {}
+        return kept, {name: kept.index(value) for name, value in self.mutated.items()}
+
+    def _output(self, node: Any, unwrap: bool, no_bind: bool) -> Any:
+        nodes, mutated = self._outputs(node)
+        if mutated:
+            self.attrs["mutated"] = mutated
+        kept = [v for v in self._argument(nodes) if v is not None]
+        kept = [v if isinstance(v, relax.Expr) else self.importer.tensor(v) for v in kept]
         if unwrap and len(kept) == 1:
             return self.builder.emit_output(kept[0])
         if no_bind:

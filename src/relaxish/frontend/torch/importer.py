@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from ... import op, relax, tir
 from ...ir import PrimExpr
 from ...ir import dtype as dt
+from ...support.errors import OpNotImplemented
 
-__all__ = ["Importer", "dtype_of", "torch_dtype"]
+__all__ = ["Deferred", "Importer", "dtype_of", "torch_dtype"]
 
 
 def torch_dtype(dtype: Any) -> str:
@@ -29,6 +30,29 @@ def torch_dtype(dtype: Any) -> str:
 def dtype_of(x: Any) -> str:
     """The element type of a tensor expression."""
     return str(x.struct_info.dtype)
+
+
+class Deferred:
+    """A further result of an operator, computed when something uses it: most programs take the first result only."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def value(self) -> Any:
+        """The result; raises OpNotImplemented where it cannot be computed here."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @classmethod
+    def missing(cls, what: str) -> Deferred:
+        """A result that has no counterpart here: using it is an error."""
+
+        def refuse() -> Any:
+            raise OpNotImplemented(f"{what} has no counterpart here")
+
+        return cls(refuse)
 
 
 class Importer:

@@ -1,21 +1,27 @@
-"""Neural network operators of PyTorch: convolutions, pooling, normalisation, linear maps, attention."""
+"""Neural network operators of PyTorch: convolutions, pooling, linear maps, attention."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ... import op, relax
+from ... import op
 from ...support.errors import OpNotImplemented
 from .importer import Importer, dtype_of
 from .table import CONVERTERS, converter
+from .windows import many
 
 __all__: list[str] = []
 
+_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
-def _many(value: Any, count: int) -> list[int]:
-    return [value] * count if isinstance(value, int) else list(value) * (count if len(value) == 1 else 1)
+
+def _batched(self: Importer, x: Any, rank: int, convert: Callable[[Any], Any]) -> Any:
+    """``convert(x)``; an image without a batch dimension gets one for the time being."""
+    if self.rank(x) != rank + 1:
+        return convert(x)
+    return self.emit(op.squeeze(convert(self.emit(op.expand_dims(x, 0))), [0]))
 
 
 def _add_bias(self: Importer, out: Any, bias: Any) -> Any:
@@ -34,7 +40,7 @@ def _conv(rank: int) -> Any:
         self: Importer, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
         groups: int = 1,
     ) -> Any:  # fmt: skip
-        dilation = _many(dilation, rank)
+        dilation = many(dilation, rank)
         if padding == "valid":
             padding = 0
         if padding == "same":
@@ -42,18 +48,18 @@ def _conv(rank: int) -> Any:
             total = [d * (k - 1) for d, k in zip(dilation, kernel)]
             padding = [t // 2 for t in total] + [t - t // 2 for t in total]
         else:
-            padding = _many(padding, rank)
-        unbatched = self.rank(x) == rank + 1
-        if unbatched:
-            x = self.emit(op.expand_dims(x, 0))
-        out = self.emit(
-            function(
-                x, weight, strides=_many(stride, rank), padding=padding, dilation=dilation, groups=groups,
-                data_layout=layouts[0], kernel_layout=layouts[1], out_dtype=dtype_of(x),
-            )
-        )  # fmt: skip
-        out = _add_bias(self, out, bias)
-        return self.emit(op.squeeze(out, [0])) if unbatched else out
+            padding = many(padding, rank)
+
+        def convolved(x: Any) -> Any:
+            out = self.emit(
+                function(
+                    x, weight, strides=many(stride, rank), padding=padding, dilation=dilation, groups=groups,
+                    data_layout=layouts[0], kernel_layout=layouts[1], out_dtype=dtype_of(x),
+                )
+            )  # fmt: skip
+            return _add_bias(self, out, bias)
+
+        return _batched(self, x, rank, convolved)
 
     return convert
 
@@ -69,14 +75,17 @@ def _conv_transpose(rank: int) -> Any:
         self: Importer, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
         output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
     ) -> Any:  # fmt: skip
-        out = self.emit(
-            function(
-                x, weight, strides=_many(stride, rank), padding=_many(padding, rank),
-                output_padding=_many(output_padding, rank), dilation=_many(dilation, rank), groups=groups,
-                data_layout=layouts[0], kernel_layout=layouts[1], out_dtype=dtype_of(x),
-            )
-        )  # fmt: skip
-        return _add_bias(self, out, bias)
+        def convolved(x: Any) -> Any:
+            out = self.emit(
+                function(
+                    x, weight, strides=many(stride, rank), padding=many(padding, rank),
+                    output_padding=many(output_padding, rank), dilation=many(dilation, rank), groups=groups,
+                    data_layout=layouts[0], kernel_layout=layouts[1], out_dtype=dtype_of(x),
+                )
+            )  # fmt: skip
+            return _add_bias(self, out, bias)
+
+        return _batched(self, x, rank, convolved)
 
     return convert
 
@@ -91,7 +100,10 @@ def _conv_transpose3d(
     groups: int = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
     """A convolution of the image with zeros put between its elements, by the mirrored kernel."""
-    steps, pads, extra, spread = (_many(v, 3) for v in (stride, padding, output_padding, dilation))
+    if self.rank(x) == 4:
+        args = weight, bias, stride, padding, output_padding, groups, dilation
+        return _batched(self, x, 3, lambda x: _conv_transpose3d(self, x, *args))
+    steps, pads, extra, spread = (many(v, 3) for v in (stride, padding, output_padding, dilation))
     zeros = [0] * 4
     for axis, step in enumerate(steps, 2):
         size = self.shape(x)[axis]
@@ -110,36 +122,6 @@ def _conv_transpose3d(
         raise OpNotImplemented("conv_transpose3d with more padding than its kernel covers")
     x = self.emit(op.nn.pad(x, [*zeros, *(n for pair in around for n in pair)]))
     return CONVERTERS["conv3d"](self, x, weight, bias, 1, 0, spread, groups)
-
-
-def _windows(size: int, count: int) -> list[tuple[int, int]]:
-    return [(n * size // count, -(-(n + 1) * size // count)) for n in range(count)]
-
-
-def _adaptive_max(rank: int) -> Any:
-    def convert(self: Importer, x: Any, size: Any) -> list[Any]:
-        """Windows differ in size: each dimension is put together from the maxima of its windows."""
-        for axis, count in enumerate(_many(size, rank), self.rank(x) - rank):
-            length = self.shape(x)[axis]
-            if count is None or count == length:
-                continue
-            if not isinstance(length, int):
-                if count != 1:
-                    raise OpNotImplemented("adaptive max pooling of a dimension of unknown size")
-                x = self.emit(op.max(x, [axis], True))
-                continue
-            parts = [
-                self.emit(op.max(self.emit(op.strided_slice(x, [axis], [begin], [end])), [axis], True))
-                for begin, end in _windows(length, count)
-            ]
-            x = self.emit(op.concat(parts, axis)) if len(parts) > 1 else parts[0]
-        return [x, None]
-
-    return convert
-
-
-for _rank in (1, 2, 3):
-    CONVERTERS[f"adaptive_max_pool{_rank}d"] = _adaptive_max(_rank)
 
 
 @converter("convolution")
@@ -185,135 +167,80 @@ def _outer(self: Importer, a: Any, b: Any) -> Any:
     return self.emit(op.multiply(self.emit(op.expand_dims(a, 1)), self.emit(op.expand_dims(b, 0))))
 
 
-@converter(
-    "batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit", "native_batch_norm",
-    "cudnn_batch_norm",
-)  # fmt: skip
-def _batch_norm(self: Importer, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, *rest: Any) -> Any:
-    if isinstance(running_mean, bool):
-        return _instance_statistics(self, x, weight, bias, rest[-1])
-    if rest and isinstance(rest[0], bool):
-        if rest[0]:
-            raise ValueError("batch_norm in training mode: call model.eval() before exporting")
-        rest = rest[1:]
-    eps = rest[1] if len(rest) > 1 else 1e-5
-    channels, kind = self.shape(x)[1], dtype_of(x)
-    if weight is None:
-        weight = self.emit(op.ones([channels], kind))
-    if bias is None:
-        bias = self.emit(op.zeros([channels], kind))
-    out = self.emit(op.nn.batch_norm(x, weight, bias, running_mean, running_var, axis=1, epsilon=eps, training=False))
-    return self.emit(relax.TupleGetItem(out, 0))
+def _max_pool(rank: int) -> Any:
+    function = getattr(op.nn, f"max_pool{rank}d")
 
-
-def _instance_statistics(self: Importer, x: Any, weight: Any, bias: Any, eps: float) -> Any:
-    """Batch norm by the statistics of the batch itself (``no_stats``): what an instance norm is made of."""
-    axes = [0, *range(2, self.rank(x))]
-    mean, variance = (self.emit(function(x, axes, True)) for function in (op.mean, op.variance))
-    spread = self.emit(op.sqrt(self.emit(op.add(variance, self.scalar(eps, dtype_of(x))))))
-    out = self.emit(op.divide(self.emit(op.subtract(x, mean)), spread))
-    shape = [1, self.shape(x)[1], *(1 for _ in axes[1:])]
-    if weight is not None:
-        out = self.emit(op.multiply(out, self.emit(op.reshape(weight, shape))))
-    if bias is not None:
-        out = self.emit(op.add(out, self.emit(op.reshape(bias, shape))))
-    return out
-
-
-def _first_of_three(name: str) -> None:
-    plain = CONVERTERS[name]
-    CONVERTERS[name] = lambda self, *args, **kwargs: [plain(self, *args, **kwargs), None, None]
-
-
-for _name in (
-    "_native_batch_norm_legit_no_training", "_native_batch_norm_legit", "native_batch_norm", "cudnn_batch_norm",
-):  # fmt: skip
-    _first_of_three(_name)
-
-
-def _functional_batch_norm(self: Importer, *args: Any) -> list[Any]:
-    # The statistics that training would update come back as they went in.
-    return [*CONVERTERS["_native_batch_norm_legit"](self, *args), args[3], args[4]]
-
-
-CONVERTERS["_native_batch_norm_legit_functional"] = _functional_batch_norm
-
-
-@converter("layer_norm")
-def _layer_norm(
-    self: Importer, x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
-) -> Any:
-    kind = dtype_of(x)
-    weight = self.emit(op.ones(list(shape), kind)) if weight is None else weight
-    bias = self.emit(op.zeros(list(shape), kind)) if bias is None else bias
-    axes = list(range(-len(shape), 0))
-    return self.emit(op.nn.layer_norm(x, weight, bias, axes=axes, epsilon=eps))
-
-
-CONVERTERS["native_layer_norm"] = lambda self, *args: [_layer_norm(self, *args), None, None]
-
-
-@converter("group_norm")
-def _group_norm(
-    self: Importer, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
-) -> Any:
-    channels, kind = self.shape(x)[1], dtype_of(x)
-    weight = self.emit(op.ones([channels], kind)) if weight is None else weight
-    bias = self.emit(op.zeros([channels], kind)) if bias is None else bias
-    axes = list(range(2, self.rank(x)))
-    return self.emit(op.nn.group_norm(x, weight, bias, groups, channel_axis=1, axes=axes, epsilon=eps))
-
-
-@converter("rms_norm")
-def _rms_norm(self: Importer, x: Any, shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
-    kind = dtype_of(x)
-    weight = self.emit(op.ones(list(shape), kind)) if weight is None else weight
-    epsilon = 1.1920929e-07 if eps is None else eps
-    return self.emit(op.nn.rms_norm(x, weight, axes=list(range(-len(shape), 0)), epsilon=epsilon))
-
-
-def _pool(function: Any, rank: int, average: bool) -> Any:
-    layout = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank]
-
-    def convert(self: Importer, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, *rest: Any) -> Any:
-        kernel = _many(kernel, rank)
-        stride = _many(stride, rank) if stride not in ((), [], None) else kernel
-        unbatched = self.rank(x) == rank + 1
-        if unbatched:
-            x = self.emit(op.expand_dims(x, 0))
-        padding = _many(padding, rank)
-        options: dict[str, Any] = {"layout": layout}
-        if average:
-            options["ceil_mode"] = bool(rest[0]) if rest else False
-            options["count_include_pad"] = bool(rest[1]) if len(rest) > 1 else True
-        else:
-            options["dilation"] = _many(rest[0], rank) if rest else [1] * rank
-            options["ceil_mode"] = bool(rest[1]) if len(rest) > 1 else False
-        out = self.emit(function(x, kernel, strides=stride, padding=padding, **options))
-        return self.emit(op.squeeze(out, [0])) if unbatched else out
+    def convert(
+        self: Importer, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Any:  # fmt: skip
+        kernel = many(kernel, rank)
+        stride = many(stride, rank) if stride not in ((), [], None) else kernel
+        options = {"layout": _LAYOUTS[rank], "dilation": many(dilation, rank), "ceil_mode": bool(ceil_mode)}
+        padding = many(padding, rank)
+        return _batched(
+            self, x, rank, lambda x: self.emit(function(x, kernel, strides=stride, padding=padding, **options))
+        )
 
     return convert
 
 
+def _avg_pool(rank: int) -> Any:
+    function = getattr(op.nn, f"avg_pool{rank}d")
+
+    def convert(
+        self: Importer, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: int | None = None,
+    ) -> Any:  # fmt: skip
+        kernel = many(kernel, rank)
+        stride = many(stride, rank) if stride not in ((), [], None) else kernel
+        padding = many(padding, rank)
+        options = {"layout": _LAYOUTS[rank], "ceil_mode": bool(ceil_mode), "count_include_pad": bool(count_include_pad)}
+
+        def pooled(x: Any) -> Any:
+            if divisor_override is not None:
+                return _sums(self, x, kernel, stride, padding, ceil_mode, divisor_override)
+            return self.emit(function(x, kernel, strides=stride, padding=padding, **options))
+
+        return _batched(self, x, rank, pooled)
+
+    return convert
+
+
+def _sums(
+    self: Importer, x: Any, kernel: list[int], stride: list[int], padding: list[int], ceil_mode: bool, divisor: int
+) -> Any:
+    """The sum of each window over a given number: with zeros put around, every window has as many elements."""
+    rank = len(kernel)
+    around = []
+    for size, k, s, p in zip(self.shape(x)[-rank:], kernel, stride, padding, strict=True):
+        behind: Any = p
+        if ceil_mode:
+            if not isinstance(size, int):
+                raise OpNotImplemented("avg_pool with a divisor and ceil_mode over a dimension of unknown size")
+            count = -(-(size + 2 * p - k) // s) + 1
+            count -= (count - 1) * s >= size + p
+            behind = max(p, (count - 1) * s + k - size - p)
+        around += [p, behind]
+    if any(around):
+        x = self.emit(op.nn.pad(x, [0, 0, 0, 0, *around]))
+    function = getattr(op.nn, f"avg_pool{rank}d")
+    mean = self.emit(function(x, kernel, strides=stride, padding=[0] * rank, layout=_LAYOUTS[rank]))
+    return self.emit(op.multiply(mean, self.scalar(math.prod(kernel) / divisor, dtype_of(x))))
+
+
 for _rank in (1, 2, 3):
-    CONVERTERS[f"max_pool{_rank}d"] = _pool(getattr(op.nn, f"max_pool{_rank}d"), _rank, False)
-    CONVERTERS[f"avg_pool{_rank}d"] = _pool(getattr(op.nn, f"avg_pool{_rank}d"), _rank, True)
-
-
-@converter("max_pool2d_with_indices")
-def _max_pool2d_with_indices(self: Importer, x: Any, *args: Any) -> list[Any]:
-    return [CONVERTERS["max_pool2d"](self, x, *args), None]
+    CONVERTERS[f"max_pool{_rank}d"] = _max_pool(_rank)
+    CONVERTERS[f"avg_pool{_rank}d"] = _avg_pool(_rank)
 
 
 def _adaptive(rank: int) -> Any:
     function = getattr(op.nn, f"adaptive_avg_pool{rank}d")
-    layout = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank]
 
     def convert(self: Importer, x: Any, size: Any) -> Any:
-        wanted = _many(size, rank)
         shape = self.shape(x)[-rank:]
-        wanted = [s if w is None else w for w, s in zip(wanted, shape)]
-        return self.emit(function(x, wanted, layout=layout))
+        wanted = [s if w is None else w for w, s in zip(many(size, rank), shape)]
+        return _batched(self, x, rank, lambda x: self.emit(function(x, wanted, layout=_LAYOUTS[rank])))
 
     return convert
 
@@ -322,52 +249,13 @@ for _rank in (1, 2, 3):
     CONVERTERS[f"adaptive_avg_pool{_rank}d"] = CONVERTERS[f"_adaptive_avg_pool{_rank}d"] = _adaptive(_rank)
 
 
-@converter("scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu")
-def _attention(
-    self: Importer, q: Any, k: Any, v: Any, mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
-    scale: Any = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
-    lead = self.shape(q)[:-3]
-    if self.rank(q) == 3:
-        q, k, v = (self.emit(op.expand_dims(t, 0)) for t in (q, k, v))
-    elif len(lead) > 1:
-        q, k, v = (self.emit(op.reshape(t, [-1, *self.shape(t)[-3:]])) for t in (q, k, v))
-    heads, kv_heads = self.shape(q)[1], self.shape(k)[1]
-    if enable_gqa and heads != kv_heads:
-        k, v = (self.emit(op.repeat(t, heads // kv_heads, 1)) for t in (k, v))
-    bias = _attention_bias(self, q, k, mask)
-    q, k, v = (self.emit(op.permute_dims(t, [0, 2, 1, 3])) for t in (q, k, v))
-    size = self.shape(q)[-1]
-    scale = 1.0 / math.sqrt(size) if scale is None else scale
-    causal = "TopLeft" if is_causal else None
-    out = self.emit(op.nn.attention(q, k, v, bias=bias, scale=scale, causal_mask=causal))
-    out = self.emit(op.permute_dims(out, [0, 2, 1, 3]))
-    if len(lead) == 0:
-        return self.emit(op.squeeze(out, [0]))
-    return out if len(lead) == 1 else self.emit(op.reshape(out, [*lead, *self.shape(out)[1:]]))
-
-
-def _attention_bias(self: Importer, q: Any, k: Any, mask: Any) -> Any:
-    if mask is None:
-        return None
-    if dtype_of(mask) == "bool":
-        kind = dtype_of(q)
-        lowest = -3.4028234663852886e38 if kind == "float32" else -65504.0
-        mask = self.emit(op.where(mask, self.scalar(0.0, kind), self.scalar(lowest, kind)))
-    if self.rank(mask) < 4:
-        mask = self.emit(op.reshape(mask, [1] * (4 - self.rank(mask)) + self.shape(mask)))
-    batch, heads, length = self.shape(q)[:3]
-    wanted = [batch, heads, length, self.shape(k)[2]]
-    return mask if self.shape(mask) == wanted else self.emit(op.broadcast_to(mask, wanted))
-
-
 def _upsample(method: str) -> Any:
     def convert(self: Importer, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
         align = bool(rest[0]) if method != "nearest_neighbor" and rest else False
         factors = rest[-1] if rest and rest[-1] is not None else None
         if size is None and factors is not None:
             height, width = self.shape(x)[2:]
-            scale = _many(factors, 2) if isinstance(factors, int) else list(factors)
+            scale = many(factors, 2) if isinstance(factors, int) else list(factors)
             size = [int(height * scale[0]), int(width * scale[-1])]
         mode = "align_corners" if align else "asymmetric" if method == "nearest_neighbor" else "half_pixel"
         rounding = "floor" if method == "nearest_neighbor" else ""
@@ -384,11 +272,3 @@ def _upsample(method: str) -> Any:
 CONVERTERS["upsample_nearest2d"] = _upsample("nearest_neighbor")
 CONVERTERS["upsample_bilinear2d"] = _upsample("linear")
 CONVERTERS["upsample_bicubic2d"] = _upsample("cubic")
-
-
-@converter("cross_entropy_loss")
-def _cross_entropy(
-    self: Importer, x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100, *_: Any
-) -> Any:
-    name = {0: "none", 1: "mean", 2: "sum"}[reduction]
-    return self.emit(op.nn.nll_loss(self.emit(op.nn.log_softmax(x, 1)), target, weight, name, ignore_index))

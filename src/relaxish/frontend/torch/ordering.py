@@ -118,6 +118,11 @@ def _searchsorted(
     return self.emit(op.sum(self.cast(smaller, kind), [-1]))
 
 
+@converter("bucketize")
+def _bucketize(self: Importer, x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    return _searchsorted(self, boundaries, x, out_int32=out_int32, right=right)
+
+
 @converter("diagonal", "diagonal_copy", "linalg_diagonal")
 def _diagonal(self: Importer, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     rank = self.rank(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -75,11 +76,21 @@ def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
             count: Any = 1
             for axis in range(self.rank(x)) if axes is None else axes:
                 count = count * self.shape(x)[axis]
-            factor = count / max(count - correction, 0) if count > correction else float("nan")
-            variance = self.emit(op.multiply(variance, self.scalar(factor, dtype_of(x))))
+            variance = self.emit(op.multiply(variance, _bessel(self, count, correction, dtype_of(x))))
         return variance if function is op.variance else self.emit(op.sqrt(variance))
 
     return convert
+
+
+def _bessel(self: Importer, count: Any, correction: float, kind: str) -> Any:
+    """What makes the variance of a population that of a sample."""
+    if isinstance(count, int):
+        factor = count / (count - correction) if count > correction else math.inf if count else math.nan
+        # The variance of a single element is zero: times infinity, that is NaN, as in PyTorch.
+        return self.scalar(factor, kind)
+    size = self.scalar(count, kind)
+    others = self.emit(op.maximum(self.emit(op.subtract(size, self.scalar(correction, kind))), self.scalar(0, kind)))
+    return self.emit(op.divide(size, others))
 
 
 CONVERTERS["var"] = _spread(op.variance)
@@ -127,8 +138,17 @@ def _along_axis(function: Any) -> Any:
     return convert
 
 
-converter("softmax", "_softmax", "_safe_softmax")(_along_axis(op.nn.softmax))
+converter("softmax", "_softmax")(_along_axis(op.nn.softmax))
 converter("log_softmax", "_log_softmax")(_along_axis(op.nn.log_softmax))
+
+
+@converter("_safe_softmax")
+def _safe_softmax(self: Importer, x: Any, dim: int, dtype: Any = None) -> Any:
+    """A row of nothing but -inf gives zeros."""
+    x = x if dtype is None else self.cast(x, torch_dtype(dtype))
+    lowest = self.scalar(-math.inf, dtype_of(x))
+    empty = self.emit(op.equal(self.emit(op.max(x, [dim], True)), lowest))
+    return self.emit(op.where(empty, self.scalar(0.0, dtype_of(x)), self.emit(op.nn.softmax(x, dim))))
 
 
 @converter("logsumexp")
@@ -141,15 +161,45 @@ def _logsumexp(self: Importer, x: Any, dim: Any, keepdim: bool = False) -> Any:
 
 
 @converter("norm", "linalg_vector_norm")
-def _norm(self: Importer, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
+def _norm(
+    self: Importer, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, **_: Any
+) -> Any:
+    """Norms of order 0 (a count) and infinity (the extremes of magnitude), too; squares of half precision would
+    overflow, they are taken in float32."""
+    x = x if dtype is None else self.cast(x, torch_dtype(dtype))
+    kind = dtype_of(x)
+    if kind in ("float16", "bfloat16"):
+        return self.cast(_norm(self, self.cast(x, "float32"), ord, dim, keepdim), kind)
     axes = _axes(dim)
     if ord is None or ord == 2:
         return self.emit(op.sqrt(self.emit(op.sum(self.emit(op.multiply(x, x)), axes, keepdim))))
+    if ord == 0:
+        there = self.cast(self.emit(op.not_equal(x, self.scalar(0.0, kind))), kind)
+        return self.emit(op.sum(there, axes, keepdim))
     magnitude = self.emit(op.abs(x))
     if ord == 1:
         return self.emit(op.sum(magnitude, axes, keepdim))
-    if ord == float("inf"):
-        return self.emit(op.max(magnitude, axes, keepdim))
-    power = self.emit(op.power(magnitude, self.scalar(float(ord), dtype_of(x))))
+    if math.isinf(ord):
+        return self.emit((op.max if ord > 0 else op.min)(magnitude, axes, keepdim))
+    power = self.emit(op.power(magnitude, self.scalar(float(ord), kind)))
     total = self.emit(op.sum(power, axes, keepdim))
-    return self.emit(op.power(total, self.scalar(1.0 / ord, dtype_of(x))))
+    return self.emit(op.power(total, self.scalar(1.0 / ord, kind)))
+
+
+@converter("aminmax")
+def _aminmax(self: Importer, x: Any, *, dim: int | None = None, keepdim: bool = False) -> list[Any]:
+    return [self.emit(op.min(x, _axes(dim), keepdim)), self.emit(op.max(x, _axes(dim), keepdim))]
+
+
+def _with_mean(name: str) -> Callable[..., Any]:
+    def convert(self: Importer, x: Any, dim: Any = None, *args: Any, **kwargs: Any) -> list[Any]:
+        axes = None if isinstance(dim, bool) else dim
+        keepdim = kwargs.get("keepdim", args[1] if len(args) > 1 else False)
+        spread = CONVERTERS[name](self, x, dim, *args, **kwargs)
+        return [spread, self.emit(op.mean(x, _axes(axes), keepdim))]
+
+    return convert
+
+
+CONVERTERS["var_mean"] = _with_mean("var")
+CONVERTERS["std_mean"] = _with_mean("std")

@@ -201,74 +201,6 @@ def _gather(self: Importer, x: Any, dim: int, index: Any, **_: Any) -> Any:
     return self.emit(op.gather_elements(x, index, self.axis(x, dim)))
 
 
-@converter("scatter")
-def _scatter(self: Importer, x: Any, dim: int, index: Any, src: Any) -> Any:
-    if not self.is_tensor(src):
-        src = self.emit(op.full(self.shape(index), self.scalar(src, dtype_of(x)), dtype_of(x)))
-    return self.emit(op.scatter_elements(x, index, src, self.axis(x, dim)))
-
-
-@converter("index")
-def _index(self: Importer, x: Any, indices: Sequence[Any]) -> Any:
-    given = [(d, i) for d, i in enumerate(indices) if i is not None]
-    if len(given) == 1:
-        dim, index = given[0]
-        if dtype_of(index) == "bool":
-            raise ValueError("indexing with a boolean mask gives a shape that depends on data; use torch.where")
-        return self.emit(op.take(x, index, dim))
-    dims = [d for d, _ in given]
-    if dims != list(range(dims[0], dims[0] + len(dims))):
-        raise ValueError("index tensors must stand in adjacent dimensions")
-    wide = self.emit(op.broadcast_to(given[0][1], _broadcast_shape(self, [i for _, i in given])))
-    shape = self.shape(wide)
-    parts = [self.emit(op.broadcast_to(self.cast(i, dtype_of(wide)), shape)) for _, i in given]
-    packed = self.emit(op.concat([self.emit(op.expand_dims(p, len(shape))) for p in parts], len(shape)))
-    if dims[0] == 0:
-        return self.emit(op.gather_nd(x, packed))
-    front = [*dims, *[d for d in range(self.rank(x)) if d not in dims]]
-    gathered = self.emit(op.gather_nd(self.emit(op.permute_dims(x, front)), packed))
-    lead, rank = len(shape), len(shape) + self.rank(x) - len(dims)
-    before = list(range(lead, lead + dims[0]))
-    return self.emit(op.permute_dims(gathered, [*before, *range(lead), *range(lead + dims[0], rank)]))
-
-
-def _broadcast_shape(self: Importer, tensors: Sequence[Any]) -> list[Any]:
-    rank = max(self.rank(t) for t in tensors)
-    out: list[Any] = [1] * rank
-    for tensor in tensors:
-        shape = [1] * (rank - self.rank(tensor)) + self.shape(tensor)
-        out = [b if isinstance(a, int) and a == 1 else a for a, b in zip(out, shape)]
-    return out
-
-
-@converter("index_put", "index_put_", "_index_put_impl")
-def _index_put(self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, *_: Any) -> Any:
-    whole = next((n for n, index in enumerate(indices) if index is not None), 0)
-    if whole:
-        return _index_put_behind(self, x, indices, values, accumulate, whole)
-    if any(i is None for i in indices):
-        raise ValueError("index_put needs indices of neighbouring dimensions")
-    shape = _broadcast_shape(self, indices)
-    parts = [self.emit(op.broadcast_to(self.cast(i, "int64"), shape)) for i in indices]
-    packed = self.emit(op.concat([self.emit(op.expand_dims(p, len(shape))) for p in parts], len(shape)))
-    wanted = [*shape, *self.shape(x)[len(indices) :]]
-    values = self.emit(op.broadcast_to(self.tensor(values, x), wanted))
-    return self.emit(op.scatter_nd(x, packed, values, "add" if accumulate else "update"))
-
-
-def _index_put_behind(self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool, whole: int) -> Any:
-    """``index_put`` behind ``whole`` dimensions that are taken as they are: these go last for the time being."""
-    rank = self.rank(x)
-    shape = _broadcast_shape(self, indices[whole:])
-    behind = rank - len(indices)
-    wanted = [*self.shape(x)[:whole], *shape, *self.shape(x)[rank - behind :]]
-    values = self.emit(op.broadcast_to(self.tensor(values, x), wanted))
-    values = self.emit(op.permute_dims(values, [*range(whole, len(wanted)), *range(whole)]))
-    moved = self.emit(op.permute_dims(x, [*range(whole, rank), *range(whole)]))
-    made = _index_put(self, moved, indices[whole:], values, accumulate)
-    return self.emit(op.permute_dims(made, [*range(rank - whole, rank), *range(rank - whole)]))
-
-
 @converter("repeat")
 def _repeat(self: Importer, x: Any, repeats: Sequence[Any]) -> Any:
     if all(isinstance(r, int) for r in repeats):
@@ -341,14 +273,22 @@ def _pad(self: Importer, x: Any, pad: Sequence[int], mode: Any = "constant", val
     for index in range(len(pad) // 2):
         dim = self.rank(x) - 1 - index
         widths[2 * dim], widths[2 * dim + 1] = pad[2 * index], pad[2 * index + 1]
-    if any(isinstance(w, int) and w < 0 for w in widths):
-        shape = self.shape(x)
-        axes = [d for d in range(self.rank(x)) if min(widths[2 * d], widths[2 * d + 1]) < 0]
-        begin = [max(-widths[2 * d], 0) for d in axes]
-        end = [shape[d] - max(-widths[2 * d + 1], 0) for d in axes]
-        x = self.emit(op.strided_slice(x, axes, begin, end, [1] * len(axes)))
-        return _pad(self, x, [max(p, 0) for p in pad], mode, value)
-    return self.emit(op.nn.pad(x, widths, mode if mode != "replicate" else "edge", float(value or 0.0)))
+    kept = [max(w, 0) if isinstance(w, int) else w for w in widths]
+    if kept == widths:
+        return self.emit(op.nn.pad(x, widths, mode if mode != "replicate" else "edge", float(value or 0.0)))
+    if mode == "circular":
+        # Of the rest that negative widths leave the repeats are taken, all other modes look at the whole.
+        return _pad(self, _cropped(self, x, widths), [max(p, 0) for p in pad], mode, value)
+    return _cropped(self, _pad(self, x, [max(p, 0) for p in pad], mode, value), widths)
+
+
+def _cropped(self: Importer, x: Any, widths: Sequence[int]) -> Any:
+    """``x`` without as many elements at the ends of its dimensions as negative widths say."""
+    shape = self.shape(x)
+    axes = [d for d in range(self.rank(x)) if min(widths[2 * d], widths[2 * d + 1]) < 0]
+    begin = [max(-widths[2 * d], 0) for d in axes]
+    end = [shape[d] - max(-widths[2 * d + 1], 0) for d in axes]
+    return self.emit(op.strided_slice(x, axes, begin, end, [1] * len(axes)))
 
 
 @converter("sym_size.int", "sym_size")
@@ -385,18 +325,6 @@ def _argsort(self: Importer, x: Any, *args: Any, dim: int = -1, descending: bool
 @converter("take")
 def _take(self: Importer, x: Any, index: Any) -> Any:
     return self.emit(op.take(self.emit(op.reshape(x, [-1])), index, axis=0))
-
-
-@converter("masked_scatter")
-def _masked_scatter(self: Importer, x: Any, mask: Any, source: Any) -> Any:
-    """Where the mask holds, the elements of ``source`` in turn: the running count of the mask is their position."""
-    shape = self.shape(x)
-    mask = self.emit(op.broadcast_to(mask, shape))
-    flat = self.emit(op.reshape(mask, [-1]))
-    count = self.emit(op.cumsum(self.emit(op.astype(flat, "int64")), 0))
-    place = self.emit(op.maximum(self.emit(op.subtract(count, self.scalar(1, "int64"))), self.scalar(0, "int64")))
-    picked = self.emit(op.take(self.emit(op.reshape(source, [-1])), place, axis=0))
-    return self.emit(op.where(mask, self.emit(op.reshape(picked, shape)), x))
 
 
 @converter("topk")

@@ -1,0 +1,340 @@
+"""Operators of PyTorch that read and write by index tensors and masks, and that write a view back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import op, relax, te, tir
+from .importer import Importer, dtype_of
+from .table import converter
+
+__all__: list[str] = []
+
+# Larger than any size: a bound of a slice that means its end.
+_LARGE = 1 << 62
+
+
+def _broadcast_shape(self: Importer, tensors: Sequence[Any]) -> list[Any]:
+    rank = max(self.rank(t) for t in tensors)
+    out: list[Any] = [1] * rank
+    for tensor in tensors:
+        shape = [1] * (rank - self.rank(tensor)) + self.shape(tensor)
+        out = [b if isinstance(a, int) and a == 1 else a for a, b in zip(out, shape)]
+    return out
+
+
+def _is_mask(index: Any) -> bool:
+    """PyTorch takes bytes for a mask as well."""
+    return index is not None and dtype_of(index) in ("bool", "uint8")
+
+
+def _product(sizes: Sequence[Any]) -> Any:
+    total: Any = 1
+    for size in sizes:
+        total = total * size
+    return total
+
+
+def _from_the_start(self: Importer, index: Any, size: Any) -> Any:
+    """Indices that count from the end, as they count from the start."""
+    if isinstance(index, relax.Constant):
+        values = index.data.numpy()
+        if not (values < 0).any():
+            return index
+        if isinstance(size, int):
+            return relax.const(np.where(values < 0, values + size, values).astype(values.dtype), dtype_of(index))
+    kind = dtype_of(index)
+    if kind.startswith("uint"):
+        return index
+    negative = self.emit(op.less(index, self.scalar(0, kind)))
+    return self.emit(op.where(negative, self.emit(op.add(index, self.scalar(size, kind))), index))
+
+
+def _first(self: Importer, x: Any, dims: Sequence[int]) -> tuple[Any, Callable[[Any], Any]]:
+    """``x`` with ``dims`` moved to the front, and the way back for what has the same dimensions."""
+    order = [*dims, *(d for d in range(self.rank(x)) if d not in dims)]
+    if order == list(range(len(order))):
+        return x, lambda made: made
+    back = [order.index(d) for d in range(len(order))]
+    return self.emit(op.permute_dims(x, order)), lambda made: self.emit(op.permute_dims(made, back))
+
+
+def _packed(self: Importer, x: Any, indices: Sequence[Any]) -> Any:
+    """Indices of the leading dimensions of ``x`` as coordinates in a new last dimension."""
+    shape = _broadcast_shape(self, indices)
+    parts = []
+    for index, size in zip(indices, self.shape(x)):
+        wide = self.cast(_from_the_start(self, index, size), "int64")
+        if self.shape(wide) != shape:
+            wide = self.emit(op.broadcast_to(wide, shape))
+        parts.append(self.emit(op.expand_dims(wide, len(shape))))
+    return parts[0] if len(parts) == 1 else self.emit(op.concat(parts, len(shape)))
+
+
+@converter("index")
+def _index(self: Importer, x: Any, indices: Sequence[Any]) -> Any:
+    given = [(d, i) for d, i in enumerate(indices) if i is not None]
+    if not given:
+        return x
+    if any(_is_mask(index) for _, index in given):
+        raise ValueError("indexing with a boolean mask gives a shape that depends on data; use torch.where")
+    if len(given) == 1:
+        dim, index = given[0]
+        return self.emit(op.take(x, _from_the_start(self, index, self.shape(x)[dim]), dim))
+    dims = [d for d, _ in given]
+    moved, _ = _first(self, x, dims)
+    gathered = self.emit(op.gather_nd(moved, _packed(self, moved, [i for _, i in given])))
+    if dims != list(range(dims[0], dims[0] + len(dims))) or dims[0] == 0:
+        return gathered  # what index tensors apart from each other give comes first
+    lead = len(_broadcast_shape(self, [i for _, i in given]))
+    before = list(range(lead, lead + dims[0]))
+    rest = range(lead + dims[0], lead + self.rank(x) - len(dims))
+    return self.emit(op.permute_dims(gathered, [*before, *range(lead), *rest]))
+
+
+@converter("index_put", "_unsafe_index_put")
+def _index_put(self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, *_: Any) -> Any:
+    values = self.cast(self.tensor(values, x), dtype_of(x))
+    indices = list(indices)
+    if all(index is None for index in indices):
+        values = self.emit(op.broadcast_to(values, self.shape(x)))
+        return self.emit(op.add(x, values)) if accumulate else values
+    dims = _dimensions(self, indices)
+    masks = [index for index in indices if _is_mask(index)]
+    if len(masks) == 1 and all(index is None or index is masks[0] for index in indices):
+        made = _put_where(self, x, dims[0][0], self.cast(masks[0], "bool"), values, accumulate)
+        if made is not None:
+            return made
+    spread = [d for _, taken in dims for d in taken]
+    adjacent = spread == list(range(spread[0], spread[0] + len(spread)))
+    moved, back = _first(self, x, spread)
+    tensors = [index for index in indices if index is not None]
+    if masks:
+        return back(_put_by_masks(self, moved, tensors, values, accumulate, spread[0] if adjacent else 0))
+    packed = _packed(self, moved, tensors)
+    shape = self.shape(packed)[:-1]
+    values = _values_in_front(self, values, shape, self.shape(moved)[len(spread) :], spread[0] if adjacent else 0)
+    return back(self.emit(op.scatter_nd(moved, packed, values, _reduction(self, x, accumulate))))
+
+
+def _reduction(self: Importer, x: Any, accumulate: bool) -> str:
+    return "update" if not accumulate else "max" if dtype_of(x) == "bool" else "add"
+
+
+def _dimensions(self: Importer, indices: Sequence[Any]) -> list[tuple[Any, list[int]]]:
+    """(index, dimensions of the data that it goes over): a mask goes over as many as it has."""
+    at, out = 0, []
+    for index in indices:
+        width = self.rank(index) if _is_mask(index) else 1
+        if index is not None:
+            out.append((index, list(range(at, at + width))))
+        at += width
+    return out
+
+
+def _values_in_front(self: Importer, values: Any, shape: Sequence[Any], rest: Sequence[Any], before: int) -> Any:
+    """Values of the shape that indexing gives, with the dimensions of the index tensors (``shape``) first."""
+    wanted = [*rest[:before], *shape, *rest[before:]]
+    if self.shape(values) != wanted:
+        values = self.emit(op.broadcast_to(values, wanted))
+    if before == 0:
+        return values
+    count = len(shape)
+    order = [*range(before, before + count), *range(before), *range(before + count, len(wanted))]
+    return self.emit(op.permute_dims(values, order))
+
+
+def _put_where(self: Importer, x: Any, dims: list[int], mask: Any, values: Any, accumulate: bool) -> Any:
+    """Values for all places at once, or None if each place gets a value of its own."""
+    before, behind = dims[0], self.rank(x) - len(dims) - dims[0]
+    shape = self.shape(values)
+    lead = len(shape) - behind - 1
+    if lead >= 0 and shape[lead] != 1:
+        return None
+    # The dimension of the places, 1 long, becomes as many as the mask has.
+    if lead >= 0:
+        values = self.emit(op.reshape(values, [*shape[:lead], *[1] * len(dims), *shape[lead + 1 :]]))
+    wide = self.emit(op.reshape(mask, [*[1] * before, *self.shape(mask), *[1] * behind]))
+    if accumulate:
+        values = self.emit((op.logical_or if dtype_of(x) == "bool" else op.add)(x, values))
+    return self.emit(op.where(wide, values, x))
+
+
+def _put_by_masks(self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool, before: int) -> Any:
+    """``index_put`` into the leading dimensions of ``x`` by masks, alone or beside index tensors.
+
+    How many places hold is known at run time only, but not more than the mask has.  So many are written; those behind
+    the last one that holds go to an extra row, which is cut off again.
+    """
+    masks = [index for index in indices if _is_mask(index)]
+    bound = min((_product(self.shape(m)) for m in masks), key=lambda n: n if isinstance(n, int) else _LARGE)
+    coordinates: list[Any] = []
+    holds: Any = None
+    order = self.emit(op.arange(0, bound, 1, "int64"))
+    for index in indices:
+        size = self.shape(x)[len(coordinates)]
+        if _is_mask(index):
+            places, count = _places(self, self.cast(index, "bool"), bound)
+            coordinates.extend(places)
+            holds = self.emit(op.less(order, count)) if holds is None else holds
+        else:
+            coordinates.append(_nth_rows(self, _from_the_start(self, index, size), order))
+    depth = len(coordinates)
+    shape, rest = self.shape(x)[:depth], self.shape(x)[depth:]
+    flat: Any = None
+    for coordinate, size in zip(coordinates, shape, strict=True):
+        coordinate = self.cast(coordinate, "int64")
+        stepped = None if flat is None else self.emit(op.multiply(flat, self.scalar(size, "int64")))
+        flat = coordinate if stepped is None else self.emit(op.add(stepped, coordinate))
+    total = _product(shape)
+    flat = self.emit(op.where(holds, flat, self.scalar(total, "int64")))
+    kind = dtype_of(x)
+    extra = self.emit(op.zeros([1, *rest], kind))
+    rows = self.emit(op.concat([self.emit(op.reshape(x, [total, *rest])), extra], 0))
+    values = _value_rows(self, values, rest, before, order)
+    values = self.emit(op.broadcast_to(values, [bound, *rest]))
+    packed = self.emit(op.expand_dims(flat, 1))
+    made = self.emit(op.scatter_nd(rows, packed, values, _reduction(self, x, accumulate)))
+    made = self.emit(op.strided_slice(made, [0], [0], [total]))
+    return self.emit(op.reshape(made, self.shape(x)))
+
+
+def _places(self: Importer, mask: Any, bound: Any) -> tuple[list[Any], Any]:
+    """Coordinates of the places where a mask holds, in order, in arrays of ``bound``; and how many there are."""
+    shape = self.shape(mask)
+    flat = self.emit(op.reshape(mask, [_product(shape)]))
+    count = self.emit(op.sum(self.cast(flat, "int64"), [0], True))
+    first = self.emit(op.argsort(self.cast(self.emit(op.logical_not(flat)), "int32"), 0, False, "int64"))
+    place = self.emit(op.strided_slice(first, [0], [0], [bound]))
+    out: list[Any] = []
+    for size in reversed(shape):
+        extent = self.scalar(size, "int64")
+        out.insert(0, self.emit(op.floor_mod(place, extent)) if len(out) < len(shape) - 1 else place)
+        place = self.emit(op.floor_divide(place, extent))
+    return out, count
+
+
+def _nth_rows(self: Importer, x: Any, order: Any) -> Any:
+    """Rows of ``x`` for the places in order; a single row is for all of them."""
+    if self.rank(x) == 0:
+        return self.emit(op.expand_dims(x, 0))
+    if self.shape(x)[0] == 1:
+        return x
+    last = self.emit(op.subtract(self.scalar(self.shape(x)[0], "int64"), self.scalar(1, "int64")))
+    return self.emit(op.take(x, self.emit(op.minimum(order, last)), 0))
+
+
+def _value_rows(self: Importer, values: Any, rest: Sequence[Any], before: int, order: Any) -> Any:
+    """Values with the dimension of the places first, one row for each of them."""
+    rank = len(rest) + 1
+    shape = [*[1] * (rank - self.rank(values)), *self.shape(values)]
+    if len(shape) != self.rank(values):
+        values = self.emit(op.reshape(values, shape))
+    if before:
+        values = self.emit(op.permute_dims(values, [before, *(d for d in range(rank) if d != before)]))
+    return _nth_rows(self, values, order)
+
+
+_REDUCTIONS = {"add": "add", "multiply": "mul"}
+
+
+@converter("scatter")
+def _scatter(self: Importer, x: Any, dim: int, index: Any, src: Any, *, reduce: str | None = None) -> Any:
+    if not self.is_tensor(src):
+        src = self.emit(op.full(self.shape(index), self.scalar(src, dtype_of(x)), dtype_of(x)))
+    elif self.shape(src) != self.shape(index):
+        ends = self.shape(index)
+        src = self.emit(op.strided_slice(src, list(range(len(ends))), [0] * len(ends), ends))
+    how = "update" if reduce is None else _REDUCTIONS[reduce]
+    return self.emit(op.scatter_elements(x, index, src, self.axis(x, dim), how))
+
+
+@converter("scatter_add")
+def _scatter_add(self: Importer, x: Any, dim: int, index: Any, src: Any) -> Any:
+    return _scatter(self, x, dim, index, src, reduce="add")
+
+
+@converter("masked_scatter")
+def _masked_scatter(self: Importer, x: Any, mask: Any, source: Any) -> Any:
+    """Where the mask holds, the elements of ``source`` in turn: the running count of the mask is their position."""
+    shape = _broadcast_shape(self, [x, mask])
+    if self.shape(x) != shape:
+        x = self.emit(op.broadcast_to(x, shape))
+    if self.shape(mask) != shape:
+        mask = self.emit(op.broadcast_to(mask, shape))
+    flat = self.emit(op.reshape(mask, [-1]))
+    count = self.emit(op.cumsum(self.emit(op.astype(flat, "int64")), 0))
+    place = self.emit(op.maximum(self.emit(op.subtract(count, self.scalar(1, "int64"))), self.scalar(0, "int64")))
+    picked = self.emit(op.take(self.emit(op.reshape(source, [-1])), place, axis=0))
+    return self.emit(op.where(mask, self.emit(op.reshape(picked, shape)), x))
+
+
+def _written_back(self: Importer, x: Any, src: Any, name: str, place: Callable[..., tuple[Any, list[Any]]]) -> Any:
+    """``x`` with elements of ``src`` where a view was written: ``place(*coordinates)`` tells whether the view has an
+    element and its coordinates in ``src``."""
+
+    def compute(data: Any, view: Any) -> Any:
+        def element(*at: Any) -> Any:
+            holds, inner = place(*at)
+            return tir.if_then_else(holds, view(*inner), data(*at))
+
+        return te.compute(data.shape, element, name)
+
+    return self.builder.emit_te(compute, x, self.cast(src, dtype_of(x)), primfunc_name_hint=name)
+
+
+@converter("select_scatter")
+def _select_scatter(self: Importer, x: Any, src: Any, dim: int, index: Any) -> Any:
+    dim = self.axis(x, dim)
+    index = index + self.shape(x)[dim] if isinstance(index, int) and index < 0 else index
+    return _written_back(
+        self, x, src, "select_scatter", lambda *at: (tir.EQ(at[dim], index), [*at[:dim], *at[dim + 1 :]])
+    )
+
+
+def _clamped(position: Any, size: Any) -> Any:
+    """A bound of a slice as a position from 0 to ``size``."""
+    if isinstance(position, int) and isinstance(size, int):
+        return min(max(position + size if position < 0 else position, 0), size)
+    if isinstance(position, int) and position == 0:
+        return 0
+    if isinstance(position, int) and position >= _LARGE:
+        return size
+    at = tir.if_then_else(tir.LT(tir.convert(position), 0), position + size, position)
+    return tir.max(tir.min(at, size), 0)
+
+
+@converter("slice_scatter")
+def _slice_scatter(
+    self: Importer, x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    dim = self.axis(x, dim)
+    size = self.shape(x)[dim]
+    begin = 0 if start is None else _clamped(start, size)
+    stop = size if end is None else _clamped(end, size)
+    if isinstance(begin, int) and begin == 0 and step == 1 and self.shape(src) == self.shape(x):
+        return self.cast(src, dtype_of(x))
+
+    def place(*at: Any) -> tuple[Any, list[Any]]:
+        inside = tir.And(tir.GE(at[dim], begin), tir.LT(at[dim], stop))
+        nth = at[dim] - begin
+        if step != 1:
+            inside = tir.And(inside, tir.EQ(tir.floormod(nth, step), 0))
+            nth = tir.floordiv(nth, step)
+        return inside, [*at[:dim], nth, *at[dim + 1 :]]
+
+    return _written_back(self, x, src, "slice_scatter", place)
+
+
+@converter("diagonal_scatter")
+def _diagonal_scatter(self: Importer, x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    dim1, dim2 = self.axis(x, dim1), self.axis(x, dim2)
+
+    def place(*at: Any) -> tuple[Any, list[Any]]:
+        others = [i for d, i in enumerate(at) if d not in (dim1, dim2)]
+        return tir.EQ(at[dim2] - at[dim1], offset), [*others, at[dim1] if offset >= 0 else at[dim2]]
+
+    return _written_back(self, x, src, "diagonal_scatter", place)

@@ -1,0 +1,100 @@
+"""Programs that write to tensors in place, turned into functional ones by PyTorch.
+
+A view shares its elements with the tensor that it was taken of, so that a write to the one is a change of the other.
+A Relax expression is a value and shares nothing: only a program without writes can be imported node by node.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+from typing import Any
+
+from ...support.errors import OpNotImplemented, RelaxishError
+from ...support.log import get_logger
+
+__all__ = ["MUTATIONS", "functional", "mutated_outputs", "writes"]
+
+_log = get_logger("frontend.torch")
+#: Kinds of outputs that are the new values of what the program wrote to.
+MUTATIONS = ("BUFFER_MUTATION", "USER_INPUT_MUTATION", "PARAMETER_MUTATION")
+# Operators that write to their running statistics although their schema does not say so: where the flag stands that
+# makes them, and where the statistics are.
+_NORMS = {"batch_norm": (5, 3), "instance_norm": (5, 3), "cudnn_batch_norm": (5, 3)}
+
+
+def _norm_writes(node: Any) -> bool:
+    name = node.target.overloadpacket.__name__
+    if name not in _NORMS:
+        return False
+    flag, statistics = _NORMS[name]
+    args = [*node.args, *[None] * 9]
+    return bool(node.kwargs.get("training", args[flag])) and args[statistics] is not None
+
+
+def _graphs(module: Any) -> list[Any]:
+    """The graph of a module and of all modules in it: bodies of control flow and of autograd or autocast scopes."""
+    return [part.graph for part in module.modules() if hasattr(part, "graph")]
+
+
+def writes(program: Any, known: Collection[str] = ()) -> set[Any]:
+    """The operators of a program that write to their arguments, those named in ``known`` left out."""
+    found = set()
+    for graph in _graphs(program.graph_module):
+        for node in graph.nodes:
+            schema = getattr(node.target, "_schema", None)
+            if node.op != "call_function" or schema is None or node.target.overloadpacket.__name__ in known:
+                continue
+            if schema.is_mutable or _norm_writes(node):
+                found.add(node.target)
+    return found
+
+
+def functional(program: Any, known: Collection[str] = ()) -> Any:
+    """The program without writes: each is a new value, and what was written to an input or a buffer is an output.
+
+    A program that does not write comes back as it is. ``known`` has names of operators that the user converts.
+
+    Before and after, for ``y[:, 0] = 0``::
+
+        select = aten.select.int(y, 1, 0)        select = aten.select.int(y, 1, 0)
+        aten.fill_.Tensor(select, zero)          fill = aten.fill.Tensor(select, zero)
+                                                 select_scatter = aten.select_scatter.default(y, fill, 1, 0)
+
+    Raises
+    ------
+    OpNotImplemented
+        Where PyTorch cannot take a write out; the message names the operators.
+    """
+    found = writes(program, known)
+    if not found:
+        return program
+    names = ", ".join(sorted(map(str, found)))
+    _log.info("made functional by PyTorch: %s", names)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            made = program.run_decompositions({})
+    except RelaxishError:
+        raise
+    except Exception as err:
+        reason = (str(err).strip().splitlines() or [""])[0]
+        raise OpNotImplemented(
+            f"the program writes to tensors in place ({names}) and PyTorch cannot make it functional: "
+            f"{type(err).__name__}: {reason}"
+        ) from err
+    left = writes(made, known)
+    if left:
+        raise OpNotImplemented(
+            f"operators that write to tensors in place cannot be imported: {', '.join(sorted(map(str, left)))}"
+        )
+    return made
+
+
+def mutated_outputs(program: Any) -> dict[str, Any]:
+    """New value (a graph node) by the name of the input or the fully qualified name of the buffer written to."""
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    specs = program.graph_signature.output_specs
+    return {
+        spec.target: value for value, spec in zip(output.args[0], specs, strict=True) if spec.kind.name in MUTATIONS
+    }

@@ -1,0 +1,161 @@
+"""Where the maxima of pooling windows are, and max pooling with windows that differ in size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ... import op, te, tir
+from ...ir import dtype as dt
+from ...support.errors import OpNotImplemented
+from .importer import Deferred, Importer, dtype_of
+from .table import CONVERTERS
+
+__all__ = ["largest_positions", "many"]
+
+_NOWHERE = (1 << 63) - 1
+
+
+def many(value: Any, count: int) -> list[Any]:
+    """One number for each of ``count`` dimensions."""
+    return list(value) * (count if len(value) == 1 else 1) if isinstance(value, (list, tuple)) else [value] * count
+
+
+def _reducer(kind: str) -> Any:
+    """Keeps (position, value) of the largest element: NaN counts as larger than all, of equals the first is taken,
+    of NaNs the last, as PyTorch does."""
+
+    def combine(a: Any, b: Any) -> Any:
+        if dt.is_float(kind):
+            nan_a, nan_b = tir.isnan(a[1]), tir.isnan(b[1])
+            wins = tir.Or(tir.GT(a[1], b[1]), tir.And(nan_a, tir.Not(nan_b)))
+            first = tir.And(tir.EQ(a[1], b[1]), tir.LT(a[0], b[0]))
+            last = tir.And(tir.And(nan_a, nan_b), tir.GT(a[0], b[0]))
+            left = tir.Or(wins, tir.Or(first, last))
+        else:
+            left = tir.Or(tir.GT(a[1], b[1]), tir.And(tir.EQ(a[1], b[1]), tir.LT(a[0], b[0])))
+        return tir.Select(left, a[0], b[0]), tir.Select(left, a[1], b[1])
+
+    return te.comm_reducer(combine, lambda *_: (tir.const(_NOWHERE, "int64"), _lowest(kind)), "largest_position")
+
+
+def _lowest(kind: str) -> Any:
+    return tir.const(-math.inf, kind) if dt.is_float(kind) else tir.min_value(kind)
+
+
+def largest_positions(
+    self: Importer, x: Any, extents: Sequence[int], sizes: Sequence[Any], element: Callable[..., tuple[Any, Any]]
+) -> Any:
+    """For each window over the last dimensions of ``x``, where its largest element is: the position in the plane of
+    these dimensions, in row-major order, as int64.
+
+    ``extents`` are the largest extents of a window and ``sizes`` those of the result. ``element(axis, place, step)``
+    gives the coordinate along a window dimension and whether it is in the window and in ``x``.
+    """
+    rank, kind = len(extents), dtype_of(x)
+    lead = self.shape(x)[: self.rank(x) - rank]
+    reducer = _reducer(kind)
+
+    def compute(data: Any) -> Any:
+        steps = [te.reduce_axis((0, extent), f"k{n}") for n, extent in enumerate(extents)]
+        plane = data.shape[len(lead) :]
+
+        def body(*at: Any) -> Any:
+            inside: Any = tir.const(True, "bool")
+            flat: Any = tir.const(0, "int64")
+            coordinates = []
+            for axis, (place, step) in enumerate(zip(at[len(lead) :], steps, strict=True)):
+                coordinate, holds = element(axis, place, step.var)
+                coordinates.append(coordinate)
+                inside = tir.And(inside, holds)
+                flat = flat * tir.Cast("int64", plane[axis]) + tir.Cast("int64", coordinate)
+            value = tir.if_then_else(inside, data(*at[: len(lead)], *coordinates), _lowest(kind))
+            where = tir.if_then_else(inside, flat, tir.const(_NOWHERE, "int64"))
+            return reducer((where, value), axis=steps)
+
+        return te.compute([*lead, *sizes], body, "largest")[0]
+
+    return self.builder.emit_te(compute, x, primfunc_name_hint="largest_positions")
+
+
+def _pool_positions(
+    self: Importer, x: Any, sizes: Sequence[Any], kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    rank = len(kernel)
+    limits = self.shape(x)[-rank:]
+
+    def element(axis: int, place: Any, step: Any) -> tuple[Any, Any]:
+        at = place * stride[axis] + step * dilation[axis] - padding[axis]
+        return at, tir.And(tir.GE(at, 0), tir.LT(at, limits[axis]))
+
+    return largest_positions(self, x, kernel, sizes, element)
+
+
+def _with_indices(rank: int) -> Any:
+    def convert(
+        self: Importer, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, *rest: Any
+    ) -> list[Any]:
+        out = CONVERTERS[f"max_pool{rank}d"](self, x, kernel, stride, padding, dilation, *rest)
+        windows = many(kernel, rank)
+        steps = many(stride, rank) if stride not in ((), [], None) else windows
+        args = windows, steps, many(padding, rank), many(dilation, rank)
+        return [out, Deferred(lambda: _pool_positions(self, x, self.shape(out)[-rank:], *args))]
+
+    return convert
+
+
+def _windows(size: int, count: int) -> list[tuple[int, int]]:
+    return [(n * size // count, -(-(n + 1) * size // count)) for n in range(count)]
+
+
+def _adaptive_sizes(self: Importer, x: Any, size: Any, rank: int) -> list[Any]:
+    shape = self.shape(x)[-rank:]
+    return [have if want is None else want for want, have in zip(many(size, rank), shape, strict=True)]
+
+
+def _adaptive_positions(self: Importer, x: Any, sizes: Sequence[Any]) -> Any:
+    limits = self.shape(x)[-len(sizes) :]
+    extents = []
+    for size, limit in zip(sizes, limits, strict=True):
+        if isinstance(size, int) and isinstance(limit, int):
+            extents.append(max(end - begin for begin, end in _windows(limit, size)))
+        elif isinstance(size, int) and size == 1:
+            extents.append(limit)
+        else:
+            raise OpNotImplemented("positions of an adaptive max pooling of a dimension of unknown size")
+
+    def element(axis: int, place: Any, step: Any) -> tuple[Any, Any]:
+        size, limit = sizes[axis], limits[axis]
+        at = tir.floordiv(place * limit, size) + step
+        return at, tir.LT(at, tir.floordiv((place + 1) * limit + (size - 1), size))
+
+    return largest_positions(self, x, extents, sizes, element)
+
+
+def _adaptive_max(rank: int) -> Any:
+    def convert(self: Importer, x: Any, size: Any) -> list[Any]:
+        """Windows differ in size: each dimension is put together from the maxima of its windows."""
+        sizes, source = _adaptive_sizes(self, x, size, rank), x
+        for axis, count in enumerate(sizes, self.rank(x) - rank):
+            length = self.shape(x)[axis]
+            if count == length:
+                continue
+            if not isinstance(length, int):
+                if count != 1:
+                    raise OpNotImplemented("adaptive max pooling of a dimension of unknown size")
+                x = self.emit(op.max(x, [axis], True))
+                continue
+            parts = [
+                self.emit(op.max(self.emit(op.strided_slice(x, [axis], [begin], [end])), [axis], True))
+                for begin, end in _windows(length, count)
+            ]
+            x = self.emit(op.concat(parts, axis)) if len(parts) > 1 else parts[0]
+        return [x, Deferred(lambda: _adaptive_positions(self, source, sizes))]
+
+    return convert
+
+
+for _rank in (1, 2, 3):
+    CONVERTERS[f"max_pool{_rank}d_with_indices"] = _with_indices(_rank)
+    CONVERTERS[f"adaptive_max_pool{_rank}d"] = _adaptive_max(_rank)
