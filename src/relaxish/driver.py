@@ -278,7 +278,18 @@ def lower_kernels(
     with target:
         if schedule:
             kernels = _default_schedules(kernels, target)
-        return _tir_pipeline(pipeline, target)(kernels)
+        return _tir_pipeline(pipeline, target)(_with_writes(kernels))
+
+
+def _with_writes(kernels: IRModule) -> IRModule:
+    """The functions with a note of the parameters that they write, which lowered code may not show."""
+    from .backend.common.signature import WRITTEN, written_params
+
+    def noted(func: Any) -> Any:
+        written = written_params(func) if isinstance(func, PrimFunc) else None
+        return func if written is None else func.with_attr(WRITTEN, list(written))
+
+    return IRModule({var: noted(func) for var, func in kernels.functions.items()}, kernels.attrs, kernels.global_infos)
 
 
 def _tir_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:

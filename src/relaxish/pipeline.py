@@ -11,6 +11,7 @@ from . import transform
 from .backend.common import stages
 from .ir.module import IRModule
 from .ir.transform import Pass, PassContext, Sequential, module_pass
+from .relax.analysis.cleanup import keep_vouched_calls
 from .target import Target
 from .tir.function import PrimFunc
 from .transform.decompose_ops import decompose_ops_as_written
@@ -40,7 +41,11 @@ _FAMILIES = {
 
 
 def _pass(run: Callable[[IRModule, PassContext], IRModule], name: str) -> Pass:
-    made: Pass = module_pass(run, opt_level=0, name=name)
+    def keeping(mod: IRModule, ctx: PassContext) -> IRModule:
+        with keep_vouched_calls():
+            return run(mod, ctx)
+
+    made: Pass = module_pass(keeping, opt_level=0, name=name)
     return made
 
 

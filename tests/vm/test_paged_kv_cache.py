@@ -23,7 +23,7 @@ def builtin(name):
 @pytest.fixture(scope="module")
 def kernels():
     functions = {
-        "append": kv._kv_cache_transpose_append(DIM, KV_HEADS, "float32"),
+        "append": kv._kv_cache_transpose_append(KV_HEADS, DIM, "float32"),
         "ragged": kv._attention_prefill_ragged_cpu(KV_HEADS, HEADS, DIM, DIM, "float32", {}),
         "prefill": kv._attention_prefill_cpu(KV_HEADS, HEADS, DIM, "float32", False, {}),
         "decode": kv._attention_decode_cpu(KV_HEADS, HEADS, DIM, "float32", False, {}),

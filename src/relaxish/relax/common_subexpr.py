@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.structural import structural_equal, structural_hash
+from .analysis.cleanup import keeps_vouched_calls, may_write
 from .analysis.variables import contains_impure_call
 from .expr import (
     Call,
@@ -58,6 +59,7 @@ class _Eliminator(PyExprMutator):
         super().__init__()
         self.call_only = call_only
         self.known: dict[Any, list[tuple[Any, Any, list[Var]]]] = {}
+        self.in_dataflow = False
 
     def visit_function_(self, op: Function) -> Any:
         if self.known or self.var_remap_:
@@ -75,7 +77,9 @@ class _Eliminator(PyExprMutator):
     def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
         # Outside, an output stands for itself, even where it copies another one.
         saved = dict(self.var_remap_)
+        self.in_dataflow = True
         new = super().visit_dataflow_block_(block)
+        self.in_dataflow = False
         self.var_remap_ = saved
         for entries in self.known.values():
             for _, _, names in entries:
@@ -101,12 +105,16 @@ class _Eliminator(PyExprMutator):
             else:
                 binding = VarBinding(binding.var, value, binding.span)
         self.builder_.emit_normalized(binding)
-        if names is not None:
+        if not self.in_dataflow and keeps_vouched_calls() and may_write(value):
+            self.known = {}  # what was computed before the write need not be what would be computed after it
+        elif names is not None:
             names.append(binding.var)
 
     def _names_of(self, value: Any, info: Any) -> list[Var] | None:
         """Variables bound to an equal value; None if values of that kind are not to be shared."""
         if (self.call_only and not isinstance(value, Call)) or contains_impure_call(value):
+            return None
+        if not self.in_dataflow and keeps_vouched_calls() and may_write(value):
             return None
         if isinstance(value, Call) and _allocates(value):
             return None

@@ -76,6 +76,8 @@ def alloc_storage(
     """A block of memory; ``shape`` holds its size in elements of ``dtype_hint``."""
     nbytes = itemsize(dtype_hint) if dtype_hint else 1
     for dim in shape if isinstance(shape, tuple) else (shape,):
+        if int(dim) < 0:
+            raise ArgumentError(f"storage of {shape} elements cannot be allocated: the size is negative")
         nbytes *= int(dim)
     allocator: Allocator = vm.allocator(device_index)
     return allocator.allocate(nbytes, None if mem_scope == "global" else mem_scope)
@@ -254,13 +256,15 @@ def read_if_cond(cond: Any) -> bool:
 
 @_builtin("reshape")
 def reshape(data: NDArray, shape: Any) -> NDArray:
-    """The same memory under another shape."""
+    """The same memory under another shape. Raises ArgumentError unless both have as many elements."""
+    if not isinstance(data, NDArray):
+        raise ArgumentTypeError(f"reshape expects a Tensor but got {type_key_of(data)}")
     target = tuple(shape)
     size = 1
     for dim in target:
         size *= dim
-    if size != data.size:
-        raise ValueError(f"cannot reshape {data.shape} into {target}")
+    if size != data.size or min(target, default=0) < 0:
+        raise ArgumentError(f"cannot reshape {data.shape} into {target}")
     return data._create_view(target)
 
 

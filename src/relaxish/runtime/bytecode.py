@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+# What a result was declared to be, as plain data: ("tensor", dtype, rank, extents), ("shape", rank) or ("tuple", fields).
+Declared = tuple[Any, ...]
+
 VOID_REGISTER = -1
 """Destination of a call whose result nobody wants."""
 VM_REGISTER = -2
@@ -21,11 +24,12 @@ class Arg(NamedTuple):
 
 @dataclass(frozen=True)
 class CallOp:
-    """``dst = functions[func](*args)``."""
+    """``dst = functions[func](*args)``; ``returns`` is what the result was declared to be (see :mod:`.results`)."""
 
     dst: int
     func: int
     args: tuple[Arg, ...]
+    returns: Declared | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,8 @@ def _arg_python(arg: Arg, functions: Sequence[FunctionInfo]) -> str:
 def instruction_to_json(op: Instruction) -> list[Any]:
     """Plain data."""
     if isinstance(op, CallOp):
-        return ["call", op.dst, op.func, [[a.kind, a.value] for a in op.args]]
+        call = ["call", op.dst, op.func, [[a.kind, a.value] for a in op.args]]
+        return call if op.returns is None else [*call, op.returns]
     if isinstance(op, RetOp):
         return ["ret", op.reg]
     if isinstance(op, GotoOp):
@@ -157,11 +162,16 @@ def instruction_to_json(op: Instruction) -> list[Any]:
     return ["if", op.cond, op.false_offset]
 
 
+def _tuples(data: Any) -> Any:
+    return tuple(_tuples(d) for d in data) if isinstance(data, list) else data
+
+
 def instruction_from_json(data: list[Any]) -> Instruction:
     """Inverse of :func:`instruction_to_json`."""
     kind = data[0]
     if kind == "call":
-        return CallOp(data[1], data[2], tuple(Arg(k, v) for k, v in data[3]))
+        returns = _tuples(data[4]) if len(data) > 4 else None
+        return CallOp(data[1], data[2], tuple(Arg(k, v) for k, v in data[3]), returns)
     if kind == "ret":
         return RetOp(data[1])
     return GotoOp(data[1]) if kind == "goto" else IfOp(data[1], data[2])

@@ -104,8 +104,8 @@ class DeviceModule(Module):
         return found
 
     def bound_function(self, name: str) -> Callable[..., Any]:
-        """The function for arguments that were checked already: the quick form of the virtual machine."""
-        return DeviceFunction(self.programs[name], self.runtime).call
+        """The function for the arrays of programs: the quick form of the virtual machine."""
+        return DeviceFunction(self.programs[name], self.runtime).guarded
 
     def runtime(self, index: int) -> HostRuntime:
         """What runs the programs on a device. Raises RelaxishError where devices of this kind cannot be used."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..support.errors import InternalError, RelaxishError
-from .bytecode import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, IfOp, RetOp
+from .bytecode import VM_REGISTER, VOID_REGISTER, Arg, CallOp, Declared, FunctionInfo, GotoOp, IfOp, RetOp
 from .container import convert
 from .executable import Executable
 from .kernel import KernelSpec, NativeLibrary
@@ -186,13 +186,18 @@ class ExecBuilder:
         args: Sequence[Any] | None = None,
         dst: Arg | None = None,
         ret: Mapping[str, Any] | None = None,
+        *,
+        returns: Declared | None = None,
     ) -> None:
-        """``dst = name(*args)``; arguments that are not operands become constants."""
+        """``dst = name(*args)``; arguments that are not operands become constants.
+
+        ``returns`` is what the result is declared to be; it is compared when the machine runs.
+        """
         operands = tuple(self._as_arg(a) for a in args or ())
         index = name.value if isinstance(name, Arg) else self.get_function(name)
         target = self._as_register(dst) if dst is not None else self.void_arg()
         self._use(target, *operands)
-        self._function().code.append(CallOp(target.value, index, operands))
+        self._function().code.append(CallOp(target.value, index, operands, returns))
 
     def emit_ret(self, result: Arg) -> None:
         """Return a register (a constant is loaded first)."""

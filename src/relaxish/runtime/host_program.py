@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from ..support.errors import RelaxishError
 from .device import Device
-from .kernel import ArgumentError, KernelError, KernelSpec, check_arguments
+from .kernel import ArgumentError, KernelError, KernelSpec, call_borrowing, check_arguments, guard
 from .memory import Storage, get_allocator
 from .ndarray import NDArray
 from .registry import get_global_func
@@ -141,6 +141,7 @@ class DeviceFunction:
         self._runtime_of = runtime_of
         self._first = next((i for i, p in enumerate(program.spec.params) if p.kind == "tensor"), None)
         self.call = self._make_call()
+        self.guarded = guard(program.spec, self.call)
 
     def _make_call(self) -> Callable[..., Any]:
         run, first, runtime_of = self.program.function, self._first, self._runtime_of
@@ -151,7 +152,7 @@ class DeviceFunction:
         return call
 
     def __call__(self, *args: Any) -> Any:
-        return self.call(*check_arguments(self.spec, args))
+        return call_borrowing(self.spec, self.call, args, None)
 
     def check(self, args: Any) -> list[Any]:
         """Arguments as the function wants them, or an error naming the parameter that does not fit."""

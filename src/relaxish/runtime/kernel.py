@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..support.errors import KernelError, RelaxishError
+from .borrowing import GiveBack, borrow, separate
+from .device import Device
 from .failures import failure
-from .ndarray import NDArray, as_ndarray
+from .ndarray import NDArray, ReadOnlyError, as_ndarray
+from .shape_text import extent_of
 
 PACKED_SUFFIX = "__packed"
 _PACKED_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
@@ -25,7 +28,10 @@ _PACKED_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 @dataclass(frozen=True)
 class ParamSpec:
-    """One parameter: ``kind`` is "tensor" or "scalar"; symbolic dims of ``shape`` are names or expression texts."""
+    """One parameter: ``kind`` is "tensor" or "scalar"; symbolic dims of ``shape`` are names or expression texts.
+
+    A scalar's ``shape`` is its name, as shapes of tensors may refer to it, or nothing.
+    """
 
     kind: str
     dtype: str
@@ -43,12 +49,16 @@ class ShapeVarSource:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What a caller must know of a kernel."""
+    """What a caller must know of a kernel.
+
+    ``written`` are the parameters whose memory the program writes, as far as that is known (None: it is not; any may be).
+    """
 
     name: str
     params: tuple[ParamSpec, ...]
     shape_vars: tuple[ShapeVarSource, ...] = ()
     result: str = ""  # dtype of the returned value, if the program returns one
+    written: tuple[int, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -57,6 +67,7 @@ class KernelSpec:
             "params": [[p.kind, p.dtype, list(p.shape)] for p in self.params],
             "shape_vars": [[s.name, s.param_index, s.dim_index] for s in self.shape_vars],
             **({"result": self.result} if self.result else {}),
+            **({} if self.written is None else {"written": list(self.written)}),
         }
 
     @staticmethod
@@ -67,6 +78,7 @@ class KernelSpec:
             tuple(ParamSpec(kind, dtype, tuple(shape)) for kind, dtype, shape in data["params"]),
             tuple(ShapeVarSource(*s) for s in data["shape_vars"]),
             data.get("result", ""),
+            None if data.get("written") is None else tuple(data["written"]),
         )
 
 
@@ -155,8 +167,9 @@ def scalar_value(bits: int, dtype: str) -> bool | int | float:
 class NativeKernel:
     """A kernel bound to its machine code; call it with arrays in parameter order (outputs last).
 
-    ``call`` trusts its arguments (the VM has checked them), ``__call__`` checks everything and accepts NumPy and torch
-    tensors as well.
+    ``call`` trusts its arguments, ``guarded`` makes sure that arrays are what the kernel was compiled for (the way of the
+    virtual machine), ``__call__`` checks everything and accepts NumPy and torch tensors as well: strided outputs are
+    written through, and arguments that share memory with an output are read before it is written.
     """
 
     def __init__(self, spec: KernelSpec, library: NativeLibrary, messages: Sequence[str] = ()) -> None:
@@ -168,6 +181,7 @@ class NativeKernel:
         self._slot_count = len(spec.params) + len(spec.shape_vars) + bool(spec.result)
         self._frames: list[tuple[Any, int]] = []
         self._all_tensors = all(p.kind == "tensor" for p in spec.params) and not spec.shape_vars and not spec.result
+        self.guarded = guard(spec, self.call, _HOST)
 
     def _new_frame(self) -> tuple[Any, int]:
         slots = (ctypes.c_int64 * max(1, self._slot_count))()
@@ -195,56 +209,172 @@ class NativeKernel:
         return result
 
     def __call__(self, *args: Any) -> Any:
-        return self.call(*self.check(args))
+        return call_borrowing(self.spec, self.call, args, _HOST)
 
     def check(self, args: Sequence[Any]) -> list[Any]:
         """Arguments as the kernel wants them, or an error naming the parameter that does not fit."""
-        return check_arguments(self.spec, args)
+        return check_arguments(self.spec, args, _HOST)
 
 
-def check_arguments(spec: KernelSpec, args: Sequence[Any]) -> list[Any]:
-    """Arguments as a function wants them, or an error naming the parameter that does not fit."""
-    params = spec.params
-    if len(args) != len(params):
-        raise ArgumentError(
-            f"Assert fail: num_args == {len(params)}, {spec.name}: num_args should be {len(params)}, got {len(args)}"
-        )
-    bound: dict[str, int] = {}
-    return [_check_one(spec.name, i, a, p, bound) for i, (a, p) in enumerate(zip(args, params, strict=True))]
+_HOST = Device.kDLCPU
 
 
-def _check_one(name: str, index: int, value: Any, param: ParamSpec, bound: dict[str, int]) -> Any:
-    where = f"{name}: argument {index}"
-    if param.kind == "scalar":
+def check_arguments(spec: KernelSpec, args: Sequence[Any], device_type: int | None = None) -> list[Any]:
+    """Arguments as a function wants them, or an error naming the parameter that does not fit.
+
+    Memory that the function writes is that of the arguments. Raises ArgumentError or ArgumentTypeError, and a ValueError
+    for arguments that cannot be written so. ``device_type`` is the only kind of device whose memory will do.
+    """
+    return _Arguments(spec, args, device_type).values
+
+
+def call_borrowing(spec: KernelSpec, run: Callable[..., Any], args: Sequence[Any], device_type: int | None) -> Any:
+    """Call ``run`` with checked arguments; what it writes to copies goes back to what they are copies of."""
+    made = _Arguments(spec, args, device_type, write_back=True)
+    values = separate(made.values, spec.written, spec.name) if spec.written is not None else made.values
+    result = run(*values)
+    for give_back in made.give_back:
+        give_back()
+    return result
+
+
+def guard(spec: KernelSpec, run: Callable[..., Any], device_type: int | None = None) -> Callable[..., Any]:
+    """``run`` for the arguments of programs, whose arrays may come from functions that are not known here.
+
+    Shapes and types that were seen once are known by a look into a table, which costs some 0.1 us an argument.
+    """
+    known: set[tuple[Any, ...]] = set()
+    written = spec.written or ()
+    named = any(p.kind == "scalar" and p.shape for p in spec.params)
+
+    def signature_of(args: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple([(a.shape, a.dtype, a.device) if a.__class__ is NDArray else a.__class__ for a in args])
+
+    def call(*args: Any) -> Any:
+        signature = signature_of(args)
+        if signature not in known:
+            made = check_arguments(spec, args, device_type)
+            # What had to be converted is converted each time, and values that shapes depend on are compared each time.
+            if named or signature_of(made) != signature:
+                return run(*made)
+            if len(known) >= _KNOWN_SIGNATURES:
+                known.clear()
+            known.add(signature)
+        for index in written:
+            view = args[index]._np
+            if view is not None and not view.flags.writeable:
+                raise ReadOnlyError(f"{spec.name}: argument {index} is read-only, but the function writes it")
+        return run(*args)
+
+    call.spec = spec  # type: ignore[attr-defined]
+    return call
+
+
+_KNOWN_SIGNATURES = 256
+
+
+class _Arguments:
+    """The arguments of one call, checked; and what is to be done after it."""
+
+    def __init__(
+        self, spec: KernelSpec, args: Sequence[Any], device_type: int | None, *, write_back: bool = False
+    ) -> None:
+        params = spec.params
+        if len(args) != len(params):
+            raise ArgumentError(
+                f"Assert fail: num_args == {len(params)}, {spec.name}: num_args should be {len(params)}, "
+                f"got {len(args)}"
+            )
+        self.spec = spec
+        self.device_type = device_type
+        self.write_back = write_back
+        self.give_back: list[GiveBack] = []
+        self.bound: dict[str, int] = {}
+        self.values = [self._one(i, a, p) for i, (a, p) in enumerate(zip(args, params, strict=True))]
+        self._check_expressions()
+
+    def _one(self, index: int, value: Any, param: ParamSpec) -> Any:
+        where = f"{self.spec.name}: argument {index}"
+        if param.kind == "scalar":
+            return self._scalar(where, value, param)
+        tensor = self._tensor(where, index, value)
+        if tensor is None:
+            raise ArgumentTypeError(f"{where}: expected a tensor, got {type(value).__name__}")
+        if self.device_type is not None and tensor.device.device_type != self.device_type:
+            raise ArgumentError(
+                f"{where}: the tensor is on {tensor.device}, where the function cannot reach it; move it with .copyto"
+            )
+        if param.dtype == "handle":
+            return tensor
+        if tensor.dtype != param.dtype:
+            raise ArgumentError(f"{where}: dtype is expected to be {param.dtype}, got {tensor.dtype}")
+        if len(tensor.shape) != len(param.shape):
+            raise ArgumentError(f"{where}: ndim is expected to equal {len(param.shape)}, got {len(tensor.shape)}")
+        for axis, (have, want) in enumerate(zip(tensor.shape, param.shape, strict=True)):
+            if isinstance(want, str):
+                want = self.bound.setdefault(want, have) if want.isidentifier() else have
+            if have != want:
+                raise _wrong_extent(where, axis, have, want, tensor)
+        return tensor
+
+    def _tensor(self, where: str, index: int, value: Any) -> NDArray | None:
+        written = self.spec.written
+        if written is None:
+            # Nobody knows: memory is given back where it can be, and read-only memory may do.
+            if value.__class__ is NDArray or not getattr(getattr(value, "flags", None), "writeable", True):
+                return as_ndarray(value)
+        elif index not in written:
+            return as_ndarray(value)
+        tensor, give_back = borrow(value, where, write_back=self.write_back)
+        if give_back is not None:
+            self.give_back.append(give_back)
+        return tensor
+
+    def _scalar(self, where: str, value: Any, param: ParamSpec) -> Any:
         if isinstance(value, NDArray) or not isinstance(value, int | float):
             if not hasattr(value, "__index__") and not hasattr(value, "__float__"):
                 raise ArgumentTypeError(f"{where}: expected a {param.dtype} scalar, got {type(value).__name__}")
+        if param.shape and param.dtype.startswith(("int", "uint")):
+            # A name that an earlier shape has must have this value, too.
+            have = int(value)
+            want = self.bound.setdefault(str(param.shape[0]), have)
+            if have != want:
+                raise ArgumentError(f"{where}: {param.shape[0]} is expected to be {want}, as in a shape, got {have}")
         return value
-    tensor = as_ndarray(value)
-    if tensor is None:
-        raise ArgumentTypeError(f"{where}: expected a tensor, got {type(value).__name__}")
-    if tensor.dtype != param.dtype:
-        raise ArgumentError(f"{where}: dtype is expected to be {param.dtype}, got {tensor.dtype}")
-    if len(tensor.shape) != len(param.shape):
-        raise ArgumentError(f"{where}: ndim is expected to equal {len(param.shape)}, got {len(tensor.shape)}")
-    for axis, (have, want) in enumerate(zip(tensor.shape, param.shape, strict=True)):
-        if isinstance(want, str):
-            want = bound.setdefault(want, have) if want.isidentifier() else have
-        if have != want:
-            raise ArgumentError(f"{where}: shape[{axis}] is expected to be {want}, got {have} (shape {tensor.shape})")
-    return tensor
+
+    def _check_expressions(self) -> None:
+        """Compare the extents that are expressions; by now the values of all names are known."""
+        for index, (tensor, param) in enumerate(zip(self.values, self.spec.params, strict=True)):
+            if param.kind != "tensor" or param.dtype == "handle":
+                continue
+            for axis, text in enumerate(param.shape):
+                if isinstance(text, str) and not text.isidentifier():
+                    want = extent_of(text)(self.bound)
+                    if want is not None and tensor.shape[axis] != want:
+                        where = f"{self.spec.name}: argument {index}"
+                        raise _wrong_extent(where, axis, tensor.shape[axis], want, tensor)
+
+
+def _wrong_extent(where: str, axis: int, have: int, want: int | str, tensor: NDArray) -> ArgumentError:
+    return ArgumentError(f"{where}: shape[{axis}] is expected to be {want}, got {have} (shape {tensor.shape})")
 
 
 class PythonKernel:
-    """A kernel run by a Python function on the same arguments (the interpreting mode)."""
+    """A kernel run by a Python function on the same arguments (the interpreting mode); as :class:`NativeKernel`."""
 
     def __init__(self, spec: KernelSpec, function: Callable[..., Any]) -> None:
         self.spec = spec
         self.name = spec.name
         self.function = function
+        self.guarded = guard(spec, self.call, _HOST)
 
-    def call(self, *args: Any) -> None:
+    def call(self, *args: Any) -> Any:
         """Run on trusted arguments."""
-        self.function(*args)
+        return self.function(*args)
 
-    __call__ = call
+    def __call__(self, *args: Any) -> Any:
+        return call_borrowing(self.spec, self.call, args, _HOST)
+
+    def check(self, args: Sequence[Any]) -> list[Any]:
+        """Arguments as the kernel wants them, or an error naming the parameter that does not fit."""
+        return check_arguments(self.spec, args, _HOST)

@@ -11,16 +11,24 @@ from typing import Any
 
 import numpy as np
 
+from ..support.errors import RelaxishError
 from .device import DeviceAPI, _CPU0, Device, register_device_api
 
 ALIGNMENT = 64
 _ByteArray = Any  # a one-dimensional uint8 array
 
 
+class AllocationError(RelaxishError, MemoryError):
+    """There is no memory of the size asked for."""
+
+
 def aligned_bytes(nbytes: int, alignment: int = ALIGNMENT) -> tuple[_ByteArray, int]:
     """Uninitialised memory: the byte array owning it, and the aligned address of ``nbytes`` bytes inside."""
     # The owner itself is returned, not a slice: every NumPy view refers to the owner, and pools count on that.
-    raw = np.empty(nbytes + alignment, np.uint8)
+    try:
+        raw = np.empty(nbytes + alignment, np.uint8)
+    except (MemoryError, OverflowError, ValueError):
+        raise AllocationError(f"cannot allocate {nbytes:,} bytes") from None
     address = raw.__array_interface__["data"][0]
     return raw, address + -address % alignment
 

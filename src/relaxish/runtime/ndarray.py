@@ -14,12 +14,20 @@ from typing import Any
 import numpy as np
 
 from ..support.aliases import lazy_package
-from ..support.errors import RelaxishError
+from ..support.errors import MissingExtraError, RelaxishError
 from .device import _CPU0, Device, cpu
 from .device import device as make_device
-from .dlpack import export_capsule, import_capsule
+from .dlpack import VERSION, export_capsule, import_capsule
 from .dtype import dtype_str, itemsize, numpy_dtype
 from .memory import Allocator, Storage, get_allocator
+
+
+class ReadOnlyError(RelaxishError, ValueError):
+    """Memory was to be written that must not be."""
+
+
+class ViewError(RelaxishError, ValueError):
+    """A view would reach beyond the memory it is made of, or has no valid shape."""
 
 
 class NDArray:
@@ -57,6 +65,20 @@ class NDArray:
         return self.size * itemsize(self.dtype)
 
     @property
+    def readonly(self) -> bool:
+        """Whether the memory must not be written: that of a constant, of a read-only array of another library, or of a
+        copy that stands for strided memory, which would not see what is written."""
+        view = self._np
+        return view is not None and not view.flags.writeable
+
+    def _check_writable(self) -> None:
+        if self.readonly:
+            raise ReadOnlyError(
+                f"the array {self.shape} {self.dtype} is read-only (a constant, read-only memory of another library, or a "
+                f"compact copy of strided memory); write to a copy of it"
+            )
+
+    @property
     def ctx(self) -> Device:
         """Old name of :attr:`device`."""
         return self.device
@@ -90,7 +112,11 @@ class NDArray:
     asnumpy = numpy
 
     def copyfrom(self, source_array: Any) -> NDArray:
-        """Overwrite the contents with those of an array of the same shape; converts the dtype if needed."""
+        """Overwrite the contents with those of an array of the same shape; converts the dtype if needed.
+
+        Raises ReadOnlyError for a read-only array, ValueError for another shape.
+        """
+        self._check_writable()
         if isinstance(source_array, NDArray):
             source_array.copyto(self)
             return self
@@ -113,6 +139,7 @@ class NDArray:
             raise ValueError(
                 f"copyto: shapes and dtypes must agree, got {self.shape} {self.dtype} and {target.shape} {target.dtype}"
             )
+        target._check_writable()
         here, there = self.device.device_type, target.device.device_type
         if here == there == Device.kDLCPU:
             if self.nbytes:
@@ -123,16 +150,23 @@ class NDArray:
         return target
 
     def _create_view(self, shape: Sequence[int], dtype: str | None = None, relative_byte_offset: int = 0) -> NDArray:
-        """Another array over the same memory."""
+        """Another array over the same memory. Raises ViewError, a ValueError, where it would reach beyond it."""
         new_shape = tuple(int(d) for d in shape)
         new_dtype = self.dtype if dtype is None else dtype_str(dtype)
         view = NDArray(self.ptr + relative_byte_offset, new_shape, new_dtype, self.device, self._owner)
-        if view.nbytes + relative_byte_offset > self.nbytes:
-            raise ValueError(
-                f"view of {view.nbytes} bytes at offset {relative_byte_offset} exceeds {self.nbytes} bytes"
+        if min(new_shape, default=0) < 0 or max(new_shape, default=0) > _MAX_EXTENT:
+            raise ViewError(f"a view of shape {new_shape} cannot be made: every dimension must be from 0 to 2**63 - 1")
+        nbytes = view.nbytes
+        if relative_byte_offset < 0 or nbytes + relative_byte_offset > self.nbytes:
+            raise ViewError(
+                f"View with shape {new_shape} and datatype {new_dtype} would have a size of {nbytes} bytes.  This would "
+                f"occupy bytes {relative_byte_offset} <= i_byte < {relative_byte_offset + nbytes} within the backing "
+                f"array.  However, the NDArray being viewed only contains {self.nbytes} bytes (shape = {self.shape}, "
+                f"dtype = {self.dtype})."
             )
-        if not isinstance(self._owner, Storage) and self.device.device_type == Device.kDLCPU:
-            raw = self._host().reshape(-1).view(np.uint8)[relative_byte_offset : relative_byte_offset + view.nbytes]
+        derived = self.readonly or not isinstance(self._owner, Storage)
+        if derived and self.device.device_type == Device.kDLCPU:
+            raw = self._host().reshape(-1).view(np.uint8)[relative_byte_offset : relative_byte_offset + nbytes]
             view._np = raw.view(numpy_dtype(new_dtype)).reshape(new_shape)
             view._owner = self
         return view
@@ -149,6 +183,7 @@ class NDArray:
         return self._host()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        self._check_writable()
         if isinstance(index, slice) and index == slice(None):
             if isinstance(value, NDArray):
                 value.copyto(self)
@@ -174,14 +209,21 @@ class NDArray:
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        if copy:
-            return self.copyto(self.device).__dlpack__(stream=stream)
+        place = self.device if dl_device is None else Device(*(int(d) for d in dl_device))
+        # Consumers may overlook that memory must not be written (torch does), so that is shared only with those that
+        # insist, in the versioned protocol, which can say so.
+        versioned = _NUMPY_IS_VERSIONED and max_version is not None and tuple(max_version) >= VERSION
+        if copy or place != self.device or (self.readonly and not (copy is False and versioned)):
+            if copy is False:
+                raise BufferError(f"the array cannot be shared with {place} as it is; let it be copied")
+            return self.copyto(place).__dlpack__(stream=stream)
         if self.device.device_type == Device.kDLCUDA and stream != -1:
             _order(self.device, self.device.api.current_stream(self.device.device_id), _raw_stream(stream))
+        owner: Any = self
         if self._np is None and isinstance(self._owner, Storage):
             # The consumer must pin the memory block, not this object: pools watch the block's reference count.
-            return export_capsule(self.ptr, self.shape, self.dtype, self.device, (self, self._owner.mem))
-        return export_capsule(self.ptr, self.shape, self.dtype, self.device, self)
+            owner = (self, self._owner.mem)
+        return export_capsule(self.ptr, self.shape, self.dtype, self.device, owner, readonly=self.readonly)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device.device_type, self.device.device_id
@@ -210,6 +252,9 @@ class NDArray:
         return _from_bytes, (self.numpy().tobytes(), self.shape, self.dtype, self.device)
 
 
+_MAX_EXTENT = (1 << 63) - 1
+
+
 def _cast_into(target: Any, source: Any) -> None:
     if source.dtype.kind == "c":
         raise TypeError("complex arrays are not supported")
@@ -220,15 +265,43 @@ def _from_bytes(data: bytes, shape: tuple[int, ...], dtype: str, device: Device)
     return array(np.frombuffer(data, numpy_dtype(dtype)).reshape(shape), device)
 
 
+# Whether NumPy makes capsules that can say "read-only".
+_NUMPY_IS_VERSIONED = tuple(int(n) for n in np.__version__.split(".")[:2]) >= (2, 1)
+
+
+def is_shareable(source: Any) -> bool:
+    """Whether kernels can work on the memory of a NumPy array as it is: compact, aligned, in the machine's byte order."""
+    flags = source.flags
+    return bool(flags.c_contiguous and flags.aligned and source.dtype.isnative)
+
+
+def compact_copy(source: Any) -> Any:
+    """A copy of a NumPy array that :func:`is_shareable`."""
+    return np.array(source, dtype=source.dtype.newbyteorder("="), order="C", copy=True, subok=False)
+
+
 def from_numpy(source: Any) -> NDArray:
-    """An NDArray over a NumPy array's own memory: no copy when it is compact, one otherwise."""
-    if not source.flags.c_contiguous:
-        source = np.ascontiguousarray(source)
+    """An NDArray over a NumPy array's own memory; over a read-only copy where that cannot be shared."""
+    if not is_shareable(source):
+        source = compact_copy(source)
+        source.flags.writeable = False  # writes would be lost
     dtype = source.dtype
     name = _DTYPE_NAMES.get(dtype)
     if name is None:
         name = _DTYPE_NAMES[dtype] = dtype_str(dtype)
     return NDArray(source.__array_interface__["data"][0], source.shape, name, _CPU0, source, source)
+
+
+def read_only(value: NDArray) -> NDArray:
+    """The same memory as an array that must not be written; the array itself where there is no host memory."""
+    if value.readonly or value.device.device_type != Device.kDLCPU:
+        return value
+    try:
+        view = value._host().view()
+    except MissingExtraError:  # NumPy has no such type: nothing but kernels can get at the memory
+        return value
+    view.flags.writeable = False
+    return NDArray(value.ptr, value.shape, value.dtype, value.device, value._owner, view)
 
 
 _DTYPE_NAMES: dict[Any, str] = {}
@@ -255,13 +328,23 @@ def empty(shape: Any, dtype: Any = "float32", device: Device | None = None, mem_
     nbytes = itemsize(name)
     for dim in dims:
         if dim < 0:
-            raise ValueError(f"negative dimension in shape {dims}")
+            raise ViewError(f"negative dimension in shape {dims}")
         nbytes *= dim
     return alloc_tensor(get_allocator(place).allocate(nbytes, mem_scope), 0, dims, name)
 
 
 def alloc_tensor(storage: Storage, offset: int, shape: tuple[int, ...], dtype: str) -> NDArray:
-    """A tensor at a byte offset of a block."""
+    """A tensor at a byte offset of a block. Raises ViewError where it is not inside."""
+    nbytes = itemsize(dtype)
+    for dim in shape:
+        if not 0 <= dim <= _MAX_EXTENT:
+            raise ViewError(f"a tensor of shape {tuple(shape)} cannot be made")
+        nbytes *= dim
+    if offset < 0 or offset + nbytes > storage.nbytes:
+        raise ViewError(
+            f"a tensor of shape {tuple(shape)} and type {dtype} takes {nbytes:,} bytes at offset {offset:,}, "
+            f"but its storage has {storage.nbytes:,}"
+        )
     return NDArray(storage.ptr + offset, shape, dtype, storage.device, storage)
 
 
@@ -271,7 +354,10 @@ def numpyasarray(np_data: Any) -> NDArray:
 
 
 def from_dlpack(external: Any) -> NDArray:
-    """Share memory with any object speaking DLPack (torch tensor, NumPy array, capsule); strided input is copied."""
+    """Share memory with any object speaking DLPack (torch tensor, NumPy array, capsule).
+
+    Strided memory is copied, and the copy is read-only: what would be written to it would not reach the tensor.
+    """
     if isinstance(external, NDArray):
         return external
     if isinstance(external, np.ndarray):
@@ -281,17 +367,22 @@ def from_dlpack(external: Any) -> NDArray:
     view, ptr, shape, dtype, device, owner = import_capsule(external)
     if view is None:
         return NDArray(ptr, shape, dtype, device, owner)
-    if not view.flags.c_contiguous:
-        return from_numpy(np.ascontiguousarray(view))
+    if not is_shareable(view):
+        return from_numpy(view)
     return NDArray(ptr, shape, dtype, device, view, view)
 
 
 def _request_capsule(producer: Any) -> Any:
     if getattr(producer, "requires_grad", False):
         producer = producer.detach()
+    if hasattr(producer, "resolve_neg"):  # torch may leave a sign to be applied when elements are read
+        producer = producer.resolve_conj().resolve_neg()
     place = producer.__dlpack_device__() if hasattr(producer, "__dlpack_device__") else (Device.kDLCPU, 0)
     if int(place[0]) != Device.kDLCUDA:
-        return producer.__dlpack__()
+        try:
+            return producer.__dlpack__(max_version=VERSION)
+        except TypeError:  # a producer from before there were versions
+            return producer.__dlpack__()
     # The producer lets our stream wait for what it still has to do. 1 is the default stream's number in the protocol.
     device = Device(*place)
     return producer.__dlpack__(stream=device.api.current_stream(device.device_id) or 1)
@@ -328,7 +419,7 @@ def _from_torch(value: Any) -> NDArray:
     kind = value.device.type
     if kind == "cuda":
         return _from_torch_cuda(value if value.is_contiguous() else value.contiguous())
-    if kind != "cpu" or not value.is_contiguous():
+    if kind != "cpu" or not value.is_contiguous() or value.is_neg() or value.is_conj():
         return from_dlpack(value)
     return NDArray(value.data_ptr(), tuple(value.shape), dtype_str(str(value.dtype)[6:]), _CPU0, value)
 
@@ -344,6 +435,8 @@ __all__ = [
     "Allocator",
     "Device",
     "NDArray",
+    "ReadOnlyError",
+    "ViewError",
     "alloc_tensor",
     "array",
     "as_ndarray",

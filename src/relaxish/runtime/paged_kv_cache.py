@@ -16,7 +16,8 @@ import numpy as np
 from ..support.errors import RelaxishError
 from . import token_tree
 from .device import Device, cpu
-from .kernel import ArgumentError, NativeKernel
+from .host_program import DeviceFunction
+from .kernel import ArgumentError, NativeKernel, PythonKernel
 from .kv_pages import PageCopy, PageTable, SequencePages
 from .kv_state import KVState
 from .kv_transfer import Mark, send_marked
@@ -64,9 +65,9 @@ class PagedKernels:
 
     def __post_init__(self) -> None:
         for name, kernel in self.__dict__.items():
-            # The cache passes what fits; checking every argument again would double the cost of a decoding step.
-            if isinstance(kernel, NativeKernel):
-                setattr(self, name, kernel.call)
+            # The quick check: going through every argument again would double the cost of a decoding step.
+            if isinstance(kernel, NativeKernel | PythonKernel | DeviceFunction):
+                setattr(self, name, kernel.guarded)
 
     def need(self, name: str) -> Kernel:
         """A kernel. Raises RelaxishError if the cache was made without it."""

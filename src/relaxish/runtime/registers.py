@@ -22,6 +22,7 @@ def check_function(function: FunctionInfo, constants: int, functions: int) -> No
 
     for op in function.code:
         if isinstance(op, CallOp):
+            _check_index(function, Arg("f", op.func), functions)
             for arg in op.args:
                 if arg.kind == "r":
                     check_read(arg.value)
@@ -40,6 +41,19 @@ def _check_index(function: FunctionInfo, arg: Arg, size: int) -> None:
     if not 0 <= arg.value < size:
         what = "constant" if arg.kind == "c" else "function"
         raise InternalError(f'{what} index {arg.value} in VM function "{function.name}" is out of bounds ({size})')
+
+
+def registers_read(function: FunctionInfo) -> set[int]:
+    """The registers whose values anything uses."""
+    read: set[int] = set()
+    for op in function.code:
+        if isinstance(op, CallOp):
+            read.update(a.value for a in op.args if a.kind == "r")
+        elif isinstance(op, RetOp):
+            read.add(op.reg)
+        elif isinstance(op, IfOp):
+            read.add(op.cond)
+    return read
 
 
 def _check_jumps(function: FunctionInfo) -> None:
@@ -72,7 +86,7 @@ def renumber_registers(function: FunctionInfo) -> None:
     def rewrite(op: Instruction) -> Instruction:
         if isinstance(op, CallOp):
             args = tuple(Arg("r", read(a.value)) if a.kind == "r" else a for a in op.args)
-            return CallOp(define(op.dst), op.func, args)
+            return CallOp(define(op.dst), op.func, args, op.returns)
         if isinstance(op, RetOp):
             return RetOp(read(op.reg))
         return IfOp(read(op.cond), op.false_offset) if isinstance(op, IfOp) else op

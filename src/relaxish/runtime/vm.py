@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from ..support import config
 from ..support.errors import InternalError, RelaxishError
 from ..support.log import get_logger
 from . import builtin as _builtin_functions
@@ -32,7 +34,9 @@ from .kernel import (
 from .memory import Allocator, get_allocator
 from .ndarray import NDArray, array, as_ndarray
 from .profiling import CallRecord, Report, shapes_of
+from .registers import check_function, registers_read
 from .registry import get_global_func
+from .results import checked_result
 from .vm_module import VMModule
 
 _log = get_logger("vm")
@@ -52,6 +56,17 @@ class VMInstrumentReturnKind(enum.IntEnum):
 
     NO_OP = 0
     SKIP_RUN = 1
+
+
+class VMRecursionError(RelaxishError, RecursionError):
+    """Functions of a program call one another without an end."""
+
+
+def _too_deep(name: str, limit: int) -> VMRecursionError:
+    return VMRecursionError(
+        f"calls inside {name} are nested more than {limit:,} deep: does the recursion end? (The limit of calls between "
+        f"functions is RELAXISH_VM_RECURSION_LIMIT, that of closures and watched calls is Python's.)"
+    )
 
 
 class VirtualMachine:
@@ -95,6 +110,7 @@ class VirtualMachine:
         self._linked: dict[int, tuple[list[_Linked], list[Any]]] = {}
         self._moved_constants: dict[int, NDArray] = {}
         self._closures: dict[str, Callable[..., Any]] = {}
+        self._recursion_limit = config.VM_RECURSION_LIMIT.value
         self._infos = {f.name: i for i, f in enumerate(rt_mod.functions) if f.is_vm}
         self._callables = [self._resolve(i, f) for i, f in enumerate(rt_mod.functions)]
         self.module = VMModule(rt_mod, profile, self)
@@ -137,7 +153,7 @@ class VirtualMachine:
         if info.is_vm:
             return VMClosure(info.name, lambda *args, _i=index: self._run(_i, args))
         if info.kind == "kernel":
-            return self._kernel(info.name)
+            return self._kernel(info.name, quick=True)
         found: Callable[..., Any] | None = self.executable.external_function(info.name)
         if found is None:
             found = get_global_func(info.name, allow_missing=True)
@@ -148,23 +164,28 @@ class VirtualMachine:
             )
         return found
 
-    def _kernel(self, name: str) -> Callable[..., Any]:
+    def _kernel(self, name: str, *, quick: bool = False) -> Callable[..., Any]:
+        """A kernel: for users, or (``quick``) for the arrays that programs pass."""
         executable = self.executable
         if name in executable.python_kernels:
-            return PythonKernel(executable.kernels[name], executable.python_kernels[name]).call
+            interpreted = PythonKernel(executable.kernels[name], executable.python_kernels[name])
+            return interpreted.guarded if quick else interpreted
         for module in executable.device_modules:
             if name in module.programs:
-                bound: Callable[..., Any] = module.bound_function(name)
+                bound: Callable[..., Any] = module.bound_function(name) if quick else module.get_function(name)
                 return bound
         library = executable.library_of(name + PACKED_SUFFIX)
         if library is None or name not in executable.kernels:
             raise RelaxishError(f"Cannot find PackedFunc {name} in the kernel library of the executable")
-        return NativeKernel(executable.kernels[name], library).call
+        native = NativeKernel(executable.kernels[name], library)
+        return native.guarded if quick else native
 
     def _link(self, index: int) -> tuple[list[_Linked], list[Any]]:
         """Decode a function once. Immediates, constants and the machine itself become extra registers, so that
         fetching the arguments of a call is one C-level ``itemgetter``."""
         info = self.executable.functions[index]
+        check_function(info, len(self.executable.constants), len(self.executable.functions))
+        read = registers_read(info)
         extra: dict[Arg, int] = {}
         template: list[Any] = [None] * (info.num_registers + 1)
         void = info.num_registers
@@ -186,7 +207,10 @@ class VirtualMachine:
                 if callee.is_vm:
                     code.append((_ENTER, dst, op.func, getter, callee.name))
                 else:
-                    code.append((_CALL, dst, self._callables[op.func], getter, callee.name))
+                    function = self._callables[op.func]
+                    if op.returns is not None and op.dst in read:
+                        function = checked_result(function, callee.name, op.returns)
+                    code.append((_CALL, dst, function, getter, callee.name))
             elif isinstance(op, RetOp):
                 code.append((_RET, op.reg if op.reg >= 0 else void, None, None, ""))
             elif isinstance(op, GotoOp):
@@ -240,6 +264,7 @@ class VirtualMachine:
             return self._run_watched(code, regs)
         # Calls between functions of the machine keep their own stack, so recursion is not limited by Python's.
         callers: list[tuple[list[_Linked], list[Any], int, int]] = []
+        limit = self._recursion_limit
         pc = 0
         while True:
             op, a, func, getter, _ = code[pc]
@@ -258,6 +283,8 @@ class VirtualMachine:
                 pc += 1 if regs[func] else a
             else:
                 callers.append((code, regs, pc + 1, a))
+                if len(callers) > limit:
+                    raise _too_deep(self.executable.functions[index].name, limit)
                 code, regs = self._enter(func, getter(regs))
                 pc = 0
 
@@ -319,7 +346,12 @@ class VirtualMachine:
             raise MissingFunctionError(f"Module has no function '{name}' (functions: {known})")
 
         def call(*args: Any) -> Any:
-            return self._run(index, [_to_value(a) for a in args])
+            try:
+                return self._run(index, [_to_value(a) for a in args])
+            except RecursionError as error:
+                if isinstance(error, VMRecursionError):
+                    raise
+                raise _too_deep(name, sys.getrecursionlimit()) from None
 
         plan = self.executable.plans.get(name)
         if plan is not None and not self._profile_enabled and not self.executable.python_kernels:

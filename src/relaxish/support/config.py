@@ -130,6 +130,9 @@ NUM_THREADS: Knob[int | None] = Knob(
     "threads of parallel loops; default: target num-cores, else CPU affinity",
     changes_code=False,
 )
+VM_RECURSION_LIMIT = Knob(
+    "vm_recursion_limit", _parse_positive, 20_000, "nested calls the virtual machine allows", changes_code=False
+)
 CACHE_DIR = Knob(
     "cache_dir",
     lambda s: Path(s).expanduser(),

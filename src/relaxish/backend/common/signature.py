@@ -4,26 +4,90 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.functor import pre_order_visit
-from ...ir.prim import Call, Var
+from ...ir.functor import Visitor, pre_order_visit
+from ...ir.prim import Call, IntImm, Var
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
 
-__all__ = ["kernel_spec", "returned_dtypes", "shape_vars"]
+__all__ = ["WRITTEN", "kernel_spec", "returned_dtypes", "shape_vars", "written_params"]
+
+WRITTEN = "relaxish.written_params"
+"""Attribute of functions whose :func:`written_params` were found before they were lowered, when blocks still said."""
 
 
 def kernel_spec(name: str, func: Any) -> KernelSpec:
     """How a PrimFunc is called."""
     params = []
+    in_shapes = {v for b in func.buffer_map.values() for extent in b.shape for v in _vars_of(extent)}
     for param in func.params:
         buffer = func.buffer_map.get(param)
         if buffer is None:
-            params.append(ParamSpec("tensor" if param.dtype == "handle" else "scalar", param.dtype))
+            kind = "tensor" if param.dtype == "handle" else "scalar"
+            params.append(ParamSpec(kind, param.dtype, (param.name,) if param in in_shapes else ()))
             continue
         shape = tuple(_extent(extent) for extent in buffer.shape)
         params.append(ParamSpec("tensor", buffer.dtype, shape))
     sources = tuple(ShapeVarSource(var.name, index, dim) for var, index, dim in shape_vars(func))
     returned = returned_dtypes(func)
-    return KernelSpec(name, tuple(params), sources, returned[0] if returned else "")
+    return KernelSpec(name, tuple(params), sources, returned[0] if returned else "", written_params(func))
+
+
+class _Writes(Visitor):
+    """Which of the data pointers are stored to, and which go where that cannot be seen."""
+
+    def __init__(self, pointers: set[Any]) -> None:
+        self.pointers = pointers
+        self.written: set[Any] = set()
+        self.escaped: set[Any] = set()
+        self.declared: set[Any] = set()
+
+    def visit_BufferStore(self, store: Any) -> None:
+        self.written.add(store.buffer.data)
+        self.default_visit(store)
+
+    def visit_Block(self, block: Any) -> None:
+        self.written.update(region.buffer.data for region in block.writes)
+        before = self.declared
+        self.declared = before | {region.buffer.data for region in (*block.reads, *block.writes)}
+        self.visit(block.body)
+        if block.init is not None:
+            self.visit(block.init)
+        self.declared = before
+
+    def visit_Call(self, call: Call) -> None:
+        name = getattr(call.op, "name", "")
+        if name == "tir.tvm_access_ptr" and isinstance(call.args[4], IntImm):
+            if call.args[4].value & 2:
+                self.written.add(call.args[1])
+            return
+        if name == "tir.address_of" and hasattr(call.args[0], "buffer"):
+            self.escape(call.args[0].buffer.data)
+        self.default_visit(call)
+
+    def visit_Buffer(self, buffer: Any) -> None:
+        """What is done with a buffer is in the statements."""
+
+    def visit_Var(self, var: Any) -> None:
+        if var in self.pointers:
+            self.escape(var)
+
+    def escape(self, pointer: Any) -> None:
+        if pointer not in self.declared:
+            self.escaped.add(pointer)
+
+
+def written_params(func: Any) -> tuple[int, ...] | None:
+    """Numbers of the parameters whose memory a function writes; None where pointers go where that cannot be seen."""
+    noted = (func.attrs or {}).get(WRITTEN)
+    if noted is not None:
+        return tuple(int(i) for i in noted)
+    if any(p not in func.buffer_map and p.dtype == "handle" for p in func.params):
+        return None
+    pointers = {i: func.buffer_map[p].data for i, p in enumerate(func.params) if p in func.buffer_map}
+    finder = _Writes(set(pointers.values()))
+    finder.visit(func.body)
+    if (finder.escaped & finder.pointers) - finder.written:
+        return None
+    return tuple(i for i, pointer in pointers.items() if pointer in finder.written)
 
 
 def returned_dtypes(func: Any) -> list[str]:

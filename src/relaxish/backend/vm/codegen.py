@@ -35,7 +35,8 @@ from ...relax.expr import (
     Var,
 )
 from ...runtime.builtin import WITH_CONTEXT
-from ...runtime.bytecode import Arg, GotoOp, IfOp
+from ...relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo
+from ...runtime.bytecode import Arg, Declared, GotoOp, IfOp
 from ...runtime.container import ShapeTuple
 from ...runtime.exec_builder import ExecBuilder
 from ...support.errors import RelaxishError
@@ -75,6 +76,20 @@ def generate(mod: IRModule, builder: ExecBuilder | None = None, *, native: bool 
     return builder
 
 
+def declared_of(info: Any) -> Declared | None:
+    """What is said of a value, as plain data for :mod:`relaxish.runtime.results`; None if that is nothing."""
+    if isinstance(info, TensorStructInfo):
+        extents = None
+        if isinstance(info.shape, ShapeExpr):
+            extents = tuple(int(d.value) if isinstance(d, IntImm) else None for d in info.shape.values)
+        return ("tensor", "" if info.dtype in (None, "", "void") else str(info.dtype), int(info.ndim), extents)
+    if isinstance(info, ShapeStructInfo):
+        return ("shape", int(info.ndim))
+    if isinstance(info, TupleStructInfo) and info.fields:
+        return ("tuple", tuple(declared_of(f) for f in info.fields))
+    return None
+
+
 class _FunctionCodeGen:
     """The code of one function."""
 
@@ -100,11 +115,11 @@ class _FunctionCodeGen:
         """The operand in a register, loading constants."""
         return arg if arg.kind == "r" else self._call("vm.builtin.copy", [arg])
 
-    def _call(self, name: str, args: Sequence[Arg], dst: Arg | None = None) -> Arg:
+    def _call(self, name: str, args: Sequence[Arg], dst: Arg | None = None, *, returns: Declared | None = None) -> Arg:
         target = dst or self._fresh()
         if name in WITH_CONTEXT and not (args and args[0] == self.builder.vm_state()):
             args = [self.builder.vm_state(), *args]
-        self.builder.emit_call(name, list(args), target)
+        self.builder.emit_call(name, list(args), target, returns=returns)
         return target
 
     # ---- expressions
@@ -207,10 +222,17 @@ class _FunctionCodeGen:
         if isinstance(op, GlobalVar):
             return self._call(self._symbol(op), self._values(call.args))
         if isinstance(op, ExternFunc):
-            return self._call(op.global_symbol, self._values(call.args))
+            return self._call_extern(op, self._values(call.args), call)
         if isinstance(op, Op):
             return self._call_op(op, call)
         return self._call("vm.builtin.invoke_closure", [self.value(op), *self._values(call.args)])
+
+    def _call_extern(self, func: ExternFunc, args: Sequence[Arg], call: Call) -> Arg:
+        """A call of a function that is looked up when the machine starts: what it gives is compared with its type."""
+        name, infos = func.global_symbol, call.sinfo_args
+        known = name.startswith(("vm.builtin.", "relax.run.")) or not infos
+        declared = None if known else declared_of(infos[0] if len(infos) == 1 else TupleStructInfo(list(infos)))
+        return self._call(name, args, returns=declared)
 
     def _call_op(self, op: Op, call: Call) -> Arg:
         special = _SPECIAL.get(op.name)
@@ -242,7 +264,7 @@ class _FunctionCodeGen:
     def _call_packed_first(self, call: Call) -> Arg:
         func, args = call.args[0], self._values(call.args[1:])
         if isinstance(func, ExternFunc):
-            return self._call(func.global_symbol, args)
+            return self._call_extern(func, args, call)
         if isinstance(func, GlobalVar):
             return self._call(self._symbol(func), args)
         return self._call("vm.builtin.invoke_closure", [self.value(func), *args])

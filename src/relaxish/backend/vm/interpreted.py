@@ -10,6 +10,7 @@ from ...ir.prim import IntImm
 from ...runtime.kernel import KernelSpec, ParamSpec
 from ...runtime.ndarray import NDArray
 from ...tir.function import PrimFunc
+from ..common.signature import written_params
 from .codegen import symbol_of
 
 
@@ -23,7 +24,7 @@ def signature_of(name: str, func: PrimFunc) -> KernelSpec:
         else:
             dims = tuple(int(d.value) if isinstance(d, IntImm) else str(d) for d in buffer.shape)
             params.append(ParamSpec("tensor", buffer.dtype, dims))
-    return KernelSpec(name, tuple(params))
+    return KernelSpec(name, tuple(params), written=written_params(func))
 
 
 def interpreted_kernels(mod: IRModule) -> Iterator[tuple[KernelSpec, Callable[..., Any]]]:

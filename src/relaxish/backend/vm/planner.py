@@ -146,6 +146,11 @@ class _Machine:
         if len(args) != len(spec.params):
             raise NotPlannable(f"kernel {name} is called with {len(args)} arguments, it has {len(spec.params)}")
         index = len(self.calls)
+        for place in spec.written or ():
+            value = args[place]
+            if isinstance(value, _Tensor) and value.block.kind != "alloc":
+                # Whether an argument may be written is known when it is there; constants may not.
+                raise NotPlannable(f"kernel {name} writes an argument or a constant of the function")
         for value, param in zip(args, spec.params, strict=True):
             if param.kind == "tensor":
                 if not isinstance(value, _Tensor):

@@ -1,9 +1,19 @@
-"""Removing bindings whose values nobody uses."""
+"""Removing bindings whose values nobody uses.
+
+Some operators count as pure although what they call may write its arguments (``call_pure_packed`` and the in-place
+calls): the author vouches for them. Passes by themselves take the author's word and remove such a call when its value is
+unused; pipelines that build a program run under :func:`keep_vouched_calls`, so that a call written outside of dataflow
+blocks, where statements happen in their order, is not lost with what it writes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
+from ...ir.op import Op
 from ..expr import (
     BindingBlock,
     Call,
@@ -15,16 +25,65 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..expr_functor import PyExprVisitor
 from .variables import contains_impure_call, direct_uses, is_impure_call
 
-__all__ = ["remove_all_unused", "remove_all_unused_in"]
+__all__ = ["keep_vouched_calls", "keeps_vouched_calls", "may_write", "remove_all_unused", "remove_all_unused_in"]
+
+_KEEP: ContextVar[bool] = ContextVar("keep_vouched_calls", default=False)
+
+# Operators that run what is not known here, pure by the author's word.
+_VOUCHED = frozenset(
+    "relax." + name
+    for name in (
+        "call_pure_packed", "call_inplace_packed", "call_tir_inplace", "call_dps_packed", "invoke_pure_closure",
+    )
+)  # fmt: skip
 
 
-def _has_effect(binding: Any) -> bool:
+@contextlib.contextmanager
+def keep_vouched_calls() -> Iterator[None]:
+    """Passes run in this scope keep calls outside of dataflow blocks whose purity is only the author's word."""
+    token = _KEEP.set(True)
+    try:
+        yield
+    finally:
+        _KEEP.reset(token)
+
+
+def keeps_vouched_calls() -> bool:
+    """Whether the scope of :func:`keep_vouched_calls` is open."""
+    return _KEEP.get()
+
+
+class _Writes(PyExprVisitor):
+    """Looks for calls that are impure or pure only by the author's word."""
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def visit_function_(self, op: Function) -> None:
+        """The body of a local function runs only where it is called."""
+
+    def visit_call_(self, op: Call) -> None:
+        if is_impure_call(op) or not isinstance(op.op, Op) or op.op.name in _VOUCHED:
+            self.found = True
+
+
+def may_write(value: Any) -> bool:
+    """Whether computing a value may change what other variables hold, whatever its purity says."""
+    finder = _Writes()
+    finder.visit_expr(value)
+    return finder.found
+
+
+def _has_effect(binding: Any, dataflow: bool) -> bool:
     """Whether the binding must stay though its variable is unused."""
     if isinstance(binding, MatchCast):
         return True
     value = binding.value
+    if isinstance(value, (Call, If)) and not dataflow and _KEEP.get():
+        return may_write(value)
     if isinstance(value, Call):
         return is_impure_call(value)
     return isinstance(value, If) and contains_impure_call(value)
@@ -63,7 +122,7 @@ class _Remover:
         kept: list[Any] = []
         dataflow = isinstance(block, DataflowBlock)
         for binding in reversed(block.bindings):
-            if binding.var not in self.live and not _has_effect(binding):
+            if binding.var not in self.live and not _has_effect(binding, dataflow):
                 continue
             new = self.binding(binding)
             self.use(new.value)

@@ -199,7 +199,7 @@ class CUDAModule(DeviceModule):
         raise MissingFunctionError(f"Module has no function '{name}' (functions: {', '.join(self.programs)})")
 
     def bound_function(self, name: str) -> Callable[..., Any]:
-        """As ``get_function(name).call`` under the driver in use now: the quick form of the virtual machine."""
+        """As ``get_function(name).guarded`` under the driver in use now: the quick form of the virtual machine."""
         runtimes: Any = None
 
         def runtime_of(index: int) -> CUDARuntime:
@@ -209,7 +209,7 @@ class CUDAModule(DeviceModule):
             made: CUDARuntime = runtimes[index]
             return made
 
-        return DeviceFunction(self.programs[name], runtime_of).call
+        return DeviceFunction(self.programs[name], runtime_of).guarded
 
     def unload(self) -> None:
         """Give back what devices hold of the module; a later launch loads it again."""

@@ -362,7 +362,7 @@ def _merge_state_inplace(num_heads: int, head_dim: int, v_dtype: str, target: An
 
 
 def _kv_cache_transpose_append(
-    head_dim: int, num_key_value_heads: int, dtype: str, page_size: int = 16
+    num_key_value_heads: int, head_dim: int, dtype: str, page_size: int = 16
 ) -> tir.PrimFunc:
     return page_kernels.append(head_dim, num_key_value_heads, dtype, page_size, _on_gpu())
 
