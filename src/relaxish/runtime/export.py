@@ -48,9 +48,13 @@ def _in_tar(file_name: str, write: Any) -> str:
         parts = parse_manifest(manifest, (Path(folder) / manifest).read_bytes())["files"]
         temporary = f"{file_name}.{os.getpid()}.tmp"
         try:
-            with tarfile.open(temporary, "w") as tar:
+            with tarfile.open(temporary, "w", format=tarfile.USTAR_FORMAT) as tar:
                 for part in (manifest, *sorted(parts)):
-                    tar.add(os.path.join(folder, part), part)
+                    # Nothing of the machine that wrote it: equal programs make equal archives.
+                    with open(os.path.join(folder, part), "rb") as source:
+                        member = tarfile.TarInfo(part)
+                        member.size = os.fstat(source.fileno()).st_size
+                        tar.addfile(member, source)
             os.replace(temporary, file_name)
         except OSError as err:
             raise RelaxishError(f"cannot write {file_name}: {err.strerror}") from None

@@ -154,7 +154,9 @@ def _kernel_spec(data: dict[str, Any], location: Path) -> KernelSpec:
     spec = KernelSpec.from_json(data)
     for var in spec.shape_vars:
         if var.param_index >= len(spec.params) or var.dim_index >= len(spec.params[var.param_index].shape):
-            raise MalformedDataError(f"cannot load {location}: kernel {spec.name} reads the size {var.name} of no argument")
+            raise MalformedDataError(
+                f"cannot load {location}: kernel {spec.name} reads the size {var.name} of no argument"
+            )
     return spec
 
 

@@ -7,6 +7,7 @@ before any of it is mapped. It also says what the machine code needs (triple, CP
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,10 +16,11 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..support.errors import MalformedDataError, RelaxishError
 from ..support.host_cpu import host_triple, missing_features
+from ..support.threads import available_cores
 from ..support.untrusted import (
     Check,
     anything,
@@ -37,7 +39,7 @@ from ..support.untrusted import (
 from .dtype import dlpack_code
 
 __all__ = [
-    "ABI_VERSION", "FORMAT_VERSION", "CodeRequirements", "check_files", "check_requirements", "describe_files",
+    "ABI_VERSION", "FORMAT_VERSION", "KERNEL_SPEC", "PIECE_BYTES", "CodeRequirements", "check_files", "check_requirements", "describe_files",
     "file_name", "manifest_text", "parse_manifest",
 ]  # fmt: skip
 
@@ -47,6 +49,7 @@ ABI_VERSION = 1
 _ZERO = "0" * 64
 _MAX_MANIFEST = 1 << 28
 _PIECE = 1 << 20
+PIECE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -200,9 +203,10 @@ _EXTERNAL = record(
     {"packages": list_of(file_name)},
     {"type_key": _NAME, "programs": mapping_of(anything), "constants": list_of(_NAME)},
 )
-_FILES = mapping_of(record({"bytes": _SIZE, "sha256": text("[0-9a-f]{64}")}), file_name)
+_SHA256 = text("[0-9a-f]{64}")
+_FILES = mapping_of(record({"bytes": _SIZE, "sha256": _SHA256}, {"pieces": list_of(_SHA256)}), file_name)
 _HEAD: dict[str, Check] = {
-    "sha256": text("[0-9a-f]{64}"),
+    "sha256": _SHA256,
     "format": one_of("relaxish-executable", "relaxish-kernels"),
     "version": one_of(FORMAT_VERSION),
     "abi": one_of(ABI_VERSION),
@@ -255,7 +259,10 @@ def parse_manifest(where: str, data: bytes) -> dict[str, Any]:
                 "build and export the model again"
             )
     digest = manifest.get("sha256")
-    if not isinstance(digest, str) or hashlib.sha256(data.replace(digest.encode(), _ZERO.encode(), 1)).hexdigest() != digest:
+    if (
+        not isinstance(digest, str)
+        or hashlib.sha256(data.replace(digest.encode(), _ZERO.encode(), 1)).hexdigest() != digest
+    ):
         raise MalformedDataError(
             f"the manifest {where} is damaged: it is not what was exported (its checksum does not fit)"
         )
@@ -272,8 +279,8 @@ def parse_manifest(where: str, data: bytes) -> dict[str, Any]:
 # ---- files
 
 
-def _digest_of(path: Path, expected: int | None = None) -> tuple[int, str]:
-    """Size and SHA-256 of a regular file. Raises MalformedDataError for anything else, RelaxishError if unreadable."""
+def _open(path: Path) -> BinaryIO:
+    """A regular file, opened. Raises MalformedDataError for links and others, RelaxishError if it is unreadable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:
@@ -282,45 +289,78 @@ def _digest_of(path: Path, expected: int | None = None) -> tuple[int, str]:
         if path.is_symlink():
             raise MalformedDataError(f"{path} is a symbolic link; the files of an export stand beside it") from None
         raise RelaxishError(f"cannot read {path}: {err.strerror}") from None
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise MalformedDataError(f"{path} is not a regular file")
-        if expected is not None and status.st_size != expected:
-            what = "truncated or damaged" if status.st_size < expected else "damaged"
-            raise MalformedDataError(f"{path} is {what}: it has {status.st_size} bytes instead of {expected}")
-        digest = hashlib.sha256()
-        piece = memoryview(bytearray(_PIECE))
-        try:
-            while count := file.readinto(piece):
-                digest.update(piece[:count])
-        except OSError as err:
-            raise RelaxishError(f"cannot read {path}: {err.strerror}") from None
-        return status.st_size, digest.hexdigest()
+    file = os.fdopen(descriptor, "rb", buffering=0)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise MalformedDataError(f"{path} is not a regular file")
+    return file
+
+
+def _digests(file: BinaryIO, start: int, end: int, *digests: Any) -> None:
+    """Put the bytes of a part of a file into digests; positions are given, so that threads can share the file."""
+    while start < end:
+        piece = os.pread(file.fileno(), min(_PIECE, end - start), start)
+        if not piece:
+            return
+        start += len(piece)
+        for digest in digests:
+            digest.update(piece)
+
+
+def _piece_digest(file: BinaryIO, index: int, size: int) -> str:
+    digest = hashlib.sha256()
+    _digests(file, index * PIECE_BYTES, min(size, (index + 1) * PIECE_BYTES), digest)
+    return digest.hexdigest()
 
 
 def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Sizes and checksums of files, as a manifest carries them."""
-    found = {}
+    """Sizes and checksums of files, as a manifest carries them.
+
+    A large file also has the checksums of its pieces of ``PIECE_BYTES``, so that loading can check them side by side.
+    """
+    found: dict[str, dict[str, Any]] = {}
     for name in names:
-        size, digest = _digest_of(folder / name)
-        found[name] = {"bytes": size, "sha256": digest}
+        with _open(folder / name) as file:
+            size = os.fstat(file.fileno()).st_size
+            whole, pieces = hashlib.sha256(), []
+            for start in range(0, size, PIECE_BYTES):
+                piece = hashlib.sha256()
+                _digests(file, start, min(size, start + PIECE_BYTES), whole, piece)
+                pieces.append(piece.hexdigest())
+        found[name] = {"bytes": size, "sha256": whole.hexdigest()}
+        if len(pieces) > 1:
+            found[name]["pieces"] = pieces
     return found
 
 
 def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     """Compare files with what the manifest says of them. Raises RelaxishError for the first that differs."""
+    with contextlib.ExitStack() as stack:
+        jobs: list[tuple[str, BinaryIO, int]] = []
+        for name, entry in files.items():
+            path, expected = folder / name, entry["bytes"]
+            file = stack.enter_context(_open(path))
+            size = os.fstat(file.fileno()).st_size
+            if size != expected:
+                what = "truncated or damaged" if size < expected else "damaged"
+                raise MalformedDataError(f"{path} is {what}: it has {size} bytes instead of {expected}")
+            count = len(entry.get("pieces", (None,)))
+            if count != max(1, -(-size // PIECE_BYTES)):
+                raise MalformedDataError(f"{path}: the manifest has {count} checksums for {size} bytes")
+            jobs += [(name, file, index) for index in range(count)]
 
-    def check(name: str) -> None:
-        path = folder / name
-        _, digest = _digest_of(path, files[name]["bytes"])
-        if digest != files[name]["sha256"]:
-            raise MalformedDataError(f"{path} is damaged or was changed: its SHA-256 is not that of the manifest")
+        def fits(job: tuple[str, BinaryIO, int]) -> bool:
+            name, file, index = job
+            wanted = files[name].get("pieces", (files[name]["sha256"],))[index]
+            return _piece_digest(file, index, files[name]["bytes"]) == wanted
 
-    large = [name for name in files if files[name]["bytes"] > 8 * _PIECE]
-    if len(large) > 1:
-        with ThreadPoolExecutor(min(4, len(files))) as pool:
-            list(pool.map(check, files))
-    else:
-        for name in files:
-            check(name)
+        if len(jobs) > 1 and sum(entry["bytes"] for entry in files.values()) > 16 * _PIECE:
+            with ThreadPoolExecutor(min(len(jobs), available_cores(), 16)) as pool:
+                verdicts = list(pool.map(fits, jobs))
+        else:
+            verdicts = [fits(job) for job in jobs]
+        for (name, _, _), good in zip(jobs, verdicts, strict=True):
+            if not good:
+                raise MalformedDataError(
+                    f"{folder / name} is damaged or was changed: its SHA-256 is not that of the manifest"
+                )
