@@ -25,11 +25,13 @@ from .ir.module import IRModule
 from .ir.transform import Pass
 from .relax.expr import Function
 from .runtime.executable import Executable
+from .runtime.manifest import CodeRequirements
 from .runtime.module import Module
 from .runtime.plan import ExecutionPlan
 from .runtime.system_library import register_symbols
 from .support.depth import deep_programs
 from .support.errors import RelaxishError
+from .support.host_cpu import host_triple
 from .support.log import get_logger
 from .target import Target
 from .tir.function import PrimFunc
@@ -225,7 +227,7 @@ def _host_module(kernels: IRModule, target: Target, pipeline: str | Pipeline | N
     """Machine code for this machine."""
     lowered = lower_kernels(kernels, target, pipeline, schedule=schedule)
     compiled, library, linker = _machine_code(lowered, target)
-    return Module(
+    made = Module(
         compiled.kernels,
         library,
         objects=[compiled.object_bytes],
@@ -234,6 +236,17 @@ def _host_module(kernels: IRModule, target: Target, pipeline: str | Pipeline | N
         type_key=target.kind.name,
         messages=compiled.messages,
     )
+    made.requirements = _requirements(target)
+    return made
+
+
+def _requirements(target: Target) -> CodeRequirements:
+    """What machine code for a target needs of the machine that runs it."""
+    if target.kind.name == "c":
+        return CodeRequirements(str(target), host_triple())  # the C compiler was given no CPU
+    from .backend.llvm.engine import requirements
+
+    return requirements(target)
 
 
 def _machine_code(kernels: IRModule, target: Target, plans: Sequence[ExecutionPlan] = ()) -> tuple[Any, Any, Any]:
@@ -336,6 +349,7 @@ def _native(
     executable.libraries = [library]
     executable.objects = [compiled.object_bytes]
     executable.linker = linker
+    executable.requirements = _requirements(target)
     return executable
 
 

@@ -3,13 +3,17 @@
 A :class:`ExecutionPlan` is bound once: constants and workspace go into the slot table, and a Python function is
 *generated* for exactly this signature, so that a call costs one check per argument, one block per output, one foreign
 call. Wrong arguments leave the fast lane and get a proper message.
+
+The text of that function has nothing of the plan in it but how many things there are and their positions, counted here:
+names, shapes, types, sizes and offsets are values it refers to. Plans come from files.
 """
 
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .container import ShapeTuple, type_key_of
@@ -147,7 +151,7 @@ class BoundPlan:
         body += [" code = entry(frame[1])", " frames.append(frame)", " if code: fail(code)"]
         body.append(" return " + self._result_text(plan.result, scope))
         source = "def run(*args):\n" + "\n".join(body) + "\n"
-        exec(compile(source, f"<native call of {plan.name}>", "exec"), scope)
+        exec(compile(source, "<native call of a model>", "exec"), scope)
         run: Callable[..., Any] = scope["run"]
         return run
 
@@ -156,20 +160,19 @@ class BoundPlan:
         for i, slot in enumerate(self.plan.slots):
             if slot.kind != "output":
                 continue
-            size = size_class(slot.nbytes)
             free = self._allocator.free_list(slot.nbytes)
-            scope[f"free{i}"] = free
+            scope[f"free{i}"], scope[f"size{i}"] = free, size_class(slot.nbytes)
             if free is None:
-                lines.append(f" m{i}, p{i} = alloc({size})")
+                lines.append(f" m{i}, p{i} = alloc(size{i})")
             else:
                 # Another thread may take the last block between a test and the pop.
                 lines += [
                     " try:",
                     f"  m{i}, p{i} = free{i}.pop()",
                     " except IndexError:",
-                    f"  m{i}, p{i} = alloc({size})",
+                    f"  m{i}, p{i} = alloc(size{i})",
                 ]
-            lines.append(f" o{i} = Storage(m{i}, p{i}, {size}, CPU, free{i})")
+            lines.append(f" o{i} = Storage(m{i}, p{i}, size{i}, CPU, free{i})")
             lines.append(f" m{i} = None")
         return lines
 
@@ -177,28 +180,41 @@ class BoundPlan:
         values = []
         for i, slot in enumerate(self.plan.slots):
             if slot.kind == "input":
-                values.append((i, f"a{slot.index}.ptr"))
+                values.append((i, f"a{self._position(slot.index, self.plan.inputs)}.ptr"))
             elif slot.kind == "output":
                 values.append((i, f"p{i}"))
         if values and [i for i, _ in values] == list(range(len(values))) and len(values) > 2:
             return [f" slots[:{len(values)}] = ({', '.join(v for _, v in values)},)"]
         return [f" slots[{i}] = {v}" for i, v in values]
 
+    @staticmethod
+    def _position(index: int, items: Sequence[Any]) -> int:
+        """An index into ``items`` as a plain integer. Raises KernelError for one that names nothing."""
+        found = operator.index(index)
+        if not 0 <= found < len(items):
+            raise KernelError(f"the plan names item {found} of {len(items)}")
+        return int(found)
+
     def _result_text(self, result: Any, scope: dict[str, Any]) -> str:
         if isinstance(result, tuple):
             return "(" + "".join(self._result_text(r, scope) + "," for r in result) + ")"
+        name = f"V{len(scope)}"
         if isinstance(result, ResultValue):
-            name = f"V{len(scope)}"
             scope[name] = ShapeTuple(result.value) if result.kind == "shape" else result.value
             return name
         assert isinstance(result, ResultTensor)
-        slot = self.plan.slots[result.slot]
-        shape, dtype = repr(result.shape), repr(result.dtype)
+        position = self._position(result.slot, self.plan.slots)
+        slot = self.plan.slots[position]
+        offset = operator.index(result.offset)
+        shape, dtype = f"{name}_shape", f"{name}_dtype"
+        scope[name], scope[shape], scope[dtype] = offset, result.shape, result.dtype
         if slot.kind == "output":
-            address = f"p{result.slot}" + (f" + {result.offset}" if result.offset else "")
-            return f"NDArray({address}, {shape}, {dtype}, CPU, o{result.slot})"
-        source = f"a{slot.index}" if slot.kind == "input" else f"constants[{slot.index}]"
-        spec = self.plan.inputs[slot.index] if slot.kind == "input" else self._constants[slot.index]
-        if spec is not None and tuple(spec.shape) == result.shape and spec.dtype == result.dtype and not result.offset:
+            address = f"p{position}" + (f" + {name}" if offset else "")
+            return f"NDArray({address}, {shape}, {dtype}, CPU, o{position})"
+        of_input = slot.kind == "input"
+        index = self._position(slot.index, self.plan.inputs if of_input else self._constants)
+        source = f"a{index}" if of_input else f"constants[{index}]"
+        spec = self.plan.inputs[index] if of_input else self._constants[index]
+        if spec is not None and tuple(spec.shape) == result.shape and spec.dtype == result.dtype and not offset:
             return source
-        return f"{source}._create_view({shape}, {dtype}, {result.offset})"
+        return f"{source}._create_view({shape}, {dtype}, {name})"

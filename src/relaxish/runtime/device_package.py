@@ -9,13 +9,28 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..support.errors import MissingFileError, RelaxishError
+from ..support.errors import MalformedDataError, MissingFileError, RelaxishError
+from ..support.untrusted import integer, list_of, malformed, mapping_of, parse_json, record, text, tuple_of
 from .device_module import DeviceModule
+from .manifest import KERNEL_SPEC
 
 __all__ = ["LOADERS", "is_package", "read_package", "write_package"]
 
 _MANIFEST = "module.json"
 _FOLDER = "binaries/"
+_LARGEST, _MOST = 1 << 31, 100_000
+_TEXT = text(longest=1 << 28)
+_NAME = text(longest=1 << 12)
+_SCHEMA = record(
+    {
+        "type_key": _NAME,
+        "device_type": integer(0, 1 << 16),
+        "sources": mapping_of(_TEXT),
+        "kernels": list_of(tuple_of(_NAME, list_of(_NAME), list_of(_NAME))),
+        "programs": list_of(tuple_of(KERNEL_SPEC, _TEXT)),
+    },
+    {"arch": _NAME, "parts": mapping_of(_TEXT)},
+)
 # By kind of target: the class whose ``from_json(manifest, binaries)`` makes the module; others are plain DeviceModules.
 LOADERS: dict[str, str] = {"cuda": "relaxish.runtime.nvidia.module:CUDAModule"}
 
@@ -41,16 +56,36 @@ def is_package(path: Path) -> bool:
 
 def read_package(path: Path) -> DeviceModule:
     """The module of a file. Raises RelaxishError for a file that is missing or damaged."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            manifest = json.loads(archive.read(_MANIFEST))
-            names = [n for n in archive.namelist() if n.startswith(_FOLDER)]
-            binaries = {n.removeprefix(_FOLDER): archive.read(n) for n in names}
-    except FileNotFoundError:
-        raise MissingFileError(f"cannot find file {path}: no such file") from None
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as err:
-        raise RelaxishError(f"cannot load {path}: the device module is damaged ({err})") from None
-    module, _, name = LOADERS.get(manifest["type_key"], "").partition(":")
-    kind = getattr(import_module(module), name) if module else DeviceModule
-    made: DeviceModule = kind.from_json(manifest, binaries)
-    return made
+    where = f"cannot load {path}: the device module is damaged"
+    with malformed(where):
+        try:
+            data, binaries = _contents(path, where)
+        except FileNotFoundError:
+            raise MissingFileError(f"cannot find file {path}: no such file") from None
+        except Exception as err:  # of the many kinds the archive reader raises for damaged archives
+            if isinstance(err, RelaxishError):
+                raise
+            raise MalformedDataError(f"{where} ({err or type(err).__name__})") from None
+        manifest = _SCHEMA(parse_json(data, where, max_depth=100), where)
+        module, _, name = LOADERS.get(manifest["type_key"], "").partition(":")
+        kind = getattr(import_module(module), name) if module else DeviceModule
+        made: DeviceModule = kind.from_json(manifest, binaries)
+        for program in made.programs.values():
+            _ = program.function  # a text that is no host program is an error now, not at its first call
+        return made
+
+
+def _contents(path: Path, where: str) -> tuple[bytes, dict[str, bytes]]:
+    """The manifest and the binaries of an archive; its directory says how large they are before they are unpacked."""
+    with zipfile.ZipFile(path) as archive:
+        infos = archive.infolist()
+        if sum(info.file_size for info in infos) > _LARGEST or len(infos) > _MOST:
+            raise MalformedDataError(f"{where}: what it holds is too large")
+        names = [info.filename for info in infos]
+        if len(set(names)) != len(names):
+            raise MalformedDataError(f"{where}: a name is there twice")
+        strange = [n for n in names if n != _MANIFEST and not n.startswith(_FOLDER)]
+        if strange:
+            raise MalformedDataError(f"{where}: {strange[0]!r} does not belong there")
+        binaries = {n.removeprefix(_FOLDER): archive.read(n) for n in names if n != _MANIFEST}
+        return archive.read(_MANIFEST), binaries

@@ -11,6 +11,7 @@ import numpy as np
 from . import bytecode
 from .bytecode import FunctionInfo
 from .kernel import KernelSpec, NativeLibrary
+from .manifest import CodeRequirements
 from .ndarray import NDArray
 from .plan import ExecutionPlan
 
@@ -51,6 +52,10 @@ class Executable:
         self.device_modules: list[Any] = []
         self.constant_devices: dict[int, tuple[int, int]] = {}
         self.in_system_lib = False
+        # What the machine code needs of a CPU; and where the program was built for several kinds of CPUs, all of its
+        # versions, the most modest first.
+        self.requirements = CodeRequirements()
+        self.versions: list[Executable] = []
 
     @property
     def mod(self) -> Executable:

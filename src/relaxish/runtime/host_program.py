@@ -1,7 +1,8 @@
 """Host programs: the Python text that a device function's host part became, and what it calls.
 
 A :class:`HostProgram` is text and signature. Bound to a :class:`HostRuntime` of a device it runs: it reads shapes,
-allocates workspace, and launches kernels.
+allocates workspace, and launches kernels. The text may come from a file, so it is data until :mod:`.host_text` has found
+it to be of the small language that host programs are written in.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 
 from ..support.errors import RelaxishError
 from .device import Device
+from .host_text import compile_host_text
 from .kernel import ArgumentError, KernelError, KernelSpec, call_borrowing, check_arguments, guard
 from .memory import Storage, get_allocator
 from .ndarray import NDArray
@@ -120,10 +122,8 @@ class HostProgram:
     def function(self) -> Callable[..., Any]:
         """The function: the runtime, then the arguments."""
         if self._function is None:
-            scope: dict[str, Any] = {"math": math, "trunc_div": trunc_div, "trunc_mod": trunc_mod}
-            known = set(scope)
-            exec(compile(self.text, f"<host program {self.name}>", "exec"), scope)
-            self._function = next(v for k, v in scope.items() if k not in known and callable(v))
+            names = {"math": math, "trunc_div": trunc_div, "trunc_mod": trunc_mod}
+            self._function = compile_host_text(self.name, self.text, names)
         return self._function
 
 

@@ -11,6 +11,7 @@ from ..support.aliases import lazy_package
 from ..support.errors import RelaxishError
 from .benchmark import BenchmarkResult, time_evaluator
 from .kernel import KernelSpec, MissingFunctionError, NativeKernel, NativeLibrary, PythonKernel
+from .manifest import CodeRequirements
 
 
 class Module:
@@ -39,6 +40,8 @@ class Module:
         self.python_kernels = dict(python_kernels or {})
         self.imported_modules: list[Module] = []
         self.in_system_lib = False
+        self.requirements = CodeRequirements()  # what the machine code needs of a CPU
+        self.versions: list[Module] = []  # of a module built for several kinds of CPUs, the most modest first
         self.entry_name = entry_name or self._guess_entry()
         self._functions: dict[str, Callable[..., Any]] = {}
 

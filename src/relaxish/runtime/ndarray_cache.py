@@ -6,23 +6,35 @@ A cache folder holds ``ndarray-cache.json`` and files of raw little-endian data;
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..support.errors import RelaxishError
+from ..support.errors import MalformedDataError, RelaxishError
+from ..support.untrusted import anything, integer, list_of, malformed, mapping_of, optional, parse_json, record, text
 from .container import Array
 from .device import Device
 from .dtype import numpy_dtype
 from .kernel import ArgumentError
 from .kv_state import builtin
+from .manifest import file_name
 from .ndarray import NDArray, array
 
 __all__ = ["ParamModule", "load_folder"]
 
+_SIZE = integer(0, 1 << 48)
+_RECORD = record(
+    {"name": text(), "shape": list_of(_SIZE, 64), "dtype": text(), "byteOffset": _SIZE, "nbytes": _SIZE},
+    {"format": optional(text())},
+)
+_SHARD = record(
+    {"dataPath": file_name, "nbytes": _SIZE, "records": list_of(_RECORD)},
+    {"format": optional(text()), "md5sum": text("[0-9a-f]{32}")},
+)
+_LISTING = record({"records": list_of(_SHARD)}, {"metadata": optional(mapping_of(anything))})
 _CACHE: dict[str, NDArray] = {}
 
 
@@ -62,19 +74,34 @@ def load_folder(cache_path: str, device: Device) -> tuple[dict[str, NDArray], di
     """The arrays of a cache folder, and its metadata. Raises RelaxishError if something is missing or cut off."""
     root = Path(cache_path)
     index = root / "ndarray-cache.json"
+    where = f"cannot load the array cache {cache_path}"
+    with malformed(where):
+        try:
+            listing = parse_json(index.read_bytes(), f"{where}: {index.name}", max_depth=100)
+        except OSError as err:
+            raise RelaxishError(f"{where}: {err}") from None
+        checked = _LISTING(listing, f"{where}: {index.name}")
+        arrays: dict[str, NDArray] = {}
+        for shard in checked["records"]:
+            path = root / shard["dataPath"]
+            data = _shard(path, where)
+            if len(data) != shard["nbytes"]:
+                raise MalformedDataError(f"{path} has {len(data)} bytes instead of {shard['nbytes']}")
+            if "md5sum" in shard and hashlib.md5(data, usedforsecurity=False).hexdigest() != shard["md5sum"]:
+                raise MalformedDataError(f"{path} is damaged: its checksum is not that of the listing")
+            for item in shard["records"]:
+                end = item["byteOffset"] + item["nbytes"]
+                if end > len(data):
+                    raise MalformedDataError(f"{path}: the array {item['name']} ends at {end} of {len(data)} bytes")
+                arrays[item["name"]] = array(_decode(data[item["byteOffset"] : end], item), device)
+        return arrays, dict(checked.get("metadata") or {})
+
+
+def _shard(path: Path, where: str) -> bytes:
     try:
-        listing = json.loads(index.read_text())
-        shards = [(shard, (root / shard["dataPath"]).read_bytes()) for shard in listing["records"]]
-    except (OSError, ValueError, KeyError) as err:
-        raise RelaxishError(f"cannot load the array cache {cache_path}: {err}") from None
-    arrays: dict[str, NDArray] = {}
-    for shard, data in shards:
-        if len(data) != shard["nbytes"]:
-            raise RelaxishError(f"{root / shard['dataPath']} has {len(data)} bytes instead of {shard['nbytes']}")
-        for record in shard["records"]:
-            piece = data[record["byteOffset"] : record["byteOffset"] + record["nbytes"]]
-            arrays[record["name"]] = array(_decode(piece, record), device)
-    return arrays, dict(listing.get("metadata") or {})
+        return path.read_bytes()
+    except OSError as err:
+        raise RelaxishError(f"{where}: {err}") from None
 
 
 def _decode(data: bytes, record: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ dtype (DLPack code, bits, lanes), shape, size in bytes, contents. Lengths and co
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Mapping
@@ -20,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from ..support.errors import RelaxishError
+from ..support.errors import MalformedDataError, MissingFileError, RelaxishError
+from ..support.untrusted import malformed
 from .dtype import dlpack_code, dtype_of_dlpack, numpy_dtype
 from .ndarray import NDArray, array, from_numpy
 
@@ -52,26 +54,32 @@ def _array_bytes(value: NDArray) -> bytes:
 def load_param_dict(param_bytes: bytes | bytearray) -> dict[str, NDArray]:
     """The arrays in a block that :func:`save_param_dict` made. Raises RelaxishError for anything else."""
     reader = _Reader(bytes(param_bytes))
-    magic, _ = reader.take("<QQ")
-    if magic != _LIST_MAGIC:
-        raise RelaxishError("this is no parameter file: its first bytes are not the format's magic number")
-    names = [reader.bytes(reader.take("<Q")[0]).decode() for _ in range(reader.take("<Q")[0])]
-    (count,) = reader.take("<Q")
-    if count != len(names):
-        raise RelaxishError(f"the parameter file is damaged: {len(names)} names for {count} arrays")
-    return {name: _read_array(reader) for name in names}
+    with malformed("the parameter file"):
+        magic, _ = reader.take("<QQ")
+        if magic != _LIST_MAGIC:
+            raise MalformedDataError("this is no parameter file: its first bytes are not the format's magic number")
+        names = [reader.bytes(reader.take("<Q")[0]).decode() for _ in range(reader.take("<Q")[0])]
+        (count,) = reader.take("<Q")
+        if count != len(names):
+            raise MalformedDataError(f"the parameter file is damaged: {len(names)} names for {count} arrays")
+        found = {name: _read_array(reader) for name in names}
+        if len(found) != len(names):
+            raise MalformedDataError("the parameter file is damaged: a name is there twice")
+        if reader.at != len(reader.data):
+            raise MalformedDataError(f"the parameter file is damaged: bytes follow after the {reader.at}th, its end")
+        return found
 
 
 def _read_array(reader: _Reader) -> NDArray:
     magic, _, _, _, ndim, code, bits, lanes = reader.take("<QQiiiBBH")
     if magic != _ARRAY_MAGIC or not 0 <= ndim <= 64:
-        raise RelaxishError("the parameter file is damaged: an array does not begin as one")
+        raise MalformedDataError("the parameter file is damaged: an array does not begin as one")
     shape = reader.take(f"<{ndim}q")
     (size,) = reader.take("<q")
     dtype = numpy_dtype(dtype_of_dlpack(code, bits, lanes))
     data = np.frombuffer(reader.bytes(size), dtype=dtype)
-    if data.size != int(np.prod(shape, dtype=np.int64)):
-        raise RelaxishError(f"the parameter file is damaged: {data.size} elements for the shape {list(shape)}")
+    if min(shape, default=0) < 0 or data.size != math.prod(shape):
+        raise MalformedDataError(f"the parameter file is damaged: {data.size} elements for the shape {list(shape)}")
     return from_numpy(data.reshape(shape).copy())
 
 
@@ -87,7 +95,7 @@ class _Reader:
     def bytes(self, count: int) -> bytes:
         """The next ``count`` bytes."""
         if count < 0 or self.at + count > len(self.data):
-            raise RelaxishError(f"the parameter file is cut off: it ends after {len(self.data)} bytes")
+            raise MalformedDataError(f"the parameter file is cut off: it ends after {len(self.data)} bytes")
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -102,4 +110,10 @@ def save_param_dict_to_file(params: Mapping[str, Any], path: str | os.PathLike[s
 
 def load_param_dict_from_file(path: str | os.PathLike[str]) -> dict[str, NDArray]:
     """:func:`load_param_dict` from a file."""
-    return load_param_dict(Path(path).read_bytes())
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise MissingFileError(f"cannot find file {path}: no such file") from None
+    except OSError as err:
+        raise RelaxishError(f"cannot read {path}: {err.strerror}") from None
+    return load_param_dict(data)

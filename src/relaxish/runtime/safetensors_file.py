@@ -7,6 +7,7 @@ and ours can map it and use the weights in place.
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import struct
@@ -15,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..support.errors import RelaxishError
+from ..support.errors import MalformedDataError, RelaxishError
+from ..support.untrusted import anything, integer, list_of, mapping_of, one_of, parse_json, record, text, tuple_of
 from .dtype import numpy_dtype
 from .memory import ALIGNMENT
 from .ndarray import NDArray, from_numpy
@@ -40,6 +42,15 @@ _NAMES = {
 }
 _DTYPES = {text: name for name, text in _NAMES.items()}
 _PAD = "__pad."
+_MAX_HEADER = 100_000_000
+_HEADER = mapping_of(anything, text(longest=1 << 12))
+_ENTRY = record(
+    {
+        "dtype": one_of(*_DTYPES),
+        "shape": list_of(integer(0, 1 << 48), 64),
+        "data_offsets": tuple_of(integer(0), integer(0)),
+    }
+)
 
 
 def save(path: str, tensors: Mapping[str, NDArray], metadata: Mapping[str, str] | None = None) -> None:
@@ -83,20 +94,29 @@ def load(path: str) -> dict[str, NDArray]:
     try:
         with open(path, "rb") as source:
             data = np.frombuffer(mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
-        (size,) = struct.unpack("<Q", data[:8].tobytes())
-        header = json.loads(data[8 : 8 + size].tobytes())
-    except (OSError, ValueError, struct.error) as err:
+    except (OSError, ValueError) as err:
         raise RelaxishError(f"cannot read weights {path}: {err}") from None
+    where = f"weights {path}"
+    if data.size < 8:
+        raise MalformedDataError(f"{where} are truncated: {data.size} bytes are less than a header")
+    (size,) = struct.unpack("<Q", data[:8].tobytes())
+    if size > min(data.size - 8, _MAX_HEADER):
+        raise MalformedDataError(f"{where} are truncated or damaged: a header of {size} bytes in {data.size}")
+    header = _HEADER(parse_json(data[8 : 8 + size].tobytes(), where, max_depth=20), where)
     body = data[8 + size :]
     tensors = {}
     for name, entry in header.items():
-        if name == "__metadata__" or name.startswith(_PAD):
+        if name == "__metadata__":
             continue
-        begin, end = entry["data_offsets"]
-        if end > body.size or entry["dtype"] not in _DTYPES:
-            raise RelaxishError(f"weights {path} are truncated or damaged at tensor {name}")
-        array = body[begin:end].view(numpy_dtype(_DTYPES[entry["dtype"]])).reshape(entry["shape"])
+        found = _ENTRY(entry, f"{where}: tensor {name}")
+        begin, end = found["data_offsets"]
+        dtype, elements = numpy_dtype(_DTYPES[found["dtype"]]), math.prod(found["shape"])
+        if not begin <= end <= body.size or elements * dtype.itemsize != end - begin:
+            raise MalformedDataError(f"{where} are truncated or damaged at tensor {name}")
+        if name.startswith(_PAD):
+            continue
+        array = body[begin:end]
         if array.size and array.__array_interface__["data"][0] % ALIGNMENT:
             array = array.copy()
-        tensors[name] = from_numpy(array)
+        tensors[name] = from_numpy(array.view(dtype).reshape(found["shape"]))
     return tensors

@@ -32,6 +32,10 @@ class MissingFileError(RelaxishError, ValueError):
     """A file that was to be loaded is not there (the field raises a plain ``ValueError``)."""
 
 
+class MalformedDataError(RelaxishError, ValueError):
+    """What a file or a text holds is not what its format says: damaged, truncated, or never of that format."""
+
+
 class DiagnosticError(RelaxishError):
     """One or more located messages about source text; ``str()`` is the rendered report."""
 

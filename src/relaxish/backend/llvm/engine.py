@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...runtime.failures import FAIL, RECORD
+from ...runtime.manifest import CodeRequirements
 from ...support import config
 from ...support.errors import RelaxishError
 from ...target import Target
@@ -73,6 +74,20 @@ def feature_string(target: Target) -> str:
 def code_features(target: Target) -> frozenset[str]:
     """The features code generation may use: the target's, less those the user disabled."""
     return frozenset(part[1:] for part in feature_string(target).split(",") if part)
+
+
+# Features that stand for instructions LLVM emits only where they are asked for by name, which our code never does.
+_NEVER_EMITTED = frozenset(
+    "adx aes cldemote clflushopt clwb clzero crc32 cx8 enqcmd fsgsbase fxsr invpcid mmx movdir64b movdiri mwaitx pclmul"
+    " pku prfchw rdpid rdrnd rdseed sahf serialize sha vaes vpclmulqdq waitpkg wbnoinvd x87 xsave xsavec xsaveopt"
+    " xsaves".split()
+)
+
+
+def requirements(target: Target) -> CodeRequirements:
+    """What code compiled for a target needs of the machine that runs it."""
+    needed = sorted(code_features(target) - _NEVER_EMITTED)
+    return CodeRequirements(str(target), triple_of(target), tuple(needed))
 
 
 @functools.lru_cache(maxsize=8)
