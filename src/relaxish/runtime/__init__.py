@@ -7,6 +7,7 @@
 from ..support.aliases import lazy_package as _lazy_package
 from ..support.threads import num_threads
 from . import nd, object_path
+from ..support.errors import KernelError
 from .benchmark import BenchmarkResult
 from .compiled import Executable
 from .container import ShapeTuple, String, convert
@@ -16,7 +17,6 @@ from .executable import VMExecutable
 from .export import load_module, load_static_library
 from .kernel import (
     ArgumentError,
-    KernelError,
     KernelSpec,
     NativeKernel,
     NativeLibrary,

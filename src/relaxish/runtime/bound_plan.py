@@ -16,11 +16,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..support.errors import KernelError
 from .container import ShapeTuple, type_key_of
 from .device import _CPU0
 from .executable import Executable
 from .failures import RECORDED, failure
-from .kernel import ArgumentError, ArgumentTypeError, KernelError, packed_entry
+from .kernel import ArgumentError, ArgumentTypeError, packed_entry
 from .memory import Allocator, Storage, aligned_bytes, size_class
 from .ndarray import NDArray, as_ndarray
 from .plan import ExecutionPlan, ResultTensor, ResultValue

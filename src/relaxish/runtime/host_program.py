@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..support.errors import RelaxishError
+from ..support.errors import KernelError, RelaxishError
 from .device import Device
 from .host_text import compile_host_text
-from .kernel import ArgumentError, KernelError, KernelSpec, call_borrowing, check_arguments, guard
+from .kernel import ArgumentError, KernelSpec, call_borrowing, check_arguments, guard
 from .memory import Storage, get_allocator
 from .ndarray import NDArray
 from .registry import get_global_func

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..support.errors import KernelError, RelaxishError
+from ..support.errors import RelaxishError
 from .borrowing import GiveBack, borrow, separate
 from .device import Device
 from .failures import failure

@@ -20,7 +20,6 @@ def _declared(dim: Dim, sizes: Mapping[str, int], dynamic: bool) -> int | str:
 
 def to_model(graph: Graph, outputs: Sequence[Value], *, dynamic: bool, double: bool = False) -> Any:
     """The ``onnx.ModelProto`` of a graph; ``double`` computes all floats in 64 bits."""
-    import onnx
     from onnx import helper, numpy_helper
 
     def elem(dtype: str) -> int:
