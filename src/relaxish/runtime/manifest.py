@@ -184,7 +184,7 @@ KERNEL_SPEC = record(
         "params": list_of(tuple_of(one_of("tensor", "scalar"), _dtype, list_of(_dim, 64))),
         "shape_vars": list_of(tuple_of(_NAME, _INDEX, _INDEX)),
     },
-    {"result": _dtype},
+    {"result": _dtype, "written": list_of(_INDEX, 1 << 16)},
 )
 _PLAN = record(
     {
