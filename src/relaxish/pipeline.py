@@ -121,7 +121,7 @@ def static_shape_tuning_pipeline(
             tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials)] if total_trials > 0 else []
             return Sequential(
                 [
-                    decompose_ops_as_written(),
+                    transform.DecomposeOpsForInference(),
                     transform.CanonicalizeBindings(),
                     zero_pipeline(),
                     *before,

@@ -180,7 +180,7 @@ def test_batch_norm_decomposes_and_folds():
 
     def build(bb):
         conv = bb.emit(op_function("nn").conv2d(x, weight))
-        norm = bb.emit(op_function("nn").batch_norm(conv, *params, axis=1))
+        norm = bb.emit(op_function("nn").batch_norm(conv, *params, axis=1, training=False))
         return bb.emit(relax.TupleGetItem(norm, 0))
 
     mod = _module([x], build)
