@@ -173,12 +173,14 @@ class Analyzer:
         for part in self._parts:
             part.clear_memo()
 
-    def constraint_scope(self, constraint: PrimExpr) -> ConstraintScope:
+    def constraint_scope(self, constraint: PrimExpr, *, in_value: bool = False) -> ConstraintScope:
         """``with analyzer.constraint_scope(cond):`` makes ``cond`` true inside the block.
 
-        What the condition says of memory is left out: a store inside the block may change it.
+        What the condition says of memory is left out, since a store inside the block may change it; not so for scopes
+        inside one value (``in_value``), during which nothing is stored.
         """
-        constraint = lasting(constraint)
+        if not in_value:
+            constraint = lasting(constraint)
 
         def enter() -> Callable[[], None]:
             simplified = self.rewrite.simplify(constraint)

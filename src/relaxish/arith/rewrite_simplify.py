@@ -271,9 +271,9 @@ class RewriteSimplifier(Mutator):
     def _branches(self, cond: PrimExpr, a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         if not dt.is_scalar(cond.dtype) or (_trivial(a) and _trivial(b)):
             return self.visit(a), self.visit(b)
-        with self.analyzer.constraint_scope(cond):
+        with self.analyzer.constraint_scope(cond, in_value=True):
             a = self.visit(a)
-        with self.analyzer.constraint_scope(B.not_(cond)):
+        with self.analyzer.constraint_scope(B.not_(cond), in_value=True):
             b = self.visit(b)
         return a, b
 
@@ -642,7 +642,7 @@ class RewriteSimplifier(Mutator):
         for i in range(4):
             mine, other = i % 2, 1 - i % 2
             constraint = parts[other] if type(e) is And else _negated(parts[other])
-            with self.analyzer.constraint_scope(constraint):
+            with self.analyzer.constraint_scope(constraint, in_value=True):
                 updated = self.visit(parts[mine])
             if updated is parts[mine]:
                 unchanged += 1
