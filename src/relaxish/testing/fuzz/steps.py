@@ -357,7 +357,7 @@ def reorder_block_iter_var(p: _Picker) -> None:
 @_step(1)
 def storage_align(p: _Picker) -> None:
     block = p.block()
-    rank = len(p.sch.get(block).writes[0].buffer.shape)
+    rank = len(p._one(p.sch.get(block).writes[:1]).buffer.shape)
     p.sch.storage_align(block, 0, p._one(range(rank)), 8, p.rng.randrange(4))
 
 
@@ -369,7 +369,7 @@ def set_scope(p: _Picker) -> None:
 @_step(1)
 def unsafe_set_dtype(p: _Picker) -> None:
     block = p.block()
-    if p.sch.get(block).writes[0].buffer.dtype != "float32":
+    if p._one(p.sch.get(block).writes[:1]).buffer.dtype != "float32":
         raise _Nothing
     p.sch.unsafe_set_dtype(block, 0, "float64")
 

@@ -13,13 +13,16 @@ other primitive could tell from that what they depend on, so before the next one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...arith import Analyzer
 from ...ir.expr import Range
 from ...ir.functor import Visitor
 from ..expr import IterVar, Var
+from ..functor import substitute
 from ..stmt import Block, BlockRealize, For, SeqStmt
+from .checks import is_zero
 from .rewrite import signature_of
 from .sref import StmtSRef
 from .state import ScheduleState, blocks_in_order
@@ -84,9 +87,10 @@ def _declared_in(body: Any, only: Block | None, domains: Mapping[Any, Range], re
 def _declared(realize: BlockRealize, domains: Mapping[Any, Range], reuse: dict[Any, Any]) -> BlockRealize:
     block = realize.block
     if not ScheduleState.is_undeclared(block):
-        made = signature_of(block)
+        made, values = _from_zero(block, realize.iter_values)
+        made = signature_of(made)
         chain_reuse(reuse, {block: made})
-        return realize.with_fields(block=made)
+        return realize.with_fields(iter_values=values, block=made)
     used = free_vars(block)
     outer = [var for var in domains if var in used]
     kinds = _Kinds()
@@ -97,6 +101,19 @@ def _declared(realize: BlockRealize, domains: Mapping[Any, Range], reuse: dict[A
     made = signature_of(block.with_fields(iter_vars=tuple(own), body=body))
     chain_reuse(reuse, {block: made})
     return realize.with_fields(iter_values=tuple(outer), block=made)
+
+
+def _from_zero(block: Block, values: Sequence[Any]) -> tuple[Block, tuple[Any, ...]]:
+    """A block whose variables begin at zero, and their values: most primitives know of no others."""
+    shifted = {iv.var: iv.var + iv.dom.min for iv in block.iter_vars if not is_zero(iv.dom.min)}
+    if not shifted:
+        return block, tuple(values)
+    simplify = Analyzer().simplify
+    iters = tuple(IterVar(Range(0, iv.dom.extent), iv.var, iv.iter_type, iv.thread_tag) for iv in block.iter_vars)
+    fields: dict[str, Any] = {name: getattr(block, name) for name in ("body", "init", "match_buffers")}
+    fields = {name: substitute(part, shifted) for name, part in fields.items() if part is not None}
+    made = block.with_fields(iter_vars=iters, **fields)
+    return made, tuple(simplify(v - iv.dom.min) for v, iv in zip(values, block.iter_vars, strict=True))
 
 
 class _Kinds(Visitor):

@@ -259,5 +259,5 @@ def _piece_ends(loop: StmtSRef, factors: Sequence[Any], value_of: Callable[[Any]
     ends: list[Any] = []
     for size in sizes:
         size = rest if size is None else size
-        ends.append(analyzer.simplify(ends[-1] + size if ends else size))
-    return ends if open_at is not None else [*ends, node.extent]
+        ends.append(analyzer.simplify((ends[-1] if ends else node.min) + size))
+    return ends if open_at is not None else [*ends, analyzer.simplify(node.min + node.extent)]

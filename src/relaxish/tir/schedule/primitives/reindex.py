@@ -11,6 +11,7 @@ from ....ir.functor import Mutator
 from ....ir.prim import const
 from ....ir.structural import same_expression
 from ...expr import BufferLoad, IntImm, IterVar, Var
+from ...index_map import IndexMap
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
@@ -157,6 +158,13 @@ def _end(sref: StmtSRef, iv: IterVar) -> Any:
     return Analyzer().simplify(iv.dom.min + iv.dom.extent)
 
 
+def check_takes_variables(sref: StmtSRef, index_map: IndexMap) -> None:
+    """Demand that a map takes as many indices as the block has variables."""
+    have, want = len(index_map.initial_indices), len(sref.stmt.iter_vars)
+    if have != want:
+        raise PrimitiveError(f"The index map takes {have} indices, but block {{0}} has {want} variables.", [sref])
+
+
 def check_alone(sref: StmtSRef) -> None:
     """Demand that the nest around a block holds nothing else, so that a copy may stand before or after all of it."""
     part: Any = realize_of(sref)
@@ -261,6 +269,7 @@ class _ReindexCache(InstructionKind):
         check_in_bounds(sref, buffer, [r.min for r in region.region])
         analyzer = Analyzer()
         index_map = with_index_dtype(inputs[1], block.iter_vars[0].var.dtype if block.iter_vars else "int32")
+        check_takes_variables(sref, index_map)
         values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
         own = [analyzer.simplify(substitute(e, values)) for e in index_map.final_indices]
         used = _same_variables(sref, region, own)
