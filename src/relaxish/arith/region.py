@@ -35,6 +35,25 @@ def _touched_dim(analyzer: Analyzer, total: IterSumExpr, extent: PrimExpr) -> In
     return IntervalSet(analyzer.simplify(total.base), analyzer.simplify(top))
 
 
+def _skips_no_padding(analyzer: Analyzer, sums: Sequence[IterSumExpr]) -> bool:
+    """Whether an iterator that was rounded up to split it still touches all values: its quotient on its own may.
+
+    Of ``i % 7`` or of ``(i // 7, i % 7)`` over two iterations most would be padding.
+    """
+    moving = [total for total in sums if total.args]
+    if len(moving) != 1 or len(moving[0].args) != 1:
+        return not moving
+    split = moving[0].args[0]
+    whole, rounded = split.source.extent, split.source.source
+    if not B.deep_equal(B.mul(split.lower_factor, split.extent), whole):
+        return False
+    if type(rounded) is not IterSumExpr or len(rounded.args) != 1 or not B.is_one(rounded.args[0].scale):
+        return False
+    before, own = rounded.base, rounded.args[0].extent
+    ends = (before, B.sub(B.sub(whole, before), own))
+    return all(analyzer.can_prove(B.lt(end, split.lower_factor)) for end in ends)
+
+
 def estimate_region_strict_bound(
     region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True, analyzer: Analyzer | None = None
 ) -> list[IntervalSet] | None:
@@ -44,8 +63,10 @@ def estimate_region_strict_bound(
         analyzer.bind(var, dom, True)
     mins = [r.min for r in region]
     try:
-        sums, _ = detect(mins, var_dom, predicate, IterMapLevel.Surjective, True, analyzer)
+        sums, rewriter = detect(mins, var_dom, predicate, IterMapLevel.Surjective, True, analyzer)
     except IterMapError:
+        return None
+    if not B.is_zero(rewriter.padding) and not _skips_no_padding(analyzer, sums):
         return None
     out = []
     for total, r in zip(sums, region):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from dataclasses import dataclass, field
 from random import Random
@@ -126,8 +127,17 @@ def check_program(before: PrimFunc, after: PrimFunc, seed: int = 0) -> tuple[str
         return "interpret", why
     if _is_for_devices(after):
         return None
+    _warm_up()
     why = in_child(lambda: _compiled(after, arguments, expected))
     return ("compile", why) if why else None
+
+
+@functools.cache
+def _warm_up() -> None:
+    """Load the compiler once, here, instead of in every child."""
+    from ...driver import build_tir
+
+    build_tir(parse(random_program(Random(0))), "llvm")
 
 
 def _compiled(func: PrimFunc, arguments: list[Any], expected: list[Any]) -> str | None:

@@ -148,7 +148,36 @@ def _stride(w: _Writer, source: _Buffer, out: _Buffer) -> None:
     w.stage(out, _at(source, ["v0 * 2", *[f"v{i}" for i in range(1, source.rank)]]))
 
 
-def _choices(rng: Random, source: _Buffer) -> list[tuple[object, tuple[int, ...]]]:
+def _broadcast(w: _Writer, source: _Buffer, out: _Buffer) -> None:
+    """Rows and columns of their own, one of them perhaps of an earlier stage."""
+    row = next((b for b in w.locals if b.shape == source.shape[-1:] and b is not out), None) or w.input(source.shape[-1:])
+    column = w.input((source.shape[0],))
+    last = f"v{source.rank - 1}"
+    w.stage(out, f"({_same(source)} - {_at(row, [last])}) * {_at(column, ['v0'])} + {_same(source)}")
+
+
+def _softmax(w: _Writer, source: _Buffer, out: _Buffer) -> None:
+    """Maximum, exponential, sum and quotient along the last axis, each a stage."""
+    rows = source.shape[:-1]
+    most, powers, total = _Buffer(w.name(), rows), _Buffer(w.name(), source.shape), _Buffer(w.name(), rows)
+    w.locals += [most, powers, total]
+    along = [*[f"v{i}" for i in range(len(rows))], "r0"]
+    width = (source.shape[-1],)
+    w.stage(most, f"T.max(@, {_at(source, along)})", width, f'T.min_value("{w.dtype}")')
+    w.stage(powers, f"T.exp({_same(source)} - {_same(most)})".replace(_same(most), _at(most, along[:-1])))
+    w.stage(total, f"@ + {_at(powers, along)}", width, _zero(w))
+    w.stage(out, f"{_same(powers)} / {_at(total, along[:-1])}")
+
+
+def _convolution(w: _Writer, source: _Buffer, out: _Buffer) -> None:
+    """A convolution over the first two axes; the last is the channels."""
+    height, width = (a - b + 1 for a, b in zip(source.shape[:2], out.shape[:2], strict=True))
+    weight = w.input((height, width, source.shape[2], out.shape[2]))
+    value = f"{_at(source, ['v0 + r0', 'v1 + r1', 'r2'])} * {_at(weight, ['r0', 'r1', 'r2', 'v2'])}"
+    w.stage(out, f"@ + {value}", (height, width, source.shape[2]), _zero(w))
+
+
+def _choices(rng: Random, source: _Buffer, dtype: str) -> list[tuple[object, tuple[int, ...]]]:
     """(writer, result shape) of every stage that can read ``source``."""
     shape = source.shape
     out: list[tuple[object, tuple[int, ...]]] = [(_elementwise, shape), (_elementwise, shape)]
@@ -158,6 +187,13 @@ def _choices(rng: Random, source: _Buffer) -> list[tuple[object, tuple[int, ...]
     if len(shape) == 2:
         out += [(_product, (shape[0], rng.choice(_EXTENTS))), (_product, (shape[0], rng.choice(_EXTENTS)))]
         out.append((_flatten, (shape[0] * shape[1],)))
+        out.append((_broadcast, shape))
+    if len(shape) > 1 and dtype == "float32":
+        out.append((_softmax, shape))
+    if len(shape) == 3 and min(shape[:2]) > 2 and shape[0] * shape[1] * shape[2] <= 400:
+        kernel = rng.choice((1, 2, 3)), rng.choice((1, 3))
+        size = shape[0] - kernel[0] + 1, shape[1] - kernel[1] + 1
+        out += 2 * [(_convolution, (*size, rng.choice((1, 3, 4, 8))))]
     if len(shape) == 1 and shape[0] % 4 == 0:
         out.append((_unflatten, (shape[0] // 4, 4)))
     if shape[0] > 3:
@@ -178,7 +214,7 @@ def random_program(rng: Random) -> str:
     current = w.input(shape)
     stages = rng.randint(1, 4)
     for number in range(stages):
-        write, made = rng.choice(_choices(rng, current))
+        write, made = rng.choice(_choices(rng, current, w.dtype))
         out = _Buffer(w.name(), made)
         last = number == stages - 1
         (w.params if last else w.locals).append(out)

@@ -134,12 +134,22 @@ def reorder(p: _Picker) -> None:
     p.sch.reorder(*p.rng.sample(loops, len(loops)))
 
 
-@_step(1)
+@_step(3)
 def merge(p: _Picker) -> None:
-    loops = [p.sch.get_loops(b) for b in p.blocks()[:2]]
-    if len(loops) < 2 or not all(loops):
+    blocks = p.blocks()
+    chosen = [p.sch.get_loops(b) for b in p.rng.sample(blocks, min(len(blocks), p.rng.choice((2, 2, 2, 3))))]
+    depth = min(map(len, chosen), default=0)
+    if len(chosen) < 2 or not depth:
         raise _Nothing
-    p.sch.merge(loops[0][0], loops[1][0])
+    level = p.rng.randrange(depth)
+    p.sch.merge(*[loops[level] for loops in chosen])
+
+
+@_step(2)
+def loop_partition(p: _Picker) -> None:
+    sizes: list[Any] = [p.rng.randint(1, 3) for _ in range(p.rng.randint(1, 2))]
+    sizes.insert(p.rng.randrange(len(sizes) + 1), None)
+    p.sch.loop_partition(p.loop(), sizes, preserve_unit_iters=p.flag())
 
 
 @_step(1)
@@ -347,7 +357,7 @@ def reorder_block_iter_var(p: _Picker) -> None:
 @_step(1)
 def storage_align(p: _Picker) -> None:
     block = p.block()
-    rank = len(p.sch.get(block).writes[0].buffer.shape)
+    rank = len(p._one(p.sch.get(block).writes[:1]).buffer.shape)
     p.sch.storage_align(block, 0, p._one(range(rank)), 8, p.rng.randrange(4))
 
 
@@ -359,7 +369,7 @@ def set_scope(p: _Picker) -> None:
 @_step(1)
 def unsafe_set_dtype(p: _Picker) -> None:
     block = p.block()
-    if p.sch.get(block).writes[0].buffer.dtype != "float32":
+    if p._one(p.sch.get(block).writes[:1]).buffer.dtype != "float32":
         raise _Nothing
     p.sch.unsafe_set_dtype(block, 0, "float64")
 
@@ -418,10 +428,6 @@ def set_axis_separator(p: _Picker) -> None:
 # -- steps on what nothing may be built: they leave accesses undeclared --------------------------------------
 
 
-def loop_partition(p: _Picker) -> None:
-    p.sch.loop_partition(p.loop(), [p.rng.randint(1, 3), None], preserve_unit_iters=p.flag())
-
-
 def cache_index(p: _Picker) -> None:
     p.sch.cache_index(p.block(), p.scope(), p.rng.choice((0, 1, 2)))
 
@@ -430,7 +436,7 @@ def unsafe_hide_buffer_access(p: _Picker) -> None:
     p.sch.unsafe_hide_buffer_access(p.block(), "read", [0])
 
 
-_LAST: tuple[Step, ...] = (loop_partition, cache_index, unsafe_hide_buffer_access)
+_LAST: tuple[Step, ...] = (cache_index, unsafe_hide_buffer_access)
 
 
 def random_schedule(sch: Schedule, rng: Random, steps: int) -> list[str]:

@@ -12,6 +12,7 @@ from ..index_map import IndexMap
 from ..stmt import Block, For
 from .errors import PrimitiveError, render_error
 from .instruction import Instruction, InstructionKind, plain
+from .pieces import declare_pieces
 from .rv import BlockRV, LoopRV
 from .sampling import LinearCongruentialEngine
 from .sref import StmtSRef
@@ -194,9 +195,14 @@ class ScheduleCore:
         """Apply one instruction, record it, give its outputs as random variables."""
         if isinstance(kind, str):
             kind = InstructionKind.get(kind)
+        undo = declare_pieces(self._state) if self._state.undeclared and not kind.takes_pieces else None
         try:
             results, decision = kind.apply(self, inputs, attrs, decision)  # type: ignore[arg-type]
-        except PrimitiveError as err:
+        except BaseException as err:
+            if undo is not None:  # what is refused leaves the program as it was
+                undo()
+            if not isinstance(err, PrimitiveError):
+                raise
             step = None if self._trace is None else len(self._trace.insts)
             raise render_error(err, self.mod, _reported_name(kind), step, self.error_render_level) from None
         outputs = [self._new_rv(value) for value in results]

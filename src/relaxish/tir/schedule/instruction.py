@@ -40,6 +40,8 @@ class InstructionKind(Identity):
     many_outputs: ClassVar[bool] = False
     # Order of arguments in text, where it is not inputs followed by attributes.
     text_order: ClassVar[tuple[str, ...]] = ()
+    # Whether it does not care what the blocks around pieces of a partitioned loop access.
+    takes_pieces: ClassVar[bool] = False
     # Arguments left out of the text when they are empty lists.
     optional: ClassVar[tuple[str, ...]] = ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -79,6 +79,8 @@ class ScheduleState:
         self.roots: dict[StmtSRef, Any] = {}
         # The program each function began with and its blocks: cover flags are judged on that.
         self._origins: dict[Any, tuple[Any, list[StmtSRef]]] = {}
+        #: Whether there are blocks around pieces of a loop that do not say yet what they access.
+        self.undeclared = False
         for gvar, func in self._funcs.items():
             if isinstance(func, PrimFunc) and isinstance(func.body, BlockRealize):
                 self._build(func.body.block, gvar)
@@ -100,6 +102,17 @@ class ScheduleState:
                 sref = StmtSRef(child, parent)
                 self.stmt2ref[child] = sref
                 stack.append((child.body, sref))
+                self.undeclared = self.undeclared or self.is_undeclared(child)
+
+    @staticmethod
+    def is_undeclared(stmt: Any) -> bool:
+        """Whether this is a block that ``loop_partition`` made and that says nothing of what it accesses."""
+        return (
+            isinstance(stmt, Block)
+            and not (stmt.iter_vars or stmt.reads or stmt.writes)
+            and stmt.name_hint.endswith(("_common", "_partition"))
+            and bool(stmt_children(stmt.body))
+        )
 
     # -- what the program is -------------------------------------------------------------------------------
 
@@ -147,6 +160,7 @@ class ScheduleState:
         new = ScheduleState.__new__(ScheduleState)
         new.debug_mask, new.enable_check = self.debug_mask, self.enable_check
         new._mod, new._base, new._funcs = self._mod, self._base, dict(self._funcs)
+        new.undeclared = self.undeclared
         mapping: dict[StmtSRef, StmtSRef] = {sref: StmtSRef(sref.stmt) for sref in self.stmt2ref.values()}
         for sref, twin in mapping.items():
             if sref.parent is not None:
@@ -235,11 +249,20 @@ class ScheduleState:
         info.region_cover = True
         info.stage_pipeline = True
 
-    def forget_flags(self) -> None:
-        """Judge cover and pipeline flags anew, from the program as it is now, when next asked for."""
-        for info in self.block_info.values():
+    def forget_flags(self) -> Callable[[], None]:
+        """Judge cover and pipeline flags anew, from the program as it is now, when next asked for; gives the undo."""
+        before = [(info, info.region_cover, info.stage_pipeline) for info in self.block_info.values()]
+        origins = dict(self._origins)
+        for info, _, _ in before:
             info.region_cover = info.stage_pipeline = None
         self._origins.clear()
+
+        def undo() -> None:
+            for info, cover, pipeline in before:
+                info.region_cover, info.stage_pipeline = cover, pipeline
+            self._origins.update(origins)
+
+        return undo
 
     # -- the edit ------------------------------------------------------------------------------------------
 

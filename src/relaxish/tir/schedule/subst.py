@@ -11,7 +11,7 @@ from ...ir.prim import IntImm
 from ..op import logical_and
 from ..stmt import Block, BlockRealize
 
-__all__ = ["LoopSubstituter", "and_predicate", "append_predicate", "free_vars", "is_true", "substitute_loops"]
+__all__ = ["LoopSubstituter", "and_predicate", "append_predicate", "chain_reuse", "free_vars", "is_true", "substitute_loops"]
 
 _FREE: WeakKeyDictionary[Any, frozenset[Any]] = WeakKeyDictionary()
 
@@ -104,11 +104,11 @@ def substitute_loops(stmt: Any, values: Mapping[Any, Any], reuse: dict[Any, Any]
     worker = LoopSubstituter(values)
     made = worker.visit(stmt)
     if reuse is not None:
-        _chain(reuse, worker.reuse)
+        chain_reuse(reuse, worker.reuse)
     return made
 
 
-def _chain(reuse: dict[Any, Any], more: dict[Any, Any]) -> None:
+def chain_reuse(reuse: dict[Any, Any], more: dict[Any, Any]) -> None:
     """Compose ``reuse`` with a later step, so that it maps the very first blocks to the latest."""
     seen = set()
     for old, new in list(reuse.items()):

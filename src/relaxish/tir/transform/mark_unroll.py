@@ -21,6 +21,7 @@ from ...ir.functor import Mutator, pre_order_visit
 from ...ir.prim import Call, IntImm, StringImm, Var
 from ...ir.structural import same_expression
 from ..expr import BufferLoad
+from ..limits import MAX_UNROLLED
 from ..stmt import BufferStore, Evaluate, For, ForKind, Stmt
 from .base import LoweringError
 from .unroll_loop import _Unroll
@@ -70,6 +71,7 @@ class _Mark(_Unroll):
             and self.normal_loops == 0
             and self.unroll_depth <= self.max_depth
             and small
+            and self.steps * extent <= MAX_UNROLLED
         )
         if extent > 0 and loop.kind in (ForKind.SERIAL, ForKind.UNROLLED):
             self.steps *= extent

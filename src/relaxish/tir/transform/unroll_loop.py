@@ -13,6 +13,7 @@ from ...arith import build as B
 from ...arith.functor import free_vars
 from ...ir.functor import Mutator
 from ...ir.prim import IntImm
+from ..limits import MAX_UNROLLED, too_many_copies
 from ..stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprVisitor, body_pass, flatten_seq, options
 from .convert_ssa import convert_body
@@ -87,6 +88,7 @@ class _Unroll(Mutator):
             and self.unroll_depth <= self.max_depth
         )
         auto = auto and (self.steps * extent <= self.max_step or extent <= self.max_extent)
+        auto = auto and self.steps * extent <= MAX_UNROLLED
         if loop.kind == ForKind.UNROLLED:
             if extent < 0:
                 raise LoweringError(f"Cannot unroll non-constant loop {loop.loop_var.name}")
@@ -97,6 +99,8 @@ class _Unroll(Mutator):
         if auto:
             self.steps *= extent
             self.unroll_depth += 1
+            if extent > 1 and self.steps > MAX_UNROLLED:
+                raise LoweringError(too_many_copies(self.steps, loop.loop_var.name))
         else:
             self.normal_loops += 1
         if (auto and self.explicit) or (0 <= extent <= self.max_extent and self.max_extent == 1):

@@ -12,10 +12,12 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.functor import substitute
 from ...ir import dtype as dt
+from ...ir.functor import pre_order_visit
 from ...ir.prim import (
     Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, Sub, Var,
 )  # fmt: skip
 from ..expr import BufferLoad
+from ..limits import MAX_LANES, lanes_of_loops, too_many_lanes
 from ..stmt import (
     Allocate, AssertStmt, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt,
     While,
@@ -414,8 +416,23 @@ class _Loops(SeqMutator):
         return vectorizer.statement(body)
 
 
+def _longest(stmt: Stmt) -> str:
+    """The name of the vectorized loop with most iterations."""
+    found: list[tuple[int, str]] = []
+
+    def look(node: Any) -> bool:
+        if isinstance(node, For) and node.kind == ForKind.VECTORIZED and isinstance(node.extent, IntImm):
+            found.append((node.extent.value, node.loop_var.name))
+        return True
+
+    pre_order_visit(stmt, look)
+    return max(found)[1]
+
+
 def vectorize(stmt: Stmt, enabled: bool = True, target: Any = None) -> Stmt:
-    """Vectorize all marked loops of a statement."""
+    """Vectorize all marked loops of a statement. Raises LoweringError for vectors of absurd lengths."""
+    if enabled and (lanes := lanes_of_loops(stmt)) > MAX_LANES:
+        raise LoweringError(too_many_lanes(lanes, _longest(stmt)))
     return _Loops(enabled, target).visit(stmt)  # type: ignore[no-any-return]
 
 

@@ -56,6 +56,11 @@ def divide(realize: BlockRealize, inner_loops: Sequence[For], outer_loops: Seque
     if not checks.guarded_by_bounds_only(realize, (*outer_loops, *inner_loops)):
         # A division knows lengths, not where a part of a domain begins.
         raise PrimitiveError("The predicate of {0} takes a part of its domain only.", [realize.block])
+    starts = {n.loop_var: n.min for n in (*outer_loops, *inner_loops)}
+    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        first = Analyzer().simplify(substitute(value, starts))
+        if not checks.is_zero(iv.dom.min) or not checks.is_zero(first):
+            raise PrimitiveError(f'The values of "{iv.var.name}" in block {{0}} do not begin at zero.', [realize.block])
     inner = {n.loop_var for n in inner_loops}
     outer = {n.loop_var for n in outer_loops}
     ranges = {n.loop_var: Range.from_min_extent(n.min, n.extent) for n in (*outer_loops, *inner_loops)}

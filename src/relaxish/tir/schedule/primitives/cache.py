@@ -12,12 +12,15 @@ from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
+from ..block_info import contains
 from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
-from ..region import box_to_ranges, relax_region
+from ..region import Box, box_to_ranges, leaves_gaps, relax_region
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import DepKind, StmtSRef
+from ..state import blocks_in_order
+from ..subst import realize_of
 from ..walk import block_realizes_below, seq_or_single, unwrap
 
 if TYPE_CHECKING:
@@ -242,6 +245,10 @@ def relaxed_region(region: BufferRegion, block: StmtSRef, stop: StmtSRef) -> lis
     return box_to_ranges(box, analyzer)
 
 
+def _box(region: Sequence[Range]) -> Box:
+    return [(r.min, r.min + r.extent - 1) for r in region]
+
+
 def check_region(block: StmtSRef, buffer: Any, region: Sequence[Range], at: StmtSRef) -> None:
     """Refuse a region that is known to leave the buffer: the copy has no predicate to keep it inside."""
     from ..block_info import loop_ranges
@@ -287,6 +294,23 @@ def check_starts_afresh(state: ScheduleState, block_sref: StmtSRef, scope: StmtS
             "undefined.",
             [block_sref],
             hint="make the cache before the reduction is taken apart",
+        )
+
+
+def _check_copies_own_only(state: ScheduleState, block_sref: StmtSRef, written: BufferRegion, at: StmtSRef) -> None:
+    """Refuse to copy back more than the block wrote where the rest is somebody else's."""
+    if not state.enable_check:
+        return
+    loops = [s.stmt for s in checks.loops_above(block_sref)]
+    if checks.guarded_by_bounds_only(realize_of(block_sref), loops) and not leaves_gaps(written, block_sref, at):
+        return
+    _, func, root = state.func_of(block_sref)
+    mine = {a.stmt for a in block_sref.ancestors()}.union(blocks_in_order(block_sref.stmt))
+    others = any(_writes(b, written.buffer) for b in blocks_in_order(root.stmt) if b not in mine)
+    if others or written.buffer in func.buffer_map.values():
+        raise PrimitiveError(
+            f"The block {{0}} writes only parts of the region of {written.buffer.name} that would be copied back.",
+            [block_sref],
         )
 
 
@@ -353,6 +377,7 @@ def cache_write(
     assert written is not None
     region = relaxed_region(written, block_sref, at)
     check_region(block_sref, buffer, region, at)
+    _check_copies_own_only(state, block_sref, written, at)
     chosen = {c.stmt for c in consumers}
 
     def redirect(node: Block) -> bool:
@@ -376,6 +401,8 @@ def cache_inplace(state: ScheduleState, block: StmtSRef, index: int, storage_sco
     into, out = relaxed_region(read, block, at), relaxed_region(written, block, at)
     for region in (into, out):
         check_region(block, buffer, region, at)
+    if not contains(_box(into), _box(out), buffer.shape, Analyzer()):
+        raise PrimitiveError(f"The block {{0}} writes more of {buffer.name} than it reads.", [block])
     before = Stage(buffer, storage_scope, into, True, reading=True)
     after = Stage(buffer, storage_scope, out, True, reading=False)
     after.staged = before.staged

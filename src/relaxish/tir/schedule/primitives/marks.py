@@ -9,6 +9,7 @@ from ....ir.errors import CheckIndexError
 from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
 from ....support.errors import InternalError
+from ... import limits
 from ...expr import IntImm, IterVar, StringImm, Var
 from ...stmt import BlockRealize, For, ForKind
 from .. import checks
@@ -67,11 +68,30 @@ def _check_parallel(state: ScheduleState, loop: StmtSRef, kind: ForKind, tag: st
             )
 
 
+def _check_size(loop: StmtSRef, kind: ForKind) -> None:
+    """Refuse to write out more than can be compiled, nested loops of the kind included."""
+    if kind not in (ForKind.UNROLLED, ForKind.VECTORIZED):
+        return
+    measure = limits.unrolled_size if kind == ForKind.UNROLLED else limits.lanes_of_loops
+    around = loop.parent
+    size = measure(loop.stmt.with_fields(kind=kind))
+    while around is not None:
+        if isinstance(around.stmt, For) and around.stmt.kind == kind and isinstance(around.stmt.extent, IntImm):
+            size *= around.stmt.extent.value
+        around = around.parent
+    name = loop.stmt.loop_var.name
+    if kind == ForKind.UNROLLED and size > limits.MAX_UNROLLED:
+        raise PrimitiveError(f"{limits.too_many_copies(size, name)}: {{0}}.", [loop])
+    if kind == ForKind.VECTORIZED and size > limits.MAX_LANES:
+        raise PrimitiveError(f"{limits.too_many_lanes(size, name)}: {{0}}.", [loop])
+
+
 def set_kind(state: ScheduleState, loop: StmtSRef, kind: ForKind, tag: str | None = None) -> None:
     """Change the kind of a loop after checking that it may have it."""
     node = checks.check_loop(loop)
     if kind != ForKind.UNROLLED:
         _check_parallel(state, loop, kind, tag or "")
+    _check_size(loop, kind)
     binding = None
     if tag is not None:
         binding = IterVar(None, Var(tag, node.loop_var.dtype), IterVar.ThreadIndex, tag)

@@ -163,6 +163,8 @@ def pad_einsum(state: ScheduleState, sref: StmtSRef, padding: Sequence[int]) -> 
     analyzer = Analyzer()
     extents: dict[Any, Any] = {}
     for iv, value, factor in zip(block.iter_vars, realize_of(sref).iter_values, padding, strict=True):
+        if not checks.is_zero(iv.dom.min):
+            raise PrimitiveError(f'The values of "{iv.var.name}" in block {{0}} do not begin at zero.', [sref])
         rounded = analyzer.simplify(ceildiv(iv.dom.extent, factor) * factor)
         if not analyzer.can_prove_equal(iv.dom.extent, rounded):
             if not isinstance(value, Var):

@@ -16,7 +16,7 @@ from ..block_info import contains
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, register_kind
 from ..region import relax_region
-from ..sref import StmtSRef
+from ..sref import DepKind, StmtSRef
 from ..subst import realize_of, substitute_loops
 from ..walk import block_realizes_below, seq_or_single, vars_in
 from .compute_at import lowest_common_ancestor
@@ -51,6 +51,8 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
         chains.append([c.stmt for c in chain])
     if not isinstance(lca.stmt.body, SeqStmt) or len({c[0] for c in chains}) != len(chains):
         raise PrimitiveError("The loops to merge are not in separate nests.", list(loops))
+    parts = list(lca.stmt.body.seq)
+    tops = [next(i for i, p in enumerate(parts) if p is chain[0]) for chain in chains]
     first = chains[0]
     analyzer = Analyzer()
     for other in chains[1:]:
@@ -59,6 +61,10 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
         for a, b in zip(first, other, strict=True):
             if not analyzer.can_prove_equal(a.extent, b.extent):
                 raise PrimitiveError("The loops {0} and {1} have different extents.", [a, b])
+    # Whatever order the loops are named in, an iteration of the merged loop does things in the program's order.
+    order = sorted(range(len(chains)), key=tops.__getitem__)
+    loops, chains, tops = ([items[i] for i in order] for items in (loops, chains, tops))  # type: ignore[misc]
+    _check_nothing_between(state, loops, lca, [parts[i] for i in range(tops[0], tops[-1]) if i not in tops])
     _check_dependences(state, loops, chains)
     fresh = [copy_var(n.loop_var, "_m") for n in first]
     reuse: dict[Any, Any] = {}
@@ -71,9 +77,7 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
         body = For(var, node.min, node.extent, ForKind.SERIAL, body)
     parent = lca
     old = parent.stmt
-    parts = list(old.body.seq)
     # The merged nest stands where the last of the given nests stood.
-    tops = [next(i for i, p in enumerate(parts) if p is chain[0]) for chain in chains]
     kept = [body if i == tops[-1] else p for i, p in enumerate(parts) if i == tops[-1] or i not in tops]
     new = old.with_fields(body=seq_or_single(kept))
     state.replace(parent, new, reuse if isinstance(old, For) else {**reuse, old: new})
@@ -81,6 +85,21 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
     for _ in range(len(fresh) - 1):
         node = node.body
     return state.stmt2ref[node]
+
+
+def _check_nothing_between(
+    state: ScheduleState, loops: Sequence[StmtSRef], parent: StmtSRef, between: Sequence[Any]
+) -> None:
+    """The nests move to where the last of them stands; what they pass must not depend on what they do."""
+    if not state.enable_check or not between:
+        return
+    scope = state.get_block_scope(checks.scope_root(state, loops[0]))
+    passed = {state.stmt2ref[realize.block] for stmt in between for realize in block_realizes_below(stmt)}
+    for loop in loops[:-1]:
+        for block in state.child_blocks(loop):
+            late = next((dep.dst for dep in scope.get_deps_by_src(block) if dep.dst in passed), None)
+            if late is not None:
+                raise PrimitiveError("{0} would be computed after {1}, which depends on it.", [block, late])
 
 
 def _check_dependences(state: ScheduleState, loops: Sequence[StmtSRef], chains: Sequence[Sequence[For]]) -> None:
@@ -99,9 +118,8 @@ def _check_dependences(state: ScheduleState, loops: Sequence[StmtSRef], chains: 
             if before is None or before == at:
                 continue
             same = {n.loop_var: m.loop_var for n, m in zip(chains[before], chains[0], strict=True)}
-            if _reduces_over(dep.src, same) or not _follows(
-                dep.src, loops[before], same, consumer, loops[at], renamed, analyzer
-            ):
+            follows = dep.kind == DepKind.RAW and not _reduces_over(dep.src, same)
+            if not follows or not _follows(dep.src, loops[before], same, consumer, loops[at], renamed, analyzer):
                 raise PrimitiveError(
                     "{1} needs more of what {0} computes than is there in a merged loop.", [dep.src, consumer]
                 )
@@ -178,6 +196,7 @@ def partition_loop(state: ScheduleState, loop: StmtSRef, ends: Sequence[Any]) ->
         begin = end
     common = Block((), (), (), f"{prefix}_common", SeqStmt(pieces))
     state.replace(loop, BlockRealize((), const(True, "bool"), common))
+    state.undeclared = True
     return [state.stmt2ref[n] for n in loops]
 
 
@@ -205,6 +224,7 @@ class LoopPartition(InstructionKind):
     """One loop into consecutive pieces."""
 
     name, method, many_outputs = "LoopPartition", "loop_partition", True
+    takes_pieces = True
     inputs, attrs = ("loop", "factors*"), ("preserve_unit_iters",)
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
@@ -239,5 +259,5 @@ def _piece_ends(loop: StmtSRef, factors: Sequence[Any], value_of: Callable[[Any]
     ends: list[Any] = []
     for size in sizes:
         size = rest if size is None else size
-        ends.append(analyzer.simplify(ends[-1] + size if ends else size))
-    return ends if open_at is not None else [*ends, node.extent]
+        ends.append(analyzer.simplify((ends[-1] if ends else node.min) + size))
+    return ends if open_at is not None else [*ends, analyzer.simplify(node.min + node.extent)]

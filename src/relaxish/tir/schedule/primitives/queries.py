@@ -33,6 +33,7 @@ class GetBlock(InstructionKind):
     """The block of a given name."""
 
     name, method, is_pure = "GetBlock", "get_block", True
+    takes_pieces = True
     attrs = ("name", "func_name")
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
@@ -74,6 +75,7 @@ class GetLoops(InstructionKind):
     """The loops around a block, outermost first."""
 
     name, method, is_pure, many_outputs = "GetLoops", "get_loops", True, True
+    takes_pieces = True
     inputs = ("block",)
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
@@ -87,6 +89,7 @@ class GetChildBlocks(InstructionKind):
     """The nearest blocks below a block or loop."""
 
     name, method, is_pure, many_outputs = "GetChildBlocks", "get_child_blocks", True, True
+    takes_pieces = True
     inputs = ("block_or_loop",)
 
     def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:

@@ -11,6 +11,7 @@ from ....ir.functor import Mutator
 from ....ir.prim import const
 from ....ir.structural import same_expression
 from ...expr import BufferLoad, IntImm, IterVar, Var
+from ...index_map import IndexMap
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
@@ -131,7 +132,7 @@ def _apply_stage(
 ) -> StmtSRef:
     """Insert the copy between ``buffer`` and one laid out by the variables ``used``; the block uses the latter."""
     scope = checks.scope_root(state, sref)
-    shape = tuple(iv.dom.extent if checks.is_zero(iv.dom.min) else iv.dom.min + iv.dom.extent for iv in used)
+    shape = tuple(_end(sref, iv) for iv in used)
     new = compact(derived_buffer(buffer, f"{buffer.name}_reindex", shape=shape, strides=(), axis_separators=()))
     renamed: dict[Any, Any] = {iv.var: Var(f"v{i}", iv.var.dtype) for i, iv in enumerate(used)}
     iters = [IterVar(iv.dom, renamed[iv.var], IterVar.DataPar) for iv in used]
@@ -146,6 +147,22 @@ def _apply_stage(
     result = state.stmt2ref[made]
     state.mark_new_block(result)
     return result
+
+
+def _end(sref: StmtSRef, iv: IterVar) -> Any:
+    """Where the values of a block variable end; as an index it must not begin below zero."""
+    if checks.is_zero(iv.dom.min):
+        return iv.dom.extent
+    if not Analyzer().can_prove(iv.dom.min >= 0):
+        raise PrimitiveError(f'The values of "{iv.var.name}" in block {{0}} may be negative: they index nothing.', [sref])
+    return Analyzer().simplify(iv.dom.min + iv.dom.extent)
+
+
+def check_takes_variables(sref: StmtSRef, index_map: IndexMap) -> None:
+    """Demand that a map takes as many indices as the block has variables."""
+    have, want = len(index_map.initial_indices), len(sref.stmt.iter_vars)
+    if have != want:
+        raise PrimitiveError(f"The index map takes {have} indices, but block {{0}} has {want} variables.", [sref])
 
 
 def check_alone(sref: StmtSRef) -> None:
@@ -166,8 +183,11 @@ def check_covers(sref: StmtSRef, used: Sequence[IterVar]) -> None:
     for loop in checks.loops_above(sref):
         analyzer.bind(loop.stmt.loop_var, Range.from_min_extent(loop.stmt.min, loop.stmt.extent))
     bound = dict(zip(sref.stmt.iter_vars, realize_of(sref).iter_values, strict=True))
+    loops = {loop.stmt.loop_var for loop in checks.loops_above(sref)}
     for iv in used:
         low, extent = iv.dom.min, iv.dom.extent
+        if not loops.issuperset(vars_in(bound[iv])) and not checks.is_one(extent):
+            raise PrimitiveError(f'An outer block decides which values of "{iv.var.name}" block {{0}} runs over.', [sref])
         if isinstance(low, IntImm) and isinstance(extent, IntImm):
             first, last = analyzer.const_int_bound.bound(bound[iv])
             if first > low.value or last < low.value + extent.value - 1:
@@ -249,10 +269,11 @@ class _ReindexCache(InstructionKind):
         check_in_bounds(sref, buffer, [r.min for r in region.region])
         analyzer = Analyzer()
         index_map = with_index_dtype(inputs[1], block.iter_vars[0].var.dtype if block.iter_vars else "int32")
+        check_takes_variables(sref, index_map)
         values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
         own = [analyzer.simplify(substitute(e, values)) for e in index_map.final_indices]
         used = _same_variables(sref, region, own)
-        shape = index_map.map_shape([iv.dom.extent for iv in block.iter_vars])
+        shape = index_map.map_shape([_end(sref, iv) for iv in block.iter_vars])
         dtype = buffer.shape[0].dtype if buffer.shape else "int32"
         name, fitted = f"{buffer.name}_{storage}", tuple(fit(d, dtype) for d in shape)
         new = compact(derived_buffer(buffer, name, storage, shape=fitted, strides=(), axis_separators=()))
