@@ -175,7 +175,9 @@ def test_epsilon_of_rms_norm(kind):
     def function(x):
         return F.rms_norm(x, (8,)).double()
 
-    check(function, x, rtol=2e-2 if kind in (torch.float16, torch.bfloat16) else 1e-5) if kind != torch.bfloat16 else None
+    check(
+        function, x, rtol=2e-2 if kind in (torch.float16, torch.bfloat16) else 1e-5
+    ) if kind != torch.bfloat16 else None
 
 
 TARGETS = torch.tensor([2, 0, 3, 1])

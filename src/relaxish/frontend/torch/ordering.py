@@ -201,7 +201,10 @@ def _embedding_bag(
         made = self.emit(op.matmul(self.cast(member, kind), rows))
         if mode == 1:
             made = self.emit(op.divide(made, self.emit(op.maximum(sizes, self.scalar(1.0, kind)))))
-    return [made, *(Deferred.missing(f"what embedding_bag tells of its {part}") for part in ("places", "bags", "maxima"))]
+    return [
+        made,
+        *(Deferred.missing(f"what embedding_bag tells of its {part}") for part in ("places", "bags", "maxima")),
+    ]
 
 
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
