@@ -10,7 +10,7 @@ import click
 
 from ..support.errors import RelaxishError
 from ..support.threads import num_threads
-from .common import flatten_result, format_table, human_time, parse_shapes, resolve_target, writable_file
+from .common import flatten_result, format_table, human_time, parse_shapes, resolve_target, trust_option, writable_file
 from .compile_command import build_model
 from .models import LoadedModel, load_model
 from .run_command import prepare_inputs
@@ -96,6 +96,7 @@ def _torch(model: LoadedModel, inputs: list[Any], threads: int) -> tuple[Runner,
 )
 @click.option("--target", "target_text", default="llvm", show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
+@trust_option
 @click.option("--input", "files", multiple=True, metavar="[NAME=]FILE", help=".npy or .npz file.")
 @click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0), help="Time spent on each row.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
@@ -105,6 +106,7 @@ def command(
     database: str | None,
     target_text: str,
     shapes: tuple[str, ...],
+    trust_pickle: bool,
     files: tuple[str, ...],
     seconds: float,
     seed: int,
@@ -113,7 +115,7 @@ def command(
     """The command."""
     target = resolve_target(target_text)
     destination = writable_file(json_path) if json_path else None
-    model = load_model(model_path, parse_shapes(shapes))
+    model = load_model(model_path, parse_shapes(shapes), trust_pickle)
     inputs = prepare_inputs(model, files, seed)
     if not inputs and not model.inputs:
         raise RelaxishError(f"{model_path}: there is no function 'main' with tensor inputs to time")

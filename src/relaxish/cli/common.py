@@ -14,6 +14,12 @@ import numpy as np
 from ..runtime.plan import TensorSpec
 from ..support.errors import RelaxishError
 
+#: For every command that reads a model.
+trust_option = click.option(
+    "--trust-pickle",
+    is_flag=True,
+    help="Read .pt2 files that can run code while they are read: only if you trust them.",
+)
 _SHAPE = re.compile(r"^(?P<name>[^=:]+?)\s*[=:]\s*\[?(?P<dims>[\d,x\s]*)\]?$")
 
 

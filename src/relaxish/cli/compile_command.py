@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..support.errors import RelaxishError
-from .common import parse_shapes, resolve_target, writable_file
+from .common import parse_shapes, resolve_target, trust_option, writable_file
 from .models import LoadedModel, load_model
 
 
@@ -51,9 +51,15 @@ def open_database(work_dir: str) -> Any:
 @click.option("-o", "--output", default=None, help="File to write (.so or .tar); default: MODEL's name with .so.")
 @click.option("--target", "target_text", default="llvm", show_default=True, help="What to compile for.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
+@trust_option
 @click.option("--db", "database", default=None, metavar="DIR", help="Use tuned schedules from this directory.")
 def command(
-    model_path: str, output: str | None, target_text: str, shapes: tuple[str, ...], database: str | None
+    model_path: str,
+    output: str | None,
+    target_text: str,
+    shapes: tuple[str, ...],
+    trust_pickle: bool,
+    database: str | None,
 ) -> None:
     """The command."""
     target = resolve_target(target_text)
@@ -61,7 +67,7 @@ def command(
     path = writable_file(output or model_path.rsplit(".", 1)[0] + ".so")
     if path.suffix not in (".so", ".tar"):
         raise RelaxishError(f"{path}: the output must end in .so or .tar")
-    model = load_model(model_path, given)
+    model = load_model(model_path, given, trust_pickle)
     if model.kind == "compiled":
         raise RelaxishError(f"{model_path}: is compiled already")
     begin = time.perf_counter()

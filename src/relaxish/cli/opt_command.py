@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..support.errors import RelaxishError
-from .common import parse_shapes, resolve_target, writable_file
+from .common import parse_shapes, resolve_target, trust_option, writable_file
 from .models import load_model
 
 
@@ -38,6 +38,7 @@ def make_pass(name: str) -> Any:
 @click.option("-p", "--pass", "passes", multiple=True, metavar="NAME", help="A pass, e.g. LegalizeOps; in order.")
 @click.option("--target", "target_text", default="llvm", show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...")
+@trust_option
 @click.option("-o", "--output", default=None, help="Write the program here instead of printing it.")
 @click.option("--timing", is_flag=True, help="Print how long each pass took.")
 @click.option("--html", "html_path", default=None, help="Write the whole pipeline here, with differences side by side.")
@@ -46,6 +47,7 @@ def command(
     passes: tuple[str, ...],
     target_text: str,
     shapes: tuple[str, ...],
+    trust_pickle: bool,
     output: str | None,
     timing: bool,
     html_path: str | None,
@@ -61,7 +63,7 @@ def command(
     destination = writable_file(output) if output else None
     page = writable_file(html_path) if html_path else None
     differences = PassDiffInstrument()
-    model = load_model(model_path, parse_shapes(shapes))
+    model = load_model(model_path, parse_shapes(shapes), trust_pickle)
     if model.kind == "compiled":
         raise RelaxishError(f"{model_path}: is compiled; passes need the source program")
     mod = model.mod

@@ -15,6 +15,7 @@ from .common import (
     parse_shapes,
     random_input,
     resolve_target,
+    trust_option,
     show_shape,
     writable_file,
 )
@@ -43,6 +44,7 @@ def prepare_inputs(model: LoadedModel, files: tuple[str, ...], seed: int) -> lis
 @click.option("--function", "name", default="main", show_default=True, help="Which function to call.")
 @click.option("--target", "target_text", default="llvm", show_default=True, help="What to compile for.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
+@trust_option
 @click.option("--db", "database", default=None, metavar="DIR", help="Use tuned schedules from this directory.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="For random inputs.")
 @click.option("--profile", is_flag=True, help="Print time by kernel.")
@@ -54,6 +56,7 @@ def command(
     name: str,
     target_text: str,
     shapes: tuple[str, ...],
+    trust_pickle: bool,
     database: str | None,
     seed: int,
     profile: bool,
@@ -64,7 +67,7 @@ def command(
 
     target = resolve_target(target_text)
     destination = writable_file(output) if output else None
-    model = load_model(model_path, parse_shapes(shapes))
+    model = load_model(model_path, parse_shapes(shapes), trust_pickle)
     inputs = prepare_inputs(model, files, seed)
     executable = build_model(model, target, database)
     if not isinstance(executable, VMExecutable):

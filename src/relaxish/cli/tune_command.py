@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..support.errors import RelaxishError
-from .common import parse_shapes, resolve_target, writable_directory
+from .common import parse_shapes, resolve_target, trust_option, writable_directory
 from .models import LoadedModel, load_model
 
 _UNLIMITED = 1 << 30
@@ -68,6 +68,7 @@ def _check_names(kernels: Any, target: Any, wanted: list[str]) -> None:
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Candidates measured in a round.")
 @click.option("--target", "target_text", default="llvm", show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
+@trust_option
 @click.option("--op", "op_names", multiple=True, help="Only kernels whose name contains this.")
 @click.option("--seed", type=click.IntRange(0), help="Makes the search repeatable.")
 @click.option("--report/--no-report", default=True, show_default=True, help="Write report.html at the end.")
@@ -80,6 +81,7 @@ def command(
     batch: int,
     target_text: str,
     shapes: tuple[str, ...],
+    trust_pickle: bool,
     op_names: tuple[str, ...],
     seed: int | None,
     report: bool,
@@ -88,7 +90,7 @@ def command(
     target = resolve_target(target_text)
     given = parse_shapes(shapes)
     folder = writable_directory(work_dir)
-    model = load_model(model_path, given)
+    model = load_model(model_path, given, trust_pickle)
     if model.kind == "compiled":
         raise RelaxishError(f"{model_path}: is compiled; tuning needs the source model")
     if trials is None and minutes is None:

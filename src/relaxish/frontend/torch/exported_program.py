@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ from . import (
     special,
     windows,
 )
+from .archive import load_exported
 from .decompose import decompose
 from .importer import Deferred, Importer, torch_dtype
 from .mutation import functional, mutated_outputs
@@ -62,6 +64,7 @@ def from_exported_program(
     keep_params_as_input: bool = False,
     unwrap_unit_return_tuple: bool = False,
     no_bind_return_tuple: bool = False,
+    trust_pickle: bool = False,
 ) -> IRModule:
     """Import a program exported by ``torch.export.export``.
 
@@ -77,6 +80,8 @@ def from_exported_program(
         Return the only output itself instead of a tuple of one.
     no_bind_return_tuple
         Do not bind the returned tuple to a variable.
+    trust_pickle
+        Read a ``.pt2`` file that can run code while it is read. Without it, such a file is refused.
 
     Operators without a converter are taken apart by PyTorch's decompositions first.
 
@@ -90,10 +95,12 @@ def from_exported_program(
     ------
     OpNotImplemented
         One error that lists every operator without converter and decomposition.
+    ArchiveError
+        For a file that is damaged, or that could run code when it is read.
     """
-    torch = need("torch", "torch")
+    need("torch", "torch")
     if isinstance(exported_program, (str, bytes)) or hasattr(exported_program, "__fspath__"):
-        exported_program = torch.export.load(exported_program)
+        exported_program = load_exported(os.fsdecode(exported_program), trust_pickle=trust_pickle)
     return import_program(
         exported_program,
         keep_params=keep_params_as_input,

@@ -100,9 +100,10 @@ class Importer:
     def scalar(self, value: Any, dtype: str) -> Any:
         """A constant tensor of no dimensions."""
         if isinstance(value, PrimExpr) and not isinstance(value, (tir.IntImm, tir.FloatImm)):
-            return self.emit(op.astype(op.shape_to_tensor(relax.ShapeExpr([value])), dtype))
-        number = getattr(value, "value", value)
-        return relax.const(np.array(number, dtype=dt.numpy_dtype(dtype)), dtype)
+            number = self.emit(op.reshape(self.emit(op.shape_to_tensor(relax.ShapeExpr([value]))), []))
+            return self.cast(number, dtype)
+        plain = getattr(value, "value", value)
+        return relax.const(np.array(plain, dtype=dt.numpy_dtype(dtype)), dtype)
 
     def tensor(self, value: Any, like: Any = None, dtype: str | None = None) -> Any:
         """A tensor expression: numbers become constants of ``like``'s type."""
@@ -110,7 +111,8 @@ class Importer:
             return value
         kind = dtype or (dtype_of(like) if like is not None else None)
         if kind is None:
-            kind = "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
+            integral = isinstance(value, (int, PrimExpr)) and not isinstance(value, tir.FloatImm)
+            kind = "bool" if isinstance(value, bool) else "int64" if integral else "float32"
         if isinstance(value, float) and not dt.is_float(kind):
             kind = "float32"
         return self.scalar(value, kind)

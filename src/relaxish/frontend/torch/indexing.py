@@ -105,7 +105,7 @@ def _index_put(self: Importer, x: Any, indices: Sequence[Any], values: Any, accu
     dims = _dimensions(self, indices)
     masks = [index for index in indices if _is_mask(index)]
     if len(masks) == 1 and all(index is None or index is masks[0] for index in indices):
-        made = _put_where(self, x, dims[0][0], self.cast(masks[0], "bool"), values, accumulate)
+        made = _put_where(self, x, dims[0][1], self.cast(masks[0], "bool"), values, accumulate)
         if made is not None:
             return made
     spread = [d for _, taken in dims for d in taken]
@@ -272,27 +272,38 @@ def _masked_scatter(self: Importer, x: Any, mask: Any, source: Any) -> Any:
     return self.emit(op.where(mask, self.emit(op.reshape(picked, shape)), x))
 
 
-def _written_back(self: Importer, x: Any, src: Any, name: str, place: Callable[..., tuple[Any, list[Any]]]) -> Any:
-    """``x`` with elements of ``src`` where a view was written: ``place(*coordinates)`` tells whether the view has an
-    element and its coordinates in ``src``."""
+def _written_back(
+    self: Importer, x: Any, src: Any, numbers: Sequence[Any], name: str, place: Callable[..., tuple[Any, list[Any]]]
+) -> Any:
+    """``x`` with elements of ``src`` where a view was written.
 
-    def compute(data: Any, view: Any) -> Any:
+    ``place(coordinates, numbers)`` tells whether the view has an element and its coordinates in ``src``; numbers that
+    are known at run time only come to it as the loops see them.
+    """
+
+    def compute(data: Any, view: Any, given: list[Any]) -> Any:
         def element(*at: Any) -> Any:
-            holds, inner = place(*at)
+            holds, inner = place(at, given)
             return tir.if_then_else(holds, view(*inner), data(*at))
 
         return te.compute(data.shape, element, name)
 
-    return self.builder.emit_te(compute, x, self.cast(src, dtype_of(x)), primfunc_name_hint=name)
+    return self.builder.emit_te(compute, x, self.cast(src, dtype_of(x)), list(numbers), primfunc_name_hint=name)
+
+
+def _equal(a: Any, b: Any) -> Any:
+    return tir.EQ(a, tir.IntImm(a.dtype, b) if isinstance(b, int) else b)
 
 
 @converter("select_scatter")
 def _select_scatter(self: Importer, x: Any, src: Any, dim: int, index: Any) -> Any:
     dim = self.axis(x, dim)
     index = index + self.shape(x)[dim] if isinstance(index, int) and index < 0 else index
-    return _written_back(
-        self, x, src, "select_scatter", lambda *at: (tir.EQ(at[dim], index), [*at[:dim], *at[dim + 1 :]])
-    )
+
+    def place(at: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
+        return _equal(at[dim], numbers[0]), [*at[:dim], *at[dim + 1 :]]
+
+    return _written_back(self, x, src, [index], "select_scatter", place)
 
 
 def _clamped(position: Any, size: Any) -> Any:
@@ -303,7 +314,10 @@ def _clamped(position: Any, size: Any) -> Any:
         return 0
     if isinstance(position, int) and position >= _LARGE:
         return size
-    at = tir.if_then_else(tir.LT(tir.convert(position), 0), position + size, position)
+    if isinstance(position, int):
+        at = position if position >= 0 else size + position
+    else:
+        at = tir.if_then_else(position < 0, position + size, position)
     return tir.max(tir.min(at, size), 0)
 
 
@@ -318,23 +332,24 @@ def _slice_scatter(
     if isinstance(begin, int) and begin == 0 and step == 1 and self.shape(src) == self.shape(x):
         return self.cast(src, dtype_of(x))
 
-    def place(*at: Any) -> tuple[Any, list[Any]]:
-        inside = tir.And(tir.GE(at[dim], begin), tir.LT(at[dim], stop))
-        nth = at[dim] - begin
+    def place(at: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
+        first, last = numbers
+        inside = tir.And(at[dim] >= first, at[dim] < last)
+        nth = at[dim] - first
         if step != 1:
-            inside = tir.And(inside, tir.EQ(tir.floormod(nth, step), 0))
+            inside = tir.And(inside, _equal(tir.floormod(nth, step), 0))
             nth = tir.floordiv(nth, step)
         return inside, [*at[:dim], nth, *at[dim + 1 :]]
 
-    return _written_back(self, x, src, "slice_scatter", place)
+    return _written_back(self, x, src, [begin, stop], "slice_scatter", place)
 
 
 @converter("diagonal_scatter")
 def _diagonal_scatter(self: Importer, x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     dim1, dim2 = self.axis(x, dim1), self.axis(x, dim2)
 
-    def place(*at: Any) -> tuple[Any, list[Any]]:
+    def place(at: Any, _: list[Any]) -> tuple[Any, list[Any]]:
         others = [i for d, i in enumerate(at) if d not in (dim1, dim2)]
-        return tir.EQ(at[dim2] - at[dim1], offset), [*others, at[dim1] if offset >= 0 else at[dim2]]
+        return _equal(at[dim2] - at[dim1], offset), [*others, at[dim1] if offset >= 0 else at[dim2]]
 
-    return _written_back(self, x, src, "diagonal_scatter", place)
+    return _written_back(self, x, src, [], "diagonal_scatter", place)

@@ -18,6 +18,8 @@ __all__ = ["MUTATIONS", "functional", "mutated_outputs", "writes"]
 _log = get_logger("frontend.torch")
 #: Kinds of outputs that are the new values of what the program wrote to.
 MUTATIONS = ("BUFFER_MUTATION", "USER_INPUT_MUTATION", "PARAMETER_MUTATION")
+# Written as an operator in place, but changes no element.
+_HARMLESS = ("detach_",)
 # Operators that write to their running statistics although their schema does not say so: where the flag stands that
 # makes them, and where the statistics are.
 _NORMS = {"batch_norm": (5, 3), "instance_norm": (5, 3), "cudnn_batch_norm": (5, 3)}
@@ -43,7 +45,9 @@ def writes(program: Any, known: Collection[str] = ()) -> set[Any]:
     for graph in _graphs(program.graph_module):
         for node in graph.nodes:
             schema = getattr(node.target, "_schema", None)
-            if node.op != "call_function" or schema is None or node.target.overloadpacket.__name__ in known:
+            if node.op != "call_function" or schema is None:
+                continue
+            if node.target.overloadpacket.__name__ in (*_HARMLESS, *known):
                 continue
             if schema.is_mutable or _norm_writes(node):
                 found.add(node.target)

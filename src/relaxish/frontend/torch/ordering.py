@@ -9,7 +9,7 @@ from typing import Any
 from ... import op
 from ...ir import dtype as dt
 from ...support.errors import OpNotImplemented
-from .importer import Importer, dtype_of
+from .importer import Deferred, Importer, dtype_of
 from .table import CONVERTERS, converter
 
 __all__: list[str] = []
@@ -201,7 +201,10 @@ def _embedding_bag(
         made = self.emit(op.matmul(self.cast(member, kind), rows))
         if mode == 1:
             made = self.emit(op.divide(made, self.emit(op.maximum(sizes, self.scalar(1.0, kind)))))
-    return [made, None, None, None]
+    return [
+        made,
+        *(Deferred.missing(f"what embedding_bag tells of its {part}") for part in ("places", "bags", "maxima")),
+    ]
 
 
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}

@@ -147,7 +147,8 @@ def _safe_softmax(self: Importer, x: Any, dim: int, dtype: Any = None) -> Any:
     """A row of nothing but -inf gives zeros."""
     x = x if dtype is None else self.cast(x, torch_dtype(dtype))
     lowest = self.scalar(-math.inf, dtype_of(x))
-    empty = self.emit(op.equal(self.emit(op.max(x, [dim], True)), lowest))
+    closed = self.cast(self.emit(op.equal(x, lowest)), "int8")
+    empty = self.cast(self.emit(op.min(closed, [dim], True)), "bool")
     return self.emit(op.where(empty, self.scalar(0.0, dtype_of(x)), self.emit(op.nn.softmax(x, dim))))
 
 

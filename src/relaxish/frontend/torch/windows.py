@@ -45,49 +45,47 @@ def _lowest(kind: str) -> Any:
 
 
 def largest_positions(
-    self: Importer, x: Any, extents: Sequence[int], sizes: Sequence[Any], element: Callable[..., tuple[Any, Any]]
+    self: Importer, x: Any, extents: Sequence[Any], sizes: Sequence[Any], element: Callable[..., tuple[Any, Any]]
 ) -> Any:
     """For each window over the last dimensions of ``x``, where its largest element is: the position in the plane of
     these dimensions, in row-major order, as int64.
 
-    ``extents`` are the largest extents of a window and ``sizes`` those of the result. ``element(axis, place, step)``
-    gives the coordinate along a window dimension and whether it is in the window and in ``x``.
+    ``extents`` are the largest extents of a window and ``sizes`` those of the result. ``element(axis, limit, size,
+    place, step)`` gives the coordinate along a window dimension of ``limit`` elements, and whether it is in the window
+    and in ``x``.
     """
     rank, kind = len(extents), dtype_of(x)
-    lead = self.shape(x)[: self.rank(x) - rank]
+    lead = self.rank(x) - rank
     reducer = _reducer(kind)
 
-    def compute(data: Any) -> Any:
+    def compute(data: Any, extents: list[Any], sizes: list[Any]) -> Any:
         steps = [te.reduce_axis((0, extent), f"k{n}") for n, extent in enumerate(extents)]
-        plane = data.shape[len(lead) :]
+        plane = data.shape[lead:]
 
         def body(*at: Any) -> Any:
             inside: Any = tir.const(True, "bool")
             flat: Any = tir.const(0, "int64")
             coordinates = []
-            for axis, (place, step) in enumerate(zip(at[len(lead) :], steps, strict=True)):
-                coordinate, holds = element(axis, place, step.var)
+            for axis, (place, step) in enumerate(zip(at[lead:], steps, strict=True)):
+                coordinate, holds = element(axis, plane[axis], sizes[axis], place, step.var)
                 coordinates.append(coordinate)
                 inside = tir.And(inside, holds)
                 flat = flat * tir.Cast("int64", plane[axis]) + tir.Cast("int64", coordinate)
-            value = tir.if_then_else(inside, data(*at[: len(lead)], *coordinates), _lowest(kind))
+            value = tir.if_then_else(inside, data(*at[:lead], *coordinates), _lowest(kind))
             where = tir.if_then_else(inside, flat, tir.const(_NOWHERE, "int64"))
             return reducer((where, value), axis=steps)
 
-        return te.compute([*lead, *sizes], body, "largest")[0]
+        return te.compute([*data.shape[:lead], *sizes], body, "largest")[0]
 
-    return self.builder.emit_te(compute, x, primfunc_name_hint="largest_positions")
+    return self.builder.emit_te(compute, x, list(extents), list(sizes), primfunc_name_hint="largest_positions")
 
 
 def _pool_positions(
     self: Importer, x: Any, sizes: Sequence[Any], kernel: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
-    rank = len(kernel)
-    limits = self.shape(x)[-rank:]
-
-    def element(axis: int, place: Any, step: Any) -> tuple[Any, Any]:
+    def element(axis: int, limit: Any, _: Any, place: Any, step: Any) -> tuple[Any, Any]:
         at = place * stride[axis] + step * dilation[axis] - padding[axis]
-        return at, tir.And(tir.GE(at, 0), tir.LT(at, limits[axis]))
+        return at, tir.And(at >= 0, at < limit)
 
     return largest_positions(self, x, kernel, sizes, element)
 
@@ -125,10 +123,9 @@ def _adaptive_positions(self: Importer, x: Any, sizes: Sequence[Any]) -> Any:
         else:
             raise OpNotImplemented("positions of an adaptive max pooling of a dimension of unknown size")
 
-    def element(axis: int, place: Any, step: Any) -> tuple[Any, Any]:
-        size, limit = sizes[axis], limits[axis]
+    def element(_: int, limit: Any, size: Any, place: Any, step: Any) -> tuple[Any, Any]:
         at = tir.floordiv(place * limit, size) + step
-        return at, tir.LT(at, tir.floordiv((place + 1) * limit + (size - 1), size))
+        return at, at < tir.floordiv((place + 1) * limit + (size - 1), size)
 
     return largest_positions(self, x, extents, sizes, element)
 

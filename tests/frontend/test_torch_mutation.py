@@ -1,0 +1,279 @@
+"""Exported programs that write in place: through views, by masks, to inputs and to buffers."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from frontend.torch_checks import check, export, imported, same  # noqa: E402
+import relaxish  # noqa: E402
+from relaxish.frontend.torch import from_exported_program  # noqa: E402
+from relaxish.frontend.torch.mutation import functional  # noqa: E402
+from relaxish.support.errors import OpNotImplemented  # noqa: E402
+
+
+def _seeded(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape) * 7 + len(shape)))
+
+
+def _column(x):
+    y = x * 2
+    y[:, 0] = 0
+    return y
+
+
+def _times_column(x):
+    h = x + 1
+    h[:, 1].mul_(3)
+    return h
+
+
+def _flat(x):
+    h = x + 1
+    h.view(-1)[2:5].fill_(7)
+    return h
+
+
+def _copied_rows(x):
+    h = x * 3
+    h[:2].copy_(x[2:])
+    return h
+
+
+def _steps(x):
+    h = x * 3
+    h[1::2, -3:-1] = x[:2, :2]
+    return h
+
+
+def _every_other(x):
+    h = x * 3
+    h[1::2, -3:-1] = 8
+    h[:-1].neg_()
+    h[-1] = x[0]
+    return h
+
+
+def _transposed(x):
+    h = x * 3
+    h.t()[1].add_(x[:, 0])
+    return h
+
+
+def _diagonal(x):
+    h = x * 3
+    h.diagonal(1).fill_(5)
+    return h, h.diagonal(-1)
+
+
+def _aliases(x):
+    h = x + 0
+    first, rest = h[0], h[1:]
+    first.mul_(2)
+    rest.sub_(first)
+    h.neg_()
+    return first, rest, h
+
+
+def _two_levels(x):
+    h = x + 0
+    h[1:][1:].unsqueeze(0).squeeze(0)[:, 2].zero_()
+    return h
+
+
+def _split(x):
+    h = x + 0
+    left, right = h.chunk(2, 1)
+    left.add_(right)
+    right.mul_(left)
+    return h
+
+
+def _permuted(x):
+    h = (x + 0).reshape(2, 2, 6)
+    h.permute(2, 0, 1)[3].fill_(1)
+    return h.view(-1)
+
+
+VIEWS = (_column, _times_column, _flat, _copied_rows, _steps, _every_other, _transposed, _diagonal, _aliases, _two_levels, _split,
+         _permuted)  # fmt: skip
+
+
+@pytest.mark.parametrize("function", VIEWS, ids=lambda f: f.__name__)
+def test_writes_through_views(function):
+    check(function, _seeded(4, 6))
+
+
+@pytest.mark.parametrize("function", [_column, _times_column, _every_other, _aliases, _split], ids=lambda f: f.__name__)
+def test_writes_through_views_of_unknown_size(function):
+    rows = torch.export.Dim("rows", min=4, max=64)
+    program = export(function, _seeded(6, 6), dynamic_shapes=(({0: rows},),))
+    machine = relaxish.VirtualMachine(relaxish.build(from_exported_program(program), "llvm"), relaxish.cpu())
+    for count in (4, 9):
+        x = _seeded(count, 6)
+        wanted = function(x)
+        found = machine["main"](relaxish.nd.array(x.numpy()))
+        for have, want in zip(found, wanted if isinstance(wanted, tuple) else [wanted]):
+            same(have.numpy(), want)
+
+
+def _mask(*shape):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(len(shape))) > 0.5
+
+
+def _put(at, value, accumulate=False):
+    def function(x, *masks):
+        y = x.clone()
+        new = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+        return torch.ops.aten.index_put_(y, list(at(*masks)), new, accumulate)
+
+    return function
+
+
+MASKS = {
+    "all": (lambda m: (m,), 0.0, [(4, 6)]),
+    "rows": (lambda m: (m,), 2.5, [(4,)]),
+    "rows_vector": (lambda m: (m,), torch.arange(6.0), [(4,)]),
+    "columns": (lambda m: (None, m), -1.0, [(6,)]),
+    "columns_vector": (lambda m: (None, m), torch.arange(4.0).reshape(4, 1), [(6,)]),
+    "rows_and_column": (lambda m: (m, torch.tensor(3)), 9.0, [(4,)]),
+    "row_and_columns": (lambda m: (torch.tensor(-1), m), 9.0, [(6,)]),
+    "ones_each": (lambda m: (m,), torch.arange(24.0), [(4, 6)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("accumulate", [False, True], ids=["put", "accumulate"])
+@pytest.mark.parametrize("name", MASKS)
+def test_index_put_by_masks(name, accumulate):
+    at, value, shapes = MASKS[name]
+    masks = [_mask(*shape) for shape in shapes]
+    if name == "ones_each":  # as many values as the mask of this test holds
+        value = value[: int(masks[0].sum())] + 1
+    check(_put(at, value, accumulate), _seeded(4, 6), *masks)
+
+
+def test_two_masks_make_pairs():
+    rows, columns = torch.tensor([True, False, True, True]), torch.tensor([False, True, False, True, True, False])
+    check(_put(lambda r, c: (r, c), torch.tensor([1.0, 2.0, 3.0]), True), _seeded(4, 6), rows, columns)
+
+
+def test_masks_as_python_writes_them():
+    def function(x, mask):
+        y = x.clone()
+        y[mask] = 0
+        y[:, 2][mask[:, 0]] = 4
+        return y
+
+    check(function, _seeded(4, 6), _mask(4, 6))
+
+
+def test_indices_that_count_from_the_end():
+    def function(x, rows):
+        y = x.clone()
+        y[rows, :, 1] = 5
+        y[rows] += 1
+        return y, x[rows], x[rows, :, -rows - 1], x[:, rows]
+
+    check(function, _seeded(4, 4, 5), torch.tensor([-1, 0, -3]))
+
+
+def test_a_returned_input_is_returned_once():
+    def function(x):
+        x.tril_(1)
+        return x
+
+    mod = check(function, _seeded(4, 6))
+    assert "mutated" not in (mod["main"].attrs or {})
+
+
+def test_inputs_that_are_written_to():
+    def function(x, y):
+        x.add_(1)
+        y[0] = 9
+        return x * y
+
+    mod = check(function, _seeded(3, 4), _seeded(4, 4)[:3])
+    assert sorted(int(v) for v in mod["main"].attrs["mutated"].values()) == [1, 2]
+
+
+class Counter(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3))
+        self.register_buffer("cache", torch.zeros(4, 3))
+
+    def forward(self, x):
+        self.seen += x.sum(0)
+        self.cache[1:3] = x[:2]
+        return x * self.seen, self.cache
+
+
+def test_buffers_that_are_written_to():
+    mod = check(Counter(), _seeded(5, 3))
+    assert {str(k): int(v) for k, v in mod["main"].attrs["mutated"].items()} == {"seen": 2, "cache": 1}
+
+
+def test_state_can_be_passed_on():
+    program = export(Counter(), _seeded(5, 3))
+    mod = from_exported_program(program, keep_params_as_input=True)
+    func = mod["main"]
+    state = [torch.from_numpy(p.numpy().copy()) for p in func.attrs["params"]]
+    names = [p.name_hint for p in func.params[int(func.attrs["num_input"]) :]]
+    assert names == ["b_seen", "b_cache"]
+    module = Counter()
+    bare = relaxish.frontend.detach_params(mod)[0]
+    for step in range(3):
+        x = _seeded(5, 3) + step
+        found = imported(bare, x, *state)
+        for have, want in zip(found, module(x)):
+            same(have, want)
+        state = [torch.from_numpy(found[int(func.attrs["mutated"][name])].copy()) for name in ("seen", "cache")]
+
+
+def test_batch_norm_in_training():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm2d(3)
+            self.norm.weight.data.uniform_(0.5, 2)
+
+        def forward(self, x):
+            return self.norm(x)
+
+    torch.manual_seed(0)
+    mod = check(Net().train(), _seeded(4, 3, 5, 5) * 3 + 1)
+    assert set(map(str, mod["main"].attrs["mutated"])) == {
+        "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"
+    }  # fmt: skip
+    without = torch.nn.BatchNorm1d(3, track_running_stats=False).train()
+    check(without, _seeded(4, 3))
+
+
+def test_functional_programs_that_were_made_so_by_the_user():
+    program = export(Counter(), _seeded(5, 3)).run_decompositions()
+    mod = from_exported_program(program)
+    assert len(mod["main"].ret_struct_info.fields) == 3
+
+
+def test_writes_without_a_functional_form_are_refused():
+    with torch.library._scoped_library("relaxish_tests", "FRAGMENT") as library:
+        library.define("overwrite(Tensor(a!) x) -> Tensor(a!)")
+
+        def overwrite(x):
+            return x.fill_(1)
+
+        library.impl("overwrite", overwrite, "CompositeExplicitAutograd")
+        program = export(lambda x: torch.ops.relaxish_tests.overwrite(x + 1) * 2, _seeded(3))
+        with pytest.raises(OpNotImplemented, match="overwrite"):
+            from_exported_program(program)
+
+
+def test_what_is_not_written_to_is_imported_as_before():
+    def function(x):
+        return torch.relu(x).view(2, -1)
+
+    program = export(function, _seeded(4, 6))
+    assert functional(program) is program
+    text = from_exported_program(program).script()
+    assert "mutated" not in text and "R.nn.relu" in text and "R.reshape" in text
