@@ -228,7 +228,10 @@ def main(A: T.Buffer((4, 300), "int8"), B: T.Buffer((4, 300), "int8"), C: T.Buff
 def test_sums_of_float8() -> None:
     kind = "float8_e4m3fn"
     func = matmul(kind, 8, 64, 16)
-    a, b = (np.random.default_rng(s).uniform(-1, 1, d).astype(ml_dtypes.float8_e4m3fn) for s, d in ((0, (8, 64)), (1, (64, 16))))
+    a, b = (
+        np.random.default_rng(s).uniform(-1, 1, d).astype(ml_dtypes.float8_e4m3fn)
+        for s, d in ((0, (8, 64)), (1, (64, 16)))
+    )
     out = relaxish.nd.empty((8, 16), kind)
     build_tir(func, "llvm")(relaxish.nd.array(a), relaxish.nd.array(b), out)
     exact = (a.astype("float32") @ b.astype("float32")).astype(ml_dtypes.float8_e4m3fn)
