@@ -11,6 +11,7 @@ from . import transform
 from .backend.common import stages
 from .ir.module import IRModule
 from .ir.transform import Pass, PassContext, Sequential, module_pass
+from .op.nn.attention import ATTENTION_KERNELS
 from .relax.analysis.cleanup import keep_vouched_calls
 from .target import Target
 from .tir.function import PrimFunc
@@ -54,7 +55,7 @@ def zero_pipeline(*, enable_warning: bool = False) -> Pass:
 
     def f_zero_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
         passes: list[Pass] = [
-            transform.LegalizeOps(enable_warning=enable_warning),
+            transform.LegalizeOps(ATTENTION_KERNELS, enable_warning=enable_warning),
             transform.AnnotateTIROpPattern(),
             transform.FoldConstant(),
             transform.FuseOps(),
@@ -85,7 +86,7 @@ def default_build_pipeline() -> Pass:
         passes = [
             *stages.dispatch(),
             DispatchAttention(),
-            transform.LegalizeOps(),
+            transform.LegalizeOps(ATTENTION_KERNELS),
             *stages.dataflow_lower(),
             *stages.finalize(cuda_graph=True),
         ]

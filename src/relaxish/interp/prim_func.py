@@ -10,6 +10,7 @@ import numpy as np
 from .. import tir
 from ..ir import dtype as dt
 from ..tir.transform.exact_extremes import exact_extremes
+from .casting import cast
 from .codegen import Compiler
 from .intrinsics import EXTERN, INTRINSICS, Pointer, np_dtype, wrap_int
 from .threads import run_threads
@@ -30,28 +31,6 @@ def trunc_div(a: Any, b: Any) -> Any:
 def trunc_mod(a: Any, b: Any) -> Any:
     """Remainder of division towards zero."""
     return a - trunc_div(a, b) * b
-
-
-def cast(value: Any, source: str, target: str) -> Any:
-    """A value of one dtype as another."""
-    element = dt.element_of(target)
-    if dt.lanes(target) != 1:
-        array = np.asarray(value)
-        if dt.is_float(source) and not dt.is_float(element):
-            array = np.trunc(array.astype(np.float64)).astype(np.int64)
-        return array.astype(np_dtype(element))
-    if element == "bool":
-        return bool(value)
-    if dt.is_float(element):
-        return np_dtype(element).type(value)
-    if element == "handle":
-        return value
-    number = (
-        int(float(value))
-        if dt.is_float(source) and np.isfinite(float(value))
-        else (int(value) if not dt.is_float(source) else 0)
-    )
-    return wrap_int(number, dt.bits(element), dt.is_int(element))
 
 
 def as_float(value: Any, dtype: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import te, tir
+from ..ir import dtype as dt
 from ..relax.expr import Call, Expr
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import StructInfo, TensorStructInfo
@@ -20,25 +21,39 @@ __all__ = ["dequantize", "quantize"]
 
 
 def quantize(data: Any, scale: Any, zero_point: Any, axis: int = -1, out_dtype: str = "int8") -> Expr:
-    """``clip(round(data / scale) + zero_point)`` in ``out_dtype``; scale and zero point by channel or for all."""
+    """``clip(round(data / scale) + zero_point)`` in ``out_dtype``; what is too large becomes the largest number.
+
+    Scale and zero point are for all, by channel (one dimension), or by block: of the data's rank, and along ``axis``
+    a number for each block of equal length (a block of one is a number for each element).
+    """
     return make_call(
         "quantize", [as_expr(v) for v in (data, scale, zero_point)], {"out_dtype": out_dtype, "axis": as_int(axis)}
     )
 
 
 def dequantize(data: Any, scale: Any, zero_point: Any, axis: int = -1, out_dtype: str = "float32") -> Expr:
-    """``scale * (data - zero_point)`` in ``out_dtype``."""
+    """``scale * (data - zero_point)`` in ``out_dtype``; see :func:`quantize` for shapes of scale and zero point."""
     return make_call(
         "dequantize", [as_expr(v) for v in (data, scale, zero_point)], {"out_dtype": out_dtype, "axis": as_int(axis)}
     )
 
 
-_FLOATS = ("float32", "float16")
-_QUANTIZED = ("int8", "uint8", "int16", "uint16", "float8_e4m3fn", "float8_e5m2", "e4m3_float8", "e5m2_float8")
+_FLOATS = ("float32", "float16", "bfloat16")
+#: Types beyond those of the public API: numbers of a few bits, and the other floats of a byte.
+_SMALL = (
+    "int4", "uint4", "int2", "uint2", "float4_e2m1fn", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fnuz",
+    "float8_e5m2fnuz", "float8_e3m4",
+)  # fmt: skip
+_QUANTIZED = (
+    "int8", "uint8", "int16", "uint16", "float8_e4m3fn", "float8_e5m2", "e4m3_float8", "e5m2_float8", *_SMALL,
+)  # fmt: skip
 
 
 #: The public API says int8 and float16; models have zero points of the data's own type as well.
-_ZEROS = ("int8", "float16", "uint8", "int16", "uint16", "int32")
+_ZEROS = (
+    "int8", "float16", "uint8", "int16", "uint16", "int32", "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2",
+    "e4m3_float8", "e5m2_float8", *_SMALL,
+)  # fmt: skip
 
 
 def _check(call: Call, data_kinds: tuple[str, ...], out_kinds: tuple[str, ...]) -> TensorStructInfo:
@@ -65,11 +80,23 @@ def _check(call: Call, data_kinds: tuple[str, ...], out_kinds: tuple[str, ...]) 
         size, dims = info.dims(), data.dims()
         if not size or dims is None:
             raise fail(call, f"the shapes of the input and of {name} must be known")
+        if info.ndim > 1:
+            _check_blocks(call, name, size, dims, axis)
+            continue
         if not prove_equal(size[0], dims[axis]):
             raise fail(
                 call, f"the input shape at dim {given} is '{dims[axis]}', but size of {name} param is '{size[0]}'"
             )
     return data
+
+
+def _check_blocks(call: Call, name: str, size: Any, dims: Any, axis: int) -> None:
+    """A table by block has the data's rank, and differs from its shape only in how many blocks ``axis`` has."""
+    fits = len(size) == len(dims) and all(prove_equal(a, b) for k, (a, b) in enumerate(zip(size, dims)) if k != axis)
+    blocks, extent = (const_int(d[axis]) if fits else None for d in (size, dims))
+    whole = fits and (prove_equal(size[axis], dims[axis]) or (blocks and extent is not None and extent % blocks == 0))
+    if not whole and not all(const_int(d) == 1 for d in size):
+        raise fail(call, f"the shape of {name}, {list(size)}, does not divide the input's, {list(dims)}, into blocks")
 
 
 def _infer_quantize(call: Call, builder: Any) -> StructInfo:
@@ -80,25 +107,38 @@ def _infer_dequantize(call: Call, builder: Any) -> StructInfo:
     return with_dtype(_check(call, (*_QUANTIZED, "int32", *_FLOATS), _FLOATS), call.attrs.out_dtype)
 
 
-def _at(table: Any, indices: Any, axis: int) -> Any:
-    """The scale or zero point of one element: a number, the only element of a table, or that of the element's channel."""
-    if isinstance(table, tir.PrimExpr):
-        return table
-    if all(const_int(d) == 1 for d in table.shape):
-        return table(*(const(0, "int64") for _ in table.shape))
-    return table(indices[axis])
+def _at(table: Any, indices: Any, axis: int, data: Any) -> Any:
+    """The scale or zero point of one element: a number, the only element of a table, or that of the element's channel
+    or block.
+    """
+    value = table
+    if not isinstance(table, tir.PrimExpr):
+        if all(const_int(d) == 1 for d in table.shape):
+            value = table(*(const(0, "int64") for _ in table.shape))
+        elif len(table.shape) == 1:
+            value = table(indices[axis])
+        else:
+            at = list(indices)
+            blocks, extent = const_int(table.shape[axis]), const_int(data.shape[axis])
+            if blocks != extent:
+                at[axis] = tir.floordiv(at[axis], const((extent or 1) // (blocks or 1), at[axis].dtype))
+            value = table(*at)
+    return value.astype("float32" if dt.is_float(value.dtype) else "int32") if value.dtype in _SMALL else value
 
 
 def _clip_cast(value: Any, dtype: str) -> Any:
     """``value`` limited to what ``dtype`` can hold, and converted."""
+    if dtype in _SMALL:
+        low, high = (bound(dtype).astype("float32") for bound in (te.min_value, te.max_value))
+        return te.max(te.min(value, high), low).astype(dtype)
     return te.max(te.min(value, te.max_value(dtype)), te.min_value(dtype)).astype(dtype)
 
 
 def _te_quantize(axis: int, out: str) -> Any:
     def compute(data: Any, scale: Any, zero: Any) -> Any:
         def element(*i: Any) -> Any:
-            scaled = data(*i) / _at(scale, i, axis)
-            return _clip_cast((tir.round(scaled) if "int" in out else scaled) + _at(zero, i, axis), out)
+            scaled = data(*i) / _at(scale, i, axis, data)
+            return _clip_cast((tir.round(scaled) if "int" in out else scaled) + _at(zero, i, axis, data), out)
 
         return te.compute(data.shape, element, "quantized")
 
@@ -110,8 +150,8 @@ def _te_dequantize(axis: int, out: str) -> Any:
         wide = "float32" if "float" in data.dtype else "int32"
 
         def element(*i: Any) -> Any:
-            centred = data(*i).astype(wide) - _at(zero, i, axis)
-            value = centred * _at(scale, i, axis).astype("float32")
+            centred = data(*i).astype(wide) - _at(zero, i, axis, data)
+            value = centred * _at(scale, i, axis, data).astype("float32")
             return value if out == "float32" else _clip_cast(value, out)
 
         return te.compute(data.shape, element, "dequantized")

@@ -201,8 +201,13 @@ def infinity(dtype: str, span: Any = None) -> PrimExpr:
     return const(float("inf"), dtype)
 
 
-_FLOAT_MAX = {"float64": 1.7976931348623157e308, "float32": 3.4028234663852886e38, "float16": 65504.0,
-              "bfloat16": 3.4028234663852886e38, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}  # fmt: skip
+_FLOAT_MAX = {
+    "float64": 1.7976931348623157e308, "float32": 3.4028234663852886e38, "float16": 65504.0,
+    "bfloat16": 3.4028234663852886e38, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "e4m3_float8": 448.0,
+    "e5m2_float8": 57344.0, "float8_e4m3": 240.0, "float8_e3m4": 15.5, "float8_e4m3b11fnuz": 30.0,
+    "float8_e4m3fnuz": 240.0, "float8_e5m2fnuz": 57344.0, "float6_e2m3fn": 7.5, "float6_e3m2fn": 28.0,
+    "float4_e2m1fn": 6.0,
+}  # fmt: skip
 
 
 def max_value(dtype: str, span: Any = None) -> PrimExpr:

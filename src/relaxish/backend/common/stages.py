@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ... import dlight, transform
 from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext, Sequential, module_pass
+from ...op.nn.attention import ATTENTION_KERNELS
 from ...target import Target
 from ..dispatch_sampling import DispatchSampling
 from ..dispatch_sort_scan import DispatchSortScan
@@ -38,7 +39,7 @@ def dispatch() -> list[Pass]:
 def legalize() -> list[Pass]:
     """From operators to fused kernels."""
     return [
-        transform.LegalizeOps(),
+        transform.LegalizeOps(ATTENTION_KERNELS),
         transform.AnnotateTIROpPattern(),
         transform.FoldConstant(),
         transform.FuseOps(),

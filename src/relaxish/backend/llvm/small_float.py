@@ -133,9 +133,7 @@ def _decode(gen: ExprGen, m: VectorMath, bits: str, form: SmallFloat) -> str:
 
 def _encode(gen: ExprGen, m: VectorMath, value: str, form: SmallFloat) -> str:
     bits = m.bits(value)
-    sign = m.iop(
-        "and", m.iop("lshr", bits, m.iconst(31 - form.exponent - form.mantissa)), m.iconst(form.sign)
-    )
+    sign = m.iop("and", m.iop("lshr", bits, m.iconst(31 - form.exponent - form.mantissa)), m.iconst(form.sign))
     magnitude = m.iop("and", bits, m.iconst(0x7FFFFFFF))
     drop = 23 - form.mantissa
     odd = m.iop("and", m.iop("lshr", magnitude, m.iconst(drop)), m.iconst(1))

@@ -34,7 +34,7 @@ _CALL_TIR = Op.get("relax.call_tir")
 
 
 class FuseAttention(Pass):
-    """Replace attention of constant shape in float32 by one scheduled kernel; see the module."""
+    """Replace attention of constant shape by one scheduled kernel, which computes in float32; see the module."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(PassInfo(0, "FuseAttention"))
@@ -58,10 +58,8 @@ class _Rewrite(PyExprMutator):
         if not isinstance(call.op, Op) or call.op.name not in _NAMES:
             return call
         problem = _problem(call)
-        if problem is None:
-            return call
         lanes = self.target.vector_bits // 32
-        if problem.size % lanes or problem.value_size % lanes:
+        if problem is None or problem.size % lanes or problem.value_size % lanes:
             return call
         wide = self.target.vector_bits == 512 or self.target.features.has_asimd
         self.found = True
@@ -82,10 +80,25 @@ class AttentionShape:
     scale: float
     bias: tuple[int, ...] | None = None
     causal: str | None = None
+    key_heads: int | None = None
+    value_heads: int | None = None
+    dtype: str = "float32"
+
+    def wide(self, load: str) -> str:
+        """The text of an element of an input as float32."""
+        return load if self.dtype == "float32" else f'T.Cast("float32", {load})'
+
+    def head(self, kept: int | None) -> str:
+        """Which of ``kept`` heads of keys or values (None: as many as of queries) serves head ``vb % heads``."""
+        group = self.heads // (kept or self.heads)
+        return f"vb % {self.heads}" + (f" // {group}" if group > 1 else "")
 
 
 def _problem(call: Call) -> AttentionShape | None:
-    shapes = [constant_shape(arg) for arg in call.args]
+    dtype = getattr(call.args[0].struct_info, "dtype", None)
+    if dtype not in ("float32", "float16", "bfloat16"):
+        return None
+    shapes = [constant_shape(arg, dtype) for arg in call.args]
     if any(shape is None for shape in shapes) or call.attrs.get("window_size") is not None:
         return None
     q, k, v = shapes[:3]
@@ -93,14 +106,15 @@ def _problem(call: Call) -> AttentionShape | None:
     scale = call.attrs.get("scale")
     factor = 1 / sqrt(q[3]) if scale is None else float(getattr(scale, "value", scale))
     bias = shapes[3] if len(shapes) > 3 else None
-    return AttentionShape(q[0], q[1], k[1], q[2], q[3], v[3], factor, bias, call.attrs.get("causal_mask"))
+    causal = call.attrs.get("causal_mask")
+    return AttentionShape(q[0], q[1], k[1], q[2], q[3], v[3], factor, bias, causal, k[2], v[2], dtype)
 
 
-def constant_shape(expr: Any) -> tuple[int, ...] | None:
-    """The shape of a float32 tensor; None for another dtype, or when a size is not a constant."""
+def constant_shape(expr: Any, dtype: str = "float32") -> tuple[int, ...] | None:
+    """The shape of a tensor of one dtype; None for another dtype, or when a size is not a constant."""
     info = expr.struct_info
     values = getattr(info.shape, "values", None) if isinstance(info, TensorStructInfo) else None
-    if values is None or info.dtype != "float32" or not all(isinstance(v, IntImm) for v in values):
+    if values is None or info.dtype != dtype or not all(isinstance(v, IntImm) for v in values):
         return None
     return tuple(v.value for v in values)
 
@@ -115,6 +129,10 @@ def attention_kernel(shape: AttentionShape, lanes: int, rows: int = 6, vectors: 
     rows = min(rows, s.queries)
     padded, tiles = -(-s.keys // lanes) * lanes, -(-s.queries // rows)
     row = f"T.min(vi * {rows} + ii, {s.queries - 1})"
+    query = s.wide(f"q[vb // {s.heads}, {row}, vb % {s.heads}, d]")
+    key = s.wide(f"k[vb // {s.heads}, j, {s.head(s.key_heads)}, d]")
+    value = s.wide(f"v[vb // {s.heads}, j, {s.head(s.value_heads)}, d]")
+    result = "O[ii, d] / L[ii]" if s.dtype == "float32" else f'T.Cast("{s.dtype}", O[ii, d] / L[ii])'
     inputs = _inputs(s)
     kept = [("KT", (s.size, padded)), ("VP", (s.keys, s.value_size))]
     lines = [
@@ -125,9 +143,9 @@ def attention_kernel(shape: AttentionShape, lanes: int, rows: int = 6, vectors: 
         f'            KT = T.alloc_buffer(({s.size}, {padded}), "float32")',
         f'            VP = T.alloc_buffer(({s.keys}, {s.value_size}), "float32")',
         f"            for d, j in T.grid({s.size}, {s.keys}):",
-        f"                KT[d, j] = k[vb // {s.heads}, j, vb % {s.heads}, d]",
+        f"                KT[d, j] = {key}",
         f"            for j, d in T.grid({s.keys}, {s.value_size}):",
-        f"                VP[j, d] = v[vb // {s.heads}, j, vb % {s.heads}, d]",
+        f"                VP[j, d] = {value}",
         f"            for io in range({tiles}):",
         '                with T.block("rows"):',
         f"                    vi = T.axis.spatial({tiles}, io)",
@@ -139,22 +157,23 @@ def attention_kernel(shape: AttentionShape, lanes: int, rows: int = 6, vectors: 
         f'                    M = T.alloc_buffer(({rows},), "float32")',
         f'                    L = T.alloc_buffer(({rows},), "float32")',
         f"                    for ii, d in T.grid({rows}, {s.size}):",
-        f"                        QP[ii, d] = q[vb // {s.heads}, {row}, vb % {s.heads}, d] * T.float32({float(s.scale)!r})",
+        f"                        QP[ii, d] = {query} * T.float32({float(s.scale)!r})",
         *_product("S", "QP", "KT", rows, s.size, padded, lanes, vectors),
         *_softmax(s, rows, row),
         *_product("O", "S", "VP", rows, s.keys, s.value_size, lanes, vectors),
         f"                    for ii in range(T.min({rows}, {s.queries} - vi * {rows})):",
         f"                        for d in range({s.value_size}):",
-        f"                            out[vb // {s.heads}, vi * {rows} + ii, vb % {s.heads}, d] = O[ii, d] / L[ii]",
+        f"                            out[vb // {s.heads}, vi * {rows} + ii, vb % {s.heads}, d] = {result}",
     ]
     func: PrimFunc = from_source("\n".join(lines) + "\n")
     return func
 
 
 def _inputs(s: AttentionShape) -> list[tuple[str, tuple[int, ...]]]:
-    keys = (s.batch, s.keys, s.heads)
+    keys = (s.batch, s.keys, s.key_heads or s.heads, s.size)
+    values = (s.batch, s.keys, s.value_heads or s.heads, s.value_size)
     bias = [("bias", s.bias)] if s.bias is not None else []
-    return [("q", (s.batch, s.queries, s.heads, s.size)), ("k", (*keys, s.size)), ("v", (*keys, s.value_size)), *bias]
+    return [("q", (s.batch, s.queries, s.heads, s.size)), ("k", keys), ("v", values), *bias]
 
 
 def _everything(dims: tuple[int, ...]) -> str:
@@ -163,7 +182,7 @@ def _everything(dims: tuple[int, ...]) -> str:
 
 def _signature(s: AttentionShape) -> list[str]:
     shapes = [*_inputs(s), ("out", (s.batch, s.queries, s.heads, s.value_size))]
-    params = [f'{name}: T.Buffer(({", ".join(map(str, dims))}), "float32")' for name, dims in shapes]
+    params = [f'{name}: T.Buffer(({", ".join(map(str, dims))}), "{s.dtype}")' for name, dims in shapes]
     return [
         "@T.prim_func(private=True)",
         f"def attention({', '.join(params)}):",
@@ -213,12 +232,13 @@ def _softmax(s: AttentionShape, rows: int, row: str) -> list[str]:
             "0" if extent == 1 else index
             for extent, index in zip(s.bias, (f"vb // {s.heads}", f"vb % {s.heads}", row, "j"), strict=True)
         )
-        lines += [f"    for j in range({s.keys}):", f"        S[ii, j] = S[ii, j] + bias[{place}]"]
+        added = s.wide(f"bias[{place}]")
+        lines += [f"    for j in range({s.keys}):", f"        S[ii, j] = S[ii, j] + {added}"]
     if s.causal is not None:
-        ahead = s.keys - s.queries if s.causal == "BottomRight" else 0
+        ahead = abs(s.keys - s.queries) if s.causal == "BottomRight" else 0
         lines += [
             f"    for j in range({s.keys}):",
-            f"        S[ii, j] = T.Select(j <= {row} + {ahead}, S[ii, j], T.float32(-3.4028234663852886e38))",
+            f"        S[ii, j] = T.Select(j <= {row} + {ahead}, S[ii, j], T.float32('-inf'))",
         ]
     lines += [
         "    M[ii] = T.float32(-3.4028234663852886e38)",
@@ -229,5 +249,7 @@ def _softmax(s: AttentionShape, rows: int, row: str) -> list[str]:
         "    L[ii] = T.float32(0)",
         f"    for j in range({s.keys}):",
         "        L[ii] = L[ii] + S[ii, j]",
+        # A row that sees no key: zeros divided by one.
+        "    L[ii] = T.Select(L[ii] == T.float32(0), T.float32(1), L[ii])",
     ]
     return [" " * 20 + line for line in lines]

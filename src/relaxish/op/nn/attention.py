@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from ... import te, tir, topi
+from ...ir import dtype as dt
 from ...relax.expr import Call, Expr
-from ...relax.scalars import const_int
+from ...relax.scalars import const_int, prove_equal
 from ...relax.struct_info import StructInfo
 from ...tir import const, floormod
 from ..inference import (
@@ -23,7 +24,7 @@ from ..inference import (
 )
 from ..record import define
 
-__all__ = ["attention", "attention_var_len"]
+__all__ = ["ATTENTION_KERNELS", "attention", "attention_var_len", "lower_attention"]
 
 
 def attention(
@@ -119,30 +120,79 @@ def _check_bias(call: Call, bias: Any, wanted: tuple[Any, ...]) -> None:
 _ARGUMENTS = {"relax.nn.attention": 3, "relax.nn.attention_bias": 4, "relax.nn.attention_var_len": 7}
 
 
-def te_attention(q: Any, k: Any, v: Any, bias: Any, scale: Any, causal_mask: str | None) -> Any:
+def _for_every_head(x: Any, heads: Any) -> Any:
+    """Keys or values ``(b, t, g, d)`` as ``(b, t, heads, d)``: each of fewer heads serves as many queries' heads."""
+    if prove_equal(x.shape[2], heads):
+        return x
+    return te.compute(
+        (x.shape[0], x.shape[1], heads, x.shape[3]),
+        lambda b, t, h, d: x(b, t, _head(h, heads, x.shape[2]), d),
+        "T_heads",
+        "injective",
+    )
+
+
+def _wide(dtype: str) -> str:
+    """What scores are computed in."""
+    return dtype if dt.bits(dtype) >= 32 else "float32"
+
+
+def _head(h: Any, heads: Any, kept: Any) -> Any:
+    """Which of ``kept`` heads serves head ``h`` of ``heads``."""
+    return h if prove_equal(heads, kept) else tir.floordiv(h, tir.floordiv(heads, kept))
+
+
+def _softmax_or_zero(scores: Any) -> Any:
+    """Softmax along the last axis; rows that are negative infinity all along give zeros."""
+    *rows, cols = scores.shape
+    low = te.min_value(scores.dtype)
+    k = te.reduce_axis((const(0, cols.dtype), cols), "k")
+    largest = te.compute(rows, lambda *i: te.max(scores(*i, k.var), axis=k), "T_largest")
+
+    def power(*i: Any) -> Any:
+        top = largest(*i[:-1])
+        # A NaN stays one: it is not less than anything.
+        return tir.exp(scores(*i) - tir.Select(top < low, low, top))
+
+    powers = te.compute(scores.shape, power, "T_powers")
+    n = te.reduce_axis((const(0, cols.dtype), cols), "k")
+    total = te.compute(rows, lambda *i: te.sum(powers(*i, n.var), axis=n), "T_total")
+    zero, one = const(0, scores.dtype), const(1, scores.dtype)
+    return te.compute(
+        scores.shape,
+        lambda *i: powers(*i) / tir.Select(total(*i[:-1]).equal(zero), one, total(*i[:-1])),
+        "T_weights",
+    )
+
+
+def te_attention(
+    q: Any, k: Any, v: Any, bias: Any, scale: Any, causal_mask: str | None, zero_rows: bool = False
+) -> Any:
     """The computation, written with matrix products over ``[batch * heads]``.
 
-    A given scale is a number of single precision: from there on half precision is computed in single precision.
+    A given scale is a number of single precision: from there on half precision is computed in single precision. A row
+    that sees no key, for its bias is negative infinity, gives NaN; with ``zero_rows`` it gives zeros.
     """
     wanted = q.dtype
     batch, rows, heads, size = q.shape
     _, cols, _, out_size = v.shape
     together = batch * heads
+    k, v = _for_every_head(k, heads), _for_every_head(v, heads)
     q, k, v = (topi.transpose(t, [0, 2, 1, 3]) for t in (q, k, v))
     q = topi.reshape(q, [together, rows, size])
     k = topi.reshape(k, [together, cols, size])
     v = topi.reshape(v, [together, cols, out_size])
-    p = topi.nn.batch_matmul(q, k)
+    p = topi.nn.batch_matmul(q, k, out_dtype=_wide(wanted) if zero_rows else None)
     if scale is not None:
         p = topi.multiply(p, const(scale, "float64" if p.dtype == "float64" else "float32"))
     else:
         p = topi.divide(p, tir.sqrt(tir.Cast(p.dtype, size)))
     if bias is not None:
         p = topi.reshape(p, [batch, heads, rows, cols])
-        p = topi.add(p, bias)
+        p = topi.add(p, bias if bias.dtype == p.dtype or not zero_rows else topi.cast(bias, p.dtype))
         p = topi.reshape(p, [together, rows, cols])
     if causal_mask is None:
-        s = topi.nn.softmax(p)
+        s = _softmax_or_zero(p) if zero_rows else topi.nn.softmax(p)
     else:
         if causal_mask == "TopLeft":
             offset: Any = const(0, "int32")
@@ -150,16 +200,33 @@ def te_attention(q: Any, k: Any, v: Any, bias: Any, scale: Any, causal_mask: str
             offset = tir.abs(rows - cols).astype("int32")
         else:
             raise NotImplementedError(f"causal_mask must be TopLeft or BottomRight, not {causal_mask!r}")
+        if zero_rows:
+            s = _softmax_or_zero(_below_diagonal(p, offset))
+            return _weighted_values(s, v, (batch, heads, rows, out_size), wanted)
         masked = topi.trilu(p, offset, False)
         shifted = topi.subtract(masked, topi.max(masked, -1, True))
         powers = topi.trilu(topi.exp(shifted), offset, False)
         s = topi.divide(powers, topi.sum(powers, -1, True))
+    return _weighted_values(s, v, (batch, heads, rows, out_size), wanted)
+
+
+def _below_diagonal(scores: Any, offset: Any) -> Any:
+    """Scores of keys up to ``offset`` behind a query's own place, negative infinity elsewhere."""
+    hidden = const(float("-inf"), scores.dtype)
+    return te.compute(
+        scores.shape, lambda b, i, j: tir.Select(j <= i + offset.astype(i.dtype), scores(b, i, j), hidden), "T_masked"
+    )
+
+
+def _weighted_values(s: Any, v: Any, shape: tuple[Any, ...], dtype: str) -> Any:
+    """Values ``(b * heads, t, size)`` by their weights, laid out as ``(b, rows, heads, size)``."""
     out = topi.nn.batch_matmul(s, v, transpose_b=False)
-    out = topi.transpose(topi.reshape(out, [batch, heads, rows, out_size]), [0, 2, 1, 3])
-    return out if out.dtype == wanted else topi.cast(out, wanted)
+    out = topi.transpose(topi.reshape(out, list(shape)), [0, 2, 1, 3])
+    return out if out.dtype == dtype else topi.cast(out, dtype)
 
 
-def _legalize(builder: Any, call: Call) -> Expr:
+def lower_attention(builder: Any, call: Call, zero_rows: bool = True) -> Expr:
+    """An attention as a call of its kernel; see :func:`te_attention` for ``zero_rows``."""
     a = call.attrs
     if a.window_size is not None:
         raise AssertionError("Legalization for sliding-window attention is not supported yet.")
@@ -167,22 +234,34 @@ def _legalize(builder: Any, call: Call) -> Expr:
 
     def compute(q: Any, k: Any, v: Any, *rest: Any) -> Any:
         scale = None if a.scale is None else float(a.scale)
-        return te_attention(q, k, v, rest[0] if rest else None, scale, a.causal_mask)
+        return te_attention(q, k, v, rest[0] if rest else None, scale, a.causal_mask, zero_rows)
 
     name = "attention_bias" if with_bias else "attention"
     made: Expr = builder.call_te(compute, *call.args, primfunc_name_hint=name)
     return made
 
 
+#: What pipelines give LegalizeOps, whose own form of the operator leaves NaN in rows that see no key.
+ATTENTION_KERNELS = {"relax.nn.attention_bias": lower_attention}
+
+
+def _legalize(builder: Any, call: Call) -> Expr:
+    return lower_attention(builder, call, zero_rows=False)
+
+
 def te_attention_var_len(
-    q: Any, k: Any, v: Any, start_q: Any, start_k: Any, scale: Any, causal_mask: str | None
+    q: Any, k: Any, v: Any, start_q: Any, start_k: Any, scale: Any, causal_mask: str | None, window: int | None = None
 ) -> Any:
-    """Attention in which a query sees only the keys of its own sequence."""
+    """Attention in which a query sees only the keys of its own sequence, of them at most ``window`` before its own.
+
+    Queries that see none give zeros.
+    """
     _, rows, heads, size = q.shape
     cols, out_size = k.shape[1], v.shape[3]
     count = start_q.shape[0] - 1
-    factor = const(scale, q.dtype) if scale is not None else const(1, q.dtype) / tir.sqrt(tir.Cast(q.dtype, size))
-    low = te.min_value(q.dtype)
+    wide = _wide(q.dtype)
+    factor = const(scale, wide) if scale is not None else const(1, wide) / tir.sqrt(tir.Cast(wide, size))
+    low = const(float("-inf"), wide)
 
     def owner(name: str, length: Any, starts: Any) -> Any:
         s = te.reduce_axis((const(0, "int64"), count), "s")
@@ -198,13 +277,15 @@ def te_attention_var_len(
     d = te.reduce_axis((const(0, "int64"), size), "d")
     raw = te.compute(
         (heads, rows, cols),
-        lambda h, i, j: te.sum(q(0, i, h, d.var) * k(0, j, h, d.var), axis=d),
+        lambda h, i, j: te.sum(
+            q(0, i, h, d.var).astype(wide) * k(0, j, _head(h, heads, k.shape[2]), d.var).astype(wide), axis=d
+        ),
         "scores",
     )
 
     def masked(h: Any, i: Any, j: Any) -> Any:
         inside = seq_q(i).equal(seq_k(j))
-        if causal_mask is not None:
+        if causal_mask is not None or window is not None:
             at_q = i - start_q(seq_q(i)).astype("int64")
             at_k = j - start_k(seq_q(i)).astype("int64")
             if causal_mask == "BottomRight":
@@ -212,15 +293,20 @@ def te_attention_var_len(
                 len_k = start_k(seq_q(i) + 1) - start_k(seq_q(i))
                 at_k = at_k - (len_k - len_q).astype("int64")
             inside = tir.And(inside, at_k <= at_q)
+            if window is not None:
+                inside = tir.And(inside, at_k > at_q - window)
         return tir.Select(inside, raw(h, i, j) * factor, low)
 
-    weights = topi.nn.softmax(te.compute((heads, rows, cols), masked, "masked_scores"))
+    weights = _softmax_or_zero(te.compute((heads, rows, cols), masked, "masked_scores"))
     c = te.reduce_axis((const(0, "int64"), cols), "c")
-    return te.compute(
+    out = te.compute(
         (const(1, "int64"), rows, heads, out_size),
-        lambda b, i, h, e: te.sum(weights(h, i, c.var) * v(0, c.var, h, e), axis=c),
+        lambda b, i, h, e: te.sum(
+            weights(h, i, c.var) * v(0, c.var, _head(h, heads, v.shape[2]), e).astype(wide), axis=c
+        ),
         "attention_var_len",
     )
+    return out if wide == q.dtype else topi.cast(out, q.dtype)
 
 
 def _legalize_var_len(builder: Any, call: Call) -> Expr:
@@ -228,13 +314,16 @@ def _legalize_var_len(builder: Any, call: Call) -> Expr:
     q, k, v, start_q, start_k = call.args[:5]
 
     def compute(q: Any, k: Any, v: Any, sq: Any, sk: Any) -> Any:
-        return te_attention_var_len(q, k, v, sq, sk, None if a.scale is None else float(a.scale), a.causal_mask)
+        scale = None if a.scale is None else float(a.scale)
+        window = None if a.window_size is None else int(a.window_size)
+        return te_attention_var_len(q, k, v, sq, sk, scale, a.causal_mask, window)
 
     made: Expr = builder.call_te(compute, q, k, v, start_q, start_k, primfunc_name_hint="attention_var_len")
     return made
 
 
 def _np_attention(q: Any, k: Any, v: Any, bias: Any = None, scale: Any = None, causal_mask: str | None = None) -> Any:
+    k, v = (np.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
     p = np.einsum("bihd,bjhd->bhij", q, k) * (scale if scale is not None else q.shape[-1] ** -0.5)
     if bias is not None:
         p = p + bias
@@ -254,7 +343,8 @@ def _samples(with_bias: bool) -> Any:
     args = (a(2, 4, 3, 8), a(2, 5, 3, 8), a(2, 5, 3, 6))
     if with_bias:
         return [((*args, a(2, 3, 4, 5)), {"scale": 0.5})]
-    return [(args, {}), (args, {"causal_mask": "TopLeft"}), (args, {"causal_mask": "BottomRight"})]
+    shared = (a(2, 4, 6, 8), a(2, 5, 2, 8), a(2, 5, 1, 6))
+    return [(args, {}), (args, {"causal_mask": "TopLeft"}), (args, {"causal_mask": "BottomRight"}), (shared, {})]
 
 
 define(
