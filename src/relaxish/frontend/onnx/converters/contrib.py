@@ -9,7 +9,7 @@ from ....relax.scalars import const_int
 from ..context import Context, attr_ints, convert
 
 
-@convert("Attention")
+@convert("Attention", domain="com.microsoft")
 def _attention(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Self-attention from one projection of the input to queries, keys and values."""
     x, weight = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
