@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ... import op, relax
-from ...ir.expr import PrimExpr
-from ...relax.expr import Constant, Expr, PrimValue, ShapeExpr, Tuple
+from ...ir.expr import PrimExpr, as_expr
+from ...ir.op import Op
+from ...relax.expr import Call, Constant, Expr, PrimValue, ShapeExpr, Tuple
 from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
 from ...support.errors import OpAttributeInvalid
@@ -173,6 +174,12 @@ class Context:
             return None
         made = np.asarray(function(*arrays))
         return relax.const(made, str(made.dtype))
+
+    def reshape(self, x: Any, shape: Sequence[Any]) -> Any:
+        """``x`` in another shape, in which a dimension of zero means no elements (and -1 infers)."""
+        if any(const_int(d) == 0 for d in map(as_expr, shape)):
+            return Call(Op.get("relax.reshape"), [x, ShapeExpr(list(shape))])
+        return op.reshape(x, list(shape))
 
     def run_time_shape(self, x: Any) -> Any:
         """The elements of a shape tensor computed at run time, as new symbolic dimensions.

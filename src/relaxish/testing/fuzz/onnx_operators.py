@@ -132,7 +132,9 @@ class Draw:
         chosen = self.rng.permutation(rank)[:count]
         return [int(a) - rank if self.chance(0.3) else int(a) for a in chosen]
 
-    def values(self, shape: Sequence[int], dtype: str, special: float = 0.15, wide: float = 2.0) -> Any:
+    def values(
+        self, shape: Sequence[int], dtype: str, special: float = 0.15, wide: float = 2.0, nan: bool = True
+    ) -> Any:
         """An array of ``dtype``: ordinary numbers, of which a share of ``special`` ones in half of the cases."""
         if dtype == "bool":
             return np.asarray(self.rng.random(shape) > 0.5)
@@ -150,6 +152,8 @@ class Draw:
             made = np.round(made * 2) / 2  # ties, also of rounding
         if mixed:
             made = np.where(self.rng.random(shape) < special, self.rng.choice(_SPECIAL, shape), made)
+        if not nan:
+            made = np.where(np.isnan(made), -np.inf, made)
         return np.asarray(made).astype(dtype)
 
     def stored(self, *positions: int) -> set[int]:

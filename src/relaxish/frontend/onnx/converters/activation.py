@@ -108,7 +108,7 @@ def _prelu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x, slope = (ctx.tensor(v) for v in inputs)
     if ctx.opset < 7 and ctx.ndim(slope) == 1 and ctx.ndim(x) > 1 and const_int(ctx.dims(slope)[0]) != 1:
         # Older slopes are one a channel.
-        slope = ctx.emit(op.reshape(slope, [-1] + [1] * (ctx.ndim(x) - 2)))
+        slope = ctx.emit(ctx.reshape(slope, [-1] + [1] * (ctx.ndim(x) - 2)))
     below = ctx.emit(op.less(x, ctx.const(0, ctx.dtype(x))))
     return op.where(below, ctx.emit(op.multiply(slope, x)), x)
 
@@ -154,7 +154,7 @@ def _flattened(ctx: Context, x: Any, axis: int, emit: Any) -> Any:
 
     dims = ctx.dims(x)
     flat = ctx.emit(emit(ctx.emit(flatten_at(ctx, x, axis)), 1))
-    return op.reshape(flat, dims)
+    return ctx.reshape(flat, dims)
 
 
 for _name, _emit in (("Softmax", op.nn.softmax), ("LogSoftmax", op.nn.log_softmax)):
@@ -174,10 +174,22 @@ for _name, _emit in (("Softmax", op.nn.softmax), ("LogSoftmax", op.nn.log_softma
 
 
 @convert("Hardmax")
+def _old_hardmax(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    axis = int(attrs.get("axis", 1)) % ctx.ndim(x)
+    return _flattened(ctx, x, axis, lambda v, last: _hardmax_along(ctx, v, last))
+
+
+@convert("Hardmax", 13)
 def _hardmax(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
-    ndim = ctx.ndim(x)
-    axis = int(attrs.get("axis", 1 if ctx.opset < 13 else -1)) % ndim
+    return _hardmax_along(ctx, x, int(attrs.get("axis", -1)) % ctx.ndim(x))
+
+
+def _hardmax_along(ctx: Context, x: Any, axis: int) -> Any:
+    """One at the first largest element along ``axis``, else zero."""
+    if any(const_int(d) == 0 for d in ctx.dims(x)):
+        return x
     depth = int(np.asarray(ctx.dims(x)[axis].value))  # type: ignore[attr-defined]
     best = ctx.emit(op.argmax(x, axis))
     kind = ctx.dtype(x)

@@ -57,7 +57,7 @@ def add_bias(ctx: Context, out: Any, bias: Any, n: int) -> Any:
     out = ctx.emit(out)
     if bias is None:
         return out
-    row = ctx.emit(op.reshape(ctx.tensor(bias), [1, -1] + [1] * n))
+    row = ctx.emit(ctx.reshape(ctx.tensor(bias), [1, -1] + [1] * n))
     return op.add(out, row)
 
 
@@ -106,7 +106,7 @@ def _conv_transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> A
         if wanted:  # A size beyond what the windows cover is padded behind.
             extra = [max(o + p - s, 0) for s, o, p in zip(spans, target, total)]
         small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-        pads = small + large if mode != "SAME_LOWER" else large + small
+        pads = small + large if mode == "SAME_UPPER" else large + small
     emit = op.nn.conv1d_transpose if n == 1 else op.nn.conv2d_transpose
     out = emit(
         x,

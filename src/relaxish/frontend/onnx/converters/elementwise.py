@@ -222,6 +222,8 @@ def _is_inf(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     positive, negative = bool(attrs.get("detect_positive", 1)), bool(attrs.get("detect_negative", 1))
     if positive and negative:
         return op.isinf(x)
+    if not positive and not negative:
+        return op.zeros_like(x, "bool")
     limit = ctx.const(np.inf if positive else -np.inf, ctx.dtype(x))
     return op.equal(x, limit)
 

@@ -115,7 +115,7 @@ def _compress(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
     places = ctx.const(np.nonzero(keep.reshape(-1))[0], "int64")
     if "axis" not in attrs:
-        x = ctx.emit(op.reshape(x, [-1]))
+        x = ctx.emit(ctx.reshape(x, [-1]))
     return op.take(x, places, int(attrs.get("axis", 0)))
 
 

@@ -45,7 +45,7 @@ def _batch_norm_training(ctx: Context, tensors: tuple[Any, ...], attrs: dict[str
     column = [-1] + [1] * (len(rest) - 1)
 
     def along(value: Any) -> Any:
-        return ctx.emit(op.reshape(value, column))
+        return ctx.emit(ctx.reshape(value, column))
 
     now = ctx.emit(op.mean(x, rest))
     apart = ctx.emit(op.subtract(x, along(now)))

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from .... import op, tir
-from ....ir.op import Op
-from ....relax.expr import Call, Constant, PrimValue, ShapeExpr
+from ....relax.expr import Constant, PrimValue, ShapeExpr
 from ....relax.scalars import const_int, product, simplify
 from ....support.errors import OpAttributeInvalid
 from ....tir import const
@@ -20,7 +19,7 @@ _BEYOND = 2**31 - 1  # bounds of slices from here on mean the end of any axis
 def flatten_at(ctx: Context, x: Any, axis: int) -> Any:
     """A matrix: the axes before ``axis``, and those from it on."""
     dims = ctx.dims(x)
-    return op.reshape(x, [simplify(product(dims[:axis])), simplify(product(dims[axis:]))])
+    return ctx.reshape(x, [simplify(product(dims[:axis])), simplify(product(dims[axis:]))])
 
 
 @convert("Flatten")
@@ -71,7 +70,7 @@ def _reshape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         return folded
     if attrs.get("allowzero", 0) and 0 in known:
         # A zero means no elements here; for the operator's function it would mean a copied size.
-        return Call(Op.get("relax.reshape"), [ctx.tensor(x), ShapeExpr(list(target))])
+        return ctx.reshape(ctx.tensor(x), list(target))
     return op.reshape(ctx.tensor(x), list(target))
 
 
@@ -97,7 +96,7 @@ def _reshape_at_run_time(ctx: Context, x: Any, target: Any, allow_zero: bool) ->
     elements = ctx.emit(op.prod(sizes, [0], True))
     ctx.require_sizes(elements, [total])
     symbols = ctx.run_time_shape(sizes)
-    return Call(Op.get("relax.reshape"), [x, ShapeExpr(symbols)])
+    return ctx.reshape(x, symbols)
 
 
 @convert("Transpose")
@@ -317,11 +316,11 @@ def _depth_to_space(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> A
     b, c, h, w = ctx.dims(x)
     depth = simplify(c // (size * size))
     if attrs.get("mode", "DCR") == "DCR":
-        x, order = ctx.emit(op.reshape(x, [b, size, size, depth, h, w])), [0, 3, 4, 1, 5, 2]
+        x, order = ctx.emit(ctx.reshape(x, [b, size, size, depth, h, w])), [0, 3, 4, 1, 5, 2]
     else:
-        x, order = ctx.emit(op.reshape(x, [b, depth, size, size, h, w])), [0, 1, 4, 2, 5, 3]
+        x, order = ctx.emit(ctx.reshape(x, [b, depth, size, size, h, w])), [0, 1, 4, 2, 5, 3]
     x = ctx.emit(op.permute_dims(x, order))
-    return op.reshape(x, [b, depth, simplify(h * size), simplify(w * size)])
+    return ctx.reshape(x, [b, depth, simplify(h * size), simplify(w * size)])
 
 
 @convert("SpaceToDepth")
@@ -329,8 +328,8 @@ def _space_to_depth(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> A
     x = ctx.tensor(inputs[0])
     size = int(attrs["blocksize"])
     b, c, h, w = ctx.dims(x)
-    x = ctx.emit(op.reshape(x, [b, c, simplify(h // size), size, simplify(w // size), size]))
+    x = ctx.emit(ctx.reshape(x, [b, c, simplify(h // size), size, simplify(w // size), size]))
     # The place inside its square comes before the channel, or after it.
     order = [0, 3, 5, 1, 2, 4] if attrs.get("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
     x = ctx.emit(op.permute_dims(x, order))
-    return op.reshape(x, [b, simplify(c * (size * size)), simplify(h // size), simplify(w // size)])
+    return ctx.reshape(x, [b, simplify(c * (size * size)), simplify(h // size), simplify(w // size)])
