@@ -22,7 +22,9 @@ def _unary(names: str, dtypes: tuple[str, ...], wide: float = 2.0, **ranges: tup
         @register(name)
         def make(d: Draw, name: str = name) -> OperatorCase:
             x = d.values(d.shape(), d.pick(dtypes), wide=wide)
-            return OperatorCase(name, [x], _attributes(d, **ranges), opset=d.pick([13, 18, 22]))
+            # Attributes are numbers of single precision.
+            rtol = 1e-6 if ranges else None
+            return OperatorCase(name, [x], _attributes(d, **ranges), opset=d.pick([13, 18, 22]), rtol=rtol)
 
 
 _unary("Relu Abs Neg Sign", (*FLOATS, "int32", "int64", "int8"))
@@ -228,7 +230,8 @@ for _name in ("Softmax", "LogSoftmax", "Hardmax"):
         shape = d.shape(1)
         attrs = {"axis": d.axis(len(shape))} if d.chance(0.8) else {}
         opset = d.pick([11, 13, 18]) if "axis" in attrs or len(shape) > 1 else 13
-        return OperatorCase(name, [d.values(shape, d.pick(FLOATS), special=0.05)], attrs, opset=opset)
+        dtype = d.pick(FLOATS) if name != "Hardmax" else "float32"
+        return OperatorCase(name, [d.values(shape, dtype, special=0.05)], attrs, opset=opset)
 
 
 @register("CumSum")
