@@ -144,12 +144,12 @@ class _Importer:
             raise OpNotImplemented(f"The following operators are not supported for frontend ONNX: {', '.join(missing)}")
 
     def op_name(self, node: Any) -> str:
-        """The operator's name in the table of converters; a name of ONNX Runtime's own needs no domain."""
+        """The operator's name in the table of converters; a name that only ONNX Runtime has needs no domain."""
+        from onnx import defs
+
         name = table_name(str(node.op_type), str(node.domain))
-        if name not in CONVERTERS and not node.domain:
-            own = table_name(name, "com.microsoft")
-            return own if own in CONVERTERS else name
-        return name
+        own = table_name(name, "com.microsoft")
+        return own if not node.domain and own in CONVERTERS and not defs.has(name) else name
 
     def run_node(self, ctx: Context, node: Any) -> None:
         """Convert one node and bind its outputs."""

@@ -63,7 +63,7 @@ def judges(case: OperatorCase) -> list[Arrays]:
 
 def compiled_results(case: OperatorCase, target: str = "llvm") -> Arrays:
     """What our compiled model computes."""
-    from ... import build
+    from ...driver import build
     from ...frontend.onnx import from_onnx
     from ...runtime import VirtualMachine, cpu
     from ...runtime.ndarray import array
