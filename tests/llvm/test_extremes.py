@@ -229,3 +229,64 @@ def test_sums_are_left_alone() -> None:
 
     mod = relaxish.IRModule({"main": total})
     assert ExactExtremes()(mod)["main"] is total
+
+
+def test_kernels_may_be_called_like_library_functions() -> None:
+    """The arc cosine of doubles is a call of the C library's ``acos``."""
+
+    @T.prim_func
+    def acos(A: T.Buffer((16,), "float64"), B: T.Buffer((16,), "float64")) -> None:
+        for i in range(16):
+            with T.block("B"):
+                vi = T.axis.spatial(16, i)
+                B[vi] = T.acos(A[vi])
+
+    x = np.random.default_rng(0).uniform(-1, 1, 16)
+    out = relaxish.nd.array(np.zeros(16))
+    module = relaxish.IRModule({"acos": acos.with_attr("global_symbol", "acos")})
+    relaxish.tir.build(module, "llvm")["acos"](relaxish.nd.array(x), out)
+    np.testing.assert_allclose(out.numpy(), np.arccos(x), rtol=1e-14)
+
+
+def test_dimensions_of_one_name_are_different_ones() -> None:
+    m, n = tir.Var("n", "int64"), tir.Var("n", "int64")
+    a, b = tir.decl_buffer((m, n), "float32", "A"), tir.decl_buffer((m, n), "float32", "B")
+    source, target = tir.Var("a", "handle"), tir.Var("b", "handle")
+    i, j = tir.Var("i", "int64"), tir.Var("j", "int64")
+    body = tir.For(j, 0, n, tir.ForKind.SERIAL, tir.BufferStore(b, a[i, j] * 2.0, [i, j]))
+    func = tir.PrimFunc([source, target], tir.For(i, 0, m, tir.ForKind.SERIAL, body), None, {source: a, target: b})
+    x = np.random.default_rng(0).normal(size=(3, 5)).astype("float32")
+    out = relaxish.nd.array(np.zeros((3, 5), "float32"))
+    compiled(func)(relaxish.nd.array(x), out)
+    np.testing.assert_array_equal(out.numpy(), x * 2)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "int8", "uint8"])
+def test_shifts_by_the_width_and_more(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    info = np.iinfo(dtype)
+    x = rng.integers(info.min, info.max, (7, 33), dtype, endpoint=True)
+    count = rng.integers(0, info.bits * 2, (7, 33)).astype(dtype)
+    left, right = run(lambda _, v, c: [op.left_shift(v, c), op.right_shift(v, c)], x, count)
+    wide = [[int(v) << int(c) for v, c in zip(*r)] for r in zip(x, count)]
+    want = [[(w & ((1 << info.bits) - 1)) for w in row] for row in wide]
+    np.testing.assert_array_equal(left, np.array(want, f"uint{info.bits}").astype(dtype))
+    np.testing.assert_array_equal(right, [[int(v) >> int(c) for v, c in zip(*r)] for r in zip(x, count)])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_rounding_is_half_to_even(dtype: str) -> None:
+    x = (np.arange(-40, 41) / 4).astype(dtype)
+    np.testing.assert_array_equal(run(lambda _, v: [op.round(v)], x)[0], np.round(x))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+def test_reductions_over_nothing_give_their_start(axis: int | None) -> None:
+    x = np.zeros((3, 0, 4), "float32")
+    got = run(lambda _, v: [op.sum(v, axis), op.prod(v, axis), op.max(v, axis), op.min(v, axis), op.mean(v, axis)], x)
+    want = [x.sum(axis), x.prod(axis), x.max(axis, initial=-np.inf), x.min(axis, initial=np.inf)]
+    with np.errstate(all="ignore"):
+        count = np.float32(x.size if axis is None else x.shape[axis])
+        want.append(np.asarray(x.sum(axis) / count if count else x.sum(axis) * np.nan))
+    for have, expected in zip(got, want, strict=True):
+        np.testing.assert_array_equal(have, expected)

@@ -14,7 +14,7 @@ import onnx.reference  # noqa: E402
 
 import relaxish  # noqa: E402
 from relaxish.frontend.onnx import from_onnx  # noqa: E402
-from relaxish.frontend.onnx.context import CONVERTERS  # noqa: E402
+from relaxish.frontend.onnx.context import CONVERTERS, table_name  # noqa: E402
 
 _RNG = np.random.default_rng(5)
 
@@ -154,6 +154,9 @@ def elementwise_cases() -> dict[str, Case]:
     made["Gelu"] = Case("Gelu", [f(2, 3)], opset=20)
     made["Gelu-tanh"] = Case("Gelu", [f(2, 3)], opset=20, approximate="tanh")
     made["FastGelu"] = Case("FastGelu", [f(2, 3)], domain="com.microsoft", rtol=1e-3)
+    made["Gelu-contributed"] = Case("Gelu", [f(2, 3)], domain="com.microsoft")
+    made["Celu"] = Case("Celu", [f(3, 4)], alpha=0.7)
+    made["CastLike"] = Case("CastLike", [f(2, 3, low=-3, high=3), ints(2)])
     made["BiasGelu"] = Case("BiasGelu", [f(2, 3), f(3)], domain="com.microsoft")
     made["Softmax-11"] = Case("Softmax", [f(2, 3, 4)], opset=11, axis=1)
     made["LogSoftmax-axis"] = Case("LogSoftmax", [f(2, 3, 4)], axis=1)
@@ -374,6 +377,6 @@ def test_sequences(name: str) -> None:
 
 
 def test_every_converter_has_a_case() -> None:
-    seen = {case.op for case in CASES.values()}
+    seen = {table_name(case.op, case.domain) for case in CASES.values()}
     seen |= {op for chain in _SEQUENCES.values() for op, *_ in chain}
     assert sorted(set(CONVERTERS) - seen) == []

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import tir
 from ..ir import dtype as dt
+from ..tir.transform.empty_reductions import fill_empty_reductions
 from ..tir.transform.exact_extremes import exact_extremes
 from .casting import cast
 from .codegen import Compiler
@@ -143,7 +144,7 @@ def _compile(func: Any) -> tuple[Any, Any]:
         params.append(compiler.var(buffer.data if buffer is not None else param))
     shapes = [v for v in _shape_vars(func)]
     names = [compiler.var(v) for v in shapes]
-    compiler.visit(exact_extremes(func).body)
+    compiler.visit(fill_empty_reductions(exact_extremes(func)).body)
     body = "\n".join(compiler.lines) or "    pass"
     source = f"def kernel({', '.join([*params, *names, 'call_global'])}):\n{body}\n"
     namespace = dict(_NAMESPACE)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .. import topi
+from ..ir import dtype as dt
+from ..ir.prim import IntImm
 from ..relax.expr import Call, Expr
 from ..relax.struct_info import StructInfo
 from ..tir import const
@@ -51,6 +54,9 @@ def te_mean(x: Any, axis: Any, keepdims: bool) -> Any:
     count: Any = const(1, "int32")
     for a in topi_axes(x, axis):
         count = count * x.shape[a]
+    if isinstance(count, IntImm) and count.value == 0 and dt.is_float(x.dtype):
+        # Of nothing there is no mean.
+        return topi.multiply(topi.sum(x, axis, keepdims), const(math.nan, x.dtype))
     return topi.divide(topi.sum(x, axis, keepdims), count)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from ...ir.functor import Visitor, pre_order_visit
 from ...ir.prim import Call, IntImm, Var
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
+from ...tir.functor import substitute
 
 __all__ = ["WRITTEN", "kernel_spec", "returned_dtypes", "shape_vars", "written_params"]
 
@@ -17,18 +18,37 @@ WRITTEN = "relaxish.written_params"
 def kernel_spec(name: str, func: Any) -> KernelSpec:
     """How a PrimFunc is called."""
     params = []
+    named = _Renamed()
     in_shapes = {v for b in func.buffer_map.values() for extent in b.shape for v in _vars_of(extent)}
     for param in func.params:
         buffer = func.buffer_map.get(param)
         if buffer is None:
             kind = "tensor" if param.dtype == "handle" else "scalar"
-            params.append(ParamSpec(kind, param.dtype, (param.name,) if param in in_shapes else ()))
+            params.append(ParamSpec(kind, param.dtype, (named(param).name,) if param in in_shapes else ()))
             continue
-        shape = tuple(_extent(extent) for extent in buffer.shape)
+        shape = tuple(_extent(substitute(extent, named)) for extent in buffer.shape)
         params.append(ParamSpec("tensor", buffer.dtype, shape))
-    sources = tuple(ShapeVarSource(var.name, index, dim) for var, index, dim in shape_vars(func))
+    sources = tuple(ShapeVarSource(named(var).name, index, dim) for var, index, dim in shape_vars(func))
     returned = returned_dtypes(func)
     return KernelSpec(name, tuple(params), sources, returned[0] if returned else "", written_params(func))
+
+
+class _Renamed:
+    """Variables under names of their own: two of one name are different dimensions all the same."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Any] = {}
+        self.taken: set[str] = set()
+
+    def __call__(self, var: Any) -> Any:
+        if var not in self.known:
+            name, count = var.name, 0
+            while name in self.taken:
+                count += 1
+                name = f"{var.name}_{count}"
+            self.taken.add(name)
+            self.known[var] = var if name == var.name else Var(name, var.dtype)
+        return self.known[var]
 
 
 class _Writes(Visitor):

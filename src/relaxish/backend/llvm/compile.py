@@ -13,6 +13,7 @@ from ...support import config
 from ...target import Target
 from . import cache, engine
 from .entry import generate_entry
+from .ltypes import kernel_symbol
 from ..common.signature import kernel_spec
 from .module_gen import ModuleWriter, generate_function
 
@@ -90,7 +91,7 @@ def compile_primfuncs(
         cache.store(key, body)
     _dump(key, text)
     kernels = {name: kernel_spec(name, func) for name, func in functions}
-    symbols = [s for name in kernels for s in (name, name + "__packed")] + [plan.symbol for plan in plans]
+    symbols = [s for name in kernels for s in (kernel_symbol(name), name + "__packed")] + [plan.symbol for plan in plans]
     return CompiledObject(body, kernels, text, symbols, [], triple, cached)
 
 

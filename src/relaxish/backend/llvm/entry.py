@@ -6,8 +6,8 @@ from typing import Any
 
 from ...runtime.failures import RECORDED
 from ...runtime.plan import ExecutionPlan
-from .ltypes import float_literal
-from .module_gen import ModuleWriter, quoted
+from .ltypes import float_literal, kernel_symbol, quoted
+from .module_gen import ModuleWriter
 
 
 def generate_entry(module: ModuleWriter, plan: ExecutionPlan) -> None:
@@ -25,8 +25,9 @@ def generate_entry(module: ModuleWriter, plan: ExecutionPlan) -> None:
             ty, text = _argument(operand, pointers)
             types.append(ty)
             args.append(f"{ty} {text}")
-        module.declare(f"declare i32 @{quoted(call.kernel)}({', '.join(types)})")
-        lines.append(f"  %code{index} = call i32 @{quoted(call.kernel)}({', '.join(args)})")
+        symbol = quoted(kernel_symbol(call.kernel))
+        module.declare(f"declare i32 @{symbol}({', '.join(types)})")
+        lines.append(f"  %code{index} = call i32 @{symbol}({', '.join(args)})")
         lines.append(f"  %ok{index} = icmp eq i32 %code{index}, 0")
         lines.append(f"  br i1 %ok{index}, label %call{index + 1}, label %fail")
         lines.append(f"call{index + 1}:")

@@ -13,7 +13,7 @@ from ...ir.prim import Call, FloatImm, IntImm, StringImm
 from ...support.errors import RelaxishError
 from .amx import amx_call
 from .index_gen import scale_terms
-from .ltypes import element_bytes, llvm_type, scalar_type, splat, zero_of
+from .ltypes import element_bytes, kernel_symbol, llvm_type, quoted, scalar_type, splat, zero_of
 from .matrix import DOT_FEATURES, dot_fallback
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def call_value(gen: ExprGen, expr: Call) -> str:
     """The value of a call expression."""
     op = expr.op
     if isinstance(op, GlobalVar):
-        return _call_symbol(gen, op.name_hint, expr.args, expr.dtype)
+        return _call_symbol(gen, kernel_symbol(op.name_hint), expr.args, expr.dtype)
     if not isinstance(op, Op):
         raise RelaxishError(f"the LLVM backend cannot call {op!r}")
     name = op.name.removeprefix("tir.")
@@ -451,18 +451,14 @@ def _call_symbol(gen: ExprGen, name: str, args: Any, dtype: str) -> str:
     typed = ", ".join(gen.typed(a) for a in args)
     types = ", ".join(llvm_type(a.dtype) for a in args)
     result = llvm_type(dtype) if dtype and dtype != "void" else "void"
-    gen.w.module.declare(f"declare {result} @{_symbol(name)}({types})")
-    text = f"call {result} @{_symbol(name)}({typed})"
+    gen.w.module.declare(f"declare {result} @{quoted(name)}({types})")
+    text = f"call {result} @{quoted(name)}({typed})"
     if any(_is_pointer_call(a) for a in args):
         gen.w.touch_all()
     if result == "void":
         gen.w.line(text)
         return "0"
     return gen.w.effect(text)
-
-
-def _symbol(name: str) -> str:
-    return name if name.replace("_", "").replace(".", "").isalnum() else f'"{name}"'
 
 
 @register("call_extern")

@@ -88,6 +88,28 @@ def _clamp(value: float, limit: float) -> float:
     return max(-limit, min(limit, value)) if abs(value) < limit * (1 + 1e-3) else value * float("inf")
 
 
+# What generated code may call, by its C name: a kernel of such a name would be called in its place.
+_LIBRARY = frozenset(
+    name + ending
+    for name in (
+        "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs floor fma"
+        " fmax fmin fmod hypot ldexp lgamma log log10 log1p log2 nearbyint nextafter pow remainder rint round roundeven"
+        " sin sincos sinh sqrt tan tanh tgamma trunc"
+    ).split()
+    for ending in ("", "f", "l")
+) | frozenset("abort abs calloc exit free malloc memcmp memcpy memmove memset printf puts realloc".split())
+
+
+def quoted(name: str) -> str:
+    """A symbol as LLVM text wants it."""
+    return name if name.replace("_", "").replace(".", "").isalnum() else f'"{name}"'
+
+
+def kernel_symbol(name: str) -> str:
+    """The symbol of the kernel called ``name``: another one where the C library has a function of that name."""
+    return f"{name}__kernel" if name in _LIBRARY else name
+
+
 def splat(text: str, scalar: str, lanes: int) -> str:
     """A constant with every lane equal to ``text``."""
     return text if lanes == 1 else f"splat ({scalar} {text})"

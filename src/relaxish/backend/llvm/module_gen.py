@@ -9,7 +9,7 @@ from ...ir import dtype as dt
 from ...ir.prim import Var
 from ..common.signature import returned_dtypes, shape_vars
 from .emit import FunctionWriter
-from .ltypes import scalar_type
+from .ltypes import kernel_symbol, quoted, scalar_type
 from .promote import PromotionConflict
 from .stmt_gen import StmtGen
 
@@ -114,14 +114,10 @@ def _generate(module: ModuleWriter, name: str, func: Any, never: set[Any]) -> No
         params.append("ptr nocapture %result")
     gen.stmt(func.body)
     gen.finish()
-    module.defined.add(name)
-    module.functions.append(f"define i32 @{quoted(name)}({', '.join(params)}) #0 {{\n{gen.w.text()}\n}}\n")
+    symbol = kernel_symbol(name)
+    module.defined.add(symbol)
+    module.functions.append(f"define i32 @{quoted(symbol)}({', '.join(params)}) #0 {{\n{gen.w.text()}\n}}\n")
     _packed_entry(module, name, types, returns)
-
-
-def quoted(name: str) -> str:
-    """A symbol as LLVM text wants it."""
-    return name if name.replace("_", "").replace(".", "").isalnum() else f'"{name}"'
 
 
 def _bind_scalar(gen: StmtGen, param: Any, arg: str) -> None:
@@ -161,7 +157,7 @@ def _packed_entry(module: ModuleWriter, name: str, types: list[str], returns: bo
     if returns:
         lines.append(f"  %result = getelementptr i64, ptr %slots, i64 {len(types)}")
         args += (", " if args else "") + "ptr %result"
-    lines.append(f"  %code = tail call i32 @{quoted(name)}({args})")
+    lines.append(f"  %code = tail call i32 @{quoted(kernel_symbol(name))}({args})")
     lines.append("  ret i32 %code")
     module.defined.add(name + "__packed")
     module.functions.append(

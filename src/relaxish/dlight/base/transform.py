@@ -10,6 +10,7 @@ from ...support.errors import ScheduleError
 from ...support.log import get_logger
 from ...target import Target
 from ...tir import BlockRealize, PrimFunc
+from ...tir.transform.empty_reductions import has_empty_loop
 from ...tir.transform.shape_arithmetic import simplify_shape_arithmetic
 from .schedule_rule import ScheduleRule
 
@@ -32,7 +33,7 @@ class ApplyDefaultSchedule(Pass):
     """Schedule every PrimFunc that has no schedule yet with the first rule that fits.
 
     The target is the function's own ``target`` attribute or the current one. A function that gets a schedule is
-    marked ``tir.is_scheduled``; one that no rule takes stays as it is.
+    marked ``tir.is_scheduled``; one that no rule takes stays as it is, and so does one with loops of no steps.
 
     With ``simplify_shapes`` the rules see offsets in arrays of unknown shape in their simplest form, so that what a
     reshape made can be inlined like any other copy.
@@ -48,6 +49,8 @@ class ApplyDefaultSchedule(Pass):
         updates: dict[Any, Any] = {}
         for gvar, func in mod.functions.items():
             if not isinstance(func, PrimFunc) or is_scheduled(func) or not schedulable(func):
+                continue
+            if has_empty_loop(func):
                 continue
             attrs = func.attrs or {}
             target: Any = attrs.get("target") or Target.current(allow_none=False)

@@ -12,29 +12,38 @@ from typing import Any
 import numpy as np
 
 from ... import op, relax
-from ...ir.expr import PrimExpr
-from ...relax.expr import Constant, Expr, PrimValue, ShapeExpr, Tuple
+from ...ir.expr import PrimExpr, as_expr
+from ...ir.op import Op
+from ...relax.expr import Call, Constant, Expr, PrimValue, ShapeExpr, Tuple
 from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
 from ...support.errors import OpAttributeInvalid
+from ...tir import Var
 
-__all__ = ["CONVERTERS", "Context", "convert", "dtype_name"]
+__all__ = ["CONVERTERS", "Context", "convert", "dtype_name", "table_name"]
 
-#: Operator name to its implementations by the first opset they hold for.
+#: Operator name to its implementations by the first opset they hold for; an operator of another domain than the
+#: standard's own goes by ``domain.name``.
 CONVERTERS: dict[str, dict[int, Callable[..., Any]]] = {}
 
 #: Constants up to this many elements take part in arithmetic at import time.
 _FOLD_LIMIT = 1024
 
 
-def convert(name: str, since: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def convert(name: str, since: int = 1, domain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register ``f(ctx, inputs, attrs)`` as the converter of an ONNX operator from opset ``since`` on."""
+    name = table_name(name, domain)
 
     def register(func: Callable[..., Any]) -> Callable[..., Any]:
         CONVERTERS.setdefault(name, {})[since] = func
         return func
 
     return register
+
+
+def table_name(name: str, domain: str) -> str:
+    """What :data:`CONVERTERS` calls an operator of a domain."""
+    return name if domain in ("", "ai.onnx") else f"{domain}.{name}"
 
 
 def dtype_name(code: int) -> str:
@@ -165,6 +174,29 @@ class Context:
             return None
         made = np.asarray(function(*arrays))
         return relax.const(made, str(made.dtype))
+
+    def reshape(self, x: Any, shape: Sequence[Any]) -> Any:
+        """``x`` in another shape, in which a dimension of zero means no elements (and -1 infers)."""
+        if any(const_int(d) == 0 for d in map(as_expr, shape)):
+            return Call(Op.get("relax.reshape"), [x, ShapeExpr(list(shape))])
+        return op.reshape(x, list(shape))
+
+    def run_time_shape(self, x: Any) -> Any:
+        """The elements of a shape tensor computed at run time, as new symbolic dimensions.
+
+        ``x`` is a one-dimensional int64 tensor of known length. Raises OpAttributeInvalid if that is unknown.
+        """
+        count = const_int(self.dims(x)[0])
+        if count is None:
+            raise OpAttributeInvalid("the operator needs a shape of known length")
+        shape = self.emit(op.tensor_to_shape(x))
+        symbols = [Var("n", "int64") for _ in range(count)]
+        self.builder.match_cast(shape, ShapeStructInfo(symbols))
+        return symbols
+
+    def require_sizes(self, sizes: Any, wanted: Sequence[Any]) -> None:
+        """Check when the model runs that the elements of a computed int64 tensor are the sizes wanted."""
+        self.builder.match_cast(self.emit(op.tensor_to_shape(sizes)), ShapeStructInfo(list(wanted)))
 
     def axes(self, x: Any, what: str = "axes") -> list[int]:
         """Axes given as an input tensor."""

@@ -15,7 +15,7 @@ from ...relax.struct_info import TensorStructInfo, TupleStructInfo
 from ...runtime.ndarray import array
 from ...support.errors import OpNotImplemented, RelaxishError
 from ...tir import SizeVar, Var
-from .context import CONVERTERS, Context, dtype_name
+from .context import CONVERTERS, Context, dtype_name, table_name
 
 __all__ = ["from_onnx"]
 
@@ -144,14 +144,18 @@ class _Importer:
             raise OpNotImplemented(f"The following operators are not supported for frontend ONNX: {', '.join(missing)}")
 
     def op_name(self, node: Any) -> str:
-        """The operator's name; contributed domains share the table."""
-        return str(node.op_type)
+        """The operator's name in the table of converters; a name that only ONNX Runtime has needs no domain."""
+        from onnx import defs
+
+        name = table_name(str(node.op_type), str(node.domain))
+        own = table_name(name, "com.microsoft")
+        return own if not node.domain and own in CONVERTERS and not defs.has(name) else name
 
     def run_node(self, ctx: Context, node: Any) -> None:
         """Convert one node and bind its outputs."""
         inputs = [self.values[name] if name else None for name in node.input]
         attrs = {a.name: _attribute(a) for a in node.attribute}
-        attrs["__outputs__"] = len([n for n in node.output if n])
+        attrs["__outputs__"] = max((k + 1 for k, n in enumerate(node.output) if n), default=0)
         attrs["__name__"] = node.output[0] if node.output else ""
         chosen = _implementation(self.op_name(node), ctx.opset)
         try:
@@ -165,6 +169,8 @@ class _Importer:
             self.values[outputs[0]] = self.bind(ctx, made, outputs[0])
             return
         fields = self.fields(ctx, made)
+        if attrs["__outputs__"] > len(fields):
+            raise OpNotImplemented(f"output {outputs[len(fields)]!r} of {node.op_type} is not supported")
         for name, field in zip(outputs, fields):
             if name:
                 self.values[name] = self.bind(ctx, field, name)
@@ -276,5 +282,10 @@ def from_onnx(
             "conversion errors.",
             stacklevel=2,
         )
+    if len(model.functions):
+        # Functions that the model brings along are calls of nothing we know.
+        import onnx.inliner
+
+        model = onnx.inliner.inline_local_functions(model)
     importer = _Importer(dict(shape_dict or {}), dtype_dict, keep_params_in_input, sanitize_input_names)
     return importer.run(model.graph, opset)

@@ -13,6 +13,7 @@ from .default_gpu_schedule import DefaultGPUSchedule
 from .device_kernel_launch import LowerDeviceKernelLaunch
 from .device_regions import AnnotateDeviceRegions, DecorateDeviceScope
 from .device_storage import CombineContextCall, LegalizePackedCalls, LowerDeviceStorageAccessInfo
+from .empty_reductions import FillEmptyReductions
 from .exact_extremes import ExactExtremes
 from .extract_constants import ExtractPrimFuncConstants
 from .flatten_buffer import FlattenBuffer
@@ -78,7 +79,7 @@ __all__ = [
     "AnnotateDeviceRegions", "AnnotateEntryFunc", "Apply", "BF16ComputeLegalize", "BF16StorageLegalize", "BindTarget",
     "CombineContextCall", "CommonSubexprElimTIR", "CompactBufferAllocation", "ConvertBlocksToOpaque",
     "ConvertForLoopsToSerial", "ConvertSSA", "DecorateDeviceScope", "DefaultGPUSchedule", "ExactExtremes", "ExtractPrimFuncConstants",
-    "FP8ComputeLegalize", "FP8StorageLegalize", "Filter", "FlattenBuffer", "ForceNarrowIndexToInt32",
+    "FP8ComputeLegalize", "FP8StorageLegalize", "FillEmptyReductions", "Filter", "FlattenBuffer", "ForceNarrowIndexToInt32",
     "HoistExpression", "HoistIfThenElse", "HoistedConditionals", "HoistedLetBindings", "InferFragment",
     "InjectDoubleBuffer", "InjectPTXAsyncCopy", "InjectPTXLDG32", "InjectPermutedLayout", "InjectRollingBuffer",
     "InjectSoftwarePipeline", "InjectVirtualThread", "InlinePrivateFunctions", "InstrumentBoundCheckers",

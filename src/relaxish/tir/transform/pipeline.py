@@ -10,9 +10,9 @@ from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ..function import PrimFunc
 from ..limits import check_unrolled
 from . import (
-    compact_buffer, convert_blocks_to_opaque, exact_extremes, flatten_buffer, guard_indices, hoist_if_then_else,
-    lower_init_block, lower_match_buffer, lower_opaque_block, mark_unroll, plan_allocation, remove_no_op,
-    rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop, wide_accumulators,
+    compact_buffer, convert_blocks_to_opaque, empty_reductions, exact_extremes, flatten_buffer, guard_indices,
+    hoist_if_then_else, lower_init_block, lower_match_buffer, lower_opaque_block, mark_unroll, plan_allocation,
+    remove_no_op, rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop, wide_accumulators,
 )  # fmt: skip
 from .base import config, options
 
@@ -25,7 +25,7 @@ __all__ = [
 def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     """One function from blocks to flat loops; vectorized loops expanded, loops to unroll marked as such."""
     check_unrolled(func.body)
-    func = exact_extremes.exact_extremes(func)
+    func = empty_reductions.fill_empty_reductions(exact_extremes.exact_extremes(func))
     func = wide_accumulators.widen_accumulators(func)
     func = _body(func, lower_init_block._Lower().visit)
     func = plan_allocation.plan(func)

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from .... import op
+from ....relax.scalars import const_int
 from ..context import Context, convert
 
 
-def _simple(name: str, emit: Any) -> None:
-    @convert(name)
+def _simple(name: str, emit: Any, domain: str = "") -> None:
+    @convert(name, domain=domain)
     def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         return emit(ctx.tensor(inputs[0]))
 
@@ -20,6 +21,7 @@ _simple("Relu", op.nn.relu)
 _simple("Sigmoid", op.sigmoid)
 _simple("Softplus", op.nn.softplus)
 _simple("Gelu", op.nn.gelu)
+_simple("Gelu", op.nn.gelu, "com.microsoft")
 
 
 def _scaled(ctx: Context, value: float, x: Any) -> Any:
@@ -39,7 +41,7 @@ def _gelu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return op.nn.gelu_tanh(x) if attrs.get("approximate", "none") == "tanh" else op.nn.gelu(x)
 
 
-@convert("FastGelu")
+@convert("FastGelu", domain="com.microsoft")
 def _fast_gelu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
     if len(inputs) > 1 and inputs[1] is not None:
@@ -47,7 +49,7 @@ def _fast_gelu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return op.nn.gelu_tanh(x)
 
 
-@convert("BiasGelu")
+@convert("BiasGelu", domain="com.microsoft")
 def _bias_gelu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return op.nn.gelu(ctx.emit(op.add(ctx.tensor(inputs[0]), ctx.tensor(inputs[1]))))
 
@@ -72,6 +74,15 @@ def _elu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return op.add(ctx.emit(op.nn.relu(x)), low)
 
 
+@convert("Celu")
+def _celu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    alpha = float(attrs.get("alpha", 1.0))
+    scaled = ctx.emit(op.divide(x, ctx.const(alpha, ctx.dtype(x))))
+    low = _scaled(ctx, alpha, _exp_minus_one(ctx, scaled))
+    return op.add(ctx.emit(op.nn.relu(x)), low)
+
+
 @convert("Selu")
 def _selu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
@@ -86,16 +97,20 @@ def _selu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 @convert("Mish")
 def _mish(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
-    return op.multiply(x, ctx.emit(op.tanh(ctx.emit(op.nn.softplus(x)))))
+    kind = ctx.dtype(x)
+    wide = x if kind != "float16" else ctx.emit(op.astype(x, "float32"))
+    out = ctx.emit(op.multiply(wide, ctx.emit(op.tanh(ctx.emit(op.nn.softplus(wide))))))
+    return out if kind != "float16" else op.astype(out, kind)
 
 
 @convert("PRelu")
 def _prelu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x, slope = (ctx.tensor(v) for v in inputs)
-    kind = ctx.dtype(x)
-    zero = ctx.const(0.0, kind)
-    below = ctx.emit(op.multiply(slope, ctx.emit(op.minimum(x, zero))))
-    return op.add(ctx.emit(op.maximum(x, zero)), below)
+    if ctx.opset < 7 and ctx.ndim(slope) == 1 and ctx.ndim(x) > 1 and const_int(ctx.dims(slope)[0]) != 1:
+        # Older slopes are one a channel.
+        slope = ctx.emit(ctx.reshape(slope, [-1] + [1] * (ctx.ndim(x) - 2)))
+    below = ctx.emit(op.less(x, ctx.const(0, ctx.dtype(x))))
+    return op.where(below, ctx.emit(op.multiply(slope, x)), x)
 
 
 def _hard_sigmoid(ctx: Context, x: Any, alpha: float, beta: float) -> Any:
@@ -139,7 +154,7 @@ def _flattened(ctx: Context, x: Any, axis: int, emit: Any) -> Any:
 
     dims = ctx.dims(x)
     flat = ctx.emit(emit(ctx.emit(flatten_at(ctx, x, axis)), 1))
-    return op.reshape(flat, dims)
+    return ctx.reshape(flat, dims)
 
 
 for _name, _emit in (("Softmax", op.nn.softmax), ("LogSoftmax", op.nn.log_softmax)):
@@ -159,10 +174,22 @@ for _name, _emit in (("Softmax", op.nn.softmax), ("LogSoftmax", op.nn.log_softma
 
 
 @convert("Hardmax")
+def _old_hardmax(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    x = ctx.tensor(inputs[0])
+    axis = int(attrs.get("axis", 1)) % ctx.ndim(x)
+    return _flattened(ctx, x, axis, lambda v, last: _hardmax_along(ctx, v, last))
+
+
+@convert("Hardmax", 13)
 def _hardmax(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
-    ndim = ctx.ndim(x)
-    axis = int(attrs.get("axis", 1 if ctx.opset < 13 else -1)) % ndim
+    return _hardmax_along(ctx, x, int(attrs.get("axis", -1)) % ctx.ndim(x))
+
+
+def _hardmax_along(ctx: Context, x: Any, axis: int) -> Any:
+    """One at the first largest element along ``axis``, else zero."""
+    if any(const_int(d) == 0 for d in ctx.dims(x)):
+        return x
     depth = int(np.asarray(ctx.dims(x)[axis].value))  # type: ignore[attr-defined]
     best = ctx.emit(op.argmax(x, axis))
     kind = ctx.dtype(x)

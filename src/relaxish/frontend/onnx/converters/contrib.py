@@ -9,7 +9,7 @@ from ....relax.scalars import const_int
 from ..context import Context, attr_ints, convert
 
 
-@convert("Attention")
+@convert("Attention", domain="com.microsoft")
 def _attention(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     """Self-attention from one projection of the input to queries, keys and values."""
     x, weight = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
@@ -28,7 +28,7 @@ def _attention(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     sizes = attr_ints(attrs, "qkv_hidden_sizes") or [width // 3] * 3
     parts = ctx.emit(op.split(packed, [sizes[0], sizes[0] + sizes[1]], 2))
     split = [
-        ctx.emit(op.reshape(ctx.emit(parts[k]), [batch, length, heads, size // heads])) for k, size in enumerate(sizes)
+        ctx.emit(ctx.reshape(ctx.emit(parts[k]), [batch, length, heads, size // heads])) for k, size in enumerate(sizes)
     ]
     kind = ctx.dtype(x)
     added = None
@@ -39,11 +39,11 @@ def _attention(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         keep = ctx.emit(op.astype(ctx.tensor(mask), kind))
         low = float(attrs.get("mask_filter_value", -10000.0))
         hidden = ctx.emit(op.multiply(ctx.emit(op.subtract(ctx.const(1.0, kind), keep)), ctx.const(low, kind)))
-        added = ctx.emit(op.reshape(hidden, [batch, 1, 1, length]))
+        added = ctx.emit(ctx.reshape(hidden, [batch, 1, 1, length]))
         added = ctx.emit(op.broadcast_to(added, [batch, heads, length, length]))
     if extra is not None:
         added = ctx.tensor(extra) if added is None else ctx.emit(op.add(added, ctx.tensor(extra)))
     causal = "BottomRight" if attrs.get("unidirectional", 0) else None
     scale = float(attrs["scale"]) if "scale" in attrs else None
     out = ctx.emit(op.nn.attention(split[0], split[1], split[2], bias=added, scale=scale, causal_mask=causal))
-    return op.reshape(out, [batch, length, sizes[2]])
+    return ctx.reshape(out, [batch, length, sizes[2]])

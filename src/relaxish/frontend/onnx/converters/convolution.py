@@ -57,7 +57,7 @@ def add_bias(ctx: Context, out: Any, bias: Any, n: int) -> Any:
     out = ctx.emit(out)
     if bias is None:
         return out
-    row = ctx.emit(op.reshape(ctx.tensor(bias), [1, -1] + [1] * n))
+    row = ctx.emit(ctx.reshape(ctx.tensor(bias), [1, -1] + [1] * n))
     return op.add(out, row)
 
 
@@ -101,12 +101,12 @@ def _conv_transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> A
     if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
         sizes = [int(const_int(d) or 0) for d in ctx.dims(x)[2:]]
         target = wanted[-n:] if wanted else [s * t for s, t in zip(sizes, strides)]
-        total = [
-            max(t * (i - 1) + e + (k - 1) * d + 1 - o, 0)
-            for t, i, e, k, d, o in zip(strides, sizes, extra, kernel, dilation, target)
-        ]
+        spans = [t * (i - 1) + (k - 1) * d + 1 for t, i, k, d in zip(strides, sizes, kernel, dilation)]
+        total = [max(s + e - o, 0) for s, e, o in zip(spans, extra, target)]
+        if wanted:  # A size beyond what the windows cover is padded behind.
+            extra = [max(o + p - s, 0) for s, o, p in zip(spans, target, total)]
         small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-        pads = small + large if mode != "SAME_LOWER" else large + small
+        pads = small + large if mode == "SAME_UPPER" else large + small
     emit = op.nn.conv1d_transpose if n == 1 else op.nn.conv2d_transpose
     out = emit(
         x,

@@ -32,8 +32,7 @@ def _constant_of_shape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -
     kind = str(value.dtype)
     shape = ctx.scalars(inputs[0])
     if shape is None:
-        dynamic = ctx.emit(op.tensor_to_shape(ctx.tensor(inputs[0])))
-        return op.full(dynamic, ctx.const(value, kind), kind)
+        return op.full(ctx.run_time_shape(ctx.tensor(inputs[0])), ctx.const(value, kind), kind)
     known = [const_int(d) for d in shape]
     if all(k is not None for k in known) and int(np.prod(known or [1])) <= 1024:  # type: ignore[arg-type]
         return ctx.const(np.full(known, value), kind)  # type: ignore[arg-type]

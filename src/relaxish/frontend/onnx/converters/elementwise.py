@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .... import op
+from .... import op, te, topi
 from ....ir import dtype as dt
-from ....tir import floordiv, floormod
+from ....arith import Analyzer
+from ....relax.scalars import const_int
+from ....support.errors import OpAttributeInvalid
+from ....tir import floordiv, floormod, fmod, truncdiv, truncmod
 from ..context import Context, convert, dtype_name
 
 
@@ -40,21 +43,28 @@ def _binary(name: str, emit: Callable[..., Any], numpy: Any, scalar: Callable[[A
         return folded if folded is not None else emit(ctx.tensor(a), ctx.tensor(b))
 
 
-def _divide(a: Any, b: Any) -> Any:
-    info = a.struct_info
-    return op.floor_divide(a, b) if dt.is_integral(info.dtype) else op.divide(a, b)
-
-
 def _np_div(a: Any, b: Any) -> Any:
+    """Integer division goes towards zero."""
     if np.issubdtype(a.dtype, np.integer):
-        return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype)
+        if (b == 0).any():
+            raise OpAttributeInvalid("division of integers by a constant zero")
+        quotient, rest = np.floor_divide(a, b), np.remainder(a, b)
+        return (quotient + ((rest != 0) & ((a < 0) != (b < 0)))).astype(a.dtype)
     return (a / b).astype(a.dtype)
+
+
+def _divide_sizes(a: Any, b: Any) -> Any:
+    """As :func:`_np_div`; sizes that are known not to be negative divide as the simplifier likes it."""
+    if const_int(b) == 0:
+        raise OpAttributeInvalid("division of a shape by zero")
+    analyzer = Analyzer()
+    return floordiv(a, b) if analyzer.can_prove(a >= 0) and analyzer.can_prove(b > 0) else truncdiv(a, b)
 
 
 _binary("Add", op.add, np.add, lambda a, b: a + b)
 _binary("Sub", op.subtract, np.subtract, lambda a, b: a - b)
 _binary("Mul", op.multiply, np.multiply, lambda a, b: a * b)
-_binary("Div", _divide, _np_div, floordiv)
+_binary("Div", op.divide, _np_div, _divide_sizes)
 _binary("Less", op.less, np.less)
 _binary("LessOrEqual", op.less_equal, np.less_equal)
 _binary("Greater", op.greater, np.greater)
@@ -83,7 +93,7 @@ def _equal(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 def _same(x: Any, y: Any) -> bool | None:
     """Whether two dimensions are equal; a symbolic one is taken to differ from a negative constant."""
-    from ....relax.scalars import const_int, prove_equal
+    from ....relax.scalars import prove_equal
 
     a, b = const_int(x), const_int(y)
     if a is not None and b is not None:
@@ -97,14 +107,29 @@ def _same(x: Any, y: Any) -> bool | None:
 @convert("Mod")
 def _mod(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     a, b = inputs
-    known = _shape_arith(ctx, a, b, floormod)
+    by_sign = bool(attrs.get("fmod", 0))
+    known = _shape_arith(ctx, a, b, truncmod if by_sign else floormod)
     if known is not None:
         return known
-    fmod = bool(attrs.get("fmod", 0))
-    folded = ctx.fold(np.fmod if fmod else np.mod, [a, b])
+    folded = ctx.fold(np.fmod if by_sign else np.mod, [a, b])
     if folded is not None:
         return folded
-    return (op.mod if fmod else op.floor_mod)(ctx.tensor(a), ctx.tensor(b))
+    a, b = ctx.tensor(a), ctx.tensor(b)
+    if by_sign and dt.is_float(ctx.dtype(a)):
+        return ctx.builder.call_te(_float_remainder, a, b, primfunc_name_hint="float_mod")
+    return (op.mod if by_sign else op.floor_mod)(a, b)
+
+
+def _float_remainder(a: Any, b: Any) -> Any:
+    """What C's fmod gives: of the sign of ``a``, and ``a`` itself where ``b`` is infinite."""
+
+    def run(indices: list[Any]) -> Any:
+        x, y = (t(*indices[len(indices) - len(t.shape) :]) for t in (wide_a, wide_b))
+        return fmod(x, y)
+
+    shape = topi.add(a, b).shape
+    wide_a, wide_b = topi.broadcast_to(a, shape), topi.broadcast_to(b, shape)
+    return te.compute(shape, lambda *i: run(list(i)), "T_fmod")
 
 
 @convert("BitShift")
@@ -197,8 +222,19 @@ def _is_inf(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     positive, negative = bool(attrs.get("detect_positive", 1)), bool(attrs.get("detect_negative", 1))
     if positive and negative:
         return op.isinf(x)
+    if not positive and not negative:
+        return op.zeros_like(x, "bool")
     limit = ctx.const(np.inf if positive else -np.inf, ctx.dtype(x))
     return op.equal(x, limit)
+
+
+@convert("CastLike")
+def _cast_like(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    to = ctx.dtype(inputs[1])
+    x = ctx.tensor(inputs[0])
+    if ctx.dtype(x) == to:
+        return x
+    return op.not_equal(x, ctx.const(0, ctx.dtype(x))) if to == "bool" else op.astype(x, to)
 
 
 @convert("Cast")
@@ -237,8 +273,10 @@ _variadic("Max", op.maximum)
 
 @convert("Clip", 1)
 def _clip_attr(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    low, high = attrs.get("min", -np.inf), attrs.get("max", np.inf)
-    return _clip(ctx, inputs[0], float(low), float(high))
+    # The defaults of old are the extreme finite numbers: with either bound given, infinities are clipped.
+    open_end = np.inf if "min" not in attrs and "max" not in attrs else float(np.finfo("float32").max)
+    low, high = float(attrs.get("min", -open_end)), float(attrs.get("max", open_end))
+    return _clip(ctx, inputs[0], low, high)
 
 
 @convert("Clip", 11)
@@ -257,11 +295,12 @@ def _clip_input(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 def _clip(ctx: Context, x: Any, low: float, high: float) -> Any:
     x = ctx.tensor(x)
-    if np.isfinite(low) and np.isfinite(high):
+    if low <= high and np.isfinite(low) and np.isfinite(high) and abs(low) <= 2**53 and abs(high) <= 2**53:
         return op.clip(x, low, high)
-    if np.isfinite(low):
+    # The upper bound comes last, so that it is the result where it is below the lower one.
+    if low != -np.inf:
         x = ctx.emit(op.maximum(x, ctx.const(low, ctx.dtype(x))))
-    return op.minimum(x, ctx.const(high, ctx.dtype(x))) if np.isfinite(high) else x
+    return op.minimum(x, ctx.const(high, ctx.dtype(x))) if high != np.inf else x
 
 
 @convert("Where")

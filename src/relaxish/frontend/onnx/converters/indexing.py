@@ -8,6 +8,8 @@ import numpy as np
 
 from .... import op
 from ....relax.expr import PrimValue, ShapeExpr
+from ....relax.scalars import const_int
+from ....support.errors import OpAttributeInvalid
 from ....tir import const
 from ..context import Context, convert
 
@@ -28,6 +30,23 @@ def _wrapped(ctx: Context, indices: Any, extent: Any) -> Any:
     if ctx.dtype(length) != kind:
         length = ctx.emit(op.astype(length, kind))
     return ctx.emit(op.where(below, ctx.emit(op.add(indices, length)), indices))
+
+
+def _wrapped_tuples(ctx: Context, indices: Any, extents: list[Any]) -> Any:
+    """Negative positions in the last axis of ``indices``, one for each of ``extents``, count from the end."""
+    known = ctx.constant(indices)
+    sizes = [const_int(e) for e in extents]
+    if known is not None and (known >= 0).all():
+        return ctx.tensor(indices)
+    kind = ctx.dtype(indices)
+    if all(s is not None for s in sizes):
+        lengths = ctx.const(sizes, kind)
+    else:
+        lengths = ctx.tensor(ShapeExpr(extents))
+        lengths = lengths if kind == "int64" else ctx.emit(op.astype(lengths, kind))
+    indices = ctx.tensor(indices)
+    below = ctx.emit(op.less(indices, ctx.const(0, kind)))
+    return ctx.emit(op.where(below, ctx.emit(op.add(indices, lengths)), indices))
 
 
 @convert("Gather")
@@ -56,7 +75,17 @@ def _gather_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> 
 
 @convert("GatherND")
 def _gather_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    return op.gather_nd(ctx.tensor(inputs[0]), ctx.tensor(inputs[1]), int(attrs.get("batch_dims", 0)))
+    x, batch = ctx.tensor(inputs[0]), int(attrs.get("batch_dims", 0))
+    where = _wrapped_tuples(ctx, inputs[1], _addressed(ctx, x, inputs[1], batch))
+    return op.gather_nd(x, where, batch)
+
+
+def _addressed(ctx: Context, x: Any, indices: Any, batch: int = 0) -> list[Any]:
+    """The dimensions of ``x`` that the last axis of ``indices`` addresses."""
+    count = const_int(ctx.dims(indices)[-1])
+    if count is None:
+        raise OpAttributeInvalid("the number of positions in a tuple of indices must be known")
+    return ctx.dims(x)[batch : batch + count]
 
 
 _REDUCTION = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max": "max"}
@@ -66,6 +95,7 @@ _REDUCTION = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max":
 @convert("Scatter")
 def _scatter_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     data, indices, updates = (ctx.tensor(x) for x in inputs)
+    indices = _wrapped(ctx, indices, ctx.dims(data)[int(attrs.get("axis", 0))])
     kind = _REDUCTION[attrs.get("reduction", "none")]
     return op.scatter_elements(data, indices, updates, int(attrs.get("axis", 0)), kind)
 
@@ -73,6 +103,7 @@ def _scatter_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) ->
 @convert("ScatterND")
 def _scatter_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     data, indices, updates = (ctx.tensor(x) for x in inputs)
+    indices = _wrapped_tuples(ctx, indices, _addressed(ctx, data, indices))
     return op.scatter_nd(data, indices, updates, _REDUCTION[attrs.get("reduction", "none")])
 
 
@@ -84,7 +115,7 @@ def _compress(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
     places = ctx.const(np.nonzero(keep.reshape(-1))[0], "int64")
     if "axis" not in attrs:
-        x = ctx.emit(op.reshape(x, [-1]))
+        x = ctx.emit(ctx.reshape(x, [-1]))
     return op.take(x, places, int(attrs.get("axis", 0)))
 
 

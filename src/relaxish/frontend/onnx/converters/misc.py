@@ -69,14 +69,13 @@ def _resize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 @convert("QuantizeLinear")
 def _quantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     zero = inputs[2] if len(inputs) > 2 and inputs[2] is not None else ctx.const(0, "uint8")
-    zero = ctx.tensor(zero)
-    return op.quantize(
-        ctx.tensor(inputs[0]),
-        ctx.tensor(inputs[1]),
-        zero,
-        int(attrs.get("axis", 1)) if ctx.ndim(zero) else -1,
-        ctx.dtype(zero),
-    )
+    zero, x, scale = ctx.tensor(zero), ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+    return op.quantize(x, scale, zero, _channel_axis(ctx, x, scale, attrs), ctx.dtype(zero))
+
+
+def _channel_axis(ctx: Context, x: Any, scale: Any, attrs: dict[str, Any]) -> int:
+    """The axis that scales belong to, if there is more than one."""
+    return int(attrs.get("axis", 1)) % ctx.ndim(x) if ctx.ndim(scale) and ctx.ndim(x) else -1
 
 
 @convert("DequantizeLinear")
@@ -84,6 +83,4 @@ def _dequantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
     zero = inputs[2] if len(inputs) > 2 and inputs[2] is not None else ctx.const(0, ctx.dtype(x))
     scale = ctx.tensor(inputs[1])
-    return op.dequantize(
-        x, scale, ctx.tensor(zero), int(attrs.get("axis", 1)) if ctx.ndim(scale) else -1, ctx.dtype(scale)
-    )
+    return op.dequantize(x, scale, ctx.tensor(zero), _channel_axis(ctx, x, scale, attrs), ctx.dtype(scale))

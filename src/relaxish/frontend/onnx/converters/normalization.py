@@ -14,6 +14,10 @@ from ..context import Context, attr_ints, convert
 @convert("BatchNormalization")
 def _batch_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x, gamma, beta, mean, variance = (ctx.tensor(v) for v in inputs[:5])
+    if attrs.get("training_mode", 0):
+        return _batch_norm_training(ctx, (x, gamma, beta, mean, variance), attrs)
+    if attrs["__outputs__"] > 3:
+        raise NotImplementedError("BatchNormalization that gives the statistics of the batch")
     bound = ctx.emit(
         op.nn.batch_norm(
             x,
@@ -23,12 +27,45 @@ def _batch_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
             variance,
             axis=1,
             epsilon=float(attrs.get("epsilon", 1e-5)),
-            training=bool(attrs.get("training_mode", 0)),
+            training=False,
         )
     )
     if attrs["__outputs__"] == 1:
         return bound[0]
     return [bound[i] for i in range(attrs["__outputs__"])]
+
+
+def _batch_norm_training(ctx: Context, tensors: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """Normalised by the batch's own mean and variance, which the running ones move towards."""
+    x, gamma, beta, mean, variance = tensors
+    kind, rest = ctx.dtype(x), [d for d in range(ctx.ndim(x)) if d != 1]
+    kinds = [ctx.dtype(t) for t in tensors]
+    x, gamma, beta, mean, variance = (_in_float32(ctx, t) for t in tensors)
+    wide = ctx.dtype(x)
+    column = [-1] + [1] * (len(rest) - 1)
+
+    def along(value: Any) -> Any:
+        return ctx.emit(ctx.reshape(value, column))
+
+    now = ctx.emit(op.mean(x, rest))
+    apart = ctx.emit(op.subtract(x, along(now)))
+    spread = ctx.emit(op.mean(ctx.emit(op.multiply(apart, apart)), rest))
+    epsilon = ctx.const(float(attrs.get("epsilon", 1e-5)), wide)
+    root = ctx.emit(op.sqrt(ctx.emit(op.add(spread, epsilon))))
+    scaled = ctx.emit(op.multiply(ctx.emit(op.divide(apart, along(root))), along(gamma)))
+    out = ctx.emit(op.add(scaled, along(beta)))
+    made = [out if kind == wide else ctx.emit(op.astype(out, kind))]
+    share = float(attrs.get("momentum", 0.9))
+    for old, new, dtype in ((mean, now, kinds[3]), (variance, spread, kinds[4])):
+        kept = ctx.emit(op.multiply(old, ctx.const(share, ctx.dtype(old))))
+        moved = ctx.emit(op.multiply(new, ctx.const(1 - share, wide)))
+        total = ctx.emit(op.add(kept, moved))
+        made.append(total if ctx.dtype(total) == dtype else ctx.emit(op.astype(total, dtype)))
+    return made[0] if attrs["__outputs__"] == 1 else made[: attrs["__outputs__"]]
+
+
+def _in_float32(ctx: Context, x: Any) -> Any:
+    return ctx.emit(op.astype(x, "float32")) if ctx.dtype(x) in ("float16", "bfloat16") else x
 
 
 @convert("LayerNormalization")
@@ -97,10 +134,12 @@ def _lp_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         norm = ctx.emit(op.sum(ctx.emit(op.abs(x)), axis, True))
     else:
         norm = ctx.emit(op.sqrt(ctx.emit(op.sum(ctx.emit(op.multiply(x, x)), axis, True))))
-    return op.divide(x, norm)
+    kind = ctx.dtype(x)
+    empty = ctx.emit(op.equal(norm, ctx.const(0, kind)))
+    return op.divide(x, ctx.emit(op.where(empty, ctx.const(1, kind), norm)))
 
 
-@convert("SkipLayerNormalization")
+@convert("SkipLayerNormalization", domain="com.microsoft")
 def _skip_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.emit(op.add(ctx.tensor(inputs[0]), ctx.tensor(inputs[1])))
     gamma = ctx.tensor(inputs[2])
@@ -114,7 +153,7 @@ def _skip_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> 
     return [out, empty, empty, x][: max(attrs["__outputs__"], 4)]
 
 
-@convert("EmbedLayerNormalization")
+@convert("EmbedLayerNormalization", domain="com.microsoft")
 def _embed_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     padded = inputs + [None] * (9 - len(inputs))
     ids, segments, words, positions, types, gamma, beta, *rest = padded

@@ -111,5 +111,5 @@ def _max_unpool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     for d in shape:
         total *= d
     flat = ctx.emit(op.zeros([total], ctx.dtype(x)))
-    values, places = ctx.emit(op.reshape(x, [-1])), ctx.emit(op.reshape(where, [-1]))
-    return op.reshape(ctx.emit(op.scatter_elements(flat, places, values, 0)), shape)
+    values, places = ctx.emit(ctx.reshape(x, [-1])), ctx.emit(ctx.reshape(where, [-1]))
+    return ctx.reshape(ctx.emit(op.scatter_elements(flat, places, values, 0)), shape)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .... import op
+from ....ir import dtype as dt
+from ....relax.scalars import product, simplify
 from ..context import Context, attr_ints, convert
 
 
@@ -25,29 +27,61 @@ def _reduction(name: str, emit: Callable[[Context, Any, Any, bool], Any]) -> Non
     def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         x = ctx.tensor(inputs[0])
         axes = _axes(ctx, inputs, attrs, ctx.opset)
-        if axes == []:
-            return x
+        if axes == [] or ctx.ndim(x) == 0:
+            # Nothing to reduce over, but the rest of the function still holds.
+            return _ELEMENTWISE[name](ctx, x) if name in _ELEMENTWISE else x
         return emit(ctx, x, axes, bool(attrs.get("keepdims", 1)))
+
+
+_ELEMENTWISE: dict[str, Callable[[Context, Any], Any]] = {
+    "ReduceSumSquare": lambda ctx, x: op.multiply(x, x),
+    "ReduceL1": lambda ctx, x: op.abs(x),
+    "ReduceL2": lambda ctx, x: op.abs(x),
+    "ReduceLogSum": lambda ctx, x: op.log(x),
+}
 
 
 def _plain(function: Callable[..., Any]) -> Callable[[Context, Any, Any, bool], Any]:
     return lambda ctx, x, axes, keep: function(x, axes, keep)
 
 
+def _mean(ctx: Context, x: Any, axes: Any, keep: bool) -> Any:
+    kind = ctx.dtype(x)
+    if dt.is_float(kind):
+        return op.mean(x, axes, keep)
+    # Of integers it is the integer towards zero.
+    total = ctx.emit(op.sum(x, axes, keep))
+    dims = [d for k, d in enumerate(ctx.dims(x)) if axes is None or k in [a % ctx.ndim(x) for a in axes]]
+    count = ctx.tensor(ctx.from_scalars([simplify(product(dims))], 0))
+    return op.divide(total, ctx.emit(op.astype(count, kind)) if ctx.dtype(count) != kind else count)
+
+
+def _root(ctx: Context, x: Any) -> Any:
+    """The square root; of integers the one towards zero."""
+    kind = ctx.dtype(x)
+    if dt.is_float(kind):
+        return op.sqrt(x)
+    return op.astype(ctx.emit(op.sqrt(ctx.emit(op.astype(x, "float64")))), kind)
+
+
 _reduction("ReduceSum", _plain(op.sum))
-_reduction("ReduceMean", _plain(op.mean))
+_reduction("ReduceMean", _mean)
 _reduction("ReduceMax", _plain(op.max))
 _reduction("ReduceMin", _plain(op.min))
 _reduction("ReduceProd", _plain(op.prod))
 _reduction("ReduceSumSquare", lambda ctx, x, axes, keep: op.sum(ctx.emit(op.multiply(x, x)), axes, keep))
 _reduction("ReduceL1", lambda ctx, x, axes, keep: op.sum(ctx.emit(op.abs(x)), axes, keep))
-_reduction("ReduceL2", lambda ctx, x, axes, keep: op.sqrt(ctx.emit(op.sum(ctx.emit(op.multiply(x, x)), axes, keep))))
+_reduction("ReduceL2", lambda ctx, x, axes, keep: _root(ctx, ctx.emit(op.sum(ctx.emit(op.multiply(x, x)), axes, keep))))
 _reduction("ReduceLogSum", lambda ctx, x, axes, keep: op.log(ctx.emit(op.sum(x, axes, keep))))
 
 
 def _log_sum_exp(ctx: Context, x: Any, axes: Any, keep: bool) -> Any:
     # Shifted by the maximum, so that no exponential overflows.
+    kind = ctx.dtype(x)
     top = ctx.emit(op.max(x, axes, True))
+    # An infinite maximum would leave NaN; nothing overflows beside it.
+    finite = ctx.emit(op.isfinite(top))
+    top = ctx.emit(op.where(finite, top, ctx.const(0, kind)))
     powers = ctx.emit(op.exp(ctx.emit(op.subtract(x, top))))
     out = ctx.emit(op.add(ctx.emit(op.log(ctx.emit(op.sum(powers, axes, True)))), top))
     if keep:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from .... import op, tir
-from ....ir.op import Op
-from ....relax.expr import Call, Constant, PrimValue, ShapeExpr
+from ....relax.expr import Constant, PrimValue, ShapeExpr
 from ....relax.scalars import const_int, product, simplify
+from ....support.errors import OpAttributeInvalid
 from ....tir import const
 from ..context import Context, attr_ints, convert
 
@@ -19,7 +19,7 @@ _BEYOND = 2**31 - 1  # bounds of slices from here on mean the end of any axis
 def flatten_at(ctx: Context, x: Any, axis: int) -> Any:
     """A matrix: the axes before ``axis``, and those from it on."""
     dims = ctx.dims(x)
-    return op.reshape(x, [simplify(product(dims[:axis])), simplify(product(dims[axis:]))])
+    return ctx.reshape(x, [simplify(product(dims[:axis])), simplify(product(dims[axis:]))])
 
 
 @convert("Flatten")
@@ -49,8 +49,7 @@ def _reshape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = inputs[0]
     target = attr_ints(attrs, "shape") if len(inputs) < 2 else ctx.scalars(inputs[1])
     if target is None:
-        shape = ctx.emit(op.tensor_to_shape(ctx.tensor(inputs[1])))
-        return op.reshape(ctx.tensor(x), shape)
+        return _reshape_at_run_time(ctx, ctx.tensor(x), ctx.tensor(inputs[1]), bool(attrs.get("allowzero", 0)))
     if ctx.is_shape(x):
         values = ctx.scalars(x) or []
         if not target or [const_int(t) if not isinstance(t, int) else t for t in target] in (
@@ -71,8 +70,33 @@ def _reshape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         return folded
     if attrs.get("allowzero", 0) and 0 in known:
         # A zero means no elements here; for the operator's function it would mean a copied size.
-        return Call(Op.get("relax.reshape"), [ctx.tensor(x), ShapeExpr(list(target))])
+        return ctx.reshape(ctx.tensor(x), list(target))
     return op.reshape(ctx.tensor(x), list(target))
+
+
+def _reshape_at_run_time(ctx: Context, x: Any, target: Any, allow_zero: bool) -> Any:
+    """A shape that the model computes: 0 copies, -1 infers, and the number of elements is checked."""
+    kind = "int64"
+    if x.struct_info.dims() is None:
+        return op.reshape(x, ctx.emit(op.tensor_to_shape(target)))
+    have = ctx.dims(x)
+    count = const_int(ctx.dims(target)[0])
+    if count is None:
+        raise OpAttributeInvalid("Reshape needs a shape of known length")
+    total = simplify(product(have))
+    if not allow_zero:
+        copied = ctx.tensor(ShapeExpr([have[k] if k < len(have) else const(0, kind) for k in range(count)]))
+        zero = ctx.emit(op.equal(target, ctx.const(0, kind)))
+        target = ctx.emit(op.where(zero, copied, target))
+    unknown = ctx.emit(op.equal(target, ctx.const(-1, kind)))
+    others = ctx.emit(op.prod(ctx.emit(op.where(unknown, ctx.const(1, kind), target))))
+    safe = ctx.emit(op.maximum(others, ctx.const(1, kind)))
+    rest = ctx.emit(op.floor_divide(ctx.tensor(ctx.from_scalars([total], 0)), safe))
+    sizes = ctx.emit(op.where(unknown, rest, target))
+    elements = ctx.emit(op.prod(sizes, [0], True))
+    ctx.require_sizes(elements, [total])
+    symbols = ctx.run_time_shape(sizes)
+    return ctx.reshape(x, symbols)
 
 
 @convert("Transpose")
@@ -150,16 +174,33 @@ def _tile(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 def _expand(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     target = ctx.scalars(inputs[1])
     x = ctx.tensor(inputs[0])
-    if target is None:
-        shape = ctx.emit(op.tensor_to_shape(ctx.tensor(inputs[1])))
-        return op.broadcast_to(x, shape)
     dims = ctx.dims(x)
+    if target is None:
+        return _expand_at_run_time(ctx, x, dims, ctx.tensor(inputs[1]))
     # The given shape broadcasts too: a 1 in it keeps the input's dimension.
     rank = max(len(dims), len(target))
     one = const(1, "int64")
     have, want = [one] * (rank - len(dims)) + dims, [one] * (rank - len(target)) + list(target)
     shape = [h if const_int(w) == 1 else w for h, w in zip(have, want)]
     return op.broadcast_to(x, shape)
+
+
+def _expand_at_run_time(ctx: Context, x: Any, dims: list[Any], target: Any) -> Any:
+    """Broadcasting to a shape that the model computes; what does not broadcast is an error when it runs."""
+    count = const_int(ctx.dims(target)[0])
+    if count is None:
+        raise OpAttributeInvalid("Expand needs a shape of known length")
+    rank, one = max(len(dims), count), const(1, "int64")
+    have = [one] * (rank - len(dims)) + dims
+    lead = have[: rank - count]
+    have = have[rank - count :]
+    keeps = ctx.emit(op.equal(target, ctx.const(1, "int64")))
+    sizes = ctx.emit(op.where(keeps, ctx.tensor(ShapeExpr(have)), target))
+    wanted = ctx.run_time_shape(sizes)
+    # Only what is one in the input may become anything else.
+    wanted = [symbol if const_int(size) == 1 else size for size, symbol in zip(have, wanted)]
+    ctx.require_sizes(sizes, wanted)
+    return op.broadcast_to(x, [*lead, *wanted])
 
 
 @convert("Pad")
@@ -275,11 +316,11 @@ def _depth_to_space(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> A
     b, c, h, w = ctx.dims(x)
     depth = simplify(c // (size * size))
     if attrs.get("mode", "DCR") == "DCR":
-        x, order = ctx.emit(op.reshape(x, [b, size, size, depth, h, w])), [0, 3, 4, 1, 5, 2]
+        x, order = ctx.emit(ctx.reshape(x, [b, size, size, depth, h, w])), [0, 3, 4, 1, 5, 2]
     else:
-        x, order = ctx.emit(op.reshape(x, [b, depth, size, size, h, w])), [0, 1, 4, 2, 5, 3]
+        x, order = ctx.emit(ctx.reshape(x, [b, depth, size, size, h, w])), [0, 1, 4, 2, 5, 3]
     x = ctx.emit(op.permute_dims(x, order))
-    return op.reshape(x, [b, depth, simplify(h * size), simplify(w * size)])
+    return ctx.reshape(x, [b, depth, simplify(h * size), simplify(w * size)])
 
 
 @convert("SpaceToDepth")
@@ -287,6 +328,8 @@ def _space_to_depth(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> A
     x = ctx.tensor(inputs[0])
     size = int(attrs["blocksize"])
     b, c, h, w = ctx.dims(x)
-    x = ctx.emit(op.reshape(x, [b, c, simplify(h // size), size, simplify(w // size), size]))
-    x = ctx.emit(op.permute_dims(x, [0, 3, 5, 1, 2, 4]))
-    return op.reshape(x, [b, simplify(c * (size * size)), simplify(h // size), simplify(w // size)])
+    x = ctx.emit(ctx.reshape(x, [b, c, simplify(h // size), size, simplify(w // size), size]))
+    # The place inside its square comes before the channel, or after it.
+    order = [0, 3, 5, 1, 2, 4] if attrs.get("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
+    x = ctx.emit(op.permute_dims(x, order))
+    return ctx.reshape(x, [b, simplify(c * (size * size)), simplify(h // size), simplify(w // size)])
