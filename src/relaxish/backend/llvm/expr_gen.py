@@ -45,6 +45,8 @@ class ExprGen(IndexGen, MemoryGen):
         self.pointers: dict[Any, str] = {}
         self.ranges: dict[Any, tuple[int, int]] = {}
         self.active: list[tuple[str, int]] = []
+        self.checked = config.checks_memory()
+        self.room: dict[Any, Lin] = {}
 
     def lacks_arithmetic(self, dtype: str) -> bool:
         """Whether values of a type are computed with in float32."""

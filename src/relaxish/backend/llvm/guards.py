@@ -144,7 +144,7 @@ class GuardGen:
         lines.append(f"  {code} = call i32 @{FAIL}(ptr {site}, i64 {value}, i64 {bound})")
         return code
 
-    def _guard(
+    def guarded(
         self, bad: str, dtype: str, site: tuple[str, tuple[str, ...]], numbers: tuple[str, str], kept: tuple[str, str]
     ) -> str:
         """``kept[0]`` where no lane that counts is ``bad``; in those that do not count, ``kept[1]`` stands for it.
@@ -212,7 +212,7 @@ class GuardGen:
             over = w.pure(f"and {flags} {lowest}, {minus}", lowest, minus, hint="c")
             bad = w.pure(f"or {flags} {bad}, {over}", bad, over, hint="c") if bad else over
         site = ("division", (_NAMES[type(expr)], dt.element_of(expr.dtype)))
-        return self._guard(bad, dtype, site, (shown, b), (b, splat("1", scalar, lanes)))
+        return self.guarded(bad, dtype, site, (shown, b), (b, splat("1", scalar, lanes)))
 
     # ---- indices
 
@@ -237,7 +237,7 @@ class GuardGen:
             shown = w.pure(f"select i1 {alone}, i64 {low}, i64 {last}", alone, low, last)
         if not index.startswith("%"):
             index = w.pure(f"add i64 {index}, 0", bad)
-        made = self._guard(bad, "int64", ("index", tuple(site.value.split("\n"))), (shown, size), (index, "0"))
+        made = self.guarded(bad, "int64", ("index", tuple(site.value.split("\n"))), (shown, size), (index, "0"))
         if shift == "0":
             self.nonneg.add(made)
         return made
@@ -269,8 +269,21 @@ class GuardGen:
         size = self.splat_value(self.index(extent), "i64", lanes)
         bad = w.pure(f"icmp uge {ty} {index}, {size}", index, size, hint="c")
         site_fields = ("index", tuple(site.value.split("\n")))
-        made = self._guard(bad, wide, site_fields, (index, size), (index, zero_of(wide)))
+        made = self.guarded(bad, wide, site_fields, (index, size), (index, zero_of(wide)))
         return made if ty == given else w.pure(f"trunc {ty} {made} to {given}", made)
+
+    # ---- all of memory
+
+    def require_access(self, fields: tuple[str, ...], offset: str, lanes: int, room: str) -> None:
+        """Go on only where ``offset`` to ``offset + lanes`` lie in ``room``; what a select drops is read all the same."""
+        w = self.w
+        end = w.pure(f"add i64 {offset}, {lanes}", offset)
+        below = w.pure(f"icmp slt i64 {offset}, 0", offset, hint="c")
+        above = w.pure(f"icmp sgt i64 {end}, {room}", end, room, hint="c")
+        bad = w.pure(f"or i1 {below}, {above}", below, above, hint="c")
+        active, self.active = self.active, []
+        self.guarded(bad, "int64", ("memory", (*fields, str(lanes))), (offset, room), (offset, "0"))
+        self.active = active
 
     def _exact(self, expr: Any) -> tuple[str, str]:
         """A scalar index in 64 bits, and the flag that says it does not fit; no flag where it always does."""
