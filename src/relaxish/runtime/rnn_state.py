@@ -137,11 +137,13 @@ class RNNState(KVState):
 
     def get(self, layer: int, state: int, out: NDArray) -> None:
         """Write the current state of the batch into ``out``."""
-        self.f_gets[state](self._storage(layer, state), self._slots, self._history, out)
+        storage = self._storage(layer, state)
+        self.f_gets[state](storage, self._slots, self._history, out)
 
     def set(self, layer: int, state: int, value: NDArray) -> None:
         """Store the next state of the batch."""
-        self.f_sets[state](self._storage(layer, state), self._slots, self._history, value, self.max_history)
+        storage = self._storage(layer, state)
+        self.f_sets[state](storage, self._slots, self._history, value, self.max_history)
 
     def debug_get(self, layer: int, state: int, seq_id: int) -> NDArray:
         """A copy of the current state of one sequence."""
