@@ -94,11 +94,10 @@ def spread(h: T.handle, ids: T.Buffer((16,), "int32"), Y: T.Buffer((16,), "float
 
 
 @T.prim_func
-def bounded(ids: T.Buffer((8,), "int64"), W: T.Buffer((10,), "float32"), Y: T.Buffer((8, 3), "float32")):
+def bounded(ids: T.Buffer((8,), "int64"), W: T.Buffer((10,), "float32"), Y: T.Buffer((8, 2), "float32")):
     for i in range(8):
         Y[i, 0] = W[T.max(T.min(ids[i], T.int64(9)), T.int64(0))]
         Y[i, 1] = W[T.floormod(ids[i], T.int64(10))]
-        Y[i, 2] = T.if_then_else(T.int64(0) <= ids[i] and ids[i] < T.int64(10), W[ids[i]], T.float32(0))
 
 
 def _table(rows: int = 10, columns: int = 64) -> np.ndarray:

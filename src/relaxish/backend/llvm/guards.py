@@ -31,12 +31,13 @@ from typing import Any
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
 from ...ir.op import Op
-from ...ir.prim import Add, Broadcast, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Mod, Mul, Sub
+from ...ir.prim import Add, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Mod, Mul, Sub
 from ...runtime.failures import FAIL, site_text
+from ..common.divisors import constant_of, is_safe_divisor
 from .emit import FunctionWriter, Lines
 from .ltypes import llvm_type, scalar_type, splat, zero_of
 
-__all__ = ["GuardGen", "constant_of", "is_index_check", "is_safe_divisor"]
+__all__ = ["GuardGen", "is_index_check"]
 
 _CHECK = Op.register("tir.check_index")
 _NAMES = {Div: "division", FloorDiv: "floor division", Mod: "remainder", FloorMod: "floor remainder"}
@@ -46,19 +47,6 @@ _OVERFLOW = {Add: "sadd", Sub: "ssub", Mul: "smul"}
 def is_index_check(expr: Any) -> bool:
     """Whether an expression is an index with the check it must pass."""
     return isinstance(expr, Call) and expr.op is _CHECK
-
-
-def constant_of(expr: Any) -> int | None:
-    """The value of a constant, or of one in all lanes."""
-    if isinstance(expr, Broadcast):
-        expr = expr.value
-    return expr.value if isinstance(expr, IntImm) else None
-
-
-def is_safe_divisor(node: Any) -> bool:
-    """Whether a division by this divisor is legal whatever is divided."""
-    divisor = constant_of(node.b)
-    return bool(divisor) and (divisor != -1 or not dt.is_int(node.dtype))
 
 
 def _can_fail(node: Any) -> bool:
