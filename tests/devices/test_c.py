@@ -192,3 +192,38 @@ def test_export(tmp_path):
     a, b, c = rng.random((12, 14), "float32"), rng.random((14, 13), "float32"), np.zeros((12, 13), "float32")
     loaded["main"](a, b, c)
     np.testing.assert_allclose(c, a @ b, rtol=1e-5)
+
+
+def test_indices_and_divisors_from_data_are_checked(tmp_path):
+    @T.prim_func
+    def func(
+        ids: T.Buffer((4,), "int32"), W: T.Buffer((10, 3), "float32"), Y: T.Buffer((4, 3), "float32"),
+        D: T.Buffer((4,), "int32"), Q: T.Buffer((4,), "int32"), S: T.Buffer((4,), "int32"),
+    ):  # fmt: skip
+        for i, j in T.grid(4, 3):
+            Y[i, j] = W[ids[i], j]
+        for i in range(4):
+            Q[i] = T.floordiv(100, D[i])
+            S[i] = T.if_then_else(D[i] > 1, T.truncmod(ids[i], D[i] - 1), -1)
+
+    built = build(func)
+    path = tmp_path / "kernels.c"
+    path.write_text(built.get_source())
+    strict = ["-std=c99", "-pedantic-errors", "-Wall", "-Wextra", "-Wno-unused", "-Wno-parentheses", "-Werror", "-fsyntax-only"]
+    done = subprocess.run([find_compiler(), *strict, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ids, divisors = np.array([3, 0, 9, 1], "int32"), np.array([7, -3, 1, 5], "int32")
+    table = np.random.default_rng(0).random((10, 3), "float32")
+    out, quotients, rest = np.zeros((4, 3), "float32"), np.zeros(4, "int32"), np.zeros(4, "int32")
+    args = ids, table, out, divisors, quotients, rest
+    built(*args)
+    np.testing.assert_array_equal(out, table[ids])
+    np.testing.assert_array_equal(quotients, 100 // divisors)
+    np.testing.assert_array_equal(rest, np.where(divisors > 1, ids % np.maximum(divisors - 1, 1), -1))
+    for value in (10, -1, 10**8, -(2**31)):
+        ids[2] = value
+        with pytest.raises(IndexError, match=f"main: index {value} is out of bounds for axis 0 of W, whose size"):
+            built(*args)
+    ids[2], divisors[3] = 9, 0
+    with pytest.raises(ZeroDivisionError, match="main: .* of int32 by zero"):
+        built(*args)

@@ -206,3 +206,39 @@ def test_bfloat16_folders_shards_and_updates(tmp_path):
         tvmjs.load_ndarray_cache(tmp_path, cpu())
     with pytest.raises(ValueError, match="Invalid encode_format"):
         tvmjs.dump_ndarray_cache({}, tmp_path, "f16")
+
+
+# ---- numbers that are out of bounds
+
+
+@pytest.mark.parametrize("token", [7, -1, 10**8, -(2**31)])
+def test_tokens_outside_the_vocabulary_are_errors(token):
+    logits = nd.array(np.random.default_rng(0).random((1, 7), "float32"))
+    before = logits.numpy().copy()
+    tokens, counts = nd.array(np.array([2, token], "int32")), nd.array(np.array([1, 1], "int32"))
+    with pytest.raises(IndexError, match=f"token {token} is out of bounds"):
+        builtin("apply_repetition_penalty")(logits, tokens, 1.5)
+    with pytest.raises(IndexError, match=f"token {token} is out of bounds"):
+        builtin("apply_presence_and_frequency_penalty")(logits, tokens, counts, 0.5, 0.5)
+    np.testing.assert_array_equal(logits.numpy(), before)
+
+
+def test_negative_counts_are_errors(state):
+    builtin("kv_state_add_sequence")(state, 3)
+    with pytest.raises(ValueError, match="-2 steps back"):
+        builtin("kv_state_popn")(state, 3, -2)
+    with pytest.raises(ValueError, match="append lengths"):
+        builtin("kv_state_begin_forward")(state, ShapeTuple([3]), ShapeTuple([-4]))
+    step(state, [3], 1.0)
+    for layer, number in ((-1, 0), (2, 0), (0, 1), (0, -1)):
+        with pytest.raises(ValueError, match="has no state"):
+            builtin("rnn_state_get")(state, layer, number, nd.empty((1, 2)))
+    cache = builtin("attention_kv_cache_create")(nd.array(np.ones((2, 3), "float32")), ShapeTuple([4, 3]), 2)
+    with pytest.raises(ValueError, match="cannot drop -9"):
+        builtin("attention_kv_cache_array_popn")([cache], -9)
+    with pytest.raises(ValueError, match="-1 sinks"):
+        builtin("attention_kv_cache_window_override_with_sinks")(cache, nd.array(np.ones((1, 3), "float32")), 4, -1)
+    for rows, count in ((2, 3), (6, 6)):
+        with pytest.raises(ValueError, match="cannot begin with"):
+            data = nd.array(np.ones((rows, 3), "float32"))
+            builtin("attention_kv_cache_create")(data, ShapeTuple([4, 3]), count)

@@ -34,7 +34,7 @@ def site_text(kind: str, kernel: str, *fields: str) -> str:
 
 def _index(kernel: str, fields: Sequence[str], value: int, bound: int) -> KernelError:
     block, buffer, axis, rank = fields
-    where = f"axis {axis} of {buffer}" if rank != "1" else buffer
+    where = f"axis {axis} of {buffer}" if axis and rank != "1" else buffer if axis else f"its axis of {buffer}"
     named = f" (block {block})" if block else ""
     return IndexBoundsError(
         f"{kernel}: index {value} is out of bounds for {where}, whose size there is {bound}{named}"
@@ -49,9 +49,10 @@ def _division(kernel: str, fields: Sequence[str], value: int, bound: int) -> Ker
 
 
 def _memory(kernel: str, fields: Sequence[str], value: int, bound: int) -> KernelError:
-    what, buffer, index, extents = fields
+    what, buffer, shape, lanes = fields
+    elements = f"element {value}" if lanes == "1" else f"elements {value} to {value + int(lanes) - 1}"
     return MemoryCheckError(
-        f"{kernel}: {what} of {buffer}[{index}] is out of bounds: element {value} of {bound} (buffer of {extents})"
+        f"{kernel}: {what} of {elements} of {buffer}, of flat shape {shape}, whose memory has {bound} elements"
     )
 
 

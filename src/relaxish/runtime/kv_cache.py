@@ -48,6 +48,8 @@ class AttentionKVCache:
         """Add entries to a window of at most ``limit``: when it is full, the oldest go, except the first ``sinks``."""
         self._check_entries(value)
         count = value.shape[0]
+        if not 0 <= sinks <= limit:
+            raise ArgumentError(f"a window of {limit} entries cannot have {sinks} sinks")
         if count > limit - sinks:
             raise ArgumentError(f"{count} entries do not fit in a window of {limit} with {sinks} sinks")
         self._reserve(min(self.fill_count + count, limit))
@@ -66,7 +68,7 @@ class AttentionKVCache:
 
     def pop(self, count: int) -> None:
         """Forget the last entries."""
-        if count > self.fill_count:
+        if not 0 <= count <= self.fill_count:
             raise ArgumentError(f"cannot drop {count} of {self.fill_count} entries")
         self.fill_count -= count
         self.window_position = min(self.window_position, self.fill_count)
@@ -97,6 +99,10 @@ def create(init_data: NDArray, reserve_shape: Sequence[int], init_fill_count: in
     """A cache with room for ``reserve_shape``; the first ``init_fill_count`` entries of ``init_data`` are filled in."""
     data = empty(tuple(int(d) for d in reserve_shape), init_data.dtype)
     count = init_data.shape[0] if init_fill_count < 0 else int(init_fill_count)
+    if tuple(init_data.shape[1:]) != tuple(data.shape[1:]) or count > min(init_data.shape[0], data.shape[0]):
+        raise ArgumentError(
+            f"a cache of shape {tuple(data.shape)} cannot begin with {count} entries of {tuple(init_data.shape)}"
+        )
     if count:
         data[:count] = init_data.numpy()[:count]
     return AttentionKVCache(data, count)

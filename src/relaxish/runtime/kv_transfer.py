@@ -68,6 +68,8 @@ def expanded(description: Sequence[int]) -> Any:
     numbers = [int(n) for n in description]
     if not numbers or len(numbers) != 1 + 2 * numbers[0]:
         raise ArgumentError(f"a position map of {len(numbers)} numbers is not (count, begin, length, ...)")
+    if min(numbers) < 0:
+        raise ArgumentError(f"a position map has no negative numbers: {numbers}")
     runs = [np.arange(b, b + n) for b, n in zip(numbers[1::2], numbers[2::2], strict=True)]
     return np.concatenate(runs) if runs else np.zeros(0, np.int64)
 

@@ -184,6 +184,8 @@ def debug_get_kv_mla(cache: PagedKVCache, seq_id: int, start_pos: int, end_pos: 
 def disagg_prepare_recv(cache: PagedKVCache, seq_id: int, length: int) -> ShapeTuple:
     """Make room for tokens that another process will send; their places as (number of runs, begin, length, ...)."""
     sequence = cache.table[int(seq_id)]
+    if int(length) < 0:
+        raise ArgumentError(f"there is no room for {length} tokens")
     start = sequence.length
     cache.table.extend(sequence, int(length))
     return ShapeTuple(compressed(cache.table.positions(sequence, start, sequence.length).tolist()))

@@ -100,6 +100,8 @@ class RNNState(KVState):
 
     def popn(self, seq_id: int, n: int) -> None:
         sequence = self._sequence(seq_id)
+        if n < 0:
+            raise ArgumentError(f"a RNN state cannot go {n} steps back")
         if n > sequence.history:
             raise ArgumentError(
                 f'The sequence "{seq_id}" has {sequence.history} states to go back to, but {n} steps back are asked for.'
@@ -111,6 +113,8 @@ class RNNState(KVState):
     def begin_forward(self, seq_ids: Sequence[int], append_lengths: Sequence[int], token_tree: Any = None) -> None:
         if len(seq_ids) != len(append_lengths):
             raise ArgumentError(f"{len(seq_ids)} sequences, but {len(append_lengths)} lengths")
+        if any(length < 0 for length in append_lengths):
+            raise ArgumentError(f"a RNN state cannot append lengths {list(append_lengths)}")
         if token_tree is not None:
             raise ArgumentError("a RNN state does not support token trees")
         self.batch, self.lengths = list(seq_ids), list(append_lengths)
@@ -126,18 +130,25 @@ class RNNState(KVState):
             sequence.history = 0 if length > 1 else min(sequence.history + 1, self.max_history - 1)
             sequence.history_slot = (sequence.history_slot + 1) % self.max_history
 
+    def _storage(self, layer: int, state: int) -> NDArray:
+        if not 0 <= layer < len(self.storages) or not 0 <= state < len(self.init_values):
+            raise ArgumentError(f"the RNN state has no state {state} in a layer {layer}")
+        return self.storages[layer][state]
+
     def get(self, layer: int, state: int, out: NDArray) -> None:
         """Write the current state of the batch into ``out``."""
-        self.f_gets[state](self.storages[layer][state], self._slots, self._history, out)
+        storage = self._storage(layer, state)
+        self.f_gets[state](storage, self._slots, self._history, out)
 
     def set(self, layer: int, state: int, value: NDArray) -> None:
         """Store the next state of the batch."""
-        self.f_sets[state](self.storages[layer][state], self._slots, self._history, value, self.max_history)
+        storage = self._storage(layer, state)
+        self.f_sets[state](storage, self._slots, self._history, value, self.max_history)
 
     def debug_get(self, layer: int, state: int, seq_id: int) -> NDArray:
         """A copy of the current state of one sequence."""
         sequence = self._sequence(seq_id)
-        return array(np.ascontiguousarray(self.storages[layer][state][sequence.slot, sequence.history_slot]))
+        return array(np.ascontiguousarray(self._storage(layer, state)[sequence.slot, sequence.history_slot]))
 
 
 @builtin("rnn_state_create")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..support.errors import IndexBoundsError
 from .kernel import ArgumentError
 from .ndarray import NDArray, from_numpy
 from .registry import register_func
@@ -38,6 +39,15 @@ def _row(values: NDArray, what: str) -> Any:
     if any(d != 1 for d in values.shape[:-1]):
         raise ArgumentError(f"the leading dimensions of {what} must be 1, got shape {tuple(values.shape)}")
     return np.asarray(values).reshape(-1)
+
+
+def _tokens(token_ids: NDArray, row: Any) -> Any:
+    """Token numbers, each one of the row's. Raises IndexBoundsError for others."""
+    tokens = np.asarray(token_ids).reshape(-1)
+    wrong = tokens[(tokens < 0) | (tokens >= len(row))]
+    if len(wrong):
+        raise IndexBoundsError(f"token {int(wrong[0])} is out of bounds for logits of {len(row)} tokens")
+    return tokens
 
 
 def _sample_sorted(probabilities: Any, order: Any, top_p: float, uniform_sample: float) -> int:
@@ -88,7 +98,8 @@ def multinomial_from_uniform(prob: NDArray, uniform_sample: NDArray) -> NDArray:
 @_builtin
 def apply_repetition_penalty(logits: NDArray, token_ids: NDArray, penalty: float) -> None:
     """Make tokens that were generated already less likely."""
-    row, tokens = _row(logits, "logits"), np.asarray(token_ids).reshape(-1)
+    row = _row(logits, "logits")
+    tokens = _tokens(token_ids, row)
     old = row[tokens]
     row[tokens] = np.where(old <= 0, old * np.float32(penalty), old / np.float32(penalty))
 
@@ -98,8 +109,11 @@ def apply_presence_and_frequency_penalty(
     logits: NDArray, token_ids: NDArray, token_freqs: NDArray, presence_penalty: float, frequency_penalty: float
 ) -> None:
     """Subtract a penalty from each token that occurred, and one for each time it did."""
-    row, tokens = _row(logits, "logits"), np.asarray(token_ids).reshape(-1)
+    row = _row(logits, "logits")
+    tokens = _tokens(token_ids, row)
     counts = np.asarray(token_freqs).reshape(-1).astype(np.float32)
+    if len(counts) != len(tokens):
+        raise ArgumentError(f"there are {len(tokens)} tokens, but {len(counts)} frequencies")
     row[tokens] -= counts * np.float32(frequency_penalty) + np.float32(presence_penalty)
 
 

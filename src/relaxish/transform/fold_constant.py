@@ -40,11 +40,17 @@ def _interpret(func: PrimFunc, inputs: Sequence[Any], outputs: Sequence[Any]) ->
 
 
 def evaluate_prim_func(func: PrimFunc, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-    """Run a PrimFunc on NumPy arrays, writing ``outputs``; False if nobody could."""
+    """Run a PrimFunc on NumPy arrays, writing ``outputs``; False if nobody could, or its result is an error.
+
+    An index that is out of bounds or a zero divisor is an error of the call, which may never be made: it stays.
+    """
     for evaluator in (*EVALUATORS, _interpret):
         try:
             if evaluator(func, inputs, outputs):
                 return True
+        except (IndexError, ArithmeticError) as error:
+            get_logger("relax.fold").debug("%s is left for run time: %s", func.attrs, error)
+            return False
         except (RelaxishError, NotImplementedError, TypeError, ValueError) as error:
             # What one evaluator cannot run, another may; at worst the call stays.
             get_logger("relax.fold").debug("evaluator failed: %s", error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...runtime.failures import RECORD, RECORDED, RECORDS
+
 __all__ = ["HELPERS", "extremum_helper"]
 
 
@@ -65,6 +67,43 @@ static inline int32_t multiply_shift(int32_t x, int32_t y, int32_t q, int32_t s)
 }
 """
 
+_FAIL = f"""\
+static int64_t rx_records[{RECORDS}][4];
+static int32_t rx_failed;
+int64_t* {RECORD}(int32_t code) {{{{ return rx_records[code & {RECORDS - 1}]; }}}}
+static int32_t rx_fail(const char* site, int64_t value, int64_t bound) {{{{
+  int32_t code = {RECORDED} | (rx_failed++ & {RECORDED - 1});
+  int64_t* record = {RECORD}(code);
+  record[1] = (int64_t)(intptr_t)site; record[2] = value; record[3] = bound; record[0] = code;
+  return code;
+}}}}
+""".replace("{{", "{").replace("}}", "}")
+
+_INDEX = """\
+static inline bool rx_outside(int64_t low, int64_t span, int64_t extent) {
+  return low < 0 || low >= extent || span >= extent - low;
+}
+static inline int64_t rx_index(int64_t i, int64_t o, int64_t span, int64_t extent, const char* site, int32_t* code) {
+  int64_t low = (int64_t)((uint64_t)i + (uint64_t)o);
+  if (!rx_outside(low, span, extent)) return i;
+  if (*code == 0) *code = rx_fail(site, low < 0 || low >= extent ? low : low + span, extent);
+  return -o;
+}
+"""
+
+_DIVISOR = """\
+static inline int64_t rx_divisor(int64_t a, int64_t b, int64_t least, const char* site, int32_t* code) {
+  if (b != 0 && (b != -1 || a != least)) return b;
+  if (*code == 0) *code = rx_fail(site, a, b);
+  return 1;
+}
+static inline uint64_t rx_divisor_u(uint64_t a, uint64_t b, const char* site, int32_t* code) {
+  if (b != 0) return b;
+  if (*code == 0) *code = rx_fail(site, (int64_t)a, 0);
+  return 1;
+}
+"""
+
 # By name: the text, after the texts of what it calls.
 HELPERS: dict[str, tuple[tuple[str, ...], str]] = {
     "bits": ((), _BITS),
@@ -75,6 +114,9 @@ HELPERS: dict[str, tuple[tuple[str, ...], str]] = {
     "popcount_64": ((), _POPCOUNT),
     "clz_bits": ((), _CLZ),
     "multiply_shift": ((), _SHIFT),
+    "rx_fail": ((), _FAIL),
+    "rx_index": (("rx_fail",), _INDEX),
+    "rx_divisor": (("rx_fail",), _DIVISOR),
     "rsqrt": ((), "static inline double rsqrt(double x) { return 1.0 / sqrt(x); }\n"),
     "rsqrtf": ((), "static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }\n"),
     "exp10": ((), "static inline double exp10(double x) { return pow(10.0, x); }\n"),

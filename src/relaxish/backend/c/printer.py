@@ -14,11 +14,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
-from ...ir.prim import IntImm, Var
+from ...ir.prim import Div, IntImm, Mod, Var
+from ...runtime.failures import FIELD, site_text
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ..common.csource import Piece, StatementPrinter
-from ..common.csource.pieces import MUL, UNARY, wrapped
+from ..common.csource.pieces import MUL, UNARY, infix, wrapped
+from ..common.divisors import is_safe_divisor
 from ..common.signature import returned_dtypes, shape_vars
 from .helpers import HELPERS, extremum_helper
 
@@ -58,6 +60,8 @@ class CPrinter(StatementPrinter):
         self.messages: list[str] = []
         self.owned: list[str] = []
         self.result = ""
+        self.kernel = ""
+        self.fails = False
 
     # -- functions -----------------------------------------------------------------------------------------
 
@@ -70,6 +74,7 @@ class CPrinter(StatementPrinter):
     def _function(self, name: str, func: PrimFunc) -> str:
         # A name that C or its library has is another one's; callers know the packed form.
         taken = name in self.reserved or bool({name, name.removesuffix("f")} & set(_MATH.split()))
+        self.kernel = name
         plain = self.supply.reserve(f"{name}_kernel" if taken else name)
         noalias = "restrict " if (func.attrs or {}).get("tir.noalias") else ""
         params: list[tuple[str, str]] = []
@@ -86,7 +91,8 @@ class CPrinter(StatementPrinter):
             params.append((f"{self.result}*", "result"))
         self.visit(func.body)
         declared = ", ".join(f"{kind} {text}" for kind, text in params) or "void"
-        body = "\n".join([f"int32_t {plain}({declared}) {{", *self.lines, "  return 0;", "}", ""])
+        begin, end = (["  int32_t rx_code = 0;"], "  return rx_code;") if self.fails else ([], "  return 0;")
+        body = "\n".join([f"int32_t {plain}({declared}) {{", *begin, *self.lines, end, "}", ""])
         return body + "\n" + _packed_entry(name, plain, [kind for kind, _ in params], bool(returned))
 
     def _parameter(self, param: Any, buffer: Any, noalias: str) -> tuple[str, str]:
@@ -173,13 +179,48 @@ class CPrinter(StatementPrinter):
         self.line(f"if (!({self.expr(stmt.condition)})) {{ {self._leave(len(self.messages))} }}")
         self.visit(stmt.body)
 
-    def _leave(self, code: int) -> str:
+    def _leave(self, code: int | str) -> str:
         return " ".join([*(f"free({name});" for name in reversed(self.owned)), f"return {code};"])
 
     def do_ret(self, call: Any) -> None:
         value = self.expr(call.args[0])
         self.line(f"*result = ({self.result}){wrapped(value, UNARY)};")
-        self.line(self._leave(0))
+        self.line(self._leave("rx_code" if self.fails else 0))
+
+    # -- what must hold ------------------------------------------------------------------------------------
+
+    def _site(self, kind: str, *fields: str) -> str:
+        """The text of a place that may fail, as C writes it."""
+        self.fails = True
+        return '"' + site_text(kind, self.kernel, *fields).replace(FIELD, "\\037") + '"'
+
+    def call_check_index(self, e: Any) -> Piece:
+        """The index; one that is outside leaves the function, under a condition only once the statement is done."""
+        value, offset, span, extent = (self.cast(self.expr(a), a.dtype, "int64") for a in e.args[:4])
+        site = self._site("index", *e.args[4].value.split("\n"))
+        self._from_library("rx_index")
+        checked = f"rx_index({value}, {offset}, {span}, {extent}, {site}, &rx_code)"
+        if self.guards:
+            return self.cast(Piece(checked), "int64", e.dtype)
+        name = self.supply.fresh("at")
+        self.line(f"int64_t {name} = {checked};")
+        self.line(f"if (rx_code) {{ {self._leave('rx_code')} }}")
+        return self.cast(Piece(name), "int64", e.dtype)
+
+    def visit_BinaryOp(self, e: Any) -> Piece:
+        if type(e) not in (Div, Mod) or dt.is_float(e.dtype) or is_safe_divisor(e):
+            return super().visit_BinaryOp(e)
+        a, b = self.expr(e.a), self.expr(e.b)
+        dtype = dt.element_of(e.dtype)
+        site = self._site("division", "division" if type(e) is Div else "remainder", dtype)
+        self._from_library("rx_divisor")
+        if dt.is_int(dtype):
+            least = self.constant(dt.min_value(dtype), "int64")
+            made = Piece(f"rx_divisor({a}, {b}, {least}, {site}, &rx_code)")
+        else:
+            made = Piece(f"rx_divisor_u({a}, {b}, {site}, &rx_code)")
+        divisor = self.cast(made, "int64" if dt.is_int(dtype) else "uint64", e.dtype)
+        return self.narrowed(infix("/" if type(e) is Div else "%", a, divisor, MUL), e.dtype)
 
     # -- intrinsics ----------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from ...ir.prim import (
 from ...support import config
 from ...support.errors import RelaxishError
 from ...tir.transform.wide_float import WideFloat, is_narrow_float
+from ..common.divisors import constant_of, is_safe_divisor
 from .emit import FunctionWriter
-from .guards import constant_of, is_index_check, is_safe_divisor
+from .guards import is_index_check
 from .index_gen import IndexGen, Lin
 from .ltypes import float_literal, llvm_type, scalar_type, splat, zero_of
 from .mathlib import VectorMath
@@ -45,6 +46,8 @@ class ExprGen(IndexGen, MemoryGen):
         self.pointers: dict[Any, str] = {}
         self.ranges: dict[Any, tuple[int, int]] = {}
         self.active: list[tuple[str, int]] = []
+        self.checked = config.checks_memory()
+        self.room: dict[Any, Lin] = {}
 
     def lacks_arithmetic(self, dtype: str) -> bool:
         """Whether values of a type are computed with in float32."""

@@ -31,12 +31,13 @@ from typing import Any
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
 from ...ir.op import Op
-from ...ir.prim import Add, Broadcast, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Mod, Mul, Sub
+from ...ir.prim import Add, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Mod, Mul, Sub
 from ...runtime.failures import FAIL, site_text
+from ..common.divisors import constant_of, is_safe_divisor
 from .emit import FunctionWriter, Lines
 from .ltypes import llvm_type, scalar_type, splat, zero_of
 
-__all__ = ["GuardGen", "constant_of", "is_index_check", "is_safe_divisor"]
+__all__ = ["GuardGen", "is_index_check"]
 
 _CHECK = Op.register("tir.check_index")
 _NAMES = {Div: "division", FloorDiv: "floor division", Mod: "remainder", FloorMod: "floor remainder"}
@@ -46,19 +47,6 @@ _OVERFLOW = {Add: "sadd", Sub: "ssub", Mul: "smul"}
 def is_index_check(expr: Any) -> bool:
     """Whether an expression is an index with the check it must pass."""
     return isinstance(expr, Call) and expr.op is _CHECK
-
-
-def constant_of(expr: Any) -> int | None:
-    """The value of a constant, or of one in all lanes."""
-    if isinstance(expr, Broadcast):
-        expr = expr.value
-    return expr.value if isinstance(expr, IntImm) else None
-
-
-def is_safe_divisor(node: Any) -> bool:
-    """Whether a division by this divisor is legal whatever is divided."""
-    divisor = constant_of(node.b)
-    return bool(divisor) and (divisor != -1 or not dt.is_int(node.dtype))
 
 
 def _can_fail(node: Any) -> bool:
@@ -144,7 +132,7 @@ class GuardGen:
         lines.append(f"  {code} = call i32 @{FAIL}(ptr {site}, i64 {value}, i64 {bound})")
         return code
 
-    def _guard(
+    def guarded(
         self, bad: str, dtype: str, site: tuple[str, tuple[str, ...]], numbers: tuple[str, str], kept: tuple[str, str]
     ) -> str:
         """``kept[0]`` where no lane that counts is ``bad``; in those that do not count, ``kept[1]`` stands for it.
@@ -212,7 +200,7 @@ class GuardGen:
             over = w.pure(f"and {flags} {lowest}, {minus}", lowest, minus, hint="c")
             bad = w.pure(f"or {flags} {bad}, {over}", bad, over, hint="c") if bad else over
         site = ("division", (_NAMES[type(expr)], dt.element_of(expr.dtype)))
-        return self._guard(bad, dtype, site, (shown, b), (b, splat("1", scalar, lanes)))
+        return self.guarded(bad, dtype, site, (shown, b), (b, splat("1", scalar, lanes)))
 
     # ---- indices
 
@@ -237,7 +225,7 @@ class GuardGen:
             shown = w.pure(f"select i1 {alone}, i64 {low}, i64 {last}", alone, low, last)
         if not index.startswith("%"):
             index = w.pure(f"add i64 {index}, 0", bad)
-        made = self._guard(bad, "int64", ("index", tuple(site.value.split("\n"))), (shown, size), (index, "0"))
+        made = self.guarded(bad, "int64", ("index", tuple(site.value.split("\n"))), (shown, size), (index, "0"))
         if shift == "0":
             self.nonneg.add(made)
         return made
@@ -269,8 +257,21 @@ class GuardGen:
         size = self.splat_value(self.index(extent), "i64", lanes)
         bad = w.pure(f"icmp uge {ty} {index}, {size}", index, size, hint="c")
         site_fields = ("index", tuple(site.value.split("\n")))
-        made = self._guard(bad, wide, site_fields, (index, size), (index, zero_of(wide)))
+        made = self.guarded(bad, wide, site_fields, (index, size), (index, zero_of(wide)))
         return made if ty == given else w.pure(f"trunc {ty} {made} to {given}", made)
+
+    # ---- all of memory
+
+    def require_access(self, fields: tuple[str, ...], offset: str, lanes: int, room: str) -> None:
+        """Go on only where ``offset`` to ``offset + lanes`` lie in ``room``; what a select drops is read all the same."""
+        w = self.w
+        end = w.pure(f"add i64 {offset}, {lanes}", offset)
+        below = w.pure(f"icmp slt i64 {offset}, 0", offset, hint="c")
+        above = w.pure(f"icmp sgt i64 {end}, {room}", end, room, hint="c")
+        bad = w.pure(f"or i1 {below}, {above}", below, above, hint="c")
+        active, self.active = self.active, []
+        self.guarded(bad, "int64", ("memory", (*fields, str(lanes))), (offset, room), (offset, "0"))
+        self.active = active
 
     def _exact(self, expr: Any) -> tuple[str, str]:
         """A scalar index in 64 bits, and the flag that says it does not fit; no flag where it always does."""

@@ -19,6 +19,10 @@ class MemoryGen:
     merged_params: bool = False
     private: set[Any]
     promoted: dict[Any, Any]
+    # Whether every access is checked, the buffer of the one at hand, and the scalars that allocations have room for.
+    checked: bool = False
+    accessed: Any = None
+    room: dict[Any, Lin]
 
     # ---- supplied by the other mixins
 
@@ -137,6 +141,26 @@ class MemoryGen:
             out.append(item if scalar == "i64" else self.w.pure(f"sext {scalar} {item} to i64", item))
         return out
 
+    # ---- checks of all memory
+
+    def check_access(self, what: str, buffer: Any, terms: Terms, const: int, lanes: int) -> None:
+        """Go on only where ``lanes`` scalars at an offset, in scalars, belong to the buffer's memory."""
+        inner = dt.lanes(buffer.dtype)
+        room = self.room.get(buffer.data)
+        if room is None:
+            room = {}, inner
+            for extent in buffer.shape:
+                room = self._product(room, self.lin(extent))
+            start = self._start(buffer)
+            room = add_terms(room[0], scale_terms(start[0], inner)), room[1] + start[1] * inner
+        self.require_access(
+            (what, buffer.name, str(buffer.shape)), self.materialize((terms, const)), lanes, self.materialize(room)
+        )
+
+    def require_access(self, fields: tuple[str, ...], offset: str, lanes: int, room: str) -> None:
+        """Go on only where ``offset`` to ``offset + lanes`` lie in ``room``."""
+        raise NotImplementedError
+
     # ---- loads
 
     def visit_BufferLoad(self, expr: Any) -> str:
@@ -156,6 +180,7 @@ class MemoryGen:
         key = self.alias_key(buffer.data)
         inner = dt.lanes(element)
         offset = _in_scalars(offset, inner)
+        self.accessed = buffer if self.checked else None
         if isinstance(offset, list):
             parts = [self._load_at(base, key, element, terms, const) for terms, const in offset]
             return self._lanes_to_vector(parts, inner, element)
@@ -185,6 +210,8 @@ class MemoryGen:
         return self.concat(parts, [inner] * len(parts), element)
 
     def _load_at(self, base: str, key: Any, dtype: str, terms: Terms, const: int) -> str:
+        if self.accessed is not None:
+            self.check_access("load", self.accessed, terms, const, dt.lanes(dtype))
         pointer = self.element_pointer(base, dt.element_of(dtype), terms, const)
         ty = memory_type(dtype)
         value = self.w.load(key, f"load {ty}, ptr {pointer}, align {element_bytes(dtype)}", pointer)
@@ -308,6 +335,7 @@ class MemoryGen:
         scalar = scalar_type(element)
         lanes = dt.lanes(dtype)
         offset = _in_scalars(offset, inner)
+        self.accessed = buffer if self.checked else None
         if isinstance(offset, list):
             for lane, (terms, const) in enumerate(offset):
                 self._store_at(base, element, terms, const, self._slice(value, lanes, lane * inner, inner, scalar))
@@ -336,6 +364,8 @@ class MemoryGen:
         return self.shuffle(value, lanes, scalar, range(start, start + count))
 
     def _store_at(self, base: str, dtype: str, terms: Terms, const: int, value: str) -> None:
+        if self.accessed is not None:
+            self.check_access("store", self.accessed, terms, const, dt.lanes(dtype))
         pointer = self.element_pointer(base, dt.element_of(dtype), terms, const)
         ty = memory_type(dtype)
         if takes_whole_byte(dtype):

@@ -79,6 +79,7 @@ def _emit_body(gen: StmtGen, node: Any, name: str, captured: list[tuple[Any, str
     child.roots = dict(gen.roots)
     child.never_promote = gen.never_promote
     child.ranges = dict(gen.ranges)
+    child.room = {var: room for var, room in gen.room.items() if not room[0]}
     params = ["i64 %begin", "i64 %end"]
     for i, (var, ty, operand) in enumerate(captured):
         arg = f"%a{i}.in"

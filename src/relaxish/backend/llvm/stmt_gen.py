@@ -161,6 +161,7 @@ class StmtGen(ExprGen):
                 if total <= _REGISTER_BYTES:
                     self.register_buffers.add(node.buffer_var)
                 ty = memory_type(element)
+                self.room[node.buffer_var] = {}, size * count
                 self.pointers[node.buffer_var] = w.alloca(f"[{max(1, size * count)} x {ty}], align 64")
                 self.stmt(node.body)
                 return

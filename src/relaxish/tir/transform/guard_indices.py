@@ -22,11 +22,12 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.functor import free_vars
 from ...ir import dtype as dt
+from ...ir.expr import Range
 from ...ir.functor import pre_order_visit
 from ...ir.op import Op
 from ...ir.pass_config import register_config
 from ...ir.prim import (
-    Add, Call, CallEffectKind, Cast, FloorDiv, FloorMod, IntImm, Let, Mul, Select, StringImm, Sub, Var,
+    LT, Add, Call, CallEffectKind, Cast, FloorDiv, FloorMod, IntImm, Let, Mul, Select, StringImm, Sub, Var,
 )  # fmt: skip
 from ...support.config import INDEX_BOUNDS, INDEX_POLICIES
 from ...support.errors import RelaxishError
@@ -34,7 +35,7 @@ from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import Block, BufferStore, For, IfThenElse, LetStmt, While
-from .base import PrimFuncPass, config, func_pass, is_call
+from .base import PrimFuncPass, SeqMutator, config, func_pass, is_call
 from .simplify import ExprAnalyzerMutator
 
 __all__ = ["GuardIndices", "guard", "index_policy"]
@@ -48,6 +49,10 @@ _OF_ARGUMENTS = frozenset(
     "likely if_then_else shift_left shift_right bitwise_and bitwise_or bitwise_xor bitwise_not min_value max_value"
     " large_uint_imm vscale".split()
 )
+
+
+# Blocks that write slices at whole coordinates, put together to flat positions.
+_FLAT_BLOCKS = "scatter_nd_generic"
 
 
 def index_policy() -> str:
@@ -93,7 +98,7 @@ class _Guard(ExprAnalyzerMutator):
         super().__init__(Analyzer())
         self.data = params
         self.policy = policy
-        self.all = all_accesses
+        self.all = all_accesses  # where the policy is "trust", those of data are meant as well
         self.bound: dict[Any, _Bound] = {}
         self.conditions = 0
         self.block = ""
@@ -180,11 +185,36 @@ class _Guard(ExprAnalyzerMutator):
         made = []
         for axis, (index, extent) in enumerate(zip(indices, buffer.shape)):
             new = self.visit(index)
-            if (self.all or self._from_data(index)) and not self._proven(index, extent):
+            from_data = self._from_data(index)
+            if from_data and self.policy != "trust" and _divides(new):
+                index, new = self._coordinates(buffer, new)
+            if (self.all or from_data) and not self._proven(index, extent):
                 fields = (self.block, buffer.name, str(axis), str(len(buffer.shape)))
                 new = self._guarded(index, new, extent, StringImm("\n".join(fields)))
             made.append(new)
         return None if all(a is b for a, b in zip(made, indices)) else tuple(made)
+
+    def _coordinates(self, buffer: Buffer, index: Any) -> tuple[Any, Any]:
+        """A coordinate of a flat position, for proofs and guarded, whose parts from data are inside their own axes.
+
+        A position past the end of its axis would be a position of the next row.
+        """
+        marks = _Coordinates(self, buffer, self.block.startswith(_FLAT_BLOCKS))
+        return marks.known(index), marks.visit(index)
+
+    def coordinate(self, buffer: Buffer, value: Any, extent: Any, axis: str) -> Any:
+        """``value``, a coordinate along an axis of ``extent`` elements, guarded."""
+        zero = IntImm("int64", 0)
+        if self.policy == "clamp":
+            value = _clamped(value, extent, zero, zero)
+        fields = (self.block, buffer.name, axis, str(len(buffer.shape)))
+        return Call(value.dtype, CHECK, (value, zero, zero, extent, StringImm("\n".join(fields))))
+
+    def known_coordinate(self, value: Any, extent: Any) -> Any:
+        """A variable that stands for a coordinate known to be guarded."""
+        var = Var("at", value.dtype)
+        self.analyzer.bind(var, Range.from_min_extent(B.const(value.dtype, 0), B.cast(value.dtype, extent)), True)
+        return var
 
     def _from_data(self, e: Any) -> bool:
         """Whether ``e`` depends on what memory or scalar arguments hold."""
@@ -222,7 +252,7 @@ class _Guard(ExprAnalyzerMutator):
         if parts is None:
             parts = new, B.const(dt.element_of(new.dtype), 0), zero, zero
         value, rest, offset, span = parts
-        if self.policy == "clamp":
+        if self.policy == "clamp" and self._from_data(index):
             value = _clamped(value, extent, offset, span)
             if isinstance(extent, IntImm) and isinstance(span, IntImm) and span.value < extent.value:
                 return _plus(value, rest)
@@ -324,6 +354,92 @@ class _Guard(ExprAnalyzerMutator):
 
             pre_order_visit(loop.body, look)
         return found
+
+
+class _Coordinates(SeqMutator):
+    """Finds, in a flat position, the coordinates that come from data, and guards each.
+
+    They are known by the form ``v + (v < 0) * n``, a position on an axis of ``n`` that may be told from its end, and
+    where whole coordinates are scattered (``in_rows``) by the row of the array they are read from: one for each axis.
+    """
+
+    def __init__(self, owner: _Guard, buffer: Buffer, in_rows: bool) -> None:
+        self.owner = owner
+        self.buffer = buffer
+        self.in_rows = in_rows
+        self.proving = False
+        self.memo: dict[Any, Any] = {}
+
+    def known(self, index: Any) -> Any:
+        """The index with variables for its guarded parts, which the analyzer knows the ranges of."""
+        self.proving = True
+        made = self.visit(index)
+        self.proving = False
+        return made
+
+    def visit_IntImm(self, e: Any) -> Any:
+        return e
+
+    def visit_BufferLoad(self, e: BufferLoad) -> Any:
+        axis = self._row_of(e) if self.in_rows else None
+        if axis is None or not 0 <= axis < len(self.buffer.shape):
+            return e
+        return self._coordinate(e, self.buffer.shape[axis], str(axis))
+
+    def _row_of(self, e: BufferLoad) -> int | None:
+        """Which coordinate a load reads: its constant index, first or last, in an array of one row for each."""
+        found = None
+        most = 0
+        for index, extent in zip(e.indices, e.buffer.shape):
+            place = self.owner.analyzer.simplify(index)
+            if isinstance(place, IntImm) and isinstance(extent, IntImm) and extent.value > most:
+                found, most = place.value, extent.value
+        return found
+
+    def _coordinate(self, value: Any, extent: Any, axis: str) -> Any:
+        if not self.proving:
+            return self.owner.coordinate(self.buffer, value, extent, axis)
+        for seen, var in self.memo.items():
+            if B.deep_equal(seen, value):
+                return var
+        self.memo[value] = made = self.owner.known_coordinate(value, extent)
+        return made
+
+    def visit_Add(self, e: Add) -> Any:
+        size = _counted_from_end(e)
+        if size is not None and self.owner._from_data(e):
+            return self._coordinate(e, size, "")
+        return self.default_visit(e)
+
+
+def _counted_from_end(e: Any) -> Any:
+    """``n`` of ``v + (v < 0) * n``, or None."""
+    for value, shift in ((e.a, e.b), (e.b, e.a)):
+        if type(shift) is not Mul:
+            continue
+        for flag, size in ((shift.a, shift.b), (shift.b, shift.a)):
+            if isinstance(flag, Cast):
+                flag = flag.value
+            negative = type(flag) is LT and isinstance(flag.b, IntImm) and flag.b.value == 0
+            if negative and B.deep_equal(_uncast(flag.a), _uncast(value)):
+                return size
+    return None
+
+
+def _uncast(e: Any) -> Any:
+    return _uncast(e.value) if isinstance(e, Cast) else e
+
+
+def _divides(e: Any) -> bool:
+    found = False
+
+    def look(node: Any) -> bool:
+        nonlocal found
+        found = found or isinstance(node, (FloorDiv, FloorMod))
+        return not found and not isinstance(node, BufferLoad)
+
+    pre_order_visit(e, look)
+    return found
 
 
 def _smaller(e: Any, limit: int) -> Any:

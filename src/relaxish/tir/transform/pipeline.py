@@ -7,6 +7,7 @@ from typing import Any
 
 from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext, Sequential, module_pass
+from ...support.config import checks_memory
 from ..function import PrimFunc
 from ..limits import check_unrolled
 from . import (
@@ -32,7 +33,7 @@ def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     func = convert_blocks_to_opaque.convert(func)
     func = compact_buffer.compact(func)
     func = lower_match_buffer.lower(func)
-    func = guard_indices.guard(func)
+    func = guard_indices.guard(func, all_accesses=checks_memory())
     func = lower_opaque_block.lower(func)
     func = flatten_buffer.flatten(func)
     func = simplify.simplify(func)
