@@ -157,6 +157,9 @@ def _kernel_spec(data: dict[str, Any], location: Path) -> KernelSpec:
             raise MalformedDataError(
                 f"cannot load {location}: kernel {spec.name} reads the size {var.name} of no argument"
             )
+    for index in spec.written or ():
+        if index >= len(spec.params) or spec.params[index].kind != "tensor":
+            raise MalformedDataError(f"cannot load {location}: kernel {spec.name} writes argument {index}, no tensor")
     return spec
 
 
@@ -233,6 +236,11 @@ def _check_plan(
                 size = _nbytes(fixed, spec_of.params[position].dtype) if len(fixed) == len(known) and known else 0
                 fits = operand.slot < len(sizes) and operand.offset + size <= sizes[operand.slot]
                 require(fits, f"an operand of {call.kernel} lies beyond its slot")
+                own = position not in (spec_of.written or ()) or plan.slots[operand.slot].kind in (
+                    "output",
+                    "workspace",
+                )
+                require(own, f"{call.kernel} writes an argument or a constant of the function")
     _check_result(plan.result, sizes, plan, require)
 
 
