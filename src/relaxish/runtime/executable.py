@@ -19,8 +19,8 @@ from .plan import ExecutionPlan
 class Executable:
     """Everything the virtual machine needs to run a model.
 
-    Tensors among the ``constants`` are read-only. ``objects`` are the relocatable object files behind ``libraries``; they make :meth:`export_library` possible.
-    ``python_kernels`` (the interpreting mode) take the place of machine code.
+    Tensors among the ``constants`` are read-only. ``objects`` are the relocatable object files behind ``libraries``;
+    they make :meth:`export_library` possible. ``python_kernels`` (the interpreting mode) take the place of machine code.
     """
 
     type_key = "relax.Executable"

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..support.errors import KernelError as KernelError
 from ..support.errors import RelaxishError
 from .borrowing import GiveBack, borrow, separate
 from .device import Device
