@@ -9,7 +9,6 @@ success.
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..support.errors import KernelError as KernelError
 from ..support.errors import RelaxishError
 from .borrowing import GiveBack, borrow, separate
 from .device import Device
 from .failures import failure
 from .ndarray import NDArray, ReadOnlyError, as_ndarray, from_numpy, is_shareable
 from .shape_text import extent_of
+from .shared_library import SharedLibrary as SharedLibrary
 
 PACKED_SUFFIX = "__packed"
 _PACKED_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
@@ -91,40 +90,6 @@ class NativeLibrary(Protocol):
     def address(self, symbol: str) -> int:
         """The address of a symbol; ``KeyError`` when there is none."""
         ...
-
-
-# Which file was loaded under a name; the dynamic linker knows libraries by name and never unloads them.
-_LOADED: dict[str, tuple[int, int]] = {}
-# Files that were loaded by descriptor: as names, the descriptors must not be used again.
-_KEPT_OPEN: list[int] = []
-
-
-def _linker_name(path: str) -> str:
-    """A name under which ``dlopen`` gives this very file, although another may have been loaded from its path."""
-    stat = os.stat(path)
-    identity = stat.st_dev, stat.st_ino
-    if _LOADED.setdefault(path, identity) == identity or not os.path.isdir("/proc/self/fd"):
-        return path
-    _KEPT_OPEN.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    return f"/proc/self/fd/{_KEPT_OPEN[-1]}"
-
-
-class SharedLibrary:
-    """A shared object opened with ``dlopen``; a file written again since it was loaded is loaded again."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        try:
-            self._handle = ctypes.CDLL(_linker_name(path))
-        except OSError as err:
-            raise RelaxishError(f"cannot load {path}: {err}") from None
-
-    def address(self, symbol: str) -> int:
-        """The address of an exported symbol."""
-        try:
-            return ctypes.cast(getattr(self._handle, symbol), ctypes.c_void_p).value or 0
-        except AttributeError:
-            raise KeyError(symbol) from None
 
 
 class ArgumentError(RelaxishError, ValueError):
