@@ -130,7 +130,7 @@ class BoundPlan:
             "new_frame": self._new_frame,
             "entry": self._entry,
             "count": self.wrong_count,
-            "alloc": aligned_bytes,
+            "alloc": self._allocator.fresh,
             "constants": self._constants,
         }
         names = [f"a{i}" for i in range(len(plan.inputs))]

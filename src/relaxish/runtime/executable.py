@@ -12,15 +12,15 @@ from . import bytecode
 from .bytecode import FunctionInfo
 from .kernel import KernelSpec, NativeLibrary
 from .manifest import CodeRequirements
-from .ndarray import NDArray
+from .ndarray import NDArray, read_only
 from .plan import ExecutionPlan
 
 
 class Executable:
     """Everything the virtual machine needs to run a model.
 
-    ``objects`` are the relocatable object files behind ``libraries``; they make :meth:`export_library` possible.
-    ``python_kernels`` (the interpreting mode) take the place of machine code.
+    Tensors among the ``constants`` are read-only. ``objects`` are the relocatable object files behind ``libraries``;
+    they make :meth:`export_library` possible. ``python_kernels`` (the interpreting mode) take the place of machine code.
     """
 
     type_key = "relax.Executable"
@@ -39,7 +39,8 @@ class Executable:
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self.functions = list(functions)
-        self.constants = list(constants)
+        # What a program returns or is given is no place to write to if it is a constant.
+        self.constants = [read_only(c) if isinstance(c, NDArray) else c for c in constants]
         self.kernels = dict(kernels or {})
         self.libraries = list(libraries)
         self.plans = dict(plans or {})

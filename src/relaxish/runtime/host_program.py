@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from ..support.errors import KernelError, RelaxishError
 from .device import Device
 from .host_text import compile_host_text
-from .kernel import ArgumentError, KernelSpec, call_borrowing, check_arguments, guard
+from .kernel import ArgumentError, Guard, KernelSpec, check_arguments
 from .memory import Storage, get_allocator
 from .ndarray import NDArray
 from .registry import get_global_func
@@ -141,7 +141,8 @@ class DeviceFunction:
         self._runtime_of = runtime_of
         self._first = next((i for i, p in enumerate(program.spec.params) if p.kind == "tensor"), None)
         self.call = self._make_call()
-        self.guarded = guard(program.spec, self.call)
+        self._guard = Guard(program.spec, self.call)
+        self.guarded = self._guard.trusting
 
     def _make_call(self) -> Callable[..., Any]:
         run, first, runtime_of = self.program.function, self._first, self._runtime_of
@@ -152,7 +153,7 @@ class DeviceFunction:
         return call
 
     def __call__(self, *args: Any) -> Any:
-        return call_borrowing(self.spec, self.call, args, None)
+        return self._guard.call(args)
 
     def check(self, args: Any) -> list[Any]:
         """Arguments as the function wants them, or an error naming the parameter that does not fit."""

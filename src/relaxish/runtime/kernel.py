@@ -9,18 +9,20 @@ success.
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from ..support.errors import RelaxishError
 from .borrowing import GiveBack, borrow, separate
 from .device import Device
 from .failures import failure
-from .ndarray import NDArray, ReadOnlyError, as_ndarray
+from .ndarray import NDArray, ReadOnlyError, as_ndarray, from_numpy, is_shareable
 from .shape_text import extent_of
+from .shared_library import SharedLibrary as SharedLibrary
 
 PACKED_SUFFIX = "__packed"
 _PACKED_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
@@ -90,40 +92,6 @@ class NativeLibrary(Protocol):
         ...
 
 
-# Which file was loaded under a name; the dynamic linker knows libraries by name and never unloads them.
-_LOADED: dict[str, tuple[int, int]] = {}
-# Files that were loaded by descriptor: as names, the descriptors must not be used again.
-_KEPT_OPEN: list[int] = []
-
-
-def _linker_name(path: str) -> str:
-    """A name under which ``dlopen`` gives this very file, although another may have been loaded from its path."""
-    stat = os.stat(path)
-    identity = stat.st_dev, stat.st_ino
-    if _LOADED.setdefault(path, identity) == identity or not os.path.isdir("/proc/self/fd"):
-        return path
-    _KEPT_OPEN.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    return f"/proc/self/fd/{_KEPT_OPEN[-1]}"
-
-
-class SharedLibrary:
-    """A shared object opened with ``dlopen``; a file written again since it was loaded is loaded again."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        try:
-            self._handle = ctypes.CDLL(_linker_name(path))
-        except OSError as err:
-            raise RelaxishError(f"cannot load {path}: {err}") from None
-
-    def address(self, symbol: str) -> int:
-        """The address of an exported symbol."""
-        try:
-            return ctypes.cast(getattr(self._handle, symbol), ctypes.c_void_p).value or 0
-        except AttributeError:
-            raise KeyError(symbol) from None
-
-
 class ArgumentError(RelaxishError, ValueError):
     """An argument has the wrong shape, dtype or number for the function's signature."""
 
@@ -181,7 +149,8 @@ class NativeKernel:
         self._slot_count = len(spec.params) + len(spec.shape_vars) + bool(spec.result)
         self._frames: list[tuple[Any, int]] = []
         self._all_tensors = all(p.kind == "tensor" for p in spec.params) and not spec.shape_vars and not spec.result
-        self.guarded = guard(spec, self.call, _HOST)
+        self._guard = Guard(spec, self.call, _HOST)
+        self.guarded = self._guard.trusting
 
     def _new_frame(self) -> tuple[Any, int]:
         slots = (ctypes.c_int64 * max(1, self._slot_count))()
@@ -209,7 +178,7 @@ class NativeKernel:
         return result
 
     def __call__(self, *args: Any) -> Any:
-        return call_borrowing(self.spec, self.call, args, _HOST)
+        return self._guard.call(args)
 
     def check(self, args: Sequence[Any]) -> list[Any]:
         """Arguments as the kernel wants them, or an error naming the parameter that does not fit."""
@@ -228,49 +197,81 @@ def check_arguments(spec: KernelSpec, args: Sequence[Any], device_type: int | No
     return _Arguments(spec, args, device_type).values
 
 
-def call_borrowing(spec: KernelSpec, run: Callable[..., Any], args: Sequence[Any], device_type: int | None) -> Any:
-    """Call ``run`` with checked arguments; what it writes to copies goes back to what they are copies of."""
-    made = _Arguments(spec, args, device_type, write_back=True)
-    values = separate(made.values, spec.written, spec.name) if spec.written is not None else made.values
-    result = run(*values)
-    for give_back in made.give_back:
-        give_back()
-    return result
+class Guard:
+    """Calls of ``run`` with arguments that fit its signature; what fitted in the last call is known by comparison."""
 
+    def __init__(self, spec: KernelSpec, run: Callable[..., Any], device_type: int | None = None) -> None:
+        self.spec = spec
+        self.run = run
+        self.device_type = device_type
+        self.written = spec.written or ()
+        self.count = len(spec.params)
+        # Where shapes depend on values, these are compared each time.
+        self.named = any(p.kind == "scalar" and p.shape for p in spec.params)
+        self.last: tuple[tuple[int, Any, str, Device], ...] = ()
+        self.sizes: dict[int, int] = {}  # bytes of the arrays in the last call, by place
+        # A closure: as a function of a program it is called more often than anything else.
+        self.trusting = self._make_trusting()
 
-def guard(spec: KernelSpec, run: Callable[..., Any], device_type: int | None = None) -> Callable[..., Any]:
-    """``run`` for the arguments of programs, whose arrays may come from functions that are not known here.
+    def fits(self, args: Sequence[Any]) -> bool:
+        """Whether the arguments are arrays like those of the last call, but for scalars, which are not looked at."""
+        if len(args) != self.count or not self.last:
+            return False
+        for index, shape, dtype, device in self.last:
+            arg = args[index]
+            if arg.__class__ is not NDArray or arg.shape != shape or arg.dtype != dtype or arg.device is not device:
+                return False
+        return True
 
-    Shapes and types that were seen once are known by a look into a table, which costs some 0.1 us an argument.
-    """
-    known: set[tuple[Any, ...]] = set()
-    written = spec.written or ()
-    named = any(p.kind == "scalar" and p.shape for p in spec.params)
+    def remember(self, args: Sequence[Any]) -> None:
+        """The arguments fit."""
+        if not self.named:
+            self.sizes = {i: a.nbytes for i, a in enumerate(args) if a.__class__ is NDArray}
+            self.last = tuple([(i, args[i].shape, args[i].dtype, args[i].device) for i in self.sizes])
 
-    def signature_of(args: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple([(a.shape, a.dtype, a.device) if a.__class__ is NDArray else a.__class__ for a in args])
+    def _make_trusting(self) -> Callable[..., Any]:
+        """``run`` for the arguments of programs: arrays, which may come from functions that are not known here."""
+        spec, run, written, fits = self.spec, self.run, self.written, self.fits
 
-    def call(*args: Any) -> Any:
-        signature = signature_of(args)
-        if signature not in known:
-            made = check_arguments(spec, args, device_type)
-            # What had to be converted is converted each time, and values that shapes depend on are compared each time.
-            if named or signature_of(made) != signature:
-                return run(*made)
-            if len(known) >= _KNOWN_SIGNATURES:
-                known.clear()
-            known.add(signature)
-        for index in written:
-            view = args[index]._np
-            if view is not None and not view.flags.writeable:
-                raise ReadOnlyError(f"{spec.name}: argument {index} is read-only, but the function writes it")
-        return run(*args)
+        def trusting(*args: Any) -> Any:
+            if not fits(args):
+                made = check_arguments(spec, args, self.device_type)
+                if any(a is not b for a, b in zip(args, made, strict=True)):
+                    return run(*made)
+                self.remember(args)
+            for index in written:
+                view = args[index]._np
+                if view is not None and not view.flags.writeable:
+                    raise ReadOnlyError(f"{spec.name}: argument {index} is read-only, but the function writes it")
+            return run(*args)
 
-    call.spec = spec  # type: ignore[attr-defined]
-    return call
+        trusting.spec = spec  # type: ignore[attr-defined]
+        return trusting
 
+    def call(self, args: Sequence[Any]) -> Any:
+        """``run`` for the arguments of users; what it writes to copies goes back to what they are copies of."""
+        easy = [from_numpy(a) if a.__class__ is np.ndarray and is_shareable(a) else a for a in args]
+        if self.fits(easy) and not any(easy[i].readonly for i in self.written) and not self._overlap(easy):
+            return self.run(*easy)
+        made = _Arguments(self.spec, args, self.device_type, write_back=True)
+        self.remember(made.values)
+        values = separate(made.values, self.written, self.spec.name)
+        result = self.run(*values)
+        for give_back in made.give_back:
+            give_back()
+        return result
 
-_KNOWN_SIGNATURES = 256
+    def _overlap(self, args: Sequence[Any]) -> bool:
+        """Whether an array shares memory with one that is written."""
+        sizes = self.sizes
+        for w in self.written:
+            begin = args[w].ptr
+            end = begin + sizes[w]
+            for i, size in sizes.items():
+                other = args[i].ptr
+                if i != w and other < end and begin < other + size:
+                    return True
+        return False
 
 
 class _Arguments:
@@ -366,14 +367,15 @@ class PythonKernel:
         self.spec = spec
         self.name = spec.name
         self.function = function
-        self.guarded = guard(spec, self.call, _HOST)
+        self._guard = Guard(spec, self.call, _HOST)
+        self.guarded = self._guard.trusting
 
     def call(self, *args: Any) -> Any:
         """Run on trusted arguments."""
         return self.function(*args)
 
     def __call__(self, *args: Any) -> Any:
-        return call_borrowing(self.spec, self.call, args, _HOST)
+        return self._guard.call(args)
 
     def check(self, args: Sequence[Any]) -> list[Any]:
         """Arguments as the kernel wants them, or an error naming the parameter that does not fit."""

@@ -12,6 +12,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,13 @@ from .device_package import read_package
 from .dtype import itemsize
 from .executable import Executable, constant_from_json
 from .external import load_external
-from .kernel import PACKED_SUFFIX, KernelSpec, NativeLibrary, SharedLibrary
+from .kernel import PACKED_SUFFIX, KernelSpec, NativeLibrary
 from .manifest import CodeRequirements, check_files, check_requirements, file_name, parse_manifest
 from .module import Module
 from .ndarray import NDArray
 from .plan import ExecutionPlan, ResultTensor
 from .registry import register_func
+from .shared_library import SharedLibrary, shared_library
 from .system_library import register_symbols
 
 __all__ = ["load_module"]
@@ -78,7 +80,8 @@ def _load_checked(location: Path) -> Executable | Module:
     devices = [_published(read_package(folder / name)) for name in manifest["devices"]]
     library: NativeLibrary | None = None
     if manifest["library"]:
-        shared = SharedLibrary(str((folder / manifest["library"]).resolve()))
+        name = manifest["library"]
+        shared = shared_library(str((folder / name).resolve()), manifest["files"][name]["sha256"])
         library = _Suffixed(shared, program["suffix"]) if program["suffix"] else shared
         _check_symbols(location, library, set(kernels) - {n for d in devices for n in d.kernels})
     loaded: Executable | Module
@@ -157,6 +160,9 @@ def _kernel_spec(data: dict[str, Any], location: Path) -> KernelSpec:
             raise MalformedDataError(
                 f"cannot load {location}: kernel {spec.name} reads the size {var.name} of no argument"
             )
+    for index in spec.written or ():
+        if index >= len(spec.params) or spec.params[index].kind != "tensor":
+            raise MalformedDataError(f"cannot load {location}: kernel {spec.name} writes argument {index}, no tensor")
     return spec
 
 
@@ -233,6 +239,11 @@ def _check_plan(
                 size = _nbytes(fixed, spec_of.params[position].dtype) if len(fixed) == len(known) and known else 0
                 fits = operand.slot < len(sizes) and operand.offset + size <= sizes[operand.slot]
                 require(fits, f"an operand of {call.kernel} lies beyond its slot")
+                own = position not in (spec_of.written or ()) or plan.slots[operand.slot].kind in (
+                    "output",
+                    "workspace",
+                )
+                require(own, f"{call.kernel} writes an argument or a constant of the function")
     _check_result(plan.result, sizes, plan, require)
 
 
@@ -274,7 +285,6 @@ def _published(module: Any) -> Any:
 
 # ---- archives
 
-_UNPACKED: list[tempfile.TemporaryDirectory[str]] = []
 _MOST_MEMBERS = 1000
 
 
@@ -302,7 +312,8 @@ def _load_tar(path: Path) -> Executable | Module:
     except (tarfile.TarError, OSError, EOFError) as err:
         raise MalformedDataError(f"cannot load {path}: the archive is damaged ({err})") from None
     loaded = _load_checked(Path(folder.name) / manifests[0].name)
-    _UNPACKED.append(folder)  # the library stays mapped from there
+    # Where a file that is mapped cannot be deleted, the folder stays with what was loaded from it.
+    weakref.finalize(loaded, folder.cleanup)
     return loaded
 
 

@@ -134,6 +134,21 @@ def _instruction(value: Any, where: str) -> Any:
     return found(value, where)
 
 
+def _call(value: Any, where: str) -> Any:
+    """``["call", dst, func, args]``, and what the result is declared to be, if anything."""
+    parts = (one_of("call"), _REGISTER, _INDEX, list_of(_ARG))
+    return tuple_of(*parts, _declared)(value, where) if len(value) > len(parts) else tuple_of(*parts)(value, where)
+
+
+def _declared(value: Any, where: str) -> Any:
+    """What a function that is not compiled here is declared to give."""
+    kind = value[0] if isinstance(value, list) and value else None
+    found = _DECLARED.get(kind) if isinstance(kind, str) else None
+    if found is None:
+        raise MalformedDataError(f"{where}: not a declaration of a result")
+    return found(value, where)
+
+
 def _result(value: Any, where: str) -> Any:
     key = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else None
     if key == "tuple":
@@ -164,10 +179,16 @@ _SHAPE = list_of(_SIZE, 64)
 _REGISTER = integer(-2, 1 << 24)
 _ARG = tuple_of(one_of("r", "i", "c", "f"), integer())
 _INSTRUCTIONS: dict[str, Check] = {
-    "call": tuple_of(one_of("call"), _REGISTER, _INDEX, list_of(_ARG)),
+    "call": _call,
     "ret": tuple_of(one_of("ret"), _REGISTER),
     "goto": tuple_of(one_of("goto"), integer()),
     "if": tuple_of(one_of("if"), _REGISTER, integer()),
+}
+_RANK = integer(-1, 64)
+_DECLARED: dict[str, Check] = {
+    "tensor": tuple_of(one_of("tensor"), _dtype, _RANK, optional(list_of(optional(_SIZE), 64))),
+    "shape": tuple_of(one_of("shape"), _RANK),
+    "tuple": tuple_of(one_of("tuple"), list_of(optional(_declared))),
 }
 _FUNCTION = record(
     {

@@ -1,12 +1,14 @@
 """Memory of run-time tensors: 64-byte-aligned blocks and pools of them.
 
 A pool hands a block out again once its :class:`Storage` is gone *and* no NumPy or DLPack view of it is alive. Views
-refer to the block's byte array, so its reference count tells.
+refer to the block's byte array, so its reference count tells. What a pool holds in all, used or waiting, is at most twice
+what was in use at one time; it is brought down to that when a block is made that no waiting one would do for.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,7 @@ class Storage:
 
     __slots__ = ("device", "mem", "nbytes", "pool", "ptr", "__weakref__")
 
-    def __init__(self, mem: Any, ptr: int, nbytes: int, device: Device = _CPU0, pool: list[Any] | None = None) -> None:
+    def __init__(self, mem: Any, ptr: int, nbytes: int, device: Device = _CPU0, pool: FreeList | None = None) -> None:
         self.mem = mem
         self.ptr = ptr
         self.nbytes = nbytes
@@ -47,12 +49,27 @@ class Storage:
 
     def __del__(self) -> None:
         pool = self.pool
+        if pool is None:
+            return
         # 2: our slot and getrefcount's argument. More means a view outlives us.
-        if pool is not None and _refcount(self.mem) == 2:
+        if _refcount(self.mem) == 2:
             pool.append((self.mem, self.ptr))
+        else:
+            pool.owner.forget(pool.block_bytes)
 
 
 _refcount = sys.getrefcount
+
+
+class FreeList(list[Any]):
+    """The blocks of one size that wait in a pool."""
+
+    __slots__ = ("block_bytes", "owner")
+
+    def __init__(self, owner: Allocator, block_bytes: int) -> None:
+        super().__init__()
+        self.owner = owner
+        self.block_bytes = block_bytes
 
 
 class Allocator:
@@ -63,13 +80,20 @@ class Allocator:
             raise ValueError(f"unknown allocator kind {kind!r}; use 'pooled' or 'naive'")
         self.device = device
         self.kind = kind
-        self._free: dict[int, list[Any]] = {}
+        self._free: dict[int, FreeList] = {}
+        # Of the blocks that this pool made and that are not gone: all, and how much was in use at one time. The lock is
+        # one that a garbage collection inside of it may take again.
+        self._lock = threading.RLock()
+        self._held = 0
+        self._peak = 0
 
-    def free_list(self, nbytes: int) -> list[Any] | None:
+    def free_list(self, nbytes: int) -> FreeList | None:
         """The free blocks of the size class of ``nbytes``; ``None`` when this allocator does not pool."""
         if self.kind == "naive":
             return None
-        return self._free.setdefault(size_class(nbytes), [])
+        size = size_class(nbytes)
+        found = self._free.get(size)
+        return self._free.setdefault(size, FreeList(self, size)) if found is None else found
 
     def allocate(self, nbytes: int, mem_scope: str | None = None) -> Storage:
         """Memory for ``nbytes`` bytes."""
@@ -80,8 +104,44 @@ class Allocator:
         try:
             mem, ptr = free.pop()  # type: ignore[union-attr]
         except (IndexError, AttributeError):
-            mem, ptr = aligned_bytes(size)
+            mem, ptr = self.fresh(size)
         return Storage(mem, ptr, size, self.device, free)
+
+    def fresh(self, size: int) -> tuple[_ByteArray, int]:
+        """A block that was not there before, for which waiting ones may have to go; as :func:`aligned_bytes`."""
+        if self.kind == "naive":
+            return aligned_bytes(size)
+        with self._lock:
+            waiting = self.used_bytes()
+            in_use = self._held - waiting + size
+            # What was in use once counts less with every new block: a working set may shrink, too.
+            self._peak = max(in_use, self._peak - self._peak // _PEAK_DECAY)
+            self._trim(waiting, 2 * self._peak - in_use)
+            made = aligned_bytes(size)
+            self._held += size
+        return made
+
+    def _trim(self, waiting: int, allowed: int) -> None:
+        """Give waiting blocks back until no more than ``allowed`` bytes are left, those of long known sizes first."""
+        for blocks in list(self._free.values()) if waiting > allowed else ():
+            while blocks and waiting > allowed:
+                try:
+                    blocks.pop(0)
+                except IndexError:  # another thread has taken it
+                    break
+                waiting -= blocks.block_bytes
+                self._held -= blocks.block_bytes
+        if len(self._free) > _MANY_SIZES:
+            # Whoever uses blocks of a size has its list; 2: the variable here, and getrefcount's argument.
+            for size in [size for size, blocks in self._free.items() if not blocks]:
+                blocks = self._free.pop(size)
+                if _refcount(blocks) > 2 or blocks:
+                    self._free[size] = blocks
+
+    def forget(self, size: int) -> None:
+        """A block will not come back: something else refers to it."""
+        with self._lock:
+            self._held -= size
 
     def _on_device(self, nbytes: int, mem_scope: str | None) -> Storage:
         api, index = self.device.api, self.device.device_id
@@ -98,12 +158,13 @@ class Allocator:
         # A provider can have been taken away since: its memory went with it.
         if self.device.device_type != Device.kDLCPU and self.device.exist:
             self.device.api.trim()
-        for blocks in self._free.values():
-            blocks.clear()
+        with self._lock:
+            self._trim(self.used_bytes(), 0)
+            self._peak = 0
 
     def used_bytes(self) -> int:
         """Bytes waiting in the pool."""
-        return sum(size * len(blocks) for size, blocks in self._free.items())
+        return sum([blocks.block_bytes * len(blocks) for blocks in list(self._free.values())])
 
 
 def size_class(nbytes: int) -> int:
@@ -111,6 +172,9 @@ def size_class(nbytes: int) -> int:
     unit = ALIGNMENT if nbytes <= 4096 else 4096
     return max(unit, (nbytes + unit - 1) // unit * unit)
 
+
+_PEAK_DECAY = 64
+_MANY_SIZES = 1024
 
 _ALLOCATORS: dict[tuple[Device, str], Allocator] = {}
 

@@ -28,6 +28,11 @@ def check_function(function: FunctionInfo, constants: int, functions: int) -> No
                     check_read(arg.value)
                 elif arg.kind in "cf":
                     _check_index(function, arg, constants if arg.kind == "c" else functions)
+            if op.dst >= function.num_registers:
+                raise InternalError(
+                    f'register r({op.dst}) in VM function "{function.name}" is written, which has '
+                    f"{function.num_registers} registers"
+                )
             if op.dst >= 0:
                 written.add(op.dst)
         elif isinstance(op, RetOp):

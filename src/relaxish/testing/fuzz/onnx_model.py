@@ -27,9 +27,7 @@ def to_model(graph: Graph, outputs: Sequence[Value], *, dynamic: bool, double: b
         return int(helper.np_dtype_to_tensor_dtype(np.dtype(wide)))
 
     def info(name: str, dtype: str, shape: Sequence[Dim]) -> Any:
-        return helper.make_tensor_value_info(
-            name, elem(dtype), [_declared(d, graph.sizes, dynamic) for d in shape]
-        )
+        return helper.make_tensor_value_info(name, elem(dtype), [_declared(d, graph.sizes, dynamic) for d in shape])
 
     nodes = []
     for op, read, written, attrs in graph.nodes:
