@@ -8,6 +8,7 @@ success.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import struct
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 from ..support.errors import RelaxishError
 from .ndarray import NDArray, as_ndarray
+from .thread_count import SETTER, pool_loaded
 
 PACKED_SUFFIX = "__packed"
 _PACKED_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
@@ -102,6 +104,8 @@ class SharedLibrary:
             self._handle = ctypes.CDLL(_linker_name(path))
         except OSError as err:
             raise RelaxishError(f"cannot load {path}: {err}") from None
+        with contextlib.suppress(KeyError):
+            pool_loaded(self.address(SETTER))
 
     def address(self, symbol: str) -> int:
         """The address of an exported symbol."""
