@@ -38,8 +38,8 @@ class NamingBuilder(DummyBuilder):
         return [ms.builder.BuilderResult(x.mod.script(), None) for x in build_inputs]
 
 
-class Stop(Exception):
-    pass
+class Stop(BaseException):
+    """Like a signal: nothing that guards against mistakes of callbacks takes it for one."""
 
 
 class StopAfter(ms.MeasureCallback):

@@ -42,10 +42,19 @@ class LocalRunnerFuture(RunnerFuture):
         return self._future.done()
 
     def result(self) -> RunnerResult:
-        outcome = self._future.result()
+        return self._converted(self._future.result())
+
+    def on_done(self, callback: Callable[[RunnerResult], None]) -> bool:
+        self._future.add_done_callback(lambda outcome: callback(self._converted(outcome)))
+        return True
+
+    def _converted(self, outcome: TaskResult) -> RunnerResult:
         if outcome.ok:
-            seconds = [float(x) for x in outcome.value]
-            if seconds and self._note is not None:
+            try:
+                seconds = [float(x) for x in outcome.value]
+            except (TypeError, ValueError) as err:  # of somebody's f_run_evaluator
+                return RunnerResult(None, f"LocalRunner: the evaluator gave no times: {err}")
+            if seconds and self._note is not None and min(seconds) > 0:
                 self._note(min(seconds))
             return RunnerResult(seconds, None)
         return RunnerResult(None, f"LocalRunner: {outcome.status}: {_last_words(outcome)}")
