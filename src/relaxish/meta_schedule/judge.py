@@ -14,6 +14,7 @@ import platform
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +48,10 @@ _ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfl
 # Least and largest relative difference that rounding explains, and its growth with the root of the reduction length.
 _FLOORS = {"float64": (1e-9, 1e-6, 64.0), "float32": (5e-5, 5e-3, 64.0), "float16": (4e-3, 5e-2, 3.0)}
 _COARSE = (2e-2, 2e-1, 1.0)
-_RUNS = 3
+# A race shows in some runs only: so many runs, and more of them while they take no time.
+_RUNS, _MORE_RUNS, _MORE_SECONDS = 3, 12, 0.3
+# A candidate that takes so many times longer than the naive program, and this long at least, never ends.
+_SLOWER, _PATIENCE = 50.0, 5.0
 
 
 class Verdict(NamedTuple):
@@ -97,6 +101,7 @@ class Judge:
         self._owner = os.getpid()
         self._folder: str | None = None
         self._reference: tuple[Any, Verdict] | None = None
+        self._seconds = 0.0
 
     def __del__(self) -> None:
         self.shutdown()
@@ -130,14 +135,21 @@ class Judge:
         if reference.valid is None:
             return reference
         assert self._folder is not None
-        done = self._submit(_check_native, after, _runnable_here(target), args, self._folder, tolerance(entry_func(before)))
+        limit = _PATIENCE + _SLOWER * self._seconds
+        done = self._submit(
+            _check_native, after, _runnable_here(target), args, self._folder, tolerance(entry_func(before)), limit
+        )
         if done.ok:
             valid, reason = done.value
             # What does not build here may be right all the same.
             return Verdict(valid, reason) if valid is not None else self._interpret(before, after, args, reason)
         if done.signal == signal.SIGILL:
             return self._interpret(before, after, args, "it has instructions that this machine lacks")
-        return Verdict(False, f"{done.status}: {done.error}") if done.status != "error" else Verdict(None, done.error)
+        if done.signal == signal.SIGALRM:
+            return Verdict(False, f"it does not end in {limit:.0f} s, the unscheduled program in {self._seconds:.3g} s")
+        if done.status in ("error", "timeout"):  # running has its own limit: this is the compiler
+            return Verdict(None, f"it cannot be built: {_last_line(done.error)}")
+        return Verdict(False, f"{done.status}: {done.error}")
 
     # ---- the reference
 
@@ -150,9 +162,10 @@ class Judge:
         verdict = Verdict(None, "the unscheduled program takes too long")
         for program in self._references(before, target):
             done = self._submit(_run_native, program, _runnable_here(target), list(args), self._folder)
-            verdict = Verdict(True) if done.ok and done.value else Verdict(None, f"the program does not run: {done.error}")
-            if verdict.valid:
+            if done.ok and done.value is not None:
+                self._seconds, verdict = done.value, Verdict(True)
                 break
+            verdict = Verdict(None, f"the program itself does not run: {done.status}: {_last_line(done.error)}")
         self._reference = (before, verdict)
         return verdict
 
@@ -247,18 +260,22 @@ def _sets(args: Sequence[ArgInfo]) -> list[list[np.ndarray[Any, Any]]]:
     return [alloc_arguments(args, 17), alloc_arguments(args, 18, signed=True)]
 
 
-def _run_native(mod: IRModule, target: Target, args: list[ArgInfo], folder: str) -> bool:
-    """Run a program on all sets of arguments and keep what it leaves; False where it refuses them."""
+def _run_native(mod: IRModule, target: Target, args: list[ArgInfo], folder: str) -> float | None:
+    """Run a program on all sets of arguments and keep what it leaves; seconds of a run, None where it refuses them."""
     from .builder.local_builder import build_whole
     from .runner.local_runner import load_kernel
 
     bind = load_kernel(build_whole(mod, target))
+    seconds = 0.0
     for number, arrays in enumerate(_sets(args)):
-        if bind(arrays)():
-            return False
+        run = bind(arrays)
+        begin = time.perf_counter()
+        if run():
+            return None
+        seconds = max(seconds, time.perf_counter() - begin)
         for index, array in enumerate(arrays):
             array.tofile(Path(folder) / f"{number}_{index}")
-    return True
+    return seconds
 
 
 def _results(folder: str, number: int, like: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
@@ -268,20 +285,26 @@ def _results(folder: str, number: int, like: Sequence[np.ndarray[Any, Any]]) -> 
 
 
 def _check_native(
-    mod: IRModule, target: Target, args: list[ArgInfo], folder: str, rtol: float
+    mod: IRModule, target: Target, args: list[ArgInfo], folder: str, rtol: float, limit: float
 ) -> tuple[bool | None, str]:
+    """Compare with the results in the folder; a run of more than ``limit`` seconds ends the process by SIGALRM."""
     from .builder.local_builder import build_whole
     from .runner.local_runner import load_kernel
 
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     try:
         bind = load_kernel(build_whole(mod, target))
     except Exception as err:
         return None, f"it cannot be built: {_last_line(str(err)) or type(err).__name__}"
     for number, arrays in enumerate(_sets(args)):
         expected = _results(folder, number, arrays)
-        # More than once: a race shows in some runs only.
-        for _ in range(_RUNS):
+        begin = time.perf_counter()
+        for turn in range(_MORE_RUNS):
+            if turn >= _RUNS and time.perf_counter() - begin > _MORE_SECONDS:
+                break
+            signal.setitimer(signal.ITIMER_REAL, limit)
             ours, reason = run_guarded(bind, arrays)
+            signal.setitimer(signal.ITIMER_REAL, 0)
             reason = reason or difference(ours, expected, rtol)
             if reason:
                 return False, reason

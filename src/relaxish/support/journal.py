@@ -137,13 +137,20 @@ class Journal:
         self._position += cut
         return self._parse(data[:cut])
 
-    def lines_new(self) -> Iterator[tuple[int, bytes]]:
+    def complete_end(self) -> int:
+        """Where the last complete line ends now."""
+        with self.lock(shared=True) as fd:
+            return _complete_end(fd)
+
+    def lines_new(self, end: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Offset and text of each complete line since the last call, unparsed and without its newline.
 
-        The position moves with what was taken. Lines are read in pieces, so that a large file needs little memory.
+        The position moves with what was taken; ``end`` is where to stop, from :meth:`complete_end`. Lines are read in
+        pieces, so that a large file needs little memory.
         """
-        with self.lock(shared=True) as fd:
-            end = _complete_end(fd)
+        if end is None:
+            end = self.complete_end()
+        fd = self._descriptor()
         rest = b""
         while self._position + len(rest) < end:
             at = self._position + len(rest)

@@ -100,16 +100,12 @@ class JSONDatabase(MemoryDatabase):
         """Read what other processes added; returns how many records are new."""
         with self._guard:
             # Found before the workloads are read: a record's workload is always written first.
-            new = list(self._new_entries())
+            end = self._record_file.complete_end()
             for _, text in self._workload_file.lines_new():
                 if text.strip():
                     self._add_workload(text)
-            return sum(self._add_entry(*item) for item in new)
-
-    def _new_entries(self) -> Iterator[tuple[int, int, Entry | None]]:
-        for offset, text in self._record_file.lines_new():
-            if text.strip():
-                yield offset, len(text), entry_of(text)
+            lines = self._record_file.lines_new(end)
+            return sum(self._add_entry(offset, len(text), entry_of(text)) for offset, text in lines if text.strip())
 
     def _add_workload(self, text: bytes) -> None:
         try:
