@@ -1,6 +1,7 @@
 """A tuning run that was stopped goes on from where it was."""
 
 import json
+import random
 import subprocess
 import sys
 import zlib
@@ -38,8 +39,8 @@ class NamingBuilder(DummyBuilder):
         return [ms.builder.BuilderResult(x.mod.script(), None) for x in build_inputs]
 
 
-class Stop(Exception):
-    pass
+class Stop(BaseException):
+    """Like a signal: nothing that guards against mistakes of callbacks takes it for one."""
 
 
 class StopAfter(ms.MeasureCallback):
@@ -61,7 +62,7 @@ class StopAfter(ms.MeasureCallback):
                 raise Stop
 
 
-def tune(work_dir, stop=None, trials=120, names=("matmul",)):
+def tune(work_dir, stop=None, trials=120, names=("matmul",), batch=8, scheduler="gradient"):
     callbacks = [ms.measure_callback.AddToDatabase(), ms.measure_callback.UpdateCostModel()]
     if stop is not None:
         callbacks.append(stop)
@@ -74,13 +75,13 @@ def tune(work_dir, stop=None, trials=120, names=("matmul",)):
         TARGET,
         str(work_dir),
         trials,
-        num_trials_per_iter=8,
+        num_trials_per_iter=batch,
         builder=NamingBuilder(),
         runner=SimulatedRunner(),
         seed=5,
         measure_callbacks=callbacks,
         cost_model="xgb",
-        task_scheduler=ms.task_scheduler.GradientBased(seed=1),
+        task_scheduler=ms.task_scheduler.GradientBased(seed=1) if scheduler == "gradient" else scheduler,
     )
 
 
@@ -106,6 +107,56 @@ def test_a_run_stopped_between_rounds_is_the_run_that_was_not(tmp_path):
 def test_a_run_with_a_trained_model_goes_on_the_same(tmp_path):
     broken, whole = stopped_and_whole(tmp_path, 136, (14, 1))
     assert broken == whole
+
+
+SMALL = ("matmul", "row_sum", "max_pool")
+
+
+def stopped_at(tmp_path, whole, scheduler, *stops):
+    """Whether a run stopped at some points, and started again each time, measures what one that was not does."""
+    for number, stop in enumerate(stops):
+        with pytest.raises(Stop):
+            tune(tmp_path, stop, 40, SMALL, 4, scheduler)
+        found = keys(JSONDatabase(work_dir=str(tmp_path)))
+        assert found == whole[: len(found)], (number, stop.__dict__)
+    return keys(tune(tmp_path, None, 40, SMALL, 4, scheduler)) == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", ["gradient", "round-robin"])
+def test_a_run_killed_at_any_point_is_the_run_that_was_not(tmp_path, scheduler):
+    database = tune(tmp_path / "whole", None, 40, SMALL, 4, scheduler)
+    whole = keys(database)
+    assert len(whole) == 40 and len(database.workloads()) == 3
+    rng = random.Random(scheduler)
+    # While warming up (the first 12), in the middle of rounds and between them; some runs are stopped twice.
+    for number, point in enumerate([0, 2, 5, rng.randrange(12, 39)]):
+        assert stopped_at(tmp_path / f"r{number}", whole, scheduler, StopAfter(point))
+    assert stopped_at(tmp_path / "batches", whole, scheduler, StopAfter(batches=1), StopAfter(batches=2))
+    assert stopped_at(tmp_path / "both", whole, scheduler, StopAfter(9), StopAfter(3), StopAfter(batches=1))
+
+
+def test_work_is_shared_between_kernels_after_a_stop_while_warming_up(tmp_path):
+    """A run stopped in its first round used to give all that was left to one kernel."""
+    with pytest.raises(Stop):
+        tune(tmp_path, StopAfter(1), 24, SMALL, 4)
+    database = tune(tmp_path, None, 24, SMALL, 4)
+    counts = [len(database.records_of(w)) for w in database.workloads()]
+    assert len(counts) == 3 and min(counts) >= 4 and sum(counts) == 24
+
+
+def test_a_damaged_state_costs_the_state_only(tmp_path):
+    with pytest.raises(Stop):
+        tune(tmp_path, StopAfter(9), 24, SMALL, 4)
+    before = keys(JSONDatabase(work_dir=str(tmp_path)))
+    for path in [*tmp_path.glob("search_*.json"), *tmp_path.glob("cost_model*")]:
+        path.write_bytes(path.read_bytes()[:-7] + b"\0\0")
+    database = tune(tmp_path, None, 24, SMALL, 4)
+    after = keys(database)
+    assert after[: len(before)] == before and len(after) == len(before) + 24
+    for workload in database.workloads():
+        mine = [trace_key(r.trace) for r in database.records_of(workload)]
+        assert len(set(mine)) == len(mine)
 
 
 def test_nothing_is_lost_or_measured_twice(tmp_path):

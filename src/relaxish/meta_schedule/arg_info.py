@@ -7,6 +7,7 @@ from typing import Any
 
 from ..ir import IRModule
 from ..tir import PrimFunc
+from .legal_values import Values, legal_values
 
 __all__ = ["ArgInfo", "TensorInfo"]
 
@@ -29,7 +30,8 @@ class ArgInfo:
     def from_prim_func(func: PrimFunc) -> list[ArgInfo]:
         """The arguments of a function, in order."""
         infos: list[ArgInfo] = []
-        for param in func.params:
+        legal = legal_values(func)
+        for position, param in enumerate(func.params):
             buffer = func.buffer_map.get(param)
             if buffer is None:
                 raise ValueError(f"argument {param.name} of the function is not a buffer")
@@ -41,7 +43,7 @@ class ArgInfo:
                         f"argument {param.name} has the dynamic extent {extent}; tuning needs static shapes"
                     )
                 shape.append(value)
-            infos.append(TensorInfo(buffer.dtype, shape))
+            infos.append(TensorInfo(buffer.dtype, shape, values=legal.get(position)))
         return infos
 
     @staticmethod
@@ -55,11 +57,12 @@ class ArgInfo:
 
 
 class TensorInfo(ArgInfo):
-    """A tensor argument: ``dtype`` and ``shape``."""
+    """A tensor argument: ``dtype`` and ``shape``, and which ``values`` integers may take (not part of its identity)."""
 
-    def __init__(self, dtype: str, shape: Sequence[int]) -> None:
+    def __init__(self, dtype: str, shape: Sequence[int], *, values: Values | None = None) -> None:
         self.dtype = str(dtype)
         self.shape = tuple(int(x) for x in shape)
+        self.values = values
 
     def as_json(self) -> list[Any]:
         return ["TENSOR", self.dtype, list(self.shape)]

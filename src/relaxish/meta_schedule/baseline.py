@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable
 from typing import Any
 
 from ..dlight import ApplyDefaultSchedule, default_cpu_rules, default_gpu_rules
 from ..ir import IRModule
+from ..support import config
 from ..support.journal import Journal
 from ..target import Target
-from .arg_info import ArgInfo
-from .builder import Builder, BuilderInput
 from .builder.device_artifact import is_device_target
-from .database import Database, JSONDatabase, OrderedUnionDatabase, TuningRecord, UnionDatabase, mean_seconds
-from .runner import LocalRunner, Runner, RunnerInput
-from .tune_context import TuneContext
+from .database import (
+    Database, JSONDatabase, OrderedUnionDatabase, TuningRecord, UnionDatabase, hardware_fingerprint, mean_seconds,
+)  # fmt: skip
 
 __all__ = [
     "baseline_seconds",
     "baseline_wins",
     "commit_baseline",
     "default_schedule",
-    "measure_baseline",
-    "measure_baselines",
+    "read_note",
 ]
 
-_IN_MEMORY: weakref.WeakKeyDictionary[Database, dict[str, list[float]]] = weakref.WeakKeyDictionary()
+_Notes = dict[str, tuple[list[float], float | None]]
+_IN_MEMORY: weakref.WeakKeyDictionary[Database, _Notes] = weakref.WeakKeyDictionary()
 
 
 def default_schedule(mod: IRModule, target: Target) -> IRModule:
@@ -57,21 +55,48 @@ def _key(database: Database, mod: IRModule) -> str:
     return f"{database.commit_workload(mod).shash & 0xFFFFFFFFFFFFFFFF:016x}"
 
 
-def _notes(database: Database) -> dict[str, list[float]]:
+def _notes(database: Database) -> _Notes:
+    """The default schedules' times and, if known, that of the best record measured in turns with them, by workload."""
     if not isinstance(database, JSONDatabase):
         return _IN_MEMORY.get(database, {})
     path = baseline_path(database)
-    lines: list[Any] = Journal(path, readonly=True).read() if os.path.exists(path) else []
-    return {line["workload"]: line["run_secs"] for line in lines}
+    found: _Notes = {}
+    if not os.path.exists(path):
+        return found
+    for line in Journal(path, readonly=True).read():
+        note = read_note(line)
+        if note is not None:
+            found[note[0]] = note[1:]
+    return found
 
 
-def commit_baseline(database: Database, mod: IRModule, seconds: list[float]) -> None:
-    """Note what the default schedule of a workload takes; the last note counts."""
+def read_note(line: Any, anywhere: bool = False) -> tuple[str, list[float], float | None] | None:
+    """Workload, times and the best record's time of a line of the journal; None for a line that says nothing here.
+
+    Times of other machines count only if ``anywhere``, or ``RELAXISH_ANY_HARDWARE``, asks for them.
+    """
+    if not isinstance(line, dict) or not isinstance(line.get("workload"), str):
+        return None
+    hardware, seconds, best = line.get("hardware", ""), line.get("run_secs"), line.get("best")
+    if hardware and hardware != hardware_fingerprint() and not anywhere and not config.ANY_HARDWARE.value:
+        return None
+    if not isinstance(seconds, list) or not seconds or not all(map(_is_time, seconds)):
+        return None
+    return line["workload"], [float(s) for s in seconds], float(best) if _is_time(best) else None
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e10
+
+
+def commit_baseline(database: Database, mod: IRModule, seconds: list[float], best: float | None = None) -> None:
+    """Note what the default schedule of a workload takes, and the best record in the same run; the last note counts."""
     key = _key(database, mod)
     if isinstance(database, JSONDatabase):
-        Journal(baseline_path(database)).append({"workload": key, "run_secs": seconds})
+        note = {"workload": key, "run_secs": seconds, "hardware": hardware_fingerprint()}
+        Journal(baseline_path(database)).append(note if best is None else {**note, "best": best})
     else:
-        _IN_MEMORY.setdefault(database, {})[key] = seconds
+        _IN_MEMORY.setdefault(database, {})[key] = (seconds, best)
 
 
 def baseline_seconds(database: Database, mod: IRModule) -> float | None:
@@ -83,39 +108,10 @@ def baseline_seconds(database: Database, mod: IRModule) -> float | None:
     if not notes or not database.has_workload(mod):
         return None
     note = notes.get(_key(database, mod))
-    return mean_seconds(note) if note else None
+    return mean_seconds(note[0]) if note else None
 
 
 def baseline_wins(database: Database, mod: IRModule, record: TuningRecord) -> bool:
     """Whether the default schedule was measured to be faster than a record."""
     default = baseline_seconds(database, mod)
     return default is not None and default < mean_seconds(record.run_secs)
-
-
-# ---- measuring
-
-
-def measure_baseline(task: TuneContext, database: Database, builder: Builder, runner: Runner) -> float | None:
-    """Measure the default schedule of a task and note it; None where the runner cannot, or it does not run."""
-    target = task.target
-    if not isinstance(runner, LocalRunner) or task.mod is None or target is None:
-        return None
-    built = builder.build([BuilderInput(default_schedule(task.mod, target), target)])[0]
-    if built.artifact_path is None:
-        task.logger.warning("the default schedule cannot be built: %s", built.error_msg)
-        return None
-    args = ArgInfo.from_entry_func(task.mod, remove_preproc=True)
-    result = runner.run([RunnerInput(built.artifact_path, target.kind.name, args)])[0].result()
-    if not result.run_secs:
-        task.logger.warning("the default schedule does not run: %s", result.error_msg)
-        return None
-    commit_baseline(database, task.mod, result.run_secs)
-    return mean_seconds(result.run_secs)
-
-
-def measure_baselines(tasks: Iterable[TuneContext], database: Database, builder: Builder, runner: Runner) -> None:
-    """Measure the default schedule of each task that has none noted yet."""
-    for task in tasks:
-        assert task.mod is not None
-        if baseline_seconds(database, task.mod) is None:
-            measure_baseline(task, database, builder, runner)

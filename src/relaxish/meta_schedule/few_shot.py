@@ -10,6 +10,7 @@ from ..target import Target
 from ..tir import PrimFunc
 from .builder import BuilderInput, LocalBuilder
 from .database import mean_seconds
+from .judge import shared_judge
 from .runner import LocalRunner, RunnerInput
 from .search_strategy import MeasureCandidate
 from .tune_context import TuneContext
@@ -37,13 +38,18 @@ def few_shot_tune(
     if not candidates:
         _log.warning("few-shot tuning found no valid schedule of %s", name)
         return None
-    best = _fastest(candidates, target) if benchmark else candidates[0]
-    result: PrimFunc = best.sch.mod["main"]
-    return result
+    assert context.mod is not None
+    for candidate in _by_speed(candidates, target) if benchmark else candidates:
+        verdict = shared_judge().compare(context.mod, candidate.sch.mod, target)
+        if verdict.valid is not False:
+            result: PrimFunc = candidate.sch.mod["main"]
+            return result
+        _log.error("a sampled schedule of %s computes something else and is discarded: %s", name, verdict.reason)
+    return None
 
 
-def _fastest(candidates: Sequence[MeasureCandidate], target: Target) -> MeasureCandidate:
-    """The fastest candidate by measurement; the first one if none of them runs."""
+def _by_speed(candidates: Sequence[MeasureCandidate], target: Target) -> list[MeasureCandidate]:
+    """The candidates, the fastest by measurement first, those that do not run last."""
     builder, runner = LocalBuilder(), LocalRunner()
     try:
         built = builder.build([BuilderInput(c.sch.mod, target) for c in candidates])
@@ -57,4 +63,4 @@ def _fastest(candidates: Sequence[MeasureCandidate], target: Target) -> MeasureC
     finally:
         builder.shutdown()
         runner.shutdown()
-    return candidates[seconds.index(min(seconds))]
+    return [candidates[i] for i in sorted(range(len(candidates)), key=seconds.__getitem__)]

@@ -17,6 +17,7 @@ from .few_shot import few_shot_tune
 from .module_equality import ModuleEquality
 from .schedule_util import normalize_mod
 from .trace_apply import schedule_using_anchor_trace
+from .trust import is_trusted, may_apply
 
 __all__ = ["FewShotTuning", "MetaScheduleApplyDatabase", "MetaScheduleTuneIRMod", "MetaScheduleTuneTIR"]
 
@@ -59,13 +60,14 @@ def _database(work_dir: str | None) -> Database:
 def apply_record(
     database: Database, func: PrimFunc, target: Target, name: str, respect_baselines: bool = False
 ) -> PrimFunc | None:
-    """The function with its best record applied; None if there is no record.
+    """The function with its best record applied; None if there is no record that is known to compute the right thing.
 
     With ``respect_baselines`` the default schedule takes the record's place where it was measured to be faster.
     """
     module = normalize_mod(func)
     record = database.query_tuning_record(module, target, name)
-    if record is None:
+    # Whoever defines the query may not have checked.
+    if record is None or not is_trusted(database, record, target):
         return None
     sch = Schedule(module)
     if ModuleEquality("ignore-ndarray").equal(record.workload.mod, module):
@@ -74,6 +76,8 @@ def apply_record(
         record.trace.apply_to_schedule(sch, remove_postproc=False)
     else:  # found by its anchor block: the trace belongs to another fused variant
         schedule_using_anchor_trace(sch, record.trace, target)
+        if not may_apply(module, sch.mod, target, name):
+            return None
     return _scheduled(func, sch.mod["main"])
 
 
@@ -82,7 +86,8 @@ def MetaScheduleApplyDatabase(work_dir: str | None = None, enable_warning: bool 
 
     Before: ``@T.prim_func def matmul(...)`` as a plain loop nest. After: the tuned nest, marked ``tir.is_scheduled``.
     Programs without a record stay as they are, with a warning if ``enable_warning``. The target is the one in scope
-    where the pass is made, else where it runs.
+    where the pass is made, else where it runs. A record that nobody has checked is compared with the unscheduled
+    program first, and passed over if it computes something else (see ``trust``).
     """
     return _apply_database(work_dir, enable_warning, respect_baselines=False)
 

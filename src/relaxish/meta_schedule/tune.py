@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from .baseline import measure_baselines
+from ..support.errors import JournalError
+from ..support.log import get_logger
 from .builder import Builder, LocalBuilder
 from .cost_model import CostModel
-from .database import Database
+from .database import Database, JSONDatabase
 from .logging import get_scheduler_log
 from .measure_callback import MeasureCallback
 from .profiler import Profiler
@@ -17,9 +18,11 @@ from .run_state import RunState
 from .runner import LocalRunner, Runner
 from .task_scheduler import TaskScheduler
 from .tune_context import TuneContext
-from .validate import trusted_winners
+from .validate import race, trusted_winners
 
 __all__ = ["tune_tasks"]
+
+_log = get_logger("meta_schedule")
 
 
 def _callbacks(value: Any) -> list[MeasureCallback]:
@@ -42,6 +45,15 @@ def _workers(builder: Builder | str, runner: Runner | str) -> tuple[Any, Any, li
         if isinstance(part, (LocalBuilder, LocalRunner)):
             part.pool.prepare()
     return builder, runner, own
+
+
+def _write_what_is_left(database: Database) -> None:
+    """Try once more to write what the disk had no room for; say how much is in memory only if that fails."""
+    if isinstance(database, JSONDatabase) and database.unwritten:
+        try:
+            database.flush()
+        except JournalError as err:
+            _log.error("%d records are in memory only and end with this process: %s", database.unwritten, err)
 
 
 def tune_tasks(
@@ -67,8 +79,10 @@ def tune_tasks(
 
     ``work_dir`` receives logs and, with ``database="json"``, the database; run again with the same directory, tuning
     goes on from what is there. With ``validate`` the fastest records are compared numerically with the unscheduled
-    program and timed again, and wrong ones can no longer win. With ``baselines`` the default schedule of each task is
-    timed as well, so that a record slower than it is never applied.
+    program and timed again, and wrong ones can no longer win; without, that is done when a record is applied. With
+    ``baselines`` the default schedule of each task is timed as well, with every batch and in turns with the winners, so
+    that a record slower than it is never applied. Builders, runners, cost models and callbacks of the caller's own may
+    fail: what they get wrong costs the candidates concerned.
     """
     if not tasks:
         raise ValueError("No tasks to tune")
@@ -91,6 +105,7 @@ def tune_tasks(
     # A model of the caller's own is the caller's to keep.
     state = RunState(work_dir, database, tasks, settings, model if isinstance(cost_model, str) else None)
     scheduler.run_state = state
+    scheduler.with_baselines = baselines and isinstance(measure, LocalRunner)
     try:
         scheduler.tune(
             tasks=tasks,
@@ -104,14 +119,14 @@ def tune_tasks(
             database=database,
             cost_model=model,
         )
-        if validate:
-            with Profiler.timeit("Validate"):
-                for task in tasks:
-                    trusted_winners(task, database, build, measure)
-        if baselines:
-            with Profiler.timeit("MeasureBaselines"):
-                measure_baselines(tasks, database, build, measure)
+        with Profiler.timeit("Validate"):
+            for task in tasks:
+                if validate:
+                    trusted_winners(task, database, build, measure, baseline=baselines)
+                elif baselines and isinstance(measure, LocalRunner):
+                    race(task, database, build, measure, (), baseline=True)
         state.finish()
+        _write_what_is_left(database)
     finally:
         for part in own:
             if hasattr(part, "shutdown"):

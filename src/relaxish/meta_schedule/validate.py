@@ -2,121 +2,116 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from ..ir import IRModule
-from ..target import Target
-from ..tir.analysis import estimate_tir_flops
 from .arg_info import ArgInfo
-from .baseline import default_schedule
+from .baseline import commit_baseline, default_schedule
 from .builder import Builder, BuilderInput
-from .builder.device_artifact import is_device_target
-from .builder.local_builder import build_whole
-from .database import Database, TuningRecord
+from .database import Database, TuningRecord, Workload, mean_seconds
+from .database.database import is_for
+from .judge import Judge, Verdict, shared_judge
 from .runner import LocalRunner, Runner, RunnerInput
-from .schedule_util import remove_weight_layout_rewrite
+from .task_scheduler.measuring import safe_build, safe_run
+from .trust import check_record, commit_verdict, scheduled
 from .tune_context import TuneContext
 
-__all__ = ["trusted_winners"]
+__all__ = ["race", "trusted_winners"]
 
-# Naive loops do this much in about a second.
-_NAIVE_FLOPS = 5e8
+# As often finalists and default schedule take turns.
+_TURNS = 3
+# So many records in a row that cannot be checked, and no other can.
+_HOPELESS = 8
 
 
 def trusted_winners(
-    task: TuneContext, database: Database, builder: Builder, runner: Runner, finalists: int = 3
+    task: TuneContext,
+    database: Database,
+    builder: Builder,
+    runner: Runner,
+    finalists: int = 3,
+    *,
+    baseline: bool = False,
+    judge: Judge | None = None,
 ) -> TuningRecord | None:
     """The fastest record that computes the right thing; the verdicts and new times go into the database.
 
-    Runners that cannot compare outputs leave the ranking as it is.
+    Records are checked down the ranking until ``finalists`` of them are right, however many are not. These are then
+    timed again in turns, with ``baseline`` together with the default schedule, whose time is noted beside them.
+    Runners of others leave the ranking as it is: their records are checked when they are applied.
     """
     if not isinstance(runner, LocalRunner) or task.mod is None or not database.has_workload(task.mod):
         return None
     workload = database.commit_workload(task.mod)
-    target: Any = task.target
-    reference = None
-    confirmed = 0
-    for record in database.get_top_k(workload, 4 * finalists):
-        if confirmed >= finalists:
-            break
-        if record.numerically_valid is not None:
-            confirmed += record.numerically_valid
-            continue
-        if reference is None:
-            reference = _reference(task, runner)
-        valid, reason, seconds = _check(record, builder, runner, reference, target)
-        if valid is None:
-            task.logger.warning("a winner could not be checked: %s", reason)
-            continue
-        confirmed += valid
-        if not valid:
-            task.logger.error("a fast candidate computes something else and is discarded: %s", reason)
-        record.numerically_valid = valid
-        if seconds:
-            record.run_secs = seconds
-        database.commit_tuning_record(
-            TuningRecord(
-                record.trace,
-                workload,
-                seconds or record.run_secs,
-                record.target,
-                record.args_info,
-                valid=valid,
-                error_msg=None if valid else f"wrong result: {reason}",
-                again=True,
-            )
-        )
-    best = database.get_top_k(workload, 1)
+    right = _checked(task, database, workload, finalists, judge or shared_judge())
+    race(task, database, builder, runner, right, baseline)
+    best = _top(database, workload, task, 1, ())
     return best[0] if best else None
 
 
-def _reference(task: TuneContext, runner: LocalRunner) -> bytes:
-    """What winners are compared with: the program by its default schedule, since naive loops may run for minutes.
+def _checked(
+    task: TuneContext, database: Database, workload: Workload, finalists: int, judge: Judge
+) -> list[TuningRecord]:
+    """The fastest records that passed a check, unchecked ones before them checked now."""
+    unknown: list[TuningRecord] = []
+    while True:
+        top = _top(database, workload, task, finalists, unknown)
+        record = next((r for r in top if r.numerically_valid is None), None)
+        if record is None or task.target is None:
+            return top
+        verdict = check_record(record, task.target, judge)
+        if verdict.valid is None:
+            task.logger.warning("a winner could not be checked: %s", verdict.reason)
+            unknown.append(record)
+            if len(unknown) >= _HOPELESS:
+                return [r for r in top if r.numerically_valid]
+        else:
+            if not verdict.valid:
+                task.logger.error("a fast candidate computes something else and is discarded: %s", verdict.reason)
+            commit_verdict(database, record, verdict)
 
-    Where they take less, the default schedule is held to the unscheduled program first, and gives way to it if wrong.
-    """
-    assert task.mod is not None
+
+def _top(
+    database: Database, workload: Workload, task: TuneContext, count: int, unknown: Sequence[TuningRecord]
+) -> list[TuningRecord]:
+    left_out = {id(r) for r in unknown}
+    ranking = (r for r in database.ranked(workload) if id(r) not in left_out and is_for(r, task.target))
+    return list(itertools.islice(ranking, count))
+
+
+def race(
+    task: TuneContext,
+    database: Database,
+    builder: Builder,
+    runner: Runner,
+    records: Sequence[TuningRecord],
+    baseline: bool,
+) -> None:
+    """Time records, with ``baseline`` the default schedule as well, in turns; their times go into the database."""
     target: Any = task.target
-    if target is not None and is_device_target(target):
-        # What a device computes is held to the host.
-        target = target.host if target.host is not None and not is_device_target(target.host) else Target("llvm")
-    default = task.mod if target is None else default_schedule(task.mod, target)
-    # Whole: default schedules, too, may pack weights.
-    reference = build_whole(default, target)
-    if default is task.mod or not _is_quick(task.mod):
-        return reference
-    plain = build_whole(task.mod, target)
-    valid, reason = runner.check(reference, plain, ArgInfo.from_entry_func(task.mod, remove_preproc=True))
-    if valid is False:
-        task.logger.error("the default schedule computes something else than the program: %s", reason)
-        return plain
-    return reference
-
-
-def _is_quick(mod: IRModule) -> bool:
-    try:
-        return estimate_tir_flops(mod) <= _NAIVE_FLOPS
-    except ValueError:  # the extent of a loop is known only at run time
-        return False
-
-
-def _check(
-    record: TuningRecord, builder: Builder, runner: LocalRunner, reference: bytes, target: Any
-) -> tuple[bool | None, str, list[float] | None]:
-    candidate = record.as_measure_candidate()
-    mod = candidate.sch.mod
-    built = builder.build([BuilderInput(mod, target)])[0]
-    if not isinstance(built.artifact_path, bytes):
-        return None, built.error_msg or "no code in memory", None
-    args = record.args_info or []
-    repacked = remove_weight_layout_rewrite(mod) is not mod
-    if repacked:
-        # Candidates run on weights packed ahead; the packing itself is part of what must be right.
-        whole = build_whole(mod, target)
-        valid, reason = runner.check(whole, reference, args)
-    else:
-        valid, reason = runner.check(built.artifact_path, reference, args)
-    if not valid:
-        return valid, reason, None
-    again = runner.run([RunnerInput(built.artifact_path, target.kind.name, args)])[0].result()
-    return True, "", again.run_secs
+    if target is None or task.mod is None or not (records or baseline):
+        return
+    programs: list[IRModule] = [default_schedule(task.mod, target)] if baseline else []
+    programs += [scheduled(r) for r in records]
+    built = safe_build(builder, [BuilderInput(p, target) for p in programs])
+    args = ArgInfo.from_entry_func(task.mod, remove_preproc=True)
+    running = [(i, b.artifact_path) for i, b in enumerate(built) if b.artifact_path is not None and not b.error_msg]
+    inputs = [RunnerInput(artifact, target.kind.name, args) for _, artifact in running]
+    futures = safe_run(runner, inputs * _TURNS)
+    times: dict[int, list[float]] = {}
+    for (index, _), future in zip(running * _TURNS, futures, strict=True):
+        result = future.result()
+        if result.run_secs:
+            times.setdefault(index, []).append(mean_seconds(result.run_secs))
+        elif index < baseline:
+            task.logger.warning("the default schedule does not run: %s", result.error_msg)
+    for index, record in enumerate(records, start=int(baseline)):
+        seconds = times.get(index)
+        if seconds is not None and record.numerically_valid:
+            commit_verdict(database, record, Verdict(True), [statistics.median(seconds)])
+    if baseline and 0 in times:
+        tuned = [statistics.median(t) for index, t in times.items() if index]
+        commit_baseline(database, task.mod, [statistics.median(times[0])], min(tuned, default=None))

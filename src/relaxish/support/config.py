@@ -49,6 +49,15 @@ def _parse_positive(text: str) -> int:
     return number
 
 
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}")
+        return text.strip().lower()
+
+    return parse
+
+
 class Knob(Generic[T]):
     """One setting. Order of precedence: override, :meth:`set`, environment, default."""
 
@@ -160,6 +169,20 @@ TRACEBACK = Knob(
 )
 TEST_TARGETS = Knob(
     "test_targets", str, "llvm;cuda", "targets of parameterised tests, separated by semicolons", changes_code=False
+)
+UNCHECKED_RECORDS = Knob(
+    "unchecked_records",
+    _one_of("refuse", "warn", "trust"),
+    "refuse",
+    "tuning records whose results cannot be checked here: refuse them, apply them and warn, or trust all without check",
+    changes_code=False,
+)
+ANY_HARDWARE = Knob(
+    "any_hardware",
+    _parse_bool,
+    False,
+    "use tuning records that were measured on other machines as well",
+    changes_code=False,
 )
 CUDA_PROVIDER = Knob(
     "cuda_provider",

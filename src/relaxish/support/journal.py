@@ -8,6 +8,7 @@ lost. Readers take a shared lock only for the moment of reading and never see ha
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import threading
@@ -25,6 +26,8 @@ except ImportError:  # no advisory locks on this platform: single-writer use onl
 
 _log = get_logger("journal")
 _CHUNK = 1 << 16
+_PIECE = 1 << 22
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Journal:
@@ -36,10 +39,14 @@ class Journal:
     [{'trial': 1}]
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, sync: bool = True, readonly: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, sync: bool = True, readonly: bool = False, or_readonly: bool = False
+    ) -> None:
+        """``or_readonly`` opens a file that may not be written for reading, with ``readonly`` set."""
         self.path = Path(path)
         self.sync = sync
         self.readonly = readonly
+        self._or_readonly = or_readonly
         self.skipped = 0
         self._position = 0
         self._thread_lock = threading.Lock()
@@ -54,6 +61,9 @@ class Journal:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.path, flags | getattr(os, "O_CLOEXEC", 0), 0o644)
         except OSError as err:
+            if self._or_readonly and not self.readonly and err.errno in _NOT_WRITABLE and self.path.exists():
+                self.readonly = True
+                return self._open()
             raise JournalError(f"cannot open journal {self.path}: {err.strerror}") from err
         if fresh and self.sync and not self.readonly:
             _sync_directory(self.path.parent)
@@ -112,9 +122,12 @@ class Journal:
             raise JournalError(f"cannot write to journal {self.path}: {err.strerror}") from err
 
     def flush(self) -> None:
-        """Make what was written without ``sync`` safe against power failure as well."""
+        """Make what was written without ``sync`` safe against power failure as well. Raises JournalError if it cannot."""
         if self.sync and not self.readonly:
-            os.fsync(self._descriptor())
+            try:
+                os.fsync(self._descriptor())
+            except OSError as err:
+                raise JournalError(f"cannot write to journal {self.path}: {err.strerror}") from err
 
     def read_new(self) -> list[Any]:
         """Complete records added (by anyone) since the last call; the first call returns all."""
@@ -123,6 +136,44 @@ class Journal:
         cut = data.rfind(b"\n") + 1
         self._position += cut
         return self._parse(data[:cut])
+
+    def complete_end(self) -> int:
+        """Where the last complete line ends now."""
+        with self.lock(shared=True) as fd:
+            return _complete_end(fd)
+
+    def lines_new(self, end: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Offset and text of each complete line since the last call, unparsed and without its newline.
+
+        The position moves with what was taken; ``end`` is where to stop, from :meth:`complete_end`. Lines are read in
+        pieces, so that a large file needs little memory.
+        """
+        if end is None:
+            end = self.complete_end()
+        fd = self._descriptor()
+        rest = b""
+        while self._position + len(rest) < end:
+            at = self._position + len(rest)
+            data = rest + os.pread(fd, min(_PIECE, end - at), at)
+            if len(data) == len(rest):  # somebody made the file shorter
+                return
+            begin = 0
+            while (cut := data.find(b"\n", begin)) >= 0:
+                offset = self._position
+                self._position += cut + 1 - begin
+                yield offset, data[begin:cut]
+                begin = cut + 1
+            rest = data[begin:]
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """``length`` bytes from ``offset``, as :meth:`lines_new` gave them. Raises JournalError if they are gone."""
+        try:
+            data = os.pread(self._descriptor(), length, offset)
+        except OSError as err:
+            raise JournalError(f"cannot read journal {self.path}: {err.strerror}") from err
+        if len(data) != length:
+            raise JournalError(f"journal {self.path} was made shorter while it was in use")
+        return data
 
     def read(self) -> list[Any]:
         """All complete records from the beginning; does not move the position of :meth:`read_new`."""
@@ -137,7 +188,7 @@ class Journal:
                 continue
             try:
                 records.append(json.loads(line))
-            except ValueError:
+            except (ValueError, RecursionError):
                 self.skipped += 1
                 _log.warning("%s: skipping a damaged line of %d bytes", self.path, len(line))
         return records
@@ -181,6 +232,18 @@ def _read_from(fd: int, position: int) -> bytes:
     return b"".join(chunks)
 
 
+def _complete_end(fd: int) -> int:
+    """Where the last complete line ends."""
+    end = os.fstat(fd).st_size
+    while end > 0:
+        begin = max(0, end - _CHUNK)
+        cut = os.pread(fd, end - begin, begin).rfind(b"\n")
+        if cut >= 0:
+            return begin + cut + 1
+        end = begin
+    return 0
+
+
 def _repair_tail(fd: int, path: Path) -> int:
     """Make the file end in a newline; returns its length. Call with the exclusive lock held."""
     size = os.fstat(fd).st_size
@@ -204,6 +267,6 @@ def _repair_tail(fd: int, path: Path) -> int:
 def _is_json(text: bytes) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

@@ -28,9 +28,11 @@ from typing import Any
 
 from . import config, function_pickle
 from .errors import WorkerError
+from .log import get_logger
 from .worker_zygote import _HEADER, receive_message, send_message
 
 _LOG_TAIL = 4000
+_log = get_logger("workers")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class TaskFuture:
     def __init__(self) -> None:
         self._event = threading.Event()
         self._result: TaskResult | None = None
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[TaskResult], None]] = []
 
     def done(self) -> bool:
         """Whether the result is there."""
@@ -81,9 +85,31 @@ class TaskFuture:
         assert self._result is not None
         return self._result
 
+    def add_done_callback(self, callback: Callable[[TaskResult], None]) -> None:
+        """Call ``callback(result)`` when the task ends, before :meth:`done` says so; at once if it has ended.
+
+        It runs in the thread that drives the worker; what it raises is logged.
+        """
+        with self._lock:
+            if self._result is None:
+                self._callbacks.append(callback)
+                return
+        _call(callback, self._result)
+
     def _resolve(self, result: TaskResult) -> None:
-        self._result = result
+        with self._lock:
+            self._result = result
+            waiting, self._callbacks = self._callbacks, []
+        for callback in waiting:
+            _call(callback, result)
         self._event.set()
+
+
+def _call(callback: Callable[[TaskResult], None], result: TaskResult) -> None:
+    try:
+        callback(result)
+    except Exception:  # a thread of ours must survive it
+        _log.exception("a callback of a task failed")
 
 
 class _Zygote:

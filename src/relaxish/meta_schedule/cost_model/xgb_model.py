@@ -121,7 +121,12 @@ class XGBModel(CostModel):
 
     def save(self, path: str) -> None:
         """A tar of ``model.bin`` (when trained) and ``data.npz``."""
-        arrays: dict[str, Array] = {"trained_on": np.array(self.last_train_size)}
+        _, state, position, *_ = self.random_state.get_state()
+        arrays: dict[str, Array] = {
+            "trained_on": np.array(self.last_train_size),
+            "random_state": np.asarray(state),
+            "random_position": np.array(position),
+        }
         for index, (key, group) in enumerate(self.data.items()):
             arrays[f"key{index}"] = np.frombuffer(key.encode(), dtype=np.uint8)
             arrays[f"costs{index}"] = group.costs
@@ -156,8 +161,10 @@ class XGBModel(CostModel):
         if "model.bin" in blobs:
             self.booster = _xgboost().Booster()
             self.booster.load_model(bytearray(blobs["model.bin"]))
-        elif self.data_size:
+        elif self.data_size >= self.num_warmup_samples:
             self._train()
+        if "random_state" in arrays.files:
+            self.random_state.set_state(("MT19937", arrays["random_state"], int(arrays["random_position"])))
 
     # ---- learning
 

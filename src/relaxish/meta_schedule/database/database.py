@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir import IRModule
+from ...support import config
 from ...target import Target
 from ...tir import Schedule
 from ...tir.schedule import Trace
@@ -116,6 +118,8 @@ class TuningRecord:
         """Whether the record may win: it has a non-empty trace, believable times, and was not found wrong."""
         if not self.trace.insts or self.numerically_valid is False or not self.run_secs:
             return False
+        if self.error_msg and self.numerically_valid is None:
+            return False
         return all(0 <= x < INVALID_SECONDS for x in self.run_secs)
 
     def as_measure_candidate(self) -> MeasureCandidate:
@@ -215,6 +219,16 @@ class Database:
 
     # ---- derived
 
+    def ranked(self, workload: Workload) -> Iterable[TuningRecord]:
+        """The valid records of a workload, best first; made one at a time where that is cheaper."""
+        return self.get_top_k(workload, 1 << 30)
+
+    def commit_verdict(self, record: TuningRecord) -> None:
+        """Remember what ``record`` says of every measurement of its trace: whether it is right, and newer times.
+
+        Databases of others keep the verdict in the record itself.
+        """
+
     def commit_tuning_records(self, records: Iterable[TuningRecord]) -> None:
         """Store several records."""
         for record in records:
@@ -227,23 +241,36 @@ class Database:
     def flush(self) -> None:
         """Make everything committed durable."""
 
+    def workloads(self) -> list[Workload]:
+        """The distinct workloads that have records."""
+        seen: list[Workload] = []
+        for record in self.get_all_tuning_records():
+            if not any(record.workload is w or self.module_equality.equal(record.workload.mod, w.mod) for w in seen):
+                seen.append(record.workload)
+        return seen
+
     def records_of(self, workload: Workload) -> list[TuningRecord]:
         """Every record of one workload, failures included, in the order committed."""
         return [r for r in self.get_all_tuning_records() if self.module_equality.equal(r.workload.mod, workload.mod)]
 
     def query_tuning_record(self, mod: IRModule, target: Target, workload_name: str = "main") -> TuningRecord | None:
-        """The best record for a module on a target."""
+        """The best record for a module on a target that computes the right thing, checked now if nobody did before.
+
+        Records of other machines are left out; see ``RELAXISH_ANY_HARDWARE`` and ``RELAXISH_UNCHECKED_RECORDS``.
+        """
+        from ..trust import first_trusted
+
         if not self.has_workload(mod):
             return None
-        for record in self.get_top_k(self.commit_workload(mod), 1 << 30):
-            if record.target is None or target is None or _same_device(record.target, target):
-                return record
-        return None
+        return first_trusted(self, self.ranked(self.commit_workload(mod)), target)
 
     def query_schedule(self, mod: IRModule, target: Target, workload_name: str = "main") -> Schedule | None:
         """The best record's trace applied to ``mod``."""
+        from ..trust import is_trusted
+
         record = self.query_tuning_record(mod, target, workload_name)
-        if record is None:
+        # Whoever defines the query above may not have checked.
+        if record is None or not is_trusted(self, record, target):
             return None
         sch = Schedule(record.workload.mod)
         record.trace.apply_to_schedule(sch, remove_postproc=False)
@@ -269,25 +296,32 @@ class Database:
         return result
 
     def dump_pruned(self, destination: Database) -> None:
-        """Copy the best record of each workload into another database."""
-        seen: list[Workload] = []
-        for record in self.get_all_tuning_records():
-            if any(record.workload is w or self.module_equality.equal(record.workload.mod, w.mod) for w in seen):
-                continue
-            seen.append(record.workload)
-            for best in self.get_top_k(record.workload, 1):
-                workload = destination.commit_workload(best.workload.mod)
-                destination.commit_tuning_record(
-                    TuningRecord(
-                        best.trace,
-                        workload,
-                        best.run_secs,
-                        best.target,
-                        best.args_info,
-                        valid=best.numerically_valid,
-                        hardware=best.hardware,
-                    )
+        """Copy the best record of each workload, for each machine, into another database.
+
+        Records that are found wrong are passed over; one that cannot be checked here is copied as it is.
+        """
+        from ..trust import verdict_on
+
+        best: list[TuningRecord] = []
+        for workload in self.workloads():
+            machines: set[str] = set()
+            for record in self.ranked(workload):
+                place = "" if is_here(record) else record.hardware
+                if place not in machines and verdict_on(self, record).valid is not False:
+                    machines.add(place)
+                    best.append(record)
+        for record in best:
+            destination.commit_tuning_record(
+                TuningRecord(
+                    record.trace,
+                    destination.commit_workload(record.workload.mod),
+                    record.run_secs,
+                    record.target,
+                    record.args_info,
+                    valid=record.numerically_valid,
+                    hardware=record.hardware,
                 )
+            )
 
     def __enter__(self) -> Database:
         _stack().append(self)
@@ -337,8 +371,39 @@ def _same_device(lhs: Target, rhs: Target) -> bool:
     return True
 
 
-def rank(records: Iterable[TuningRecord], top_k: int) -> list[TuningRecord]:
-    """The fastest valid records, ties in the order given."""
+def is_here(record: TuningRecord) -> bool:
+    """Whether a record's times mean something on this machine.
+
+    Those without a note of where they were measured count, and so do those for devices, whose target names them.
+    """
+    if not record.hardware or (record.target is not None and "gpu" in record.target.keys):
+        return True
+    return record.hardware == hardware_fingerprint()
+
+
+def is_for(record: TuningRecord, target: Target | None) -> bool:
+    """Whether a record is for a target, and of this machine unless others are asked for."""
+    if not config.ANY_HARDWARE.value and not is_here(record):
+        return False
+    return record.target is None or target is None or _same_device(record.target, target)
+
+
+def verdict_key(record: TuningRecord) -> tuple[int, int]:
+    """What tells verdicts apart: the whole trace and the target."""
+    from .record_index import compact, key_of
+
+    target = None if record.target is None else record.target.export()
+    return key_of(compact(record.trace.as_json(remove_postproc=False)), compact(target))
+
+
+def rank(records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """The valid records, fastest first, ties in the order given."""
+    return sorted((r for r in records if r.is_valid()), key=lambda r: mean_seconds(r.run_secs))
+
+
+def top_of(ranking: Iterable[TuningRecord], top_k: int) -> list[TuningRecord]:
+    """The first ``top_k`` of a ranking that were measured on this machine, or anywhere if that is asked for."""
     if top_k < 0:
         raise ValueError("top_k must not be negative")
-    return sorted((r for r in records if r.is_valid()), key=lambda r: mean_seconds(r.run_secs))[:top_k]
+    anywhere = config.ANY_HARDWARE.value
+    return list(itertools.islice((r for r in ranking if anywhere or is_here(r)), top_k))

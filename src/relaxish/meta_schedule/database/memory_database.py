@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir import IRModule
-from .database import Database, TuningRecord, Workload, rank
+from .database import Database, TuningRecord, Workload, rank, top_of, verdict_key
 
 __all__ = ["MemoryDatabase"]
 
@@ -17,6 +17,7 @@ class MemoryDatabase(Database):
         self._records: list[TuningRecord] = []
         self._by_workload: dict[int, list[TuningRecord]] = {}
         self._by_identity: dict[int, tuple[IRModule, Workload]] = {}
+        self._verdicts: dict[int, dict[tuple[int, int], bool]] = {}
 
     def _find(self, mod: IRModule) -> Workload | None:
         known = self._by_identity.get(id(mod))
@@ -45,24 +46,48 @@ class MemoryDatabase(Database):
     def commit_tuning_record(self, record: TuningRecord) -> None:
         owner = self.commit_workload(record.workload.mod)
         mine = self._by_workload.setdefault(id(owner), [])
-        if record.numerically_valid is not None:
-            # A verdict counts for every earlier measurement of the same trace, after a reload as well.
-            from ..search_strategy.trace_key import trace_key
-
-            key = trace_key(record.trace)
-            for earlier in mine:
-                if earlier.numerically_valid is None and trace_key(earlier.trace) == key:
-                    earlier.numerically_valid = record.numerically_valid
-                    earlier.run_secs = record.run_secs
+        if record.numerically_valid is not None and (record.again or not record.error_msg):
+            known = self._judge(owner, record)
+            if record.again and known:
+                return
+        elif record.numerically_valid is None and id(owner) in self._verdicts:
+            # What was found out about one measurement of a trace holds for every other.
+            record.numerically_valid = self._verdicts[id(owner)].get(verdict_key(record))
         self._records.append(record)
         mine.append(record)
+
+    def commit_verdict(self, record: TuningRecord) -> None:
+        self._judge(self.commit_workload(record.workload.mod), record)
+
+    def _judge(self, owner: Workload, record: TuningRecord) -> bool:
+        """Apply a verdict to the earlier measurements of its trace; whether there are some.
+
+        A program that was wrong once stays wrong, even if another check saw nothing.
+        """
+        key = verdict_key(record)
+        verdicts = self._verdicts.setdefault(id(owner), {})
+        valid = bool(record.numerically_valid) and verdicts.get(key, True)
+        verdicts[key] = valid
+        found = False
+        for earlier in self._by_workload.get(id(owner), ()):
+            if (earlier.numerically_valid is None or not earlier.error_msg) and verdict_key(earlier) == key:
+                earlier.numerically_valid = valid
+                earlier.run_secs = record.run_secs
+                found = True
+        return found
+
+    def workloads(self) -> list[Workload]:
+        return [w for same in self._workloads.values() for w in same if self._by_workload.get(id(w))]
 
     def records_of(self, workload: Workload) -> list[TuningRecord]:
         found = self._find(workload.mod)
         return [] if found is None else list(self._by_workload.get(id(found), ()))
 
+    def ranked(self, workload: Workload) -> list[TuningRecord]:
+        return rank(self.records_of(workload))
+
     def get_top_k(self, workload: Workload, top_k: int) -> list[TuningRecord]:
-        return rank(self.records_of(workload), top_k)
+        return top_of(self.ranked(workload), top_k)
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
         return list(self._records)

@@ -28,7 +28,8 @@ class ScheduleFnDatabase(Database):
         if sch is None:
             return None
         assert sch.trace is not None
-        return TuningRecord(sch.trace, Workload(mod, 0), [0.0], target, [])
+        # A schedule written by the user is the user's word, not something that was found.
+        return TuningRecord(sch.trace, Workload(mod, 0), [0.0], target, [], valid=True)
 
     def has_workload(self, mod: IRModule) -> bool:
         raise NotImplementedError("ScheduleFnDatabase computes its answers; it stores no workloads")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..database import Database, TuningRecord
+from ...support.errors import JournalError
+from ...support.log import get_logger
+from ..database import Database, JSONDatabase, TuningRecord
 from ..profiler import Profiler
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from ..tune_context import TuneContext
 
 __all__ = ["AddToDatabase", "MeasureCallback", "PyMeasureCallback", "RemoveBuildArtifact", "UpdateCostModel"]
+
+
+_log = get_logger("meta_schedule")
 
 
 class MeasureCallback:
@@ -42,7 +48,20 @@ class MeasureCallback:
         built: BuilderResult,
         ran: RunnerResult,
     ) -> None:
-        """Called for each measurement the moment it is there, before its batch is complete."""
+        """Called for each measurement as soon as the scheduler sees it, before its batch is complete."""
+
+    def on_arrival(
+        self,
+        task_scheduler: TaskScheduler,
+        task_id: int,
+        candidate: MeasureCandidate,
+        built: BuilderResult,
+        ran: RunnerResult,
+    ) -> None:
+        """Called for each measurement the moment it is there, in whatever thread sees it; :meth:`on_result` follows.
+
+        Runners that cannot tell leave this out.
+        """
 
     @staticmethod
     def create(kind: str = "default") -> list[MeasureCallback] | MeasureCallback:
@@ -64,10 +83,26 @@ PyMeasureCallback = MeasureCallback
 
 
 class AddToDatabase(MeasureCallback):
-    """Commit every result, failures included, as soon as it is there."""
+    """Commit every result, failures included, as soon as it is there.
+
+    What a database in files has no room for is kept in memory, with a warning, and written when there is room again.
+    """
 
     def __init__(self) -> None:
-        self._written: dict[int, MeasureCandidate] = {}
+        self._lock = threading.Lock()
+        self._warned = False
+
+    def on_arrival(
+        self,
+        task_scheduler: TaskScheduler,
+        task_id: int,
+        candidate: MeasureCandidate,
+        built: BuilderResult,
+        ran: RunnerResult,
+    ) -> None:
+        # Databases of others need not know of threads.
+        if isinstance(task_scheduler.database_, JSONDatabase):
+            self.on_result(task_scheduler, task_id, candidate, built, ran)
 
     def on_result(
         self,
@@ -78,10 +113,26 @@ class AddToDatabase(MeasureCallback):
         ran: RunnerResult,
     ) -> None:
         database = task_scheduler.database_
-        if database is not None:
-            with Profiler.timeit("MeasureCallback/AddToDatabase"):
-                database.commit_soon(_record(task_scheduler.tasks_[task_id].ctx, database, candidate, built, ran))
-            self._written[id(candidate)] = candidate
+        if database is None:
+            return
+        with self._lock, Profiler.timeit("MeasureCallback/AddToDatabase"):
+            if not candidate.recorded:
+                self._commit(database, _record(task_scheduler.tasks_[task_id].ctx, database, candidate, built, ran))
+                candidate.recorded = True
+
+    def _commit(self, database: Database, record: TuningRecord) -> None:
+        try:
+            database.commit_soon(record)
+        except JournalError as err:
+            if not isinstance(database, JSONDatabase):
+                raise
+            database.hold(record)
+            self._warn(err)
+
+    def _warn(self, err: JournalError) -> None:
+        if not self._warned:
+            _log.warning("%s; results are kept in memory until they can be written", err)
+        self._warned = True
 
     def apply(
         self,
@@ -94,13 +145,13 @@ class AddToDatabase(MeasureCallback):
         database = task_scheduler.database_
         if database is None:
             return
-        ctx = task_scheduler.tasks_[task_id].ctx
-        batch = zip(measure_candidates, builder_results, runner_results, strict=True)
+        for item in zip(measure_candidates, builder_results, runner_results, strict=True):
+            self.on_result(task_scheduler, task_id, *item)
         with Profiler.timeit("MeasureCallback/AddToDatabase"):
-            left = [_record(ctx, database, *item) for item in batch if self._written.pop(id(item[0]), None) is None]
-            if left:
-                database.commit_tuning_records(left)
-            database.flush()
+            try:
+                database.flush()
+            except JournalError as err:
+                self._warn(err)
 
 
 def _record(

@@ -27,7 +27,7 @@ from ..arg_info import ArgInfo
 from ..builder.device_artifact import DeviceArtifact
 from ..utils import get_global_func_with_default_on_worker
 from . import plain_device
-from .arguments import alloc_arguments, difference, shifted
+from .arguments import alloc_arguments, arguments_key, difference, shifted
 from .runner import EvaluatorConfig
 
 __all__ = ["DEVICE_LOST", "OTHER_KINDS", "compare_on_device", "count_devices", "measure_on_device"]
@@ -104,7 +104,7 @@ _LAST_ARGUMENTS: list[tuple[str, list[list[NDArray]]]] = []
 
 def _arguments(args_info: Sequence[ArgInfo], index: int, repeat: int) -> list[list[NDArray]]:
     """Sets of arguments on the device; candidates of one task get the same ones, which would take seconds to draw."""
-    key = f"{index} {repeat} {args_info}"
+    key = f"{index} {repeat} {arguments_key(args_info)}"
     if not _LAST_ARGUMENTS or _LAST_ARGUMENTS[0][0] != key:
         _LAST_ARGUMENTS.clear()  # before the next ones are made: both may not fit
         _LAST_ARGUMENTS.append((key, [_on_device(alloc_arguments(args_info, seed), index) for seed in range(repeat)]))
@@ -262,7 +262,7 @@ def _reference(
     state: CUDAState, reference: bytes, args_info: list[ArgInfo], shift: float, index: int
 ) -> list[np.ndarray[Any, Any]]:
     """What the reference computes: once for all finalists of a task, since the host may take long for it."""
-    key = hashlib.sha256(reference).digest(), str(args_info), shift
+    key = hashlib.sha256(reference).digest(), arguments_key(args_info), shift
     if key not in _REFERENCES:
         if any(kept[:2] != key[:2] for kept in _REFERENCES):
             _REFERENCES.clear()

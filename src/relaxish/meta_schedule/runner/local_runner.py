@@ -16,13 +16,13 @@ from ...support.workers import TaskFuture, TaskResult, WorkerPool
 from ..arg_info import ArgInfo
 from ..builder.device_artifact import DeviceArtifact, needs_machine_code
 from ..utils import get_global_func_with_default_on_worker
-from .arguments import alloc_arguments, difference, shifted
+from .arguments import alloc_arguments, arguments_key, difference, shifted
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
 
 # A candidate this many times slower than the fastest one is not worth waiting for.
 _HOPELESS = 50.0
 
-__all__ = ["LocalRunner", "LocalRunnerFuture", "alloc_arguments", "load_kernel"]
+__all__ = ["LocalRunner", "LocalRunnerFuture", "alloc_arguments", "load_kernel", "run_guarded"]
 
 DEVICE_PRELOAD = ("numpy", "relaxish.runtime", "relaxish.meta_schedule.runner.local_runner")
 # Kinds of targets whose code runs in the worker itself.
@@ -42,10 +42,19 @@ class LocalRunnerFuture(RunnerFuture):
         return self._future.done()
 
     def result(self) -> RunnerResult:
-        outcome = self._future.result()
+        return self._converted(self._future.result())
+
+    def on_done(self, callback: Callable[[RunnerResult], None]) -> bool:
+        self._future.add_done_callback(lambda outcome: callback(self._converted(outcome)))
+        return True
+
+    def _converted(self, outcome: TaskResult) -> RunnerResult:
         if outcome.ok:
-            seconds = [float(x) for x in outcome.value]
-            if seconds and self._note is not None:
+            try:
+                seconds = [float(x) for x in outcome.value]
+            except (TypeError, ValueError) as err:  # of somebody's f_run_evaluator
+                return RunnerResult(None, f"LocalRunner: the evaluator gave no times: {err}")
+            if seconds and self._note is not None and min(seconds) > 0:
                 self._note(min(seconds))
             return RunnerResult(seconds, None)
         return RunnerResult(None, f"LocalRunner: {outcome.status}: {_last_words(outcome)}")
@@ -93,7 +102,7 @@ class LocalRunner(Runner):
         self._fastest: dict[str, float] = {}
         self._pool: WorkerPool | None = None
         self._devices = None if devices is None else list(devices)
-        self._found: dict[str, list[int]] = {}
+        self._counted: dict[str, int] = {}
         self._device_pools: dict[tuple[str, int], DevicePool] = {}
 
     @property
@@ -106,7 +115,7 @@ class LocalRunner(Runner):
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         futures: list[RunnerFuture] = []
         for x in runner_inputs:
-            key = str(x.args_info)
+            key = arguments_key(x.args_info)
             if x.device_type not in _HOST_KINDS:
                 futures.append(self._run_on_device(x, key))
                 continue
@@ -147,12 +156,16 @@ class LocalRunner(Runner):
     def device_pools(self, provider: str) -> list[DevicePool]:
         """A process for each device of a provider, started on first use."""
         limit = None if needs_machine_code(provider) else self.memory_limit
-        devices = self._devices if self._devices is not None else self._found.get(provider)
-        if devices is None:
-            first = self._device_pool(provider, 0, limit)
-            counted = first.submit("count_devices", provider, timeout_sec=self.timeout_sec).result()
-            devices = self._found[provider] = list(range(max(1, int(counted.value)))) if counted.ok else [0]
+        devices = self._devices if self._devices is not None else list(range(max(1, self.count_devices(provider))))
         return [self._device_pool(provider, index, limit) for index in devices]
+
+    def count_devices(self, provider: str) -> int:
+        """How many devices a provider has; 0 where it cannot be used."""
+        if provider not in self._counted:
+            first = self._device_pool(provider, 0, None if needs_machine_code(provider) else self.memory_limit)
+            counted = first.submit("count_devices", provider, timeout_sec=self.timeout_sec).result()
+            self._counted[provider] = int(counted.value) if counted.ok else 0
+        return self._counted[provider]
 
     def _device_pool(self, provider: str, index: int, memory_limit: int | None) -> DevicePool:
         found = self._device_pools.get((provider, index))
@@ -293,16 +306,24 @@ def _time(run: Callable[[], int], config: EvaluatorConfig) -> list[float]:
     return results
 
 
-_LAST_ARGUMENTS: list[tuple[str, list[list[np.ndarray[Any, Any]]]]] = []
+_Arrays = list[list[np.ndarray[Any, Any]]]
+_LAST_ARGUMENTS: list[tuple[str, _Arrays, _Arrays]] = []
 
 
 def _arguments(args_info: Sequence[ArgInfo], repeat: int) -> list[list[np.ndarray[Any, Any]]]:
     """Argument arrays for timing; candidates of one task get the same ones."""
-    key = f"{repeat} {args_info}"
+    key = f"{repeat} {arguments_key(args_info)}"
     if not _LAST_ARGUMENTS or _LAST_ARGUMENTS[0][0] != key:
-        # What a candidate may have overwritten are results, or values that another run updates just as fast.
-        _LAST_ARGUMENTS[:] = [(key, [alloc_arguments(args_info, seed) for seed in range(repeat)])]
-    return _LAST_ARGUMENTS[0][1]
+        _LAST_ARGUMENTS.clear()  # before the next ones are made: both may not fit
+        made = [alloc_arguments(args_info, seed) for seed in range(repeat)]
+        _LAST_ARGUMENTS.append((key, made, [[a.copy() for a in arrays] for arrays in made]))
+        return made
+    _, used, fresh = _LAST_ARGUMENTS[0]
+    # What one candidate wrote, an index out of range or a denormal say, is not for the next one to read.
+    for arrays, originals in zip(used, fresh, strict=True):
+        for array, original in zip(arrays, originals, strict=True):
+            np.copyto(array, original)
+    return used
 
 
 def _measure_in_worker(
@@ -336,15 +357,44 @@ def _measure_in_worker(
     return times
 
 
+_GUARD = 4096
+_PATTERN = 0xA5
+
+
+def run_guarded(
+    bind: Callable[[Sequence[np.ndarray[Any, Any]]], Callable[[], int]], arrays: Sequence[np.ndarray[Any, Any]]
+) -> tuple[list[np.ndarray[Any, Any]], str]:
+    """Run a kernel on copies of arrays; what they are then, and what is wrong if something is.
+
+    Each copy lies between two pages of a known pattern, which a kernel that writes outside of its arrays destroys.
+    """
+    copies, guards = [], []
+    for array in arrays:
+        raw = np.full(array.nbytes + 2 * _GUARD + 64, _PATTERN, dtype=np.uint8)
+        start = _GUARD + -(raw.ctypes.data + _GUARD) % 64
+        copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        copy[...] = array
+        copies.append(copy)
+        guards.append((raw[:start], raw[start + array.nbytes :]))
+    code = bind(copies)()
+    if code:
+        return copies, f"the kernel returned the error code {code}"
+    for index, sides in enumerate(guards):
+        if any((side != _PATTERN).any() for side in sides):
+            return copies, f"argument {index}: the kernel writes outside of it"
+    return copies, ""
+
+
 def _compare_in_worker(artifact: bytes, reference: bytes, args_info: list[ArgInfo], rtol: float) -> tuple[bool, str]:
     bind, bind_reference = load_kernel(artifact), load_kernel(reference)
     # Once with numbers a root or logarithm accepts, once with negative ones too, which a ReLU or maximum tells apart.
     for shift in (0.0, 0.5):
         ours, theirs = shifted(args_info, shift), shifted(args_info, shift)
         # What a program does not write must not look equal by chance, what it writes must be written.
-        if bind(ours)() or bind_reference(theirs)():
-            return False, "a kernel returned an error code"
-        reason = difference(ours, theirs, rtol)
+        if bind_reference(theirs)():
+            return False, "the reference returned an error code"
+        ours, reason = run_guarded(bind, ours)
+        reason = reason or difference(ours, theirs, rtol)
         if reason:
             return False, reason
     return True, ""

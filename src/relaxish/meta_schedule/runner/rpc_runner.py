@@ -79,6 +79,10 @@ class RPCRunnerFuture(RunnerFuture):
     def done(self) -> bool:
         return self._future.done()
 
+    def on_done(self, callback: Callable[[RunnerResult], None]) -> bool:
+        self._future.add_done_callback(lambda _: callback(self.result()))
+        return True
+
     def result(self) -> RunnerResult:
         try:
             return RunnerResult(self._future.result(), None)

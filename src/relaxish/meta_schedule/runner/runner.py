@@ -60,6 +60,10 @@ class RunnerFuture:
         assert self._f_result is not None
         return self._f_result()
 
+    def on_done(self, callback: Callable[[RunnerResult], None]) -> bool:
+        """Have ``callback(result)`` called the moment the result is there, in any thread; False if that cannot be."""
+        return False
+
 
 PyRunnerFuture = RunnerFuture
 

@@ -12,6 +12,7 @@ import numpy as np
 from ...tir import Schedule
 from ...tir.schedule import Trace
 from ..arg_info import ArgInfo
+from ..database.database import is_here
 from ..postproc import VerifyGPUCode
 from ..profiler import Profiler
 from .population import VectorPool
@@ -109,18 +110,20 @@ class EvolutionarySearch(SearchStrategy):
         self._failures: dict[str, int] = {}
         self._replayed = 0
         self._workload = database.commit_workload(self._context.mod)
-        # What any earlier run measured, failures included, is never measured again.
-        self._measured = {trace_key(r.trace) for r in database.records_of(self._workload)}
+        # What any earlier run measured on this machine, failures included, is never measured again.
+        self._measured = {trace_key(r.trace) for r in database.records_of(self._workload) if is_here(r)}
         self._pool = VectorPool(self._context, self._spaces, self._seed) if self.vectorize else None
 
     def save_state(self) -> dict[str, Any]:
         return {"round": self._round_number, "pool": {} if self._pool is None else self._pool.save_state()}
 
     def resume(self, rounds: int, trials: int, state: dict[str, Any]) -> None:
-        # Candidates of a round that was under way are not drawn again: what is left of it is left.
         self._round_number, self._done = int(state.get("round", rounds)), trials
         if self._pool is not None:
             self._pool.load_state(state.get("pool", {}))
+
+    def note_candidates(self, measure_candidates: Sequence[MeasureCandidate]) -> None:
+        self._measured.update(trace_key(c.sch.trace) for c in measure_candidates if c.sch.trace is not None)
 
     def post_tuning(self) -> None:
         if not self._started:
@@ -173,7 +176,8 @@ class EvolutionarySearch(SearchStrategy):
             if key in self._measured:
                 continue
             self._measured.add(key)
-            seed = self._random.randrange(1, 2**31 - 1)
+            # Of the trace alone, so that what was tried before it makes no difference to a run that goes on.
+            seed = random.Random(f"{self._seed}:{key}").randrange(1, 2**31 - 1)
             granted = (VerifyGPUCode,) if self._pool is not None and self._pool.admits(trace) else ()
             sch = apply_trace(self._context, trace, seed, self._failures, granted)
             if sch is None or sch.trace is None:
@@ -230,7 +234,8 @@ class EvolutionarySearch(SearchStrategy):
 
     def records(self) -> list[TuningRecord]:
         """What has been measured for this workload, by this run and by earlier ones."""
-        return self._database.records_of(self._workload) if self._started else []
+        found = self._database.records_of(self._workload) if self._started else []
+        return [r for r in found if is_here(r)]
 
     def is_measured(self, trace: Trace) -> bool:
         """Whether the decisions were measured before."""

@@ -71,7 +71,8 @@ class _Batches(SearchStrategy):
         if context.mod is None:
             raise ValueError("the tune context has no module")
         self._context = context
-        self._random = random.Random(context.fork_seed())
+        self._seed = context.fork_seed()
+        self._random = random.Random(self._seed)
         self._args_info = ArgInfo.from_entry_func(context.mod, remove_preproc=True)
 
     def pre_tuning(
@@ -89,11 +90,17 @@ class _Batches(SearchStrategy):
         if not design_spaces:
             raise ValueError("there are no sketches to search")
         self._started = True
-        self._max, self._batch, self._done = max_trials, num_trials_per_iter, 0
+        self._max, self._batch, self._done, self._round_number = max_trials, num_trials_per_iter, 0, 0
         self._spaces = [s.trace.simplified(remove_postproc=True) for s in design_spaces if s.trace is not None]
 
     def post_tuning(self) -> None:
         self._started = False
+
+    def save_state(self) -> dict[str, Any]:
+        return {"round": self._round_number}
+
+    def resume(self, rounds: int, trials: int, state: dict[str, Any]) -> None:
+        self._round_number, self._done = int(state.get("round", rounds)), trials
 
     def _make(self) -> Schedule | None:
         raise NotImplementedError
@@ -104,6 +111,10 @@ class _Batches(SearchStrategy):
         count = min(self._batch, self._max - self._done)
         if count <= 0:
             return None
+        if self._round_number:
+            # A stream of its own for each round: a search that was stopped goes on as if it had not been.
+            self._random = random.Random(f"{self._seed}:{self._round_number}")
+        self._round_number += 1
         made: list[MeasureCandidate] = []
         for _ in range(count):
             sch = self._make()

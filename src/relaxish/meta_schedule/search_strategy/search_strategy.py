@@ -25,6 +25,7 @@ class MeasureCandidate:
         self.args_info = list(args_info)
         self.valid: bool | None = None
         self.predicted: float | None = None
+        self.recorded = False
 
 
 class SearchStrategy:
@@ -69,6 +70,9 @@ class SearchStrategy:
     def resume(self, rounds: int, trials: int, state: dict[str, Any]) -> None:
         """Go on after ``rounds`` rounds and ``trials`` measurements of a run that was stopped, which had saved
         ``state`` after its last complete round."""
+
+    def note_candidates(self, measure_candidates: Sequence[MeasureCandidate]) -> None:
+        """Learn that these candidates of a stopped run are being measured, as if this search had made them."""
 
     def clone(self) -> SearchStrategy:
         """An independent copy that has not started."""

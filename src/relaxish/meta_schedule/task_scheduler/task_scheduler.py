@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Sequence
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ..builder import BuilderInput, BuilderResult
 from ..database import JSONDatabase, mean_seconds
 from ..logging import get_logger
-from ..measure_callback import MeasureCallback
+from ..measure_callback import AddToDatabase, MeasureCallback
 from ..profiler import Profiler
 from ..runner import RunnerFuture, RunnerInput, RunnerResult
+from .measuring import failed, ready, safe_build, safe_run
 
 if TYPE_CHECKING:
     from ..builder import Builder
@@ -45,6 +47,10 @@ class TaskRecord:
     runner_results: list[RunnerResult | None] = field(default_factory=list)
     best_time_cost_history: list[float] = field(default_factory=list)
     latest_result: float = math.inf
+    # The default schedule, timed with each batch, and how many times slower it is than the best of its batch.
+    default_artifact: str | bytes | None = None
+    default_future: RunnerFuture | None = None
+    gain: float | None = None
 
     @property
     def trials(self) -> int:
@@ -67,6 +73,8 @@ class TaskScheduler:
         self.cost_model_: CostModel | None = None
         self.remaining_tasks_ = 0
         self.run_state: RunState | None = None
+        self.with_baselines = False
+        self._errors: dict[int, Exception] = {}
         self.logger: Logger = get_logger("task_scheduler")
 
     def next_task_id(self) -> int:
@@ -118,6 +126,8 @@ class TaskScheduler:
             if not task.is_terminated:
                 self.terminate_task(task_id)
             task.ctx.post_tuning()
+        if self._errors and len(self._errors) == len(self.tasks_):
+            raise next(iter(self._errors.values()))  # nothing was searched at all
         self.print_tuning_statistics()
 
     def trials_used(self) -> int:
@@ -145,31 +155,78 @@ class TaskScheduler:
         if task.runner_futures is not None:
             self.join_running_task(task_id)
         self._take_results()
-        candidates = None if task.is_terminated else task.ctx.generate_measure_candidates()
+        candidates = None if task.is_terminated else self._candidates(task_id)
         if not candidates:
             if not task.is_terminated:
                 self.terminate_task(task_id)
             return
         task.measure_candidates = candidates
         if self.run_state is not None:
-            self.run_state.save(self)
+            self.run_state.save_candidates(self, task_id)
+        self.measure(task_id, {})
+
+    def _candidates(self, task_id: int) -> list[MeasureCandidate] | None:
+        """The next batch of a task; a search that fails ends its task, not the others."""
+        task = self.tasks_[task_id]
+        try:
+            return task.ctx.generate_measure_candidates()
+        except Exception as err:  # strategies, rules and cost models may be the user's
+            task.ctx.logger.exception("the search failed and ends here")
+            self.logger.error("the search of task #%d (%s) failed and ends here: %s", task_id, task.ctx.task_name, err)
+            self._errors[task_id] = err
+            return None
+
+    def measure(self, task_id: int, known: dict[int, tuple[BuilderResult, RunnerResult]]) -> None:
+        """Build and run a task's candidates, but for those whose results are ``known``, by their place in the batch."""
+        task = self.tasks_[task_id]
+        candidates = task.measure_candidates or []
         target: Any = task.ctx.target
+        new = [i for i in range(len(candidates)) if i not in known]
         with Profiler.timeit("SendToBuilder"):
-            task.builder_results = self._builder.build([BuilderInput(c.sch.mod, target) for c in candidates])
+            built = iter(safe_build(self._builder, [BuilderInput(candidates[i].sch.mod, target) for i in new]))
+            results = [known[i][0] if i in known else next(built) for i in range(len(candidates))]
+            self._build_default(task)
         with Profiler.timeit("SendToRunner"):
-            inputs, slots = [], []
-            for index, (candidate, built) in enumerate(zip(candidates, task.builder_results, strict=True)):
-                if built.error_msg is None and built.artifact_path is not None:
-                    slots.append(index)
-                    inputs.append(RunnerInput(built.artifact_path, target.kind.name, candidate.args_info))
-            running = iter(self._runner.run(inputs))
-            ready = {index: next(running) for index in slots}
-            task.runner_futures = [
-                ready.get(i) or _failed(b.error_msg or "the builder gave no artifact")
-                for i, b in enumerate(task.builder_results)
-            ]
-            task.runner_results = [None] * len(candidates)
+            slots = [i for i in new if results[i].error_msg is None]
+            inputs = [RunnerInput(_artifact(results[i]), target.kind.name, candidates[i].args_info) for i in slots]
+            timed = inputs
+            if task.default_artifact is not None and inputs:
+                # In their midst, so that it meets the machine as they do.
+                default = RunnerInput(task.default_artifact, target.kind.name, candidates[0].args_info)
+                timed = [*inputs[: len(inputs) // 2], default, *inputs[len(inputs) // 2 :]]
+            futures = safe_run(self._runner, timed)
+            task.default_future = futures.pop(len(inputs) // 2) if len(timed) > len(inputs) else None
+        running = dict(zip(slots, futures, strict=True))
+        task.builder_results = results
+        task.runner_results = [known[i][1] if i in known else None for i in range(len(candidates))]
+        task.runner_futures = [
+            running.get(i) or (ready(known[i][1]) if i in known else failed(r.error_msg or "the builder gave no artifact"))
+            for i, r in enumerate(results)
+        ]
+        for index, future in running.items():
+            future.on_done(functools.partial(self._arrived, task_id, candidates[index], results[index]))
         self._take_results()
+
+    def _build_default(self, task: TaskRecord) -> None:
+        """The default schedule of a task, once."""
+        if not self.with_baselines or task.default_artifact is not None or task.ctx.mod is None:
+            return
+        from ..baseline import default_schedule
+
+        target: Any = task.ctx.target
+        try:
+            program = default_schedule(task.ctx.mod, target)
+        except Exception as err:  # a program the rules cannot schedule is tuned all the same
+            task.ctx.logger.warning("there is no default schedule to compare with: %s", err)
+            return
+        (built,) = safe_build(self._builder, [BuilderInput(program, target)])
+        task.default_artifact = built.artifact_path
+
+    def _arrived(self, task_id: int, candidate: MeasureCandidate, built: BuilderResult, ran: RunnerResult) -> None:
+        """A measurement has ended, whatever this scheduler's own thread is doing: have it recorded."""
+        for callback in self.measure_callbacks_:
+            if type(callback).on_arrival is not MeasureCallback.on_arrival:
+                callback.on_arrival(self, task_id, candidate, built, ran)
 
     def _take_results(self) -> None:
         """Hand on every result that is there already, of any task, so that it is recorded."""
@@ -186,7 +243,17 @@ class TaskScheduler:
         task.runner_results[index] = result
         built = (task.builder_results or [])[index]
         for callback in self.measure_callbacks_:
-            callback.on_result(self, task_id, task.measure_candidates[index], built, result)
+            self._call(callback.on_result, self, task_id, task.measure_candidates[index], built, result)
+
+    def _call(self, method: Any, *args: Any) -> None:
+        """Call a callback; what one of the user's raises costs its own work only."""
+        if type(method.__self__) is AddToDatabase:
+            method(*args)  # a database that cannot take records is an error
+            return
+        try:
+            method(*args)
+        except Exception:
+            self.logger.exception("the callback %s failed", type(method.__self__).__name__)
 
     def join_running_task(self, task_id: int) -> list[RunnerResult]:
         """Wait for a task's measurements and hand them to callbacks and strategy."""
@@ -215,15 +282,30 @@ class TaskScheduler:
                     task.flop / cost / 1e9,
                     task.best_ms * 1000,
                 )
+        self._compare_with_default(task, results)
         for callback in self.measure_callbacks_:
-            callback.apply(self, task_id, candidates, built, results)
-        task.ctx.notify_runner_results(candidates, results)
+            self._call(callback.apply, self, task_id, candidates, built, results)
+        try:
+            task.ctx.notify_runner_results(candidates, results)
+        except Exception as err:  # a strategy of the user's
+            task.ctx.logger.exception("the search cannot take its results and ends here")
+            self._errors[task_id] = err
+            self.terminate_task(task_id)
         task.best_time_cost_history.append(task.best_ms)
-        task.measure_candidates = task.builder_results = task.runner_futures = None
+        task.measure_candidates = task.builder_results = task.runner_futures = task.default_future = None
         task.runner_results = []
         if self.run_state is not None:
             self.run_state.save_round(self)
         return results
+
+    def _compare_with_default(self, task: TaskRecord, results: Sequence[RunnerResult]) -> None:
+        """How much faster than the default schedule the best candidate is, if it is of this batch."""
+        if task.default_future is None:
+            return
+        default = task.default_future.result()
+        best = min((mean_seconds(r.run_secs) for r in results if r.run_secs), default=math.inf)
+        if default.run_secs and best * 1000 <= task.best_ms:
+            task.gain = mean_seconds(default.run_secs) / best
 
     def touch_task(self, task_id: int) -> None:
         """Take in a task's results if they are there already; never waits."""
@@ -297,8 +379,9 @@ class TaskScheduler:
 PyTaskScheduler = TaskScheduler
 
 
-def _failed(message: str) -> RunnerFuture:
-    return RunnerFuture(lambda: True, lambda: RunnerResult(None, message))
+def _artifact(built: BuilderResult) -> str | bytes:
+    assert built.artifact_path is not None
+    return built.artifact_path
 
 
 def _flops(ctx: TuneContext) -> float:
@@ -349,22 +432,14 @@ class GradientBased(TaskScheduler):
         self.alpha = alpha
         self.window_size = window_size
         self._seed = seed
-        self._warm = 0
-
-    def save_state(self) -> dict[str, Any]:
-        return {"warm": self._warm}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self._warm = int(state.get("warm", 0))
 
     def next_task_id(self) -> int:
         n = len(self.tasks_)
         for task_id in range(n):
             self.touch_task(task_id)
-        while self._warm < n:
-            task_id = self._warm
-            self._warm += 1
-            if not self.tasks_[task_id].is_terminated:
+        # Read from the tasks, so that a run that was stopped while warming up goes on with the same one.
+        for task_id, task in enumerate(self.tasks_):
+            if not task.is_terminated and not task.best_time_cost_history and task.runner_futures is None:
                 return task_id
         alive = [i for i in range(n) if not self.tasks_[i].is_terminated]
         if not alive:
