@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PYTEST_WORKERS ?= 2
 
-.PHONY: demo test test-all lint bench gpu-check docs clean
+.PHONY: demo test test-all lint bench faults gpu-check docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -39,6 +39,11 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(PIP) -e ".[bench]" -c constraints.txt
 	$(BIN)/python benchmarks/run_all.py
+
+# FAULT_MINUTES=300 for a night.
+FAULT_MINUTES ?= 20
+faults: $(STAMP)
+	RELAXISH_CHECK=1 $(BIN)/python tests/faults/run.py --minutes $(FAULT_MINUTES)
 
 # Runs with the Python that has the GPU's packages (torch, triton, cuda-bindings); GPU machines often have no network.
 gpu-check:

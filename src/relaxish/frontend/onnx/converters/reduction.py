@@ -30,7 +30,7 @@ def _reduction(name: str, emit: Callable[[Context, Any, Any, bool], Any]) -> Non
         if axes == [] or ctx.ndim(x) == 0:
             # Nothing to reduce over, but the rest of the function still holds.
             return _ELEMENTWISE[name](ctx, x) if name in _ELEMENTWISE else x
-        return emit(ctx, x, axes, bool(attrs.get("keepdims", 1)))
+        return emit(ctx, x, axes, attrs.get("keepdims", 1) == 1)
 
 
 _ELEMENTWISE: dict[str, Callable[[Context, Any], Any]] = {
@@ -96,7 +96,7 @@ def _extreme(name: str, emit: Callable[..., Any]) -> None:
     @convert(name)
     def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         x = ctx.tensor(inputs[0])
-        axis, keep = int(attrs.get("axis", 0)), bool(attrs.get("keepdims", 1))
+        axis, keep = int(attrs.get("axis", 0)), attrs.get("keepdims", 1) == 1
         if not attrs.get("select_last_index", 0):
             return emit(x, axis, keep)
         # The last extreme of x is the first of the reversed x.

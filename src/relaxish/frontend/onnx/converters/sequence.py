@@ -65,7 +65,7 @@ def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 @convert("SplitToSequence")
 def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
-    axis, keep = int(attrs.get("axis", 0)), bool(attrs.get("keepdims", 1))
+    axis, keep = int(attrs.get("axis", 0)), attrs.get("keepdims", 1) == 1
     extent = const_int(ctx.dims(x)[axis])
     if extent is None:
         raise NotImplementedError("SplitToSequence of a symbolic dimension")

@@ -1,0 +1,13 @@
+"""Random programs under random schedules: interpreter, compiler and trace replay must agree."""
+
+from __future__ import annotations
+
+import sys
+
+from relaxish.testing.fuzz import fuzz
+
+
+def campaign(budget_s: float, seed: int) -> dict[str, int]:
+    """Cases ``tried`` and schedules that are ``wrong``."""
+    report = fuzz(budget_s, first=seed * 1_000_000, max_failures=1000, on_failure=lambda f: print(f, file=sys.stderr))
+    return {"tried": report.cases, "wrong": len(report.failures), "steps": sum(report.steps.values())}
