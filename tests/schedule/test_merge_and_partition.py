@@ -131,3 +131,56 @@ def test_a_partition_of_a_parsed_program_is_declared_too():
     again = Schedule(sch.mod, debug_mask="all")
     again.cache_read("C", 0, "global")
     assert check_program(chain, again.mod["main"]) is None
+
+
+def test_a_partition_of_a_piece_runs_all_of_it():
+    sch = Schedule(chain, debug_mask="all")
+    _, rest = sch.loop_partition(sch.get_loops("B")[1], [5, None])
+    sch.loop_partition(rest, [3, 2, None])
+    assert check_program(chain, sch.mod["main"]) is None
+
+
+def test_copies_back_write_no_more_than_their_block():
+    sch = Schedule(chain, debug_mask="all")
+    fused = sch.fuse(*sch.get_loops("B"))
+    sch.loop_partition(fused, [None, 2])
+    with pytest.raises(ScheduleError, match="writes only parts"):
+        sch.cache_write("B_n_i_fused1", 0, "local")
+    assert check_program(chain, sch.mod["main"]) is None
+
+
+def test_a_copy_back_leaves_the_gaps_of_a_result_alone():
+    @T.prim_func
+    def even(A: T.Buffer((8,), "float32"), B: T.Buffer((16,), "float32")):
+        for i in range(8):
+            with T.block("B"):
+                v = T.axis.spatial(8, i)
+                B[v * 2] = A[v]
+
+    sch = Schedule(even)
+    with pytest.raises(ScheduleError, match="writes only parts"):
+        sch.cache_write("B", 0, "global")
+
+
+@pytest.mark.parametrize("step", ["blockize", "pad_einsum"])
+def test_variables_that_do_not_begin_at_zero(step):
+    @T.prim_func
+    def shifted(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+        for i in range(3):
+            with T.block("B"):
+                v = T.axis.spatial((5, 8), i + 5)
+                B[v] = A[v] + 1.0
+
+    sch = Schedule(shifted)
+    with pytest.raises(ScheduleError, match="do not begin at zero"):
+        if step == "blockize":
+            sch.blockize(sch.get_loops("B")[0])
+        else:
+            sch.pad_einsum("B", [4])
+
+
+def test_a_copy_by_variables_that_an_outer_block_decides_is_refused():
+    sch = Schedule(chain)
+    sch.loop_partition(sch.get_loops("B")[1], [5, None])
+    with pytest.raises(ScheduleError, match="An outer block decides"):
+        sch.reindex("B_i1", ("write", 0))

@@ -452,3 +452,18 @@ def test_residues_that_later_turns_write():
         sch.reverse_compute_at("C", column)
     sch.reverse_compute_at("C", row)
     assert check_program(packed, sch.mod["main"]) is None
+
+
+def test_a_reduction_is_initialised_before_it_goes_on():
+    sch = Schedule(row_sums, debug_mask="all")
+    fused = sch.fuse(*sch.get_loops("B"))
+    outer, inner = sch.split(fused, [None, 4])
+    with pytest.raises(ScheduleError, match="go on before it is initialised"):
+        sch.reorder(inner, outer)
+    sch.reorder(outer, inner)
+    assert check_program(row_sums, sch.mod["main"]) is None
+    sch = Schedule(row_sums, debug_mask="all")
+    i, k = sch.get_loops("B")
+    outer, inner = sch.split(k, [None, 2])
+    sch.reorder(inner, i, outer)  # loops of the reduction alone may stand in any order
+    assert check_program(row_sums, sch.mod["main"]) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith.functor import uses_var
+from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
 from ...ir.op import Op
 from ...ir.prim import (
@@ -18,7 +19,20 @@ _LIKELY = Op.register("tir.likely")
 
 
 def bounds(expr: Any, ranges: Ranges) -> Interval | None:
-    """Smallest and largest value of an integer expression; None when a variable's range is not known."""
+    """Smallest and largest value of an integer expression; None when not known, or where it may wrap around."""
+    found = _span(expr, ranges)
+    return found if found is None or _fits(found, expr.dtype) else None
+
+
+def _fits(span: Interval, dtype: str) -> bool:
+    """Whether a type holds all values of a range."""
+    if dt.is_bool(dtype):
+        return 0 <= span[0] and span[1] <= 1
+    return dt.is_integral(dtype) and dt.min_value(dtype) <= span[0] and span[1] <= dt.max_value(dtype)
+
+
+def _span(expr: Any, ranges: Ranges) -> Interval | None:
+    """What plain arithmetic gives, as if this expression (not those in it) could not wrap around."""
     kind = type(expr)
     if kind is IntImm:
         return expr.value, expr.value
@@ -105,7 +119,10 @@ def prove(cond: Any, ranges: Ranges) -> bool | None:
         return None if inner is None else not inner
     if kind not in (LT, LE, GT, GE, EQ, NE) or not cond.a.dtype.startswith(("int", "uint")):
         return None
-    difference = bounds(Sub(cond.a, cond.b), ranges) if cond.a.dtype == cond.b.dtype else None
+    sides = (_span(cond.a, ranges), _span(cond.b, ranges))
+    if any(side is not None and not _fits(side, cond.a.dtype) for side in sides):
+        return None
+    difference = _span(Sub(cond.a, cond.b), ranges) if cond.a.dtype == cond.b.dtype else None
     if difference is None:
         return None
     return _decide(kind, *difference)

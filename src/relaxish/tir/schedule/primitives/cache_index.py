@@ -174,7 +174,7 @@ def _stage(expr: PrimExpr, sref: StmtSRef, number: int, storage_scope: str) -> _
     driving = [v for v in vars_in(tuple(bound[v] for v in used)) if v in ranges]
     renamed = {v: Var(f"ax{i}", v.dtype) for i, v in enumerate(driving)}
     iters = [
-        IterVar(Range.from_min_extent(const(0, v.dtype), doms[v].extent), Var(f"v{i}", v.dtype), IterVar.DataPar)
+        IterVar(doms[v], Var(f"v{i}", v.dtype), IterVar.DataPar)
         for i, v in enumerate(used)
     ]
     indices = [iv.var for iv in iters]
@@ -183,7 +183,7 @@ def _stage(expr: PrimExpr, sref: StmtSRef, number: int, storage_scope: str) -> _
     made = Block(iters, (), (region,), f"index_{number}", BufferStore(buffer, value, indices))
     body: Any = BlockRealize(tuple(substitute(bound[v], renamed) for v in used), const(True, "bool"), made)
     for old, var in reversed(renamed.items()):
-        body = For(var, const(0, var.dtype), ranges[old].extent, ForKind.SERIAL, body)
+        body = For(var, ranges[old].min, ranges[old].extent, ForKind.SERIAL, body)
     return _Staged(body, made, BufferLoad(buffer, used), buffer)
 
 

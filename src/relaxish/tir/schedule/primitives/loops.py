@@ -246,6 +246,7 @@ def reorder_loops(state: ScheduleState, ordered: Sequence[StmtSRef]) -> None:
     _check_blocks_below(state, chain[0])
     remaining = list(ordered)
     new_order = [remaining.pop(0) if loop in wanted else loop for loop in chain]
+    _check_begun_first(state, chain, new_order)
     body: Any = chain[-1].stmt.body
     inner: set[Any] = set()
     for loop in reversed(new_order):
@@ -259,6 +260,35 @@ def reorder_loops(state: ScheduleState, ordered: Sequence[StmtSRef]) -> None:
         inner.add(node.loop_var)
         body = node.with_fields(body=body)
     state.replace(chain[0], body)
+
+
+def _check_begun_first(state: ScheduleState, chain: Sequence[StmtSRef], new_order: Sequence[StmtSRef]) -> None:
+    """Refuse an order in which a reduction goes on before the iteration that initialises it.
+
+    Loops that drive what is reduced over and nothing else may stand in any order; those that drive the place of the
+    result as well (a fused loop, split again) come to the first iteration of a result first in their old order only.
+    """
+    if not state.enable_check:
+        return
+    for block in state.child_blocks(chain[0]):
+        realize = realize_of(block)
+        if realize.block.init is None:
+            continue
+        driven: dict[bool, set[Any]] = {True: set(), False: set()}
+        for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+            driven[iv.iter_type == IterVar.CommReduce].update(vars_in(value))
+        both = driven[True] & driven[False]
+        before, after = (
+            [s for s in order if s.stmt.loop_var in both and not checks.is_one(s.stmt.extent)]
+            for order in (chain, new_order)
+        )
+        if before != after:
+            raise PrimitiveError(
+                "The loops {1} and {2} drive both what {0} reduces over and where its results are; in another order a "
+                "reduction would go on before it is initialised.",
+                [block, *before[:2]],
+                hint="decompose the reduction first",
+            )
 
 
 def _chain_through(ordered: Sequence[StmtSRef], wanted: dict[StmtSRef, None]) -> list[StmtSRef]:

@@ -347,9 +347,9 @@ def _stage_under_copied_loops(
     for s in below:
         if s.stmt.loop_var not in renamed and checks.is_one(s.stmt.extent):
             renamed[s.stmt.loop_var] = s.stmt.min
-    known = set(renamed) | {s.stmt.loop_var for s in checks.loops_above(sref) if s not in below}
+    left_out = {s.stmt.loop_var for s in below if s.stmt.loop_var not in renamed}
     for term in conjuncts(realize.predicate):
-        if all(v in known for v in vars_in(term)):
+        if left_out.isdisjoint(vars_in(term)):
             predicate = and_predicate(predicate, substitute(term, renamed))
     body: Any = BlockRealize(values, predicate, block)
     for n in reversed(loops):
