@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from typing import Any
 
 import numpy as np
@@ -117,3 +119,115 @@ def test_captured_subgraphs() -> None:
 
     mod = dynamo_capture_subgraphs(Broken(), torch.randn(3, 4))
     assert sorted(v.name_hint for v in mod.functions) == ["subgraph_0", "subgraph_1"]
+
+
+def test_writes_in_place() -> None:
+    class Writes(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x * 2
+            y[:, 0].fill_(0)
+            y[1:].view(-1)[2:4].mul_(3)
+            x.add_(1)
+            return y
+
+    x = torch.randn(4, 3)
+    found = run(from_fx(torch.fx.symbolic_trace(Writes()), [((4, 3), "float32")]), x)
+    want = x.clone()
+    np.testing.assert_allclose(found[0].numpy(), Writes()(want).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(found[1].numpy(), want.numpy(), rtol=1e-6)
+
+
+def test_the_mode_of_the_model_stays() -> None:
+    graph = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.5)).train())
+    from_fx(graph, [((4, 3), "float32")])
+    assert all(module.training for module in graph.modules())
+
+
+def compared(model: Any, *inputs: Any, calls: int = 2, **options: Any) -> None:
+    """Call a model and its compiled copy alike: results, inputs, buffers and gradients are the same."""
+    torch._dynamo.reset()
+    copied = copy.deepcopy(model)
+    fast = torch.compile(copied, backend=relax_dynamo(), **{"dynamic": False, **options})
+    close = functools.partial(torch.testing.assert_close, rtol=1e-3, atol=1e-4)
+    for call in range(calls):
+        mine, theirs = ([x.clone() for x in inputs] for _ in range(2))
+        torch.manual_seed(call)
+        want = model(*mine)
+        torch.manual_seed(call)
+        found = fast(*theirs)
+        close(found, want)
+        close(theirs, mine)
+        assert found.requires_grad == want.requires_grad
+        if want.requires_grad:
+            want.square().sum().backward()
+            found.square().sum().backward()
+    for have, expected in zip(copied.parameters(), model.parameters(), strict=True):
+        close(have.grad, expected.grad)
+    for have, expected in zip(copied.buffers(), model.buffers(), strict=True):
+        close(have, expected)
+
+
+class Writer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(3))
+
+    def forward(self, x: Any) -> Any:
+        x.add_(1)
+        x[0] = 9
+        self.calls += x[1]
+        return x * 2
+
+
+def test_dynamo_writes_to_inputs_and_buffers() -> None:
+    compared(Writer(), torch.randn(4, 3))
+
+
+def test_dynamo_gives_gradients() -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(3, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Linear(8, 2)
+    compared(torch.nn.Sequential(*layers), torch.randn(5, 3))
+
+
+@pytest.mark.slow
+def test_dynamo_in_training() -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2)
+    compared(torch.nn.Sequential(*layers).train(), torch.randn(5, 3))
+    compared(torch.nn.Sequential(*layers).eval(), torch.randn(5, 3))
+
+
+@pytest.mark.slow
+def test_dynamo_falls_back_to_torch(caplog: Any) -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(inplace=True), torch.nn.MaxPool2d(2), torch.nn.Flatten()
+    with caplog.at_level("WARNING", logger="relaxish"):
+        compared(torch.nn.Sequential(*layers), torch.randn(2, 3, 8, 8))
+    assert "run by PyTorch" in caplog.text  # the backward pass of the convolution
+
+
+@pytest.mark.slow
+def test_dynamo_with_changing_shapes() -> None:
+    torch._dynamo.reset()
+    layer = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh())
+    fast = torch.compile(layer, backend=relax_dynamo(), dynamic=True)
+    for rows in (2, 5, 7, 5):
+        x = torch.randn(rows, 3, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        found, want = fast(x), layer(y)
+        torch.testing.assert_close(found, want)
+        found.sum().backward()
+        want.sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.slow
+def test_dynamo_views_across_graphs() -> None:
+    class Broken(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x[0]
+            torch._dynamo.graph_break()
+            y.add_(1)
+            return x * 1
+
+    compared(Broken(), torch.randn(3, 2))

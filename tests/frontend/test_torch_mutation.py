@@ -8,9 +8,9 @@ torch = pytest.importorskip("torch")
 
 from frontend.torch_checks import check, export, imported, same  # noqa: E402
 import relaxish  # noqa: E402
-from relaxish.frontend.torch import from_exported_program  # noqa: E402
+from relaxish.frontend.torch import ExportedModel, from_exported_program  # noqa: E402
 from relaxish.frontend.torch.mutation import functional  # noqa: E402
-from relaxish.support.errors import OpNotImplemented  # noqa: E402
+from relaxish.support.errors import OpNotImplemented, RelaxishError  # noqa: E402
 
 
 def _seeded(*shape):
@@ -229,6 +229,41 @@ def test_state_can_be_passed_on():
         for have, want in zip(found, module(x)):
             same(have, want)
         state = [torch.from_numpy(found[int(func.attrs["mutated"][name])].copy()) for name in ("seen", "cache")]
+
+
+def test_models_with_state():
+    model, module = ExportedModel(export(Counter(), _seeded(5, 3))), Counter()
+    for step in range(3):
+        x = _seeded(5, 3) + step
+        for have, want in zip(model(x), module(x), strict=True):
+            same(have.numpy(), want)
+        for name, value in module.named_buffers():
+            same(model.buffers[name].numpy(), value)
+
+
+def test_models_that_write_to_their_inputs():
+    def function(x, y):
+        x[1:].add_(y[0])
+        y.t_().neg_()
+        return x.sum()
+
+    model = ExportedModel(export(function, _seeded(3, 4), _seeded(4, 4)))
+    inputs, same_inputs = [[_seeded(4, 3).t(), _seeded(4, 4)] for _ in range(2)]
+    same(model(*inputs).numpy(), function(*same_inputs))
+    same(inputs[0].numpy(), same_inputs[0])
+    same(inputs[1].numpy(), same_inputs[1])
+    with pytest.raises(RelaxishError, match="takes 2 tensors"):
+        model(inputs[0])
+
+
+def test_models_that_return_the_input_they_write_to():
+    def function(x):
+        return x.add_(1)
+
+    model = ExportedModel(export(function, _seeded(3)))
+    x = _seeded(3)
+    same(model(x).numpy(), _seeded(3) + 1)
+    same(x.numpy(), _seeded(3) + 1)
 
 
 def test_batch_norm_in_training():

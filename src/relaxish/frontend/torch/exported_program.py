@@ -89,7 +89,7 @@ def from_exported_program(
     batch norm in training) is made functional: behind the outputs of the model come the new values of what it writes
     to, each of them once, so one that the model returns itself is not repeated. If any are added, the function
     attribute ``mutated`` maps the name of every input or buffer written to, to the position of its new value among
-    the outputs. :func:`run_exported` calls such a function with the semantics of PyTorch.
+    the outputs. :class:`ExportedModel` calls such a function with the semantics of PyTorch.
 
     Raises
     ------
@@ -297,7 +297,7 @@ class _ExportedProgramImporter:
                     elif node.op == "get_attr":
                         self.values[node] = relax.const(_to_numpy(_attribute(self.program.graph_module, node.target)))
                     elif node.op == "output":
-                        result = self._output(node, unwrap, no_bind)
+                        result = self._output(unwrap, no_bind)
             self.builder.emit_func_output(result)
         mod = self.builder.get()
         if self.attrs:
@@ -308,21 +308,10 @@ class _ExportedProgramImporter:
             mod["main"] = mod["main"].with_attr("params", [array(weights[name]) for name in params])
         return mod
 
-    def _outputs(self, node: Any) -> tuple[list[Any], dict[str, int]]:
-        """Graph nodes (or numbers) to return, and where among them the new values of inputs and buffers are."""
-        specs = self.program.graph_signature.output_specs
-        given = zip(node.args[0], specs, strict=True)
-        kept = [v for v, spec in given if spec.kind.name == "USER_OUTPUT" and v is not None]
-        count = len(kept)
-        kept.extend(v for v in dict.fromkeys(self.mutated.values()) if v not in kept)
-        if len(kept) == count:
-            return kept, {}
-        return kept, {name: kept.index(value) for name, value in self.mutated.items()}
-
-    def _output(self, node: Any, unwrap: bool, no_bind: bool) -> Any:
-        nodes, mutated = self._outputs(node)
-        if mutated:
-            self.attrs["mutated"] = mutated
+    def _output(self, unwrap: bool, no_bind: bool) -> Any:
+        nodes, added, places = returned_values(self.program)
+        if added:
+            self.attrs["mutated"] = places
         kept = [v for v in self._argument(nodes) if v is not None]
         kept = [v if isinstance(v, relax.Expr) else self.importer.tensor(v) for v in kept]
         if unwrap and len(kept) == 1:
@@ -330,6 +319,18 @@ class _ExportedProgramImporter:
         if no_bind:
             return relax.Tuple([self.builder.emit_output(v) for v in kept])
         return self.builder.emit_output(relax.Tuple(kept))
+
+
+def returned_values(program: Any) -> tuple[list[Any], int, dict[str, int]]:
+    """Graph nodes (or numbers) that the function of a program returns, how many of them are new values of inputs and
+    buffers added behind the outputs of the model, and where among all of them each new value is."""
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    given = zip(output.args[0], program.graph_signature.output_specs, strict=True)
+    kept = [v for v, spec in given if spec.kind.name == "USER_OUTPUT" and v is not None]
+    mutated = mutated_outputs(program)
+    count = len(kept)
+    kept.extend(v for v in dict.fromkeys(mutated.values()) if v not in kept)
+    return kept, len(kept) - count, {name: kept.index(value) for name, value in mutated.items()}
 
 
 def _to_numpy(tensor: Any) -> np.ndarray[Any, Any]:

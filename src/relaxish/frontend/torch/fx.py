@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ... import tir
@@ -37,8 +38,8 @@ def from_fx(
         Converters of the user by operator name (``"relu"`` or ``"relu.default"``): called with the node and the
         importer, whose ``env`` maps nodes to expressions and whose ``block_builder`` emits.
 
-    The other options are those of :func:`from_exported_program`.  A graph that returns one tensor, not a tuple,
-    gives a function that returns one tensor.
+    The other options are those of :func:`from_exported_program`, and writes in place are treated as there.  A graph
+    that returns one tensor, not a tuple, gives a function that returns one tensor.
 
     >>> import torch
     >>> from relaxish.frontend.torch import from_fx
@@ -50,7 +51,8 @@ def from_fx(
     torch = need("torch", "torch")
     symbols = _symbols(input_info)
     inputs = tuple(_example(torch, shape, dtype, symbols) for shape, dtype in input_info)
-    program = torch.export.export(model.eval(), inputs, dynamic_shapes=_dynamic(torch, model, input_info, symbols))
+    with _in_inference(model):
+        program = torch.export.export(model, inputs, dynamic_shapes=_dynamic(torch, model, input_info, symbols))
     returned = next(node for node in model.graph.nodes if node.op == "output").args[0]
     single = not isinstance(returned, (tuple, list))
     return import_program(
@@ -60,6 +62,18 @@ def from_fx(
         no_bind=no_bind_return_tuple,
         custom=custom_convert_map,
     )
+
+
+@contextmanager
+def _in_inference(model: Any) -> Iterator[None]:
+    """The modes of all its modules are the user's, and are put back."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _name(dim: Any) -> str | None:
