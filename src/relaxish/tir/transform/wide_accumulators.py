@@ -43,9 +43,13 @@ def WidenAccumulators() -> PrimFuncPass:  # noqa: N802
             C[v0, v1] = T.Cast("float16", C_wide[v0, v1])
 
     Largest and smallest elements need no more bits and stay as they are in half precision. Buffers that something
-    sees as bare memory, and those matched by tensor instructions, stay as they are, too.
+    sees as bare memory, those matched by tensor instructions, and functions that carry a schedule stay, too.
     """
-    return func_pass(widen_accumulators, "relaxish.WidenAccumulators")
+
+    def run(func: PrimFunc) -> PrimFunc:
+        return func if (func.attrs or {}).get("tir.is_scheduled") else widen_accumulators(func)
+
+    return func_pass(run, "relaxish.WidenAccumulators")
 
 
 def widen_accumulators(func: PrimFunc) -> PrimFunc:
@@ -410,14 +414,5 @@ def _copy(source: Buffer, target: Buffer, name: str) -> Any:
 
 def widen_module(mod: IRModule) -> IRModule:
     """A module whose unscheduled functions keep wide sums."""
-    changes = {}
-    for var, func in mod.functions.items():
-        if isinstance(func, PrimFunc) and not (func.attrs or {}).get("tir.is_scheduled"):
-            made = widen_accumulators(func)
-            if made is not func:
-                changes[var] = made
-    if not changes:
-        return mod
-    out = mod.clone()
-    out.update(changes)
-    return out
+    made: IRModule = WidenAccumulators()(mod)
+    return made
