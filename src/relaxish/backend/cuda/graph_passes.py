@@ -12,6 +12,7 @@ from ...ir.op import Op
 from ...ir.transform import Pass, PassContext, module_pass
 from ...relax.expr import Call, Function, Var
 from ...relax.struct_info import TensorStructInfo
+from ...transform.decompose_ops import decompose_ops_as_written
 from .attention import DecomposeAttention, DispatchAttention
 from .hoist_split import HoistOverSplit, known_at_compile_time
 from .norm_cast import NormWithCast
@@ -26,7 +27,7 @@ _SMALL = ("float16", "bfloat16", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"
 def graph_passes() -> list[Pass]:
     """The graph passes of the CUDA pipeline, in the order in which they run."""
     return [
-        transform.DecomposeOpsForInference(),
+        decompose_ops_as_written(),
         transform.CanonicalizeBindings(),
         ChannelsLast(),
         PadFewChannels(),

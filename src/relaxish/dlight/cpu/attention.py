@@ -244,6 +244,8 @@ def _softmax(s: AttentionShape, rows: int, row: str) -> list[str]:
         "    M[ii] = T.float32(-3.4028234663852886e38)",
         f"    for j in range({s.keys}):",
         "        M[ii] = T.max(M[ii], S[ii, j])",
+        # Where all are hidden, infinities must not cancel.
+        "    M[ii] = T.Select(M[ii] < T.float32(-3.4028234663852886e38), T.float32(-3.4028234663852886e38), M[ii])",
         f"    for j in range({s.keys}):",
         "        S[ii, j] = T.exp(S[ii, j] - M[ii])",
         "    L[ii] = T.float32(0)",

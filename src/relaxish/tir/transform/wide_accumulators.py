@@ -9,11 +9,12 @@ from ...ir import dtype as dt
 from ...ir.expr import Range
 from ...ir.functor import pre_order_visit
 from ...ir.module import IRModule
-from ...ir.prim import Call, Cast, IntImm, IterVar, Max, Min, Var, const
+from ...ir.prim import Call, Cast, FloatImm, IntImm, IterVar, Max, Min, Var, const
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
+from ..op import max_value, min_value
 from ..stmt import (
     AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, DeclBuffer, For, ForKind, LetStmt, MatchBufferRegion,
     SeqStmt, While,
@@ -42,9 +43,13 @@ def WidenAccumulators() -> PrimFuncPass:  # noqa: N802
             C[v0, v1] = T.Cast("float16", C_wide[v0, v1])
 
     Largest and smallest elements need no more bits and stay as they are in half precision. Buffers that something
-    sees as bare memory, and those matched by tensor instructions, stay as they are, too.
+    sees as bare memory, those matched by tensor instructions, and functions that carry a schedule stay, too.
     """
-    return func_pass(widen_accumulators, "relaxish.WidenAccumulators")
+
+    def run(func: PrimFunc) -> PrimFunc:
+        return func if (func.attrs or {}).get("tir.is_scheduled") else widen_accumulators(func)
+
+    return func_pass(run, "relaxish.WidenAccumulators")
 
 
 def widen_accumulators(func: PrimFunc) -> PrimFunc:
@@ -61,7 +66,8 @@ def widen_accumulators(func: PrimFunc) -> PrimFunc:
         return func
     _add_results(chosen, found, kinds)
     wide = {b: _wide_twin(b, b in params) for b in found.order if b in chosen}
-    body = _Rewrite(kinds, wide).visit(func.body)
+    extremes = {b for b, rounds in found.updated.items() if not rounds}
+    body = _Rewrite(kinds, wide, extremes).visit(func.body)
     outer = [(b, new) for b, new in wide.items() if b in params]
     if outer:
         body = _with_copies(body, outer, found.complete)
@@ -291,8 +297,9 @@ def _both(a: Any, b: Any) -> bool:
 class _Rewrite(StmtExprMutator):
     """Puts wide buffers in the place of narrow ones, and computes in float32 what is rounded to ``kinds``."""
 
-    def __init__(self, kinds: set[str], buffers: dict[Buffer, Buffer]) -> None:
+    def __init__(self, kinds: set[str], buffers: dict[Buffer, Buffer], extremes: set[Buffer]) -> None:
         self.kinds = kinds
+        self.extremes = extremes
         self.buffers = buffers
         self.variables: dict[Var, Var] = {}
         self.floats = WideFloat(self._matches, self.visit, buffers, self.variables)
@@ -341,7 +348,8 @@ class _Rewrite(StmtExprMutator):
         wide = self.buffers.get(store.buffer)
         if wide is None:
             return self.default_visit(store)
-        value = self.floats.wide(store.value)
+        value = _limit(store.value) if store.buffer in self.extremes else None
+        value = self.floats.wide(store.value) if value is None else value
         indices, predicate = self.visit(store.indices), store.predicate and self.visit(store.predicate)
         return BufferStore(wide, value, indices, predicate)
 
@@ -358,6 +366,17 @@ class _Rewrite(StmtExprMutator):
         if any(b in self.buffers for b in block.alloc_buffers):
             made = made.with_fields(alloc_buffers=[self.buffers.get(b, b) for b in block.alloc_buffers])
         return made
+
+
+def _limit(value: Any) -> Any:
+    """What a largest or smallest element starts from: the limit of the narrow type becomes that of float32."""
+    if not isinstance(value, FloatImm) or not is_narrow_float(value.dtype):
+        return None
+    for bound in (min_value, max_value):
+        narrow: Any = bound(value.dtype)
+        if value.value == narrow.value:
+            return bound("float32")
+    return None
 
 
 # ---- memory of the caller
@@ -395,14 +414,5 @@ def _copy(source: Buffer, target: Buffer, name: str) -> Any:
 
 def widen_module(mod: IRModule) -> IRModule:
     """A module whose unscheduled functions keep wide sums."""
-    changes = {}
-    for var, func in mod.functions.items():
-        if isinstance(func, PrimFunc) and not (func.attrs or {}).get("tir.is_scheduled"):
-            made = widen_accumulators(func)
-            if made is not func:
-                changes[var] = made
-    if not changes:
-        return mod
-    out = mod.clone()
-    out.update(changes)
-    return out
+    made: IRModule = WidenAccumulators()(mod)
+    return made

@@ -14,7 +14,7 @@ from ..native import copy, fill, libc_free, libc_malloc, load32, load64, store32
 
 if TYPE_CHECKING:
     from .clocks import rx_acquire, rx_release
-    from .fibers import rx_fail
+    from .fibers import rx_fault
     from .shadow import rx_mark_pending, rx_mark_written
     from .sync import rx_block_of_rank, rx_wait_in, rx_wake_all
 
@@ -108,7 +108,7 @@ def rx_mbarrier(fiber: int, address: int, site: int) -> int:
     """The barrier that an address in shared memory stands for."""
     word = load32(address)
     if load32(address + 4) != MBAR_MAGIC:
-        rx_fail(fiber, FAULT_BARRIER, site, 0)
+        rx_fault(fiber, FAULT_BARRIER, site, 0)
     return load64(load64(fiber + FIBER_GRID) + BARRIER_POOL) + word * MBAR_BYTES
 
 
@@ -119,7 +119,7 @@ def rx_mbarrier_init(fiber: int, address: int, count: int, site: int) -> None:
     if load32(address + 4) == MBAR_MAGIC:
         number = load32(address)
     elif number == load64(grid + BARRIERS_MAX):
-        rx_fail(fiber, FAULT_BARRIER, site, number)
+        rx_fault(fiber, FAULT_BARRIER, site, number)
     else:
         store64(grid + BARRIERS_USED, number + 1)
     store32(address, number)
@@ -165,7 +165,7 @@ def rx_mbarrier_arrive(fiber: int, address: int, count: int, expected: int, site
     store64(bar + MBAR_BYTES_LEFT, load64(bar + MBAR_BYTES_LEFT) + expected)
     store64(bar + MBAR_PENDING, load64(bar + MBAR_PENDING) - count)
     if load64(bar + MBAR_PENDING) < 0:
-        rx_fail(fiber, FAULT_BARRIER, site, count)
+        rx_fault(fiber, FAULT_BARRIER, site, count)
     rx_mbarrier_advance(bar, 0)
 
 
@@ -229,7 +229,7 @@ def rx_bulk_piece(
         block = rx_block_of_rank(fiber, rank)
         memory = load64(block + BLOCK_MEMORIES) + load64(site + SITE_MEMORY) * MEM_BYTES
         if at < 0 or at + 16 > load64(memory + MEM_SIZE):
-            rx_fail(fiber, FAULT_BOUNDS, number, at // load64(site + SITE_UNIT))
+            rx_fault(fiber, FAULT_BOUNDS, number, at // load64(site + SITE_UNIT))
         store64(entry + BULK_MEMORY, memory)
         rx_mark_pending(fiber, memory, at, 16, number, at // load64(site + SITE_UNIT), PENDING)
 

@@ -52,7 +52,7 @@ def rx_park(fiber: int) -> None:
     """Let others run until somebody makes this fiber ready."""
     rx_resolve_suspect(fiber)
     if load64(load64(fiber + FIBER_CANARY)) != CANARY:
-        rx_fail(fiber, FAULT_STACK, 0, 0)
+        rx_fault(fiber, FAULT_STACK, 0, 0)
     grid = load64(fiber + FIBER_GRID)
     following = rx_take_ready(grid)
     if following == 0:
@@ -61,7 +61,7 @@ def rx_park(fiber: int) -> None:
         switch_stack(fiber + FIBER_SP, load64(following + FIBER_SP))
 
 
-def rx_fail(fiber: int, kind: int, site: int, index: int) -> None:
+def rx_fault(fiber: int, kind: int, site: int, index: int) -> None:
     """Note a fault and stop the launch: the fiber never runs again."""
     grid = load64(fiber + FIBER_GRID)
     if load64(grid + ERROR) == 0:
@@ -73,13 +73,13 @@ def rx_fail(fiber: int, kind: int, site: int, index: int) -> None:
 
 
 def rx_fail_with(fiber: int, kind: int, site: int, index: int, other: int, other_site: int, how: int) -> None:
-    """As ``rx_fail``, naming another thread."""
+    """As ``rx_fault``, naming another thread."""
     grid = load64(fiber + FIBER_GRID)
     if load64(grid + ERROR) == 0:
         store64(grid + ERROR_OTHER, other)
         store64(grid + ERROR_OTHER_SITE, other_site)
         store64(grid + ERROR_HOW, how)
-    rx_fail(fiber, kind, site, index)
+    rx_fault(fiber, kind, site, index)
 
 
 def rx_charge(fiber: int, steps: int, site: int) -> None:
@@ -88,7 +88,7 @@ def rx_charge(fiber: int, steps: int, site: int) -> None:
     left = load64(grid + BUDGET) - steps
     store64(grid + BUDGET, left)
     if left < 0:
-        rx_fail(fiber, FAULT_STEPS, site, 0)
+        rx_fault(fiber, FAULT_STEPS, site, 0)
 
 
 def rx_spin(fiber: int, site: int) -> None:

@@ -15,7 +15,7 @@ from ..layout import *
 from ..native import load32, load64, store32, store64
 
 if TYPE_CHECKING:
-    from .fibers import rx_fail, rx_fail_with
+    from .fibers import rx_fault, rx_fail_with
 
 
 def rx_ticket(fiber: int, queue: int) -> int:
@@ -101,7 +101,7 @@ def rx_check_register(fiber: int, index: int, count: int, number: int, first: in
     site = load64(load64(fiber + FIBER_GRID) + SITES) + number * SITE_BYTES
     unit = load64(site + SITE_UNIT)
     if index < 0 or (index + count) * unit > load64(site + SITE_SIZE):
-        rx_fail(fiber, FAULT_BOUNDS, number, index)
+        rx_fault(fiber, FAULT_BOUNDS, number, index)
     register = load64(fiber + FIBER_REGISTERS) + (first + index * unit // 4) * REG_BYTES
     last = load64(fiber + FIBER_REGISTERS) + (first + ((index + count) * unit - 1) // 4) * REG_BYTES
     stamp = load64(fiber + FIBER_FENCES) + 1

@@ -14,14 +14,14 @@ from ..layout import *
 from ..native import load64, store64
 
 if TYPE_CHECKING:
-    from .fibers import rx_fail, rx_fail_with
+    from .fibers import rx_fault, rx_fail_with
     from .sync import rx_meet, rx_wait_in, rx_wake_all
 
 
 def rx_set_registers(fiber: int, count: int, increase: int, site: int) -> None:
     """``setmaxnreg`` by all lanes of a warp: the first one acts for them, the others wait for it."""
     if load64(load64(fiber + FIBER_GRID) + LAUNCH_REGISTERS) == 0:
-        rx_fail(fiber, FAULT_NO_BOUNDS, site, count)
+        rx_fault(fiber, FAULT_NO_BOUNDS, site, count)
     rx_meet(fiber, 0xFFFFFFFF, site, ACTION_NONE)
     if load64(fiber + FIBER_LANE) == 0:
         rx_adjust_registers(fiber, count, increase, site)

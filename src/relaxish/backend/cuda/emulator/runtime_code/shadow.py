@@ -16,7 +16,7 @@ from ..native import load32, load64, store32, store64
 
 if TYPE_CHECKING:
     from .clocks import rx_is_fenced, rx_knows, rx_resolve_suspect, rx_suspect
-    from .fibers import rx_fail, rx_fail_with
+    from .fibers import rx_fault, rx_fail_with
     from .groups import rx_completion, rx_is_closed, rx_ticket
 
 
@@ -28,13 +28,13 @@ def rx_check(fiber: int, index: int, count: int, number: int) -> int:
     size = count * load64(site + SITE_UNIT)
     if load64(site + SITE_MEMORY) < 0:
         if index < 0 or at + size > load64(site + SITE_SIZE):
-            rx_fail(fiber, FAULT_BOUNDS, number, index)
+            rx_fault(fiber, FAULT_BOUNDS, number, index)
         return index
     memory = load64(load64(fiber + FIBER_BLOCK) + BLOCK_MEMORIES) + load64(site + SITE_MEMORY) * MEM_BYTES
     if index < 0 or at + size > load64(memory + MEM_SIZE):
-        rx_fail(fiber, FAULT_BOUNDS, number, index)
+        rx_fault(fiber, FAULT_BOUNDS, number, index)
     if at & load64(site + SITE_ALIGN):
-        rx_fail(fiber, FAULT_ALIGNMENT, number, index)
+        rx_fault(fiber, FAULT_ALIGNMENT, number, index)
     if load64(memory + MEM_SHADOW):
         rx_resolve_suspect(fiber)
         rx_check_cells(fiber, memory, at, size, load64(site + SITE_KIND), number, index)
@@ -69,9 +69,9 @@ def rx_check_nibbles(fiber: int, index: int, count: int, number: int) -> int:
     if load64(site + SITE_MEMORY) >= 0:
         size = load64(memory + MEM_SIZE)
     if index < 0 or (index + count + 1) // 2 > size:
-        rx_fail(fiber, FAULT_BOUNDS, number, index)
+        rx_fault(fiber, FAULT_BOUNDS, number, index)
     if count > 1 and (index % 2 or index // 2 & load64(site + SITE_ALIGN)):
-        rx_fail(fiber, FAULT_ALIGNMENT, number, index)
+        rx_fault(fiber, FAULT_ALIGNMENT, number, index)
     if load64(site + SITE_MEMORY) >= 0 and load64(memory + MEM_SHADOW):
         rx_resolve_suspect(fiber)
         cell = load64(memory + MEM_SHADOW) + index * CELL_BYTES
@@ -145,7 +145,7 @@ def rx_check_written(fiber: int, memory: int, cell: int, number: int, index: int
             rx_report(fiber, FAULT_RACE, cell, number, index, HOW_STORE)
     elif load64(memory + MEM_SHARED):
         if how == HOW_LOAD:
-            rx_fail(fiber, FAULT_UNINITIALISED, number, index)
+            rx_fault(fiber, FAULT_UNINITIALISED, number, index)
     elif epoch:
         rx_report(fiber, FAULT_OTHER_BLOCK, cell, number, index, HOW_STORE)
 
@@ -317,9 +317,9 @@ def rx_check_place(fiber: int, index: int, count: int, number: int) -> int:
     memory = load64(load64(fiber + FIBER_BLOCK) + BLOCK_MEMORIES) + load64(site + SITE_MEMORY) * MEM_BYTES
     at = index * load64(site + SITE_UNIT)
     if index < 0 or at + count * load64(site + SITE_UNIT) > load64(memory + MEM_SIZE):
-        rx_fail(fiber, FAULT_BOUNDS, number, index)
+        rx_fault(fiber, FAULT_BOUNDS, number, index)
     if at & load64(site + SITE_ALIGN):
-        rx_fail(fiber, FAULT_ALIGNMENT, number, index)
+        rx_fault(fiber, FAULT_ALIGNMENT, number, index)
     return index
 
 
@@ -339,6 +339,6 @@ def rx_check_metadata(fiber: int, word: int, chunk: int, number: int) -> int:
     while group < 8:
         bits = word >> 4 * group & 15
         if bits & 3 == bits >> 2 or (chunk == 2 and bits != 4 and bits != 14):
-            rx_fail(fiber, FAULT_METADATA, number, bits)
+            rx_fault(fiber, FAULT_METADATA, number, bits)
         group += 1
     return 0

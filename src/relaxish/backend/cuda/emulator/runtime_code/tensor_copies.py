@@ -10,7 +10,7 @@ from ..native import copy, load64, store64
 
 if TYPE_CHECKING:
     from .copies import rx_bulk_issued, rx_bulk_piece, rx_memory_of
-    from .fibers import rx_fail
+    from .fibers import rx_fault
     from .groups import rx_started, rx_ticket
     from .shadow import rx_check_cells, rx_check_place, rx_mark_pending
     from .sync import rx_block_of_rank, rx_in_block
@@ -161,7 +161,7 @@ def rx_tma_store_read(fiber: int, place: int, size: int, site: int) -> None:
     """Shared memory that a bulk store is reading."""
     memory = rx_memory_of(fiber, site)
     if place + size > load64(memory + MEM_SIZE):
-        rx_fail(fiber, FAULT_BOUNDS, site, place)
+        rx_fault(fiber, FAULT_BOUNDS, site, place)
     if load64(memory + MEM_SHADOW):
         rx_check_cells(fiber, memory, place, size, SITE_BULK_READ, site, place)
 
