@@ -54,7 +54,8 @@ def _is_inf(d: Draw) -> OperatorCase:
 @register("Gelu")
 def _gelu(d: Draw) -> OperatorCase:
     attrs = {"approximate": d.pick(["none", "tanh"])} if d.chance(0.7) else {}
-    return OperatorCase("Gelu", [d.values(d.shape(), d.pick(["float32", "float16"]))], attrs, opset=20)
+    x = d.values(d.shape(), d.pick(["float32", "float16"]))
+    return OperatorCase("Gelu", [np.where(np.isinf(x), x.dtype.type(1), x)], attrs, opset=20)
 
 
 @register("Shape-range")
