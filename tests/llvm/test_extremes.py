@@ -11,6 +11,7 @@ import relaxish
 from relaxish import op, relax, tir
 from relaxish.interp import run_prim_func
 from relaxish.script import tir as T
+from relaxish.testing.emulation import emulate_cuda
 from relaxish.tir.transform import ExactExtremes
 
 _VALUES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 2.0, -3.0, 3.4028234663852886e38, -3.4028234663852886e38]
@@ -290,3 +291,48 @@ def test_reductions_over_nothing_give_their_start(axis: int | None) -> None:
         want.append(np.asarray(x.sum(axis) / count if count else x.sum(axis) * np.nan))
     for have, expected in zip(got, want, strict=True):
         np.testing.assert_array_equal(have, expected)
+
+
+@T.prim_func
+def mixed(
+    A: T.Buffer((64,), "int32"), N: T.Buffer((64,), "int32"), X: T.Buffer((64,), "float32"),
+    Y: T.Buffer((64,), "float32"), L: T.Buffer((64,), "int32"), R: T.Buffer((64,), "int32"),
+    Z: T.Buffer((64,), "float32"),
+) -> None:
+    for i in range(64):
+        with T.block("Z"):
+            vi = T.axis.spatial(64, i)
+            L[vi] = T.shift_left(A[vi], N[vi])
+            R[vi] = T.shift_right(A[vi], N[vi])
+            Z[vi] = T.max(X[vi], T.round(Y[vi]))
+
+
+@pytest.mark.parametrize("judge", ["llvm", "c", "interpreter", "emulator"])
+def test_every_backend_agrees_on_shifts_rounding_and_nan(judge: str) -> None:
+    rng = np.random.default_rng(0)
+    a, n = rng.integers(-(2**31), 2**31, 64).astype("int32"), rng.integers(0, 70, 64).astype("int32")
+    x, y = rng.normal(size=64).astype("float32"), (rng.integers(-9, 9, 64) / 2).astype("float32")
+    x[::5] = y[::7] = np.nan
+    outs = [np.zeros(64, d) for d in ("int32", "int32", "float32")]
+    if judge == "interpreter":
+        run_prim_func(mixed, [a, n, x, y, *outs])
+    elif judge == "emulator":
+        sch = tir.Schedule(mixed)
+        sch.bind(sch.get_loops(sch.get_block("Z"))[0], "threadIdx.x")
+        emulate_cuda(sch.mod, a, n, x, y, *outs)
+    else:
+        arrays = [relaxish.nd.array(v) for v in outs]
+        func = mixed.with_attr("global_symbol", "main")
+        relaxish.tir.build(func, judge)["main"](*[relaxish.nd.array(v) for v in (a, n, x, y)], *arrays)
+        outs = [v.numpy() for v in arrays]
+    left = [((int(v) << int(c)) + 2**31) % 2**32 - 2**31 for v, c in zip(a, n)]
+    np.testing.assert_array_equal(outs[0], left)
+    np.testing.assert_array_equal(outs[1], [int(v) >> int(c) for v, c in zip(a, n)])
+    np.testing.assert_array_equal(outs[2], np.maximum(x, np.round(y)))
+
+
+def test_cuda_rounds_half_to_even() -> None:
+    sch = tir.Schedule(mixed)
+    sch.bind(sch.get_loops(sch.get_block("Z"))[0], "threadIdx.x")
+    source = relaxish.tir.build(sch.mod, "cuda").imported_modules[0].get_source()
+    assert "rintf(" in source and "roundf(" not in source

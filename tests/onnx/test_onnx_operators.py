@@ -71,14 +71,49 @@ def test_expand_to_a_wrong_computed_shape_is_an_error(target: list[int]) -> None
         run("Expand", _SIX, np.array(target, "int64"))
 
 
+def _normal(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")
+
+
 def test_an_operator_of_another_domain_is_not_taken_for_the_standards() -> None:
-    """``Attention`` of the standard and of ONNX Runtime are different functions."""
-    shape = [1, 2, 4, 8]
-    given = [onnx.helper.make_tensor_value_info(n, 1, shape) for n in "qkv"]
-    node = onnx.helper.make_node("Attention", ["q", "k", "v"], ["y"])
-    graph = onnx.helper.make_graph([node], "g", given, [onnx.ValueInfoProto(name="y")])
-    with pytest.raises(OpNotImplemented, match="Attention"):
-        from_onnx(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)]))
+    """``Attention`` of ONNX Runtime is a function of other inputs than that of the standard."""
+    case = OperatorCase("Attention", [_normal(2, 3, 4, 8), _normal(2, 3, 6, 8), _normal(2, 3, 6, 8)], opset=23)
+    assert check_operator(case).status == "right"
+    model = case.model()
+    model.graph.node[0].domain = "somebody.else"
+    with pytest.raises(OpNotImplemented, match=r"somebody\.else\.Attention"):
+        from_onnx(model)
+
+
+_BODIES = {
+    "Attention-causal": OperatorCase(
+        "Attention", [_normal(2, 4, 4, 8), _normal(2, 2, 6, 8), _normal(2, 2, 6, 8)], {"is_causal": 1}, opset=23
+    ),
+    "Attention-3d": OperatorCase(
+        "Attention", [_normal(2, 4, 32), _normal(2, 6, 16), _normal(2, 6, 16)], {"q_num_heads": 4, "kv_num_heads": 2},
+        opset=23,
+    ),
+    "Attention-mask": OperatorCase(
+        "Attention", [_normal(2, 3, 4, 8), _normal(2, 3, 6, 8), _normal(2, 3, 6, 8), _normal(4, 6) > 0], opset=23
+    ),
+    "RMSNormalization": OperatorCase("RMSNormalization", [_normal(2, 3, 4), _normal(4)], opset=23),
+    "GroupNormalization": OperatorCase(
+        "GroupNormalization", [_normal(2, 4, 3, 3), _normal(4), _normal(4)], {"num_groups": 2}, opset=21
+    ),
+    "Swish": OperatorCase("Swish", [_normal(2, 4)], opset=24),
+    "NegativeLogLikelihoodLoss": OperatorCase(
+        "NegativeLogLikelihoodLoss", [_normal(3, 5), np.array([0, 4, 2])], opset=22
+    ),
+    "SoftmaxCrossEntropyLoss": OperatorCase("SoftmaxCrossEntropyLoss", [_normal(3, 5), np.array([0, 1, 4])], opset=13),
+    "DynamicQuantizeLinear": OperatorCase("DynamicQuantizeLinear", [_normal(3, 5)], {}, 3, 11),
+    "HammingWindow": OperatorCase("HammingWindow", [np.array(10)], opset=17, weights={0}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _BODIES)
+def test_operators_by_the_body_the_standard_gives(name: str) -> None:
+    verdict = check_operator(_BODIES[name])
+    assert verdict.status == "right", verdict
 
 
 def test_functions_of_a_model_are_opened() -> None:

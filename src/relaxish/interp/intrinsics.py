@@ -75,7 +75,18 @@ def _rsqrt(x: Any) -> Any:
 
 
 def _shift_right(a: Any, b: Any) -> Any:
-    return a >> b
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        bits = np.asarray(a).dtype.itemsize * 8
+        return np.where((b >= 0) & (b < bits), a >> np.clip(b, 0, bits - 1), np.where(a < 0, -1, 0)).astype(a.dtype)
+    return a >> min(int(b) & (1 << 63) - 1, 64)
+
+
+def _shift_left(a: Any, b: Any) -> Any:
+    """Without a width, for which the caller cares: by 64 and more (or less than none) nothing is left."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        bits = np.asarray(a).dtype.itemsize * 8
+        return np.where((b >= 0) & (b < bits), a << np.clip(b, 0, bits - 1), 0).astype(a.dtype)
+    return int(a) << int(b) if 0 <= b < 64 else 0
 
 
 def _popcount(x: Any) -> Any:
@@ -110,7 +121,7 @@ INTRINSICS: dict[str, Callable[..., Any]] = {
     "hypot": np.hypot, "nextafter": np.nextafter, "ldexp": lambda a, b: np.ldexp(a, b), "isnan": np.isnan,
     "isinf": np.isinf, "isfinite": np.isfinite, "isnullptr": lambda p: p is None,
     "bitwise_and": lambda a, b: a & b, "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b,
-    "bitwise_not": lambda a: ~a, "shift_left": lambda a, b: a << b, "shift_right": _shift_right,
+    "bitwise_not": lambda a: ~a, "shift_left": _shift_left, "shift_right": _shift_right,
     "popcount": _popcount, "likely": lambda x: x, "fma": _fused,
     "ignore_loop_partition": lambda x: x, "q_multiply_shift": _fixed_point, "tvm_thread_invariant": lambda x: x,
     "vectorlow": lambda v: v[: len(v) // 2], "vectorhigh": lambda v: v[len(v) // 2 :],

@@ -24,11 +24,12 @@ _C_MATH = {
         "fmod atan2 copysign hypot nextafter ldexp nearbyint pow rsqrt fabs"
     ).split()
 }  # fmt: skip
+_C_MATH["round"] = "rint"  # half to even, as everywhere; C's round goes away from zero
 # Exponentials of halves are exact enough, and shorter, by way of float.
 _HALF = {
     "log": "hlog", "log2": "hlog2", "log10": "hlog10",
     "sqrt": "hsqrt", "rsqrt": "hrsqrt", "sin": "hsin", "cos": "hcos", "floor": "hfloor", "ceil": "hceil",
-    "trunc": "htrunc", "nearbyint": "hrint", "fabs": "__habs",
+    "trunc": "htrunc", "nearbyint": "hrint", "round": "hrint", "fabs": "__habs",
 }  # fmt: skip
 # Functions of the special function unit, a few units in the last place off everywhere.
 _FAST = {"exp": "__expf", "exp2": "fast_exp2", "exp10": "__exp10f"}

@@ -230,7 +230,8 @@ class ExprGen(IndexGen, MemoryGen):
         if dt.is_float(dtype):
             cond = llvm_type(dt.with_lanes("bool", dt.lanes(dtype)))
             # This very shape is one max or min instruction on x86.
-            if not b.startswith("%"):
+            if a.startswith("%"):
+                # An accumulator comes first: what is tested for NaN below is better the other one.
                 a, b = b, a
             c = self.w.pure(f"fcmp {'ogt' if is_max else 'olt'} {ty} {a}, {b}", a, b)
             best = self.w.pure(f"select {cond} {c}, {ty} {a}, {ty} {b}", c, a, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 from typing import Any
@@ -247,6 +248,58 @@ def _opset_of(model: Any) -> int:
     return 1
 
 
+def _with_bodies(model: Any) -> Any:
+    """The model with the bodies of functions in place of their calls: its own, and those that the standard gives for
+    operators without a converter."""
+    import onnx.inliner
+
+    if len(model.functions):
+        model = onnx.inliner.inline_local_functions(model)
+    tried: set[str] = set()
+    while True:
+        wanted = {node.op_type for node in model.graph.node if _has_only_body(node)} - tried
+        if not wanted:
+            return model
+        tried |= wanted
+        names = [("", name) for name in sorted(wanted)]
+        try:
+            model = onnx.inliner.inline_selected_functions(_spelled_out(model, wanted), names, inline_schema_functions=True)
+        except RuntimeError as error:  # what follows names the operators that stay
+            warnings.warn(f"no bodies for {', '.join(sorted(wanted))}: {error}", stacklevel=3)
+            return model
+
+
+def _spelled_out(model: Any, names: set[str]) -> Any:
+    """A copy with what bodies of the operators ``names`` ask for: default attributes, and types of all weights."""
+    import onnx
+
+    model = copy.deepcopy(model)
+    known = {v.name for v in (*model.graph.input, *model.graph.value_info)}
+    model.graph.value_info.extend(
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims)
+        for t in model.graph.initializer
+        if t.name not in known
+    )
+    for node in model.graph.node:
+        if node.op_type not in names:
+            continue
+        given = {a.name for a in node.attribute}
+        schema = onnx.defs.get_schema(node.op_type, _opset_of(model))
+        for name, attribute in schema.attributes.items():
+            if name not in given and attribute.default_value.name:
+                node.attribute.append(attribute.default_value)
+    return model
+
+
+def _has_only_body(node: Any) -> bool:
+    from onnx import defs
+
+    if node.domain not in ("", "ai.onnx") or node.op_type in CONVERTERS or not defs.has(node.op_type):
+        return False
+    schema = defs.get_schema(node.op_type)
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
 def from_onnx(
     model: Any,
     shape_dict: dict[str, list[Any]] | None = None,
@@ -282,10 +335,6 @@ def from_onnx(
             "conversion errors.",
             stacklevel=2,
         )
-    if len(model.functions):
-        # Functions that the model brings along are calls of nothing we know.
-        import onnx.inliner
-
-        model = onnx.inliner.inline_local_functions(model)
+    model = _with_bodies(model)
     importer = _Importer(dict(shape_dict or {}), dtype_dict, keep_params_in_input, sanitize_input_names)
     return importer.run(model.graph, opset)

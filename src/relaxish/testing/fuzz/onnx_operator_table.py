@@ -54,7 +54,8 @@ def _is_inf(d: Draw) -> OperatorCase:
 @register("Gelu")
 def _gelu(d: Draw) -> OperatorCase:
     attrs = {"approximate": d.pick(["none", "tanh"])} if d.chance(0.7) else {}
-    return OperatorCase("Gelu", [d.values(d.shape(), d.pick(["float32", "float16"]))], attrs, opset=20)
+    x = d.values(d.shape(), d.pick(["float32", "float16"]))
+    return OperatorCase("Gelu", [np.where(np.isinf(x), x.dtype.type(1), x)], attrs, opset=20)
 
 
 @register("Shape-range")
@@ -93,7 +94,7 @@ def _prelu(d: Draw) -> OperatorCase:
     shape = d.shape(1)
     dtype = d.pick(["float32", "float32", "float64"])
     if opset == 6:
-        if len(shape) > 2 and shape[-1] == shape[1]:
+        while len(shape) > 2 and shape[-1] in (1, shape[1]):
             shape[-1] += 1  # or the reference would take the slopes for the last axis'
         slope = [shape[1]] if len(shape) > 1 and d.chance(0.8) else [1]
     else:

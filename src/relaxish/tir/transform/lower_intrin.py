@@ -9,10 +9,10 @@ from ...arith import build as B
 from ...ir import dtype as dt
 from ...ir.op import Op
 from ...ir.prim import (
-    EQ, NE, Add, Call, FloorDiv, FloorMod, IntImm, Let, Max, Mul, Select, Var,
+    EQ, GE, LT, NE, Add, And, Broadcast, Call, FloorDiv, FloorMod, IntImm, Let, Max, Mul, Select, Var,
 )  # fmt: skip
 from ..function import PrimFunc
-from .base import LoweringError, PrimFuncPass, call, func_pass
+from .base import LoweringError, PrimFuncPass, call, func_pass, op_name
 from .intrin_rules import RULES, Rule
 from .simplify import ExprAnalyzerMutator
 
@@ -71,7 +71,26 @@ class _Lower(ExprAnalyzerMutator):
                 made = rule(e) if rule is not None else None
                 if made is not None and made is not e:
                     return self.visit(made)
-        return self.default_visit(e)
+        made = self.default_visit(e)
+        return self._in_width(made) if op_name(made) in ("shift_left", "shift_right") else made
+
+    def _in_width(self, e: Call) -> Any:
+        """A shift by the width and more, which no target does alike: nothing stays but the sign, if there is one."""
+        value, count = e.args
+        known = count.value if isinstance(count, Broadcast) else count
+        width, lanes = dt.bits(e.dtype), dt.lanes(count.dtype)
+        if isinstance(known, IntImm) and 0 <= known.value < width:
+            return e
+        zero, bits, last = (B.const(dt.element_of(count.dtype), n) for n in (0, width, width - 1))
+        if lanes == 1 and self.analyzer.can_prove(And(count >= 0, count < bits)):
+            return e
+        if lanes != 1:
+            zero, bits, last = (Broadcast(n, lanes) for n in (zero, bits, last))
+        inside = And(GE(count, zero), LT(count, bits))
+        if op_name(e) == "shift_right" and dt.is_int(e.dtype):
+            return Call(e.dtype, e.op, [value, Select(inside, count, last)])
+        nothing = B.const(dt.element_of(e.dtype), 0)
+        return Select(inside, e, nothing if dt.is_scalar(e.dtype) else Broadcast(nothing, dt.lanes(e.dtype)))
 
     def visit_Add(self, e: Add) -> Any:
         """A product and a sum become one operation where the target has it."""

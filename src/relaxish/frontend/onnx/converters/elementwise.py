@@ -187,13 +187,23 @@ for _name, _emit, _numpy in (
     ("Ceil", op.ceil, np.ceil),
     ("Round", op.round, np.round),
     ("Sqrt", op.sqrt, np.sqrt),
-    ("Sign", op.sign, np.sign),
     ("Erf", op.erf, None),
     ("IsNaN", op.isnan, None),
     ("BitwiseNot", op.bitwise_not, np.bitwise_not),
     ("Not", op.logical_not, np.logical_not),
 ):
     _unary(_name, _emit, _numpy)
+
+
+@convert("Sign")
+def _sign(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    folded = ctx.fold(np.sign, inputs[:1])
+    if folded is not None:
+        return folded
+    x = ctx.tensor(inputs[0])
+    if not dt.is_float(ctx.dtype(x)):
+        return op.sign(x)
+    return op.where(ctx.emit(op.isnan(x)), x, ctx.emit(op.sign(x)))
 
 
 @convert("Identity")
