@@ -106,7 +106,7 @@ def _table(rows: int = 10, columns: int = 64) -> np.ndarray:
 
 def test_one_check_a_row_before_vectors() -> None:
     text = relaxish.build(lookup, target="llvm -mattr=+avx512f").sources["ll"]
-    assert text.count("call i32 @rx_fail(") == 1
+    assert text.count("call i32 @rx_kernel_failed(") == 1
     blocks = re.split(r"\n(?=\w+:\n)", text)
     copying = [b for b in blocks if re.search(r"store <\d+ x float>", b)]
     assert copying and not any("icmp uge" in b for b in copying)
@@ -130,7 +130,7 @@ def test_an_error_names_operator_value_and_size(value: int) -> None:
 def test_a_window_is_checked_once_and_stays_a_vector() -> None:
     built = relaxish.build(window, target="llvm -mattr=+avx512f")
     text = built.sources["ll"]
-    assert text.count("call i32 @rx_fail(") == 1 and re.search(r"load <\d+ x float>", text)
+    assert text.count("call i32 @rx_kernel_failed(") == 1 and re.search(r"load <\d+ x float>", text)
     table, out = _table(1, 100)[0], np.zeros(64, "float32")
     for begin in (0, 17, 36):
         built(np.array([begin]), table, out)
@@ -189,7 +189,7 @@ def test_policies() -> None:
             run(np.array([begin]), table.reshape(-1)[:100], near)
             np.testing.assert_array_equal(near, table.reshape(-1)[np.clip(begin, 0, 36) :][:64])
     with config.INDEX_BOUNDS.override("trust"), config.CHECK.override(1):
-        assert "rx_fail" not in relaxish.build(lookup, target="llvm").sources["ll"]
+        assert "rx_kernel_failed" not in relaxish.build(lookup, target="llvm").sources["ll"]
     with PassContext(config={"relaxish.index_bounds": "perhaps"}), pytest.raises(RelaxishError, match="one of check"):
         relaxish.build(lookup, target="llvm")
     keys = set()
@@ -317,7 +317,7 @@ def test_checks_of_memory_are_in_cache_keys() -> None:
         assert "memory" in bytes.fromhex("".join(re.findall(r"\\([0-9A-F]{2})", _text(_flat(0))))).decode("latin1")
     with config.CHECK.override(1):
         assert checked != config.code_key()
-        assert "rx_fail" not in _text(_flat(0))
+        assert "rx_kernel_failed" not in _text(_flat(0))
 
 
 def _text(func: PrimFunc) -> str:

@@ -18,8 +18,8 @@ from ..support.errors import (
 
 __all__ = ["FAIL", "FIELD", "RECORD", "RECORDED", "RECORDS", "failure", "site_text"]
 
-FAIL = "rx_fail"
-"""``i32 rx_fail(ptr site, i64 value, i64 bound)``: write a record; gives the code to return."""
+FAIL = "rx_kernel_failed"
+"""``i32 rx_kernel_failed(ptr site, i64 value, i64 bound)``: write a record; gives the code to return."""
 RECORD = "rx_failure_record"
 """``ptr rx_failure_record(i32 code)``: four 64-bit words, the code, the site's address, value and bound."""
 RECORDED = 1 << 30

@@ -14,7 +14,7 @@ After::
     %p = getelementptr float, ptr %table, i64 %k
     ...
   bad:
-    %code = call i32 @rx_fail(ptr @site, i64 %f, i64 %n)
+    %code = call i32 @rx_kernel_failed(ptr @site, i64 %f, i64 %n)
     ret i32 %code
 
 A check leaves the loops its value does not depend on (``FunctionWriter.guard``), so a table is asked once a row. What
