@@ -100,6 +100,15 @@ def bounded(ids: T.Buffer((8,), "int64"), W: T.Buffer((10,), "float32"), Y: T.Bu
         Y[i, 1] = W[T.floormod(ids[i], T.int64(10))]
 
 
+@T.prim_func
+def staircase(b: T.Buffer((1,), "int64"), W: T.Buffer((64,), "float32"), Y: T.Buffer((20,), "float32")):
+    T.func_attr({"tir.noalias": True, "global_symbol": "staircase"})
+    for i in range(4):
+        for j in range(T.min(6, 20 - i * 6)):
+            with T.block("T_rows"):
+                Y[i * 6 + j] = W[b[0] + T.Cast("int64", i * 6 + j)]
+
+
 def _table(rows: int = 10, columns: int = 64) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((rows, columns)).astype("float32")
 
@@ -150,6 +159,17 @@ def test_what_a_condition_leaves_out_is_not_checked() -> None:
         assert not out[count:].any()
     with pytest.raises(IndexBoundsError):
         built(np.array([90, 11]), table, np.zeros(64, "float32"))
+
+
+def test_loops_that_bound_each_other_are_checked_as_far_as_they_go() -> None:
+    built = relaxish.build(staircase, target="llvm")
+    table, out = _table(1, 64)[0], np.zeros(20, "float32")
+    for begin in (0, 44):
+        built(np.array([begin]), table, out)
+        np.testing.assert_array_equal(out, table[begin : begin + 20])
+    for begin in (45, -1, 2**62):
+        with pytest.raises(IndexBoundsError):
+            built(np.array([begin]), table, out)
 
 
 def test_what_a_select_throws_away_is_not_read() -> None:

@@ -288,7 +288,9 @@ class _Guard(ExprAnalyzerMutator):
             least = B.cast("int64", least)
             low = B.add(low, least) if sign > 0 else B.sub(low, B.add(least, width))
             span = B.add(span, width)
-        if not loops or not self._steady([e for _, e in fixed], loops):
+        own = [self.bound[v].loop for v in loops]
+        # Of loops whose bounds move with each other, not every pair of largest values comes together.
+        if not loops or not self._steady([*(e for _, e in fixed), *(e for f in own for e in (f.min, f.extent))], loops):  # type: ignore[union-attr]
             return None
         dtype = index.dtype
         return _total(fixed, dtype), _total(moving, dtype), low, span
