@@ -64,7 +64,12 @@ def window_of(b: T.Buffer((2,), "int64"), W: T.Buffer((100,), "float32"), Y: T.B
 
 
 @T.prim_func
-def chosen(ids: T.Buffer((32,), "int32"), m: T.Buffer((32,), "bool"), W: T.Buffer((10,), "float32"), Y: T.Buffer((32,), "float32")):
+def chosen(
+    ids: T.Buffer((32,), "int32"),
+    m: T.Buffer((32,), "bool"),
+    W: T.Buffer((10,), "float32"),
+    Y: T.Buffer((32,), "float32"),
+):
     T.func_attr({"tir.noalias": True, "global_symbol": "chosen"})
     for i in T.vectorized(32):
         with T.block("T_chosen"):
