@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from ...arith.functor import substitute
 from ...ir.functor import Visitor, pre_order_visit
 from ...ir.prim import Call, IntImm, Var
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
@@ -21,10 +19,7 @@ def kernel_spec(name: str, func: Any) -> KernelSpec:
     """How a PrimFunc is called."""
     params = []
     named = _Renamed()
-    used = dict.fromkeys(
-        v for p in func.params if p in func.buffer_map for e in func.buffer_map[p].shape for v in _vars_of(e)
-    )
-    in_shapes, names = set(used), _own_names(used)
+    in_shapes = {v for b in func.buffer_map.values() for extent in b.shape for v in _vars_of(extent)}
     for param in func.params:
         buffer = func.buffer_map.get(param)
         if buffer is None:
@@ -54,20 +49,6 @@ class _Renamed:
             self.taken.add(name)
             self.known[var] = var if name == var.name else Var(name, var.dtype)
         return self.known[var]
-
-
-def _own_names(variables: Iterable[Any]) -> dict[Any, Any]:
-    """For each variable one of its type whose name is no other's: sizes are told apart by name from here on."""
-    taken: set[str] = set()
-    names = {}
-    for var in variables:
-        name, number = var.name, 0
-        while name in taken:
-            number += 1
-            name = f"{var.name}_{number}"
-        taken.add(name)
-        names[var] = var if name == var.name else Var(name, var.dtype)
-    return names
 
 
 class _Writes(Visitor):
