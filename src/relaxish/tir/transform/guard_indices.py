@@ -420,9 +420,8 @@ def _counted_from_end(e: Any) -> Any:
         if type(shift) is not Mul:
             continue
         for flag, size in ((shift.a, shift.b), (shift.b, shift.a)):
-            if isinstance(flag, Cast):
-                flag = flag.value
-            negative = type(flag) is LT and isinstance(flag.b, IntImm) and flag.b.value == 0
+            flag = _uncast(flag)
+            negative = isinstance(flag, LT) and isinstance(flag.b, IntImm) and flag.b.value == 0
             if negative and B.deep_equal(_uncast(flag.a), _uncast(value)):
                 return size
     return None
