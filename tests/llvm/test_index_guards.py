@@ -64,7 +64,12 @@ def window_of(b: T.Buffer((2,), "int64"), W: T.Buffer((100,), "float32"), Y: T.B
 
 
 @T.prim_func
-def chosen(ids: T.Buffer((32,), "int32"), m: T.Buffer((32,), "bool"), W: T.Buffer((10,), "float32"), Y: T.Buffer((32,), "float32")):
+def chosen(
+    ids: T.Buffer((32,), "int32"),
+    m: T.Buffer((32,), "bool"),
+    W: T.Buffer((10,), "float32"),
+    Y: T.Buffer((32,), "float32"),
+):
     T.func_attr({"tir.noalias": True, "global_symbol": "chosen"})
     for i in T.vectorized(32):
         with T.block("T_chosen"):
@@ -100,13 +105,22 @@ def bounded(ids: T.Buffer((8,), "int64"), W: T.Buffer((10,), "float32"), Y: T.Bu
         Y[i, 1] = W[T.floormod(ids[i], T.int64(10))]
 
 
+@T.prim_func
+def staircase(b: T.Buffer((1,), "int64"), W: T.Buffer((64,), "float32"), Y: T.Buffer((20,), "float32")):
+    T.func_attr({"tir.noalias": True, "global_symbol": "staircase"})
+    for i in range(4):
+        for j in range(T.min(6, 20 - i * 6)):
+            with T.block("T_rows"):
+                Y[i * 6 + j] = W[b[0] + T.Cast("int64", i * 6 + j)]
+
+
 def _table(rows: int = 10, columns: int = 64) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((rows, columns)).astype("float32")
 
 
 def test_one_check_a_row_before_vectors() -> None:
     text = relaxish.build(lookup, target="llvm -mattr=+avx512f").sources["ll"]
-    assert text.count("call i32 @rx_fail(") == 1
+    assert text.count("call i32 @rx_kernel_failed(") == 1
     blocks = re.split(r"\n(?=\w+:\n)", text)
     copying = [b for b in blocks if re.search(r"store <\d+ x float>", b)]
     assert copying and not any("icmp uge" in b for b in copying)
@@ -130,7 +144,7 @@ def test_an_error_names_operator_value_and_size(value: int) -> None:
 def test_a_window_is_checked_once_and_stays_a_vector() -> None:
     built = relaxish.build(window, target="llvm -mattr=+avx512f")
     text = built.sources["ll"]
-    assert text.count("call i32 @rx_fail(") == 1 and re.search(r"load <\d+ x float>", text)
+    assert text.count("call i32 @rx_kernel_failed(") == 1 and re.search(r"load <\d+ x float>", text)
     table, out = _table(1, 100)[0], np.zeros(64, "float32")
     for begin in (0, 17, 36):
         built(np.array([begin]), table, out)
@@ -150,6 +164,17 @@ def test_what_a_condition_leaves_out_is_not_checked() -> None:
         assert not out[count:].any()
     with pytest.raises(IndexBoundsError):
         built(np.array([90, 11]), table, np.zeros(64, "float32"))
+
+
+def test_loops_that_bound_each_other_are_checked_as_far_as_they_go() -> None:
+    built = relaxish.build(staircase, target="llvm")
+    table, out = _table(1, 64)[0], np.zeros(20, "float32")
+    for begin in (0, 44):
+        built(np.array([begin]), table, out)
+        np.testing.assert_array_equal(out, table[begin : begin + 20])
+    for begin in (45, -1, 2**62):
+        with pytest.raises(IndexBoundsError):
+            built(np.array([begin]), table, out)
 
 
 def test_what_a_select_throws_away_is_not_read() -> None:
@@ -189,7 +214,7 @@ def test_policies() -> None:
             run(np.array([begin]), table.reshape(-1)[:100], near)
             np.testing.assert_array_equal(near, table.reshape(-1)[np.clip(begin, 0, 36) :][:64])
     with config.INDEX_BOUNDS.override("trust"), config.CHECK.override(1):
-        assert "rx_fail" not in relaxish.build(lookup, target="llvm").sources["ll"]
+        assert "rx_kernel_failed" not in relaxish.build(lookup, target="llvm").sources["ll"]
     with PassContext(config={"relaxish.index_bounds": "perhaps"}), pytest.raises(RelaxishError, match="one of check"):
         relaxish.build(lookup, target="llvm")
     keys = set()
@@ -317,7 +342,7 @@ def test_checks_of_memory_are_in_cache_keys() -> None:
         assert "memory" in bytes.fromhex("".join(re.findall(r"\\([0-9A-F]{2})", _text(_flat(0))))).decode("latin1")
     with config.CHECK.override(1):
         assert checked != config.code_key()
-        assert "rx_fail" not in _text(_flat(0))
+        assert "rx_kernel_failed" not in _text(_flat(0))
 
 
 def _text(func: PrimFunc) -> str:

@@ -69,7 +69,9 @@ def test_zero_and_overflow_are_errors(kind: str, dtype: str, loop: ForKind) -> N
         if dtype in SIGNED:
             low, minus = a.copy(), b.copy()
             low[place], minus[place] = dt.min_value(dtype), -1
-            with pytest.raises(DivisionOverflowError, match=f"of {dt.min_value(dtype)} by -1 overflows {dtype}") as over:
+            with pytest.raises(
+                DivisionOverflowError, match=f"of {dt.min_value(dtype)} by -1 overflows {dtype}"
+            ) as over:
                 run(low, minus, out)
             assert isinstance(over.value, OverflowError)
     run(a, b, out)

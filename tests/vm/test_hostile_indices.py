@@ -162,8 +162,14 @@ def test_bounds_of_slices_that_are_data(dtype: str) -> None:
         np.testing.assert_array_equal(made, data[1:7:2, 2:9:3])
         silent = []
         big = 2**62
-        for b, e, s in [((20, 0), (24, 9), (1, 1)), ((-30, 0), (8, 9), (1, 1)), ((0, 0), (8, 10**4), (1, 1)),
-                        ((-big, 0), (-big + 3, 9), (1, 1)), ((0, 0), (8, 9), (0, 1)), ((0, big), (8, big + 2), (1, 1))]:
+        for b, e, s in [
+            ((20, 0), (24, 9), (1, 1)),
+            ((-30, 0), (8, 9), (1, 1)),
+            ((0, 0), (8, 10**4), (1, 1)),
+            ((-big, 0), (-big + 3, 9), (1, 1)),
+            ((0, 0), (8, 9), (0, 1)),
+            ((0, big), (8, big + 2), (1, 1)),
+        ]:
             try:
                 out = run(data, *(np.array(v, dtype) for v in (b, e, s))).numpy()
             except (RelaxishError, ValueError):

@@ -36,9 +36,7 @@ def _index(kernel: str, fields: Sequence[str], value: int, bound: int) -> Kernel
     block, buffer, axis, rank = fields
     where = f"axis {axis} of {buffer}" if axis and rank != "1" else buffer if axis else f"its axis of {buffer}"
     named = f" (block {block})" if block else ""
-    return IndexBoundsError(
-        f"{kernel}: index {value} is out of bounds for {where}, whose size there is {bound}{named}"
-    )
+    return IndexBoundsError(f"{kernel}: index {value} is out of bounds for {where}, whose size there is {bound}{named}")
 
 
 def _division(kernel: str, fields: Sequence[str], value: int, bound: int) -> KernelError:

@@ -33,15 +33,6 @@ def _parse_level(text: str) -> int:
     return 2 if text.strip() == "2" else int(_parse_bool(text))
 
 
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"expected one of {', '.join(choices)}")
-        return text
-
-    return parse
-
-
 def _parse_positive(text: str) -> int:
     number = int(text)
     if number < 1:

@@ -91,7 +91,9 @@ def compile_primfuncs(
         cache.store(key, body)
     _dump(key, text)
     kernels = {name: kernel_spec(name, func) for name, func in functions}
-    symbols = [s for name in kernels for s in (kernel_symbol(name), name + "__packed")] + [plan.symbol for plan in plans]
+    symbols = [s for name in kernels for s in (kernel_symbol(name), name + "__packed")] + [
+        plan.symbol for plan in plans
+    ]
     return CompiledObject(body, kernels, text, symbols, [], triple, cached)
 
 

@@ -266,7 +266,9 @@ class StmtGen(ExprGen):
             self.ranges[var] = (value[1], value[1])
 
     def _serial(self, node: Any, low: Any, extent: Any) -> None:
-        pieces = split_loop(node, self.ranges, self.writes_of(node), self.alias_key) or (split_ragged(node) if extent[0] else None)
+        pieces = split_loop(node, self.ranges, self.writes_of(node), self.alias_key) or (
+            split_ragged(node) if extent[0] else None
+        )
         if pieces is not None:
             for piece in pieces:
                 self.stmt(piece)

@@ -288,7 +288,9 @@ class _Guard(ExprAnalyzerMutator):
             least = B.cast("int64", least)
             low = B.add(low, least) if sign > 0 else B.sub(low, B.add(least, width))
             span = B.add(span, width)
-        if not loops or not self._steady([e for _, e in fixed], loops):
+        own = [self.bound[v].loop for v in loops]
+        # Of loops whose bounds move with each other, not every pair of largest values comes together.
+        if not loops or not self._steady([*(e for _, e in fixed), *(e for f in own for e in (f.min, f.extent))], loops):  # type: ignore[union-attr]
             return None
         dtype = index.dtype
         return _total(fixed, dtype), _total(moving, dtype), low, span
@@ -418,9 +420,8 @@ def _counted_from_end(e: Any) -> Any:
         if type(shift) is not Mul:
             continue
         for flag, size in ((shift.a, shift.b), (shift.b, shift.a)):
-            if isinstance(flag, Cast):
-                flag = flag.value
-            negative = type(flag) is LT and isinstance(flag.b, IntImm) and flag.b.value == 0
+            flag = _uncast(flag)
+            negative = isinstance(flag, LT) and isinstance(flag.b, IntImm) and flag.b.value == 0
             if negative and B.deep_equal(_uncast(flag.a), _uncast(value)):
                 return size
     return None
