@@ -97,9 +97,7 @@ class Visitors:
         with self._lock:
             self._strangers.pop(channel, None)
 
-    def _talk(
-        self, channel: SocketChannel, address: Any, greet: Callable[..., Any], then: Callable[..., Any]
-    ) -> None:
+    def _talk(self, channel: SocketChannel, address: Any, greet: Callable[..., Any], then: Callable[..., Any]) -> None:
         try:
             channel.hurry(HELLO_SECONDS)
             known = greet(channel)

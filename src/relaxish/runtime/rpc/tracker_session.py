@@ -143,9 +143,7 @@ class TrackerSession:
         for _ in range(max(1, max_retry)):
             host, port, match_key = self._ask("request", key, priority)
             try:
-                return connect(
-                    host, int(port), match_key, session_timeout, session_constructor_args, token=self._token
-                )
+                return connect(host, int(port), match_key, session_timeout, session_constructor_args, token=self._token)
             except RPCError as error:
                 last = error
         raise RPCError(f"cannot get a server for {key!r} after {max_retry} tries: {last}")

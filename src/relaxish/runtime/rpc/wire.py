@@ -203,7 +203,9 @@ def pack(value: Any) -> bytes:
     try:
         text = json.dumps(encode(value, blobs)).encode()
     except RecursionError:
-        raise RPCError("a value that is nested too deep, or contains itself, cannot be sent to the other side") from None
+        raise RPCError(
+            "a value that is nested too deep, or contains itself, cannot be sent to the other side"
+        ) from None
     sizes = struct.pack(f"<{len(blobs)}Q", *(len(b) for b in blobs))
     return b"".join((_HEAD.pack(_MAGIC, len(text), len(blobs)), sizes, text, *blobs))
 
