@@ -1,5 +1,8 @@
 """Functions run in processes of their own, with a limit of time.
 
+The main program is not imported there: its functions travel by value, so that a script needs no
+``if __name__ == "__main__":``. A worker ends with the process that started it.
+
 >>> worker = PopenWorker()
 >>> worker.send(max, (3, 5))
 >>> worker.recv()
@@ -10,14 +13,24 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
+
+from ..support import config, function_pickle, popen_worker
+from ..support.child_process import check_may_start
+from ..support.worker_zygote import receive_message, send_message
+from ..support.workers import package_environment
 
 __all__ = ["MapResult", "PopenPoolExecutor", "PopenWorker", "StatusKind"]
 
@@ -41,20 +54,6 @@ class MapResult:
     value: Any
 
 
-def _obey(connection: Any, initializer: Call | None, initargs: Sequence[Any]) -> None:
-    """The life of a worker process."""
-    if initializer is not None:
-        initializer(*initargs)
-    with contextlib.suppress(EOFError):
-        while True:
-            func, args, kwargs = connection.recv()
-            try:
-                answer = True, func(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001  (whatever a user's function raises is handed over)
-                answer = False, error
-            connection.send(answer)
-
-
 class PopenWorker:
     """One process, started by the first call and again after it was killed; ``maximum_uses`` calls each."""
 
@@ -62,62 +61,90 @@ class PopenWorker:
         self, initializer: Call | None = None, initargs: Sequence[Any] = (), maximum_uses: int | None = None,
         stdout: Any = None, stderr: Any = None,
     ) -> None:  # fmt: skip
-        self._initializer, self._initargs, self._maximum = initializer, tuple(initargs), maximum_uses
-        self._process: Any = None
-        self._connection: Any = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sock: socket.socket | None = None
         self._uses = 0
+        self._maximum = maximum_uses
         self._timeout: float | None = None
+        self._streams = stdout, stderr
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be callable for PopenWorker")
+        self._initialize = None if initializer is None else (initializer, tuple(initargs), {})
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return self._process is not None and self._process.is_alive()
+        return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """End the process; the next call starts another."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._connection.close()
-            self._process = None
+        """End the process, with those that it has started; the next call starts another."""
+        process, self._process = self._process, None
+        if self._sock is not None:
+            self._sock.close()
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.wait()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the process to end."""
         if self._process is not None:
-            self._process.join(timeout)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout)
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, there = context.Pipe()
-        arguments = there, self._initializer, self._initargs
-        self._process = context.Process(target=_obey, args=arguments, daemon=True)
-        self._process.start()
-        there.close()
+        check_may_start("a worker process")
+        self.kill()
+        stdout, stderr = self._streams
+        self._sock, theirs = socket.socketpair()
+        with theirs:
+            number = str(theirs.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", popen_worker.__name__, number, str(os.getpid())],
+                pass_fds=[theirs.fileno()], env=package_environment(config.worker_environment()), stdout=stdout,
+                stderr=stderr, start_new_session=True,
+            )  # fmt: skip
         self._uses = 0
+        send_message(self._sock, pickle.dumps([p or os.getcwd() for p in sys.path]))
+        if self._initialize is not None:
+            self._call(*self._initialize)
+            self.recv()
+
+    def _call(self, fn: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        payload = function_pickle.dumps((fn, tuple(args), kwargs))
+        assert self._sock is not None
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended: recv will say so
+            send_message(self._sock, payload)
 
     def send(
         self, fn: Call, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, timeout: float | None = None
     ) -> None:
-        """Start a call; ``timeout`` seconds later :meth:`recv` gives up on it."""
+        """Start a call; ``timeout`` seconds later :meth:`recv` gives up on it.
+
+        Raises WorkerError where a module starts a worker when it is imported, and is imported by a worker.
+        """
         if self._maximum is not None and self._uses >= self._maximum:
             self.kill()
+        self._timeout = None
         if not self.is_alive():
             self._start()
         self._uses += 1
         self._timeout = timeout
-        self._connection.send((fn, tuple(args), kwargs or {}))
+        self._call(fn, args, kwargs or {})
 
     def recv(self) -> Any:
         """What the call gave, or raised. Raises TimeoutError after the limit and ChildProcessError if the process died."""
-        if not self._connection.poll(self._timeout):
-            self.kill()
-            raise TimeoutError
+        if self._sock is None:
+            raise ChildProcessError("Subprocess terminated")
         try:
-            fine, value = self._connection.recv()
-        except EOFError:
+            answer = receive_message(self._sock, None if self._timeout is None else time.monotonic() + self._timeout)
+        except TimeoutError:
+            self.kill()
+            raise TimeoutError from None
+        except (EOFError, OSError):
             self.kill()
             raise ChildProcessError("Subprocess terminated") from None
+        fine, value = pickle.loads(answer)
         if not fine:
             raise value
         return value

@@ -133,6 +133,12 @@ NUM_THREADS: Knob[int | None] = Knob(
 VM_RECURSION_LIMIT = Knob(
     "vm_recursion_limit", _parse_positive, 20_000, "nested calls the virtual machine allows", changes_code=False
 )
+RPC_TOKEN = Knob(
+    "rpc_token", str, "", "the secret that servers, trackers and clients of remote calls share", changes_code=False
+)
+RPC_INSECURE = Knob(
+    "rpc_insecure", _parse_bool, False, "let servers listen beyond this machine without a token", changes_code=False
+)
 CACHE_DIR = Knob(
     "cache_dir",
     lambda s: Path(s).expanduser(),

@@ -129,11 +129,17 @@ def _reduce_class(cls: type) -> tuple[Any, ...]:
 
 
 def _make_class(meta: type, name: str, bases: tuple[type, ...], doc: str | None) -> type:
+    # A class of the main program that comes back to it is the one it was.
+    own = getattr(sys.modules.get("__main__"), name, None)
+    if isinstance(own, type) and own.__module__ == "__main__":
+        return own
     made: type = meta(name, bases, {"__module__": "__main__", "__doc__": doc})
     return made
 
 
 def _fill_class(cls: type, body: dict[str, Any]) -> None:
+    if getattr(sys.modules.get("__main__"), cls.__name__, None) is cls:
+        return
     for key, value in body.items():
         if key != "__slots__":
             setattr(cls, key, value)

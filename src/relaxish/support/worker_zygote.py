@@ -21,6 +21,8 @@ import time
 import traceback
 from typing import Any
 
+from .child_process import end_group, unpickling
+
 _HEADER = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1
 
@@ -80,7 +82,8 @@ def _limit_memory(limit: int | None) -> None:
 def _run_task(payload: bytes) -> tuple[str, Any, float]:
     started = time.perf_counter()
     try:
-        func, args, kwargs = pickle.loads(payload)
+        with unpickling():
+            func, args, kwargs = pickle.loads(payload)
         started = time.perf_counter()
         value = func(*args, **kwargs)
         return "ok", value, time.perf_counter() - started
@@ -149,6 +152,7 @@ def _fork_worker(control: socket.socket, memory_limit: int | None) -> int:
     pid = os.fork()
     if pid == 0:
         try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # timers are not inherited, but what they would call is
             control.close()
             ours.close()
             _serve(theirs, log_fd, memory_limit)
@@ -188,11 +192,29 @@ def _reap_finished(pid: int) -> int:
     return _reap(pid)
 
 
-def main(fd: int) -> None:
+def _watch_parent(parent: int, children: set[int]) -> None:
+    """Look four times a second whether the parent is still there, whatever this process is busy with.
+
+    A signal does so, not a thread: only a process with one thread is safe to fork.
+    """
+
+    def look(*_: Any) -> None:
+        if os.getppid() != parent:
+            for pid in list(children):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            end_group()
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, 0.25, 0.25)
+
+
+def main(fd: int, parent: int) -> None:
     """Serve fork, kill and wait requests until the parent goes away."""
     control = socket.socket(fileno=fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     children: set[int] = set()
+    _watch_parent(parent, children)
     try:
         setup = pickle.loads(receive_message(control))
         sys.path[:] = setup["path"]
@@ -216,4 +238,4 @@ def main(fd: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import config, function_pickle
+from .child_process import check_may_start
 from .errors import WorkerError
 from .log import get_logger
 from .worker_zygote import _HEADER, receive_message, send_message
@@ -112,16 +113,21 @@ def _call(callback: Callable[[TaskResult], None], result: TaskResult) -> None:
         _log.exception("a callback of a task failed")
 
 
+def package_environment(env: dict[str, str]) -> dict[str, str]:
+    """The environment with this package where another Python finds it."""
+    package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = env.get("PYTHONPATH", "")
+    return {**env, "PYTHONPATH": package_root + (os.pathsep + path if path else "")}
+
+
 class _Zygote:
     """Our end of the process that forks workers."""
 
     def __init__(self, preload: Sequence[str], env: dict[str, str]) -> None:
         self._lock = threading.Lock()
         self._sock, theirs = socket.socketpair()
-        package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        path = env.get("PYTHONPATH", "")
-        env = {**env, "PYTHONPATH": package_root + (os.pathsep + path if path else "")}
-        command = [sys.executable, "-m", "relaxish.support.worker_zygote", str(theirs.fileno())]
+        env = package_environment(env)
+        command = [sys.executable, "-m", "relaxish.support.worker_zygote", str(theirs.fileno()), str(os.getpid())]
         self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env, start_new_session=True)
         theirs.close()
         search = [p or os.getcwd() for p in sys.path]
@@ -295,6 +301,7 @@ class WorkerPool:
             raise WorkerError("the worker pool is closed")
         if self._owner != os.getpid():
             raise WorkerError("a worker pool cannot be used in a forked child")
+        check_may_start("a worker pool")
         future = TaskFuture()
         task = _Task(function_pickle.dumps((func, args, kwargs)), timeout_sec, future)
         with self._lock:

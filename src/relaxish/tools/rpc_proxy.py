@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runtime.rpc import Proxy
-from .rpc_arguments import host_and_port, listening_parser, run_until_interrupted
+from .rpc_arguments import host_and_port, listening_parser, run_until_interrupted, token_of
 
 __all__ = ["main"]
 
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     proxy = Proxy(
         args.host, args.port, args.port_end, timeout_client=args.timeout_client, timeout_server=args.timeout_server,
-        tracker_addr=args.tracker,
+        tracker_addr=args.tracker, token=token_of(args), insecure=args.insecure,
     )  # fmt: skip
     print(f"proxy on {proxy.host}:{proxy.port}", flush=True)
     run_until_interrupted(proxy.terminate)

@@ -1,6 +1,7 @@
 """Serve sessions: ``python -m relaxish.tools.rpc_server --host 127.0.0.1 --port 9091 --key board``.
 
-What a session sends is run with this user's rights: listen only where those you trust can connect.
+What a session sends is run with this user's rights. Beyond this machine a server listens only with a token
+(``--token-file``, ``RELAXISH_RPC_TOKEN``), which clients must know.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runtime.rpc import Server
-from .rpc_arguments import host_and_port, listening_parser, run_until_interrupted
+from .rpc_arguments import host_and_port, listening_parser, run_until_interrupted, token_of
 
 __all__ = ["main"]
 
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     server = Server(
         args.host, args.port, args.port_end, tracker_addr=args.tracker, key=args.key, load_library=args.load_library,
         custom_addr=args.custom_addr, silent=args.silent, timeout=args.timeout,
+        token=token_of(args), insecure=args.insecure,
     )  # fmt: skip
     print(f"serving on {server.host}:{server.port}", flush=True)
     run_until_interrupted(server.terminate)

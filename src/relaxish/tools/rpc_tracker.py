@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runtime.rpc import Tracker
-from .rpc_arguments import listening_parser, run_until_interrupted
+from .rpc_arguments import listening_parser, run_until_interrupted, token_of
 
 __all__ = ["main"]
 
@@ -15,7 +15,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = listening_parser("Track RPC servers.", 9190)
     parser.add_argument("--silent", action="store_true")
     args = parser.parse_args(argv)
-    tracker = Tracker(args.host, args.port, args.port_end, silent=args.silent)
+    tracker = Tracker(
+        args.host, args.port, args.port_end, silent=args.silent, token=token_of(args), insecure=args.insecure
+    )
     print(f"tracking on {tracker.host}:{tracker.port}", flush=True)
     run_until_interrupted(tracker.terminate)
 

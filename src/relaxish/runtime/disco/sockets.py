@@ -4,13 +4,14 @@ The controller listens and starts the workers of the first node; each other node
 ``python -m relaxish.tools.disco_remote_socket_session HOST PORT WORKERS``, whose workers connect to the controller and,
 for collective operations, to one another.
 
-Nothing that arrives is executed but the commands of a session; still, a worker runs what it is told: only let the
-controller listen to networks that you trust.
+Nothing that arrives is executed but the commands of a session; still, a worker runs what it is told. All sides prove that
+they know the secret in ``RELAXISH_RPC_TOKEN``, if there is one; without one a session stays on this machine.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -20,10 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from ...support.child_process import end_with_parent
+from ...support.log import get_logger
 from ..device import Device
 from ..dtype import numpy_dtype
 from ..ndarray import NDArray, array
 from ..rpc.server import listen
+from ..rpc.trust import HELLO_SECONDS, admit, introduce, require_trust, secret
 from ..rpc.wire import RPCError, SocketChannel, Tagged, receive, send
 from .links import PeerLinks
 from .process import _as_error
@@ -32,6 +36,7 @@ from .worker import Ref, Worker
 
 __all__ = ["SocketSession", "run_remote_node", "run_socket_worker"]
 
+_log = get_logger("disco")
 _ATTEMPTS, _PAUSE = 300, 0.1
 _WORKER_PROGRAM = "relaxish.tools.disco_remote_socket_session"
 
@@ -92,6 +97,8 @@ class SocketSession(Session):
     def __init__(
         self, num_nodes: int, num_workers_per_node: int, num_groups: int, host: str, port: int,
     ) -> None:  # fmt: skip
+        key = secret(None)
+        require_trust("a session of workers", host, key, insecure=False)
         super().__init__(num_nodes * num_workers_per_node, num_groups)
         self._peers: dict[int, _Peer] = {}
         with listen(host, port, port + 1, True) as listener:
@@ -99,16 +106,18 @@ class SocketSession(Session):
             self._processes = [
                 _start_worker(host, self.port, w, self._num_workers, num_groups) for w in range(num_workers_per_node)
             ]
-            self._gather(listener, num_nodes, num_workers_per_node, num_groups)
+            self._gather(listener, num_nodes, num_workers_per_node, num_groups, key)
 
-    def _gather(self, listener: socket.socket, num_nodes: int, per_node: int, num_groups: int) -> None:
+    def _gather(self, listener: socket.socket, num_nodes: int, per_node: int, num_groups: int, key: bytes) -> None:
         """Number the nodes that come, and introduce all workers to one another."""
         addresses: dict[int, list[Any]] = {}
         node = 0
         while len(addresses) < self._num_workers:
-            peer = _Peer(listener.accept()[0])
-            kind, *details = peer.recv()
-            if kind == "worker":
+            peer, first = _visitor(listener, key)
+            if peer is None:
+                continue
+            kind, *details = first
+            if kind == "worker" and len(details) == 3 and details[0] in range(self._num_workers):
                 worker_id, *address = details
                 addresses[worker_id] = address
                 self._peers[worker_id] = peer
@@ -137,6 +146,22 @@ class SocketSession(Session):
             peer.channel.close()
 
 
+def _visitor(listener: socket.socket, key: bytes) -> tuple[_Peer | None, list[Any]]:
+    """Who connects next and knows the token, and its first message; (None, []) for somebody else."""
+    peer = _Peer(listener.accept()[0])
+    try:
+        peer.channel.hurry(HELLO_SECONDS)
+        first = admit(peer.channel, key)
+        peer.channel.hurry(None)
+        if not isinstance(first, list) or not first:
+            raise RPCError("not a message for a session")
+    except RPCError as error:
+        _log.info("refused a connection: %s", error)
+        peer.channel.close()
+        return None, []
+    return peer, first
+
+
 def _start_worker(host: str, port: int, worker_id: int, count: int, groups: int) -> subprocess.Popen[bytes]:
     arguments = ["--worker", host, str(port), str(worker_id), str(count), str(groups)]
     return subprocess.Popen([sys.executable, "-m", _WORKER_PROGRAM, *arguments])
@@ -158,6 +183,7 @@ def run_remote_node(host: str, port: int, num_workers: int) -> None:
     """
     with _reach(host, port) as sock:
         door = _Peer(sock)
+        introduce(door.channel, secret(None))
         door.send(["node", num_workers])
         answer, *details = door.recv()
         if answer != "welcome":
@@ -167,27 +193,32 @@ def run_remote_node(host: str, port: int, num_workers: int) -> None:
             process.wait()
 
 
-def _meet(me: int, listener: socket.socket, table: Sequence[Sequence[Any]]) -> dict[int, _Peer]:
+def _meet(me: int, listener: socket.socket, table: Sequence[Sequence[Any]], key: bytes) -> dict[int, _Peer]:
     """Connections to all other workers: each listens for those with higher numbers."""
     peers: dict[int, _Peer] = {}
     for other in range(me):
         host, port = table[other]
         peers[other] = _Peer(socket.create_connection((host, port)))
-        peers[other].send(me)
-    for _ in range(me + 1, len(table)):
-        peer = _Peer(listener.accept()[0])
-        peers[peer.recv()] = peer
+        introduce(peers[other].channel, key)
+        peers[other].send(["peer", me])
+    while len(peers) < len(table) - 1:
+        peer, first = _visitor(listener, key)
+        if peer is not None and len(first) == 2 and first[0] == "peer" and first[1] in range(me + 1, len(table)):
+            peers[first[1]] = peer
     return peers
 
 
 def run_socket_worker(host: str, port: int, me: int, count: int, groups: int) -> None:
     """The life of a worker."""
+    end_with_parent(os.getppid())
+    key = secret(None)
     with socket.create_connection((host, port)) as sock:
         controller = _Peer(sock)
+        introduce(controller.channel, key)
         # Others reach this worker where it reaches the controller from.
         with socket.create_server((sock.getsockname()[0], 0), backlog=count) as listener:
             controller.send(["worker", me, *listener.getsockname()[:2]])
-            peers = _meet(me, listener, controller.recv())
+            peers = _meet(me, listener, controller.recv(), key)
         worker = Worker(me, count, groups, PeerLinks(me, peers, _pack, _unpack))
 
         def answer(what: tuple[bool, Any]) -> None:

@@ -7,8 +7,9 @@
     x = nd.array(data, remote.cpu())
     module["main"](x, out)
 
-A server runs what it is sent: only let it listen to addresses that you trust. What goes over the wire is data (no
-pickles), and every message says how long it is and is refused beyond a limit.
+A server runs what it is sent. With ``token="..."`` (or ``RELAXISH_RPC_TOKEN``) on both sides only those who know the
+secret get in; without one servers, trackers and proxies listen to this machine only, unless told to be ``insecure``. What
+goes over the wire is data (no pickles), not encrypted, and every message says how long it is and is refused beyond a limit.
 """
 
 from __future__ import annotations

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...support.child_process import check_may_start
 from ..benchmark import BenchmarkResult
 from ..device import Device, DeviceAPI, register_device_api
 from ..ndarray import NDArray
 from .serving import Serving
+from .trust import HELLO_BYTES, HELLO_SECONDS, introduce, secret
 from .wire import BytesChannel, Channel, RPCError, SocketChannel, Tagged, pack, receive, send
 
 __all__ = ["LocalSession", "PopenSession", "RPCModule", "RPCSession", "connect", "session_process"]
@@ -109,6 +111,8 @@ class RPCSession:
             raise RPCError("an answer that cannot be understood")
         if answer[0] == "ok":
             return answer[1]
+        if len(answer) != 4 or answer[0] != "error":
+            raise RPCError("an answer that cannot be understood")
         _, name, message, trace = answer
         raise RPCError(f"{name}: {message}" + (f"\n\nOn the other side:\n{trace}" if trace else ""))
 
@@ -331,9 +335,9 @@ class RemoteVM(_Timed):
 
 def connect(
     url: str, port: int, key: str = "", session_timeout: float = 0, session_constructor_args: Any = None,
-    enable_logging: bool = False, *, timeout: float | None = None,
+    enable_logging: bool = False, *, timeout: float | None = None, token: str | None = None,
 ) -> RPCSession:  # fmt: skip
-    """A session with a server that has this ``key``.
+    """A session with a server that has this ``key``, and the same ``token`` (``RELAXISH_RPC_TOKEN``) if it has one.
 
     The server ends it after ``session_timeout`` seconds (0: never); ``timeout`` limits the wait for each answer.  Raises
     RPCError if nobody listens there or the key is another.
@@ -345,11 +349,20 @@ def connect(
     sock.settimeout(timeout)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     channel = SocketChannel(sock)
-    send(channel, ["hello", key, float(session_timeout)])
-    answer = receive(channel)
-    if answer != ["welcome"]:
+    try:
+        own = secret(token)
+        if own:
+            channel.hurry(timeout or HELLO_SECONDS)
+            introduce(channel, own)
+            channel.hurry(None)
+            sock.settimeout(timeout)
+        send(channel, ["hello", key, float(session_timeout)])
+        answer = receive(channel, HELLO_BYTES)  # of a proxy, when the server has come
+        if answer != ["welcome"]:
+            raise RPCError(str(answer[1]) if isinstance(answer, list) and len(answer) > 1 else "refused")
+    except RPCError as error:
         channel.close()
-        raise RPCError(f"{url}:{port}: {answer[1] if isinstance(answer, list) and len(answer) > 1 else 'refused'}")
+        raise RPCError(f"{url}:{port}: {error}") from None
     session = RPCSession(channel)
     if session_constructor_args:
         name, *args = session_constructor_args
@@ -379,9 +392,12 @@ def session_process(descriptor: int, binary: str | None = None) -> subprocess.Po
     """A process that serves one session on an open socket."""
     program = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
+        "from relaxish.support.child_process import end_with_parent\n"
+        f"end_with_parent({os.getpid()})\n"
         "from relaxish.runtime.rpc.serving import serve_descriptor\n"
         "serve_descriptor(int(sys.argv[1]))"
     )
+    check_may_start("an RPC session in a process of its own")
     command = [binary] if binary else [sys.executable, "-c", program]
     return subprocess.Popen([*command, str(descriptor)], pass_fds=[descriptor])
 

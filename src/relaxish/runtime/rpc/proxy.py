@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...support.log import get_logger
-from .server import HELLO_BYTES, HELLO_SECONDS, connections, listen
+from .server import Visitors, connections, listen
 from .tracker_session import Offer
-from .wire import RPCError, SocketChannel, receive, send
+from .trust import admit, require_trust, secret
+from .wire import RPCError, SocketChannel, hang_up, send
 
 __all__ = ["Proxy"]
 
@@ -39,14 +40,17 @@ class Proxy:
     """Serves until :meth:`terminate`, at the first free port from ``port``; port 0 is any.
 
     A client waits ``timeout_client`` seconds for its server, a server ``timeout_server`` seconds for a client (after
-    which it comes again). With ``tracker_addr`` the proxy offers its servers to a tracker.
+    which it comes again). Both must know the ``token``, if there is one; without one the proxy listens to this machine
+    only, unless told to be ``insecure``. With ``tracker_addr`` the proxy offers its servers to a tracker.
     """
 
     def __init__(
         self, host: str, port: int = 9091, port_end: int = 9199, web_port: int = 0, timeout_client: float = 600,
         timeout_server: float = 600, index_page: str | None = None, resource_files: Any = None,
-        tracker_addr: tuple[str, int] | None = None,
+        tracker_addr: tuple[str, int] | None = None, *, token: str | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
+        self._secret = secret(token)
+        require_trust("an RPC proxy", host, self._secret, insecure)
         if web_port or index_page or resource_files:
             raise RPCError("this proxy speaks to sockets only, not to web browsers")
         self._timeout_client, self._timeout_server = timeout_client, timeout_server
@@ -62,29 +66,31 @@ class Proxy:
         _log.info("proxy on %s:%d", host, self.port)
 
     def _accept(self) -> None:
+        visitors = Visitors()
         for sock, address in connections(self._socket):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            channel = SocketChannel(sock)
-            self._channels.add(channel)
-            threading.Thread(target=self._talk, args=(channel, address), daemon=True).start()
+            visitors.receive(sock, address, self._greet, self._talk)
 
-    def _talk(self, channel: SocketChannel, address: Any) -> None:
+    def _greet(self, channel: SocketChannel) -> list[Any]:
+        first = admit(channel, self._secret)
+        fits = isinstance(first, list) and len(first) in (2, 3) and first[0] == ("serve", "hello")[len(first) - 2]
+        if not fits or not isinstance(first[1], str):
+            raise RPCError("neither a server nor a client")
+        self._channels.add(channel)
+        return list(first)
+
+    def _talk(self, channel: SocketChannel, first: list[Any]) -> None:
         try:
-            channel.sock.settimeout(HELLO_SECONDS)
-            first = receive(channel, HELLO_BYTES)
-            channel.sock.settimeout(None)
-            if not isinstance(first, list) or not first or first[0] not in ("serve", "hello"):
-                raise RPCError("neither a server nor a client")
             if first[0] == "serve":
-                self._add_server(str(first[1]), channel)
+                self._add_server(first[1], channel)
             else:
                 self._join(first, channel)
         except RPCError as error:
-            _log.info("refused %s: %s", address, error)
+            _log.info("refused %s: %s", first[0], error)
             self._drop(channel)
 
     def _add_server(self, key: str, channel: SocketChannel) -> None:
-        offer = None if self._tracker is None else Offer(self._tracker, key, self.port, None)
+        offer = None if self._tracker is None else Offer(self._tracker, key, self.port, None, self._secret)
         waiting = _Waiting(key, channel, offer)
         with self._came:
             self._servers.append(waiting)
@@ -138,19 +144,12 @@ class Proxy:
         with self._came:
             self._came.notify_all()
         for sock in [self._socket, *(channel.sock for channel in list(self._channels))]:
-            _hang_up(sock)
+            hang_up(sock)
             sock.close()
         for server in list(self._servers):
             if server.offer is not None:
                 server.offer.close()
         self._thread.join(timeout=5)
-
-
-def _hang_up(sock: socket.socket) -> None:
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # not connected any more
 
 
 def _carry(source: socket.socket, target: socket.socket) -> None:
@@ -160,5 +159,5 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
             target.sendall(piece)
     except OSError:
         pass  # one has gone
-    _hang_up(source)
-    _hang_up(target)
+    hang_up(source)
+    hang_up(target)

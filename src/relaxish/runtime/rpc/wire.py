@@ -10,14 +10,16 @@ import json
 import math
 import socket
 import struct
+import time
 from typing import Any, Protocol
 
 from ...support.errors import RelaxishError
+from ...support.untrusted import parse_json
 from ..container import ShapeTuple
 
 __all__ = [
-    "MAX_BYTES", "BytesChannel", "Channel", "RPCError", "SocketChannel", "Tagged", "decode", "encode", "pack", "receive",
-    "send",
+    "MAX_BYTES", "BytesChannel", "Channel", "RPCError", "SocketChannel", "Tagged", "decode", "encode", "hang_up", "pack",
+    "receive", "send",
 ]  # fmt: skip
 
 _MAGIC = b"RXR1"
@@ -25,6 +27,8 @@ _HEAD = struct.Struct("<4sQI")
 #: A message that claims to be longer is refused, and the connection closed.
 MAX_BYTES = 8 << 30
 _MAX_BLOBS = 1 << 16
+#: Lists in lists, as results may be; each takes a few calls to go through.
+_MAX_DEPTH = 100
 
 
 class RPCError(RelaxishError):
@@ -45,16 +49,43 @@ class Channel(Protocol):
 
 
 class SocketChannel:
-    """A connected socket."""
+    """A connected socket.
+
+    ``deadline`` (of ``time.monotonic``) ends a read, however small the pieces are in which something comes.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        self.deadline: float | None = None
+
+    def hurry(self, seconds: float | None) -> None:
+        """Reads and writes from now on have so many seconds in all; None: as long as it takes."""
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        try:
+            self.sock.settimeout(seconds)
+        except OSError as error:
+            raise RPCError(f"the connection broke: {error}") from None
+
+    def wait(self) -> None:
+        """Until something comes, as long as it takes. Raises RPCError at the end."""
+        try:
+            self.sock.settimeout(None)
+            came = self.sock.recv(1, socket.MSG_PEEK)
+        except OSError as error:
+            raise RPCError(f"the connection broke: {error}") from None
+        if not came:
+            raise RPCError("the other side closed the connection")
 
     def read(self, nbytes: int) -> bytes:
         """See :class:`Channel`."""
         out = bytearray()
         while len(out) < nbytes:
             try:
+                if self.deadline is not None:
+                    left = self.deadline - time.monotonic()
+                    if left <= 0:
+                        raise TimeoutError
+                    self.sock.settimeout(left)
                 part = self.sock.recv(min(nbytes - len(out), 1 << 20))
             except TimeoutError:
                 raise RPCError("the other side did not answer in time") from None
@@ -68,13 +99,25 @@ class SocketChannel:
     def write(self, data: bytes) -> None:
         """See :class:`Channel`."""
         try:
+            if self.deadline is not None:
+                self.sock.settimeout(max(self.deadline - time.monotonic(), 0.001))
             self.sock.sendall(data)
+        except TimeoutError:
+            raise RPCError("the other side does not read what it is sent") from None
         except OSError as error:
             raise RPCError(f"the connection broke: {error}") from None
 
     def close(self) -> None:
         """Close the socket."""
         self.sock.close()
+
+
+def hang_up(sock: socket.socket) -> None:
+    """Let whoever reads from a socket, here or there, know that nothing more comes."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # not connected any more
 
 
 class BytesChannel:
@@ -157,7 +200,12 @@ def decode(value: Any, blobs: list[bytes]) -> Any:
 def pack(value: Any) -> bytes:
     """A whole message."""
     blobs: list[bytes] = []
-    text = json.dumps(encode(value, blobs)).encode()
+    try:
+        text = json.dumps(encode(value, blobs)).encode()
+    except RecursionError:
+        raise RPCError(
+            "a value that is nested too deep, or contains itself, cannot be sent to the other side"
+        ) from None
     sizes = struct.pack(f"<{len(blobs)}Q", *(len(b) for b in blobs))
     return b"".join((_HEAD.pack(_MAGIC, len(text), len(blobs)), sizes, text, *blobs))
 
@@ -180,6 +228,6 @@ def receive(channel: Channel, limit: int = MAX_BYTES) -> Any:
     text = channel.read(length)
     blobs = [channel.read(size) for size in sizes]
     try:
-        return decode(json.loads(text), blobs)
-    except (ValueError, KeyError, TypeError) as error:
-        raise RPCError(f"a damaged message: {error}") from None
+        return decode(parse_json(text, "a message", max_depth=_MAX_DEPTH, max_bytes=limit), blobs)
+    except (ValueError, KeyError, TypeError, OverflowError, RelaxishError) as error:
+        raise error if isinstance(error, RPCError) else RPCError(f"a damaged message: {error}") from None
