@@ -19,7 +19,7 @@ from relaxish.support.errors import DiagnosticError
 def body_of(text: str, **names: Any) -> Any:
     """The body of a function of a float32[16] ``A``, int32[16] ``B`` and int32 ``n`` whose statements are given."""
     head = '@T.prim_func\ndef f(A: T.Buffer((16,)), B: T.Buffer((16,), "int32"), n: T.int32):\n'
-    func = from_source(head + textwrap.indent(textwrap.dedent(text), "    "), {"T": T, **names})
+    func = from_source(head + textwrap.indent(textwrap.dedent(text), "    "), {"T": T, **names}, trusted=bool(names))
     return func.body
 
 

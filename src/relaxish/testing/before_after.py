@@ -26,7 +26,7 @@ def _takes_self(function: Any) -> bool:
 def _parse(function: Any, check_well_formed: bool) -> Any:
     """The PrimFunc that a plain function of a test class spells out."""
     source = "@T.prim_func\n" + textwrap.dedent(inspect.getsource(function))
-    return from_source(source, dict(function.__globals__), check_well_formed=check_well_formed)
+    return from_source(source, dict(function.__globals__), check_well_formed=check_well_formed, trusted=True)
 
 
 def _parse_class(namespace: Any, check_well_formed: bool) -> IRModule:

@@ -46,6 +46,8 @@ class Source:
             line, column = error.lineno or 1, error.offset or 1
             span = self._make(line, column - 1, line, column)
             raise fail(f"invalid syntax: {error.msg}", span, source=self.full_source) from None
+        except (RecursionError, MemoryError, ValueError) as error:
+            raise DiagnosticError(f"the script is nested too deeply or is not text: {error}") from None
 
     def _make(self, line: int, column: int, end_line: int, end_column: int) -> Span:
         if self._span_name is None:

@@ -12,6 +12,7 @@ from ....tir import PrimFunc
 from ....tir.analysis import verify_well_formed
 from ...ir_builder.base import IRBuilder
 from .parser import Parser
+from .text_evaluator import check_text
 from .diagnostics import Source
 
 __all__ = ["from_source", "parse", "scan_macro"]
@@ -48,10 +49,19 @@ def parse(
     program: Any,
     extra_vars: dict[str, Any] | None = None,
     check_well_formed: bool = True,
+    *,
+    trusted: bool = False,
 ) -> Any:
-    """Parse a function, class or text into a function or module; ``extra_vars`` are the names it may use."""
+    """Parse a function, class or text into a function or module; ``extra_vars`` are the names it may use.
+
+    Functions and classes are code of whoever wrote them, and may compute with all of Python. Text is data, from which
+    nothing can be done but to make a program (see :mod:`.text_evaluator`), unless it is said to be ``trusted``.
+    Raises DiagnosticError for what cannot be parsed, or is not allowed.
+    """
+    if isinstance(program, str):
+        check_text(program)
     source = Source(program)
-    parser = Parser(source, _annotations(program))
+    parser = Parser(source, _annotations(program), trusted or not isinstance(program, str))
     names = _default_names() if extra_vars is None else dict(extra_vars)
     with IRBuilder() as builder:
         parser.parse(names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -154,6 +155,10 @@ class Evaluator:
                 kwargs.update(self.eval(item.value))
             else:
                 kwargs[item.arg] = self.eval(item.value)
+        return self.call(function, args, kwargs)
+
+    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function."""
         return function(*args, **kwargs)
 
     def eval_BinOp(self, node: ast.BinOp) -> Any:  # noqa: N802
@@ -313,8 +318,9 @@ def _destructure(target: Any, value: Any, given: dict[str, Any]) -> None:
 
 def unpack(value: Any, targets: list[Any]) -> list[Any]:
     """A value in as many parts as there are targets; a starred one takes the middle. Raises ValueError."""
-    values = list(value)
     star = next((i for i, t in enumerate(targets) if isinstance(t, ast.Starred)), None)
+    # Some things can be asked for items without end.
+    values = list(itertools.islice(value, len(targets) + 1 if star is None else 1_000_000))
     if star is None:
         if len(values) > len(targets):
             raise ValueError(f"too many values to unpack (expected {len(targets)})")

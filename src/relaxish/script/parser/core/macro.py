@@ -44,7 +44,7 @@ class ScriptMacro:
         bound = inspect.signature(self.func).bind(*args, **kwargs)
         bound.apply_defaults()
         parser = current_parser()
-        with parser.with_diag_source(self.source):
+        with parser.with_diag_source(self.source), parser.trusting():
             if not self.hygienic:
                 with parser.var_table.with_frame():
                     return self._run(parser, bound.arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -15,9 +15,10 @@ from ...ir_builder.base import IRBuilder
 from . import dispatch
 from .diagnostics import Diagnostics, Source
 from .evaluator import Evaluator, unpack
+from .text_evaluator import TextEvaluator
 from .var_table import VarTable, VarTableFrame
 
-__all__ = ["Parser", "VarTable", "VarTableFrame", "current_parser", "decorator_option"]
+__all__ = ["Parser", "VarTable", "VarTableFrame", "current_parser", "decorator_option", "evaluate_text"]
 
 _LOCAL = threading.local()
 BindValue = Callable[["Parser", Any, str, Any], Any]
@@ -35,13 +36,14 @@ def current_parser() -> Parser:
 class Parser:
     """State of one parsing."""
 
-    def __init__(self, source: Source, annotations: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, source: Source, annotations: dict[str, dict[str, Any]], trusted: bool = True) -> None:
         self.diag = Diagnostics(source)
         self.var_table = VarTable()
         self.dispatch_tokens: list[str] = ["default"]
         self.function_annotations = annotations
         self.inside_function = False
-        self.evaluator = Evaluator(self._lookup, self.error, self.note)
+        kind = Evaluator if trusted else TextEvaluator
+        self.evaluator = kind(self._lookup, self.error, self.note)
 
     @property
     def source(self) -> Source:
@@ -124,6 +126,15 @@ class Parser:
         finally:
             self.diag = saved
 
+    @contextmanager
+    def trusting(self) -> Iterator[None]:
+        """Parse the body of a macro: Python code of whoever defined it, also where text uses it."""
+        saved, self.evaluator = self.evaluator, Evaluator(self._lookup, self.error, self.note)
+        try:
+            yield
+        finally:
+            self.evaluator = saved
+
     def visit(self, node: Any) -> Any:
         """Parse one statement."""
         name = type(node).__name__
@@ -188,6 +199,25 @@ class Parser:
                     self.visit(node)
         finally:
             stack.pop()
+
+
+def evaluate_text(text: str, names: Mapping[str, Any]) -> Any:
+    """The value of an expression given as a string, such as a size in an annotation.
+
+    Within a program it may do what the program's own expressions may; anywhere else it is text from anywhere. Raises
+    DiagnosticError.
+    """
+
+    def fail(_: Any, problem: Any) -> DiagnosticError:
+        return problem if isinstance(problem, DiagnosticError) else DiagnosticError(str(problem))
+
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (RecursionError, MemoryError, ValueError) as problem:
+        raise DiagnosticError(f"the expression is nested too deeply or is not text: {problem}") from None
+    stack = getattr(_LOCAL, "stack", None)
+    kind: type[Evaluator] = type(stack[-1].evaluator) if stack else TextEvaluator
+    return kind(names.__getitem__, fail, lambda *_: None).eval(tree.body)
 
 
 def decorator_option(parser: Parser, node: ast.FunctionDef, name: str, default: Any) -> Any:

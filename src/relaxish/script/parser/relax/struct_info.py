@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any
 
 from .... import relax, tir
@@ -11,7 +10,7 @@ from ....relax import distributed
 from ....support.errors import DiagnosticError
 from ...ir_builder.relax import as_vdevice
 from ...ir_builder.relax.distributed import as_mesh, as_placement
-from ..core.evaluator import ExprEvaluator
+from ..core.parser import evaluate_text
 
 __all__ = ["Callable", "DTensor", "Object", "Prim", "Proxy", "Shape", "Tensor", "Tuple", "normalize"]
 
@@ -40,7 +39,7 @@ def _evaluate(value: Any, names: dict[str, Any] | None) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return ExprEvaluator.eval(None, names or {}, ast.parse(value, mode="eval"))
+        return evaluate_text(value, names or {})
     except (DiagnosticError, SyntaxError) as problem:
         # Whoever reads the annotation knows where it stands.
         raise ValueError(f"cannot evaluate {value!r} in an annotation: {problem}") from problem
