@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..support.errors import MalformedDataError
+from ..support.untrusted import malformed, parse_json
 from .expr import PrimExpr
 from .node import Node, node_class
 
@@ -15,6 +17,9 @@ __all__ = ["load_json", "save_json"]
 
 _FORMAT = "relaxish-ir"
 _VERSION = 1
+_WHAT = "not a relaxish IR JSON document"
+# Deeper programs than any that the passes can walk.
+_MAX_DEPTH = 10_000
 # Objects that are not nodes but know their JSON form, by tag: (type, save, load).
 _FOREIGN: dict[str, tuple[type, Any, Any]] = {}
 
@@ -82,6 +87,8 @@ class _Loader:
     def __init__(self, table: list[Any]) -> None:
         self.table = table
         self.made: list[Any] = []
+        self.depths: list[int] = []
+        self.below = 0  # depth of the deepest node that the present one refers to
 
     def value(self, x: Any) -> Any:
         if isinstance(x, list):
@@ -89,7 +96,12 @@ class _Loader:
         if not isinstance(x, dict):
             return x
         if "n" in x:
-            return self.made[x["n"]]
+            index = x["n"]
+            if type(index) is not int or not 0 <= index < len(self.made):
+                raise MalformedDataError(f"{_WHAT}: node {len(self.made)} refers to {index!r}, which is not before it")
+            if self.depths[index] > self.below:
+                self.below = self.depths[index]
+            return self.made[index]
         if "f" in x:
             return float(x["f"])
         if "d" in x:
@@ -102,6 +114,7 @@ class _Loader:
 
     def run(self) -> None:
         for entry in self.table:
+            self.below = 0
             cls = node_class(entry["k"])
             # On some classes the struct info is a field like any other, on most a fact noted afterwards.
             noted = "struct_info_" in entry and "struct_info_" not in cls._fields
@@ -111,7 +124,10 @@ class _Loader:
             node: Any = cls._make(**fields)
             if noted:
                 node.struct_info_ = self.value(entry["struct_info_"])
+            if self.below >= _MAX_DEPTH:
+                raise MalformedDataError(f"{_WHAT}: nodes are nested deeper than {_MAX_DEPTH} levels")
             self.made.append(node)
+            self.depths.append(self.below + 1)
 
 
 # Classes whose constructor takes the dtype although it is not a declared field.
@@ -119,13 +135,18 @@ _DTYPE_MAKERS = {name: ("dtype",) for name in ("IntImm", "FloatImm", "Cast", "Ca
 
 
 def load_json(json_str: str) -> Any:
-    """Bring back what :func:`save_json` stored. Raises ValueError on text of another format."""
-    try:
-        data = json.loads(json_str)
-        if data.get("format") != _FORMAT:
-            raise ValueError("no format mark")
-    except (ValueError, AttributeError) as err:
-        raise ValueError(f"not a relaxish IR JSON document: {err}") from None
-    loader = _Loader(data["nodes"])
-    loader.run()
-    return loader.value(data["root"])
+    """Bring back what :func:`save_json` stored.
+
+    Raises MalformedDataError, which is a ValueError, on text of another format or beyond its limits.
+    """
+    if not isinstance(json_str, (str, bytes, bytearray)):
+        raise MalformedDataError(f"{_WHAT}: expected text, got {type(json_str).__name__}")
+    data = parse_json(json_str, _WHAT)
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise MalformedDataError(f"{_WHAT}: no format mark")
+    if data.get("version") != _VERSION or not isinstance(data.get("nodes"), list) or "root" not in data:
+        raise MalformedDataError(f"{_WHAT}: version {data.get('version')!r} is not supported, or parts are missing")
+    with malformed(_WHAT):
+        loader = _Loader(data["nodes"])
+        loader.run()
+        return loader.value(data["root"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 import shlex
 from typing import Any
 
-from ..ir.errors import CheckValueError
+from ..ir.errors import CheckTypeError, CheckValueError
+from ..support.errors import MalformedDataError
+from ..support.untrusted import parse_json
 from .kind import Option, TargetKind, get_kind, has_kind
 
 
@@ -124,9 +125,12 @@ def config_of_any(spec: str | dict[str, Any]) -> dict[str, Any]:
     text = spec.strip()
     if text.startswith("{") and text.endswith("}"):
         try:
-            loaded = json.loads(text)
-        except json.JSONDecodeError:
-            return config_of_any(text[1:-1])
+            loaded = parse_json(text, "target", max_depth=50, max_bytes=1 << 24)
+        except MalformedDataError:
+            inner = text[1:-1].strip()
+            if inner.startswith("{"):
+                raise
+            return config_of_any(inner)
         return _config_of_dict(loaded)
     tagged = config_of_tag(text)
     if tagged is not None:
@@ -154,7 +158,7 @@ def _config_of_dict(spec: dict[str, Any]) -> dict[str, Any]:
     if name is None:
         raise CheckValueError(f'Field "kind" is not found in target config {spec!r}')
     if not isinstance(name, str):
-        raise TypeError(f'Field "kind" of a target config must be a string, got {name!r}')
+        raise CheckTypeError(f'Field "kind" of a target config must be a string, got {name!r}')
     kind = get_kind(name)
     return {key: value if key == "kind" else typed_value(kind, key, value) for key, value in merged.items()}
 

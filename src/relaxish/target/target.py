@@ -6,7 +6,8 @@ import functools
 import threading
 from typing import Any, Literal, overload
 
-from ..ir.errors import CheckValueError
+from ..ir.errors import CheckTypeError, CheckValueError
+from ..support.errors import RelaxishError
 from .kind import Option, TargetKind, get_kind, list_kinds
 from .parse import config_of_any, option_of, text_of_value
 
@@ -63,7 +64,14 @@ class Target:
             self.kind, self.tag, self.keys, self.attrs = target.kind, target.tag, target.keys, dict(target.attrs)
             self.host = target.host
         elif isinstance(target, (str, dict)):
-            self._fill(config_of_any(target))
+            try:
+                self._fill(config_of_any(target))
+            except RelaxishError:
+                raise
+            except (TypeError, AttributeError) as err:
+                raise CheckTypeError(f"Cannot make a target of {_short(target)}: {err}") from err
+            except (ValueError, LookupError, RecursionError, OverflowError) as err:
+                raise CheckValueError(f"Cannot make a target of {_short(target)}: {err}") from err
         else:
             raise CheckValueError(f"target has to be a string, a dictionary or a Target, got {type(target).__name__}")
         if host is not None:
@@ -386,6 +394,11 @@ class Target:
     def l2_cache_size_bytes(self) -> int:
         """Bytes of the second-level cache; 0 when not known."""
         return int(self.attrs.get("l2_cache_size_bytes", 0))
+
+
+def _short(value: Any) -> str:
+    shown = str(value) if not isinstance(value, dict) else str(value.get("kind", "a dictionary"))
+    return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
 def _host_mattr() -> tuple[str, ...]:

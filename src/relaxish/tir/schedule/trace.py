@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir.expr import PrimExpr
+from ...support.errors import MalformedDataError
+from ...support.untrusted import malformed, parse_json
 from ..expr import Call, FloatImm, IntImm, StringImm, Var
 from ..index_map import IndexMap
 from .identity import Identity
@@ -132,30 +133,21 @@ class Trace(Identity):
 
     @staticmethod
     def from_json(json_obj: Any) -> Trace:
-        """A trace from what :meth:`as_json` gave (also as a string)."""
-        data = json.loads(json_obj) if isinstance(json_obj, str) else plain(json_obj)
-        try:
-            json_insts, json_decisions = data
-            decision_of = {int(index): value for index, value in json_decisions}
-        except (TypeError, ValueError) as err:
-            raise ValueError(f"a trace in JSON is [instructions, decisions]: {err}") from None
-        named: dict[str, Any] = {}
-        trace = Trace()
-        for index, item in enumerate(json_insts):
-            try:
-                kind_name, json_inputs, json_attrs, json_outputs = item
-            except (TypeError, ValueError):
-                raise ValueError(f"instruction {index} is not [kind, inputs, attrs, outputs]: {item!r}") from None
-            kind = InstructionKind.get(kind_name)
-            inputs = [_input_from_json(x, named) for x in json_inputs]
-            outputs = [_output_from_json(name, named) for name in json_outputs]
-            trace.append(Instruction(kind, inputs, kind.attrs_from_json(json_attrs), outputs), decision_of.get(index))
-        return trace
+        """A trace from what :meth:`as_json` gave (also as a string).
+
+        Raises MalformedDataError, which is a ValueError, for anything else.
+        """
+        with malformed("a trace in JSON"):
+            is_text = isinstance(json_obj, (str, bytes, bytearray))
+            data = parse_json(json_obj, "a trace in JSON") if is_text else plain(json_obj)
+            return _trace_from_json(data)
 
     @staticmethod
     def apply_json_to_schedule(json_obj: Any, sch: Schedule) -> None:
         """Replay a trace in JSON form on ``sch``."""
-        Trace.from_json(json_obj).apply_to_schedule(sch, remove_postproc=False)
+        trace = Trace.from_json(json_obj)
+        with malformed("a trace in JSON"):
+            trace.apply_to_schedule(sch, remove_postproc=False)
 
     # -- text ----------------------------------------------------------------------------------------------
 
@@ -174,7 +166,8 @@ class Trace(Identity):
         """Replay the text form; only calls of schedule methods on literals and earlier results are obeyed."""
         from .trace_text import apply_text
 
-        apply_text(text if isinstance(text, str) else "\n".join(text), sch)
+        with malformed("the text of a trace"):
+            apply_text(text if isinstance(text, str) else "\n".join(text), sch)
 
     def script(self) -> str:
         """The text form as a function definition."""
@@ -279,6 +272,28 @@ def _input_to_python(value: Any, names: dict[Any, str]) -> str:
             index_map_text(value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names}))
         )
     return Raw(python_text(value))
+
+
+def _trace_from_json(data: Any) -> Trace:
+    try:
+        json_insts, json_decisions = data
+        decision_of = {int(index): value for index, value in json_decisions}
+    except (TypeError, ValueError) as err:
+        raise MalformedDataError(f"a trace in JSON is [instructions, decisions]: {err}") from None
+    named: dict[str, Any] = {}
+    trace = Trace()
+    for index, item in enumerate(json_insts):
+        try:
+            kind_name, json_inputs, json_attrs, json_outputs = item
+        except (TypeError, ValueError):
+            raise MalformedDataError(f"instruction {index} is not [kind, inputs, attrs, outputs]") from None
+        kind = InstructionKind.get(kind_name)
+        if not all(isinstance(part, list) for part in (json_inputs, json_attrs, json_outputs)):
+            raise MalformedDataError(f"instruction {index} has inputs, attributes or outputs that are no list")
+        inputs = [_input_from_json(x, named) for x in json_inputs]
+        outputs = [_output_from_json(name, named) for name in json_outputs]
+        trace.append(Instruction(kind, inputs, kind.attrs_from_json(json_attrs), outputs), decision_of.get(index))
+    return trace
 
 
 def _input_from_json(value: Any, named: dict[str, Any]) -> Any:

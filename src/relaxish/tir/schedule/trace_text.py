@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
 from typing import TYPE_CHECKING, Any
+
+from .instruction import kind_table
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -35,10 +38,11 @@ def _lambda(node: ast.Lambda) -> Any:
     def function(*values: Any) -> Any:
         return _evaluate(node.body, dict(zip(plain_names, values, strict=True)))
 
-    namespace: dict[str, Any] = {"function": function}
-    # The arity of an index map is read off the signature, so the wrapper needs named parameters.
-    exec(f"def wrapped({', '.join(plain_names)}): return function({', '.join(plain_names)})", namespace)
-    return namespace["wrapped"]
+    # The arity of an index map is read off the signature.
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(name, kind) for name in plain_names])
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
 
 
 def _evaluate(node: ast.expr, env: dict[str, Any]) -> Any:
@@ -102,6 +106,11 @@ def evaluate_expr(text: str, env: dict[str, Any]) -> Any:
     return _evaluate(ast.parse(text, mode="eval").body, env)
 
 
+def _methods() -> set[str]:
+    """The methods of a schedule that instructions are made by."""
+    return {kind.method for kind in kind_table().values()}
+
+
 def _apply_call(node: ast.expr, env: dict[str, Any], sch: Schedule) -> Any:
     if not (
         isinstance(node, ast.Call)
@@ -111,7 +120,7 @@ def _apply_call(node: ast.expr, env: dict[str, Any], sch: Schedule) -> Any:
         and not node.func.attr.startswith("_")
     ):
         raise _fail(node, "a trace consists of calls of schedule methods")
-    method = getattr(sch, node.func.attr, None)
+    method = getattr(sch, node.func.attr, None) if node.func.attr in _methods() else None
     if method is None:
         raise _fail(node, "there is no such schedule primitive")
     args = [_evaluate(x, env) for x in node.args]
