@@ -1,22 +1,30 @@
 """Compiled objects on disk, found again by a key of all that they were made from.
 
 Many processes may share the folder: an entry is written to a file of its own and renamed into place, and carries a
-checksum, so a torn or foreign file reads as "not there". The knobs ``RELAXISH_CACHE`` and ``RELAXISH_CACHE_DIR`` rule.
+checksum of its key and contents, so a torn, foreign or misplaced file reads as "not there" and is removed. The folder
+is private to the user (mode 0700); one that others can write to is not used at all, since entries are machine code. The
+knobs ``RELAXISH_CACHE`` and ``RELAXISH_CACHE_DIR`` rule.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import hmac
 import os
 import tempfile
 from pathlib import Path
 
 from ...support import config
+from ...support.log import get_logger
+from ...support.private_folder import UnsafeFolderError, private_folder
 
 __all__ = ["key_of", "lookup", "store"]
 
-_MAGIC = b"RXOBJ1\n"
-_DIGEST = 16
+_MAGIC = b"RXOBJ2\n"
+_DIGEST = 32
+_log = get_logger("cache")
+_WARNED: set[str] = set()
 
 
 def key_of(text: str, *parts: str) -> str:
@@ -28,8 +36,22 @@ def key_of(text: str, *parts: str) -> str:
     return digest.hexdigest()
 
 
-def _path(key: str) -> Path:
-    return Path(config.CACHE_DIR.value) / "objects" / key[:2] / key[2:]
+def _path(key: str) -> Path | None:
+    """Where an entry is or will be; None if the folder cannot be trusted, which is said once."""
+    root = Path(config.CACHE_DIR.value)
+    try:
+        return private_folder(private_folder(root) / "objects") / key[:2] / key[2:]
+    except UnsafeFolderError as err:
+        if str(root) not in _WARNED:
+            _WARNED.add(str(root))
+            _log.warning("compiled objects are not kept: %s", err)
+        return None
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    digest = hashlib.sha256(key.encode() + b"\0")
+    digest.update(body)
+    return digest.digest()
 
 
 def lookup(key: str) -> bytes | None:
@@ -37,28 +59,36 @@ def lookup(key: str) -> bytes | None:
     if not config.CACHE.value:
         return None
     try:
-        data = _path(key).read_bytes()
+        path = _path(key)
+        if path is None:
+            return None
+        data = path.read_bytes()
     except OSError:
         return None
     head = len(_MAGIC) + _DIGEST
-    if not data.startswith(_MAGIC):
-        return None
     body = data[head:]
-    if hashlib.blake2b(body, digest_size=_DIGEST).digest() != data[len(_MAGIC) : head]:
-        return None
-    return body
+    if data.startswith(_MAGIC) and hmac.compare_digest(_digest(key, body), data[len(_MAGIC) : head]):
+        return body
+    with contextlib.suppress(OSError):
+        path.unlink()
+    return None
 
 
 def store(key: str, body: bytes) -> None:
     """Keep an object. A folder that cannot be written only costs the next compilation its time."""
     if not config.CACHE.value:
         return
-    path = _path(key)
+    name = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = _path(key)
+        if path is None:
+            return
+        private_folder(path.parent)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new")
         with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + hashlib.blake2b(body, digest_size=_DIGEST).digest() + body)
+            file.write(_MAGIC + _digest(key, body) + body)
         os.replace(name, path)
-    except OSError:
-        return
+    except (OSError, UnsafeFolderError):
+        if name:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
