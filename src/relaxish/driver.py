@@ -34,6 +34,7 @@ from .support.errors import RelaxishError
 from .support.host_cpu import host_triple
 from .support.log import get_logger
 from .target import Target
+from .target.llvm_cpus import check_cpu
 from .tir.function import PrimFunc
 from .transform import fold_constant
 from .transform.field_readers import field_readers_to_builtins
@@ -154,10 +155,13 @@ def _as_module(mod: Any, name: str = "main") -> IRModule:
 
 
 def resolve_target(target: str | Target | None) -> Target:
-    """The target asked for, else the one in scope, else this machine's CPU."""
+    """The target asked for, else the one in scope, else this machine's CPU. Raises RelaxishError for unknown CPUs."""
     if target is None:
         target = Target.current(allow_none=True) or "llvm"
-    return target if isinstance(target, Target) else Target(target)
+    found = target if isinstance(target, Target) else Target(target)
+    if found.kind.name == "llvm" and found.mcpu:
+        check_cpu(found.mcpu, str(found.attrs.get("mtriple", host_triple())), "mtriple" in found.attrs)
+    return found
 
 
 def _check_buildable(target: Target) -> None:

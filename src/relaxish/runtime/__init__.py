@@ -33,6 +33,7 @@ from .plan import ExecutionPlan
 from .profiling import Report, Timer
 from .registry import PackedFunc, get_global_func, list_global_func_names, register_func, remove_global_func
 from .system_library import system_lib
+from .thread_count import set_num_threads
 from .vm import VirtualMachine, VMInstrumentReturnKind
 
 __all__ = [
@@ -89,6 +90,7 @@ __all__ = [
     "rocm",
     "save_param_dict",
     "save_param_dict_to_file",
+    "set_num_threads",
     "system_lib",
     "vpi",
     "vulkan",

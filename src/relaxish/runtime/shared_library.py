@@ -6,6 +6,7 @@ where another one was, would be taken for what was loaded before.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import os
@@ -15,6 +16,7 @@ import threading
 from pathlib import Path
 
 from ..support.errors import RelaxishError
+from .thread_count import SETTER, pool_loaded
 
 __all__ = ["SharedLibrary", "shared_library"]
 
@@ -50,6 +52,8 @@ class SharedLibrary:
             self._handle = _open(path)
         except OSError as err:
             raise RelaxishError(f"cannot load {path}: {err}") from None
+        with contextlib.suppress(KeyError):
+            pool_loaded(self.address(SETTER))
 
     def address(self, symbol: str) -> int:
         """The address of an exported symbol; KeyError when there is none."""

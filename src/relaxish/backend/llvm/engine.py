@@ -17,9 +17,11 @@ from typing import Any
 
 from ...runtime.failures import FAIL, RECORD
 from ...runtime.manifest import CodeRequirements
+from ...runtime.thread_count import pool_loaded
 from ...support import config
 from ...support.errors import RelaxishError
 from ...target import Target
+from ...target.llvm_cpus import check_cpu
 from . import threadpool
 
 _LOCK = threading.RLock()
@@ -61,7 +63,8 @@ _LLVM_X86 = frozenset(
 
 
 def feature_string(target: Target) -> str:
-    """The target's features as LLVM takes them."""
+    """The target's features as LLVM takes them. Raises RelaxishError for a CPU that LLVM does not know."""
+    check_cpu(target.mcpu, triple_of(target), "mtriple" in target.attrs)
     names = set(target.llvm_features)
     if triple_of(target).split("-")[0] in ("x86_64", "i686", "i386"):
         names |= {"lzcnt"} & ({"lzcnt"} if "abm" in names else set())
@@ -220,6 +223,7 @@ def session() -> JitSession:
     with _LOCK:
         if _SESSION is None:
             _SESSION = (os.getpid(), JitSession())
+            pool_loaded(_SESSION[1].set_threads_address)
             set_num_threads(None)
         return _SESSION[1]
 

@@ -9,6 +9,9 @@ the number of chunks and the next one. So a thread that the system holds up dela
 it is in, and the caller never waits for a worker that has not begun. A worker that comes late may draw from the region
 after the one that woke it: task and environment are those of the ticket, because they do not change before all chunks
 of a region are done.
+
+How many threads there are is asked once, when first needed: the environment variable ``RELAXISH_NUM_THREADS``, else the
+CPUs this process may run on. ``void rx_set_num_threads(int32_t n)``, which every library exports, sets it (0: ask again).
 """
 
 from __future__ import annotations
@@ -119,6 +122,10 @@ next:
 """
 
 _THREADS = """
+@rx_env_name = private constant [21 x i8] c"RELAXISH_NUM_THREADS\\00"
+declare ptr @getenv(ptr)
+declare i64 @strtol(ptr, ptr, i32)
+
 define void @rx_set_num_threads(i32 %n) nounwind {
   %small = icmp ult i32 %n, MAX
   %c = select i1 %small, i32 %n, i32 MAX
@@ -132,11 +139,25 @@ entry:
   %set = icmp ne i32 %n, 0
   br i1 %set, label %done, label %ask
 ask:
-  %found = call i32 @rx_count_cpus()
+  %text = call ptr @getenv(ptr @rx_env_name)
+  %absent = icmp eq ptr %text, null
+  br i1 %absent, label %cpus, label %read
+read:
+  %long = call i64 @strtol(ptr %text, ptr null, i32 10)
+  %positive = icmp sgt i64 %long, 0
+  %large = icmp sgt i64 %long, MAX
+  %cut = select i1 %large, i64 MAX, i64 %long
+  %wanted = trunc i64 %cut to i32
+  br i1 %positive, label %keep, label %cpus
+cpus:
+  %counted = call i32 @rx_count_cpus()
+  br label %keep
+keep:
+  %found = phi i32 [ %wanted, %read ], [ %counted, %cpus ]
   call void @rx_set_num_threads(i32 %found)
   br label %done
 done:
-  %r = phi i32 [ %n, %entry ], [ %found, %ask ]
+  %r = phi i32 [ %n, %entry ], [ %found, %keep ]
   ret i32 %r
 }
 """
@@ -336,6 +357,6 @@ def pool_text(triple: str) -> str:
     for key, value in (("SLEEP", sleep), ("WAKE", wake), ("PAUSE", pause), ("SPINS", str(_SPINS)),
                        ("SHARES", str(_SHARES)), ("FIELD", str((1 << _BITS) - 1)), ("BITS", str(_BITS))):  # fmt: skip
         text = text.replace(key, value)
-    return f'target triple = "{triple}"\n' + text.replace("i32 MAX", f"i32 {_MAX_THREADS}").replace(
-        "%n, MAX", f"%n, {_MAX_THREADS}"
-    )
+    text = text.replace("i32 MAX", f"i32 {_MAX_THREADS}").replace("i64 MAX", f"i64 {_MAX_THREADS}")
+    text = text.replace("%n, MAX", f"%n, {_MAX_THREADS}").replace("%long, MAX", f"%long, {_MAX_THREADS}")
+    return f'target triple = "{triple}"\n' + text
