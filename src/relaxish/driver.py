@@ -70,13 +70,11 @@ def build(
         return _registered(build_tir(module, target, tir_pipeline), module, system_lib)
     where = resolve_target(target)
     if len(where.versions()) > 1 and exec_mode != "interpret":
-        made = _best(
-            [
-                build(module, t, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=False)
-                for t in where.versions()
-            ]
-        )
-        return _registered(made, module, system_lib)
+        built = [
+            build(module, t, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=False)
+            for t in where.versions()
+        ]
+        return _registered(_best([v for v in built if isinstance(v, Executable)]), module, system_lib)
     if params:
         from .transform import BindParams
 
