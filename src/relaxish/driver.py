@@ -69,6 +69,12 @@ def build(
     if module.functions and all(isinstance(f, PrimFunc) for f in module.functions.values()):
         return _registered(build_tir(module, target, tir_pipeline), module, system_lib)
     where = resolve_target(target)
+    if len(where.versions()) > 1 and exec_mode != "interpret":
+        built = [
+            build(module, t, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=False)
+            for t in where.versions()
+        ]
+        return _registered(_best([v for v in built if isinstance(v, Executable)]), module, system_lib)
     if params:
         from .transform import BindParams
 
@@ -98,6 +104,10 @@ def build_tir(
     """
     module = _as_module(mod, name or "main")
     where = resolve_target(target)
+    if where.kind.name == "llvm" and len(where.versions()) > 1:
+        unregistered = _without_prefix(module)
+        options: dict[str, Any] = {"default_schedule": default_schedule, "name": name}
+        return _registered(_best([build_tir(unregistered, t, pipeline, **options) for t in where.versions()]), module)
     kernels = IRModule({g: f for g, f in module.functions.items() if isinstance(f, PrimFunc)})
     if not kernels.functions:
         raise RelaxishError("there is no PrimFunc to build")
@@ -141,6 +151,20 @@ def _registered(built: _Built, mod: IRModule, wanted: bool | None = None) -> _Bu
     if wanted or (wanted is None and "system_lib_prefix" in (mod.attrs or {})):
         register_symbols(built)
     return built
+
+
+def _best(versions: Sequence[_Built]) -> _Built:
+    """Of a program in several versions the last that this machine can run; all are exported with it."""
+    fitting = [v for v in versions if not v.requirements.problem()]
+    found = fitting[-1] if fitting else versions[0]
+    found.versions = list(versions)
+    return found
+
+
+def _without_prefix(mod: IRModule) -> IRModule:
+    """A module that does not ask to be put into the system library."""
+    attrs = {k: v for k, v in (mod.attrs or {}).items() if k != "system_lib_prefix"}
+    return IRModule(dict(mod.functions), attrs) if len(attrs) != len(mod.attrs or {}) else mod
 
 
 def _as_module(mod: Any, name: str = "main") -> IRModule:

@@ -88,7 +88,12 @@ with tempfile.TemporaryFile() as file:
 )
 def test_the_table_holds_what_this_llvm_lists(family: str, triple: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _LIST, triple], capture_output=True, text=True, timeout=120, env=dict(os.environ), check=False
+        [sys.executable, "-c", _LIST, triple],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=dict(os.environ),
+        check=False,
     )
     listed = set(re.findall(r"^\s+(\S+)\s+- Select", done.stdout, re.MULTILINE))
     assert len(listed) > 20 and listed <= CPU_NAMES[family]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..support.untrusted import malformed, parse_json
 from .benchmark import HostTimer
 from .ndarray import NDArray
 
@@ -182,13 +183,14 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """Inverse of :meth:`json`."""
-        data = json.loads(text)
-        return cls(
-            [{k: _metric(v) for k, v in call.items()} for call in data["calls"]],
-            {d: {k: _metric(v) for k, v in m.items()} for d, m in data["device_metrics"].items()},
-            {k: _metric(v) for k, v in data.get("configuration", {}).items()},
-        )
+        """Inverse of :meth:`json`. Raises MalformedDataError for anything else."""
+        with malformed("a report in JSON"):
+            data = parse_json(text, "a report in JSON")
+            return cls(
+                [{k: _metric(v) for k, v in call.items()} for call in data["calls"]],
+                {d: {k: _metric(v) for k, v in m.items()} for d, m in data["device_metrics"].items()},
+                {k: _metric(v) for k, v in data.get("configuration", {}).items()},
+            )
 
     def __str__(self) -> str:
         return self.table()

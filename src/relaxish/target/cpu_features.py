@@ -35,10 +35,15 @@ _MPROFILE_DSP = ("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m35p", "cortex-
 _MPROFILE_MVE = ("cortex-m55", "cortex-m85")
 
 
+def _cpu(target: Target) -> str:
+    """The CPU whose features code may count on: the first of several."""
+    return target.mcpu.partition(",")[0]
+
+
 def _is_host(target: Target) -> bool:
     from .detect import host_triple
 
-    if target.attrs.get("mcpu", "native") not in ("native", "host"):
+    if (_cpu(target) or "native") not in ("native", "host"):
         return False
     triple = str(target.attrs.get("mtriple", host_triple()))
     return triple.split("-")[0] == host_triple().split("-")[0]
@@ -51,9 +56,9 @@ def arch_of(target: Target) -> str:
 
     if "mtriple" in target.attrs:
         arch = str(target.attrs["mtriple"]).split("-")[0]
-    elif features_of_model(target.mcpu) is not None:
+    elif features_of_model(_cpu(target)) is not None:
         arch = "x86_64"
-    elif target.mcpu.startswith(("cortex-a", "neoverse", "apple-")):
+    elif _cpu(target).startswith(("cortex-a", "neoverse", "apple-")):
         arch = "aarch64"
     else:
         arch = host_triple().split("-")[0]
@@ -69,7 +74,7 @@ def llvm_features(target: Target) -> frozenset[str]:
         features = set(host_features())
     else:
         arch = arch_of(target)
-        known = features_of_model(target.mcpu) if arch in ("x86_64", "i686", "i386") else None
+        known = features_of_model(_cpu(target)) if arch in ("x86_64", "i686", "i386") else None
         if known is not None:
             features = set(known)
         elif arch == "aarch64":
@@ -90,8 +95,8 @@ def llvm_features(target: Target) -> frozenset[str]:
 def named_features(target: Target) -> dict[str, bool]:
     """The ``has_*`` features that apply to the target's architecture."""
     arch = arch_of(target)
-    if target.mcpu.startswith("cortex-m"):
-        base = target.mcpu.split("+")[0]
+    if _cpu(target).startswith("cortex-m"):
+        base = _cpu(target).split("+")[0]
         return {"has_dsp": base in _MPROFILE_DSP, "has_mve": base in _MPROFILE_MVE}
     have = target.llvm_features
     table = _X86_NAMES if arch.startswith(("x86", "i")) else _ARM_NAMES if arch.startswith(("aarch", "arm")) else {}

@@ -77,6 +77,8 @@ def option_of(kind: TargetKind, key: str) -> Option:
 def typed_value(kind: TargetKind, key: str, value: Any) -> Any:
     """``value``, from text or from Python, as the type the schema asks for."""
     option = option_of(kind, key)
+    if key == "mcpu" and isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
+        value = ",".join(value)  # one program in versions for several CPUs
     try:
         return _convert(option.type, value)
     except (TypeError, ValueError) as err:

@@ -363,8 +363,13 @@ class Target:
 
     @property
     def mcpu(self) -> str:
-        """Value of ``-mcpu``."""
+        """Value of ``-mcpu``; several CPUs, for each of which there is to be a version, are separated by commas."""
         return str(self.attrs.get("mcpu", ""))
+
+    def versions(self) -> list[Target]:
+        """A target for each of the CPUs of ``-mcpu``, in the order given: itself, if there is only one."""
+        names = [name for name in self.mcpu.split(",") if name]
+        return [self.with_attrs(mcpu=name) for name in names] if len(names) > 1 else [self]
 
     @property
     def mattr(self) -> list[str]:

@@ -164,8 +164,8 @@ def host_target() -> Target:
 
 @functools.lru_cache(maxsize=4)
 def pool_object(triple: str) -> bytes:
-    """The thread pool as an object file."""
-    target = Target({"kind": "llvm", "mtriple": triple}) if triple != triple_of(host_target()) else host_target()
+    """The thread pool as an object file, for any CPU of the triple: it goes into libraries for other machines."""
+    target = Target({"kind": "llvm", "mtriple": triple, "mcpu": "generic"})
     return compile_text(threadpool.pool_text(triple), target)
 
 

@@ -13,6 +13,7 @@ from ...ir.errors import CheckValueError
 from ...ir.module import IRModule
 from ...ir.serial import load_json, save_json
 from ...runtime.registry import get_global_func, register_func
+from ...support.untrusted import malformed
 
 __all__ = ["Choice", "Knob", "Trace", "deepcopy_irmodule", "get_trace"]
 
@@ -108,8 +109,9 @@ class Knob:
     @staticmethod
     def from_json(json_obj: Sequence[Any]) -> Knob:
         """The inverse of :meth:`as_json`."""
-        name, choices = json_obj
-        return Knob(name, {key: Choice.from_json(value) for key, value in choices.items()})
+        with malformed("a knob in JSON"):
+            name, choices = json_obj
+            return Knob(name, {key: Choice.from_json(value) for key, value in choices.items()})
 
     def deepcopy(self) -> Knob:
         """An independent copy."""
@@ -177,11 +179,12 @@ class Trace:
     @staticmethod
     def from_json(json_obj: Sequence[Any], in_mod: IRModule | None = None) -> Trace:
         """The inverse of :meth:`as_json`. Raises ValueError if no module is in it and none is given."""
-        knobs, decisions, *rest = json_obj
-        mod = load_json(rest[0]) if rest else in_mod
-        if mod is None:
-            raise ValueError("the trace was saved without its module, so the module must be given")
-        return Trace(mod, [Knob.from_json(k) for k in knobs], list(decisions))
+        with malformed("a trace of choices in JSON"):
+            knobs, decisions, *rest = json_obj
+            mod = load_json(rest[0]) if rest else in_mod
+            if mod is None:
+                raise ValueError("the trace was saved without its module, so the module must be given")
+            return Trace(mod, [Knob.from_json(k) for k in knobs], list(decisions))
 
     def deepcopy(self) -> Trace:
         """A copy that may grow independently."""
