@@ -10,7 +10,7 @@ import pytest
 from relaxish import meta_schedule as ms
 from relaxish import te
 from relaxish.ir import IRModule
-from relaxish.meta_schedule.builder import BuilderResult, LocalBuilder
+from relaxish.meta_schedule.builder import LocalBuilder
 from relaxish.meta_schedule.database import JSONDatabase
 from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerFuture, RunnerResult
 from relaxish.meta_schedule.task_scheduler.measuring import clean_result
