@@ -100,6 +100,35 @@ def test_log_reading(work_dir):
     assert trace_text(TRACE).splitlines()[1] == "l1, l2 = GetLoops(b0)"
 
 
+def test_verdicts_gains_and_other_machines(work_dir, capsys):
+    records, key = Journal(work_dir / "database_tuning_record.json"), "0" * 16
+    other = [TRACE[0], [[2, [4, 32]]]]
+    line = {"workload": key, "trace": other, "run_secs": [1e-9], "target": {"kind": "llvm"}, "hardware": "a machine"}
+    records.append(line)
+    before = load_log(str(work_dir)).tasks[0]
+    assert before.best_seconds == 1e-9 and len(before.records) == 31 and before.gain is None
+    records.append({**line, "valid": False, "again": True, "error": "wrong result: relative error 1"})
+    records.append({**line, "run_secs": [1e-12], "hardware": "another machine"})
+    Journal(work_dir / "database_baseline.json").extend(
+        [
+            {"workload": key, "run_secs": [9.0], "best": 1.0, "hardware": "another machine"},
+            {"workload": key, "run_secs": [4e-4], "best": 1e-4, "hardware": "a machine"},
+            {"workload": 7}, [], None, {"workload": key, "run_secs": ["x"]}, {"workload": key, "run_secs": [-1.0]},
+        ]
+    )  # fmt: skip
+    log = load_log(str(work_dir))
+    task = log.tasks[0]
+    # A verdict is no measurement of its own, and the record it speaks of cannot win.
+    assert len(task.records) == 31 and task.best_seconds > 1e-5 and log.left_out == {"another machine": 1}
+    assert task.gain == pytest.approx(4.0)
+    text = open(write_report(str(work_dir), str(work_dir / "out.html"))).read()
+    assert "4.00x" in text and "default (us)" in text and "1 of another machine" in text
+    with pytest.raises(SystemExit):
+        cli.main(["db", "show", str(work_dir)])
+    captured = capsys.readouterr()
+    assert "left out 1 records of other machines (1 of another machine)" in captured.err and "4.00x" in captured.out
+
+
 def test_report_without_success(tmp_path):
     Journal(tmp_path / "database_workload.json").append({"hash": "0" * 16, "script": ""})
     Journal(tmp_path / "database_tuning_record.json").append(

@@ -151,7 +151,9 @@ def is_right(mod: IRModule, rng: np.random.Generator) -> bool:
     a, b = (rng.standard_normal((N, N)).astype("float32") for _ in range(2))
     x, y, z = nd.array(a), nd.array(b), nd.array(np.full((N, N), np.nan, "float32"))
     build_tir(mod, TARGET)["main"](x, y, z)
-    return bool(np.allclose(z.numpy(), a @ b, rtol=1e-4, atol=1e-4) and (x.numpy() == a).all() and (y.numpy() == b).all())
+    return bool(
+        np.allclose(z.numpy(), a @ b, rtol=1e-4, atol=1e-4) and (x.numpy() == a).all() and (y.numpy() == b).all()
+    )
 
 
 def routes(database: Database, work_dir: str) -> dict[str, IRModule | None]:

@@ -67,7 +67,20 @@ BAD_RECORDS = [
     b'["0",[[[],[]],[1.0],null,null]]', b'[99999,[[[],[]],[1e-9],{"kind":"llvm"},[]],{}]',
     b'[-1,[[[],[]],[1e-9],{"kind":"llvm"},[]],{}]', b"\xff\xfe\x00", b"[" * 100_000, b'[0,' * 5000 + b"]" * 5000,
 ]  # fmt: skip
-BAD_TIMES = ["NaN", "-1.0", "Infinity", "-Infinity", "1e999", '"fast"', "true", "null", "[1e-9]", "1" + "0" * 400, "0x1", "{}"]
+BAD_TIMES = [
+    "NaN",
+    "-1.0",
+    "Infinity",
+    "-Infinity",
+    "1e999",
+    '"fast"',
+    "true",
+    "null",
+    "[1e-9]",
+    "1" + "0" * 400,
+    "0x1",
+    "{}",
+]
 BAD_WORKLOADS = [
     b"{", b'["1"]', b'["x","y"]', b'[1,"AAAA"]', b'["12","AAAA"]', b'["12","!!!"]', b"[]", b"[" * 100_000,
     b'["12","eyJyb290IjogMX0="]', b'{"hash":["a"]}', b'{"hash":"0","graph":5}',
@@ -162,7 +175,10 @@ def test_verdicts_are_no_records_of_their_own(tmp_path):
     database.commit_verdict(record(database, 4, [2.0], 2, valid=False, again=True, error_msg="wrong result"))
     for each in (database, JSONDatabase(work_dir=str(tmp_path))):
         assert len(each) == 2
-        assert [(r.run_secs, r.numerically_valid) for r in each.get_all_tuning_records()] == [([1.5], True), ([2.0], False)]
+        assert [(r.run_secs, r.numerically_valid) for r in each.get_all_tuning_records()] == [
+            ([1.5], True),
+            ([2.0], False),
+        ]
         assert best_of(each, 4) == 1.5
     # What was found out about a trace holds for the next measurement of it.
     database.commit_tuning_record(record(database, 4, [1e-6], 2))

@@ -303,7 +303,9 @@ def scattered(data: T.Buffer((16,), "float32"), where: T.Buffer((16,), "uint8"),
             out[T.Cast("int32", where[vi])] = data[vi]
 
 
-@pytest.mark.parametrize("func", [embedding, segments, quotient, two_steps, scattered], ids=lambda f: f.attrs["global_symbol"])
+@pytest.mark.parametrize(
+    "func", [embedding, segments, quotient, two_steps, scattered], ids=lambda f: f.attrs["global_symbol"]
+)
 @pytest.mark.parametrize("signed", [False, True])
 def test_arguments_for_measuring_are_legal(func, signed):
     """The interpreter raises where an index is outside of its buffer, or a divisor zero."""
@@ -327,16 +329,25 @@ def test_arguments_for_measuring_are_legal(func, signed):
 
 
 def test_a_kernel_of_indices_is_tuned_and_checked(tmp_path):
+    from relaxish.tools.records import load_log
+
     runner, builder = LocalRunner(timeout_sec=10, evaluator_config=hostile.QUICK), LocalBuilder(max_workers=1)
+    scheduler = ms.task_scheduler.GradientBased()
     try:
         database = ms.tune_tir(
-            embedding, TARGET, str(tmp_path), 4, num_trials_per_iter=4, cost_model="random", builder=builder, runner=runner
-        )
+            embedding, TARGET, str(tmp_path), 4, num_trials_per_iter=4, cost_model="random", builder=builder,
+            runner=runner, baselines=True, task_scheduler=scheduler,
+        )  # fmt: skip
     finally:
         runner.shutdown()
         builder.shutdown()
     records = database.get_all_tuning_records()
     assert any(r.numerically_valid for r in records) and not any(r.error_msg for r in records)
+    # The default schedule ran with the batch, and in turns with the winners at the end.
+    assert scheduler.tasks_[0].gain is not None and scheduler.tasks_[0].gain > 0
+    (task,) = load_log(str(tmp_path)).tasks
+    assert len(task.records) == len(records) >= 1
+    assert task.gain == pytest.approx(task.default / task.tuned) and task.tuned == pytest.approx(task.best_seconds)
 
 
 @pytest.mark.parametrize("dtype, length, low, high", [

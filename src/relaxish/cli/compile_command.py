@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -37,13 +39,27 @@ def _build_tuned(model: LoadedModel, target: Any, database: str) -> Any:
     return compile_relax(open_database(database), model.mod, target, params=None)
 
 
-def open_database(work_dir: str) -> Any:
-    """The database in a tuning directory, which must exist."""
+def open_database(work_dir: str, whole: bool = False) -> Any:
+    """The database in a tuning directory, which must exist; unless it is wanted ``whole``, says what is not used."""
     from ..meta_schedule.database import JSONDatabase
-    from ..tools.records import load_log
+    from ..support import config
 
-    load_log(work_dir)  # says what is wrong with a damaged one
-    return JSONDatabase(work_dir=work_dir, allow_missing=False)
+    for name in ("database_tuning_record.json", "database_workload.json"):
+        if not os.path.exists(os.path.join(work_dir, name)):
+            raise RelaxishError(f"{work_dir}: no tuning database here ({name} is missing)")
+    database = JSONDatabase(work_dir=work_dir, allow_missing=False)
+    if not database.readable and os.path.getsize(database.path_tuning_record):
+        raise RelaxishError(f"{database.path_tuning_record}: is damaged, or not a file that relaxish wrote")
+    if not whole and database.left_out() and not config.ANY_HARDWARE.value:
+        tell_left_out(work_dir, database.left_out())
+    return database
+
+
+def tell_left_out(work_dir: str, left_out: Mapping[str, int]) -> None:
+    """Say on the error output which records are not used."""
+    from ..tools.records import left_out_text
+
+    click.echo(f"{work_dir}: left out {left_out_text(left_out)}; RELAXISH_ANY_HARDWARE=1 uses them", err=True)
 
 
 @click.command("compile", help="Compile MODEL (.onnx, .pt2, .py) to a shared object with weights and manifest.")

@@ -11,6 +11,7 @@ import click
 from ..support.errors import RelaxishError
 from ..tools.records import TuningLog, load_log
 from .common import format_table, human_time, writable_directory
+from .compile_command import open_database, tell_left_out
 
 
 @click.group("db", help="Look into and tidy a tuning database.")
@@ -29,6 +30,8 @@ def _summary(log: TuningLog) -> list[dict[str, Any]]:
                 "records": len(task.records),
                 "failed": failed,
                 "best": task.best_seconds,
+                "default": task.default,
+                "gain": task.gain,
             }
         )
     return rows
@@ -39,15 +42,21 @@ def _summary(log: TuningLog) -> list[dict[str, Any]]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(work_dir: str, as_json: bool) -> None:
     """One line for each kernel."""
-    rows = _summary(load_log(work_dir))
+    log = load_log(work_dir)
+    if log.left_out:
+        tell_left_out(work_dir, log.left_out)
+    rows = _summary(log)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
     cells = [
-        [r["name"], r["hash"], r["records"], r["failed"], "-" if r["best"] is None else human_time(r["best"])]
+        [
+            r["name"], r["hash"], r["records"], r["failed"], "-" if r["best"] is None else human_time(r["best"]),
+            "-" if r["gain"] is None else f"{r['gain']:.2f}x",
+        ]
         for r in rows
-    ]
-    click.echo(format_table(["kernel", "hash", "records", "failed", "best"], cells))
+    ]  # fmt: skip
+    click.echo(format_table(["kernel", "hash", "records", "failed", "best", "gain"], cells))
 
 
 @command.command("best", help="Print the best schedule of kernel KEY (a name or the start of its hash).")
@@ -56,6 +65,8 @@ def show(work_dir: str, as_json: bool) -> None:
 def best(work_dir: str, key: str) -> None:
     """The trace of the winner."""
     log = load_log(work_dir)
+    if log.left_out:
+        tell_left_out(work_dir, log.left_out)
     matches = [t for t in log.tasks if t.name == key or t.key.startswith(key)]
     if len(matches) != 1:
         known = ", ".join(t.name for t in log.tasks) or "none"
@@ -74,9 +85,8 @@ def best(work_dir: str, key: str) -> None:
 def prune(work_dir: str, destination: str) -> None:
     """Keep one record for each kernel."""
     from ..meta_schedule.database import JSONDatabase
-    from .compile_command import open_database
 
-    source = open_database(work_dir)
+    source = open_database(work_dir, whole=True)
     folder = writable_directory(destination)
     if any(Path(folder).glob("database_*.json")):
         raise RelaxishError(f"{destination}: holds a database already")
@@ -91,9 +101,8 @@ def prune(work_dir: str, destination: str) -> None:
 def merge(destination: str, sources: tuple[str, ...]) -> None:
     """One database of several."""
     from ..meta_schedule.database import JSONDatabase
-    from .compile_command import open_database
 
-    opened = [open_database(s) for s in sources]
+    opened = [open_database(s, whole=True) for s in sources]
     target = JSONDatabase(work_dir=str(writable_directory(destination)))
     for source in opened:
         for record in source.get_all_tuning_records():

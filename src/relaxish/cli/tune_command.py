@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from ..support import config
 from ..support.errors import RelaxishError
 from .common import parse_shapes, resolve_target, trust_option, writable_directory
+from .compile_command import tell_left_out
 from .models import LoadedModel, load_model
 
 _UNLIMITED = 1 << 30
@@ -100,6 +102,10 @@ def command(
         options["op_names"] = list(op_names)
     begin = time.perf_counter()
     database = _tune(model, target, str(folder), trials, minutes * 60 if minutes else None, options)
+    if database.unwritten:
+        raise RelaxishError(f"{folder}: {database.unwritten} records could not be written and are lost: disk full?")
+    if database.left_out() and not config.ANY_HARDWARE.value:
+        tell_left_out(str(folder), database.left_out())
     click.echo(f"tuned {model.name} in {time.perf_counter() - begin:.0f} s; {folder} holds {len(database)} records")
     if report:
         from ..tools.report import write_report

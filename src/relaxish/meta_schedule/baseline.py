@@ -82,7 +82,7 @@ def read_note(line: Any, anywhere: bool = False) -> tuple[str, list[float], floa
         return None
     if not isinstance(seconds, list) or not seconds or not all(map(_is_time, seconds)):
         return None
-    return line["workload"], [float(s) for s in seconds], float(best) if _is_time(best) else None
+    return line["workload"], [float(s) for s in seconds], float(best) if best is not None and _is_time(best) else None
 
 
 def _is_time(value: Any) -> bool:

@@ -186,9 +186,7 @@ class Judge:
             return Verdict(None, f"{reason}; the interpreter: {done.status}: {_last_line(done.error)}")
         return Verdict(*done.value)
 
-    def _compare_on_device(
-        self, before: IRModule, after: IRModule, target: Target, args: Sequence[ArgInfo]
-    ) -> Verdict:
+    def _compare_on_device(self, before: IRModule, after: IRModule, target: Target, args: Sequence[ArgInfo]) -> Verdict:
         from ..runtime.nvidia import providers
         from .builder.local_builder import build_whole
 

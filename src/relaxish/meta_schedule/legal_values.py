@@ -311,7 +311,9 @@ def _direct(bound: Any, uses: _Uses, places: Mapping[Buffer, int]) -> set[Buffer
 def _with_high(values: Values, high: int) -> Values:
     # Offsets may be as large as what they divide.
     high += values.ascending
-    return Values(min(values.low, high - 1) if values.low == 0 else values.low, max(high, values.low + 1), values.ascending)
+    return Values(
+        min(values.low, high - 1) if values.low == 0 else values.low, max(high, values.low + 1), values.ascending
+    )
 
 
 def _steps(buffer: Buffer, limits: Iterable[tuple[Any, int, set[Buffer]]]) -> list[int]:

@@ -49,7 +49,9 @@ def check_record(record: TuningRecord, target: Target, judge: Judge | None = Non
     return (judge or shared_judge()).compare(record.workload.mod, made, target)
 
 
-def commit_verdict(database: Database, record: TuningRecord, verdict: Verdict, seconds: list[float] | None = None) -> None:
+def commit_verdict(
+    database: Database, record: TuningRecord, verdict: Verdict, seconds: list[float] | None = None
+) -> None:
     """Write a verdict, and new times if there are some, to record and database."""
     if verdict.valid is None:
         return

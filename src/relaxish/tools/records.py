@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..meta_schedule.baseline import read_note
+from ..meta_schedule.database import hardware_fingerprint
 from ..meta_schedule.database.lines import record_fields, workload_fields
+from ..support import config
 from ..support.errors import RelaxishError
 from ..support.journal import Journal
 
@@ -25,6 +29,12 @@ class Record:
     trace: Any
     predicted: float | None = None
     time: float | None = None
+    hardware: str = ""
+
+    @property
+    def key(self) -> int:
+        """The same for measurements of the same trace."""
+        return hash(json.dumps(self.trace))
 
     def trace_text(self) -> str:
         """The schedule, one instruction a line."""
@@ -40,6 +50,14 @@ class Task:
     script: str
     records: list[Record] = field(default_factory=list)
     weight: int = 1
+    # Seconds of the default schedule and of the best record, measured in turns.
+    default: float | None = None
+    tuned: float | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """How many times faster than the default schedule the best one is; None if they were not measured together."""
+        return self.default / self.tuned if self.default and self.tuned else None
 
     @property
     def best(self) -> Record | None:
@@ -66,16 +84,21 @@ class Task:
 
 @dataclass
 class TuningLog:
-    """Everything recorded in a directory."""
+    """Everything recorded in a directory on one machine, ``hardware``; ``left_out`` counts what others recorded."""
 
     tasks: list[Task]
     target: str
     hardware: str
     orphans: int
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 def load_log(work_dir: str) -> TuningLog:
-    """Read the journals of a tuning directory."""
+    """Read the journals of a tuning directory.
+
+    Times of several machines are not mixed, unless ``RELAXISH_ANY_HARDWARE`` asks for it: where this machine has
+    records, they are the log, else those of the machine that has most.
+    """
     records_path = os.path.join(work_dir, "database_tuning_record.json")
     workloads_path = os.path.join(work_dir, "database_workload.json")
     for path in (records_path, workloads_path):
@@ -87,39 +110,107 @@ def load_log(work_dir: str) -> TuningLog:
         hashes.append("" if line is None else str(line["hash"]))
         if line is not None:
             script = str(line.get("script", ""))
-            tasks.setdefault(line["hash"], Task(line["hash"], _task_name(line, script), script))
-    lines = _lines(records_path, lambda line: record_fields(line, hashes))
+            tasks.setdefault(str(line["hash"]), Task(str(line["hash"]), _task_name(line, script), script))
     orphans = 0
-    target = hardware = ""
-    for index, line in enumerate(lines):
-        task = None if line is None else tasks.get(line.get("workload", ""))
+    target = ""
+    verdicts: dict[tuple[str, int], tuple[bool, float | None]] = {}
+    for index, line in enumerate(_lines(records_path, lambda line: record_fields(line, hashes))):
+        task = None if line is None else tasks.get(str(line.get("workload", "")))
         if line is None or task is None:
             orphans += 1
             continue
         target = target or _target_text(line.get("target"))
-        hardware = hardware or str(line.get("hardware") or "")
-        task.records.append(_record(index, line))
-    return TuningLog(list(tasks.values()), target, hardware, orphans)
+        record = _record(index, line)
+        if line.get("again"):
+            # Not a measurement of its own: a verdict on an earlier one, with a newer time.
+            verdicts[task.key, record.key] = line.get("valid") is not False, record.seconds
+        else:
+            task.records.append(record)
+    _apply(tasks.values(), verdicts)
+    hardware, left_out = _one_machine(tasks.values())
+    _read_baselines(work_dir, tasks, hardware)
+    return TuningLog(list(tasks.values()), target, hardware, orphans, left_out)
 
 
-def _lines(path: str, read: Callable[[Any], dict[str, Any] | None]) -> list[dict[str, Any] | None]:
-    """The lines of a journal; RelaxishError when there are some but none is one of ours."""
+def left_out_text(left_out: Mapping[str, int]) -> str:
+    """What was left out, for people."""
+    places = ", ".join(f"{n} of {name}" for name, n in sorted(left_out.items()))
+    return f"{sum(left_out.values())} records of other machines ({places})"
+
+
+def _apply(tasks: Iterable[Task], verdicts: Mapping[tuple[str, int], tuple[bool, float | None]]) -> None:
+    for task in tasks:
+        for record in task.records:
+            right, seconds = verdicts.get((task.key, record.key), (True, None))
+            if record.seconds is not None and not right:
+                record.seconds, record.error = None, record.error or "wrong result"
+            elif record.seconds is not None and seconds is not None:
+                record.seconds = seconds
+
+
+def _one_machine(tasks: Iterable[Task]) -> tuple[str, dict[str, int]]:
+    """Keep the records of one machine; its name, and how many records of others were left out."""
+    tasks = list(tasks)
+    counts: dict[str, int] = {}
+    for task in tasks:
+        for record in task.records:
+            counts[record.hardware] = counts.get(record.hardware, 0) + 1
+    known = {name: n for name, n in counts.items() if name}
+    if not known:
+        return "", {}
+    here = hardware_fingerprint()
+    chosen = here if here in known else max(known, key=known.__getitem__)
+    left_out = {name: n for name, n in known.items() if name != chosen}
+    if config.ANY_HARDWARE.value:
+        return ", ".join([chosen, *left_out]), {}
+    for task in tasks:
+        task.records = [r for r in task.records if r.hardware in ("", chosen)]
+    return chosen, left_out
+
+
+def _read_baselines(work_dir: str, tasks: Mapping[str, Task], hardware: str) -> None:
+    """What default schedules took, and the best records measured in turns with them."""
+    path = os.path.join(work_dir, "database_baseline.json")
+    for line in Journal(path, readonly=True).read() if os.path.exists(path) else ():
+        note = read_note(line, anywhere=True)
+        if note is not None and note[0] in tasks and line.get("hardware", hardware) == hardware:
+            tasks[note[0]].default, tasks[note[0]].tuned = sum(note[1]) / len(note[1]), note[2]
+
+
+def _lines(path: str, read: Callable[[Any], dict[str, Any] | None]) -> Iterator[dict[str, Any] | None]:
+    """The lines of a journal, None for each that cannot be read; RelaxishError when there are some but none is ours."""
+    found = damaged = 0
     journal = Journal(path, readonly=True)
-    lines = [read(line) for line in journal.read()]
-    if lines and not any(line is not None for line in lines):
-        raise RelaxishError(f"{path}: is not a file that relaxish wrote")
-    if not lines and journal.skipped:
-        raise RelaxishError(f"{path}: is damaged, or not a tuning database")
-    return lines
+    for _, text in journal.lines_new():
+        if not text.strip():
+            continue
+        try:
+            line = read(json.loads(text))
+        except (ValueError, TypeError, RecursionError):
+            line = None
+            damaged += 1
+        found += line is not None
+        yield line
+        if line is None:
+            damaged += 1
+    if damaged and not found:
+        raise RelaxishError(f"{path}: is damaged, or not a file that relaxish wrote")
 
 
 def _record(index: int, line: Mapping[str, Any]) -> Record:
-    times = [float(t) for t in line.get("run_secs") or []]
-    valid = bool(times) and line.get("valid") is not False and not line.get("error") and max(times) < 1e9
+    given = line.get("run_secs")
+    times = given if isinstance(given, list) and all(isinstance(t, (int, float)) for t in given) else []
+    valid = bool(times) and all(0 <= t < 1e9 for t in times)
+    valid = valid and line.get("valid") is not False and not line.get("error")
+    hardware = line.get("hardware")
     return Record(
         index, sum(times) / len(times) if valid else None, str(line.get("error") or ""), line.get("trace"),
-        line.get("predicted"), line.get("time"),
+        _number(line.get("predicted")), _number(line.get("time")), hardware if isinstance(hardware, str) else "",
     )  # fmt: skip
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e300 else None
 
 
 def _task_name(line: Mapping[str, Any], script: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..support.errors import RelaxishError
-from .records import Record, Task, TuningLog, load_log
+from .records import Record, Task, TuningLog, left_out_text, load_log
 from .svg import PALETTE, Axes, bars
 
 _STYLE = """
@@ -60,10 +60,6 @@ def _us(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e6:,.2f}"
 
 
-def _first_good(task: Task) -> float | None:
-    return next((r.seconds for r in task.records if r.seconds is not None), None)
-
-
 def _summary(log: TuningLog, tasks: Sequence[Task]) -> str:
     total = sum(len(t.records) for t in tasks)
     failed = sum(1 for t in tasks for r in t.records if r.seconds is None)
@@ -71,18 +67,26 @@ def _summary(log: TuningLog, tasks: Sequence[Task]) -> str:
         f"{len(tasks)} kernels, {total} candidates measured, {failed} failed",
         f"target: <code>{html.escape(log.target)}</code>" if log.target else "",
         f"machine: {html.escape(log.hardware)}" if log.hardware else "",
+        f"left out: {html.escape(left_out_text(log.left_out))}" if log.left_out else "",
         f"written {time.strftime('%Y-%m-%d %H:%M')}",
     ]
     rows = []
     for task in tasks:
-        first, best = _first_good(task), task.best_seconds
-        gain = f"{first / best:.2f}x" if first and best else "-"
+        gain = f"{task.gain:.2f}x" if task.gain else "-"
         bad = sum(1 for r in task.records if r.seconds is None)
-        cells = [html.escape(task.name), str(len(task.records)), str(bad), _us(first), _us(best), gain]
+        cells = [
+            html.escape(task.name),
+            str(len(task.records)),
+            str(bad),
+            _us(task.default),
+            _us(task.best_seconds),
+            gain,
+        ]
         rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
-    header = "".join(f"<th>{h}</th>" for h in ("kernel", "trials", "failed", "first (us)", "best (us)", "gain"))
+    header = "".join(f"<th>{h}</th>" for h in ("kernel", "trials", "failed", "default (us)", "best (us)", "gain"))
     lines = "".join(f"<p>{f}</p>" for f in facts if f)
-    return f"{lines}<h2>Kernels</h2><table><tr>{header}</tr>{''.join(rows)}</table>"
+    note = "<p class=note>Gain: the best schedule against the default one, measured in turns.</p>"
+    return f"{lines}<h2>Kernels</h2><table><tr>{header}</tr>{''.join(rows)}</table>{note}"
 
 
 def _curves(tasks: Sequence[Task]) -> str:

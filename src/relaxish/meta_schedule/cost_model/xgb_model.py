@@ -164,7 +164,7 @@ class XGBModel(CostModel):
         elif self.data_size >= self.num_warmup_samples:
             self._train()
         if "random_state" in arrays.files:
-            self.random_state.set_state(("MT19937", arrays["random_state"], int(arrays["random_position"])))
+            self.random_state.set_state(("MT19937", arrays["random_state"], int(arrays["random_position"]), 0, 0.0))
 
     # ---- learning
 

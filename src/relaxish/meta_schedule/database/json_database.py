@@ -281,7 +281,9 @@ class JSONDatabase(MemoryDatabase):
                 if fields is not None and workload is not None:
                     data = [fields.get(key) for key in ("trace", "run_secs", "target", "args_info")]
                     made = TuningRecord.from_json(data, workload, fields)
-            except Exception as err:  # one unreadable record (an older schedule primitive, say) must not lose the others
+            except (
+                Exception
+            ) as err:  # one unreadable record (an older schedule primitive, say) must not lose the others
                 _log.warning("%s: a record could not be read: %s", self.path_tuning_record, err)
             self._made[number] = made
             self._overrule(number)
@@ -361,6 +363,11 @@ class JSONDatabase(MemoryDatabase):
         with self._guard:
             record.workload = self.commit_workload(record.workload.mod)
             self._held.append(record)
+
+    @property
+    def readable(self) -> bool:
+        """Whether any line of the record file could be understood."""
+        return len(self._index) > 0
 
     @property
     def unwritten(self) -> int:

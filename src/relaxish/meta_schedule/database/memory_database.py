@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...ir import IRModule
 from .database import Database, TuningRecord, Workload, rank, top_of, verdict_key
 
@@ -83,7 +85,7 @@ class MemoryDatabase(Database):
         found = self._find(workload.mod)
         return [] if found is None else list(self._by_workload.get(id(found), ()))
 
-    def ranked(self, workload: Workload) -> list[TuningRecord]:
+    def ranked(self, workload: Workload) -> Iterable[TuningRecord]:
         return rank(self.records_of(workload))
 
     def get_top_k(self, workload: Workload, top_k: int) -> list[TuningRecord]:

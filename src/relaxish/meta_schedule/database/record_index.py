@@ -107,6 +107,7 @@ def _entry(line: int, notes: dict[str, Any], times: Any, target: Any, key: tuple
         return None
     valid = notes.get("valid")
     verdict = UNKNOWN if not isinstance(valid, bool) else RIGHT if valid else WRONG
+    times = times or []
     good = bool(times) and all(0 <= t < _MOST_SECONDS for t in times) and not (notes.get("error") and verdict != RIGHT)
     seconds = math.fsum(times) / len(times) if good else math.inf
     device = isinstance(target, dict) and "gpu" in (target.get("keys") or ())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...tir.schedule import Trace
+from ..cost_model.scores import believable_scores
 from ..mutator import (
     MutateComputeLocation,
     MutateParallel,
@@ -271,7 +273,8 @@ class VectorPool:
         out = []
         for start in range(0, len(rows), _CHUNK):
             part = rows[start : start + _CHUNK]
-            out.append(np.asarray(model.predict_repeated(variant.feature_rows(part)), dtype=float))
+            features = variant.feature_rows(part)
+            out.append(believable_scores(model, len(part), functools.partial(model.predict_repeated, features)))
         self.examined += len(rows)
         return np.concatenate(out) if out else np.zeros(0)
 

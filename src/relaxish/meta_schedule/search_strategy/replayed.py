@@ -11,6 +11,7 @@ import numpy as np
 
 from ...tir import Schedule
 from ...tir.schedule import Trace
+from ..cost_model.scores import believable_scores
 from ..profiler import Profiler
 from .replay import apply_trace
 from .search_strategy import MeasureCandidate
@@ -80,8 +81,9 @@ class ReplayedEvolution:
 
     def _scores(self, population: Population) -> Array:
         candidates = [MeasureCandidate(sch, self.options.args_info) for _, sch in population]
-        predicted = self.cost_model.predict(self.context, candidates)
-        return np.maximum(np.asarray(predicted, dtype=float), 0)
+        model = self.cost_model
+        scores = believable_scores(model, len(candidates), lambda: model.predict(self.context, candidates))
+        return np.maximum(scores, 0)
 
     def _sample(self, spaces: Sequence[Trace], count: int) -> Population:
         made: Population = []

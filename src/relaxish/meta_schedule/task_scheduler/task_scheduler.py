@@ -200,7 +200,8 @@ class TaskScheduler:
         task.builder_results = results
         task.runner_results = [known[i][1] if i in known else None for i in range(len(candidates))]
         task.runner_futures = [
-            running.get(i) or (ready(known[i][1]) if i in known else failed(r.error_msg or "the builder gave no artifact"))
+            running.get(i)
+            or (ready(known[i][1]) if i in known else failed(r.error_msg or "the builder gave no artifact"))
             for i, r in enumerate(results)
         ]
         for index, future in running.items():
