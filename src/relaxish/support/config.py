@@ -40,6 +40,15 @@ def _parse_positive(text: str) -> int:
     return number
 
 
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}")
+        return text.strip().lower()
+
+    return parse
+
+
 class Knob(Generic[T]):
     """One setting. Order of precedence: override, :meth:`set`, environment, default."""
 
