@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...arith.functor import free_vars
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
 from ...ir.prim import Add, Broadcast, Call, Cast, FloorDiv, FloorMod, IntImm, Mul, Ramp, StringImm, Sub, Var
@@ -144,9 +145,8 @@ def _spreads(index: Any, unrolled: set[Any]) -> bool:
     if isinstance(index, (Var, IntImm)) or not _uses(index, unrolled):
         return True
     if isinstance(index, (FloorDiv, FloorMod)):
-        variables: list[Any] = []
-        pre_order_visit(index, lambda item: variables.append(item) if isinstance(item, Var) else True)
-        return isinstance(index.b, IntImm) and _spreads(index.a, unrolled) and unrolled.issuperset(variables)
+        constant = isinstance(index.b, IntImm) and unrolled.issuperset(free_vars(index))
+        return constant and _spreads(index.a, unrolled)
     return False
 
 
