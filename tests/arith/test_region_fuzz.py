@@ -16,7 +16,17 @@ div, mod = tir.floordiv, tir.floormod
 def indices(rng):
     a, b, c = rng.choice((2, 3, 4, 5, 7)), rng.choice((2, 3, 4)), rng.choice((2, 3, 5))
     base = rng.choice((f, f * c + g, f + g, g * c + f))
-    forms = (div(base, a), mod(base, a), div(mod(base, a * b), a), mod(div(base, a), b), base, f, g, f * 2 + g, f * c + 3)
+    forms = (
+        div(base, a),
+        mod(base, a),
+        div(mod(base, a * b), a),
+        mod(div(base, a), b),
+        base,
+        f,
+        g,
+        f * 2 + g,
+        f * c + 3,
+    )
     return rng.sample(forms, rng.choice((1, 2, 2, 3)))
 
 
@@ -36,7 +46,10 @@ def test_lower_bounds_are_touched():
     for _ in range(500):
         places = indices(rng)
         extents = [rng.choice((1, 1, 1, 2, 3)) for _ in places]
-        domains = {f: (rng.choice((0, 0, rng.randint(-3, 90))), rng.randint(1, 12)), g: (rng.choice((0, 2)), rng.randint(1, 5))}
+        domains = {
+            f: (rng.choice((0, 0, rng.randint(-3, 90))), rng.randint(1, 12)),
+            g: (rng.choice((0, 2)), rng.randint(1, 5)),
+        }
         region = [Range.from_min_extent(e, x) for e, x in zip(places, extents, strict=True)]
         found = arith.estimate_region_lower_bound(
             region, {v: Range.from_min_extent(low, n) for v, (low, n) in domains.items()}, True

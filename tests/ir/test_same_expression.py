@@ -30,7 +30,11 @@ def test_free_things_pair_up_only_when_asked(left, right):
     assert structural_equal(left, left) and same_expression(left, left)
     assert not structural_equal(left, right)
     assert not same_expression(left, right)
-    assert structural_equal(left, right, map_free_vars=True) or isinstance(left, tir.BufferStore) and left.buffer is right.buffer
+    assert (
+        structural_equal(left, right, map_free_vars=True)
+        or isinstance(left, tir.BufferStore)
+        and left.buffer is right.buffer
+    )
     with pytest.raises(ValueError, match="StructuralEqual check failed"):
         assert_structural_equal(left, right)
 

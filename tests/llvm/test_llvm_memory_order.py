@@ -8,6 +8,7 @@ import pytest
 import relaxish
 from relaxish.driver import build_tir
 from relaxish.interp import run_primfunc
+from relaxish.script import from_source
 from relaxish.script import tir as T
 
 
@@ -113,3 +114,21 @@ def test_conditions_on_values_that_wrap_around():
     wrapped = (j.astype("int8") < 50, j.astype("uint8") + np.uint8(100) < 120, j.astype("uint32") - np.uint32(5) < 7)
     for array, want in zip(arrays, wrapped, strict=True):
         np.testing.assert_array_equal(array.numpy(), np.where(want, 1, 2))
+
+
+@pytest.mark.parametrize(
+    "index", ["T.max(i - 2, 0)", "T.min(i, 3)", "i // 2", "(i * 3) % 4", "T.max(i - 2, 0) + i // 3"]
+)
+def test_iterations_of_an_unrolled_loop_that_share_a_place(index):
+    text = f"""@T.prim_func
+def main(C: T.Buffer((24,), "int32")):
+    for k in range(24):
+        for i in T.unroll(8):
+            C[{index}] = T.floormod(C[{index}] + k, 1009) - 500
+"""
+    func = from_source(text)
+    given = np.random.default_rng(1).integers(-50, 50, 24).astype("int32")
+    want, array = given.copy(), relaxish.nd.array(given)
+    run_primfunc(func, want)
+    build_tir(func, "llvm")(array)
+    np.testing.assert_array_equal(array.numpy(), want)

@@ -19,7 +19,10 @@ def program(*loops, store="B[{0}] = A[{0}] + 1.0"):
     place = ""
     for name, (_, extent) in zip(names, loops, strict=True):
         place = f"({place}) * {extent} + {name}" if place else name
-    lines = ["@T.prim_func", 'def main(A: T.Buffer((1099511627776,), "float32"), B: T.Buffer((1099511627776,), "float32")):']
+    lines = [
+        "@T.prim_func",
+        'def main(A: T.Buffer((1099511627776,), "float32"), B: T.Buffer((1099511627776,), "float32")):',
+    ]
     for depth, (name, (kind, extent)) in enumerate(zip(names, loops, strict=True), 1):
         lines.append(f"{'    ' * depth}for {name} in {kind}({extent}):")
     lines.append("    " * (len(loops) + 1) + store.format(place))

@@ -200,6 +200,9 @@ class IterMapRewriter:
                 return IterSumExpr((made,), self.quotient(base, b))
             return IterSumExpr((), self.analyzer.simplify(B.floormod(base, b)))
         scale = s.scale
+        if type(scale) is IntImm and scale.value < 0:
+            # Divided by its scale, the divisor would be negative, and blocks would be counted from the wrong end.
+            raise IterMapError(f"{e} divides an iterator that falls")
         if not self.divides(b, scale) or not self.divides(base, scale):
             raise IterMapError(f"the divisor of {e} fits neither the scale nor the offset")
         divisor = self.quotient(b, scale)

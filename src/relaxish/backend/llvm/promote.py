@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...arith.functor import free_vars
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
-from ...ir.prim import Call, IntImm, StringImm, Var
+from ...ir.prim import Add, Broadcast, Call, Cast, FloorDiv, FloorMod, IntImm, Mul, Ramp, StringImm, Sub, Var
 from ...ir.structural import same_expression
 from ...tir import Allocate, BufferLoad, BufferStore, For, ForKind, LetStmt, While
 from .ltypes import llvm_type
@@ -47,12 +48,14 @@ class Promotion:
 def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
     """Buffers that ``loop`` reads and writes only at places fixed over its iterations.
 
-    The flag says that all accesses have the very same index expression, as one statement under unrolled loops has.
+    The flag says that all accesses have the very same index expression, as one statement under unrolled loops has, and
+    one that gives the iterations of these loops places of their own.
     """
     accesses: dict[Any, list[Any]] = {}
     stored: set[Any] = set()
     blocked: set[Any] = set()
     moving: set[Any] = {loop.loop_var}
+    unrolled: set[Any] = set()
 
     def look(item: Any) -> bool:
         if isinstance(item, (BufferLoad, BufferStore)):
@@ -62,7 +65,9 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
         elif isinstance(item, For):
             if item.kind == ForKind.PARALLEL:
                 blocked.add(None)
-            elif not _unrolls(item):
+            elif _unrolls(item):
+                unrolled.add(item.loop_var)
+            else:
                 moving.add(item.loop_var)
         elif isinstance(item, While):
             _block_all(item, blocked)
@@ -93,7 +98,8 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
         if len(items) > 2 * _MAX_SLOTS or any(_uses(i, moving) for item in items for i in item.indices):
             continue
         first = items[0].indices
-        found.append((items[0].buffer, all(_same(first, item.indices) for item in items[1:])))
+        uniform = all(_same(first, item.indices) for item in items[1:])
+        found.append((items[0].buffer, uniform and all(_spreads(index, unrolled) for index in first)))
     return found
 
 
@@ -121,6 +127,27 @@ def _block_all(branch: Any, blocked: set[Any]) -> None:
 
 def _same(a: Any, b: Any) -> bool:
     return len(a) == len(b) and all(x is y or same_expression(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _spreads(index: Any, unrolled: set[Any]) -> bool:
+    """Whether unrolled variables enter an index by sums, products and constant quotients only.
+
+    Where they meet run-time values in a minimum, say, two iterations may share a place without it showing.
+    """
+    if isinstance(index, (Add, Sub, Mul)):
+        return _spreads(index.a, unrolled) and _spreads(index.b, unrolled)
+    if isinstance(index, Cast):
+        return _spreads(index.value, unrolled)
+    if isinstance(index, Ramp):
+        return _spreads(index.base, unrolled)
+    if isinstance(index, Broadcast):
+        return _spreads(index.value, unrolled)
+    if isinstance(index, (Var, IntImm)) or not _uses(index, unrolled):
+        return True
+    if isinstance(index, (FloorDiv, FloorMod)):
+        constant = isinstance(index.b, IntImm) and unrolled.issuperset(free_vars(index))
+        return constant and _spreads(index.a, unrolled)
+    return False
 
 
 def _uses(expr: Any, variables: set[Any]) -> bool:

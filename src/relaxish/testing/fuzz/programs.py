@@ -150,7 +150,9 @@ def _stride(w: _Writer, source: _Buffer, out: _Buffer) -> None:
 
 def _broadcast(w: _Writer, source: _Buffer, out: _Buffer) -> None:
     """Rows and columns of their own, one of them perhaps of an earlier stage."""
-    row = next((b for b in w.locals if b.shape == source.shape[-1:] and b is not out), None) or w.input(source.shape[-1:])
+    row = next((b for b in w.locals if b.shape == source.shape[-1:] and b is not out), None) or w.input(
+        source.shape[-1:]
+    )
     column = w.input((source.shape[0],))
     last = f"v{source.rank - 1}"
     w.stage(out, f"({_same(source)} - {_at(row, [last])}) * {_at(column, ['v0'])} + {_same(source)}")

@@ -11,7 +11,15 @@ from ...ir.prim import IntImm
 from ..op import logical_and
 from ..stmt import Block, BlockRealize
 
-__all__ = ["LoopSubstituter", "and_predicate", "append_predicate", "chain_reuse", "free_vars", "is_true", "substitute_loops"]
+__all__ = [
+    "LoopSubstituter",
+    "and_predicate",
+    "append_predicate",
+    "chain_reuse",
+    "free_vars",
+    "is_true",
+    "substitute_loops",
+]
 
 _FREE: WeakKeyDictionary[Any, frozenset[Any]] = WeakKeyDictionary()
 

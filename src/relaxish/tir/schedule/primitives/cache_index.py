@@ -173,10 +173,7 @@ def _stage(expr: PrimExpr, sref: StmtSRef, number: int, storage_scope: str) -> _
     )
     driving = [v for v in vars_in(tuple(bound[v] for v in used)) if v in ranges]
     renamed = {v: Var(f"ax{i}", v.dtype) for i, v in enumerate(driving)}
-    iters = [
-        IterVar(doms[v], Var(f"v{i}", v.dtype), IterVar.DataPar)
-        for i, v in enumerate(used)
-    ]
+    iters = [IterVar(doms[v], Var(f"v{i}", v.dtype), IterVar.DataPar) for i, v in enumerate(used)]
     indices = [iv.var for iv in iters]
     value = substitute(expr, dict(zip(used, indices, strict=True)))
     region = BufferRegion(buffer, tuple(Range.from_min_extent(i, const(1, i.dtype)) for i in indices))

@@ -63,7 +63,7 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
                 raise PrimitiveError("The loops {0} and {1} have different extents.", [a, b])
     # Whatever order the loops are named in, an iteration of the merged loop does things in the program's order.
     order = sorted(range(len(chains)), key=tops.__getitem__)
-    loops, chains, tops = ([items[i] for i in order] for items in (loops, chains, tops))  # type: ignore[misc]
+    loops, chains, tops = [loops[i] for i in order], [chains[i] for i in order], [tops[i] for i in order]
     _check_nothing_between(state, loops, lca, [parts[i] for i in range(tops[0], tops[-1]) if i not in tops])
     _check_dependences(state, loops, chains)
     fresh = [copy_var(n.loop_var, "_m") for n in first]

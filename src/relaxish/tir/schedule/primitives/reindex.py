@@ -154,7 +154,9 @@ def _end(sref: StmtSRef, iv: IterVar) -> Any:
     if checks.is_zero(iv.dom.min):
         return iv.dom.extent
     if not Analyzer().can_prove(iv.dom.min >= 0):
-        raise PrimitiveError(f'The values of "{iv.var.name}" in block {{0}} may be negative: they index nothing.', [sref])
+        raise PrimitiveError(
+            f'The values of "{iv.var.name}" in block {{0}} may be negative: they index nothing.', [sref]
+        )
     return Analyzer().simplify(iv.dom.min + iv.dom.extent)
 
 
@@ -187,7 +189,9 @@ def check_covers(sref: StmtSRef, used: Sequence[IterVar]) -> None:
     for iv in used:
         low, extent = iv.dom.min, iv.dom.extent
         if not loops.issuperset(vars_in(bound[iv])) and not checks.is_one(extent):
-            raise PrimitiveError(f'An outer block decides which values of "{iv.var.name}" block {{0}} runs over.', [sref])
+            raise PrimitiveError(
+                f'An outer block decides which values of "{iv.var.name}" block {{0}} runs over.', [sref]
+            )
         if isinstance(low, IntImm) and isinstance(extent, IntImm):
             first, last = analyzer.const_int_bound.bound(bound[iv])
             if first > low.value or last < low.value + extent.value - 1:
