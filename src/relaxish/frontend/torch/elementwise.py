@@ -337,20 +337,19 @@ def _masked_fill(self: Importer, x: Any, mask: Any, value: Any) -> Any:
     return self.emit(op.where(mask, fill, x))
 
 
-@converter("addcmul")
-def _addcmul(self: Importer, x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
-    product = self.emit(op.multiply(a, b))
-    if value != 1:
-        product = self.emit(op.multiply(product, self.scalar(value, dtype_of(product))))
-    return self.emit(op.add(x, product))
+def _added(combine: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(self: Importer, x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
+        x, a, b = self.together(x, a, b)
+        part = self.emit(combine(a, b))
+        if value != 1:
+            part = self.emit(op.multiply(part, self.scalar(value, dtype_of(part))))
+        return self.emit(op.add(x, part))
+
+    return convert
 
 
-@converter("addcdiv")
-def _addcdiv(self: Importer, x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
-    quotient = self.emit(op.divide(a, b))
-    if value != 1:
-        quotient = self.emit(op.multiply(quotient, self.scalar(value, dtype_of(quotient))))
-    return self.emit(op.add(x, quotient))
+CONVERTERS["addcmul"] = _added(op.multiply)
+CONVERTERS["addcdiv"] = _added(op.divide)
 
 
 @converter("lerp")
