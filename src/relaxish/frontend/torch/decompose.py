@@ -34,6 +34,8 @@ def decompose(program: Any, gaps: Callable[[Any], set[Any]]) -> Any:
         chosen = {op: table[op] for op in missing if op in table}
         # PyTorch's compiler knows how to take apart more than an export does.
         chosen |= get_decompositions([op for op in missing if op not in chosen])
+        # What PyTorch itself only ever runs as other operators.
+        chosen |= {op: op.decompose for op in missing if op not in chosen and _is_composite(op)}
         if not chosen:
             break
         _log.info("decomposed by PyTorch: %s", ", ".join(sorted(map(str, chosen))))
@@ -42,3 +44,7 @@ def decompose(program: Any, gaps: Callable[[Any], set[Any]]) -> Any:
             warnings.simplefilter("ignore", FutureWarning)
             program = program.run_decompositions(chosen)
     return program
+
+
+def _is_composite(op: Any) -> bool:
+    return hasattr(op, "_can_decompose") and bool(op._can_decompose())
