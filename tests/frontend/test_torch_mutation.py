@@ -168,6 +168,33 @@ def test_masks_as_python_writes_them():
     check(function, _seeded(4, 6), _mask(4, 6))
 
 
+def test_a_mask_of_unknown_size():
+    def function(x, mask):
+        y = torch.ones(4, 5)
+        y.index_put_((mask,), torch.tensor(0.5), accumulate=True)
+        y[:, torch.tensor([0, 3])] = 0
+        return y + x.sum()
+
+    rows = torch.export.Dim("rows", min=2, max=9)
+    program = export(function, _seeded(4, 5), _mask(4, 5), dynamic_shapes=(({0: rows}, {0: rows}),))
+    machine = relaxish.VirtualMachine(relaxish.build(from_exported_program(program), "llvm"), relaxish.cpu())
+    inputs = [relaxish.nd.array(v.numpy()) for v in (_seeded(4, 5), _mask(4, 5))]
+    same(machine["main"](*inputs)[0].numpy(), function(_seeded(4, 5), _mask(4, 5)))
+    with pytest.raises(RelaxishError):
+        machine["main"](*[relaxish.nd.array(v.numpy()) for v in (_seeded(3, 5), _mask(3, 5))])
+
+
+def test_types_are_promoted_and_sizes_unknown():
+    def function(x, y):
+        x.addcmul_(x.clone(), y, value=0.5)
+        return x.roll(1, 0), x.roll((2, -1), (0, 1)), torch.cat([y, x, y > 0]), torch.stack([y, x])
+
+    rows = torch.export.Dim("rows", min=2, max=9)
+    inputs = _seeded(4, 5), torch.arange(20).reshape(4, 5)
+    check(function, *inputs)
+    check(function, *inputs, dynamic_shapes=(({0: rows}, {0: rows}),))
+
+
 def test_indices_that_count_from_the_end():
     def function(x, rows):
         y = x.clone()
@@ -207,6 +234,21 @@ class Counter(torch.nn.Module):
         self.seen += x.sum(0)
         self.cache[1:3] = x[:2]
         return x * self.seen, self.cache
+
+
+def test_copies_that_broaden_and_cast():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("rows", torch.zeros(4, 5))
+
+        def forward(self, x, y):
+            self.rows.copy_(y)
+            y.copy_(x[0])
+            x.copy_(torch.ones(1, 5, dtype=torch.float64) / 3)
+            return self.rows[:, 1:3]
+
+    check(Net(), _seeded(4, 5), torch.tensor([3, -1, 4, 1, -5]))
 
 
 def test_buffers_that_are_written_to():

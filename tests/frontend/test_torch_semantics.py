@@ -114,6 +114,36 @@ def test_values(name):
     check(VALUES[name], _seeded(2, 6, 5, 7), rtol=1e-4)
 
 
+IMAGES = {
+    "bilinear": lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear"),
+    "nearest": lambda x: F.interpolate(x, scale_factor=1.7, mode="nearest"),
+    "bicubic": lambda x: F.interpolate(x, scale_factor=(1.3, 0.7), mode="bicubic"),
+    "bilinear_smaller": lambda x: F.interpolate(x, scale_factor=0.45, mode="bilinear"),
+    "bilinear_own_ratio": lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=True),
+    "bilinear_aligned": lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear", align_corners=True),
+    "bilinear_twice": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "nearest_size": lambda x: F.interpolate(x, size=(8, 3)),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_interpolation_by_a_factor(name):
+    check(IMAGES[name], _seeded(2, 3, 5, 7), rtol=1e-4)
+
+
+def test_numbers_near_the_edge():
+    check(lambda x: torch.expm1(x), torch.tensor([1e-9, -3e-7, 1e-4, 0.5, -0.3, 20.0, -40.0]), rtol=1e-6, atol=0)
+    check(lambda x: -x, torch.tensor([0, 1, 200, 255], dtype=torch.uint8))
+    a = torch.tensor([2**40 + 3, -(2**40) - 3, 7, -7, 7, -7, 0, 2**53 + 1])
+    check(lambda a, b: torch.div(a, b, rounding_mode="trunc"), a, torch.tensor([2, 2, -2, -2, 2, 7, 5, 1]))
+    check(lambda a, b: a % 1000**b, a % 100, torch.tensor([2, 2, 2, 3, 4, 2, 5, 4]))
+    check(lambda a, b: (a % 90) ** b, a, torch.tensor([5, 4, 9, 3, 8, 0, 0, 2]))
+
+
+def test_composite_operators():
+    check(lambda x: (torch.cartesian_prod(x[0], x[1]), x.movedim(0, -1), x.ravel()), _seeded(3, 4))
+
+
 UNBATCHED = {
     "adaptive_avg": (lambda x: F.adaptive_avg_pool2d(x, 2), (3, 5, 6)),
     "conv_transpose1d": (lambda x: F.conv_transpose1d(x, torch.ones(3, 2, 3) * 0.3, stride=2), (3, 5)),

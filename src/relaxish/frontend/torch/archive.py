@@ -234,7 +234,8 @@ def _parts(tree: ast.AST) -> Iterator[ast.AST]:
         node = waiting.pop()
         yield node
         named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _NAMED
-        waiting.extend(part for part in ast.iter_child_nodes(node) if not (named and part in node.args[:1]))
+        text = node.args[:1] if isinstance(node, ast.Call) and named else []
+        waiting.extend(part for part in ast.iter_child_nodes(node) if part not in text)
 
 
 def _is_arithmetic(node: ast.AST) -> bool:

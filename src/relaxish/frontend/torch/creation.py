@@ -55,7 +55,7 @@ def _ones(self: Importer, size: Sequence[Any], *, dtype: Any = None, **_: Any) -
     return self.emit(op.ones(self.dims(size), _kind(dtype)))
 
 
-@converter("zeros_like", "empty_like")
+@converter("zeros_like", "empty_like", "zero")
 def _zeros_like(self: Importer, x: Any, *, dtype: Any = None, **_: Any) -> Any:
     return self.emit(op.zeros(self.shape(x), _kind(dtype, dtype_of(x))))
 

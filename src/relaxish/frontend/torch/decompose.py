@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ...support.errors import OpNotImplemented
 from ...support.log import get_logger
 
 __all__ = ["decompose"]
@@ -19,7 +20,7 @@ def decompose(program: Any, gaps: Callable[[Any], set[Any]]) -> Any:
     """Replace operators by their decompositions until ``gaps(program)`` holds none that has one.
 
     Only operators in ``gaps`` are touched: converters of whole operators (attention, norms) make better programs than
-    their parts. The program given stays as it is.
+    their parts. The program given stays as it is. Raises OpNotImplemented where PyTorch fails.
 
     Before and after (``aten.lstm.input`` has no converter)::
 
@@ -34,11 +35,22 @@ def decompose(program: Any, gaps: Callable[[Any], set[Any]]) -> Any:
         chosen = {op: table[op] for op in missing if op in table}
         # PyTorch's compiler knows how to take apart more than an export does.
         chosen |= get_decompositions([op for op in missing if op not in chosen])
+        # What PyTorch itself only ever runs as other operators.
+        chosen |= {op: op.decompose for op in missing if op not in chosen and _is_composite(op)}
         if not chosen:
             break
         _log.info("decomposed by PyTorch: %s", ", ".join(sorted(map(str, chosen))))
         with warnings.catch_warnings():
             # PyTorch's own use of what it deprecates is not the user's concern.
             warnings.simplefilter("ignore", FutureWarning)
-            program = program.run_decompositions(chosen)
+            try:
+                program = program.run_decompositions(chosen)
+            except Exception as err:
+                reason = (str(err).strip().splitlines() or [""])[0]
+                names = ", ".join(sorted(map(str, chosen)))
+                raise OpNotImplemented(f"PyTorch fails to take apart {names}: {type(err).__name__}: {reason}") from err
     return program
+
+
+def _is_composite(op: Any) -> bool:
+    return hasattr(op, "_can_decompose") and bool(op._can_decompose())

@@ -72,11 +72,21 @@ def _div(self: Importer, a: Any, b: Any, *, rounding_mode: str | None = None) ->
         return self.emit(op.divide(self.floating(a), self.floating(b)))
     if rounding_mode == "floor":
         return self.emit(op.floor_divide(a, b))
-    integral = not dt.is_float(dtype_of(a))
-    kind = dtype_of(a)
-    quotient = self.emit(op.divide(self.floating(a), self.floating(b)))
-    truncated = _trunc(self, quotient)
-    return self.cast(truncated, kind) if integral else truncated
+    if dt.is_float(dtype_of(a)):
+        return _trunc(self, self.emit(op.divide(a, b)))
+    return _truncated_quotient(self, a, b)
+
+
+def _truncated_quotient(self: Importer, a: Any, b: Any) -> Any:
+    """Of integers, exactly: the rounded-down quotient, one more where it is negative and not whole."""
+    down = self.emit(op.floor_divide(a, b))
+    if dt.is_uint(dtype_of(a)):
+        return down
+    zero = self.scalar(0, dtype_of(a))
+    rest = self.emit(op.subtract(a, self.emit(op.multiply(down, b))))
+    apart = self.emit(op.not_equal(self.emit(op.less(a, zero)), self.emit(op.less(b, zero))))
+    more = self.emit(op.logical_and(self.emit(op.not_equal(rest, zero)), apart))
+    return self.emit(op.add(down, self.cast(more, dtype_of(a))))
 
 
 @converter("floor_divide", "floordiv")
@@ -112,8 +122,8 @@ def _pow(self: Importer, a: Any, b: Any) -> Any:
     a, b = self.promote(a, b)
     if dt.is_float(dtype_of(a)):
         return self.emit(op.power(a, b))
-    kind = dtype_of(a)
-    return self.cast(self.emit(op.power(self.floating(a), self.floating(b))), kind)
+    # Double precision holds all powers up to 2 ** 53.
+    return self.cast(self.emit(op.power(self.cast(a, "float64"), self.cast(b, "float64"))), dtype_of(a))
 
 
 def _logical_of(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,7 +156,7 @@ def _bitwise_not(self: Importer, x: Any) -> Any:
 
 _FLOAT_UNARY = ("acos acosh asin asinh atan atanh cos cosh exp erf log rsqrt sigmoid sin sinh sqrt tan tanh").split()
 _UNARY = {
-    "abs": op.abs, "ceil": op.ceil, "floor": op.floor, "neg": op.negative, "sign": op.sign, "square": op.square,
+    "abs": op.abs, "ceil": op.ceil, "floor": op.floor, "sign": op.sign, "square": op.square,
     "isnan": op.isnan, "isinf": op.isinf, "isfinite": op.isfinite, "relu": op.nn.relu, "silu": op.nn.silu,
     "selu": op.nn.selu,
 }  # fmt: skip
@@ -185,6 +195,15 @@ def _round(self: Importer, x: Any, *, decimals: int = 0) -> Any:
     return self.emit(op.divide(self.emit(op.round(self.emit(op.multiply(x, scale)))), scale))
 
 
+@converter("neg", "negative")
+def _neg(self: Importer, x: Any) -> Any:
+    if not self.is_tensor(x):
+        return -x
+    if dt.is_uint(dtype_of(x)):
+        return self.emit(op.subtract(self.scalar(0, dtype_of(x)), x))
+    return self.emit(op.negative(x))
+
+
 @converter("reciprocal")
 def _reciprocal(self: Importer, x: Any) -> Any:
     x = self.floating(x)
@@ -209,10 +228,12 @@ def _log1p(self: Importer, x: Any) -> Any:
     return self.emit(op.log(self.emit(op.add(x, self.scalar(1.0, dtype_of(x))))))
 
 
-@converter("expm1")
+@converter("expm1", "special_expm1")
 def _expm1(self: Importer, x: Any) -> Any:
+    """``tanh(x / 2) * (exp(x) + 1)``: nothing cancels where ``exp(x)`` is close to one."""
     x = self.floating(x)
-    return self.emit(op.subtract(self.emit(op.exp(x)), self.scalar(1.0, dtype_of(x))))
+    half = self.emit(op.tanh(self.emit(op.multiply(x, self.scalar(0.5, dtype_of(x))))))
+    return self.emit(op.multiply(half, self.emit(op.add(self.emit(op.exp(x)), self.scalar(1.0, dtype_of(x))))))
 
 
 @converter("exp2")
@@ -337,20 +358,19 @@ def _masked_fill(self: Importer, x: Any, mask: Any, value: Any) -> Any:
     return self.emit(op.where(mask, fill, x))
 
 
-@converter("addcmul")
-def _addcmul(self: Importer, x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
-    product = self.emit(op.multiply(a, b))
-    if value != 1:
-        product = self.emit(op.multiply(product, self.scalar(value, dtype_of(product))))
-    return self.emit(op.add(x, product))
+def _added(combine: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(self: Importer, x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
+        x, a, b = self.together(x, a, b)
+        part = self.emit(combine(a, b))
+        if value != 1:
+            part = self.emit(op.multiply(part, self.scalar(value, dtype_of(part))))
+        return self.emit(op.add(x, part))
+
+    return convert
 
 
-@converter("addcdiv")
-def _addcdiv(self: Importer, x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
-    quotient = self.emit(op.divide(a, b))
-    if value != 1:
-        quotient = self.emit(op.multiply(quotient, self.scalar(value, dtype_of(quotient))))
-    return self.emit(op.add(x, quotient))
+CONVERTERS["addcmul"] = _added(op.multiply)
+CONVERTERS["addcdiv"] = _added(op.divide)
 
 
 @converter("lerp")

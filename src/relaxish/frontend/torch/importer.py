@@ -129,6 +129,14 @@ class Importer:
         goal = _wider(da, db, self.rank(a), self.rank(b))
         return self.cast(a, goal), self.cast(b, goal)
 
+    def together(self, *tensors: Any) -> list[Any]:
+        """Tensors in the type that all of them promote to."""
+        kind, rank = dtype_of(tensors[0]), self.rank(tensors[0])
+        for tensor in tensors[1:]:
+            kind = _wider(kind, dtype_of(tensor), rank, self.rank(tensor)) if kind != dtype_of(tensor) else kind
+            rank = max(rank, self.rank(tensor))
+        return [self.cast(tensor, kind) for tensor in tensors]
+
     def as_float_for(self, number: Any, x: Any) -> Any:
         """``x``, cast to float32 if it is integral while ``number`` is a float."""
         return self.cast(x, "float32") if _needs_float(number, x) else x

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import op, relax, te, tir
+from ...relax.scalars import prove_equal
 from .importer import Importer, dtype_of
 from .table import converter
 
@@ -103,6 +104,10 @@ def _index_put(self: Importer, x: Any, indices: Sequence[Any], values: Any, accu
         values = self.emit(op.broadcast_to(values, self.shape(x)))
         return self.emit(op.add(x, values)) if accumulate else values
     dims = _dimensions(self, indices)
+    for n, (index, taken) in zip((n for n, i in enumerate(indices) if i is not None), dims, strict=True):
+        if _is_mask(index):
+            indices[n] = _of_shape(self, index, [self.shape(x)[d] for d in taken])
+    dims = _dimensions(self, indices)
     masks = [index for index in indices if _is_mask(index)]
     if len(masks) == 1 and all(index is None or index is masks[0] for index in indices):
         made = _put_where(self, x, dims[0][1], self.cast(masks[0], "bool"), values, accumulate)
@@ -133,6 +138,13 @@ def _dimensions(self: Importer, indices: Sequence[Any]) -> list[tuple[Any, list[
             out.append((index, list(range(at, at + width))))
         at += width
     return out
+
+
+def _of_shape(self: Importer, mask: Any, shape: list[Any]) -> Any:
+    """A mask in the shape of what it goes over, held to it when run where the sizes are not known to be the same."""
+    if all(map(prove_equal, self.shape(mask), shape)):
+        return mask
+    return self.builder.match_cast(mask, relax.TensorStructInfo(shape, dtype_of(mask)))
 
 
 def _values_in_front(self: Importer, values: Any, shape: Sequence[Any], rest: Sequence[Any], before: int) -> Any:

@@ -6,6 +6,7 @@ A Relax expression is a value and shares nothing: only a program without writes 
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Collection
 from typing import Any
@@ -54,6 +55,40 @@ def writes(program: Any, known: Collection[str] = ()) -> set[Any]:
     return found
 
 
+def _broadens(node: Any) -> bool:
+    """Whether a copy changes the shape or the type of what it copies."""
+    if node.op != "call_function" or str(node.target) != "aten.copy_.default":
+        return False
+    target, source = (arg.meta.get("val") for arg in node.args[:2])
+    return tuple(target.shape) != tuple(source.shape) or target.dtype != source.dtype
+
+
+def _with_plain_copies(program: Any) -> Any:
+    """The program with sources of copies in the shape and the type of their targets.
+
+    A copy to a whole input or buffer is its new value: PyTorch takes the source for it then, as it stands.
+    """
+    import torch
+
+    if not any(_broadens(node) for node in program.graph.nodes):
+        return program
+    module = torch.fx.GraphModule(program.graph_module, copy.deepcopy(program.graph))
+    module.meta.update(program.graph_module.meta)
+    aten = torch.ops.aten
+    for node in module.graph.nodes:
+        if not _broadens(node):
+            continue
+        target, source = node.args[:2]
+        with module.graph.inserting_before(node):
+            for op, args in ((aten.to.dtype, (target.meta["val"].dtype,)), (aten.expand_as.default, (target,))):
+                made = module.graph.call_function(op, (source, *args))
+                made.meta["val"] = op(source.meta["val"], *(getattr(a, "meta", {}).get("val", a) for a in args))
+                source = made
+        node.args = (target, source, *node.args[2:])
+    module.recompile()
+    return program._update(module, program.graph_signature)
+
+
 def functional(program: Any, known: Collection[str] = ()) -> Any:
     """The program without writes: each is a new value, and what was written to an input or a buffer is an output.
 
@@ -78,7 +113,7 @@ def functional(program: Any, known: Collection[str] = ()) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
-            made = program.run_decompositions({})
+            made = _with_plain_copies(program).run_decompositions({})
     except RelaxishError:
         raise
     except Exception as err:

@@ -247,28 +247,3 @@ def _adaptive(rank: int) -> Any:
 
 for _rank in (1, 2, 3):
     CONVERTERS[f"adaptive_avg_pool{_rank}d"] = CONVERTERS[f"_adaptive_avg_pool{_rank}d"] = _adaptive(_rank)
-
-
-def _upsample(method: str) -> Any:
-    def convert(self: Importer, x: Any, size: Any = None, *rest: Any, **_: Any) -> Any:
-        align = bool(rest[0]) if method != "nearest_neighbor" and rest else False
-        factors = rest[-1] if rest and rest[-1] is not None else None
-        if size is None and factors is not None:
-            height, width = self.shape(x)[2:]
-            scale = many(factors, 2) if isinstance(factors, int) else list(factors)
-            size = [int(height * scale[0]), int(width * scale[-1])]
-        mode = "align_corners" if align else "asymmetric" if method == "nearest_neighbor" else "half_pixel"
-        rounding = "floor" if method == "nearest_neighbor" else ""
-        return self.emit(
-            op.image.resize2d(
-                x, size, layout="NCHW", method=method, coordinate_transformation_mode=mode, rounding_method=rounding,
-                cubic_alpha=-0.75,
-            )
-        )  # fmt: skip
-
-    return convert
-
-
-CONVERTERS["upsample_nearest2d"] = _upsample("nearest_neighbor")
-CONVERTERS["upsample_bilinear2d"] = _upsample("linear")
-CONVERTERS["upsample_bicubic2d"] = _upsample("cubic")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import op, relax
+from ... import op, relax, tir
 from .importer import Importer, dtype_of
 from .table import CONVERTERS, converter
 
@@ -97,17 +97,13 @@ def _cat(self: Importer, tensors: Sequence[Any], dim: int = 0) -> Any:
     if len(kept) == 1:
         return kept[0]
     first = kept[0]
-    kinds = {dtype_of(t) for t in kept}
-    if len(kinds) > 1:
-        goal = dtype_of(self.promote(first, kept[-1])[0])
-        kept = [self.cast(t, goal) for t in kept]
-    return self.emit(op.concat(kept, self.axis(first, dim)))
+    return self.emit(op.concat(self.together(*kept), self.axis(first, dim)))
 
 
 @converter("stack")
 def _stack(self: Importer, tensors: Sequence[Any], dim: int = 0) -> Any:
     dim = dim + self.rank(tensors[0]) + 1 if dim < 0 else dim
-    return self.emit(op.concat([self.emit(op.expand_dims(t, dim)) for t in tensors], dim))
+    return self.emit(op.concat([self.emit(op.expand_dims(t, dim)) for t in self.together(*tensors)], dim))
 
 
 def _pieces(self: Importer, value: Any, count: int) -> list[Any]:
@@ -239,9 +235,12 @@ def _roll(self: Importer, x: Any, shifts: Any, dims: Any = ()) -> Any:
     for shift, dim in zip(shifts, dims):
         dim = self.axis(x, dim)
         size = self.shape(x)[dim]
-        cut = (size - shift) % size
-        if cut:
-            a, b = _split_at(self, x, [cut], dim)
+        if not isinstance(size, int):
+            cut = tir.floormod(size - shift, size)
+            parts = [op.strided_slice(x, [dim], [begin], [end]) for begin, end in ((cut, size), (0, cut))]
+            x = self.emit(op.concat([self.emit(part) for part in parts], dim))
+        elif size and (size - shift) % size:
+            a, b = _split_at(self, x, [(size - shift) % size], dim)
             x = self.emit(op.concat([b, a], dim))
     return self.emit(op.reshape(x, original)) if self.rank(x) != len(original) else x
 

@@ -153,7 +153,7 @@ class _Maker:
     def _fill(self, template: str) -> str:
         self.name = self.rng.choice(list(self._tensors()))
         target = self._tensors()[self.name]
-        fields = {
+        fields: dict[str, Callable[[], str]] = {
             "a": lambda: self.name, "b": lambda: self._operand(target), "m": lambda: self._mask(target),
             "n": self._number, "i": lambda: self.rng.choice(["0", "1", "2", "-1", "-2"]), "s": self._slice,
             "x": lambda: "x", "y": lambda: self.rng.choice(["x[:1]", "torch.tensor(2)"]),
@@ -170,6 +170,8 @@ class _Maker:
         """One more statement, if torch takes it."""
         kind = self.rng.choices(("view", "fresh", "write"), (4, 3, 5))[0]
         made = self._fill(self.rng.choice({"view": _VIEWS, "fresh": _FRESH, "write": _WRITES}[kind]))
+        if kind == "write" and self._overlaps(self._tensors()[self.name]):
+            return  # one element in several places: what a write does is not defined
         if kind != "write":
             made = f"t{self.count} = {made}"
         trial = self._copied()
@@ -184,6 +186,10 @@ class _Maker:
         self.count += kind != "write"
         self.statements.append(made)
         exec(made, self.scope)
+
+    @staticmethod
+    def _overlaps(tensor: Any) -> bool:
+        return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride()))
 
     def _copied(self) -> dict[str, Any]:
         """The scope in other memory, with the same tensors sharing it: the statements so far, run again."""
