@@ -24,7 +24,7 @@ def run(make: Any, args: list[Any], pipeline: str | None, symbols: dict[tuple[in
     builder = BlockBuilder()
     with builder.function("main", inputs):
         with builder.dataflow():
-            out = builder.emit_output(make(*inputs))
+            out = builder.emit_output(builder.normalize(make(*inputs)))
         builder.emit_func_output(out)
     mod = builder.get()
     if pipeline == "zero":

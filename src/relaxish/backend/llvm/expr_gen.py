@@ -12,7 +12,7 @@ from ...ir.prim import (
 )  # fmt: skip
 from ...support import config
 from ...support.errors import RelaxishError
-from ...tir.transform.wide_float import WideFloat, is_narrow_float
+from ...tir.transform.wide_float import WideFloat, is_narrow_float, loses_digits
 from ..common.divisors import constant_of, is_safe_divisor
 from .emit import FunctionWriter
 from .guards import is_index_check
@@ -39,7 +39,7 @@ class ExprGen(IndexGen, MemoryGen):
         # Whether half precision has arithmetic, and whether it at least converts, in instructions.
         self.computes_half = bool(target_features & {"avx512fp16", "fullfp16"})
         self.converts_half = bool(target_features & {"f16c", "avx512f", "neon", "fullfp16"})
-        self.wider = WideFloat(self.lacks_arithmetic, lambda e: e)
+        self.wider = WideFloat(is_narrow_float, lambda e: e)
         self.vars: dict[Any, str] = {}
         self.nonneg: set[str] = set()
         self.lin_cache: dict[Any, Lin] = {}
@@ -52,6 +52,12 @@ class ExprGen(IndexGen, MemoryGen):
     def lacks_arithmetic(self, dtype: str) -> bool:
         """Whether values of a type are computed with in float32."""
         return is_narrow_float(dtype) and not (self.computes_half and dt.code(dtype) == "float")
+
+    def computed_wide(self, expr: Any) -> bool:
+        """Whether an operation is computed in float32: its type has no arithmetic, or its functions need the digits."""
+        if self.lacks_arithmetic(expr.dtype):
+            return True
+        return is_narrow_float(expr.dtype) and loses_digits(expr)
 
     def visit(self, expr: Any) -> str:
         """The LLVM operand holding the value of ``expr``."""
@@ -109,7 +115,7 @@ class ExprGen(IndexGen, MemoryGen):
 
     def visit_plain(self, expr: Any) -> str:
         kind = type(expr)
-        if self.lacks_arithmetic(expr.dtype):
+        if self.computed_wide(expr):
             return self.visit(self.wider.narrow(expr))
         if kind in _INT_OPS:
             return self.arith(expr)
@@ -167,7 +173,7 @@ class ExprGen(IndexGen, MemoryGen):
         return self.w.pure(f"call {ty} @{full}({', '.join(f'{ty} {a}' for a in args)})", *args)
 
     def visit_Div(self, expr: Div) -> str:
-        if self.lacks_arithmetic(expr.dtype):
+        if self.computed_wide(expr):
             return self.visit(self.wider.narrow(expr))
         if dt.is_float(expr.dtype):
             b = expr.b
@@ -181,7 +187,7 @@ class ExprGen(IndexGen, MemoryGen):
         return self.int_division("div", expr)
 
     def visit_Mod(self, expr: Mod) -> str:
-        if self.lacks_arithmetic(expr.dtype):
+        if self.computed_wide(expr):
             return self.visit(self.wider.narrow(expr))
         if dt.is_float(expr.dtype):
             return self.binary("frem", expr.dtype, self.visit(expr.a), self.visit(expr.b))

@@ -159,6 +159,9 @@ def turn_operands(sch: Schedule, info: BlockInfo) -> list[Any]:
     rows = max((it.dom if it.dom is not None else _ROWS_TO_TURN for it in sharing), default=1)
     if not turned or rows < _ROWS_TO_TURN:
         return []
+    if len({load.buffer for load in turned}) < len(turned):
+        # One copy could not serve two places of the same operand.
+        return []
     for load in turned:
         if load.indices[-1] not in reductions or list(load.indices).count(column.var) != 1:
             return []

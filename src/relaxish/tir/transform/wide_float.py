@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...ir import dtype as dt
+from ...ir.functor import pre_order_visit
 from ...ir.prim import (
     Add, Broadcast, Call, Cast, CmpOp, Div, FloatImm, FloorDiv, FloorMod, Max, Min, Mod, Mul, Select, Sub, Var,
 )  # fmt: skip
@@ -15,7 +16,7 @@ from ..buffer import Buffer
 from ..expr import BufferLoad
 from .base import op_name
 
-__all__ = ["WideFloat", "is_narrow_float"]
+__all__ = ["WideFloat", "is_narrow_float", "loses_digits"]
 
 _ARITHMETIC = (Add, Sub, Mul, Div, Mod, FloorDiv, FloorMod, Max, Min)
 # Functions of floats that may be computed in a wider type; those that look at bits are not among them.
@@ -24,6 +25,7 @@ _FUNCTIONS = frozenset(
     " erfc rsqrt sqrt cbrt floor ceil trunc round nearbyint rint fabs abs copysign pow atan2 hypot fmod remainder fma"
     " ldexp tgamma lgamma".split()
 )
+_SENSITIVE = _FUNCTIONS - frozenset("floor ceil trunc round nearbyint rint fabs abs copysign fma".split())
 _CHOICES = ("if_then_else", "likely")
 
 
@@ -76,7 +78,7 @@ class WideFloat:
         return type(e)(self.wide(e.a), self.wide(e.b))
 
     def wide(self, e: Any) -> Any:
-        """The value of a narrow expression as float32, nothing rounded on the way but at casts."""
+        """The value of a narrow expression as float32, nothing rounded on the way."""
         lanes = dt.lanes(e.dtype)
         full = dt.with_lanes("float32", lanes)
         if not self.match(e.dtype):
@@ -103,12 +105,25 @@ class WideFloat:
         return Cast(full, self.keep(e))
 
     def _cast(self, e: Cast, full: str) -> Any:
-        """What is cast is rounded, as its author wanted, unless that cannot change it."""
+        """Results that only arithmetic takes further need not be rounded on the way; integers are, if they are long."""
         source = e.value.dtype
         inner = self.wide(e.value) if self.match(source) else self.keep(e.value)
-        if not _holds(e.dtype, source):
+        if not dt.is_float(source) and not _holds(e.dtype, source):
             inner = Cast(e.dtype, inner)
         return inner if inner.dtype == full else Cast(full, inner)
+
+
+def loses_digits(e: Any) -> bool:
+    """Whether an expression has functions whose results later steps may cancel, as ``1 + erf(x)`` does."""
+    found = False
+
+    def look(item: Any) -> bool:
+        nonlocal found
+        found = found or op_name(item) in _SENSITIVE
+        return not found
+
+    pre_order_visit(e, look)
+    return found
 
 
 def _holds(target: str, source: str) -> bool:
