@@ -41,7 +41,7 @@ _unary("Celu", ("float32",), alpha=(0.2, 3))
 _unary("Selu", FLOATS, alpha=(0.5, 3), gamma=(0.5, 3))
 _unary("HardSigmoid", FLOATS, alpha=(0.1, 1), beta=(0, 1))
 _unary("HardSwish Mish", ("float32", "float32", "float16"))
-_unary("Shrink", ("float32", "int32", "float64"), lambd=(0, 2), bias=(-1, 1))
+_unary("Shrink", ("float32", "int8", "float64"), lambd=(0, 2), bias=(-1, 1))
 _unary("Size Shape", (*NUMBERS, "bool"))
 
 
