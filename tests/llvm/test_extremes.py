@@ -30,9 +30,7 @@ def rows(n: int, dtype: str = "float32") -> np.ndarray:
 def run(build: Any, *arrays: np.ndarray) -> list[np.ndarray]:
     """The tensors that ``build(*vars)`` computes."""
     builder = relax.BlockBuilder()
-    params = [
-        relax.Var(f"x{i}", relax.TensorStructInfo(list(a.shape), str(a.dtype))) for i, a in enumerate(arrays)
-    ]
+    params = [relax.Var(f"x{i}", relax.TensorStructInfo(list(a.shape), str(a.dtype))) for i, a in enumerate(arrays)]
     with builder.function("main", params):
         with builder.dataflow():
             outs = [builder.emit(e) for e in build(builder, *params)]
@@ -295,8 +293,12 @@ def test_reductions_over_nothing_give_their_start(axis: int | None) -> None:
 
 @T.prim_func
 def mixed(
-    A: T.Buffer((64,), "int32"), N: T.Buffer((64,), "int32"), X: T.Buffer((64,), "float32"),
-    Y: T.Buffer((64,), "float32"), L: T.Buffer((64,), "int32"), R: T.Buffer((64,), "int32"),
+    A: T.Buffer((64,), "int32"),
+    N: T.Buffer((64,), "int32"),
+    X: T.Buffer((64,), "float32"),
+    Y: T.Buffer((64,), "float32"),
+    L: T.Buffer((64,), "int32"),
+    R: T.Buffer((64,), "int32"),
     Z: T.Buffer((64,), "float32"),
 ) -> None:
     for i in range(64):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.prim import IntImm, IterVar, Range, Var
+from ...ir.expr import Range
+from ...ir.prim import IntImm, IterVar, Var
 from ..function import PrimFunc
 from ..functor import pre_order_visit
 from ..stmt import BlockRealize, For
