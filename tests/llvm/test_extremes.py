@@ -9,6 +9,7 @@ import pytest
 
 import relaxish
 from relaxish import op, relax, tir
+from relaxish.dlight import ApplyDefaultSchedule, default_gpu_rules
 from relaxish.interp import run_prim_func
 from relaxish.script import tir as T
 from relaxish.testing.emulation import emulate_cuda
@@ -338,3 +339,17 @@ def test_cuda_rounds_half_to_even() -> None:
     sch.bind(sch.get_loops(sch.get_block("Z"))[0], "threadIdx.x")
     source = relaxish.tir.build(sch.mod, "cuda").imported_modules[0].get_source()
     assert "rintf(" in source and "roundf(" not in source
+
+
+def test_reductions_over_nothing_on_a_gpu() -> None:
+    builder = relax.BlockBuilder()
+    v = relax.Var("x", relax.TensorStructInfo([3, 0, 4], "float32"))
+    with builder.function("main", [v]):
+        builder.emit_func_output(builder.emit(op.max(v, 1)))
+    func = relax.transform.LegalizeOps()(builder.get())["max"]
+    target = relaxish.target.Target("nvidia/nvidia-a100")
+    with target:
+        mod = ApplyDefaultSchedule(*default_gpu_rules(target))(relaxish.IRModule({"main": func}))
+    out = np.zeros((3, 4), "float32")
+    emulate_cuda(mod, np.zeros((3, 0, 4), "float32"), out)
+    np.testing.assert_array_equal(out, np.full((3, 4), -np.inf))
