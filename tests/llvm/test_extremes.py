@@ -353,3 +353,22 @@ def test_reductions_over_nothing_on_a_gpu() -> None:
     out = np.zeros((3, 4), "float32")
     emulate_cuda(mod, np.zeros((3, 0, 4), "float32"), out)
     np.testing.assert_array_equal(out, np.full((3, 4), -np.inf))
+
+
+@pytest.mark.parametrize("threads", [8, 32, 64])
+def test_threads_that_reduce_together_keep_nan_and_infinity(threads: int) -> None:
+    x = rows(64)
+    outs: dict[str, list[np.ndarray]] = {
+        "B": [np.zeros(43, "float32")],
+        "P": [np.zeros(43, "int32"), np.zeros(43, "float32")],
+    }
+    for name, func in (("B", row_max), ("P", row_argmin)):
+        sch = tir.Schedule(func)
+        i, k = sch.get_loops(sch.get_block(name))
+        _, inner = sch.split(k, [None, threads])
+        sch.bind(i, "blockIdx.x")
+        sch.bind(inner, "threadIdx.x")
+        emulate_cuda(sch.mod, x, *outs[name])
+    np.testing.assert_array_equal(outs["B"][0], x.max(1))
+    np.testing.assert_array_equal(outs["P"][0], x.argmin(1))
+    np.testing.assert_array_equal(outs["P"][1], x.min(1))
