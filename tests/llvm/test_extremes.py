@@ -9,6 +9,7 @@ import pytest
 
 import relaxish
 from relaxish import op, relax, tir
+from relaxish.dlight import ApplyDefaultSchedule, default_gpu_rules
 from relaxish.interp import run_prim_func
 from relaxish.script import tir as T
 from relaxish.testing.emulation import emulate_cuda
@@ -30,9 +31,7 @@ def rows(n: int, dtype: str = "float32") -> np.ndarray:
 def run(build: Any, *arrays: np.ndarray) -> list[np.ndarray]:
     """The tensors that ``build(*vars)`` computes."""
     builder = relax.BlockBuilder()
-    params = [
-        relax.Var(f"x{i}", relax.TensorStructInfo(list(a.shape), str(a.dtype))) for i, a in enumerate(arrays)
-    ]
+    params = [relax.Var(f"x{i}", relax.TensorStructInfo(list(a.shape), str(a.dtype))) for i, a in enumerate(arrays)]
     with builder.function("main", params):
         with builder.dataflow():
             outs = [builder.emit(e) for e in build(builder, *params)]
@@ -295,8 +294,12 @@ def test_reductions_over_nothing_give_their_start(axis: int | None) -> None:
 
 @T.prim_func
 def mixed(
-    A: T.Buffer((64,), "int32"), N: T.Buffer((64,), "int32"), X: T.Buffer((64,), "float32"),
-    Y: T.Buffer((64,), "float32"), L: T.Buffer((64,), "int32"), R: T.Buffer((64,), "int32"),
+    A: T.Buffer((64,), "int32"),
+    N: T.Buffer((64,), "int32"),
+    X: T.Buffer((64,), "float32"),
+    Y: T.Buffer((64,), "float32"),
+    L: T.Buffer((64,), "int32"),
+    R: T.Buffer((64,), "int32"),
     Z: T.Buffer((64,), "float32"),
 ) -> None:
     for i in range(64):
@@ -336,3 +339,36 @@ def test_cuda_rounds_half_to_even() -> None:
     sch.bind(sch.get_loops(sch.get_block("Z"))[0], "threadIdx.x")
     source = relaxish.tir.build(sch.mod, "cuda").imported_modules[0].get_source()
     assert "rintf(" in source and "roundf(" not in source
+
+
+def test_reductions_over_nothing_on_a_gpu() -> None:
+    builder = relax.BlockBuilder()
+    v = relax.Var("x", relax.TensorStructInfo([3, 0, 4], "float32"))
+    with builder.function("main", [v]):
+        builder.emit_func_output(builder.emit(op.max(v, 1)))
+    func = relax.transform.LegalizeOps()(builder.get())["max"]
+    target = relaxish.target.Target("nvidia/nvidia-a100")
+    with target:
+        mod = ApplyDefaultSchedule(*default_gpu_rules(target))(relaxish.IRModule({"main": func}))
+    out = np.zeros((3, 4), "float32")
+    emulate_cuda(mod, np.zeros((3, 0, 4), "float32"), out)
+    np.testing.assert_array_equal(out, np.full((3, 4), -np.inf))
+
+
+@pytest.mark.parametrize("threads", [8, 32, 64])
+def test_threads_that_reduce_together_keep_nan_and_infinity(threads: int) -> None:
+    x = rows(64)
+    outs: dict[str, list[np.ndarray]] = {
+        "B": [np.zeros(43, "float32")],
+        "P": [np.zeros(43, "int32"), np.zeros(43, "float32")],
+    }
+    for name, func in (("B", row_max), ("P", row_argmin)):
+        sch = tir.Schedule(func)
+        i, k = sch.get_loops(sch.get_block(name))
+        _, inner = sch.split(k, [None, threads])
+        sch.bind(i, "blockIdx.x")
+        sch.bind(inner, "threadIdx.x")
+        emulate_cuda(sch.mod, x, *outs[name])
+    np.testing.assert_array_equal(outs["B"][0], x.max(1))
+    np.testing.assert_array_equal(outs["P"][0], x.argmin(1))
+    np.testing.assert_array_equal(outs["P"][1], x.min(1))

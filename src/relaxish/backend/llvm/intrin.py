@@ -11,6 +11,7 @@ from ...ir.expr import GlobalVar
 from ...ir.op import Op
 from ...ir.prim import Call, FloatImm, IntImm, StringImm
 from ...support.errors import RelaxishError
+from ..common.divisors import constant_of
 from .amx import amx_call
 from .index_gen import scale_terms
 from .ltypes import element_bytes, kernel_symbol, llvm_type, quoted, scalar_type, splat, zero_of
@@ -252,8 +253,6 @@ def _shift(left: bool) -> Emit:
     """Every bit goes out when the count is negative or the width and more: 0, or what the sign says."""
 
     def emit(gen: ExprGen, expr: Call) -> str:
-        from .guards import constant_of
-
         dtype = expr.dtype
         arithmetic = not left and dt.is_int(dtype)
         value, count = (gen.convert(gen.visit(a), a.dtype, dtype) for a in expr.args)

@@ -10,7 +10,8 @@ from ...support.errors import ScheduleError
 from ...support.log import get_logger
 from ...target import Target
 from ...tir import BlockRealize, PrimFunc
-from ...tir.transform.empty_reductions import has_empty_loop
+from ...tir.transform.empty_reductions import fill_empty_reductions, has_empty_loop
+from ...tir.transform.exact_extremes import exact_extremes
 from ...tir.transform.shape_arithmetic import simplify_shape_arithmetic
 from .schedule_rule import ScheduleRule
 
@@ -33,7 +34,8 @@ class ApplyDefaultSchedule(Pass):
     """Schedule every PrimFunc that has no schedule yet with the first rule that fits.
 
     The target is the function's own ``target`` attribute or the current one. A function that gets a schedule is
-    marked ``tir.is_scheduled``; one that no rule takes stays as it is, and so does one with loops of no steps.
+    marked ``tir.is_scheduled``; one that no rule takes stays as it is, and so does one whose loops have no steps.
+    Reductions over nothing become what they leave, their start, before.
 
     With ``simplify_shapes`` the rules see offsets in arrays of unknown shape in their simplest form, so that what a
     reshape made can be inlined like any other copy.
@@ -51,7 +53,9 @@ class ApplyDefaultSchedule(Pass):
             if not isinstance(func, PrimFunc) or is_scheduled(func) or not schedulable(func):
                 continue
             if has_empty_loop(func):
-                continue
+                func = fill_empty_reductions(exact_extremes(func))
+                if has_empty_loop(func):
+                    continue  # there is nothing to do, hence nothing to schedule
             attrs = func.attrs or {}
             target: Any = attrs.get("target") or Target.current(allow_none=False)
             scheduled = self._apply(gvar.name_hint, func, Target(target))

@@ -50,9 +50,6 @@ def dtype_name(code: int) -> str:
     """The dtype an ONNX type code stands for."""
     import onnx
 
-    kinds = {onnx.TensorProto.BFLOAT16: "bfloat16", onnx.TensorProto.FLOAT8E4M3FN: "float8_e4m3fn"}
-    if code in kinds:
-        return kinds[code]
     return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)))
 
 

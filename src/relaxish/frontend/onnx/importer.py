@@ -263,7 +263,9 @@ def _with_bodies(model: Any) -> Any:
         tried |= wanted
         names = [("", name) for name in sorted(wanted)]
         try:
-            model = onnx.inliner.inline_selected_functions(_spelled_out(model, wanted), names, inline_schema_functions=True)
+            model = onnx.inliner.inline_selected_functions(
+                _spelled_out(model, wanted), names, inline_schema_functions=True
+            )
         except RuntimeError as error:  # what follows names the operators that stay
             warnings.warn(f"no bodies for {', '.join(sorted(wanted))}: {error}", stacklevel=3)
             return model

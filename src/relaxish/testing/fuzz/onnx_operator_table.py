@@ -41,7 +41,7 @@ _unary("Celu", ("float32",), alpha=(0.2, 3))
 _unary("Selu", FLOATS, alpha=(0.5, 3), gamma=(0.5, 3))
 _unary("HardSigmoid", FLOATS, alpha=(0.1, 1), beta=(0, 1))
 _unary("HardSwish Mish", ("float32", "float32", "float16"))
-_unary("Shrink", ("float32", "int32", "float64"), lambd=(0, 2), bias=(-1, 1))
+_unary("Shrink", ("float32", "int8", "float64"), lambd=(0, 2), bias=(-1, 1))
 _unary("Size Shape", (*NUMBERS, "bool"))
 
 
@@ -173,7 +173,9 @@ def _where(d: Draw) -> OperatorCase:
 def _cast(d: Draw) -> OperatorCase:
     import onnx
 
-    source, target = (d.pick(["float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool"]) for _ in "ab")
+    source, target = (
+        d.pick(["float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool"]) for _ in "ab"
+    )
     x = d.values(d.shape(), source, special=0.15 if target.startswith("float") or target == "bool" else 0.0, wide=3.0)
     if not target.startswith("float") and source.startswith("float") and np.dtype(target).kind == "u":
         x = np.abs(x)  # negative numbers as unsigned ones are nobody's business
@@ -223,7 +225,9 @@ for _name in ("ArgMax", "ArgMin"):
         attrs: dict[str, Any] = {k: d.integer(0, 1) for k in ("keepdims", "select_last_index") if d.chance(0.6)}
         if d.chance(0.8):
             attrs["axis"] = d.axis(len(shape))
-        return OperatorCase(name, [d.values(shape, d.pick(["float32", "float64", "int32", "int8", "uint8"]))], attrs, opset=13)
+        return OperatorCase(
+            name, [d.values(shape, d.pick(["float32", "float64", "int32", "int8", "uint8"]))], attrs, opset=13
+        )
 
 
 for _name in ("Softmax", "LogSoftmax", "Hardmax"):
@@ -296,7 +300,7 @@ def _reshape(d: Draw) -> OperatorCase:
 
 def _factors(d: Draw, total: int) -> list[int]:
     """Sizes whose product is ``total``."""
-    dims = []
+    dims: list[int] = []
     while total > 1 and len(dims) < 3:
         options = [k for k in range(1, total + 1) if total % k == 0]
         dims.append(int(d.pick(options)))
@@ -349,7 +353,9 @@ def _squeeze(d: Draw) -> OperatorCase:
 def _expand(d: Draw) -> OperatorCase:
     left, right = d.pair()
     weights = d.stored(1)
-    return OperatorCase("Expand", [d.values(left, d.pick(NUMBERS)), np.array(right, "int64")], opset=13, weights=weights)
+    return OperatorCase(
+        "Expand", [d.values(left, d.pick(NUMBERS)), np.array(right, "int64")], opset=13, weights=weights
+    )
 
 
 @register("Tile")
@@ -412,7 +418,11 @@ def _slice(d: Draw) -> OperatorCase:
     x = d.values(shape, d.pick([*NUMBERS, "bool"]))
     if d.chance(0.15):
         limit = 2**31 - 1
-        attrs = {"starts": [max(-limit, min(limit, s)) for s in starts], "ends": [max(-limit, min(limit, e)) for e in ends], "axes": axes}
+        attrs = {
+            "starts": [max(-limit, min(limit, s)) for s in starts],
+            "ends": [max(-limit, min(limit, e)) for e in ends],
+            "axes": axes,
+        }
         return OperatorCase("Slice", [x], attrs, opset=9)
     inputs: list[Any] = [x, np.array(starts, "int64"), np.array(ends, "int64"), np.array(axes, "int64")]
     if d.chance(0.8):

@@ -141,7 +141,9 @@ def _matmul(d: Draw) -> OperatorCase:
         right = [k]
     dtype = d.pick(["float32", "float32", "float64", "int32", "int64", "float16"])
     inputs = [d.values(s, dtype, special=0.02) for s in (left, right)]
-    return OperatorCase("MatMul", inputs, opset=13, weights=d.stored(1) if d.chance(0.4) else set(), rtol=1e-4, atol=1e-4)
+    return OperatorCase(
+        "MatMul", inputs, opset=13, weights=d.stored(1) if d.chance(0.4) else set(), rtol=1e-4, atol=1e-4
+    )
 
 
 @register("Gemm")
@@ -190,7 +192,9 @@ def _matmul_integer(d: Draw) -> OperatorCase:
 def _batch_norm(d: Draw) -> OperatorCase:
     shape = [d.integer(1, 3), d.integer(1, 4), *(d.integer(1, 4) for _ in range(d.integer(0, 3)))]
     c = shape[1]
-    attrs: dict[str, Any] = {k: d.real(*r) for k, r in (("epsilon", (1e-5, 0.1)), ("momentum", (0.1, 0.95))) if d.chance(0.6)}
+    attrs: dict[str, Any] = {
+        k: d.real(*r) for k, r in (("epsilon", (1e-5, 0.1)), ("momentum", (0.1, 0.95))) if d.chance(0.6)
+    }
     inputs: list[Any] = [d.values(shape, "float32", special=0.02)]
     inputs += [d.values([c], "float32", special=0.0) for _ in range(3)]
     inputs.append(np.abs(d.values([c], "float32", special=0.0)) + np.float32(0.1))
@@ -230,7 +234,9 @@ def _instance_norm(d: Draw) -> OperatorCase:
 def _mean_variance(d: Draw) -> OperatorCase:
     shape = [d.integer(1, 4) for _ in range(4)]
     attrs = {"axes": sorted(a % 4 for a in d.axes(4, 1))} if d.chance(0.7) else {}
-    return OperatorCase("MeanVarianceNormalization", [d.values(shape, "float32", special=0.0)], attrs, opset=13, rtol=1e-3, atol=1e-3)
+    return OperatorCase(
+        "MeanVarianceNormalization", [d.values(shape, "float32", special=0.0)], attrs, opset=13, rtol=1e-3, atol=1e-3
+    )
 
 
 @register("LpNormalization")

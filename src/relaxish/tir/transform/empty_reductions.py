@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.prim import IntImm, IterVar, Range, Var
+from ...ir.prim import IntImm, IterVar, Var
 from ..function import PrimFunc
 from ..functor import pre_order_visit
 from ..stmt import BlockRealize, For
@@ -51,9 +51,7 @@ class _Fill(StmtMutator):
         for iv, value in zip(block.iter_vars, realize.iter_values):
             if iv.iter_type == IterVar.CommReduce:
                 pre_order_visit(value, self._note)
-                zero = IntImm(iv.var.dtype, 0)
-                iv = IterVar(Range.from_min_extent(zero, IntImm(iv.var.dtype, 1)), iv.var, iv.iter_type, iv.thread_tag)
-                value = zero
+                continue
             values.append(value)
             axes.append(iv)
         block = block.with_fields(iter_vars=tuple(axes), body=block.init, init=None, reads=())
@@ -66,9 +64,8 @@ class _Fill(StmtMutator):
 
     def visit_For(self, loop: For) -> Any:
         made = self.default_visit(loop)
-        if loop.loop_var in self.emptied:
-            # Every step would write the same start.
-            return made.with_fields(extent=IntImm(loop.extent.dtype, 1))
+        if loop.loop_var in self.emptied and isinstance(made.body, (For, BlockRealize)):
+            return made.body  # every step would write the same start
         return made
 
 

@@ -54,7 +54,7 @@ def _infinite(value: Any, kind: type) -> Any:
 
 def _update(store: BufferStore) -> tuple[type, Any] | None:
     """(kind, new element) of ``m[i] = max(m[i], element)``."""
-    value = store.value
+    value: Any = store.value
     if type(value) not in (Max, Min):
         return None
     for own, other in ((value.a, value.b), (value.b, value.a)):
@@ -77,7 +77,7 @@ class _Pair:
     def __init__(self, position: Any, value: Any) -> None:
         if not isinstance(position, Select) or not isinstance(value, Select):
             raise LookupError
-        test = value.condition
+        test: Any = value.condition
         if type(test) not in (GT, LT, GE, LE) or not dt.is_scalar(value.dtype):
             raise LookupError
         self.left, self.right = value.true_value, value.false_value
@@ -87,9 +87,10 @@ class _Pair:
             raise LookupError
         self.kind = Max if type(test) in (GT, GE) else Min
         self.tie: Any = None
-        given = position.condition
+        given: Any = position.condition
         if isinstance(given, Or) and B.deep_equal(given.a, test) and isinstance(given.b, And):
-            equal, order = given.b.a, given.b.b
+            equal: Any = given.b.a
+            order: Any = given.b.b
             if type(equal) is not EQ or type(order) not in (LT, GT):
                 raise LookupError
             if not (B.deep_equal(equal.a, self.left) and B.deep_equal(equal.b, self.right)):
@@ -262,11 +263,15 @@ class _Plan:
                     elif _guarded(found[1], kind):
                         direct.append((store, found[1]))
             self._padded_buffers(sinks, kind)
-            starts = sum(1 for b, k in self.updates.items() if k is kind for s in self.uses.stores[b] if _is_worst(s.value, kind))
+            starts = sum(
+                1 for b, k in self.updates.items() if k is kind for s in self.uses.stores[b] if _is_worst(s.value, kind)
+            )
             # Inlined padding: the constant may stand nowhere else, where something else may depend on it.
             if direct and self.uses.worst[kind] == starts + len(direct):
                 for store, element in direct:
-                    self.stores[id(store)] = type(store.value)(BufferLoad(store.buffer, store.indices), _widened(element, kind))
+                    self.stores[id(store)] = type(store.value)(
+                        BufferLoad(store.buffer, store.indices), _widened(element, kind)
+                    )
 
     def _padded_buffers(self, sinks: dict[Buffer, int], kind: type) -> None:
         """Buffers read by nothing but updates, and copies of such buffers."""
@@ -295,7 +300,12 @@ def _guarded(value: Any, kind: type) -> bool:
     if not is_call(value, "if_then_else") or not _is_worst(value.args[2], kind):
         return False
     seen: list[Any] = []
-    pre_order_visit(value.args[0], lambda n: (seen.append(n) if isinstance(n, (BufferLoad, Call)) else None) or True)
+
+    def look(node: Any) -> bool:
+        seen.append(node)
+        return True
+
+    pre_order_visit(value.args[0], look)
     return not any(isinstance(n, BufferLoad) for n in seen) and _reads(value.args[1])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .... import op
+from ....ir import dtype as dt
 from ....relax.scalars import const_int
 from ..context import Context, convert
 
@@ -140,6 +141,9 @@ def _softsign(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 def _shrink(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
     kind = ctx.dtype(x)
+    if not dt.is_float(kind):
+        # Limit and bias are fractions.
+        return op.astype(ctx.emit(_shrink(ctx, [ctx.emit(op.astype(x, "float32"))], attrs)), kind)
     limit, bias = float(attrs.get("lambd", 0.5)), float(attrs.get("bias", 0.0))
     high = ctx.emit(op.greater(x, ctx.const(limit, kind)))
     low = ctx.emit(op.less(x, ctx.const(-limit, kind)))

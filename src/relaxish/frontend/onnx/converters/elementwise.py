@@ -11,7 +11,7 @@ from .... import op, te, topi
 from ....ir import dtype as dt
 from ....arith import Analyzer
 from ....relax.scalars import const_int
-from ....support.errors import OpAttributeInvalid
+from ....support.errors import OpAttributeInvalid, OpNotImplemented
 from ....tir import floordiv, floormod, fmod, truncdiv, truncmod
 from ..context import Context, convert, dtype_name
 
@@ -240,11 +240,24 @@ def _is_inf(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 @convert("CastLike")
 def _cast_like(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
-    to = ctx.dtype(inputs[1])
-    x = ctx.tensor(inputs[0])
-    if ctx.dtype(x) == to:
+    return _converted(ctx, ctx.tensor(inputs[0]), ctx.dtype(inputs[1]), attrs)
+
+
+def _converted(ctx: Context, x: Any, to: str, attrs: dict[str, Any]) -> Any:
+    """``x`` in another dtype. Numbers too large for a float of 8 bits become its largest, unless told otherwise."""
+    kind = ctx.dtype(x)
+    if kind == to:
         return x
-    return op.not_equal(x, ctx.const(0, ctx.dtype(x))) if to == "bool" else op.astype(x, to)
+    if to == "bool":
+        return op.not_equal(x, ctx.const(0, kind))
+    if to == "float8_e8m0fnu":
+        raise OpNotImplemented("conversion to float8_e8m0fnu, which rounds in ways of its own")
+    if to.startswith("float8") and dt.is_float(kind) and not kind.startswith("float8") and attrs.get("saturate", 1):
+        import ml_dtypes
+
+        most = float(ml_dtypes.finfo(dt.numpy_dtype(to)).max)
+        x = ctx.emit(op.maximum(ctx.emit(op.minimum(x, ctx.const(most, kind))), ctx.const(-most, kind)))
+    return op.astype(x, to)
 
 
 @convert("Cast")
@@ -253,15 +266,8 @@ def _cast(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = inputs[0]
     if ctx.is_shape(x) and to in ("int64", "int32"):
         return x
-    folded = ctx.fold(lambda v: v.astype(dt.numpy_dtype(to)), [x])
-    if folded is not None:
-        return folded
-    x = ctx.tensor(x)
-    if ctx.dtype(x) == to:
-        return x
-    if to == "bool":
-        return op.not_equal(x, ctx.const(0, ctx.dtype(x)))
-    return op.astype(x, to)
+    folded = ctx.fold(lambda v: v.astype(dt.numpy_dtype(to)), [x]) if not to.startswith("float8") else None
+    return folded if folded is not None else _converted(ctx, ctx.tensor(x), to, attrs)
 
 
 def _variadic(name: str, pair: Callable[[Any, Any], Any]) -> None:

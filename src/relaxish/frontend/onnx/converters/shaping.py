@@ -257,7 +257,9 @@ def _slice_bounds(begin: Any, end: Any, step: int, extent: Any) -> tuple[Any, An
     return within(begin, 0, extent - 1), within(end, -1, extent - 1)
 
 
-def _slice_dynamic(x: Any, axes: list[int], starts: list[Any], ends: list[Any], steps: list[int], dims: list[Any]) -> Any:
+def _slice_dynamic(
+    x: Any, axes: list[int], starts: list[Any], ends: list[Any], steps: list[int], dims: list[Any]
+) -> Any:
     """A slice of which some bound or dimension is known at run time only; backwards is forwards, then flipped."""
     begin, end = [], []
     for a, b, e, s in zip(axes, starts, ends, steps):
@@ -305,8 +307,8 @@ def _slice(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         return _slice_dynamic(x, axes, starts, ends, steps, dims)
     bounds = [_slice_bounds(b, e, s, dims[a]) for a, b, e, s in zip(axes, starts, ends, steps)]
     # Backwards past the first element is what no index that counts from the end can say: far below it.
-    last = [-_BEYOND if const_int(e) == -1 else e for _, e in bounds]
-    return op.strided_slice(x, axes, [b for b, _ in bounds], last, steps)
+    far = [-_BEYOND if const_int(e) == -1 else e for _, e in bounds]
+    return op.strided_slice(x, axes, [b for b, _ in bounds], far, steps)
 
 
 @convert("DepthToSpace")
