@@ -51,8 +51,8 @@ _OF_ARGUMENTS = frozenset(
 )
 
 
-# Blocks that write slices at whole coordinates, put together to flat positions.
-_FLAT_BLOCKS = "scatter_nd_generic"
+# Blocks that put coordinates together to flat positions: those of whole tuples, and those along one axis.
+_FLAT_BLOCKS = ("scatter_nd_generic", "scatter_elements_generic")
 
 
 def index_policy() -> str:
@@ -186,7 +186,7 @@ class _Guard(ExprAnalyzerMutator):
         for axis, (index, extent) in enumerate(zip(indices, buffer.shape)):
             new = self.visit(index)
             from_data = self._from_data(index)
-            if from_data and self.policy != "trust" and _divides(new):
+            if from_data and self.policy != "trust" and (self.block.startswith(_FLAT_BLOCKS) or _divides(new)):
                 index, new = self._coordinates(buffer, new)
             if (self.all or from_data) and not self._proven(index, extent):
                 fields = (self.block, buffer.name, str(axis), str(len(buffer.shape)))
@@ -199,7 +199,7 @@ class _Guard(ExprAnalyzerMutator):
 
         A position past the end of its axis would be a position of the next row.
         """
-        marks = _Coordinates(self, buffer, self.block.startswith(_FLAT_BLOCKS))
+        marks = _Coordinates(self, buffer, self.block.startswith(_FLAT_BLOCKS[0]))
         return marks.known(index), marks.visit(index)
 
     def coordinate(self, buffer: Buffer, value: Any, extent: Any, axis: str) -> Any:
@@ -417,9 +417,8 @@ class _Coordinates(SeqMutator):
 def _counted_from_end(e: Any) -> Any:
     """``n`` of ``v + (v < 0) * n``, or None."""
     for value, shift in ((e.a, e.b), (e.b, e.a)):
-        if type(shift) is not Mul:
-            continue
-        for flag, size in ((shift.a, shift.b), (shift.b, shift.a)):
+        one = B.const(e.dtype, 1)
+        for flag, size in ((shift.a, shift.b), (shift.b, shift.a)) if type(shift) is Mul else ((shift, one),):
             flag = _uncast(flag)
             negative = isinstance(flag, LT) and isinstance(flag.b, IntImm) and flag.b.value == 0
             if negative and B.deep_equal(_uncast(flag.a), _uncast(value)):
