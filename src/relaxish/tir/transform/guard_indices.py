@@ -38,7 +38,7 @@ from ..stmt import Block, BufferStore, For, IfThenElse, LetStmt, While
 from .base import PrimFuncPass, SeqMutator, config, func_pass, is_call
 from .simplify import ExprAnalyzerMutator
 
-__all__ = ["GuardIndices", "guard", "index_policy"]
+__all__ = ["ClampIndices", "GuardIndices", "guard", "index_policy"]
 
 CHECK = Op.register("tir.check_index")
 CHECK.set_attr("TCallEffectKind", CallEffectKind.ReadState)
@@ -94,10 +94,11 @@ def _total(terms: list[tuple[int, Any]], dtype: str) -> Any:
 class _Guard(ExprAnalyzerMutator):
     """Rewrites the accesses of one function; ``all_accesses`` takes those whose indices are no data as well."""
 
-    def __init__(self, params: set[Any], policy: str, all_accesses: bool) -> None:
+    def __init__(self, params: set[Any], policy: str, all_accesses: bool, silent: bool = False) -> None:
         super().__init__(Analyzer())
         self.data = params
         self.policy = policy
+        self.silent = silent
         self.all = all_accesses  # where the policy is "trust", those of data are meant as well
         self.bound: dict[Any, _Bound] = {}
         self.conditions = 0
@@ -207,6 +208,8 @@ class _Guard(ExprAnalyzerMutator):
         zero = IntImm("int64", 0)
         if self.policy == "clamp":
             value = _clamped(value, extent, zero, zero)
+            if self.silent:
+                return value
         fields = (self.block, buffer.name, axis, str(len(buffer.shape)))
         return Call(value.dtype, CHECK, (value, zero, zero, extent, StringImm("\n".join(fields))))
 
@@ -254,7 +257,8 @@ class _Guard(ExprAnalyzerMutator):
         value, rest, offset, span = parts
         if self.policy == "clamp" and self._from_data(index):
             value = _clamped(value, extent, offset, span)
-            if isinstance(extent, IntImm) and isinstance(span, IntImm) and span.value < extent.value:
+            fits = isinstance(extent, IntImm) and isinstance(span, IntImm) and span.value < extent.value
+            if self.silent or fits:
                 return _plus(value, rest)
         return _plus(Call(value.dtype, CHECK, (value, offset, span, extent, site)), rest)
 
@@ -477,13 +481,18 @@ def _clamped(value: Any, extent: Any, offset: Any, span: Any) -> Any:
     return B.maximum(B.minimum(value, last), least)
 
 
-def guard(func: PrimFunc, policy: str | None = None, all_accesses: bool = False) -> PrimFunc:
-    """Guard the accesses of a function as ``policy`` says, by default that in force."""
+def guard(
+    func: PrimFunc, policy: str | None = None, all_accesses: bool = False, silent: bool = False
+) -> PrimFunc:
+    """Guard the accesses of a function as ``policy`` says, by default that in force.
+
+    ``silent`` is for code that can raise no error: clamped indices are not checked as well where a size may be 0.
+    """
     policy = policy or index_policy()
     if policy == "trust" and not all_accesses:
         return func
     params = {p for p in func.params if p not in func.buffer_map and dt.is_integral(p.dtype)}
-    body = _Guard(params, policy, all_accesses).visit(func.body)
+    body = _Guard(params, policy, all_accesses, silent).visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 
@@ -499,3 +508,17 @@ def GuardIndices() -> PrimFuncPass:  # noqa: N802
         Y[i, j] = W[T.check_index(ids[i], 0, 0, 1000, "..."), j]
     """
     return func_pass(guard, "relaxish.GuardIndices")
+
+
+def ClampIndices() -> PrimFuncPass:  # noqa: N802
+    """Bring indices that come from data to the nearest that are inside: for code of devices, which raises no errors.
+
+    Before::
+
+        Y[i, j] = W[ids[i], j]
+
+    After::
+
+        Y[i, j] = W[T.max(T.min(ids[i], 999), 0), j]
+    """
+    return func_pass(lambda func: guard(func, "clamp", silent=True), "relaxish.ClampIndices")
