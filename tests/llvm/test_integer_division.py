@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -145,3 +146,24 @@ def test_a_constant_divisor_costs_nothing() -> None:
         data, out = np.arange(-32, 32, dtype="int32"), np.zeros(64, "int32")
         built(data, out)
         np.testing.assert_array_equal(out, data // divisor)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_code_for_the_host_side_of_devices_never_traps(kind: str) -> None:
+    from relaxish.backend.llvm.native import HostCompiler
+
+    a, b, c = (decl_buffer((16,), "int32", n) for n in "abc")
+    i = Var("i", "int32")
+    params = [Var(n, "handle") for n in "xyz"]
+    value = KINDS[kind](BufferLoad(a, [i]), BufferLoad(b, [i]))
+    body = For(i, 0, 16, ForKind.SERIAL, BufferStore(c, value, [i]))
+    func = PrimFunc(params, body, buffer_map=dict(zip(params, (a, b, c), strict=True)))
+    code = HostCompiler().compile([("quiet_" + kind, func)])
+    x, y = _values("int32", 16, 7)
+    x[3], y[3], y[5] = np.iinfo("int32").min, -1, 0
+    out = np.zeros(16, "int32")
+    call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(code.addresses["quiet_" + kind])
+    assert call(x.ctypes.data, y.ctypes.data, out.ctypes.data) == 0
+    legal = np.ones(16, bool)
+    legal[[3, 5]] = False
+    np.testing.assert_array_equal(out[legal], _reference(kind, x[legal], y[legal]))

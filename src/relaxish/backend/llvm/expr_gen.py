@@ -46,7 +46,7 @@ class ExprGen(IndexGen, MemoryGen):
         self.pointers: dict[Any, str] = {}
         self.ranges: dict[Any, tuple[int, int]] = {}
         self.active: list[tuple[str, int]] = []
-        self.checked = config.checks_memory()
+        self.checked = writer.module.checked
         self.room: dict[Any, Lin] = {}
 
     def lacks_arithmetic(self, dtype: str) -> bool:

@@ -199,6 +199,8 @@ class GuardGen:
             minus = w.pure(f"icmp eq {ty} {b}, {splat('-1', scalar, lanes)}", b, hint="c")
             over = w.pure(f"and {flags} {lowest}, {minus}", lowest, minus, hint="c")
             bad = w.pure(f"or {flags} {bad}, {over}", bad, over, hint="c") if bad else over
+        if not w.module.raises:
+            return w.pure(f"select {flags} {bad}, {ty} {splat('1', scalar, lanes)}, {ty} {b}", bad, b)
         site = ("division", (_NAMES[type(expr)], dt.element_of(expr.dtype)))
         return self.guarded(bad, dtype, site, (shown, b), (b, splat("1", scalar, lanes)))
 

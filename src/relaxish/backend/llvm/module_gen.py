@@ -7,6 +7,7 @@ from typing import Any
 
 from ...ir import dtype as dt
 from ...ir.prim import Var
+from ...support import config
 from ..common.signature import returned_dtypes, shape_vars
 from .emit import FunctionWriter
 from .ltypes import kernel_symbol, quoted, scalar_type
@@ -26,6 +27,10 @@ class ModuleWriter:
     defined: set[str] = field(default_factory=set)
     current: str = ""
     counter: int = 0
+    # Whether divisions that are not legal end the kernel with an error; else they have some result, as on devices.
+    raises: bool = True
+    # Whether every access to memory is checked.
+    checked: bool = field(default_factory=config.checks_memory)
 
     def declare(self, text: str) -> None:
         """Declare an external function once; the first declaration of a name stands."""

@@ -115,7 +115,9 @@ def _take(rng: Rng, dynamic: bool) -> Any:
         return [r.standard_normal(shape).astype("float32"), _indices(r, picked, dtype, shape[axis], hostile)]
 
     def expect(x: Array, i: Array) -> Array:
-        return np.take(x, _checked(i, shape[axis]), axis) if i.size else np.take(x, i.astype("int64"), axis)
+        if not i.size or not x.size and shape[axis]:  # nothing is read
+            return np.zeros((*shape[:axis], *picked, *shape[axis + 1 :]), "float32")
+        return np.take(x, _checked(i, shape[axis]), axis)
 
     return "take", params, lambda bb, x, i: relax.op.take(x, i, axis=axis), expect, draw
 

@@ -38,7 +38,7 @@ from ..stmt import Block, BufferStore, For, IfThenElse, LetStmt, While
 from .base import PrimFuncPass, SeqMutator, config, func_pass, is_call
 from .simplify import ExprAnalyzerMutator
 
-__all__ = ["GuardIndices", "guard", "index_policy"]
+__all__ = ["ClampIndices", "GuardIndices", "guard", "index_policy"]
 
 CHECK = Op.register("tir.check_index")
 CHECK.set_attr("TCallEffectKind", CallEffectKind.ReadState)
@@ -51,8 +51,8 @@ _OF_ARGUMENTS = frozenset(
 )
 
 
-# Blocks that write slices at whole coordinates, put together to flat positions.
-_FLAT_BLOCKS = "scatter_nd_generic"
+# Blocks that put coordinates together to flat positions: those of whole tuples, and those along one axis.
+_FLAT_BLOCKS = ("scatter_nd_generic", "scatter_elements_generic")
 
 
 def index_policy() -> str:
@@ -94,10 +94,11 @@ def _total(terms: list[tuple[int, Any]], dtype: str) -> Any:
 class _Guard(ExprAnalyzerMutator):
     """Rewrites the accesses of one function; ``all_accesses`` takes those whose indices are no data as well."""
 
-    def __init__(self, params: set[Any], policy: str, all_accesses: bool) -> None:
+    def __init__(self, params: set[Any], policy: str, all_accesses: bool, silent: bool = False) -> None:
         super().__init__(Analyzer())
         self.data = params
         self.policy = policy
+        self.silent = silent
         self.all = all_accesses  # where the policy is "trust", those of data are meant as well
         self.bound: dict[Any, _Bound] = {}
         self.conditions = 0
@@ -186,7 +187,7 @@ class _Guard(ExprAnalyzerMutator):
         for axis, (index, extent) in enumerate(zip(indices, buffer.shape)):
             new = self.visit(index)
             from_data = self._from_data(index)
-            if from_data and self.policy != "trust" and _divides(new):
+            if from_data and self.policy != "trust" and (self.block.startswith(_FLAT_BLOCKS) or _divides(new)):
                 index, new = self._coordinates(buffer, new)
             if (self.all or from_data) and not self._proven(index, extent):
                 fields = (self.block, buffer.name, str(axis), str(len(buffer.shape)))
@@ -199,7 +200,7 @@ class _Guard(ExprAnalyzerMutator):
 
         A position past the end of its axis would be a position of the next row.
         """
-        marks = _Coordinates(self, buffer, self.block.startswith(_FLAT_BLOCKS))
+        marks = _Coordinates(self, buffer, self.block.startswith(_FLAT_BLOCKS[0]))
         return marks.known(index), marks.visit(index)
 
     def coordinate(self, buffer: Buffer, value: Any, extent: Any, axis: str) -> Any:
@@ -207,6 +208,8 @@ class _Guard(ExprAnalyzerMutator):
         zero = IntImm("int64", 0)
         if self.policy == "clamp":
             value = _clamped(value, extent, zero, zero)
+            if self.silent:
+                return value
         fields = (self.block, buffer.name, axis, str(len(buffer.shape)))
         return Call(value.dtype, CHECK, (value, zero, zero, extent, StringImm("\n".join(fields))))
 
@@ -254,7 +257,8 @@ class _Guard(ExprAnalyzerMutator):
         value, rest, offset, span = parts
         if self.policy == "clamp" and self._from_data(index):
             value = _clamped(value, extent, offset, span)
-            if isinstance(extent, IntImm) and isinstance(span, IntImm) and span.value < extent.value:
+            fits = isinstance(extent, IntImm) and isinstance(span, IntImm) and span.value < extent.value
+            if self.silent or fits:
                 return _plus(value, rest)
         return _plus(Call(value.dtype, CHECK, (value, offset, span, extent, site)), rest)
 
@@ -417,9 +421,8 @@ class _Coordinates(SeqMutator):
 def _counted_from_end(e: Any) -> Any:
     """``n`` of ``v + (v < 0) * n``, or None."""
     for value, shift in ((e.a, e.b), (e.b, e.a)):
-        if type(shift) is not Mul:
-            continue
-        for flag, size in ((shift.a, shift.b), (shift.b, shift.a)):
+        one = B.const(e.dtype, 1)
+        for flag, size in ((shift.a, shift.b), (shift.b, shift.a)) if type(shift) is Mul else ((shift, one),):
             flag = _uncast(flag)
             negative = isinstance(flag, LT) and isinstance(flag.b, IntImm) and flag.b.value == 0
             if negative and B.deep_equal(_uncast(flag.a), _uncast(value)):
@@ -478,13 +481,18 @@ def _clamped(value: Any, extent: Any, offset: Any, span: Any) -> Any:
     return B.maximum(B.minimum(value, last), least)
 
 
-def guard(func: PrimFunc, policy: str | None = None, all_accesses: bool = False) -> PrimFunc:
-    """Guard the accesses of a function as ``policy`` says, by default that in force."""
+def guard(
+    func: PrimFunc, policy: str | None = None, all_accesses: bool = False, silent: bool = False
+) -> PrimFunc:
+    """Guard the accesses of a function as ``policy`` says, by default that in force.
+
+    ``silent`` is for code that can raise no error: clamped indices are not checked as well where a size may be 0.
+    """
     policy = policy or index_policy()
     if policy == "trust" and not all_accesses:
         return func
     params = {p for p in func.params if p not in func.buffer_map and dt.is_integral(p.dtype)}
-    body = _Guard(params, policy, all_accesses).visit(func.body)
+    body = _Guard(params, policy, all_accesses, silent).visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 
@@ -500,3 +508,17 @@ def GuardIndices() -> PrimFuncPass:  # noqa: N802
         Y[i, j] = W[T.check_index(ids[i], 0, 0, 1000, "..."), j]
     """
     return func_pass(guard, "relaxish.GuardIndices")
+
+
+def ClampIndices() -> PrimFuncPass:  # noqa: N802
+    """Bring indices that come from data to the nearest that are inside: for code of devices, which raises no errors.
+
+    Before::
+
+        Y[i, j] = W[ids[i], j]
+
+    After::
+
+        Y[i, j] = W[T.max(T.min(ids[i], 999), 0), j]
+    """
+    return func_pass(lambda func: guard(func, "clamp", silent=True), "relaxish.ClampIndices")

@@ -7,7 +7,8 @@ from typing import Any
 from ...ir.transform import Pass, PassContext
 from . import (
     bound_checkers, common_subexpr, compact_buffer, convert_blocks_to_opaque, device_kernel_launch, device_regions,
-    device_storage, empty_reductions, exact_extremes, flatten_buffer, function_passes, hoist_expression, infer_fragment, inject_double_buffer,
+    device_storage, empty_reductions, exact_extremes, flatten_buffer, function_passes, guard_indices,
+    hoist_expression, infer_fragment, inject_double_buffer,
     inject_permuted_layout, inject_software_pipeline, inject_virtual_thread, legalize_compute, legalize_storage,
     lift_thread_binding, loop_partition, lower_async_dma, lower_auto_copy, lower_cross_thread_reduction,
     lower_custom_datatypes, lower_hopper, lower_init_block, lower_intrin, lower_match_buffer, lower_opaque_block,
@@ -45,6 +46,7 @@ def _from_blocks() -> list[Pass]:
         lower_auto_copy.LowerAutoCopy(),
         threads.UnifyThreadBinding(),
         lower_match_buffer.LowerMatchBuffer(),
+        *([guard_indices.ClampIndices()] if guard_indices.index_policy() == "clamp" else []),
         simplify.Simplify(),
         inject_permuted_layout.InjectPermutedLayout(),
         inject_software_pipeline.InjectSoftwarePipeline(),

@@ -95,7 +95,7 @@ _REDUCTION = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max":
 @convert("Scatter")
 def _scatter_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     data, indices, updates = (ctx.tensor(x) for x in inputs)
-    indices = _wrapped(ctx, indices, ctx.dims(data)[int(attrs.get("axis", 0))])
+    # The operator itself counts negative positions from the end; twice would let those beyond it pass.
     kind = _REDUCTION[attrs.get("reduction", "none")]
     return op.scatter_elements(data, indices, updates, int(attrs.get("axis", 0)), kind)
 
