@@ -384,3 +384,19 @@ def test_threads_that_begin_at_once_share_a_driver(monkeypatch):
     assert len(opened) == 1
     assert len(found) == 4
     assert all(state is found[0] for state in found)
+
+
+def test_pools_hold_twice_what_was_in_use(fake):
+    rng = np.random.default_rng(2)
+    state, live, peak = providers.current(), [], 0
+    for _ in range(1000):
+        live.append(state.allocate_pooled(0, int(rng.integers(1, 1 << 16))))
+        in_use = sum(b.nbytes for b in live)
+        peak = max(peak, in_use)
+        assert state.pooled_bytes(0) + in_use <= 2 * peak
+        if len(live) > 5:
+            live.pop(int(rng.integers(len(live))))
+    addresses = {state.allocate_pooled(0, 1 << 16).address for _ in range(20)}
+    assert len(addresses) == 1  # steady work makes no new blocks
+    live.clear()
+    assert state._in_use[0] == 0

@@ -133,3 +133,22 @@ def test_a_distributed_model(tmp_path):
     for worker in range(2):
         np.testing.assert_allclose(got.debug_get_from_remote(worker).numpy(), want, rtol=1e-4, atol=1e-4)
     session.shutdown()
+
+
+def test_errors_whose_class_wants_more_than_a_text():
+    from relaxish.runtime.disco.messages import as_error
+
+    assert type(as_error("ValueError", "x")) is ValueError
+    for name in ("UnicodeDecodeError", "SystemExit", "open", "NoSuchError", 3):
+        assert isinstance(as_error(name, "text"), RuntimeError)
+
+
+def test_nothing_that_arrives_is_unpickled():
+    from pathlib import Path
+
+    from relaxish.runtime import rpc
+
+    for package in (rpc, disco):
+        for path in Path(package.__file__).parent.glob("*.py"):
+            text = path.read_text()
+            assert "import pickle" not in text and "multiprocessing" not in text and "marshal" not in text, path

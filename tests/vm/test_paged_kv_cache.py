@@ -298,3 +298,67 @@ def test_a_sequence_moves_to_another_cache(kernels):
         builtin("kv_cache_disagg_mark_send")(sender.cache, 0, 0, ShapeTuple([1, 0, 4]), 9)
     with pytest.raises(relaxish.TVMError, match="not \\(count, begin, length"):
         builtin("kv_cache_disagg_mark_send")(sender.cache, 0, 0, ShapeTuple([2, 0, 4]), 7)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        kv._kv_cache_transpose_append(DIM, KV_HEADS, "float32"),  # heads and dimension the wrong way round
+        kv._kv_cache_transpose_append(KV_HEADS, DIM // 2, "float32"),
+        kv._kv_cache_transpose_append(KV_HEADS, DIM, "float32", 2 * PAGE),
+        kv._kv_cache_transpose_append(KV_HEADS, DIM, "float16"),
+    ],
+    ids=["swapped", "dimension", "page size", "type"],
+)
+def test_kernels_made_for_other_shapes_are_refused(kernels, wrong):
+    made = dict(kernels, append=relaxish.tir.build(wrong, "llvm").entry_func)
+    model = Model(made)
+    builtin("kv_state_add_sequence")(model.cache, 0)
+    builtin("kv_state_begin_forward")(model.cache, ShapeTuple([0]), ShapeTuple([3]))
+    before = [p.numpy().copy() for p in model.cache.pages]
+    qkv = nd.array(np.random.default_rng(1).standard_normal((3, HEADS + 2 * KV_HEADS, DIM)).astype("float32"))
+    with pytest.raises(ValueError, match="is expected to"):
+        builtin("attention_kv_cache_attention_with_fused_qkv")(
+            model.cache, 0, SCALE, qkv, nd.empty((3, HEADS, DIM), "float32")
+        )
+    for page, kept in zip(model.cache.pages, before, strict=True):
+        np.testing.assert_array_equal(page.numpy(), kept)
+
+
+def test_arrays_of_other_shapes_are_refused(kernels):
+    model = Model(kernels)
+    builtin("kv_state_add_sequence")(model.cache, 0)
+    builtin("kv_state_begin_forward")(model.cache, ShapeTuple([0]), ShapeTuple([3]))
+    attend = builtin("attention_kv_cache_attention_with_fused_qkv")
+    qkv = nd.array(np.random.default_rng(1).standard_normal((3, HEADS + 2 * KV_HEADS, DIM)).astype("float32"))
+    for bad_qkv, bad_out in (
+        (nd.empty((2, HEADS + 2 * KV_HEADS, DIM), "float32"), nd.empty((2, HEADS, DIM), "float32")),
+        (nd.empty((3, HEADS + 2 * KV_HEADS, DIM), "float16"), nd.empty((3, HEADS, DIM), "float32")),
+        (qkv, nd.empty((2, HEADS, DIM), "float32")),
+        (qkv, nd.empty((3, HEADS, DIM // 2), "float32")),
+        (qkv, nd.empty((3, HEADS, DIM), "float64")),
+        (qkv, nd.empty((3 * HEADS, DIM), "float32")),
+    ):
+        with pytest.raises(ValueError):
+            attend(model.cache, 0, SCALE, bad_qkv, bad_out)
+    attend(model.cache, 0, SCALE, qkv, nd.empty((3, HEADS, DIM), "float32"))
+    places = builtin("attention_kv_cache_debug_get_kv")
+    k = nd.empty((LAYERS, 3, KV_HEADS, DIM), "float32")
+    for bad in (nd.empty((LAYERS, 2, KV_HEADS, DIM), "float32"), nd.empty((LAYERS, 3, KV_HEADS, DIM), "float16")):
+        with pytest.raises(ValueError):
+            places(model.cache, 0, 0, 3, k, bad)
+
+
+def test_orders_of_parameters():
+    import inspect
+
+    def names(function):
+        return list(inspect.signature(function).parameters)
+
+    assert names(kv._kv_cache_transpose_append) == ["num_key_value_heads", "head_dim", "dtype", "page_size"]
+    assert names(kv._kv_cache_transpose_append_mla) == ["d_qk", "dtype", "page_size"]
+    layers = ["num_hidden_layers", "num_key_value_heads", "head_dim", "dtype"]
+    assert names(kv._kv_cache_debug_get_kv) == layers
+    assert names(kv._copy_single_page) == ["num_heads", "page_size", "head_dim", "dtype", "target"]
+    assert names(kv._copy_single_page_cpu) == ["num_heads", "page_size", "head_dim", "dtype"]
+    assert names(kv._compact_kv_copy) == ["num_heads", "head_dim", "dtype", "target", "page_size"]

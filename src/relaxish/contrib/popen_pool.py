@@ -69,7 +69,9 @@ class PopenWorker:
         self._streams = stdout, stderr
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be callable for PopenWorker")
-        self._initialize = None if initializer is None else (initializer, tuple(initargs), {})
+        self._initialize: tuple[Call, tuple[Any, ...], dict[str, Any]] | None = None
+        if initializer is not None:
+            self._initialize = initializer, tuple(initargs), {}
 
     def is_alive(self) -> bool:
         """Whether the process runs."""

@@ -19,73 +19,22 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 
 from ...support.child_process import end_with_parent
 from ...support.log import get_logger
-from ..device import Device
-from ..dtype import numpy_dtype
-from ..ndarray import NDArray, array
 from ..rpc.server import listen
-from ..rpc.trust import HELLO_SECONDS, admit, introduce, require_trust, secret
-from ..rpc.wire import RPCError, SocketChannel, Tagged, receive, send
+from ..rpc.trust import introduce, require_trust, secret
+from ..rpc.wire import RPCError
 from .links import PeerLinks
-from .process import _as_error
+from .messages import Peer, as_error, next_visitor, pack, portable, unpack
 from .session import Session
-from .worker import Ref, Worker
+from .worker import Worker
 
 __all__ = ["SocketSession", "run_remote_node", "run_socket_worker"]
 
 _log = get_logger("disco")
 _ATTEMPTS, _PAUSE = 300, 0.1
 _WORKER_PROGRAM = "relaxish.tools.disco_remote_socket_session"
-
-
-def _pack(value: Any) -> Any:
-    """A value as data: arrays, references and devices get a form, functions and modules only a name."""
-    if isinstance(value, NDArray):
-        return Tagged("array", shape=list(value.shape), dtype=str(value.dtype), data=value.numpy().tobytes())
-    if isinstance(value, np.ndarray):
-        return Tagged("numpy", shape=list(value.shape), dtype=str(value.dtype), data=value.tobytes())
-    if isinstance(value, Ref):
-        return Tagged("ref", register=value.register)
-    if isinstance(value, Device):
-        return Tagged("device", type=value.device_type, id=value.device_id)
-    if type(value) in (tuple, list):
-        return [_pack(v) for v in value]
-    return repr(value) if callable(value) else value
-
-
-def _unpack(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_unpack(v) for v in value]
-    if not isinstance(value, Tagged):
-        return value
-    fields = value.fields
-    if value.kind in ("array", "numpy"):
-        found = np.frombuffer(fields["data"], numpy_dtype(fields["dtype"])).reshape(fields["shape"]).copy()
-        return array(found) if value.kind == "array" else found
-    if value.kind == "ref":
-        return Ref(fields["register"])
-    if value.kind == "device":
-        return Device(fields["type"], fields["id"])
-    raise RPCError(f"a worker cannot be sent a value of kind {value.kind!r}")
-
-
-class _Peer:
-    """A connection as :class:`PeerLinks` wants it."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.channel = SocketChannel(sock)
-
-    def send(self, value: Any) -> None:
-        """Send a value that :func:`_pack` has made."""
-        send(self.channel, value)
-
-    def recv(self) -> Any:
-        """What the other side sent."""
-        return receive(self.channel)
 
 
 class SocketSession(Session):
@@ -100,7 +49,7 @@ class SocketSession(Session):
         key = secret(None)
         require_trust("a session of workers", host, key, insecure=False)
         super().__init__(num_nodes * num_workers_per_node, num_groups)
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[int, Peer] = {}
         with listen(host, port, port + 1, True) as listener:
             self.host, self.port = host, int(listener.getsockname()[1])
             self._processes = [
@@ -113,7 +62,7 @@ class SocketSession(Session):
         addresses: dict[int, list[Any]] = {}
         node = 0
         while len(addresses) < self._num_workers:
-            peer, first = _visitor(listener, key)
+            peer, first = next_visitor(listener, key)
             if peer is None:
                 continue
             kind, *details = first
@@ -133,33 +82,17 @@ class SocketSession(Session):
             peer.send(table)
 
     def _tell(self, worker_id: int, command: tuple[Any, ...]) -> None:
-        self._peers[worker_id].send(_pack(command))
+        self._peers[worker_id].send(pack(list(command)))
 
     def _hear(self, worker_id: int) -> tuple[bool, Any]:
         fine, value = self._peers[worker_id].recv()
-        return (True, _unpack(value)) if fine else (False, _as_error(*value))
+        return (True, unpack(value)) if fine else (False, as_error(*value))
 
     def _stop(self) -> None:
         for process in self._processes:
             process.wait()
         for peer in self._peers.values():
             peer.channel.close()
-
-
-def _visitor(listener: socket.socket, key: bytes) -> tuple[_Peer | None, list[Any]]:
-    """Who connects next and knows the token, and its first message; (None, []) for somebody else."""
-    peer = _Peer(listener.accept()[0])
-    try:
-        peer.channel.hurry(HELLO_SECONDS)
-        first = admit(peer.channel, key)
-        peer.channel.hurry(None)
-        if not isinstance(first, list) or not first:
-            raise RPCError("not a message for a session")
-    except RPCError as error:
-        _log.info("refused a connection: %s", error)
-        peer.channel.close()
-        return None, []
-    return peer, first
 
 
 def _start_worker(host: str, port: int, worker_id: int, count: int, groups: int) -> subprocess.Popen[bytes]:
@@ -182,7 +115,7 @@ def run_remote_node(host: str, port: int, num_workers: int) -> None:
     Raises RPCError if the session has no place for this node.
     """
     with _reach(host, port) as sock:
-        door = _Peer(sock)
+        door = Peer(sock)
         introduce(door.channel, secret(None))
         door.send(["node", num_workers])
         answer, *details = door.recv()
@@ -193,16 +126,16 @@ def run_remote_node(host: str, port: int, num_workers: int) -> None:
             process.wait()
 
 
-def _meet(me: int, listener: socket.socket, table: Sequence[Sequence[Any]], key: bytes) -> dict[int, _Peer]:
+def _meet(me: int, listener: socket.socket, table: Sequence[Sequence[Any]], key: bytes) -> dict[int, Peer]:
     """Connections to all other workers: each listens for those with higher numbers."""
-    peers: dict[int, _Peer] = {}
+    peers: dict[int, Peer] = {}
     for other in range(me):
         host, port = table[other]
-        peers[other] = _Peer(socket.create_connection((host, port)))
+        peers[other] = Peer(socket.create_connection((host, port)))
         introduce(peers[other].channel, key)
         peers[other].send(["peer", me])
     while len(peers) < len(table) - 1:
-        peer, first = _visitor(listener, key)
+        peer, first = next_visitor(listener, key)
         if peer is not None and len(first) == 2 and first[0] == "peer" and first[1] in range(me + 1, len(table)):
             peers[first[1]] = peer
     return peers
@@ -213,17 +146,16 @@ def run_socket_worker(host: str, port: int, me: int, count: int, groups: int) ->
     end_with_parent(os.getppid())
     key = secret(None)
     with socket.create_connection((host, port)) as sock:
-        controller = _Peer(sock)
+        controller = Peer(sock)
         introduce(controller.channel, key)
         # Others reach this worker where it reaches the controller from.
         with socket.create_server((sock.getsockname()[0], 0), backlog=count) as listener:
             controller.send(["worker", me, *listener.getsockname()[:2]])
             peers = _meet(me, listener, controller.recv(), key)
-        worker = Worker(me, count, groups, PeerLinks(me, peers, _pack, _unpack))
+        worker = Worker(me, count, groups, PeerLinks(me, peers, pack, unpack))
 
         def answer(what: tuple[bool, Any]) -> None:
-            fine, value = what
-            controller.send([fine, _pack(value) if fine else [type(value).__name__, str(value)]])
+            controller.send(portable(what))
 
         with contextlib.suppress(RPCError):  # the controller is gone
-            worker.serve(lambda: tuple(_unpack(controller.recv())), answer)
+            worker.serve(lambda: tuple(unpack(controller.recv())), answer)

@@ -14,6 +14,7 @@ from .errors import CODES, CUDAError, DeviceMemoryError, NoCUDAError
 __all__ = ["CUDAState", "DeviceBlock", "Pool", "TakenPools", "pool_size"]
 
 _SMALL = 1 << 20
+_PEAK_DECAY = 64
 _FORKED = (
     "CUDA was used by the process that this one was forked from, and cannot be used in both: start workers by 'spawn', "
     "or fork before the first use of CUDA"
@@ -45,6 +46,8 @@ class DeviceBlock:
     def __del__(self) -> None:
         if sys.is_finalizing():
             return
+        if self.pool is not None:
+            self.state.count(self.device, -self.nbytes)
         if self.pool is not None and self.pool.is_open:
             self.pool.append(self.address)
         else:
@@ -71,6 +74,11 @@ class CUDAState:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.pools: dict[int, dict[tuple[int, int], Pool]] = {}  # by device; by stream and size
+        # Bytes of pooled blocks in use, and the most there were at one time, by device. The lock is one that a garbage
+        # collection inside of it may take again.
+        self._in_use: dict[int, int] = {}
+        self._peak: dict[int, int] = {}
+        self._lock = threading.RLock()
         self._local = threading.local()
         self._capturing: dict[int, int] = {}  # device: number of captures under way
         self._put_off: list[Callable[[], None]] = []  # what cannot be done during a capture
@@ -124,8 +132,33 @@ class CUDAState:
         try:
             address = pool.pop()
         except IndexError:
+            self._make_room(device, size)
             address = self._allocate(device, size)
+        self.count(device, size)
         return DeviceBlock(self, device, address, size, pool)
+
+    def count(self, device: int, nbytes: int) -> None:
+        """So many bytes more of pooled blocks are in use."""
+        with self._lock:
+            self._in_use[device] = self._in_use.get(device, 0) + nbytes
+
+    def _make_room(self, device: int, size: int) -> None:
+        """Before a new block is made: give waiting ones back until all together are twice what was in use at one time."""
+        if self._capturing:
+            return
+        with self._lock:
+            in_use = self._in_use.get(device, 0) + size
+            peak = self._peak.get(device, 0)
+            # What was in use once counts less with every new block: a working set may shrink, too.
+            peak = self._peak[device] = max(in_use, peak - peak // _PEAK_DECAY)
+        excess = self.pooled_bytes(device) + in_use - 2 * peak
+        for (_, block_bytes), pool in list(self.pools.get(device, {}).items()):
+            while pool and excess > 0:
+                try:
+                    self.release(device, pool.pop(0))
+                except IndexError:  # another thread has taken it
+                    break
+                excess -= block_bytes
 
     def _allocate(self, device: int, nbytes: int) -> int:
         """The address of new memory. When the device is full, pooled blocks are given back first."""
@@ -175,7 +208,7 @@ class CUDAState:
 
     def pooled_bytes(self, device: int) -> int:
         """Bytes waiting in the pools of a device."""
-        return sum(size * len(pool) for (_, size), pool in self.pools.get(device, {}).items())
+        return sum(size * len(pool) for (_, size), pool in list(self.pools.get(device, {}).items()))
 
     def trim(self, device: int | None = None) -> None:
         """Give the pooled blocks of a device (all, if None) back to the driver."""
