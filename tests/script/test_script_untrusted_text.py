@@ -295,6 +295,11 @@ def test_macros_handed_over_to_text_are_code_of_their_author() -> None:
         from_source(_tir("fill(A, sum([4]))"), {"T": T, "fill": fill})
 
 
+def test_expressions_of_the_package() -> None:
+    made = from_source(_tir("A[relaxish.tir.const(1, 'int32')] = tvm.tir.max(A[0], tvm.tir.FloatImm('float32', 2.0))"))
+    assert isinstance(made.body.value, tir.Max)
+
+
 def test_trusted_text() -> None:
     assert (
         from_source(_tir("for i in range(sum([4])):\n        A[i] = T.float32(0)"), trusted=True).body.extent.value == 4

@@ -60,6 +60,8 @@ _PLAIN: dict[type, frozenset[str]] = {
     np.ndarray: frozenset({"shape", "dtype", "ndim", "size", "T", "astype", "reshape", "item", "tolist"}),
     np.generic: frozenset({"shape", "dtype", "ndim", "size", "astype", "item", "tolist"}),
 }
+# Modules whose functions make expressions and do nothing else.
+_EXPRESSIONS = frozenset({"relaxish.ir.prim", "relaxish.ir.primops", "relaxish.tir.op"})
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
 # Script functions that work on Python source or on Python functions, of which text has none.
 _NOT_FOR_TEXT = frozenset({"macro", "inline", "rewriter", "pyfunc"})
@@ -225,8 +227,11 @@ def _may_read_module(owner: ModuleType, name: str) -> bool:
         return _in_namespace(owner, name)
     if name in _PACKAGE.get(where, ()):
         return True
-    return where in ("relaxish.ir", "relaxish.tir", "relaxish.relax") and isinstance(
-        getattr(owner, name, None), NodeMeta
+    if where not in ("relaxish.ir", "relaxish.tir", "relaxish.relax"):
+        return False
+    found = getattr(owner, name, None)
+    return isinstance(found, NodeMeta) or (
+        isinstance(found, FunctionType) and found.__module__ in _EXPRESSIONS and not hasattr(found, "dispatch_token")
     )
 
 
