@@ -161,7 +161,8 @@ def _attempt(model: Any, inputs: dict[str, Any]) -> tuple[str, Any]:
 
 def _agrees(ours: list[Any], theirs: list[Any]) -> bool:
     return len(ours) == len(theirs) and all(
-        a.shape == np.shape(b) and np.allclose(a.astype("float64"), np.asarray(b, "float64"), 1e-2, 1e-2, equal_nan=True)
+        a.shape == np.shape(b)
+        and np.allclose(a.astype("float64"), np.asarray(b, "float64"), 1e-2, 1e-2, equal_nan=True)
         for a, b in zip(ours, theirs)
     )
 

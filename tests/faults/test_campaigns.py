@@ -28,7 +28,11 @@ def test_faults_are_counted():
 
 @pytest.mark.parametrize(
     ("body", "fault"),
-    [("import os; os.abort()", "crashed"), ("print('no figures')", "crashed"), ("import time; time.sleep(600)", "hung")],
+    [
+        ("import os; os.abort()", "crashed"),
+        ("print('no figures')", "crashed"),
+        ("import time; time.sleep(600)", "hung"),
+    ],
 )
 def test_a_campaign_that_dies_is_a_fault(tmp_path, monkeypatch, body, fault):
     script = tmp_path / "run.py"

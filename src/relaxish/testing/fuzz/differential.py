@@ -178,8 +178,8 @@ def wrong(actual: Array, peer: Array, exact: Array | None, value: Value) -> str 
         slack = 10 * spread + 2e-5 * max(scale, 1e-3)
         close = np.abs(have - other) <= slack
         same = (have == other) | (np.isnan(have) & np.isnan(other)) | (finite & close)
-        # Beyond float32 a peer's infinity may be a very large number here, and the other way round.
-        same |= ~np.isfinite(other) & np.isfinite(judge)
+        # Judges that disagree on NaN (pooling, say) leave the choice. Beyond float32 an infinity may be a large number.
+        same |= np.isnan(have) & np.isnan(judge) | ~np.isfinite(other) & np.isfinite(judge)
     bad = np.argwhere(np.atleast_1d(~same))
     if not len(bad):
         return None

@@ -30,9 +30,10 @@ def to_model(graph: Graph, outputs: Sequence[Value], *, dynamic: bool, double: b
         return helper.make_tensor_value_info(name, elem(dtype), [_declared(d, graph.sizes, dynamic) for d in shape])
 
     nodes = []
+    onnx_half = helper.np_dtype_to_tensor_dtype(np.dtype("float16"))
     for op, read, written, attrs in graph.nodes:
         kept = dict(attrs)
-        if op == "Cast":
+        if op == "Cast" and kept["to"] != onnx_half:
             kept["to"] = elem(str(helper.tensor_dtype_to_np_dtype(kept["to"])))
         nodes.append(helper.make_node(op, read, written, name=written[0], **kept))
     weights = []

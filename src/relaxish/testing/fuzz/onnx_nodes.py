@@ -618,3 +618,158 @@ def one_hot(g: Graph) -> Value | None:
     values = g.constant(np.array([-1.0, 2.0], "float32"))
     shape = [*x.shape, Dim.of(int(g.initializers[depth.name]))]
     return g.add("OneHot", [x, depth, values], "float32", shape, exact=True, bound=2.0, axis=-1)
+
+
+# ---- statistics, images, number types
+
+
+@node_maker
+def statistics(g: Graph) -> Value | None:
+    x = g.pick(lambda v: v.dtype == "float32" and v.rank in (3, 4) and v.shape[1].fixed and v.shape[1].const > 0)
+    if x is None or any(d.value(g.sizes) == 0 for d in x.shape) or x.bound > 100:
+        return None
+    channels = x.shape[1].const
+    scale, bias = g.weight(channels), g.weight(channels)
+    if g.rng.random() < 0.5:
+        if all(d == Dim.of(1) for d in x.shape[2:]):
+            return None  # the variance is nothing but rounding
+        return g.add("InstanceNormalization", [x, scale, bias], x.dtype, x.shape, exact=False, bound=60.0, epsilon=0.01)
+    mean = g.weight(channels)
+    variance = g.constant(np.abs(g.initializers[g.weight(channels).name]) + np.float32(0.5), exact=False)
+    bound = 8 * (x.bound + 4)
+    return g.add("BatchNormalization", [x, scale, bias, mean, variance], x.dtype, x.shape, exact=False, bound=bound)
+
+
+@node_maker
+def padded_pooling(g: Graph) -> Value | None:
+    x = g.pick(lambda v: v.dtype == "float32" and v.rank == 4 and all(d.fixed and d.const > 1 for d in v.shape[2:]))
+    if x is None or any(d.value(g.sizes) == 0 for d in x.shape):
+        return None
+    op = g.rng.choice(["MaxPool", "AveragePool"])
+    kernel, strides = [2, 2], [g.rng.choice([1, 2]) for _ in range(2)]
+    pads = [g.rng.choice([0, 1]) for _ in range(4)]
+    shape = list(x.shape[:2])
+    for i in range(2):
+        shape.append(Dim.of((x.shape[2 + i].const + pads[i] + pads[i + 2] - 2) // strides[i] + 1))
+    inside = g.rng.choice([0, 1]) if op == "AveragePool" else None
+    return g.add(op, [x], x.dtype, shape, exact=x.exact and op == "MaxPool", bound=x.bound, kernel_shape=kernel,
+                 strides=strides, pads=pads, count_include_pad=inside)  # fmt: skip
+
+
+@node_maker
+def strided_convolution(g: Graph) -> Value | None:
+    x = g.pick(lambda v: v.dtype == "float32" and v.rank == 4 and all(d.fixed and d.const > 2 for d in v.shape[2:])
+               and v.shape[1].fixed and v.shape[1].const > 0)  # fmt: skip
+    if x is None:
+        return None
+    channels, out = x.shape[1].const, g.rng.choice([1, 3, 8])
+    bound = x.bound * 3 * 9 * channels
+    if not _fits(x, bound) or x.shape[0].value(g.sizes) == 0:
+        return None
+    transposed = g.rng.random() < 0.4
+    stride, dilation, pad = g.rng.choice([1, 2]), g.rng.choice([1, 2]), g.rng.choice([0, 1])
+    k = 2 if dilation == 2 else 3
+    reach = dilation * (k - 1)
+    if transposed:
+        sizes = [(d.const - 1) * stride - 2 * pad + reach + 1 for d in x.shape[2:]]
+        weight = g.weight(channels, out, k, k)
+    else:
+        sizes = [(d.const + 2 * pad - reach - 1) // stride + 1 for d in x.shape[2:]]
+        weight = g.weight(out, channels, k, k)
+    if min(sizes) < 1:
+        return None
+    shape = [x.shape[0], Dim.of(out), *map(Dim.of, sizes)]
+    return g.add("ConvTranspose" if transposed else "Conv", [x, weight], x.dtype, shape, exact=False, bound=bound,
+                 kernel_shape=[k, k], strides=[stride] * 2, dilations=[dilation] * 2, pads=[pad] * 4)  # fmt: skip
+
+
+@node_maker
+def blocks_of_pixels(g: Graph) -> Value | None:
+    x = g.pick(lambda v: v.rank == 4 and v.is_float and all(d.fixed for d in v.shape[1:]))
+    if x is None:
+        return None
+    _, c, h, w = (d.const for d in x.shape)
+    if c % 4 == 0 and c and g.rng.random() < 0.6:
+        shape = [x.shape[0], *map(Dim.of, (c // 4, h * 2, w * 2))]
+        mode = g.rng.choice(["DCR", "CRD"])
+        return g.add("DepthToSpace", [x], x.dtype, shape, exact=x.exact, bound=x.bound, blocksize=2, mode=mode)
+    if h % 2 or w % 2 or not h or not w:
+        return None
+    shape = [x.shape[0], *map(Dim.of, (c * 4, h // 2, w // 2))]
+    return g.add("SpaceToDepth", [x], x.dtype, shape, exact=x.exact, bound=x.bound, blocksize=2)
+
+
+@node_maker
+def enlarging(g: Graph) -> Value | None:
+    x = g.pick(lambda v: v.rank == 4 and v.dtype == "float32" and all(d.fixed and d.const > 0 for d in v.shape[2:]))
+    if x is None or any(d.value(g.sizes) == 0 for d in x.shape[:2]):
+        return None
+    factors = [g.rng.choice([1.0, 2.0, 3.0]) for _ in range(2)]
+    scales = g.constant(np.array([1.0, 1.0, *factors], "float32"))
+    shape = [*x.shape[:2], *(d.times(int(f)) for d, f in zip(x.shape[2:], factors))]
+    if any(d.value(g.sizes) > 64 for d in shape):
+        return None
+    mode = g.rng.choice(["nearest", "linear"])
+    where = "asymmetric" if mode == "nearest" else g.rng.choice(["half_pixel", "asymmetric", "align_corners"])
+    return g.add("Resize", [x, "", scales], x.dtype, shape, exact=x.exact and mode == "nearest", bound=x.bound,
+                 mode=mode, coordinate_transformation_mode=where, nearest_mode="floor")  # fmt: skip
+
+
+@node_maker
+def einstein_sum(g: Graph) -> Value | None:
+    x = g.pick(lambda v: v.dtype == "float32" and v.rank in (2, 3) and v.bound < 20)
+    if x is None:
+        return None
+    letters = "abc"[: x.rank]
+    kept = g.rng.sample(letters, g.rng.randint(1, x.rank))
+    shape = [x.shape[letters.index(k)] for k in kept]
+    equation = f"{letters},{letters}->{''.join(kept)}"
+    return g.add("Einsum", [x, x], x.dtype, shape, exact=False, bound=x.bound**2 * 17**2, equation=equation)
+
+
+@node_maker
+def odd_numbers(g: Graph) -> Value | None:
+    x = g.pick(lambda v: v.dtype == "float32")
+    if x is None:
+        return None
+    op = g.rng.choice(["IsNaN", "IsInf"])
+    return g.add(op, [x], "bool", x.shape, exact=True, bound=1.0)
+
+
+@node_maker
+def through_half(g: Graph) -> Value | None:
+    import onnx
+
+    x = g.pick(lambda v: v.dtype == "float32" and v.exact and v.bound < 1000)
+    if x is None:
+        return None
+    half, single = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
+    low = g.add("Cast", [x], "float16", x.shape, exact=True, bound=x.bound, to=half)
+    low = g.add(g.rng.choice(["Neg", "Abs", "Relu"]), [low], "float16", x.shape, exact=True, bound=x.bound)
+    g.values = [v for v in g.values if v.dtype != "float16"]
+    return g.add("Cast", [low], "float32", x.shape, exact=True, bound=x.bound, to=single)
+
+
+@node_maker
+def quantised(g: Graph) -> Value | None:
+    x = g.pick(lambda v: v.dtype == "float32" and v.exact and v.bound < 1000)
+    if x is None or g.special:
+        return None
+    kind = g.rng.choice(["int8", "uint8"])
+    scale = g.constant(np.array(g.rng.choice([0.5, 0.25, 2.0]), "float32"))
+    zero = g.constant(np.array(g.rng.randint(0, 9), kind))
+    made = g.add("QuantizeLinear", [x, scale, zero], kind, x.shape, exact=True, bound=255.0)
+    return g.add("DequantizeLinear", [made, scale, zero], "float32", x.shape, exact=True, bound=600.0)
+
+
+@node_maker
+def chosen_elements(g: Graph) -> Value | None:
+    """Gather by indices that are computed: clipped into range, as real models do."""
+    x = g.pick(lambda v: v.rank > 0 and v.shape[0].fixed and v.shape[0].const > 0)
+    index = g.pick(lambda v: v.dtype == "int64" and v.rank < 3)
+    if x is None or index is None or x.rank + index.rank > 5:
+        return None
+    extent = x.shape[0].const
+    ends = [g.constant(np.array(v, "int64")) for v in (-extent, extent - 1)]
+    clipped = g.add("Clip", [index, *ends], "int64", index.shape, exact=True, bound=float(extent))
+    return g.add("Gather", [x, clipped], x.dtype, [*index.shape, *x.shape[1:]], exact=x.exact, bound=x.bound, axis=0)
