@@ -102,6 +102,15 @@ def _wrong_pt2(folder):
     return folder / "m.pt2"
 
 
+def _pickled_pt2(folder):
+    import pickle
+    import zipfile
+
+    with zipfile.ZipFile(folder / "m.pt2", "w") as file:
+        file.writestr("archive/data/constants/custom_obj_0", pickle.dumps(object()))
+    return folder / "m.pt2"
+
+
 def _directory(folder):
     (folder / "dir.onnx").mkdir()
     return folder / "dir.onnx"
@@ -123,6 +132,7 @@ MODEL_FAULTS = {
     "noise pt2": (_noise("m.pt2"), "not an exported torch program"),
     "truncated pt2": (_cut_pt2, "not an exported torch program"),
     "wrong pt2": (_wrong_pt2, "not an exported torch program"),
+    "pickled pt2": (_pickled_pt2, "--trust-pickle"),
     "noise script": (_noise("m.py"), "not Python"),
     "wrong syntax": (_text("m.py", "def broken(:\n"), "not Python"),
     "raises": (_text("m.py", "raise KeyError('boom')\n"), "KeyError"),

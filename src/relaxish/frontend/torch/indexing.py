@@ -275,8 +275,7 @@ def _masked_scatter(self: Importer, x: Any, mask: Any, source: Any) -> Any:
     shape = _broadcast_shape(self, [x, mask])
     if self.shape(x) != shape:
         x = self.emit(op.broadcast_to(x, shape))
-    if self.shape(mask) != shape:
-        mask = self.emit(op.broadcast_to(mask, shape))
+    mask = self.emit(op.broadcast_to(mask, shape))
     flat = self.emit(op.reshape(mask, [-1]))
     count = self.emit(op.cumsum(self.emit(op.astype(flat, "int64")), 0))
     place = self.emit(op.maximum(self.emit(op.subtract(count, self.scalar(1, "int64"))), self.scalar(0, "int64")))
