@@ -101,6 +101,13 @@ CASES = {
     "sum of columns": Case(lambda x: op.sum(x, [0]), lambda x: x.sum(0), [uniform(4096, 9)], ROWS),
     "sum of all": Case(op.sum, torch.sum, [uniform(64, 64)], ROWS),
     "mean": Case(lambda x: op.mean(x, [1]), lambda x: x.mean(1), [uniform(8, 4096, high=60)], ROWS),
+    "mean of many": Case(op.mean, torch.mean, [uniform(3, 70001)], {(0, 0): "n", (0, 1): "m"}),
+    "layer norm of 257": Case(
+        lambda x, g, b: nn.layer_norm(x, g, b, axes=[-1], epsilon=0.05),
+        lambda x, g, b: functional.layer_norm(x, (257,), g, b, 0.05),
+        [uniform(8, 257, low=3.9, high=4), uniform(257), uniform(257)],
+        ROWS,
+    ),
     "variance": Case(lambda x: op.variance(x, [1]), lambda x: x.var(1, False), [uniform(8, 4096, high=300)], ROWS),
     "product": Case(lambda x: op.prod(x, [1]), lambda x: x.prod(1), [uniform(8, 400, low=0.98, high=1.02)], ROWS),
     "running sum": Case(lambda x: op.cumsum(x, 1), lambda x: x.cumsum(1), [uniform(8, 3000)], ROWS),

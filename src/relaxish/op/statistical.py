@@ -49,6 +49,10 @@ def infer_reduction(call: Call, builder: Any) -> StructInfo:
     return tensor(shape, info.dtype, vdevice=info.vdevice)
 
 
+# The largest number of half precision: it cannot count more elements.
+_MOST_IN_HALF = 65504
+
+
 def te_mean(x: Any, axis: Any, keepdims: bool) -> Any:
     """The arithmetic mean."""
     count: Any = const(1, "int32")
@@ -57,6 +61,8 @@ def te_mean(x: Any, axis: Any, keepdims: bool) -> Any:
     if isinstance(count, IntImm) and count.value == 0 and dt.is_float(x.dtype):
         # Of nothing there is no mean.
         return topi.multiply(topi.sum(x, axis, keepdims), const(math.nan, x.dtype))
+    if isinstance(count, IntImm) and x.dtype == "float16" and count.value > _MOST_IN_HALF:
+        return topi.cast(te_mean(topi.cast(x, "float32"), axis, keepdims), x.dtype)
     return topi.divide(topi.sum(x, axis, keepdims), count)
 
 

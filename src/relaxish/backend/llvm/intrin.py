@@ -315,6 +315,9 @@ def _reinterpret(gen: ExprGen, expr: Call) -> str:
         return value
     if dt.is_handle(source) or dt.is_handle(target):
         return gen.convert(value, source, target)
+    if dt.bits(source) < 8 and dt.bits(source) == dt.bits(target) and dt.lanes(source) == dt.lanes(target):
+        # Floats of a few bits are bytes in registers, integers are not.
+        return gen.w.pure(f"{'trunc' if dt.is_float(source) else 'zext'} {a} {value} to {b}", value)
     return gen.w.pure(f"bitcast {a} {value} to {b}", value)
 
 

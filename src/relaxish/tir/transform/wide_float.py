@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
 from ...ir.prim import (
@@ -78,13 +76,17 @@ class WideFloat:
         return type(e)(self.wide(e.a), self.wide(e.b))
 
     def wide(self, e: Any) -> Any:
-        """The value of a narrow expression as float32, nothing rounded on the way."""
+        """The value of a narrow expression as float32.
+
+        Nothing is rounded on the way, constants and casts included: how many elements there are, for one, may be more
+        than a narrow type can say.
+        """
         lanes = dt.lanes(e.dtype)
         full = dt.with_lanes("float32", lanes)
         if not self.match(e.dtype):
             return self.keep(e)
         if isinstance(e, FloatImm):
-            return FloatImm("float32", float(np.asarray(e.value).astype(dt.numpy_dtype(e.dtype))))
+            return FloatImm("float32", e.value)
         if isinstance(e, _ARITHMETIC):
             return type(e)(self.wide(e.a), self.wide(e.b))
         if isinstance(e, Select):
@@ -92,7 +94,8 @@ class WideFloat:
         if isinstance(e, Broadcast):
             return Broadcast(self.wide(e.value), e.lanes)
         if isinstance(e, Cast):
-            return self._cast(e, full)
+            inner = self.wide(e.value) if self.match(e.value.dtype) else self.keep(e.value)
+            return inner if inner.dtype == full else Cast(full, inner)
         if isinstance(e, Call):
             name = op_name(e)
             if name in _FUNCTIONS or name in _CHOICES:
@@ -103,14 +106,6 @@ class WideFloat:
         if isinstance(e, Var) and e in self.variables:
             return self.variables[e]
         return Cast(full, self.keep(e))
-
-    def _cast(self, e: Cast, full: str) -> Any:
-        """Results that only arithmetic takes further need not be rounded on the way; integers are, if they are long."""
-        source = e.value.dtype
-        inner = self.wide(e.value) if self.match(source) else self.keep(e.value)
-        if not dt.is_float(source) and not _holds(e.dtype, source):
-            inner = Cast(e.dtype, inner)
-        return inner if inner.dtype == full else Cast(full, inner)
 
 
 def loses_digits(e: Any) -> bool:
@@ -124,13 +119,3 @@ def loses_digits(e: Any) -> bool:
 
     pre_order_visit(e, look)
     return found
-
-
-def _holds(target: str, source: str) -> bool:
-    """Whether every value of ``source`` is a value of ``target``."""
-    if dt.is_bool(source):
-        return True
-    if dt.is_integral(source):
-        digits = {"float16": 11, "bfloat16": 8}.get(dt.element_of(target), 0)
-        return dt.bits(source) - dt.is_int(source) <= digits
-    return dt.element_of(source) == dt.element_of(target)
