@@ -82,5 +82,7 @@ def _channel_axis(ctx: Context, x: Any, scale: Any, attrs: dict[str, Any]) -> in
 def _dequantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     x = ctx.tensor(inputs[0])
     zero = inputs[2] if len(inputs) > 2 and inputs[2] is not None else ctx.const(0, ctx.dtype(x))
-    scale = ctx.tensor(inputs[1])
-    return op.dequantize(x, scale, ctx.tensor(zero), _channel_axis(ctx, x, scale, attrs), ctx.dtype(scale))
+    scale, zero = ctx.tensor(inputs[1]), ctx.tensor(zero)
+    if ctx.ndim(scale) == 0 and ctx.ndim(zero) == 1:
+        zero = ctx.emit(ctx.reshape(zero, []))
+    return op.dequantize(x, scale, zero, _channel_axis(ctx, x, scale, attrs), ctx.dtype(scale))
