@@ -372,3 +372,13 @@ def test_threads_that_reduce_together_keep_nan_and_infinity(threads: int) -> Non
     np.testing.assert_array_equal(outs["B"][0], x.max(1))
     np.testing.assert_array_equal(outs["P"][0], x.argmin(1))
     np.testing.assert_array_equal(outs["P"][1], x.min(1))
+
+
+@pytest.mark.parametrize("rounding", ["round", "floor", "ceil"])
+def test_rounded_quotients_are_exact(rounding: str) -> None:
+    """Quantisation divides by one scale; the quotient is next to the boundary of two integers here."""
+    rng = np.random.default_rng(1)
+    scale = rng.uniform(0.01, 0.1, ()).astype("float32")
+    x = ((rng.integers(-500, 500, (64, 33)) / 2).astype("float32") * scale).astype("float32")
+    got = run(lambda b, v, s: [getattr(op, rounding)(b.emit(op.divide(v, s)))], x, scale)[0]
+    np.testing.assert_array_equal(got, getattr(np, {"round": "round", "floor": "floor", "ceil": "ceil"}[rounding])(x / scale))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir import dtype as dt
 from ...ir.expr import GlobalVar
 from ...ir.op import Op
-from ...ir.prim import Call, FloatImm, IntImm, StringImm
+from ...ir.prim import Call, Div, FloatImm, IntImm, StringImm
 from ...support.errors import RelaxishError
 from ..common.divisors import constant_of
 from .amx import amx_call
@@ -106,6 +106,11 @@ def _direct(intrinsic: str) -> Emit:
     def emit(gen: ExprGen, expr: Call) -> str:
         if not dt.is_float(expr.dtype):
             return gen.visit(expr.args[0])
+        quotient = expr.args[0]
+        if isinstance(quotient, Div) and intrinsic not in ("llvm.sqrt", "llvm.fabs", "llvm.copysign"):
+            # Rounding to integers shows the last bit, which a product with the inverse may have wrong.
+            exact = gen.binary("fdiv", expr.dtype, gen.visit(quotient.a), gen.visit(quotient.b))
+            return gen.intrinsic(intrinsic, expr.dtype, exact)
         return gen.intrinsic(intrinsic, expr.dtype, *(gen.visit(a) for a in expr.args))
 
     return emit

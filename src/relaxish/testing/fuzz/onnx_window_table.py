@@ -299,11 +299,13 @@ def _resize(d: Draw) -> OperatorCase:
         "mode": mode,
         "coordinate_transformation_mode": d.pick(["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"]),
     }
+    if mode == "cubic" and d.chance(0.3):
+        attrs["exclude_outside"] = 1
     if mode == "nearest":
         attrs["nearest_mode"] = d.pick(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
     x = d.values(shape, "float32", special=0.0)
     if d.chance(0.5):
-        scales = np.array([1, 1, *(d.pick([0.5, 1.0, 1.5, 2.0, 3.0]) for _ in range(2))], "float32")
+        scales = np.array([1, 1, *(d.pick([0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0]) for _ in range(2))], "float32")
         return OperatorCase("Resize", [x, None, scales], attrs, opset=13, weights={2}, rtol=1e-3, atol=1e-3)
     target = np.array([*shape[:2], d.integer(1, 9), d.integer(1, 9)], "int64")
     return OperatorCase("Resize", [x, None, None, target], attrs, opset=13, weights={3}, rtol=1e-3, atol=1e-3)
