@@ -186,23 +186,25 @@ class VirtualMachine:
         info = self.executable.functions[index]
         check_function(info, len(self.executable.constants), len(self.executable.functions))
         read = registers_read(info)
-        extra: dict[Arg, int] = {}
+        extra: dict[tuple[Arg, bool], int] = {}
         template: list[Any] = [None] * (info.num_registers + 1)
         void = info.num_registers
 
-        def place(arg: Arg) -> int:
+        def place(arg: Arg, on_host: bool = False) -> int:
             if arg.kind == "r" and arg.value >= 0:
                 return arg.value
-            if arg not in extra:
-                extra[arg] = len(template)
-                template.append(self._operand(arg))
-            return extra[arg]
+            key = arg, on_host and arg.kind == "c"
+            if key not in extra:
+                extra[key] = len(template)
+                template.append(self.executable.constants[arg.value] if key[1] else self._operand(arg))
+            return extra[key]
 
         code: list[_Linked] = []
         for op in info.code:
             if isinstance(op, CallOp):
-                getter = _getter([place(a) for a in op.args])
                 callee = self.executable.functions[op.func]
+                on_host = self._runs_on_host(callee, op.args)
+                getter = _getter([place(a, on_host) for a in op.args])
                 dst = op.dst if op.dst >= 0 else void
                 if callee.is_vm:
                     code.append((_ENTER, dst, op.func, getter, callee.name))
@@ -219,6 +221,12 @@ class VirtualMachine:
                 code.append((_IF, op.false_offset, op.cond, None, ""))
         self._linked[index] = (code, template)
         return code, template
+
+    def _runs_on_host(self, callee: FunctionInfo, args: Sequence[Arg]) -> bool:
+        """Whether a call is one of a kernel in host code, whose constants are those of the host."""
+        if callee.name == "vm.builtin.call_tir_dyn" and args and args[0].kind == "f":
+            callee = self.executable.functions[args[0].value]
+        return callee.kind == "kernel" and not any(callee.name in m.programs for m in self.executable.device_modules)
 
     def _operand(self, arg: Arg) -> Any:
         if arg.kind == "c":

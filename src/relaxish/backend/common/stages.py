@@ -8,6 +8,7 @@ from ... import dlight, transform
 from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ...op.nn.attention import ATTENTION_KERNELS
+from ...relax.analysis.cleanup import keep_vouched_calls
 from ...target import Target
 from ..dispatch_sampling import DispatchSampling
 from ..dispatch_sort_scan import DispatchSortScan
@@ -82,7 +83,7 @@ def pipeline_of(target: str | Target, *stages: Stage) -> Pass:
     where = as_target(target)
 
     def _pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
-        with where:
+        with where, keep_vouched_calls():
             return Sequential([p for stage in stages for p in stage(where)])(mod)
 
     made: Pass = module_pass(_pipeline, opt_level=0, name="_pipeline")
