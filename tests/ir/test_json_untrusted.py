@@ -118,6 +118,17 @@ def test_mutated_traces(data: st.DataObject) -> None:
         pass
 
 
+@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_mutated_traces_of_records(data: st.DataObject) -> None:
+    """As tuning databases replay them."""
+    try:
+        trace = Trace.from_json(_mutated(json.loads(TRACE), data))
+        trace.apply_to_schedule(tir.Schedule(Module["rows"], seed=1))
+    except RelaxishError:
+        pass
+
+
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_mutated_targets(data: st.DataObject) -> None:

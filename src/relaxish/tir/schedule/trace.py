@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir.expr import PrimExpr
-from ...support.errors import MalformedDataError
+from ...support.errors import MalformedDataError, RelaxishError
 from ...support.untrusted import malformed, parse_json
 from ..expr import Call, FloatImm, IntImm, StringImm, Var
 from ..index_map import IndexMap
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Trace"]
 
+# What primitives raise for inputs that the checks of their methods would have refused.
+_MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError)
 DecisionProvider = Callable[[Instruction, Sequence[Any], Sequence[Any], Any], Any]
 
 
@@ -96,7 +98,8 @@ class Trace(Identity):
         """Repeat the trace on ``sch``.
 
         ``decision_provider(inst, inputs, attrs, decision)`` may change each sampling decision on the way; the
-        decision it gives (None: sample anew) is the one taken.
+        decision it gives (None: sample anew) is the one taken. What cannot be replayed raises RelaxishError: traces come
+        from files, too, and their instructions may have inputs and attributes that no primitive was made for.
         """
         rv_map: dict[Any, Any] = {}
 
@@ -108,9 +111,15 @@ class Trace(Identity):
             decision = self.decisions.get(inst)
             if decision_provider is not None:
                 decision = decision_provider(inst, inputs, inst.attrs, decision)
-            outputs = sch._run(inst.kind, inputs, inst.attrs, decision)
+            try:
+                outputs = sch._run(inst.kind, inputs, inst.attrs, decision)
+            except RelaxishError:
+                raise
+            except _MISFITS as err:
+                problem = f"{type(err).__name__}: {err}"
+                raise MalformedDataError(f"{inst.kind.name} of the trace cannot be replayed ({problem})") from err
             if len(outputs) != len(inst.outputs):
-                raise ValueError(
+                raise MalformedDataError(
                     f"{inst.kind.name} gave {len(outputs)} results on replay where the trace has {len(inst.outputs)}"
                 )
             for old, new in zip(inst.outputs, outputs, strict=True):
