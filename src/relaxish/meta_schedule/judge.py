@@ -122,7 +122,7 @@ class Judge:
         self._folder: str | None = None
         self._reference: tuple[Any, Verdict] | None = None
         self._seconds = 0.0
-        self._signs = (False, True)
+        self._signs: tuple[bool, ...] = (False, True)
 
     def __del__(self) -> None:
         self.shutdown()
