@@ -159,7 +159,9 @@ def test_a_bad_line_of_a_database_costs_itself_only(tmp_path):
         good = path.read_text()
         bad = ["{", "[]", '["x", "y"]', '[0, "llvm", [NaN]]', '[0, "toaster", [1.0]]', "[" * 5000, '[7, "llvm", [1.0]]']
         # Lines of workloads are numbered: what follows must not take another one's place.
-        path.write_text(good + "\n".join(bad) + "\n" + good.replace("3.0", "NaN") if name != "workload" else good + "{\n")
+        path.write_text(
+            good + "\n".join(bad) + "\n" + good.replace("3.0", "NaN") if name != "workload" else good + "{\n"
+        )
     again = JSONDatabase(work_dir=str(tmp_path))
     same = again.commit_workload(Model)
     assert [r.run_secs for r in again.get_top_k(same, target, 9)] == [[3.0]]

@@ -214,7 +214,9 @@ def test_blocks_may_have_other_names_than_the_record_says():
                 y[vi, vj] = x[vi, vj] * T.float32(2)
 
     with TARGET, recorded(doubled, MemoryDatabase()):
-        out = relax.transform.MetaScheduleApplyDatabase()(IRModule({"doubled": renamed.with_attr("global_symbol", "doubled")}))
+        out = relax.transform.MetaScheduleApplyDatabase()(
+            IRModule({"doubled": renamed.with_attr("global_symbol", "doubled")})
+        )
     assert out["doubled"].attrs["tir.is_scheduled"] and "T.parallel" in out.script()
 
 
