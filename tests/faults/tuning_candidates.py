@@ -112,6 +112,8 @@ _BODIES: dict[str, str] = {
 _BODIES.update({f"short_{k}": _LOOP.format(k=k) + _RIGHT for k in (63, 62, 60, 56, 48, 32, 16, 8, 4, 2)})
 _BODIES.update({f"every_{k}": f"for i, j, k in T.grid(64, 64, {64 // k}):\n    C[i, j] = C[i, j] + A[i, k * {k}] * B[k * {k}, j]" for k in (2, 4, 8)})  # fmt: skip
 HOSTILE = sorted(_BODIES)
+_SLOW = ("hostile_hangs", "hostile_hungry")
+_WHOLE = 60.0
 
 
 def _parse(body: str) -> Any:
@@ -185,7 +187,7 @@ def one_round(seed: int, validate: bool, limit: int | None = None) -> dict[str, 
     """Tune over a space of hostile candidates and apply the result every way there is."""
     rng = random.Random(seed)
     names = register()
-    hostile = names[1:]
+    hostile = [name for name in names[1:] if limit is None or name not in _SLOW]
     rng.shuffle(hostile)
     names = ["right", *hostile[:limit]]
     rng.shuffle(names)
@@ -216,18 +218,21 @@ def one_round(seed: int, validate: bool, limit: int | None = None) -> dict[str, 
 
 
 def campaign(budget_s: float, seed: int) -> dict[str, int]:
-    """Rounds until the time is up, at least one; checked at the end of tuning and at application in turns."""
+    """Rounds until the time is up, at least one; checked at the end of tuning and at application in turns.
+
+    Short campaigns take a dozen of the candidates, and none of those that take seconds each.
+    """
     end = time.monotonic() + budget_s
     total: dict[str, int] = {}
     number = 0
     while not number or time.monotonic() < end:
-        for key, value in one_round(seed + number, validate=bool(number % 2)).items():
+        for key, value in one_round(seed + number, bool(number % 2), None if budget_s >= _WHOLE else 12).items():
             total[key] = total.get(key, 0) + value
         number += 1
-    return {**total, "lost": total["wrong"]}
+    return total
 
 
-def main(budget_s: float = 60.0, seed: int = 0) -> dict[str, int]:
+def main(budget_s: float = 120.0, seed: int = 0) -> dict[str, int]:
     """The campaign's figures."""
     return campaign(budget_s, seed)
 

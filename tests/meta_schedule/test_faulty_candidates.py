@@ -114,16 +114,16 @@ def test_wrong_results_are_seen(builder, wrong):
 
 
 def test_a_wrong_default_schedule_is_no_reference(monkeypatch):
-    from relaxish.meta_schedule import validate
-    from relaxish.meta_schedule.builder.local_builder import build_whole
+    from relaxish.meta_schedule import baseline
+    from relaxish.meta_schedule.judge import Judge
 
-    runner = LocalRunner(timeout_sec=5, evaluator_config=QUICK)
-    right = build_whole(module(good), TARGET)
+    judge = Judge()
     for default in (good, clipped):
-        monkeypatch.setattr(validate, "default_schedule", lambda mod, target, func=default: module(func))
-        reference = validate._reference(ms.TuneContext(module(good), target=TARGET), runner)
-        assert runner.check(reference, right, ARGS) == (True, "")
-    runner.shutdown()
+        monkeypatch.setattr(baseline, "default_schedule", lambda mod, target, func=default: module(func))
+        before = module(good)
+        assert judge.compare(before, module(good), TARGET).valid is True
+        assert judge.compare(before, module(clipped), TARGET).valid is False
+    judge.shutdown()
 
 
 def _build_badly(mod, target, params):

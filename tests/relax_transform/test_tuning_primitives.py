@@ -148,6 +148,26 @@ def test_database(tmp_path):
         JSONDatabase()
 
 
+def test_a_bad_line_of_a_database_costs_itself_only(tmp_path):
+    database, target = JSONDatabase(work_dir=str(tmp_path)), Target("llvm")
+    workload = database.commit_workload(Model)
+    knob = Knob("clean", {"yes": Choice("tests.canonicalize"), "no": Choice()})
+    database.commit_tuning_record(workload, target, TuningRecord(Trace(Model, [knob], ["no"]), [3.0]))
+    database.commit_measurement_record(workload, target, [2.0])
+    for name in ("workload", "tuning_record", "measurement_record"):
+        path = tmp_path / f"database_{name}.json"
+        good = path.read_text()
+        bad = ["{", "[]", '["x", "y"]', '[0, "llvm", [NaN]]', '[0, "toaster", [1.0]]', "[" * 5000, '[7, "llvm", [1.0]]']
+        # Lines of workloads are numbered: what follows must not take another one's place.
+        path.write_text(
+            good + "\n".join(bad) + "\n" + good.replace("3.0", "NaN") if name != "workload" else good + "{\n"
+        )
+    again = JSONDatabase(work_dir=str(tmp_path))
+    same = again.commit_workload(Model)
+    assert [r.run_secs for r in again.get_top_k(same, target, 9)] == [[3.0]]
+    assert again.get_measurement_record(same, target) == [2.0]
+
+
 def test_evaluation_measures_each_module_once(tmp_path):
     candidates = [Trace(Model), Trace(Model)]
     with PassContext(tuning_api_database=JSONDatabase(work_dir=str(tmp_path))) as context:

@@ -204,6 +204,22 @@ def test_apply_keeps_attributes_and_marks(caplog):
     assert any("Tuning record is not found for primfunc: other" in r.getMessage() for r in caplog.records)
 
 
+def test_blocks_may_have_other_names_than_the_record_says():
+    @T.prim_func
+    def renamed(x: T.Buffer((64, 64), "float32"), y: T.Buffer((64, 64), "float32")):
+        T.func_attr({"tir.noalias": True, "note": 7})
+        for i, j in T.grid(64, 64):
+            with T.block("another_name"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = x[vi, vj] * T.float32(2)
+
+    with TARGET, recorded(doubled, MemoryDatabase()):
+        out = relax.transform.MetaScheduleApplyDatabase()(
+            IRModule({"doubled": renamed.with_attr("global_symbol", "doubled")})
+        )
+    assert out["doubled"].attrs["tir.is_scheduled"] and "T.parallel" in out.script()
+
+
 def test_apply_needs_a_target_and_a_database(tmp_path):
     mod = IRModule({"doubled": doubled})
     with pytest.raises(ValueError, match="[Tt]arget"):

@@ -38,20 +38,40 @@ __all__ = ["Judge", "Verdict", "tolerance"]
 
 _log = get_logger("meta_schedule")
 # Naive loops do about 1e9 operations in a second, an emulated device 1e6, the interpreter 1e5.
-_NAIVE_FLOPS = 1e10
+_NAIVE_FLOPS = 4e9
+# Beyond this, one set of arguments has to do where signs make no difference to what is defined.
+_QUICK_FLOPS = 5e8
 _EMULATED_FLOPS = 3e7
 _INTERPRETED_FLOPS = 3e6
-_SECONDS = 60.0
+# Runs have limits of their own: this is for compilers, on machines that are busy with something else.
+_SECONDS = 300.0
 _MEMORY = 8 << 30
 # Half the distance between 1 and the next number, by dtype.
 _ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 # Least and largest relative difference that rounding explains, and its growth with the root of the reduction length.
 _FLOORS = {"float64": (1e-9, 1e-6, 64.0), "float32": (5e-5, 5e-3, 64.0), "float16": (4e-3, 5e-2, 3.0)}
 _COARSE = (2e-2, 2e-1, 1.0)
-# A race shows in some runs only: so many runs, and more of them while they take no time.
-_RUNS, _MORE_RUNS, _MORE_SECONDS = 3, 12, 0.3
+# A race shows in some runs only: as many as this time allows, of each set of arguments.
+_RUNS, _RUN_SECONDS = 12, 0.5
 # A candidate that takes so many times longer than the naive program, and this long at least, never ends.
 _SLOWER, _PATIENCE = 50.0, 5.0
+
+
+_PARTIAL = (
+    "sqrt",
+    "rsqrt",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "pow",
+    "power",
+    "asin",
+    "acos",
+    "acosh",
+    "atanh",
+    "call_extern",
+)
 
 
 class Verdict(NamedTuple):
@@ -102,6 +122,7 @@ class Judge:
         self._folder: str | None = None
         self._reference: tuple[Any, Verdict] | None = None
         self._seconds = 0.0
+        self._signs: tuple[bool, ...] = (False, True)
 
     def __del__(self) -> None:
         self.shutdown()
@@ -137,7 +158,14 @@ class Judge:
         assert self._folder is not None
         limit = _PATIENCE + _SLOWER * self._seconds
         done = self._submit(
-            _check_native, after, _runnable_here(target), args, self._folder, tolerance(entry_func(before)), limit
+            _check_native,
+            after,
+            _runnable_here(target),
+            args,
+            self._folder,
+            tolerance(entry_func(before)),
+            limit,
+            self._signs,
         )
         if done.ok:
             valid, reason = done.value
@@ -159,9 +187,10 @@ class Judge:
             return self._reference[1]
         if self._folder is None:
             self._folder = tempfile.mkdtemp(prefix="relaxish-judge-")
+        self._signs = (True,) if _flops(before) > _QUICK_FLOPS and not _needs_positive(before) else (False, True)
         verdict = Verdict(None, "the unscheduled program takes too long")
         for program in self._references(before, target):
-            done = self._submit(_run_native, program, _runnable_here(target), list(args), self._folder)
+            done = self._submit(_run_native, program, _runnable_here(target), list(args), self._folder, self._signs)
             if done.ok and done.value is not None:
                 self._seconds, verdict = done.value, Verdict(True)
                 break
@@ -238,6 +267,19 @@ def _flops(mod: IRModule) -> float:
         return 0.0
 
 
+def _needs_positive(mod: IRModule) -> bool:
+    """Whether the program calls something that is not defined for every number, a root or a logarithm say."""
+    found = False
+
+    def visit(node: Any) -> bool:
+        nonlocal found
+        found = found or getattr(getattr(node, "op", None), "name", "").removeprefix("tir.") in _PARTIAL
+        return not found
+
+    pre_order_visit(entry_func(mod).body, visit)
+    return found
+
+
 def _runnable_here(target: Target) -> Target:
     """The target, or this machine in its place where it is another architecture."""
     triple = str(target.attrs.get("mtriple") or "")
@@ -253,19 +295,19 @@ def _arguments_of(mod: IRModule) -> list[ArgInfo]:
 # ---- in the worker
 
 
-def _sets(args: Sequence[ArgInfo]) -> list[list[np.ndarray[Any, Any]]]:
+def _sets(args: Sequence[ArgInfo], signs: Sequence[bool] = (False, True)) -> list[list[np.ndarray[Any, Any]]]:
     """Sets of arguments: once with numbers that a root or logarithm accepts, once with negative ones too."""
-    return [alloc_arguments(args, 17), alloc_arguments(args, 18, signed=True)]
+    return [alloc_arguments(args, 17 + signed, signed=signed) for signed in signs]
 
 
-def _run_native(mod: IRModule, target: Target, args: list[ArgInfo], folder: str) -> float | None:
+def _run_native(mod: IRModule, target: Target, args: list[ArgInfo], folder: str, signs: Sequence[bool]) -> float | None:
     """Run a program on all sets of arguments and keep what it leaves; seconds of a run, None where it refuses them."""
     from .builder.local_builder import build_whole
     from .runner.local_runner import load_kernel
 
     bind = load_kernel(build_whole(mod, target))
     seconds = 0.0
-    for number, arrays in enumerate(_sets(args)):
+    for number, arrays in enumerate(_sets(args, signs)):
         run = bind(arrays)
         begin = time.perf_counter()
         if run():
@@ -283,7 +325,7 @@ def _results(folder: str, number: int, like: Sequence[np.ndarray[Any, Any]]) -> 
 
 
 def _check_native(
-    mod: IRModule, target: Target, args: list[ArgInfo], folder: str, rtol: float, limit: float
+    mod: IRModule, target: Target, args: list[ArgInfo], folder: str, rtol: float, limit: float, signs: Sequence[bool]
 ) -> tuple[bool | None, str]:
     """Compare with the results in the folder; a run of more than ``limit`` seconds ends the process by SIGALRM."""
     from .builder.local_builder import build_whole
@@ -294,11 +336,11 @@ def _check_native(
         bind = load_kernel(build_whole(mod, target))
     except Exception as err:
         return None, f"it cannot be built: {_last_line(str(err)) or type(err).__name__}"
-    for number, arrays in enumerate(_sets(args)):
+    for number, arrays in enumerate(_sets(args, signs)):
         expected = _results(folder, number, arrays)
         begin = time.perf_counter()
-        for turn in range(_MORE_RUNS):
-            if turn >= _RUNS and time.perf_counter() - begin > _MORE_SECONDS:
+        for turn in range(_RUNS):
+            if turn and time.perf_counter() - begin > _RUN_SECONDS:
                 break
             signal.setitimer(signal.ITIMER_REAL, limit)
             ours, reason = run_guarded(bind, arrays)

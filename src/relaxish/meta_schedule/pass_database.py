@@ -13,10 +13,11 @@ import json
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir import IRModule
+from ..support.journal import Journal
 from ..target import Target
 from ..transform.tuning_api.primitives import Trace
 from .database.database import Workload
@@ -107,17 +108,40 @@ class JSONDatabase(Database):
         self.path_workload = place(path_workload, "path_workload")
         self.path_tuning_record = place(path_tuning_record, "path_tuning_record")
         self.path_measurement_record = place(path_measurement_record, "path_measurement_record")
-        self._workloads: list[Workload] = []
+        self._workloads: list[Workload | None] = []
         self._by_hash: dict[str, int] = {}
         self._records: dict[str, list[TuningRecord]] = {}
         self._measured: dict[str, list[float]] = {}
+        # A line that cannot be read costs itself only; that of a workload keeps its number.
         for line in _lines(self.path_workload, allow_missing):
-            self._remember(Workload.from_json(line))
-        for index, target, record in _lines(self.path_tuning_record, allow_missing):
-            key = _key(index, Target(target))
-            self._insert(key, TuningRecord.from_json(record, self._workloads[index].mod))
-        for index, target, run_secs in _lines(self.path_measurement_record, allow_missing):
-            self._measured[_key(index, Target(target))] = [float(s) for s in run_secs]
+            if not _try(self.path_workload, self._read_workload, line):
+                self._workloads.append(None)
+        for line in _lines(self.path_tuning_record, allow_missing):
+            _try(self.path_tuning_record, self._read_record, line)
+        for line in _lines(self.path_measurement_record, allow_missing):
+            _try(self.path_measurement_record, self._read_measurement, line)
+
+    def _read_workload(self, line: bytes) -> None:
+        self._remember(Workload.from_json(json.loads(line)))
+
+    def _read_record(self, line: bytes) -> None:
+        index, target, data = json.loads(line)
+        record = TuningRecord.from_json(data, self._at(index).mod)
+        _check_times(record.run_secs or ())
+        self._insert(_key(index, Target(target)), record)
+
+    def _read_measurement(self, line: bytes) -> None:
+        index, target, run_secs = json.loads(line)
+        self._at(index)
+        seconds = [float(s) for s in run_secs]
+        _check_times(seconds)
+        self._measured[_key(index, Target(target))] = seconds
+
+    def _at(self, index: int) -> Workload:
+        workload = self._workloads[index] if isinstance(index, int) and index >= 0 else None
+        if workload is None:
+            raise ValueError(f"there is no workload {index}")
+        return workload
 
     def _remember(self, workload: Workload) -> None:
         self._by_hash[workload.key] = len(self._workloads)
@@ -145,7 +169,7 @@ class JSONDatabase(Database):
         workload = Workload(mod)
         known = self._by_hash.get(workload.key)
         if known is not None:
-            return self._workloads[known]
+            return self._at(known)
         self._remember(workload)
         _append(self.path_workload, workload.as_json())
         return workload
@@ -176,15 +200,29 @@ def _key(index: int, target: Target) -> str:
     return f"{index}/{target}"
 
 
-def _lines(path: str, allow_missing: bool) -> list[Any]:
+def _lines(path: str, allow_missing: bool) -> list[bytes]:
     if not os.path.exists(path):
         if not allow_missing:
             raise ValueError(f"File doesn't exist: {path}")
         return []
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.strip()]
+    with Journal(path, readonly=True) as journal:
+        return [text for _, text in journal.lines_new() if text.strip()]
+
+
+def _check_times(seconds: Sequence[float]) -> None:
+    if not all(0 <= s <= _UNMEASURED for s in seconds):
+        raise ValueError(f"{list(seconds)} are no times")
+
+
+def _try(path: str, read: Callable[[bytes], None], line: bytes) -> bool:
+    try:
+        read(line)
+    except Exception as err:  # whatever a damaged line does to its reader
+        _log.warning("%s: skipping a line that cannot be read: %s", path, err)
+        return False
+    return True
 
 
 def _append(path: str, entry: Any) -> None:
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")
+    with Journal(path) as journal:
+        journal.append(entry)

@@ -73,6 +73,8 @@ def apply_record(
     if ModuleEquality("ignore-ndarray").equal(record.workload.mod, module):
         if respect_baselines and baseline_wins(database, module, record):
             return _scheduled(func, default_schedule(module, target)["main"])
+        if ModuleEquality("structural").equal(record.workload.mod, module):
+            sch = Schedule(record.workload.mod)  # the trace names its blocks, which may have other names in the module
         record.trace.apply_to_schedule(sch, remove_postproc=False)
     else:  # found by its anchor block: the trace belongs to another fused variant
         schedule_using_anchor_trace(sch, record.trace, target)

@@ -17,6 +17,7 @@ from ..ir import IRModule
 from ..meta_schedule.database import Database, MemoryDatabase, TuningRecord
 from ..meta_schedule.schedule_util import normalize_mod
 from ..meta_schedule.search_strategy.trace_key import trace_key
+from ..meta_schedule.trust import verdict_on
 from ..pipeline import kernel_pipeline
 from ..runtime import VirtualMachine, cpu
 from ..support.errors import RelaxishError
@@ -24,6 +25,9 @@ from ..target import Target
 from ..tir import PrimFunc
 
 __all__ = ["KernelTimes", "kernel_seconds", "settle"]
+
+# Records of a kernel among which finalists are looked for.
+_RANKED = 32
 
 
 @dataclass
@@ -114,8 +118,9 @@ def _records(database: Database, program: IRModule, count: int) -> list[TuningRe
     if not database.has_workload(program):
         return []
     found: dict[str, TuningRecord] = {}
-    for record in database.get_top_k(database.commit_workload(program), 1 << 30):
-        found.setdefault(trace_key(record.trace), record)
+    for record in database.ranked(database.commit_workload(program)):
+        if len(found) < _RANKED and verdict_on(database, record).valid is not False:
+            found.setdefault(trace_key(record.trace), record)
     variants = [r for r in found.values() if r.trace.insts[0].kind.name == "ApplyRule"]
     searched = [r for r in found.values() if r not in variants]
     first = variants[: max(count // 2, count - len(searched))]

@@ -108,6 +108,13 @@ def _arguments(args_info: Sequence[ArgInfo], index: int, repeat: int) -> list[li
     if not _LAST_ARGUMENTS or _LAST_ARGUMENTS[0][0] != key:
         _LAST_ARGUMENTS.clear()  # before the next ones are made: both may not fit
         _LAST_ARGUMENTS.append((key, [_on_device(alloc_arguments(args_info, seed), index) for seed in range(repeat)]))
+        return _LAST_ARGUMENTS[0][1]
+    # An index that one candidate overwrote would send the next one out of its arrays.
+    integers = [i for i, info in enumerate(args_info) if getattr(info, "values", None) is not None]
+    for seed, arrays in enumerate(_LAST_ARGUMENTS[0][1] if integers else ()):
+        fresh = alloc_arguments([args_info[i] for i in integers], seed)
+        for i, array in zip(integers, fresh, strict=True):
+            arrays[i].copyfrom(array)
     return _LAST_ARGUMENTS[0][1]
 
 
