@@ -332,11 +332,12 @@ def convolution(g: Graph) -> Value | None:
 
 @node_maker
 def pooling(g: Graph) -> Value | None:
+    """Where windows hold NaN, ONNX Runtime passes over it; here, as in PyTorch, it stays."""
     x = g.pick(lambda v: v.dtype == "float32" and v.rank in (3, 4))
     if x is None:
         return None
     op = g.rng.choice(["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"])
-    if any(d.value(g.sizes) == 0 for d in x.shape):
+    if (g.special and op == "MaxPool") or any(d.value(g.sizes) == 0 for d in x.shape):
         return None
     if op.startswith("Global"):
         shape = [*x.shape[:2], *([Dim.of(1)] * (x.rank - 2))]
@@ -645,7 +646,7 @@ def padded_pooling(g: Graph) -> Value | None:
     x = g.pick(lambda v: v.dtype == "float32" and v.rank == 4 and all(d.fixed and d.const > 1 for d in v.shape[2:]))
     if x is None or any(d.value(g.sizes) == 0 for d in x.shape):
         return None
-    op = g.rng.choice(["MaxPool", "AveragePool"])
+    op = g.rng.choice(["AveragePool"] if g.special else ["MaxPool", "AveragePool"])
     kernel, strides = [2, 2], [g.rng.choice([1, 2]) for _ in range(2)]
     pads = [g.rng.choice([0, 1]) for _ in range(4)]
     shape = list(x.shape[:2])
