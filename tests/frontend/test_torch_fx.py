@@ -146,6 +146,7 @@ def test_the_mode_of_the_model_stays() -> None:
 def compared(model: Any, *inputs: Any, calls: int = 2, **options: Any) -> None:
     """Call a model and its compiled copy alike: results, inputs, buffers and gradients are the same."""
     torch._dynamo.reset()
+    model.zero_grad()
     copied = copy.deepcopy(model)
     fast = torch.compile(copied, backend=relax_dynamo(), **{"dynamic": False, **options})
     close = functools.partial(torch.testing.assert_close, rtol=1e-3, atol=1e-4)

@@ -89,6 +89,13 @@ def _with_plain_copies(program: Any) -> Any:
     return program._update(module, program.graph_signature)
 
 
+def _symbols(program: Any) -> int:
+    """How many sizes of the inputs are symbolic."""
+    shapes = [node.meta["val"].shape for node in program.graph.nodes if hasattr(node.meta.get("val"), "shape")
+              and node.op == "placeholder"]  # fmt: skip
+    return sum(not isinstance(size, int) for shape in shapes for size in shape)
+
+
 def functional(program: Any, known: Collection[str] = ()) -> Any:
     """The program without writes: each is a new value, and what was written to an input or a buffer is an output.
 
@@ -122,6 +129,8 @@ def functional(program: Any, known: Collection[str] = ()) -> Any:
             f"the program writes to tensors in place ({names}) and PyTorch cannot make it functional: "
             f"{type(err).__name__}: {reason}"
         ) from err
+    if _symbols(made) != _symbols(program):
+        _log.warning("PyTorch fixes sizes that were dynamic while it takes out writes (%s)", names)
     left = writes(made, known)
     if left:
         raise OpNotImplemented(
