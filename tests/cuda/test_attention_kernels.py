@@ -88,6 +88,24 @@ def test_masks_of_minus_infinity_leave_no_nan():
     assert np.abs(out - expected(q, k, v, p.scale, bias)).max() < 2e-3
 
 
+def test_rows_that_see_no_key_are_zero():
+    """By one kernel, and by parts of the keys put together."""
+    p = problem(1, 3, 40, 1, 32, bias=((1, 1, 3, 40), "float32"))
+    q, k, v, bias = inputs(p)
+    bias[0, 0, 1] = -np.inf
+    bias[0, 0, 2, 7:] = -np.inf
+    want = expected(q, k, v, p.scale, np.where(np.arange(3)[:, None] == 1, 0, bias))
+    want[:, 1] = 0
+    out = np.ones(p.out.shape, "float16")
+    emulate_cuda(attention_kernel(p, Tiling(1, 1, 2, 64, 2)), q, k, v, bias, out)
+    assert np.abs(out - want).max() < 2e-3
+    tiling = Tiling(1, 1, 4, 64, 2, parts=2)
+    sums, logarithms = (np.zeros(s, "float32") for s in ((2, 1, 1, 3, 32), (2, 1, 1, 3)))
+    emulate_cuda(attention_kernel(p, tiling), q, k, v, bias, sums, logarithms)
+    emulate_cuda(combine_kernel(p, tiling), sums, logarithms, out)
+    assert np.abs(out - want).max() < 2e-3
+
+
 def test_parts_of_the_keys_are_put_together():
     p, tiling = problem(1, 1, 300, 4, 32, group=2), Tiling(1, 1, 4, 64, 2, parts=4)  # the last part has no keys
     q, k, v = inputs(p)

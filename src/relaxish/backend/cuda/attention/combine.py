@@ -52,6 +52,10 @@ def _emit(stack: ExitStack, problem: AttentionProblem, tiling: Tiling, tensors: 
         T.buffer_store(state, float32(value), [i])
     with T.serial(tiling.parts) as part:
         T.buffer_store(state, tir.max(state[0], logarithms[part * rows + row]), [0])
+    if problem.bias is not None:
+        # A mask may leave a row no keys at all: weights are zero then, and so is the result.
+        lowest = float32(float("-inf"))
+        T.buffer_store(state, tir.Select(state[0] == lowest, float32(0.0), state[0]), [0])
     with T.serial(tiling.parts) as part:
         weight = tir.exp2(logarithms[part * rows + row] - state[0])
         T.buffer_store(state, state[1] + weight, [1])
@@ -61,5 +65,8 @@ def _emit(stack: ExitStack, problem: AttentionProblem, tiling: Tiling, tensors: 
     kv_head, batch = batch % problem.kv_heads, batch // problem.kv_heads
     o = problem.out
     place = o.offset + batch * o.batch + query * o.row + (kv_head * problem.group + head) * o.head
-    result = tir.Cast(problem.dtype, state[2] / state[1])
+    quotient = state[2] / state[1]
+    if problem.bias is not None:
+        quotient = tir.Select(state[1] == float32(0.0), float32(0.0), quotient)
+    result = tir.Cast(problem.dtype, quotient)
     T.buffer_store(out, result, [place + index % problem.value_size])

@@ -85,5 +85,10 @@ class _Rewrite(PyExprMutator):
             if window is not None:
                 seen = emit(op.triu(seen, ahead - window + 1))
             scores = emit(op.where(seen, scores, const(float("-inf"), dtype)))
-        out = emit(op.matmul(emit(op.nn.softmax(scores)), v))
+        weights = emit(op.nn.softmax(scores))
+        if len(call.args) > 3:
+            # Rows that see no key give zeros.
+            hidden = emit(op.equal(emit(op.max(scores, [-1], True)), const(float("-inf"), dtype)))
+            weights = emit(op.where(hidden, const(0, dtype), weights))
+        out = emit(op.matmul(weights, v))
         return op.permute_dims(out, [0, 2, 1, 3])

@@ -33,7 +33,6 @@ from .tiling import Tiling, padded
 __all__ = ["KERNEL_ATTRS", "attention_kernel", "parameter", "partial_shapes"]
 
 KERNEL_ATTRS = {"tir.is_scheduled": True, "tir.noalias": True, "op_pattern": 8}
-_LOWEST_BIAS = -1e30  # of scores: masks of minus infinity must not make differences that are no numbers
 
 
 def partial_shapes(problem: AttentionProblem, tiling: Tiling) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -342,8 +341,8 @@ class _Kernel:
         start = bias.offset + self.block.batch * bias.batch + of_head + query * bias.row
 
         def scaled(value: Any, lanes: int) -> Any:
-            factor, lowest = (_wide(x, lanes) for x in (1.0 / problem.scale, _LOWEST_BIAS))
-            return tir.max(tir.Cast(factor.dtype, value) * factor, lowest)
+            factor = _wide(1.0 / problem.scale, lanes)
+            return tir.Cast(factor.dtype, value) * factor
 
         keys, strides = self.block.keys, (bias.offset, bias.batch, bias.head, bias.row)
         if const_int(bias.column) == 1 and all(is_multiple(d, 2) for d in (problem.keys, *strides)):

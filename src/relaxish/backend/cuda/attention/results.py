@@ -56,9 +56,9 @@ class Results:
                 self._add_up(stack)
 
     def _inverse(self, total: Any) -> Any:
-        """The reciprocal of a row's total. A part or a sequence may have no keys for a row: its result is zero."""
+        """The reciprocal of a row's total. A part, a sequence or a mask may leave a row no keys: its result is zero."""
         inverse = float32(1.0) / total
-        if self.partial is None and self.block.problem.starts is None:
+        if self.partial is None and self.block.problem.starts is None and self.block.problem.bias is None:
             return inverse
         return tir.Select(total == float32(0.0), float32(0.0), inverse)
 
