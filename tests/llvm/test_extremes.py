@@ -381,4 +381,6 @@ def test_rounded_quotients_are_exact(rounding: str) -> None:
     scale = rng.uniform(0.01, 0.1, ()).astype("float32")
     x = ((rng.integers(-500, 500, (64, 33)) / 2).astype("float32") * scale).astype("float32")
     got = run(lambda b, v, s: [getattr(op, rounding)(b.emit(op.divide(v, s)))], x, scale)[0]
-    np.testing.assert_array_equal(got, getattr(np, {"round": "round", "floor": "floor", "ceil": "ceil"}[rounding])(x / scale))
+    np.testing.assert_array_equal(
+        got, getattr(np, {"round": "round", "floor": "floor", "ceil": "ceil"}[rounding])(x / scale)
+    )

@@ -238,7 +238,7 @@ for _name in ("Softmax", "LogSoftmax", "Hardmax"):
         attrs = {"axis": d.axis(len(shape))} if d.chance(0.8) else {}
         opset = d.pick([11, 13, 18]) if "axis" in attrs or len(shape) > 1 else 13
         dtype = d.pick(FLOATS) if name != "Hardmax" else "float32"
-        return OperatorCase(name, [d.values(shape, dtype, special=0.05)], attrs, opset=opset)
+        return OperatorCase(name, [d.values(shape, dtype, special=0.05, nan=name != "Hardmax")], attrs, opset=opset)
 
 
 @register("CumSum")
