@@ -85,6 +85,14 @@ def test_arrays_live_there(session):
     np.testing.assert_array_equal(again.numpy(), 2 * (x + 1))
 
 
+def test_pools_can_be_cleared_after_a_session(server):
+    with rpc.connect("127.0.0.1", server.port, key="test") as session:
+        device = session.cpu()
+        assert nd.array(np.arange(3), device).numpy().tolist() == [0, 1, 2] and device.exist
+    assert not device.exist
+    relaxish.get_global_func("vm.builtin.memory_manager.clear")()
+
+
 def test_files(session):
     session.upload(b"hello", "greetings/first.txt")
     assert session.listdir("greetings") == "first.txt"

@@ -49,8 +49,8 @@ class _RemoteDevices(DeviceAPI):
         return Tagged("device", type=self.kind, id=index)
 
     def exists(self, index: int) -> bool:
-        """Whether it is there."""
-        return bool(self.session.ask("device", self._tag(index), "exist"))
+        """Whether it is there; it is not after the session's end."""
+        return self.session.alive and bool(self.session.ask("device", self._tag(index), "exist"))
 
     def attribute(self, index: int, name: str) -> Any:
         """A property."""
