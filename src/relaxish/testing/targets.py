@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ..runtime import Device, device, enabled
 from ..support.config import TEST_TARGETS
+from ..support.errors import RelaxishError
 from ..target import Target
 
 __all__ = [
@@ -27,7 +29,19 @@ def device_enabled(target: str | Target | dict[str, Any]) -> bool:
     True
     """
     kind = _kind(target)
-    return bool(enabled(kind) and device(kind).exist)
+    return bool(enabled(kind) and device(kind).exist and (kind != "opencl" or _opencl_compiles()))
+
+
+@functools.cache
+def _opencl_compiles() -> bool:
+    """Whether the driver makes code for its device: older releases of PoCL know no processor newer than themselves."""
+    from ..runtime.opencl_driver.program import OpenCLProgram
+
+    try:
+        OpenCLProgram("__kernel void nothing(__global int *a) { a[0] = 1; }", 0).binary()
+    except RelaxishError:
+        return False
+    return True
 
 
 def enabled_targets() -> list[tuple[str, Device]]:
