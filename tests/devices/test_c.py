@@ -209,7 +209,16 @@ def test_indices_and_divisors_from_data_are_checked(tmp_path):
     built = build(func)
     path = tmp_path / "kernels.c"
     path.write_text(built.get_source())
-    strict = ["-std=c99", "-pedantic-errors", "-Wall", "-Wextra", "-Wno-unused", "-Wno-parentheses", "-Werror", "-fsyntax-only"]
+    strict = [
+        "-std=c99",
+        "-pedantic-errors",
+        "-Wall",
+        "-Wextra",
+        "-Wno-unused",
+        "-Wno-parentheses",
+        "-Werror",
+        "-fsyntax-only",
+    ]
     done = subprocess.run([find_compiler(), *strict, str(path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     ids, divisors = np.array([3, 0, 9, 1], "int32"), np.array([7, -3, 1, 5], "int32")

@@ -481,9 +481,7 @@ def _clamped(value: Any, extent: Any, offset: Any, span: Any) -> Any:
     return B.maximum(B.minimum(value, last), least)
 
 
-def guard(
-    func: PrimFunc, policy: str | None = None, all_accesses: bool = False, silent: bool = False
-) -> PrimFunc:
+def guard(func: PrimFunc, policy: str | None = None, all_accesses: bool = False, silent: bool = False) -> PrimFunc:
     """Guard the accesses of a function as ``policy`` says, by default that in force.
 
     ``silent`` is for code that can raise no error: clamped indices are not checked as well where a size may be 0.
