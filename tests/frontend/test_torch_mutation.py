@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -354,3 +355,37 @@ def test_what_is_not_written_to_is_imported_as_before():
     assert functional(program) is program
     text = from_exported_program(program).script()
     assert "mutated" not in text and "R.nn.relu" in text and "R.reshape" in text
+
+
+def test_writes_that_nobody_sees_are_not_taken_apart():
+    """Activations in place behind a layer are the functional ones; a second reader of what they write to is not passed over."""
+
+    class Passing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 4, 3)
+            self.norm = torch.nn.BatchNorm2d(4).eval()
+
+        def forward(self, x):
+            y = torch.nn.functional.relu_(self.norm(self.conv(x)))
+            return torch.nn.functional.hardtanh_(self.conv(x).add_(y))
+
+    class Seen(torch.nn.Module):
+        def forward(self, x):
+            y = torch.tanh(x)
+            z = y[0]
+            y.mul_(x)
+            return y, z, torch.nn.functional.dropout(y, training=False).relu_() + y
+
+    x = torch.randn(2, 3, 5, 5)
+    program = torch.export.export(Passing().eval(), (x,))
+    assert functional(program) is program
+    seen = torch.export.export(Seen(), (x,))
+    assert functional(seen) is not seen
+    for module, exported in ((Passing().eval(), None), (Seen(), seen)):
+        exported = exported or torch.export.export(module, (x,))
+        vm = relaxish.VirtualMachine(relaxish.build(from_exported_program(exported), "llvm"), relaxish.cpu())
+        expected = module(x.clone())
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        for got, want in zip(vm["main"](relaxish.nd.array(x.numpy())), expected, strict=True):
+            np.testing.assert_allclose(got.numpy(), want.detach().numpy(), rtol=1e-5, atol=1e-5)

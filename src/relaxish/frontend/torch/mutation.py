@@ -24,6 +24,14 @@ _HARMLESS = ("detach_",)
 # Operators that write to their running statistics although their schema does not say so: where the flag stands that
 # makes them, and where the statistics are.
 _NORMS = {"batch_norm": (5, 3), "instance_norm": (5, 3), "cudnn_batch_norm": (5, 3)}
+# Operators with a result of their own, whatever their arguments are; and those in place that need nothing but it.
+_FRESH = frozenset(
+    "conv1d conv2d conv3d linear matmul mm bmm addmm batch_norm layer_norm group_norm add sub mul relu silu sigmoid tanh gelu"
+    " hardswish leaky_relu".split()
+)
+_IN_PLACE = frozenset(
+    "relu_ relu6_ hardtanh_ silu_ sigmoid_ tanh_ gelu_ hardswish_ leaky_relu_ elu_ add_ sub_ mul_".split()
+)
 
 
 def _norm_writes(node: Any) -> bool:
@@ -40,8 +48,30 @@ def _graphs(module: Any) -> list[Any]:
     return [part.graph for part in module.modules() if hasattr(part, "graph")]
 
 
+def _name(node: Any) -> str:
+    packet = getattr(node.target, "overloadpacket", None) if node.op == "call_function" else None
+    return str(getattr(packet, "__name__", ""))
+
+
+def _in_passing(node: Any) -> bool:
+    """Whether a write goes to a result of which nobody else knows, so that it is the functional operator.
+
+    So networks are written to save memory (``relu_`` behind a batch norm); taking such programs apart takes seconds.
+    """
+    if _name(node) not in _IN_PLACE:
+        return False
+    target = node.args[0]
+    if len(target.users) != 1 or not (_name(target) in _FRESH or _in_passing(target)):
+        return False
+    held = target.meta["val"]
+    others = [a.meta.get("val") for a in node.args[1:] if hasattr(a, "meta")]
+    return all(
+        o is not None and getattr(o, "dtype", None) == held.dtype and tuple(o.shape) == tuple(held.shape) for o in others
+    )
+
+
 def writes(program: Any, known: Collection[str] = ()) -> set[Any]:
-    """The operators of a program that write to their arguments, those named in ``known`` left out."""
+    """The operators of a program that write to what others can see, those named in ``known`` left out."""
     found = set()
     for graph in _graphs(program.graph_module):
         for node in graph.nodes:
@@ -50,7 +80,7 @@ def writes(program: Any, known: Collection[str] = ()) -> set[Any]:
                 continue
             if node.target.overloadpacket.__name__ in (*_HARMLESS, *known):
                 continue
-            if schema.is_mutable or _norm_writes(node):
+            if (schema.is_mutable and not _in_passing(node)) or _norm_writes(node):
                 found.add(node.target)
     return found
 
