@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir import IRModule
+from ..support.untrusted import malformed
 from ..target import Target
 from ..transform.tuning_api.primitives import Trace
 from .database.database import Workload
@@ -45,9 +46,13 @@ class TuningRecord:
 
     @staticmethod
     def from_json(json_obj: Sequence[Any], in_mod: IRModule | None = None) -> TuningRecord:
-        """The inverse of :meth:`as_json`; a trace that was saved without its module needs the module."""
-        trace, run_secs = json_obj
-        return TuningRecord(Trace.from_json(trace, in_mod), run_secs)
+        """The inverse of :meth:`as_json`; a trace that was saved without its module needs the module.
+
+        Raises MalformedDataError for anything else.
+        """
+        with malformed("a record of pass-level tuning"):
+            trace, run_secs = json_obj
+            return TuningRecord(Trace.from_json(trace, in_mod), run_secs)
 
 
 class Database(ABC):
@@ -111,13 +116,14 @@ class JSONDatabase(Database):
         self._by_hash: dict[str, int] = {}
         self._records: dict[str, list[TuningRecord]] = {}
         self._measured: dict[str, list[float]] = {}
-        for line in _lines(self.path_workload, allow_missing):
-            self._remember(Workload.from_json(line))
-        for index, target, record in _lines(self.path_tuning_record, allow_missing):
-            key = _key(index, Target(target))
-            self._insert(key, TuningRecord.from_json(record, self._workloads[index].mod))
-        for index, target, run_secs in _lines(self.path_measurement_record, allow_missing):
-            self._measured[_key(index, Target(target))] = [float(s) for s in run_secs]
+        with malformed(f"pass-level tuning database in {self.path_workload}"):
+            for line in _lines(self.path_workload, allow_missing):
+                self._remember(Workload.from_json(line))
+            for index, target, record in _lines(self.path_tuning_record, allow_missing):
+                key = _key(index, Target(target))
+                self._insert(key, TuningRecord.from_json(record, self._workloads[index].mod))
+            for index, target, run_secs in _lines(self.path_measurement_record, allow_missing):
+                self._measured[_key(index, Target(target))] = [float(s) for s in run_secs]
 
     def _remember(self, workload: Workload) -> None:
         self._by_hash[workload.key] = len(self._workloads)
