@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 
 @pytest.mark.parametrize("count", [500, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_random_calls(count):
-    script = Path(__file__).with_name("hostile_calls.py")
+    script = Path(__file__).parents[1] / "faults" / "hostile_arguments.py"
     result = subprocess.run(
         [sys.executable, "-X", "faulthandler", str(script), "17", str(count)],
         capture_output=True, text=True, timeout=1200, env=worker_environment(),

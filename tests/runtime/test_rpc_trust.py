@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from faults.rpc_strangers import frame, malformed_frames, says_nothing_more, stranger
 from relaxish import rpc
 from relaxish.runtime.registry import register_func
 from relaxish.runtime.rpc import server as server_module
@@ -33,48 +34,6 @@ def impatient(monkeypatch):
     """Strangers have a second to say who they are."""
     for module in (server_module, tracker_module, trust):
         monkeypatch.setattr(module, "HELLO_SECONDS", 1.0)
-
-
-def stranger(port):
-    return socket.create_connection(("127.0.0.1", port), timeout=30)
-
-
-def says_nothing_more(sock):
-    try:
-        while sock.recv(1 << 16):
-            pass
-    except ConnectionError:
-        pass
-    return True
-
-
-def frame(text, blobs=()):
-    sizes = struct.pack(f"<{len(blobs)}Q", *(len(b) for b in blobs))
-    return wire._HEAD.pack(wire._MAGIC, len(text), len(blobs)) + sizes + text + b"".join(blobs)
-
-
-def malformed_frames():
-    rng = random.Random(4)
-    yield b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(100)
-    yield wire._HEAD.pack(wire._MAGIC, (1 << 64) - 1, 0)
-    yield wire._HEAD.pack(wire._MAGIC, 10, (1 << 32) - 1)
-    yield wire._HEAD.pack(wire._MAGIC, 4, 2) + struct.pack("<2Q", (1 << 64) - 1, (1 << 64) - 1) + b"null"
-    for text in (
-        b"", b"\xff\xfe", b"[1,", b"{}", b"null", b"[]", b'["hello"]', b'["hello", 3, 4]', b'["hello", ["x"], 0]',
-        b'["hello", "x", "soon"]', b'["hello", "x", NaN]', b'["hello", "x", -1]', b'["hello", "x", 1e400]',
-        b'["put"]', b'["put", [1], 2, "m", null]', b'["put", "k", "p", "m", null]', b'["put", "k", 99999999, "m", null]',
-        b'["put", "k", 80, {"$": "map", "items": [[[1], 2]]}, 3]', b'["request", {"$": "x"}, 1]', b'["request", "k"]',
-        b'["request", "k", 1e999]', b'["summary", 1]', b'[["summary"]]', b'[{"$": "bytes", "at": 7}]',
-        b'[{"$": "bytes", "at": true}]', b'[{"$": "shape", "dims": ["x"]}]', b'[{"$": "float", "text": "x"}]',
-        b'[{"$": 3}]', b'[{"$": "x", "kind": 1}]', b'["token"]', b'["token", 5]', b'["serve"]', b'["serve", 3]',
-        b"[" * 100_000, b'{"a":' * 100_000, b"[" * 60_000 + b"]" * 60_000, b"1" * 60_000,
-    ):  # fmt: skip
-        yield frame(text)
-    for _ in range(40):
-        good = bytearray(wire.pack(["hello", "test", 0.0, b"bytes", [1, {"a": 2}]]))
-        for _ in range(rng.randrange(1, 6)):
-            good[rng.randrange(len(good))] = rng.randrange(256)
-        yield bytes(good[: rng.randrange(1, len(good) + 1)])
 
 
 @pytest.fixture(params=["server", "tracker", "proxy"])
@@ -106,7 +65,7 @@ def works(made):
 
 
 def test_malformed_messages(listening):
-    for data in malformed_frames():
+    for data in malformed_frames(random.Random(4)):
         with stranger(listening.port) as sock:
             try:
                 sock.sendall(data)

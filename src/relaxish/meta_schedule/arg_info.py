@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir import IRModule
+from ..support.errors import MalformedDataError
+from ..support.untrusted import malformed
 from ..tir import PrimFunc
 from .legal_values import Values, legal_values
 
@@ -21,10 +23,12 @@ class ArgInfo:
 
     @staticmethod
     def from_json(json_obj: Sequence[Any]) -> ArgInfo:
-        """The argument :meth:`as_json` described."""
-        if not json_obj or json_obj[0] != "TENSOR":
-            raise ValueError(f"unknown argument description {json_obj!r}")
-        return TensorInfo(json_obj[1], json_obj[2])
+        """The argument :meth:`as_json` described. Raises MalformedDataError for anything else."""
+        with malformed("the description of an argument"):
+            kind, dtype, shape = json_obj
+            if kind != "TENSOR":
+                raise MalformedDataError(f"unknown argument description {json_obj!r}")
+            return TensorInfo(dtype, shape)
 
     @staticmethod
     def from_prim_func(func: PrimFunc) -> list[ArgInfo]:

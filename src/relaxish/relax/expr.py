@@ -157,6 +157,17 @@ class ExprWithOp(Expr):
     def __call__(self, *args: Any, attrs: Mapping[str, Any] | None = None) -> Call:
         return Call(self, args, attrs=attrs)
 
+    def __iter__(self) -> Any:
+        """The fields of a tuple of known length; what may be anything has no end that iteration could find."""
+        info = self.struct_info_
+        if info is not None and not isinstance(info, TupleStructInfo):
+            # The same error as for any other field of what is no tuple.
+            self[0]
+            raise TypeError(f"cannot iterate over {self}: its struct info is {info}, which has no known number of fields")
+        if info is None:
+            raise TypeError(f"cannot iterate over {self}: its struct info is not known yet")
+        return (self[k] for k in range(len(info.fields)))
+
     def __getitem__(self, index: int) -> Any:
         try:
             return TupleGetItem(self, index)

@@ -61,6 +61,8 @@ class AxisProxy:
         self.tensor = tensor
         self.name = name
 
+    __iter__ = None  # by index it would not end
+
     def __getitem__(self, axis: Any) -> Any:
         axis = axis if isinstance(axis, RelaxExpr) else PrimValue(axis)
         info = axis.struct_info_

@@ -48,6 +48,8 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Executable | Mod
         raise MissingFileError(f"cannot find file {location}: no such file")
     if location.is_symlink():
         location = location.resolve()
+    if not location.is_file():
+        raise MalformedDataError(f"cannot load {location}: it is not a regular file")
     with malformed(f"cannot load {location}"):
         if location.suffix != ".json" and tarfile.is_tarfile(location):
             return _load_tar(location)
@@ -56,6 +58,8 @@ def load_module(path: str | os.PathLike[str], fmt: str = "") -> Executable | Mod
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     manifest_path = path.with_suffix(".json")
+    if manifest_path.exists() and not manifest_path.is_file():
+        raise MalformedDataError(f"cannot load {path}: its manifest {manifest_path} is not a regular file")
     try:
         data = manifest_path.read_bytes()
     except FileNotFoundError:

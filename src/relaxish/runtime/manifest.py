@@ -303,7 +303,9 @@ def parse_manifest(where: str, data: bytes) -> dict[str, Any]:
 def _open(path: Path) -> BinaryIO:
     """A regular file, opened. Raises MalformedDataError for links and others, RelaxishError if it is unreadable."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+        # Without O_NONBLOCK the opening of a named pipe waits for somebody to write to it.
+        flags = ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK")
+        descriptor = os.open(path, sum((getattr(os, name, 0) for name in flags), os.O_RDONLY))
     except FileNotFoundError:
         raise RelaxishError(f"{path} is missing") from None
     except OSError as err:

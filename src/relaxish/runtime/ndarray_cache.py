@@ -76,15 +76,12 @@ def load_folder(cache_path: str, device: Device) -> tuple[dict[str, NDArray], di
     index = root / "ndarray-cache.json"
     where = f"cannot load the array cache {cache_path}"
     with malformed(where):
-        try:
-            listing = parse_json(index.read_bytes(), f"{where}: {index.name}", max_depth=100)
-        except OSError as err:
-            raise RelaxishError(f"{where}: {err}") from None
+        listing = parse_json(_contents(index, where), f"{where}: {index.name}", max_depth=100)
         checked = _LISTING(listing, f"{where}: {index.name}")
         arrays: dict[str, NDArray] = {}
         for shard in checked["records"]:
             path = root / shard["dataPath"]
-            data = _shard(path, where)
+            data = _contents(path, where)
             if len(data) != shard["nbytes"]:
                 raise MalformedDataError(f"{path} has {len(data)} bytes instead of {shard['nbytes']}")
             if "md5sum" in shard and hashlib.md5(data, usedforsecurity=False).hexdigest() != shard["md5sum"]:
@@ -97,7 +94,9 @@ def load_folder(cache_path: str, device: Device) -> tuple[dict[str, NDArray], di
         return arrays, dict(checked.get("metadata") or {})
 
 
-def _shard(path: Path, where: str) -> bytes:
+def _contents(path: Path, where: str) -> bytes:
+    if path.exists() and not path.is_file():
+        raise MalformedDataError(f"{where}: {path} is not a regular file")
     try:
         return path.read_bytes()
     except OSError as err:

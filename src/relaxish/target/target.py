@@ -23,6 +23,8 @@ class TargetFeatures:
             raise AttributeError(name)
         return self._target.feature_map.get(name)
 
+    __iter__ = None  # by index it would not end
+
     def __getitem__(self, name: str) -> Any:
         return self._target.feature_map.get(name)
 

@@ -117,6 +117,9 @@ class Tensor(_TensorArith):
             )
         return ProducerLoad(self, tuple(_index(i) for i in flat))
 
+    # An index is never too large for a load to be made, so Python's iteration by index would not end.
+    __iter__ = None
+
     def __getitem__(self, indices: Any) -> Any:
         return TensorSlice(self, ())[indices]
 
@@ -134,6 +137,8 @@ class TensorSlice:
     def __init__(self, tensor: Tensor, indices: Sequence[Any]) -> None:
         self.tensor = tensor
         self.indices = tuple(indices)
+
+    __iter__ = None
 
     def __getitem__(self, indices: Any) -> Any:
         more = tuple(indices) if isinstance(indices, (tuple, list)) else (indices,)

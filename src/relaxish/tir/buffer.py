@@ -109,6 +109,9 @@ class Buffer(Node):
             raise CheckTypeError(f"the data of buffer {self.name} is no pointer")
         return annotation.storage_scope or "global"
 
+    # An index is never too large for a load to be made, so Python's iteration by index would not end.
+    __iter__ = None
+
     def __getitem__(self, indices: Any) -> Any:
         if not isinstance(indices, (tuple, list)):
             indices = (indices,)

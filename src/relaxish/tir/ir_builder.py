@@ -66,6 +66,8 @@ class BufferVar:
             out = _unflattened(as_expr(out[0]), shape)
         return out
 
+    __iter__ = None  # by index it would not end
+
     def __getitem__(self, index: Any) -> BufferLoad:
         return BufferLoad(self._buffer, self._indices(index))
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir import IRModule
 from ...support import config
+from ...support.errors import MalformedDataError
+from ...support.untrusted import malformed
 from ...target import Target
 from ...tir import Schedule
 from ...tir.schedule import Trace
@@ -69,13 +71,15 @@ class Workload:
 
     @staticmethod
     def from_json(json_obj: Sequence[Any]) -> Workload:
-        """The workload :meth:`as_json` wrote."""
+        """The workload :meth:`as_json` wrote. Raises MalformedDataError for anything else."""
         from ...ir import load_json
 
-        mod = load_json(base64.b64decode(json_obj[1]).decode())
-        if not isinstance(mod, IRModule):
-            raise ValueError(f"a workload is an IRModule, not {type(mod).__name__}")
-        return Workload(mod)
+        with malformed("a workload"):
+            _, graph = json_obj
+            mod = load_json(base64.b64decode(graph).decode())
+            if not isinstance(mod, IRModule):
+                raise MalformedDataError(f"a workload is an IRModule, not {type(mod).__name__}")
+            return Workload(mod)
 
 
 class TuningRecord:
@@ -154,23 +158,24 @@ class TuningRecord:
 
     @staticmethod
     def from_json(json_obj: Sequence[Any], workload: Workload, notes: Mapping[str, Any] | None = None) -> TuningRecord:
-        """The record :meth:`as_json` wrote."""
-        trace, run_secs, target, args_info = json_obj
-        notes = notes or {}
-        return TuningRecord(
-            Trace.from_json(trace),
-            workload,
-            run_secs,
-            None if target is None else Target(target),
-            None if args_info is None else [ArgInfo.from_json(a) for a in args_info],
-            error_msg=notes.get("error"),
-            valid=notes.get("valid"),
-            hardware=notes.get("hardware", ""),
-            stage=notes.get("stage"),
-            predicted=notes.get("predicted"),
-            time=notes.get("time"),
-            again=bool(notes.get("again")),
-        )
+        """The record :meth:`as_json` wrote. Raises MalformedDataError for anything else."""
+        with malformed("a tuning record"):
+            trace, run_secs, target, args_info = json_obj
+            notes = notes or {}
+            return TuningRecord(
+                Trace.from_json(trace),
+                workload,
+                run_secs,
+                None if target is None else Target(target),
+                None if args_info is None else [ArgInfo.from_json(a) for a in args_info],
+                error_msg=notes.get("error"),
+                valid=notes.get("valid"),
+                hardware=notes.get("hardware", ""),
+                stage=notes.get("stage"),
+                predicted=notes.get("predicted"),
+                time=notes.get("time"),
+                again=bool(notes.get("again")),
+            )
 
 
 _SCOPES = threading.local()

@@ -2,6 +2,9 @@
 
     python -m relaxish.testing.fuzz --seconds 120
 
+The other fuzzers (``--kind onnx``, ``onnx-operator``, ``torch``) have modules of their own here: ``differential``,
+``onnx_operators``, ``torch_programs``.
+
 A case is a number: the same number always makes the same program and the same schedule.  Each case demands that the
 interpreter gives the same arrays for the program before and after its schedule, that the compiled program gives them
 too, that the scheduled program is well formed, and that its trace replays.  A failure is shrunk to the fewest schedule

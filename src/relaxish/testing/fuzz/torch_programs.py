@@ -412,12 +412,15 @@ def test_torch_program_{p.number}():
 
 
 def run(
-    first: int, count: int, seconds: float, on_failure: Callable[[TorchFailure], None]
+    first: int, count: int, seconds: float, on_failure: Callable[[TorchFailure], None], max_failures: int = 10**9
 ) -> tuple[int, Counter[str], list[TorchFailure]]:
-    """Programs ``first`` to ``first + count``, or until the time is up: how many were compared, refusals, failures."""
+    """Programs ``first`` to ``first + count``, or until the time is up or ``max_failures`` were found.
+
+    Gives how many were compared, refusals by reason, and failures.
+    """
     end, compared, refused, failures = time.monotonic() + seconds, 0, Counter[str](), []
     for number in range(first, first + count):
-        if time.monotonic() > end:
+        if time.monotonic() > end or len(failures) >= max_failures:
             break
         try:
             failure = check_program(make_program(number))

@@ -8,6 +8,7 @@ from typing import Any
 
 from ....ir.module import IRModule
 from ....relax.analysis import find_ill_formed
+from ....support.errors import DiagnosticError
 from ....tir import PrimFunc
 from ....tir.analysis import verify_well_formed
 from ...ir_builder.base import IRBuilder
@@ -65,7 +66,10 @@ def parse(
     names = _default_names() if extra_vars is None else dict(extra_vars)
     with IRBuilder() as builder:
         parser.parse(names)
-    result = builder.get()
+    try:
+        result = builder.get()
+    except IndexError:
+        raise DiagnosticError("There is no function and no module in this program.") from None
     if check_well_formed:
         _check(result, parser, source)
     if not isinstance(program, str):

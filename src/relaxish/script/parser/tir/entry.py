@@ -100,6 +100,8 @@ class _BufferProxy:
             shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type, axis_separators
         )
 
+    __iter__ = None  # by index it would not end
+
     def __getitem__(self, keys: Any) -> Any:
         if not isinstance(keys, tuple):
             return self(keys)
@@ -115,6 +117,8 @@ class _PtrProxy:
         if callable(dtype):
             dtype = dtype().dtype
         return ptr(dtype, storage_scope)
+
+    __iter__ = None  # by index it would not end
 
     def __getitem__(self, keys: Any) -> Any:
         return self(*keys) if isinstance(keys, tuple) else self(keys)

@@ -1,4 +1,4 @@
-"""Random calls of kernels and models with arguments good and bad: ``python hostile_calls.py SEED COUNT``.
+"""Random calls of kernels and models with arguments good and bad: ``python hostile_arguments.py SEED COUNT``.
 
 Each call must compute what NumPy says or raise an error; memory that it is not to write must be what it was, in both
 cases. Run in a process of its own, since the alternative to an error is a crash.
@@ -6,7 +6,10 @@ cases. Run in a process of its own, since the alternative to an error is a crash
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+import time
+from collections import Counter
 
 import numpy as np
 
@@ -16,6 +19,8 @@ from relaxish.runtime import cpu, nd
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.script import tir as T
+from relaxish.support import config
+from relaxish.testing.fuzz.child import in_child
 
 N = 6
 
@@ -192,12 +197,19 @@ def call(functions, rng):
     return "done"
 
 
-def main(seed, count):
-    built = {}
-    built["dynamic"] = relaxish.tir.build(dynamic, "llvm")["dynamic"]
-    built["in_place"] = relaxish.tir.build(in_place, "llvm")["in_place"]
+def built_functions():
+    """What is called, by name."""
     machine = relax.VirtualMachine(relaxish.build(Model, "llvm"), cpu())
-    functions = {**built, "static": machine["static"], "symbolic": machine["symbolic"]}
+    return {
+        "dynamic": relaxish.tir.build(dynamic, "llvm")["dynamic"],
+        "in_place": relaxish.tir.build(in_place, "llvm")["in_place"],
+        "static": machine["static"],
+        "symbolic": machine["symbolic"],
+    }
+
+
+def main(seed, count):
+    functions = built_functions()
     ends = {"done": 0, "refused": 0}
     for n in range(count):
         rng = np.random.default_rng([seed, n])
@@ -207,6 +219,53 @@ def main(seed, count):
             raise AssertionError(f"call {n} of seed {seed}: {error}") from error
     print(ends)
     return ends
+
+
+_BATCH = 200
+
+
+def campaign(budget_s: float, seed: int) -> dict[str, int]:
+    """Calls ``tried``: ``done`` with the right numbers, ``refused`` with an error, ``wrong``, ``crashed``, ``hung``.
+
+    Every second batch runs with each load and store watched, and then a report of one counts as ``wrong``. Without
+    torch, whose tensors are among the arguments, all are ``skipped``.
+    """
+    if importlib.util.find_spec("torch") is None:
+        return {"tried": 1, "skipped": 1}
+    import torch  # noqa: F401  (once, not in every child)
+
+    end = time.monotonic() + budget_s
+    figures: Counter[str] = Counter(tried=0, done=0, refused=0, wrong=0, crashed=0, hung=0)
+    levels = {}
+    for level in (0, 2):
+        with config.CHECK.override(level):
+            levels[level] = built_functions()
+    batch = 0
+    while time.monotonic() < end or not figures["tried"]:
+        first, level = batch * _BATCH, 2 * (batch % 2)
+        found = in_child(lambda: _calls(levels[level], seed, first, min(end, time.monotonic() + 20)), 60)  # noqa: B023
+        batch += 1
+        if isinstance(found, str):
+            figures["tried"] += 1
+            figures["hung" if "SIGALRM" in found else "crashed"] += 1
+            print(f"calls from {first} of seed {seed}: {found}", file=sys.stderr, flush=True)
+        else:
+            figures.update(found)
+    return dict(figures)
+
+
+def _calls(functions, seed, first, end):
+    figures = Counter()
+    for n in range(first, first + _BATCH):
+        if n > first and time.monotonic() > end:
+            break
+        figures["tried"] += 1
+        try:
+            figures[call(functions, np.random.default_rng([seed, n]))] += 1
+        except Exception as error:  # noqa: BLE001  (any other end is a fault)
+            figures["wrong"] += 1
+            print(f"call {n} of seed {seed}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    return figures
 
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""The differential fuzzer of importers and pipelines: a sample each time, ten minutes when there is time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import relaxish.testing.fuzz.__main__ as command  # noqa: E402
+from relaxish.testing.fuzz import differential  # noqa: E402
+from relaxish.testing.fuzz.differential import GraphFailure, check_graph, make_graph_case, shrink_graph  # noqa: E402
+
+SAMPLE, MINUTES = 30, 10
+
+
+def check(numbers, seconds: float) -> Counter[str]:
+    end = time.monotonic() + seconds
+    ends: Counter[str] = Counter()
+    for number in numbers:
+        found = check_graph(make_graph_case(number))
+        assert not isinstance(found, GraphFailure), str(shrink_graph(found))
+        ends[found] += 1
+        if time.monotonic() > end:
+            break
+    return ends
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_few_graphs(part):
+    ends = check(range(700_000 + part, 700_000 + SAMPLE, 3), 600.0)
+    assert ends["ok"] * 2 > sum(ends.values()), ends
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(MINUTES))
+def test_ten_minutes_of_graphs(part):
+    ends = check(range(710_000 + 10_000 * part, 720_000 + 10_000 * part), 60.0)
+    assert ends["ok"] * 2 > sum(ends.values()), ends
+
+
+def test_a_case_is_its_number():
+    first, again = make_graph_case(5), make_graph_case(5)
+    assert first.route == again.route and first.graph.nodes == again.graph.nodes
+    assert first.graph.nodes != make_graph_case(6).graph.nodes
+
+
+def _spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = differential._ours
+
+    def off_by_one(model, route, inputs):
+        stage, made = ours(model, route, inputs)
+        return stage, [part + part.dtype.type(1) if part.dtype.kind in "fi" else ~part for part in made]
+
+    monkeypatch.setattr(differential, "_ours", off_by_one)
+
+
+def test_wrong_results_are_found_and_written_as_tests(monkeypatch, tmp_path, capsys):
+    _spoiled(monkeypatch)
+    arguments = ["--kind", "onnx", "--seconds", "60", "--first", "700000", "--max-failures", "1", "--out", str(tmp_path)]
+    assert command.main(arguments) == 1
+    assert "fails at 'wrong'" in capsys.readouterr().out
+    (written,) = tmp_path.iterdir()
+    scope: dict[str, object] = {}
+    exec(compile(written.read_text(), written.name, "exec"), scope)
+    (test,) = (value for name, value in scope.items() if name.startswith("test_"))
+    with pytest.raises(AssertionError):
+        test()
+    monkeypatch.undo()
+    test()
+
+
+@pytest.mark.parametrize("kind", ["schedule", "onnx", "onnx-operator", "torch"])
+def test_every_kind_has_a_command(kind, capsys, tmp_path):
+    if kind == "torch":
+        pytest.importorskip("torch")
+    assert command.main(["--kind", kind, "--seconds", "0.5", "--first", "3", "--out", str(tmp_path)]) == 0
+    assert "(" in capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+def test_operators_that_fail_are_written_as_tests(monkeypatch, tmp_path):
+    from relaxish.testing.fuzz import onnx_judges
+
+    monkeypatch.setattr(onnx_judges, "check_operator", lambda case: onnx_judges.Verdict("wrong", "so it is said"))
+    arguments = ["--kind", "onnx-operator", "--max-failures", "2", "--out", str(tmp_path)]
+    assert command.main(arguments) == 2
+    for written in tmp_path.iterdir():
+        scope: dict[str, object] = {}
+        exec(compile(written.read_text(), written.name, "exec"), scope)
+        (test,) = (value for name, value in scope.items() if name.startswith("test_"))
+        with pytest.raises(AssertionError, match="so it is said"):
+            test()
