@@ -196,10 +196,10 @@ def _edit_statement(tree: ast.AST, rng: random.Random) -> None:
         forms = (
             hostile, f"x = {hostile}", f"x: {hostile} = 1", f"x: T.int32 = {hostile}", f"with {hostile} as x:\n    pass",
             f"for x in {hostile}:\n    pass", f"while {hostile}:\n    pass", f"if {hostile}:\n    pass", f"return {hostile}",
-            f"assert {hostile}, {hostile}", f"A[0] += {hostile}", f"import os\nos.mkdir('hacked')", f"raise {hostile}",
-            f"try:\n    {hostile}\nexcept {hostile}:\n    pass", f"global A\nA = {hostile}", f"del A", f"yield {hostile}",
+            f"assert {hostile}, {hostile}", f"A[0] += {hostile}", "import os\nos.mkdir('hacked')", f"raise {hostile}",
+            f"try:\n    {hostile}\nexcept {hostile}:\n    pass", f"global A\nA = {hostile}", "del A", f"yield {hostile}",
             f"def g(x={hostile}) -> {hostile}:\n    {hostile}\ng()", f"class B({hostile}):\n    x = {hostile}",
-            f"@{hostile}\ndef g():\n    pass", f"T.evaluate({hostile})", f"from os import mkdir\nmkdir('hacked')",
+            f"@{hostile}\ndef g():\n    pass", f"T.evaluate({hostile})", "from os import mkdir\nmkdir('hacked')",
             f"async def g():\n    await {hostile}", f"match {hostile}:\n    case _:\n        pass", f"x, *y = {hostile}",
         )  # fmt: skip
         try:
