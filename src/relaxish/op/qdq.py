@@ -72,13 +72,14 @@ def _check(call: Call, data_kinds: tuple[str, ...], out_kinds: tuple[str, ...]) 
             )
     given = int(call.attrs.axis)
     axis = given + data.ndim if given < 0 else given
-    if not 0 <= axis < data.ndim:
+    whole = data.ndim == 0 and given in (-1, 0)  # a number of no dimension has its last axis nowhere
+    if not 0 <= axis < data.ndim and not whole:
         raise fail(call, f"axis param is out of range ({given})")
     for name, info in (("scale", scale), ("zero_point", zero)):
         if info.ndim == 0:
             continue
         size, dims = info.dims(), data.dims()
-        if not size or dims is None:
+        if not size or not dims:
             raise fail(call, f"the shapes of the input and of {name} must be known")
         if info.ndim > 1:
             _check_blocks(call, name, size, dims, axis)
