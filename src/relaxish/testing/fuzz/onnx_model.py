@@ -76,7 +76,7 @@ def draw_inputs(graph: Graph, sizes: Mapping[str, int], seed: int) -> dict[str, 
 def other_sizes(graph: Graph, seed: int) -> dict[str, int]:
     """Other values of the named sizes, for a model of dynamic shapes; empty dimensions stay empty."""
     rng = np.random.default_rng([graph.number, 77, seed])
-    return {n: 0 if s == 0 else int(max(1, s + rng.integers(-1, 4))) for n, s in graph.sizes.items()}
+    return {n: 0 if s == 0 else max(1, s + int(rng.integers(-1, 4))) for n, s in graph.sizes.items()}
 
 
 def peer_outputs(model: Any, inputs: Mapping[str, Array]) -> list[Array] | None:

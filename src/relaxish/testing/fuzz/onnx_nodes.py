@@ -40,7 +40,7 @@ def smooth_unary(g: Graph) -> Value | None:
         bound = float(np.exp(x.bound))
     if op in ("Sqrt", "Log", "Reciprocal"):
         x = g.add("Abs", [x], x.dtype, x.shape, exact=x.exact, bound=x.bound)
-        one = g.constant(np.float32(1.0))
+        one = g.constant(np.array(1.0, "float32"))
         x = g.add("Add", [x, one], x.dtype, x.shape, exact=x.exact, bound=x.bound + 1)
     if not _fits(x, bound):
         return None
@@ -62,7 +62,7 @@ def rounding(g: Graph) -> Value | None:
     x = g.pick(lambda v: v.is_float and v.exact and v.bound < 1000)
     if x is None:
         return None
-    half = g.add("Mul", [x, g.constant(np.float32(g.rng.choice([0.5, 0.25, -1.5])))], x.dtype, x.shape, exact=True,
+    half = g.add("Mul", [x, g.constant(np.array(g.rng.choice([0.5, 0.25, -1.5]), "float32"))], x.dtype, x.shape, exact=True,
                  bound=2 * x.bound)  # fmt: skip
     op = g.rng.choice(["Floor", "Ceil", "Round"])
     return g.add(op, [half], x.dtype, x.shape, exact=True, bound=2 * x.bound + 1)
@@ -417,9 +417,9 @@ def flatten_like_shape_of(g: Graph) -> Value | None:
     if x is None or any(d.value(g.sizes) == 0 for d in x.shape):
         return None
     shape = g.add("Shape", [x], "int64", [Dim.of(x.rank)], exact=True, bound=64.0)
-    back = g.add("Reshape", [x, g.ints(-1)], x.dtype, [_product(x.shape)] if _product(x.shape) else [Dim.of(-1)],
-                 exact=x.exact, bound=x.bound)  # fmt: skip
-    if _product(x.shape) is None:
+    length = _product(x.shape)
+    back = g.add("Reshape", [x, g.ints(-1)], x.dtype, [length or Dim.of(-1)], exact=x.exact, bound=x.bound)
+    if length is None:
         g.values.remove(back)
     return g.add("Reshape", [back, shape], x.dtype, x.shape, exact=x.exact, bound=x.bound)
 
@@ -454,7 +454,7 @@ def slicing(g: Graph) -> Value | None:
             start, end, step = -1, -(2**40), -1
     if shape[axis] == Dim.of(0) and g.rng.random() < 0.9:
         return None
-    inputs = [x, g.ints(start), g.ints(end), g.ints(axis), g.ints(step)]
+    inputs: list[Value | str] = [x, g.ints(start), g.ints(end), g.ints(axis), g.ints(step)]
     return g.add("Slice", inputs, x.dtype, shape, exact=x.exact, bound=x.bound)
 
 

@@ -418,7 +418,8 @@ def run(
 
     Gives how many were compared, refusals by reason, and failures.
     """
-    end, compared, refused, failures = time.monotonic() + seconds, 0, Counter[str](), []
+    end, compared, refused = time.monotonic() + seconds, 0, Counter[str]()
+    failures: list[TorchFailure] = []
     for number in range(first, first + count):
         if time.monotonic() > end or len(failures) >= max_failures:
             break
