@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from relaxish import interp
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.script import tir as T
+from relaxish.support.errors import IndexBoundsError
 
 
 def test_matmul_with_init_and_symbolic_shape() -> None:
@@ -100,3 +102,18 @@ def test_graph_program() -> None:
     for flag in (True, False):
         out = interp.run_relax(Module, "main", [x, w, np.array(flag)])
         np.testing.assert_allclose(out, expected * (2 if flag else 1), rtol=1e-5, atol=1e-6)
+
+
+def test_elements_before_the_first_are_errors():
+    """NumPy would take them from the end of the array, and the reference would be wrong without a word."""
+
+    @T.prim_func
+    def shifted(a: T.Buffer((4,), "float32"), i: T.Buffer((1,), "int64"), b: T.Buffer((4,), "float32")):
+        for k in range(4):
+            b[k] = T.if_then_else(k < 2, T.float32(0), a[T.int64(k) - i[0]])
+
+    a, b = np.arange(1, 5, dtype="float32"), np.zeros(4, "float32")
+    interp.run_prim_func(shifted, [a, np.array([2]), b])
+    np.testing.assert_array_equal(b, [0, 0, 1, 2])
+    with pytest.raises(IndexBoundsError, match="before the first element of a"):
+        interp.run_prim_func(shifted, [a, np.array([4]), b])

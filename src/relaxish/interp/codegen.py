@@ -197,6 +197,14 @@ class Compiler(Visitor):
             out = text if out == "0" else f"({out}) * {self.expr(extent)} + {text}"
         return out + elem
 
+    def place(self, buffer: Any, indices: Any) -> str:
+        """The flat offset of an element or of those of a vector; NumPy would take a negative one from the end."""
+        text = self.offset(buffer, indices)
+        if text.isdecimal() or any(dt.lanes(i.dtype) != 1 for i in indices):
+            return text
+        name = self.fresh("at")
+        return f"({name} if ({name} := {text}) >= 0 else out_of_bounds({buffer.name!r}, {name}))"
+
     def memory(self, buffer: Any) -> str:
         """The flat array of a buffer, in the buffer's dtype."""
         view = self.views.get(id(buffer))
@@ -214,10 +222,10 @@ class Compiler(Visitor):
     def visit_BufferLoad(self, node: Any) -> str:  # noqa: N802
         if dt.lanes(node.buffer.dtype) != 1:
             return f"{self._vectors(node.buffer)}[{self.offset(node.buffer, node.indices)}].reshape(-1)"
-        text = f"{self.memory(node.buffer)}[{self.offset(node.buffer, node.indices)}]"
         if node.predicate is not None:
             return f"load_masked({self.memory(node.buffer)}, {self.offset(node.buffer, node.indices)}, " \
                    f"{self.expr(node.predicate)})"  # fmt: skip
+        text = f"{self.memory(node.buffer)}[{self.place(node.buffer, node.indices)}]"
         if dt.lanes(node.dtype) == 1:
             if node.dtype == "bool":
                 return f"bool({text})"
@@ -347,7 +355,7 @@ class Compiler(Visitor):
         element = dt.element_of(node.buffer.dtype)
         if (dt.is_int(element) or dt.is_uint(element)) and dt.lanes(node.value.dtype) == 1:
             value = f"wrap_int({value}, {dt.bits(element)}, {dt.is_int(element)})"
-        self.line(f"{memory}[{offset}] = {value}")
+        self.line(f"{memory}[{self.place(node.buffer, node.indices)}] = {value}")
 
     def visit_For(self, node: Any) -> None:  # noqa: N802
         var = self.var(node.loop_var)

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import tir
 from ..ir import dtype as dt
+from ..support.errors import IndexBoundsError
 from ..tir.transform.empty_reductions import fill_empty_reductions
 from ..tir.transform.exact_extremes import exact_extremes
 from .casting import cast
@@ -66,6 +67,11 @@ def allocate(size: int, dtype: str) -> Any:
 def retype(memory: Any, dtype: str) -> Any:
     """The same memory in another dtype."""
     return memory.view(np_dtype(dt.element_of(dtype)))
+
+
+def out_of_bounds(name: str, offset: Any) -> Any:
+    """Raise IndexBoundsError for an element before the first."""
+    raise IndexBoundsError(f"offset {int(offset)} lies before the first element of {name}")
 
 
 def load_masked(memory: Any, offset: Any, mask: Any) -> Any:
@@ -127,7 +133,7 @@ def copy_bytes(target: Any, at: int, source: Any, start: int, size: int, predica
 _NAMESPACE = {
     "np": np, "trunc_div": trunc_div, "trunc_mod": trunc_mod, "cast": cast, "as_float": as_float,
     "broadcast": broadcast, "reinterpret": reinterpret, "allocate": allocate, "retype": retype,
-    "load_masked": load_masked, "store_masked": store_masked, "intrinsic": intrinsic, "extern": extern,
+    "load_masked": load_masked, "out_of_bounds": out_of_bounds, "store_masked": store_masked, "intrinsic": intrinsic, "extern": extern,
     "leading_zeros": leading_zeros,
     "copy_bytes": copy_bytes, "run_threads": run_threads, "Pointer": Pointer, "wrap_int": wrap_int,
 }  # fmt: skip
