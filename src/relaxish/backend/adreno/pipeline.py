@@ -34,7 +34,7 @@ def legalize_passes(target: str | Target) -> list[Pass]:
         transform.FoldConstant(),
         *stages.legalize(),
         transform.DeadCodeElimination(),
-        dlight.ApplyDefaultSchedule(*rules),
+        stages.with_wide_sums(dlight.ApplyDefaultSchedule(*rules)),
     ]
 
 

@@ -10,6 +10,7 @@ from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ...op.nn.attention import ATTENTION_KERNELS
 from ...relax.analysis.cleanup import keep_vouched_calls
 from ...target import Target
+from ...tir.transform.wide_accumulators import widen_module
 from ..dispatch_sampling import DispatchSampling
 from ..dispatch_sort_scan import DispatchSortScan
 
@@ -21,6 +22,7 @@ __all__ = [
     "gpu_schedules",
     "legalize",
     "pipeline_of",
+    "with_wide_sums",
 ]
 
 #: Makes the passes of one stage for a target.
@@ -50,7 +52,13 @@ def legalize() -> list[Pass]:
 
 def gpu_schedules(target: Target) -> list[Pass]:
     """A schedule for every kernel that has none."""
-    return [dlight.ApplyDefaultSchedule(*dlight.default_gpu_rules(target), simplify_shapes=True)]
+    return [with_wide_sums(dlight.ApplyDefaultSchedule(*dlight.default_gpu_rules(target), simplify_shapes=True))]
+
+
+def with_wide_sums(schedules: Pass) -> Pass:
+    """The pass, given kernels that keep sums of narrow floats in float32: schedules must know the memory this takes."""
+    made: Pass = module_pass(lambda mod, ctx: schedules(widen_module(mod)), opt_level=0, name=schedules.info.name)
+    return made
 
 
 def dataflow_lower() -> list[Pass]:

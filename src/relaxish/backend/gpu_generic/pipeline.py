@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...ir.transform import Pass
 from ...target import Target
-from ...tir.transform.wide_accumulators import WidenAccumulators
 from ..common import stages
 
 __all__ = [
@@ -23,7 +22,7 @@ def library_dispatch_passes(target: str | Target) -> list[Pass]:
 
 def legalize_passes(target: str | Target) -> list[Pass]:
     """From operators to fused and scheduled kernels."""
-    return [*stages.legalize(), WidenAccumulators(), *stages.gpu_schedules(stages.as_target(target))]
+    return [*stages.legalize(), *stages.gpu_schedules(stages.as_target(target))]
 
 
 def dataflow_lower_passes(target: str | Target) -> list[Pass]:
