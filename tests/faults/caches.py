@@ -59,7 +59,15 @@ class _Case:
         self.folder, self.rng, self.told = folder, rng, ""
 
     def run(self) -> str:
-        ways: list[Callable[[], None]] = [self.damage, self.damage, self.foreign, self.odd, self.folders, self.full, self.writers]
+        ways: list[Callable[[], None]] = [
+            self.damage,
+            self.damage,
+            self.foreign,
+            self.odd,
+            self.folders,
+            self.full,
+            self.writers,
+        ]
         way = self.rng.choice(ways)
         self.told = way.__name__
         found = in_child(lambda: _wrong(_FACTORS), 25)  # fills the cache

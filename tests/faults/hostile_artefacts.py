@@ -118,7 +118,9 @@ class _Case:
 
     def run(self) -> str:
         """The key to count."""
-        way = self.rng.choice([self.damage] * 4 + [self.exchange, self.manifest, self.manifest, self.archive, self.weights])
+        way = self.rng.choice(
+            [self.damage] * 4 + [self.exchange, self.manifest, self.manifest, self.archive, self.weights]
+        )
         try:
             return way()
         except RelaxishError:
@@ -162,7 +164,9 @@ class _Case:
             return self._call("m.so", False, not same)
         path.unlink()
         if kind == 1:
-            other = self.rng.choice(["/etc/passwd", "/dev/zero", "/dev/null", str(self.whole / "two" / name), name, "/"])
+            other = self.rng.choice(
+                ["/etc/passwd", "/dev/zero", "/dev/null", str(self.whole / "two" / name), name, "/"]
+            )
             path.symlink_to(other)
         elif kind == 2:
             path.mkdir()
@@ -179,13 +183,25 @@ class _Case:
         edited = mutated_json(before, self.rng.choice, lambda: odd_value(self.rng))
         fits = self.rng.random() < 0.85
         self.told = f"edited manifest {_difference(before, edited)}"
-        text = manifest_text(edited) if fits and isinstance(edited, dict) else json.dumps({**edited, "sha256": checksum})
+        text = (
+            manifest_text(edited) if fits and isinstance(edited, dict) else json.dumps({**edited, "sha256": checksum})
+        )
         path.write_text(text, encoding="utf8", errors="surrogatepass")
         return self._call("m.so", fits, not fits and edited != before)
 
     def archive(self) -> str:
         """Members of the archive renamed, repeated, left out, exchanged, made links, or added."""
-        names = ["../m.so", "/m.so", "m.json/x", "sitecustomize.py", "m.so\0x", "a" * 300, "m.safetensors", "m.json", "."]
+        names = [
+            "../m.so",
+            "/m.so",
+            "m.json/x",
+            "sitecustomize.py",
+            "m.so\0x",
+            "a" * 300,
+            "m.safetensors",
+            "m.json",
+            ".",
+        ]
         kind, at = self.rng.randrange(6), self.rng.randrange(3)
         path = self.folder / "m.tar"
         made = self.folder / "made.tar"
@@ -218,7 +234,9 @@ class _Case:
 
     def weights(self) -> str:
         """Parameters, caches of arrays, tensors and device packages by themselves."""
-        name = self.rng.choice(["w.params", "m.safetensors", "m.device0", "cache/ndarray-cache.json", "cache/params_shard_0.bin"])
+        name = self.rng.choice(
+            ["w.params", "m.safetensors", "m.device0", "cache/ndarray-cache.json", "cache/params_shard_0.bin"]
+        )
         path = self.folder / name
         self.told = f"damaged {name}"
         if name.endswith(".json") and self.rng.random() < 0.8:

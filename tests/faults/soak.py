@@ -85,7 +85,9 @@ class _Rounds:
         """Loading fails half-way."""
         path = self.folder / "damaged.so"
         path.write_bytes((self.folder / "m.so").read_bytes()[: self.rng.randrange(5000)])
-        path.with_suffix(".json").write_bytes((self.folder / "m.json").read_bytes()[: self.rng.choice([50, -1, 1 << 30])])
+        path.with_suffix(".json").write_bytes(
+            (self.folder / "m.json").read_bytes()[: self.rng.choice([50, -1, 1 << 30])]
+        )
         with contextlib.suppress(RelaxishError):
             load_module(str(path))
 

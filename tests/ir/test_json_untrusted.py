@@ -161,7 +161,10 @@ def test_texts_of_traces(text: str, tmp_path: Any, monkeypatch: pytest.MonkeyPat
 def test_whole_traces_replay() -> None:
     expected = tir.Schedule(Module["rows"], seed=1)
     sample_trace().apply_to_schedule(expected)
-    for apply, form in ((Trace.apply_json_to_schedule, TRACE), (Trace.apply_python_to_schedule, sample_trace().as_python())):
+    for apply, form in (
+        (Trace.apply_json_to_schedule, TRACE),
+        (Trace.apply_python_to_schedule, sample_trace().as_python()),
+    ):
         sch = tir.Schedule(Module["rows"], seed=1)
         apply(form, sch)
         ir.assert_structural_equal(sch.mod, expected.mod)

@@ -29,7 +29,9 @@ def test_records(line):
         TuningRecord.from_json(line, workload)
 
 
-@pytest.mark.parametrize("line", [*LINES, ["TENSOR"], ["TENSOR", "float32"], ["TENSOR", "float32", ["x"]], ["X", "y", [1]]])
+@pytest.mark.parametrize(
+    "line", [*LINES, ["TENSOR"], ["TENSOR", "float32"], ["TENSOR", "float32", ["x"]], ["X", "y", [1]]]
+)
 def test_arguments(line):
     with pytest.raises(MalformedDataError):
         ArgInfo.from_json(line)

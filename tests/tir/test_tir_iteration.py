@@ -43,7 +43,9 @@ def test_tuples_are_unpacked():
 
 
 def test_a_buffer_for_a_shape_in_text():
-    text = "@T.prim_func\ndef f(B: T.Buffer((4,), 'float32')):\n    C = T.alloc_buffer(B, 'float32')\n    T.evaluate(0)\n"
+    text = (
+        "@T.prim_func\ndef f(B: T.Buffer((4,), 'float32')):\n    C = T.alloc_buffer(B, 'float32')\n    T.evaluate(0)\n"
+    )
     with pytest.raises(DiagnosticError):
         from_source(text)
 
