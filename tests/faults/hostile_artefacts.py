@@ -31,7 +31,7 @@ from relaxish import runtime
 from relaxish.contrib import tvmjs
 from relaxish.runtime import load_module, safetensors_file
 from relaxish.runtime.device_package import read_package
-from relaxish.runtime.manifest import manifest_text
+from relaxish.runtime.manifest import manifest_text, parse_manifest
 from relaxish.runtime.ndarray_cache import load_folder
 from relaxish.script import ir as I
 from relaxish.script import relax as R
@@ -182,12 +182,24 @@ class _Case:
         checksum = before.pop("sha256")
         edited = mutated_json(before, self.rng.choice, lambda: odd_value(self.rng))
         fits = self.rng.random() < 0.85
+        if fits and isinstance(edited, dict) and self._well_formed(edited):
+            # How machine code is called belongs to it: who can forge that can forge the library as well.
+            for program in edited["programs"]:
+                program["kernels"] = before["programs"][0]["kernels"]
         self.told = f"edited manifest {_difference(before, edited)}"
         text = (
             manifest_text(edited) if fits and isinstance(edited, dict) else json.dumps({**edited, "sha256": checksum})
         )
         path.write_text(text, encoding="utf8", errors="surrogatepass")
         return self._call("m.so", fits, not fits and edited != before)
+
+    @staticmethod
+    def _well_formed(manifest: Any) -> bool:
+        try:
+            parse_manifest("m.json", manifest_text(manifest).encode("utf8", "surrogatepass"))
+        except RelaxishError:
+            return False
+        return True
 
     def archive(self) -> str:
         """Members of the archive renamed, repeated, left out, exchanged, made links, or added."""

@@ -189,6 +189,8 @@ def _edit_expression(tree: ast.AST, rng: random.Random) -> None:
                 slots.append((node, name, None))
             elif isinstance(value, list) and name not in ("targets", "decorator_list"):
                 slots += [(node, name, k) for k, item in enumerate(value) if isinstance(item, ast.expr)]
+    if not slots:
+        return
     node, name, at = rng.choice(slots)
     if at is None:
         setattr(node, name, _new_expression(tree, rng))
@@ -198,6 +200,8 @@ def _edit_expression(tree: ast.AST, rng: random.Random) -> None:
 
 def _edit_statement(tree: ast.AST, rng: random.Random) -> None:
     bodies = [n.body for n in ast.walk(tree) if isinstance(getattr(n, "body", None), list) and n.body]
+    if not bodies:
+        return
     body = rng.choice(bodies)
     at = rng.randrange(len(body))
     kind = rng.randrange(5)
@@ -224,6 +228,8 @@ def _edit_statement(tree: ast.AST, rng: random.Random) -> None:
 
 def _edit_function(tree: ast.AST, rng: random.Random) -> None:
     made = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    if not made:
+        return
     node = rng.choice(made)
     hostile = _new_expression(tree, rng)
     if isinstance(node, ast.ClassDef):
