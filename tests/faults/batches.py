@@ -16,7 +16,11 @@ _BATCH_SECONDS = 30
 
 
 def run_cases(
-    attempt: Callable[[int], tuple[str, str]], keys: tuple[str, ...], budget_s: float, patience: int = 30, most: int = 500
+    attempt: Callable[[int], tuple[str, str]],
+    keys: tuple[str, ...],
+    budget_s: float,
+    patience: int = 30,
+    most: int = 500,
 ) -> dict[str, int]:
     """Call ``attempt(0)``, ``attempt(1)``, ... until the time is up, in children that take up to ``most`` each.
 

@@ -6,36 +6,26 @@ watches each load and store: a report is a fault, for the guards should have sto
 
 from __future__ import annotations
 
-import sys
-import time
-from collections import Counter
-from typing import Any
-
+from faults.batches import run_cases
 from relaxish.support import config
-from relaxish.testing.fuzz.child import in_child
 from relaxish.testing.fuzz.hostile import make_hostile_case, run_hostile_case
 
 
 def campaign(budget_s: float, seed: int) -> dict[str, int]:
-    """Models ``tried`` (12 calls each): ``ok``, ``checked`` at level 2, ``wrong`` calls, ``crashed`` and ``hung``."""
-    end = time.monotonic() + budget_s
-    figures: Counter[str] = Counter(tried=0, ok=0, checked=0, wrong=0, crashed=0, hung=0)
-    while time.monotonic() < end or not figures["tried"]:
-        number = 50_000_000 + seed * 1_000_000 + figures["tried"]
-        level = 2 if figures["tried"] % 2 else 0
-        found: Any = in_child(lambda: _attempt(number, level), 120)  # noqa: B023
-        figures["tried"] += 1
-        figures["checked"] += level == 2
-        if isinstance(found, str):
-            figures["hung" if "SIGALRM" in found else "crashed"] += 1
-        figures["wrong"] += len(found) if isinstance(found, list) else 0
-        figures["ok"] += found == []
+    """Models ``tried`` (12 calls each): ``plain`` or ``checked`` and right, ``wrong``, ``lost``, ``crashed``, ``hung``.
+
+    ``lost`` are errors where the model is built.
+    """
+
+    def one(number: int) -> tuple[str, str]:
+        case, level = 50_000_000 + seed * 1_000_000 + number, 2 * (number % 2)
+        try:
+            with config.CHECK.override(level):
+                found = run_hostile_case(case)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the model is a good one)
+            return "lost", f"hostile case {case}, level {level}: {type(error).__name__}: {error}"
         if found:
-            name = make_hostile_case(number).name
-            print(f"hostile case {number} ({name}, level {level}): {found}", file=sys.stderr, flush=True)
-    return dict(figures)
+            return "wrong", f"hostile case {case} ({make_hostile_case(case).name}), level {level}: {found}"
+        return "checked" if level else "plain", ""
 
-
-def _attempt(number: int, level: int) -> list[str]:
-    with config.CHECK.override(level):
-        return run_hostile_case(number)
+    return run_cases(one, ("plain", "checked", "wrong", "lost"), budget_s, patience=120)

@@ -124,7 +124,7 @@ class Module:
 )
 
 
-def _workload() -> tuple[Workload, TuningRecord]:
+def tuned_workload() -> tuple[Workload, TuningRecord]:
     x = te.placeholder((4, 8), "float32", name="X")
     made = te.create_prim_func([x, te.compute((4, 8), lambda i, j: x[i, j] * 2.0, name="Y")])
     workload = Workload(ms.TuneContext(made).mod)
@@ -138,7 +138,7 @@ class _Documents:
     """What is mutated, and who reads it."""
 
     def __init__(self) -> None:
-        self.workload, record = _workload()
+        self.workload, record = tuned_workload()
         self.module = json.loads(save_json(Module))
         self.function = json.loads(save_json(Module["rows"]))
         self.trace = json.loads(json.dumps(sample_trace().as_json()))

@@ -76,7 +76,9 @@ def mutated_text(text: str, rng: random.Random) -> str:
         return text[:at] + text[to:]
     if kind == 4:
         return text[:to] + text[at:to] * rng.choice([1, 2, 50]) + text[to:]
-    return text[:at] + rng.choice(["(", ")", "[", "{", "'", '"', "\\", "\n", ":", "#", "-" * 2000, "9" * 5000]) + text[at:]
+    return (
+        text[:at] + rng.choice(["(", ")", "[", "{", "'", '"', "\\", "\n", ":", "#", "-" * 2000, "9" * 5000]) + text[at:]
+    )
 
 
 def damaged_bytes(data: bytes, rng: random.Random) -> bytes:
@@ -106,7 +108,13 @@ def damaged_bytes(data: bytes, rng: random.Random) -> bytes:
 
 MARK = "open('hacked', 'w')"
 IMPORT = "__import__('os').mkdir('hacked')"
-_PAYLOADS = (MARK, IMPORT, "os.mkdir('hacked')", "exec(\"open('hacked','w')\")", "eval(\"__import__('os').mkdir('hacked')\")")
+_PAYLOADS = (
+    MARK,
+    IMPORT,
+    "os.mkdir('hacked')",
+    "exec(\"open('hacked','w')\")",
+    "eval(\"__import__('os').mkdir('hacked')\")",
+)
 _ROOTS = ("T", "R", "I", "relaxish", "tvm", "A", "()", "''", "(1)", "[]", "T.prim_func", "T.Buffer", "R.Tensor", "T.serial",
           "relaxish.script", "T.int32", "f", "cls", "Module", "A.data", "R.const", "T.target('llvm')")  # fmt: skip
 _LINKS = (
@@ -133,7 +141,9 @@ def _hostile(rng: random.Random) -> str:
     kind = rng.randrange(14)
     if kind <= 3:
         chain = rng.choice(_ROOTS) + "".join(f".{rng.choice(_LINKS)}" for _ in range(rng.randint(1, 5)))
-        last = rng.choice(["", "()", f"({payload})", "('os').mkdir('hacked')", "['__builtins__']['open']('hacked', 'w')"])
+        last = rng.choice(
+            ["", "()", f"({payload})", "('os').mkdir('hacked')", "['__builtins__']['open']('hacked', 'w')"]
+        )
         return chain + last
     forms = (
         payload, f"[{payload} for x in (1, 2)]", f"{{x: {payload} for x in (1,)}}", f"max({payload} for x in (1, 2))",
@@ -163,18 +173,24 @@ def mutated_program(text: str, rng: random.Random) -> str:
 def _new_expression(tree: ast.AST, rng: random.Random) -> ast.expr:
     if rng.random() < 0.6:
         return ast.parse(hostile_expression(rng), mode="eval").body
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.expr) and not isinstance(getattr(n, "ctx", None), ast.Store)]
+    found = [
+        n for n in ast.walk(tree) if isinstance(n, ast.expr) and not isinstance(getattr(n, "ctx", None), ast.Store)
+    ]
     return copy.deepcopy(rng.choice(found))
 
 
 def _edit_expression(tree: ast.AST, rng: random.Random) -> None:
     slots: list[tuple[ast.AST, str, int | None]] = []
     for node in ast.walk(tree):
+        if isinstance(getattr(node, "ctx", None), ast.Store):
+            continue
         for name, value in ast.iter_fields(node):
             if isinstance(value, ast.expr) and name not in ("target", "targets", "optional_vars"):
                 slots.append((node, name, None))
             elif isinstance(value, list) and name not in ("targets", "decorator_list"):
                 slots += [(node, name, k) for k, item in enumerate(value) if isinstance(item, ast.expr)]
+    if not slots:
+        return
     node, name, at = rng.choice(slots)
     if at is None:
         setattr(node, name, _new_expression(tree, rng))
@@ -184,6 +200,8 @@ def _edit_expression(tree: ast.AST, rng: random.Random) -> None:
 
 def _edit_statement(tree: ast.AST, rng: random.Random) -> None:
     bodies = [n.body for n in ast.walk(tree) if isinstance(getattr(n, "body", None), list) and n.body]
+    if not bodies:
+        return
     body = rng.choice(bodies)
     at = rng.randrange(len(body))
     kind = rng.randrange(5)
@@ -210,6 +228,8 @@ def _edit_statement(tree: ast.AST, rng: random.Random) -> None:
 
 def _edit_function(tree: ast.AST, rng: random.Random) -> None:
     made = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+    if not made:
+        return
     node = rng.choice(made)
     hostile = _new_expression(tree, rng)
     if isinstance(node, ast.ClassDef):

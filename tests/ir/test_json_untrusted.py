@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 from typing import Any
@@ -11,50 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from faults.hostile_text import Module, sample_trace
+from faults.mutation import mutated_json
 from relaxish import ir, tir
 from relaxish.ir import load_json, save_json
-from relaxish.script import ir as I
-from relaxish.script import relax as R
-from relaxish.script import tir as T
 from relaxish.support.errors import MalformedDataError, RelaxishError
 from relaxish.support.untrusted import json_depth, parse_json
 from relaxish.target import Target
 from relaxish.tir.schedule import Trace
 
 
-@I.ir_module
-class Module:
-    @T.prim_func
-    def rows(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4,), "float32")):
-        for i, k in T.grid(4, 8):
-            with T.block("b"):
-                vi, vk = T.axis.remap("SR", [i, k])
-                with T.init():
-                    B[vi] = T.float32(0)
-                B[vi] = B[vi] + A[vi, vk]
-
-    @R.function
-    def main(x: R.Tensor((4, 8), "float32")):
-        cls = Module
-        y = R.call_tir(cls.rows, (x,), out_sinfo=R.Tensor((4,), "float32"))
-        return R.add(y, R.const([1.0, 2.0, 3.0, 4.0], "float32"))
-
-
-def _trace() -> Trace:
-    sch = tir.Schedule(Module["rows"], seed=1)
-    block = sch.get_block("b")
-    i, k = sch.get_loops(block)
-    factors = sch.sample_perfect_tile(k, n=2, max_innermost_factor=8)
-    outer, inner = sch.split(k, factors)
-    sch.reorder(outer, i, inner)
-    sch.annotate(i, "note", {"a": [1, 2]})
-    sch.transform_layout(block, ("read", 0), lambda a, b: (b, a))
-    sch.unroll(inner)
-    return sch.trace
-
-
 DOCUMENTS = {"module": save_json(Module), "function": save_json(Module["rows"])}
-TRACE = json.dumps(_trace().as_json())
+TRACE = json.dumps(sample_trace().as_json())
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=8),
     st.sampled_from([-1, 10**9, "ir.IntImm", "tir.For", "relax.Function", "ir.Op", "", "=v1", "{", "float32", "None"]),
@@ -64,37 +31,9 @@ VALUES = st.one_of(
 )  # fmt: skip
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path] + [place for key, item in items for place in _places(item, (*path, key))]
-
-
 def _mutated(value: Any, data: st.DataObject) -> Any:
     """The document with some values replaced, dropped, doubled or moved."""
-    value = json.loads(json.dumps(value))
-    for _ in range(data.draw(st.integers(1, 3))):
-        places = _places(value)[1:]
-        *path, last = data.draw(st.sampled_from(places)) if places else ("",)
-        if not places:
-            return value
-        owner = value
-        for step in path:
-            owner = owner[step]
-        action = data.draw(st.sampled_from(["replace", "replace", "drop", "double", "move"]))
-        if action == "drop":
-            del owner[last]
-        elif action == "double" and isinstance(owner, list):
-            owner.insert(last, owner[last])
-        elif action == "move":
-            source = value
-            for step in data.draw(st.sampled_from(places)):
-                if not isinstance(source, (dict, list)) or (isinstance(source, list) and step >= len(source)):
-                    break
-                source = source[step] if isinstance(source, list) or step in source else None
-            owner[last] = json.loads(json.dumps(source))
-        else:
-            owner[last] = copy.deepcopy(data.draw(VALUES))
-    return value
+    return mutated_json(value, lambda items: data.draw(st.sampled_from(items)), lambda: data.draw(VALUES))
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -221,8 +160,11 @@ def test_texts_of_traces(text: str, tmp_path: Any, monkeypatch: pytest.MonkeyPat
 
 def test_whole_traces_replay() -> None:
     expected = tir.Schedule(Module["rows"], seed=1)
-    _trace().apply_to_schedule(expected)
-    for apply, form in ((Trace.apply_json_to_schedule, TRACE), (Trace.apply_python_to_schedule, _trace().as_python())):
+    sample_trace().apply_to_schedule(expected)
+    for apply, form in (
+        (Trace.apply_json_to_schedule, TRACE),
+        (Trace.apply_python_to_schedule, sample_trace().as_python()),
+    ):
         sch = tir.Schedule(Module["rows"], seed=1)
         apply(form, sch)
         ir.assert_structural_equal(sch.mod, expected.mod)

@@ -24,6 +24,7 @@ from relaxish.runtime.manifest import manifest_text
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.support.errors import MalformedDataError, RelaxishError
+from relaxish.testing.fuzz.child import in_child
 
 WEIGHT = np.random.default_rng(3).standard_normal((4, 5)).astype("float32")
 
@@ -207,6 +208,28 @@ def test_links_are_refused(folder: Path, exported: Path) -> None:
     (folder / "m.safetensors").symlink_to(exported / "m.safetensors")
     with pytest.raises(RelaxishError, match="symbolic link"):
         load_module(folder / "m.so")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("part", ["m.so", "m.json", "m.safetensors", "m.tar"])
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder"])
+def test_what_is_no_file_is_refused_at_once(folder: Path, part: str, kind: str) -> None:
+    (folder / part).unlink()
+    if kind == "pipe":
+        os.mkfifo(folder / part)
+    elif kind == "endless":
+        (folder / part).symlink_to("/dev/zero")
+    else:
+        (folder / part).mkdir()
+    assert in_child(lambda: _refusal(folder / ("m.tar" if part == "m.tar" else "m.so")), 60) == "RelaxishError"
+
+
+def _refusal(path: Path) -> str:
+    try:
+        load_module(path)
+    except RelaxishError:
+        return "RelaxishError"
+    return "loaded"
 
 
 def test_link_to_the_library_is_followed(folder: Path, tmp_path: Path) -> None:

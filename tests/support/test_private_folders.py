@@ -11,6 +11,7 @@ import pytest
 from relaxish.backend.common import object_cache
 from relaxish.support import config, private_folder
 from relaxish.support.private_folder import UnsafeFolderError
+from relaxish.testing.fuzz.child import in_child
 
 KEY = "ab" + "0" * 38
 OTHER = "ab" + "1" * 38
@@ -84,6 +85,18 @@ def test_every_flipped_bit_of_an_entry(cache: Path) -> None:
         assert object_cache.lookup(KEY) is None
     path.write_bytes(whole)
     assert object_cache.lookup(KEY) == body
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_entries_that_are_no_files(cache: Path, kind: str) -> None:
+    object_cache.store(KEY, b"code")
+    (path,) = (p for p in cache.rglob("*") if p.is_file())
+    path.unlink()
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    assert in_child(lambda: object_cache.lookup(KEY) or "nothing", 30) == "nothing"
+    object_cache.store(KEY, b"code")
+    assert object_cache.lookup(KEY) == b"code"
 
 
 def test_entries_of_other_keys(cache: Path) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -62,7 +63,10 @@ def lookup(key: str) -> bytes | None:
         path = _path(key)
         if path is None:
             return None
-        data = path.read_bytes()
+        # Without O_NONBLOCK the opening of a named pipe waits for somebody to write to it.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(descriptor, "rb") as file:
+            data = file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     except OSError:
         return None
     head = len(_MAGIC) + _DIGEST
