@@ -105,7 +105,9 @@ def clip(g: Graph) -> Value | None:
     if x is None:
         return None
     low, high = sorted((g.rng.randint(-3, 3), g.rng.randint(-3, 3)))
-    ends = [g.constant(np.array(v, x.dtype)).name if g.rng.random() < 0.8 else "" for v in (low, high)]
+    # An end that is left out is the type's limit for the standard, no limit at all for infinities here.
+    given = 1.0 if g.special else 0.8
+    ends = [g.constant(np.array(v, x.dtype)).name if g.rng.random() < given else "" for v in (low, high)]
     return g.add("Clip", [x, *ends], x.dtype, x.shape, exact=x.exact, bound=max(x.bound, 3.0))
 
 
