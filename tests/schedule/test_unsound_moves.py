@@ -467,3 +467,31 @@ def test_a_reduction_is_initialised_before_it_goes_on():
     outer, inner = sch.split(k, [None, 2])
     sch.reorder(inner, i, outer)  # loops of the reduction alone may stand in any order
     assert check_program(row_sums, sch.mod["main"]) is None
+
+
+def test_linked_axes_must_meet_all_pairs():
+    """32 turns of a loop drive both axes of a padded layout; each reaches all its values, but 4 of 36 pairs are left out."""
+
+    @T.prim_func
+    def func(a: T.Buffer((32,), "float32"), c: T.Buffer((34,), "float32")):
+        copy = T.alloc_buffer((32,))
+        padded = T.alloc_buffer((9, 4))
+        for i in range(32):
+            with T.block("copy"):
+                v = T.axis.spatial(32, i)
+                copy[v] = a[v]
+        for i, j in T.grid(9, 4):
+            with T.block("padded"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                padded[vi, vj] = T.if_then_else(
+                    1 <= vi * 4 + vj and vi * 4 + vj < 33, copy[vi * 4 + vj - 1], T.float32(2)
+                )
+        for i in range(34):
+            with T.block("c"):
+                v = T.axis.spatial(34, i)
+                c[v] = padded[v // 4, v % 4]
+
+    sch = Schedule(func, debug_mask="all")
+    (loop,) = sch.get_loops(sch.get_block("copy"))
+    with pytest.raises(ScheduleError, match="32 of the 36 instances"):
+        sch.reverse_compute_at(sch.get_block("padded"), loop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,7 @@ def move_block(
     solved = domains.solve()
     if backwards and state.enable_check:
         _check_all_computed(block_sref, solved, analyzer)
+        _check_turns_suffice(block_sref, loop_sref, solved)
         _check_computed_once(block_sref, loop_sref, solved)
         _check_residues_written(block_sref, loop_sref, producers, solved, analyzer)
     if check_only:
@@ -193,6 +195,21 @@ def _check_all_computed(block: StmtSRef, solved: Sequence[VarDomain], analyzer: 
                 f'"{iv.var.name}".',
                 [block],
             )
+
+
+def _check_turns_suffice(block: StmtSRef, loop: StmtSRef, solved: Sequence[VarDomain]) -> None:
+    """Variables that the same loops drive (``i // 4`` and ``i % 4``) may each reach all values, but not all pairs."""
+    driven = vars_in(tuple(asked[0] for asked, _ in solved))
+    sizes = [iv.dom.extent for iv in block.stmt.iter_vars]
+    turns = [s.stmt.extent for s in (loop, *checks.loops_above(loop)) if s.stmt.loop_var in driven]
+    runs = [_extent(*asked) for asked, _ in solved]
+    if not all(isinstance(e, IntImm) for e in (*sizes, *turns, *runs)):
+        return
+    wanted, met = (math.prod(int(e.value) for e in extents) for extents in (sizes, (*turns, *runs)))
+    if met < wanted:
+        raise PrimitiveError(
+            f"The producers under the loop call for at most {met} of the {wanted} instances of block {{0}}.", [block]
+        )
 
 
 def _check_computed_once(block: StmtSRef, loop: StmtSRef, solved: Sequence[VarDomain]) -> None:
