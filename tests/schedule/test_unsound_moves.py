@@ -495,3 +495,22 @@ def test_linked_axes_must_meet_all_pairs():
     (loop,) = sch.get_loops(sch.get_block("copy"))
     with pytest.raises(ScheduleError, match="32 of the 36 instances"):
         sch.reverse_compute_at(sch.get_block("padded"), loop)
+
+
+def test_blockize_keeps_guards_on_initialisation():
+    """A split leaves a unit loop in the guard; initialisation drops the loop, but not the guard."""
+
+    @T.prim_func
+    def func(a: T.Buffer((3, 8), "float32"), b: T.Buffer((3, 2), "float32")):
+        for i, j, k in T.grid(3, 2, 8):
+            with T.block("b"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    b[vi, vj] = T.float32(0)
+                b[vi, vj] = b[vi, vj] + a[vi, vk]
+
+    sch = Schedule(func, debug_mask="all")
+    block = sch.get_block("b")
+    sch.split(sch.get_loops(block)[1], [3, None], preserve_unit_iters=False)
+    sch.blockize(sch.get_loops(block)[1], preserve_unit_iters=False)
+    assert check_program(func, sch.mod["main"]) is None

@@ -22,7 +22,7 @@ from ..sref import StmtSRef
 from ..subst import and_predicate, is_true, realize_of
 from ..walk import seq_or_single, vars_in
 from .compute_at import lowest_common_ancestor
-from .reduction import conjuncts, copy_var
+from .reduction import copy_var, init_predicate
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -182,11 +182,7 @@ def _outer_init(init: Any, inner: BlockRealize, inner_loops: Sequence[For], name
     driving = vars_in(tuple(values))
     kept = [n for n in inner_loops if n.loop_var in driving]
     renamed |= {n.loop_var: copy_var(n.loop_var, "") for n in kept}
-    gone = {n.loop_var for n in inner_loops if n not in kept}  # loops of reductions, whose bounds do not matter here
-    predicate: Any = const(True, "bool")
-    for term in conjuncts(inner.predicate):
-        if gone.isdisjoint(vars_in(term)):
-            predicate = and_predicate(predicate, term)
+    predicate = init_predicate(inner, [n for n in inner_loops if n not in kept])
     body: Any = BlockRealize(
         tuple(substitute(v, renamed) for v in values),
         substitute(predicate, renamed),

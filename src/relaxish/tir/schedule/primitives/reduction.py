@@ -36,6 +36,23 @@ def conjuncts(predicate: Any) -> list[Any]:
     return [predicate]
 
 
+def init_predicate(realize: BlockRealize, others: Sequence[For]) -> Any:
+    """What of a block's predicate holds for its initialisation, which runs without the loops in ``others``.
+
+    What is said of reduction loops is about updates: elements that are never updated are initialised, too. A unit loop
+    that drives nothing has one value.
+    """
+    bindings = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    reduced = vars_in(tuple(value for iv, value in bindings if iv.iter_type != IterVar.DataPar))
+    units = {n.loop_var: n.min for n in others if checks.is_one(n.extent) and n.loop_var not in reduced}
+    dropped = {n.loop_var for n in others if n.loop_var not in units}
+    predicate: Any = const(True, "bool")
+    for term in reversed(conjuncts(realize.predicate)):
+        if dropped.isdisjoint(vars_in(term)):
+            predicate = and_predicate(predicate, substitute(term, units))
+    return predicate
+
+
 def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[Any, Block]:
     """The initialisation of a reduction under copies of those ``loops`` (outer to inner) that it needs."""
     block = realize.block
@@ -57,19 +74,7 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
     )
     driving = vars_in(tuple(values))
     kept = [s for s in loops if s.stmt.loop_var in driving]
-    # What the predicate says of reduction loops is about updates: elements that are never updated are initialised, too.
-    # A unit loop that drives nothing has one value.
-    others = [s for s in loops if s not in kept]
-    bindings = zip(block.iter_vars, realize.iter_values, strict=True)
-    reduced = vars_in(tuple(value for iv, value in bindings if iv.iter_type != IterVar.DataPar))
-    units = {
-        s.stmt.loop_var: s.stmt.min for s in others if checks.is_one(s.stmt.extent) and s.stmt.loop_var not in reduced
-    }
-    dropped = {s.stmt.loop_var for s in others if s.stmt.loop_var not in units}
-    predicate: Any = const(True, "bool")
-    for term in reversed(conjuncts(realize.predicate)):
-        if not any(v in dropped for v in vars_in(term)):
-            predicate = and_predicate(predicate, substitute(term, units))
+    predicate = init_predicate(realize, [s.stmt for s in loops if s not in kept])
     body: Any = BlockRealize(tuple(values), predicate, init_block)
     loop_map: dict[Any, Any] = {}
     for sref in reversed(kept):
