@@ -514,3 +514,25 @@ def test_blockize_keeps_guards_on_initialisation():
     sch.split(sch.get_loops(block)[1], [3, None], preserve_unit_iters=False)
     sch.blockize(sch.get_loops(block)[1], preserve_unit_iters=False)
     assert check_program(func, sch.mod["main"]) is None
+
+
+def test_writes_are_not_cached_past_readers_of_the_next_turn():
+    """Copies in and out of an update in place: a cache behind the copy out would leave the next copy in with old values."""
+
+    @T.prim_func
+    def func(a: T.Buffer((2, 12), "float32"), b: T.Buffer((2, 7), "float32"), w: T.Buffer((12, 7), "float32")):
+        for i, j, k in T.grid(2, 7, 12):
+            with T.block("b"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    b[vi, vj] = T.float32(0)
+                b[vi, vj] = b[vi, vj] + a[vi, vk] * w[vk, vj]
+
+    sch = Schedule(func, debug_mask="all")
+    block = sch.get_block("b")
+    sch.blockize(sch.get_loops(block)[1], preserve_unit_iters=False)
+    sch.cache_inplace(sch.get_block("b"), 0, "global")
+    assert check_program(func, sch.mod["main"]) is None
+    out = sch.get_child_blocks(sch.get_block("b_o"))[-1]
+    with pytest.raises(ScheduleError, match="would come too late"):
+        sch.cache_write(out, 0, "global")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....arith import Analyzer
@@ -140,13 +140,27 @@ class _ShiftedSwap(BufferSwap):
 # -- where a copy goes -------------------------------------------------------------------------------------
 
 
-def _check_reads_follow(state: ScheduleState, scope: StmtSRef, writer: StmtSRef, buffer: Any) -> None:
-    """Demand that no block reads what its writer leaves for the next turn of a loop: a copy would come too late."""
+def _check_reads_follow(
+    state: ScheduleState,
+    scope: StmtSRef,
+    writer: StmtSRef,
+    buffer: Any,
+    at: StmtSRef | None = None,
+    redirected: Collection[Block] = (),
+) -> None:
+    """Demand that no block reads what its writer leaves for the next turn of a loop: a copy would come too late.
+
+    A copy made ``at`` some place comes too late for those blocks only that share a statement there with the writer.
+    """
     if not state.enable_check:
         return
+    parts = [{r.block for r in block_realizes_below(part)} for part in _parts(at.stmt.body)] if at is not None else []
+    near = next((p for p in parts if writer.stmt in p), None)
     for child in state.child_blocks(scope):
         if child is writer:
             return
+        if child.stmt in redirected or (near is not None and child.stmt not in near):
+            continue
         if any(r.buffer is buffer for r in child.stmt.reads):
             raise PrimitiveError(
                 f"The block {{0}} reads {buffer.name} before block {{1}} writes it; a copy made after the write would "
@@ -379,6 +393,7 @@ def cache_write(
     check_region(block_sref, buffer, region, at)
     _check_copies_own_only(state, block_sref, written, at)
     chosen = {c.stmt for c in consumers}
+    _check_reads_follow(state, scope, block_sref, buffer, at, chosen)
 
     def redirect(node: Block) -> bool:
         return node is own or (node in chosen and _mentions(node, buffer))
