@@ -18,6 +18,7 @@ from typing import Any
 
 from ..ir import IRModule
 from ..support.journal import Journal
+from ..support.untrusted import malformed
 from ..target import Target
 from ..transform.tuning_api.primitives import Trace
 from .database.database import Workload
@@ -46,9 +47,13 @@ class TuningRecord:
 
     @staticmethod
     def from_json(json_obj: Sequence[Any], in_mod: IRModule | None = None) -> TuningRecord:
-        """The inverse of :meth:`as_json`; a trace that was saved without its module needs the module."""
-        trace, run_secs = json_obj
-        return TuningRecord(Trace.from_json(trace, in_mod), run_secs)
+        """The inverse of :meth:`as_json`; a trace that was saved without its module needs the module.
+
+        Raises MalformedDataError for anything else.
+        """
+        with malformed("a record of pass-level tuning"):
+            trace, run_secs = json_obj
+            return TuningRecord(Trace.from_json(trace, in_mod), run_secs)
 
 
 class Database(ABC):
