@@ -339,7 +339,7 @@ def pooling(g: Graph) -> Value | None:
     if x is None:
         return None
     op = g.rng.choice(["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"])
-    if (g.special and op == "MaxPool") or any(d.value(g.sizes) == 0 for d in x.shape):
+    if (g.special and "Max" in op) or any(d.value(g.sizes) == 0 for d in x.shape):
         return None
     if op.startswith("Global"):
         shape = [*x.shape[:2], *([Dim.of(1)] * (x.rank - 2))]
