@@ -239,7 +239,9 @@ class _Kernel:
             made.append(do("ptx_mbarrier_init", self._empty(slot), 4 * self.p.warpgroups * self.cluster))
         fetched = [do("ptx_tma_prefetch", o.map.var) for o in self.bulk if o.map is not None]
         # What the threads of the cluster must see is published by the fences.
-        barrier = meet_cluster(publish=False) if self.cluster > 1 else [Evaluate(call("int32", "tvm_storage_sync", "shared"))]
+        barrier = (
+            meet_cluster(publish=False) if self.cluster > 1 else [Evaluate(call("int32", "tvm_storage_sync", "shared"))]
+        )
         # The first fence is for the cluster, the second for copies, which complete bytes by another path to memory.
         fences = [do("ptx_fence_mbarrier_init"), do("ptx_fence_proxy_async")]
         return seq([when(tx.equal(0), *fetched, *made, *fences), *barrier])
