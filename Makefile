@@ -47,7 +47,7 @@ faults: $(STAMP)
 
 # Runs with the Python that has the GPU's packages (torch, triton, cuda-bindings); GPU machines often have no network.
 gpu-check:
-	PYTHONPATH=src $(PYTHON) benchmarks/gpu_check.py
+	PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) benchmarks/gpu_check.py
 
 docs: $(STAMP)
 	RELAXISH_CHECK=1 $(BIN)/python -m pytest tests/docs

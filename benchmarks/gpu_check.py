@@ -5,8 +5,9 @@
     python benchmarks/gpu_check.py --small --provider emulator      (the same flow without a GPU)
 
 Each section is a process of its own with a share of the time, working through a list of jobs. A job that crashes the
-device or does not come to an end costs the process; the next one goes on behind it. What was found is on disk at any
-time: ``gpu_check.json``, ``gpu_check.log``, the journal of the section that runs, and the tuned databases.
+device or does not come to an end costs the process; the next one goes on behind it. What a section has found is on disk
+when it ends: ``gpu_check.json``, ``gpu_check.log``, and ``gpu_check.tar.gz`` with both and all else that the sections have
+written, such as tuned databases: three files in one folder, whatever collects them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import platform
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -50,7 +53,8 @@ def environment() -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "cores": os.cpu_count(), "versions": {},
     }  # fmt: skip
     for package in ("relaxish", "torch", "triton", "cuda-bindings", "pycuda", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime",
-                    "nvidia-cublas", "llvmlite", "numpy", "transformers"):  # fmt: skip
+                    "nvidia-cublas", "llvmlite", "numpy", "transformers", "xgboost", "xgboost-cpu", "pytest", "pytest-xdist",
+                    "pytest-timeout"):  # fmt: skip
         with contextlib.suppress(PackageNotFoundError):
             found["versions"][package] = version(package)
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -108,7 +112,7 @@ def run_section(name: str, seconds: float, options: argparse.Namespace) -> dict[
     """Run a section's jobs, in a new process after each one that did not come back; what was found."""
     begin = time.monotonic()
     deadline = begin + seconds
-    path, log = options.out / f"{name}.json", options.out / f"{name}.log"
+    path, log = options.scratch / f"{name}.json", options.scratch / f"{name}.log"
     for stale in (path, log):
         stale.unlink(missing_ok=True)
     while True:
@@ -135,7 +139,7 @@ def _run_process(name: str, deadline: float, options: argparse.Namespace, journa
     """One process of a section, in a group of its own, which is killed as a whole; its exit code, or why it was."""
     seconds = deadline - time.monotonic()
     command = [sys.executable, str(Path(__file__).resolve()), "--section", name, "--until", str(time.time() + seconds),
-               "--out", str(options.out), "--device-target", options.device_target]  # fmt: skip
+               "--out", str(options.scratch), "--device-target", options.device_target]  # fmt: skip
     command += ["--small"] if options.small else []
     environ = {**os.environ, "PYTHONUNBUFFERED": "1",
                "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
@@ -159,6 +163,18 @@ def _run_process(name: str, deadline: float, options: argparse.Namespace, journa
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return reason
+
+
+def pack(options: argparse.Namespace) -> None:
+    """What there is so far as one archive; it takes the place of the one before when it is whole."""
+    archive = options.out / "gpu_check.tar.gz"
+    made = archive.with_suffix(".tmp")
+    with tarfile.open(made, "w:gz") as tar:
+        tar.add(options.scratch, "gpu_check")
+        for name in ("gpu_check.json", "gpu_check.log"):
+            if (options.out / name).exists():
+                tar.add(options.out / name, f"gpu_check/{name}")
+    made.replace(archive)
 
 
 def report(results: dict[str, Any]) -> int:
@@ -200,7 +216,15 @@ def main() -> int:
     if options.section:
         work(options)
         return 0
-    (options.out / "gpu_check.log").unlink(missing_ok=True)
+    for stale in ("gpu_check.log", "gpu_check.json", "gpu_check.tar.gz"):
+        (options.out / stale).unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="gpu_check_", ignore_cleanup_errors=True) as scratch:
+        options.scratch = Path(scratch)
+        return run_all(options)
+
+
+def run_all(options: argparse.Namespace) -> int:
+    """Run the sections, and keep what each has found before the next begins; how many things are wrong."""
     results: dict[str, Any] = {"machine": environment(), "provider": options.provider or "auto", "sections": {}}
     deadline = time.monotonic() + options.minutes * 60
     names = options.sections.split(",")
@@ -208,6 +232,7 @@ def main() -> int:
         share = SHARES[name] / sum(SHARES[n] for n in names[index:])
         results["sections"][name] = run_section(name, (deadline - time.monotonic()) * share, options)
         (options.out / "gpu_check.json").write_text(json.dumps(results, indent=1, default=str))
+        pack(options)
     wrong = report(results)
     print(f"{'all right' if not wrong else f'{wrong} problem(s)'}; results in {options.out / 'gpu_check.json'}")
     return min(wrong, 100)

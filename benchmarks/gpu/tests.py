@@ -1,9 +1,10 @@
-"""Section "tests": the tests that are marked ``gpu``, each file in a process of its own."""
+"""Section "tests": the tests that are marked ``gpu``, file by file, in processes that a hang or a lost device may end."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from .journal import Journal
 
 ROOT = Path(__file__).resolve().parents[2]
 _NO_TESTS = 5  # pytest's exit code where nothing is marked so
+_WORKERS = 4
+_SECONDS = 30  # a test that takes longer hangs
 
 
 def jobs(small: bool) -> list[str]:
@@ -19,11 +22,28 @@ def jobs(small: bool) -> list[str]:
     return [str(f.relative_to(ROOT)) for f in files if "mark.gpu" in f.read_text(encoding="utf8")]
 
 
+def survival() -> list[str]:
+    """Options by which a test that hangs or loses the device ends one worker, which another one replaces.
+
+    The limit ends the process from another thread: one in a call of the driver takes no signal.
+    """
+    chosen = ["-n", str(_WORKERS)] if find_spec("xdist") else []
+    if find_spec("pytest_timeout"):
+        chosen += [f"--timeout={_SECONDS}", "--timeout-method=thread"]
+    return chosen
+
+
+def command(job: str, small: bool) -> list[str]:
+    """What runs a file. ``-vv`` shows names against the quiet of the project's own options."""
+    return [sys.executable, "-m", "pytest", "-vv", *survival(), "-x" if small else "--maxfail=10", "-m", "gpu", "-rfE",
+            "--tb=short", "-p", "no:cacheprovider", job]  # fmt: skip
+
+
 def run(job: str, options: Any, journal: Journal) -> None:
     """Run one file; its output goes to the log as it comes, its last line into the row."""
-    command = [sys.executable, "-m", "pytest", "-n0", "-x" if options.small else "--maxfail=10", "-m", "gpu", "-rfE",
-               "--tb=short", "-p", "no:cacheprovider", job]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    process = subprocess.Popen(
+        command(job, options.small), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+    )
     last = ""
     assert process.stdout is not None
     for line in process.stdout:

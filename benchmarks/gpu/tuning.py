@@ -15,6 +15,8 @@ from .timing import Timer, add_times
 _SHARES = {"gemm f16 4096": 0.6, "gemm f16 8192": 1.0}
 # A round that has begun is finished, and what was found is built, checked and timed.
 _RESERVE_SEC = 30.0
+# Measurements before the cost model is trained first: a search of two minutes has some hundreds, a rehearsal eight.
+_WARMUP, _WARMUP_SMALL = 32, 4
 # So many of the fastest schedules are tried until one computes the right thing.
 _FINALISTS = 5
 
@@ -60,11 +62,12 @@ def _search(job: str, module: Any, options: Any, seconds: float) -> Any:
 
     # Winners are checked here, against torch: the search's own check computes the reference on the host's processor,
     # which takes minutes for such products.
+    model = ms.cost_model.XGBModel(num_warmup_samples=_WARMUP_SMALL if options.small else _WARMUP)
     runner = ms.runner.LocalRunner(timeout_sec=15.0)
     try:
         return ms.tune_tir(
             module, options.target, str(options.out / f"tuned_{job.replace(' ', '_')}"), runner=runner,
-            max_trials_global=8 if options.small else 2000, num_trials_per_iter=8 if options.small else 16,
+            cost_model=model, max_trials_global=8 if options.small else 2000, num_trials_per_iter=8 if options.small else 16,
             task_scheduler=TimeBudget(seconds), seed=7, validate=False,
         )  # fmt: skip
     finally:

@@ -19,6 +19,7 @@ from relaxish.script import relax as R
 from relaxish.testing import emulate_cuda
 from relaxish.tir.stmt import Evaluate
 from relaxish.tir.transform.base import StmtExprMutator
+from relaxish.tir.transform.hopper_build import do
 from relaxish.tir.transform.hopper_tiles import SPLIT, HopperError
 from relaxish.tir.transform.lower_hopper import lower_tiles
 
@@ -171,3 +172,21 @@ def test_bounds_of_an_image_are_compared_in_32_bits():
         line for line in cuda_source(device).splitlines() if "copy_async<16>(" in line and "RX_DEVICE" not in line
     ]
     assert "< 15" in copies and "long long" not in copies
+
+
+class _Relaxed(StmtExprMutator):
+    """A program whose arrivals at the cluster's barrier publish nothing."""
+
+    def visit_Evaluate(self, stmt):
+        if getattr(getattr(stmt.value, "op", None), "name", "") == "tir.ptx_cluster_arrive":
+            return do("ptx_cluster_arrive_relaxed")
+        return self.default_visit(stmt)
+
+
+def test_shared_sums_must_be_published():
+    func = product(128, 77, 520, tail="cast")
+    lowered = lower_tiles(scheduled(func, tiles(128, 64, 2, stages=3, split=2)))
+    emulate_cuda(lowered, *values(func), target=TARGET, check=True)
+    broken = lowered.with_body(_Relaxed().visit(lowered.body))
+    with pytest.raises(DataRaceError):
+        emulate_cuda(broken, *values(func), target=TARGET, check=True)

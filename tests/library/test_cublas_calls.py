@@ -255,3 +255,22 @@ def test_library_calls_are_deployed(fake, tmp_path):
     vm = relaxish.VirtualMachine(load_module(path), cuda())
     out = vm["main"](nd.array(inputs[0], cuda()), nd.array(inputs[3], cuda()))
     np.testing.assert_allclose(out.numpy(), reference(*inputs), rtol=1e-2, atol=1e-2)
+
+
+# ---- what the library is particular about
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_8_bit_floats_are_transposed_as_bytes(fake, dtype):
+    lhs, rhs = numbers((16, 32), dtype), numbers((32, 48), dtype, 1)
+    got, want = multiply(lhs, rhs, "float16")
+    np.testing.assert_allclose(got, want, rtol=1e-2, atol=0.05)
+    assert fake.calls.count("cublasLtMatrixTransform") == 1 and fake.products[0].transa
+
+
+def test_an_algorithm_is_proposed_for_where_the_factors_are(fake):
+    x, w = numbers((5, 8), "float16"), numbers((8, 12), "float16", 1)
+    for scales in ([], [np.array(3.0, "float32")], []):  # a plan of each kind, and one that is there already
+        got, want = multiply(x, w, "float32", scales=scales)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    assert fake.calls.count("cublasLtMatmulAlgoGetHeuristic") == 2

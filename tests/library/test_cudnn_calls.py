@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -13,6 +17,8 @@ from relaxish.runtime import cuda, nd
 from relaxish.runtime.nvidia import providers
 from relaxish.runtime.nvidia.libs import cudnn as dnn
 from relaxish.runtime.nvidia.libs import loading
+from relaxish.runtime.nvidia.libs.context import WORKSPACE_BYTES
+from relaxish.runtime.nvidia.libs.conv import Conv2d, run_conv2d
 from relaxish.runtime.nvidia.libs.loading import use_library
 from relaxish.script import relax as R
 from relaxish.testing.fake_cudnn import FakeCudnn
@@ -91,3 +97,49 @@ def test_descriptors_of_the_real_library():
     assert tensor.handle and convolution.handle
     with pytest.raises(TVMError, match="cudnnSetTensor4dDescriptor"):
         dnn.Descriptor("Tensor", "cudnnSetTensor4dDescriptor", layout, kind, -1, 8, 4, 4)
+
+
+def test_more_workspace_than_there_is(fake):
+    fake.workspace_bytes = WORKSPACE_BYTES + 1
+    x, w, bias, out = (nd.empty(s, "float32", cuda()) for s in ((1, 4, 7, 9), (6, 4, 3, 3), (6,), (1, 6, 5, 7)))
+    fixed = Conv2d("NCHW", (1, 1), (0, 0), (1, 1))
+    with pytest.raises(loading.LibraryError, match="bytes of workspace"):
+        run_conv2d(fixed, x, w, out, bias)
+    assert "cudnnConvolutionBiasActivationForward" not in fake.calls
+
+
+_OPENED = "int answer(void) { return 42; }"
+_OPENS = """
+#include <dlfcn.h>
+int ask(void) {
+    void *other = dlopen("libopened.so.13", RTLD_NOW);
+    int (*answer)(void) = other ? (int (*)(void))dlsym(other, "answer") : 0;
+    return answer ? answer() : -1;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None or not sys.platform.startswith("linux"), reason="no C compiler")
+@pytest.mark.parametrize("opens, found", [((), -1), (("opened",), 42), (("nowhere", "opened"), 42)])
+def test_what_a_library_opens_by_name_is_open(monkeypatch, tmp_path, opens, found):
+    for name, source, *soname in (("opened", _OPENED, "-Wl,-soname,libopened.so.13"), ("opens", _OPENS)):
+        (tmp_path / f"{name}.c").write_text(source)
+        command = ["cc", "-shared", "-fPIC", *soname, "-o", tmp_path / f"lib{name}.so", tmp_path / f"{name}.c"]
+        subprocess.run(command, check=True)
+    code = (
+        "import ctypes, sys\n"
+        "from pathlib import Path\n"
+        "from relaxish.runtime.nvidia.libs import loading\n"
+        "files = {p.stem[3:]: str(p) for p in Path(sys.argv[1]).glob('*.so')}\n"
+        "loading.find = files.get\n"
+        "what = loading.SharedLibrary('opens', 'p', 'e', {'ask': (ctypes.c_int, ())}, tuple(sys.argv[2:]))\n"
+        "print(loading.load(what).ask())\n"
+    )  # a process of its own: what is open stays open
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), *opens], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == found
+
+
+def test_cudnn_opens_the_products_first():
+    assert "cublasLt" in dnn._CUDNN.opens and "nvrtc" in dnn._CUDNN.opens

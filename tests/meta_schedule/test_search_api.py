@@ -1,6 +1,7 @@
 """Strategies, databases, models and callbacks used the way the public API is documented."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -362,3 +363,18 @@ def test_feature_extractor_in_python():
 
     (matrix,) = Fancy().extract_from(ms.TuneContext(), [])
     assert matrix.shape == (4, 5)
+
+
+def test_the_models_package_is_asked_for_before_anything_is_measured(monkeypatch, tmp_path):
+    from relaxish.support.errors import MissingExtraError
+
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    with pytest.raises(MissingExtraError, match="xgboost"):
+        ms.cost_model.CostModel.create("xgb")
+
+    class Runner(ms.runner.PyRunner):
+        def run(self, runner_inputs):
+            raise AssertionError("something is measured")
+
+    with pytest.raises(MissingExtraError, match="xgboost"):
+        ms.tune_tir(MATMUL, "llvm -num-cores 1", str(tmp_path), max_trials_global=2, runner=Runner())

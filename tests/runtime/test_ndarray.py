@@ -11,6 +11,7 @@ import pytest
 
 from relaxish.runtime import DataType, Device, ShapeTuple, cpu, device, nd
 from relaxish.runtime.memory import Allocator
+from relaxish.runtime.ndarray import as_ndarray
 
 DTYPES = ["int8", "int32", "int64", "uint8", "float16", "float32", "float64", "bool"]
 
@@ -165,3 +166,28 @@ def test_dtype_parts():
     with pytest.raises(ValueError, match="negative"):
         nd.empty((-1,))
     assert ShapeTuple([1, 2]) == (1, 2)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_torch_that_makes_no_capsules_of_8_bit_floats(monkeypatch, dtype):
+    torch = pytest.importorskip("torch")
+    export = torch.Tensor.__dlpack__
+
+    def refusing(self, *args, **kwargs):
+        if "float8" in str(self.dtype):
+            raise BufferError("float8 types are not supported by dlpack")
+        return export(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "__dlpack__", refusing)
+    tensor = torch.randn(4, 6, generator=torch.Generator().manual_seed(1)).to(getattr(torch, dtype))
+    shared = nd.from_dlpack(tensor)
+    assert shared.dtype == dtype and shared.shape == (4, 6) and shared.ptr == tensor.data_ptr() and not shared.readonly
+    np.testing.assert_array_equal(shared.numpy().astype("float32"), tensor.float().numpy())
+    tensor[1, 2] = 3.5
+    assert float(shared.numpy()[1, 2]) == 3.5
+    for strided in (tensor.t(), tensor[:, ::2]):
+        copied = nd.from_dlpack(strided)
+        assert copied.readonly
+        np.testing.assert_array_equal(copied.numpy().astype("float32"), strided.float().numpy())
+        np.testing.assert_array_equal(nd.array(strided).numpy().astype("float32"), strided.float().numpy())
+    np.testing.assert_array_equal(as_ndarray(tensor).numpy().astype("float32"), tensor.float().numpy())

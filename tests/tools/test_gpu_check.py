@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
+import tarfile
 import textwrap
 import time
 from pathlib import Path
@@ -22,6 +25,9 @@ SECTION = textwrap.dedent("""
 
     def run(job, options, journal):
         journal.put(job.partition(" | ")[0], tried=True)
+        if job == "good":
+            (options.out / "tuned" / "logs").mkdir(parents=True)
+            (options.out / "tuned" / "logs" / "deep.txt").write_text("kept")
         if job == "raises":
             raise ValueError("not this one")
         if job == "dies":
@@ -62,7 +68,9 @@ def check(monkeypatch, tmp_path):
 
 
 def options(folder):
-    return argparse.Namespace(out=folder, provider="null", small=True, device_target="nvidia/nvidia-h200")
+    return argparse.Namespace(
+        out=folder, scratch=folder, provider="null", small=True, device_target="nvidia/nvidia-h200"
+    )
 
 
 @pytest.mark.parametrize("hang", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -108,3 +116,32 @@ def test_the_flow(check, monkeypatch, tmp_path):
     emulated.provider = "emulator"
     found = check.run_section("kernels", 200.0, emulated)
     assert found["exit"] == 0 and all(row["right"] for row in found["rows"]), found["rows"]
+
+
+def test_three_files_come_back(check, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--out", str(tmp_path / "back"), "--provider", "null",
+                                      "--minutes", "4", "--sections", "made_up,broken"])  # fmt: skip
+    monkeypatch.setattr(check, "SHARES", {"made_up": 0.5, "broken": 0.5})
+    assert check.main() == 3  # the two jobs that fail, the section that does not come up
+    assert sorted(p.name for p in (tmp_path / "back").iterdir()) == [
+        "gpu_check.json",
+        "gpu_check.log",
+        "gpu_check.tar.gz",
+    ]
+    with tarfile.open(tmp_path / "back" / "gpu_check.tar.gz") as tar:
+        names = tar.getnames()
+        kept = tar.extractfile("gpu_check/tuned/logs/deep.txt")
+        assert kept is not None and kept.read() == b"kept"
+    assert {"gpu_check/gpu_check.json", "gpu_check/gpu_check.log"} <= set(names)
+
+
+def test_the_callers_packages_are_found():
+    """``make gpu-check`` puts the sources before the caller's PYTHONPATH, not in its place."""
+    root = BENCHMARKS.parent
+    for given, expected in (({"PYTHONPATH": "/some/wheels"}, "src:/some/wheels"), ({}, "src")):
+        environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | given
+        shown = "PYTHON=sh -c 'echo $$PYTHONPATH'"
+        done = subprocess.run(
+            ["make", "-s", "gpu-check", shown], cwd=root, env=environ, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == expected

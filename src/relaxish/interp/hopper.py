@@ -271,6 +271,7 @@ INTRINSICS.update(
 )  # fmt: skip
 for _name in (
     "fence_mbarrier_init", "fence_proxy_async", "tma_store_commit", "tma_store_wait", "tma_prefetch", "wgmma_fence",
-    "wgmma_commit", "wgmma_wait", "wgmma_fence_operand", "setmaxnreg", "cluster_arrive", "cluster_wait",
+    "wgmma_commit", "wgmma_wait", "wgmma_fence_operand", "setmaxnreg", "cluster_arrive", "cluster_arrive_relaxed",
+    "cluster_wait",
 ):  # fmt: skip
     INTRINSICS[f"ptx_{_name}"] = _nothing

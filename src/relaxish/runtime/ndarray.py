@@ -100,6 +100,8 @@ class NDArray:
                 view = np.ndarray(self.shape, numpy_dtype(self.dtype), buffer=owner.mem, offset=offset)
             else:
                 view = import_capsule(_request_capsule(owner))[0]
+                if _is_float8(owner) or (isinstance(owner, NDArray) and owner.dtype != self.dtype):
+                    view = view.view(numpy_dtype(self.dtype))
             self._np = view
         return view
 
@@ -362,6 +364,8 @@ def from_dlpack(external: Any) -> NDArray:
         return external
     if isinstance(external, np.ndarray):
         return from_numpy(external)
+    if _is_float8(external):
+        return _from_torch_bytes(external)
     if hasattr(external, "__dlpack__"):
         external = _request_capsule(external)
     view, ptr, shape, dtype, device, owner = import_capsule(external)
@@ -373,6 +377,9 @@ def from_dlpack(external: Any) -> NDArray:
 
 
 def _request_capsule(producer: Any) -> Any:
+    """A capsule of the memory; of 8-bit floats of torch, one of their bytes."""
+    if _is_float8(producer):
+        producer = _bytes_of(producer)
     if getattr(producer, "requires_grad", False):
         producer = producer.detach()
     if hasattr(producer, "resolve_neg"):  # torch may leave a sign to be applied when elements are read
@@ -407,11 +414,24 @@ def as_ndarray(value: Any) -> NDArray | None:
         return from_numpy(value)
     if isinstance(value, np.generic):
         return from_numpy(np.asarray(value))
-    if type(value).__module__.startswith("torch") and hasattr(value, "data_ptr"):
+    if _is_torch(value):
         return _from_torch(value)
     if hasattr(value, "__dlpack__"):
         return from_dlpack(value)
     return None
+
+
+def _is_torch(value: Any) -> bool:
+    return type(value).__module__.startswith("torch") and hasattr(value, "data_ptr")
+
+
+def _is_float8(value: Any) -> bool:
+    """Whether it is a tensor of torch that not every torch makes a capsule of."""
+    return _is_torch(value) and str(value.dtype).startswith("torch.float8")
+
+
+def _bytes_of(tensor: Any) -> Any:
+    return tensor.detach().view(sys.modules["torch"].uint8)
 
 
 def _from_torch(value: Any) -> NDArray:
@@ -422,6 +442,13 @@ def _from_torch(value: Any) -> NDArray:
     if kind != "cpu" or not value.is_contiguous() or value.is_neg() or value.is_conj():
         return from_dlpack(value)
     return NDArray(value.data_ptr(), tuple(value.shape), dtype_str(str(value.dtype)[6:]), _CPU0, value)
+
+
+def _from_torch_bytes(value: Any) -> NDArray:
+    """A tensor of 8-bit floats: not every torch makes capsules of such, all do of the bytes."""
+    shared = from_dlpack(_bytes_of(value))
+    made = NDArray(shared.ptr, shared.shape, dtype_str(str(value.dtype)[6:]), shared.device, shared)
+    return read_only(made) if shared.readonly else made
 
 
 def _from_torch_cuda(value: Any) -> NDArray:

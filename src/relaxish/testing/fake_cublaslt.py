@@ -81,9 +81,8 @@ class _Matrix:
         """The elements at an address, [batch, row, column]."""
         kind = np.dtype(numpy_dtype(self.dtype))
         span = (self.batch - 1) * self.stride + (self.cols - 1) * self.ld + self.rows
-        flat: Any = np.frombuffer(_memory(address, span * kind.itemsize), kind)
         strides = tuple(s * kind.itemsize for s in (self.stride, 1, self.ld))
-        return np.lib.stride_tricks.as_strided(flat, (self.batch, self.rows, self.cols), strides)
+        return np.ndarray((self.batch, self.rows, self.cols), kind, _memory(address, span * kind.itemsize), 0, strides)
 
 
 class FakeCublasLt:
@@ -165,6 +164,7 @@ class FakeCublasLt:
         if not code:
             _content(results).workspace_size = 1024
             _content(results).state = 0
+            _content(results).algo[0] = self.alive[_address(desc)].get("pointer_mode")
         return code
 
     def _refusal(self, desc: Any, a: Any, b: Any, d: Any) -> int:
@@ -195,6 +195,8 @@ class FakeCublasLt:
             (m.cols, m.rows) if t else (m.rows, m.cols) for m, t in zip((left, right), _transposes(how), strict=True)
         ]
         fits = shapes[0][1] == shapes[1][0] and (out.rows, out.cols) == (shapes[0][0], shapes[1][1])
+        if _content(algorithm).algo[0] != how.get("pointer_mode"):
+            return _NOT_SUPPORTED  # it was proposed for factors elsewhere
         if code or not fits or not left.batch == right.batch == out.batch:
             return code or _INVALID
         factors = self._factors(how, alpha, beta)
@@ -233,6 +235,8 @@ class FakeCublasLt:
         self.calls.append("cublasLtMatrixTransform")
         transposed = bool(self.alive[_address(desc)].get("transa"))
         source, target = (_Matrix(self.alive[_address(x)]) for x in (a_desc, c_desc))
+        if source.dtype in _FP8 or target.dtype in _FP8:
+            return _NOT_SUPPORTED
 
         def run() -> None:
             taken = source.view(_address(a))

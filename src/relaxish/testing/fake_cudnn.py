@@ -35,6 +35,8 @@ class FakeCudnn:
         self.calls: list[str] = []
         self.alive: dict[int, Any] = {}
         self.stream = 0
+        #: What algorithms that are asked for by name need.
+        self.workspace_bytes = 256
         self._next = 1
 
     def __getattr__(self, name: str) -> Callable[..., int]:
@@ -66,7 +68,7 @@ class FakeCudnn:
 
     def cudnnGetConvolutionForwardWorkspaceSize(self, *args: Any) -> int:  # noqa: N802
         """The last argument is set."""
-        args[-1]._obj.value = 256
+        args[-1]._obj.value = self.workspace_bytes
         return 0
 
     def cudnnGetConvolutionForwardAlgorithm_v7(self, *args: Any) -> int:  # noqa: N802

@@ -9,7 +9,8 @@ Arguments, in order (``[]`` optional):
 
 ===============================  =========================================================================================
 ptx_mbarrier_init                barrier, arrivals that complete a phase
-ptx_mbarrier_arrive              barrier, [rank of the block in the cluster whose barrier of this place is meant]
+ptx_mbarrier_arrive              barrier, [rank of the block in the cluster whose barrier of this place is meant: then it
+                                 says that memory has been read, and publishes no stores]
 ptx_mbarrier_arrive_expect_tx    barrier, bytes that copies will bring in this phase (arrives, too)
 ptx_mbarrier_wait_parity         barrier, parity: waits until the phase of that parity is complete
 ptx_mbarrier_try_wait            barrier, parity: whether it is complete
@@ -38,6 +39,7 @@ ptx_cluster_rank                 this block's rank in its cluster
 ptx_cluster_read                 registers, a place in shared memory, rank: 16 bytes from that place in the memory of a
                                  block of the cluster
 ptx_cluster_arrive / _wait       a barrier of all threads of the cluster
+ptx_cluster_arrive_relaxed       arrives there without publishing what the thread has stored
 tensor_map_encode                (host) data, dtype, rank, sizes innermost first, byte strides but for the innermost,
                                  box, swizzle width in bytes
 ===============================  =========================================================================================
@@ -58,7 +60,8 @@ HOPPER_CALLS = HOPPER_VALUES | dict.fromkeys(
         "ptx_fence_mbarrier_init", "ptx_fence_proxy_async", "ptx_tma_load", "ptx_tma_store", "ptx_tma_store_commit",
         "ptx_tma_store_wait", "ptx_tma_prefetch", "ptx_wgmma_fence", "ptx_wgmma_commit", "ptx_wgmma_wait",
         "ptx_wgmma_ss", "ptx_wgmma_rs", "ptx_wgmma_fence_operand", "ptx_setmaxnreg", "ptx_named_barrier_sync",
-        "ptx_named_barrier_arrive", "ptx_cluster_read", "ptx_cluster_arrive", "ptx_cluster_wait",
+        "ptx_named_barrier_arrive", "ptx_cluster_read", "ptx_cluster_arrive", "ptx_cluster_arrive_relaxed",
+        "ptx_cluster_wait",
     ),
     "",
 )  # fmt: skip

@@ -34,7 +34,8 @@ for _name, _function in {
     "fence_proxy_async": "fence_proxy_async", "tma_prefetch": "prefetch_map", "tma_store_commit": "bulk_store_commit",
     "wgmma_fence": "wgmma_fence", "wgmma_commit": "wgmma_commit", "named_barrier_sync": "named_sync",
     "named_barrier_arrive": "named_arrive", "elect_sync": "elect_lane", "warp_group_index": "warp_group_index",
-    "cluster_rank": "cluster_rank", "cluster_read": "cluster_read", "cluster_arrive": "cluster_arrive", "cluster_wait": "cluster_wait",
+    "cluster_rank": "cluster_rank", "cluster_read": "cluster_read", "cluster_arrive": "cluster_arrive",
+    "cluster_arrive_relaxed": "cluster_arrive_relaxed", "cluster_wait": "cluster_wait",
 }.items():  # fmt: skip
     prints(f"tir.ptx_{_name}")(calls_with_all(_function, _SECTION))
 

@@ -7,10 +7,11 @@ RX_DEVICE void mbarrier_init(const void* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory"); }
 RX_DEVICE void mbarrier_arrive(const void* barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory"); }
-// The barrier at the same place in another block of the cluster.
+// The barrier at the same place in another block of the cluster. It says that memory of this block has been read, and
+// publishes nothing: a release for the cluster would be a fence for the whole GPU before every arrival.
 RX_DEVICE void mbarrier_arrive(const void* barrier, int rank) {
   asm volatile("{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1;\n"
-               "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote]; }"
+               "mbarrier.arrive.shared::cluster.b64 _, [remote]; }"
                ::"r"(shared_address(barrier)), "r"(rank) : "memory"); }
 RX_DEVICE void mbarrier_arrive_expect_tx(const void* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;"
@@ -49,8 +50,12 @@ RX_DEVICE void cluster_read(void* to, const void* from, int rank) {
   asm volatile("{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %4, %5;\n"
                "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote]; }"
                : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]) : "r"(shared_address(from)), "r"(rank) : "memory"); }
-RX_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
-RX_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+// The lanes of a warp come together first, as .aligned wants them. Without it there are code for lanes that are apart and
+// a question at run time whether there is a cluster.
+RX_DEVICE void cluster_arrive() { __syncwarp(); asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+RX_DEVICE void cluster_arrive_relaxed() {
+  __syncwarp(); asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+RX_DEVICE void cluster_wait() { __syncwarp(); asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 // Bits 0-13: address / 16; 16-29: leading byte offset / 16; 32-45: stride byte offset / 16; 49-51: offset of a swizzle
 // pattern that does not begin at a multiple of its size (ours do: 0); 62-63: no swizzle 0, 128 bytes 1, 64 2, 32 3.
 RX_DEVICE unsigned long long matrix_descriptor(const void* at, unsigned leading, unsigned stride, unsigned mode) {

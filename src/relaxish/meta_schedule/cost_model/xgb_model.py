@@ -76,7 +76,10 @@ def _xgboost() -> Any:
 
 
 class XGBModel(CostModel):
-    """Scores are random until ``num_warmup_samples`` measurements are there; retrains as data grows."""
+    """Scores are random until ``num_warmup_samples`` measurements are there; retrains as data grows.
+
+    Raises MissingExtraError where xgboost is not installed.
+    """
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class XGBModel(CostModel):
         num_tuning_cores: int | None = None,
         tree_method: str | None = None,
     ) -> None:
+        _xgboost()  # that it is missing is said here, not after the measurements that a first training needs
         self.extractor = FeatureExtractor.create(extractor) if isinstance(extractor, str) else extractor
         if config.nthread is None:
             config = config._replace(nthread=num_tuning_cores or cpu_count(logical=False))

@@ -214,7 +214,8 @@ class _Kernel:
                 IfThenElse(
                     group.equal(0), self._producer(bx, tx, blocks, tiles), self._consumer(bx, tx, group - 1, blocks, tiles)
                 ),
-                # No block may leave while another still sends to its memory or arrives at its barriers.
+                # No block may leave while another still sends to its memory or arrives at its barriers: those arrivals
+                # have come when one is seen that was released behind them.
                 *(meet_cluster() if self.team > 1 else []),
             ]))  # fmt: skip
             for view in (self.bars, *self.views.values()):
@@ -237,7 +238,10 @@ class _Kernel:
             made.append(do("ptx_mbarrier_init", self._full(slot), arrivals))
             made.append(do("ptx_mbarrier_init", self._empty(slot), 4 * self.p.warpgroups * self.cluster))
         fetched = [do("ptx_tma_prefetch", o.map.var) for o in self.bulk if o.map is not None]
-        barrier = meet_cluster() if self.cluster > 1 else [Evaluate(call("int32", "tvm_storage_sync", "shared"))]
+        # What the threads of the cluster must see is published by the fences.
+        barrier = (
+            meet_cluster(publish=False) if self.cluster > 1 else [Evaluate(call("int32", "tvm_storage_sync", "shared"))]
+        )
         # The first fence is for the cluster, the second for copies, which complete bytes by another path to memory.
         fences = [do("ptx_fence_mbarrier_init"), do("ptx_fence_proxy_async")]
         return seq([when(tx.equal(0), *fetched, *made, *fences), *barrier])

@@ -26,9 +26,9 @@ _QUAD = 4
 _BARRIER = 8
 
 
-def meet_cluster() -> list[Stmt]:
-    """All threads of the cluster wait for each other."""
-    return [do("ptx_cluster_arrive"), do("ptx_cluster_wait")]
+def meet_cluster(publish: bool = True) -> list[Stmt]:
+    """All threads of the cluster wait for each other; with ``publish`` they see what all have stored before."""
+    return [do("ptx_cluster_arrive" if publish else "ptx_cluster_arrive_relaxed"), do("ptx_cluster_wait")]
 
 
 class SplitEpilogue(DirectEpilogue):

@@ -251,6 +251,11 @@ def _cluster_arrive(gen: ThreadFunction, call: Any) -> Any:
     return gen.call("rx_cluster_arrive", gen.site())
 
 
+@emulates("ptx_cluster_arrive_relaxed")
+def _cluster_arrive_relaxed(gen: ThreadFunction, call: Any) -> Any:
+    return gen.call("rx_cluster_arrive_relaxed", gen.site())
+
+
 @emulates("ptx_cluster_wait")
 def _cluster_wait(gen: ThreadFunction, call: Any) -> Any:
     return gen.call("rx_cluster_wait", gen.site())

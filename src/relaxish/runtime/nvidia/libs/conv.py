@@ -88,6 +88,11 @@ class _Plan:
         if fixed is not None:
             size = ctypes.c_size_t()
             dnn.call("cudnnGetConvolutionForwardWorkspaceSize", *given, fixed, ctypes.byref(size), detail=str(conv))
+            if size.value > WORKSPACE_BYTES:
+                raise LibraryError(
+                    "cuDNN", 3000, dnn.STATUS[3000],
+                    f"its algorithm for {conv} needs {size.value} bytes of workspace, more than the {WORKSPACE_BYTES} there are",
+                )  # fmt: skip
             return fixed, size.value
         results = (dnn.AlgorithmResult * _CANDIDATES)()
         count = c_int(0)

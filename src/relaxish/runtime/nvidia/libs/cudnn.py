@@ -84,6 +84,7 @@ _CUDNN = SharedLibrary(
             (_P, _P, _P, _P, _P, _P, _P, c_int, _P, c_size_t, _P, _P, _P, _P, _P, _P, _P, _P),
         ),
     },
+    opens=("nvrtc", "cublasLt"),
 )
 
 

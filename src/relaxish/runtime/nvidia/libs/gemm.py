@@ -61,6 +61,9 @@ class _Plan:
         if gemm.out_dtype in _FP8:
             # The unused summand of an 8-bit result has a wider type: the library knows no 8-bit one.
             self.c = lt.matrix_layout("bfloat16", gemm.n, gemm.m, gemm.n, gemm.batch, gemm.out_stride)
+        #: The factor is on the device, and then the other one must be, too. Algorithms are proposed for one or the other.
+        self.factors_on_device = bool(gemm.scales) and gemm.lhs_dtype not in _FP8
+        self.desc.set("pointer_mode", c_int32(1 if self.factors_on_device else 0))
         number = _NUMBERS[gemm.scale_dtype]
         self.one, self.zero = number(1), number(0)
         self.algorithm = lt.HeuristicResult()
@@ -152,11 +155,8 @@ def _launch(where: LibraryContext, plan: _Plan, gemm: Gemm, operands: _Operands)
     stream = where.stream()
     alpha: Any = ctypes.byref(plan.one)
     beta: Any = ctypes.byref(plan.zero)
-    on_device = bool(operands.scales) and gemm.lhs_dtype not in _FP8
-    if on_device:
-        # The factor is on the device, and then the other one must be, too.
+    if plan.factors_on_device:
         alpha, beta = operands.scales[0], _zero(where)
-    plan.desc.set("pointer_mode", c_int32(1 if on_device else 0))
     lt.call(
         "cublasLtMatmul", where.handle, plan.desc.handle, alpha, operands.rhs, plan.a.handle, operands.lhs, plan.b.handle,
         beta, operands.out if plan.c is plan.d else None, plan.c.handle, operands.out, plan.d.handle,
@@ -200,7 +200,9 @@ def _transposed(where: LibraryContext, gemm: Gemm, rhs: NDArray) -> NDArray:
     """The right side with its last two axes exchanged, in memory of its own."""
     made = empty((*rhs.shape[:-2], gemm.n, gemm.k), rhs.dtype, Device(rhs.device.device_type, rhs.device.device_id))
     batch = gemm.batch if gemm.rhs_stride else 1
-    before = lt.matrix_layout(rhs.dtype, gemm.n, gemm.k, gemm.n, batch, gemm.rhs_stride)
-    after = lt.matrix_layout(rhs.dtype, gemm.k, gemm.n, gemm.k, batch, gemm.rhs_stride)
+    # Transforms know no 8-bit floats. Times one, bytes stay what they are.
+    dtype = "int8" if rhs.dtype in _FP8 else rhs.dtype
+    before = lt.matrix_layout(dtype, gemm.n, gemm.k, gemm.n, batch, gemm.rhs_stride)
+    after = lt.matrix_layout(dtype, gemm.k, gemm.n, gemm.k, batch, gemm.rhs_stride)
     _copy(where, rhs.ptr, made.ptr, (before, after), transpose=True)
     return made

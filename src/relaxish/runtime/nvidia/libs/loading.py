@@ -6,7 +6,7 @@ import ctypes
 import ctypes.util
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,13 +31,14 @@ class LibraryError(RelaxishError):
 @dataclass(frozen=True)
 class SharedLibrary:
     """Where a library is found: file name without version, the wheel it comes with and the extra that installs it, and
-    its functions.
+    its functions. ``opens`` are the names of libraries that it opens itself, where only the linker's folders are searched.
     """
 
     name: str
     package: str
     extra: str
     prototypes: Prototypes
+    opens: tuple[str, ...] = ()
 
 
 _LOADED: dict[str, Any] = {}
@@ -75,6 +76,12 @@ def load(library: SharedLibrary) -> Any:
         path = find(library.name)
         if path is None:
             raise MissingExtraError(library.extra, library.package, f"{library.name} from the CUDA libraries")
+        for other in library.opens:
+            # One that is open is found by its name alone. That one cannot be opened is the library's to say, if it needs it.
+            where = find(other)
+            if where is not None:
+                with suppress(OSError):
+                    ctypes.CDLL(where, mode=ctypes.RTLD_GLOBAL)
         made = ctypes.CDLL(path)
         for name, (result, arguments) in library.prototypes.items():
             function = getattr(made, name)

@@ -113,6 +113,18 @@ def rx_cluster_arrive(fiber: int, site: int) -> None:
         rx_wake_all(bar + BAR_HEAD)
 
 
+def rx_cluster_arrive_relaxed(fiber: int, site: int) -> None:
+    """Arrive at the cluster's barrier; what was done before is in no order with what others do behind it."""
+    grid = load64(fiber + FIBER_GRID)
+    bar = rx_cluster_barrier(fiber)
+    store64(fiber + FIBER_PHASE, load64(bar + BAR_EXPECTED))
+    store64(bar + BAR_ARRIVED, load64(bar + BAR_ARRIVED) + 1)
+    if load64(bar + BAR_ARRIVED) == load64(grid + THREADS) * load64(grid + BLOCKS_PER_CLUSTER):
+        store64(bar + BAR_ARRIVED, 0)
+        store64(bar + BAR_EXPECTED, load64(bar + BAR_EXPECTED) + 1)
+        rx_wake_all(bar + BAR_HEAD)
+
+
 def rx_begin_epoch(block: int, epoch: int) -> None:
     """What several blocks did before is in order."""
     store64(block + BLOCK_EPOCH, epoch)
