@@ -60,7 +60,18 @@ def _spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_wrong_results_are_found_and_written_as_tests(monkeypatch, tmp_path, capsys):
     _spoiled(monkeypatch)
-    arguments = ["--kind", "onnx", "--seconds", "60", "--first", "700000", "--max-failures", "1", "--out", str(tmp_path)]
+    arguments = [
+        "--kind",
+        "onnx",
+        "--seconds",
+        "60",
+        "--first",
+        "700000",
+        "--max-failures",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     assert command.main(arguments) == 1
     assert "fails at 'wrong'" in capsys.readouterr().out
     (written,) = tmp_path.iterdir()

@@ -39,7 +39,9 @@ def test_times_that_cannot_be_are_failures(given):
     assert made.run_secs is None and made.error_msg
 
 
-@pytest.mark.parametrize("result", [None, 7, "ok", RunnerResult([1e-9], "it failed"), object()], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "result", [None, 7, "ok", RunnerResult([1e-9], "it failed"), object()], ids=lambda v: type(v).__name__
+)
 def test_results_that_are_none_are_failures(result):
     made = clean_result(result)
     assert made.run_secs is None and made.error_msg

@@ -163,7 +163,9 @@ class ExprWithOp(Expr):
         if info is not None and not isinstance(info, TupleStructInfo):
             # The same error as for any other field of what is no tuple.
             self[0]
-            raise TypeError(f"cannot iterate over {self}: its struct info is {info}, which has no known number of fields")
+            raise TypeError(
+                f"cannot iterate over {self}: its struct info is {info}, which has no known number of fields"
+            )
         if info is None:
             raise TypeError(f"cannot iterate over {self}: its struct info is not known yet")
         return (self[k] for k in range(len(info.fields)))

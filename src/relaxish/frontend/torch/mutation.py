@@ -66,7 +66,8 @@ def _in_passing(node: Any) -> bool:
     held = target.meta["val"]
     others = [a.meta.get("val") for a in node.args[1:] if hasattr(a, "meta")]
     return all(
-        o is not None and getattr(o, "dtype", None) == held.dtype and tuple(o.shape) == tuple(held.shape) for o in others
+        o is not None and getattr(o, "dtype", None) == held.dtype and tuple(o.shape) == tuple(held.shape)
+        for o in others
     )
 
 
