@@ -368,6 +368,7 @@ def test_writes_that_nobody_sees_are_not_taken_apart():
 
         def forward(self, x):
             y = torch.nn.functional.relu_(self.norm(self.conv(x)))
+            y = torch.nn.functional.dropout(y.flatten(1), 0.8, training=False, inplace=True).reshape(y.shape)
             return torch.nn.functional.hardtanh_(self.conv(x).add_(y))
 
     class Seen(torch.nn.Module):

@@ -24,6 +24,7 @@ _HARMLESS = ("detach_",)
 # Operators that write to their running statistics although their schema does not say so: where the flag stands that
 # makes them, and where the statistics are.
 _NORMS = {"batch_norm": (5, 3), "instance_norm": (5, 3), "cudnn_batch_norm": (5, 3)}
+_DROPOUTS = ("dropout_", "feature_dropout_", "alpha_dropout_", "feature_alpha_dropout_")
 # Operators with a result of their own, whatever their arguments are; and those in place that need nothing but it.
 _FRESH = frozenset(
     "conv1d conv2d conv3d linear matmul mm bmm addmm batch_norm layer_norm group_norm add sub mul relu silu sigmoid tanh gelu"
@@ -71,6 +72,11 @@ def _in_passing(node: Any) -> bool:
     )
 
 
+def _does_nothing(node: Any) -> bool:
+    """Whether an operator in place changes no element: dropout outside of training."""
+    return _name(node) in _DROPOUTS and len(node.args) == 3 and node.args[2] is False
+
+
 def writes(program: Any, known: Collection[str] = ()) -> set[Any]:
     """The operators of a program that write to what others can see, those named in ``known`` left out."""
     found = set()
@@ -81,7 +87,7 @@ def writes(program: Any, known: Collection[str] = ()) -> set[Any]:
                 continue
             if node.target.overloadpacket.__name__ in (*_HARMLESS, *known):
                 continue
-            if (schema.is_mutable and not _in_passing(node)) or _norm_writes(node):
+            if (schema.is_mutable and not _in_passing(node) and not _does_nothing(node)) or _norm_writes(node):
                 found.add(node.target)
     return found
 
