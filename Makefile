@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PYTEST_WORKERS ?= 2
 
-.PHONY: demo test test-all lint bench faults gpu-check docs clean
+.PHONY: demo test test-all lint replay bench faults gpu-check docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +35,10 @@ lint: $(STAMP)
 	$(BIN)/python -m ruff check src tests benchmarks
 	$(BIN)/python -m ruff format --check src tests benchmarks
 	$(BIN)/python -m mypy
+
+# Hashes of what the tree emits against those recorded: a refactoring changes none.
+replay: $(STAMP)
+	$(BIN)/python -W ignore tests/project/replay/run.py
 
 bench: $(STAMP)
 	$(PIP) -e ".[bench]" -c constraints.txt

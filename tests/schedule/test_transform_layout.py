@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import relaxish
 from relaxish import tir
 from relaxish.script import tir as T
 from relaxish.tir.schedule import Schedule, ScheduleError
@@ -280,3 +282,30 @@ def test_sums_that_share_a_scale_are_left_as_they_are():
     sch = Schedule(before, debug_mask="all")
     sch.transform_block_layout("work", lambda n, i, r: [n * 24 + i * 3 + r])
     assert_structural_equal_ignore_global_symbol(sch.mod["main"], expected)
+
+
+def test_domains_of_inner_blocks_follow_the_variables_of_the_outer():
+    """Adaptive pooling: the inner block sums a window that begins and ends at variables of the outer block."""
+
+    @T.prim_func
+    def windows(A: T.Buffer((2, 10), "float32"), C: T.Buffer((2, 3), "float32")):
+        for n, i in T.grid(2, 3):
+            with T.block("work"):
+                vn, vi = T.axis.remap("SS", [n, i])
+                for r in range((vi * 10 + 12) // 3 - vi * 10 // 3):
+                    with T.block("sum"):
+                        wn = T.axis.spatial((vn, vn + 1), vn)
+                        wi = T.axis.spatial((vi, vi + 1), vi)
+                        wr = T.axis.reduce((vi * 10 + 12) // 3 - vi * 10 // 3, r)
+                        with T.init():
+                            C[wn, wi] = 0.0
+                        C[wn, wi] = C[wn, wi] + A[wn, wi * 10 // 3 + wr]
+
+    sch = Schedule(windows, debug_mask="all")
+    sch.transform_block_layout("work", lambda n, i: [n * 3 + i])
+    assert tir.analysis.verify_well_formed(sch.mod, assert_mode=False)
+    a = np.random.default_rng(5).standard_normal((2, 10)).astype("float32")
+    want = np.stack([a[:, i * 10 // 3 : (i * 10 + 12) // 3].sum(1) for i in range(3)], 1)
+    got = relaxish.nd.empty((2, 3), "float32")
+    relaxish.build(sch.mod, "llvm")(relaxish.nd.array(a), got)
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)

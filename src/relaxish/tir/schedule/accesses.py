@@ -59,13 +59,16 @@ class AccessMutator(Mutator):
             self.conditions.pop()
 
     def visit_For(self, node: For) -> Any:
-        self.learn(node.loop_var, Range.from_min_extent(node.min, node.extent))
+        self.learn(node.loop_var, Range.from_min_extent(self.visit(node.min), self.visit(node.extent)))
         return self.default_visit(node)
 
     def visit_IterVar(self, node: Any) -> Any:
-        if node.dom is not None:
-            self.learn(node.var, node.dom)
-        return node
+        if node.dom is None:
+            return node
+        # Domains of inner blocks may begin at variables of outer ones.
+        dom = self.visit(node.dom)
+        self.learn(node.var, dom)
+        return node if dom is node.dom else node.with_fields(dom=dom)
 
     def visit_Select(self, node: Select) -> Any:
         condition = self.visit(node.condition)
