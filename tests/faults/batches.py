@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
-import signal
 import sys
-import time
+from collections import Counter
 from collections.abc import Callable
 
-import numpy as np
+from relaxish.testing.fuzz.batches import Ended, numbered
 
-from relaxish.testing.fuzz.child import in_child
-
-_BATCH_SECONDS = 30
+_KEYS = {"slow": "hung", "crashed": "crashed"}
 
 
 def run_cases(
@@ -27,30 +23,12 @@ def run_cases(
     An attempt gives the key of ``keys`` to count and, for the log, what happened (empty if nothing did). ``tried``,
     ``crashed`` and ``hung`` (longer than ``patience`` seconds) are counted here.
     """
-    names = ("tried", "crashed", "hung", *keys)
-    # What a child has counted so far outlives it.
-    shared = np.frombuffer(mmap.mmap(-1, 8 * (len(names) + 1)), "int64")
-    end = time.monotonic() + budget_s
-
-    def batch() -> None:
-        stop = min(end, time.monotonic() + _BATCH_SECONDS)
-        for count in range(most):
-            if count and time.monotonic() > stop:
-                break
-            signal.alarm(patience)
-            shared[1] += 1
-            shared[0] += 1
-            key, told = attempt(int(shared[0]) - 1)
-            shared[1 + names.index(key)] += 1
-            if told:
-                print(f"case {shared[0] - 1}: {key}: {told}", file=sys.stderr, flush=True)
-
-    while time.monotonic() < end or not shared[1]:
-        before = int(shared[0])
-        found = in_child(batch, patience)
-        if isinstance(found, str):
-            shared[1 + names.index("hung" if "SIGALRM" in found else "crashed")] += 1
-            print(f"case {shared[0] - 1}: {found}", file=sys.stderr, flush=True)
-            if shared[0] == before:
-                break  # children do not even start
-    return {name: int(shared[1 + k]) for k, name in enumerate(names)}
+    figures = Counter(dict.fromkeys(("tried", "crashed", "hung", *keys), 0))
+    for number, gave in numbered(attempt, 0, budget_s, patience, most):
+        key, told = (_KEYS[gave.status], gave.reason) if isinstance(gave, Ended) else gave
+        assert key in figures, key
+        figures["tried"] += 1
+        figures[key] += 1
+        if told:
+            print(f"case {number}: {key}: {told}", file=sys.stderr, flush=True)
+    return dict(figures)

@@ -7,25 +7,39 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from relaxish.frontend.torch import exported_program  # noqa: E402
-from relaxish.testing.fuzz import torch_programs  # noqa: E402
-from relaxish.testing.fuzz.torch_programs import TorchProgram, check_program, make_program, shrink_program  # noqa: E402
+from relaxish.testing.fuzz.torch_programs import (  # noqa: E402
+    Refused,
+    TorchProgram,
+    check_program,
+    make_program,
+    shrink_program,
+)
 
 
 def test_programs_are_determined_by_their_number():
     assert make_program(5) == make_program(5) != make_program(6)
 
 
+def compared(numbers) -> int:
+    """How many programs there was something to compare of; none may fail."""
+    count = 0
+    for number in numbers:
+        try:
+            failure = check_program(make_program(number))
+        except Refused:
+            continue
+        assert failure is None, str(shrink_program(failure))
+        count += 1
+    return count
+
+
 def test_a_few_programs():
-    compared, _, failures = torch_programs.run(900_000, 6, 60.0, lambda failure: None)
-    assert not failures, "\n".join(map(str, failures))
-    assert compared >= 3
+    assert compared(range(900_000, 900_006)) >= 3
 
 
 @pytest.mark.slow
 def test_many_programs():
-    compared, _, failures = torch_programs.run(910_000, 150, 600.0, lambda failure: None)
-    assert not failures, "\n".join(map(str, failures))
-    assert compared >= 50
+    assert compared(range(910_000, 910_150)) >= 50
 
 
 def test_dropped_writes_are_found(monkeypatch):

@@ -84,7 +84,7 @@ def test_wrong_results_are_found_and_written_as_tests(monkeypatch, tmp_path, cap
     test()
 
 
-@pytest.mark.parametrize("kind", ["schedule", "onnx", "onnx-operator", "torch"])
+@pytest.mark.parametrize("kind", ["schedule", "onnx", "onnx-operator", "torch", "hostile"])
 def test_every_kind_has_a_command(kind, capsys, tmp_path):
     if kind == "torch":
         pytest.importorskip("torch")

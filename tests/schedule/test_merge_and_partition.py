@@ -10,6 +10,7 @@ from relaxish.support.errors import ScheduleError
 from relaxish.testing.fuzz.cases import check_program
 from relaxish.tir.analysis import verify_well_formed
 from relaxish.tir.schedule import Schedule
+from relaxish.tir.schedule.state import blocks_in_order
 from relaxish.tir.schedule.testing import verify_trace_roundtrip
 
 
@@ -138,6 +139,38 @@ def test_a_partition_of_a_piece_runs_all_of_it():
     _, rest = sch.loop_partition(sch.get_loops("B")[1], [5, None])
     sch.loop_partition(rest, [3, 2, None])
     assert check_program(chain, sch.mod["main"]) is None
+
+
+def test_a_partition_around_pieces_is_declared_with_them():
+    sch = Schedule(chain, debug_mask="all")
+    outer, inner = sch.get_loops("B")
+    sch.loop_partition(inner, [5, None])
+    sch.loop_partition(outer, [1, None])
+    sch.cache_write("C", 0, "global")
+    for block in blocks_in_order(sch.get(sch.get_block("root"))):
+        assert block.writes or block.name_hint == "root", f"{block.name_hint} does not say what it writes"
+    sch.cache_read("C", 0, "global")
+    assert check_program(chain, sch.mod["main"]) is None
+    verify_trace_roundtrip(sch, chain)
+
+
+def test_a_piece_that_hides_what_it_accesses_is_declared_once():
+    @T.prim_func
+    def silent(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("nothing"):
+                T.reads()
+                T.writes()
+                T.evaluate(i)
+        for i in range(8):
+            with T.block("B"):
+                v = T.axis.spatial(8, i)
+                B[v] = A[v]
+
+    sch = Schedule(silent, debug_mask="all")
+    sch.loop_partition(sch.get_loops("nothing")[0], [5, None])
+    sch.cache_read("B", 0, "global")
+    assert check_program(silent, sch.mod["main"]) is None
 
 
 def test_copies_back_write_no_more_than_their_block():

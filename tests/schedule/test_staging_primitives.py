@@ -7,6 +7,8 @@ import pytest
 
 from relaxish import interp
 from relaxish.script import tir as T
+from relaxish.testing.fuzz.cases import check_program
+from relaxish.tir.analysis import verify_well_formed
 from relaxish.tir.schedule import Schedule, ScheduleError
 from relaxish.tir.schedule.testing import assert_structural_equal_ignore_global_symbol, verify_trace_roundtrip
 
@@ -201,3 +203,34 @@ def test_reindex_cache_read_copies_the_loops_of_the_reader():
     check(sch, product)
     with pytest.raises(ScheduleError, match="appears in"):
         sch.reindex_cache_read("C", 0, "shared", lambda i, j, k: (i, j))
+
+
+@pytest.mark.parametrize("way", ["read_at", "write_at", "cache_read", "cache_write"])
+def test_a_copy_of_a_view_has_a_layout_of_its_own(way):
+    @T.prim_func
+    def strided(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+        for i in range(8):
+            with T.block("rows"):
+                vi = T.axis.spatial(8, i)
+                T.reads(A[0:8, vi])
+                T.writes(B[0:8, vi])
+                X = T.match_buffer(A[0:8, vi], (8, 1), strides=("xs", "xt"), offset_factor=1)
+                Y = T.match_buffer(B[0:8, vi], (8, 1), strides=("ys", "yt"), offset_factor=1)
+                for j in range(8):
+                    with T.block("move"):
+                        vj = T.axis.spatial(8, j)
+                        Y[vj, 0] = X[vj, 0] + 1.0
+
+    sch = Schedule(strided, debug_mask="all")
+    (loop,) = sch.get_loops("move")
+    if way == "read_at":
+        sch.read_at(loop, "move", 0, "global")
+    elif way == "write_at":
+        sch.write_at(loop, "move", 0, "global")
+    elif way == "cache_read":
+        sch.cache_read("move", 0, "global")
+    else:
+        sch.cache_write("move", 0, "global")
+    verify_well_formed(sch.mod["main"])
+    assert check_program(strided, sch.mod["main"]) is None
+    verify_trace_roundtrip(sch, strided)

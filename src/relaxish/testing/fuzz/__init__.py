@@ -2,8 +2,9 @@
 
     python -m relaxish.testing.fuzz --seconds 120
 
-The other fuzzers (``--kind onnx``, ``onnx-operator``, ``torch``) have modules of their own here: ``differential``,
-``onnx_operators``, ``torch_programs``.
+The other fuzzers (``--kind onnx``, ``onnx-operator``, ``torch``, ``hostile``) have modules of their own here:
+``differential``, ``onnx_operators``, ``torch_programs``, ``hostile``; ``kinds`` is the table, ``runner`` the loop around
+all of them.
 
 A case is a number: the same number always makes the same program and the same schedule.  Each case demands that the
 interpreter gives the same arrays for the program before and after its schedule, that the compiled program gives them
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from .cases import Case, Failure, check_case, make_case
 from .programs import random_program
-from .runner import Report, fuzz
+from .runner import Finding, Report, fuzz
 from .shrink import regression_test, shrink
 from .steps import STEPS, random_schedule
 
@@ -23,6 +24,7 @@ __all__ = [
     "STEPS",
     "Case",
     "Failure",
+    "Finding",
     "Report",
     "check_case",
     "fuzz",

@@ -1,114 +1,32 @@
 """All fuzzers: ``python -m relaxish.testing.fuzz --kind onnx --seconds 600 --first 100000 --out tests/fuzz``.
 
 Kinds are ``schedule`` (random programs under random schedules), ``onnx`` (random graphs by every route),
-``onnx-operator`` (single operators with special values) and ``torch`` (programs with views and writes in place).
+``onnx-operator`` (single operators with special values), ``torch`` (programs with views and writes in place) and
+``hostile`` (calls with indices from data, under ``RELAXISH_CHECK=2`` with every access checked).
+
+Cases run in child processes. One that takes longer than its limit, or kills its process, is a finding of its own kind.
+Counts are printed every minute and at the end, which an interrupt or SIGTERM brings about as well.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import signal
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
-Keep: TypeAlias = Callable[[str, str, str], None]
-"""Takes a name for a file, what failed as text, and a regression test (empty where there is none)."""
+from .kinds import KINDS, schedules
+from .runner import Finding, Report, run
 
+__all__ = ["main"]
 
-def _schedules(options: argparse.Namespace, keep: Keep) -> tuple[int, str]:
-    from .runner import fuzz
-    from .shrink import regression_test
-
-    report = fuzz(
-        options.seconds,
-        options.first,
-        options.steps,
-        options.max_failures,
-        lambda failure: keep(f"case_{failure.case.number}", str(failure), regression_test(failure)),
-    )
-    report.failures, found = [], len(report.failures)
-    return found, str(report)
-
-
-def _graphs(options: argparse.Namespace, keep: Keep) -> tuple[int, str]:
-    from .differential import GraphFailure, check_graph, make_graph_case, regression_test, shrink_graph
-
-    ends: Counter[str] = Counter()
-    end, number = time.monotonic() + options.seconds, options.first
-    while time.monotonic() < end and ends["failed"] < options.max_failures:
-        found = check_graph(make_graph_case(number))
-        if isinstance(found, GraphFailure):
-            found = shrink_graph(found)
-            keep(f"graph_{number}", str(found), regression_test(found))
-        ends["failed" if isinstance(found, GraphFailure) else found] += 1
-        number += 1
-    return ends["failed"], _line("graphs", ends)
-
-
-def _operators(options: argparse.Namespace, keep: Keep) -> tuple[int, str]:
-    from .child import in_child
-    from .onnx_judges import check_operator
-    from .onnx_operators import operator_case, operator_names
-
-    ends: Counter[str] = Counter()
-    names = operator_names()
-    end, number, failures = time.monotonic() + options.seconds, options.first, 0
-    while time.monotonic() < end and failures < options.max_failures:
-        name, seed = names[number % len(names)], number // len(names)
-        verdict = in_child(lambda: check_operator(operator_case(name, seed)), 60)  # noqa: B023
-        status, reason = ("crashed", verdict) if isinstance(verdict, str) else (verdict.status, verdict.reason)
-        ends[status] += 1
-        if status not in ("right", "illegal"):
-            failures += 1
-            keep(f"operator_{number}", f"{status}: {reason}\n{operator_case(name, seed)}", _operator_test(name, seed))
-        number += 1
-    return failures, _line("operators", ends)
-
-
-def _operator_test(name: str, seed: int) -> str:
-    """A test of one case of an operator; the case is what its name and number make."""
-    return f'''"""Found by the fuzzer of single operators ({name}, number {seed})."""
-
-from relaxish.testing.fuzz.onnx_judges import check_operator
-from relaxish.testing.fuzz.onnx_operators import operator_case
-
-
-def test_{"".join(c if c.isalnum() else "_" for c in name.lower())}_{seed}():
-    verdict = check_operator(operator_case({name!r}, {seed}))
-    assert verdict.status in ("right", "illegal"), verdict.reason
-'''
-
-
-def _programs(options: argparse.Namespace, keep: Keep) -> tuple[int, str]:
-    from .torch_programs import regression_test, run
-
-    compared, refused, failures = run(
-        options.first,
-        10**9,
-        options.seconds,
-        lambda failure: keep(f"torch_program_{failure.program.number}", str(failure), regression_test(failure)),
-        options.max_failures,
-    )
-    return len(failures), _line("torch programs", Counter(compared=compared, refused=sum(refused.values())))
-
-
-def _line(what: str, ends: Counter[str]) -> str:
-    return f"{sum(ends.values())} {what} ({', '.join(f'{k} {v}' for k, v in ends.most_common())})"
-
-
-KINDS: dict[str, Callable[[argparse.Namespace, Keep], tuple[int, str]]] = {
-    "schedule": _schedules,
-    "onnx": _graphs,
-    "onnx-operator": _operators,
-    "torch": _programs,
-}
+_INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run and print; the exit code counts failures, at most 100."""
+    """Run and print; the exit code counts failures, at most 100, or is 130 after an interrupt without any."""
     parser = argparse.ArgumentParser(
         prog="python -m relaxish.testing.fuzz",
         description=__doc__,
@@ -119,18 +37,36 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--steps", type=int, default=12, help="schedule steps to try in each case (schedule only)")
     parser.add_argument("--max-failures", type=int, default=5, help="stop after so many failures")
+    parser.add_argument("--case-seconds", type=float, help="how long a case may take (default: what its kind needs)")
     parser.add_argument("--out", type=Path, help="folder for regression tests of what fails")
     options = parser.parse_args(arguments)
 
-    def keep(name: str, told: str, test: str) -> None:
-        print(told, flush=True)
-        if options.out is not None and test:
+    def keep(finding: Finding) -> None:
+        print(finding, flush=True)
+        if options.out is not None and finding.test:
             options.out.mkdir(parents=True, exist_ok=True)
-            (options.out / f"test_fuzz_{name}.py").write_text(test, encoding="utf8")
+            name = f"test_fuzz_{options.kind.replace('-', '_')}_{finding.number}.py"
+            (options.out / name).write_text(finding.test, encoding="utf8")
 
-    found, report = KINDS[options.kind](options, keep)
-    print(report, f"({found} found)" if found else "")
-    return min(found, 100)
+    def say(report: Report) -> None:
+        print(report.head(), flush=True)
+
+    kind = schedules(options.steps) if options.kind == "schedule" else KINDS[options.kind]()
+    if options.case_seconds is not None:
+        kind = dataclasses.replace(kind, patience=options.case_seconds)
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        report = run(kind, options.seconds, options.first, options.max_failures, keep, say)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    found = len(report.failures)
+    print(dataclasses.replace(report, failures=[]) if not found else report.head(), flush=True)
+    return min(found, 100) or (_INTERRUPTED if report.interrupted else 0)
+
+
+def _interrupt(_number: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

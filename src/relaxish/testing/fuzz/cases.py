@@ -18,7 +18,7 @@ from .child import in_child
 from .programs import random_program
 from .steps import random_schedule
 
-__all__ = ["Case", "Failure", "check_case", "check_program", "make_case", "parse"]
+__all__ = ["Case", "Failure", "check_case", "check_program", "make_case", "parse", "warm_up"]
 
 
 @dataclass
@@ -109,8 +109,11 @@ def _differs(expected: list[Any], actual: list[Any]) -> str | None:
     return None
 
 
-def check_program(before: PrimFunc, after: PrimFunc, seed: int = 0) -> tuple[str, str] | None:
-    """(stage, reason) if the two compute different things, or compiling the second does not give what it means."""
+def check_program(before: PrimFunc, after: PrimFunc, seed: int = 0, *, apart: bool = True) -> tuple[str, str] | None:
+    """(stage, reason) if the two compute different things, or compiling the second does not give what it means.
+
+    What is compiled runs in a child process unless ``apart`` is false: for callers that are one.
+    """
     from ... import interp
 
     arguments = _arguments(before, seed)
@@ -127,13 +130,16 @@ def check_program(before: PrimFunc, after: PrimFunc, seed: int = 0) -> tuple[str
         return "interpret", why
     if _is_for_devices(after):
         return None
-    _warm_up()
-    why = in_child(lambda: _compiled(after, arguments, expected))
+    if not apart:
+        why = _compiled(after, arguments, expected)
+    else:
+        warm_up()
+        why = in_child(lambda: _compiled(after, arguments, expected))
     return ("compile", why) if why else None
 
 
 @functools.cache
-def _warm_up() -> None:
+def warm_up() -> None:
     """Load the compiler once, here, instead of in every child."""
     from ...driver import build_tir
 
@@ -154,10 +160,10 @@ def _compiled(func: PrimFunc, arguments: list[Any], expected: list[Any]) -> str 
     return _differs(expected, [a.numpy() for a in arrays])
 
 
-def check_case(case: Case, sch: Schedule) -> Failure | None:
-    """What is wrong with a case, None if all is well."""
+def check_case(case: Case, sch: Schedule, *, apart: bool = True) -> Failure | None:
+    """What is wrong with a case, None if all is well; ``apart`` as for :func:`check_program`."""
     before = parse(case.program)
-    found = check_program(before, sch.mod["main"], case.number)
+    found = check_program(before, sch.mod["main"], case.number, apart=apart)
     if found is not None:
         return Failure(case, *found)
     try:

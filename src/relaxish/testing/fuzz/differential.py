@@ -188,15 +188,21 @@ def wrong(actual: Array, peer: Array, exact: Array | None, value: Value) -> str 
     return f"{value.name}: {len(bad)} of {have.size} elements differ, first at {bad[0].tolist()}: {pair}"
 
 
-def check_graph(case: GraphCase, seconds: int = 60) -> GraphFailure | str:
-    """The failure of a case, or "ok", "unsupported" (an operator without converter), "refused" (by the peer)."""
+def check_graph(case: GraphCase, seconds: int = 60, *, apart: bool = True) -> GraphFailure | str:
+    """The failure of a case, or "ok", "unsupported" (an operator without converter), "refused" (by the peer).
+
+    What is imported runs in a child process for at most ``seconds``, unless ``apart`` is false: for callers that are one.
+    """
     inputs = case.inputs()
     peer = peer_outputs(to_model(case.graph, case.outputs, dynamic=case.route.dynamic), inputs)
     if peer is None:
         return "refused"
     exact = exact_outputs(to_model(case.graph, case.outputs, dynamic=False, double=True), inputs)
     model = to_model(case.graph, case.outputs, dynamic=case.route.dynamic)
-    found = in_child(lambda: _ours(model, case.route, inputs), seconds)
+    if apart:
+        found = in_child(lambda: _ours(model, case.route, inputs), seconds)
+    else:
+        found = _ours(model, case.route, inputs)
     if isinstance(found, str):
         return GraphFailure(case, "crash", found)
     stage, result = found

@@ -1,6 +1,6 @@
 """Random calls, valid and hostile, of models that take indices and divisors from data.
 
-    RELAXISH_CHECK=2 python -m relaxish.testing.fuzz.hostile --seconds 3600
+    RELAXISH_CHECK=2 python -m relaxish.testing.fuzz --kind hostile --seconds 3600
 
 A case is a random operator that indexes or divides by data, often with other operators before and behind it, built for
 static or dynamic shapes, and a row of calls of it. NumPy says what each is due: an array, or an error. A wrong array, an
@@ -10,9 +10,6 @@ every access that leaves its memory.
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +21,6 @@ from ...driver import build
 from ...relax import TensorStructInfo
 from ...runtime import VirtualMachine, cpu
 from ...support.errors import MemoryCheckError, RelaxishError
-from .child import in_child
 
 __all__ = ["HostileCase", "make_hostile_case", "run_hostile_case"]
 
@@ -325,34 +321,3 @@ def run_hostile_case(number: int, calls: int = 12) -> list[str]:
         elif got.shape != want.shape or not np.allclose(got, want, rtol=1e-5, atol=1e-6):
             wrong.append(f"call {call}: a wrong result")
     return wrong
-
-
-def main() -> int:
-    """Run cases for a while and print what is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m relaxish.testing.fuzz.hostile", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
-    options = parser.parse_args()
-    end = time.monotonic() + options.seconds
-    number = options.first
-    found = 0
-    run_hostile_case(number)
-    while time.monotonic() < end:
-        told = in_child(lambda case=number: _told(case), 120)  # type: ignore[misc]
-        if told:
-            found += 1
-            print(f"case {number} ({make_hostile_case(number).name}): {told}", flush=True)
-        number += 1
-    print(f"{number - options.first} cases, {found} found")
-    return min(found, 100)
-
-
-def _told(number: int) -> list[str]:
-    try:
-        return run_hostile_case(number)
-    except Exception as err:
-        return [f"{type(err).__name__}: {err}"]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -74,17 +74,20 @@ def regression_test(failure: Failure) -> str:
     """A test file that holds the failing program and schedule."""
     program = "\n".join("    " + line for line in failure.case.program.rstrip().splitlines())
     lines = "\n".join("    " + line for line in failure.case.trace.as_python())
+    intrinsics = "fuzz." in lines
+    imports = "from relaxish.testing.fuzz.intrinsics import register_intrinsics\n" if intrinsics else ""
+    register = "    register_intrinsics()\n" if intrinsics else ""
     return f'''"""Found by the fuzzer (case {failure.case.number}), at '{failure.stage}': {failure.reason.splitlines()[0]}"""
 
 from relaxish.script import tir as T
 from relaxish.testing.fuzz.cases import check_program
-from relaxish.tir.schedule import Schedule
+{imports}from relaxish.tir.schedule import Schedule
 
 
 def test_case_{failure.case.number}():
 {program}
 
-    sch = Schedule(main, debug_mask="all")
+{register}    sch = Schedule(main, debug_mask="all")
 {lines}
     assert check_program(main, sch.mod["main"], {failure.case.number}) is None
 '''

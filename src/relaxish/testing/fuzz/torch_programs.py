@@ -1,6 +1,6 @@
 """Random torch programs with views and writes in place, exported, imported and compared with torch.
 
-    python -m relaxish.testing.fuzz.torch_programs --seconds 600
+    python -m relaxish.testing.fuzz --kind torch --seconds 600
 
 A program is Python text that a number determines: statements over two inputs, a mask, an index tensor and two buffers,
 each tried out on examples as it is made, so that torch accepts it.  Its exported form is imported and compiled, with
@@ -9,13 +9,9 @@ static or with dynamic sizes; outputs, inputs and buffers after the call must be
 
 from __future__ import annotations
 
-import argparse
 import io
-import sys
-import time
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
@@ -409,48 +405,3 @@ def test_torch_program_{p.number}():
     )
     assert check_program(program) is None
 '''
-
-
-def run(
-    first: int, count: int, seconds: float, on_failure: Callable[[TorchFailure], None], max_failures: int = 10**9
-) -> tuple[int, Counter[str], list[TorchFailure]]:
-    """Programs ``first`` to ``first + count``, or until the time is up or ``max_failures`` were found.
-
-    Gives how many were compared, refusals by reason, and failures.
-    """
-    end, compared, refused = time.monotonic() + seconds, 0, Counter[str]()
-    failures: list[TorchFailure] = []
-    for number in range(first, first + count):
-        if time.monotonic() > end or len(failures) >= max_failures:
-            break
-        try:
-            failure = check_program(make_program(number))
-        except Refused as err:
-            refused[str(err)[:60]] += 1
-            continue
-        compared += 1
-        if failure is not None:
-            failure = shrink_program(failure)
-            failures.append(failure)
-            on_failure(failure)
-    return compared, refused, failures
-
-
-def main() -> int:
-    """Run and print; the exit code counts failures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=120.0, help="how long to run")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first program")
-    parser.add_argument("--count", type=int, default=10**9, help="how many programs")
-    options = parser.parse_args()
-    compared, refused, failures = run(
-        options.first, options.count, options.seconds, lambda failure: print(failure, flush=True)
-    )
-    print(f"{compared} programs compared, {sum(refused.values())} refused, {len(failures)} failures")
-    for reason, count in refused.most_common(12):
-        print(f"  {count} x {reason}")
-    return min(len(failures), 100)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -27,7 +27,7 @@ from .rewrite import signature_of
 from .sref import StmtSRef
 from .state import ScheduleState, blocks_in_order
 from .subst import chain_reuse, free_vars, substitute_loops
-from .walk import vars_in
+from .walk import stmt_children, vars_in
 
 __all__ = ["declare_pieces"]
 
@@ -38,11 +38,9 @@ def declare_pieces(state: ScheduleState) -> Callable[[], None]:
     restore_flags = state.forget_flags()
     state.undeclared = False
     for root in before:
-        while True:
-            found = next((b for b in blocks_in_order(root.stmt)[1:] if state.is_undeclared(b)), None)
-            if found is None:
-                break
-            _declare_outermost(state, state.stmt2ref[found])
+        # Each once: what a block hides of its accesses, or one without any, has nothing to declare.
+        for sref in [state.stmt2ref[block] for block in _outermost(root.stmt)]:
+            _declare_outermost(state, sref)
 
     def undo() -> None:
         for root, old in before.items():
@@ -53,6 +51,19 @@ def declare_pieces(state: ScheduleState) -> Callable[[], None]:
         restore_flags()
 
     return undo
+
+
+def _outermost(root: Any) -> list[Block]:
+    """The undeclared blocks that are in no other one, in program order."""
+    found: list[Block] = []
+    todo = list(reversed(stmt_children(root.body)))
+    while todo:
+        node = todo.pop()
+        if ScheduleState.is_undeclared(node):
+            found.append(node)
+        else:
+            todo += reversed(stmt_children(node.body))
+    return found
 
 
 def _declare_outermost(state: ScheduleState, sref: StmtSRef) -> None:

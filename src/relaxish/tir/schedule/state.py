@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -13,6 +14,9 @@ from .sref import BlockScope, StmtSRef
 from .walk import replace_child, stmt_children
 
 __all__ = ["BlockInfo", "CachedFlags", "ScheduleDebugMask", "ScheduleState"]
+
+
+_PIECE_NAME = re.compile(r"_(common|partition)(_|$)")
 
 
 class ScheduleDebugMask(IntEnum):
@@ -106,11 +110,14 @@ class ScheduleState:
 
     @staticmethod
     def is_undeclared(stmt: Any) -> bool:
-        """Whether this is a block that ``loop_partition`` made and that says nothing of what it accesses."""
+        """Whether this is a block that ``loop_partition`` made and that says nothing of what it accesses.
+
+        The copies of such blocks in the pieces of a loop around them have names that go on after that.
+        """
         return (
             isinstance(stmt, Block)
             and not (stmt.iter_vars or stmt.reads or stmt.writes)
-            and stmt.name_hint.endswith(("_common", "_partition"))
+            and _PIECE_NAME.search(stmt.name_hint) is not None
             and bool(stmt_children(stmt.body))
         )
 

@@ -13,7 +13,7 @@ from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
 from ..block_info import contains, loop_ranges
-from ..buffers import with_scope
+from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..region import Box, box_to_ranges, loops_between, relax_region, union_sets
@@ -41,7 +41,7 @@ class _Move:
         self.loop = checks.check_loop(loop_sref)
         checks.check_block(block)
         self.buffer = checks.nth_buffer(block, index, write=not reading)
-        self.staged = with_scope(self.buffer, storage_scope)
+        self.staged = compact(with_scope(self.buffer, storage_scope))
         self.parts = list(self.loop.body.seq) if isinstance(self.loop.body, SeqStmt) else [self.loop.body]
         self.analyzer = Analyzer()
         for var, dom in loop_ranges(loop_sref).items():
