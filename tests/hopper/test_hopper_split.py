@@ -127,7 +127,7 @@ def test_few_tiles_share_their_depth(sides, blocks):
     best = configs([1, *sides])[0]
     rows, columns, depth = sides
     assert best.split > 1
-    assert -(-rows // best.rows) * -(-columns // best.columns) * best.split == blocks
+    assert blocks <= -(-rows // best.rows) * -(-columns // best.columns) * best.split <= 132
     sch = MatmulHopper().apply(product(*sides, tail="bias"), TARGET, False)
     assert f'"{SPLIT}": {best.split}' in sch.mod["main"].script()
 

@@ -64,7 +64,10 @@ def _architecture(kind: str, device: Device) -> dict[str, Any]:
     if kind != "cuda":
         return {}
     version = str(device.compute_version).replace(".", "")
-    return {"arch": f"sm_{version}{'a' if version.startswith('9') else ''}", "registers_per_block": 65536}
+    return {
+        "arch": f"sm_{version}{'a' if version.startswith('9') else ''}", "registers_per_block": 65536,
+        "multi_processor_count": int(device.multi_processor_count), "model": "-".join(str(device.device_name).split()),
+    }  # fmt: skip
 
 
 def _first_cuda(device: Any) -> Target:

@@ -192,6 +192,7 @@ def _register_device_kinds() -> None:
         {
             **_of("str", "mcpu arch"),
             **_of("int", "max_shared_memory_per_block max_threads_per_block registers_per_block l2_cache_size_bytes"),
+            **_of("int", "multi_processor_count"),
             **_defaults(thread_warp_size=32, max_num_threads=1024),
         },
         _fill_cuda,

@@ -1,16 +1,18 @@
-"""Tile sizes of matrix products on Hopper's tensor cores, chosen by an estimate of their cycles (H100)."""
+"""Tile sizes of matrix products on Hopper's tensor cores, chosen by an estimate of their cycles."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil
 
-from ...tir.transform.hopper_tiles import CLUSTER, GEMM, SPLIT
+import numpy as np
+
+from ...carver import HopperCosts, TileWork
+from ...tir.transform.hopper_tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GEMM, GROUP, PERSISTENT, SPLIT
 
 __all__ = ["HopperConfig", "configs"]
 
-_PROCESSORS = 132
 _UNKNOWN_SIDE = 2048
 
 
@@ -19,8 +21,10 @@ class HopperConfig:
     """A tile of ``rows`` x ``columns`` results, computed in steps of ``depth_bytes`` bytes of the reduction axis.
 
     ``warpgroups`` consumer warpgroups multiply while one producer fills a ring of ``stages`` steps. ``persistent`` blocks
-    process all tiles, in bands of ``group`` rows of tiles; the blocks of a ``cluster`` fetch the columns that they share
-    by multicast. Where tiles are fewer than processors, ``split`` blocks share the reduction axis of each tile.
+    process all tiles, in bands of ``group`` rows of tiles. The blocks of a cluster fetch by multicast what they share:
+    ``cluster`` of them, one below the other, columns; ``cluster_columns``, side by side, rows. Where tiles are fewer
+    than processors, ``split`` blocks share the reduction axis of each tile. ``epilogue``: 0 through shared memory, 1
+    straight from registers.
     """
 
     rows: int = 128
@@ -28,85 +32,81 @@ class HopperConfig:
     depth_bytes: int = 128
     stages: int = 4
     warpgroups: int = 2
-    persistent: int = _PROCESSORS
+    persistent: int = HopperCosts().processors
     group: int = 8
     cluster: int = 1
+    cluster_columns: int = 1
     split: int = 1
+    epilogue: int = 0
 
     def options(self) -> dict[str, int]:
         """The annotations of the product's block that ``LowerHopperTiles`` reads."""
         return {
-            GEMM: self.warpgroups, "hopper.persistent": self.persistent, "hopper.group": self.group,
-            CLUSTER: self.cluster, SPLIT: self.split,
+            GEMM: self.warpgroups, PERSISTENT: self.persistent, GROUP: self.group, CLUSTER: self.cluster,
+            CLUSTER_COLUMNS: self.cluster_columns, SPLIT: self.split, EPILOGUE: self.epilogue,
         }  # fmt: skip
 
 
-# Tilings, with the fraction of peak throughput that their products can reach.
+# The first of equals is taken.
 _TILINGS = (
-    (HopperConfig(cluster=2), 1.0), (HopperConfig(rows=256, columns=128), 0.98), (HopperConfig(columns=192, stages=5, cluster=2), 0.97),
-    (HopperConfig(columns=128, stages=6, cluster=2), 0.9), (HopperConfig(columns=64, stages=8), 0.7),
-    (HopperConfig(rows=64, columns=256, stages=4, warpgroups=1), 0.8),
-    (HopperConfig(rows=64, columns=128, stages=6, warpgroups=1), 0.7),
-    (HopperConfig(rows=64, columns=64, stages=8, warpgroups=1), 0.5),
-    (HopperConfig(rows=64, columns=32, stages=10, warpgroups=1), 0.4),
+    HopperConfig(), HopperConfig(rows=256, columns=128), HopperConfig(columns=192, stages=5),
+    HopperConfig(rows=192, columns=128, stages=5, warpgroups=3), HopperConfig(columns=160, stages=5),
+    HopperConfig(columns=128, stages=6), HopperConfig(columns=96, stages=7),
+    HopperConfig(rows=64, columns=256, stages=4, warpgroups=1), HopperConfig(rows=64, columns=192, stages=6, warpgroups=1),
+    HopperConfig(rows=64, columns=128, stages=8, warpgroups=1), HopperConfig(columns=64, stages=8),
+    HopperConfig(rows=64, columns=96, stages=8, warpgroups=1), HopperConfig(rows=64, columns=64, stages=8, warpgroups=1),
+    HopperConfig(rows=64, columns=32, stages=10, warpgroups=1),
 )  # fmt: skip
-# Blocks that share a reduction -> blocks that run concurrently: a cluster stays within one group of 16 or 18 processors.
-_CONCURRENT = {1: 132, 2: 132, 4: 128, 8: 112}
+_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4))
+_SPLITS = (2, 4, 8)
 # Results of the largest tile that may be split: larger products have enough tiles for the whole device anyway.
 _LARGEST_SPLIT = 128 * 128
-_FMA_PER_CYCLE = 2048  # of one processor, with 16-bit operands
-_BYTES_INTO_PROCESSOR = 56  # per cycle
-_BYTES_FROM_L2 = 4000  # per cycle, for all processors together
-_LATENCY = 900  # cycles from the request for a tile to its arrival
-_START = 1500  # cycles from the launch to the first products
-_CLUSTER_BARRIER = 1000  # cycles
-_CLUSTER_BYTES = 32  # per cycle, between the shared memories of a cluster
-_RESULTS_OUT = 24  # per cycle, of one processor
 
 
-def configs(sides: list[int | None], item: int = 2) -> list[HopperConfig]:
+def configs(sides: list[int | None], item: int = 2, costs: HopperCosts | None = None) -> list[HopperConfig]:
     """Tilings for (batch, rows, columns, depth) of operands of ``item`` bytes, the fastest by the estimate first.
 
-    All tiles of a wave take equally long, so the estimate is the number of waves times the cycles of a tile; these are
-    bound by its products or by the rate at which operands arrive. Unknown sides count as 2048.
+    Unknown sides count as 2048. ``costs`` are those of the device; an H100's if there are none.
 
     >>> best = configs([1, 4096, 4096, 4096])[0]
     >>> best.rows, best.columns, best.split
     (128, 256, 1)
-    >>> configs([1, 128, 768, 3072])[0].split  # 12 tiles of 128 x 64 for 132 processors
+    >>> configs([1, 128, 768, 3072])[0].split  # 12 tiles of 64 x 128 for 132 processors
     8
     """
-    defaults = (1, _UNKNOWN_SIDE, _UNKNOWN_SIDE, _UNKNOWN_SIDE)
-    known = [n if n is not None else default for n, default in zip(sides, defaults, strict=True)]
-    found = [(_cycles(config, share, known, item), config) for config, share in _candidates(sides, item)]
-    return [config for _, config in sorted(found, key=lambda pair: pair[0])]
+    costs = costs or HopperCosts()
+    known = [n if n is not None else default for n, default in zip(sides, (1, *[_UNKNOWN_SIDE] * 3), strict=True)]
+    found = list(_candidates(sides, item, costs))
+    work = [_work(config, known, item) for config in found]
+    columns = TileWork(**{name: np.array([getattr(w, name) for w in work]) for name in vars(work[0])})
+    return [found[i] for i in np.argsort(costs.cycles(columns), kind="stable")]
 
 
-def _candidates(sides: list[int | None], item: int) -> Iterator[tuple[HopperConfig, float]]:
-    depth = sides[3]
-    for config, share in _TILINGS:
-        yield config, share
+def _candidates(sides: list[int | None], item: int, costs: HopperCosts) -> Iterator[HopperConfig]:
+    _, rows, columns, depth = sides
+    for config in _TILINGS:
+        for down, across in _CLUSTERS:
+            if _divides(rows, config.rows, down) and _divides(columns, config.columns, across):
+                most = costs.concurrent(down * across)
+                yield replace(config, cluster=down, cluster_columns=across, persistent=most)
         if depth is None or config.rows * config.columns > _LARGEST_SPLIT:
             continue
         steps = -(-depth * item // config.depth_bytes)
-        for split in (2, 4, 8):
+        for split in _SPLITS:
             if split <= steps:
-                yield replace(config, split=split, cluster=1), share
+                yield replace(config, split=split, persistent=costs.processors)
 
 
-def _cycles(config: HopperConfig, share: float, sides: list[int], item: int) -> float:
-    """Estimated cycles of a product; ``share`` is the fraction of peak throughput that the tiling reaches."""
+def _divides(side: int | None, tile: int, blocks: int) -> bool:
+    """Whether there are always whole clusters of tiles along a side."""
+    return blocks == 1 or (side is not None and -(-side // tile) % blocks == 0)
+
+
+def _work(config: HopperConfig, sides: list[int], item: int) -> TileWork:
     batch, rows, columns, depth = sides
-    size, width = config.rows * config.columns, config.depth_bytes
-    blocks = batch * -(-rows // config.rows) * -(-columns // config.columns) * config.split
-    running = min(blocks, _CONCURRENT[config.split])
-    steps = ceil(ceil(depth * item / width) / config.split)
-    whole, fetched = config.rows + config.columns, config.rows + config.columns / config.cluster
-    from_l2 = fetched * width * running / _BYTES_FROM_L2
-    fill = max(whole * width / _BYTES_INTO_PROCESSOR, from_l2, _LATENCY / config.stages)
-    products = size * width / (_FMA_PER_CYCLE * 2) / share
-    waves = -(-blocks // _CONCURRENT[config.split])
-    out = size / config.split / _RESULTS_OUT
-    if config.split > 1:
-        out += _CLUSTER_BARRIER + 2 * 4 * size / _CLUSTER_BYTES
-    return waves * (steps * max(fill, products) + out) + _START
+    return TileWork(
+        config.rows, config.columns, config.depth_bytes,
+        batch * math.ceil(rows / config.rows) * math.ceil(columns / config.columns),
+        math.ceil(depth * item / config.depth_bytes), item, config.stages, config.cluster, config.cluster_columns,
+        config.split, config.persistent, max(item, 2), config.epilogue != 0,
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...carver import costs_of
 from ...ir import dtype as dt
 from ...target import Target
 from ...tir import PrimFunc
@@ -90,7 +91,7 @@ class MatmulHopper(GPUScheduleRule):
     Before and after (sm_90a)::
 
         C[i, j] += A[i, k] * B[j, k]      ->      tiles of 128 x 256, two warpgroups multiply, a third fetches;
-                                                  four tiles in flight; 132 blocks walk over all tiles
+                                                  four tiles in flight; a block for each processor
     """
 
     def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
@@ -107,7 +108,7 @@ class MatmulHopper(GPUScheduleRule):
         if any(n is not None and n <= _SHORTEST_SIDE for n in sides[1:]):
             return None
         item = dt.bits(sch.get(main).reads[-1].buffer.dtype) // 8
-        for config in configs(sides, item):
+        for config in configs(sides, item, costs_of(target)):
             made = self._attempt(sch, main, config, get_max_threads_per_block(target))
             if made is not None:
                 return made

@@ -11,12 +11,13 @@ releases for itself, since waiting for products covers the waiting warp alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
-from ...ir.prim import Cast, IntImm, Min, Var, const
+from ...ir.prim import And, Cast, IntImm, Min, Or, Var, const
 from ..functor import substitute
 from ..stmt import AttrStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, Stmt
 from .base import call, seq
@@ -25,7 +26,7 @@ from .hopper_epilogue import DirectEpilogue, Place, bulk_epilogue
 from .hopper_layout import DEPTH_BYTES
 from .hopper_operand import Operand, plan_operand
 from .hopper_split import SplitEpilogue, meet_cluster
-from .hopper_tiles import CLUSTER, SPLIT, HopperError, TileProgram
+from .hopper_tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GROUP, PERSISTENT, SPLIT, HopperError, TileProgram
 
 __all__ = ["EXPLICIT_SYNC", "MAX_SHARED", "build_kernel"]
 
@@ -76,9 +77,12 @@ class _Kernel:
         self.p = program
         r = program.roles
         self.split = self._wanted_split()
-        self.a: Operand = plan_operand("A", program, program.a, r.row)
-        self.b: Operand = plan_operand("B", program, program.b, r.column, self._wanted_cluster())
-        self.cluster = self.b.shares
+        down, across = self._wanted_cluster()
+        self.a: Operand = plan_operand("A", program, program.a, r.row, across)
+        self.b: Operand = plan_operand("B", program, program.b, r.column, down)
+        # Blocks one below the other share the columns of B, blocks side by side the rows of A.
+        self.down, self.across = self.b.shares, self.a.shares
+        self.cluster = self.down * self.across
         self._check()
         self.rows = program.shape[0] // program.warpgroups
         self.epilogue: DirectEpilogue = self._choose_epilogue()
@@ -89,10 +93,10 @@ class _Kernel:
         # consumers release a stage when they have issued the products of the next: that one must be full by then.
         self.late = any(o.asynchronous for o in self.threaded)
         self.lag = min(program.stages - 2, _MOST_UNDER_WAY) if self.late else 0
-        self.persistent = program.options.get("hopper.persistent", 0)
+        self.persistent = program.options.get(PERSISTENT, 0)
         if self.persistent < self.cluster or self.split > 1:
             self.persistent = 0
-        # Blocks of a cluster: they share the columns of their tiles, or the depth of one.
+        # Blocks of a cluster: they share operands, or the depth of a tile.
         self.team = max(self.cluster, self.split)
 
     def _wanted_split(self) -> int:
@@ -115,12 +119,35 @@ class _Kernel:
         rank = bx % self.split
         return self._before(rank + 1) - self._before(rank)
 
-    def _wanted_cluster(self) -> int:
-        """Blocks that share the columns of their tiles, if there are always so many tiles one below the other."""
-        wanted = self.p.options.get(CLUSTER, 1) if self.split == 1 else 1
-        row = self._axis(self.p.roles.row)
-        tiles = dict(self.p.grid).get(row) if row is not None else None
-        return wanted if isinstance(tiles, IntImm) and wanted > 1 and tiles.value % wanted == 0 else 1
+    def _wanted_cluster(self) -> tuple[int, int]:
+        """Blocks that share columns and blocks that share rows, if there are always so many tiles along that side."""
+        if self.split > 1:
+            return 1, 1
+        wanted = [self.p.options.get(key, 1) for key in (CLUSTER, CLUSTER_COLUMNS)]
+        if math.prod(wanted) > _MAX_TEAM:
+            raise HopperError(f"a cluster of {wanted[0]} x {wanted[1]} blocks is larger than {_MAX_TEAM}")
+        axes = [self._axis(role) for role in (self.p.roles.row, self.p.roles.column)]
+        if axes[0] is axes[1]:
+            return 1, 1
+        for at, axis in enumerate(axes):
+            tiles = dict(self.p.grid).get(axis) if axis is not None else None
+            if not isinstance(tiles, IntImm) or tiles.value % wanted[at]:
+                wanted[at] = 1
+        return wanted[0], wanted[1]
+
+    def _rank(self, bx: Var) -> tuple[Any, Any]:
+        """Which of the blocks one below the other, and of those side by side, a block is."""
+        rank = bx % self.cluster
+        down = rank if self.across == 1 else rank % self.down if self.down > 1 else 0
+        return down, rank // self.down if self.across > 1 else 0
+
+    def _sharing(self, bx: Var) -> dict[int, tuple[Any, Any]]:
+        """For each operand: a block's number among those that fetch its tile together, and the bits of all of them."""
+        down, across = self._rank(bx)
+        of_a, of_b = (sum(1 << self.down * i for i in range(self.across)), (1 << self.down) - 1)
+        if self.down > 1 and self.across > 1:
+            of_a, of_b = call("int32", "shift_left", of_a, down), call("int32", "shift_left", of_b, across * self.down)
+        return {id(self.a): (across, of_a), id(self.b): (down, of_b)}
 
     def _check(self) -> None:
         m, n, k = self.p.shape
@@ -150,7 +177,7 @@ class _Kernel:
                 raise HopperError("a tile's sums do not fit the ring")
             return made
         direct = DirectEpilogue(self.p, self.rows)
-        if self.p.options.get("hopper.epilogue", 0) == _DIRECT:
+        if self.p.options.get(EPILOGUE, 0) == _DIRECT:
             return direct
         bulk = bulk_epilogue(self.p, self.rows)
         needed = self._ring_bytes() + 16 * self.p.stages
@@ -236,7 +263,9 @@ class _Kernel:
         made = []
         for slot in range(self.p.stages):
             made.append(do("ptx_mbarrier_init", self._full(slot), arrivals))
-            made.append(do("ptx_mbarrier_init", self._empty(slot), 4 * self.p.warpgroups * self.cluster))
+            # A tile may be filled anew when the warps of all blocks have read it that a block sends to.
+            readers = 4 * self.p.warpgroups * (self.down + self.across - 1)
+            made.append(do("ptx_mbarrier_init", self._empty(slot), readers))
         fetched = [do("ptx_tma_prefetch", o.map.var) for o in self.bulk if o.map is not None]
         # What the threads of the cluster must see is published by the fences.
         barrier = (
@@ -270,18 +299,20 @@ class _Kernel:
         return (tiles - team + blocks - 1) // blocks
 
     def _place(self, number: Any, bx: Var) -> list[tuple[Var, Any]]:
-        """The block variables of a tile; blocks of a cluster have tiles one below the other."""
-        row = self._axis(self.p.roles.row)
+        """The block variables of a tile; blocks of a cluster have tiles one below the other and side by side."""
         counts = [(v, as_int32(e)) for v, e in self.p.grid]
         if self.cluster == 1:
             return self._walk(number, counts)
-        found = self._walk(number, [(v, e // self.cluster if v is row else e) for v, e in counts])
-        return [(v, e * self.cluster + bx % self.cluster if v is row else e) for v, e in found]
+        row, column = (self._axis(role) for role in (self.p.roles.row, self.p.roles.column))
+        many = {row: self.down, column: self.across}
+        ranks = dict(zip((row, column), self._rank(bx), strict=True))
+        found = self._walk(number, [(v, e // many.get(v, 1)) for v, e in counts])
+        return [(v, e * many[v] + ranks[v] if many.get(v, 1) > 1 else e) for v, e in found]
 
     def _walk(self, number: Any, axes: list[tuple[Var, Any]]) -> list[tuple[Var, Any]]:
         """The block variables of a tile's number; tiles that share operands follow each other."""
         row, column = (self._axis(r) for r in (self.p.roles.row, self.p.roles.column))
-        group = self.p.options.get("hopper.group", 0)
+        group = self.p.options.get(GROUP, 0)
         others = [(v, e) for v, e in axes if v is not row and v is not column]
         if row is None or column is None or row is column or group <= 1:
             return _digits(number, axes)
@@ -333,8 +364,9 @@ class _Kernel:
         bulk: list[Stmt] = []
         if self.bulk:
             bulk.append(do("ptx_mbarrier_arrive_expect_tx", self._full(slot), sum(o.layout.bytes for o in self.bulk)))
+            sharing = self._sharing(bx)
             for o in self.bulk:
-                bulk += o.bulk_loads(self.shared, begins[id(o)], self._full(slot), first, bx % self.cluster)
+                bulk += o.bulk_loads(self.shared, begins[id(o)], self._full(slot), first, *sharing[id(o)])
         wait = do("ptx_mbarrier_wait_parity", self._empty(slot), (turn + 1) % 2)
         if not self.threaded:
             return seq([wait, *bulk])
@@ -378,7 +410,7 @@ class _Kernel:
             def tile(bases: dict[Var, Any], before: Any) -> Stmt:
                 steps = as_int32(self._turns(bx))
                 multiply = loop("ko", self._turns(bx), lambda ko: let(
-                    "step", before + as_int32(ko), lambda i: self._step(tx, group, results, ko, i)
+                    "step", before + as_int32(ko), lambda i: self._step(bx, tx, group, results, ko, i)
                 ))  # fmt: skip
                 last = (before + steps - 1) % self.p.stages
                 ends = {r: e for r, e in bases.items() if r is not self.p.roles.depth}
@@ -387,7 +419,7 @@ class _Kernel:
                     do("ptx_wgmma_wait", 0),
                     # The compiler sees no tie between the wait and the registers that it is for.
                     do("ptx_wgmma_fence_operand", results.data, 0, tall * n // 2),
-                    self._release(tx, last),
+                    self._release(bx, tx, last),
                     self.epilogue.emit(Place(
                         tx, group, results, self.shared, self.views, self.memory.epilogue, ends, bx % self.split
                     )),
@@ -397,20 +429,23 @@ class _Kernel:
 
         return seq([*self._registers(1), allocate("results", self.p.result.dtype, tall * n // 2, "local", run)])
 
-    def _release(self, tx: Var, slot: Any) -> Stmt:
-        """A warp has read a stage: one lane says so for all."""
+    def _release(self, bx: Var, tx: Var, slot: Any) -> Stmt:
+        """A warp has read a stage: one lane says so for all, to each block that sends to this one."""
         together = Evaluate(call("int32", "tvm_storage_sync", "warp"))
         if self.cluster == 1:
             return seq([together, when((tx % 32).equal(0), do("ptx_mbarrier_arrive", self._empty(slot)))])
-        # The tile came from all blocks of the cluster: each of them waits for all readers.
-        return seq([together, when(tx % 32 < self.cluster, do("ptx_mbarrier_arrive", self._empty(slot), tx % 32))])
+        lane, (down, across) = tx % 32, self._rank(bx)
+        senders = lane < self.cluster
+        if self.down > 1 and self.across > 1:
+            senders = And(senders, Or((lane % self.down).equal(down), (lane // self.down).equal(across)))
+        return seq([together, when(senders, do("ptx_mbarrier_arrive", self._empty(slot), lane))])
 
-    def _step(self, tx: Var, group: Any, results: Any, ko: Any, i: Any) -> Stmt:
+    def _step(self, bx: Var, tx: Var, group: Any, results: Any, ko: Any, i: Any) -> Stmt:
         stages = self.p.stages
         slot = i % stages
         wait = do("ptx_mbarrier_wait_parity", self._full(slot), i // stages % 2)
         products = [do("ptx_wgmma_fence"), *self._products(group, results, ko, slot), do("ptx_wgmma_commit")]
-        release = when(ko > 0, self._release(tx, (i + (stages - 1)) % stages))
+        release = when(ko > 0, self._release(bx, tx, (i + (stages - 1)) % stages))
         return seq([wait, *products, do("ptx_wgmma_wait", 1), release])
 
     def _products(self, group: Any, results: Any, ko: Any, slot: Any) -> list[Stmt]:

@@ -94,20 +94,25 @@ class Operand:
     shares: int = 1
     """How many blocks of a cluster fetch a part of the tile each, for all of them."""
 
-    def bulk_loads(self, shared: Any, begin: Any, barrier: Any, first: dict[Var, Any], rank: Any) -> list[Stmt]:
-        """Copies of a tile, by one thread; ``begin`` is the tile's first byte, ``rank`` the block's in its cluster."""
+    def bulk_loads(
+        self, shared: Any, begin: Any, barrier: Any, first: dict[Var, Any], rank: Any = 0, mask: Any = 0
+    ) -> list[Stmt]:
+        """Copies of a tile, by one thread; ``begin`` is the tile's first byte.
+
+        Of several blocks that share the tile this one is number ``rank``; ``mask`` has the bits of all of them.
+        """
         assert self.map is not None
         lay, made = self.layout, []
         along, across = self._along, self._across
         lines = lay.lines // self.shares
         skipped = rank * lines if self.shares > 1 else 0
-        mask = (1 << self.shares) - 1 if self.shares > 1 else 0
         for piece in range(lay.pieces):
             place = {**first, along: first[along] + piece * lay.width}
             if self.shares > 1:
                 place[across] = place[across] + in_role(skipped, across)
             target = address(shared, begin + piece * lay.piece_bytes + skipped * lay.swizzle)
-            made.append(do("ptx_tma_load", target, self.map.var, barrier, mask, *self.map.coordinates(place)))
+            to = mask if self.shares > 1 else 0
+            made.append(do("ptx_tma_load", target, self.map.var, barrier, to, *self.map.coordinates(place)))
         return made
 
     def thread_copies(self, shared: Any, begin: Any, thread: Any, first: dict[Var, Any]) -> Stmt:

@@ -34,8 +34,9 @@ from ..stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt
 from .base import LoweringError, is_call
 
 __all__ = [
-    "CLUSTER", "GEMM", "SPLIT", "STAGES", "TILES", "Elementwise", "HopperError", "LinearAccess", "Roles", "TileProgram",
-    "flat_offset", "linear_access", "parse_tiles",
+    "CLUSTER", "CLUSTER_COLUMNS", "EPILOGUE", "GEMM", "GROUP", "PERSISTENT", "SPLIT", "STAGES", "TILES",
+    "Elementwise", "HopperError", "LinearAccess", "Roles", "TileProgram", "flat_offset", "linear_access",
+    "parse_tiles",
 ]  # fmt: skip
 
 STAGES = "hopper.stages"
@@ -45,10 +46,18 @@ GEMM = "hopper.warpgroups"
 TILES = "hopper.tiles"
 """Annotation of a loop over tiles: what is inside needs no threads of its own."""
 CLUSTER = "hopper.cluster"
-"""Annotation of the product's block: how many blocks fetch the columns they share together."""
+"""Annotation of the product's block: how many blocks, one below the other, fetch the columns they share together."""
+CLUSTER_COLUMNS = "hopper.cluster_columns"
+"""Annotation of the product's block: how many blocks, side by side, fetch the rows they share together."""
 SPLIT = "hopper.split"
 """Annotation of the product's block: how many blocks share the depth of a tile and add up their sums."""
-_OPTIONS = ("hopper.persistent", "hopper.group", CLUSTER, SPLIT, "hopper.epilogue")
+PERSISTENT = "hopper.persistent"
+"""Annotation of the product's block: how many blocks process all tiles; 0: each its own."""
+GROUP = "hopper.group"
+"""Annotation of the product's block: bands of how many rows of tiles (of clusters) blocks walk along."""
+EPILOGUE = "hopper.epilogue"
+"""Annotation of the product's block: 0: results leave through shared memory where that is possible; 1: they do not."""
+_OPTIONS = (PERSISTENT, GROUP, CLUSTER, CLUSTER_COLUMNS, SPLIT, EPILOGUE)
 
 
 class HopperError(LoweringError):
