@@ -13,6 +13,7 @@ from ..ir.errors import CheckTypeError, CheckValueError
 from ..support.errors import RelaxishError
 from .compose import CHILD_FIELDS, default_host, default_names, host_of_name, pool_of, resolve, resolving
 from .kind import Option, TargetKind, get_kind, list_kinds
+from .limits import attrs_with_limits
 from .parse import config_of_any, option_of, text_of_value
 
 
@@ -438,12 +439,12 @@ class Target:
     @property
     def thread_warp_size(self) -> int:
         """Threads that run in lockstep."""
-        return int(self.attrs["thread_warp_size"])
+        return int(attrs_with_limits(self)["thread_warp_size"])
 
     @property
     def max_shared_memory_per_block(self) -> int:
         """Bytes of shared memory one block may have."""
-        return int(self.attrs["max_shared_memory_per_block"])
+        return int(attrs_with_limits(self)["max_shared_memory_per_block"])
 
     @property
     def max_function_args(self) -> int:
