@@ -59,15 +59,32 @@ def _gpu() -> dict[str, str]:
     return {"driver": driver.name, **devices, "compilers": compilers}
 
 
-@click.command("info", help="Show versions, the machine, CUDA devices, targets and settings.")
+def _features() -> list[str]:
+    """What programs for this processor may use, by the names of ``target.features``."""
+    from ..target import Target
+
+    return sorted(name for name, has in Target("llvm").feature_map.items() if has is True)
+
+
+def _some_tags(tags: list[str]) -> dict[str, str]:
+    """For each vendor how many tags there are, and the first ones."""
+    vendors: dict[str, list[str]] = {}
+    for tag in tags:
+        vendors.setdefault(tag.partition("/")[0], []).append(tag.partition("/")[2])
+    return {vendor: f"{len(names)}: {', '.join(names[:3])}, ..." for vendor, names in vendors.items()}
+
+
+@click.command("info", help="Show versions, the machine, CUDA devices, target kinds, features, tags and settings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
     """The command."""
     from ..target import Target
+    from ..target.tags import list_tag_names
 
     settings = {k.env: str(k.value) for k in config.KNOBS.values()}
     data: dict[str, Any] = {"versions": _versions(), "machine": _machine(), "cuda": _gpu(),
-                            "targets": Target.list_kinds(), "settings": settings}  # fmt: skip
+                            "targets": Target.list_kinds(), "features": _features(), "tags": list_tag_names(),
+                            "settings": settings}  # fmt: skip
     if as_json:
         click.echo(json.dumps(data, indent=2))
         return
@@ -75,4 +92,6 @@ def command(as_json: bool) -> None:
     print_mapping("Machine", data["machine"])
     print_mapping("CUDA", data["cuda"])
     click.echo("Targets\n  " + ", ".join(data["targets"]))
+    click.echo("Features of this processor\n  " + (", ".join(data["features"]) or "none"))
+    print_mapping("Tags (all with --json)", _some_tags(data["tags"]))
     print_mapping("Settings", data["settings"])

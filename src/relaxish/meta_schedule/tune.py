@@ -16,6 +16,7 @@ from .measure_callback import MeasureCallback
 from .profiler import Profiler
 from .run_state import RunState
 from .runner import LocalRunner, Runner
+from .runner.presence import require_devices
 from .task_scheduler import TaskScheduler
 from .tune_context import TuneContext
 from .validate import race, trusted_winners
@@ -107,6 +108,7 @@ def tune_tasks(
     scheduler.run_state = state
     scheduler.with_baselines = baselines and isinstance(measure, LocalRunner)
     try:
+        require_devices(measure, [task.target for task in tasks])
         scheduler.tune(
             tasks=tasks,
             task_weights=list(task_weights),

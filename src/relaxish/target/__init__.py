@@ -18,6 +18,7 @@ from .constructors import (
     stm32,
 )
 from .generic_func import GenericFunc, generic_func, get_native_generic_func, override_native_generic_func
+from .limits import attrs_with_limits
 from .kind import TargetKind, register_kind
 from .shared_memory import opt_in_shared_memory
 from .tags import list_tags, register_tag
@@ -32,6 +33,7 @@ __all__ = [
     "VirtualDevice",
     "adreno",
     "arm_cpu",
+    "attrs_with_limits",
     "bifrost",
     "codegen",
     "create",

@@ -25,7 +25,7 @@ Preprocessor = Callable[[Config], Config]
 
 @dataclass(frozen=True)
 class Option:
-    """The type of one attribute (int, bool, str, float, list, target, target_list) and its default."""
+    """The type of one attribute (int, bool, str, float, list, target, runtime, pool, ...) and its default."""
 
     type: str
     default: Any = None
@@ -72,6 +72,8 @@ _COMMON: dict[str, Option] = {
     "host": Option("target"),
     "from_device": Option("int"),
     "target_device_type": Option("int"),
+    "runtime": Option("runtime"),
+    "pool": Option("pool"),
 }
 _KINDS: dict[str, TargetKind] = {}
 
@@ -227,6 +229,7 @@ def _register_device_kinds() -> None:
             max_num_threads=256,
             thread_warp_size=1,
             texture_spatial_limit=16384,
+            texture_depth_limit=2048,
             max_function_args=128,
             image_base_address_alignment=64,
         ),
@@ -253,7 +256,8 @@ def _register_device_kinds() -> None:
     )
     register_kind("ext_dev", K_DL_EXT_DEV)
     register_kind("hybrid", K_DL_CPU)
-    register_kind("composite", K_DL_CPU, (), {"devices": Option("target_list")})
+    register_kind("composite", K_DL_CPU, (), {"devices": Option("targets")})
+    register_kind("machines", K_DL_CPU, (), {"machines": Option("targets")})
     register_kind("test", K_DL_CPU)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .limits import attrs_with_limits
+
 __all__ = ["STATIC_SHARED_MEMORY", "opt_in_shared_memory"]
 
 # Compilers refuse kernels whose arrays of fixed size take more, whatever the device has.
@@ -30,5 +32,5 @@ def opt_in_shared_memory(arch: str) -> int:
 
 def static_limit(target: Any) -> int:
     """Bytes of shared memory of fixed size that a block may have on a target; all of it where the two are one."""
-    most = int(target.attrs["max_shared_memory_per_block"])
+    most = int(attrs_with_limits(target)["max_shared_memory_per_block"])
     return min(most, STATIC_SHARED_MEMORY) if target.kind.name == "cuda" else most

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, overload
 
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..support.errors import RelaxishError
+from .compose import CHILD_FIELDS, default_host, default_names, host_of_name, pool_of, resolve, resolving
 from .kind import Option, TargetKind, get_kind, list_kinds
+from .limits import attrs_with_limits
 from .parse import config_of_any, option_of, text_of_value
 
 
@@ -44,30 +49,41 @@ _SCOPES = _Scopes()
 
 
 class Target:
-    """A device to compile for. Immutable; equal when kind, keys, attributes and host are equal.
+    """A device to compile for, or a system of several. Immutable.
 
     Forms: ``Target("llvm -mcpu=skylake-avx512 -num-cores=4")``, ``Target({"kind": "cuda", "arch": "sm_80"})``,
     a JSON string, a tag such as ``Target("nvidia/nvidia-a100")``, another ``Target``; ``host`` names the device that
     runs the host code. Used as a scope, ``with target:`` makes it ``Target.current()`` of the thread.
+
+    Kinds ``composite`` (a host with devices) and ``machines`` are made of targets, to any depth:
+
+    >>> t = Target({"kind": "composite", "host": "x86", "vdevice0": "cuda -arch=sm_80", "vdevice1": "llvm"})
+    >>> list(t.devices), t.host.attrs["mtriple"], t["vdevice0"].arch
+    (['vdevice0', 'vdevice1'], 'x86_64-linux-gnu', 'sm_80')
+    >>> t.resolved()["vdevice0"].host == t.host
+    True
+
+    Equal are targets of equal kind, keys, attributes, hosts and devices (in order, with their names).
     """
 
-    __slots__ = ("kind", "host", "tag", "keys", "attrs", "__dict__")
+    __slots__ = ("kind", "_host", "tag", "keys", "attrs", "_names", "__dict__")
 
     kind: TargetKind
-    host: Target | None
     tag: str
     keys: tuple[str, ...]
     attrs: dict[str, Any]
+    _host: Target | None
+    _names: tuple[str, ...]
 
     def __init__(
         self, target: str | dict[str, Any] | Target, host: str | dict[str, Any] | Target | None = None
     ) -> None:
         if isinstance(target, Target):
             self.kind, self.tag, self.keys, self.attrs = target.kind, target.tag, target.keys, dict(target.attrs)
-            self.host = target.host
+            self._host, self._names = target._host, target._names
         elif isinstance(target, (str, dict)):
             try:
-                self._fill(config_of_any(target))
+                self._make(target)
             except RelaxishError:
                 raise
             except (TypeError, AttributeError) as err:
@@ -77,22 +93,38 @@ class Target:
         else:
             raise CheckValueError(f"target has to be a string, a dictionary or a Target, got {type(target).__name__}")
         if host is not None:
-            if not isinstance(host, (str, dict, Target)):
-                raise CheckValueError(f"target host has to be a string, a dictionary or a Target, got {host!r}")
-            self.host = Target(host)
+            self._host = _as_host(host)
+
+    def _make(self, spec: str | dict[str, Any]) -> None:
+        if isinstance(spec, dict):
+            with resolving(id(spec), _short(spec)):
+                self._resolve_tag(spec)
+        else:
+            self._resolve_tag(spec)
+
+    def _resolve_tag(self, spec: str | dict[str, Any]) -> None:
+        config, tag = config_of_any(spec)
+        if not tag:
+            self._fill(config)
+            return
+        with resolving(tag, tag):
+            self._fill(config)
 
     def _fill(self, config: dict[str, Any]) -> None:
         config = dict(config)
         self.kind = get_kind(config.pop("kind"))
         self.tag = config.pop("tag", "")
         host = config.pop("host", None)
-        self.host = None if host is None else Target(host)
+        self._host = None if host is None else _as_host(host)
         keys = list(config.pop("keys", None) or self.kind.default_keys)
         if "device" in config:
             keys.append(config["device"])
         self.keys = tuple(dict.fromkeys(keys))
-        if "devices" in config:
-            config["devices"] = tuple(Target(d) for d in config["devices"])
+        field = CHILD_FIELDS.get(self.kind.name)
+        self._names = ()
+        if field is not None:
+            self._names = tuple(config[field])
+            config[field] = tuple(_as_child(name, child) for name, child in config[field].items())
         if config.pop("from_device", None) is not None and self.kind.name == "llvm":
             config.setdefault("mattr", _host_mattr())
         if self.kind.preprocess is not None:
@@ -107,31 +139,41 @@ class Target:
     def __str__(self) -> str:
         parts = [self.kind.name]
         if self.keys:
-            parts.append("-keys=" + ",".join(self.keys))
+            parts.append("-keys=" + text_of_value(self.keys))
+        field = CHILD_FIELDS.get(self.kind.name)
         for name, value in self.attrs.items():
-            if name == "devices":
-                parts.append("-devices=" + ",".join("{" + str(v) + "}" for v in value))
-            else:
-                parts.append(f"-{name}={text_of_value(value)}")
+            parts.append(f"-{name}={self._text_of_children() if name == field else text_of_value(value)}")
+        if self._host is not None:
+            parts.append("-host={" + str(self._host) + "}")
         return " ".join(parts)
+
+    def _text_of_children(self) -> str:
+        plain = self._has_default_names()
+        return ",".join(("" if plain else name + ":") + "{" + str(child) + "}" for name, child in self.devices.items())
+
+    def _has_default_names(self) -> bool:
+        return self._names == default_names(self.kind.name, len(self._names))
 
     def __repr__(self) -> str:
         return str(self)
 
     def export(self) -> dict[str, Any]:
-        """The target as a plain dictionary, from which ``Target`` makes an equal one."""
+        """The target as a plain dictionary, from which ``Target`` makes an equal one; only what was given is in it."""
         result: dict[str, Any] = {"kind": self.kind.name, "tag": self.tag, "keys": list(self.keys)}
+        field = CHILD_FIELDS.get(self.kind.name)
         for name, value in self.attrs.items():
-            if name == "devices":
-                result[name] = [device.export() for device in value]
+            if name == field:
+                children = {child: target.export() for child, target in self.devices.items()}
+                result[name] = list(children.values()) if self._has_default_names() else children
             else:
-                result[name] = list(value) if isinstance(value, tuple) else value
-        if self.host is not None:
-            result["host"] = self.host.export()
+                result[name] = list(value) if isinstance(value, tuple) else copy.deepcopy(value)
+        if self._host is not None:
+            result["host"] = self._host.export()
         return result
 
     def _key(self) -> tuple[Any, ...]:
-        return (self.kind.name, self.keys, tuple(self.attrs.items()), self.host)
+        attrs = tuple((name, _hashable(value)) for name, value in self.attrs.items())
+        return (self.kind.name, self.keys, attrs, self._names, self._host)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Target) and (self is other or self._key() == other._key())
@@ -151,6 +193,67 @@ class Target:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Target:
         return self
+
+    # ---- what it is made of
+
+    @property
+    def devices(self) -> Mapping[str, Target]:
+        """The targets a composition is made of, by name and in order; empty for a single device."""
+        field = CHILD_FIELDS.get(self.kind.name)
+        return MappingProxyType(dict(zip(self._names, self.attrs[field], strict=True)) if field else {})
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Target]:
+        return iter(self.devices.values())
+
+    def __getitem__(self, key: int | str) -> Target:
+        """A device by its position or name; IndexError or KeyError when there is none."""
+        if isinstance(key, str):
+            found = self.devices.get(key)
+            if found is None:
+                known = f"it has {', '.join(self._names)}" if self._names else "it is a single device"
+                raise KeyError(f"target has no device named {key!r}; {known}")
+            return found
+        if not -len(self._names) <= key < len(self._names):
+            raise IndexError(f"target has {len(self._names)} devices, there is no number {key}")
+        return self.devices[self._names[key]]
+
+    def leaves(self) -> tuple[Target, ...]:
+        """The single devices, depth first: of a single device itself."""
+        if self.kind.name not in CHILD_FIELDS:
+            return (self,)
+        return tuple(leaf for child in self.devices.values() for leaf in child.leaves())
+
+    def resolved(self) -> Target:
+        """The target with all that holds written out: host, libraries and runtime of each level passed on downwards."""
+        return resolve(self, {})
+
+    @property
+    def host(self) -> Target | None:
+        """Where host code runs: as given; of a ``composite`` without one its CPU, or that of its first device."""
+        if self._host is None and self.kind.name == "composite":
+            return default_host(self)
+        return self._host
+
+    @property
+    def given_host(self) -> Target | None:
+        """The host that was asked for; None where it is left to the target."""
+        return self._host
+
+    @property
+    def runtime(self) -> str:
+        """What drives programs: ``vm`` unless given, ``cuda-graph``, ``aot`` or ``graph``."""
+        return str(self.attrs.get("runtime", "vm"))
+
+    @property
+    def pool(self) -> Any:
+        """Where candidates are measured: a dictionary with its kind, or for compositions a list of such."""
+        return pool_of(self)
 
     # ---- scope
 
@@ -186,7 +289,7 @@ class Target:
     def without_host(self) -> Target:
         """The same target with no host."""
         result = Target(self)
-        result.host = None
+        result._host = None
         return result
 
     @staticmethod
@@ -336,12 +439,12 @@ class Target:
     @property
     def thread_warp_size(self) -> int:
         """Threads that run in lockstep."""
-        return int(self.attrs["thread_warp_size"])
+        return int(attrs_with_limits(self)["thread_warp_size"])
 
     @property
     def max_shared_memory_per_block(self) -> int:
         """Bytes of shared memory one block may have."""
-        return int(self.attrs["max_shared_memory_per_block"])
+        return int(attrs_with_limits(self)["max_shared_memory_per_block"])
 
     @property
     def max_function_args(self) -> int:
@@ -401,6 +504,29 @@ class Target:
     def l2_cache_size_bytes(self) -> int:
         """Bytes of the second-level cache; 0 when not known."""
         return int(self.attrs.get("l2_cache_size_bytes", 0))
+
+
+def _as_host(spec: Any) -> Target:
+    if not isinstance(spec, (str, dict, Target)):
+        raise CheckValueError(f"target host has to be a string, a dictionary or a Target, got {spec!r}")
+    made = Target(host_of_name(spec))
+    if made.kind.name in CHILD_FIELDS:
+        raise CheckValueError(f'A host is a single device, and "{made.kind.name}" is made of several')
+    return made
+
+
+def _as_child(name: str, spec: Any) -> Target:
+    if not isinstance(spec, (str, dict, Target)):
+        raise CheckTypeError(f"Device {name} has to be a string, a dictionary or a Target, got {spec!r}")
+    with resolving(object(), name):
+        return spec if isinstance(spec, Target) else Target(spec)
+
+
+def _hashable(value: Any) -> Any:
+    """An attribute as part of a key: for dictionaries and lists of them the order does not count."""
+    if isinstance(value, dict):
+        return frozenset(value.items())
+    return frozenset(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def _short(value: Any) -> str:

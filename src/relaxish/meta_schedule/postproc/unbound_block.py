@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...target.limits import attrs_with_limits
 from ...tir import PrimFunc, Schedule
 from .. import block_analysis as ba
 from ..thread_binding import bind_block_thread_idx, thread_tag
@@ -23,7 +24,7 @@ class RewriteUnboundBlock(Postproc):
         self._max_threads = -1
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        attrs: Any = context.target.attrs if context.target is not None else {}
+        attrs: Any = attrs_with_limits(context.target)
         if "max_threads_per_block" not in attrs:
             raise ValueError("missing attribute `max_threads_per_block` in the target")
         self._max_threads = int(attrs["max_threads_per_block"])

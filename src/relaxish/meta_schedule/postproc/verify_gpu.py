@@ -10,6 +10,7 @@ from ...ir import IRModule
 from ...ir.functor import post_order_visit
 from ...ir.transform import PassContext, Sequential
 from ...support.errors import RelaxishError
+from ...target.limits import attrs_with_limits
 from ...target.shared_memory import static_limit
 from ...tir import Allocate, Block, For, PrimFunc, Schedule
 from ...tir.transform.base import pointer_scope
@@ -96,7 +97,7 @@ class VerifyGPUCode(Postproc):
         self._warp_size = -1
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        attrs: Any = context.target.attrs if context.target is not None else {}
+        attrs: Any = attrs_with_limits(context.target)
         self._target = context.target
         for name in ("max_shared_memory_per_block", "max_threads_per_block"):
             if name not in attrs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...target.limits import attrs_with_limits
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
 from ..thread_binding import THREAD_EXTENTS, bind_block_thread_idx, factor_sampler
@@ -34,7 +35,7 @@ class AutoBind(ScheduleRule):
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         if self.max_threads_per_block == -1:
-            attrs = context.target.attrs if context.target is not None else {}
+            attrs = attrs_with_limits(context.target)
             if "max_threads_per_block" not in attrs:
                 raise ValueError("missing attribute `max_threads_per_block` in the target")
             self.max_threads_per_block = int(attrs["max_threads_per_block"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...target.limits import attrs_with_limits
 from ...tir import IterVar, Schedule
 from ...tir.schedule import BlockRV, LoopRV
 from .. import block_analysis as ba
@@ -45,7 +46,7 @@ class CrossThreadReduction(ScheduleRule):
         self._warp_size = -1
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        attrs: Any = context.target.attrs if context.target is not None else {}
+        attrs: Any = attrs_with_limits(context.target)
         if "max_threads_per_block" in attrs and "thread_warp_size" in attrs:
             self._max_threads = int(attrs["max_threads_per_block"])
             self._warp_size = int(attrs["thread_warp_size"])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...target.limits import attrs_with_limits
 from ...tir import IterVar, Schedule
 from ...tir.function import TensorIntrin
 from ...tir.schedule import BlockRV, LoopRV
@@ -104,7 +105,7 @@ class MultiLevelTiling(ScheduleRule):
         self._max_threads = -1
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        attrs = context.target.attrs if context.target is not None else {}
+        attrs = attrs_with_limits(context.target)
         if "max_threads_per_block" in attrs:
             self._max_threads = int(attrs["max_threads_per_block"])
             if "thread_warp_size" in attrs:

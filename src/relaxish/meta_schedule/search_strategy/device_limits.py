@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...target.limits import attrs_with_limits
 from ...target.shared_memory import static_limit
 from ..postproc.verify_gpu import MAX_VTHREAD
 from .device_reading import DeviceReading, Fetch, SharedBuffer
@@ -28,9 +29,10 @@ class DeviceLimits:
 
     def __init__(self, variant: DeviceVariant, reading: DeviceReading, target: Any) -> None:
         self.variant = variant
-        self.max_threads = int(target.attrs.get("max_threads_per_block", 1 << 30))
-        known = "max_shared_memory_per_block" in target.attrs
-        self.max_shared = int(target.attrs["max_shared_memory_per_block"]) if known else 1 << 30
+        attrs = attrs_with_limits(target)
+        self.max_threads = int(attrs.get("max_threads_per_block", 1 << 30))
+        known = "max_shared_memory_per_block" in attrs
+        self.max_shared = int(attrs["max_shared_memory_per_block"]) if known else 1 << 30
         self.max_static = static_limit(target) if known else 1 << 30
         self.blocks = reading.blocks
         self.shared = reading.shared
