@@ -3,7 +3,8 @@
 A workload line is ``[hash, base64 of the module's JSON graph, notes]``, a record line ``[number of the workload line,
 [trace, run_secs, target, args_info], notes]``: TVM's two files, each line with notes behind it. ``notes`` is an object
 of optional keys: a workload's ``name`` and ``script``; a record's ``workload`` (hash), ``hardware``, ``error``,
-``stage`` (``build`` or ``run``), ``valid``, ``predicted``, ``time`` and ``again``.
+``stage`` (``build`` or ``run``), ``status`` (the value of a ``MeasureStatus`` other than OK), ``valid``, ``predicted``,
+``time`` and ``again``.
 """
 
 from __future__ import annotations
