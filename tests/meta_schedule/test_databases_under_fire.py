@@ -321,3 +321,40 @@ def test_a_hundred_thousand_records_open_quickly(tmp_path):
     begin = time.process_time()
     assert best_of(database, 8) == 8e-3 / 3
     assert time.process_time() - begin < 1
+
+
+def test_verdicts_are_in_a_file_of_their_own(tmp_path):
+    database = filled(tmp_path, (4,))
+    lines = (tmp_path / "database_tuning_record.json").read_bytes()
+    database.commit_verdict(record(database, 4, [2e-4], 1, valid=True, again=True))
+    assert (tmp_path / "database_tuning_record.json").read_bytes() == lines
+    path = tmp_path / "database_verdict.json"
+    (line,) = map(json.loads, path.read_text().splitlines())
+    assert line[2]["after"] == len(lines) and line[2]["again"]
+    again = JSONDatabase(work_dir=str(tmp_path))
+    assert len(again) == len(database) and best_of(again, 4) == best_of(database, 4) == 2e-4
+    # Files of earlier versions have such lines among the records.
+    with open(tmp_path / "database_tuning_record.json", "ab") as file:
+        file.write(path.read_bytes())
+    path.unlink()
+    old = JSONDatabase(work_dir=str(tmp_path))
+    assert len(old) == len(database) and best_of(old, 4) == 2e-4
+
+
+@pytest.mark.parametrize("bad", ["", "{", "[0, [1]]", '[0,[[[],[]],[1.0],null,null],{"valid":true}]', "null"])
+def test_bad_lines_among_verdicts_cost_themselves(tmp_path, bad):
+    database = filled(tmp_path, (4,))
+    path = tmp_path / "database_verdict.json"
+    path.write_text(bad + "\n")
+    database = JSONDatabase(work_dir=str(tmp_path))
+    database.commit_verdict(record(database, 4, [2e-4], 1, valid=True, again=True))
+    again = JSONDatabase(work_dir=str(tmp_path))
+    assert len(again) == len(database) == 3 and best_of(again, 4) == 2e-4
+    assert [r.numerically_valid for r in again.get_all_tuning_records()].count(True) == 1
+
+
+def test_a_verdict_without_its_measurement_is_no_record(tmp_path):
+    database = filled(tmp_path, (4,))
+    database.commit_verdict(record(database, 4, [1e-9], 7, valid=True, again=True))
+    for each in (database, JSONDatabase(work_dir=str(tmp_path))):
+        assert len(each) == 3 and best_of(each, 4) == 4e-3 / 3

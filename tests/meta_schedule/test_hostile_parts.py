@@ -13,7 +13,7 @@ from relaxish.ir import IRModule
 from relaxish.meta_schedule.builder import LocalBuilder
 from relaxish.meta_schedule.database import JSONDatabase
 from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerFuture, RunnerResult
-from relaxish.meta_schedule.task_scheduler.measuring import clean_result
+from relaxish.meta_schedule.measure.safe import clean_result
 from relaxish.meta_schedule.testing import te_workload
 from relaxish.meta_schedule.testing.dummy_object import DummyBuilder, DummyRunner
 from relaxish.target import Target

@@ -19,6 +19,7 @@ from .builder.device_artifact import is_device_target
 from .database import (
     Database, JSONDatabase, OrderedUnionDatabase, TuningRecord, UnionDatabase, hardware_fingerprint, mean_seconds,
 )  # fmt: skip
+from .database.lines import companion
 
 __all__ = [
     "baseline_seconds",
@@ -45,10 +46,7 @@ def default_schedule(mod: IRModule, target: Target) -> IRModule:
 
 def baseline_path(database: JSONDatabase) -> str:
     """The journal that belongs to a database in files."""
-    folder, name = os.path.split(database.path_tuning_record)
-    return os.path.join(
-        folder, name.replace("tuning_record", "baseline") if "tuning_record" in name else name + ".baseline"
-    )
+    return companion(database.path_tuning_record, "baseline")
 
 
 def _key(database: Database, mod: IRModule) -> str:

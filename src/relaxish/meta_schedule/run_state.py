@@ -301,9 +301,9 @@ def _candidate(ctx: TuneContext, data: Any, args: list[ArgInfo]) -> MeasureCandi
 def _result_of(record: TuningRecord) -> tuple[BuilderResult, RunnerResult]:
     if record.error_msg is None:
         return BuilderResult(b"", None), RunnerResult(record.run_secs, None)
-    if record.stage == "build":
-        return BuilderResult(None, record.error_msg), RunnerResult(None, record.error_msg)
-    return BuilderResult(b"", None), RunnerResult(None, record.error_msg)
+    failed = RunnerResult(None, record.error_msg, record.status)
+    built = record.stage != "build"
+    return BuilderResult(b"", None) if built else BuilderResult(None, record.error_msg, record.status), failed
 
 
 def _commit(database: Database, task: TuneContext) -> Workload:

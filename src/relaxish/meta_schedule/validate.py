@@ -15,7 +15,7 @@ from .database import Database, TuningRecord, Workload, mean_seconds
 from .database.database import is_for
 from .judge import Judge, Verdict, shared_judge
 from .runner import LocalRunner, Runner, RunnerInput
-from .task_scheduler.measuring import safe_build, safe_run
+from .measure.safe import safe_build, safe_run
 from .trust import check_record, commit_verdict, scheduled
 from .tune_context import TuneContext
 

@@ -8,9 +8,11 @@ from ..dlight.cpu import contraction_variants
 from ..ir import IRModule
 from ..tir import PrimFunc
 from .arg_info import ArgInfo
-from .builder import Builder, BuilderInput
+from .builder import Builder
 from .database import Database, TuningRecord, mean_seconds
-from .runner import Runner, RunnerInput
+from .measure.engine import MeasureEngine
+from .runner import Runner
+from .search_strategy import MeasureCandidate
 from .search_strategy.trace_key import trace_key
 from .tune_context import TuneContext
 
@@ -48,14 +50,17 @@ def _measure(task: TuneContext, database: Database, builder: Builder, runner: Ru
         s for s in contraction_variants(func, target, limit) if s.trace is not None and trace_key(s.trace) not in known
     ]
     args = ArgInfo.from_entry_func(IRModule({"main": func}))
-    built = builder.build([BuilderInput(s.mod, target) for s in schedules])
-    good = [(s, b.artifact_path) for s, b in zip(schedules, built, strict=True) if b.artifact_path is not None]
-    futures = runner.run([RunnerInput(artifact, target.kind.name, args) for _, artifact in good])
+    engine = MeasureEngine(target, builder, runner)
     records = []
-    for (schedule, _), future in zip(good, futures, strict=True):
-        result = future.result()
+    for schedule, measured in zip(
+        schedules, engine.measure([MeasureCandidate(s, args) for s in schedules]), strict=True
+    ):
         assert schedule.trace is not None
-        seconds = result.run_secs or [1e10]
-        records.append(TuningRecord(schedule.trace, workload, seconds, target, args, error_msg=result.error_msg))
+        seconds = measured.run_secs or [1e10]
+        records.append(
+            TuningRecord(
+                schedule.trace, workload, seconds, target, args, error_msg=measured.error, status=measured.status
+            )
+        )
     database.commit_tuning_records(records)
     return len(records), min((mean_seconds(r.run_secs) for r in records), default=float("inf"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..meta_schedule.baseline import read_note
 from ..meta_schedule.database import hardware_fingerprint
-from ..meta_schedule.database.lines import record_fields, workload_fields
+from ..meta_schedule.database.lines import companion, record_fields, workload_fields
 from ..support import config
 from ..support.errors import RelaxishError
 from ..support.journal import Journal
@@ -114,7 +114,10 @@ def load_log(work_dir: str) -> TuningLog:
     orphans = 0
     target = ""
     verdicts: dict[tuple[str, int], tuple[bool, float | None]] = {}
-    for index, line in enumerate(_lines(records_path, lambda line: record_fields(line, hashes))):
+    lines = list(_lines(records_path, lambda line: record_fields(line, hashes)))
+    if os.path.exists(verdicts_path := companion(records_path, "verdict")):
+        lines += _lines(verdicts_path, lambda line: record_fields(line, hashes))
+    for index, line in enumerate(lines):
         task = None if line is None else tasks.get(str(line.get("workload", "")))
         if line is None or task is None:
             orphans += 1

@@ -1,8 +1,8 @@
 """Builders: from scheduled modules to artifacts a runner can load."""
 
-from .builder import Builder, BuilderInput, BuilderResult, PyBuilder
+from .builder import Builder, BuilderFuture, BuilderInput, BuilderResult, PyBuilder
 from .local_builder import LocalBuilder
 
 create = Builder.create
 
-__all__ = ["Builder", "BuilderInput", "BuilderResult", "LocalBuilder", "PyBuilder", "create"]
+__all__ = ["Builder", "BuilderFuture", "BuilderInput", "BuilderResult", "LocalBuilder", "PyBuilder", "create"]

@@ -11,10 +11,11 @@ from typing import Any
 
 from ...ir import IRModule
 from ...runtime.nvidia import providers
-from ...support.workers import WorkerPool
+from ...support.workers import TaskFuture, WorkerPool
 from ...target import Target
+from ..measure.status import status_of_task
 from ..utils import cpu_count, get_global_func_with_default_on_worker
-from .builder import Builder, BuilderInput, BuilderResult
+from .builder import Builder, BuilderFuture, BuilderInput, BuilderResult
 from .device_artifact import build_for_device, is_device_target
 
 __all__ = ["LocalBuilder", "default_build"]
@@ -57,6 +58,17 @@ class LocalBuilder(Builder):
         return self._pool
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        return [future.result() for future in self._submit(build_inputs)]
+
+    @property
+    def streams(self) -> bool:
+        # A subclass that builds in its own way is asked in that way.
+        return type(self).build is LocalBuilder.build
+
+    def start(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderFuture]:
+        return self._submit(build_inputs) if self.streams else super().start(build_inputs)
+
+    def _submit(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderFuture]:
         futures = [
             self.pool.submit(
                 _build_in_worker,
@@ -70,20 +82,21 @@ class LocalBuilder(Builder):
             )
             for x in build_inputs
         ]
-        results = []
-        for future in futures:
-            outcome = future.result()
-            if outcome.ok:
-                results.append(BuilderResult(outcome.value, None))
-            else:
-                results.append(BuilderResult(None, f"LocalBuilder: {outcome.status}: {outcome.error}"))
-        return results
+        return [BuilderFuture(f.done, functools.partial(_result_of, f)) for f in futures]
 
     def shutdown(self) -> None:
         """Stop the workers."""
         if self._pool is not None:
             self._pool.shutdown(kill=True)
             self._pool = None
+
+
+def _result_of(future: TaskFuture) -> BuilderResult:
+    outcome = future.result()
+    status = status_of_task(outcome.status, building=True)
+    if outcome.ok:
+        return BuilderResult(outcome.value, None, status, outcome.seconds)
+    return BuilderResult(None, f"LocalBuilder: {outcome.status}: {outcome.error}", status, outcome.seconds)
 
 
 def _build_in_worker(

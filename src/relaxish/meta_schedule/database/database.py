@@ -17,6 +17,7 @@ from ...target import Target
 from ...tir import Schedule
 from ...tir.schedule import Trace
 from ..arg_info import ArgInfo
+from ..measure.status import MeasureStatus
 from ..module_equality import ModuleEquality
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Workload:
 class TuningRecord:
     """One measured candidate: its trace, times, target and arguments; a failure is a record with ``error_msg``.
 
-    ``stage`` says where it failed, ``predicted`` is the cost model's score before the measurement, ``again`` marks the
+    ``stage`` says where it failed and ``status`` how, ``predicted`` is the cost model's score before the measurement, ``again`` marks the
     second measurement of a winner together with the verdict on its results.
     """
 
@@ -104,6 +105,7 @@ class TuningRecord:
         predicted: float | None = None,
         time: float | None = None,
         again: bool = False,
+        status: MeasureStatus | None = None,
     ) -> None:
         self.trace = trace
         self.workload = workload
@@ -117,6 +119,16 @@ class TuningRecord:
         self.predicted = predicted
         self.time = time
         self.again = again
+        self._status = status
+
+    @property
+    def status(self) -> MeasureStatus:
+        """What became of the candidate; records of others that only have a text say less."""
+        if self._status is not None and not self._status.ok:
+            return self._status
+        if self.error_msg and self.numerically_valid is not True and not self.again:
+            return MeasureStatus.COMPILE if self.stage == "build" else MeasureStatus.RUNTIME
+        return MeasureStatus.WRONG_ANSWER if self.numerically_valid is False else MeasureStatus.OK
 
     def is_valid(self) -> bool:
         """Whether the record may win: it has a non-empty trace, believable times, and was not found wrong."""
@@ -149,6 +161,7 @@ class TuningRecord:
             "hardware": self.hardware,
             "error": self.error_msg[-2000:] if self.error_msg else None,
             "stage": self.stage,
+            "status": None if self.status.ok else self.status.value,
             "valid": self.numerically_valid,
             "predicted": self.predicted,
             "time": self.time,
@@ -175,6 +188,7 @@ class TuningRecord:
                 predicted=notes.get("predicted"),
                 time=notes.get("time"),
                 again=bool(notes.get("again")),
+                status=MeasureStatus.parse(notes.get("status")),
             )
 
 

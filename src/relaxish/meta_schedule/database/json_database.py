@@ -1,4 +1,4 @@
-"""A database of two journals: workloads as readable program text, records as one JSON line each.
+"""A database of journals: workloads as readable program text, records as one JSON line each, verdicts on them.
 
 Opening one finds out where each line is and how fast its record was; programs and traces are parsed when they are asked
 for (see ``record_index``), so that a hundred thousand records open in seconds. A line that cannot be understood costs
@@ -17,10 +17,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...ir import IRModule
+from ...support.errors import JournalError
 from ...support.journal import Journal
 from ...support.log import get_logger
 from .database import TuningRecord, Workload, hardware_fingerprint, mean_seconds, rank, top_of
-from .lines import record_fields, workload_fields
+from .lines import companion, record_fields, workload_fields
 from .memory_database import MemoryDatabase
 from .record_index import RIGHT, UNKNOWN, WRONG, Entry, RecordIndex, entry_of
 
@@ -51,8 +52,9 @@ class _Line:
 class JSONDatabase(MemoryDatabase):
     """Survives ``kill -9`` at any moment; several processes may write to the same files.
 
-    Without paths, ``work_dir`` holds ``database_workload.json`` and ``database_tuning_record.json``. Files that may not
-    be written are opened for reading; committing to them raises JournalError.
+    Without paths, ``work_dir`` holds ``database_workload.json`` and ``database_tuning_record.json``, and from the first
+    verdict on ``database_verdict.json``. Files that may not be written are opened for reading; committing to them
+    raises JournalError.
     """
 
     def __init__(
@@ -77,6 +79,8 @@ class JSONDatabase(MemoryDatabase):
         self.path_tuning_record = path_tuning_record
         self._workload_file = Journal(path_workload, or_readonly=True)
         self._record_file = Journal(path_tuning_record, or_readonly=True)
+        self._verdict_path = companion(path_tuning_record, "verdict")
+        self._verdict_file: Journal | None = None
         self._index = RecordIndex()
         self._lines: list[_Line] = []
         self._by_hash: dict[str, list[_Line]] = {}
@@ -105,7 +109,13 @@ class JSONDatabase(MemoryDatabase):
                 if text.strip():
                     self._add_workload(text)
             lines = self._record_file.lines_new(end)
-            return sum(self._add_entry(offset, len(text), entry_of(text)) for offset, text in lines if text.strip())
+            added = sum(self._add_entry(offset, len(text), entry_of(text)) for offset, text in lines if text.strip())
+            if self._verdict_file is None and os.path.exists(self._verdict_path):
+                self._verdict_file = Journal(self._verdict_path, or_readonly=True)
+            for offset, text in self._verdict_file.lines_new() if self._verdict_file is not None else ():
+                if text.strip():
+                    self._add_entry(offset, len(text), entry_of(text), 1)
+            return added
 
     def _add_workload(self, text: bytes) -> None:
         try:
@@ -121,15 +131,18 @@ class JSONDatabase(MemoryDatabase):
         if fields is not None:
             self._by_hash.setdefault(line.hash, []).append(line)
 
-    def _add_entry(self, offset: int, length: int, entry: Entry | None) -> int:
-        if entry is None:
-            _log.warning("%s: skipping a damaged line of %d bytes", self.path_tuning_record, length)
+    def _add_entry(self, offset: int, length: int, entry: Entry | None, file: int = 0) -> int:
+        path = self._verdict_path if file else self.path_tuning_record
+        if entry is None or (file and not entry.again):
+            _log.warning("%s: skipping a damaged line of %d bytes", path, length)
             return 0
         line = self._line_of(entry.line, entry.workload)
         if line is None:
-            _log.warning("%s: skipping a record of an unknown workload", self.path_tuning_record)
+            _log.warning("%s: skipping a record of an unknown workload", path)
             return 0
-        number = self._index.add(entry, line.number, offset, length)
+        number = self._index.add(entry, line.number, offset, length, file)
+        if file:
+            self._hidden.add(number)
         line.records.append(number)
         if entry.shared:
             self._verdicts_at[number] = entry.verdict == RIGHT
@@ -239,17 +252,18 @@ class JSONDatabase(MemoryDatabase):
         """Tell the measurements of one trace what the verdicts among them say."""
         measured = [n for n in numbers if n not in self._again]
         if not measured:  # the measurement they speak of is not in this file
-            measured = verdicts[-1:]
+            measured = [n for n in verdicts if not self._index.files[n]][-1:]
         self._hidden.update(n for n in numbers if n not in measured)
         self._hidden.difference_update(measured)
         # A program that was wrong once stays wrong, even if another check saw nothing.
         valid = all(self._verdicts_at[n] for n in verdicts)
-        latest = next((n for n in reversed(verdicts) if n in self._again), None)
+        position = self._index.positions
+        latest = max((n for n in verdicts if n in self._again), key=lambda n: (position[n], n), default=None)
         for number in measured:
             if self._index.verdicts[number] == WRONG and number not in self._verdicts_at:
                 continue  # a failure of its own, a crash say
             self._index.verdicts[number] = RIGHT if valid else WRONG
-            if latest is not None and number < latest:
+            if latest is not None and (position[number], number) < (position[latest], latest):
                 self._index.seconds[number] = self._index.seconds[latest]
                 self._times_from[number] = latest
             if self._made.get(number) is not None:
@@ -268,7 +282,9 @@ class JSONDatabase(MemoryDatabase):
                 record.run_secs = [float(t) for t in fields["run_secs"]]
 
     def _text(self, number: int) -> bytes:
-        return self._record_file.read_at(self._index.offsets[number], self._index.lengths[number])
+        file = self._verdict_file if self._index.files[number] else self._record_file
+        assert file is not None
+        return file.read_at(self._index.offsets[number], self._index.lengths[number])
 
     def _record(self, number: int) -> TuningRecord | None:
         """The record of a line, made on first use; None if it cannot be."""
@@ -350,7 +366,16 @@ class JSONDatabase(MemoryDatabase):
         self.commit_tuning_records([record])
 
     def commit_verdict(self, record: TuningRecord) -> None:
-        self.commit_tuning_records([record])
+        with self._guard:
+            if self._record_file.readonly:
+                raise JournalError(f"journal {self._record_file.path} was opened read-only")
+            if self._verdict_file is None:
+                self._verdict_file = Journal(self._verdict_path, or_readonly=True)
+            line = self._line(record)
+            self._verdict_file.append(
+                [*line[:2], {**line[2], "again": True, "after": self._record_file.complete_end()}]
+            )
+            self.refresh()
 
     def commit_soon(self, record: TuningRecord) -> None:
         self._append([record], sync=False)
@@ -384,12 +409,12 @@ class JSONDatabase(MemoryDatabase):
     def _append(self, records: Iterable[TuningRecord], sync: bool) -> None:
         with self._guard:
             wanted = [*self._held, *records]
-            lines = []
-            for record in wanted:
-                owner = self.commit_workload(record.workload.mod)
-                line = self._owned[id(owner)][0]
-                lines.append([line.number, record.as_json(), {"workload": line.hash, **record.notes()}])
-            self._record_file.extend(lines, sync=sync)
+            self._record_file.extend([self._line(record) for record in wanted], sync=sync)
             self._held.clear()
             # Reading back our own lines keeps memory and file in the same order as every other process sees.
             self.refresh()
+
+    def _line(self, record: TuningRecord) -> list[Any]:
+        """A record as a line of a file; its workload is written first if it is new."""
+        line = self._owned[id(self.commit_workload(record.workload.mod))][0]
+        return [line.number, record.as_json(), {"workload": line.hash, **record.notes()}]

@@ -3,16 +3,32 @@
 A workload line is ``[hash, base64 of the module's JSON graph, notes]``, a record line ``[number of the workload line,
 [trace, run_secs, target, args_info], notes]``: TVM's two files, each line with notes behind it. ``notes`` is an object
 of optional keys: a workload's ``name`` and ``script``; a record's ``workload`` (hash), ``hardware``, ``error``,
-``stage`` (``build`` or ``run``), ``valid``, ``predicted``, ``time`` and ``again``.
+``stage`` (``build`` or ``run``), ``status`` (the value of a ``MeasureStatus`` other than OK), ``valid``, ``predicted``,
+``time`` and ``again``.
+
+The file of records has a line for each measurement and no others. What is found out about them later (a verdict on what
+they compute, a second time) is in a third file beside it, in lines of the same form with ``again`` and ``after``, where
+the records ended when it was written; older files have such lines among the records.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-__all__ = ["record_fields", "workload_fields"]
+__all__ = ["companion", "record_fields", "workload_fields"]
 
 _RECORD = ("trace", "run_secs", "target", "args_info")
+
+
+def companion(path_tuning_record: str, what: str) -> str:
+    """The path of a file that belongs to a file of records.
+
+    >>> companion("work/database_tuning_record.json", "baseline"), companion("mine.json", "verdict")
+    ('work/database_baseline.json', 'mine.json.verdict')
+    """
+    folder, name = os.path.split(path_tuning_record)
+    return os.path.join(folder, name.replace("tuning_record", what) if "tuning_record" in name else f"{name}.{what}")
 
 
 def workload_fields(line: Any) -> dict[str, Any] | None:

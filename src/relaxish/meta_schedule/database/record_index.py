@@ -29,7 +29,7 @@ _MOST_SECONDS = 1e10
 class Entry:
     """What a line says, but for the trace: ``line`` is the number of its workload's line, ``seconds`` infinite where
     the measurement failed, ``shared`` whether the verdict is on the trace and not just on this measurement, ``key``
-    names trace and target and is given if asked for."""
+    names trace and target and is given if asked for, ``after`` is where the records ended that it speaks of."""
 
     line: int
     workload: str
@@ -40,6 +40,7 @@ class Entry:
     device: bool
     shared: bool
     key: tuple[int, int] | None
+    after: int | None
 
 
 def key_of(trace: bytes, target: bytes) -> tuple[int, int]:
@@ -111,14 +112,22 @@ def _entry(line: int, notes: dict[str, Any], times: Any, target: Any, key: tuple
     good = bool(times) and all(0 <= t < _MOST_SECONDS for t in times) and not (notes.get("error") and verdict != RIGHT)
     seconds = math.fsum(times) / len(times) if good else math.inf
     device = isinstance(target, dict) and "gpu" in (target.get("keys") or ())
-    return Entry(line, workload, seconds, verdict, bool(notes.get("again")), hardware, device, _is_verdict(notes), key)
+    again, after = bool(notes.get("again")), notes.get("after")
+    after = after if isinstance(after, int) and 0 <= after < 1 << 62 else None
+    return Entry(line, workload, seconds, verdict, again, hardware, device, _is_verdict(notes), key, after)
 
 
 class RecordIndex:
-    """Places and ranking figures of records, 40 bytes each."""
+    """Places and ranking figures of records, 50 bytes each.
+
+    ``files`` says in which file a line is: 0 is that of the records, 1 that of the verdicts. ``positions`` orders them
+    all: where a line of the former begins, where the former ended when a line of the latter was written.
+    """
 
     def __init__(self) -> None:
         self.offsets = array("q")
+        self.positions = array("q")
+        self.files = array("b")
         self.lengths = array("q")
         self.seconds = array("d")
         self.verdicts = array("b")
@@ -130,9 +139,11 @@ class RecordIndex:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add(self, entry: Entry, owner: int, offset: int, length: int) -> int:
+    def add(self, entry: Entry, owner: int, offset: int, length: int, file: int = 0) -> int:
         """Take in an entry; its number."""
         self.offsets.append(offset)
+        self.files.append(file)
+        self.positions.append(offset if not file else (1 << 62) if entry.after is None else entry.after)
         self.lengths.append(length)
         self.seconds.append(entry.seconds)
         self.verdicts.append(entry.verdict)

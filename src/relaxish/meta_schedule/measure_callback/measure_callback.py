@@ -174,6 +174,7 @@ def _record(
         valid=False if error else candidate.valid,
         predicted=candidate.predicted,
         time=time.time(),
+        status=built.status if built.error_msg else ran.status,
     )
 
 

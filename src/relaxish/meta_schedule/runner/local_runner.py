@@ -15,6 +15,7 @@ from ...runtime.nvidia import providers
 from ...support.workers import TaskFuture, TaskResult, WorkerPool
 from ..arg_info import ArgInfo
 from ..builder.device_artifact import DeviceArtifact, needs_machine_code
+from ..measure.status import status_of_task
 from ..utils import get_global_func_with_default_on_worker
 from .arguments import alloc_arguments, arguments_key, difference, shifted
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
@@ -49,15 +50,17 @@ class LocalRunnerFuture(RunnerFuture):
         return True
 
     def _converted(self, outcome: TaskResult) -> RunnerResult:
-        if outcome.ok:
-            try:
-                seconds = [float(x) for x in outcome.value]
-            except (TypeError, ValueError) as err:  # of somebody's f_run_evaluator
-                return RunnerResult(None, f"LocalRunner: the evaluator gave no times: {err}")
-            if seconds and self._note is not None and min(seconds) > 0:
-                self._note(min(seconds))
-            return RunnerResult(seconds, None)
-        return RunnerResult(None, f"LocalRunner: {outcome.status}: {_last_words(outcome)}")
+        status = status_of_task(outcome.status, building=False)
+        if not outcome.ok:
+            reason = f"LocalRunner: {outcome.status}: {_last_words(outcome)}"
+            return RunnerResult(None, reason, status, outcome.seconds)
+        try:
+            seconds = [float(x) for x in outcome.value]
+        except (TypeError, ValueError) as err:  # of somebody's f_run_evaluator
+            return RunnerResult(None, f"LocalRunner: the evaluator gave no times: {err}", seconds=outcome.seconds)
+        if seconds and self._note is not None and min(seconds) > 0:
+            self._note(min(seconds))
+        return RunnerResult(seconds, None, status, outcome.seconds)
 
 
 def _last_words(outcome: TaskResult) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ...runtime import nd, rpc
 from ..arg_info import ArgInfo
+from ..measure.status import MeasureStatus
 from ..utils import get_global_func_with_default_on_worker
 from .arguments import alloc_arguments
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
@@ -71,7 +72,7 @@ class RPCConfig(NamedTuple):
 class RPCRunnerFuture(RunnerFuture):
     """The result of one measurement elsewhere."""
 
-    def __init__(self, future: Future[list[float]], timeout_sec: float) -> None:
+    def __init__(self, future: Future[tuple[list[float], float]], timeout_sec: float) -> None:
         super().__init__()
         self._future = future
         self._timeout_sec = timeout_sec
@@ -85,12 +86,15 @@ class RPCRunnerFuture(RunnerFuture):
 
     def result(self) -> RunnerResult:
         try:
-            return RunnerResult(self._future.result(), None)
+            times, seconds = self._future.result()
+            return RunnerResult(times, None, MeasureStatus.OK, seconds)
         except (TimeoutError, FutureTimeout):
-            return RunnerResult(None, f"RPCRunner: Timeout, killed after {self._timeout_sec} seconds")
+            reason = f"RPCRunner: Timeout, killed after {self._timeout_sec} seconds"
+            return RunnerResult(None, reason, MeasureStatus.RUN_TIMEOUT, self._timeout_sec)
         # Whatever goes wrong elsewhere is this candidate's result.
         except Exception as error:
-            return RunnerResult(None, f"RPCRunner: An exception occurred\n{error}")
+            status = MeasureStatus.CRASH if isinstance(error, EOFError) else MeasureStatus.RUNTIME
+            return RunnerResult(None, f"RPCRunner: An exception occurred\n{error}", status)
 
 
 class RPCRunner(Runner):
@@ -123,7 +127,9 @@ class RPCRunner(Runner):
         seconds = self.rpc_config.session_timeout_sec
         return [RPCRunnerFuture(self.pool.submit(self._measure, x), seconds) for x in runner_inputs]
 
-    def _measure(self, x: RunnerInput) -> list[float]:
+    def _measure(self, x: RunnerInput) -> tuple[list[float], float]:
+        """Seconds of every repeat, and of the whole measurement."""
+        begin = time.perf_counter()
         create, upload, allocate, evaluate, clean_up = self._steps
         session = create(self.rpc_config)
         try:
@@ -138,7 +144,7 @@ class RPCRunner(Runner):
             session.close()
         if self.cooldown_sec > 0:
             time.sleep(self.cooldown_sec)
-        return times
+        return times, time.perf_counter() - begin
 
 
 def _nothing() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..arg_info import ArgInfo
+from ..measure.status import MeasureStatus
 
 __all__ = ["EvaluatorConfig", "PyRunner", "PyRunnerFuture", "Runner", "RunnerFuture", "RunnerInput", "RunnerResult"]
 
@@ -35,10 +36,20 @@ class RunnerInput:
 
 @dataclass
 class RunnerResult:
-    """Seconds per run, one for each repeat, or the reason there are none."""
+    """Seconds per run, one for each repeat, or the reason there are none.
+
+    ``status`` is the kind of that reason, ``RUNTIME`` where only a text is given; ``seconds`` what measuring took in
+    all.
+    """
 
     run_secs: list[float] | None
     error_msg: str | None = None
+    status: MeasureStatus | None = field(default=None, compare=False)
+    seconds: float = field(default=0.0, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.status is None:
+            self.status = MeasureStatus.RUNTIME if self.error_msg else MeasureStatus.OK
 
 
 class RunnerFuture:

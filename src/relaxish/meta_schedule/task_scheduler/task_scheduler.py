@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ..builder import BuilderInput, BuilderResult
 from ..database import JSONDatabase, mean_seconds
 from ..logging import get_logger
+from ..measure.candidate import Prebuilt
+from ..measure.engine import MeasureEngine
+from ..measure.safe import safe_build
 from ..measure_callback import AddToDatabase, MeasureCallback
 from ..profiler import Profiler
-from ..runner import RunnerFuture, RunnerInput, RunnerResult
-from .measuring import failed, ready, safe_build, safe_run
+from ..runner import RunnerFuture, RunnerResult
 
 if TYPE_CHECKING:
     from ..builder import Builder
@@ -108,13 +110,15 @@ class TaskScheduler:
             raise ValueError(f"{len(tasks)} tasks but {len(task_weights)} weights")
         self.measure_callbacks_ = list(measure_callbacks)
         self.database_, self.cost_model_ = database, cost_model
-        self._builder, self._runner = builder, runner
+        self._builder = builder
+        self._engine = MeasureEngine(_target_of(tasks), builder, runner)
         self.tasks_ = []
         for index, (ctx, weight) in enumerate(zip(tasks, task_weights, strict=True)):
             self._start_task(index, ctx, weight, max_trials_per_task, num_trials_per_iter)
         self.remaining_tasks_ = sum(not t.is_terminated for t in self.tasks_)
         if self.run_state is not None:
             self.run_state.restore(self)
+        self._max_trials, self._max_task_trials = max_trials_global, max_trials_per_task
         while self.trials_used() < max_trials_global:
             task_id = self.next_task_id()
             if task_id == -1:
@@ -168,8 +172,13 @@ class TaskScheduler:
     def _candidates(self, task_id: int) -> list[MeasureCandidate] | None:
         """The next batch of a task; a search that fails ends its task, not the others."""
         task = self.tasks_[task_id]
+        # Strategies may be the user's and count for themselves; a batch may be the last one that all tasks may have.
+        left = min(self._max_trials - self.trials_used(), self._max_task_trials - task.trials)
+        if left <= 0:
+            return None
         try:
-            return task.ctx.generate_measure_candidates()
+            made = task.ctx.generate_measure_candidates()
+            return None if made is None else list(made)[:left]
         except Exception as err:  # strategies, rules and cost models may be the user's
             task.ctx.logger.exception("the search failed and ends here")
             self.logger.error("the search of task #%d (%s) failed and ends here: %s", task_id, task.ctx.task_name, err)
@@ -180,32 +189,24 @@ class TaskScheduler:
         """Build and run a task's candidates, but for those whose results are ``known``, by their place in the batch."""
         task = self.tasks_[task_id]
         candidates = task.measure_candidates or []
-        target: Any = task.ctx.target
-        new = [i for i in range(len(candidates)) if i not in known]
-        with Profiler.timeit("SendToBuilder"):
-            built = iter(safe_build(self._builder, [BuilderInput(candidates[i].sch.mod, target) for i in new]))
-            results = [known[i][0] if i in known else next(built) for i in range(len(candidates))]
-            self._build_default(task)
-        with Profiler.timeit("SendToRunner"):
-            slots = [i for i in new if results[i].error_msg is None]
-            inputs = [RunnerInput(_artifact(results[i]), target.kind.name, candidates[i].args_info) for i in slots]
-            timed = inputs
-            if task.default_artifact is not None and inputs:
-                # In their midst, so that it meets the machine as they do.
-                default = RunnerInput(task.default_artifact, target.kind.name, candidates[0].args_info)
-                timed = [*inputs[: len(inputs) // 2], default, *inputs[len(inputs) // 2 :]]
-            futures = safe_run(self._runner, timed)
-            task.default_future = futures.pop(len(inputs) // 2) if len(timed) > len(inputs) else None
-        running = dict(zip(slots, futures, strict=True))
-        task.builder_results = results
+        self._build_default(task)
+        # The default schedule in their midst, so that it meets the machine as they do.
+        middle = len(candidates) // 2 if task.default_artifact is not None and len(known) < len(candidates) else None
+        batch: list[Any] = list(candidates)
+        if middle is not None and task.default_artifact is not None:
+            batch.insert(middle, Prebuilt(task.default_artifact, candidates[0].args_info))
+        places = [i if middle is None or i < middle else i + 1 for i in range(len(candidates))]
+        begun = self._engine.begin(batch, {places[i]: result for i, result in known.items()}, task.ctx.target)
+        built, futures = begun.built, begun.futures
+        task.builder_results = [built[p] for p in places]
+        task.runner_futures = [futures[p] for p in places]
         task.runner_results = [known[i][1] if i in known else None for i in range(len(candidates))]
-        task.runner_futures = [
-            running.get(i)
-            or (ready(known[i][1]) if i in known else failed(r.error_msg or "the builder gave no artifact"))
-            for i, r in enumerate(results)
-        ]
-        for index, future in running.items():
-            future.on_done(functools.partial(self._arrived, task_id, candidates[index], results[index]))
+        running = set(begun.started())
+        task.default_future = futures[middle] if middle is not None and len(running) > len(known) + 1 else None
+        for index, place in enumerate(places):
+            if place in running and index not in known:
+                arrived = functools.partial(self._arrived, task_id, candidates[index], built[place])
+                futures[place].on_done(arrived)
         self._take_results()
 
     def _build_default(self, task: TaskRecord) -> None:
@@ -380,9 +381,9 @@ class TaskScheduler:
 PyTaskScheduler = TaskScheduler
 
 
-def _artifact(built: BuilderResult) -> str | bytes:
-    assert built.artifact_path is not None
-    return built.artifact_path
+def _target_of(tasks: Sequence[TuneContext]) -> Any:
+    """The target of the first task; every batch names its own."""
+    return next((t.target for t in tasks if t.target is not None), "llvm")
 
 
 def _flops(ctx: TuneContext) -> float:

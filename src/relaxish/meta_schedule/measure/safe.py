@@ -1,4 +1,4 @@
-"""Builders and runners as the scheduler sees them: whatever they do wrong is the result of a candidate.
+"""Builders and runners as the engine sees them: whatever they do wrong is the result of a candidate.
 
 Builders and runners may be the user's own. One that raises, gives too few results, or claims times that no program can
 take costs the candidates concerned and nothing else.
@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...support.log import get_logger
-from ..builder import Builder, BuilderInput, BuilderResult
+from ..builder import Builder, BuilderFuture, BuilderInput, BuilderResult
 from ..runner import Runner, RunnerFuture, RunnerInput, RunnerResult
+from .status import MeasureStatus
 
-__all__ = ["SafeFuture", "clean_result", "failed", "ready", "safe_build", "safe_run"]
+__all__ = ["SafeFuture", "clean_result", "failed", "ready", "safe_build", "safe_run", "safe_start"]
 
 _log = get_logger("meta_schedule")
 _MOST_SECONDS = 1e10
@@ -25,9 +26,9 @@ def ready(result: RunnerResult) -> RunnerFuture:
     return RunnerFuture(lambda: True, lambda: result)
 
 
-def failed(message: str) -> RunnerFuture:
+def failed(message: str, status: MeasureStatus | None = None) -> RunnerFuture:
     """The future of a candidate that never ran."""
-    return ready(RunnerResult(None, message))
+    return ready(RunnerResult(None, message, status))
 
 
 def _first_line(error: BaseException) -> str:
@@ -48,29 +49,49 @@ def safe_build(builder: Builder, inputs: Sequence[BuilderInput]) -> list[Builder
     return results + [BuilderResult(None, "the builder gave no result") for _ in range(len(inputs) - len(results))]
 
 
+def safe_start(builder: Builder, inputs: Sequence[BuilderInput]) -> list[BuilderFuture]:
+    """One future for each input; builders that cannot be asked for futures build the batch now."""
+    start = getattr(builder, "start", None) if getattr(builder, "streams", False) else None
+    if start is None:
+        return [BuilderFuture(lambda: True, lambda r=r: r) for r in safe_build(builder, inputs)]  # type: ignore[misc]
+    return list(start(list(inputs)))
+
+
+def _status(result: Any, error: object) -> MeasureStatus | None:
+    """The status a result claims, if it fits: failures have an error, and nothing else has."""
+    found = getattr(result, "status", None)
+    return found if isinstance(found, MeasureStatus) and found.ok == (error is None) else None
+
+
+def _seconds(result: Any) -> float:
+    found = getattr(result, "seconds", 0.0)
+    return float(found) if isinstance(found, (int, float)) and 0 <= found < _MOST_SECONDS else 0.0
+
+
 def _clean_built(result: Any) -> BuilderResult:
     path, error = getattr(result, "artifact_path", None), getattr(result, "error_msg", None)
     if error is not None and str(error):
-        return BuilderResult(None, str(error))
+        return BuilderResult(None, str(error), _status(result, error), _seconds(result))
     if path is None or not isinstance(path, (str, bytes)):
         return BuilderResult(None, "the builder gave no artifact")
-    return result if isinstance(result, BuilderResult) else BuilderResult(path, None)
+    return result if isinstance(result, BuilderResult) and result.status is not None else BuilderResult(path, None)
 
 
 def clean_result(result: Any) -> RunnerResult:
     """A runner's result with times that can be believed to be times, or the reason why there are none."""
     error, given = getattr(result, "error_msg", None), getattr(result, "run_secs", None)
+    took = _seconds(result)
     if error is not None and str(error):
-        return RunnerResult(None, str(error))
+        return RunnerResult(None, str(error), _status(result, error), took)
     try:
         seconds = [float(getattr(x, "value", x)) for x in given] if given is not None else []
     except (TypeError, ValueError, OverflowError):
-        return RunnerResult(None, f"the runner gave no times: {str(given)[:80]}")
+        return RunnerResult(None, f"the runner gave no times: {str(given)[:80]}", seconds=took)
     if not seconds:
-        return RunnerResult(None, "the runner gave no times")
+        return RunnerResult(None, "the runner gave no times", seconds=took)
     if not all(math.isfinite(x) and 0 < x < _MOST_SECONDS for x in seconds):
-        return RunnerResult(None, f"the runner gave impossible times: {str(seconds)[:80]}")
-    return RunnerResult(seconds, None)
+        return RunnerResult(None, f"the runner gave impossible times: {str(seconds)[:80]}", seconds=took)
+    return RunnerResult(seconds, None, MeasureStatus.OK, took)
 
 
 class SafeFuture(RunnerFuture):

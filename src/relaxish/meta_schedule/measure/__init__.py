@@ -1,0 +1,44 @@
+"""The measuring engine: candidate, build, check, run, journal.
+
+Everything that measures programs goes through :class:`MeasureEngine`: the search of ``tune_tir`` and ``tune_relax``,
+AutoTVM's ``measure_option``, and the tile language's autotuner. Builders, runners, worker processes and databases are
+those of ``meta_schedule``; what becomes of a candidate is a :class:`MeasureStatus`.
+
+>>> from relaxish.meta_schedule.measure import Candidate, MeasureEngine
+>>> with MeasureEngine("llvm -num-cores=2") as engine:  # doctest: +SKIP
+...     results = engine.measure([Candidate(lambda n=n: kernel(n), key=str(n)) for n in (8, 16, 32)])
+>>> [(m.status, m.mean) for m in results]  # doctest: +SKIP
+[(<MeasureStatus.OK: 'ok'>, 1.2e-05), (<MeasureStatus.OK: 'ok'>, 9.8e-06), (<MeasureStatus.COMPILE: 'compile'>, inf)]
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .status import MeasureStatus
+
+if TYPE_CHECKING:
+    from .candidate import Candidate, Prebuilt, Skipped
+    from .engine import Batch, Measured, MeasureEngine
+    from .journal import FileJournal, MeasureJournal
+    from .validators import ReferenceValidator, Validator
+
+# Builders and runners, which the engine stands on, need the status: what stands on them loads on first use.
+_PLACES = {
+    "Batch": "engine", "Candidate": "candidate", "FileJournal": "journal", "MeasureEngine": "engine",
+    "MeasureJournal": "journal", "Measured": "engine", "Prebuilt": "candidate", "ReferenceValidator": "validators",
+    "Skipped": "candidate", "Validator": "validators",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "Batch", "Candidate", "FileJournal", "MeasureEngine", "MeasureJournal", "MeasureStatus", "Measured", "Prebuilt",
+    "ReferenceValidator", "Skipped", "Validator",
+]  # fmt: skip
