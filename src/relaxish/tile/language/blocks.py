@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.expr import as_expr
 from ...script.ir_builder import tir as B  # noqa: N812
 from ...script.ir_builder.base import IRBuilder
-from ...tir.transform.tiles.names import OP
+from ...tir.transform.tiles.names import LOOPS, OP
 from .regions import Region, TileError
 
 __all__ = ["at", "inside_kernel", "tile_block"]
@@ -38,7 +38,7 @@ def tile_block(
                 var = axis(extent, loop, loop.dtype)
                 var.name = f"v{text}"
                 variables.append(var)
-            B.block_attr({OP: op, **(attrs or {})})
+            B.block_attr({OP: op, LOOPS: len(variables), **(attrs or {})})
             body(variables)
 
 

@@ -8,7 +8,7 @@ operator is a loop nest around one block annotated :data:`OP`, loops of independ
 from __future__ import annotations
 
 __all__ = [
-    "ATOMIC", "CLEAR", "FRAGMENT", "KERNEL", "LAYOUT", "OP", "OPTIONS", "PARALLEL", "POLICY", "REDUCER", "SAFE_VALUE", "SHARED",
+    "ATOMIC", "CLEAR", "FRAGMENT", "KERNEL", "LAYOUT", "LOOPS", "OP", "OPTIONS", "PARALLEL", "POLICY", "REDUCER", "SHARED",
     "STAGES", "SWIZZLE", "TILE_SCOPES", "VAR",
 ]  # fmt: skip
 
@@ -16,6 +16,8 @@ KERNEL = "tile.kernel"
 """Annotation of a kernel's block: threads along x, y and z."""
 OP = "tile.op"
 """Annotation of a tile operator's block: copy, gemm, fill, reduce, scan, im2col."""
+LOOPS = "tile.loops"
+"""Annotation of a tile operator's block: how many of the loops around are its own."""
 OPTIONS = "tile.options"
 """Annotation of a tile operator's block: words that a lowering may follow, such as disable_tma."""
 POLICY = "tile.policy"
@@ -32,8 +34,8 @@ SWIZZLE = "tile.swizzle"
 """Annotation of a kernel's block: (panel size, 0 for rows or 1 for columns)."""
 LAYOUT = "tile.layout"
 """Annotation of a kernel's block: layouts that the user asked for, by buffer name."""
-SAFE_VALUE = "tile.safe_value"
-REDUCER = "tile.reducer"
+REDUCER = "tile.reducers"
+"""Annotation of a kernel's block: name and operation of each fragment that parallel loops reduce into, in turns."""
 
 SHARED = ("shared", "shared.dyn")
 FRAGMENT = "local.fragment"
