@@ -240,7 +240,7 @@ _aliases.register_attributes(
         **_BUILD,
         **{name: f"relaxish.{name}" for name in (
             "arith", "backend", "carver", "cli", "contrib", "dlight", "driver", "frontend", "interp", "ir", "meta_schedule", "op",
-            "pipeline", "relax", "runtime", "script", "support", "target", "te", "testing", "tir", "tools", "topi",
+            "pipeline", "relax", "runtime", "script", "support", "target", "te", "testing", "tile", "tir", "tools", "topi",
             "transform",
         )},
         "error": "relaxish.support.errors",

@@ -16,6 +16,8 @@ from . import (
     remove_no_op, rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop, wide_accumulators,
 )  # fmt: skip
 from .base import config, options
+from .tiles.cpu import lower_for_cpu as lower_tiles_for_cpu
+from .tiles.program import has_kernels
 
 __all__ = [
     "default_tir_pipeline", "finalize_device_passes", "finalize_host_passes", "get_default_tir_pipeline",
@@ -26,6 +28,8 @@ __all__ = [
 def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     """One function from blocks to flat loops; vectorized loops expanded, loops to unroll marked as such."""
     check_unrolled(func.body)
+    if has_kernels(func):
+        func = lower_tiles_for_cpu(func, vector_bits)
     func = empty_reductions.fill_empty_reductions(exact_extremes.exact_extremes(func))
     func = wide_accumulators.widen_accumulators(func)
     func = _body(func, lower_init_block._Lower().visit)

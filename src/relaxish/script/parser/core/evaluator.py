@@ -20,6 +20,8 @@ __all__ = ["Evaluator", "ExprEvaluator", "eval_assign", "eval_expr"]
 
 # Calls that take `A[0:4]` as a region; everywhere else it is a vector.
 _REGION_CALLS = frozenset(("reads", "writes", "match_buffer", "realize"))
+# Class of what a name means -> what the name stands for in an expression, for dialects whose names are variables.
+NAMED_VALUES: dict[type, Callable[[Any], Any]] = {}
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -100,7 +102,9 @@ class Evaluator:
 
     def eval_Name(self, node: ast.Name) -> Any:  # noqa: N802
         try:
-            return self.names(node.id)
+            value = self.names(node.id)
+            as_value = NAMED_VALUES.get(type(value))
+            return value if as_value is None else as_value(value)
         except KeyError:
             pass
         if hasattr(builtins, node.id):
@@ -108,10 +112,19 @@ class Evaluator:
         raise self.fail(node, f"Undefined variable: {node.id}")
 
     def eval_Attribute(self, node: ast.Attribute) -> Any:  # noqa: N802
-        return getattr(self.eval(node.value), node.attr)
+        return getattr(self.indexed(node.value), node.attr)
 
     def eval_Subscript(self, node: ast.Subscript) -> Any:  # noqa: N802
-        return self.eval(node.value)[self.eval(node.slice)]
+        return self.indexed(node.value)[self.eval(node.slice)]
+
+    def indexed(self, node: Any) -> Any:
+        """What stands before ``[...]``: a name means the thing itself there."""
+        if isinstance(node, ast.Name):
+            try:
+                return self.names(node.id)
+            except KeyError:
+                pass
+        return self.eval(node)
 
     def eval_Slice(self, node: ast.Slice) -> Any:  # noqa: N802
         parts = [None if p is None else self.eval(p) for p in (node.lower, node.upper, node.step)]
@@ -145,9 +158,13 @@ class Evaluator:
         return out
 
     def eval_Call(self, node: ast.Call) -> Any:  # noqa: N802
-        if isinstance(node.func, ast.Attribute) and node.func.attr not in _REGION_CALLS:
-            slices_as_vectors(node.args)
         function = self.eval(node.func)
+        if (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr not in _REGION_CALLS
+            and not getattr(function, "takes_regions", False)
+        ):
+            slices_as_vectors(node.args)
         args = self._items(node.args)
         kwargs: dict[str, Any] = {}
         for item in node.keywords:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import operator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -128,8 +129,16 @@ def bind_for(parser: Parser, node: Any, name: str, value: Any) -> Any:
     raise TypeError(f"Do not know how to bind type: {type(value).__name__} in for statement")
 
 
+# What takes an assignment to a name that means something already: told the meaning and the value, says whether it did.
+ASSIGNED: list[Callable[[Any, Any], bool]] = []
+
+
 def bind_assign(parser: Parser, node: Any, name: str, value: Any) -> Any:
     """``name = ...``"""
+    if ASSIGNED:
+        known = parser.var_table.name2value.get(name)
+        if known and any(take(known[-1], value) for take in ASSIGNED):
+            return known[-1]
     if isinstance(value, T.meta_var):
         return value.value
     if isinstance(value, (list, tuple)):
@@ -204,7 +213,7 @@ def _store(parser: Parser, target: ast.Subscript, value: Any) -> None:
         indices: Any = [parser.eval_expr(i) for i in target.slice.elts]
     else:
         indices = parser.eval_expr(target.slice)
-    buffer = parser.eval_expr(target.value)
+    buffer = parser.guard(target.value, lambda: parser.evaluator.indexed(target.value))
     if not isinstance(buffer, tir.Buffer):
         raise parser.error(target.value, f"cannot store into a {type(buffer).__name__}, only into buffers")
     parser.guard(target, lambda: T.buffer_store(buffer, value, indices))

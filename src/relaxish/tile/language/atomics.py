@@ -1,0 +1,135 @@
+"""Updates of memory that other blocks update at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ... import tir
+from ...ir.expr import as_expr
+from ...ir.primops import cast, max_, min_
+from ...script.ir_builder import tir as B  # noqa: N812
+from ...tir.transform.tiles.names import ATOMIC, VAR
+from .blocks import at, inside_kernel, tile_block
+from .regions import Region, TileError, pair_regions, region_of, takes_regions
+
+__all__ = [
+    "atomic_add", "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_store",
+]  # fmt: skip
+
+_UPDATES: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b, "max": max_, "min": min_, "or": tir.bitwise_or, "exch": lambda _, b: b,
+}  # fmt: skip
+
+
+def _update(how: str, what: str, dst: Any, value: Any, return_prev: bool) -> Any:
+    inside_kernel(what)
+    target = region_of(dst, what)
+    if target.buffer.scope() in ("local", "local.fragment", VAR):
+        raise TileError(f"{what}: {target.buffer.name} is in registers, which nobody else sees; store to it")
+    if isinstance(value, (tir.Buffer, tir.BufferRegion)):
+        if return_prev:
+            raise TileError(f"{what}(return_prev=True) is for one element")
+        _update_tile(how, what, target, region_of(value, what))
+        return None
+    if target.extents is not None:
+        raise TileError(f"{what}: {target.text()} takes a tile, not one value; name an element {target.buffer.name}[i, j]")
+    before = None
+    if return_prev:
+        before = B.alloc_buffer([1], target.dtype, scope=VAR)
+        before.name = before.data.name = f"{target.buffer.name}_before"
+    with B.block(f"atomic_{how}"):
+        B.block_attr({ATOMIC: how})
+        old = B.BufferLoad(target.buffer, list(target.bases))
+        if before is not None:
+            B.buffer_store(before, old, [0])
+        B.buffer_store(
+            target.buffer, cast(target.dtype, _UPDATES[how](old, cast(target.dtype, as_expr(value)))), list(target.bases)
+        )
+    return None if before is None else B.BufferLoad(before, [as_expr(0)])
+
+
+def _update_tile(how: str, what: str, target: Region, source: Region) -> None:
+    extents, dims_a, dims_b = pair_regions(source, target, what)
+
+    def body(v: list[Any]) -> None:
+        place = at(target, dims_b, v)
+        value = B.BufferLoad(source.buffer, at(source, dims_a, v))
+        old = B.BufferLoad(target.buffer, place)
+        B.buffer_store(target.buffer, _UPDATES[how](old, cast(target.dtype, value)), place)
+
+    tile_block("atomic", extents, "S" * len(extents), body, {ATOMIC: how}, name=f"atomic_{how}")
+
+
+@takes_regions
+def atomic_add(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False, use_tma: bool = False) -> Any:
+    """Add a value to an element, or a tile to a region, whatever other blocks do; ``return_prev`` gives what was there."""
+    del memory_order, use_tma
+    return _update("add", "T.atomic_add", dst, value, return_prev)
+
+
+@takes_regions
+def atomic_max(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
+    """The larger of an element and a value, put there."""
+    del memory_order
+    return _update("max", "T.atomic_max", dst, value, return_prev)
+
+
+@takes_regions
+def atomic_min(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
+    """The smaller of an element and a value, put there."""
+    del memory_order
+    return _update("min", "T.atomic_min", dst, value, return_prev)
+
+
+@takes_regions
+def atomic_or(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
+    """The bits of an element and a value, put there."""
+    del memory_order
+    return _update("or", "T.atomic_or", dst, value, return_prev)
+
+
+@takes_regions
+def atomic_store(dst: Any, value: Any, memory_order: str | None = None) -> None:
+    """Store an element at once."""
+    del memory_order
+    _update("exch", "T.atomic_store", dst, value, False)
+
+
+@takes_regions
+def atomic_load(src: Any, memory_order: str | None = None) -> Any:
+    """Read an element that other blocks write."""
+    del memory_order
+    region = region_of(src, "T.atomic_load")
+    before = B.alloc_buffer([1], region.dtype, scope=VAR)
+    before.name = before.data.name = f"{region.buffer.name}_now"
+    B.buffer_store(before, B.BufferLoad(region.buffer, list(region.bases)), [0])
+    return B.BufferLoad(before, [as_expr(0)])
+
+
+def _wide(dst: Any, value: Any, lanes: int) -> None:
+    what = f"T.atomic_addx{lanes}"
+    target = region_of(dst, what)
+    source = value if isinstance(value, (tir.BufferLoad, tir.Buffer, tir.BufferRegion)) else None
+    if source is None:
+        raise TileError(f"{what} adds {lanes} elements from where the second argument begins: give B[i, j]")
+    a = region_of(source, what)
+    for k in range(lanes):
+        load = B.BufferLoad(a.buffer, [*a.bases[:-1], a.bases[-1] + k])
+        _update("add", what, B.BufferLoad(target.buffer, [*target.bases[:-1], target.bases[-1] + k]), load, False)
+
+
+@takes_regions
+def atomic_addx2(dst: Any, value: Any, return_prev: bool = False) -> None:
+    """Add two neighbouring elements."""
+    if return_prev:
+        raise TileError("T.atomic_addx2(return_prev=True) is for one element: use T.atomic_add")
+    _wide(dst, value, 2)
+
+
+@takes_regions
+def atomic_addx4(dst: Any, value: Any, return_prev: bool = False) -> None:
+    """Add four neighbouring elements."""
+    if return_prev:
+        raise TileError("T.atomic_addx4(return_prev=True) is for one element: use T.atomic_add")
+    _wide(dst, value, 4)

@@ -1,0 +1,98 @@
+"""Hints and small helpers of tile programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import tir
+from ...ir.expr import as_expr
+from ...ir.prim import And, Or
+from ...ir.primops import cast, max_, min_
+from ...script.ir_builder import tir as B  # noqa: N812
+from .blocks import inside_kernel
+from .regions import TileError, known_extents, region_of, takes_regions
+
+__all__ = [
+    "all_of", "annotate_l2_hit_ratio", "annotate_layout", "annotate_safe_value", "any_of", "clamp", "device_assert",
+    "sync_grid", "sync_threads", "sync_warp",
+]  # fmt: skip
+
+
+def annotate_layout(layouts: dict[Any, Any]) -> None:
+    """Wishes for how shared memory is laid out, which the planner knows to choose itself; fragments have no such wishes."""
+    frame = inside_kernel("T.annotate_layout")
+    for buffer in layouts:
+        if buffer.scope() == "local.fragment":
+            frame.fragment_layouts[buffer] = layouts[buffer]
+
+
+def annotate_safe_value(values: dict[Any, Any]) -> None:
+    """What loads outside of a buffer give instead of 0."""
+    frame = inside_kernel("T.annotate_safe_value")
+    for buffer, value in values.items():
+        frame.safe_values[buffer] = value
+
+
+def annotate_l2_hit_ratio(ratios: dict[Any, float]) -> None:
+    """A wish for the second-level cache; numbers in 0..1."""
+    inside_kernel("T.annotate_l2_hit_ratio")
+    for buffer, ratio in ratios.items():
+        if not 0.0 <= float(ratio) <= 1.0:
+            raise TileError(f"T.annotate_l2_hit_ratio: {buffer.name} gets {ratio}, which is no share between 0 and 1")
+
+
+def clamp(x: Any, lo: Any, hi: Any) -> Any:
+    """``x`` held between two bounds."""
+    x = as_expr(x)
+    return min_(max_(x, cast(x.dtype, as_expr(lo))), cast(x.dtype, as_expr(hi)))
+
+
+def _joined(x: Any, what: str, join: Any) -> Any:
+    region = region_of(x, what)
+    places: list[list[Any]] = [[]]
+    for base, extent in zip(region.bases, known_extents(region, what), strict=True):
+        if not isinstance(extent, tir.IntImm) or extent.value * len(places) > 1024:
+            raise TileError(f"{what}: {region.text()} is too large; reduce it first")
+        places = [[*p, base + k] for p in places for k in range(extent.value)]
+    made: Any = None
+    for place in places:
+        load = B.BufferLoad(region.buffer, place)
+        term = load if load.dtype == "bool" else load != 0
+        made = term if made is None else join(made, term)
+    return made
+
+
+@takes_regions
+def any_of(buffer: Any) -> Any:
+    """Whether some element of a small region is not zero."""
+    return _joined(buffer, "T.any_of", Or)
+
+
+@takes_regions
+def all_of(buffer: Any) -> Any:
+    """Whether no element of a small region is zero."""
+    return _joined(buffer, "T.all_of", And)
+
+
+def device_assert(condition: Any, message: str = "assertion failed") -> Any:
+    """Stop the kernel where the condition does not hold."""
+    return B.Assert(condition, message)
+
+
+def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None) -> None:
+    """Wait for all threads of the block. Between statements the compiler does so itself; kernels written for one thread
+    (``T.get_thread_binding``) say it."""
+    del barrier_id, arrive_count
+    if inside_kernel("T.sync_threads").thread_vars:
+        B.evaluate(B.tvm_storage_sync("shared"))
+
+
+def sync_warp() -> None:
+    """Wait for the threads of a warp, in kernels written for one thread."""
+    if inside_kernel("T.sync_warp").thread_vars:
+        B.evaluate(B.tvm_storage_sync("warp"))
+
+
+def sync_grid() -> None:
+    """Blocks do not wait for each other: write two kernels, one after the other, in one function."""
+    raise TileError("T.sync_grid: blocks do not wait for each other; write two T.Kernel, one after the other")

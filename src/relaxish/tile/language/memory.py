@@ -1,0 +1,199 @@
+"""Arguments and memory of tile programs."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ... import tir
+from ...ir.expr import as_expr
+from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder.base import IRBuilder
+from ...script.ir_builder.tir.frame import PrimFuncFrame
+from ...tir.transform.tiles.names import FRAGMENT, REDUCER, VAR
+from .blocks import inside_kernel
+from .regions import TileError, as_dtype
+
+__all__ = [
+    "StridedTensor", "Tensor", "alloc_barrier", "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer",
+    "alloc_shared", "alloc_tmem", "alloc_var", "dyn", "dynamic", "empty", "ptr", "reshape", "symbolic", "view",
+]  # fmt: skip
+
+
+def _shape(shape: Any) -> tuple[Any, ...]:
+    return tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
+
+
+class _Tensor:
+    """``T.Tensor((M, K), "float16")`` as annotation and, with ``data``, as a buffer over memory that exists."""
+
+    def __call__(
+        self, shape: Any = None, dtype: Any = "float32", data: Any = None, strides: Any = None, elem_offset: Any = None,
+        scope: str = "global", align: int = 0, offset_factor: int = 0, buffer_type: str = "", axis_separators: Any = None,
+    ) -> Any:  # fmt: skip
+        if shape is None:
+            raise TileError("T.Tensor needs a shape: T.Tensor((M, N), dtype)")
+        return B.buffer(
+            _shape(shape), as_dtype(dtype), data, strides, elem_offset, scope, align, offset_factor, buffer_type,
+            axis_separators,
+        )  # fmt: skip
+
+    __iter__ = None  # by index it would not end
+
+    def __getitem__(self, keys: Any) -> Any:
+        keys = keys if isinstance(keys, tuple) else (keys,)
+        return self(*keys) if isinstance(keys[0], (tuple, list)) else self(keys)
+
+
+Tensor = _Tensor()
+
+
+def StridedTensor(shape: Any, strides: Any, dtype: Any = "float32", scope: str = "global") -> Any:  # noqa: N802
+    """An argument whose rows are not packed: ``strides`` in elements, one for each dimension."""
+    return Tensor(shape, dtype, strides=_shape(strides), scope=scope)
+
+
+def ptr(dtype: Any = "float32", storage_scope: str = "global") -> Any:
+    """A pointer argument."""
+    return B.ptr(as_dtype(dtype), storage_scope)
+
+
+def dynamic(name: str, dtype: str = "int32") -> Any:
+    """A size that is known when the kernel is called; several names (``"m, n"``) give several."""
+    names = [n.strip() for n in name.split(",") if n.strip()]
+    made = [tir.Var(n, dtype) for n in names]
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+symbolic = dynamic
+
+
+class _Dyn:
+    """``T.dyn["K"]``: the size of that name, the same one within a function."""
+
+    def __init__(self) -> None:
+        self.known: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+        self.outside: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        names = self.outside
+        if IRBuilder.is_in_scope():
+            function = IRBuilder.current().find(PrimFuncFrame)
+            if function is not None:
+                names = self.known.setdefault(function, {})
+        if name not in names:
+            names[name] = tir.Var(name, "int32")
+        return names[name]
+
+
+dyn = _Dyn()
+
+
+def _allocate(what: str, shape: Any, dtype: Any, scope: str) -> Any:
+    inside_kernel(what)
+    extents = [as_expr(e) for e in _shape(shape)]
+    if not all(isinstance(e, tir.IntImm) and e.value > 0 for e in extents):
+        raise TileError(f"{what}: memory of a block has constant sizes, not {shape}")
+    return B.alloc_buffer(extents, as_dtype(dtype), scope=scope)
+
+
+def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Any:
+    """Memory that all threads of a block see."""
+    if scope not in ("shared", "shared.dyn"):
+        raise TileError(f"T.alloc_shared(scope=...) is 'shared' or 'shared.dyn', not {scope!r}")
+    return _allocate("T.alloc_shared", shape, dtype, "shared" if as_dtype(dtype) == "bool" else scope)
+
+
+def alloc_fragment(shape: Any, dtype: Any, scope: str = FRAGMENT) -> Any:
+    """A tile in the registers of a block's threads together, indexed as a whole; who holds what is the compiler's."""
+    return _allocate("T.alloc_fragment", shape, dtype, scope)
+
+
+def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> Any:
+    """Registers of one thread: each iteration of a parallel loop, or each thread, has its own."""
+    return _allocate("T.alloc_local", shape, dtype, scope)
+
+
+def alloc_var(dtype: Any, init: Any = None, scope: str = VAR) -> Any:
+    """A variable, read by its name and written by assignment; ``init`` is its first value."""
+    made = _allocate("T.alloc_var", (1,), dtype, scope)
+    if init is not None:
+        B.buffer_store(made, init, [0])
+    return made
+
+
+def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Any:
+    """Memory of the device for the run of one function: all blocks of its kernels see it."""
+    function = IRBuilder.current().find(PrimFuncFrame)
+    if function is None:
+        raise TileError("T.alloc_global stands outside of a function")
+    made = B.buffer(_shape(shape), as_dtype(dtype), scope=scope)
+    function.root_alloc_buffers.append(made)
+    return made
+
+
+empty = alloc_global
+
+
+def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | None = None) -> Any:
+    """A fragment into which iterations of parallel loops reduce (``+=`` for sum, ``T.max``, ``T.min``); clear or fill it
+    first, and read it after ``T.finalize_reducer``."""
+    if op not in ("sum", "max", "min"):
+        raise TileError(f"T.alloc_reducer(op=...) is 'sum', 'max' or 'min', not {op!r}")
+    if replication not in (None, "all", "none"):
+        raise TileError(f"T.alloc_reducer(replication=...) is 'all' or 'none', not {replication!r}")
+    made = alloc_fragment(shape, dtype)
+    inside_kernel("T.alloc_reducer").reducers.append((made, op))
+    return made
+
+
+def alloc_barrier(arrive_count: Any) -> Any:
+    """Barriers are the compiler's business here: statements of a kernel run in the order they are written."""
+    raise TileError(
+        f"T.alloc_barrier({arrive_count}): kernels here have no barriers of their own; statement order is program order for "
+        "the block, and the compiler waits where it must. Use T.copy, T.gemm and T.Pipelined"
+    )
+
+
+def alloc_tmem(shape: Any, dtype: Any) -> Any:
+    """Tensor memory is Blackwell's (sm_100); no target of this compiler has it."""
+    raise TileError(f"T.alloc_tmem({shape}, {dtype!r}): no supported architecture has tensor memory; use T.alloc_fragment")
+
+
+def view(source: Any, shape: Any = None, dtype: Any = None) -> Any:
+    """The memory of a buffer in another shape, or as elements of another type. Assign it to a name."""
+    kind = source.dtype if dtype is None else as_dtype(dtype)
+    extents = [as_expr(e) for e in (source.shape if shape is None else _shape(shape))]
+    bits = [_bits(source.shape, source.dtype), _bits(extents, kind)]
+    if shape is None and kind != source.dtype:
+        factor = _element_bits(source.dtype), _element_bits(kind)
+        extents[-1] = as_expr(extents[-1].value * factor[0] // factor[1])
+        bits[1] = _bits(extents, kind)
+    if None not in bits and bits[0] != bits[1]:
+        raise TileError(f"T.view: {source.name} has {bits[0]} bits, the view {bits[1]}")
+    if source.scope() == FRAGMENT and kind != source.dtype:
+        raise TileError(f"T.view: {source.name} is a fragment, whose elements have no place in memory; copy it to shared memory")
+    return B.decl_buffer(extents, kind, data=source.data, scope=source.scope())
+
+
+def _element_bits(dtype: str) -> int:
+    from ...ir import dtype as dt
+
+    return int(dt.bits(dtype))
+
+
+def _bits(shape: Any, dtype: str) -> int | None:
+    total = _element_bits(dtype)
+    for e in shape:
+        if not isinstance(e, tir.IntImm):
+            return None
+        total *= e.value
+    return total
+
+
+def reshape(source: Any, shape: Any) -> Any:
+    """The memory of a buffer in another shape. Assign it to a name."""
+    return view(source, shape)
+
+
+_ = REDUCER

@@ -1,0 +1,44 @@
+"""The annotations by which tile programs say what their blocks and loops are.
+
+A kernel is a nest of loops bound to ``blockIdx``, around one opaque block annotated :data:`KERNEL`. Inside, every tile
+operator is a loop nest around one block annotated :data:`OP`, loops of independent iterations are annotated
+:data:`PARALLEL`, and loops whose copies run ahead :data:`STAGES`. Statements run in program order for the whole block.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ATOMIC", "CLEAR", "FRAGMENT", "KERNEL", "LAYOUT", "LOOPS", "OP", "OPTIONS", "PARALLEL", "POLICY", "REDUCER", "SHARED",
+    "STAGES", "SWIZZLE", "TILE_SCOPES", "VAR",
+]  # fmt: skip
+
+KERNEL = "tile.kernel"
+"""Annotation of a kernel's block: threads along x, y and z."""
+OP = "tile.op"
+"""Annotation of a tile operator's block: copy, gemm, fill, reduce, scan, im2col."""
+LOOPS = "tile.loops"
+"""Annotation of a tile operator's block: how many of the loops around are its own."""
+OPTIONS = "tile.options"
+"""Annotation of a tile operator's block: words that a lowering may follow, such as disable_tma."""
+POLICY = "tile.policy"
+"""Annotation of a product's block: how warps share the result (0 square, 1 rows, 2 columns)."""
+CLEAR = "tile.clear"
+"""Annotation of a product's block whose sum begins at zero."""
+ATOMIC = "tile.atomic"
+"""Annotation of a block that updates memory which other blocks update, too: add, max or min."""
+PARALLEL = "tile.parallel"
+"""Annotation of the outermost of some loops with independent iterations: how many loops they are."""
+STAGES = "tile.num_stages"
+"""Annotation of a loop: how many turns' copies may be under way."""
+SWIZZLE = "tile.swizzle"
+"""Annotation of a kernel's block: (panel size, 0 for rows or 1 for columns)."""
+LAYOUT = "tile.layout"
+"""Annotation of a kernel's block: layouts that the user asked for, by buffer name."""
+REDUCER = "tile.reducers"
+"""Annotation of a kernel's block: name and operation of each fragment that parallel loops reduce into, in turns."""
+
+SHARED = ("shared", "shared.dyn")
+FRAGMENT = "local.fragment"
+VAR = "local.var"
+TILE_SCOPES = (*SHARED, FRAGMENT, VAR, "local")
+"""Scopes of memory that belongs to one block of threads."""

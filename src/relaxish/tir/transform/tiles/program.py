@@ -1,0 +1,211 @@
+"""Reading tile programs: kernels, the nests of their operators, and a walk over a kernel's statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....ir.functor import Mutator, post_order_visit, pre_order_visit
+from ....ir.prim import IntImm, Var
+from ...expr import BufferLoad
+from ...function import PrimFunc
+from ...functor import substitute
+from ...stmt import BlockRealize, BufferStore, For, IfThenElse, SeqStmt
+from ..base import LoweringError
+from .names import ATOMIC, KERNEL, LOOPS, OP, PARALLEL
+
+__all__ = [
+    "Kernel", "Nest", "TileLoweringError", "Walk", "as_int", "has_kernels", "loads_of", "nest_of", "opened", "rewrite_kernels",
+    "stores_of",
+]  # fmt: skip
+
+
+class TileLoweringError(LoweringError):
+    """A tile program that a target cannot run; the message names the operator and says what to do."""
+
+
+@dataclass(frozen=True)
+class Nest:
+    """An operator: independent loops (reduced and ordered ones last come to ``kinds``) around one statement.
+
+    ``op`` is copy, fill, gemm, reduce, scan, atomic or parallel. In ``body`` and ``init`` all names are loop variables.
+    """
+
+    op: str
+    loops: tuple[tuple[Var, Any], ...]
+    body: Any
+    init: Any = None
+    attrs: dict[str, Any] = field(default_factory=dict)
+    kinds: str = ""
+
+    @property
+    def extents(self) -> list[int]:
+        """The loops' extents. Raises TileLoweringError where one is not constant."""
+        return [as_int(e, f"an extent of T.{self.op}") for _, e in self.loops]
+
+    @property
+    def variables(self) -> list[Var]:
+        """The loops' variables."""
+        return [v for v, _ in self.loops]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel: its grid (variable and extent along x, y, z), threads, and the block of its program."""
+
+    grid: tuple[tuple[Var, Any], ...]
+    threads: tuple[int, int, int]
+    block: Any
+    stmt: Any
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """What the program asked for."""
+        return dict(self.block.annotations)
+
+
+def as_int(e: Any, what: str) -> int:
+    """A constant. Raises TileLoweringError."""
+    if isinstance(e, int):
+        return e
+    if isinstance(e, IntImm):
+        return int(e.value)
+    raise TileLoweringError(f"{what} is {e}; it must be constant for tiles in registers and shared memory")
+
+
+def has_kernels(func: PrimFunc) -> bool:
+    """Whether a function has tile kernels."""
+    found = False
+
+    def look(node: Any) -> bool:
+        nonlocal found
+        found = found or (isinstance(node, BlockRealize) and KERNEL in node.block.annotations)
+        return not found
+
+    pre_order_visit(func.body, look)
+    return found
+
+
+def rewrite_kernels(func: PrimFunc, lower: Callable[[Kernel], Any]) -> PrimFunc:
+    """The function with each of its kernels replaced by what ``lower`` makes of it."""
+    body = _Kernels(lower).visit(func.body)
+    return func if body is func.body else func.with_body(body)
+
+
+class _Kernels(Mutator):
+    def __init__(self, lower: Callable[[Kernel], Any]) -> None:
+        super().__init__()
+        self.lower = lower
+
+    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+        return node
+
+    def visit_For(self, node: Any) -> Any:  # noqa: N802
+        kernel = _kernel_of(node)
+        return self.default_visit(node) if kernel is None else self.lower(kernel)
+
+
+def _kernel_of(stmt: Any) -> Kernel | None:
+    grid: dict[str, tuple[Var, Any]] = {}
+    at = stmt
+    while isinstance(at, For) and at.thread_binding is not None and at.thread_binding.thread_tag.startswith("blockIdx."):
+        grid[at.thread_binding.thread_tag] = (at.loop_var, at.extent)
+        at = at.body
+    if not grid or not isinstance(at, BlockRealize) or KERNEL not in at.block.annotations:
+        return None
+    x, y, z = (int(getattr(t, "value", t)) for t in at.block.annotations[KERNEL])
+    return Kernel(tuple(grid[k] for k in sorted(grid)), (x, y, z), at.block, stmt)
+
+
+def opened(realize: Any) -> tuple[Any, Any]:
+    """(body, init) of a block in the variables around it."""
+    block = realize.block
+    names = {v.var: value for v, value in zip(block.iter_vars, realize.iter_values, strict=True)}
+    body = substitute(block.body, names)
+    if not (isinstance(realize.predicate, IntImm) and realize.predicate.value):
+        body = IfThenElse(realize.predicate, body)
+    return body, None if block.init is None else substitute(block.init, names)
+
+
+def nest_of(loop: Any) -> Nest | None:
+    """The operator whose outermost loop this is."""
+    if not isinstance(loop, For):
+        return None
+    if PARALLEL in loop.annotations:
+        loops, at = [], loop
+        for _ in range(int(getattr(loop.annotations[PARALLEL], "value", loop.annotations[PARALLEL]))):
+            loops.append((at.loop_var, at.extent))
+            at = at.body
+        return Nest("parallel", tuple(loops), _Open().visit(at), None, dict(loop.annotations), "S" * len(loops))
+    loops, at = [], loop
+    while isinstance(at, For) and PARALLEL not in at.annotations:
+        loops.append((at.loop_var, at.extent))
+        at = at.body
+    if not isinstance(at, BlockRealize) or OP not in at.block.annotations:
+        return None
+    attrs = at.block.annotations
+    if int(getattr(attrs[LOOPS], "value", attrs[LOOPS])) != len(loops):
+        return None
+    body, init = opened(at)
+    kinds = "".join("R" if v.iter_type == 2 else "O" if v.iter_type == 3 else "S" for v in at.block.iter_vars[: len(loops)])
+    return Nest(str(attrs[OP]), tuple(loops), body, init, dict(attrs), kinds)
+
+
+class _Open(Mutator):
+    """Names in blocks of atomic updates replaced by what they stand for."""
+
+    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+        return node
+
+    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+        if ATOMIC not in node.block.annotations:
+            return self.default_visit(node)
+        body, _ = opened(node)
+        return node.with_fields(iter_values=(), predicate=True, block=node.block.with_fields(iter_vars=(), body=body))
+
+
+class Walk(Mutator):
+    """Goes through a kernel's statements in order; operators go to :meth:`nest`, the rest stays what it is."""
+
+    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+        return node
+
+    def visit_For(self, node: Any) -> Any:  # noqa: N802
+        found = nest_of(node)
+        return self.loop(node) if found is None else self.nest(found)
+
+    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+        if ATOMIC in node.block.annotations:
+            body, _ = opened(node)
+            return self.atomic(str(node.block.annotations[ATOMIC]), body)
+        return self.default_visit(node)
+
+    def loop(self, node: Any) -> Any:
+        """A loop that is run in order."""
+        return self.default_visit(node)
+
+    def nest(self, nest: Nest) -> Any:
+        """An operator."""
+        raise NotImplementedError
+
+    def atomic(self, how: str, body: Any) -> Any:
+        """An update of one element that other blocks update, too."""
+        raise NotImplementedError
+
+
+def loads_of(node: Any) -> list[BufferLoad]:
+    """All loads in an expression or statement."""
+    found: list[BufferLoad] = []
+    post_order_visit(node, lambda n: found.append(n) if isinstance(n, BufferLoad) else None)
+    return found
+
+
+def stores_of(node: Any) -> list[BufferStore]:
+    """All stores in a statement."""
+    found: list[BufferStore] = []
+    post_order_visit(node, lambda n: found.append(n) if isinstance(n, BufferStore) else None)
+    return found
+
+
+_ = SeqStmt
