@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PYTEST_WORKERS ?= 2
 
-.PHONY: demo test test-all lint replay bench faults gpu-check docs clean
+.PHONY: demo test test-all lint replay bench anywhere faults gpu-check docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,11 @@ replay: $(STAMP)
 bench: $(STAMP)
 	$(PIP) -e ".[bench]" -c constraints.txt
 	$(BIN)/python benchmarks/run_all.py
+
+# Random workloads against the peers, with a new seed each time.
+anywhere: $(STAMP)
+	$(PIP) -e ".[bench]" -c constraints.txt
+	$(BIN)/python benchmarks/anywhere.py
 
 # FAULT_MINUTES=300 for a night.
 FAULT_MINUTES ?= 20

@@ -8,6 +8,7 @@ Exported models are kept in a cache folder, so a second run starts measuring at 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import time
 import warnings
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-import numpy as np
+import peers
 
 warnings.filterwarnings("ignore")
 MODELS = ("resnet50", "mobilenetv2", "bert", "gpt2", "vit")
@@ -102,7 +103,7 @@ def bench(name: str, rounds: int, cores: int, folder: Path) -> dict[str, Any]:
 
     path = folder / f"{name}.onnx"
     runs: dict[str, Any] = {"relaxish": lambda: run(ours), "torch": torch_run}
-    runs.update({**_onnxruntime(path, x, cores), **_openvino(path, x, cores)})
+    runs.update(_peers(path, x, cores))
     times = common.rounds_of(runs, rounds)
     row: dict[str, Any] = {"model": name, "cores": cores}
     row.update({f"{k} ms": statistics.median(v) * 1e3 for k, v in times.items()})
@@ -114,27 +115,12 @@ def bench(name: str, rounds: int, cores: int, folder: Path) -> dict[str, Any]:
     return row
 
 
-def _onnxruntime(path: Path, x: Any, cores: int) -> dict[str, Any]:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = cores
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feed = {session.get_inputs()[0].name: x.numpy()}
-    return {"onnxruntime": lambda: session.run(None, feed)}
-
-
-def _openvino(path: Path, x: Any, cores: int) -> dict[str, Any]:
-    try:
-        import openvino as ov
-    except ImportError:
-        return {}
-    core = ov.Core()
-    options = {"INFERENCE_NUM_THREADS": cores, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = core.compile_model(core.read_model(str(path)), "CPU", options)
-    request = compiled.create_infer_request()
-    data = np.ascontiguousarray(x.numpy())
-    return {"openvino": lambda: request.infer([data])}
+def _peers(path: Path, x: Any, cores: int) -> dict[str, Any]:
+    """The peers that are installed."""
+    found = {"onnxruntime": peers.onnxruntime_run(path, [x.numpy()], cores)}
+    with contextlib.suppress(ImportError):
+        found["openvino"] = peers.openvino_run(path, [x.numpy()], cores)
+    return found
 
 
 def main() -> None:
