@@ -1,4 +1,4 @@
-"""Stable sorting as plain loops: a bottom-up merge of positions, row by row."""
+"""Stable sorting as plain loops, line by line: by radix, by merging for what has no key, by selection for a few."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from ..ir import dtype as dt
 from ..tir import IfThenElse, Stmt, While, const
 from . import tag as tags
 from .loops import loop, loops, read, seq, write
+from .radix_sort import can_sort_by_radix, positions_by_radix
+from .selection import first_elements, is_worth_selecting
 from .utils import ax_compute, normalize_axis, ravel_index
 
 __all__ = ["argsort", "sort", "sorted_positions", "topk"]
@@ -68,6 +70,8 @@ def sorted_positions(data: Any, axis: int, descending: bool, valid_count: Any = 
     ``valid_count`` says for each line, in row-major order of the other axes, how many elements are sorted.
     """
     axis = normalize_axis(axis, len(data.shape))
+    if valid_count is None and can_sort_by_radix(str(data.dtype)):
+        return positions_by_radix(data, axis, descending)
     others = [d for k, d in enumerate(data.shape) if k != axis]
     n = data.shape[axis].astype("int64")
 
@@ -125,8 +129,12 @@ def topk(
 ) -> Any:
     """The ``k`` first elements in order, their positions, or both; ``k < 1`` means all."""
     axis = normalize_axis(axis, len(data.shape))
-    order = sorted_positions(data, axis, not is_ascend)
     count = data.shape[axis] if isinstance(k, int) and k < 1 else tir.convert(k).astype(str(data.shape[axis].dtype))
+    if isinstance(k, int) and is_worth_selecting(k, data.shape[axis]):
+        first, order = first_elements(data, axis, k, lambda a, b: comes_before(a, b, not is_ascend), count)
+        found = ax_compute(order.shape, lambda i: order(*i).astype(dtype), "topk_indices", tags.INJECTIVE)
+        return [first, found] if ret_type == "both" else first if ret_type == "values" else found
+    order = sorted_positions(data, axis, not is_ascend)
     shape = [count if d == axis else dim for d, dim in enumerate(data.shape)]
     values = ax_compute(shape, lambda i: data(*i[:axis], order(*i), *i[axis + 1 :]), "topk_values", tags.INJECTIVE)
     places = ax_compute(shape, lambda i: order(*i).astype(dtype), "topk_indices", tags.INJECTIVE)
