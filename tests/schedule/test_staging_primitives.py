@@ -234,3 +234,96 @@ def test_a_copy_of_a_view_has_a_layout_of_its_own(way):
     verify_well_formed(sch.mod["main"])
     assert check_program(strided, sch.mod["main"]) is None
     verify_trace_roundtrip(sch, strided)
+
+
+@T.prim_func
+def triangle(
+    A: T.Buffer((9, 9), "float32"),
+    D: T.Buffer((9, 9, 3), "float32"),
+    B: T.Buffer((9, 9), "float32"),
+    C: T.Buffer((9, 9, 3), "float32"),
+):
+    for i in range(9):
+        for j in range(i % 4 // 2 * 4 + 5):
+            for k in range(3):
+                with T.block("C"):
+                    vi = T.axis.spatial(9, i)
+                    vj = T.axis.spatial(9, j)
+                    vk = T.axis.spatial(3, k)
+                    C[vi, vj, vk] = A[vj // 3 + vi // 3, vj]
+    for i in range(9):
+        for j in range(i % 4 // 2 * 4 + 5):
+            for k in range(3):
+                with T.block("B"):
+                    vi = T.axis.spatial(9, i)
+                    vj = T.axis.spatial(9, j)
+                    vk = T.axis.reduce(3, k)
+                    with T.init():
+                        B[vi, vj] = 0.0
+                    B[vi, vj] += D[vi, vj, vk]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s: s.reindex_cache_read("C", 0, "global", lambda i, j, k: (i, j)),
+        lambda s: s.reindex_cache_write("C", 0, "global", lambda i, j, k: (k, i, j)),
+        lambda s: s.cache_index("C", "global"),
+        lambda s: s.decompose_reduction("B", s.get_loops("B")[0]),
+        lambda s: s.decompose_reduction("B", s.get_loops("B")[1]),
+        lambda s: s.rfactor(s.get_loops("B")[2], 0),
+        lambda s: s.blockize(s.get_loops("B")[2]),
+    ],
+)
+def test_copied_loops_run_as_far_as_the_loops_they_copy(step):
+    sch = Schedule(triangle, debug_mask="all")
+    step(sch)
+    verify_well_formed(sch.mod["main"])
+    assert check_program(triangle, sch.mod["main"]) is None
+    verify_trace_roundtrip(sch, triangle)
+
+
+def test_a_loop_that_only_says_how_far_another_runs_is_copied_with_it():
+    @T.prim_func
+    def shifting(A: T.Buffer((9,), "float32"), B: T.Buffer((4, 9), "float32")):
+        for i in range(4):
+            for j in range(i * 2 + 3):
+                with T.block("B"):
+                    vi = T.axis.spatial(4, i)
+                    vj = T.axis.spatial(9, j)
+                    B[vi, vj] = A[vj // 2 + vj // 3]
+
+    sch = Schedule(shifting, debug_mask="all")
+    sch.cache_index("B", "global")
+    verify_well_formed(sch.mod["main"])
+    assert check_program(shifting, sch.mod["main"]) is None
+
+
+def test_an_index_computed_ahead_is_computed_where_its_block_runs():
+    @T.prim_func
+    def inside(A: T.Buffer((14,), "float32"), B: T.Buffer((12,), "float32")):
+        for i in range(14):
+            with T.block("B"):
+                v = T.axis.spatial(12, i - 1)
+                T.where(1 <= i and i < 13)
+                B[v] = A[v // 2 + 3]
+
+    sch = Schedule(inside, debug_mask="all")
+    (made,) = sch.cache_index("B", "global")
+    verify_well_formed(sch.mod["main"])
+    assert check_program(inside, sch.mod["main"]) is None
+
+
+def test_padding_under_loops_that_depend_on_each_other_is_left_alone():
+    @T.prim_func
+    def padded(A: T.Buffer((9, 7), "float32"), B: T.Buffer((9, 9), "float32")):
+        for i in range(9):
+            for j in range(i % 4 // 2 * 4 + 5):
+                with T.block("B"):
+                    vi = T.axis.spatial(9, i)
+                    vj = T.axis.spatial(9, j)
+                    B[vi, vj] = T.if_then_else(1 <= vj and vj < 8, A[vi, vj - 1], T.float32(0))
+
+    sch = Schedule(padded, debug_mask="all")
+    with pytest.raises(ScheduleError, match="depends on another loop"):
+        sch.decompose_padding("B", sch.get_loops("B")[0])

@@ -536,3 +536,28 @@ def test_writes_are_not_cached_past_readers_of_the_next_turn():
     out = sch.get_child_blocks(sch.get_block("b_o"))[-1]
     with pytest.raises(ScheduleError, match="would come too late"):
         sch.cache_write(out, 0, "global")
+
+
+@pytest.mark.parametrize("step", ["decompose", "rfactor"])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_reduction_goes_on_from_one_instance_of_an_outer_block_to_the_next(step, kept):
+    @T.prim_func
+    def rows(A: T.Buffer((4, 6, 5, 3), "float32"), B: T.Buffer((4, 6), "float32")):
+        for i, j, k, l in T.grid(4, 6, 5, 3):
+            with T.block("B"):
+                vi, vj, vk, vl = T.axis.remap("SSRR", [i, j, k, l])
+                with T.init():
+                    B[vi, vj] = 0.0
+                B[vi, vj] += A[vi, vj, vk, vl]
+
+    sch = Schedule(rows, debug_mask="all")
+    i, j, k, l = sch.get_loops("B")
+    sch.reorder(k, j, i, l)
+    sch.loop_partition(j, [4, None])  # the blocks of pieces run once for each value of k
+    piece = f"B_j{kept}"
+    with pytest.raises(ScheduleError, match='outer block decides which values of "vk"'):
+        if step == "decompose":
+            sch.decompose_reduction(piece, sch.get_loops(piece)[0])
+        else:
+            sch.rfactor(sch.get_loops(piece)[-1], 0)
+    assert check_program(rows, sch.mod["main"]) is None

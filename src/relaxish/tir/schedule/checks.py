@@ -124,6 +124,10 @@ def reduction_reason(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef
         return "it is not the only writer of its output buffers"
     if reduces_output_index(block):
         return "a reduction variable indexes its output buffers"
+    loops = {loop.stmt.loop_var for loop in loops_above(block_sref)}
+    for iv, value in zip(block.iter_vars, realize_of(block_sref).iter_values, strict=True):
+        if iv.iter_type == IterVar.CommReduce and not loops.issuperset(vars_in(value)):
+            return f'an outer block decides which values of "{iv.var.name}" it runs over at a time'
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...ir.functor import Mutator, Visitor
@@ -10,6 +10,7 @@ from ..stmt import AllocateConst, Block, BlockRealize, DeclBuffer, For, IfThenEl
 
 __all__ = [
     "block_realizes_below",
+    "driving_loops",
     "replace_child",
     "replace_stmts",
     "seq_or_single",
@@ -45,6 +46,16 @@ def stmt_children(stmt: Any) -> list[Any]:
         if isinstance(child, Stmt):
             found.extend(stmt_children(child))
     return found
+
+
+def driving_loops(loops: Sequence[For], variables: Iterable[Any]) -> list[For]:
+    """Those of ``loops`` (outer to inner) that are among ``variables``, and those that say how far these run."""
+    wanted, found = set(variables), []
+    for loop in reversed(loops):
+        if loop.loop_var in wanted:
+            found.append(loop)
+            wanted.update(vars_in((loop.min, loop.extent)))
+    return found[::-1]
 
 
 def unwrap(body: Any) -> tuple[list[Any], Any]:

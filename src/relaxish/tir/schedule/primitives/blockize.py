@@ -20,7 +20,7 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..region import box_to_ranges, evaluate_region, union_sets
 from ..sref import StmtSRef
 from ..subst import and_predicate, is_true, realize_of
-from ..walk import seq_or_single, vars_in
+from ..walk import driving_loops, seq_or_single, vars_in
 from .compute_at import lowest_common_ancestor
 from .reduction import copy_var, init_predicate
 
@@ -179,8 +179,7 @@ def _outer_init(init: Any, inner: BlockRealize, inner_loops: Sequence[For], name
             renamed[iv.var] = copy_var(iv.var, "_init")
             iter_vars.append(IterVar(iv.dom, renamed[iv.var], iv.iter_type))
             values.append(value)
-    driving = vars_in(tuple(values))
-    kept = [n for n in inner_loops if n.loop_var in driving]
+    kept = driving_loops(inner_loops, vars_in(tuple(values)))
     renamed |= {n.loop_var: copy_var(n.loop_var, "") for n in kept}
     predicate = init_predicate(inner, [n for n in inner_loops if n not in kept])
     body: Any = BlockRealize(

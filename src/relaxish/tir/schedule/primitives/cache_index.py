@@ -20,9 +20,10 @@ from ..block_info import loop_ranges
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
-from ..subst import realize_of
-from ..walk import block_realizes_below, vars_in
+from ..subst import and_predicate, realize_of
+from ..walk import block_realizes_below, driving_loops, vars_in
 from .cache import check_scope_name
+from .reduction import conjuncts
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -162,25 +163,37 @@ def _stage(expr: PrimExpr, sref: StmtSRef, number: int, storage_scope: str) -> _
     doms = {iv.var: iv.dom for iv in realize.block.iter_vars}
     bound = dict(zip(doms, realize.iter_values, strict=True))
     used = list(vars_in(expr))
+    loops = [s.stmt for s in checks.loops_above(sref)]
     ranges = loop_ranges(sref.parent)
     sets = {var: IntervalSet(r.min, r.min + r.extent - 1) for var, r in ranges.items()}
+    analyzer = Analyzer()
+    places = [eval_set(bound[v], sets) for v in used]
     buffer = decl_buffer(
-        [eval_set(bound[v], sets).max_value + 1 for v in used],
+        [reached.max_value + 1 for reached in places],
         expr.dtype,
         f"index_var_{number}",
         strides=[1],
         scope="" if storage_scope == "global" else storage_scope,
     )
-    driving = [v for v in vars_in(tuple(bound[v] for v in used)) if v in ranges]
-    renamed = {v: Var(f"ax{i}", v.dtype) for i, v in enumerate(driving)}
+    first = [v for v in vars_in(tuple(bound[v] for v in used)) if v in ranges]
+    nest = driving_loops(loops, first)
+    if len(nest) == len(first) and not any(v in ranges for n in nest for v in vars_in((n.min, n.extent))):
+        nest.sort(key=lambda n: first.index(n.loop_var))
+    renamed = {v: Var(f"ax{i}", v.dtype) for i, v in enumerate([n.loop_var for n in nest])}
     iters = [IterVar(doms[v], Var(f"v{i}", v.dtype), IterVar.DataPar) for i, v in enumerate(used)]
     indices = [iv.var for iv in iters]
     value = substitute(expr, dict(zip(used, indices, strict=True)))
     region = BufferRegion(buffer, tuple(Range.from_min_extent(i, const(1, i.dtype)) for i in indices))
     made = Block(iters, (), (region,), f"index_{number}", BufferStore(buffer, value, indices))
-    body: Any = BlockRealize(tuple(substitute(bound[v], renamed) for v in used), const(True, "bool"), made)
-    for old, var in reversed(renamed.items()):
-        body = For(var, ranges[old].min, ranges[old].extent, ForKind.SERIAL, body)
+    guard: Any = const(True, "bool")
+    if not all(analyzer.can_prove(reached.min_value >= 0) for reached in places):  # what is left out indexes nothing
+        for term in conjuncts(realize.predicate):
+            if renamed.keys() >= set(vars_in(term)):
+                guard = and_predicate(guard, substitute(term, renamed))
+    body: Any = BlockRealize(tuple(substitute(bound[v], renamed) for v in used), guard, made)
+    for n in reversed(nest):
+        low, extent = substitute(n.min, renamed), substitute(n.extent, renamed)
+        body = For(renamed[n.loop_var], low, extent, ForKind.SERIAL, body)
     return _Staged(body, made, BufferLoad(buffer, used), buffer)
 
 

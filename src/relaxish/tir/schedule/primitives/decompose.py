@@ -18,7 +18,7 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, register_kind
 from ..sref import StmtSRef
 from ..subst import realize_of
-from ..walk import replace_stmts
+from ..walk import replace_stmts, vars_in
 from .compute_at import lowest_common_ancestor
 from .reduction import conjuncts, copy_var
 
@@ -121,6 +121,9 @@ def decompose_padding(
     pad = _match(sref, loop_srefs, analyzer)
     loops = [above.stmt for above in loop_srefs]
     movable = _movable(loops, top)
+    for inner in loops:
+        if any(v is other.loop_var for other in loops for v in vars_in((inner.min, inner.extent))):
+            raise PrimitiveError("How far the loop {0} runs depends on another loop.", [inner])
     if check_only:
         return None
     realize = realize_of(sref)
@@ -169,7 +172,8 @@ def _fill_nest(realize: BlockRealize, pad: _Padding, loops: Sequence[For], analy
     renamed.update({loop.loop_var: copy_var(loop.loop_var, "") for loop in loops})
     body: Any = BlockRealize(tuple(rewritten(v) for v in realize.iter_values), rewritten(realize.predicate), made)
     for loop in reversed(loops):
-        body = For(renamed[loop.loop_var], loop.min, loop.extent, ForKind.SERIAL, body)
+        low, extent = substitute(loop.min, renamed), substitute(loop.extent, renamed)
+        body = For(renamed[loop.loop_var], low, extent, ForKind.SERIAL, body)
     return body, made
 
 

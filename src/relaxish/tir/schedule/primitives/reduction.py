@@ -15,7 +15,7 @@ from ..instruction import InstructionKind, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, realize_of
-from ..walk import seq_or_single, vars_in
+from ..walk import driving_loops, seq_or_single, vars_in
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -72,13 +72,11 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
         substitute(block.init, renamed),
         annotations=dict(block.annotations),
     )
-    driving = vars_in(tuple(values))
-    kept = [s for s in loops if s.stmt.loop_var in driving]
-    predicate = init_predicate(realize, [s.stmt for s in loops if s not in kept])
+    kept = driving_loops([s.stmt for s in loops], vars_in(tuple(values)))
+    predicate = init_predicate(realize, [s.stmt for s in loops if s.stmt not in kept])
     body: Any = BlockRealize(tuple(values), predicate, init_block)
     loop_map: dict[Any, Any] = {}
-    for sref in reversed(kept):
-        node = sref.stmt
+    for node in reversed(kept):
         fresh_var = copy_var(node.loop_var, "_init")
         loop_map[node.loop_var] = fresh_var
         binding = node.thread_binding

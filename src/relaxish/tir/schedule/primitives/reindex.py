@@ -21,7 +21,7 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, free_vars, realize_of
-from ..walk import block_realizes_below, seq_or_single, vars_in
+from ..walk import block_realizes_below, driving_loops, seq_or_single, vars_in
 from .cache import check_scope_name, check_starts_afresh, insert_at, only_writer, readers_of, stage_location
 from .layout import fit, with_index_dtype
 from .reduction import conjuncts
@@ -328,9 +328,8 @@ def _stage_under_copied_loops(
     """The copy between ``buffer`` and ``new`` under copies of the loops below ``at`` that drive the variables."""
     realize = realize_of(sref)
     bound = {iv.var: v for iv, v in zip(sref.stmt.iter_vars, realize.iter_values, strict=True)}
-    driving = vars_in(tuple(bound[iv.var] for iv in used))
     below = [s for s in checks.loops_above(sref) if checks.in_scope_of(s, at)]
-    loops = [s.stmt for s in below if s.stmt.loop_var in driving]
+    loops = driving_loops([s.stmt for s in below], vars_in(tuple(bound[iv.var] for iv in used)))
     renamed: dict[Any, Any] = {n.loop_var: Var(n.loop_var.name, n.loop_var.dtype) for n in loops}
     iters = [IterVar(iv.dom, Var(iv.var.name, iv.var.dtype), IterVar.DataPar) for iv in used]
     renamed.update({iv.var: made.var for iv, made in zip(used, iters, strict=True)})
@@ -357,7 +356,8 @@ def _stage_under_copied_loops(
             predicate = and_predicate(predicate, substitute(term, renamed))
     body: Any = BlockRealize(values, predicate, block)
     for n in reversed(loops):
-        body = For(renamed[n.loop_var], n.min, n.extent, ForKind.SERIAL, body)
+        low, extent = substitute(n.min, renamed), substitute(n.extent, renamed)
+        body = For(renamed[n.loop_var], low, extent, ForKind.SERIAL, body)
     return body, block
 
 
