@@ -19,7 +19,8 @@ from relaxish.target import Target
 from relaxish.testing import emulate_cuda, use_cuda_provider
 from relaxish.tir.schedule import Trace
 from relaxish.tir.schedule.testing import verify_trace_roundtrip
-from relaxish.tir.transform.lower_hopper import has_tiles, lower_tiles
+from relaxish.tir.transform.hopper_tiles import CLUSTER, CLUSTER_COLUMNS
+from relaxish.tir.transform.lower_hopper import has_tiles, lower_tiles, tile_programs
 
 TARGET = Target("nvidia/nvidia-h100", host="llvm")
 
@@ -176,9 +177,70 @@ def test_estimate_prefers_tiles_that_keep_the_products_busy():
     variant = columns.variant(())
     rows = variant.sample(np.random.default_rng(0), 3000)
     best = rows[int(np.argmin(variant.compiled.estimate(rows)))]
-    tiles = dict(zip(("rows", "columns", "depth"), best[1:6:2].tolist(), strict=True))
-    assert tiles == {"rows": 2, "columns": 8, "depth": 2}
     sch = tir.Schedule(context.mod, seed=1)
     columns.table.to_trace(best, ()).apply_to_schedule(sch, remove_postproc=True)
+    [program] = tile_programs(sch.mod["main"])
+    assert program.shape == (128, 256, 64) or program.shape == (256, 128, 64)
     text = lower_tiles(sch.mod["main"]).script()
-    assert 'T.launch_thread("threadIdx.x", 384)' in text and ", 3, " in text  # multicast to two
+    assert 'T.launch_thread("threadIdx.x", 384)' in text
+    assert program.options[CLUSTER] * program.options[CLUSTER_COLUMNS] in (2, 4)
+    assert "T.shift_left" in text or ", 3, " in text  # multicast to those that share rows or columns
+
+
+def every(context, columns, rows):
+    """The schedules of rows, None where a postproc refuses one."""
+    for row in rows:
+        sch = tir.Schedule(context.mod, seed=1)
+        columns.table.to_trace(row, ()).apply_to_schedule(sch, remove_postproc=True)
+        yield sch if all(postproc.apply(sch) for postproc in context.space_generator.postprocs) else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(1024, 1024, 512), (49, 512, 4608), (100, 4096, 192), (128, 77, 520), (64, 32, 128)])
+@pytest.mark.parametrize("options", [{"tail": "cast"}, {"in_dtype": "int8", "out_dtype": "int32"}])
+def test_masks_of_hundreds_of_rows(shape, options):
+    context, [made] = sketch(product(*shape, **options))
+    columns = VectorSketch(context, made.trace)
+    variant = columns.variant(())
+    assert variant is not None, columns.refused
+    rows = columns.table.sample(np.random.default_rng(11), 150)
+    real = [sch is not None for sch in every(context, columns, rows)]
+    assert variant.valid(rows).tolist() == real and 10 < sum(real) < 140
+
+
+def test_all_columns_are_drawn_for_powers_of_two():
+    """Tiles that run over the right edge, three warpgroups, and every option; mutation reaches them all, too."""
+    context, [made] = sketch(product(1024, 1024, 512, tail="cast"))
+    columns = VectorSketch(context, made.trace)
+    variant = columns.variant(())
+    rng = np.random.default_rng(0)
+    rows = variant.sample(rng, 2000)
+    children, mutated = rows[:1].repeat(200, axis=0), []
+    for _ in range(40):
+        columns.table.mutate_tiles(rng, children)
+        mutated.append(children[variant.valid(children)])
+    for taken in (rows, np.concatenate(mutated)):
+        for _, at, choices, _ in columns.table.categories[:-1]:
+            assert set(taken[:, at]) == set(range(len(choices))), choices
+    drawn = columns.table.categories[1]
+    assert {drawn[2][row[drawn[1]]] * 32 for row in rows} >= {96, 160, 192}
+
+
+@pytest.mark.parametrize(
+    "shape, options",
+    [((256, 256, 256), {"tail": "bias"}), ((192, 136, 200), {"tail": "cast", "trans_b": False})],
+)
+def test_random_rows_in_the_emulator(shape, options):
+    """Whatever the masks admit computes the product, without a race; what it stands for survives a round trip."""
+    func = product(*shape, **options)
+    context, [made] = sketch(func)
+    columns = VectorSketch(context, made.trace)
+    variant = columns.variant(())
+    assert variant is not None, columns.refused
+    rows = variant.sample(np.random.default_rng(8), 6)
+    for row, sch in zip(rows, every(context, columns, rows), strict=True):
+        assert sch is not None
+        again, _ = columns.table.from_trace(columns.table.to_trace(row, ()))
+        assert (again == row).all()
+        check(func, sch.mod["main"], matrices(**options))
+        verify_trace_roundtrip(sch, context.mod)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from test_hopper_emulation import every, sketch
 from test_hopper_tiles import convolution, product, scheduled
 
 from relaxish.backend.cuda import nvrtc, sass
@@ -10,6 +12,7 @@ from relaxish.backend.cuda.build import lower_for_device
 from relaxish.backend.cuda.codegen import cuda_source
 from relaxish.dlight.gpu.matmul_hopper import HopperConfig
 from relaxish.ir import IRModule
+from relaxish.meta_schedule.search_strategy.sketch import VectorSketch
 from relaxish.target import Target
 
 TARGET = Target("nvidia/nvidia-h100", host="llvm")
@@ -68,6 +71,36 @@ def test_convolution():
     text = source_of(convolution(2, 16, 64, 128, 3, 1, 1), HopperConfig(columns=128))
     found = sass.sass_instructions(nvrtc.compile_image(text, "sm_90a", "cubin").data)
     assert found["HGMMA.64x128x16.F32"] and sass.mnemonics(found)["LDGSTS"] and found["UTMALDG.2D"]
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "func",
+    [
+        product(1024, 1024, 2048, tail="cast"),
+        product(4096, 768, 768, tail="bias", trans_b=False),
+        product(500, 1000, 1024, in_dtype="float8_e4m3fn"),
+        convolution(8, 28, 128, 128, 3, 1, 1),
+    ],
+    ids=["square", "layer", "float8", "convolution"],
+)
+def test_what_the_search_draws_stays_in_registers(func):
+    """Tiles over the edge, three warpgroups, clusters along both sides: no register of a drawn program is spilled."""
+    context, [made] = sketch(func)
+    columns = VectorSketch(context, made.trace)
+    variant = columns.variant(())
+    assert variant is not None, columns.refused
+    rows = variant.sample(np.random.default_rng(21), 400)
+    options = [columns.table.categories[i][1] for i in columns.table.options]
+    # Different tiles and warpgroups first, each with other choices of the rest.
+    _, first = np.unique(rows[:, [options[0], options[1], options[3]]], axis=0, return_index=True)
+    for sch in every(context, columns, rows[first][:10]):
+        assert sch is not None
+        mod = IRModule({"main": sch.mod["main"].with_attr("global_symbol", "main")})
+        text = cuda_source(lower_for_device(mod, TARGET)[1])
+        [used] = nvrtc.kernel_resources(text, "sm_90a").values()
+        assert not used.spills and used.stack_bytes == 0, sch.trace
 
 
 @needs_compiler

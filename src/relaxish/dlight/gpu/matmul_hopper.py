@@ -77,12 +77,13 @@ def stage_tiles(sch: Schedule, main: Any, loops: tuple[Any, Any, Any, Any]) -> N
         sch.bind(loop, tag)
     sch.annotate(j0, TILES, 1)
     result = sch.cache_write(main, 0, "local")
+    # Consumers first: where the last tile runs over an end they cannot be put into the write-back any more.
+    auto_inline_consumer_chain(sch, result)
     sch.reverse_compute_at(result, j0, preserve_unit_loops=True)
     for index in (0, 1):
         copy = sch.cache_read(main, index, "shared.dyn")
         sch.compute_at(copy, k0, preserve_unit_loops=True)
         auto_inline_producers(sch, copy)
-    auto_inline_consumer_chain(sch, result)
 
 
 class MatmulHopper(GPUScheduleRule):

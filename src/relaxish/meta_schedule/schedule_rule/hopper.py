@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...carver import HopperCosts, costs_of
 from ...dlight.base import ILLEGAL, int_of
 from ...dlight.gpu.matmul_hopper import HopperConfig, normalize_product, schedule_tiles, stage_tiles
 from ...ir import dtype as dt
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
-from ...tir.transform.hopper_tiles import CLUSTER, GEMM, SPLIT, STAGES, HopperError
+from ...tir.transform.hopper_tiles import (
+    CLUSTER,
+    CLUSTER_COLUMNS,
+    EPILOGUE,
+    GEMM,
+    GROUP,
+    PERSISTENT,
+    SPLIT,
+    STAGES,
+    HopperError,
+)
 from ...tir.transform.lower_hopper import lower_tiles
 from .. import block_analysis as ba
 from .schedule_rule import ScheduleRule
@@ -20,8 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MultiLevelTilingHopper"]
 
-# What tiles are multiples of: rows of an instruction, columns, bytes of the depth.
+# What tiles are multiples of: rows of an instruction, columns, bytes of the depth; and the most of each in a tile.
 _ROWS, _COLUMNS, _DEPTH_BYTES = 64, 32, 64
+_MOST_ROWS, _MOST_COLUMNS, _MOST_DEPTH = 4, 8, 4
 _TYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
 
 
@@ -29,33 +41,40 @@ class MultiLevelTilingHopper(ScheduleRule):
     """A sketch of whole tiles for each product that warpgroups can compute.
 
     Sampled: how many times 64 rows, 32 columns and 64 bytes of the depth a tile has, how many stages the ring of tiles
-    has, how many warpgroups share the rows, in bands of how many rows of tiles blocks walk over the result, and
-    whether blocks stay for several tiles and fetch shared columns in pairs, or how many blocks share the depth of one
-    tile. Sizes are padded to whole instructions; the
-    divisors of what results are the choices. Blocks that are no such product, and targets other than sm_90a, are left
-    alone.
+    has, how many warpgroups share the rows, in bands of how many rows of tiles blocks walk over the result, how many
+    blocks stay for all tiles, how many of them fetch shared columns and shared rows together, or share the depth of one
+    tile, and whether results leave through shared memory. Sides are padded to whole instructions. Tiles of any number of
+    instructions may be drawn, 160 or 192 columns of 4096, too: the last tile of a side then runs over its end. Blocks
+    that are no such product, and targets other than sm_90a, are left alone.
+
+    ``persistent`` is None for what the target's processors can take of clusters of any size.
     """
 
     def __init__(
         self,
         stages: Sequence[int] = (3, 4, 5, 6, 8),
-        warpgroups: Sequence[int] = (1, 2),
-        bands: Sequence[int] = (1, 8, 16),
-        persistent: Sequence[int] = (132, 0),
-        clusters: Sequence[int] = (1, 2),
+        warpgroups: Sequence[int] = (1, 2, 3),
+        bands: Sequence[int] = (1, 4, 8, 12, 16),
+        persistent: Sequence[int] | None = None,
+        clusters: Sequence[int] = (1, 2, 4),
+        cluster_columns: Sequence[int] = (1, 2, 4),
         splits: Sequence[int] = (1, 2, 4, 8),
+        epilogues: Sequence[int] = (0, 1),
     ) -> None:
-        self.stages = list(stages)
-        self.warpgroups = list(warpgroups)
-        self.bands = list(bands)
-        self.persistent = list(persistent)
-        self.clusters = list(clusters)
+        self.persistent = None if persistent is None else list(persistent)
         self.splits = list(splits)
+        self.stages = list(stages)
+        self.choices = {
+            GEMM: list(warpgroups), GROUP: list(bands), CLUSTER: list(clusters), CLUSTER_COLUMNS: list(cluster_columns),
+            EPILOGUE: list(epilogues),
+        }  # fmt: skip
         self._active = True
+        self._costs = HopperCosts()
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         target = context.target
         self._active = target is not None and str(target.attrs.get("arch", "")) == "sm_90a"
+        self._costs = costs_of(target)
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
         """See the class."""
@@ -95,21 +114,28 @@ class MultiLevelTilingHopper(ScheduleRule):
         depth = _DEPTH_BYTES // item
         sch.annotate(block, ba.TILING_KEY, "SSRSSR")
         sch.pad_einsum(block, [1, _ROWS, _COLUMNS, depth])
-        batch, *axes = sch.get_loops(block)
+        batch, i, j, k = sch.get_loops(block)
         # The ring counts steps at run time, but who takes which is settled before.
-        splits = self.splits if int_of(sch.get(axes[2]).extent) is not None else [1]
-        outer, inner = [], []
-        for loop, unit, most in zip(axes, (_ROWS, _COLUMNS, depth), (4, 8, 4), strict=True):
-            tiles, one = sch.split(loop, [None, unit])
-            first, rest = sch.split(tiles, sch.sample_perfect_tile(tiles, n=2, max_innermost_factor=most))
-            outer.append(first)
-            inner += [rest, one]
-        sch.reorder(batch, *outer, *inner)
-        stage_tiles(sch, block, (batch, outer[0], outer[1], outer[2]))
-        sch.annotate(outer[2], STAGES, self._choice(sch, self.stages))
-        for key, values in ((GEMM, self.warpgroups), ("hopper.group", self.bands), ("hopper.persistent", self.persistent),
-                            (CLUSTER, self.clusters), (SPLIT, splits)):  # fmt: skip
+        splits = self.splits if int_of(sch.get(k).extent) is not None else [1]
+        i0, *inner = self._side(sch, i, _ROWS, _MOST_ROWS)
+        j0, *others = self._side(sch, j, _COLUMNS, _MOST_COLUMNS)
+        steps, one = sch.split(k, [None, depth])
+        k0, k1 = sch.split(steps, sch.sample_perfect_tile(steps, n=2, max_innermost_factor=_MOST_DEPTH))
+        sch.reorder(batch, i0, j0, k0, *inner, *others, k1, one)
+        stage_tiles(sch, block, (batch, i0, j0, k0))
+        sch.annotate(k0, STAGES, self._choice(sch, self.stages))
+        blocks = self.persistent
+        if blocks is None:
+            blocks = [*sorted({self._costs.concurrent(team) for team in (1, 4, 8)}, reverse=True), 0]
+        for key, values in {**self.choices, PERSISTENT: blocks, SPLIT: splits}.items():
             sch.annotate(block, key, self._choice(sch, values))
+
+    def _side(self, sch: Schedule, loop: Any, unit: int, most: int) -> Any:
+        """A side of the result as tiles of up to ``most`` units, where it has so many."""
+        extent = int_of(sch.get(loop).extent)
+        if extent is not None:
+            most = min(most, extent // unit)
+        return sch.split(loop, [None, self._choice(sch, list(range(1, most + 1))), unit])
 
     @staticmethod
     def _choice(sch: Schedule, values: list[int]) -> Any:

@@ -106,13 +106,13 @@ class Advisor:
         estimated = np.array([float(self._estimated(i, row[None, :])[0]) for i, row, _ in measured])
         residual = np.log([seconds for _, _, seconds in measured]) - estimated
         residual -= np.median(residual)
-        width = self.sketches[index].table.num_tile_columns
-        place = np.log2(rows[:, :width])
+        table = self.sketches[index].table
+        place = table.place(rows)
         total, weight = np.zeros(len(rows)), np.full(len(rows), 0.5)
         for (other, row, _), error in zip(measured, residual, strict=True):
             if len(row) != rows.shape[1]:
                 continue
-            distance = np.abs(place - np.log2(row[:width])).sum(axis=1) + (0 if other == index else 2)
+            distance = np.abs(place - table.place(row[None])).sum(axis=1) + (0 if other == index else 2)
             near = np.exp(-((distance / _REACH) ** 2))
             total += near * error
             weight += near
@@ -125,7 +125,7 @@ class Advisor:
         rest: list[tuple[VectorVariant, Array]] = []
         uses: dict[tuple[int, ...], int] = {}
         for variant, row in ranked:
-            inner = tuple(int(row[at + n - 1]) for _, at, n, _, _ in variant.sketch.table.tiles)
+            inner = variant.sketch.table.innermost(row)
             uses[inner] = uses.get(inner, 0) + 1
             (chosen if uses[inner] <= _SAME_TILE else rest).append((variant, row))
             if len(chosen) >= count:

@@ -51,7 +51,8 @@ def _partitioned_table(extent: int, n: int, position: int, inner: int) -> Array:
 class DecisionTable:
     """Which columns belong to which instruction. Tiles come first, then categories, then the parallel limit.
 
-    ``fetches`` and ``threads`` are the categories that are vector lengths of shared copies, and extents of bound loops.
+    ``fetches`` and ``threads`` are the categories that are vector lengths of shared copies, and extents of bound loops;
+    ``options`` are all others on which the program depends.
     """
 
     def __init__(self, trace: Trace, parallel_limits: list[int]) -> None:
@@ -65,6 +66,7 @@ class DecisionTable:
         self.vectorize = -1
         self.fetches: list[int] = []
         self.threads: list[int] = []
+        self.options: list[int] = []
         at = 0
         for inst in trace.insts:
             named = dict(zip(inst.kind.attrs, inst.attrs, strict=False))
@@ -120,6 +122,7 @@ class DecisionTable:
             if inst.kind.name == "Split" and any(out in bound for out in inst.outputs):
                 self.threads += [self._category(x) for x in inst.inputs[1:] if self._category(x) >= 0]
         self.threads = sorted(set(self.threads))
+        self.options = [i for i in self.structural if i not in self.threads]
 
     def _category(self, value: Any) -> int:
         """Which category a value is, -2 for none."""
@@ -197,12 +200,13 @@ class DecisionTable:
 
     def mutate_tiles(self, rng: np.random.Generator, matrix: Array) -> None:
         """In each row, move a factor from one place of one tile to another, or take another vector length for a shared
-        copy."""
+        copy, or another option."""
         movable = [t for t in self.tiles if t[2] > 1 and t[3] > 1]
-        if not (movable or self.fetches) or not len(matrix):
+        others = [*self.fetches, *(i for i in self.options if len(self.categories[i][2]) > 1)]
+        if not (movable or others) or not len(matrix):
             return
-        which = rng.integers(0, len(movable) + len(self.fetches), len(matrix))
-        for index, category in enumerate(self.fetches, len(movable)):
+        which = rng.integers(0, len(movable) + len(others), len(matrix))
+        for index, category in enumerate(others, len(movable)):
             self._other(rng, matrix, category, np.nonzero(which == index)[0])
         for index, (_, at, n, extent, limit) in enumerate(movable):
             rows = np.nonzero(which == index)[0]
@@ -227,6 +231,17 @@ class DecisionTable:
             part[each, x] //= factor
             part[each, y] *= factor
             matrix[rows, at : at + n] = part
+
+    def place(self, matrix: Array) -> Array:
+        """Rows as points, so that programs alike are near each other: logarithms of tile factors, options by number."""
+        options = [self.categories[i][1] for i in self.options]
+        tiles: Array = np.log2(matrix[:, : self.num_tile_columns])
+        return np.concatenate([tiles, matrix[:, options].astype(tiles.dtype)], axis=1)
+
+    def innermost(self, row: Array) -> tuple[int, ...]:
+        """The innermost factors of the tiles and the options of a row."""
+        return (*(int(row[at + n - 1]) for _, at, n, _, _ in self.tiles),
+                *(int(row[self.categories[i][1]]) for i in self.options))  # fmt: skip
 
     def mutate_unroll(self, rng: np.random.Generator, matrix: Array) -> None:
         """Another unroll depth in each row."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...carver import costs_of
 from ...target.limits import attrs_with_limits
 from ...target.shared_memory import static_limit
 from ..postproc.verify_gpu import MAX_VTHREAD
@@ -43,7 +44,7 @@ class DeviceLimits:
         self.fetches = reading.fetches
         # How many versions of a tile a software pipeline keeps.
         self.versions: dict[str, int] = {}
-        self.tiles = None if reading.tiles is None else TileModel(variant, reading.tiles)
+        self.tiles = None if reading.tiles is None else TileModel(variant, reading.tiles, costs_of(target))
 
     def __call__(self, env: DeviceEnvironment) -> Array:
         """A flag for each row."""

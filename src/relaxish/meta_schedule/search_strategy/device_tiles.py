@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...carver import HopperCosts, TileWork
 from ...ir.dtype import nbytes
-from ...tir import Schedule
-from ...tir.transform.hopper_kernel import MAX_SHARED
-from ...tir.transform.hopper_tiles import CLUSTER, GEMM, SPLIT, STAGES
+from ...tir import PrimFunc, Schedule
+from ...tir.transform.hopper_kernel import AT_LAUNCH, BESIDE_RESULTS, MAX_SHARED, MOST_RESULTS
+from ...tir.transform.hopper_operand import plan_operand
+from ...tir.transform.hopper_tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GEMM, PERSISTENT, SPLIT, STAGES
+from ...tir.transform.lower_hopper import tile_programs
 from .. import block_analysis as ba
 from .device_sizes import DeviceEnvironment, Lookup
 from .fitting import Unfit
@@ -21,37 +24,26 @@ if TYPE_CHECKING:
 __all__ = ["TileFacts", "TileModel", "read_tiles"]
 
 Array = np.ndarray[Any, Any]
-_PROCESSORS = 132
 _BARRIERS = 16
-_RESULT_REGISTERS = 200
-# Bytes a cycle that one processor gets from the second-level cache, and reads from its shared memory.
-_FILL, _SHARED = 32.0, 128.0
-# Multiplications with addition in a cycle of one processor, of 16-bit operands.
-_PRODUCTS = 2048.0
-_CYCLE = 1 / 1.7e9
-_LAUNCH = 4e-6
-# Cycles of waiting and issuing in each step.
-_STEP = 60.0
-# Cycles that the blocks of a cluster need to meet, twice.
-_MEETING = 1000.0
+_MOST_BLOCKS = 8
+_SAMPLED = (STAGES, GEMM, CLUSTER, CLUSTER_COLUMNS, SPLIT, PERSISTENT, EPILOGUE)
 _INNER = ("rows", "rows", "columns", "columns", "depth", "depth")
 
 
 @dataclass(frozen=True)
 class TileFacts:
-    """Loops over tiles and inside of one, by position; the sampled categories of stages, warpgroups, clusters, splits."""
+    """Loops over tiles and inside of one, by position; the sampled categories of annotations, by key; bytes of an element
+    of operands and sums; which operands (A, B) bulk copies bring."""
 
     outer: tuple[int, ...]
     steps: int
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     depth: tuple[int, ...]
-    stages: int
-    warpgroups: int
-    clusters: int
-    splits: int
+    sampled: tuple[tuple[str, int], ...]
     itemsize: int
     result_size: int
+    bulk: tuple[bool, bool] = field(compare=False)
 
 
 def read_tiles(sch: Schedule, places: list[ba.Place], number: dict[Any, int]) -> TileFacts | None:
@@ -66,11 +58,22 @@ def read_tiles(sch: Schedule, places: list[ba.Place], number: dict[Any, int]) ->
         raise Unfit("tiles of another form than the rule's")
     axes = {name: tuple(i for i, own in zip(inner, _INNER, strict=True) if own == name) for name in _INNER}
     block = place.realize.block
-    stages, warpgroups, clusters, splits = (_category(sch, key) for key in (STAGES, GEMM, CLUSTER, SPLIT))
     return TileFacts(
-        tuple(loops[:steps]), loops[steps], axes["rows"], axes["columns"], axes["depth"], stages, warpgroups,
-        clusters, splits, nbytes(block.reads[-1].buffer.dtype), nbytes(block.writes[0].buffer.dtype),
+        tuple(loops[:steps]), loops[steps], axes["rows"], axes["columns"], axes["depth"],
+        tuple((key, _category(sch, key)) for key in _SAMPLED), nbytes(block.reads[-1].buffer.dtype),
+        nbytes(block.writes[0].buffer.dtype), _bulk(sch),
     )  # fmt: skip
+
+
+def _bulk(sch: Schedule) -> tuple[bool, bool]:
+    """Which operands of the product bulk copies bring."""
+    found: list[bool] = []
+    for func in sch.mod.functions.values():
+        for program in tile_programs(func) if isinstance(func, PrimFunc) else ():
+            r = program.roles
+            operands = (("A", program.a, r.row), ("B", program.b, r.column))
+            found += [plan_operand(name, program, source, row).map is not None for name, source, row in operands]
+    return (found[0], found[1]) if found else (False, False)
 
 
 def _category(sch: Schedule, key: str) -> int:
@@ -86,14 +89,14 @@ def _category(sch: Schedule, key: str) -> int:
 class TileModel:
     """The formulas of one variant."""
 
-    def __init__(self, variant: DeviceVariant, facts: TileFacts) -> None:
+    def __init__(self, variant: DeviceVariant, facts: TileFacts, costs: HopperCosts) -> None:
         self.variant = variant
         self.facts = facts
-        chosen = (facts.stages, facts.warpgroups, facts.clusters, facts.splits)
-        self.stages, self.warpgroups, self.clusters, self.splits = (
-            Lookup(column, tuple(float(v) for v in values))
-            for _, column, values, _ in (variant.table.categories[i] for i in chosen)
-        )
+        self.costs = costs
+        self.chosen = {}
+        for key, category in facts.sampled:
+            _, column, values, _ = variant.table.categories[category]
+            self.chosen[key] = Lookup(column, tuple(float(v) for v in values))
 
     def _size(self, env: DeviceEnvironment, loops: tuple[int, ...]) -> Any:
         total: Any = 1.0
@@ -106,39 +109,38 @@ class TileModel:
         return self._size(env, f.rows), self._size(env, f.columns), self._size(env, f.depth)
 
     def valid(self, env: DeviceEnvironment) -> Array:
-        """Which rows the lowering accepts: whole instructions for each warpgroup, registers, shared memory, steps to share."""
+        """Which rows the lowering accepts: whole instructions for each warpgroup, registers, shared memory, small clusters,
+        steps to share."""
         rows, columns, depth = self._shape(env)
-        groups = self.warpgroups(env)
-        registers = rows / groups / 64 * columns / 2 * self.facts.result_size / 4
-        shared = self.stages(env) * ((rows + columns) * depth * self.facts.itemsize + _BARRIERS)
+        groups, stages, splits = (self.chosen[key](env) for key in (GEMM, STAGES, SPLIT))
+        one = columns / 2 * self.facts.result_size / 4
+        most, launched = (
+            sum(np.where(groups == n, value, 0) for n, value in known.items()) for known in (MOST_RESULTS, AT_LAUNCH)
+        )
         keep = (np.mod(rows, 64 * groups) == 0) & (columns <= 256) & (rows <= 256)
-        splits = self.splits(env)
+        keep &= (rows / groups / 64 * one <= most) & (one + BESIDE_RESULTS <= launched)
+        ring = stages * (rows + columns) * depth * self.facts.itemsize
+        keep &= ring + stages * _BARRIERS <= MAX_SHARED
         # Shared sums have 32 bits, and take the place of the ring of tiles.
-        sums = (rows * columns * 4 <= shared - self.stages(env) * _BARRIERS) & (self.facts.result_size == 4)
-        keep &= (splits == 1) | (splits <= self.variant.extent(env, self.facts.steps)) & sums
-        made = keep & (registers <= _RESULT_REGISTERS) & (shared <= MAX_SHARED)
+        sums = (rows * columns * 4 <= ring) & (self.facts.result_size == 4)
+        shared = (splits <= self.variant.extent(env, self.facts.steps)) & sums
+        team = self.chosen[CLUSTER](env) * self.chosen[CLUSTER_COLUMNS](env)
+        made = keep & np.where(splits == 1, team <= _MOST_BLOCKS, shared)
         return np.asarray(np.broadcast_to(made, (env.size,)))
 
     def seconds(self, env: DeviceEnvironment) -> Array:
-        """What a candidate is expected to take: rounds of tiles, each bound by products, or by filling the ring."""
-        rows, columns, depth = self._shape(env)
-        item = self.facts.itemsize
-        width = depth * item
-        products = rows * columns * depth / (_PRODUCTS * 2 / item)
-        reads = rows / 64 * (64 + columns) * width / _SHARED
-        splits = self.splits(env)
-        tiles = self._size(env, self.facts.outer) * splits
-        # The second-level cache gives so much to all processors at work; one takes in twice its share.
-        at_work = np.minimum(tiles, _PROCESSORS)
-        shared = np.where(splits > 1, 1.0, self.clusters(env))
-        fills = np.maximum(
-            (rows + columns) * width / (2 * _FILL), (rows + columns / shared) * width * at_work / (_FILL * _PROCESSORS)
-        )
-        # A longer ring hides more of the memory's latency.
-        step = np.maximum(np.maximum(products, reads), fills) * (1 + 0.3 / self.stages(env)) + _STEP
-        results = rows * columns * self.facts.result_size
-        once = 1500.0 + results / _FILL / splits + np.where(splits > 1, _MEETING + 2 * results / _FILL, 0.0)
-        rounds = np.ceil(tiles / _PROCESSORS)
-        steps = np.ceil(self.variant.extent(env, self.facts.steps) / splits)
-        made = rounds * (steps * step + once) * _CYCLE + _LAUNCH
-        return np.asarray(np.broadcast_to(made, (env.size,)))
+        """What a candidate is expected to take."""
+        f, (rows, columns, depth) = self.facts, self._shape(env)
+        splits = self.chosen[SPLIT](env)
+        sharing = []
+        # Blocks share operands where clusters are whole, and where they do not share the depth.
+        for key, loop, bulk in ((CLUSTER, f.outer[-2], f.bulk[1]), (CLUSTER_COLUMNS, f.outer[-1], f.bulk[0])):
+            wanted = self.chosen[key](env)
+            whole = (np.mod(self.variant.extent(env, loop), wanted) == 0) & (splits == 1)
+            sharing.append(np.where(whole & bulk, wanted, 1.0))
+        work = TileWork(
+            rows, columns, depth * f.itemsize, self._size(env, f.outer), self.variant.extent(env, f.steps), f.itemsize,
+            self.chosen[STAGES](env), sharing[0], sharing[1], splits, self.chosen[PERSISTENT](env), max(f.itemsize, 2),
+            self.chosen[EPILOGUE](env) > 0,
+        )  # fmt: skip
+        return np.asarray(np.broadcast_to(self.costs.seconds(work), (env.size,)))

@@ -28,7 +28,7 @@ from .hopper_operand import Operand, plan_operand
 from .hopper_split import SplitEpilogue, meet_cluster
 from .hopper_tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GROUP, PERSISTENT, SPLIT, HopperError, TileProgram
 
-__all__ = ["EXPLICIT_SYNC", "MAX_SHARED", "build_kernel"]
+__all__ = ["AT_LAUNCH", "BESIDE_RESULTS", "EXPLICIT_SYNC", "MAX_SHARED", "MOST_RESULTS", "build_kernel"]
 
 EXPLICIT_SYNC = "explicit_sync"
 """Attribute around a kernel that orders its own accesses to shared memory."""
@@ -47,12 +47,12 @@ _INPUTS = {
 # 128 for 512), because the launch bounds say that one block is on a processor. What producers give back is all that
 # consumers can get: an increase beyond that waits for ever. So each row sums to no more than the launch gave.
 _REGISTERS = {2: ((40, 232), (72, 216)), 3: ((32, 160), (56, 152))}
-_AT_LAUNCH = {1: 255, 2: 168, 3: 128}
+AT_LAUNCH = {1: 255, 2: 168, 3: 128}
 # Most results of a consuming thread; the rest is for addresses and what the write-back needs.
-_RESULTS = {1: 200, 2: 200, 3: 128}
+MOST_RESULTS = {1: 200, 2: 200, 3: 128}
 # One instruction must fit what a thread is launched with, whatever it gets later: the assembler refuses 256 columns of
 # float32 for fewer than 154 registers.
-_BESIDE_RESULTS = 26
+BESIDE_RESULTS = 26
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class _Kernel:
         if self.p.stages < 2:
             raise HopperError("a ring has at least two stages")
         results = n // 2 * dt.bits(c) // 32
-        if m // groups // 64 * results > _RESULTS[groups] or results + _BESIDE_RESULTS > _AT_LAUNCH[groups]:
+        if m // groups // 64 * results > MOST_RESULTS[groups] or results + BESIDE_RESULTS > AT_LAUNCH[groups]:
             raise HopperError("the results of a thread do not fit its registers")
 
     def _choose_epilogue(self) -> DirectEpilogue:

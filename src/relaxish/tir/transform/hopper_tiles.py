@@ -26,12 +26,12 @@ from ...arith.functor import uses_var
 from ...arith.linear import detect_linear_equation
 from ...ir.expr import Range
 from ...ir.functor import post_order_visit
-from ...ir.prim import LT, Add, And, Cast, IntImm, Mul, Var
+from ...ir.prim import LT, Add, And, Cast, IntImm, Mul, Var, const
 from ...ir.structural import same_expression
 from ..expr import BufferLoad
 from ..functor import substitute
 from ..stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt
-from .base import LoweringError, is_call
+from .base import LoweringError, call, is_call
 
 __all__ = [
     "CLUSTER", "CLUSTER_COLUMNS", "EPILOGUE", "GEMM", "GROUP", "PERSISTENT", "SPLIT", "STAGES", "TILES",
@@ -163,6 +163,9 @@ class _Parser:
         self.stmt = stmt
         self.analyzer = Analyzer()
         self.grid: list[tuple[Var, Any]] = []
+        # All axes of the product, and those whose last tile runs over the end, with their extents.
+        self.axes: set[Var] = set()
+        self.cut: dict[Var, Any] = {}
 
     def parse(self) -> TileProgram:
         stmt = self.stmt
@@ -229,18 +232,37 @@ class _Parser:
 
     def _tile(self, nest: _Nest, iter_vars: dict[Var, Any]) -> tuple[dict[Var, Any], dict[Var, int]]:
         """Of each axis of the product: where the tile begins, and how long it is there."""
-        _require(isinstance(nest.realize.predicate, IntImm), "tiles are cut by a predicate; pad the product first")
+        bound = dict(zip(iter_vars, nest.realize.iter_values, strict=True))
+        self.axes = set(iter_vars)
+        self.cut = self._ends(nest.realize.predicate, bound, {v: iv.dom.extent for v, iv in iter_vars.items()})
         first = {x.loop_var: IntImm(x.loop_var.dtype, 0) for x in nest.loops}
         last = {x.loop_var: x.extent - 1 for x in nest.loops}
         bases: dict[Var, Any] = {}
         sizes: dict[Var, int] = {}
-        for var, value in zip(iter_vars, nest.realize.iter_values, strict=True):
+        for var, value in bound.items():
             bases[var] = self.analyzer.simplify(substitute(value, first))
             size = self.analyzer.simplify(substitute(value, last) - bases[var] + 1)
             sizes[var] = _constant(size)
         total = math.prod(_constant(loop.extent) for loop in nest.loops)
         _require(total == math.prod(sizes.values()), "the loops of a tile do not cover it once")
         return bases, sizes
+
+    def _ends(self, predicate: Any, bindings: dict[Var, Any], extents: dict[Var, Any]) -> dict[Var, Any]:
+        """The axes that a predicate keeps within their extents. Raises HopperError for one that says anything else."""
+        if isinstance(predicate, IntImm):
+            return {}
+        found: dict[Var, Any] = {}
+        for part in _conjuncts(predicate):
+            names = [
+                var
+                for var, value in bindings.items()
+                if isinstance(part, LT)
+                and self.analyzer.can_prove_equal(part.a, value)
+                and self.analyzer.can_prove_equal(part.b, extents[var])
+            ]
+            _require(bool(names), "tiles are cut by a predicate that is not the end of an axis")
+            found[names[0]] = extents[names[0]]
+        return found
 
     # -- copies and the write-back ----------------------------------------------------------------------------
 
@@ -249,9 +271,9 @@ class _Parser:
         _require(nest is not None, f"{load.buffer.name} is not copied in the loop over the depth")
         assert nest is not None
         store = nest.block.body
-        _require(isinstance(nest.realize.predicate, IntImm), "a copy is cut by a predicate")
         _require(isinstance(store, BufferStore) and nest.block.init is None, "a copy is more than one store")
         names = {v.var: value for v, value in zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)}
+        places = dict(names)
         for at, index in zip(store.indices, load.indices, strict=True):
             if isinstance(at, Var) and at in names:
                 names[at] = index
@@ -260,7 +282,29 @@ class _Parser:
         value = self._simplify(substitute(store.value, names))
         inner = {x.loop_var for x in nest.loops}
         _require(not _mentions(value, inner), "a copy depends on loops that its tile does not show")
-        return Elementwise(load.buffer, tuple(load.indices), value)
+        # A tile is copied whole: beyond the end of an axis it is zero.
+        here = {role: extent for role, extent in self.cut.items() if role in names.values()}
+        self._ends(
+            nest.realize.predicate,
+            {at: places[at] for at in places if names[at] in here},
+            {at: here[names[at]] for at in places if names[at] in here},
+        )
+        return Elementwise(load.buffer, tuple(load.indices), self._until(here, value))
+
+    def _until(self, ends: dict[Var, Any], value: Any) -> Any:
+        """``value`` where every axis is before its end, zero beyond; as it is where it is zero there anyway."""
+        known: Any = None
+        if is_call(value, "if_then_else") and getattr(value.args[2], "value", None) == 0:
+            known = _bounds(value.args[0], self.axes)
+        condition: Any = None
+        for role, extent in ends.items():
+            if known is None or role not in known or not self.analyzer.can_prove(known[role] <= extent):
+                condition = role < extent if condition is None else And(condition, role < extent)
+        if condition is None:
+            return value
+        if known is not None:
+            return call(value.dtype, "if_then_else", And(condition, value.args[0]), value.args[1], value.args[2])
+        return call(value.dtype, "if_then_else", condition, value, const(0, value.dtype))
 
     def _epilogue(self, nest: _Nest, result: Any, bases: dict[Var, Any]) -> Elementwise:
         body, conditions = nest.block.body, []
@@ -291,6 +335,10 @@ class _Parser:
         for condition in conditions:
             condition = self._simplify(substitute(condition, names))
             predicate = condition if predicate is None else And(predicate, condition)
+        known = {} if predicate is None else _bounds(predicate, self.axes) or {}
+        for role, extent in self.cut.items():
+            if role not in known or not self.analyzer.can_prove(known[role] <= extent):
+                predicate = role < extent if predicate is None else And(predicate, role < extent)
         rest = {x.loop_var for x in nest.loops}
         made = Elementwise(
             body.buffer, tuple(self._simplify(substitute(i, names)) for i in body.indices),
@@ -331,11 +379,27 @@ def _same(a: Any, b: Any) -> bool:
     return all(same_expression(x, y) for x, y in zip(a, b, strict=True))
 
 
+def _conjuncts(condition: Any) -> list[Any]:
+    if isinstance(condition, And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    """The smaller of two bounds; None where nobody knows which it is."""
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        return a if a.value <= b.value else b
+    return a if same_expression(a, b) else None
+
+
 def _bounds(condition: Any, roles: set[Any]) -> dict[Any, Any] | None:
     """``role < extent and ...`` as a map; None for conditions of another kind."""
     if isinstance(condition, And):
         left, right = _bounds(condition.a, roles), _bounds(condition.b, roles)
-        return None if left is None or right is None or set(left) & set(right) else left | right
+        if left is None or right is None:
+            return None
+        both = {role: _smaller(left[role], right[role]) for role in set(left) & set(right)}
+        return None if None in both.values() else {**left, **right, **both}
     if isinstance(condition, LT) and condition.a in roles and not _mentions(condition.b, roles):
         return {condition.a: condition.b}
     return None

@@ -9,9 +9,9 @@ from ..function import PrimFunc
 from ..stmt import Block, BlockRealize, For, SeqStmt
 from .base import PrimFuncPass, func_pass, seq
 from .hopper_kernel import build_kernel
-from .hopper_tiles import STAGES, parse_tiles
+from .hopper_tiles import STAGES, TileProgram, parse_tiles
 
-__all__ = ["LowerHopperTiles", "has_tiles", "lower_tiles"]
+__all__ = ["LowerHopperTiles", "has_tiles", "lower_tiles", "tile_programs"]
 
 
 def has_tiles(stmt: Any) -> bool:
@@ -25,6 +25,15 @@ def has_tiles(stmt: Any) -> bool:
 
     pre_order_visit(stmt, look)
     return found
+
+
+def tile_programs(func: PrimFunc) -> list[TileProgram]:
+    """The tile programs of a function, as they are written down. Raises HopperError for others."""
+    root = func.body
+    if not isinstance(root, BlockRealize) or not has_tiles(root):
+        return []
+    body = root.block.body
+    return [parse_tiles(item) for item in (body.seq if isinstance(body, SeqStmt) else [body]) if has_tiles(item)]
 
 
 def lower_tiles(func: PrimFunc) -> PrimFunc:
