@@ -1,7 +1,12 @@
 // needs: async
 // Barriers in shared memory that count arriving threads and arriving bytes; a phase ends when both are complete.
 RX_DEVICE void barrier_init(unsigned long long* barrier, int threads) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(threads) : "memory"); }
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(threads) : "memory");
+#if __CUDA_ARCH__ >= 900
+  // Bulk copies complete on it by another path to memory.
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
 RX_DEVICE void barrier_arrive(unsigned long long* barrier) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier)) : "memory"); }
 RX_DEVICE void barrier_arrive_after_copies(unsigned long long* barrier) {

@@ -6,15 +6,15 @@ keeps shadow memory, ``launch`` lays out a grid, ``faults`` says what went wrong
 """
 
 from .errors import (
-    AsyncHazardError, BarrierDivergenceError, BarrierMisuseError, DataRaceError, DeadlockError, EmulationError,
-    MisalignedAccessError, OutOfBoundsError, RegisterCountError, SharedMemoryLimitError, StepLimitError,
+    AsyncHazardError, BarrierDivergenceError, BarrierMisuseError, BlockExitError, DataRaceError, DeadlockError,
+    EmulationError, MisalignedAccessError, OutOfBoundsError, RegisterCountError, SharedMemoryLimitError, StepLimitError,
     UninitializedReadError,
 )  # fmt: skip
 from .kernels import EmulatedKernels
 from .run import EmulatedModule, emulate
 
 __all__ = [
-    "AsyncHazardError", "BarrierDivergenceError", "BarrierMisuseError", "DataRaceError", "DeadlockError",
+    "AsyncHazardError", "BarrierDivergenceError", "BarrierMisuseError", "BlockExitError", "DataRaceError", "DeadlockError",
     "EmulatedKernels", "EmulatedModule", "EmulationError", "MisalignedAccessError", "OutOfBoundsError",
     "RegisterCountError", "SharedMemoryLimitError", "StepLimitError", "UninitializedReadError", "emulate",
 ]  # fmt: skip

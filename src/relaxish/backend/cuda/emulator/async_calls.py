@@ -81,7 +81,7 @@ def _numbered(gen: ThreadFunction, number: Any) -> Any:
 @emulates("ptx_init_barrier_thread_count")
 def _init(gen: ThreadFunction, call: Any) -> Any:
     count = gen.integer(gen.visit(call.args[1]))
-    return gen.call("rx_mbarrier_init", _numbered(gen, call.args[0]), count, gen.site())
+    return gen.call("rx_mbarrier_init_fenced", _numbered(gen, call.args[0]), count, gen.site())
 
 
 @emulates("ptx_arrive_barrier", "ptx_arrive_barrier_expect_tx")

@@ -7,7 +7,7 @@ from typing import Any
 from ....support.errors import RelaxishError
 
 __all__ = [
-    "AsyncHazardError", "BarrierDivergenceError", "BarrierMisuseError", "DataRaceError", "DeadlockError", "EmulationError",
+    "AsyncHazardError", "BarrierDivergenceError", "BarrierMisuseError", "BlockExitError", "DataRaceError", "DeadlockError", "EmulationError",
     "MisalignedAccessError", "OutOfBoundsError", "RegisterCountError", "SharedMemoryLimitError", "StepLimitError",
     "UninitializedReadError",
 ]  # fmt: skip
@@ -87,6 +87,10 @@ class BarrierMisuseError(EmulationError):
 
 class AsyncHazardError(DataRaceError):
     """Memory or registers that asynchronous work uses are touched before it is complete, or a fence before it is missing."""
+
+
+class BlockExitError(EmulationError):
+    """A block ends, and with it its shared memory, while another block or a bulk copy may still use that."""
 
 
 class RegisterCountError(EmulationError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +13,21 @@ from .program import Site, ThreadProgram
 __all__ = ["Geometry", "fault_error"]
 
 Dim = tuple[int, int, int]
+_SHARING = (
+    layout.FAULT_EXITED, layout.FAULT_LOADING, layout.FAULT_UNPUBLISHED, layout.FAULT_UNSEEN_BARRIER,
+    layout.FAULT_UNFENCED_BARRIER,
+)  # fmt: skip
 _WITH_THREAD = (
     layout.FAULT_RACE, layout.FAULT_PENDING, layout.FAULT_DIVERGENCE, layout.FAULT_READING, layout.FAULT_PROXY,
+    layout.FAULT_GLOBAL_PROXY, *_SHARING,
 )  # fmt: skip
 _WITH_OTHER = (
     *_WITH_THREAD, layout.FAULT_OTHER_BLOCK, layout.FAULT_REGISTER, layout.FAULT_NO_FENCE, layout.FAULT_PART,
+    layout.FAULT_PARTIAL_PRODUCT,
 )  # fmt: skip
 _ASYNC = (
     layout.FAULT_READING, layout.FAULT_PROXY, layout.FAULT_REGISTER, layout.FAULT_NO_FENCE, layout.FAULT_UNFINISHED,
+    layout.FAULT_GLOBAL_PROXY,
 )  # fmt: skip
 _REGISTER_COUNTS = (layout.FAULT_POOL, layout.FAULT_NO_BOUNDS, layout.FAULT_PART, layout.FAULT_BAD_COUNT)
 
@@ -37,6 +45,11 @@ class Geometry:
         x, y, _ = self.block
         inside = number % (x * y * self.block[2])
         return inside % x, inside // x % y, inside // (x * y)
+
+    def rank(self, number: int) -> int:
+        """The rank in its cluster of a thread's block."""
+        threads, blocks = math.prod(self.block), math.prod(self.cluster)
+        return number // threads % blocks
 
     def number(self, thread: Dim) -> int:
         """A thread's number in its block."""
@@ -68,6 +81,8 @@ def fault_error(program: ThreadProgram, geometry: Geometry, grid: int) -> errors
         facts["other_statement"] = other.text()
         if kind in _WITH_THREAD:
             facts["other_thread"] = geometry.thread(number)
+    if kind in _SHARING:
+        return _sharing(kind, site, geometry.rank(number), how, facts)
     if kind in _ASYNC:
         return _async_hazard(kind, site, how, facts)
     if kind in _REGISTER_COUNTS:
@@ -91,6 +106,11 @@ def _async_hazard(kind: int, site: Site, how: int, facts: dict[str, Any]) -> err
         return errors.AsyncHazardError(
             f"{place} is read asynchronously, which does not see ordinary stores before a fence.proxy.async", **facts
         )
+    if kind == layout.FAULT_GLOBAL_PROXY:
+        return errors.AsyncHazardError(
+            f"{place} is loaded by a bulk copy, which does not see what ordinary stores of the same launch wrote to global"
+            " memory before a fence.proxy.async.global; there is no intrinsic for that", **facts
+        )  # fmt: skip
     if kind == layout.FAULT_REGISTER:
         why = "its group has not been waited for" if how else "its group has not been closed (commit)"
         return errors.AsyncHazardError(f"{place} is accessed while a product uses it: {why}", **facts)
@@ -102,6 +122,36 @@ def _async_hazard(kind: int, site: Site, how: int, facts: dict[str, Any]) -> err
     facts["index"] = None
     why = "nobody has waited for its group" if how else "its group has not been closed (commit)"
     return errors.AsyncHazardError(f"the thread ends while {work} may still read shared memory: {why}", **facts)
+
+
+def _sharing(kind: int, site: Site, rank: int, how: int, facts: dict[str, Any]) -> errors.EmulationError:
+    """What is wrong between the blocks of a cluster: see ``runtime_code/clusters.py`` for the rules."""
+    place = f"{site.buffer}[{facts['index']}]" + (f" ({site.dtype})" if site.dtype else "")
+    if kind == layout.FAULT_UNPUBLISHED:
+        return errors.DataRaceError(
+            f"{place} was written by the block of rank {rank} in its cluster and is read here with nothing between that"
+            " publishes it: arrivals at a barrier in another block do not", **facts
+        )  # fmt: skip
+    facts["index"] = None
+    if kind == layout.FAULT_EXITED:
+        when = "may still be about to come when the block ends" if how else "comes after the block has ended"
+        return errors.BlockExitError(
+            f"the use of the block's shared memory by the block of rank {rank} in its cluster {when}: let the blocks meet"
+            " at the cluster's barrier (not a relaxed one) before they end", **facts
+        )  # fmt: skip
+    if kind == layout.FAULT_LOADING:
+        return errors.BlockExitError(
+            "the block ends while a bulk copy may still be writing its shared memory: nobody has waited for it", **facts
+        )
+    if kind == layout.FAULT_UNSEEN_BARRIER:
+        return errors.BarrierMisuseError(
+            "a memory barrier is used by a thread that does not know yet that it has been initialised: a barrier of the"
+            " block lies between, or fence_mbarrier_init and one of the cluster", **facts
+        )  # fmt: skip
+    return errors.BarrierMisuseError(
+        "a bulk copy completes on a memory barrier that is not published to copies: after it has been initialised comes"
+        " fence_mbarrier_init or fence_proxy_async", **facts
+    )  # fmt: skip
 
 
 def _register_count(
@@ -160,6 +210,15 @@ def _make(kind: int, site: Site, index: int, reads: bool, facts: dict[str, Any])
         return errors.EmulationError(
             f"a sparse operand's metadata has the bits {index:04b} for a chunk, which name no two elements of it",
             **facts,
+        )
+    if kind == layout.FAULT_TURNS:
+        facts["index"] = None
+        wrong = "arrives a second time" if index else "waits without having arrived"
+        return errors.BarrierMisuseError(f"a thread {wrong} at the cluster's barrier", **facts)
+    if kind == layout.FAULT_PARTIAL_PRODUCT:
+        facts["index"] = None
+        return errors.BarrierDivergenceError(
+            "not all four warps of a warpgroup take part in the same products", **facts
         )
     if kind == layout.FAULT_STACK:
         return errors.EmulationError("a thread's stack is too small for it", **facts)

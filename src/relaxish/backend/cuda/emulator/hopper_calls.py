@@ -37,7 +37,7 @@ def _number(gen: ThreadFunction, value: Any) -> Any:
     return gen.integer(gen.visit(value))
 
 
-@emulates("ptx_fence_mbarrier_init", "ptx_tma_prefetch", "ptx_wgmma_fence_operand")
+@emulates("ptx_tma_prefetch", "ptx_wgmma_fence_operand")
 def _nothing(gen: ThreadFunction, call: Any) -> Any:
     """Intrinsics without an effect in the emulator; the last one only keeps the compiler from moving code."""
     return IntImm("int32", 0)
@@ -80,7 +80,7 @@ def _init(gen: ThreadFunction, call: Any) -> Any:
 def _arrive(gen: ThreadFunction, call: Any) -> Any:
     address = _barrier(gen, call.args[0])
     if len(call.args) > 1:
-        address = gen.call("rx_in_block", address, _number(gen, call.args[1]))
+        address = gen.call("rx_arrive_remote", address, _number(gen, call.args[1]), gen.site())
     return gen.call("rx_mbarrier_arrive", address, 1, 0, gen.site())
 
 
@@ -98,6 +98,11 @@ def _wait(gen: ThreadFunction, call: Any) -> Any:
 def _try_wait(gen: ThreadFunction, call: Any) -> Any:
     done = gen.call("rx_mbarrier_test", _barrier(gen, call.args[0]), _number(gen, call.args[1]), gen.site())
     return done != IntImm("int64", 0)
+
+
+@emulates("ptx_fence_mbarrier_init")
+def _fence_barriers(gen: ThreadFunction, call: Any) -> Any:
+    return gen.call("rx_fence_barriers") if gen.checked else IntImm("int32", 0)
 
 
 # ---- tensor copies
@@ -199,7 +204,7 @@ def _product(gen: ThreadFunction, call: Any, in_registers: bool) -> Any:
     before = [_uses(gen, result, count // 2, _RESULT + count)]
     if in_registers:
         before.append(_uses(gen, held, 16 // gen.bytes_of(a_dtype), _OPERAND))
-    before.append(gen.call("rx_started", layout.PRODUCTS, gen.site()))
+    before.append(gen.call("rx_join_product", gen.site()))
     for statement in reversed(before):
         made = Let(Var("done", "int64"), statement, made)
     return made
@@ -248,7 +253,7 @@ def _rank(gen: ThreadFunction, call: Any) -> Any:
 @emulates("ptx_cluster_arrive")
 def _cluster_arrive(gen: ThreadFunction, call: Any) -> Any:
     gen.clocks = True
-    return gen.call("rx_cluster_arrive", gen.site())
+    return gen.call("rx_cluster_arrive", int(id(gen.statement) in gen.meetings), gen.site())
 
 
 @emulates("ptx_cluster_arrive_relaxed")

@@ -202,7 +202,7 @@ class _Launch:
                 )
             _write(blocks + rank * layout.BLOCK_BYTES, {
                 layout.BLOCK_WARPS: first_warp, layout.BLOCK_SHARED: shared, layout.BLOCK_SHARED_BYTES: shared_bytes,
-                layout.BLOCK_BARRIERS: arena.take((layout.BAR_COUNT + 1) * layout.BAR_BYTES), layout.BLOCK_RANK: rank % self.ranks,
+                layout.BLOCK_BARRIERS: arena.take(layout.BARS * layout.BAR_BYTES), layout.BLOCK_RANK: rank % self.ranks,
                 layout.BLOCK_FIRST: fibers + rank * self.threads * layout.FIBER_BYTES,
                 layout.BLOCK_MEMORIES: self._memories(shared, extents, shadows),
             })  # fmt: skip
@@ -278,10 +278,14 @@ class _Launch:
         for rank in range(self.resident):
             block = blocks + rank * layout.BLOCK_BYTES
             bars = ctypes.c_int64.from_address(block + layout.BLOCK_BARRIERS).value
-            places += [bars + i * layout.BAR_BYTES + layout.BAR_VECTOR for i in range(layout.BAR_COUNT + 1)]
+            places += [bars + i * layout.BAR_BYTES + layout.BAR_VECTOR for i in range(layout.BARS)]
             warps = ctypes.c_int64.from_address(block + layout.BLOCK_WARPS).value
             places += [warps + i * layout.WARP_BYTES + layout.WARP_VECTOR for i in range((self.threads + 31) // 32)]
-        places += [pool + i * layout.MBAR_BYTES + layout.MBAR_VECTOR for i in range(self.barriers)]
+            if self.ranks > 1:
+                shared = (layout.BLOCK_REMOTE, layout.BLOCK_REMOTE_SITES, layout.BLOCK_KNOWN, layout.BLOCK_SHOWN)
+                places += [block + offset for offset in shared]
+        for offset in (layout.MBAR_VECTOR, layout.MBAR_DONE):
+            places += [pool + i * layout.MBAR_BYTES + offset for i in range(self.barriers)]
         places.append(self.grid + layout.GRID_VECTOR)
         if self.program.waits_by_atomics:
             for offset in (layout.FIBER_SEEN, layout.FIBER_FENCED):

@@ -96,7 +96,16 @@ BLOCK_COMMON = 96
 BLOCK_POOL = 104
 """Registers that threads have given back (setmaxnreg), and those who wait for some."""
 BLOCK_POOL_HEAD = 112
-BLOCK_BYTES = 128
+BLOCK_REMOTE = 120
+"""For each thread when it last used this block's shared memory from another block of the cluster, and the sites of that.
+
+32-bit words, as in vectors of clocks; 0 where there is no cluster."""
+BLOCK_REMOTE_SITES = 128
+BLOCK_KNOWN = 136
+"""What those threads of the block knew that have ended, a vector of clocks."""
+BLOCK_SHOWN = 144
+"""What other blocks of the cluster have published to this one: a vector of clocks."""
+BLOCK_BYTES = 152
 
 # ---- a warp
 WARP_LANES = 0
@@ -109,7 +118,10 @@ WARP_REGISTERS = 40
 """Registers that each thread of the warp has now, how often that changed, and where last."""
 WARP_ADJUSTED = 48
 WARP_ADJUSTED_SITE = 56
-WARP_MEETINGS = 64
+WARP_PRODUCTS = 64
+"""Products of the warpgroup that the warp took part in, and the site of the last."""
+WARP_PRODUCT_SITE = 72
+WARP_MEETINGS = 80
 """32 meetings, found by the lowest lane that takes part."""
 MEETING_MASK = 0
 MEETING_ARRIVED = 8
@@ -126,8 +138,12 @@ BAR_EXPECTED = 8
 BAR_HEAD = 16
 BAR_SITE = 24
 BAR_VECTOR = 32
-BAR_BYTES = 40
+BAR_PASSED = 40
+"""Of the threads that have arrived: those that do not wait. The block's epoch does not end what they do meanwhile."""
+BAR_BYTES = 48
 BAR_COUNT = 16
+BARS = 18
+"""Behind the numbered ones that of the cluster, and what it showed when it last opened; the first block's count."""
 
 # ---- memory barriers (mbarrier)
 MBAR_EXPECTED = 0
@@ -136,9 +152,19 @@ MBAR_BYTES_LEFT = 16
 MBAR_PHASE = 24
 MBAR_HEAD = 32
 MBAR_VECTOR = 40
-MBAR_COPIES = 48
+MBAR_DONE = 48
+"""What the barrier showed when its last phase ended; what comes after it belongs to the next one."""
+MBAR_COPIES = 56
 """The first bulk copy that completes on this barrier."""
-MBAR_BYTES = 64
+MBAR_MAKER = 64
+"""1 + the thread that made the barrier (0: nobody asks), when, and in which epoch."""
+MBAR_MADE = 72
+MBAR_MADE_EPOCH = 80
+MBAR_FENCED = 88
+"""1 + how often the cluster's barrier had opened when its maker's fence published it; 0 before that."""
+MBAR_PROXY = 96
+"""Whether bulk copies may complete on it, because its maker has fenced since."""
+MBAR_BYTES = 104
 MBAR_MAGIC = 0x5EBA0000
 
 # ---- bulk copies under way
@@ -204,7 +230,7 @@ FIBER_RANK_IDX = 336
 FIBER_CANARY = 360
 """The lowest word of the stack, which nobody writes."""
 FIBER_PHASE = 368
-"""How often the cluster's barrier had opened when this thread arrived at it."""
+"""1 + how often the cluster's barrier had opened when this thread arrived at it; 0 where it has waited since."""
 FIBER_COORDINATES = 376
 FIBER_FENCES = 416
 """How often the thread ordered its registers for products (wgmma.fence)."""
@@ -214,7 +240,9 @@ FIBER_SEEN = 432
 """What atomic updates have shown the thread, which counts from its next memory fence on (__threadfence)."""
 FIBER_FENCED = 440
 """What the thread knew at its last memory fence, which its atomic updates show others."""
-FIBER_QUEUES = 448
+FIBER_MADE = 448
+"""Memory barriers that the thread has made and not published by a fence."""
+FIBER_QUEUES = 456
 """One for each kind of asynchronous operation whose groups a thread waits for."""
 QUEUE_COMMITTED = 0
 """Groups that have been closed; the number of the open one."""
@@ -327,6 +355,17 @@ FAULT_PART = 18
 FAULT_POOL = 19
 FAULT_NO_BOUNDS = 20
 FAULT_METADATA = 21
+FAULT_EXITED = 22
+"""A block ends although threads of other blocks may still use its shared memory."""
+FAULT_LOADING = 23
+"""A block ends while a bulk copy may still be writing its shared memory."""
+FAULT_UNPUBLISHED = 24
+FAULT_UNSEEN_BARRIER = 25
+FAULT_UNFENCED_BARRIER = 26
+FAULT_TURNS = 27
+"""Arrivals at the cluster's barrier and waits that do not take turns."""
+FAULT_GLOBAL_PROXY = 28
+FAULT_PARTIAL_PRODUCT = 29
 ACTION_NONE, ACTION_SHUFFLE, ACTION_BALLOT = 0, 1, 2
 """What the last lane that comes to a meeting does for all."""
 HOW_LOAD, HOW_STORE = 0, 1

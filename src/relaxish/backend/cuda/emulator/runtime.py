@@ -18,7 +18,7 @@ __all__ = ["compile_program", "runtime_addresses"]
 
 # Of code that two threads compile at once, the one that no table keeps would be unloaded while kernels call it.
 _COMPILING = threading.RLock()
-_PARTS = ("clocks", "copies", "fibers", "groups", "registers", "shadow", "sync", "tensor_copies")
+_PARTS = ("clocks", "clusters", "copies", "fibers", "groups", "registers", "shadow", "sync", "tensor_copies")
 
 
 def _source(part: str) -> str:

@@ -15,6 +15,7 @@ may be compiled like any other. What intrinsics become is in :mod:`.table`.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from ....arith import Analyzer
@@ -77,6 +78,23 @@ def registers_of_products(body: Any) -> list[Var]:
     return [var for var in found if isinstance(var, Var)]
 
 
+def meetings_of_clusters(body: Any) -> set[int]:
+    """Arrivals at the cluster's barrier with the wait right behind them, by identity."""
+    found: set[int] = set()
+
+    def name(stmt: Any) -> str:
+        return getattr(getattr(getattr(stmt, "value", None), "op", None), "name", "")
+
+    def look(node: Any) -> None:
+        if isinstance(node, SeqStmt):
+            for one, following in itertools.pairwise(node.seq):
+                if name(one) == "tir.ptx_cluster_arrive" and name(following) == "tir.ptx_cluster_wait":
+                    found.add(id(one))
+
+    post_order_visit(body, look)
+    return found
+
+
 def make_thread_program(name: str, func: PrimFunc, checked: bool) -> ThreadProgram:
     """The thread function of a lowered kernel. Raises RelaxishError for what the emulator does not know."""
     return ThreadFunction(name, func, checked).build()
@@ -108,6 +126,7 @@ class ThreadFunction(Mutator):
         self.blocks_each: int | None = None
         self.registers: dict[Any, int | None] = dict.fromkeys(registers_of_products(func.body)) if checked else {}
         self.register_cells = 0
+        self.meetings = meetings_of_clusters(func.body)
         self.grid_barrier = False
         self.atomics = False
         self.loops = False

@@ -14,6 +14,7 @@ from ..layout import *
 from ..native import copy, larger_words, load8, load32, load64, store32, store64
 
 if TYPE_CHECKING:
+    from .clusters import rx_publish_barriers
     from .fibers import rx_fail_with
 
 
@@ -65,6 +66,7 @@ def rx_fence_proxy(fiber: int) -> None:
     mine = load64(fiber + FIBER_VECTOR)
     if mine == 0:
         return
+    rx_publish_barriers(fiber, 0)
     rx_tick(fiber, mine)
     count = load64(load64(fiber + FIBER_GRID) + FIBER_COUNT)
     rx_merge(mine + 4 * count, mine, count)

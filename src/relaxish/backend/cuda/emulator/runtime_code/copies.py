@@ -14,9 +14,10 @@ from ..native import copy, fill, libc_free, libc_malloc, load32, load64, store32
 
 if TYPE_CHECKING:
     from .clocks import rx_acquire, rx_release
-    from .fibers import rx_fault
+    from .clusters import rx_block_of_rank, rx_is_made_for, rx_note_maker, rx_publish_barriers
+    from .fibers import rx_fail_with, rx_fault
     from .shadow import rx_mark_pending, rx_mark_written
-    from .sync import rx_block_of_rank, rx_wait_in, rx_wake_all
+    from .sync import rx_wait_in, rx_wake_all
 
 
 # ---- cp.async
@@ -109,7 +110,11 @@ def rx_mbarrier(fiber: int, address: int, site: int) -> int:
     word = load32(address)
     if load32(address + 4) != MBAR_MAGIC:
         rx_fault(fiber, FAULT_BARRIER, site, 0)
-    return load64(load64(fiber + FIBER_GRID) + BARRIER_POOL) + word * MBAR_BYTES
+    bar = load64(load64(fiber + FIBER_GRID) + BARRIER_POOL) + word * MBAR_BYTES
+    maker = load64(bar + MBAR_MAKER)
+    if maker and maker != load64(fiber + FIBER_THREAD) + 1 and rx_is_made_for(fiber, bar) == 0:
+        rx_fail_with(fiber, FAULT_UNSEEN_BARRIER, site, 0, maker - 1, site, 0)
+    return bar
 
 
 def rx_mbarrier_init(fiber: int, address: int, count: int, site: int) -> None:
@@ -131,9 +136,17 @@ def rx_mbarrier_init(fiber: int, address: int, count: int, site: int) -> None:
     store64(bar + MBAR_PENDING, count)
     if load64(bar + MBAR_VECTOR):
         fill(load64(bar + MBAR_VECTOR), 0, 4 * load64(grid + VECTOR_WORDS))
+        fill(load64(bar + MBAR_DONE), 0, 4 * load64(grid + VECTOR_WORDS))
+    rx_note_maker(fiber, bar)
 
 
-def rx_mbarrier_advance(bar: int, waited: int) -> None:
+def rx_mbarrier_init_fenced(fiber: int, address: int, count: int, site: int) -> None:
+    """``mbarrier.init`` with the fence for bulk copies behind it."""
+    rx_mbarrier_init(fiber, address, count, site)
+    rx_publish_barriers(fiber, 0)
+
+
+def rx_mbarrier_advance(grid: int, bar: int, waited: int) -> None:
     """End the phase if all have arrived; copies are made once somebody waits."""
     if load64(bar + MBAR_PENDING) > 0:
         return
@@ -151,9 +164,13 @@ def rx_mbarrier_advance(bar: int, waited: int) -> None:
     if load64(bar + MBAR_BYTES_LEFT) == 0:
         store64(bar + MBAR_PENDING, load64(bar + MBAR_EXPECTED))
         store64(bar + MBAR_PHASE, load64(bar + MBAR_PHASE) + 1)
+        shown = load64(bar + MBAR_DONE)
         waiter = load64(bar + MBAR_HEAD)
+        if shown:
+            # What is shown from now on belongs to the next phase.
+            copy(shown, load64(bar + MBAR_VECTOR), 4 * load64(grid + VECTOR_WORDS))
         while waiter:
-            rx_acquire(waiter, load64(bar + MBAR_VECTOR))
+            rx_acquire(waiter, shown)
             waiter = load64(waiter + FIBER_NEXT)
         rx_wake_all(bar + MBAR_HEAD)
 
@@ -166,27 +183,28 @@ def rx_mbarrier_arrive(fiber: int, address: int, count: int, expected: int, site
     store64(bar + MBAR_PENDING, load64(bar + MBAR_PENDING) - count)
     if load64(bar + MBAR_PENDING) < 0:
         rx_fault(fiber, FAULT_BARRIER, site, count)
-    rx_mbarrier_advance(bar, 0)
+    rx_mbarrier_advance(load64(fiber + FIBER_GRID), bar, 0)
 
 
 def rx_mbarrier_wait(fiber: int, address: int, parity: int, site: int) -> None:
     """Wait until the phase of this parity has ended."""
     bar = rx_mbarrier(fiber, address, site)
     if load64(bar + MBAR_PHASE) & 1 == parity & 1:
-        rx_mbarrier_advance(bar, 1)
+        rx_mbarrier_advance(load64(fiber + FIBER_GRID), bar, 1)
     if load64(bar + MBAR_PHASE) & 1 == parity & 1:
         rx_wait_in(fiber, bar + MBAR_HEAD, site)
-    rx_acquire(fiber, load64(bar + MBAR_VECTOR))
+    else:
+        rx_acquire(fiber, load64(bar + MBAR_DONE))
 
 
 def rx_mbarrier_test(fiber: int, address: int, parity: int, site: int) -> int:
     """Whether the phase of this parity has ended."""
     bar = rx_mbarrier(fiber, address, site)
     if load64(bar + MBAR_PHASE) & 1 == parity & 1:
-        rx_mbarrier_advance(bar, 1)
+        rx_mbarrier_advance(load64(fiber + FIBER_GRID), bar, 1)
     if load64(bar + MBAR_PHASE) & 1 == parity & 1:
         return 0
-    rx_acquire(fiber, load64(bar + MBAR_VECTOR))
+    rx_acquire(fiber, load64(bar + MBAR_DONE))
     return 1
 
 
@@ -246,7 +264,10 @@ def rx_bulk_copy(fiber: int, address: int, base: int, at: int, source: int, size
 
 def rx_bulk_issued(fiber: int, address: int, site: int) -> None:
     """All pieces of a bulk copy are known: make them at once if somebody waits already."""
-    rx_mbarrier_advance(rx_mbarrier(fiber, address, site), 0)
+    bar = rx_mbarrier(fiber, address, site)
+    if load64(bar + MBAR_MAKER) and load64(bar + MBAR_PROXY) == 0:
+        rx_fail_with(fiber, FAULT_UNFENCED_BARRIER, site, 0, load64(bar + MBAR_MAKER) - 1, site, 0)
+    rx_mbarrier_advance(load64(fiber + FIBER_GRID), bar, 0)
 
 
 def rx_make_bulk(bar: int, entry: int) -> None:

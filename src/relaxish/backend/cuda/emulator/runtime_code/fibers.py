@@ -10,7 +10,8 @@ from ..native import call_address, fill, libc_free, load64, store64, switch_stac
 
 if TYPE_CHECKING:
     from .clocks import rx_resolve_suspect
-    from .groups import rx_check_unfinished
+    from .clusters import rx_end_block_thread, rx_start_sharing
+    from .groups import rx_check_partial_products, rx_check_unfinished
     from .registers import rx_check_part, rx_find_starved
     from .sync import rx_answer_masks, rx_recheck_barriers
 
@@ -115,6 +116,8 @@ def rx_fiber_main(fiber: int) -> None:
         rx_recheck_barriers(block)
     if load64(warp + WARP_LIVE) == 0:
         rx_check_part(fiber)
+        rx_check_partial_products(fiber)
+    rx_end_block_thread(fiber)
     rx_park(fiber)
 
 
@@ -135,6 +138,8 @@ def rx_start_fiber(grid: int, fiber: int, number: int) -> None:
     store64(fiber + FIBER_GROUPS, 0)
     store64(fiber + SUSPECT_SIZE, 0)
     store64(fiber + FIBER_FENCES, 0)
+    store64(fiber + FIBER_PHASE, 0)
+    store64(fiber + FIBER_MADE, 0)
     queue = 0
     while queue < QUEUES:
         fill(fiber + FIBER_QUEUES + queue * QUEUE_BYTES, 0, QUEUE_CLOCKS)
@@ -157,15 +162,17 @@ def rx_start_block(grid: int, block: int, x: int, y: int, z: int) -> None:
     store64(block + BLOCK_LIVE, threads)
     store64(block + BLOCK_POOL, 0)
     store64(block + BLOCK_POOL_HEAD, 0)
+    rx_start_sharing(grid, block)
     store64(block + BLOCK_INDEX, x)
     store64(block + BLOCK_INDEX + 8, y)
     store64(block + BLOCK_INDEX + 16, z)
     # All ones: not-a-number in every floating-point type, so that a forgotten store shows.
     fill(load64(block + BLOCK_SHARED), 255, load64(block + BLOCK_SHARED_BYTES))
     number = 0
-    while number <= BAR_COUNT:
+    while number < BARS:
         bar = load64(block + BLOCK_BARRIERS) + number * BAR_BYTES
         fill(bar, 0, BAR_VECTOR)
+        store64(bar + BAR_PASSED, 0)
         if load64(bar + BAR_VECTOR):
             fill(load64(bar + BAR_VECTOR), 0, 4 * load64(grid + VECTOR_WORDS))
         number += 1
@@ -187,6 +194,7 @@ def rx_start_block(grid: int, block: int, x: int, y: int, z: int) -> None:
             store64(warp + WARP_FIRST, fiber)
             store64(warp + WARP_REGISTERS, load64(grid + LAUNCH_REGISTERS))
             store64(warp + WARP_ADJUSTED, 0)
+            store64(warp + WARP_PRODUCTS, 0)
             fill(warp + WARP_MEETINGS, 0, 32 * MEETING_BYTES)
             if load64(warp + WARP_VECTOR):
                 fill(load64(warp + WARP_VECTOR), 0, 4 * load64(grid + VECTOR_WORDS))

@@ -16,6 +16,7 @@ from ..native import load32, load64, store32, store64
 
 if TYPE_CHECKING:
     from .fibers import rx_fault, rx_fail_with
+    from .registers import rx_end_of_warps, rx_first_warp
 
 
 def rx_ticket(fiber: int, queue: int) -> int:
@@ -153,6 +154,40 @@ def rx_check_unfinished(fiber: int) -> None:
             closed = started <= load64(record + QUEUE_COMMITTED)
             rx_fail_with(fiber, FAULT_UNFINISHED, load64(record + QUEUE_SITE), queue, 0, 0, closed)
         queue += 1
+
+
+def rx_join_product(fiber: int, site: int) -> None:
+    """A warp takes part in a product: the other warps of its group of four must take part in the same ones."""
+    rx_started(fiber, PRODUCTS, site)
+    if load64(fiber + FIBER_LANE):
+        return
+    warp = load64(fiber + FIBER_WARP)
+    turn = load64(warp + WARP_PRODUCTS) + 1
+    store64(warp + WARP_PRODUCTS, turn)
+    store64(warp + WARP_PRODUCT_SITE, site)
+    other = rx_first_warp(fiber, warp)
+    last = other + 4 * WARP_BYTES
+    if last > rx_end_of_warps(fiber):
+        rx_fail_with(fiber, FAULT_PARTIAL_PRODUCT, site, 0, 0, site, 0)
+    while other < last:
+        if load64(other + WARP_PRODUCTS) == turn and load64(other + WARP_PRODUCT_SITE) != site:
+            rx_fail_with(fiber, FAULT_PARTIAL_PRODUCT, site, 0, 0, load64(other + WARP_PRODUCT_SITE), 1)
+        other += WARP_BYTES
+
+
+def rx_check_partial_products(fiber: int) -> None:
+    """A warp ends: the others of its group that have ended must have taken part in as many products."""
+    warp = load64(fiber + FIBER_WARP)
+    mine = load64(warp + WARP_PRODUCTS)
+    other = rx_first_warp(fiber, warp)
+    last = other + 4 * WARP_BYTES
+    while other < last and other < rx_end_of_warps(fiber):
+        if load64(other + WARP_LIVE) == 0 and load64(other + WARP_PRODUCTS) != mine:
+            site = load64(warp + WARP_PRODUCT_SITE)
+            if load64(other + WARP_PRODUCTS) > mine:
+                site = load64(other + WARP_PRODUCT_SITE)
+            rx_fail_with(fiber, FAULT_PARTIAL_PRODUCT, site, 0, 0, site, 1)
+        other += WARP_BYTES
 
 
 def rx_started(fiber: int, number: int, site: int) -> None:

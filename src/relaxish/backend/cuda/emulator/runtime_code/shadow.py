@@ -16,6 +16,7 @@ from ..native import load32, load64, store32, store64
 
 if TYPE_CHECKING:
     from .clocks import rx_is_fenced, rx_knows, rx_resolve_suspect, rx_suspect
+    from .clusters import rx_is_published
     from .fibers import rx_fault, rx_fail_with
     from .groups import rx_completion, rx_is_closed, rx_ticket
 
@@ -143,11 +144,24 @@ def rx_check_written(fiber: int, memory: int, cell: int, number: int, index: int
         rx_check_pending(fiber, cell, number, index, how)
         if rx_is_conflict(fiber, epoch, load32(cell + CELL_W_THREAD), load32(cell + CELL_W_CLOCK)):
             rx_report(fiber, FAULT_RACE, cell, number, index, HOW_STORE)
+        if how == HOW_LOAD and load32(cell + CELL_HOW) != WROTE_ASYNC:
+            rx_check_published(fiber, cell, epoch, number, index)
     elif load64(memory + MEM_SHARED):
         if how == HOW_LOAD:
             rx_fault(fiber, FAULT_UNINITIALISED, number, index)
     elif epoch:
         rx_report(fiber, FAULT_OTHER_BLOCK, cell, number, index, HOW_STORE)
+
+
+def rx_check_published(fiber: int, cell: int, epoch: int, number: int, index: int) -> None:
+    """Report a read of what another block of the cluster wrote, where nothing has published it to this one."""
+    if load64(load64(fiber + FIBER_GRID) + RESIDENT) == 1:
+        return
+    thread = load32(cell + CELL_W_THREAD)
+    if epoch < rx_epoch_since(fiber, load64(fiber + FIBER_THREAD), thread):
+        return
+    if rx_is_published(fiber, thread, load32(cell + CELL_W_CLOCK)) == 0:
+        rx_report(fiber, FAULT_UNPUBLISHED, cell, number, index, HOW_STORE)
 
 
 def rx_check_pending(fiber: int, cell: int, number: int, index: int, how: int) -> None:

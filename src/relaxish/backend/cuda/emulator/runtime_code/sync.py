@@ -10,6 +10,7 @@ from ..native import load64, lowest_bit, store64
 
 if TYPE_CHECKING:
     from .clocks import rx_acquire, rx_adopt, rx_merge, rx_release, rx_tick
+    from .clusters import rx_begin_epoch, rx_publish
     from .fibers import rx_fail_with, rx_make_ready, rx_park, rx_wake
 
 
@@ -33,13 +34,14 @@ def rx_wake_all(head: int) -> None:
 
 
 def rx_open_barrier(fiber: int, bar: int) -> None:
-    """All are here: let them go on. A barrier of the whole block begins a new epoch."""
+    """All are here: let them go on. A barrier at which the whole block waits begins a new epoch."""
     block = load64(fiber + FIBER_BLOCK)
     grid = load64(fiber + FIBER_GRID)
     store64(bar + BAR_ARRIVED, 0)
-    if load64(bar + BAR_EXPECTED) == load64(grid + THREADS):
+    if load64(bar + BAR_EXPECTED) == load64(grid + THREADS) and load64(bar + BAR_PASSED) == 0:
         store64(grid + EPOCH, load64(grid + EPOCH) + 1)
         store64(block + BLOCK_EPOCH, load64(grid + EPOCH))
+    store64(bar + BAR_PASSED, 0)
     waiter = load64(bar + BAR_HEAD)
     while waiter:
         rx_adopt(waiter, load64(bar + BAR_VECTOR))
@@ -61,9 +63,12 @@ def rx_barrier(fiber: int, number: int, count: int, wait: int, site: int) -> Non
         rx_fail_with(fiber, FAULT_DIVERGENCE, site, number, rx_first_thread(bar), load64(bar + BAR_SITE), 0)
     rx_release(fiber, load64(bar + BAR_VECTOR))
     store64(bar + BAR_ARRIVED, load64(bar + BAR_ARRIVED) + 1)
+    if wait == 0:
+        store64(bar + BAR_PASSED, load64(bar + BAR_PASSED) + 1)
     if load64(bar + BAR_ARRIVED) == expected:
         rx_open_barrier(fiber, bar)
-        rx_adopt(fiber, load64(bar + BAR_VECTOR))
+        if wait:
+            rx_adopt(fiber, load64(bar + BAR_VECTOR))
     elif wait:
         rx_wait_in(fiber, bar + BAR_HEAD, site)
 
@@ -82,61 +87,6 @@ def rx_recheck_barriers(block: int) -> None:
     waiter = load64(bar + BAR_HEAD)
     if waiter and load64(bar + BAR_ARRIVED) >= load64(block + BLOCK_LIVE):
         rx_open_barrier(waiter, bar)
-
-
-def rx_block_of_rank(fiber: int, rank: int) -> int:
-    """A block of the thread's cluster."""
-    block = load64(fiber + FIBER_BLOCK)
-    return block + (rank - load64(block + BLOCK_RANK)) * BLOCK_BYTES
-
-
-def rx_cluster_barrier(fiber: int) -> int:
-    """The barrier of all threads of the cluster is kept with the first block's, after the numbered ones."""
-    return load64(rx_block_of_rank(fiber, 0) + BLOCK_BARRIERS) + BAR_COUNT * BAR_BYTES
-
-
-def rx_cluster_arrive(fiber: int, site: int) -> None:
-    """Arrive at the cluster's barrier; the last thread opens it."""
-    grid = load64(fiber + FIBER_GRID)
-    bar = rx_cluster_barrier(fiber)
-    store64(fiber + FIBER_PHASE, load64(bar + BAR_EXPECTED))
-    rx_release(fiber, load64(bar + BAR_VECTOR))
-    store64(bar + BAR_ARRIVED, load64(bar + BAR_ARRIVED) + 1)
-    if load64(bar + BAR_ARRIVED) == load64(grid + THREADS) * load64(grid + BLOCKS_PER_CLUSTER):
-        store64(bar + BAR_ARRIVED, 0)
-        store64(bar + BAR_EXPECTED, load64(bar + BAR_EXPECTED) + 1)
-        store64(grid + EPOCH, load64(grid + EPOCH) + 1)
-        rank = 0
-        while rank < load64(grid + BLOCKS_PER_CLUSTER):
-            rx_begin_epoch(rx_block_of_rank(fiber, rank), load64(grid + EPOCH))
-            rank += 1
-        rx_wake_all(bar + BAR_HEAD)
-
-
-def rx_cluster_arrive_relaxed(fiber: int, site: int) -> None:
-    """Arrive at the cluster's barrier; what was done before is in no order with what others do behind it."""
-    grid = load64(fiber + FIBER_GRID)
-    bar = rx_cluster_barrier(fiber)
-    store64(fiber + FIBER_PHASE, load64(bar + BAR_EXPECTED))
-    store64(bar + BAR_ARRIVED, load64(bar + BAR_ARRIVED) + 1)
-    if load64(bar + BAR_ARRIVED) == load64(grid + THREADS) * load64(grid + BLOCKS_PER_CLUSTER):
-        store64(bar + BAR_ARRIVED, 0)
-        store64(bar + BAR_EXPECTED, load64(bar + BAR_EXPECTED) + 1)
-        rx_wake_all(bar + BAR_HEAD)
-
-
-def rx_begin_epoch(block: int, epoch: int) -> None:
-    """What several blocks did before is in order."""
-    store64(block + BLOCK_EPOCH, epoch)
-    store64(block + BLOCK_COMMON, epoch)
-
-
-def rx_cluster_wait(fiber: int, site: int) -> None:
-    """Wait until the cluster's barrier has opened since this thread arrived at it."""
-    bar = rx_cluster_barrier(fiber)
-    if load64(bar + BAR_EXPECTED) == load64(fiber + FIBER_PHASE):
-        rx_wait_in(fiber, bar + BAR_HEAD, site)
-    rx_acquire(fiber, load64(bar + BAR_VECTOR))
 
 
 def rx_grid_barrier(fiber: int, site: int) -> None:
@@ -158,12 +108,6 @@ def rx_grid_barrier(fiber: int, site: int) -> None:
     rx_acquire(fiber, load64(grid + GRID_VECTOR))
 
 
-def rx_in_block(fiber: int, address: int, rank: int) -> int:
-    """The place in another block's shared memory that corresponds to one in this block's."""
-    other = rx_block_of_rank(fiber, rank)
-    return address - load64(load64(fiber + FIBER_BLOCK) + BLOCK_SHARED) + load64(other + BLOCK_SHARED)
-
-
 # ---- atomic updates by which threads wait for each other
 
 
@@ -174,6 +118,7 @@ def rx_fence_memory(fiber: int) -> None:
         return
     words = load64(load64(fiber + FIBER_GRID) + VECTOR_WORDS)
     rx_merge(mine, load64(fiber + FIBER_SEEN), words)
+    rx_publish(load64(fiber + FIBER_BLOCK), load64(fiber + FIBER_SEEN), words)
     rx_tick(fiber, mine)
     rx_merge(load64(fiber + FIBER_FENCED), mine, words)
 
@@ -191,11 +136,6 @@ def rx_meet_at(fiber: int, address: int) -> int:
     rx_merge(load64(fiber + FIBER_SEEN), load64(place + PLACE_VECTOR), words)
     rx_merge(load64(place + PLACE_VECTOR), load64(fiber + FIBER_FENCED), words)
     return address
-
-
-def rx_rank(fiber: int) -> int:
-    """The block's rank in its cluster."""
-    return load64(load64(fiber + FIBER_BLOCK) + BLOCK_RANK)
 
 
 def rx_warp_group(fiber: int) -> int:

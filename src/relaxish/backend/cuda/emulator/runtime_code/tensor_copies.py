@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..layout import *
-from ..native import copy, load64, store64
+from ..native import copy, load32, load64, store64
 
 if TYPE_CHECKING:
+    from .clusters import rx_block_of_rank, rx_check_alive, rx_in_block, rx_use_remote
     from .copies import rx_bulk_issued, rx_bulk_piece, rx_memory_of
     from .fibers import rx_fault
     from .groups import rx_started, rx_ticket
-    from .shadow import rx_check_cells, rx_check_place, rx_mark_pending
-    from .sync import rx_block_of_rank, rx_in_block
+    from .shadow import rx_cell, rx_check_cells, rx_check_place, rx_last_cell, rx_mark_pending, rx_report
 
 
 def rx_swizzled(address: int, width: int) -> int:
@@ -84,6 +84,7 @@ def rx_tma_load(
             there = barrier
             to = base
             if load64(load64(fiber + FIBER_GRID) + BLOCKS_PER_CLUSTER) > 1:
+                rx_check_alive(fiber, rank, site)
                 there = rx_in_block(fiber, barrier, rank)
                 to = rx_in_block(fiber, base, rank)
             rx_tma_load_to(fiber, rank, to, at, tensor, there, first, site)
@@ -105,7 +106,22 @@ def rx_tma_load_check(fiber: int, tensor: int, first: int, site: int) -> None:
         if source and inside:
             at = source + column * element - load64(memory + MEM_BASE)
             rx_check_cells(fiber, memory, at, inside, SITE_LOAD, site, at // element)
+            rx_check_global(fiber, memory, at, inside, site, at // element)
         piece += 1
+
+
+def rx_check_global(fiber: int, memory: int, at: int, size: int, site: int, index: int) -> None:
+    """Report what ordinary stores of this launch wrote: bulk copies see it behind a ``fence.proxy.async`` of global memory.
+
+    No intrinsic is one; that of shared memory is not.
+    """
+    cell = rx_cell(memory, at)
+    last = rx_last_cell(memory, at + size)
+    while cell <= last:
+        if load32(cell + CELL_W_EPOCH) >= load64(load64(fiber + FIBER_GRID) + FIRST_EPOCH):
+            if load32(cell + CELL_HOW) != WROTE_ASYNC:
+                rx_report(fiber, FAULT_GLOBAL_PROXY, cell, site, index, HOW_STORE)
+        cell += CELL_BYTES
 
 
 def rx_tma_load_to(fiber: int, rank: int, base: int, at: int, tensor: int, barrier: int, first: int, site: int) -> None:
@@ -188,6 +204,7 @@ def rx_cluster_read(fiber: int, target: int, base: int, at: int, rank: int, site
     """Sixteen bytes from the shared memory of a block of the cluster."""
     grid = load64(fiber + FIBER_GRID)
     if load64(grid + CHECKED):
+        rx_use_remote(fiber, rank, site)
         rx_check_place(fiber, at, 16, site)
         number = load64(load64(grid + SITES) + site * SITE_BYTES + SITE_MEMORY)
         memory = load64(rx_block_of_rank(fiber, rank) + BLOCK_MEMORIES) + number * MEM_BYTES
