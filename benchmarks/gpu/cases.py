@@ -39,20 +39,21 @@ class Case:
     compiled: Peers = field(default=lambda _: {})
 
 
-def gemm_program(kind: str, size: int) -> Any:
-    """``C[i, j] = sum_k A[i, k] * B[j, k]``."""
+def gemm_program(kind: str, m: int, n: int | None = None, depth: int | None = None) -> Any:
+    """``C[i, j] = sum_k A[i, k] * B[j, k]`` of ``m`` x ``n`` results; sides that are not given are ``m``."""
     from relaxish import IRModule, te
 
+    n, depth = n or m, depth or m
     element, out, accumulator = NT_TYPES[kind]
-    a = te.placeholder((size, size), element, name="A")
-    b = te.placeholder((size, size), element, name="B")
-    k = te.reduce_axis((0, size), name="k")
+    a = te.placeholder((m, depth), element, name="A")
+    b = te.placeholder((n, depth), element, name="B")
+    k = te.reduce_axis((0, depth), name="k")
     total = te.compute(
-        (size, size), lambda i, j: te.sum(a[i, k].astype(accumulator) * b[j, k].astype(accumulator), axis=k), name="C"
+        (m, n), lambda i, j: te.sum(a[i, k].astype(accumulator) * b[j, k].astype(accumulator), axis=k), name="C"
     )
     if out != accumulator:
         wide = total
-        total = te.compute((size, size), lambda i, j: wide[i, j].astype(out), name="D")
+        total = te.compute((m, n), lambda i, j: wide[i, j].astype(out), name="D")
     return IRModule({"main": te.create_prim_func([a, b, total]).with_attr("global_symbol", "main")})
 
 

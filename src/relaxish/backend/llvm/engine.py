@@ -9,6 +9,7 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -176,7 +177,10 @@ class JitSession:
         llvm = binding()
         target = host_target()
         machine = _machine(triple_of(target), feature_string(target), optimisation_level(target))
-        self.jit = llvm.create_lljit_compiler(machine, use_jit_link=False, suppress_errors=False)
+        # The older linker maps code and constants apart. Where gaps between many large libraries (torch with CUDA) take the
+        # one and not the other, they lie more than 2 GB apart, and it ends the process.
+        together = sys.platform != "win32"
+        self.jit = llvm.create_lljit_compiler(machine, use_jit_link=together, suppress_errors=False)
         self.counter = 0
         self.trackers: list[Any] = []
         pool = (
