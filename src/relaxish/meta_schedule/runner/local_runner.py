@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import pickle
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from ...runtime.nvidia import providers
 from ...support.workers import TaskFuture, TaskResult, WorkerPool
 from ..arg_info import ArgInfo
 from ..builder.device_artifact import DeviceArtifact, needs_machine_code
+from ..builder.interpreted import InterpretedArtifact
 from ..measure.status import status_of_task
 from ..utils import get_global_func_with_default_on_worker
 from .arguments import alloc_arguments, arguments_key, difference, shifted
@@ -260,15 +262,22 @@ def _call_device_worker(name: str, *args: Any) -> Any:
 
 
 def load_kernel(artifact: str | bytes) -> Callable[[Sequence[np.ndarray[Any, Any]]], Callable[[], int]]:
-    """A binder: given argument arrays, a function that runs the kernel once."""
-    if isinstance(artifact, str):
-        raise ValueError(f"no loader for the artifact {artifact}; give f_run_evaluator")
-    from ...backend.llvm.compile import jit_load
+    """A binder: given argument arrays, a function that runs the kernel once.
+
+    An artifact is the code as bytes, or the path of an exported module. Raises ValueError for what is neither.
+    """
     from ...runtime.kernel import PACKED_SUFFIX
 
-    compiled = pickle.loads(artifact)
-    library = jit_load(compiled)
-    name = next(iter(compiled.kernels))
+    library: Any
+    if isinstance(artifact, str):
+        library, name = _exported(artifact)
+    else:
+        compiled = pickle.loads(artifact)
+        if isinstance(compiled, InterpretedArtifact):
+            return compiled.bind
+        from ...backend.llvm.compile import jit_load
+
+        library, name = jit_load(compiled), next(iter(compiled.kernels))
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address(name + PACKED_SUFFIX))
 
     def bind(arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[], int]:
@@ -283,6 +292,19 @@ def load_kernel(artifact: str | bytes) -> Callable[[Sequence[np.ndarray[Any, Any
         return run
 
     return bind
+
+
+def _exported(path: str) -> tuple[Any, str]:
+    """Library and entry of an exported module."""
+    from ...runtime.load import load_module
+    from ...runtime.module import Module
+
+    if not os.path.exists(path):
+        raise ValueError(f"no loader for the artifact {path}; give f_run_evaluator")
+    module = load_module(path)
+    if not isinstance(module, Module) or module.library is None or module.entry_name is None:
+        raise ValueError(f"{path} is not a module with one kernel for this processor; give f_run_evaluator")
+    return module.library, module.entry_name
 
 
 def _time(run: Callable[[], int], config: EvaluatorConfig) -> list[float]:

@@ -24,6 +24,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+# A server's clock and ours need not begin at the same moment.
+_ALMOST = 0.9
+
+
 class RPCConfig(NamedTuple):
     """Where the tracker is, the servers' key, the priority of requests, and the seconds that one measurement may take."""
 
@@ -132,6 +136,7 @@ class RPCRunner(Runner):
         begin = time.perf_counter()
         create, upload, allocate, evaluate, clean_up = self._steps
         session = create(self.rpc_config)
+        opened = time.perf_counter()
         try:
             with tempfile.TemporaryDirectory(prefix="relaxish-rpc-runner-") as folder:
                 local = _as_library(x.artifact_path, Path(folder))
@@ -140,6 +145,13 @@ class RPCRunner(Runner):
             sets = allocate(session, device, x.args_info, self.alloc_repeat)
             times = [float(t) for t in evaluate(session, module, device, self.evaluator_config, sets)]
             clean_up(session, None)
+        except rpc.RPCError as error:
+            if getattr(session, "alive", True):
+                raise
+            # The server ends a session that takes too long; else what ran there ended its process.
+            if time.perf_counter() - opened >= _ALMOST * self.rpc_config.session_timeout_sec > 0:
+                raise TimeoutError from error
+            raise EOFError(f"the session's process ended: {error}") from error
         finally:
             session.close()
         if self.cooldown_sec > 0:
