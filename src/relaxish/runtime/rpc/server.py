@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import secrets
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -13,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...support.log import get_logger
-from .client import session_process
 from .serving import serve
+from .session_pool import SessionPool
 from .trust import HELLO_BYTES, HELLO_SECONDS, admit, introduce, require_trust, secret
 from .wire import RPCError, SocketChannel, hang_up, receive, send
 
@@ -164,7 +163,7 @@ class Server:
         self.port: int = port if is_proxy else self._socket.getsockname()[1]
         self._no_fork, self._timeout = no_fork, timeout
         self._closed = threading.Event()
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._sessions = SessionPool(max_sessions)
         self._tracker: Any = None
         if tracker_addr is not None:
             from .tracker_session import Offer
@@ -221,7 +220,7 @@ class Server:
             if self._no_fork:
                 serve(channel)
             else:
-                self._in_process(channel.sock, limit)
+                self._sessions.serve(channel.sock, limit)
         finally:
             self._room.release()
             channel.close()
@@ -245,17 +244,6 @@ class Server:
         limits = [float(t) for t in (seconds, self._timeout) if t]
         return min(limits, default=0.0)
 
-    def _in_process(self, sock: socket.socket, seconds: float) -> None:
-        process = session_process(sock.fileno())
-        self._processes.append(process)
-        try:
-            process.wait(timeout=seconds or None)
-        except subprocess.TimeoutExpired:
-            _log.info("a session took longer than %s s and is ended", seconds)
-            process.kill()
-            process.wait()
-        self._processes.remove(process)
-
     def terminate(self) -> None:
         """Stop listening, and end all sessions."""
         if self._closed.is_set():
@@ -265,8 +253,7 @@ class Server:
         self._socket.close()
         if self._tracker is not None:
             self._tracker.close()
-        for process in list(self._processes):
-            process.kill()
+        self._sessions.shutdown()
         self._thread.join(timeout=5)
 
     def __del__(self) -> None:
