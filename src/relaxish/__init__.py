@@ -84,6 +84,7 @@ _SCHEDULE = (
 _BUILD = {
     "build": "relaxish.driver:build",
     "compile": "relaxish.driver:compile",
+    "lower": "relaxish.driver:lower",
     "VirtualMachine": "relaxish.runtime:VirtualMachine",
     "VMInstrumentReturnKind": "relaxish.runtime:VMInstrumentReturnKind",
     "VMExecutable": "relaxish.runtime:VMExecutable",

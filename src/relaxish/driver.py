@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
@@ -40,10 +41,52 @@ from .transform import fold_constant
 from .transform.field_readers import field_readers_to_builtins
 
 _log = get_logger("driver")
+_Result = TypeVar("_Result")
 _EXEC_MODES = ("bytecode", "compiled", "interpret")
 Pipeline = Pass | Callable[[IRModule], IRModule]
 
 
+def _of_stages(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Let ``build`` take a schedule by stages and its arguments too: ``build(s, [A, B, C], target="llvm")``."""
+
+    @functools.wraps(function)
+    def taking(*given: Any, **named: Any) -> _Result:
+        if not given or not _is_stage_schedule(given[0]):
+            return function(*given, **named)
+        schedule, args, *rest = (*given, named.pop("args")) if "args" in named else given
+        name = str(named.pop("name", None) or "main")
+        names = ("target", "target_host", "name")
+        named.update(zip(names, rest, strict=False))
+        name, host = named.pop("name", None) or name, named.pop("target_host", None)
+        target = named.pop("target", None)
+        if host is not None:
+            target = Target(target if target is not None else resolve_target(None), host)
+        return function(lower(schedule, args, name), target, **named)
+
+    return taking
+
+
+def _is_stage_schedule(value: Any) -> bool:
+    from .te import Schedule
+
+    return isinstance(value, Schedule)
+
+
+def lower(inp: Any, args: Sequence[Any] | None = None, name: str = "main", *, simple_mode: bool = False) -> IRModule:
+    """The scheduled program of a schedule (``te`` or ``tir``), a function or a module, as a module of loop programs.
+
+    A ``te`` schedule needs its arguments: ``lower(s, [A, B, C])``. ``simple_mode`` changes nothing here.
+    """
+    if _is_stage_schedule(inp):
+        if args is None:
+            raise ValueError("a schedule made by te.create_schedule needs its arguments: lower(s, [A, B, C])")
+        return IRModule({name: inp.prim_func(args, name)})
+    from .tir import Schedule
+
+    return inp.mod if isinstance(inp, Schedule) else _as_module(inp, name)
+
+
+@_of_stages
 @deep_programs()
 def build(
     mod: IRModule | PrimFunc | Function,
@@ -56,6 +99,8 @@ def build(
     system_lib: bool | None = None,
 ) -> Executable | Module:
     """Compile a module of graph functions; one that has only tensor programs goes to :func:`build_tir`.
+
+    A schedule by stages is built with its arguments: ``build(s, [A, B, C], target="llvm")``.
 
     With no ``relax_pipeline`` the target's own default runs (fuse, lay out, schedule, lower); name one of
     ``relaxish.get_pipeline`` or pass any module pass instead. ``params`` are bound to parameters of ``main`` by name.

@@ -80,12 +80,13 @@ from .operation import (
     var,
 )
 from .prim_func import create_prim_func
+from .schedule import Schedule, Stage, create_schedule
 from .tensor import Tensor, TensorSlice
 
 __all__ = [
-    "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ScanOp", "Tensor", "TensorSlice",
+    "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ScanOp", "Schedule", "Stage", "Tensor", "TensorSlice",
     "abs", "acos", "acosh", "add", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "comm_reducer", "const",
-    "compute", "cos", "cosh", "create_prim_func", "div", "erf", "exp", "exp10", "exp2", "extern", "extern_primfunc",
+    "compute", "cos", "cosh", "create_prim_func", "create_schedule", "div", "erf", "exp", "exp10", "exp2", "extern", "extern_primfunc",
     "floor", "floordiv", "floormod", "fmod", "if_then_else", "indexdiv", "indexmod", "isfinite", "isinf", "isnan",
     "log", "log10", "log2", "max", "max_value", "min", "min_value", "multiply", "nearbyint",
     "placeholder", "popcount", "power", "q_multiply_shift", "reduce_axis", "round", "rsqrt", "scan", "sigmoid", "sin",

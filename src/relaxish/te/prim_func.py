@@ -98,11 +98,14 @@ class _Builder:
         self.buffers: dict[Tensor, Buffer] = {}
         self.root_alloc: list[Buffer] = []
         self.names = NameSupply()  # of blocks: T_add, T_add_1, ...
+        self.block_names: dict[Operation, list[str]] = {}
         self.loads = _LoadsToBuffers(self.buffers)
         self.simplify = Analyzer().simplify
 
     def _block_name(self, op: Any) -> str:
-        return self.names.fresh_as_is(op.name.replace(".", "_"))
+        name = self.names.fresh_as_is(op.name.replace(".", "_"))
+        self.block_names.setdefault(op, []).append(name)
+        return name
 
     def is_arg(self, tensor: Tensor) -> bool:
         return tensor in self.args
@@ -393,7 +396,18 @@ def create_prim_func_from_outputs(
     args: Sequence[Any], index_dtype_override: str | None, attrs: Mapping[str, Any]
 ) -> PrimFunc:
     """As :func:`create_prim_func`, with further function attributes."""
+    return _create(_Builder(args), args, index_dtype_override, attrs)
+
+
+def create_schedulable(args: Sequence[Any]) -> tuple[PrimFunc, dict[Operation, list[str]], dict[Tensor, Buffer]]:
+    """The function of ``args``, the names of each operation's blocks, and the buffer of each tensor."""
     builder = _Builder(args)
+    return _create(builder, args, None, {}), builder.block_names, builder.buffers
+
+
+def _create(
+    builder: _Builder, args: Sequence[Any], index_dtype_override: str | None, attrs: Mapping[str, Any]
+) -> PrimFunc:
     order = post_order([t.op for t in builder.args])
     builder.bind_extern_buffers(order)
     stmts = [s for s in (builder.stage(op) for op in order) if s is not None]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....arith import Analyzer
 from ....ir.expr import Range
 from ....ir.prim import const
 from ...expr import BufferLoad, IterVar, Var
 from ...functor import substitute
+from ...op import if_then_else
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, LetStmt
 from .. import checks
 from ..buffers import compact, derived_buffer
@@ -123,19 +125,22 @@ class _Factor:
                     iter_vars.append(made)
                     values.append(var)
             var_map[iv.var] = substitute(value, binding)
+        predicate, guards = self._guards(binding)
+        sources = [substitute(r, var_map) for r in self.reducer.rhs]
+        for guard in guards:
+            pairs = zip(sources, self.reducer.identities, strict=True)
+            sources = [if_then_else(guard, source, identity) for source, identity in pairs]
         block = self._reduction_block(
             self.block.name_hint + "_rf",
             iter_vars,
             var_map,
             self.buffers,
             self._insert(self.reducer.indices, extra.var),
-            [substitute(r, var_map) for r in self.reducer.rhs],
+            sources,
             (tuple(substitute(r, var_map) for r in self.block.reads), self._rf_writes(extra.var, var_map)),
         )
         renamed = {n.loop_var: copy_var(n.loop_var, "") for n in self.loops}
-        body: Any = BlockRealize(
-            tuple(substitute(v, renamed) for v in values), substitute(self.realize.predicate, renamed), block
-        )
+        body: Any = BlockRealize(tuple(substitute(v, renamed) for v in values), substitute(predicate, renamed), block)
         for n in reversed(self.loops):
             body = n.with_fields(
                 loop_var=renamed[n.loop_var],
@@ -144,6 +149,32 @@ class _Factor:
                 body=body,
             )
         return body, block
+
+    def _guards(self, binding: dict[Any, Any]) -> tuple[Any, list[Any]]:
+        """What of the predicate the block of partial results keeps, and what becomes a condition on its values.
+
+        Where a term leaves some partial result without one single update, nobody would initialise it either.
+        """
+        analyzer = Analyzer()
+        for node in self.loops:
+            analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent))
+        first = {n.loop_var: n.min for n in self.loops if n.loop_var in self.reduce_vars and n is not self.loop}
+        kept: Any = const(True, "bool")
+        guards = []
+        for term in conjuncts(self.realize.predicate):
+            names = vars_in(term)
+            if self.loop.loop_var not in names or analyzer.can_prove(substitute(term, first)):
+                kept = and_predicate(kept, term)
+                continue
+            unbound = [v for v in names if v not in binding and any(n.loop_var is v for n in self.loops)]
+            if unbound:
+                raise PrimitiveError(
+                    f"The predicate of {{0}} compares the loop to be factored with {unbound[0].name}; factor before "
+                    "these loops are fused.",
+                    [self.block_sref],
+                )
+            guards.append(substitute(term, binding))
+        return kept, guards
 
     def _reduction_block(
         self,
