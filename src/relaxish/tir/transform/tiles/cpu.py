@@ -19,9 +19,9 @@ from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import Mutator, Substitute, substitute
-from ...stmt import BlockRealize, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt
-from ..base import call
-from .names import CLEAR, FRAGMENT, REDUCER, SHARED, STAGES, VAR
+from ...stmt import BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt
+from ..base import call, seq
+from .names import CLEAR, SHARED, VAR
 from .nests import interior, plain_selects, serial_loops, vector_loop, vectorizable, widest, without_guards
 from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, nest_of, rewrite_kernels, stores_of
 
@@ -29,10 +29,6 @@ __all__ = ["lower_for_cpu"]
 
 _MAX_ROWS = 16
 _MAX_VECTORS = 6
-_DEPTH = 256
-"""Turns of a pipelined loop are taken together until their products are about so deep."""
-_PANELS = 1 << 19
-"""Most bytes of the operands' panels of turns that are taken together."""
 
 
 def lower_for_cpu(func: PrimFunc, vector_bits: int) -> PrimFunc:
@@ -133,7 +129,7 @@ class _CpuKernel(Walk):
         """The kernel as a loop over blocks."""
         self._check()
         memory, buffers, turned = self._memory()
-        body = self.visit(_Retarget(memory, turned).visit(_Together(self).visit(self.kernel.block.body)))
+        body = self.visit(_Retarget(memory, turned).visit(self.kernel.block.body))
         annotations = {k: v for k, v in self.kernel.annotations.items() if not k.startswith("tile.")}
         block = self.kernel.block.with_fields(
             body=body, alloc_buffers=(*buffers, *self.extra), annotations=annotations, reads=(), writes=()
@@ -282,9 +278,7 @@ class _CpuKernel(Walk):
         lanes = self.bits // max(32, widest(store))
         by_rows = position == len(nest.loops) - 1 and isinstance(extent, IntImm) and extent.value >= 2 * lanes
         if not by_rows:
-            return SeqStmt([*start, serial_loops([(reduced, extent)], self._vectors(outer, store))] if start else
-                           [serial_loops([(reduced, extent)], self._vectors(outer, store))]) if start else serial_loops(
-                [(reduced, extent)], self._vectors(outer, store))  # fmt: skip
+            return seq([*start, serial_loops([(reduced, extent)], self._vectors(outer, store))])
         row = self._lanes_of_row(store, reduced, extent.value, lanes)
         begin = [] if nest.init is None else [nest.init]
         body = SeqStmt([*begin, *row])
@@ -521,15 +515,3 @@ class _Retarget(Substitute):
         return made
 
 
-class _Together(Mutator):
-    """Turns of pipelined loops taken together, where products alone read what the loop copies."""
-
-    def __init__(self, kernel: _CpuKernel) -> None:
-        super().__init__()
-        self.kernel = kernel
-
-    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
-        return node
-
-
-_ = (DeclBuffer, FRAGMENT, REDUCER, STAGES, Stmt)
