@@ -8,21 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .arch.chips import chip_of
+
 __all__ = ["GpuModel", "KernelWork"]
 
 Array = npt.NDArray[np.float64]
-# By compute capability: multiprocessors, clock (GHz), float32 multiply-adds and tensor-core multiply-adds (f16) of a
-# multiprocessor in a cycle, memory bandwidth (GB/s), shared memory and threads of a multiprocessor.
-_CHIPS: dict[int, tuple[int, float, int, int, float, int, int]] = {
-    60: (56, 1.3, 64, 64, 732, 64 << 10, 2048),
-    61: (20, 1.6, 128, 128, 320, 96 << 10, 2048),
-    70: (80, 1.5, 64, 512, 900, 96 << 10, 2048),
-    75: (40, 1.6, 64, 512, 320, 64 << 10, 1024),
-    80: (108, 1.41, 64, 1024, 1555, 164 << 10, 2048),
-    86: (82, 1.7, 128, 512, 936, 100 << 10, 1536),
-    89: (128, 2.5, 128, 512, 1008, 100 << 10, 1536),
-    90: (132, 1.75, 128, 2048, 3350, 228 << 10, 2048),
-}
 _LAUNCH_SECONDS = 2e-6
 _SHARED_BYTES = 128  # of a multiprocessor in a cycle
 _REGISTERS = 65536
@@ -44,16 +34,17 @@ class GpuModel:
 
     @staticmethod
     def of_target(target: Any) -> GpuModel:
-        """The model of a target's device, by its ``arch``; another maker's is taken for a mid-range one.
+        """The model of a target's device: by its tag, else by its architecture.
 
         >>> from relaxish import Target
         >>> GpuModel.of_target(Target("nvidia/nvidia-a100")).multiprocessors
         108
         """
-        digits = "".join(c for c in str(target.attrs.get("arch", "")).partition("sm_")[2] if c.isdigit())
-        capability = int(digits) if digits else 75
-        known = max([c for c in _CHIPS if c <= capability], default=min(_CHIPS))
-        return GpuModel(*_CHIPS[known])
+        chip = chip_of(target)
+        return GpuModel(
+            chip.cores, chip.clock, chip.multiply_adds, chip.matrix_multiply_adds, chip.bandwidth, chip.shared_memory,
+            chip.threads,
+        )  # fmt: skip
 
     def seconds(self, work: KernelWork) -> Array:
         """Estimated seconds of one kernel, a value for each row of the columns in ``work``."""

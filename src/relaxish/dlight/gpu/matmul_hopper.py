@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...carver import costs_of
+from ...carver.matmul_analysis import normalize_product
 from ...ir import dtype as dt
 from ...target import Target
 from ...tir import PrimFunc
@@ -22,7 +23,6 @@ from .hopper_config import HopperConfig, configs
 from .matmul_analysis import (
     auto_inline_consumer_chain,
     auto_inline_producers,
-    get_index_map,
     get_single_reduction,
 )
 
@@ -30,28 +30,6 @@ __all__ = ["HopperConfig", "MatmulHopper", "configs", "normalize_product", "sche
 
 # Products with a side this short are bound by memory and leave tensor cores idle.
 _SHORTEST_SIDE = 16
-
-
-def normalize_product(sch: Schedule, main: Any) -> bool:
-    """Rewrite a block as ``C[S, I, J] += A[S, I, K] * B[S, J, K]`` over re-indexed operands; False if it is none.
-
-    Indices may be any functions of the axes: of a convolution, what a result needs of the image becomes a row of A.
-    """
-    node = sch.get(main)
-    if len(node.reads) != 2 or len(node.writes) != 1:
-        return False
-    try:
-        copies = [sch.reindex(main, place) for place in (("read", 0), ("read", 1), ("write", 0))]
-        maps = get_index_map(sch.get(main))
-        if maps is None:
-            return False
-        whole, *parts = maps
-        for copy, kind, index_map in zip(copies, ("write", "write", "read"), parts, strict=True):
-            sch.transform_layout(copy, (kind, 0), index_map)
-        sch.transform_block_layout(main, whole)
-    except ILLEGAL:
-        return False
-    return True
 
 
 def schedule_tiles(sch: Schedule, main: Any, config: HopperConfig) -> None:

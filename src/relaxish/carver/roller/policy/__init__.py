@@ -1,0 +1,6 @@
+"""How tiles are chosen: for threads, and for matrix units."""
+
+from .default import DefaultPolicy
+from .tensorcore import TensorCorePolicy
+
+__all__ = ["DefaultPolicy", "TensorCorePolicy"]
