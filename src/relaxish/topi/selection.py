@@ -23,6 +23,9 @@ _STEP, _SORTED = 1.5, 10.0
 #: Without a known length, lists at most so long are inserted into.
 _LONGEST = 64
 
+#: Elements of the state of a line.
+_HOLE, _ENTERING = const(0, "int64"), const(1, "int64")
+
 Before = Callable[[Any, Any], Any]
 
 
@@ -37,91 +40,101 @@ def is_worth_selecting(k: int, n: Any) -> bool:
     return insertions * k / 2 * _STEP < length * _SORTED
 
 
-def first_elements(data: Any, axis: int, k: int, before: Before, extent: Any) -> tuple[Any, Any]:
-    """(values, int64 positions) of the k elements that come first; of equal ones those with lower positions do.
+class _Line:
+    """The statements that select from one line; ``at`` makes the indices of an element from its place in the line.
 
-    ``before(a, b)`` is a strict order; ``extent`` is ``k`` in the type of the sizes. Of a line that turns out to be
-    shorter than k only so many elements are written as it has.
+    ``state`` holds where the hole in the list is, and how many elements of a block come before the list's last.
     """
-    others = [d for d_axis, d in enumerate(data.shape) if d_axis != axis]
+
+    def __init__(self, ins: Any, outs: Any, at: Callable[[Any], list[Any]], before: Before, limit: Any) -> None:
+        (self.source,), (self.values, self.positions, self.state) = ins, outs
+        self.at, self.before, self.limit = at, before, limit
+
+    def element(self, j: Any) -> Any:
+        return read(self.source, *self.at(j))
+
+    def hole(self) -> Any:
+        return read(self.state, _HOLE)
+
+    def previous(self) -> list[Any]:
+        return self.at(tir.max(self.hole() - 1, const(0, "int64")))
+
+    def last(self) -> Any:
+        """The last of the list: an element enters if it comes before this one."""
+        return read(self.values, *self.at(self.limit - 1))
+
+    def insert(self, j: Any, hole: Any) -> Stmt:
+        """Element ``j`` into the list, whose elements from the hole on are lost or not there yet."""
+        shift = seq(
+            write(self.values, read(self.values, *self.previous()), *self.at(self.hole())),
+            write(self.positions, read(self.positions, *self.previous()), *self.at(self.hole())),
+            write(self.state, self.hole() - 1, _HOLE),
+        )
+        x = Var("x", str(self.source.dtype))
+        moved = seq(
+            write(self.state, hole, _HOLE),
+            While(tir.And(self.hole() > 0, self.before(x, read(self.values, *self.previous()))), shift),
+            write(self.values, x, *self.at(self.hole())),
+            write(self.positions, j, *self.at(self.hole())),
+        )
+        return LetStmt(x, self.element(j), moved)
+
+    def offer(self, j: Any) -> Stmt:
+        """Element ``j``, if it comes before the last of the list."""
+        return IfThenElse(self.before(self.element(j), self.last()), self.insert(j, self.limit - 1))
+
+    def block(self, begin: Any) -> Stmt:
+        """The elements of a block, if one of them enters the list."""
+        worst = Var("worst", str(self.source.dtype))
+        length = const(_BLOCK, "int64")
+
+        def count(t: Any) -> Stmt:
+            comes = self.before(self.element(begin + t), worst).astype("int64")
+            return write(self.state, read(self.state, _ENTERING) + comes, _ENTERING)
+
+        return seq(
+            write(self.state, const(0, "int64"), _ENTERING),
+            LetStmt(worst, self.last(), loop("t", length, count)),
+            IfThenElse(read(self.state, _ENTERING) > 0, loop("t", length, lambda t: self.offer(begin + t))),
+        )
+
+    def selected(self, n: Any) -> Stmt:
+        """The whole line: the list filled, then blocks, then the rest."""
+        blocks = tir.floordiv(n - self.limit, _BLOCK)
+        rest = self.limit + blocks * _BLOCK
+        return seq(
+            loop("j", self.limit, lambda j: self.insert(j, j)),
+            loop("b", blocks, lambda b: self.block(self.limit + b * _BLOCK)),
+            loop("j", n - rest, lambda j: self.offer(rest + j)),
+        )
+
+
+def first_elements(data: Any, axis: int, before: Before, extent: Any) -> tuple[Any, Any]:
+    """(values, int64 positions) of the first ``extent`` elements in order; of equal ones lower positions come first.
+
+    ``before(a, b)`` is a strict order. Of a line that turns out to be shorter only so many elements are written as it has.
+    """
+    others = [d for k, d in enumerate(data.shape) if k != axis]
     index_dtype = str(data.shape[axis].dtype)
     n = data.shape[axis].astype("int64")
     limit = tir.min(extent.astype("int64"), n)
-    zero, one = const(0, "int64"), const(1, "int64")
 
     def body(ins: Any, outs: Any) -> Any:
-        values, positions, state = outs
-
         def row(outer: list[Any]) -> Stmt:
-            def at(j: Any) -> list[Any]:
-                return [*outer[:axis], j.astype(index_dtype), *outer[axis:]]
-
-            def element(j: Any) -> Any:
-                return read(ins[0], *at(j))
-
-            def place() -> Any:
-                return read(state, zero)
-
-            def previous() -> list[Any]:
-                return at(tir.max(place() - 1, zero))
-
-            def insert(j: Any, hole: Any) -> Stmt:
-                """Element ``j`` into the list, whose elements from the hole on are lost or not there yet."""
-                shift = seq(
-                    write(values, read(values, *previous()), *at(place())),
-                    write(positions, read(positions, *previous()), *at(place())),
-                    write(state, place() - 1, zero),
-                )
-                x = Var("x", str(data.dtype))
-                moved = seq(
-                    write(state, hole, zero),
-                    While(tir.And(place() > 0, before(x, read(values, *previous()))), shift),
-                    write(values, x, *at(place())),
-                    write(positions, j, *at(place())),
-                )
-                return LetStmt(x, element(j), moved)
-
-            def offer(j: Any) -> Stmt:
-                return IfThenElse(before(element(j), read(values, *at(limit - 1))), insert(j, limit - 1))
-
-            def block(b: Any) -> Stmt:
-                worst = Var("worst", str(data.dtype))
-                begin = limit + b * _BLOCK
-
-                def count(t: Any) -> Stmt:
-                    comes = before(element(begin + t), worst).astype("int64")
-                    return write(state, read(state, one) + comes, one)
-
-                length = const(_BLOCK, "int64")
-                counted = LetStmt(worst, read(values, *at(limit - 1)), loop("t", length, count))
-                each = loop("t", length, lambda t: offer(begin + t))
-                return seq(write(state, zero, one), counted, IfThenElse(read(state, one) > 0, each))
-
-            blocks = tir.floordiv(n - limit, _BLOCK)
-            rest = limit + blocks * _BLOCK
-            return seq(
-                loop("j", limit, lambda j: insert(j, j)),
-                loop("b", blocks, block),
-                loop("j", n - rest, lambda j: offer(rest + j)),
-            )
+            line = _Line(ins, outs, lambda j: [*outer[:axis], j.astype(index_dtype), *outer[axis:]], before, limit)
+            return line.selected(n)
 
         return loops(others, row) if others else row([])
 
-    shape = [extent if d_axis == axis else d for d_axis, d in enumerate(data.shape)]
-    source = tir.decl_buffer(tuple(data.shape), data.dtype, "data_buf", data_alignment=8)
-    shapes: list[tuple[Any, str]] = [
-        (tuple(shape), str(data.dtype)),
-        (tuple(shape), "int64"),
-        ((const(2, "int64"),), "int64"),
-    ]
-    buffers = [tir.decl_buffer(s, dtype, "out_buf", data_alignment=8) for s, dtype in shapes]
+    shape = tuple(extent if k == axis else d for k, d in enumerate(data.shape))
+    shapes: list[tuple[Any, str]] = [(shape, str(data.dtype)), (shape, "int64"), ((const(2, "int64"),), "int64")]
     made = te.extern(
         [s for s, _ in shapes],
         [data],
         body,
         "topk",
         [dtype for _, dtype in shapes],
-        in_buffers=[source],
-        out_buffers=buffers,
+        in_buffers=[tir.decl_buffer(tuple(data.shape), data.dtype, "data_buf", data_alignment=8)],
+        out_buffers=[tir.decl_buffer(s, dtype, "out_buf", data_alignment=8) for s, dtype in shapes],
     )
     return made[0], made[1]

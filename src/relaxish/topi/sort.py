@@ -131,7 +131,7 @@ def topk(
     axis = normalize_axis(axis, len(data.shape))
     count = data.shape[axis] if isinstance(k, int) and k < 1 else tir.convert(k).astype(str(data.shape[axis].dtype))
     if isinstance(k, int) and is_worth_selecting(k, data.shape[axis]):
-        first, order = first_elements(data, axis, k, lambda a, b: comes_before(a, b, not is_ascend), count)
+        first, order = first_elements(data, axis, lambda a, b: comes_before(a, b, not is_ascend), count)
         found = ax_compute(order.shape, lambda i: order(*i).astype(dtype), "topk_indices", tags.INJECTIVE)
         return [first, found] if ret_type == "both" else first if ret_type == "values" else found
     order = sorted_positions(data, axis, not is_ascend)
