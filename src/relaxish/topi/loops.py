@@ -7,7 +7,7 @@ from typing import Any
 
 from ..tir import BufferLoad, BufferStore, For, ForKind, SeqStmt, Stmt, Var, const
 
-__all__ = ["loop", "loops", "read", "seq", "write"]
+__all__ = ["in_parallel", "loop", "loops", "read", "seq", "write"]
 
 
 def seq(*stmts: Stmt) -> Stmt:
@@ -29,6 +29,11 @@ def loops(shape: Sequence[Any], body: Callable[[list[Any]], Stmt], prefix: str =
     for var, extent in zip(reversed(variables), reversed(list(shape))):
         stmt = For(var, const(0, str(extent.dtype)), extent, ForKind.SERIAL, stmt)
     return stmt
+
+
+def in_parallel(stmt: Stmt) -> Stmt:
+    """A statement whose outermost loop, if it is one, is run by several threads."""
+    return stmt.with_fields(kind=ForKind.PARALLEL) if isinstance(stmt, For) else stmt
 
 
 def read(buffer: Any, *indices: Any) -> Any:

@@ -6,45 +6,96 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import te
-from ..tir import IfThenElse, const
-from .loops import loop, loops, read, seq, write
+from ..tir import IfThenElse, IntImm, LetStmt, Var, const, floordiv
+from .loops import in_parallel, loop, loops, read, seq, write
 from .shape import reshape
 from .utils import normalize_axis, prod
 
 __all__ = ["cumprod", "cumsum", "scanop"]
 
+Combine = Callable[[Any, Any], Any]
+
+#: Elements of the last axis that are combined at once.
+_BLOCK = 8
+
+
+class _Scan:
+    """The statements that scan the lines at one place of the axes before the scanned one."""
+
+    def __init__(self, source: Any, out: Any, combine: Combine, axis: int, outer: list[Any], identity: Any) -> None:
+        """``identity`` is the first value of an exclusive scan, None of an inclusive one."""
+        self.source, self.out, self.combine, self.outer, self.identity = source, out, combine, outer, identity
+        self.n, self.after = source.shape[axis], source.shape[axis + 1 :]
+        self.one = const(1, str(self.n.dtype))
+
+    def element(self, k: Any, inner: list[Any]) -> Any:
+        """What is combined into the result at ``k``."""
+        source = k if self.identity is None else k - self.one
+        return read(self.source, *self.outer, source, *inner).astype(self.out.dtype)
+
+    def first(self, inner: list[Any]) -> Any:
+        zero = const(0, str(self.n.dtype))
+        value = self.element(zero, inner) if self.identity is None else self.identity
+        return write(self.out, value, *self.outer, zero, *inner)
+
+    def step(self, k: Any, inner: list[Any]) -> Any:
+        before = read(self.out, *self.outer, k - self.one, *inner)
+        return write(self.out, self.combine(before, self.element(k, inner)), *self.outer, k, *inner)
+
+    def block(self, begin: Any) -> Any:
+        """Elements of the last axis one after the other in registers.
+
+        Combining them among themselves first would shorten the chain, but products of 0 and sums of both signs could
+        overflow on the way.
+        """
+        parts = [Var(f"part{t}", self.out.dtype) for t in range(_BLOCK + 1)]
+        made: Any = seq(*(write(self.out, p, *self.outer, begin + t) for t, p in enumerate(parts[1:])))
+        for t in reversed(range(_BLOCK)):
+            made = LetStmt(parts[t + 1], self.combine(parts[t], self.element(begin + t, [])), made)
+        return LetStmt(parts[0], read(self.out, *self.outer, begin - self.one), made)
+
+    def following(self) -> Any:
+        """All but the first."""
+        count = self.n - self.one
+        if self.after:
+            # Whole rows of the axes behind are combined at once: they are neighbours in memory.
+            return loop("k", count, lambda k: loops(self.after, lambda inner: self.step(k + self.one, inner), "j"))
+        blocks = floordiv(count, _BLOCK)
+        rest = blocks * _BLOCK
+        return seq(
+            loop("b", blocks, lambda b: self.block(b * _BLOCK + self.one)),
+            loop("k", count - rest, lambda k: self.step(rest + k + self.one, [])),
+        )
+
+    def whole(self) -> Any:
+        scanned = seq(loops(self.after, self.first, "j"), self.following())
+        return scanned if isinstance(self.n, IntImm) and self.n.value > 0 else IfThenElse(self.n > 0, scanned)
+
 
 def scanop(
     data: Any,
-    combine: Callable[[Any, Any], Any],
+    combine: Combine,
     identity: float,
     name: str,
     axis: int | None = None,
     dtype: str | None = None,
     exclusive: bool | None = None,
 ) -> Any:
-    """A running combination along ``axis`` (of the flat data, if none is given)."""
+    """A running combination along ``axis`` (of the flat data, if none is given).
+
+    Elements are combined one after the other, as they come; ``exclusive`` begins with ``identity`` and leaves out the last.
+    """
     if axis is None:
         data, axis = reshape(data, [prod(data.shape)]), 0
     axis = normalize_axis(axis, len(data.shape))
     out_dtype = dtype or data.dtype
-    others = [d for k, d in enumerate(data.shape) if k != axis]
+    begin = const(identity, out_dtype) if exclusive else None
 
     def body(ins: Any, outs: Any) -> Any:
-        def row(outer: list[Any]) -> Any:
-            def at(k: Any) -> list[Any]:
-                return [*outer[:axis], k, *outer[axis:]]
+        def lines(outer: list[Any]) -> Any:
+            return _Scan(ins[0], outs[0], combine, axis, outer, begin).whole()
 
-            def step(k: Any) -> Any:
-                zero, one = const(0, str(k.dtype)), const(1, str(k.dtype))
-                source = k - one if exclusive else k
-                first = const(identity, out_dtype) if exclusive else read(ins[0], *at(k)).astype(out_dtype)
-                value = combine(read(outs[0], *at(k - one)), read(ins[0], *at(source)).astype(out_dtype))
-                return IfThenElse(k.equal(zero), write(outs[0], first, *at(k)), write(outs[0], value, *at(k)))
-
-            return loop("k", data.shape[axis], step)
-
-        return seq(loops(others, row)) if others else row([])
+        return in_parallel(loops(data.shape[:axis], lines))
 
     return te.extern([tuple(data.shape)], [data], body, name, [out_dtype])
 
