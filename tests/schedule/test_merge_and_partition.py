@@ -154,6 +154,19 @@ def test_a_partition_around_pieces_is_declared_with_them():
     verify_trace_roundtrip(sch, chain)
 
 
+def test_blocks_inside_of_pieces_stay_known():
+    sch = Schedule(chain, debug_mask="all")
+    outer = sch.blockize(sch.get_loops("B")[1])
+    (loop,) = sch.get_loops(outer)
+    sch.loop_partition(loop, [1, None])
+    inner = sch.get_block("B_n1")
+    sch.annotate(inner, "note", 1)
+    assert "note" in sch.get(inner).annotations
+    sch.cache_read("C", 0, "global")
+    assert sch.get(inner).name_hint == "B_n1"
+    assert check_program(chain, sch.mod["main"]) is None
+
+
 def test_a_piece_that_hides_what_it_accesses_is_declared_once():
     @T.prim_func
     def silent(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):

@@ -561,3 +561,86 @@ def test_a_reduction_goes_on_from_one_instance_of_an_outer_block_to_the_next(ste
         else:
             sch.rfactor(sch.get_loops(piece)[-1], 0)
     assert check_program(rows, sch.mod["main"]) is None
+
+
+@pytest.mark.parametrize("update", ["maximum", "shifted", "product"])
+def test_only_sums_of_products_are_padded_along_their_reduction(update):
+    @T.prim_func
+    def maximum(A: T.Buffer((5, 3), "float32"), B: T.Buffer((5,), "float32")):
+        for i, k in T.grid(5, 3):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = T.min_value("float32")
+                B[vi] = T.max(B[vi], A[vi, vk])
+
+    @T.prim_func
+    def shifted(A: T.Buffer((5, 3), "float32"), B: T.Buffer((5,), "float32")):
+        for i, k in T.grid(5, 3):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = 0.0
+                B[vi] = B[vi] + (A[vi, vk] + 1.0)
+
+    @T.prim_func
+    def product(A: T.Buffer((5, 3), "float32"), B: T.Buffer((5,), "float32")):
+        for i, k in T.grid(5, 3):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = 1.0
+                B[vi] = B[vi] * A[vi, vk]
+
+    func = {"maximum": maximum, "shifted": shifted, "product": product}[update]
+    sch = Schedule(func)
+    with pytest.raises(ScheduleError, match="is no sum of terms that are zero"):
+        sch.pad_einsum("B", [1, 4])
+    sch.pad_einsum("B", [4, 1])  # further results are dropped, whatever they are
+    assert check_program(func, sch.mod["main"]) is None
+
+
+def test_padding_is_filled_after_blocks_in_blocks():
+    @T.prim_func
+    def rows(A: T.Buffer((4, 3), "float32"), C: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4,))
+        for i, k in T.grid(4, 3):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[vi] = 0.0
+                B[vi] += A[vi, vk]
+        for i in range(4):
+            with T.block("C"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = B[vi] * 2.0
+
+    sch = Schedule(rows, debug_mask="all")
+    outer = sch.blockize(sch.get_loops("B")[1])
+    sch.transform_layout(outer, ("write", 0), lambda i: (i // 3, i % 3), pad_value=0.0)
+    verify_well_formed(sch.mod["main"])
+    assert check_program(rows, sch.mod["main"]) is None
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_a_rolling_buffer_knows_which_variable_indexes_which_dimension(order):
+    @T.prim_func
+    def windows(A: T.Buffer((6, 8, 3), "float32"), C: T.Buffer((4, 8, 3), "float32")):
+        B = T.alloc_buffer((6, 8, 3))
+        for i, j, l in T.grid(6, 8, 3):
+            with T.block("B"):
+                vi, vj, vl = T.axis.remap("SSS", [i, j, l])
+                B[vi, vj, vl] = A[vi, vj, vl] * 2.0
+        for i, j, l, k in T.grid(4, 8, 3, 3):
+            with T.block("C"):
+                vi, vj, vl, vk = T.axis.remap("SSSR", [i, j, l, k])
+                with T.init():
+                    C[vi, vj, vl] = 0.0
+                C[vi, vj, vl] += B[vi + vk, vj, vl]
+
+    sch = Schedule(windows, debug_mask="all")
+    sch.transform_block_layout("B", lambda *i: [i[place] for place in order])
+    sch.compute_at("B", sch.get_loops("C")[1])
+    sch.rolling_buffer("B", 0)
+    verify_well_formed(sch.mod["main"])
+    assert check_program(windows, sch.mod["main"]) is None

@@ -332,6 +332,8 @@ def rolling_buffer(p: _Picker) -> None:
 def transform_layout(p: _Picker) -> None:
     block = p.block()
     kind, index, buffer = p.local(block)
+    if not buffer.shape:
+        raise _Nothing
     tile = p.rng.choice((2, 3, 4))
     axis = p.rng.randrange(len(buffer.shape))
 
@@ -422,6 +424,8 @@ def tensorize(p: _Picker) -> None:
 def set_axis_separator(p: _Picker) -> None:
     block = p.block()
     kind, index, buffer = p.local(block)
+    if not buffer.shape:
+        raise _Nothing
     p.sch.set_axis_separator(block, (kind, index), [p._one(range(len(buffer.shape)))])
 
 

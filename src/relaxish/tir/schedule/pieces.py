@@ -20,7 +20,6 @@ from ...arith import Analyzer
 from ...ir.expr import Range
 from ...ir.functor import Visitor
 from ..expr import IterVar, Var
-from ..functor import substitute
 from ..stmt import Block, BlockRealize, For, SeqStmt
 from .checks import is_zero
 from .rewrite import signature_of
@@ -98,7 +97,7 @@ def _declared_in(body: Any, only: Block | None, domains: Mapping[Any, Range], re
 def _declared(realize: BlockRealize, domains: Mapping[Any, Range], reuse: dict[Any, Any]) -> BlockRealize:
     block = realize.block
     if not ScheduleState.is_undeclared(block):
-        made, values = _from_zero(block, realize.iter_values)
+        made, values = _from_zero(block, realize.iter_values, reuse)
         made = signature_of(made)
         chain_reuse(reuse, {block: made})
         return realize.with_fields(iter_values=values, block=made)
@@ -114,15 +113,18 @@ def _declared(realize: BlockRealize, domains: Mapping[Any, Range], reuse: dict[A
     return realize.with_fields(iter_values=tuple(outer), block=made)
 
 
-def _from_zero(block: Block, values: Sequence[Any]) -> tuple[Block, tuple[Any, ...]]:
-    """A block whose variables begin at zero, and their values: most primitives know of no others."""
+def _from_zero(block: Block, values: Sequence[Any], reuse: dict[Any, Any]) -> tuple[Block, tuple[Any, ...]]:
+    """A block whose variables begin at zero, and their values: most primitives know of no others.
+
+    The blocks inside of it that change are entered in ``reuse``.
+    """
     shifted = {iv.var: iv.var + iv.dom.min for iv in block.iter_vars if not is_zero(iv.dom.min)}
     if not shifted:
         return block, tuple(values)
     simplify = Analyzer().simplify
     iters = tuple(IterVar(Range(0, iv.dom.extent), iv.var, iv.iter_type, iv.thread_tag) for iv in block.iter_vars)
     fields: dict[str, Any] = {name: getattr(block, name) for name in ("body", "init", "match_buffers")}
-    fields = {name: substitute(part, shifted) for name, part in fields.items() if part is not None}
+    fields = {name: substitute_loops(part, shifted, reuse) for name, part in fields.items() if part is not None}
     made = block.with_fields(iter_vars=iters, **fields)
     return made, tuple(simplify(v - iv.dom.min) for v, iv in zip(values, block.iter_vars, strict=True))
 

@@ -27,7 +27,7 @@ Region = list[Range]
 _SCOPE_RANKS = {"global": 0, "": 0, "shared": 1, "warp": 2}
 
 
-def _is_shared_under(scope: str, tag: str) -> bool:
+def is_shared_under(scope: str, tag: str) -> bool:
     """Whether all threads along the axis ``tag`` see the same memory of ``scope``."""
     head = scope.partition(".")[0]
     if head == "warp":
@@ -200,11 +200,11 @@ class RegionCollector(StmtExprVisitor):
     # -- accesses ------------------------------------------------------------------------------------------
 
     def visit_BufferLoad(self, load: Any) -> None:
-        self._touch(load.buffer, self._explicit.get(load.buffer) or _points(load.indices))
+        self._touch(load.buffer, self._explicit.get(load.buffer) or points(load.indices))
         self.visit(load.indices)
 
     def visit_BufferStore(self, store: BufferStore) -> None:
-        self._touch(store.buffer, self._explicit.get(store.buffer) or _points(store.indices))
+        self._touch(store.buffer, self._explicit.get(store.buffer) or points(store.indices))
         self.visit(store.value)
         self.visit(store.indices)
 
@@ -221,7 +221,7 @@ class RegionCollector(StmtExprVisitor):
             return
         domains = dict(self._domains)
         for var, tag in self._axes[:depth]:
-            if not (tag and _is_shared_under(buffer.scope(), tag)):
+            if not (tag and is_shared_under(buffer.scope(), tag)):
                 domains.pop(var, None)
         for var in self._lets & domains.keys():  # a name for a value that an iterator may be part of runs with it
             values = eval_set(domains[var], {v: dom for v, dom in domains.items() if v is not var})
@@ -282,7 +282,7 @@ def _truth(condition: Any) -> Any:
     return condition if condition.dtype == "bool" else B.ne(condition, B.const(condition.dtype, 0))
 
 
-def _points(indices: Any) -> Region:
+def points(indices: Any) -> Region:
     out = []
     for e in indices:
         if isinstance(e, Ramp):

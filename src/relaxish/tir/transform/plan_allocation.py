@@ -1,11 +1,13 @@
 """PlanAndUpdateBufferAllocationLocation: each buffer is allocated at the innermost place that holds all its uses.
 
 Before: the root block allocates ``B``, which only the body of loop ``i`` uses.
-After: a block inside loop ``i`` allocates ``B``, so that each iteration has a small buffer of its own.
+After: a block inside loop ``i`` allocates ``B``, so that each iteration has a small buffer of its own. What one iteration
+reads of another's stays outside of the loop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...ir import prim as P
@@ -13,8 +15,11 @@ from ...ir.expr import Range
 from ...ir.functor import Visitor
 from ..buffer import Buffer
 from ..function import PrimFunc
+from ..functor import substitute
 from ..stmt import Block, BlockRealize, BufferRegion, For
 from .base import PrimFuncPass, SeqMutator, func_pass
+from .carried_values import Access, in_loops, innermost_whole
+from .compact_regions import is_shared_under, points
 
 
 class Scope:
@@ -54,6 +59,10 @@ class AccessScopes(Visitor):
         self.by_data: dict[Any, list[Buffer]] = {}
         self.loops: dict[Any, Scope] = {}
         self.kernels: list[Scope] = []
+        self.accesses: dict[Buffer, list[Access[Scope]]] = {}
+        self.opaque: set[Buffer] = set()  # used by their pointers: nobody knows what for
+        self.guards: frozenset[int] = frozenset()  # branches without an alternative
+        self.bound: dict[Any, Any] = {}  # block variables in terms of loop variables
 
     def touch(self, buffer: Buffer, scope: Scope | None = None) -> None:
         """Note a use of ``buffer`` at the current scope."""
@@ -61,6 +70,11 @@ class AccessScopes(Visitor):
         if not any(b is buffer for b in self.by_data[buffer.data]):
             self.by_data[buffer.data].append(buffer)
         self.found[buffer] = common_scope(self.found.get(buffer), scope or self.scope)
+
+    def note(self, buffer: Buffer, region: Sequence[Range], is_write: bool) -> None:
+        """Note what is read or written of ``buffer``."""
+        access = Access(self.scope, in_loops(region, self.bound), is_write, self.guards)
+        self.accesses.setdefault(buffer, []).append(access)
 
     def visit_For(self, loop: For) -> None:
         self.visit(loop.min)
@@ -72,6 +86,16 @@ class AccessScopes(Visitor):
         self.visit(loop.body)
         self.scope = saved
 
+    def visit_IfThenElse(self, stmt: Any) -> None:
+        self.visit(stmt.condition)
+        before = self.guards
+        if stmt.else_case is None:
+            self.guards |= {id(stmt)}
+        self.visit(stmt.then_case)
+        self.guards = before
+        if stmt.else_case is not None:
+            self.visit(stmt.else_case)
+
     def visit_BlockRealize(self, realize: BlockRealize) -> None:
         for value in realize.iter_values:
             self.visit(value)
@@ -80,15 +104,20 @@ class AccessScopes(Visitor):
         saved = self.scope
         outermost = self._reduction_scope(realize, saved)
         self.scope = Scope(saved, block)
+        bound = self.bound
+        self.bound = {**bound, **_bindings(realize, bound)}
         for match in block.match_buffers:
             self.touch(match.source.buffer)
+            for is_write, regions in ((False, block.reads), (True, block.writes)):
+                if any(r.buffer is match.source.buffer for r in regions):
+                    self.note(match.source.buffer, match.source.region, is_write)
         if block.init is not None:
             self.visit(block.init)
         self.visit(block.body)
         if outermost is not None:
             for region in block.writes:
                 self.touch(region.buffer, outermost)
-        self.scope = saved
+        self.scope, self.bound = saved, bound
 
     def _reduction_scope(self, realize: BlockRealize, here: Scope) -> Scope | None:
         """The scope just outside all loops that a reduction of this block runs over."""
@@ -106,12 +135,14 @@ class AccessScopes(Visitor):
         self.touch(load.buffer)
         for index in load.indices:
             self.visit(index)
+        self.note(load.buffer, points(load.indices), False)
 
     def visit_BufferStore(self, store: Any) -> None:
         self.touch(store.buffer)
         self.visit(store.value)
         for index in store.indices:
             self.visit(index)
+        self.note(store.buffer, points(store.indices), True)
 
     def visit_Buffer(self, buffer: Buffer) -> None:
         return
@@ -122,6 +153,25 @@ class AccessScopes(Visitor):
     def visit_Var(self, var: Any) -> None:
         for buffer in self.by_data.get(var, ()):
             self.touch(buffer)
+            self.opaque.add(buffer)
+
+    def whole_scope(self, buffer: Buffer, scope: Scope) -> Scope:
+        """``scope``, or the one further out where ``buffer`` has to live for what it carries between iterations."""
+        if buffer in self.opaque or len(self.by_data[buffer.data]) > 1:
+            return scope
+        return innermost_whole(
+            buffer,
+            self.accesses.get(buffer, ()),
+            scope,
+            lambda at: at.parent,
+            lambda at: at.node if isinstance(at.node, For) else None,
+            lambda loop: is_shared_under(buffer.scope(), loop.thread_binding.thread_tag),
+        )
+
+
+def _bindings(realize: BlockRealize, bound: Mapping[Any, Any]) -> dict[Any, Any]:
+    values = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    return {iv.var: substitute(value, bound) if bound else value for iv, value in values}
 
 
 def _vars(e: Any) -> list[Any]:
@@ -260,7 +310,7 @@ def plan(func: PrimFunc) -> PrimFunc:
         if scope is None:
             moved.add(id(buffer))
             continue
-        scope = _allowed(scope, buffer, finder.kernels)
+        scope = _allowed(finder.whole_scope(buffer, scope), buffer, finder.kernels)
         if scope.node is None:
             continue
         moved.add(id(buffer))

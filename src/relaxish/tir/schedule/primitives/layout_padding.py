@@ -274,6 +274,8 @@ class _Traverse(Mutator):
         return BufferStore(self.new, value, self.indices)
 
     def visit_BlockRealize(self, node: BlockRealize) -> Any:
+        if node is not self.write.realize and node.block.iter_vars:
+            self.complete = False  # its variables are in terms of loops that go away
         if node is not self.write.realize or self.block is None:
             return self._enter(node, node.block.iter_vars, self.visit(node.iter_values))
         iters, values = self.block

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....arith import Analyzer
 from ....ir.expr import Range
+from ....ir.functor import Mutator
 from ....ir.prim import const
+from ....ir.structural import same_expression
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
@@ -19,7 +21,7 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import realize_of
-from ..walk import block_realizes_below, seq_or_single
+from ..walk import block_realizes_below, seq_or_single, vars_in
 from .reindex import check_alone, points
 
 if TYPE_CHECKING:
@@ -66,15 +68,35 @@ def _check_results(sref: StmtSRef, extents: Mapping[Any, Any], analyzer: Analyze
 
 
 def _check_summands(sref: StmtSRef, extents: Mapping[Any, Any]) -> None:
-    """A longer reduction adds zeros only if something it reads is indexed by its variable, and so padded with them."""
+    """A longer reduction adds zeros only if it is a sum, and each term is zero where what its variable indexes is."""
     indices = {dim.min for region in sref.stmt.reads for dim in region.region if isinstance(dim.min, Var)}
     for iv in sref.stmt.iter_vars:
-        if iv.iter_type == IterVar.CommReduce and iv.var in extents and iv.var not in indices:
+        if iv.iter_type != IterVar.CommReduce or iv.var not in extents:
+            continue
+        if iv.var not in indices:
             raise PrimitiveError(
                 f'The reduction variable "{iv.var.name}" of block {{0}} indexes nothing that is read, so longer runs of it '
                 "would add to the sum.",
                 [sref],
             )
+        if not _adds_nothing(sref.stmt, iv.var):
+            raise PrimitiveError(
+                f'The block {{0}} is no sum of terms that are zero where the padding along "{iv.var.name}" is.', [sref]
+            )
+
+
+def _adds_nothing(block: Block, var: Var) -> bool:
+    """Whether the update is a sum and leaves it as it is if all that is read at ``var`` is zero."""
+
+    class Zeros(Mutator):
+        def visit_BufferLoad(self, node: BufferLoad) -> Any:
+            return const(0, node.dtype) if var in vars_in(tuple(node.indices)) else node
+
+    update = block.body
+    if not isinstance(update, BufferStore):
+        return False
+    before = BufferLoad(update.buffer, update.indices)
+    return same_expression(Analyzer().simplify(Zeros().visit(update.value)), before)
 
 
 class _Copy(NamedTuple):

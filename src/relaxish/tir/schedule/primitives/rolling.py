@@ -20,6 +20,7 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..region import box_to_ranges, relax_region
 from ..sref import DepKind, StmtSRef
 from ..subst import realize_of
+from ..walk import vars_in
 from .compute_at import lowest_common_ancestor
 
 if TYPE_CHECKING:
@@ -96,7 +97,12 @@ class _Roll(Mutator):
     def visit_Block(self, node: Block) -> Any:
         made = self.default_visit(node)
         if node is not self.scope:
-            made = made.with_fields(iter_vars=tuple(self._carried(i, iv) for i, iv in enumerate(made.iter_vars)))
+            carried = self._carried(node)
+            made = made.with_fields(
+                iter_vars=tuple(
+                    IterVar(iv.dom, iv.var, IterVar.Opaque) if iv.var in carried else iv for iv in made.iter_vars
+                )
+            )
         if node is not self.scope and any(r.buffer is self.old for r in (*node.reads, *node.writes)):
             found = get_block_read_write_region(made, {self.new.data: self.new})
             kept = []
@@ -108,9 +114,12 @@ class _Roll(Mutator):
             self.reuse[node] = made
         return made
 
-    def _carried(self, position: int, iv: IterVar) -> IterVar:
-        """A variable of the rolling axis counts as opaque: each of its values builds on all before."""
-        return IterVar(iv.dom, iv.var, IterVar.Opaque) if position == self.rolling else iv
+    def _carried(self, block: Block) -> set[Any]:
+        """The variables of the rolling axis count as opaque: each of their values builds on all before."""
+        region = next((r for r in block.writes if r.buffer is self.old), None)
+        if region is not None:
+            return set(vars_in(region.region[self.rolling].min))
+        return {iv.var for i, iv in enumerate(block.iter_vars) if i == self.rolling}
 
     def visit_BlockRealize(self, node: BlockRealize) -> Any:
         made = self.default_visit(node)
@@ -119,9 +128,12 @@ class _Roll(Mutator):
         self.stored = False
         condition = made.predicate
         analyzer = Analyzer()
-        for axis, value in zip(self.axes, node.iter_values, strict=False):
+        bound = {iv.var: value for iv, value in zip(node.block.iter_vars, node.iter_values, strict=True)}
+        region = next(r for r in node.block.writes if r.buffer is self.old)
+        for axis, dim in zip(self.axes, region.region, strict=True):
             if axis.var is None:
                 continue
+            value = substitute(dim.min, bound)
             at_start = analyzer.simplify(substitute(value, {axis.var: const(0, axis.var.dtype)}))
             fresh = tir_any(axis.var < 1, at_start >= const(axis.overlap, at_start.dtype))
             condition = analyzer.simplify(tir_all(condition, fresh))
