@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PYTEST_WORKERS ?= 2
 
-.PHONY: demo test test-all lint replay bench anywhere faults gpu-check docs clean
+.PHONY: demo test test-all lint replay bench anywhere faults gpu-canaries gpu-check docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -54,9 +54,14 @@ FAULT_MINUTES ?= 20
 faults: $(STAMP)
 	RELAXISH_CHECK=1 $(BIN)/python tests/faults/run.py --minutes $(FAULT_MINUTES)
 
-# Runs with the Python that has the GPU's packages (torch, triton, cuda-bindings); GPU machines often have no network.
+# Both run with the Python that has the GPU's packages (torch, triton, cuda-bindings); GPU machines often have no network.
+# CALL=works, then numbers, then search: under ten minutes each.
+CALL ?= works
 gpu-check:
-	PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) benchmarks/gpu_check.py
+	PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) benchmarks/gpu_check.py --call $(CALL)
+
+gpu-canaries:
+	PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) benchmarks/gpu/canaries.py
 
 docs: $(STAMP)
 	RELAXISH_CHECK=1 $(BIN)/python -m pytest tests/docs

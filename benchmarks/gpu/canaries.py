@@ -105,7 +105,7 @@ class Bench:
 
     def judge(self, right: Any, note: str = "") -> Verdict:
         """The verdict on what has been computed, if anything has."""
-        return Verdict(bool(right) if self.computes else None, note)
+        return Verdict(bool(right), note) if self.computes else Verdict(None)
 
 
 def _pointer(array: Any) -> tuple[str, Any]:
@@ -154,12 +154,17 @@ def _wmma(bench: Bench) -> Verdict:
     return bench.judge(not wrong.any(), f"{int(wrong.sum())} of {wrong.size} wrong")
 
 
+def descriptor_fields(swizzle: int, b_across: bool) -> tuple[int, int, int, int, int]:
+    """Leading and stride of A and of B in bytes, and the mode; operands lie in pieces of 64 lines of ``swizzle`` bytes."""
+    by_depth = (16, 8 * swizzle)
+    b_fields = (64 * swizzle, 8 * swizzle) if b_across else by_depth
+    return (*by_depth, *b_fields, {128: 1, 64: 2, 32: 3}[swizzle])
+
+
 def _warpgroup(name: str, swizzle: int, b_across: bool) -> Callable[[Bench], Verdict]:
     """A product by descriptors as kernels have them; where it is wrong, other readings of their fields are tried."""
-    mode = {128: 1, 64: 2, 32: 3}[swizzle]
-    piece = 64 * swizzle
-    by_depth = (16, 8 * swizzle)
-    ours = (*by_depth, *((piece, 8 * swizzle) if b_across else by_depth), mode)
+    ours = descriptor_fields(swizzle, b_across)
+    by_depth = ours[:2]
 
     def check(bench: Bench) -> Verdict:
         x, y = _matrices(64)
@@ -390,7 +395,7 @@ CANARIES = {c.name: c for c in (
     Canary("gemm_ring", _product((1024, 512, 1024), (256, 128, 512), rows=128, columns=128, stages=3),
            "phases after the ring has come round; an error that moves from run to run is a race",
            f"{_KERNEL}: _consumer, _producer; compute-sanitizer --tool racecheck", products=True),
-    Canary("gemm_mn", _product((512, 512, 512), (128, 128, 192), rows=128, columns=256, stages=3),
+    Canary("gemm_wide", _product((512, 512, 512), (128, 128, 192), rows=128, columns=256, stages=3),
            "the widest tile: 232 registers, two buffers of results", f"{_KERNEL}: _REGISTERS; hopper_epilogue.py",
            products=True),
     Canary("gemm_split", _product((128, 256, 2048), (128, 64, 512), rows=64, columns=64, stages=4, warpgroups=1, split=4),

@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .cases import gemm
+from .fit import rank_correlation
 from .journal import Journal
-from .kernels import into_output, on_device, relative_error, working
+from .kernels import build, into_output, on_device, relative_error, working
 from .timing import Timer, add_times
 
 # The section's time goes to 4096 cubed first; what that leaves is for 8192 cubed.
@@ -17,6 +20,8 @@ _SHARES = {"gemm f16 4096": 0.6, "gemm f16 8192": 1.0}
 _RESERVE_SEC = 30.0
 # Measurements before the cost model is trained first: a search of two minutes has some hundreds, a rehearsal eight.
 _WARMUP, _WARMUP_SMALL = 32, 4
+# A kernel of a millisecond needs no 100 of them: three times as many candidates a minute.
+_MIN_REPEAT_MS = 20
 # So many of the fastest schedules are tried until one computes the right thing.
 _FINALISTS = 5
 
@@ -33,7 +38,9 @@ def run(job: str, options: Any, journal: Journal) -> None:
     seconds = max(5.0, (options.until - time.time()) * _SHARES.get(job, 1.0) - _RESERVE_SEC)
     begin = time.perf_counter()
     database = _search(job, module, options, seconds)
-    row = journal.put(job, tuning_s=time.perf_counter() - begin, records=len(database))
+    took = time.perf_counter() - begin
+    row = journal.put(job, tuning_s=took)
+    journal.update(job, course_of(database, module, took))
     tensors, arrays = on_device(case.inputs)
     expected = case.expected(case.inputs)
     best = None
@@ -51,8 +58,31 @@ def run(job: str, options: Any, journal: Journal) -> None:
         return
     timer = Timer()
     peers = working(case.peers(tensors), row) if timer.on_gpu else {}
-    ours: dict[str, Callable[[], Any]] = {"relaxish": lambda: best(*arrays)}
+    default = build(case.module(), options.target)
+    ours: dict[str, Callable[[], Any]] = {"relaxish": lambda: best(*arrays), "default": lambda: default(*arrays)}
     journal.update(job, add_times(row, timer.compare(ours | peers), case.flop, case.nbytes))
+
+
+def course_of(database: Any, module: Any, seconds: float) -> dict[str, Any]:
+    """How a search went: trials a minute, failures by their reason, how well the model ordered what was measured."""
+    from relaxish.meta_schedule.schedule_util import normalize_mod
+
+    records = [
+        r for r in database.get_all_tuning_records() if r.workload == database.commit_workload(normalize_mod(module))
+    ]
+    reasons: dict[str, int] = {}
+    for record in records:
+        if record.error_msg:
+            reason = f"{record.stage}: {record.error_msg.strip().splitlines()[0][:80]}"
+            reasons[reason] = reasons.get(reason, 0) + 1
+    pairs = [(-r.predicted, min(r.run_secs)) for r in records if r.predicted is not None and r.run_secs]
+    found: dict[str, Any] = {"records": len(records), "trials a minute": 60 * len(records) / max(seconds, 1e-9)}
+    if reasons:
+        found["failures"] = reasons
+    if len(pairs) > 2:
+        predicted, measured = (np.array(values) for values in zip(*pairs, strict=True))
+        found["rank correlation of the model"] = rank_correlation(predicted, measured)
+    return found
 
 
 def _search(job: str, module: Any, options: Any, seconds: float) -> Any:
@@ -63,7 +93,8 @@ def _search(job: str, module: Any, options: Any, seconds: float) -> Any:
     # Winners are checked here, against torch: the search's own check computes the reference on the host's processor,
     # which takes minutes for such products.
     model = ms.cost_model.XGBModel(num_warmup_samples=_WARMUP_SMALL if options.small else _WARMUP)
-    runner = ms.runner.LocalRunner(timeout_sec=15.0)
+    config = ms.runner.EvaluatorConfig(number=1, repeat=1, min_repeat_ms=_MIN_REPEAT_MS)
+    runner = ms.runner.LocalRunner(timeout_sec=15.0, evaluator_config=config)
     try:
         return ms.tune_tir(
             module, options.target, str(options.out / f"tuned_{job.replace(' ', '_')}"), runner=runner,

@@ -51,13 +51,14 @@ class Watched(FakeCUDA):
 def device(monkeypatch):
     monkeypatch.setattr(device_worker, "_OPEN", {"fake": contextlib.ExitStack()})
     monkeypatch.setattr(device_worker, "_LAST_ARGUMENTS", [])
+    monkeypatch.setattr(device_worker, "_COPIES", {})
     monkeypatch.setattr(device_worker, "_REFERENCES", {})
     with use_cuda_provider(Watched()) as driver:
         yield driver
 
 
-def measure(artifact):
-    config = tuple(EvaluatorConfig(number=3, repeat=2, min_repeat_ms=0))
+def measure(artifact, **options):
+    config = tuple(EvaluatorConfig(**{"number": 3, "repeat": 2, "min_repeat_ms": 0, **options}))
     return device_worker.measure_on_device(artifact, "cuda", 0, ARGS, config, 1, 0.0, (None, None, None), "fake")
 
 
@@ -86,6 +87,48 @@ def test_what_cannot_be_captured_is_timed_without_a_graph(device):
     device.launch = allocating
     assert measure(build_for_device(scaled("good"), A100, "null")) == [pytest.approx(1e-3)] * 2
     assert not device.streams and not any(m.alive for m in device.modules)
+
+
+def addresses(launches):
+    return [tuple(value for _, value in launch.args) for launch in launches]
+
+
+@pytest.mark.parametrize(
+    "cache, options, sets",
+    [
+        (16384, {"min_repeat_ms": 1000}, 16),  # 2 KB of arguments: 16 sets take twice what the cache holds
+        (2 << 20, {"min_repeat_ms": 1000}, 64),  # not more than that
+        (16384, {"min_repeat_ms": 5}, 5),  # the clock says a millisecond a run
+        (16384, {"number": 3}, 3),
+        (2048, {"min_repeat_ms": 1000}, 1),  # they do not fit into the cache
+        (16384, {"min_repeat_ms": 1000, "enable_cpu_cache_flush": True}, 1),
+    ],
+)
+def test_small_arguments_are_taken_in_turns(monkeypatch, cache, options, sets):
+    """Each run of a repeat finds its arguments out of the second-level cache."""
+    monkeypatch.setattr(device_worker, "_OPEN", {"fake": contextlib.ExitStack()})
+    monkeypatch.setattr(device_worker, "_LAST_ARGUMENTS", [])
+    monkeypatch.setattr(device_worker, "_COPIES", {})
+    with use_cuda_provider(Watched(attributes={"l2_cache_size_bytes": cache})) as driver:
+        contents = []
+
+        def note(launch):
+            x, _ = (np.ctypeslib.as_array((np.ctypeslib.ctypes.c_float * 256).from_address(v)) for _, v in launch.args)
+            contents.append(x.copy())
+
+        driver.kernels["good_kernel"] = note
+        artifact = build_for_device(scaled("good"), A100, "null")
+        assert measure(artifact, **options) == [pytest.approx(1e-3)] * 2
+        used = addresses(driver.launches)
+        assert len(set(used)) == sets and all((c == contents[0]).all() for c in contents) and contents[0].any()
+        if sets > 1:
+            last = used[-sets:]
+            assert len(set(last)) == sets and used[-2 * sets : -sets] == last  # a graph is one turn of all
+            held = driver.used()
+            measure(artifact, **options)
+            assert set(addresses(driver.launches)) == set(used)  # the next candidate takes the same copies
+            gc.collect()
+            assert driver.used() == held
 
 
 def test_arguments_are_drawn_once_for_a_task(device, monkeypatch):

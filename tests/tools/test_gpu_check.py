@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def check(monkeypatch, tmp_path):
 
 def options(folder):
     return argparse.Namespace(
-        out=folder, scratch=folder, provider="null", small=True, device_target="nvidia/nvidia-h200"
+        out=folder, scratch=folder, provider="null", small=True, device_target="nvidia/nvidia-h200", stem="gpu_check"
     )
 
 
@@ -98,8 +99,10 @@ def test_a_section_that_does_not_come_up(check, tmp_path):
 
 
 def test_jobs_are_known_without_a_gpu(check):
-    from gpu import kernels, models, tests, tuning
+    from gpu import calibration, canary_section, kernels, models, tests, tuning
 
+    assert canary_section.jobs(False)[0] == "add" and canary_section.jobs(False)[-1] == "gemm_time_released"
+    assert calibration.jobs(False) == ["measure", "fit"]
     assert kernels.jobs(True)[0] == "gemm f16 64" and "attention f16 4x1024x16x64" in kernels.jobs(False)
     assert models.jobs(False)[:2] == ["bert f16", "resnet50 f16"] and tuning.jobs(False) == [
         "gemm f16 4096",
@@ -135,6 +138,63 @@ def test_three_files_come_back(check, monkeypatch, tmp_path):
     assert {"gpu_check/gpu_check.json", "gpu_check/gpu_check.log"} <= set(names)
 
 
+def test_calls_keep_what_they_have_found(check, monkeypatch, tmp_path, capsys):
+    """Three calls into one folder; versions are printed first; a section that cannot even be watched costs itself."""
+    monkeypatch.setattr(check, "SHARES", {"made_up": 0.5, "broken": 0.5})
+    monkeypatch.setattr(check, "CALLS", {"works": (("broken", "made_up"), 4.0), "numbers": (("made_up",), 4.0)})
+    run_section, back = check.run_section, tmp_path / "back"
+
+    def watch(name, seconds, options):
+        if name == "broken":
+            raise OSError("no room for a process")
+        return run_section(name, seconds, options)
+
+    monkeypatch.setattr(check, "run_section", watch)
+    for call, wrong in (("works", 3), ("numbers", 2)):
+        monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--out", str(back), "--provider", "null", "--call", call])
+        assert check.main() == wrong
+        shown = capsys.readouterr().out
+        assert shown.startswith("Python ") and shown.index("numpy 2") < shown.index("== ")
+        assert "== made_up" in shown
+    stems = {f"gpu_check_{call}.{kind}" for call in ("works", "numbers") for kind in ("json", "log", "tar.gz")}
+    assert {p.name for p in back.iterdir()} == stems
+    found = json.loads((back / "gpu_check_works.json").read_text())
+    assert found["sections"]["broken"]["exit"] == "OSError: no room for a process"
+    assert [row["case"] for row in found["sections"]["made_up"]["rows"]][:2] == ["good", "raises"]
+    assert found["machine"]["others"]["numpy"] == found["machine"]["versions"]["numpy"]
+
+
+def test_calls_fit_into_ten_minutes(check):
+    assert set(check.CALLS) == {"works", "numbers", "search"}
+    for sections, minutes in check.CALLS.values():
+        assert minutes < 10 and set(sections) <= set(check.SHARES)
+    assert {name for sections, _ in check.CALLS.values() for name in sections} == set(check.SHARES)
+
+
+@pytest.mark.parametrize("section, tool", [("sanitizer", "compute-sanitizer"), ("profiling", "ncu")])
+def test_tools_that_are_not_there_are_left_out(check, monkeypatch, tmp_path, section, tool):
+    """... and one that is there says what is in the row."""
+    import importlib
+
+    from gpu.journal import Journal
+
+    module = importlib.import_module(f"gpu.{section}")
+    journal = Journal(tmp_path / "journal.json")
+    job = module.jobs(True)[0]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    made = options(tmp_path)
+    module.run(job, made, journal)
+    assert journal.rows[job]["skipped"] == f"there is no {tool}"
+    script = tmp_path / tool
+    script.write_text("#!/bin/sh\necho '========= ERROR SUMMARY: 3 errors'\necho '  SM Tensor pipe  97.5'\nexit 9\n")
+    script.chmod(0o755)
+    module.run(job, made, journal)
+    if section == "sanitizer":
+        assert journal.rows[job]["right"] is False and journal.rows[job]["summary"] == "ERROR SUMMARY: 3 errors"
+    else:
+        assert journal.rows[job]["lines"] == ["SM Tensor pipe 97.5"] and (tmp_path / "gemm_4096.txt").exists()
+
+
 def test_the_callers_packages_are_found():
     """``make gpu-check`` puts the sources before the caller's PYTHONPATH, not in its place."""
     root = BENCHMARKS.parent
@@ -142,6 +202,6 @@ def test_the_callers_packages_are_found():
         environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | given
         shown = "PYTHON=sh -c 'echo $$PYTHONPATH'"
         done = subprocess.run(
-            ["make", "-s", "gpu-check", shown], cwd=root, env=environ, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.strip() == expected
+            ["make", "-s", "gpu-check", "gpu-canaries", shown], cwd=root, env=environ, capture_output=True, text=True, check=True
+        )  # fmt: skip
+        assert done.stdout.split() == [expected, expected]
