@@ -27,6 +27,7 @@ from .load import load_module
 from .manifest import ABI_VERSION, FORMAT_VERSION, describe_files, manifest_text, parse_manifest
 from .module import Module
 from .ndarray import NDArray
+from .nested import NestedModule
 
 __all__ = ["StaticLibrary", "export_executable", "export_module", "load_module", "load_static_library"]
 
@@ -115,7 +116,8 @@ def export_executable(executable: Executable, file_name: str) -> str:
     described = [_external_to_json(path, index, m) for index, m in enumerate(external)]
     if not has_library and not devices:
         path.write_bytes(b"")  # what is loaded is named by this file, though all is in those beside it
-    parts = [path.name, weights.name, *devices, *(name for item in described for name in item["packages"])]
+    inner = [name for item in described for name in (*item["packages"], item.get("nested")) if name]
+    parts = [path.name, weights.name, *devices, *inner]
     manifest = {
         "format": "relaxish-executable",
         "version": FORMAT_VERSION,
@@ -227,6 +229,10 @@ def _external_to_json(path: Path, index: int, module: Any) -> dict[str, Any]:
         write_package(target, package)
         names.append(target.name)
     described: dict[str, Any] = {} if of_kernels else module.to_manifest()
+    if isinstance(module, NestedModule):
+        inner = path.with_suffix(f".nested{index}.tar")
+        export_executable(module.executable, str(inner))
+        described["nested"] = inner.name
     return {**described, "packages": names}
 
 

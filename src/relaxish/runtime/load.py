@@ -29,6 +29,7 @@ from .kernel import PACKED_SUFFIX, KernelSpec, NativeLibrary
 from .manifest import CodeRequirements, check_files, check_requirements, file_name, parse_manifest
 from .module import Module
 from .ndarray import NDArray
+from .nested import NestedModule
 from .plan import ExecutionPlan, ResultTensor
 from .registry import register_func
 from .shared_library import SharedLibrary, shared_library
@@ -276,7 +277,20 @@ def _external(folder: Path, index: int, data: dict[str, Any], weights: Mapping[s
     packages = [_published(read_package(folder / name)) for name in data["packages"]]
     if "programs" not in data:
         return packages[0]
+    if data.get("nested"):
+        symbols = {symbol: _inner_name(folder, program) for symbol, program in data["programs"].items()}
+        inner = load_module(folder / data["nested"])
+        if not isinstance(inner, Executable) or not set(symbols.values()) <= set(inner.function_names):
+            raise MalformedDataError(f"cannot load {folder / data['nested']}: it lacks functions that are called")
+        return NestedModule(data.get("place", ""), inner, symbols, data.get("runs_on") or [(1, 0)])
     return load_external(data, {name: weights[f"x{index}.{name}"] for name in data["constants"]}, packages)
+
+
+def _inner_name(folder: Path, program: Any) -> str:
+    name = program.get("function") if isinstance(program, dict) else None
+    if not isinstance(name, str):
+        raise MalformedDataError(f"a program in {folder} does not say which function it calls")
+    return name
 
 
 def _published(module: Any) -> Any:

@@ -222,7 +222,14 @@ _PLAN = record(
 _CODE = record({"target": _NAME, "triple": _NAME, "features": list_of(_NAME, 1000)})
 _EXTERNAL = record(
     {"packages": list_of(file_name)},
-    {"type_key": _NAME, "programs": mapping_of(anything), "constants": list_of(_NAME)},
+    {
+        "type_key": _NAME,
+        "programs": mapping_of(anything),
+        "constants": list_of(_NAME),
+        "place": _NAME,
+        "runs_on": list_of(tuple_of(_INDEX, _INDEX), 1000),
+        "nested": file_name,
+    },
 )
 _SHA256 = text("[0-9a-f]{64}")
 _FILES = mapping_of(record({"bytes": _SIZE, "sha256": _SHA256}, {"pieces": list_of(_SHA256)}), file_name)
@@ -290,7 +297,7 @@ def parse_manifest(where: str, data: bytes) -> dict[str, Any]:
     schema = _EXECUTABLE if manifest["format"] == "relaxish-executable" else _KERNELS
     checked: dict[str, Any] = schema(manifest, f"manifest {where}")
     used = [checked["library"], checked.get("weights"), *checked["devices"]]
-    used += [name for item in checked.get("external", ()) for name in item["packages"]]
+    used += [name for item in checked.get("external", ()) for name in (*item["packages"], item.get("nested"))]
     for name in used:
         if name is not None and name not in checked["files"]:
             raise MalformedDataError(f"manifest {where}: {name} is used, but not among its files")
