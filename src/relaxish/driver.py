@@ -27,6 +27,7 @@ from .ir.transform import Pass, PassContext
 from .placement import Nested, as_composed, bare, place, with_inherited
 from .relax.expr import Function
 from .runtime.executable import Executable
+from .runtime.linking import Linker
 from .runtime.machines import MachinePrograms
 from .runtime.manifest import CodeRequirements
 from .runtime.module import Module
@@ -406,11 +407,12 @@ def _machine_code(kernels: IRModule, target: Target, plans: Sequence[ExecutionPl
         from .backend.c import build, compiler
 
         text = build.compile_c(kernels)
-        return text, compiler.load_objects([text.object_bytes]), compiler.link_shared
-    from .backend.llvm.compile import compile_primfuncs, jit_load, link_shared
+        linker = Linker("", list, compiler.link_shared)
+        return text, compiler.load_objects([text.object_bytes]), linker
+    from .backend.llvm.compile import compile_primfuncs, library_of, linker_of
 
     compiled = compile_primfuncs(kernels, target, plans)
-    return compiled, jit_load(compiled), link_shared
+    return compiled, library_of(compiled), linker_of(target)
 
 
 def _relax_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:

@@ -243,6 +243,8 @@ _HEAD: dict[str, Check] = {
     "devices": list_of(file_name),
     "system_lib": boolean,
 }
+# What an archive was linked from, or is to be linked from where it is loaded.
+_OBJECTS: dict[str, Check] = {"objects": list_of(file_name, 1000)}
 _PROGRAM: dict[str, Check] = {"code": _CODE, "suffix": text(r"[\w.$]{0,64}"), "kernels": list_of(KERNEL_SPEC)}
 _EXECUTABLE = record(
     {
@@ -261,9 +263,10 @@ _EXECUTABLE = record(
                 }
             )
         ),
-    }
+    },
+    _OBJECTS,
 )
-_KERNELS = record({**_HEAD, "programs": list_of(record({**_PROGRAM, "entry": optional(_NAME)}))})
+_KERNELS = record({**_HEAD, "programs": list_of(record({**_PROGRAM, "entry": optional(_NAME)}))}, _OBJECTS)
 
 
 # ---- the text
@@ -296,7 +299,7 @@ def parse_manifest(where: str, data: bytes) -> dict[str, Any]:
         )
     schema = _EXECUTABLE if manifest["format"] == "relaxish-executable" else _KERNELS
     checked: dict[str, Any] = schema(manifest, f"manifest {where}")
-    used = [checked["library"], checked.get("weights"), *checked["devices"]]
+    used = [checked["library"], checked.get("weights"), *checked["devices"], *checked.get("objects", ())]
     used += [name for item in checked.get("external", ()) for name in (*item["packages"], item.get("nested"))]
     for name in used:
         if name is not None and name not in checked["files"]:
