@@ -18,16 +18,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any, TypeVar
 
 from .backend.vm import ExecBuilder, NotPlannable, generate, plan_function, plan_inputs, symbol_of
 from .ir.module import IRModule
-from .ir.transform import Pass
+from .ir.transform import Pass, PassContext
+from .placement import Nested, as_composed, bare, place, with_inherited
 from .relax.expr import Function
 from .runtime.executable import Executable
+from .runtime.linking import Linker
+from .runtime.machines import MachinePrograms
 from .runtime.manifest import CodeRequirements
 from .runtime.module import Module
+from .runtime.nested import NestedModule
 from .runtime.plan import ExecutionPlan
 from .runtime.system_library import register_symbols
 from .support.depth import deep_programs
@@ -42,8 +47,10 @@ from .transform.field_readers import field_readers_to_builtins
 
 _log = get_logger("driver")
 _Result = TypeVar("_Result")
+_USE_GRAPHS = "relax.backend.use_cuda_graph"
 _EXEC_MODES = ("bytecode", "compiled", "interpret")
 Pipeline = Pass | Callable[[IRModule], IRModule]
+TargetLike = str | Target | dict[str, Any] | Sequence[Any] | None
 
 
 def _of_stages(function: Callable[..., _Result]) -> Callable[..., _Result]:
@@ -90,13 +97,14 @@ def lower(inp: Any, args: Sequence[Any] | None = None, name: str = "main", *, si
 @deep_programs()
 def build(
     mod: IRModule | PrimFunc | Function,
-    target: str | Target | None = None,
+    target: TargetLike = None,
     params: Mapping[str, Any] | None = None,
     relax_pipeline: str | Pipeline | None = None,
     tir_pipeline: str | Pipeline | None = "default",
     exec_mode: str = "bytecode",
     *,
     system_lib: bool | None = None,
+    target_host: str | dict[str, Any] | Target | None = None,
 ) -> Executable | Module:
     """Compile a module of graph functions; one that has only tensor programs goes to :func:`build_tir`.
 
@@ -107,23 +115,34 @@ def build(
     ``exec_mode`` "bytecode" and "compiled" make machine code, with a native entry for each static function;
     "interpret" runs every kernel in the reference interpreter. ``system_lib`` (by default: whether the module has the
     attribute ``system_lib_prefix``) puts the kernels into :func:`relaxish.runtime.system_lib` as well.
+
+    ``target`` may be made of several devices: a composite, a list of targets, or a mapping from names to targets. Then
+    every function runs where its tensors live (``R.to_vdevice``, ``R.hint_on_device``, annotations), what has no device
+    on the first one that can run it, and functions on a device with a ``runtime`` of its own are built by themselves.
+    For ``machines`` there is a program for each: see :class:`relaxish.runtime.MachinePrograms`.
     """
     if exec_mode not in _EXEC_MODES:
         raise ValueError(f"unknown exec_mode {exec_mode!r}; use one of {', '.join(_EXEC_MODES)}")
     module = _as_module(mod)
     if module.functions and all(isinstance(f, PrimFunc) for f in module.functions.values()):
-        return _registered(build_tir(module, target, tir_pipeline), module, system_lib)
-    where = resolve_target(target)
+        return _registered(build_tir(module, target, tir_pipeline, target_host=target_host), module, system_lib)
+    where = resolve_target(target, target_host)
+    options: dict[str, Any] = {
+        "params": params, "relax_pipeline": relax_pipeline, "tir_pipeline": tir_pipeline, "exec_mode": exec_mode,
+        "system_lib": system_lib,
+    }  # fmt: skip
+    if where.kind.name == "machines":
+        return _machine_programs(module, where, options)
+    if where.kind.name == "composite" or where.runtime != "vm":
+        return _composed(module, where, options)
+    where = bare(where)
     if len(where.versions()) > 1 and exec_mode != "interpret":
         built = [
             build(module, t, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=False)
             for t in where.versions()
         ]
         return _registered(_best([v for v in built if isinstance(v, Executable)]), module, system_lib)
-    if params:
-        from .transform import BindParams
-
-        module = BindParams("main", dict(params))(module)
+    module = _with_params(module, params)
     with where:
         module = _relax_pipeline(relax_pipeline, where)(module)
     kernels, graph = _split(field_readers_to_builtins(module))
@@ -137,18 +156,26 @@ def build(
 @deep_programs()
 def build_tir(
     mod: IRModule | PrimFunc,
-    target: str | Target | None = None,
+    target: TargetLike = None,
     pipeline: str | Pipeline | None = "default",
     *,
     default_schedule: bool = False,
     name: str | None = None,
+    target_host: str | dict[str, Any] | Target | None = None,
 ) -> Module:
     """Compile loop programs; the result is called with arrays, outputs last: ``mod(a, b, c)``.
 
-    Functions are taken as they are written, unless ``default_schedule`` asks for the rule-based schedules.
+    Functions are taken as they are written, unless ``default_schedule`` asks for the rule-based schedules. For a target
+    made of several devices each is for the first one that can run it.
     """
     module = _as_module(mod, name or "main")
-    where = resolve_target(target)
+    where = resolve_target(target, target_host)
+    if where.kind.name == "machines":
+        raise RelaxishError("loop programs are built for one machine; choose one of the target's, target[0]")
+    if where.kind.name == "composite":
+        placed = place(module, where)
+        module, where = placed.module, Target(placed.target, _host_for(placed.target, where))
+    where = bare(where)
     if where.kind.name == "llvm" and len(where.versions()) > 1:
         unregistered = _without_prefix(module)
         options: dict[str, Any] = {"default_schedule": default_schedule, "name": name}
@@ -173,7 +200,7 @@ def build_tir(
 
 def compile(
     mod: IRModule | PrimFunc,
-    target: str | Target | None = None,
+    target: TargetLike = None,
     *,
     relax_pipeline: str | Pipeline | None = "default",
     tir_pipeline: str | Pipeline | None = "default",
@@ -223,14 +250,109 @@ def _as_module(mod: Any, name: str = "main") -> IRModule:
     raise TypeError(f"expected an IRModule or a function, got {type(mod).__name__}")
 
 
-def resolve_target(target: str | Target | None) -> Target:
-    """The target asked for, else the one in scope, else this machine's CPU. Raises RelaxishError for unknown CPUs."""
+def resolve_target(target: TargetLike, host: str | dict[str, Any] | Target | None = None) -> Target:
+    """The target asked for, else the one in scope, else this machine's CPU; several become a composition.
+
+    Raises RelaxishError for unknown CPUs.
+    """
     if target is None:
         target = Target.current(allow_none=True) or "llvm"
-    found = target if isinstance(target, Target) else Target(target)
-    if found.kind.name == "llvm" and found.mcpu:
-        check_cpu(found.mcpu, str(found.attrs.get("mtriple", host_triple())), "mtriple" in found.attrs)
+    target = as_composed(target)
+    found = Target(target, host) if host is not None or not isinstance(target, Target) else target
+    for leaf in found.leaves():
+        for part in (leaf, leaf.host, found.host):
+            if part is not None and part.kind.name == "llvm" and part.mcpu:
+                check_cpu(part.mcpu, str(part.attrs.get("mtriple", host_triple())), "mtriple" in part.attrs)
     return found
+
+
+# ---- targets made of several devices
+
+
+def _with_params(mod: IRModule, params: Mapping[str, Any] | None) -> IRModule:
+    if not params:
+        return mod
+    from .transform import BindParams
+
+    bound: IRModule = BindParams("main", dict(params))(mod)
+    return bound
+
+
+def _host_for(target: Target, composite: Target) -> Target | None:
+    """The host of a device's code; a processor is its own."""
+    return None if target.get_target_device_type() == 1 else composite.resolved().host
+
+
+def _composed(module: IRModule, where: Target, options: dict[str, Any]) -> Executable:
+    """Build for a target of several devices, or with a runtime of its own."""
+    alone = where if where.kind.name == "composite" else Target({"kind": "composite", "devices": [bare(where)]})
+    module = _with_params(module, options.pop("params"))
+    placed = place(module, alone)
+    home = Target(placed.target, _host_for(placed.target, alone))
+    captures = where.runtime == "cuda-graph"
+    if captures and home.kind.name != "cuda":
+        raise RelaxishError(f"runtime cuda-graph needs an NVIDIA device, and the first of this target is {home.kind}")
+    if options["relax_pipeline"] is None and placed.mixed:
+        from .pipeline import mixed_pipeline
+
+        options["relax_pipeline"] = mixed_pipeline(home, captures)
+    if where.runtime == "aot" and options["exec_mode"] == "bytecode":
+        options["exec_mode"] = "compiled"
+    with _capturing() if captures else nullcontext():
+        built = build(placed.module, home, **options)
+    assert isinstance(built, Executable)
+    if where.runtime in ("aot", "graph"):
+        _check_static(built, where.runtime)
+    for part in placed.nested:
+        built.external_modules.append(_nested_module(part, options))
+    built.metadata = {**built.metadata, "target": str(where), "devices": [list(d) for d in placed.devices]}
+    return built
+
+
+@contextmanager
+def _capturing() -> Iterator[None]:
+    """While it lasts, what CUDA graphs can replay becomes such."""
+    config = PassContext.current().config
+    before = config.get(_USE_GRAPHS)
+    config[_USE_GRAPHS] = True
+    try:
+        yield
+    finally:
+        config.pop(_USE_GRAPHS)
+        if before is not None:
+            config[_USE_GRAPHS] = before
+
+
+def _nested_module(part: Nested, options: dict[str, Any]) -> NestedModule:
+    target = part.place.target
+    built = build(part.module, target, tir_pipeline=options["tir_pipeline"], system_lib=False)
+    assert isinstance(built, Executable)
+    symbols = {symbol: name for name, symbol in part.symbols.items()}
+    return NestedModule(part.place.name, built, symbols, built.metadata["devices"])
+
+
+def _check_static(executable: Executable, runtime: str) -> None:
+    """Raise RelaxishError unless every function is one straight run of kernels over memory planned ahead."""
+    loose = [name for name in executable.function_names if name not in executable.plans]
+    if executable.device_modules:
+        raise RelaxishError(f"runtime {runtime} is for programs of the processor alone; kernels of devices need vm")
+    if loose:
+        raise RelaxishError(
+            f"runtime {runtime} needs functions of known shapes and without branches, and {', '.join(loose)} "
+            "is none; use runtime vm, or fix the shapes with relax.transform.BindSymbolicVars"
+        )
+
+
+def _machine_programs(module: IRModule, where: Target, options: dict[str, Any]) -> MachinePrograms:
+    """A program for each machine."""
+    resolved = where.resolved()
+    built: dict[str, tuple[Executable, int]] = {}
+    for name, given in where.devices.items():
+        made = build(module, with_inherited(given, resolved[name]), **options)
+        assert isinstance(made, Executable)
+        gpus = [leaf for leaf in given.leaves() if leaf.get_target_device_type() != 1]
+        built[name] = (made, max(1, len(gpus)))
+    return MachinePrograms(built)
 
 
 def _check_buildable(target: Target) -> None:
@@ -252,6 +374,7 @@ def _by_device(kernels: IRModule, target: Target) -> tuple[IRModule, list[tuple[
         if own.kind.name not in _DEVICE_BACKENDS or attrs.get("tir.is_host_func"):
             host[var] = func
             continue
+        own = Target(own, target.host) if own.host is None and target.host is not None else own
         group = devices.setdefault(str(own.without_host()), (own, {}))
         group[1][var] = func
     return IRModule(host, kernels.attrs), [(t, IRModule(f, kernels.attrs)) for t, f in devices.values()]
@@ -290,7 +413,7 @@ def link_kernels(
     lowered = lower_kernels(host, _host_of(target), pipeline)
     executable = _native(builder, graph, lowered, _host_of(target), plans=not modules)
     executable.device_modules = modules
-    executable.metadata = {"target": str(target)}
+    executable.metadata = {"target": str(target), "devices": [[target.get_target_device_type(), 0]]}
     for module in modules:
         executable.kernels.update(module.kernels)
     return executable
@@ -329,11 +452,12 @@ def _machine_code(kernels: IRModule, target: Target, plans: Sequence[ExecutionPl
         from .backend.c import build, compiler
 
         text = build.compile_c(kernels)
-        return text, compiler.load_objects([text.object_bytes]), compiler.link_shared
-    from .backend.llvm.compile import compile_primfuncs, jit_load, link_shared
+        linker = Linker("", list, compiler.link_shared)
+        return text, compiler.load_objects([text.object_bytes]), linker
+    from .backend.llvm.compile import compile_primfuncs, library_of, linker_of
 
     compiled = compile_primfuncs(kernels, target, plans)
-    return compiled, jit_load(compiled), link_shared
+    return compiled, library_of(compiled), linker_of(target)
 
 
 def _relax_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:

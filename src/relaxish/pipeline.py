@@ -9,6 +9,7 @@ from typing import Any
 
 from . import transform
 from .backend.common import stages
+from .backend.common.libraries import library_passes
 from .ir.module import IRModule
 from .ir.transform import Pass, PassContext, Sequential, module_pass
 from .op.nn.attention import ATTENTION_KERNELS
@@ -27,6 +28,7 @@ __all__ = [
     "get_pipeline",
     "kernel_pipeline",
     "legalize_passes",
+    "mixed_pipeline",
     "library_dispatch_passes",
     "register_pipeline",
     "static_shape_tuning_pipeline",
@@ -246,8 +248,9 @@ def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
 
     def f_kernels(mod: IRModule, ctx: PassContext) -> IRModule:
         head = _cpu_fast(made) if cpu else _graph_passes(made)
+        libraries = [transform.CanonicalizeBindings(), *library_passes(made)] if made.libs else []
         with made:
-            mod = Sequential([*head, *library_dispatch_passes(made), *legalize_passes(made)])(_frozen(mod))
+            mod = Sequential([*libraries, *head, *library_dispatch_passes(made), *legalize_passes(made)])(_frozen(mod))
             if cpu:
                 mod = widen_module(mod)
             if prepack and cpu and not _has_unbound_weights(mod):
@@ -286,6 +289,31 @@ def _tuned_kernels() -> list[Pass]:
         transform.FoldConstant(),
         transform.DeadCodeElimination(),
     ]
+
+
+def mixed_pipeline(home: Target, captures: bool = False) -> Pass:
+    """From a model whose parts live on several devices to what the virtual machine runs.
+
+    Kernels keep the targets of their devices and get their default schedules when they are built; what is on no device
+    is for ``home``. ``captures`` lets runs of CUDA kernels be replayed as graphs.
+    """
+
+    def f_mixed(mod: IRModule, ctx: PassContext) -> IRModule:
+        passes = [
+            transform.CanonicalizeBindings(),
+            decompose_ops_as_written(),
+            transform.CanonicalizeBindings(),
+            transform.DeadCodeElimination(),
+            *library_passes(home),
+            *stages.dispatch(),
+            *stages.legalize(),
+            *stages.dataflow_lower(),
+            *stages.finalize(cuda_graph=captures),
+        ]
+        with home:
+            return Sequential(passes)(mod)
+
+    return _pass(f_mixed, "mixed_pipeline")
 
 
 def get_default_pipeline(target: str | Target) -> Pass:

@@ -24,6 +24,7 @@ from .kernel import (
     ShapeVarSource,
     SharedLibrary,
 )
+from .machines import MachinePrograms
 from .module import Module
 from .nd import NDArray
 from .object_path import ObjectPath
@@ -48,6 +49,7 @@ __all__ = [
     "ExecutionPlan",
     "KernelError",
     "KernelSpec",
+    "MachinePrograms",
     "Module",
     "NDArray",
     "NativeKernel",

@@ -120,10 +120,16 @@ class Executable:
         workspace_dir: Any = None,
         **kwargs: Any,
     ) -> str:
-        """Write shared object, weights and manifest; load them again with :func:`relaxish.runtime.load_module`."""
+        """Write shared object, weights and manifest; load them again with :func:`relaxish.runtime.load_module`.
+
+        A ``.tar`` file holds everything, the objects as well. ``fcompile(library, files, **kwargs)`` links in place of
+        this machine's linker, for example ``contrib.cc.cross_compiler("aarch64-linux-gnu-gcc")``; ``addons`` are further
+        files for it, and ``workspace_dir`` is where the objects are written. Raises RelaxishError if nothing can link for
+        the machine that the code is for.
+        """
         from .export import export_executable
 
-        return export_executable(self, os.fspath(file_name))
+        return export_executable(self, os.fspath(file_name), fcompile, addons, workspace_dir, **kwargs)
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """A function of the executable itself (``stats``, ``as_text``, ``as_python``, ``vm_load_executable``,

@@ -10,25 +10,33 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import subprocess
 import tarfile
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..support.elf import with_suffix
 from ..support.errors import RelaxishError
+from ..support.log import get_logger
 from . import safetensors_file
 from .bytecode import FunctionInfo, instruction_to_json
 from .device_package import write_package
 from .executable import Executable, constant_to_json
+from .linking import is_foreign, link_with
 from .load import load_module
 from .manifest import ABI_VERSION, FORMAT_VERSION, describe_files, manifest_text, parse_manifest
 from .module import Module
 from .ndarray import NDArray
+from .nested import NestedModule
 
 __all__ = ["StaticLibrary", "export_executable", "export_module", "load_module", "load_static_library"]
+
+
+_log = get_logger("runtime")
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -43,7 +51,7 @@ def _write_text(path: Path, text: str) -> None:
 def _in_tar(file_name: str, write: Any) -> str:
     with tempfile.TemporaryDirectory(prefix="relaxish-export-") as folder:
         stem = Path(file_name).stem
-        write(os.path.join(folder, stem + ".so"))
+        write(os.path.join(folder, stem + ".so"), _Linking(in_archive=True))
         manifest = f"{stem}.json"
         parts = parse_manifest(manifest, (Path(folder) / manifest).read_bytes())["files"]
         temporary = f"{file_name}.{os.getpid()}.tmp"
@@ -61,13 +69,49 @@ def _in_tar(file_name: str, write: Any) -> str:
     return file_name
 
 
-def _link(path: str, objects: list[bytes], linker: Any) -> None:
-    """Link objects; a library of that name that a process has mapped stays whole for it."""
+@dataclass(frozen=True)
+class _Linking:
+    """How a library is made: by a function of the caller's, or by this machine's linker; an archive has the objects too."""
+
+    fcompile: Any = None
+    addons: Any = None
+    workspace_dir: Any = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    in_archive: bool = False
+
+
+def _link(path: str, objects: list[bytes], linker: Any, how: _Linking) -> tuple[bool, list[str]]:
+    """Write the library of objects: whether there is one, and the names of objects that are written beside it."""
     if linker is None:
         raise RelaxishError("this module has no object code to export (it runs in the interpreting mode)")
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise RelaxishError(f"cannot write {path}: {folder} is not a writable directory")
+    support = getattr(linker, "support", list)
+    if how.fcompile is not None:
+        whole = [*objects, *support()]
+        link_with(how.fcompile, path, whole, how.addons or (), how.workspace_dir, **how.options)
+        return True, []
+    if not how.in_archive:
+        _link_here(path, objects, linker)
+        return True, []
+    names = []
+    for number, data in enumerate([*objects, *support()]):
+        names.append(f"lib{number}.o")
+        Path(folder, names[-1]).write_bytes(data)
+    if is_foreign(getattr(linker, "triple", "")):
+        return False, names  # who loads the archive links them
+    try:
+        _link_here(path, objects, linker)
+    except RelaxishError as error:
+        _log.info("%s holds objects alone: %s", path, error)
+        return False, names
+    return True, names
+
+
+def _link_here(path: str, objects: list[bytes], linker: Any) -> None:
+    """Link objects; a library of that name that a process has mapped stays whole for it."""
+    folder = os.path.dirname(path) or "."
     temporary = os.path.join(folder, f".{os.getpid()}.{os.path.basename(path)}")
     try:
         linker(temporary, objects)
@@ -92,17 +136,49 @@ def _all_objects(versions: Sequence[Any]) -> list[bytes]:
     ]
 
 
-def export_executable(executable: Executable, file_name: str) -> str:
-    """Write an executable; returns the file name."""
-    if file_name.endswith(".tar"):
-        return _in_tar(file_name, lambda path: export_executable(executable, path))
+def _how(fcompile: Any, addons: Any, workspace_dir: Any, options: Mapping[str, Any]) -> _Linking:
+    if fcompile is not None and not callable(fcompile):
+        raise TypeError(f"fcompile is a function (library, files), got {type(fcompile).__name__}")
+    if fcompile is None and (addons or options):
+        # Options are for a compiler: the one of this machine, unless another is given.
+        fcompile = _with_compiler
+    return _Linking(fcompile, addons, workspace_dir, dict(options))
+
+
+def _with_compiler(path: str, files: Sequence[str], options: Sequence[str] = (), cc: str | None = None) -> None:
+    """Link files with a C compiler. Raises RelaxishError with its words if that fails."""
+    found = cc or next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
+    if found is None or shutil.which(found) is None:
+        raise RelaxishError(
+            f"there is no C compiler {cc or ''} on the path; give export_library(fcompile=...) a linker"
+        )
+    done = subprocess.run(
+        [found, "-shared", "-fPIC", "-o", path, *files, *options], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise RelaxishError(f"linking {path} failed: {done.stderr.strip()}")
+
+
+def export_executable(
+    executable: Executable, file_name: str, fcompile: Any = None, addons: Any = None, workspace_dir: Any = None,
+    **options: Any,
+) -> str:  # fmt: skip
+    """Write an executable; returns the file name. ``fcompile(library, files, **options)`` may link it."""
+    how = _how(fcompile, addons, workspace_dir, options)
+    if file_name.endswith(".tar") and how.fcompile is None:
+        return _in_tar(file_name, lambda path, how: _write_executable(executable, path, how))
+    return _write_executable(executable, file_name, how)
+
+
+def _write_executable(executable: Executable, file_name: str, how: _Linking) -> str:
     if executable.python_kernels:
         raise RelaxishError("an executable of the interpreting mode cannot be exported")
     path = Path(file_name)
     versions = executable.versions or [executable]
-    has_library = bool(executable.kernels) and not _only_on_devices(executable)
-    if has_library:
-        _link(file_name, _all_objects(versions), executable.linker)
+    has_code = bool(executable.kernels) and not _only_on_devices(executable)
+    has_library, objects = False, list[str]()
+    if has_code:
+        has_library, objects = _link(file_name, _all_objects(versions), executable.linker, how)
     tensors: dict[str, NDArray] = {}
     constants = _constants(versions, tensors)
     external = [m for m in executable.external_modules if hasattr(m, "to_manifest") or _is_device_module(m)]
@@ -111,11 +187,13 @@ def export_executable(executable: Executable, file_name: str) -> str:
             tensors.update({f"x{index}.{name}": tensor for name, tensor in module.tensors().items()})
     weights = path.with_suffix(".safetensors")
     safetensors_file.save(str(weights), tensors)
-    devices = _write_devices(path, executable.device_modules, has_library)
+    devices = _write_devices(path, executable.device_modules, has_code)
     described = [_external_to_json(path, index, m) for index, m in enumerate(external)]
-    if not has_library and not devices:
+    if not has_library and not devices and not how.in_archive:
         path.write_bytes(b"")  # what is loaded is named by this file, though all is in those beside it
-    parts = [path.name, weights.name, *devices, *(name for item in described for name in item["packages"])]
+    inner = [name for item in described for name in (*item["packages"], item.get("nested")) if name]
+    own = [] if how.in_archive and not has_library and not (devices and not has_code) else [path.name]
+    parts = [*own, *objects, weights.name, *devices, *inner]
     manifest = {
         "format": "relaxish-executable",
         "version": FORMAT_VERSION,
@@ -127,6 +205,7 @@ def export_executable(executable: Executable, file_name: str) -> str:
         "weights": weights.name,
         "programs": [_program_to_json(v, i, c) for i, (v, c) in enumerate(zip(versions, constants, strict=True))],
         "system_lib": executable.in_system_lib,
+        **({"objects": objects} if objects else {}),
     }
     _write_text(path.with_suffix(".json"), manifest_text(manifest))
     return file_name
@@ -165,23 +244,32 @@ def _constants(versions: Sequence[Executable], tensors: dict[str, NDArray]) -> l
     return made
 
 
-def export_module(module: Module, file_name: str) -> str:
-    """Write a module of kernels; returns the file name."""
-    if file_name.endswith(".tar"):
-        return _in_tar(file_name, lambda path: export_module(module, path))
+def export_module(
+    module: Module, file_name: str, fcompile: Any = None, addons: Any = None, workspace_dir: Any = None, **options: Any
+) -> str:
+    """Write a module of kernels; returns the file name. ``fcompile(library, files, **options)`` may link it."""
+    how = _how(fcompile, addons, workspace_dir, options)
+    if file_name.endswith(".tar") and how.fcompile is None:
+        return _in_tar(file_name, lambda path, how: _write_module(module, path, how))
+    return _write_module(module, file_name, how)
+
+
+def _write_module(module: Module, file_name: str, how: _Linking) -> str:
     path = Path(file_name)
     versions = module.versions or [module]
     devices = [m for m in module.imported_modules if _is_device_module(m)]
-    has_library = bool(module.objects) or not devices
-    if has_library:
-        _link(file_name, _all_objects(versions), module.linker)
-    names = _write_devices(path, devices, has_library)
+    has_code = bool(module.objects) or not devices
+    has_library, objects = False, list[str]()
+    if has_code:
+        has_library, objects = _link(file_name, _all_objects(versions), module.linker, how)
+    names = _write_devices(path, devices, has_code)
+    own = [path.name] if has_library or not has_code else []
     manifest = {
         "format": "relaxish-kernels",
         "version": FORMAT_VERSION,
         "abi": ABI_VERSION,
         "library": path.name if has_library else None,
-        "files": describe_files(path.parent, dict.fromkeys([path.name, *names])),
+        "files": describe_files(path.parent, dict.fromkeys([*own, *objects, *names])),
         "devices": names,
         "programs": [
             {
@@ -193,6 +281,7 @@ def export_module(module: Module, file_name: str) -> str:
             for index, version in enumerate(versions)
         ],
         "system_lib": module.in_system_lib,
+        **({"objects": objects} if objects else {}),
     }
     _write_text(path.with_suffix(".json"), manifest_text(manifest))
     return file_name
@@ -227,6 +316,10 @@ def _external_to_json(path: Path, index: int, module: Any) -> dict[str, Any]:
         write_package(target, package)
         names.append(target.name)
     described: dict[str, Any] = {} if of_kernels else module.to_manifest()
+    if isinstance(module, NestedModule):
+        inner = path.with_suffix(f".nested{index}.tar")
+        export_executable(module.executable, str(inner))
+        described["nested"] = inner.name
     return {**described, "packages": names}
 
 

@@ -52,6 +52,7 @@ _KERNELS: dict[str, LibraryKernel] = {}
 KERNEL_MODULES: dict[str, str] = {
     "cublas": "relaxish.runtime.nvidia.libs.gemm_kernel",
     "cudnn": "relaxish.runtime.nvidia.libs.conv_kernel",
+    "mkl": "relaxish.runtime.mkl",
 }
 
 

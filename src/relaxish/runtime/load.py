@@ -7,6 +7,7 @@ then is the library mapped. Nothing of the program runs before it is called.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
@@ -25,10 +26,12 @@ from .device_package import read_package
 from .dtype import itemsize
 from .executable import Executable, constant_from_json
 from .external import load_external
+from .linking import link_objects
 from .kernel import PACKED_SUFFIX, KernelSpec, NativeLibrary
 from .manifest import CodeRequirements, check_files, check_requirements, file_name, parse_manifest
 from .module import Module
 from .ndarray import NDArray
+from .nested import NestedModule
 from .plan import ExecutionPlan, ResultTensor
 from .registry import register_func
 from .shared_library import SharedLibrary, shared_library
@@ -83,9 +86,8 @@ def _load_checked(location: Path) -> Executable | Module:
     kernels = {k["name"]: _kernel_spec(k, location) for k in program["kernels"]}
     devices = [_published(read_package(folder / name)) for name in manifest["devices"]]
     library: NativeLibrary | None = None
-    if manifest["library"]:
-        name = manifest["library"]
-        shared = shared_library(str((folder / name).resolve()), manifest["files"][name]["sha256"])
+    if manifest["library"] or manifest.get("objects"):
+        shared = _mapped(folder, manifest)
         library = _Suffixed(shared, program["suffix"]) if program["suffix"] else shared
         _check_symbols(location, library, set(kernels) - {n for d in devices for n in d.kernels})
     loaded: Executable | Module
@@ -104,6 +106,19 @@ def _load_checked(location: Path) -> Executable | Module:
     if manifest["system_lib"]:
         register_symbols(loaded)
     return loaded
+
+
+def _mapped(folder: Path, manifest: Mapping[str, Any]) -> SharedLibrary:
+    """The library of a program; where there are only objects, what this machine's linker makes of them."""
+    name = manifest["library"]
+    if name:
+        return shared_library(str((folder / name).resolve()), manifest["files"][name]["sha256"])
+    names = manifest["objects"]
+    digest = hashlib.sha256("".join(manifest["files"][n]["sha256"] for n in names).encode()).hexdigest()
+    with tempfile.TemporaryDirectory(prefix="relaxish-link-") as place:
+        path = os.path.join(place, "linked.so")
+        link_objects(path, [(folder / n).read_bytes() for n in names])
+        return shared_library(path, digest)
 
 
 class _Suffixed:
@@ -276,7 +291,20 @@ def _external(folder: Path, index: int, data: dict[str, Any], weights: Mapping[s
     packages = [_published(read_package(folder / name)) for name in data["packages"]]
     if "programs" not in data:
         return packages[0]
+    if data.get("nested"):
+        symbols = {symbol: _inner_name(folder, program) for symbol, program in data["programs"].items()}
+        inner = load_module(folder / data["nested"])
+        if not isinstance(inner, Executable) or not set(symbols.values()) <= set(inner.function_names):
+            raise MalformedDataError(f"cannot load {folder / data['nested']}: it lacks functions that are called")
+        return NestedModule(data.get("place", ""), inner, symbols, data.get("runs_on") or [(1, 0)])
     return load_external(data, {name: weights[f"x{index}.{name}"] for name in data["constants"]}, packages)
+
+
+def _inner_name(folder: Path, program: Any) -> str:
+    name = program.get("function") if isinstance(program, dict) else None
+    if not isinstance(name, str):
+        raise MalformedDataError(f"a program in {folder} does not say which function it calls")
+    return name
 
 
 def _published(module: Any) -> Any:

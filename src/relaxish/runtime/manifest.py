@@ -222,7 +222,14 @@ _PLAN = record(
 _CODE = record({"target": _NAME, "triple": _NAME, "features": list_of(_NAME, 1000)})
 _EXTERNAL = record(
     {"packages": list_of(file_name)},
-    {"type_key": _NAME, "programs": mapping_of(anything), "constants": list_of(_NAME)},
+    {
+        "type_key": _NAME,
+        "programs": mapping_of(anything),
+        "constants": list_of(_NAME),
+        "place": _NAME,
+        "runs_on": list_of(tuple_of(_INDEX, _INDEX), 1000),
+        "nested": file_name,
+    },
 )
 _SHA256 = text("[0-9a-f]{64}")
 _FILES = mapping_of(record({"bytes": _SIZE, "sha256": _SHA256}, {"pieces": list_of(_SHA256)}), file_name)
@@ -236,6 +243,8 @@ _HEAD: dict[str, Check] = {
     "devices": list_of(file_name),
     "system_lib": boolean,
 }
+# What an archive was linked from, or is to be linked from where it is loaded.
+_OBJECTS: dict[str, Check] = {"objects": list_of(file_name, 1000)}
 _PROGRAM: dict[str, Check] = {"code": _CODE, "suffix": text(r"[\w.$]{0,64}"), "kernels": list_of(KERNEL_SPEC)}
 _EXECUTABLE = record(
     {
@@ -254,9 +263,10 @@ _EXECUTABLE = record(
                 }
             )
         ),
-    }
+    },
+    _OBJECTS,
 )
-_KERNELS = record({**_HEAD, "programs": list_of(record({**_PROGRAM, "entry": optional(_NAME)}))})
+_KERNELS = record({**_HEAD, "programs": list_of(record({**_PROGRAM, "entry": optional(_NAME)}))}, _OBJECTS)
 
 
 # ---- the text
@@ -289,8 +299,8 @@ def parse_manifest(where: str, data: bytes) -> dict[str, Any]:
         )
     schema = _EXECUTABLE if manifest["format"] == "relaxish-executable" else _KERNELS
     checked: dict[str, Any] = schema(manifest, f"manifest {where}")
-    used = [checked["library"], checked.get("weights"), *checked["devices"]]
-    used += [name for item in checked.get("external", ()) for name in item["packages"]]
+    used = [checked["library"], checked.get("weights"), *checked["devices"], *checked.get("objects", ())]
+    used += [name for item in checked.get("external", ()) for name in (*item["packages"], item.get("nested"))]
     for name in used:
         if name is not None and name not in checked["files"]:
             raise MalformedDataError(f"manifest {where}: {name} is used, but not among its files")

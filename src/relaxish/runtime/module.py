@@ -190,10 +190,13 @@ class Module:
         workspace_dir: Any = None,
         **kwargs: Any,
     ) -> str:
-        """Write a shared object and its manifest; load with :func:`relaxish.runtime.load_module`."""
+        """Write a shared object and its manifest; load with :func:`relaxish.runtime.load_module`.
+
+        The options are those of :meth:`relaxish.runtime.VMExecutable.export_library`.
+        """
         from .export import export_module
 
-        return export_module(self, os.fspath(file_name))
+        return export_module(self, os.fspath(file_name), fcompile, addons, workspace_dir, **kwargs)
 
     def __repr__(self) -> str:
         return f"Module({self.type_key}: {', '.join(self.kernels)})"

@@ -46,6 +46,7 @@ from ..tir.analysis import undefined_vars
 
 __all__ = ["Planner", "Region"]
 
+_CUDA = 2  # DLPack's number
 _NUM_INPUT = "num_input"
 _CAPTURE_SYMBOLIC = "relax.rewrite_cuda_graph.capture_symbolic_vars"
 # Bookkeeping that joins a region but does not start one.
@@ -150,6 +151,8 @@ class Planner(PyExprVisitor):
         used, shape_vars = _Uses(), _Uses()
         static = [self._is_static(a, used, shape_vars) for a in call.args]
         kernel = isinstance(call.op, GlobalVar) and isinstance(self.mod.functions.get(call.op), PrimFunc)
+        if (kernel and self._runs_elsewhere(call.op)) or name == "relax.to_vdevice":
+            static = [False]  # a graph of a device holds neither kernels of others nor waits for them
         builtin = isinstance(call.op, ExternFunc) and str(call.op.global_symbol).startswith("vm.builtin")
         if all(static) and not builtin and (kernel or not isinstance(call.op, GlobalVar)):
             launches = kernel or isinstance(call.op, ExternFunc) or (bool(name) and _is_launch(name))
@@ -160,6 +163,11 @@ class Planner(PyExprVisitor):
         else:
             self._end()
         self._leave(used)
+
+    def _runs_elsewhere(self, var: GlobalVar) -> bool:
+        """Whether a kernel is marked as one of another kind of device."""
+        target = (self.mod.functions[var].attrs or {}).get("target")
+        return target is not None and target.get_target_device_type() != _CUDA
 
     # -- regions ---------------------------------------------------------------------------------------------
 

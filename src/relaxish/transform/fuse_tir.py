@@ -86,6 +86,7 @@ class _FusedFunction:
         self.allocated: list[Buffer] = []
         self.bodies: list[Any] = []
         self.inplace: list[int] = []
+        self.target: Any = None  # of the loops that are fused: they live on one device
 
     def build(self) -> PrimFunc:
         """The fused function; afterwards ``inplace`` says which argument each output overwrites (-1: none)."""
@@ -110,7 +111,8 @@ class _FusedFunction:
         allocated = [b for b in self.allocated if b not in outputs]
         body = _UniteRegions().visit(_sequence(self.bodies))
         root = Block((), (), (), "root", body, None, allocated)
-        made = PrimFunc([*handles, *scalars], BlockRealize((), True, root), None, buffer_map, {"tir.noalias": True})
+        attrs = {"tir.noalias": True, **({} if self.target is None else {"target": self.target})}
+        made = PrimFunc([*handles, *scalars], BlockRealize((), True, root), None, buffer_map, attrs)
         return renew_defs(made)  # type: ignore[no-any-return]
 
     def _param(self, name: str, info: StructInfo) -> list[Any]:
@@ -170,6 +172,7 @@ class _FusedFunction:
                 f"Only call_tir and call_tir_inplace are supported in primitive function, but got: {call.op}"
             )
         func = renew_defs(self.mod[call.args[0]])
+        self.target = self.target or (func.attrs or {}).get("target")
         root = func.body
         if not isinstance(root, BlockRealize) or root.block.iter_vars:
             raise InternalError(f"only schedulable PrimFuncs can be fused, but {call.args[0]} has no root block")

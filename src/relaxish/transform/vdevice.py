@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..ir.module import IRModule
@@ -13,31 +14,34 @@ from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
 from .base import as_module_pass
 
-__all__ = ["UpdateVDevice"]
+__all__ = ["ReplaceVDevices", "UpdateVDevice"]
 
 
-class _Replace(PyExprMutator):
-    """Struct infos on one device move to another."""
+class ReplaceVDevices(PyExprMutator):
+    """Struct infos, constants and copies on one device move to another: ``replacement(vdevice)``, or to none at all."""
 
-    def __init__(self, old: Any, new: Any) -> None:
+    def __init__(self, replacement: Callable[[Any], Any]) -> None:
         super().__init__()
-        self.old = old
-        self.new = new
+        self.replacement = replacement
 
     def visit_struct_info_node(self, info: StructInfo) -> StructInfo:
         info = super().visit_struct_info_node(info)
         if isinstance(info, TupleStructInfo):
             fields = [self.visit_struct_info_node(f) for f in info.fields]
             return info if all(a is b for a, b in zip(fields, info.fields)) else TupleStructInfo(fields)
-        if isinstance(info, TensorStructInfo) and info.vdevice == self.old:
-            return TensorStructInfo(info.shape, info.dtype, self.new, info.ndim)
+        if isinstance(info, TensorStructInfo) and info.vdevice is not None:
+            new = self.replacement(info.vdevice)
+            return info if new is info.vdevice else TensorStructInfo(info.shape, info.dtype, new, info.ndim)
         return info
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
         if isinstance(call.op, Op) and call.op.name in ("relax.to_vdevice", "relax.hint_on_device"):
-            if call.attrs.dst_vdevice == self.old:
-                values = {**call.attrs.values, "dst_vdevice": self.new}
+            new = self.replacement(call.attrs.dst_vdevice)
+            if new is None:
+                return call.args[0]
+            if new is not call.attrs.dst_vdevice:
+                values = {**call.attrs.values, "dst_vdevice": new}
                 return Call(call.op, call.args, call.attrs.with_fields(values=values), call.sinfo_args, call.span)
         return call
 
@@ -57,7 +61,7 @@ def UpdateVDevice(new_vdevice: Any, index: int) -> Pass:  # noqa: N802  (public 
         if not 0 <= index < len(devices):
             raise RelaxishError(f"the module has {len(devices)} vdevices, so there is none with index {index}")
         old = devices[index]
-        replace = _Replace(old, new_vdevice)
+        replace = ReplaceVDevices(lambda device: new_vdevice if device == old else device)
         functions = {v: replace.visit_expr(f) if isinstance(f, Function) else f for v, f in mod.functions.items()}
         infos = {**mod.global_infos, "vdevice": [new_vdevice if d == old else d for d in devices]}
         return IRModule(functions, mod.attrs, infos)

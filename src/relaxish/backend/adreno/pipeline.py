@@ -6,6 +6,7 @@ from ... import dlight, transform
 from ...ir.transform import Pass
 from ...target import Target
 from ..common import stages
+from ..common.libraries import library_passes
 from ..gpu_generic.pipeline import dataflow_lower_passes, finalize_passes
 
 __all__ = [
@@ -18,12 +19,14 @@ __all__ = [
 
 
 def library_dispatch_passes(target: str | Target) -> list[Pass]:
-    """Offloading to CLML, if "clml" is among the target's keys."""
-    if "clml" not in stages.as_target(target).keys:
-        return []
+    """Offloading to CLML, if "clml" is among the target's keys or libraries, and what other libraries do."""
+    made = stages.as_target(target)
+    passes = library_passes(made)
+    if "clml" not in made.keys or "clml" in made.libs:
+        return passes
     from .clml import OpenCLMLOffLoad
 
-    return [OpenCLMLOffLoad()]
+    return [OpenCLMLOffLoad(), *passes]
 
 
 def legalize_passes(target: str | Target) -> list[Pass]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ...ir.transform import Pass
 from ...target import Target
 from ..common import stages
+from ..common.libraries import library_passes
 
 __all__ = [
     "dataflow_lower_passes",
@@ -19,8 +20,8 @@ __all__ = [
 
 
 def library_dispatch_passes(target: str | Target) -> list[Pass]:
-    """None: CPU kernels are all generated."""
-    return []
+    """What the target's libraries do; all other kernels are generated."""
+    return library_passes(stages.as_target(target))
 
 
 def legalize_passes(target: str | Target) -> list[Pass]:

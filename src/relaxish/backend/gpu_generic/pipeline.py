@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...ir.transform import Pass
 from ...target import Target
 from ..common import stages
+from ..common.libraries import library_passes
 
 __all__ = [
     "dataflow_lower_passes",
@@ -16,8 +17,8 @@ __all__ = [
 
 
 def library_dispatch_passes(target: str | Target) -> list[Pass]:
-    """Special kernels for sampling, sorting and scans."""
-    return stages.dispatch()
+    """What the target's libraries do, then special kernels for sampling, sorting and scans."""
+    return [*library_passes(stages.as_target(target)), *stages.dispatch()]
 
 
 def legalize_passes(target: str | Target) -> list[Pass]:

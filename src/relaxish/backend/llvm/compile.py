@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...runtime.kernel import KernelSpec
+from ...runtime.linking import ForeignLibrary, Linker, is_foreign
 from ...runtime.plan import ExecutionPlan
 from ...support import config
 from ...target import Target
@@ -111,4 +112,15 @@ def jit_load(compiled: CompiledObject) -> JitLibrary:
 
 def link_shared(path: str | Path, objects: Sequence[bytes], triple: str | None = None) -> None:
     """Write a shared library from objects; the thread pool is included."""
-    engine.link_objects(path, list(objects), triple=triple)
+    target = engine.host_target() if triple is None else Target({"kind": "llvm", "mtriple": triple})
+    engine.linker_of(target)(str(path), objects)
+
+
+def linker_of(target: Target) -> Linker:
+    """What links objects made for a target."""
+    return engine.linker_of(target)
+
+
+def library_of(compiled: CompiledObject) -> JitLibrary | ForeignLibrary:
+    """The code in this process, or what stands for it where it is another machine's."""
+    return ForeignLibrary(compiled.triple) if is_foreign(compiled.triple) else JitLibrary(compiled)

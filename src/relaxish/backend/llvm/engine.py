@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
-import subprocess
+import re
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ...runtime.failures import FAIL, RECORD
+from ...runtime.linking import Linker, is_foreign
 from ...runtime.manifest import CodeRequirements
 from ...runtime.thread_count import pool_loaded
 from ...support import config
@@ -26,6 +24,7 @@ from ...target.llvm_cpus import check_cpu
 from . import threadpool
 
 _LOCK = threading.RLock()
+_INLINE_ASM = re.compile(r"\bcall\b[^\n]*\basm\b|^module asm", re.MULTILINE)
 
 
 @functools.lru_cache(maxsize=1)
@@ -132,6 +131,10 @@ def compile_text(text: str, target: Target) -> bytes:
             module = llvm.parse_assembly(text.replace('"TRIPLE"', f'"{triple}"', 1))
         except RuntimeError as err:
             raise RelaxishError(f"internal error: generated LLVM text is not valid: {err}") from None
+        if is_foreign(triple) and _INLINE_ASM.search(text):
+            raise RelaxishError(
+                f"inline assembly cannot be compiled for {triple} here: LLVM reads that of its own machine alone"
+            )
         module.data_layout = str(machine.target_data)
         if config.CHECK.value:
             module.verify()
@@ -242,38 +245,7 @@ def set_num_threads(count: int | None) -> None:
     setter(max(1, count if count is not None else num_threads()))
 
 
-def link_objects(path: str | Path, objects: list[bytes], with_pool: bool = True, triple: str | None = None) -> None:
-    """Write a shared library that needs nothing but the C library."""
-    triple = triple or triple_of(host_target())
-    with tempfile.TemporaryDirectory(prefix="relaxish_link_") as folder:
-        names = []
-        for i, data in enumerate([*objects, *([pool_object(triple)] if with_pool else [])]):
-            name = os.path.join(folder, f"{i}.o")
-            Path(name).write_bytes(data)
-            names.append(name)
-        for command in _link_commands(str(path), names):
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-            except OSError:
-                continue
-            if done.returncode == 0:
-                return
-            raise RelaxishError(f"linking {path} failed: {done.stderr.strip()}")
-    raise RelaxishError("no linker was found: install a C compiler, binutils, or `pip install ziglang`")
-
-
-def _link_commands(path: str, names: list[str]) -> list[list[str]]:
-    commands = []
-    if shutil.which("ld"):
-        commands.append(["ld", "-shared", "-o", path, *names])
-    for compiler in ("cc", "gcc", "clang"):
-        if shutil.which(compiler):
-            commands.append([compiler, "-shared", "-o", path, *names, "-lm", "-lpthread"])
-    try:
-        import ziglang  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-        zig = os.path.join(os.path.dirname(ziglang.__file__), "zig")
-        commands.append([zig, "ld.lld", "-shared", "-o", path, *names])
-    except ImportError:
-        pass
-    return commands
+def linker_of(target: Target) -> Linker:
+    """What links objects made for a target."""
+    triple = triple_of(target)
+    return Linker(triple, lambda: [pool_object(triple)])

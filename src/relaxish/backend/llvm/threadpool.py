@@ -100,7 +100,7 @@ spin:
   %new = icmp ne i32 %g, %last
   br i1 %new, label %work, label %pause
 pause:
-  call void asm sideeffect "PAUSE", ""()
+  PAUSE
   %n1 = add i32 %n, 1
   %more = icmp ult i32 %n1, SPINS
   br i1 %more, label %spin, label %sleep
@@ -295,7 +295,7 @@ join:
   %done = icmp eq i32 %ran, %chunks32
   br i1 %done, label %finish, label %pause
 pause:
-  call void asm sideeffect "PAUSE", ""()
+  PAUSE
   %n1 = add i32 %n, 1
   %again = icmp ult i32 %n1, SPINS
   br i1 %again, label %join, label %yield
@@ -341,12 +341,23 @@ define ptr @{RECORD}(i32 %code) nounwind {{{{
 """.replace("{{", "{").replace("}}", "}")
 
 
+# What a waiting thread does, by the start of the architecture's name: no inline assembly, which LLVM could only read for
+# the machine it runs on.
+_PAUSES = (
+    (("x86", "amd", "i"), "call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()\n"),
+    (("aarch64", "arm64"), "call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)\n"),
+    (("arm", "thumb"), "call void @llvm.arm.hint(i32 1)", "declare void @llvm.arm.hint(i32)\n"),
+)
+_NO_PAUSE = ('fence syncscope("singlethread") seq_cst', "")
+
+
 def pool_text(triple: str) -> str:
     """The pool's module for one triple."""
     arch = triple.split("-")[0]
     linux = "linux" in triple
-    futex = 202 if arch.startswith(("x86", "i")) else 98
-    pause = "pause" if arch.startswith(("x86", "i")) else "yield" if arch.startswith(("aarch", "arm")) else "nop"
+    # Numbers of the system call: x86-64 has its own, 32-bit x86 and ARM another, later architectures share one.
+    futex = 202 if arch.startswith(("x86", "amd")) else 240 if arch.startswith(("i", "armv", "thumb")) else 98
+    pause, declared = next((p for starts, *p in _PAUSES if arch.startswith(starts)), _NO_PAUSE)
     if linux:
         sleep = f"%sl = call i64 (i64, ...) @syscall(i64 {futex}, ptr @rx_gen, i32 128, i32 %last, ptr null)"
         wake = f"%wk = call i64 (i64, ...) @syscall(i64 {futex}, ptr @rx_gen, i32 129, i32 {_MAX_THREADS})"
@@ -359,4 +370,4 @@ def pool_text(triple: str) -> str:
         text = text.replace(key, value)
     text = text.replace("i32 MAX", f"i32 {_MAX_THREADS}").replace("i64 MAX", f"i64 {_MAX_THREADS}")
     text = text.replace("%n, MAX", f"%n, {_MAX_THREADS}").replace("%long, MAX", f"%long, {_MAX_THREADS}")
-    return f'target triple = "{triple}"\n' + text
+    return f'target triple = "{triple}"\n' + text + declared

@@ -13,6 +13,7 @@ from ...support.errors import RelaxishError
 from ..container import ShapeTuple
 from ..device import Device, cuda, rocm
 from ..export import load_module
+from ..machines import is_machines_file, load_machine
 from ..ndarray import NDArray, empty
 from ..registry import register_func
 from ..vm import VirtualMachine
@@ -148,7 +149,8 @@ def _import_python_module(worker: Worker, name: str) -> None:
 
 @_on_workers("load_vm_module")
 def _load_vm_module(worker: Worker, path: str, device: Device | None) -> VirtualMachine:
-    loaded: Any = load_module(path)
+    several = is_machines_file(path)
+    loaded: Any = load_machine(path, worker.worker_id, worker.num_workers) if several else load_module(path)
     return VirtualMachine(loaded, device or worker.device)
 
 
