@@ -181,6 +181,37 @@ ANY_HARDWARE = Knob(
     "use tuning records that were measured on other machines as well",
     changes_code=False,
 )
+TILE_DISABLE_CACHE = Knob(
+    "tile_disable_cache", _parse_bool, False, "keep no kernels of tile programs on disk", changes_code=False
+)
+TILE_AUTO_TUNING_DISABLE_CACHE = Knob(
+    "tile_auto_tuning_disable_cache",
+    _parse_bool,
+    False,
+    "keep no results of the tile language's autotuner",
+    changes_code=False,
+)
+TILE_AUTO_TUNING_CPU_UTILITIES = Knob(
+    "tile_auto_tuning_cpu_utilities",
+    float,
+    0.9,
+    "share of the processors that compile configurations of tile programs",
+    changes_code=False,
+)
+TILE_AUTO_TUNING_CPU_COUNTS = Knob(
+    "tile_auto_tuning_cpu_counts",
+    int,
+    -1,
+    "how many configurations of tile programs are compiled at a time; -1: by the share of the processors",
+    changes_code=False,
+)
+TILE_AUTO_TUNING_MAX_CPU_COUNT = Knob(
+    "tile_auto_tuning_max_cpu_count",
+    int,
+    -1,
+    "most configurations of tile programs that are compiled at a time; -1: no limit",
+    changes_code=False,
+)
 CUDA_PROVIDER = Knob(
     "cuda_provider",
     str,
