@@ -240,9 +240,9 @@ _aliases.register_attributes(
         **{name: f"relaxish.runtime:{name}" for name in _DEVICES},
         **_BUILD,
         **{name: f"relaxish.{name}" for name in (
-            "arith", "backend", "carver", "cli", "contrib", "dlight", "driver", "frontend", "interp", "ir", "meta_schedule", "op",
-            "pipeline", "relax", "runtime", "script", "support", "target", "te", "testing", "tile", "tir", "tools", "topi",
-            "transform",
+            "arith", "autotvm", "backend", "carver", "cli", "contrib", "dlight", "driver", "frontend", "interp", "ir",
+            "meta_schedule", "op", "pipeline", "relax", "runtime", "script", "support", "target", "te", "testing",
+            "tile", "tir", "tools", "topi", "transform",
         )},
         "error": "relaxish.support.errors",
         "instrument": "relaxish.ir.instrument",

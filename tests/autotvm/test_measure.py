@@ -328,3 +328,27 @@ def test_results_print_their_number():
     text = "MeasureResult(costs=(0.1,), error_no=MeasureErrorNo.BUILD_TIMEOUT, all_cost=1.0, timestamp=2.0)"
     assert repr(MeasureResult((0.1,), 6, 1.0, 2.0)) == text
     assert "error_no=11" in repr(MeasureResult((0.1,), 11, 1.0, 2.0))
+
+
+@T.prim_func
+def in_parallel(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for i in T.parallel(64):
+        with T.block("B"):
+            vi = T.axis.spatial(64, i)
+            B[vi] = A[vi] + T.float32(1)
+
+
+def test_linked_libraries_have_their_threads(tracker):
+    class Parallel(Task):
+        target = Target("llvm -num-cores=2")
+
+        def instantiate(self, config):
+            return tir.Schedule(in_parallel), []
+
+    task = Parallel()
+    option = measure_option(
+        LocalBuilder(build_func=cc.create_shared, n_parallel=1),
+        RPCRunner("here", "127.0.0.1", tracker, timeout=20, **QUICK),
+    )
+    (result,) = create_measure_batch(task, option)([MeasureInput(task.target, task, "any")])
+    assert result.error_no == MeasureErrorNo.NO_ERROR, result.costs

@@ -47,7 +47,7 @@ def is_meta_schedule_enabled() -> bool:
 
 def __getattr__(name: str) -> Any:
     """Graph-level entry points load on first use."""
-    if name in ("relax_integration", "testing", "passes"):
+    if name in ("relax_integration", "testing", "passes", "post_optimization"):
         return importlib.import_module(f"{__name__}.{name}")
     if name in ("tune_relax", "compile_relax", "extract_tasks"):
         return getattr(importlib.import_module(f"{__name__}.relax_integration"), name)

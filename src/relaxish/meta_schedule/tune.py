@@ -57,6 +57,13 @@ def _write_what_is_left(database: Database) -> None:
             _log.error("%d records are in memory only and end with this process: %s", database.unwritten, err)
 
 
+def _improve(work_dir: str, target: Any, trials: int, database: Database, build: Builder, measure: Runner) -> None:
+    """Go on from the best records by coordinate descent."""
+    from .post_optimization import PostOpt
+
+    PostOpt(work_dir, target or "llvm", trials, database).run(build, measure)
+
+
 def tune_tasks(
     *,
     tasks: Sequence[TuneContext],
@@ -81,16 +88,16 @@ def tune_tasks(
     ``work_dir`` receives logs and, with ``database="json"``, the database; run again with the same directory, tuning
     goes on from what is there. With ``validate`` the fastest records are compared numerically with the unscheduled
     program and timed again, and wrong ones can no longer win; without, that is done when a record is applied. With
-    ``baselines`` the default schedule of each task is timed as well, with every batch and in turns with the winners, so
-    that a record slower than it is never applied. Builders, runners, cost models and callbacks of the caller's own may
-    fail: what they get wrong costs the candidates concerned.
+    ``baselines`` the default schedule of each task is timed as well, with every batch and in turns with the winners,
+    so that a record slower than it is never applied. ``post_optimization`` goes on from each winner by coordinate
+    descent, with up to ``max_trials_per_task`` further measurements (see ``post_optimization.PostOpt``). Builders,
+    runners, cost models and callbacks of the caller's own may fail: what they get wrong costs the candidates
+    concerned.
     """
     if not tasks:
         raise ValueError("No tasks to tune")
     if len(tasks) != len(task_weights):
         raise ValueError(f"Length of tasks ({len(tasks)}) and task_weights ({len(task_weights)}) do not match")
-    if post_optimization:
-        raise NotImplementedError("post_optimization is not part of this version")
     os.makedirs(work_dir, exist_ok=True)
     build, measure, own = _workers(builder, runner)
     if isinstance(database, str):
@@ -127,6 +134,8 @@ def tune_tasks(
                     trusted_winners(task, database, build, measure, baseline=baselines)
                 elif baselines and isinstance(measure, LocalRunner):
                     race(task, database, build, measure, (), baseline=True)
+        if post_optimization:
+            _improve(work_dir, tasks[0].target, max_trials_per_task, database, build, measure)
         state.finish()
         _write_what_is_left(database)
     finally:

@@ -229,14 +229,24 @@ def _link_function(build_func: Any) -> Any:
 
 def _build_linked(link: Callable[..., Any], folder: str, mod: IRModule, target: Target, params: Any = None) -> str:
     """In the worker: compile, and have the user's function link the objects; the path of the library."""
+    from ...backend.llvm.engine import triple_of
     from ...runtime.module import Module
 
     compiled = pickle.loads(default_build(mod, target, params))
+    host = target.host if target.host is not None and target.kind.name != "llvm" else target
     path = os.path.join(folder, f"tmp_func_{secrets.token_hex(8)}.{str(link.output_format).lstrip('.')}")  # type: ignore[attr-defined]
-    module = Module(
-        compiled.kernels, None, objects=[compiled.object_bytes], linker=functools.partial(_link_objects, link)
-    )
+    # Parallel loops call the thread pool, which the library brings along.
+    objects = [compiled.object_bytes, _pool(triple_of(host))]
+    module = Module(compiled.kernels, None, objects=objects, linker=functools.partial(_link_objects, link))
     return module.export_library(path)
+
+
+@functools.lru_cache(maxsize=4)
+def _pool(triple: str) -> bytes:
+    """The thread pool as an object file, made once in each worker."""
+    from ...backend.llvm.engine import pool_object
+
+    return pool_object(triple)
 
 
 def _link_objects(link: Callable[..., Any], path: str, objects: Sequence[bytes]) -> None:

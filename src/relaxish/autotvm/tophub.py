@@ -1,0 +1,31 @@
+"""Records that came with AutoTVM for common devices. This package downloads nothing: contexts are empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..support.log import get_logger
+from .task import ApplyHistoryBest
+
+__all__ = ["check_backend", "context", "load_reference_log"]
+
+_log = get_logger("autotvm")
+
+
+def context(target: Any, extra_files: Any = None) -> ApplyHistoryBest:
+    """A context of the records in ``extra_files``; there are no others."""
+    found = ApplyHistoryBest([])
+    for path in extra_files or []:
+        found.load(path)
+    return found
+
+
+def check_backend(tophub_location: Any, backend: str) -> bool:
+    """Whether there are records for a backend: no."""
+    _log.debug("no records for %s come with this package", backend)
+    return False
+
+
+def load_reference_log(backend: str, model: str, workload_name: str) -> list[Any]:
+    """The records for a device and a template: none, so that templates use their own defaults."""
+    return []
