@@ -26,6 +26,9 @@ class CpuModel:
     caches: tuple[int, ...] = (32 << 10, 1 << 20, 16 << 20)
     bytes_per_cycle: tuple[float, ...] = (32.0, 12.0, 5.0)
     cores: int = 1
+    #: Pages whose addresses a core finds at once, and cycles to look up another one.
+    pages: int = 64
+    page_cycles: float = 7.0
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""
