@@ -13,7 +13,7 @@ The nest that a hint describes::
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
@@ -41,7 +41,7 @@ from .machine import CpuModel
 from .roller import Hint
 from .tiling import Access, Axis, TilingModel
 
-__all__ = ["ORDERS", "CpuTile", "cpu_hints", "hint_of_tile", "hints_of_block"]
+__all__ = ["ORDERS", "PARALLEL_WORK", "CpuTile", "cpu_hints", "hint_of_tile", "hints_of_block"]
 
 #: Which loop over register tiles runs outermost: columns outside all but the outermost other loop, columns just outside
 #: the rows, or rows outside the columns.
@@ -57,6 +57,8 @@ _PASS_BYTES = 256 * 1024
 _ROWS_TO_PACK = 32
 _MOST_ROWS = 16
 _MOST_VECTORS = 6
+#: A parallel region costs about a microsecond: loops with less work than this stay serial.
+PARALLEL_WORK = 16384
 # What an axis of unknown size is taken for.
 _UNKNOWN = 128
 # Bytes of a strip that a core copies in a cycle.
@@ -205,6 +207,8 @@ class _Problem:
             known |= turned
         if vector is None or not vector.dom:
             return None
+        if all(it.dom is not None for it in info.iters) and prod(it.dom or 1 for it in info.iters) < PARALLEL_WORK:
+            machine = replace(machine, cores=1)
         rows = row_axis(info, vector)
         others = [it for it in info.spatial if it is not vector and it is not rows]
         return _Problem(info, machine, vector, rows, others, info.loads(), frozenset(known))
