@@ -118,3 +118,13 @@ def test_mistakes_say_what_to_do():
         is_tensorcore_supported_precision("float16", "float32", get_arch("llvm"))
     with pytest.raises(ValueError):
         CUDA("nvidia/geforce-rtx-9999")
+
+
+def test_code_for_a_named_cpu_does_not_depend_on_this_machine(monkeypatch):
+    from relaxish.carver import CpuModel, machine
+
+    named = CpuModel.of_target(Target("llvm -mcpu=skylake-avx512 -num-cores=2"))
+    monkeypatch.setattr(machine, "host_caches", lambda: (1, 2, 3))
+    assert CpuModel.of_target(Target("llvm -mcpu=skylake-avx512 -num-cores=2")) == named
+    assert named.caches == (32 << 10, 1 << 20, 16 << 20)
+    assert CpuModel.of_target(Target("llvm")).caches == (1, 2, 3)

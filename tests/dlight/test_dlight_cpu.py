@@ -10,7 +10,7 @@ import pytest
 from relaxish import te, tir, topi
 from relaxish.backend.llvm.compile import compile_primfuncs, jit_load
 from relaxish.dlight import ApplyDefaultSchedule, ScheduleRule, cpu, default_cpu_rules
-from relaxish.dlight.cpu.contraction import choose_tile
+from relaxish.carver import CpuModel, recommend
 from relaxish.ir import IRModule
 from relaxish.runtime.kernel import NativeKernel
 from relaxish.target import Target
@@ -146,11 +146,17 @@ def test_rules_from_callables_and_order() -> None:
     assert seen == ["first"]
 
 
-@pytest.mark.parametrize("registers", [16, 32])
-def test_tiles_fit_the_register_file(registers: int) -> None:
+@pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512"])
+def test_tiles_fit_the_register_file(target: str) -> None:
+    machine = CpuModel.of_target(Target(target))
+    assert machine.registers == (32 if "512" in target else 16)
     for width in (16, 48, 64, 96, 1000, 7, 3072):
-        for height in (None, 1, 7, 14, 56, 128):
-            tile = choose_tile(width, height, 16, registers)
-            assert width % (tile.lanes * tile.vectors) == 0
-            assert tile.rows * tile.vectors + tile.vectors + 1 <= registers
-            assert height is None or height % tile.rows == 0
+        for height in (1, 7, 14, 53, 56, 128):
+            a, b = te.placeholder((height, 64), "float32", "A"), te.placeholder((64, width), "float32", "B")
+            k = te.reduce_axis((0, 64), "k")
+            c = te.compute((height, width), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "C")  # noqa: B023
+            for hint in recommend(te.create_prim_func([a, b, c]), target, 10):
+                lanes, (rows, columns) = hint.vectorize["C"], hint.thread
+                assert width % columns == 0 and columns % lanes == 0 and lanes <= machine.lanes(4)
+                assert (rows + 1) * (columns // lanes) + 1 <= machine.registers
+                assert height % rows == 0 or (rows == 6 and height == 53)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from ..ir import IRModule
 from ..ir.errors import CheckValueError
 from ..tir import PrimFunc
 from .arch import CPU, TileDevice, get_arch
+from .arch.device import target_of
+from .block_facts import BlockInfo
+from .cpu_hints import cpu_hints, hints_of_block
+from .machine import CpuModel
 from .roller import OutputNode
 from .utils import get_roller_hints_from_func, get_roller_hints_from_output_nodes, retrieve_func_from_module
 
@@ -16,13 +21,22 @@ __all__ = ["recommend"]
 _POLICIES = ("model", "roller")
 
 
-def recommend(func: Any, target: Any = None, topk: int = 10, policy: str = "model") -> list[Any]:
+def recommend(
+    func: Any,
+    target: Any = None,
+    topk: int = 10,
+    policy: str = "model",
+    *,
+    prepacked: Collection[str] = (),
+    may_pack: bool = True,
+) -> list[Any]:
     """The ``topk`` best tilings of a function for a target, the best first.
 
-    ``func``: a PrimFunc before it is scheduled, a module of one, a template, or a list of OutputNodes. ``target``: a
-    target, its text, or a device of ``carver.arch``; None for the current one. ``policy`` "model" ranks by estimated time
-    (waves, latency, spills, caches), "roller" by the published order (GPUs only). Raises CheckValueError for what carver
-    cannot read, saying why.
+    ``func``: a PrimFunc before it is scheduled, a module of one, a template, a list of OutputNodes; for CPUs also the facts
+    of a single block. ``target``: a target, its text, or a device of ``carver.arch``; None for the current one. ``policy``
+    "model" ranks by estimated time (waves, latency, spills, caches), "roller" by the published order (GPUs only). On CPUs
+    ``prepacked`` names operands that are stored in strips anyway; without ``may_pack`` no others are to be copied. Raises
+    CheckValueError for what carver cannot read, saying why.
     """
     if policy not in _POLICIES:
         raise CheckValueError(
@@ -30,14 +44,14 @@ def recommend(func: Any, target: Any = None, topk: int = 10, policy: str = "mode
         )
     if not isinstance(topk, int) or topk < 1:
         raise CheckValueError(f"topk is the number of hints wanted, at least 1; got {topk!r}")
+    if isinstance(func, BlockInfo):
+        return hints_of_block(func, CpuModel.of_target(target_of(target)), topk, prepacked, may_pack)
     what = _function_of(func, target)
     arch = _device_of(target)
     if isinstance(arch, CPU):
         if policy == "roller":
             raise CheckValueError('the published policy is for GPUs; for a CPU ask with policy="model"')
-        from .cpu_hints import cpu_hints
-
-        return cpu_hints(_single(what), arch, topk)
+        return cpu_hints(_single(what), arch, topk, prepacked, may_pack)
     if policy == "roller":
         if isinstance(what, list):
             return get_roller_hints_from_output_nodes(what, arch, topk)

@@ -2,8 +2,9 @@
 
 The nest is that of a tiling structure such as ``SSRSRS``: every data parallel axis has a factor in each S, every
 reduction axis one in each R. The innermost S is the register tile. The estimate adds what the vector unit needs for
-the tile to what each cache level must deliver: a level is filled again at every iteration of the loops outside the
-largest inner nest whose data fits it.
+the tile to what each cache level must deliver. Where the data of a nest fits a level, what the next iteration of the
+loop around the nest uses again is still there: the level is filled once for that loop, and again at every iteration of
+the loops outside it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _PAGE = 4096
 _USABLE = 0.75
 # Transfers overlap with arithmetic in part: the share of them that still shows.
 _VISIBLE = 0.5
+# Cycles besides the arithmetic: of a load, of a step of the innermost reduction, of a register tile's start and end.
+_LOAD_SLOT = 0.25
+_STEP_OVERHEAD = 0.75
+_PASS_OVERHEAD = 12.0
 
 
 @dataclass(frozen=True)
@@ -137,8 +142,9 @@ class TilingModel:
         # Accumulators that do not fit are loaded and stored at every step, the others once for each inner reduction.
         moved = np.where(spilled, 2 * accumulators, 2 * accumulators / depth)
         step = np.maximum(accumulators / machine.fma_per_cycle, (loads + moved) / machine.loads_per_cycle)
-        step = np.maximum(step, machine.fma_latency) + np.where(spilled, accumulators, 0.0) + 0.5
-        return steps * step + steps / depth * 6
+        step = np.maximum(step, machine.fma_latency) + np.where(spilled, accumulators, 0.0)
+        # Loads share issue slots with arithmetic; a step and a pass have a loop's overhead.
+        return steps * (step + _LOAD_SLOT * loads + _STEP_OVERHEAD) + steps / depth * _PASS_OVERHEAD
 
     def _depth(self, factors: Sequence[npt.NDArray[np.int64]]) -> Array:
         """Reduction steps for which a register tile stays in registers."""
@@ -156,21 +162,28 @@ class TilingModel:
 
     def _transfers(self, nest: list[tuple[int, int]], extents: list[Array]) -> Array:
         """Cycles for what the caches must be filled with."""
-        prints, occupied = self._footprints(nest, extents)
+        prints, occupied, pages = self._footprints(nest, extents)
         total = np.sum(occupied, axis=0)
         iterations = np.cumprod([np.ones_like(extents[0]), *extents], axis=0)
+        carried = _reuse_carried(extents)
         cycles = np.zeros_like(extents[0])
         rows = np.arange(len(cycles))
         for size, rate in zip(self.machine.caches, self.machine.bytes_per_cycle, strict=True):
             fits = total <= size * _USABLE
-            at = np.where(fits.any(axis=0), np.argmax(fits, axis=0), len(nest))
+            at = carried[np.where(fits.any(axis=0), np.argmax(fits, axis=0), len(nest)), rows]
             for access, footprint in zip(self.accesses, prints, strict=True):
                 moved = footprint[at, rows] * iterations[at, rows] * (2 if access.written else 1)
                 cycles += _VISIBLE * moved / rate
+        fits = np.sum(pages, axis=0) <= self.machine.pages
+        at = carried[np.where(fits.any(axis=0), np.argmax(fits, axis=0), len(nest)), rows]
+        for touched in pages:
+            cycles += _VISIBLE * touched[at, rows] * iterations[at, rows] * self.machine.page_cycles
         return cycles
 
-    def _footprints(self, nest: list[tuple[int, int]], extents: list[Array]) -> tuple[list[Array], list[Array]]:
-        """Bytes that the nest inside each depth touches, and bytes of cache they take: ``[depth + 1, tilings]`` each.
+    def _footprints(
+        self, nest: list[tuple[int, int]], extents: list[Array]
+    ) -> tuple[list[Array], list[Array], list[Array]]:
+        """Bytes that the nest inside each depth touches, bytes of cache they take, and pages: ``[depth + 1, tilings]`` each.
 
         Whole cache lines are moved; rows a power of two apart share cache sets and so take more room than they fill.
         """
@@ -180,7 +193,7 @@ class TilingModel:
             for axis in range(len(self.axes)):
                 lengths[axis][depth] = lengths[axis][depth + 1]
             lengths[nest[depth][0]][depth] *= extents[depth]
-        touched, occupied = [], []
+        touched, occupied, pages = [], [], []
         for access in self.accesses:
             rows: Array = np.full((len(nest) + 1, count), float(access.element_bytes))
             spans = [
@@ -193,7 +206,10 @@ class TilingModel:
             aliased = 0 if access.packed else min(access.row_bytes & -access.row_bytes, _PAGE) // 2
             touched.append(rows * np.maximum(last, line))
             occupied.append(rows * np.maximum(last, max(line, aliased / access.element_bytes)))
-        return touched, occupied
+            # Rows shorter than a page share it; longer ones have pages of their own.
+            apart = 0 if access.packed else min(access.row_bytes, _PAGE)
+            pages.append(rows * np.maximum(last, apart / access.element_bytes) / _PAGE)
+        return touched, occupied, pages
 
     def _speedup(self, nest: list[tuple[int, int]], extents: list[Array]) -> Array:
         """How many cores the outer data parallel loops keep busy."""
@@ -206,3 +222,11 @@ class TilingModel:
                 break
             tasks = tasks * extent
         return tasks / np.ceil(tasks / cores)
+
+
+def _reuse_carried(extents: list[Array]) -> npt.NDArray[np.int64]:
+    """For each depth the loop just outside it, those of one iteration left out: ``[depth + 1, tilings]``."""
+    carried = np.zeros((len(extents) + 1, len(extents[0])), dtype=np.int64)
+    for depth, extent in enumerate(extents):
+        carried[depth + 1] = np.where(extent > 1, depth, carried[depth])
+    return carried

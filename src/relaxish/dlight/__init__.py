@@ -31,7 +31,8 @@ def default_gpu_rules(target: object = None) -> list[ScheduleRule]:
 
 def ApplyDefaultCPUSchedule() -> Pass:  # noqa: N802 - a pass is called by its class-like name
     """Give every unscheduled function its default CPU schedule and constant weights the layout that it reads best."""
-    return Sequential([ApplyDefaultSchedule(*default_cpu_rules(), simplify_shapes=True), cpu.PackWeights()])
+    rules = ApplyDefaultSchedule(*default_cpu_rules(), simplify_shapes=True)
+    return Sequential([cpu.MarkConstants(), rules, cpu.PackWeights()])
 
 
 # ``benchmark`` builds and runs programs and so stands above this layer.

@@ -8,9 +8,9 @@ from .elementwise import Elementwise, Fallback
 from .gemv import GEMV
 from .matrix_unit import MatrixUnit
 from .matrix_vector import MatrixVector
-from .packing import PackWeights
+from .packing import MarkConstants, PackWeights
 from .reduction import RowReduction
-from .variants import contraction_variants
+from .variants import contraction_variants, schedule_with_hint
 from .winograd import WinogradConv2D
 
 __all__ = [
@@ -19,10 +19,12 @@ __all__ = [
     "Elementwise",
     "Fallback",
     "FuseAttention",
+    "MarkConstants",
     "MatrixUnit",
     "MatrixVector",
     "PackWeights",
     "RowReduction",
     "WinogradConv2D",
     "contraction_variants",
+    "schedule_with_hint",
 ]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...carver.cpu_hints import PARALLEL_WORK
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.schedule.errors import ScheduleError
 from .facts import BlockInfo, IterInfo, access_stride, block_info, flat_stride, is_conditional, is_costly
 from .normalize import simplify_blocks
-
-# A parallel region costs about a microsecond: loops with less work than this stay serial.
-PARALLEL_WORK = 16384
 
 
 def blocks_of(sch: Schedule) -> list[Any]:

@@ -8,10 +8,11 @@ from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ..base import ScheduleRule
-from .contraction import tile_block, vector_axis
+from .contraction import best_hint, tile_block
 from .common import (
     attempt, decompose, inline_injective, open_function, parallel_outer, refresh, schedule_elementwise, work_of,
 )  # fmt: skip
+from .facts import vector_axis
 
 
 def _is_cpu(target: Target) -> bool:
@@ -59,7 +60,7 @@ class Fallback(ScheduleRule):
             return
         vector = vector_axis(info) if info.reductions else None
         if vector is not None and vector.dom is not None and vector.dom >= 4:
-            tile_block(sch, info, vector, None, target)
+            tile_block(sch, info, vector, None, target, best_hint(sch, info, target, may_pack=False))
             return
         spatial = [it.loop for it in info.spatial]
         if not spatial and all(it.kind == "R" for it in info.iters):

@@ -30,7 +30,25 @@ from ...runtime.ndarray import NDArray, empty
 from ...tir import Block, BufferLoad, BufferRegion, PrimFunc, decl_buffer
 
 PACK_ATTR = "relaxish.pack_columns"
+#: Numbers of the parameters for which all callers pass constants, while default schedules are chosen.
+CONSTANT_ATTR = "relaxish.constant_params"
 _CALL_TIR = Op.get("relax.call_tir")
+
+
+class MarkConstants(Pass):
+    """Note on every kernel which of its parameters are constants in all calls: these need no packing at run time."""
+
+    def __init__(self) -> None:
+        super().__init__(PassInfo(0, "MarkConstants"))
+
+    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        """The module with notes, which :class:`PackWeights` removes."""
+        out = mod.clone()
+        for gvar, places in _constant_arguments(mod).items():
+            func = mod.functions.get(gvar)
+            if isinstance(func, PrimFunc) and places:
+                out.update_func(gvar, func.with_attr(CONSTANT_ATTR, sorted(places)))
+        return out
 
 
 class PackWeights(Pass):
@@ -42,6 +60,7 @@ class PackWeights(Pass):
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The module with packed constants and kernels that read them."""
         constants = _constant_arguments(mod)
+        mod = _without_notes(mod)
         plans: dict[GlobalVar, tuple[GlobalVar, dict[int, int]]] = {}
         out = mod.clone()
         for gvar, func in mod.functions.items():
@@ -62,6 +81,16 @@ class PackWeights(Pass):
                 if isinstance(func, Function):
                     out.update_func(gvar, packer.visit_expr(func))
         return out
+
+
+def _without_notes(mod: IRModule) -> IRModule:
+    noted = {g: f for g, f in mod.functions.items() if isinstance(f, PrimFunc) and CONSTANT_ATTR in (f.attrs or {})}
+    if not noted:
+        return mod
+    out = mod.clone()
+    for gvar, func in noted.items():
+        out.update_func(gvar, func.without_attr(CONSTANT_ATTR))
+    return out
 
 
 def pack_columns(weight: NDArray, width: int) -> NDArray:

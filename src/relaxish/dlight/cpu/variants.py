@@ -9,47 +9,65 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...carver import Hint, recommend
+from ...carver.cpu_hints import CpuTile
 from ...ir.structural import structural_hash
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule, ScheduleError
 from ...tir.schedule.primitives.rule import RULES
-from .common import inline_injective, open_function, refresh
-from .contraction import Contraction, Variant, choose_tile, row_axis, vector_axis
+from .common import open_reduction
+from .contraction import Contraction
 
-__all__ = ["contraction_variants"]
+__all__ = ["contraction_variants", "schedule_with_hint"]
 
 RULE = "cpu.contraction"
-_ORDERS = ("mixed", "columns-inside", "rows-outside")
+_NUMBERS = ("rows", "vectors", "order", "depth", "packed", "row_task")
 
 
 def _apply(func: PrimFunc, options: Mapping[str, Any]) -> PrimFunc | None:
-    variant = Variant(int(options["rows"]), int(options["vectors"]), str(options["order"]))
-    schedule = Contraction(variant).apply(func, Target(dict(options["target"])), False)
+    numbers = {k: options[k] for k in _NUMBERS if k in options}
+    schedule = Contraction(numbers).apply(func, Target(dict(options["target"])), False)
     return None if schedule is None else schedule.mod["main"]
 
 
 RULES[RULE] = _apply
 
 
-def contraction_variants(func: PrimFunc, target: Target, limit: int = 12) -> list[Schedule]:
+def schedule_with_hint(func: PrimFunc, hint: Hint, target: Target) -> Schedule:
+    """A matmul- or convolution-like function tiled as a hint for CPUs says, with a trace of one step.
+
+    Raises ScheduleError where the hint is for a function of another kind.
+
+    >>> from relaxish import carver, dlight, Target
+    >>> target = Target("llvm")
+    >>> product = carver.MatmulTemplate(M=64, N=64, K=64, trans_B=False, in_dtype="float32", out_dtype="float32", accum_dtype="float32")
+    >>> func = product.equivalent_function()
+    >>> sch = dlight.cpu.schedule_with_hint(func, carver.recommend(func, target, 1)[0], target)
+    """
+    opened = open_reduction(func, target)
+    if opened is None:
+        raise ScheduleError("hints for CPUs are for functions with one reduction, before they are scheduled")
+    tile = CpuTile.of(hint, opened[2])
+    schedule = Schedule(func, error_render_level="none")
+    numbers = {k: list(v) if k == "packed" else v for k, v in vars(tile).items() if k != "lanes" and v not in (0, ())}
+    schedule.apply_rule(RULE, {**numbers, "target": target.export()})
+    return schedule
+
+
+def contraction_variants(func: PrimFunc, target: Target, limit: int = 12, may_pack: bool = False) -> list[Schedule]:
     """Schedules of a matmul- or convolution-like function, the most promising first, each with a trace of one step.
 
-    None are given for functions of another kind.
+    None are given for functions of another kind. ``may_pack``: operands may be copied into strips in the kernel; in
+    models that is for constants only what is done anyway when the model is compiled.
     """
+    opened = open_reduction(func, target)
     made: list[Schedule] = []
     seen: set[int] = set()
-    for variant in _candidates(func, target):
-        options = {
-            "rows": variant.rows,
-            "vectors": variant.vectors,
-            "order": variant.order,
-            "target": target.export(),
-        }
-        schedule = Schedule(func, error_render_level="none")
+    for hint in recommend(opened[2], target, 4 * limit, may_pack=may_pack) if opened is not None else ():
         try:
-            schedule.apply_rule(RULE, options)
-        except ScheduleError:
+            schedule = schedule_with_hint(func, hint, target)
+        except (ScheduleError, ValueError):
             continue
         # Orders are alike where there are few loops.
         key = structural_hash(schedule.mod)
@@ -59,35 +77,3 @@ def contraction_variants(func: PrimFunc, target: Target, limit: int = 12) -> lis
         if len(made) == limit:
             break
     return made
-
-
-def _candidates(func: PrimFunc, target: Target) -> list[Variant]:
-    opened = open_function(func)
-    if opened is None or target.get_target_device_type() != 1:
-        return []
-    anchors = [info for info in refresh(inline_injective(opened[0])) if info.is_reduction]
-    vector = vector_axis(anchors[0]) if len(anchors) == 1 else None
-    if vector is None or vector.dom is None:
-        return []
-    rows = row_axis(anchors[0], vector)
-    height = rows.dom if rows is not None else None
-    if height is None:
-        return []
-    registers = 32 if target.vector_bits == 512 or target.features.has_asimd else 16
-    lanes = choose_tile(vector.dom, height, max(1, target.vector_bits // 32), registers).lanes
-    tiles = _tiles(vector.dom // lanes, height, registers)
-    return [Variant(r, v, order) for _, r, v in tiles[:6] for order in _ORDERS]
-
-
-def _tiles(vectors: int, height: int, registers: int) -> list[tuple[float, int, int]]:
-    """(cost, rows, vectors) of the tiles that fit the registers, best first; partial last tiles cost their waste."""
-    found = []
-    for v in (v for v in range(1, 7) if vectors % v == 0):
-        for r in range(1, min(height, 28) + 1):
-            if r * v + v + 1 > registers or r * v < 6:
-                continue
-            waste = -(-height // r) * r / height
-            if waste > 1.2:
-                continue
-            found.append((waste * ((r + v) / (r * v) + max(0.0, 8 / (r * v) - 1.0)), r, v))
-    return sorted(found)
