@@ -10,7 +10,8 @@ from ...ir.prim import IntImm, Var, const
 from ...script.ir_builder import tir as B  # noqa: N812
 from ...script.ir_builder.base import IRBuilder
 from ...script.ir_builder.tir.frame import PrimFuncFrame, TIRFrame, add_to_parent, as_stmt
-from ...tir import Block, BlockRealize, For, IterVar
+from ...ir.functor import post_order_visit
+from ...tir import Block, BlockRealize, BufferLoad, BufferRegion, BufferStore, DeclBuffer, For, IterVar
 from ...tir.stmt import ForKind
 from ...tir.transform.tiles.names import KERNEL, SWIZZLE
 from .blocks import inside_kernel
@@ -53,9 +54,8 @@ class KernelFrame(B.frame.BlockFrame):
         for tag, var in reversed(list(zip(_AXES, self.thread_vars, strict=False))):
             body = _bound(var, Range(0, self.threads[_AXES.index(tag)]), f"threadIdx.{tag}", body)
         body = finish_kernel(body, dict(zip(self.vars, self.doms, strict=True)), self.safe_values)
-        # What the block touches is not said: it is all it may be.
-        block = Block((), (), (), self.name, body, None, self.alloc_buffers, (), annotations, self.entry_span)
-        block = block.with_fields(annotations={**annotations, _DETECT: 3})
+        reads, writes = _touched(body, self.alloc_buffers)
+        block = Block((), reads, writes, self.name, body, None, self.alloc_buffers, (), annotations, self.entry_span)
         stmt: Any = BlockRealize((), True, block, self.entry_span)
         for tag, var, dom in reversed(list(zip(_AXES, self.vars, self.doms, strict=False))):
             stmt = _bound(var, dom, f"blockIdx.{tag}", stmt)
@@ -65,7 +65,29 @@ class KernelFrame(B.frame.BlockFrame):
         add_to_parent(stmt)
 
 
-_DETECT = B.frame.DETECT_ACCESS
+def _touched(body: Any, own: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """All of each buffer that the kernel reads and writes: where it does so may depend on what it computes."""
+    loads: dict[Any, None] = {}
+    stores: dict[Any, None] = {}
+
+    def look(node: Any) -> None:
+        if isinstance(node, BufferLoad) and node.buffer not in own:
+            loads[node.buffer] = None
+        elif isinstance(node, BufferStore) and node.buffer not in own:
+            stores[node.buffer] = None
+
+    post_order_visit(body, look)
+    views = {d.buffer for d in _views(body)}
+    return tuple(  # type: ignore[return-value]
+        [BufferRegion(b, [Range.from_min_extent(const(0, e.dtype), e) for e in b.shape]) for b in found if b not in views]
+        for found in (loads, stores)
+    )
+
+
+def _views(body: Any) -> list[Any]:
+    found: list[Any] = []
+    post_order_visit(body, lambda n: found.append(n) if isinstance(n, DeclBuffer) else None)
+    return found
 
 
 def _bound(var: Any, dom: Range, tag: str, body: Any) -> For:

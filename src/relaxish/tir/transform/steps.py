@@ -17,6 +17,7 @@ from . import (
     profile_intrinsics, ptx_copies, remove_no_op, renormalize_split_pattern, rewrite_unsafe_select, simplify,
     split_host_device, storage_rewrite, thread_sync, threads, unroll_loop, vectorize_loop, vtcm,
 )  # fmt: skip
+from .tiles import lower as tiles_lower
 
 __all__ = ["default_passes", "device_passes", "host_passes", "loop_passes"]
 
@@ -33,6 +34,7 @@ def loop_passes(ctx: PassContext) -> list[Pass]:
 
 def _from_blocks() -> list[Pass]:
     return [
+        tiles_lower.LowerTiles(),
         lower_hopper.LowerHopperTiles(),
         lower_cross_thread_reduction.LowerCrossThreadReduction(),
         exact_extremes.ExactExtremes(),

@@ -1,0 +1,39 @@
+"""What the planner asks about an architecture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Arch", "arch_of"]
+
+
+@dataclass(frozen=True)
+class Arch:
+    """``unit``: what multiplies tiles of 16-bit numbers (mma, wmma, or "" for none); ``level``: the compute capability."""
+
+    name: str
+    level: int
+    unit: str
+    copies_ahead: bool
+    shuffles: bool
+    atomics: bool
+    own_barriers: bool
+    pads: bool
+    shared_bytes: int
+    hopper: bool = False
+
+
+_SHARED = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99, 121: 99}
+
+
+def arch_of(target: Any) -> Arch:
+    """What a target's devices can do."""
+    if target.kind.name != "cuda":
+        return Arch(target.kind.name, 0, "", False, False, False, False, False, 32 * 1024)
+    text = str(target.attrs.get("arch", "sm_80")).removeprefix("sm_")
+    level = int(text.rstrip("af"))
+    unit = "mma" if level >= 80 else "wmma" if level >= 70 else ""
+    return Arch(
+        f"sm_{text}", level, unit, level >= 80, True, True, True, True, _SHARED.get(level, 48) * 1024, text == "90a"
+    )

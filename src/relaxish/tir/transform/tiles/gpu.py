@@ -1,0 +1,587 @@
+"""Tile programs on GPUs: every statement shared out among the threads of a block, barriers where data changes hands.
+
+What a product becomes, and how copies run ahead, is the architecture's: see :mod:`.matrix` and :mod:`.pipelines`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ....ir import dtype as dt
+from ....ir.functor import Mutator, post_order_visit
+from ....ir.prim import Add, Cast, IntImm, Max, Min, StringImm, Var, const
+from ....ir.structural import same_expression
+from ....ir.types import PointerType, PrimType
+from ...buffer import Buffer, decl_buffer
+from ...expr import BufferLoad, Select
+from ...functor import substitute
+from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt
+from ..base import call, seq
+from ..hopper_build import launch, typed_view
+from .arch import Arch
+from .barriers import Steps
+from .infer import infer_layouts, loop_layout, nests_of
+from .layout import Layout
+from .matrix import Products
+from .names import ATOMIC, CLEAR, FRAGMENT, REDUCER, SHARED, STAGES, SWIZZLE, VAR
+from .nests import serial_loops
+from .pipelines import Pipeline
+from .program import Kernel, Nest, TileLoweringError, Walk, loads_of, nest_of, opened, stores_of
+from .spread import Memory, Shared, Spread
+
+__all__ = ["GpuKernel"]
+
+_ALIGN = 128
+_REDUCERS = {"sum": Add, "max": Max, "min": Min}
+
+
+class GpuKernel(Walk):
+    """One kernel on one architecture."""
+
+    def __init__(self, kernel: Kernel, arch: Arch) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.arch = arch
+        self.threads = math.prod(kernel.threads)
+        self.thread = Var("tx", "int32")
+        self.body = _Views(kernel).visit(kernel.block.body)
+        self.nests = nests_of(self.body)
+        self.products = Products(arch, self.threads)
+        self.memory = Memory()
+        self.memory.layouts = infer_layouts(kernel, self.nests, self.threads, self.products.layouts)
+        self.arena = Var("arena", PointerType(PrimType("uint8"), "shared.dyn"))
+        self.arena_bytes = 0
+        self.views: list[Buffer] = []
+        self.allocations: list[Buffer] = []
+        self.tracked: set[Any] = set()
+        self.written = {s.buffer.data for s in stores_of(self.body) if s.buffer.scope() == "global"}
+        self.viewed: set[Any] = set()
+        post_order_visit(self.body, lambda n: self.viewed.add(n.buffer.data) if isinstance(n, DeclBuffer) else None)
+        self.pipelines = Pipeline(self)
+
+    # -- the kernel ------------------------------------------------------------------------------------------------------
+
+    def lower(self) -> Any:
+        """The kernel as statements of one thread under its launch."""
+        self._plan()
+        self.spread = Spread(self.memory, self.thread, self.threads)
+        self.steps = Steps(self.tracked)
+        body = self.visit(self.body)
+        if self.arch.own_barriers:
+            body = self.steps.place(body)
+        else:
+            body = _Unwrap().visit(body)
+        body = self.products.wrap(body)
+        for buffer in [*self.memory.registers.values(), *self.memory.private.values(), *self.allocations]:
+            body = _allocated(buffer, body)
+        for view in self.views:
+            body = DeclBuffer(view, body)
+        if self.arena_bytes:
+            body = Allocate(self.arena, "uint8", [IntImm("int32", self.arena_bytes)], const(True, "bool"), body)
+        if self.arena_bytes > self.arch.shared_bytes:
+            raise TileLoweringError(
+                f"{self.arena_bytes} bytes of shared memory are more than the {self.arch.shared_bytes} a block of {self.arch.name} "
+                "has: use smaller tiles or fewer stages"
+            )
+        return self._launch(body)
+
+    def _launch(self, body: Any) -> Any:
+        body = self._in_panels(body)
+        made = launch("threadIdx.x", const(self.threads, "int32"), lambda tx: substitute(body, {self.thread: tx}))
+        for (var, extent), axis in reversed(list(zip(self.kernel.grid, "xyz", strict=False))):
+            inner = made
+
+            def inside(block: Var, inner: Any = inner, var: Var = var) -> Any:
+                return substitute(inner, {var: block if block.dtype == var.dtype else Cast(var.dtype, block)})
+
+            count = extent if extent.dtype == "int32" else Cast("int32", extent)
+            made = launch(f"blockIdx.{axis}", count, inside)
+        if self.arch.own_barriers:
+            made = AttrStmt(const(0, "int32"), "explicit_sync", const(1, "int32"), made)
+        return made
+
+    def _in_panels(self, body: Any) -> Any:
+        """Blocks visited in panels: the program's places of a block are worked out from the launch's."""
+        wish = self.kernel.annotations.get(SWIZZLE)
+        if wish is None or len(self.kernel.grid) < 2:
+            return body
+        panel, by_columns = (int(getattr(w, "value", w)) for w in wish)
+        (x, columns), (y, rows) = self.kernel.grid[:2]
+        (fast, across), (slow, down) = ((y, rows), (x, columns)) if by_columns else ((x, columns), (y, rows))
+        fast_place, slow_place = Var(f"{fast.name}_panel", fast.dtype), Var(f"{slow.name}_panel", slow.dtype)
+        number = y * columns + x
+        which, inside = number // (across * panel), number % (across * panel)
+        height = Min(down - which * panel, const(panel, slow.dtype))
+        step = inside // height
+        step = Select((which % 2).equal(1), across - 1 - step, step)
+        body = substitute(body, {fast: fast_place, slow: slow_place})
+        return LetStmt(fast_place, step, LetStmt(slow_place, which * panel + inside % height, body))
+
+    # -- memory ------------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        for buffer in self.kernel.block.alloc_buffers:
+            scope = buffer.scope()
+            if scope == FRAGMENT:
+                layout = self.memory.layouts[buffer]
+                self.memory.registers[buffer] = _local(buffer.name, buffer.dtype, max(1, layout.registers))
+            elif scope in SHARED:
+                self._shared(buffer)
+            elif scope in ("local", VAR):
+                shape = [int(e.value) for e in buffer.shape]
+                self.memory.private[buffer] = decl_buffer(
+                    shape, buffer.dtype, buffer.name, scope="local",
+                    data=Var(buffer.name, PointerType(PrimType("int8" if buffer.dtype == "bool" else buffer.dtype), "local")),
+                )  # fmt: skip
+        self.tracked |= self.written
+
+    def _shared(self, buffer: Buffer) -> None:
+        shape = tuple(int(e.value) for e in buffer.shape)
+        item = max(1, dt.bits(buffer.dtype) // 8)
+        pitch = shape[-1]
+        if len(shape) > 1 and buffer.data not in self.viewed and pitch * item % 64 == 0 and self.arch.pads:
+            pitch += 16 // item
+        rows = math.prod(shape[:-1])
+        stages = self.pipelines.stages.get(buffer, 1)
+        slot = -(-rows * pitch * item // _ALIGN) * _ALIGN // item
+        if self.arch.own_barriers:
+            base = self.arena_bytes
+            self.arena_bytes += slot * item * stages
+            view = typed_view(buffer.name, self.arena, buffer.dtype, (base + slot * item * stages) // item, "shared.dyn")
+            self.views.append(view)
+            self.memory.shared[buffer] = Shared(view, base // item, shape, pitch, slot)
+        else:
+            data = Var(buffer.name, PointerType(PrimType(buffer.dtype), "shared"))
+            made = decl_buffer([slot * stages], buffer.dtype, buffer.name, data=data, scope="shared")
+            self.allocations.append(made)
+            self.memory.shared[buffer] = Shared(made, 0, shape, pitch, slot)
+        self.tracked.add(buffer.data)
+
+    def scratch(self, name: str, dtype: str, count: int) -> tuple[Buffer, Shared]:
+        """Shared memory of the compiler's own."""
+        buffer = decl_buffer([count], dtype, name, scope="shared.dyn")
+        self._shared(buffer)
+        return buffer, self.memory.shared[buffer]
+
+    def local(self, name: str, dtype: str, count: int) -> Buffer:
+        """Registers of the compiler's own."""
+        made = _local(name, dtype, count)
+        self.allocations.append(made)
+        return made
+
+    # -- statements --------------------------------------------------------------------------------------------------------
+
+    def step(self, body: Any, reads: Any, writes: Any, managed: Any = ()) -> Stmt:
+        """A step of the block."""
+        return self.steps.step(body, reads, writes, [*managed, *self.pipelines.managed])
+
+    def touching(self, body: Any, source: Any) -> Stmt:
+        """A step that touches what ``source`` (in the program's own buffers) does."""
+        return self.step(body, [x.buffer for x in loads_of(source)], [x.buffer for x in stores_of(source)])
+
+    def loop(self, node: Any) -> Any:
+        return self.pipelines.loop(node)
+
+    def plain_loop(self, node: Any) -> Any:
+        """A loop run in order."""
+        node = self.products.around(self, node)
+        annotations = {k: v for k, v in node.annotations.items() if not k.startswith("tile.")}
+        node = node.with_fields(annotations=annotations, extent=self._uniform(node.extent))
+        return self.products.leave(self, node.with_fields(body=self.visit(node.body)))
+
+    def visit_IfThenElse(self, node: Any) -> Any:  # noqa: N802
+        other = None if node.else_case is None else self.visit(node.else_case)
+        return IfThenElse(self._uniform(node.condition), self.visit(node.then_case), other)
+
+    def visit_While(self, node: Any) -> Any:  # noqa: N802
+        return node.with_fields(condition=self._uniform(node.condition), body=self.visit(node.body))
+
+    def visit_LetStmt(self, node: Any) -> Any:  # noqa: N802
+        return node.with_fields(value=self._uniform(node.value), body=self.visit(node.body))
+
+    def _uniform(self, e: Any) -> Any:
+        """An expression that all threads compute alike."""
+        for load in loads_of(e):
+            if load.buffer.scope() == FRAGMENT and self.memory.layouts[load.buffer].copies != self.threads:
+                raise TileLoweringError(
+                    f"an element of fragment {load.buffer.name} is read outside of a parallel loop: only some threads hold it. Copy "
+                    "the fragment to shared memory first"
+                )
+        return self.spread.place(e, _ANALYZER())
+
+    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+        scope = node.buffer.scope()
+        placed = self.spread.place(node.with_fields(value=node.value), _ANALYZER())
+        self._uniform(node.value)
+        if scope in ("local", VAR):
+            return self.touching(placed, node)
+        if scope == FRAGMENT:
+            layout = self.memory.layouts[node.buffer]
+            terms = [
+                (i // d.stride % d.extent).equal(self.thread // d.out % d.extent)
+                for d in layout.digits if d.thread and d.dim >= 0 for i in [node.indices[d.dim]]
+            ]  # fmt: skip
+            return self.touching(_when(terms, placed), node)
+        return self.touching(_when([self.thread.equal(0)], placed), node)
+
+    def visit_Evaluate(self, node: Any) -> Any:  # noqa: N802
+        return self.step(Evaluate(self._uniform(node.value)), [x.buffer for x in loads_of(node.value)], [])
+
+    def atomic(self, how: str, body: Any) -> Any:
+        made = self.spread.place(_Atomics(self.arch, how).visit(body), _ANALYZER())
+        return self.touching(_when([self.thread.equal(0)], made), body)
+
+    def nest(self, nest: Nest) -> Any:
+        """An operator, as steps."""
+        if nest.op == "gemm":
+            return self.products.lower(self, nest)
+        if nest.op == "reduce":
+            return self._reduce(nest)
+        if nest.op == "scan":
+            return self._scan(nest)
+        if nest.op == "finalize":
+            return self._finalize(nest)
+        return self.elementwise(nest)
+
+    def elementwise(self, nest: Nest, managed: Any = ()) -> Any:
+        """Independent iterations, shared out."""
+        source = nest.body
+        body = _InParallel(self).visit(source)
+        if nest.op == "atomic":
+            body = _Atomics(self.arch, str(nest.attrs[ATOMIC])).visit(body)
+        fragments = [n for n in (*stores_of(source), *loads_of(source)) if n.buffer.scope() == FRAGMENT]
+        if fragments:
+            layout = loop_layout(nest, self.memory.layouts, self.threads, 1)
+            made = self.spread.by_layout(nest.op, nest.loops, body, layout, once=nest.op == "atomic" or _updates(source))
+        else:
+            made = self.spread.in_turn(nest.loops, body)
+        reads = [x.buffer for x in loads_of(source)]
+        return self.step(made, reads, [x.buffer for x in stores_of(source)], managed)
+
+    # -- reductions --------------------------------------------------------------------------------------------------------
+
+    def _reduce(self, nest: Nest) -> Any:
+        store, dim = nest.body, nest.kinds.index("R")
+        if store.buffer.scope() != FRAGMENT:
+            return self._reduce_to_shared(nest, dim)
+        layout = loop_layout(nest, self.memory.layouts, self.threads, 1)
+        held = self.memory.layouts[store.buffer]
+        count = max(1, held.registers)
+        sums = self.local("partial", store.buffer.dtype, count)
+        target = self.memory.registers[store.buffer]
+        value = store.value
+        element = value.args[1] if hasattr(value, "args") else value.b
+
+        def joined(a: Any, b: Any) -> Any:
+            return value.with_fields(args=(a, b)) if hasattr(value, "args") else type(value)(a, b)
+
+        start = _identity(nest)
+        body = BufferStore(store.buffer, joined(BufferLoad(store.buffer, store.indices), element), store.indices)
+        self.memory.registers[store.buffer] = sums
+        part = self.spread.by_layout(nest.op, nest.loops, body, layout)
+        self.memory.registers[store.buffer] = target
+        r = Var("r", "int32")
+        reads = [x.buffer for x in loads_of(element)]
+        steps = [self.step(
+            seq([_registers(r, count, BufferStore(sums, start, [r])), part]), reads, []
+        )]  # fmt: skip
+        digits = [d for d in layout.digits if d.thread and d.dim == dim]
+        steps += self.across(sums, count, digits, joined)
+        result = BufferLoad(sums, [r])
+        if nest.init is None:
+            result = joined(BufferLoad(target, [r]), result)
+        steps.append(self.step(_registers(r, count, BufferStore(target, result, [r])), [], []))
+        return seq(steps)
+
+    def across(self, sums: Buffer, count: int, digits: Sequence[Any], joined: Any) -> list[Any]:
+        """Reduce registers over threads that differ in digits; all of them get the result."""
+        steps = []
+        r = Var("r", "int32")
+        for d in digits:
+            inside = d.out * d.extent <= 32 and d.extent & (d.extent - 1) == 0 and d.out & (d.out - 1) == 0
+            if inside and self.arch.shuffles and dt.bits(sums.dtype) == 32:
+                body = []
+                distance = d.out
+                while distance < d.out * d.extent:
+                    other = call(
+                        sums.dtype, "tvm_warp_shuffle_xor", const(0xFFFFFFFF, "uint32"), BufferLoad(sums, [r]),
+                        const(distance, "int32"), const(32, "int32"), const(32, "int32"),
+                    )  # fmt: skip
+                    body.append(_registers(r, count, BufferStore(sums, joined(BufferLoad(sums, [r]), other), [r])))
+                    distance *= 2
+                steps.append(self.step(seq(body), [], []))
+                continue
+            buffer, kept = self.scratch("exchange", sums.dtype, self.threads * count)
+            mine = kept.base + r * self.threads + self.thread
+            give = BufferStore(kept.view, BufferLoad(sums, [r]), [mine])
+            steps.append(self.step(_registers(r, count, give), [], [buffer]))
+            own = self.thread // d.out % d.extent
+            first = kept.base + r * self.threads + (self.thread - own * d.out)
+            q = Var("q", "int32")
+            take = BufferStore(sums, joined(BufferLoad(sums, [r]), BufferLoad(kept.view, [first + q * d.out])), [r])
+            whole = seq([
+                BufferStore(sums, BufferLoad(kept.view, [first]), [r]),
+                For(q, const(1, "int32"), const(d.extent - 1, "int32"), ForKind.SERIAL, take),
+            ])  # fmt: skip
+            steps.append(self.step(_registers(r, count, whole), [buffer], []))
+        return steps
+
+    def _reduce_to_shared(self, nest: Nest, dim: int) -> Any:
+        """Into shared memory: a thread takes a whole row."""
+        if any(x.buffer.scope() == FRAGMENT for x in loads_of(nest.body)):
+            raise TileLoweringError(
+                f"T.reduce: {nest.body.buffer.name} lies in shared memory and what is reduced in a fragment; reduce into a fragment"
+            )
+        outer = [x for n, x in enumerate(nest.loops) if n != dim]
+        inner = serial_loops([nest.loops[dim]], nest.body)
+        body = inner if nest.init is None else seq([nest.init, inner])
+        if not outer:
+            outer = [(Var("one", "int32"), const(1, "int32"))]
+        made = self.spread.in_turn(outer, body)
+        return self.touching(made, nest.body)
+
+    def _finalize(self, nest: Nest) -> Any:
+        """Add up what threads with copies of a reducer have each gathered."""
+        buffer = nest.body.buffer
+        kind = _REDUCERS[str(nest.attrs[REDUCER])]
+        layout = self.memory.layouts[buffer]
+        digits = [d for d in layout.digits if d.dim < 0]
+        return seq(self.across(self.memory.registers[buffer], max(1, layout.registers), digits, kind))
+
+    # -- running sums --------------------------------------------------------------------------------------------------------
+
+    def _scan(self, nest: Nest) -> Any:
+        """A thread runs along each row; fragments go through shared memory."""
+        store = nest.body
+        buffers = {x.buffer for x in (*loads_of(store), store)}
+        steps = []
+        swapped: dict[Any, Any] = {}
+        for buffer in sorted(buffers, key=lambda b: b.name):
+            if buffer.scope() != FRAGMENT:
+                continue
+            other = decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_rows", scope="shared.dyn")
+            self._shared(other)
+            swapped[buffer] = other
+            steps.append(self._between(other, buffer))
+        body = _Swap(swapped).visit(store)
+        rows = list(nest.loops[:-1]) or [(Var("one", "int32"), const(1, "int32"))]
+        inner = serial_loops([nest.loops[-1]], body)
+        steps.append(self.touching(self.spread.in_turn(rows, inner), body))
+        if store.buffer in swapped:
+            steps.append(self._between(store.buffer, swapped[store.buffer]))
+        return seq(steps)
+
+    def _between(self, target: Any, source: Any) -> Any:
+        """A whole copy."""
+        loops = tuple((Var(n, "int32"), e) for n, e in zip("ijklmn", source.shape, strict=False))
+        at = [v for v, _ in loops]
+        return self.elementwise(Nest("copy", loops, BufferStore(target, BufferLoad(source, at), at), None, {}, "S" * len(loops)))
+
+
+def _ANALYZER() -> Any:  # noqa: N802
+    from ....arith import Analyzer
+
+    return Analyzer()
+
+
+def _when(terms: Sequence[Any], body: Any) -> Any:
+    from .spread import conjunction
+
+    condition = conjunction(list(terms))
+    return body if condition is None else IfThenElse(condition, body)
+
+
+def _registers(r: Var, count: int, body: Any) -> Any:
+    """``body`` for each register."""
+    if count == 1:
+        return substitute(body, {r: const(0, "int32")})
+    fresh = Var("r", "int32")
+    return For(fresh, const(0, "int32"), const(count, "int32"), ForKind.UNROLLED, substitute(body, {r: fresh}))
+
+
+def _identity(nest: Nest) -> Any:
+    """What a reduction begins with."""
+    if nest.init is not None:
+        return nest.init.value
+    kind = str(nest.attrs["tile.reduce"])
+    dtype = nest.body.buffer.dtype
+    from ...generic import max_value as _
+    from ... import max_value, min_value
+
+    infinite = dt.is_float(dtype) and dt.bits(dtype) > 8
+    if kind == "max":
+        return const(float("-inf"), dtype) if infinite else min_value(dtype)
+    if kind == "min":
+        return const(float("inf"), dtype) if infinite else max_value(dtype)
+    if kind == "bitand":
+        return const(-1, dtype) if not dt.is_uint(dtype) else max_value(dtype)
+    return const(0, dtype)
+
+
+def _local(name: str, dtype: str, count: int) -> Buffer:
+    data = Var(name, PointerType(PrimType("int8" if dtype == "bool" else dtype), "local"))
+    return decl_buffer([count], dtype, name, data=data, scope="local")
+
+
+def _allocated(buffer: Buffer, body: Any) -> Any:
+    extents = [e for e in buffer.shape]
+    return Allocate(buffer.data, buffer.dtype, extents, const(True, "bool"), DeclBuffer(buffer, body))
+
+
+def _updates(body: Any) -> bool:
+    """Whether the body updates memory that threads with copies would update twice."""
+    from ...stmt import BlockRealize
+
+    found = False
+
+    def look(node: Any) -> None:
+        nonlocal found
+        found = found or (isinstance(node, BlockRealize) and ATOMIC in node.block.annotations)
+
+    post_order_visit(body, look)
+    return found
+
+
+class _InParallel(Mutator):
+    """Statements inside of a parallel loop."""
+
+    def __init__(self, kernel: GpuKernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+        return node
+
+    def visit_For(self, node: Any) -> Any:  # noqa: N802
+        found = nest_of(node)
+        if found is not None:
+            raise TileLoweringError(f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration")
+        return self.default_visit(node)
+
+    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+        body, _ = opened(node)
+        return _Atomics(self.kernel.arch, str(node.block.annotations[ATOMIC])).visit(body)
+
+
+_NAMES = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "or": "atomicOr", "exch": "atomicExch"}
+
+
+class _Atomics(Mutator):
+    """Stores that update an element as one instruction."""
+
+    def __init__(self, arch: Arch, how: str) -> None:
+        super().__init__()
+        self.arch = arch
+        self.how = how
+
+    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+        if node.buffer.scope() in (FRAGMENT, VAR, "local"):
+            return node
+        dtype = node.buffer.dtype
+        if not self.arch.atomics or (self.how in ("max", "min", "or") and dt.is_float(dtype)):
+            raise TileLoweringError(
+                f"T.atomic_{self.how} on {dtype} {node.buffer.name}: {self.arch.name} has no such instruction; reduce into memory of each "
+                "block and join it in a second kernel"
+            )
+        value = node.value
+        while isinstance(value, Cast):
+            value = value.value
+        if self.how == "exch":
+            operand = value
+        else:
+            parts = value.args if hasattr(value, "args") else (value.a, value.b)
+            (operand,) = [p for p in parts if not _is_element(p, node)][:1] or [parts[1]]
+        if operand.dtype != dtype:
+            operand = Cast(dtype, operand)
+        address = call("handle", "address_of", BufferLoad(node.buffer, node.indices))
+        update = call(dtype, "call_extern", StringImm(_NAMES[self.how]), address, operand)
+        return Evaluate(update)
+
+
+def _is_element(e: Any, store: Any) -> bool:
+    while isinstance(e, Cast):
+        e = e.value
+    return (
+        isinstance(e, BufferLoad)
+        and e.buffer is store.buffer
+        and all(same_expression(a, b) for a, b in zip(e.indices, store.indices, strict=True))
+    )
+
+
+class _Views(Mutator):
+    """Views of fragments as the fragments themselves; those of shared memory stay."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.owners = {b.data: b for b in kernel.block.alloc_buffers}
+        self.views: dict[Any, Any] = {}
+
+    def visit_DeclBuffer(self, node: Any) -> Any:  # noqa: N802
+        owner = self.owners.get(node.buffer.data)
+        if owner is None:
+            return self.default_visit(node)
+        if owner.dtype != node.buffer.dtype:
+            raise TileLoweringError(
+                f"T.view: {owner.name} is read as {node.buffer.dtype} on a GPU; copy it to a buffer of that type instead"
+            )
+        self.views[node.buffer] = owner
+        return self.visit(node.body)
+
+    def _place(self, node: Any) -> list[Any]:
+        owner = self.views[node.buffer]
+        analyzer = _ANALYZER()
+        flat: Any = const(0, "int32")
+        for index, extent in zip(node.indices, node.buffer.shape, strict=True):
+            flat = flat * extent + self.visit(index)
+        places = []
+        for extent in reversed(owner.shape[1:]):
+            places.append(analyzer.simplify(flat % extent))
+            flat = flat // extent
+        return [analyzer.simplify(flat), *reversed(places)]
+
+    def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+        if node.buffer in self.views:
+            return BufferLoad(self.views[node.buffer], self._place(node))
+        return self.default_visit(node)
+
+    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+        if node.buffer in self.views:
+            return BufferStore(self.views[node.buffer], self.visit(node.value), self._place(node))
+        return self.default_visit(node)
+
+    def visit_Block(self, node: Any) -> Any:  # noqa: N802
+        return self.default_visit(node.with_fields(reads=(), writes=()))
+
+
+class _Swap(Mutator):
+    """Accesses to other buffers of the same shape."""
+
+    def __init__(self, buffers: dict[Any, Any]) -> None:
+        super().__init__()
+        self.buffers = buffers
+
+    def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+        made = self.default_visit(node)
+        return BufferLoad(self.buffers[node.buffer], made.indices) if node.buffer in self.buffers else made
+
+    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+        made = self.default_visit(node)
+        if node.buffer not in self.buffers:
+            return made
+        return BufferStore(self.buffers[node.buffer], made.value, made.indices)
+
+
+class _Unwrap(Mutator):
+    """Steps as they are, where another pass places barriers."""
+
+    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+        return node
+
+    def visit_AttrStmt(self, node: Any) -> Any:  # noqa: N802
+        made = self.default_visit(node)
+        return made.body if node.attr_key == "tile_step" else made
+
+
+_ = (CLEAR, STAGES, SeqStmt, Layout)

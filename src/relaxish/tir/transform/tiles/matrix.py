@@ -1,0 +1,412 @@
+"""Products of tiles: ``mma.sync`` fed by ``ldmatrix``, ``wmma``, or multiplications of threads where no matrix unit fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ....ir import dtype as dt
+from ....ir.prim import Cast, IntImm, Var, const
+from ....ir.types import PointerType, PrimType
+from ...analysis.linear import coefficient
+from ...buffer import Buffer, decl_buffer
+from ...expr import BufferLoad
+from ...functor import substitute
+from ...stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind
+from ..base import call, seq
+from .arch import Arch
+from .layout import Layout, accumulator, natural, operand_a, outer_product
+from .names import CLEAR, FRAGMENT, POLICY
+from .program import Nest, TileLoweringError, as_int, loads_of, nest_of, stores_of
+
+if TYPE_CHECKING:
+    from .gpu import GpuKernel
+
+__all__ = ["Product", "Products", "product_of", "warp_grid"]
+
+_MMA_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+_ROWS, _COLUMNS = 1, 2
+
+
+@dataclass(frozen=True)
+class Product:
+    """``c[i, j] += a * b`` over i < m, j < n, k < depth; ``turned_a``, ``turned_b``: stored as [k, i] and [j, k]."""
+
+    i: Var
+    j: Var
+    k: Var
+    m: int
+    n: int
+    depth: int
+    store: Any
+    a: BufferLoad
+    b: BufferLoad
+    turned_a: bool
+    turned_b: bool
+    policy: int
+    clear: bool
+
+    @property
+    def c(self) -> Buffer:
+        """The result."""
+        made: Buffer = self.store.buffer
+        return made
+
+
+def _uncast(e: Any) -> Any:
+    while isinstance(e, Cast):
+        e = e.value
+    return e
+
+
+def product_of(nest: Nest) -> Product:
+    """The parts of a product. Raises TileLoweringError where its result is only part of a fragment."""
+    (i, m), (j, n), (k, depth) = nest.loops
+    store = nest.body
+    a, b = _uncast(store.value.b.a), _uncast(store.value.b.b)
+    policy = int(getattr(nest.attrs[POLICY], "value", nest.attrs[POLICY]))
+    return Product(
+        i, j, k, as_int(m, "a side of T.gemm"), as_int(n, "a side of T.gemm"), as_int(depth, "the depth of T.gemm"),
+        store, a, b, coefficient(a.indices[-1], k) == 0, coefficient(b.indices[-1], k) == 1, policy, CLEAR in nest.attrs,
+    )  # fmt: skip
+
+
+def warp_grid(m: int, n: int, warps: int, policy: int, columns: int) -> tuple[int, int] | None:
+    """(warps along rows, along columns) of a result in tiles of 16 x ``columns``; None where they do not divide it."""
+    best: tuple[float, int, int] | None = None
+    for rows in range(1, warps + 1):
+        across = warps // rows
+        if rows * across != warps or m % (16 * rows) or n % (columns * across):
+            continue
+        tall, wide = m // rows, n // across
+        cost = {_ROWS: float(across), _COLUMNS: float(rows)}.get(policy, max(tall / wide, wide / tall) + 0.01 * across)
+        if best is None or cost < best[0]:
+            best = (cost, rows, across)
+    return None if best is None else best[1:]
+
+
+class Products:
+    """How an architecture multiplies, for one kernel."""
+
+    def __init__(self, arch: Arch, threads: int) -> None:
+        self.arch = arch
+        self.threads = threads
+        self.allocations: list[Buffer] = []
+        self.open: dict[Any, _Open] = {}
+        self.entered: list[list[Any]] = []
+        self.scratches: dict[int, Any] = {}
+
+    def unit(self, p: Product) -> tuple[str, int, int]:
+        """("mma", "wmma" or "simt", warps along rows, along columns)."""
+        warps = self.threads // 32
+        kinds = (p.a.buffer.dtype, p.b.buffer.dtype, p.c.dtype)
+        if self.threads % 32 == 0 and self.arch.unit and p.depth % 16 == 0 and self._whole(p):
+            halves = kinds in (("float16", "float16", "float32"), ("float16", "float16", "float16"))
+            if self.arch.unit == "mma" and (halves or kinds == ("bfloat16", "bfloat16", "float32")):
+                grid = warp_grid(p.m, p.n, warps, p.policy, 8)
+                if grid is not None:
+                    return ("mma", *grid)
+            if self.arch.unit == "wmma" and halves:
+                grid = warp_grid(p.m, p.n, warps, p.policy, 16)
+                if grid is not None:
+                    return ("wmma", *grid)
+        return "simt", 0, 0
+
+    def _whole(self, p: Product) -> bool:
+        """Whether the result is all of a fragment, and operands begin where vectors may."""
+        shape = [getattr(e, "value", 0) for e in p.c.shape]
+        return shape == [p.m, p.n] and [*p.store.indices] == [p.i, p.j]
+
+    def layouts(self, nest: Nest) -> dict[Any, Layout]:
+        """What a product wants of its fragments."""
+        p = product_of(nest)
+        if not self._whole(p):
+            raise TileLoweringError(
+                f"T.gemm: the result is a part of fragment {p.c.name}{[str(e) for e in p.c.shape]}; products here fill whole fragments"
+            )
+        unit, rows, across = self.unit(p)
+        if unit == "mma":
+            wanted = {p.c: accumulator(p.m, p.n, rows, across)}
+            if p.a.buffer.scope() == FRAGMENT:
+                if p.turned_a:
+                    raise TileLoweringError(f"T.gemm(transpose_A=True): {p.a.buffer.name} is a fragment; copy it to shared memory")
+                wanted[p.a.buffer] = operand_a(p.m, p.depth, rows, across)
+            return wanted
+        if unit == "wmma":
+            return {p.c: natural((p.m, p.n), self.threads, 4 if p.n % 4 == 0 else 1)}
+        return {p.c: outer_product(p.m, p.n, self.threads)}
+
+    # -- lowering ----------------------------------------------------------------------------------------------------------
+
+    def lower(self, kernel: GpuKernel, nest: Nest) -> Any:
+        """A product as steps."""
+        p = product_of(nest)
+        unit, rows, across = self.unit(p)
+        made = []
+        if p.clear:
+            made.append(self._zero(kernel, p))
+        if unit == "mma":
+            body = _Mma(self, kernel, p, rows, across).build()
+            made.append(kernel.step(body, [p.a.buffer, p.b.buffer], []))
+        elif unit == "wmma":
+            made.append(self._wmma(kernel, p, rows, across))
+        else:
+            made.append(self._simt(kernel, p))
+        return seq(made)
+
+    def _zero(self, kernel: GpuKernel, p: Product) -> Any:
+        loops = ((Var("i", "int32"), p.c.shape[0]), (Var("j", "int32"), p.c.shape[1]))
+        body = BufferStore(p.c, const(0, p.c.dtype), [v for v, _ in loops])
+        return kernel.elementwise(Nest("fill", loops, body, None, {}, "SS"))
+
+    def _in_shared(self, kernel: GpuKernel, p: Product) -> tuple[list[Any], Any]:
+        """Steps that bring a left operand to shared memory, and the update that reads it there."""
+        buffer = p.a.buffer
+        if buffer.scope() != FRAGMENT:
+            return [], p.store
+        from .gpu import _Swap
+
+        other = decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_tile", scope="shared.dyn")
+        kernel._shared(other)
+        return [kernel._between(other, buffer)], _Swap({buffer: other}).visit(p.store)
+
+    def _simt(self, kernel: GpuKernel, p: Product) -> Any:
+        first, store = self._in_shared(kernel, p)
+        layout = kernel.memory.layouts[p.c]
+        loops = ((p.i, const(p.m, p.i.dtype)), (p.j, const(p.n, p.j.dtype)))
+        body = kernel.spread.by_layout("gemm", loops, store, layout)
+        made = For(p.k, const(0, p.k.dtype), const(p.depth, p.k.dtype), ForKind.SERIAL, body)
+        return seq([*first, kernel.step(made, [x.buffer for x in loads_of(store)], [])])
+
+    # -- wmma --------------------------------------------------------------------------------------------------------------
+
+    def around(self, kernel: GpuKernel, loop: For) -> For:
+        """Before a loop is lowered: results that only products touch in it stay in the unit meanwhile."""
+        entered: list[Any] = []
+        self.entered.append(entered)
+        if self.arch.unit != "wmma":
+            return loop
+        products, others = _uses(loop.body)
+        for p in products:
+            unit, rows, across = self.unit(p)
+            if unit == "wmma" and p.c not in others and p.c not in self.open and not p.clear:
+                self.open[p.c] = _Open(self, p, rows, across)
+                entered.append(p.c)
+        return loop
+
+    def leave(self, kernel: GpuKernel, stmt: Any) -> Any:
+        """After it: they come back."""
+        for c in self.entered.pop():
+            sums = self.open.pop(c)
+            stmt = seq([kernel.step(sums.fill(), [], []), stmt, *sums.add_to(kernel, c)])
+        return stmt
+
+    def _wmma(self, kernel: GpuKernel, p: Product, rows: int, across: int) -> Any:
+        first, store = self._in_shared(kernel, p)
+        sums = self.open.get(p.c)
+        alone = sums is None
+        if sums is None:
+            sums = _Open(self, p, rows, across)
+        a = _uncast(store.value.b.a)
+        made = [kernel.step(sums.multiply(kernel, p, a), [a.buffer, p.b.buffer], [])]
+        if alone:
+            made = [kernel.step(sums.fill(), [], []), *made, *sums.add_to(kernel, p.c)]
+        return seq([*first, *made])
+
+    def fragment(self, name: str, dtype: str, count: int, scope: str) -> Buffer:
+        """Registers of the matrix unit."""
+        data = Var(name, PointerType(PrimType(dtype), scope))
+        made = decl_buffer([count * 256], dtype, name, data=data, scope=scope)
+        self.allocations.append(made)
+        return made
+
+    def wrap(self, body: Any) -> Any:
+        """The kernel with the unit's registers around."""
+        for buffer in self.allocations:
+            body = Allocate(buffer.data, buffer.dtype, list(buffer.shape), const(True, "bool"), DeclBuffer(buffer, body))
+        return body
+
+
+def _uses(body: Any) -> tuple[list[Product], set[Any]]:
+    """(products, buffers that other statements touch) of a loop's body."""
+    from .infer import nests_of
+
+    products, others = [], set()
+    for nest in nests_of(body):
+        if nest.op == "gemm":
+            p = product_of(nest)
+            products.append(p)
+            others.add(p.a.buffer)
+        else:
+            others |= {x.buffer for x in (*loads_of(nest.body), *stores_of(nest.body))}
+    return products, others
+
+
+class _Open:
+    """A result in the registers of ``wmma``, whose distribution nobody knows: sums that begin at zero and are added later."""
+
+    def __init__(self, products: Products, p: Product, rows: int, across: int) -> None:
+        self.owner = products
+        self.rows, self.across = rows, across
+        self.tall, self.wide = p.m // rows // 16, p.n // across // 16
+        self.n = p.n
+        self.dtype = p.c.dtype
+        self.sums = products.fragment(f"{p.c.name}_sums", p.c.dtype, self.tall * self.wide, "wmma.accumulator")
+
+    def fill(self) -> Any:
+        """All sums zero."""
+        return seq([
+            Evaluate(call("handle", "tvm_fill_fragment", self.sums.data, *_SIXTEEN, const(n, "int32"), const(0, "float32")))
+            for n in range(self.tall * self.wide)
+        ])  # fmt: skip
+
+    def _warp(self, kernel: GpuKernel) -> tuple[Any, Any]:
+        warp = kernel.thread // 32
+        return warp % self.rows, warp // self.rows
+
+    def multiply(self, kernel: GpuKernel, p: Product, a_load: Any) -> Any:
+        """Add a product to the sums."""
+        a = self.owner.fragment("left", p.a.buffer.dtype, self.tall, "wmma.matrix_a")
+        b = self.owner.fragment("right", p.b.buffer.dtype, self.wide, "wmma.matrix_b")
+        row, column = self._warp(kernel)
+        k = Var("k16", "int32")
+        body: list[Any] = []
+        for t in range(self.tall):
+            at = {p.i: row * (self.tall * 16) + t * 16, p.k: k * 16}
+            body.append(_load(kernel, a, t, a_load, at, p.turned_a))
+        for w in range(self.wide):
+            at = {p.j: column * (self.wide * 16) + w * 16, p.k: k * 16}
+            body.append(_load(kernel, b, w, p.b, at, p.turned_b))
+        for t in range(self.tall):
+            for w in range(self.wide):
+                place = const(t * self.wide + w, "int32")
+                body.append(Evaluate(call(
+                    "handle", "tvm_mma_sync", self.sums.data, place, a.data, const(t, "int32"), b.data, const(w, "int32"),
+                    self.sums.data, place,
+                )))  # fmt: skip
+        return For(k, const(0, "int32"), const(p.depth // 16, "int32"), ForKind.SERIAL, seq(body))
+
+    def add_to(self, kernel: GpuKernel, c: Any) -> list[Any]:
+        """Steps that add the sums to the result's registers, by way of shared memory."""
+        m = self.rows * self.tall * 16
+        buffer = decl_buffer([m, self.n], self.dtype, f"{c.name}_room", scope="shared.dyn")
+        kernel._shared(buffer)
+        kept = kernel.memory.shared[buffer]
+        row, column = self._warp(kernel)
+        stores = []
+        for t in range(self.tall):
+            for w in range(self.wide):
+                at = kept.offset([row * (self.tall * 16) + t * 16, column * (self.wide * 16) + w * 16])
+                stores.append(Evaluate(call(
+                    "handle", "tvm_store_matrix_sync", self.sums.data, *_SIXTEEN, const(t * self.wide + w, "int32"),
+                    _pointer(kept.view, at, "w"), const(kept.pitch, "int32"), "row_major",
+                )))  # fmt: skip
+        loops = ((Var("i", "int32"), const(m, "int32")), (Var("j", "int32"), const(self.n, "int32")))
+        at = [v for v, _ in loops]
+        add = BufferStore(c, BufferLoad(c, at) + BufferLoad(buffer, at), at)
+        return [
+            kernel.step(seq(stores), [], [buffer]),
+            kernel.elementwise(Nest("gemm", loops, add, None, {}, "SS")),
+        ]
+
+
+_SIXTEEN = tuple(IntImm("int32", 16) for _ in range(3))
+
+
+def _pointer(view: Buffer, offset: Any, mask: str) -> Any:
+    return view.access_ptr(mask, offset=offset)
+
+
+def _load(kernel: GpuKernel, fragment: Buffer, index: int, load: Any, at: dict[Any, Any], turned: bool) -> Any:
+    kept = kernel.memory.shared[load.buffer]
+    place = kept.offset([substitute(i, at) for i in load.indices], kernel.memory.turns.get(load.buffer))
+    return Evaluate(call(
+        "handle", "tvm_load_matrix_sync", fragment.data, *_SIXTEEN, const(index, "int32"), _pointer(kept.view, place, "r"),
+        const(kept.pitch, "int32"), "col_major" if turned else "row_major",
+    ))  # fmt: skip
+
+
+class _Mma:
+    """``mma.sync`` m16n8k16, with operands loaded by ``ldmatrix``."""
+
+    def __init__(self, owner: Products, kernel: GpuKernel, p: Product, rows: int, across: int) -> None:
+        self.kernel = kernel
+        self.p = p
+        self.tall, self.wide = p.m // rows // 16, p.n // across // 8
+        self.lane = kernel.thread % 32
+        warp = kernel.thread // 32
+        self.row, self.column = warp % rows, warp // rows
+        self.result = kernel.memory.registers[p.c]
+        self.b = kernel.local("right", p.b.buffer.dtype, self.wide * 4)
+        self.a_registers = p.a.buffer.scope() == FRAGMENT
+        if self.a_registers:
+            self.a = kernel.memory.registers[p.a.buffer]
+        else:
+            self.a = kernel.local("left", p.a.buffer.dtype, self.tall * 8)
+
+    def build(self) -> Any:
+        """The loop over the depth."""
+        p = self.p
+        k = Var("k16", "int32")
+        body: list[Any] = []
+        if not self.a_registers:
+            body.append(_unrolled("mi", self.tall, lambda t: self._left(t, k)))
+        pairs = self.wide // 2
+        if pairs:
+            body.append(_unrolled("nj", pairs, lambda w: self._right(w * 2, k, 4)))
+        if self.wide % 2:
+            body.append(self._right(const(self.wide - 1, "int32"), k, 2))
+        body.append(_unrolled("mi", self.tall, lambda t: _unrolled("nj", self.wide, lambda w: self._multiply(t, w, k))))
+        return For(k, const(0, "int32"), const(p.depth // 16, "int32"), ForKind.UNROLLED, seq(body))
+
+    def _address(self, load: Any, at: dict[Any, Any]) -> tuple[Any, Any]:
+        kept = self.kernel.memory.shared[load.buffer]
+        indices = [substitute(i, at) for i in load.indices]
+        return kept.view, kept.offset(indices, self.kernel.memory.turns.get(load.buffer))
+
+    def _left(self, t: Any, k: Any) -> Any:
+        lane, p = self.lane, self.p
+        if p.turned_a:
+            row, deep = lane // 8 % 2 * 8, lane % 8 + lane // 16 * 8
+        else:
+            row, deep = lane % 16, lane // 16 * 8
+        view, place = self._address(p.a, {p.i: self.row * (self.tall * 16) + t * 16 + row, p.k: k * 16 + deep})
+        return self._matrices(p.turned_a, 4, self.a, t * 8, view, place)
+
+    def _right(self, w: Any, k: Any, count: int) -> Any:
+        lane, p = self.lane, self.p
+        if p.turned_b:
+            column, deep = lane % 8 + lane // 16 * 8, lane // 8 % 2 * 8
+        else:
+            column, deep = lane // 16 * 8, lane % 8 + lane // 8 % 2 * 8
+        if count == 2:
+            # Addresses of the other sixteen lanes are not read; they stay inside of the tile.
+            column = lane % 8 if p.turned_b else const(0, "int32")
+        view, place = self._address(p.b, {p.j: self.column * (self.wide * 8) + w * 8 + column, p.k: k * 16 + deep})
+        return self._matrices(not p.turned_b, count, self.b, w * 4, view, place)
+
+    def _matrices(self, turn: bool, count: int, to: Buffer, at: Any, view: Buffer, place: Any) -> Any:
+        # The offset counts elements of the pointer's own type: bytes of the arena.
+        return Evaluate(call(
+            to.dtype, "ptx_ldmatrix", const(turn, "bool"), const(count, "int32"), ".b16", to.data, at, view.data, place * 2
+        ))  # fmt: skip
+
+    def _multiply(self, t: Any, w: Any, k: Any) -> Any:
+        p, kinds = self.p, _MMA_TYPES
+        left = t * 8
+        if self.a_registers:
+            left = t * (8 * (p.depth // 16)) + k * 8
+        return Evaluate(call(
+            p.c.dtype, "ptx_mma", "m16n8k16", "row", "col", kinds[p.a.buffer.dtype], kinds[p.b.buffer.dtype], kinds[p.c.dtype],
+            self.a.data, left, self.b.data, w * 4, self.result.data, (t * self.wide + w) * 4, const(False, "bool"),
+        ))  # fmt: skip
+
+
+def _unrolled(name: str, count: int, body: Any) -> Any:
+    if count == 1:
+        return body(const(0, "int32"))
+    var = Var(name, "int32")
+    return For(var, const(0, "int32"), const(count, "int32"), ForKind.UNROLLED, body(var))
+
+
+_ = (dt, nest_of)

@@ -1,0 +1,181 @@
+"""Loops whose copies run ahead: asynchronous copies into a ring of buffers, one barrier a turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ....arith import Analyzer
+from ....ir import dtype as dt
+from ....ir.expr import Range
+from ....ir.functor import post_order_visit
+from ....ir.prim import IntImm, Var, const
+from ...expr import BufferLoad
+from ...functor import substitute
+from ...stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt
+from ..base import call, op_name, seq
+from .barriers import barrier
+from .names import SHARED, STAGES
+from .program import Nest, loads_of, nest_of, stores_of
+
+if TYPE_CHECKING:
+    from .gpu import GpuKernel
+
+__all__ = ["Pipeline"]
+
+
+class Pipeline:
+    """The pipelined loops of a kernel."""
+
+    def __init__(self, kernel: GpuKernel) -> None:
+        self.kernel = kernel
+        self.stages: dict[Any, int] = {}
+        self.managed: list[Any] = []
+        self.rings: dict[Any, tuple[list[Nest], int]] = {}
+        if kernel.arch.copies_ahead:
+            post_order_visit(kernel.body, self._look)
+
+    def _look(self, node: Any) -> None:
+        if not isinstance(node, For) or STAGES not in node.annotations:
+            return
+        stages = int(getattr(node.annotations[STAGES], "value", node.annotations[STAGES]))
+        if stages < 2:
+            return
+        nests = [
+            n for item in (node.body.seq if isinstance(node.body, SeqStmt) else [node.body]) if (n := nest_of(item)) is not None
+        ]
+        stored: dict[Any, int] = {}
+        for store in stores_of(node.body):
+            stored[store.buffer] = stored.get(store.buffer, 0) + 1
+        ahead = [n for n in nests if self._runs_ahead(n, stored, node)]
+        if ahead:
+            self.rings[node.loop_var] = (ahead, stages)
+            for nest in ahead:
+                self.stages[nest.body.buffer] = stages
+
+    def _runs_ahead(self, nest: Nest, stored: dict[Any, int], loop: For) -> bool:
+        """Whether a copy depends on nothing that the loop computes, and nobody else uses the memory it fills."""
+        body = nest.body
+        if nest.op != "copy" or not isinstance(body, BufferStore) or body.buffer.scope() not in SHARED:
+            return False
+        if stored.get(body.buffer) != 1 or body.buffer in self.stages or body.buffer.data in self.kernel.viewed:
+            return False
+        sources = loads_of(body)
+        if not sources or any(x.buffer.scope() != "global" or x.buffer.data in self.kernel.written for x in sources):
+            return False
+        total = sum(1 for x in (*loads_of(self.kernel.body), *stores_of(self.kernel.body)) if x.buffer is body.buffer)
+        inside = sum(1 for x in (*loads_of(loop.body), *stores_of(loop.body)) if x.buffer is body.buffer)
+        return total == inside
+
+    # -- lowering ------------------------------------------------------------------------------------------------------------
+
+    def loop(self, node: Any) -> Any:
+        """A loop, pipelined where it asks for it and has copies that can run ahead."""
+        ring = self.rings.get(node.loop_var)
+        if ring is None:
+            return self.kernel.plain_loop(node)
+        ahead, stages = ring
+        k = self.kernel
+        node = k.products.around(k, node)
+        buffers = [n.body.buffer for n in ahead]
+        targets = set(buffers)
+        count = node.extent
+        start = node.min
+
+        def copies(turn: Any, managed: Any) -> Any:
+            made = []
+            for nest in ahead:
+                for buffer in buffers:
+                    k.memory.turns[buffer] = turn % stages
+                made.append(self._copy(nest, {node.loop_var: start + turn}, managed))
+            return seq(made)
+
+        first = []
+        for turn in range(stages - 1):
+            fetch = copies(const(turn, "int32"), ())
+            first.append(fetch if isinstance(count, IntImm) and count.value > turn else IfThenElse(count > turn, fetch))
+            first.append(_commit())
+        turn = Var(node.loop_var.name, node.loop_var.dtype)
+        outer = list(self.managed)
+        self.managed = [*outer, *buffers]
+        later = copies(turn + (stages - 1), buffers)
+        for buffer in buffers:
+            k.memory.turns[buffer] = turn % stages
+        rest = [
+            item for item in (node.body.seq if isinstance(node.body, SeqStmt) else [node.body])
+            if not ((n := nest_of(item)) is not None and isinstance(n.body, BufferStore) and n.body.buffer in targets and n.op == "copy")
+        ]  # fmt: skip
+        body = k.visit(substitute(seq(rest), {node.loop_var: start + turn})) if rest else Evaluate(const(0, "int32"))
+        self.managed = outer
+        for buffer in buffers:
+            k.memory.turns.pop(buffer, None)
+        made = For(turn, const(0, turn.dtype), count, ForKind.SERIAL, seq([
+            _wait(stages - 2), barrier(), IfThenElse(turn + (stages - 1) < count, later), _commit(), body,
+        ]))  # fmt: skip
+        return seq([*first, k.products.leave(k, made), _wait(0)])
+
+    def _copy(self, nest: Nest, values: dict[Any, Any], managed: Any) -> Any:
+        k = self.kernel
+        fresh = {v: Var(v.name, v.dtype) for v, _ in nest.loops}
+        loops = tuple((fresh[v], e) for v, e in nest.loops)
+        body = substitute(substitute(nest.body, values), fresh)
+        made = k.elementwise(Nest("copy", loops, body, None, nest.attrs, nest.kinds), managed)
+        return made.with_fields(body=_Async(k).convert(made.body)) if hasattr(made, "body") else made
+
+
+class _Async:
+    """Vectors copied from global to shared memory, as copies that nobody waits for yet."""
+
+    def __init__(self, kernel: GpuKernel) -> None:
+        self.views = {kept.view for kept in kernel.memory.shared.values()}
+
+    def convert(self, stmt: Any) -> Any:
+        """The statement with asynchronous copies where there are such."""
+        if isinstance(stmt, SeqStmt):
+            return seq([self.convert(s) for s in stmt.seq])
+        if isinstance(stmt, IfThenElse):
+            other = None if stmt.else_case is None else self.convert(stmt.else_case)
+            return IfThenElse(stmt.condition, self.convert(stmt.then_case), other)
+        if isinstance(stmt, For):
+            if stmt.kind == ForKind.VECTORIZED and isinstance(stmt.body, BufferStore):
+                return self._vector(stmt.body, stmt.loop_var, stmt.extent.value) or stmt
+            return stmt.with_fields(body=self.convert(stmt.body))
+        if isinstance(stmt, BufferStore):
+            return self._vector(stmt, None, 1) or stmt
+        return stmt
+
+    def _vector(self, store: Any, var: Var | None, width: int) -> Any:
+        value, condition = store.value, None
+        if op_name(value) == "tir.if_then_else" and getattr(value.args[2], "value", None) == 0:
+            condition, value = value.args[0], value.args[1]
+        nbytes = width * dt.bits(store.buffer.dtype) // 8
+        if store.buffer not in self.views or not isinstance(value, BufferLoad) or nbytes not in (4, 8, 16):
+            return None
+        source = value.buffer
+        if source.scope() != "global" or source.strides or value.dtype != store.buffer.dtype:
+            return None
+        if getattr(source.elem_offset, "value", 0) != 0:
+            return None
+        place: Any = const(0, "int32")
+        for index, extent in zip(value.indices, source.shape, strict=True):
+            place = place * extent + index
+        zero = {} if var is None else {var: const(0, var.dtype)}
+        analyzer = Analyzer()
+        args = [
+            # Offsets count elements of the pointers' own types: bytes of the arena.
+            store.buffer.data, substitute(store.indices[0], zero) * (dt.bits(store.buffer.dtype) // 8), source.data,
+            analyzer.simplify(substitute(place, zero)), const(nbytes, "int32"),
+        ]  # fmt: skip
+        if condition is not None:
+            args.append(substitute(condition, zero))
+        return Evaluate(call(store.buffer.dtype, "ptx_cp_async", *args))
+
+
+def _commit() -> Any:
+    return Evaluate(call("", "ptx_commit_group"))
+
+
+def _wait(groups: int) -> Any:
+    return Evaluate(call("", "ptx_wait_group", const(groups, "int32")))
+
+
+_ = Range
