@@ -212,12 +212,14 @@ def _cpu_fast(target: Target) -> list[Pass]:
     from .dlight.cpu import FuseAttention, WinogradConv2D
     from .transform.cpu_batchnorm import CPUBatchnormFolding
     from .transform.cpu_layout import CPULayoutPacking
+    from .transform.subpixel_convolution import SubPixelConvTranspose
 
     return [
         transform.CanonicalizeBindings(),
         CPUBatchnormFolding(),
         decompose_ops_as_written(),
         transform.CanonicalizeBindings(),
+        SubPixelConvTranspose(),
         CPULayoutPacking(target),
         WinogradConv2D(target),
         FuseAttention(target),

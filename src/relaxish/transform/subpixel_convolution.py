@@ -1,0 +1,161 @@
+"""Transposed convolutions as plain ones: the pixels of an output cell become channels (Shi et al., 2016, sub-pixel
+convolution), so that no product with an inserted zero is computed and the fast convolutions serve them.
+
+With stride s and a window of k, outputs s*m .. s*m+s-1 read the same ceil(k/s) inputs ending at m: one convolution of stride
+1 with s*s times the channels gives them all, and a transposition puts them side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..ir.transform import Pass
+from ..op import manipulate, nn
+from ..op.index import strided_slice
+from ..relax.expr import Call, Constant, Expr, Function
+from ..relax.expr_functor import PyExprMutator
+from ..relax.scalars import const_int
+from .base import as_module_pass, map_relax_functions
+
+__all__ = ["SubPixelConvTranspose"]
+
+_DIMS = {"relax.nn.conv1d_transpose": 1, "relax.nn.conv2d_transpose": 2}
+_PLAIN: dict[int, Callable[..., Expr]] = {1: nn.conv1d, 2: nn.conv2d}
+_LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW")}
+
+
+class _Arrays(NamedTuple):
+    """The four operations that rearrange a kernel: NumPy's for constants, those of the graph for other kernels."""
+
+    reshape: Callable[[Any, Sequence[int]], Any]
+    pad: Callable[[Any, Sequence[int]], Any]
+    flip: Callable[[Any, int], Any]
+    permute: Callable[[Any, Sequence[int]], Any]
+
+
+_NUMPY = _Arrays(
+    np.reshape,
+    lambda x, width: np.pad(x, np.reshape(width, (-1, 2)).tolist()),
+    np.flip,
+    lambda x, axes: x.transpose(axes),
+)
+_GRAPH = _Arrays(manipulate.reshape, nn.pad, manipulate.flip, manipulate.permute_dims)
+
+
+class _Shape(NamedTuple):
+    """Sizes of one transposed convolution, those of the window and the stride by axis."""
+
+    groups: int
+    inputs: int  # of a group
+    outputs: int  # of a group
+    window: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def cells(self) -> tuple[int, ...]:
+        """How many inputs an output reads, by axis."""
+        return tuple(-(-k // s) for k, s in zip(self.window, self.strides))
+
+
+def _kernel(weight: Any, shape: _Shape, arrays: _Arrays) -> Any:
+    """``[I, O/g, k...]`` as the kernel ``[g * s... * O/g, I/g, ceil(k/s)...]`` of the plain convolution."""
+    dims, cells = len(shape.window), shape.cells()
+    split = arrays.reshape(weight, (shape.groups, shape.inputs, shape.outputs, *shape.window))
+    missing = [s * c - k for s, c, k in zip(shape.strides, cells, shape.window)]
+    if any(missing):
+        split = arrays.pad(split, [0] * 6 + [w for m in missing for w in (0, m)])
+    pairs = [size for c, s in zip(cells, shape.strides) for size in (c, s)]
+    split = arrays.reshape(split, (shape.groups, shape.inputs, shape.outputs, *pairs))
+    for k in range(dims):
+        split = arrays.flip(split, 3 + 2 * k)
+    phases, taps = [4 + 2 * k for k in range(dims)], [3 + 2 * k for k in range(dims)]
+    turned = arrays.permute(split, (0, *phases, 2, 1, *taps))
+    channels = shape.groups * int(np.prod(shape.strides)) * shape.outputs
+    return arrays.reshape(turned, (channels, shape.inputs, *cells))
+
+
+class _Rewriter(PyExprMutator):
+    def visit_call_(self, op: Call) -> Any:
+        call = super().visit_call_(op)
+        dims = _DIMS.get(call.op.name) if isinstance(call.op, Op) else None
+        shape = None if dims is None else _shape_of(call, dims)
+        return call if shape is None else self._plain(self.builder_.normalize(call), shape)
+
+    def _plain(self, call: Call, shape: _Shape) -> Expr:
+        dims, emit = len(shape.window), self.builder_.emit
+        weight, cells = call.args[1], shape.cells()
+        if isinstance(weight, Constant):
+            kernel: Expr = Constant(np.ascontiguousarray(_kernel(weight.data.numpy(), shape, _NUMPY)))
+        else:
+            on_graph = _Arrays(*(lambda *given, f=f: emit(f(*given)) for f in _GRAPH))
+            kernel = _kernel(weight, shape, on_graph)
+        before = [int(v) for v in call.attrs.padding][:dims]
+        wanted = list(call.struct_info.shape.values)
+        function, out_dtype = _PLAIN[dims], call.struct_info.dtype
+        if all(s == 1 for s in shape.strides):
+            after = [int(v) for v in call.attrs.padding][dims:]
+            pads = [c - 1 - p for c, p in zip(cells * 2, [*before, *after])]
+            if min(pads) >= 0:
+                return function(call.args[0], kernel, 1, pads, 1, shape.groups, out_dtype=out_dtype)
+        pads = [c - 1 for c in cells] * 2
+        fine = emit(function(call.args[0], kernel, 1, pads, 1, shape.groups, out_dtype=out_dtype))
+        batch, _, *size = fine.struct_info.shape.values
+        # [n, g, s..., o, m...] -> [n, g, o, m, s, ...]
+        apart = emit(manipulate.reshape(fine, [batch, shape.groups, *shape.strides, shape.outputs, *size]))
+        pairs = [axis for k in range(dims) for axis in (3 + dims + k, 2 + k)]
+        turned = emit(manipulate.permute_dims(apart, [0, 1, 2 + dims, *pairs]))
+        whole = [batch, shape.groups * shape.outputs, *(m * s for m, s in zip(size, shape.strides))]
+        joined = emit(manipulate.reshape(turned, whole))
+        axes = [2 + k for k in range(dims)]
+        return strided_slice(joined, axes, before, [p + wanted[a] for p, a in zip(before, axes)])
+
+
+def _shape_of(call: Call, dims: int) -> _Shape | None:
+    """Sizes of a call that can be rewritten: no dilation, standard layouts, a window of known size."""
+    a = call.attrs
+    data, kernel = _LAYOUTS[dims]
+    if (str(a.data_layout), str(a.out_layout), str(a.kernel_layout)) != (data, data, kernel):
+        return None
+    info = call.args[1].struct_info
+    sizes = [const_int(d) for d in (info.dims() or ())]
+    if len(sizes) != dims + 2 or None in sizes or any(int(v) != 1 for v in a.dilation):
+        return None
+    if call.args[0].struct_info.dims() is None or call.struct_info.dims() is None:
+        return None
+    inputs, outputs, *window = (int(s or 0) for s in sizes)
+    strides, extra = tuple(int(v) for v in a.strides), [int(v) for v in a.output_padding]
+    shape = _Shape(int(a.groups), inputs // int(a.groups), outputs, tuple(window), strides)
+    after = [int(v) for v in a.padding][dims:]
+    # Output padding may ask for pixels behind the last cell.
+    reach = zip(shape.cells(), strides, window, after, extra)
+    return shape if all(k - p + e <= c * s for c, s, k, p, e in reach) else None
+
+
+def _run(mod: IRModule) -> IRModule:
+    def rewrite(_: Any, func: Function) -> Function:
+        made: Function = _Rewriter(mod).visit_expr(func)
+        return made
+
+    return map_relax_functions(mod, rewrite)
+
+
+def SubPixelConvTranspose() -> Pass:  # noqa: N802  (named as a pass)
+    """``conv2d_transpose`` and ``conv1d_transpose`` without dilation become convolutions of stride 1.
+
+    Before::
+
+        lv = R.nn.conv2d_transpose(x, w, strides=[2, 2])                # x: (1, 8, 5, 5), w: (8, 3, 4, 4)
+
+    After, with the taps of ``w`` for each of the four pixels of a cell as channels of ``k``::
+
+        lv = R.nn.conv2d(x, k, padding=[1, 1, 1, 1])                    # k: (12, 8, 2, 2), lv: (1, 12, 6, 6)
+        lv1 = R.reshape(lv, R.shape([1, 1, 2, 2, 3, 6, 6]))
+        lv2 = R.permute_dims(lv1, axes=[0, 1, 4, 5, 2, 6, 3])
+        lv3 = R.reshape(lv2, R.shape([1, 3, 12, 12]))
+        lv4 = R.strided_slice(lv3, ...)                                 # what padding takes away
+    """
+    return as_module_pass(_run, "SubPixelConvTranspose")
