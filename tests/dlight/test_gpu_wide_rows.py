@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import relaxish
-from relaxish import IRModule, dlight, relax, tir
+from relaxish import dlight, relax, tir
 from relaxish.backend.common import stages
 from relaxish.backend.cuda import nvrtc, sass
 from relaxish.dlight.gpu import WideRows
