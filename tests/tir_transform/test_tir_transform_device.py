@@ -592,3 +592,35 @@ def test_pipelined_fragments() -> None:
     assert '"float16", scope="wmma.matrix_a")' in after and "(2, 2, 16, 16)" in after
     assert "T.tvm_load_matrix_sync(F.data, 16, 16, 16, (i + 1) % 2 * 2 + 1," in after
     assert "T.tvm_store_matrix_sync(F.data, 16, 16, 16, i % 2 * 2 + 1," in after
+
+
+def rows_of_threads(some: bool) -> Any:
+    """Each row of threads has a number, written by its first thread (or all of them), and read by all."""
+
+    @T.prim_func(private=True)
+    def first(B: T.Buffer((128,), "float32")):
+        S = T.allocate([4], "float32", "shared")
+        s = T.decl_buffer((4,), "float32", data=S, scope="shared")
+        x, y = T.env_thread("threadIdx.x"), T.env_thread("threadIdx.y")
+        with T.launch_thread(x, 32), T.launch_thread(y, 4):
+            if x == 0:
+                s[y] = T.float32(1)
+            B[y * 32 + x] = s[y]
+
+    @T.prim_func(private=True)
+    def every(B: T.Buffer((128,), "float32")):
+        S = T.allocate([4], "float32", "shared")
+        s = T.decl_buffer((4,), "float32", data=S, scope="shared")
+        x, y = T.env_thread("threadIdx.x"), T.env_thread("threadIdx.y")
+        with T.launch_thread(x, 32), T.launch_thread(y, 4):
+            s[y] = T.float32(1)
+            B[y * 32 + x] = s[y]
+
+    return first if some else every
+
+
+@pytest.mark.parametrize("some", [True, False])
+def test_what_one_thread_writes_for_others(some: bool) -> None:
+    """An index that tells rows of threads apart does not tell the threads of a row apart."""
+    made = apply(transform.ThreadSync("shared"), rows_of_threads(some)).script()
+    assert ('T.tvm_storage_sync("shared")' in made) is some

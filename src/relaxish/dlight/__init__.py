@@ -24,8 +24,8 @@ def default_cpu_rules(target: object = None) -> list[ScheduleRule]:
 def default_gpu_rules(target: object = None) -> list[ScheduleRule]:
     """The GPU rules in the order they are tried; of the default pipelines of all GPU targets but Adreno."""
     return [
-        gpu.MatmulHopper(), gpu.MatmulSmallTiles(), gpu.Matmul(), gpu.GEMV(), gpu.Reduction(),
-        gpu.Normalization(), gpu.GeneralReduction(), gpu.Fallback(),
+        gpu.MatmulHopper(), gpu.MatmulSmallTiles(), gpu.Matmul(), gpu.WideRows(), gpu.GEMV(),
+        gpu.Reduction(), gpu.Normalization(), gpu.GeneralReduction(), gpu.Fallback(),
     ]  # fmt: skip
 
 

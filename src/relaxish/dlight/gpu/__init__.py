@@ -12,8 +12,10 @@ from .normalization import Normalization
 from .reduction import Reduction
 from .rmsnorm import RMSNorm
 from .transpose import Transpose
+from .wide_rows import WideRows
 
 __all__ = [
     "GEMV", "Fallback", "GeneralReduction", "LowBatchGEMV", "Matmul", "MatmulHopper", "MatmulInt8Tensorization", "MatmulSmallTiles",
     "MatmulTensorization", "MetalMatmul", "Normalization", "RMSNorm", "Reduction", "Transpose",
+    "WideRows",
 ]  # fmt: skip

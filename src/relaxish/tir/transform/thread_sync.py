@@ -29,6 +29,8 @@ class Access:
     buffer: Any = None
     touched: list[Any] = field(default_factory=list)
     double_buffer_write: bool = False
+    only_some: bool = False
+    """Whether threads of a block may skip it."""
 
 
 @dataclass
@@ -60,7 +62,8 @@ class _Accesses(StmtExprVisitor):
 
     def _note(self, kind: str, pointer: Any, touched: list[Any]) -> None:
         if self.current is not None:
-            self.current.accesses.append(Access(kind, tuple(self.threads), pointer, touched))
+            some = self.conditions > 0
+            self.current.accesses.append(Access(kind, tuple(self.threads), pointer, touched, only_some=some))
 
     def _statement(self, stmt: Any, *parts: Any) -> None:
         self.current = Entry(stmt)
@@ -183,19 +186,38 @@ def _conflict(earlier: Access, later: Access, loop_carry: bool) -> bool:
     """Whether two accesses may be to one place by different threads."""
     if earlier.buffer is not later.buffer:
         return False
-    innermost = later.threads[-1].var if later.threads else None
+    axes = _axes(earlier, later)
     same, by_thread = True, True
     for a, b in zip(earlier.touched, later.touched):
         point = a.min_value is a.max_value and b.min_value is b.max_value
         same = point and B.deep_equal(a.min_value, b.min_value)
-        if point and innermost is not None:
+        if point and axes:
             # Equal indices are one thread's own only if they tell the threads apart.
-            by_thread = by_thread and uses_var(a.min_value, innermost) and uses_var(b.min_value, innermost)
+            by_thread = by_thread and uses_var(a.min_value, axes[-1]) and uses_var(b.min_value, axes[-1])
         if not (same and by_thread):
             break
-    if same and by_thread:
+    others = axes[:-1]
+    if same and by_thread and all(any(uses_var(t.min_value, v) for t in later.touched) for v in others):
         return False
     return not (earlier.double_buffer_write and later.kind == READ and not loop_carry)
+
+
+def _axes(earlier: Access, later: Access) -> list[Any]:
+    """The thread axes that an index must tell apart to be one thread's own.
+
+    Where every thread has written the place itself it reads what it has written, or the same from another: the innermost
+    axis is all that is asked for. Where some threads write for others it is every axis of the block.
+    """
+    every = [axis.var for axis in later.threads]
+    if any(access.kind == WRITE and access.only_some for access in (earlier, later)):
+        block = [axis for axis in later.threads if str(axis.thread_tag).startswith("threadIdx.")]
+        return [axis.var for axis in block if not _is_unit(axis)] or every[-1:]
+    return every[-1:]
+
+
+def _is_unit(axis: Any) -> bool:
+    extent = getattr(axis.dom, "extent", None)
+    return isinstance(extent, IntImm) and extent.value == 1
 
 
 class _Planner(_Accesses):
