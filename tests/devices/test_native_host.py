@@ -10,6 +10,7 @@ import pytest
 from programs.device_models import MODELS
 
 import relaxish
+from relaxish.backend.cuda import nvrtc
 from relaxish.runtime.device_module import DeviceModule
 from relaxish.script import ir as I
 from relaxish.script import relax as R
@@ -21,6 +22,8 @@ from relaxish.testing import use_cuda_provider
 
 CUDA = Target("cuda -arch=sm_80")
 AARCH64 = Target("cuda -arch=sm_87", host="llvm -mtriple=aarch64-linux-gnu")
+BOARD = Target("opencl", host="llvm -mtriple=aarch64-linux-gnu")
+needs_compiler = pytest.mark.skipif(not nvrtc.available(), reason="exporting CUDA programs needs a CUDA compiler")
 
 
 def _machine(elf: bytes) -> int:
@@ -128,6 +131,7 @@ def test_arguments_elsewhere_are_refused() -> None:
         module["scaled"](relaxish.nd.array(np.ones(4, "float32")), there, 1.0, 0)
 
 
+@needs_compiler
 def test_exported_programs_have_their_hosts_code(tmp_path: Any) -> None:
     mod, make_inputs, _ = MODELS["mlp"]
     inputs = make_inputs(np.random.default_rng(5))
@@ -160,7 +164,15 @@ def _static() -> Any:
     return Products
 
 
-@pytest.mark.parametrize("target", [AARCH64, Target("llvm -mtriple=aarch64-linux-gnu"), "nvidia/jetson-orin-nano:board"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        BOARD,
+        Target("llvm -mtriple=aarch64-linux-gnu"),
+        pytest.param(AARCH64, marks=needs_compiler),
+        pytest.param("nvidia/jetson-orin-nano:board", marks=needs_compiler),
+    ],
+)
 def test_the_callers_linker_gets_objects_of_the_host(target: Any, tmp_path: Any) -> None:
     seen: list[int] = []
 
@@ -180,7 +192,7 @@ def test_the_callers_linker_gets_objects_of_the_host(target: Any, tmp_path: Any)
         relaxish.runtime.load_module(path)
 
 
-@pytest.mark.parametrize("target", [AARCH64, Target("llvm -mtriple=aarch64-linux-gnu")])
+@pytest.mark.parametrize("target", [BOARD, Target("llvm -mtriple=aarch64-linux-gnu")])
 def test_without_a_linker_the_error_names_fcompile(target: Any, tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("relaxish.runtime.linking._foreign_commands", lambda *_: [])
     executable = relaxish.build(_static(), target)
