@@ -21,7 +21,7 @@ from typing import Any
 
 from ..support.errors import RelaxishError
 from .host_program import HostRuntime, KernelInfo
-from .kernel import PACKED_SUFFIX, KernelSpec, NativeKernel, NativeLibrary, scalar_value
+from .kernel import PACKED_SUFFIX, KernelSpec, NativeKernel, NativeLibrary, ParamSpec, scalar_value
 
 __all__ = ["ALLOCATE", "LAUNCH", "SUFFIX", "TABLE", "HostCode", "NativeHost"]
 
@@ -63,7 +63,6 @@ _CALLS: dict[int, _Call] = {}
 _NUMBERS = itertools.count(1)
 
 
-@_LaunchType
 def _launch(number: int, kernel: int, arguments: Any, sizes: Any) -> None:
     call = _CALLS[number]
     if call.error is not None:
@@ -78,7 +77,6 @@ def _launch(number: int, kernel: int, arguments: Any, sizes: Any) -> None:
         call.error = error
 
 
-@_AllocateType
 def _allocate(number: int, nbytes: int) -> int:
     call = _CALLS[number]
     try:
@@ -94,12 +92,12 @@ def _value(bits: int, kind: str) -> Any:
     return int(bits) if kind == "pointer" or not kind.startswith(("float", "bfloat")) else scalar_value(bits, kind)
 
 
+_POINTERS = {LAUNCH: _LaunchType(_launch), ALLOCATE: _AllocateType(_allocate)}
+
+
 def call_addresses() -> dict[str, int]:
     """The functions that programs call, by their symbols."""
-    return {
-        LAUNCH: ctypes.cast(_launch, ctypes.c_void_p).value or 0,
-        ALLOCATE: ctypes.cast(_allocate, ctypes.c_void_p).value or 0,
-    }
+    return {name: ctypes.cast(pointer, ctypes.c_void_p).value or 0 for name, pointer in _POINTERS.items()}
 
 
 class NativeHost:
@@ -151,8 +149,6 @@ def bind(module: Any, library: NativeLibrary) -> NativeHost | None:
 
 def with_call(spec: KernelSpec) -> KernelSpec:
     """The signature of a program's machine code: that of the program, then the number of the call."""
-    from .kernel import ParamSpec
-
     return KernelSpec(
         spec.name + SUFFIX, (*spec.params, ParamSpec("scalar", "int64", ())), spec.shape_vars, spec.result, spec.written
     )
