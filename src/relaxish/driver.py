@@ -28,13 +28,14 @@ from .ir.transform import Pass, PassContext
 from .placement import Nested, as_composed, bare, place, with_inherited
 from .relax.expr import Function
 from .runtime.executable import Executable
-from .runtime.linking import Linker
+from .runtime.linking import Linker, is_foreign
 from .runtime.machines import MachinePrograms
 from .runtime.manifest import CodeRequirements
 from .runtime.module import Module
 from .runtime.nested import NestedModule
 from .runtime.plan import ExecutionPlan
 from .runtime.system_library import register_symbols
+from .support import config
 from .support.depth import deep_programs
 from .support.errors import RelaxishError
 from .support.host_cpu import host_triple
@@ -189,6 +190,7 @@ def build_tir(
     device_modules = [_device_module(k, t, pipeline) for t, k in devices]
     if device_modules and not host.functions:
         built = Module({}, None)
+        built.requirements = _host_requirements(where)
     else:
         built = _host_module(host, _host_of(where), pipeline, schedule=default_schedule)
     for device_module in device_modules:
@@ -401,7 +403,10 @@ def _device_module(kernels: IRModule, target: Target, pipeline: str | Pipeline |
         with target:
             kernels = pipeline(kernels)
     backend = import_module(f"{__package__}.backend.{_DEVICE_BACKENDS[target.kind.name]}.build")
-    return backend.build_device(kernels, target)
+    module = backend.build_device(kernels, target)
+    if config.HOST_PROGRAMS.value == "native":
+        module.use_native_host()
+    return module
 
 
 def link_kernels(
@@ -416,7 +421,15 @@ def link_kernels(
     executable.metadata = {"target": str(target), "devices": [[target.get_target_device_type(), 0]]}
     for module in modules:
         executable.kernels.update(module.kernels)
+    if modules and not executable.requirements.triple:
+        executable.requirements = _host_requirements(target)
     return executable
+
+
+def _host_requirements(target: Target) -> CodeRequirements:
+    """What host programs need of a machine: to be of the architecture, where another than this one's was asked for."""
+    triple = str(_host_of(target).attrs.get("mtriple", ""))
+    return CodeRequirements(str(_host_of(target)), triple) if is_foreign(triple) else CodeRequirements()
 
 
 def _host_module(kernels: IRModule, target: Target, pipeline: str | Pipeline | None, *, schedule: bool) -> Module:

@@ -18,6 +18,7 @@ from relaxish.script import relax as R
 from relaxish.support.errors import MissingExtraError, RelaxishError
 from relaxish.support.host_cpu import host_triple
 from relaxish.target import Target
+from relaxish.testing import use_cuda_provider
 from relaxish.testing.fake_cublaslt import FakeCublasLt
 
 
@@ -104,6 +105,31 @@ def test_libraries_of_a_composition_hold_for_its_devices() -> None:
     with use_library("cublasLt", FakeCublasLt()):
         executable = relaxish.build(Products, target)
     assert [m.type_key for m in executable.external_modules] == ["cublas"]
+
+
+def test_a_library_gets_nothing_of_other_devices() -> None:
+    @I.ir_module
+    class Two:
+        @R.function
+        def main(x: R.Tensor((4, 8), "float32"), w: R.Tensor((8, 8), "float32")):
+            with R.dataflow():
+                a = R.matmul(x, w)
+                b = R.hint_on_device(a, relaxish.cpu(0))
+                v = R.hint_on_device(w, relaxish.cpu(0))
+                c = R.matmul(b, v)
+                R.output(c)
+            return c
+
+    rng = np.random.default_rng(4)
+    x, w = rng.normal(size=(4, 8)).astype("float32"), rng.normal(size=(8, 8)).astype("float32")
+    with use_cuda_provider("emulator"), use_library("cublasLt", FakeCublasLt()):
+        executable = relaxish.build(Two, ["cuda -arch=sm_80 -libs=cublas", "llvm"])
+        gpu = relaxish.cuda()
+        machine = relaxish.VirtualMachine(executable, [gpu, relaxish.cpu()])
+        out = machine["main"](relaxish.nd.array(x, gpu), relaxish.nd.array(w, gpu))
+    (module,) = executable.external_modules
+    assert [len(p.steps) for p in module.programs.values()] == [1]
+    np.testing.assert_allclose(out.numpy(), x @ w @ w, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import relaxish
+from relaxish.backend.cuda import nvrtc
 from relaxish.runtime.disco import ProcessSession, ThreadedSession
 from relaxish.script import ir as I
 from relaxish.script import relax as R
@@ -18,6 +19,7 @@ from relaxish.target import Target
 from relaxish.testing import use_cuda_provider
 
 CUDA = {"kind": "cuda", "arch": "sm_80"}
+needs_compiler = pytest.mark.skipif(not nvrtc.available(), reason="exporting CUDA programs needs a CUDA compiler")
 GPU, HOST = relaxish.cuda(0), relaxish.cpu(0)
 
 
@@ -170,6 +172,7 @@ def test_annotations_of_the_module_are_mapped_to_the_devices_of_the_target() -> 
         relaxish.build(Annotated, ["llvm"])
 
 
+@needs_compiler
 @pytest.mark.parametrize("inner", [{"runtime": "cuda-graph", "vdevice0": CUDA}, {"runtime": "vm", "vdevice0": "llvm"}])
 def test_a_self_contained_device_is_one_opaque_function(inner: dict[str, Any], tmp_path: Any) -> None:
     target = {"host": "llvm", "devices": {"strategy": inner, "gpu": CUDA}, "runtime": "vm"}
@@ -185,6 +188,7 @@ def test_a_self_contained_device_is_one_opaque_function(inner: dict[str, Any], t
     np.testing.assert_allclose(_run(loaded, [GPU]).numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
+@needs_compiler
 def test_a_damaged_inner_program_is_found_out(tmp_path: Any) -> None:
     target = {"host": "llvm", "devices": {"strategy": {"runtime": "vm", "vdevice0": "llvm"}, "gpu": CUDA}}
     relaxish.build(WithStrategy, target).export_library(tmp_path / "model.so")
@@ -269,6 +273,7 @@ def test_a_session_of_another_size_is_refused(tmp_path: Any) -> None:
     session.shutdown()
 
 
+@needs_compiler
 def test_gpus_of_a_machine_are_its_workers(tmp_path: Any) -> None:
     programs = relaxish.build(Plain, {"machines": {"a": {"host": "llvm", "devices": [CUDA, CUDA]}, "b": "llvm"}})
     assert programs.workers == {"a": 2, "b": 1}

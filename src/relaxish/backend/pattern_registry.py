@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 from ..relax.dpl import DFPattern
-from ..transform.fuse_ops_by_pattern import FusionPattern
+from ..transform.fuse_ops_by_pattern import FusionPattern, PatternCheckContext
 
-__all__ = ["get_pattern", "get_patterns_with_prefix", "patterns_named", "register_patterns"]
+__all__ = ["get_pattern", "get_patterns_with_prefix", "only_on", "patterns_named", "register_patterns"]
 
 #: A FusionPattern or a tuple of its fields.
 Pattern = FusionPattern | tuple[str, DFPattern] | tuple[str, DFPattern, Mapping[str, DFPattern]] | tuple[Any, ...]
 
+_ONLY_ON: ContextVar[str] = ContextVar("relaxish_patterns_only_on", default="")
 _PATTERNS: list[FusionPattern] = []
 atexit.register(_PATTERNS.clear)
 
@@ -36,7 +40,28 @@ def register_patterns(patterns: Sequence[Pattern]) -> None:
 
 def get_patterns_with_prefix(prefix: str) -> list[FusionPattern]:
     """All patterns whose name starts with ``prefix``, the one of highest priority first."""
-    return [p for p in reversed(_PATTERNS) if p.name.startswith(prefix)]
+    found = [p for p in reversed(_PATTERNS) if p.name.startswith(prefix)]
+    kind = _ONLY_ON.get()
+    return [_on_device(p, kind) for p in found] if kind else found
+
+
+@contextmanager
+def only_on(kind: str) -> Iterator[None]:
+    """While it lasts, patterns match only what lives on devices of a kind, or on none in particular."""
+    token = _ONLY_ON.set(kind)
+    try:
+        yield
+    finally:
+        _ONLY_ON.reset(token)
+
+
+def _on_device(pattern: FusionPattern, kind: str) -> FusionPattern:
+    def check(context: PatternCheckContext) -> bool:
+        device = getattr(context.matched_expr.struct_info, "vdevice", None)
+        there = device is None or device.target.kind.name == kind
+        return there and (pattern.check is None or pattern.check(context))
+
+    return replace(pattern, check=check)
 
 
 def get_pattern(pattern_name: str) -> FusionPattern | None:

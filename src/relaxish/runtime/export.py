@@ -109,6 +109,28 @@ def _link(path: str, objects: list[bytes], linker: Any, how: _Linking) -> tuple[
     return True, names
 
 
+def _write_code(
+    path: str, objects: list[bytes], linker: Any, devices: Sequence[Any], needed: bool, how: _Linking
+) -> tuple[bool, list[str]]:
+    """The code of a program and of the host programs of its device modules, as :func:`_link` writes it.
+
+    Host programs are text in the device modules as well, so that where nothing else needs a library, and this machine has
+    no linker for itself, there is none.
+    """
+    codes = [code for code in (getattr(m, "host_code", None) for m in devices) if code is not None]
+    if not codes:
+        return _link(path, objects, linker, how) if needed else (False, [])
+    whole = [*objects, *(code.object_bytes for code in codes), codes[0].table_object]
+    chosen = linker or codes[0].linker
+    try:
+        return _link(path, whole, chosen, how)
+    except RelaxishError as error:
+        if needed or how.fcompile is not None or is_foreign(chosen.triple):
+            raise
+        _log.info("%s has no machine code of its host programs: %s", path, error)
+        return False, []
+
+
 def _link_here(path: str, objects: list[bytes], linker: Any) -> None:
     """Link objects; a library of that name that a process has mapped stays whole for it."""
     folder = os.path.dirname(path) or "."
@@ -176,9 +198,11 @@ def _write_executable(executable: Executable, file_name: str, how: _Linking) -> 
     path = Path(file_name)
     versions = executable.versions or [executable]
     has_code = bool(executable.kernels) and not _only_on_devices(executable)
-    has_library, objects = False, list[str]()
-    if has_code:
-        has_library, objects = _link(file_name, _all_objects(versions), executable.linker, how)
+    own_objects = _all_objects(versions) if has_code else []
+    has_library, objects = _write_code(
+        file_name, own_objects, executable.linker, executable.device_modules, has_code, how
+    )
+    has_code = has_code or has_library or bool(objects)
     tensors: dict[str, NDArray] = {}
     constants = _constants(versions, tensors)
     external = [m for m in executable.external_modules if hasattr(m, "to_manifest") or _is_device_module(m)]
@@ -259,9 +283,9 @@ def _write_module(module: Module, file_name: str, how: _Linking) -> str:
     versions = module.versions or [module]
     devices = [m for m in module.imported_modules if _is_device_module(m)]
     has_code = bool(module.objects) or not devices
-    has_library, objects = False, list[str]()
-    if has_code:
-        has_library, objects = _link(file_name, _all_objects(versions), module.linker, how)
+    own_objects = _all_objects(versions) if has_code else []
+    has_library, objects = _write_code(file_name, own_objects, module.linker, devices, has_code, how)
+    has_code = has_code or has_library or bool(objects)
     names = _write_devices(path, devices, has_code)
     own = [path.name] if has_library or not has_code else []
     manifest = {

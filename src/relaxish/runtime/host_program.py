@@ -118,6 +118,10 @@ class HostProgram:
         self.text = text
         self._function: Callable[..., Any] | None = None
 
+    def run_natively(self, function: Callable[..., Any]) -> None:
+        """Let machine code that does the same take the place of the text."""
+        self._function = function
+
     @property
     def function(self) -> Callable[..., Any]:
         """The function: the runtime, then the arguments."""

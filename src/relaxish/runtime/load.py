@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..support import config
 from ..support.errors import MalformedDataError, MissingFileError, RelaxishError
 from ..support.untrusted import malformed
 from . import safetensors_file
@@ -90,6 +91,10 @@ def _load_checked(location: Path) -> Executable | Module:
         shared = _mapped(folder, manifest)
         library = _Suffixed(shared, program["suffix"]) if program["suffix"] else shared
         _check_symbols(location, library, set(kernels) - {n for d in devices for n in d.kernels})
+    for module in devices:
+        module.host_library = library
+        if config.HOST_PROGRAMS.value == "native":
+            module.use_native_host()
     loaded: Executable | Module
     if manifest["format"] == "relaxish-kernels":
         loaded = Module(kernels, library, entry_name=program["entry"])

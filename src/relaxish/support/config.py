@@ -212,6 +212,13 @@ TILE_AUTO_TUNING_MAX_CPU_COUNT = Knob(
     "most configurations of tile programs that are compiled at a time; -1: no limit",
     changes_code=False,
 )
+HOST_PROGRAMS = Knob(
+    "host_programs",
+    _one_of("text", "native"),
+    "text",
+    "what runs around the launches of device kernels: text (quickest where Python launches), native (machine code)",
+    changes_code=False,
+)
 CUDA_PROVIDER = Knob(
     "cuda_provider",
     str,

@@ -11,6 +11,7 @@ from ...runtime.host_program import HostProgram
 from ...target import Target
 from .csource.kernel import device_functions
 from .device_split import split_host_device
+from .native_host import host_maker
 from .host_program import host_program_text, kernel_infos
 from .signature import kernel_spec
 
@@ -36,4 +37,6 @@ def build_with(
         programs.append(HostProgram(spec, host_program_text(name, func, infos)))
     kind = target.kind.name
     later = makers(device) if makers is not None else None
-    return DeviceModule(kind, target.get_target_device_type(), sources(device), infos.values(), programs, makers=later)
+    made = DeviceModule(kind, target.get_target_device_type(), sources(device), infos.values(), programs, makers=later)
+    made.host_maker = host_maker(host, infos, target.host)
+    return made

@@ -21,7 +21,7 @@ from ...support.errors import RelaxishError
 from ...support.host_cpu import host_triple
 from ...target import Target
 from ...transform import FuseOpsByPattern, RunCodegen
-from ..pattern_registry import get_patterns_with_prefix
+from ..pattern_registry import get_patterns_with_prefix, only_on
 
 __all__ = ["LIBRARIES", "library_passes"]
 
@@ -64,7 +64,7 @@ def library_passes(target: Target) -> list[Pass]:
     names = list(dict.fromkeys(target.libs))
     for name in names:
         _check(name, target)
-    return [_pass_of(name) for name in names]
+    return [_pass_of(name, target.kind.name) for name in names]
 
 
 def _check(name: str, target: Target) -> None:
@@ -91,20 +91,24 @@ def _is_for_this_machine(target: Target) -> bool:
     return not triple or triple.partition("-")[0] == host_triple().partition("-")[0]
 
 
-def _pass_of(name: str) -> Pass:
+def _pass_of(name: str, kind: str) -> Pass:
     def run(mod: IRModule, ctx: PassContext) -> IRModule:
+        with only_on(kind):
+            return parted(mod)
+
+    def parted(mod: IRModule) -> IRModule:
         if name == "thrust":
             _require_thrust(mod)
             return mod
         library = LIBRARIES.get(name)
         if library is None:
-            parted = FuseOpsByPattern(get_patterns_with_prefix(name), annotate_codegen=True)(mod)
+            found = FuseOpsByPattern(get_patterns_with_prefix(name), annotate_codegen=True)(mod)
         else:
             partition: Callable[..., Any] = _named("backend", library.partition)
-            parted = partition()(mod) if name == "clml" else partition(mod)
-        if not any("Codegen" in (f.attrs or {}) for f in parted.functions.values() if isinstance(f, Function)):
+            found = partition()(mod) if name == "clml" else partition(mod)
+        if not any("Codegen" in (f.attrs or {}) for f in found.functions.values() if isinstance(f, Function)):
             return mod
-        out: IRModule = RunCodegen(entry_functions=[v.name_hint for v in mod.functions])(parted)
+        out: IRModule = RunCodegen(entry_functions=[v.name_hint for v in mod.functions])(found)
         return out
 
     made: Pass = module_pass(run, opt_level=0, name=f"library_{name}")

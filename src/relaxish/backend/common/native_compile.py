@@ -42,6 +42,10 @@ class NativeCompiler(Protocol):
         """
         ...
 
+    def host_code(self, functions: Sequence[tuple[str, Any]], target: Any, table: str) -> Any:
+        """Host programs of devices as an object for a target, and LLVM text as another: a ``HostCode``."""
+        ...
+
 
 _COMPILER: list[NativeCompiler] = []
 _MODULE = "relaxish.backend.llvm.native"

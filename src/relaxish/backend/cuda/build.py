@@ -16,6 +16,7 @@ from ...target import Target
 from ...tir import PrimFunc
 from ..common.device_split import split_host_device
 from ..common.host_program import host_program_text, kernel_infos
+from ..common.native_host import host_maker
 from ..common.signature import kernel_spec
 from . import nvrtc, sass
 from .codegen import cuda_source
@@ -52,7 +53,9 @@ def build_device(kernels: IRModule, target: Target) -> CUDAModule:
     def parts() -> dict[str, str]:
         return {_symbol(v, f): cuda_source(IRModule({v: f})) for v, f in device.functions.items()}
 
-    return CUDAModule(cuda_source(device), arch, infos.values(), programs, parts=parts, device_ir=device)
+    made = CUDAModule(cuda_source(device), arch, infos.values(), programs, parts=parts, device_ir=device)
+    made.host_maker = host_maker(host, infos, target.host)
+    return made
 
 
 def _symbol(var: Any, func: Any) -> str:

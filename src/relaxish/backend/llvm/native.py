@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...runtime.kernel import PACKED_SUFFIX, NativeLibrary
+from ...runtime.native_host import HostCode
 from ...target import Target
 from ..common.native_compile import NativeCode, register_native_compiler
+from ..common.signature import kernel_spec
 from . import cache, engine
+from .compile import generate_text
 from .module_gen import ModuleWriter, generate_function
 
 __all__ = ["HostCompiler"]
@@ -50,6 +54,43 @@ class HostCompiler:
             cache.store(key, body)
         wanted = [name for name, _ in functions] + list(exports)
         return _Code(*engine.session().load(body, wanted, imports))
+
+    def host_code(self, functions: Sequence[tuple[str, Any]], target: Target, table: str) -> HostCode:
+        """Host programs of devices as an object for a target, and LLVM text as another."""
+        kernels = {name: kernel_spec(name, func) for name, func in functions}
+        # A few integers are computed: code for any processor of the triple is as good.
+        generic = Target({"kind": "llvm", "mtriple": engine.triple_of(target), "mcpu": "generic"})
+        body = self._object(generate_text(functions, generic)[1], generic)
+        whole = f'target triple = "TRIPLE"\n{table}'
+
+        def load(imports: Mapping[str, int]) -> NativeLibrary:
+            symbols = [name + PACKED_SUFFIX for name in kernels]
+            return _Loaded(*engine.session().load(body, symbols, imports))
+
+        return HostCode(body, kernels, self._object(whole, generic), engine.linker_of(target), load)
+
+    @staticmethod
+    def _object(text: str, target: Target) -> bytes:
+        level = str(engine.optimisation_level(target))
+        key = cache.key_of(text, engine.triple_of(target), engine.feature_string(target), level)
+        body = cache.lookup(key)
+        if body is None:
+            body = engine.compile_text(text, target)
+            cache.store(key, body)
+        return body
+
+
+class _Loaded:
+    """A library in this process."""
+
+    def __init__(self, keep: Any, addresses: dict[str, int]) -> None:
+        self.keep = keep
+        self._addresses = addresses
+
+    def address(self, symbol: str) -> int:
+        """The address of a symbol, or of one of the runtime's own; KeyError when there is none."""
+        found = self._addresses.get(symbol)
+        return engine.session().failures[symbol] if found is None else found
 
 
 register_native_compiler(HostCompiler)
