@@ -36,6 +36,9 @@ class _Info:
         if self.blocked or len(kinds) != 1 or self.element == "handle":
             return self.element
         base = next(iter(kinds))
+        if dt.bits(base) != dt.bits(dt.element_of(self.element)):
+            # Memory counted in other units, such as bytes: elements of another size would make it another size.
+            return self.element
         lanes = dt.lanes(self.element)
         if lanes == 1 and len(self.accesses) == 1:
             wanted = dt.lanes(next(iter(self.accesses)))

@@ -407,7 +407,7 @@ def _identity(nest: Nest) -> Any:
         return nest.init.value
     kind = str(nest.attrs["tile.reduce"])
     dtype = nest.body.buffer.dtype
-    from ... import max_value, min_value
+    from ...op import max_value, min_value
 
     infinite = dt.is_float(dtype) and dt.bits(dtype) > 8
     if kind == "max":

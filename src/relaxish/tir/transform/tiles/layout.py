@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Digit", "Layout", "accumulator", "natural", "operand_a", "outer_product"]
+__all__ = ["Digit", "Layout", "accumulator", "by_rows", "natural", "operand_a", "outer_product"]
 
 
 @dataclass(frozen=True)
@@ -173,4 +173,18 @@ def outer_product(m: int, n: int, threads: int) -> Layout:
     digits += [Digit(0, rows, 1, True, columns), Digit(0, m // rows, rows, False, step)]
     if rest > 1 and threads % (rows * columns) == 0:
         digits.append(Digit(-1, rest, 1, True, rows * columns))
+    return Layout((m, n), tuple(d for d in digits if d.extent > 1))
+
+
+def by_rows(m: int, n: int, threads: int) -> Layout:
+    """A result whose rows belong to the same threads whatever ``n`` is, as those of products that follow each other must."""
+    rows = math.gcd(m, max(1, threads // 4))
+    team = threads // rows
+    vector = math.gcd(n, 4)
+    share = math.gcd(n // vector, team)
+    rest = n // vector // share
+    digits = (
+        Digit(1, vector, 1, False, 1), Digit(1, share, vector, True, 1), Digit(1, rest, vector * share, False, vector),
+        Digit(-1, team // share, 1, True, share), Digit(0, rows, 1, True, team), Digit(0, m // rows, rows, False, vector * rest),
+    )  # fmt: skip
     return Layout((m, n), tuple(d for d in digits if d.extent > 1))

@@ -8,6 +8,7 @@ from ...function import PrimFunc
 from ..base import PrimFuncPass, func_pass
 from .arch import arch_of
 from .gpu import GpuKernel
+from .hopper import lower_product
 from .program import Kernel, has_kernels, rewrite_kernels
 
 __all__ = ["LowerTiles", "lower_for_device"]
@@ -18,7 +19,8 @@ def lower_for_device(func: PrimFunc, target: Any) -> PrimFunc:
     arch = arch_of(target)
 
     def lower(kernel: Kernel) -> Any:
-        return GpuKernel(kernel, arch).lower()
+        made = lower_product(kernel) if arch.hopper else None
+        return GpuKernel(kernel, arch).lower() if made is None else made
 
     return rewrite_kernels(func, lower)
 

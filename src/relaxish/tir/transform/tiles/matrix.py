@@ -15,7 +15,7 @@ from ...functor import substitute
 from ...stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind
 from ..base import call, seq
 from .arch import Arch
-from .layout import Layout, accumulator, natural, operand_a, outer_product
+from .layout import Layout, accumulator, by_rows, operand_a, outer_product
 from .names import CLEAR, FRAGMENT, POLICY
 from .program import Nest, TileLoweringError, as_int, loads_of, nest_of, stores_of
 
@@ -133,7 +133,9 @@ class Products:
                 wanted[p.a.buffer] = operand_a(p.m, p.depth, rows, across)
             return wanted
         if unit == "wmma":
-            return {p.c: natural((p.m, p.n), self.threads, 4 if p.n % 4 == 0 else 1)}
+            return {p.c: by_rows(p.m, p.n, self.threads)}
+        if p.policy == _ROWS:
+            return {p.c: by_rows(p.m, p.n, self.threads)}
         return {p.c: outer_product(p.m, p.n, self.threads)}
 
     # -- lowering ----------------------------------------------------------------------------------------------------------
