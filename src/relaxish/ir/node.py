@@ -93,14 +93,16 @@ def _collect(
     return specs, own
 
 
-def _make_init(specs: dict[str, FieldSpec], has_post_init: bool) -> Callable[..., None]:
+def _make_init(specs: dict[str, FieldSpec], has_post_init: bool, set_once: bool) -> Callable[..., None]:
+    """The constructor; where fields are ``set_once`` it sets them without asking whether they are set."""
     params: list[str] = []
     lines: list[str] = []
-    scope: dict[str, Any] = {"_wrong_type": _wrong_type}
+    scope: dict[str, Any] = {"_wrong_type": _wrong_type, "_set": object.__setattr__}
+    store = "    _set(self, '{0}', {1})" if set_once else "    self.{0} = {1}"
     for name, spec in specs.items():
         if spec.role == "cache":
             scope[f"_d_{name}"] = None if spec.default is MISSING else spec.default
-            lines.append(f"    self.{name} = _d_{name}")
+            lines.append(store.format(name, f"_d_{name}"))
             continue
         if spec.default is MISSING:
             params.append(name)
@@ -109,14 +111,14 @@ def _make_init(specs: dict[str, FieldSpec], has_post_init: bool) -> Callable[...
             params.append(f"{name}=_d_{name}")
         if spec.conv is not None:
             scope[f"_c_{name}"] = spec.conv
-            lines.append(f"    self.{name} = _c_{name}({name})")
+            lines.append(store.format(name, f"_c_{name}({name})"))
         else:
             if spec.expects is not None:
                 scope[f"_t_{name}"] = spec.expects
                 lines.append(
                     f"    if not isinstance({name}, _t_{name}): _wrong_type(self, '{name}', {name}, _t_{name})"
                 )
-            lines.append(f"    self.{name} = {name}")
+            lines.append(store.format(name, name))
     if has_post_init:
         lines.append("    self.__post_init__()")
     source = f"def __init__(self, {', '.join(params)}):\n" + ("\n".join(lines) or "    pass")
@@ -160,9 +162,10 @@ class NodeMeta(type):
         has_post_init = "__post_init__" in namespace or any(hasattr(b, "__post_init__") for b in bases)
         # A class that adds no fields keeps the constructor it inherits, hand-written ones included.
         adds = bool(namespace.get("__annotations__")) or "__post_init__" in namespace
+        set_once = CHECK and "__setattr__" not in namespace
         if "__init__" not in namespace and specs and adds:
-            namespace["__init__"] = _make_init(specs, has_post_init)
-        if CHECK and "__setattr__" not in namespace:
+            namespace["__init__"] = _make_init(specs, has_post_init, set_once)
+        if set_once:
             namespace["__setattr__"] = _set_once
         cls = super().__new__(mcs, name, bases, namespace, **kwargs)
         key = namespace.get("_type_key") or f"{cls.__module__.split('.')[1] if '.' in cls.__module__ else ''}.{name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -82,6 +83,7 @@ def _serve(attempt: Callable[[int], Any], first: int, most: int, patience: float
     os.setpgid(0, 0)  # what a case starts ends with the batch; an interrupt from the terminal is the parent's
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    gc.freeze()  # what the parent has loaded is here to stay: no collection need look at it
     stop = time.monotonic() + _BATCH_SECONDS
     for number in range(first, first + most):
         signal.alarm(int(patience) + _GRACE)

@@ -44,6 +44,7 @@ class Failure:
         return f"case {self.case.number} fails at '{self.stage}': {self.reason}\n{self.case.program}\n{lines}"
 
 
+@functools.lru_cache(maxsize=1)
 def parse(program: str) -> PrimFunc:
     """The function that the text of a program defines."""
     from ...script import from_source

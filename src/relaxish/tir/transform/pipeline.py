@@ -11,9 +11,9 @@ from ...support.config import checks_memory
 from ..function import PrimFunc
 from ..limits import check_unrolled
 from . import (
-    compact_buffer, convert_blocks_to_opaque, empty_reductions, exact_extremes, flatten_buffer, guard_indices,
-    hoist_if_then_else, lower_init_block, lower_match_buffer, lower_opaque_block, mark_unroll, plan_allocation,
-    remove_no_op, rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop, wide_accumulators,
+    compact_buffer, convert_blocks_to_opaque, empty_reductions, exact_extremes, exact_logarithms, flatten_buffer,
+    guard_indices, hoist_if_then_else, lower_init_block, lower_match_buffer, lower_opaque_block, mark_unroll,
+    plan_allocation, remove_no_op, rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop, wide_accumulators,
 )  # fmt: skip
 from .base import config, options
 from .tiles.cpu import lower_for_cpu as lower_tiles_for_cpu
@@ -30,7 +30,8 @@ def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     check_unrolled(func.body)
     if has_kernels(func):
         func = lower_tiles_for_cpu(func, vector_bits)
-    func = empty_reductions.fill_empty_reductions(exact_extremes.exact_extremes(func))
+    func = exact_logarithms.exact_logarithms(exact_extremes.exact_extremes(func))
+    func = empty_reductions.fill_empty_reductions(func)
     func = wide_accumulators.widen_accumulators(func)
     func = _body(func, lower_init_block._Lower().visit)
     func = plan_allocation.plan(func)
