@@ -17,7 +17,9 @@ def jobs(small: bool) -> list[str]:
 
 def run(job: str, options: Any, journal: Journal) -> None:
     """Run a check; its output goes to the log."""
-    row = canaries.watch(job, argparse.Namespace(small=options.small, provider="", seconds=canaries.LIMIT_SECONDS))
+    hung = sum(r.get("verdict") == "HANGS" for r in journal.rows.values())
+    seconds = canaries.limit(canaries.LIMIT_SECONDS, hung)
+    row = canaries.watch(job, argparse.Namespace(small=options.small, provider="", seconds=seconds))
     print(row.pop("said"), flush=True)
     values = {"right": row["verdict"] == "right" if row["verdict"] != "ran" else None, "s": row["seconds"]}
     if row["verdict"] not in ("right", "ran"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 _NO_TESTS = 5  # pytest's exit code where nothing is marked so
 _WORKERS = 4
 _SECONDS = 30  # a test that takes longer hangs
+_EMULATED_SECONDS = 300  # emulated, on a few cores
+_OUTCOMES = ("PASSED", "FAILED", "SKIPPED", "ERROR", "crashed while running")
 
 
 def jobs(small: bool) -> list[str]:
@@ -29,8 +32,13 @@ def survival() -> list[str]:
     """
     chosen = ["-n", str(_WORKERS)] if find_spec("xdist") else []
     if find_spec("pytest_timeout"):
-        chosen += [f"--timeout={_SECONDS}", "--timeout-method=thread"]
+        seconds = _EMULATED_SECONDS if _emulated() else _SECONDS
+        chosen += [f"--timeout={seconds}", "--timeout-method=thread"]
     return chosen
+
+
+def _emulated() -> bool:
+    return os.environ.get("RELAXISH_CUDA_PROVIDER", "").startswith("emulator")
 
 
 def command(job: str, small: bool) -> list[str]:
@@ -40,14 +48,18 @@ def command(job: str, small: bool) -> list[str]:
 
 
 def run(job: str, options: Any, journal: Journal) -> None:
-    """Run one file; its output goes to the log as it comes, its last line into the row."""
+    """Run one file; its output goes to the log as it comes, its last line into the row. Each test is news."""
+    environ = {**os.environ, **({"RELAXISH_CUDA_PROVIDER": "emulator-fast"} if _emulated() else {})}
     process = subprocess.Popen(
-        command(job, options.small), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+        command(job, options.small), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=environ
     )
-    last = ""
+    last, over = "", 0
     assert process.stdout is not None
     for line in process.stdout:
         print(line, end="", flush=True)
         last = line.strip() or last
+        if any(word in line for word in _OUTCOMES):
+            over += 1
+            journal.put(job, tests_over=over)
     code = process.wait()
     journal.put(job, right=code in (0, _NO_TESTS), summary=last)

@@ -111,6 +111,11 @@ def test_names_and_time_are_limits(canaries, tmp_path):
     assert rows[0]["verdict"] == "DIED" and "no time" in rows[0]["note"]
 
 
+def test_hangs_make_others_shorter(canaries):
+    assert [canaries.limit(40.0, hung) for hung in range(4)] == [40.0, 40.0, 15.0, 15.0]
+    assert canaries.limit(6.0, 5) == 6.0
+
+
 def test_rows_that_are_wrong_are_shown_as_ranges(canaries):
     assert canaries._runs(np.array([0, 1, 2, 64, 65, 127])) == "0-2, 64-65, 127-127"
     assert canaries._runs(np.arange(0, 200, 8)).endswith("and 19 more")

@@ -86,6 +86,46 @@ def test_a_lost_device_or_a_hang_costs_one_worker(tmp_path):
             assert f"PASSED test_made_up.py::test_{name}[{number}]" in said, said[-6000:]
 
 
+MADE_UP = textwrap.dedent("""
+    import os
+
+    import pytest
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("number", range(3))
+    def test_one(number):
+        assert os.environ["RELAXISH_CUDA_PROVIDER"] == "emulator-fast" and number < 2
+""")
+
+
+def test_every_test_is_news(monkeypatch, tmp_path):
+    """A file with many tests is not given up while they come to their ends; the emulator does without its checks."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    for name in [n for n in sys.modules if n == "gpu" or n.startswith("gpu.")]:
+        monkeypatch.delitem(sys.modules, name)
+    from gpu import tests
+    from gpu.journal import Journal
+
+    try:
+        path = tmp_path / "test_made_up.py"
+        path.write_text(MADE_UP)
+        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = gpu: needs one\n")
+        monkeypatch.setattr(tests, "ROOT", tmp_path)
+        monkeypatch.setattr(tests, "find_spec", lambda name: None)
+        monkeypatch.setenv("RELAXISH_CUDA_PROVIDER", "emulator")
+        journal = Journal(tmp_path / "journal.json")
+        written = []
+        put = journal.put
+        monkeypatch.setattr(journal, "put", lambda case, **values: written.append(values) or put(case, **values))
+        tests.run("test_made_up.py", type("Options", (), {"small": False}), journal)
+        assert [v["tests_over"] for v in written if "tests_over" in v][:3] == [1, 2, 3]
+        row = journal.rows["test_made_up.py"]
+        assert row["right"] is False and "1 failed, 2 passed" in row["summary"]
+    finally:
+        for name in [n for n in sys.modules if n == "gpu" or n.startswith("gpu.")]:
+            del sys.modules[name]
+
+
 def test_options(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     for name in [n for n in sys.modules if n == "gpu" or n.startswith("gpu.")]:
@@ -94,12 +134,15 @@ def test_options(monkeypatch):
 
     try:
         there: set[str] = set()
+        monkeypatch.delenv("RELAXISH_CUDA_PROVIDER", raising=False)
         monkeypatch.setattr(tests, "find_spec", lambda name: name if name in there else None)
         assert tests.survival() == []
         there.add("xdist")
         assert tests.survival() == ["-n", "4"]
         there.add("pytest_timeout")
         assert tests.survival() == ["-n", "4", "--timeout=30", "--timeout-method=thread"]
+        monkeypatch.setenv("RELAXISH_CUDA_PROVIDER", "emulator-fast")
+        assert tests.survival()[2] == "--timeout=300"
     finally:
         for name in [n for n in sys.modules if n == "gpu" or n.startswith("gpu.")]:
             del sys.modules[name]
