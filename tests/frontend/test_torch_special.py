@@ -160,3 +160,9 @@ def test_copies_of_a_number_known_at_run_time():
 def test_instance_norm_of_unknown_batches():
     batch = torch.export.Dim("batch", min=1, max=16)
     compare(nn.InstanceNorm2d(3, affine=True), (some(2, 3, 4, 5),), ({0: batch},), ((some(5, 3, 4, 5),),))
+
+
+def test_int8_products_are_summed_in_int32() -> None:
+    a = torch.randint(-128, 128, (19, 1000), dtype=torch.int8)
+    b = torch.randint(-128, 128, (1000, 24), dtype=torch.int8)
+    compare(torch._int_mm, (a, b))

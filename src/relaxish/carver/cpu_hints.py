@@ -274,7 +274,7 @@ class _Problem:
         for load in self.loads:
             name = load.buffer.name
             shared = flat_stride(load, self.rows.var) == 0 and (self.rows.dom or _UNKNOWN) >= _ROWS_TO_PACK
-            plain = load.indices[-1] is self.vector.var and len(load.indices) > 1
+            plain = len(load.indices) > 1 and load.indices[-1] is self.vector.var
             known = all(isinstance(n, IntImm) for n in load.buffer.shape)
             if shared and plain and known and counts[load.buffer] == 1 and name not in self.prepacked:
                 found.append(name)

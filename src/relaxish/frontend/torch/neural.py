@@ -147,6 +147,12 @@ def _matmul(self: Importer, a: Any, b: Any) -> Any:
     return self.emit(op.matmul(*self.promote(a, b)))
 
 
+@converter("_int_mm")
+def _int_mm(self: Importer, a: Any, b: Any) -> Any:
+    """int8 by int8, summed in int32."""
+    return self.emit(op.matmul(a, b, "int32"))
+
+
 @converter("addmm", "baddbmm", "addmv")
 def _addmm(self: Importer, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     out = self.emit(op.matmul(a, b))
