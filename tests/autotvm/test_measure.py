@@ -169,7 +169,7 @@ def test_a_build_function_links_the_objects(tmp_path, tracker, where):
     results = measure(measure_option(builder, runner), 8, 16)
     assert [r.error_no for r in results] == [0, 0], results
     lines = (tmp_path / "log").read_text().splitlines()
-    assert len(lines) == 2 and all(line.endswith(".so 1") for line in lines)
+    assert len(lines) == 2 and all(line.endswith(".so 2") for line in lines)  # code and threads
     assert not os.path.exists(lines[0].split()[0])  # it has run
 
 

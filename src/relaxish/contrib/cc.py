@@ -36,6 +36,9 @@ def create_shared(
     _run(_compiler(cc), ["-shared", "-fPIC", "-o", output, *_listed(objects), *(options or ())], cwd)
 
 
+create_shared.output_format = "so"  # type: ignore[attr-defined]  # what export_library calls the file
+
+
 def create_executable(
     output: str, objects: str | Sequence[str], options: Sequence[str] | None = None, cc: str | None = None,
     cwd: str | None = None, ccache_env: Any = None,

@@ -8,6 +8,7 @@ configuration is a mixed-radix number whose *first* defined parameter changes fa
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -249,8 +250,8 @@ class ConfigSpace:
 
     def sample_ints(self, m: int) -> np.ndarray[Any, Any]:
         """``m`` different numbers of configurations at random. Raises ValueError if there are fewer."""
-        if m > len(self):
-            raise ValueError(f"cannot choose {m} different ones of {len(self)} configurations")
+        if m > self.count:
+            raise ValueError(f"cannot choose {m} different ones of {self.count} configurations")
         if self._shared_filter is not None and self._valid is not None:
             return np.array(random.sample(list(np.flatnonzero(self._valid)), m), dtype=np.int64)
         found: set[int] = set()
@@ -261,11 +262,11 @@ class ConfigSpace:
             index = random.randrange(self.range_length)
             if index not in found and self.is_index_valid(index):
                 found.add(index)
-        return np.array(list(found), dtype=np.int64)
+        return np.array(list(found), dtype=np.int64 if self.range_length < 1 << 62 else object)
 
     def random_walk(self, point: int) -> int:
         """A neighbour: random parameters get random values until the configuration is another, valid one."""
-        if len(self) <= 1:
+        if self.count <= 1:
             return point
         old = self.point2knob(point)
         knob = list(old)
@@ -277,8 +278,13 @@ class ConfigSpace:
             if knob != old and self.is_index_valid(found):
                 return found
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many configurations there are; the length, which Python bounds, of spaces that are not huge."""
         return self.range_length if self._shared_filter is None else self.subrange_length(0, self.range_length)
+
+    def __len__(self) -> int:
+        return min(self.count, sys.maxsize)
 
     def __bool__(self) -> bool:
         return True  # an empty space, or one entity, is still there
@@ -300,7 +306,7 @@ class ConfigSpace:
 
     def __repr__(self) -> str:
         rows = "".join(f"  {i:2d} {name}: {space}\n" for i, (name, space) in enumerate(self.space_map.items()))
-        return f"ConfigSpace (len={len(self)}, range_length={self.range_length}, space_map=\n{rows})"
+        return f"ConfigSpace (len={self.count}, range_length={self.range_length}, space_map=\n{rows})"
 
 
 def _shown(entities: Mapping[str, Entity]) -> str:

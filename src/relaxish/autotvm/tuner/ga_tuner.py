@@ -30,12 +30,12 @@ class GATuner(Tuner):
         self._first_generation()
 
     def _first_generation(self) -> None:
-        count = min(self.pop_size, len(self.space))
+        count = min(self.pop_size, self.space.count)
         self.genes = [self.space.point2knob(int(i)) for i in self.space.sample_ints(count)]
         self.visited.update(self.space.knob2point(g) for g in self.genes)
 
     def has_next(self) -> bool:
-        return len(self.visited) - (len(self.genes) - self.trial_pt) < len(self.space)
+        return len(self.visited) - (len(self.genes) - self.trial_pt) < self.space.count
 
     def next_batch(self, batch_size: int) -> list[Any]:
         out = []
@@ -46,7 +46,7 @@ class GATuner(Tuner):
 
     def update(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         self.scores += [speed_of(inp, res) for inp, res in zip(inputs, results, strict=True)]
-        if len(self.scores) >= len(self.genes) and len(self.visited) < len(self.space):
+        if len(self.scores) >= len(self.genes) and len(self.visited) < self.space.count:
             self._next_generation()
 
     def known(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
@@ -56,7 +56,7 @@ class GATuner(Tuner):
         waiting = [g for g in self.genes if self.space.knob2point(g) not in done]
         self.visited |= done
         self.genes, self.scores, self.trial_pt = genes + waiting, list(scores), len(genes)
-        if self.trial_pt >= len(self.genes) and len(self.visited) < len(self.space):
+        if self.trial_pt >= len(self.genes) and len(self.visited) < self.space.count:
             self._next_generation()
 
     def _next_generation(self) -> None:
@@ -78,7 +78,7 @@ class GATuner(Tuner):
 
     def _child(self, genes: Sequence[Sequence[int]], chances: Any) -> list[int] | None:
         """A new configuration; None if there is none left."""
-        if len(self.visited) >= len(self.space):
+        if len(self.visited) >= self.space.count:
             return None
         dims = self.space.dims
         first, second = np.random.choice(len(genes), size=2, p=chances)

@@ -51,7 +51,7 @@ class ModelBasedTuner(Tuner):
         self._prior = _Prior(self) if hasattr(task, "cycles") else None
 
     def has_next(self) -> bool:
-        return len(self.visited) < len(self.space)
+        return len(self.visited) < self.space.count
 
     def next_batch(self, batch_size: int) -> list[Any]:
         out: list[Any] = []

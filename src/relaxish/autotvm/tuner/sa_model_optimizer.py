@@ -67,7 +67,7 @@ class SimulatedAnnealingOptimizer(ModelOptimizer):
     ) -> None:
         self.task = task
         self.n_iter, self.temp, self.persistent = n_iter, temp, persistent
-        self.parallel_size = min(parallel_size, len(task.config_space))
+        self.parallel_size = min(parallel_size, task.config_space.count)
         self.early_stop = early_stop or 1 << 60
         self.log_interval = log_interval
         self.points: Array | None = None

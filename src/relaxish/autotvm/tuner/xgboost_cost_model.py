@@ -17,7 +17,6 @@ __all__ = ["FeatureRows", "XGBoostCostModel"]
 
 _log = get_logger("autotvm")
 Array = np.ndarray[Any, Any]
-_CACHED = 100_000
 _ROUNDS, _PATIENCE, _LOOK = 8000, 20, 4
 _BASE_ROUNDS, _BASE_PATIENCE = 400, 100
 _OBJECTIVES = {"reg": "reg:squarederror", "rank": "rank:pairwise", "rank-binary": "rank:pairwise"}
@@ -39,15 +38,17 @@ class FeatureRows:
             return read_program(self.task.program(self.space.get(index)))
 
     def rows(self, points: Sequence[int] | Array) -> Array:
-        """``[len(points), features]``: those of programs, then the parameters, and what the machine's model expects."""
+        """``[len(points), features]``: parameters, what the machine's model expects, and the program's features.
+
+        These stand last: programs of a kind that was not met before may have more of them.
+        """
         parts = [self.space.columns.features(points)]
-        if self.kind != "knob":
-            found = self.quantities.rows(points, self.kind)
-            if found is not None:
-                parts.insert(0, found)
         expected = self.task.cycles(points) if hasattr(self.task, "cycles") else None
         if expected is not None:
             parts.append(np.log2(np.asarray(expected)[:, None]).astype(np.float32))
+        found = self.quantities.rows(points, self.kind) if self.kind != "knob" else None
+        if found is not None:
+            parts.append(found)
         return np.concatenate(parts, axis=1)
 
     def of_record(self, inp: Any) -> Array:
@@ -58,7 +59,7 @@ class FeatureRows:
         try:
             with inp.target:
                 program = read_program(inp.task.program(inp.config))
-            return np.concatenate([assemble(program.structure, program.quantities[None, :], self.kind)[0], own])
+            return np.concatenate([own, assemble(program.structure, program.quantities[None, :], self.kind)[0]])
         except Exception as error:  # of a template that is not registered here, say
             _log.debug("the program of a record cannot be made: %s", error)
             return np.zeros(1, dtype=np.float32)
@@ -88,19 +89,18 @@ class XGBoostCostModel:
             "max_depth": 3, "gamma": 0.0001, "min_child_weight": 1, "subsample": 1.0, "eta": 0.3, "lambda": 1.0,
             "alpha": 0, "objective": _OBJECTIVES[loss_type], "verbosity": 0, "seed": 0,
         }  # fmt: skip
-        if num_threads:
-            self.xgb_params["nthread"] = num_threads
+        # For so few rows threads cost more than they save, all the more on a machine that measures.
+        self.xgb_params["nthread"] = num_threads or 1
         self.bst: Any = None
         self.base_model: XGBoostCostModel | None = None
         self.width: int | None = None
         self._sample_size = 0
-        self._cache: dict[int, Array] = {}
 
     # ---- learning
 
     def fit(self, xs: Sequence[int], ys: Sequence[float], plan_size: int) -> None:
         """Learn from configurations and their speeds; the best ``plan_size`` should be ranked well."""
-        rows = self._rows(xs)
+        rows = self.features.rows(xs)
         speeds = np.asarray(ys, dtype=np.float64)
         top = speeds.max() if len(speeds) else 0.0
         labels = speeds / top if top > 0 else speeds
@@ -133,7 +133,7 @@ class XGBoostCostModel:
         if not kept:
             return False
         # Without what only this task's own model of the machine knows.
-        own = self._rows([int(self.task.config_space.get_rand_index())]).shape[1]
+        own = self.features.rows([int(self.task.config_space.get_rand_index())]).shape[1]
         rows = np.zeros((len(kept), own), dtype=np.float32)
         for i, place in enumerate(kept):
             row = found[place][:own]
@@ -152,7 +152,7 @@ class XGBoostCostModel:
         if self.loss_type == "rank-binary":
             line = np.sort(labels)[::-1][min(len(labels) - 1, max(1, plan_size) - 1)] if len(labels) else 0.0
             target = (labels >= max(line, np.median(labels))).astype(np.float64)
-        matrix = xgb.DMatrix(rows, target)
+        matrix = xgb.DMatrix(rows, target, nthread=self.xgb_params["nthread"])
         if margin is not None:
             matrix.set_base_margin(margin)
         if self.loss_type != "reg":
@@ -177,7 +177,7 @@ class XGBoostCostModel:
 
     def predict(self, xs: Sequence[int] | Array, output_margin: bool = False) -> Array:
         """Expected speeds of configurations, in units of the best known."""
-        rows = self._rows(xs)
+        rows = self.features.rows(xs)
         return self._predict(rows)
 
     def _predict(self, rows: Array) -> Array:
@@ -207,25 +207,6 @@ class XGBoostCostModel:
 
     def _discount(self) -> float:
         return float(2.0 ** (-self._sample_size / 64.0))
-
-    # ---- features
-
-    def _rows(self, points: Sequence[int] | Array) -> Array:
-        """Rows, remembered as long as there are no more than a hundred thousand."""
-        numbers = [int(p) for p in points]
-        new = [p for p in dict.fromkeys(numbers) if p not in self._cache]
-        if new:
-            made = self.features.rows(new)
-            if len(self._cache) + len(new) > _CACHED:
-                kept = {p: self._cache[p] for p in numbers if p in self._cache}
-                self._cache = kept
-            self._cache.update(zip(new, made, strict=True))
-        width = max((len(self._cache[p]) for p in numbers), default=0)
-        out = np.zeros((len(numbers), width), dtype=np.float32)
-        for i, point in enumerate(numbers):
-            row = self._cache[point]
-            out[i, : len(row)] = row
-        return out
 
 
 def _inverse(res: Any) -> float:

@@ -1,0 +1,34 @@
+"""What to write instead of names of Relay that have no counterpart of the same form."""
+
+from __future__ import annotations
+
+__all__ = ["instead"]
+
+_TABLE = {
+    "relay.op": "use relaxish.relax.op, which has the same operators: relax.op.nn.conv2d(...)",
+    "relay.nn": "use relaxish.relax.op.nn: relax.op.nn.conv2d(...)",
+    "relay.transform": "use relaxish.relax.transform",
+    "relay.testing": "build a network with relaxish.relax.frontend.nn, or import one (from_onnx, from_exported_program)",
+    "relay.vm": "use relaxish.build(mod, target) and relaxish.VirtualMachine(lib, device)",
+    "relay.create_executor": "use relaxish.build(mod, target) and relaxish.VirtualMachine(lib, device)",
+    "relay.analysis": "use relaxish.relax.analysis",
+    "relay.dataflow_pattern": "use relaxish.relax.dpl",
+    "relay.quantize": "quantise the model before it is imported; QDQ operators of ONNX are understood",
+    "relay.expr": "use relaxish.relax.expr",
+    "relay.TensorType": "use relaxish.relax.TensorStructInfo(shape, dtype)",
+    "relay.backend": "use relaxish.relax.backend",
+    "relay.frontend.from_pytorch": (
+        "use relaxish.relax.frontend.torch.from_exported_program(torch.export.export(model, args))"
+    ),
+    "relay.frontend.from_tflite": "convert the model to ONNX (tf2onnx) and use relay.frontend.from_onnx",
+    "relay.frontend.from_tensorflow": "convert the model to ONNX (tf2onnx) and use relay.frontend.from_onnx",
+    "relay.frontend.from_keras": "convert the model to ONNX (tf2onnx) and use relay.frontend.from_onnx",
+    "relay.frontend.from_mxnet": "convert the model to ONNX and use relay.frontend.from_onnx",
+    "relay.frontend.from_caffe2": "convert the model to ONNX and use relay.frontend.from_onnx",
+}
+
+
+def instead(name: str) -> str:
+    """One line about a name that is not there."""
+    advice = _TABLE.get(name, "write the program with relaxish.relax (BlockBuilder or TVMScript)")
+    return f"{name} is not available, the graph level is Relax: {advice}"
