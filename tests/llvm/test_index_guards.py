@@ -354,3 +354,32 @@ def test_the_pass_leaves_alone_what_is_certain() -> None:
     with config.CHECK.override(1):
         assert "check_index" not in lower_function_for_cpu(bounded).script()
         assert "check_index" in lower_function_for_cpu(lookup).script()
+
+
+@pytest.mark.parametrize("policy", ["check", "clamp"])
+def test_a_pipeline_of_the_user_has_the_checks_that_are_in_it(policy: str) -> None:
+    passes = relaxish.tir.transform
+    pipeline = relaxish.transform.Sequential(
+        [
+            passes.LowerInitBlock(),
+            passes.PlanAndUpdateBufferAllocationLocation(),
+            passes.ConvertBlocksToOpaque(),
+            passes.CompactBufferAllocation(),
+            passes.LowerMatchBuffer(),
+            passes.GuardIndices(),
+            passes.LowerOpaqueBlock(),
+            passes.FlattenBuffer(),
+            passes.Simplify(),
+        ]
+    )
+    rng = np.random.default_rng(5)
+    table, out = rng.random((10, 64)).astype("float32"), relaxish.nd.array(np.zeros((8, 64), "float32"))
+    ids = np.array([3, 9, 0, -1, 5, 10, 2, 2], "int32")
+    with PassContext(config={"relaxish.index_bounds": policy}):
+        run = relaxish.compile(lookup, "llvm", tir_pipeline=pipeline)
+    if policy == "check":
+        with pytest.raises(IndexBoundsError, match="index -1 is out of bounds for axis 0 of W"):
+            run(relaxish.nd.array(ids), relaxish.nd.array(table), out)
+        ids = ids % 10
+    run(relaxish.nd.array(ids), relaxish.nd.array(table), out)
+    np.testing.assert_array_equal(out.numpy(), table[np.clip(ids, 0, 9)])

@@ -644,3 +644,22 @@ def test_a_rolling_buffer_knows_which_variable_indexes_which_dimension(order):
     sch.rolling_buffer("B", 0)
     verify_well_formed(sch.mod["main"])
     assert check_program(windows, sch.mod["main"]) is None
+
+
+def test_what_a_predicate_leaves_out_is_not_copied_back():
+    @T.prim_func
+    def corner(A: T.Buffer((3, 4), "float32"), B: T.Buffer((3, 4), "float32")):
+        for i, j in T.grid(3, 4):
+            with T.block("all"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj]
+        for i, j in T.grid(3, 4):
+            with T.block("corner"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.where(i == 2 and j == 3)
+                B[vi, vj] = 7.0
+
+    sch = Schedule(corner)
+    with pytest.raises(ScheduleError, match="under a predicate"):
+        sch.pad_einsum("corner", [4, 4])
+    assert check_program(corner, sch.mod["main"]) is None

@@ -26,6 +26,7 @@ from .function_passes import (
     SkipAssert,
     VerifyMemory,
 )
+from .guard_indices import ClampIndices, GuardIndices
 from .hoist_expression import HoistExpression, HoistIfThenElse, HoistedConditionals, HoistedLetBindings
 from .infer_fragment import InferFragment
 from .inject_double_buffer import InjectDoubleBuffer
@@ -77,9 +78,11 @@ from .vtcm import LowerVtcmAlloc, VerifyVTCMLimit
 
 __all__ = [
     "AnnotateDeviceRegions", "AnnotateEntryFunc", "Apply", "BF16ComputeLegalize", "BF16StorageLegalize", "BindTarget",
+    "ClampIndices",
     "CombineContextCall", "CommonSubexprElimTIR", "CompactBufferAllocation", "ConvertBlocksToOpaque",
     "ConvertForLoopsToSerial", "ConvertSSA", "DecorateDeviceScope", "DefaultGPUSchedule", "ExactExtremes", "ExtractPrimFuncConstants",
     "FP8ComputeLegalize", "FP8StorageLegalize", "FillEmptyReductions", "Filter", "FlattenBuffer", "ForceNarrowIndexToInt32",
+    "GuardIndices",
     "HoistExpression", "HoistIfThenElse", "HoistedConditionals", "HoistedLetBindings", "InferFragment",
     "InjectDoubleBuffer", "InjectPTXAsyncCopy", "InjectPTXLDG32", "InjectPermutedLayout", "InjectRollingBuffer",
     "InjectSoftwarePipeline", "InjectVirtualThread", "InlinePrivateFunctions", "InstrumentBoundCheckers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -215,6 +216,12 @@ def _identity(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 def _dropout(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     # Nothing is dropped at inference; the mask, where asked for, is all ones.
     x = ctx.tensor(inputs[0])
+    if len(inputs) > 2 and inputs[2] is not None:
+        training, ratio = ctx.constant(inputs[2]), None if inputs[1] is None else ctx.constant(inputs[1])
+        if (training is None or bool(training)) and not (ratio is not None and float(ratio) == 0.0):
+            warnings.warn(
+                "Dropout in training mode is imported as the identity: what is compiled is inference", stacklevel=2
+            )
     if attrs["__outputs__"] < 2:
         return x
     return [x, op.ones_like(x, "bool")]

@@ -22,7 +22,7 @@ from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
-from .reindex import check_alone, points
+from .reindex import check_alone, check_covers, points
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -59,6 +59,7 @@ def _check_results(sref: StmtSRef, extents: Mapping[Any, Any], analyzer: Analyze
             )
         if not any(place in extents for place in places if isinstance(place, Var)):
             continue
+        check_covers(sref, [iv for var, iv in iters.items() if var in places])
         for place, dim in zip(places, region.buffer.shape, strict=True):
             covered = iters[place].dom.extent if place in iters else const(1, dim.dtype)
             if not analyzer.can_prove_equal(dim, covered):
