@@ -11,13 +11,14 @@ from test_hopper_tiles import convolution, im2col, matrices, product, scheduled,
 
 from relaxish import tir
 from relaxish.backend.cuda.emulator import DataRaceError
+from relaxish.dlight.gpu import MatmulHopper
 from relaxish.dlight.gpu.hopper_config import HopperConfig
 from relaxish.support.errors import RelaxishError
 from relaxish.testing import emulate_cuda
 from relaxish.tir.stmt import Evaluate, IfThenElse
 from relaxish.tir.transform.base import StmtExprMutator
 from relaxish.tir.transform.hopper_tiles import HopperError
-from relaxish.tir.transform.lower_hopper import lower_tiles
+from relaxish.tir.transform.lower_hopper import bulk_operands, lower_tiles
 
 
 def tiles(down, across, **options):
@@ -145,3 +146,11 @@ def test_random_clusters():
                        group=int(rng.choice([1, 2, 4])), epilogue=int(rng.integers(0, 2)))  # fmt: skip
         func = product(*sides, **options)
         check(func, scheduled(func, config), matrices(**options))
+
+
+def test_defaults_know_what_can_be_shared():
+    """An image's rows come by threads: no default counts on sharing them."""
+    made = MatmulHopper().apply(convolution(8, 28, 128, 128, 3, 1, 1), TARGET, False).mod["main"]
+    assert bulk_operands(made) == (False, True)
+    assert re.search(r'"hopper.cluster_columns": 1\b', made.script())
+    assert bulk_operands(scheduled(product(256, 256, 128), tiles(1, 1))) == (True, True)

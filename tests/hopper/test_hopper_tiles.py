@@ -10,12 +10,15 @@ import pytest
 
 from relaxish import interp, te, tir
 from relaxish.dlight.analysis import get_root_block
+from relaxish.carver import HopperCosts
+from relaxish.dlight.gpu import MatmulHopper
 from relaxish.dlight.gpu.matmul_analysis import get_single_reduction
 from relaxish.dlight.gpu.matmul_hopper import HopperConfig, configs, normalize_product, schedule_tiles
 from relaxish.tir.transform.hopper_layout import tile_layout
 from relaxish.tir.transform.hopper_tiles import HopperError
 from relaxish.tir.transform.lower_hopper import LowerHopperTiles, lower_tiles
 from relaxish.ir import IRModule
+from relaxish.target import Target
 
 NUMPY = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
 
@@ -228,4 +231,49 @@ def test_layouts():
 
 def test_tilings():
     assert [(c.rows, c.columns) for c in configs([1, 8192, 8192, 8192])][0] == (128, 256)
-    assert configs([1, 1024, 1024, 1024])[0].columns == 128
+
+
+def blocks_of(config, rows, columns):
+    return -(-rows // config.rows) * -(-columns // config.columns) * config.split
+
+
+@pytest.mark.parametrize(
+    "sides, least",
+    [
+        ((1024, 1024, 1024), 128),
+        ((512, 512, 512), 128),
+        ((2048, 2048, 2048), 128),
+        ((512, 3072, 768), 128),  # BERT, a sequence of 512
+        ((512, 768, 3072), 96),
+        ((384, 1024, 4096), 96),
+        ((128, 768, 768), 96),
+        ((784, 128, 1152), 96),  # ResNet-50
+        ((196, 256, 2304), 64),
+        ((49, 512, 4608), 64),
+    ],
+)
+def test_small_products_take_most_processors(sides, least):
+    best = configs([1, *sides])[0]
+    assert least <= blocks_of(best, *sides[:2]) <= 132
+    lower_tiles(scheduled(product(*sides, tail="cast"), best))
+
+
+def test_processors_of_the_target():
+    """A chip with fewer processors gets as many blocks, and clusters of four only as many as find a place."""
+    few = HopperCosts(processors=78)
+    for config in configs([1, 4096, 4096, 1024], 2, few):
+        assert config.persistent == few.concurrent(config.cluster * config.cluster_columns) <= 78
+    target = Target({"kind": "cuda", "arch": "sm_90a", "multi_processor_count": 78, "max_threads_per_block": 1024})
+    text = MatmulHopper().apply(product(4096, 4096, 256, tail="cast"), target, False).mod.script()
+    [blocks] = {int(n) for n in re.findall(r'"hopper.persistent": (\d+)', text)}
+    assert blocks <= 78
+
+
+def test_whole_clusters_only():
+    """A side of an odd, or of an unknown number of tiles is not divided among clusters."""
+    for config in configs([1, 64 * 33, 256 * 31, 1024]):
+        assert -(-64 * 33 // config.rows) % config.cluster == 0
+        assert -(-256 * 31 // config.columns) % config.cluster_columns == 0
+    assert all(c.cluster == 1 for c in configs([1, None, 1024, 1024]))
+    assert all(c.cluster_columns == 1 for c in configs([1, 1024, 1024, 1024], bulk=(False, True)))
+    assert any(c.cluster_columns == 2 for c in configs([1, None, 1024, 1024]))

@@ -63,10 +63,13 @@ _SPLITS = (2, 4, 8)
 _LARGEST_SPLIT = 128 * 128
 
 
-def configs(sides: list[int | None], item: int = 2, costs: HopperCosts | None = None) -> list[HopperConfig]:
+def configs(
+    sides: list[int | None], item: int = 2, costs: HopperCosts | None = None, bulk: tuple[bool, bool] = (True, True)
+) -> list[HopperConfig]:
     """Tilings for (batch, rows, columns, depth) of operands of ``item`` bytes, the fastest by the estimate first.
 
-    Unknown sides count as 2048. ``costs`` are those of the device; an H100's if there are none.
+    Unknown sides count as 2048. ``costs`` are those of the device; an H100's if there are none. ``bulk`` says which
+    operands bulk copies bring, the rows or the columns: only those can be shared by the blocks of a cluster.
 
     >>> best = configs([1, 4096, 4096, 4096])[0]
     >>> best.rows, best.columns, best.split
@@ -76,7 +79,11 @@ def configs(sides: list[int | None], item: int = 2, costs: HopperCosts | None = 
     """
     costs = costs or HopperCosts()
     known = [n if n is not None else default for n, default in zip(sides, (1, *[_UNKNOWN_SIDE] * 3), strict=True)]
-    found = list(_candidates(sides, item, costs))
+    found = [
+        config
+        for config in _candidates(sides, item, costs)
+        if (bulk[0] or config.cluster_columns == 1) and (bulk[1] or config.cluster == 1)
+    ]
     work = [_work(config, known, item) for config in found]
     columns = TileWork(**{name: np.array([getattr(w, name) for w in work]) for name in vars(work[0])})
     return [found[i] for i in np.argsort(costs.cycles(columns), kind="stable")]

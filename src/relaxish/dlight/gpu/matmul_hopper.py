@@ -15,7 +15,7 @@ from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.transform.hopper_tiles import STAGES, TILES, HopperError
-from ...tir.transform.lower_hopper import lower_tiles
+from ...tir.transform.lower_hopper import bulk_operands, lower_tiles
 from ..analysis import extent_of, get_max_threads_per_block, get_root_block
 from ..base import ILLEGAL, int_of
 from .common import GPUScheduleRule, bind_plainly
@@ -87,10 +87,25 @@ class MatmulHopper(GPUScheduleRule):
         if any(n is not None and n <= _SHORTEST_SIDE for n in sides[1:]):
             return None
         item = dt.bits(sch.get(main).reads[-1].buffer.dtype) // 8
-        for config in configs(sides, item, costs_of(target)):
-            made = self._attempt(sch, main, config, get_max_threads_per_block(target))
+        threads, costs = get_max_threads_per_block(target), costs_of(target)
+        found = self._first(sch, main, configs(sides, item, costs), threads)
+        if found is None:
+            return None
+        config, made = found
+        bulk = bulk_operands(made.mod["main"])
+        if (config.cluster > 1 and not bulk[1]) or (config.cluster_columns > 1 and not bulk[0]):
+            # It was chosen for what its blocks cannot share.
+            found = self._first(sch, main, configs(sides, item, costs, bulk), threads)
+        return found[1] if found is not None else made
+
+    def _first(
+        self, sch: Schedule, main: Any, tried: list[HopperConfig], threads: int
+    ) -> tuple[HopperConfig, Schedule] | None:
+        """The first configuration that fits, and the product by it."""
+        for config in tried:
+            made = self._attempt(sch, main, config, threads)
             if made is not None:
-                return made
+                return config, made
         return None
 
     def _attempt(self, sch: Schedule, main: Any, config: HopperConfig, threads: int) -> Schedule | None:

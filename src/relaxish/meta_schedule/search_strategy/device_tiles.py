@@ -11,9 +11,8 @@ from ...carver import HopperCosts, TileWork
 from ...ir.dtype import nbytes
 from ...tir import PrimFunc, Schedule
 from ...tir.transform.hopper_kernel import AT_LAUNCH, BESIDE_RESULTS, MAX_SHARED, MOST_RESULTS
-from ...tir.transform.hopper_operand import plan_operand
 from ...tir.transform.hopper_tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GEMM, PERSISTENT, SPLIT, STAGES
-from ...tir.transform.lower_hopper import tile_programs
+from ...tir.transform.lower_hopper import bulk_operands, has_tiles
 from .. import block_analysis as ba
 from .device_sizes import DeviceEnvironment, Lookup
 from .fitting import Unfit
@@ -67,13 +66,10 @@ def read_tiles(sch: Schedule, places: list[ba.Place], number: dict[Any, int]) ->
 
 def _bulk(sch: Schedule) -> tuple[bool, bool]:
     """Which operands of the product bulk copies bring."""
-    found: list[bool] = []
     for func in sch.mod.functions.values():
-        for program in tile_programs(func) if isinstance(func, PrimFunc) else ():
-            r = program.roles
-            operands = (("A", program.a, r.row), ("B", program.b, r.column))
-            found += [plan_operand(name, program, source, row).map is not None for name, source, row in operands]
-    return (found[0], found[1]) if found else (False, False)
+        if isinstance(func, PrimFunc) and has_tiles(func.body):
+            return bulk_operands(func)
+    return False, False
 
 
 def _category(sch: Schedule, key: str) -> int:

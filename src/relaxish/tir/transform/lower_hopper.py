@@ -9,9 +9,10 @@ from ..function import PrimFunc
 from ..stmt import Block, BlockRealize, For, SeqStmt
 from .base import PrimFuncPass, func_pass, seq
 from .hopper_kernel import build_kernel
-from .hopper_tiles import STAGES, TileProgram, parse_tiles
+from .hopper_operand import plan_operand
+from .hopper_tiles import STAGES, HopperError, TileProgram, parse_tiles
 
-__all__ = ["LowerHopperTiles", "has_tiles", "lower_tiles", "tile_programs"]
+__all__ = ["LowerHopperTiles", "bulk_operands", "has_tiles", "lower_tiles", "tile_programs"]
 
 
 def has_tiles(stmt: Any) -> bool:
@@ -34,6 +35,18 @@ def tile_programs(func: PrimFunc) -> list[TileProgram]:
         return []
     body = root.block.body
     return [parse_tiles(item) for item in (body.seq if isinstance(body, SeqStmt) else [body]) if has_tiles(item)]
+
+
+def bulk_operands(func: PrimFunc) -> tuple[bool, bool]:
+    """Whether bulk copies bring the rows, and the columns, of a function's product. Raises HopperError for no product."""
+    for program in tile_programs(func):
+        r = program.roles
+        rows, columns = (
+            plan_operand(name, program, source, role).map is not None
+            for name, source, role in (("A", program.a, r.row), ("B", program.b, r.column))
+        )
+        return rows, columns
+    raise HopperError("there is no product of tiles")
 
 
 def lower_tiles(func: PrimFunc) -> PrimFunc:
