@@ -7,7 +7,7 @@ import pytest
 from test_emulator_faults import launch
 
 from relaxish.backend.cuda.emulator import (
-    AsyncHazardError, BarrierDivergenceError, BarrierMisuseError, BlockExitError, DataRaceError,
+    AsyncHazardError, BarrierDivergenceError, BarrierMisuseError, BlockExitError, DataRaceError, MisalignedAccessError,
 )  # fmt: skip
 from relaxish.backend.cuda.emulator.launch import TensorMap
 from relaxish.script import tir as T
@@ -439,18 +439,18 @@ def test_a_bulk_load_does_not_see_stores_of_the_same_launch():
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def products(*, threads, first=0):
-    """A product by the warps of a group from ``first`` on."""
+def products(*, threads=128, first=0, at=0, swizzle=0, stride=256):
+    """A product by the warps of a group from ``first`` on; its second operand begins ``at`` elements further on."""
 
     @T.prim_func(check_well_formed=False)
     def kernel(A: T.handle("float32", "global")):
         a = T.decl_buffer((128,), data=A)
-        memory = T.allocate([2048], "float16", "shared")
-        s = T.decl_buffer((2048,), "float16", data=memory, scope="shared")
+        memory = T.allocate([4096], "float16", "shared")
+        s = T.decl_buffer((4096,), "float16", data=memory, scope="shared")
         result = T.allocate([4], "float32", "local")
         r = T.decl_buffer((4,), "float32", data=result, scope="local")
         tx = T.launch_thread("threadIdx.x", threads)
-        for i in range(2048 // threads):
+        for i in range(4096 // threads):
             s[i * threads + tx] = T.float16(1)
         T.ptx_fence_proxy_async()
         T.tvm_storage_sync("shared")
@@ -458,7 +458,7 @@ def products(*, threads, first=0):
             T.ptx_wgmma_fence()
             T.ptx_wgmma_ss(
                 8, "float16", "float16", "float32", result, 0, T.address_of(s[0]), 128, 256, 0, False,
-                T.address_of(s[1024]), 128, 256, 0, False, False,
+                T.address_of(s[1024 + at]), 128, stride, swizzle, False, False,
             )  # fmt: skip
             T.ptx_wgmma_commit()
             T.ptx_wgmma_wait(0)
@@ -477,3 +477,32 @@ def test_all_warps_of_a_group_multiply():
     products(threads=128)(True)
     for options in ({"threads": 64}, {"threads": 128, "first": 1}):
         fails(BarrierDivergenceError, "all four warps", "ptx_wgmma_ss", products(**options))
+
+
+@pytest.mark.parametrize("at, swizzle", [(0, 128), (16, 128), (48, 128), (512, 128), (256, 64), (128, 32), (64, 0)])
+def test_operands_begin_with_their_pattern(at, swizzle):
+    products(at=at, swizzle=swizzle, stride=8 * (swizzle or 32))(True)
+
+
+@pytest.mark.parametrize("options", [
+    {"at": 64, "swizzle": 128}, {"at": 128, "swizzle": 64}, {"at": 64, "swizzle": 32}, {"at": 4}, {"stride": 264},
+    {"stride": 1 << 18},
+])  # fmt: skip
+def test_operands_that_descriptors_cannot_say(options):
+    found = fails(MisalignedAccessError, "descriptor cannot say", "ptx_wgmma_ss", products(**options))
+    assert found.buffer == "s"
+
+
+@pytest.mark.parametrize("number, count", [(16, 64), (-1, 64), (1, 48)])
+def test_barriers_of_a_block_that_there_are_not(number, count):
+    @T.prim_func(check_well_formed=False)
+    def kernel(A: T.handle("int32", "global")):
+        a = T.decl_buffer((64,), "int32", data=A)
+        tx = T.launch_thread("threadIdx.x", 64)
+        T.ptx_named_barrier_sync(number, count)
+        a[tx] = tx
+
+    fails(
+        BarrierMisuseError, "0 to 15, for multiples of 32", "ptx_named_barrier_sync",
+        lambda check: launch(kernel, np.zeros(64, "int32"), check=check),
+    )  # fmt: skip

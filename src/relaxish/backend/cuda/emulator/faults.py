@@ -215,6 +215,17 @@ def _make(kind: int, site: Site, index: int, reads: bool, facts: dict[str, Any])
         facts["index"] = None
         wrong = "arrives a second time" if index else "waits without having arrived"
         return errors.BarrierMisuseError(f"a thread {wrong} at the cluster's barrier", **facts)
+    if kind == layout.FAULT_PATTERN:
+        return errors.MisalignedAccessError(
+            f"an operand of a product begins at byte {index} of {site.buffer}, which its descriptor cannot say: operands begin"
+            " at multiples of 16 bytes, within the first 128 bytes of a swizzle pattern, and have distances in steps of 16",
+            **facts,
+        )
+    if kind == layout.FAULT_BAR_NUMBER:
+        facts["index"] = None
+        return errors.BarrierMisuseError(
+            f"barrier {index} of a block: there are 0 to 15, for multiples of 32 threads", **facts
+        )
     if kind == layout.FAULT_PARTIAL_PRODUCT:
         facts["index"] = None
         return errors.BarrierDivergenceError(

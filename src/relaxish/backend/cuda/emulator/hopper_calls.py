@@ -166,15 +166,17 @@ def _wide(dtype: str) -> str:
     return "int32" if dtype == "int32" else "float32"
 
 
-def _operand(gen: ThreadFunction, fields: Any, dtype: str) -> tuple[Operand, list[Any]]:
-    """The constant properties of an operand in shared memory, and the arguments that the helper takes for it."""
+def _operand(gen: ThreadFunction, fields: Any, dtype: str) -> tuple[Operand, list[Any], Any]:
+    """The constant properties of an operand in shared memory, the arguments that the helper takes for it, and its check."""
     pointer, leading, stride, swizzle, by_rows = fields
     place = gen.place(pointer)
     site = gen.access(type(place)(place.data, dtype, place.index), layout.SITE_PRODUCT)
     gen.memory_of[place.data].note(_UNIT, False)
     start = place.index * gen.bytes_of(place.dtype)
     made = Operand(dtype, int(swizzle.value), bool(by_rows.value))
-    return made, [place.data, start, _number(gen, leading), _number(gen, stride), gen.integer(site)]
+    distances = [_number(gen, leading), _number(gen, stride)]
+    check = gen.call("rx_check_operand", start, *distances, int(swizzle.value), site)
+    return made, [place.data, start, *distances, gen.integer(site)], check
 
 
 def _product(gen: ThreadFunction, call: Any, in_registers: bool) -> Any:
@@ -184,11 +186,12 @@ def _product(gen: ThreadFunction, call: Any, in_registers: bool) -> Any:
         held = gen.place(call.args[6], call.args[7], a_dtype)
         a: Operand | str = a_dtype
         a_args = [held.data, held.index, gen.integer(0), gen.integer(0), gen.integer(0)]
-        rest = call.args[8:]
+        checks, rest = [], call.args[8:]
     else:
-        a, a_args = _operand(gen, call.args[6:11], a_dtype)
-        rest = call.args[11:]
-    b, b_args = _operand(gen, rest[:5], b_dtype)
+        a, a_args, check = _operand(gen, call.args[6:11], a_dtype)
+        checks, rest = [check], call.args[11:]
+    b, b_args, check = _operand(gen, rest[:5], b_dtype)
+    checks.append(check)
     count = int(n.value)
     key = a if isinstance(a, str) else a.key
     suffix = "_checked" if gen.checked else ""
@@ -204,6 +207,7 @@ def _product(gen: ThreadFunction, call: Any, in_registers: bool) -> Any:
     before = [_uses(gen, result, count // 2, _RESULT + count)]
     if in_registers:
         before.append(_uses(gen, held, 16 // gen.bytes_of(a_dtype), _OPERAND))
+    before += checks
     before.append(gen.call("rx_join_product", gen.site()))
     for statement in reversed(before):
         made = Let(Var("done", "int64"), statement, made)

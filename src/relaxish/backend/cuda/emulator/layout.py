@@ -366,6 +366,9 @@ FAULT_TURNS = 27
 """Arrivals at the cluster's barrier and waits that do not take turns."""
 FAULT_GLOBAL_PROXY = 28
 FAULT_PARTIAL_PRODUCT = 29
+FAULT_PATTERN = 30
+"""An operand of a product does not begin where its swizzle pattern does."""
+FAULT_BAR_NUMBER = 31
 ACTION_NONE, ACTION_SHUFFLE, ACTION_BALLOT = 0, 1, 2
 """What the last lane that comes to a meeting does for all."""
 HOW_LOAD, HOW_STORE = 0, 1

@@ -175,6 +175,18 @@ def rx_join_product(fiber: int, site: int) -> None:
         other += WARP_BYTES
 
 
+def rx_check_operand(fiber: int, start: int, leading: int, stride: int, swizzle: int, site: int) -> None:
+    """What a matrix descriptor can say of an operand: distances in steps of 16 bytes, a pattern that begins with it.
+
+    ``start`` may be anywhere in the pattern's first 128 bytes. Descriptors have a field for other places; ours is 0.
+    """
+    pattern = swizzle // 16 - 1
+    if swizzle and start >> 7 & pattern:
+        rx_fault(fiber, FAULT_PATTERN, site, start)
+    if start & 15 or leading & 15 or stride & 15 or leading >= 1 << 18 or stride >= 1 << 18:
+        rx_fault(fiber, FAULT_PATTERN, site, start)
+
+
 def rx_check_partial_products(fiber: int) -> None:
     """A warp ends: the others of its group that have ended must have taken part in as many products."""
     warp = load64(fiber + FIBER_WARP)

@@ -11,7 +11,7 @@ from ..native import load64, lowest_bit, store64
 if TYPE_CHECKING:
     from .clocks import rx_acquire, rx_adopt, rx_merge, rx_release, rx_tick
     from .clusters import rx_begin_epoch, rx_publish
-    from .fibers import rx_fail_with, rx_make_ready, rx_park, rx_wake
+    from .fibers import rx_fail_with, rx_fault, rx_make_ready, rx_park, rx_wake
 
 
 def rx_wait_in(fiber: int, head: int, site: int) -> None:
@@ -53,6 +53,8 @@ def rx_barrier(fiber: int, number: int, count: int, wait: int, site: int) -> Non
     """``bar.sync number, count`` (all threads of the block for count 0), or ``bar.arrive`` without waiting."""
     block = load64(fiber + FIBER_BLOCK)
     bar = load64(block + BLOCK_BARRIERS) + number * BAR_BYTES
+    if number < 0 or number >= BAR_COUNT or count % 32:
+        rx_fault(fiber, FAULT_BAR_NUMBER, site, number)
     expected = count
     if count == 0:
         expected = load64(load64(fiber + FIBER_GRID) + THREADS)
