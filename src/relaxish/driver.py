@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 from .backend.vm import ExecBuilder, NotPlannable, generate, plan_function, plan_inputs, symbol_of
 from .ir.module import IRModule
 from .ir.transform import Pass, PassContext
-from .placement import Nested, as_composed, bare, place, with_inherited
 from .relax.expr import Function
 from .runtime.executable import Executable
 from .runtime.linking import Linker, is_foreign
@@ -44,6 +43,7 @@ from .target import Target
 from .target.llvm_cpus import check_cpu
 from .tir.function import PrimFunc
 from .transform import fold_constant
+from .transform.placement import Nested, as_composed, bare, home_of, place, with_inherited
 from .transform.field_readers import field_readers_to_builtins
 
 _log = get_logger("driver")
@@ -174,8 +174,8 @@ def build_tir(
     if where.kind.name == "machines":
         raise RelaxishError("loop programs are built for one machine; choose one of the target's, target[0]")
     if where.kind.name == "composite":
-        placed = place(module, where)
-        module, where = placed.module, Target(placed.target, _host_for(placed.target, where))
+        placed = place(module, where, as_written=not default_schedule)
+        module, where = placed.module, home_of(where)
     where = bare(where)
     if where.kind.name == "llvm" and len(where.versions()) > 1:
         unregistered = _without_prefix(module)
@@ -280,17 +280,12 @@ def _with_params(mod: IRModule, params: Mapping[str, Any] | None) -> IRModule:
     return bound
 
 
-def _host_for(target: Target, composite: Target) -> Target | None:
-    """The host of a device's code; a processor is its own."""
-    return None if target.get_target_device_type() == 1 else composite.resolved().host
-
-
 def _composed(module: IRModule, where: Target, options: dict[str, Any]) -> Executable:
     """Build for a target of several devices, or with a runtime of its own."""
     alone = where if where.kind.name == "composite" else Target({"kind": "composite", "devices": [bare(where)]})
     module = _with_params(module, options.pop("params"))
     placed = place(module, alone)
-    home = Target(placed.target, _host_for(placed.target, alone))
+    home = home_of(alone)
     captures = where.runtime == "cuda-graph"
     if captures and home.kind.name != "cuda":
         raise RelaxishError(f"runtime cuda-graph needs an NVIDIA device, and the first of this target is {home.kind}")

@@ -10,6 +10,8 @@ import pytest
 
 import relaxish
 from relaxish.backend.cuda import nvrtc
+from relaxish.meta_schedule.relax_integration import extract_tasks, tune_relax
+from relaxish.pipeline import kernel_pipeline
 from relaxish.runtime.disco import ProcessSession, ThreadedSession
 from relaxish.script import ir as I
 from relaxish.script import relax as R
@@ -241,6 +243,29 @@ def test_loop_programs_for_a_composition() -> None:
     x, out = np.arange(20, dtype="float32").reshape(4, 5), np.empty((4, 5), "float32")
     module["threefold"](x, out)
     np.testing.assert_array_equal(out, 3 * x)
+
+
+def test_loops_without_threads_are_for_the_processor() -> None:
+    plain = Handwritten["threefold"].without_attr("tir.is_scheduled")
+    module = relaxish.build(relaxish.ir.IRModule({"threefold": plain}), [CUDA, "llvm"])
+    x, out = np.arange(20, dtype="float32").reshape(4, 5), np.empty((4, 5), "float32")
+    module["threefold"](x, out)
+    np.testing.assert_array_equal(out, 3 * x)
+
+
+def test_each_kernel_is_tuned_for_its_device(tmp_path: Any) -> None:
+    target = Target({"devices": [{**CUDA, "max_threads_per_block": 1024}, "llvm -num-cores=2"]})
+    kernels = kernel_pipeline(target)(Hinted)
+    tasks = extract_tasks(kernels, target)
+    assert [t.target.kind.name for t in tasks] == ["cuda", "llvm"]
+    with use_cuda_provider("null"):
+        database = tune_relax(kernels, None, target, str(tmp_path), 4, max_trials_per_task=2, num_trials_per_iter=2)
+    records = database.get_all_tuning_records()
+    assert {r.target.kind.name for r in records} == {"cuda", "llvm"}
+    assert all(r.run_secs and r.run_secs[0] < 1 for r in records)
+    with database:
+        executable = relaxish.build(Hinted, target)
+    np.testing.assert_allclose(_run(executable, [GPU, HOST]).numpy(), np.exp(np.maximum(_product(), 0)), rtol=1e-4)
 
 
 # ---- machines

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..ir import IRModule
 from ..target import Target
+from ..transform.placement import device_of
 from ..tir import PrimFunc, Schedule
 from .builder import Builder
 from .cost_model import CostModel
@@ -73,7 +74,7 @@ def tune_tir(
     tasks = [
         TuneContext(
             func,
-            target=target,
+            target=device_of(func, target),
             space_generator=made.clone() if isinstance(made, SpaceGenerator) else made,
             search_strategy=strategy.clone() if isinstance(strategy, SearchStrategy) else strategy,
             task_name=name,
