@@ -12,6 +12,7 @@ from ..ir import GlobalVar, IRModule
 from ..ir.functor import post_order_visit
 from ..target import Target
 from ..transform.placement import device_of
+from .runner.pools import runner_of_target
 from ..tir import PrimFunc
 from .builder import Builder
 from .cost_model import CostModel
@@ -171,23 +172,25 @@ def tune_relax(
     if op_names:
         tasks = [t for t in tasks if any(name in t.task_name for name in op_names)]
     contexts, weights = extracted_tasks_to_tune_contexts(tasks, work_dir, space, strategy, num_tuning_cores, seed)
-    return tune_tasks(
-        tasks=contexts,
-        task_weights=weights,
-        work_dir=work_dir,
-        max_trials_global=max_trials_global,
-        max_trials_per_task=max_trials_per_task,
-        num_trials_per_iter=num_trials_per_iter,
-        builder=builder,
-        runner=runner,
-        database=database,
-        cost_model=cost_model,
-        measure_callbacks=measure_callbacks,
-        task_scheduler=task_scheduler,
-        module_equality=module_equality,
-        validate=validate,
-        baselines=baselines,
-    )
+    runner, own = runner_of_target(runner, Target(target))
+    with own:
+        return tune_tasks(
+            tasks=contexts,
+            task_weights=weights,
+            work_dir=work_dir,
+            max_trials_global=max_trials_global,
+            max_trials_per_task=max_trials_per_task,
+            num_trials_per_iter=num_trials_per_iter,
+            builder=builder,
+            runner=runner,
+            database=database,
+            cost_model=cost_model,
+            measure_callbacks=measure_callbacks,
+            task_scheduler=task_scheduler,
+            module_equality=module_equality,
+            validate=validate,
+            baselines=baselines,
+        )
 
 
 def compile_relax(

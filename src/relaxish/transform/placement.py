@@ -192,7 +192,7 @@ def home_of(composite: Target) -> Target:
 def device_of(func: PrimFunc, target: Target) -> Target:
     """The device that a loop program is for: of a composition the one it says, else the first that can run it."""
     if target.kind.name != "composite":
-        return target
+        return bare(target)
     own = (func.attrs or {}).get("target")
     if own is not None:
         return Target(own)
