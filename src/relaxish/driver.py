@@ -20,7 +20,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .backend.vm import ExecBuilder, NotPlannable, generate, plan_function, plan_inputs, symbol_of
 from .ir.module import IRModule
@@ -106,7 +106,7 @@ def build(
     *,
     system_lib: bool | None = None,
     target_host: str | dict[str, Any] | Target | None = None,
-) -> Executable | Module:
+) -> Executable | Module | MachinePrograms:
     """Compile a module of graph functions; one that has only tensor programs goes to :func:`build_tir`.
 
     A schedule by stages is built with its arguments: ``build(s, [A, B, C], target="llvm")``.
@@ -206,7 +206,7 @@ def compile(
     *,
     relax_pipeline: str | Pipeline | None = "default",
     tir_pipeline: str | Pipeline | None = "default",
-) -> Executable | Module:
+) -> Executable | Module | MachinePrograms:
     """Compile anything: modules with graph functions by :func:`build`, loop programs by :func:`build_tir`."""
     module = _as_module(mod)
     if any(isinstance(f, Function) for f in module.functions.values()):
@@ -259,8 +259,8 @@ def resolve_target(target: TargetLike, host: str | dict[str, Any] | Target | Non
     """
     if target is None:
         target = Target.current(allow_none=True) or "llvm"
-    target = as_composed(target)
-    found = Target(target, host) if host is not None or not isinstance(target, Target) else target
+    target = cast("str | Target", as_composed(target))
+    found: Target = Target(target, host) if host is not None or not isinstance(target, Target) else target
     for leaf in found.leaves():
         for part in (leaf, leaf.host, found.host):
             if part is not None and part.kind.name == "llvm" and part.mcpu:

@@ -190,6 +190,40 @@ def test_a_self_contained_device_is_one_opaque_function(inner: dict[str, Any], t
     np.testing.assert_allclose(_run(loaded, [GPU]).numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_part_of_a_function_may_be_placed_on_a_self_contained_device() -> None:
+    strategy = {"kind": "composite", "runtime": "vm", "devices": ["llvm"]}
+
+    @I.ir_module
+    class Parts:
+        I.module_global_infos(
+            {
+                "vdevice": [
+                    I.vdevice("cuda", 0),
+                    I.vdevice({"kind": "composite", "runtime": "vm", "devices": ["llvm"]}, 0),
+                ]
+            }
+        )
+
+        @R.function
+        def main(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8, 5), "float32")):
+            with R.dataflow():
+                a = R.matmul(x, w)
+                b: R.Tensor(("n", 5), "float32", "composite") = R.to_vdevice(a, "composite")
+                c: R.Tensor(("n", 5), "float32", "composite") = R.multiply(b, b)
+                d: R.Tensor(("n", 5), "float32", "composite") = R.exp(c)
+                e: R.Tensor(("n", 5), "float32", "cuda") = R.to_vdevice(d, "cuda")
+                f = R.nn.relu(e)
+                R.output(f)
+            return f
+
+    executable = relaxish.build(Parts, {"host": "llvm", "devices": {"gpu": CUDA, "strategy": strategy}})
+    (inner,) = executable.external_modules
+    assert len(inner.symbols) == 1
+    assert not any("exp" in name for module in executable.device_modules for name in module.programs)
+    out = _run(executable, [GPU, HOST])
+    np.testing.assert_allclose(out.numpy(), np.maximum(np.exp(_product() ** 2), 0), rtol=1e-4)
+
+
 @needs_compiler
 def test_a_damaged_inner_program_is_found_out(tmp_path: Any) -> None:
     target = {"host": "llvm", "devices": {"strategy": {"runtime": "vm", "vdevice0": "llvm"}, "gpu": CUDA}}

@@ -25,16 +25,19 @@ from ..ir.global_info import VDevice
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..op.base import to_vdevice
+from ..relax.analysis.tir_pattern import OpPatternKind
 from ..relax.analysis.variables import post_order_visit as visit_graph
 from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import call_dps_packed
-from ..relax.expr import Call, ExternFunc, Function, Tuple, TupleGetItem, Var
+from ..relax.expr import Call, DataflowBlock, ExternFunc, Function, Tuple, TupleGetItem, Var
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
 from ..target import Target
 from ..tir import For, ForKind
 from ..tir.function import PrimFunc
+from .graph_partition import Group
+from .grouped_functions import fuse_by_groups
 from .realize_vdevice import RealizeVDevice
 from .update_param_struct_info import UpdateParamStructInfo
 from .vdevice import ReplaceVDevices
@@ -53,7 +56,8 @@ __all__ = [
 ]
 
 _CPU = 1  # DLPack's number
-_COMPOSED = ("composite", "machines")
+# Attributes that say where a function is to go; what was made for its place is without them.
+_MARKS = ("Codegen", "target", "Primitive")
 # Types of elements that the kind's programs have no word for.
 _LACKS = {"metal": ("float64",), "webgpu": ("float64",)}
 
@@ -340,6 +344,7 @@ def _devices_in(functions: Iterable[Any]) -> list[Any]:
 
 def _without_nested(mod: IRModule, nested: Sequence[Place], default: Place) -> tuple[IRModule, list[Nested]]:
     """Functions on self-contained places become calls of what is built for those."""
+    mod = _outlined(mod, nested)
     functions: dict[GlobalVar, Any] = dict(mod.functions)
     parts: list[Nested] = []
     for there in nested:
@@ -356,6 +361,30 @@ def _without_nested(mod: IRModule, nested: Sequence[Place], default: Place) -> t
     listed = [d for d in mod.global_infos["vdevice"] if not any(d is k for k in kept)]
     out = IRModule(functions, mod.attrs, {**mod.global_infos, "vdevice": listed})
     return (_reachable(out) if parts else out), parts
+
+
+def _outlined(mod: IRModule, nested: Sequence[Place]) -> IRModule:
+    """What is computed on self-contained places inside of other functions, as functions: one for each run of bindings."""
+    groups: dict[Any, Group] = {}
+    for func in mod.functions.values():
+        if not isinstance(func, Function) or any(_belongs(func, there) for there in nested):
+            continue
+        for block in [b for b in func.body.blocks if isinstance(b, DataflowBlock)]:
+            current: tuple[Place, Group] | None = None
+            for binding in block.bindings:
+                there = next(
+                    (p for p in nested if any(d is p.vdevice for d in _vdevices(binding.var.struct_info_))), None
+                )
+                if there is None:
+                    current = None
+                elif current is not None and current[0] is there:
+                    current[1].num_nodes += 1
+                    groups[binding.var] = current[1]
+                else:
+                    current = there, Group(binding.var, OpPatternKind.OPAQUE)
+                    current[1].attrs = {"Codegen": there.name}
+                    groups[binding.var] = current[1]
+    return fuse_by_groups(mod, groups, lift_constants=False) if groups else mod
 
 
 def _belongs(func: Function, there: Place) -> bool:
@@ -400,7 +429,7 @@ def _stripped(mod: IRModule, wanted: Sequence[GlobalVar], there: Place) -> IRMod
         func = mod.functions[var]
         if isinstance(func, Function):
             func = here.visit_expr(func)
-            for name in ("Codegen", "target"):
+            for name in _MARKS:
                 func = func.without_attr(name) if name in (func.attrs or {}) else func
             func = func.with_attr("global_symbol", var.name_hint)
         functions[var] = func
@@ -413,7 +442,7 @@ def _opaque(func: Function, symbol: str, there: Place) -> Function:
         raise RelaxishError(f"a function on {there.name} takes and returns tensors alone")
     params = [Var(p.name_hint, p.struct_info_) for p in func.params]
     builder = BlockBuilder()
-    kept = {k: v for k, v in (func.attrs or {}).items() if k not in ("Codegen", "target")}
+    kept = {k: v for k, v in (func.attrs or {}).items() if k not in _MARKS}
     with builder.function("opaque", params, dict(kept), private=True):
         with builder.dataflow():
             called = call_dps_packed(ExternFunc(symbol), Tuple(params), _shaped(func.ret_struct_info, symbol))
@@ -489,8 +518,8 @@ class _Copies(PyExprMutator):
         there = self._able(op) if name and not name.startswith(("relax.call_", "relax.to_vdevice")) else None
         if there is None:
             return call
-        args = [self._moved(a, there) for a in call.args]
-        return self._back(Call(call.op, args, call.attrs, call.sinfo_args, call.span), there)
+        moved = [self._moved(a, there) for a in call.args]
+        return self._back(Call(call.op, moved, call.attrs, call.sinfo_args, call.span), there)
 
     def _able(self, op: Call) -> Place | None:
         """Where an operator runs that the home place has no types for."""
