@@ -17,6 +17,7 @@ from .relax.analysis.cleanup import keep_vouched_calls
 from .target import Target
 from .tir.function import PrimFunc
 from .transform.decompose_ops import decompose_ops_as_written
+from .transform.placement import home_of, place
 from .tir.transform.wide_accumulators import widen_module
 
 __all__ = [
@@ -246,6 +247,8 @@ def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
     may read them in an order of its own. Functions that carry a schedule are left as they are.
     """
     made = stages.as_target(target)
+    if made.kind.name == "composite":
+        return _kernels_of_several(made, prepack)
     cpu = _is_cpu(made)
 
     def f_kernels(mod: IRModule, ctx: PassContext) -> IRModule:
@@ -258,6 +261,20 @@ def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
             if prepack and cpu and not _has_unbound_weights(mod):
                 mod = transform.AttachAttrLayoutFreeBuffers()(mod)
         return mod
+
+    return _pass(f_kernels, "kernel_pipeline")
+
+
+def _kernels_of_several(composite: Target, prepack: bool) -> Pass:
+    """The kernels of a model that is placed on several devices."""
+
+    def f_kernels(mod: IRModule, ctx: PassContext) -> IRModule:
+        placed, home = place(mod, composite), home_of(composite)
+        if not placed.mixed:
+            found: IRModule = kernel_pipeline(home, prepack=prepack)(placed.module)
+            return found
+        with home:
+            return Sequential(_mixed_kernels(home))(placed.module)
 
     return _pass(f_kernels, "kernel_pipeline")
 
@@ -293,27 +310,35 @@ def _tuned_kernels() -> list[Pass]:
     ]
 
 
+def _mixed_kernels(home: Target) -> list[Pass]:
+    """From a placed model to fused kernels that say for which device they are; what is on none is for ``home``."""
+    return [
+        transform.CanonicalizeBindings(),
+        decompose_ops_as_written(),
+        transform.CanonicalizeBindings(),
+        transform.DeadCodeElimination(),
+        *library_passes(home),
+        *stages.dispatch(),
+        *stages.legalize(),
+    ]
+
+
 def mixed_pipeline(home: Target, captures: bool = False) -> Pass:
     """From a model whose parts live on several devices to what the virtual machine runs.
 
-    Kernels keep the targets of their devices and get their default schedules when they are built; what is on no device
-    is for ``home``. ``captures`` lets runs of CUDA kernels be replayed as graphs.
+    Kernels that the tuning database in scope knows get their tuned schedules, the others their default ones when they are
+    built. ``captures`` lets runs of CUDA kernels be replayed as graphs.
     """
 
     def f_mixed(mod: IRModule, ctx: PassContext) -> IRModule:
-        passes = [
-            transform.CanonicalizeBindings(),
-            decompose_ops_as_written(),
-            transform.CanonicalizeBindings(),
-            transform.DeadCodeElimination(),
-            *library_passes(home),
-            *stages.dispatch(),
-            *stages.legalize(),
-            *stages.dataflow_lower(),
-            *stages.finalize(cuda_graph=captures),
-        ]
+        tuned: list[Pass] = []
+        if _database_is_current():
+            from .meta_schedule.passes import ApplyFasterOfDatabaseAndDefault
+
+            tuned = [ApplyFasterOfDatabaseAndDefault()]
         with home:
-            return Sequential(passes)(mod)
+            lowered = [*stages.dataflow_lower(), *stages.finalize(cuda_graph=captures)]
+            return Sequential([*_mixed_kernels(home), *tuned, *lowered])(mod)
 
     return _pass(f_mixed, "mixed_pipeline")
 

@@ -19,14 +19,14 @@ ROWS = [
     ["backend"],
     ["meta_schedule"],
     ["frontend", "training"],
-    ["pipeline", "placement", "driver", "vm_build"],
+    ["pipeline", "driver", "vm_build"],
     ["testing", "cli", "tools", "contrib", "tile", "autotvm"],
 ]
 ROW = {name: index for index, row in enumerate(ROWS) for name in row}
 # Same-row imports that are in order: topi is written with te, Relax builds te and topi functions, drivers
 # share a row with the pipelines they run.
 SIBLINGS = {
-    ("topi", "te"), ("relax", "te"), ("relax", "topi"), ("driver", "pipeline"), ("driver", "placement"), ("vm_build", "driver"), ("cli", "tools"), ("testing", "tools"),
+    ("topi", "te"), ("relax", "te"), ("relax", "topi"), ("driver", "pipeline"), ("vm_build", "driver"), ("cli", "tools"), ("testing", "tools"),
     ("cli", "testing"), ("tools", "testing"),
 }  # fmt: skip
 BACKEND_SHARED = {"vm", "common", "gpu_generic"}

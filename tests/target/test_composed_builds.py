@@ -10,6 +10,8 @@ import pytest
 
 import relaxish
 from relaxish.backend.cuda import nvrtc
+from relaxish.meta_schedule.relax_integration import extract_tasks, tune_relax
+from relaxish.pipeline import kernel_pipeline
 from relaxish.runtime.disco import ProcessSession, ThreadedSession
 from relaxish.script import ir as I
 from relaxish.script import relax as R
@@ -188,6 +190,40 @@ def test_a_self_contained_device_is_one_opaque_function(inner: dict[str, Any], t
     np.testing.assert_allclose(_run(loaded, [GPU]).numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_part_of_a_function_may_be_placed_on_a_self_contained_device() -> None:
+    strategy = {"kind": "composite", "runtime": "vm", "devices": ["llvm"]}
+
+    @I.ir_module
+    class Parts:
+        I.module_global_infos(
+            {
+                "vdevice": [
+                    I.vdevice("cuda", 0),
+                    I.vdevice({"kind": "composite", "runtime": "vm", "devices": ["llvm"]}, 0),
+                ]
+            }
+        )
+
+        @R.function
+        def main(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8, 5), "float32")):
+            with R.dataflow():
+                a = R.matmul(x, w)
+                b: R.Tensor(("n", 5), "float32", "composite") = R.to_vdevice(a, "composite")
+                c: R.Tensor(("n", 5), "float32", "composite") = R.multiply(b, b)
+                d: R.Tensor(("n", 5), "float32", "composite") = R.exp(c)
+                e: R.Tensor(("n", 5), "float32", "cuda") = R.to_vdevice(d, "cuda")
+                f = R.nn.relu(e)
+                R.output(f)
+            return f
+
+    executable = relaxish.build(Parts, {"host": "llvm", "devices": {"gpu": CUDA, "strategy": strategy}})
+    (inner,) = executable.external_modules
+    assert len(inner.symbols) == 1
+    assert not any("exp" in name for module in executable.device_modules for name in module.programs)
+    out = _run(executable, [GPU, HOST])
+    np.testing.assert_allclose(out.numpy(), np.maximum(np.exp(_product() ** 2), 0), rtol=1e-4)
+
+
 @needs_compiler
 def test_a_damaged_inner_program_is_found_out(tmp_path: Any) -> None:
     target = {"host": "llvm", "devices": {"strategy": {"runtime": "vm", "vdevice0": "llvm"}, "gpu": CUDA}}
@@ -241,6 +277,29 @@ def test_loop_programs_for_a_composition() -> None:
     x, out = np.arange(20, dtype="float32").reshape(4, 5), np.empty((4, 5), "float32")
     module["threefold"](x, out)
     np.testing.assert_array_equal(out, 3 * x)
+
+
+def test_loops_without_threads_are_for_the_processor() -> None:
+    plain = Handwritten["threefold"].without_attr("tir.is_scheduled")
+    module = relaxish.build(relaxish.ir.IRModule({"threefold": plain}), [CUDA, "llvm"])
+    x, out = np.arange(20, dtype="float32").reshape(4, 5), np.empty((4, 5), "float32")
+    module["threefold"](x, out)
+    np.testing.assert_array_equal(out, 3 * x)
+
+
+def test_each_kernel_is_tuned_for_its_device(tmp_path: Any) -> None:
+    target = Target({"devices": [{**CUDA, "max_threads_per_block": 1024}, "llvm -num-cores=2"]})
+    kernels = kernel_pipeline(target)(Hinted)
+    tasks = extract_tasks(kernels, target)
+    assert [t.target.kind.name for t in tasks] == ["cuda", "llvm"]
+    with use_cuda_provider("null"):
+        database = tune_relax(kernels, None, target, str(tmp_path), 4, max_trials_per_task=2, num_trials_per_iter=2)
+    records = database.get_all_tuning_records()
+    assert {r.target.kind.name for r in records} == {"cuda", "llvm"}
+    assert all(r.run_secs and r.run_secs[0] < 1 for r in records)
+    with database:
+        executable = relaxish.build(Hinted, target)
+    np.testing.assert_allclose(_run(executable, [GPU, HOST]).numpy(), np.exp(np.maximum(_product(), 0)), rtol=1e-4)
 
 
 # ---- machines

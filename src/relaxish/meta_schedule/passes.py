@@ -111,7 +111,9 @@ def _apply_database(work_dir: str | None, enable_warning: bool, respect_baseline
         database = _database(work_dir)
 
         def change(name: str, func: PrimFunc) -> PrimFunc | None:
-            made = apply_record(database, func, target, name, respect_baselines)
+            own = (func.attrs or {}).get("target")  # in a program for several devices
+            elsewhere = own is not None and own.without_host() != target.without_host()
+            made = apply_record(database, func, own if elsewhere else target, name, respect_baselines)
             if made is None and enable_warning:
                 _log.warning("Tuning record is not found for primfunc: %s", name)
             return made

@@ -11,6 +11,8 @@ from typing import Any
 from ..ir import GlobalVar, IRModule
 from ..ir.functor import post_order_visit
 from ..target import Target
+from ..transform.placement import device_of
+from .runner.pools import runner_of_target
 from ..tir import PrimFunc
 from .builder import Builder
 from .cost_model import CostModel
@@ -63,23 +65,25 @@ def extract_tasks(
     """The distinct loop programs a graph calls with ``call_tir``, each weighted by its number of call sites.
 
     Two programs are one task when ``module_equality`` ("structural", "ignore-ndarray" or "anchor-block") says so; with
-    "anchor-block" the variant with the fewest blocks stands for the task. Operators that still stand in the graph are
+    "anchor-block" the variant with the fewest blocks stands for the task. Of a composed target each task has the device
+    that its program is for. Operators that still stand in the graph are
     no tasks: legalise, and best fuse, first.
     """
     target = target if isinstance(target, Target) else Target(target)
     module = _as_module(mod, params)
     equality = ModuleEquality(module_equality)
-    buckets: dict[int, list[ExtractedTask]] = {}
+    buckets: dict[tuple[int, Target], list[ExtractedTask]] = {}
     tasks: list[ExtractedTask] = []
     normalized: dict[GlobalVar, IRModule] = {}
     for callee in _callees(module):
         if callee not in normalized:
             normalized[callee] = normalize_mod(module[callee])
         program = normalized[callee]
-        bucket = buckets.setdefault(equality.hash(program), [])
+        where = device_of(module[callee], target)
+        bucket = buckets.setdefault((equality.hash(program), where), [])
         task = next((t for t in bucket if equality.equal(t.dispatched[0], program)), None)
         if task is None:
-            task = ExtractedTask(callee.name_hint, program, target, [program], 0)
+            task = ExtractedTask(callee.name_hint, program, where, [program], 0)
             bucket.append(task)
             tasks.append(task)
         elif module_equality == "anchor-block" and _num_blocks(program) < _num_blocks(task.dispatched[0]):
@@ -168,23 +172,25 @@ def tune_relax(
     if op_names:
         tasks = [t for t in tasks if any(name in t.task_name for name in op_names)]
     contexts, weights = extracted_tasks_to_tune_contexts(tasks, work_dir, space, strategy, num_tuning_cores, seed)
-    return tune_tasks(
-        tasks=contexts,
-        task_weights=weights,
-        work_dir=work_dir,
-        max_trials_global=max_trials_global,
-        max_trials_per_task=max_trials_per_task,
-        num_trials_per_iter=num_trials_per_iter,
-        builder=builder,
-        runner=runner,
-        database=database,
-        cost_model=cost_model,
-        measure_callbacks=measure_callbacks,
-        task_scheduler=task_scheduler,
-        module_equality=module_equality,
-        validate=validate,
-        baselines=baselines,
-    )
+    runner, own = runner_of_target(runner, Target(target))
+    with own:
+        return tune_tasks(
+            tasks=contexts,
+            task_weights=weights,
+            work_dir=work_dir,
+            max_trials_global=max_trials_global,
+            max_trials_per_task=max_trials_per_task,
+            num_trials_per_iter=num_trials_per_iter,
+            builder=builder,
+            runner=runner,
+            database=database,
+            cost_model=cost_model,
+            measure_callbacks=measure_callbacks,
+            task_scheduler=task_scheduler,
+            module_equality=module_equality,
+            validate=validate,
+            baselines=baselines,
+        )
 
 
 def compile_relax(

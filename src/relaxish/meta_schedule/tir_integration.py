@@ -7,6 +7,8 @@ from typing import Any
 
 from ..ir import IRModule
 from ..target import Target
+from ..transform.placement import device_of
+from .runner.pools import runner_of_target
 from ..tir import PrimFunc, Schedule
 from .builder import Builder
 from .cost_model import CostModel
@@ -58,6 +60,7 @@ def tune_tir(
         raise TypeError(f"expected an IRModule or a PrimFunc, got {type(mod).__name__}")
     if isinstance(target, str):
         target = Target(target)
+    runner, own = runner_of_target(runner, Target(target))
     special = dict(special_space or {})
     named = []
     for gv, func in mod.functions.items():
@@ -73,7 +76,7 @@ def tune_tir(
     tasks = [
         TuneContext(
             func,
-            target=target,
+            target=device_of(func, target),
             space_generator=made.clone() if isinstance(made, SpaceGenerator) else made,
             search_strategy=strategy.clone() if isinstance(strategy, SearchStrategy) else strategy,
             task_name=name,
@@ -85,24 +88,25 @@ def tune_tir(
     ]
     for task in tasks:
         task.initialize()
-    return tune_tasks(
-        tasks=tasks,
-        task_weights=[1.0] * len(tasks),
-        work_dir=work_dir,
-        max_trials_global=max_trials_global,
-        max_trials_per_task=max_trials_per_task,
-        num_trials_per_iter=num_trials_per_iter,
-        builder=builder,
-        runner=runner,
-        database=database,
-        cost_model=cost_model,
-        measure_callbacks=measure_callbacks,
-        task_scheduler=task_scheduler,
-        module_equality=module_equality,
-        post_optimization=post_optimization,
-        validate=validate,
-        baselines=baselines,
-    )
+    with own:
+        return tune_tasks(
+            tasks=tasks,
+            task_weights=[1.0] * len(tasks),
+            work_dir=work_dir,
+            max_trials_global=max_trials_global,
+            max_trials_per_task=max_trials_per_task,
+            num_trials_per_iter=num_trials_per_iter,
+            builder=builder,
+            runner=runner,
+            database=database,
+            cost_model=cost_model,
+            measure_callbacks=measure_callbacks,
+            task_scheduler=task_scheduler,
+            module_equality=module_equality,
+            post_optimization=post_optimization,
+            validate=validate,
+            baselines=baselines,
+        )
 
 
 def compile_tir(database: Database, mod: IRModule | PrimFunc, target: Target | str) -> Schedule | None:

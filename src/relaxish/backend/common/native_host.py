@@ -81,7 +81,7 @@ class _Native(Mutator):
         return self.visit(stmt.body)
 
     def visit_Evaluate(self, stmt: Evaluate) -> Any:
-        value = stmt.value
+        value: Any = stmt.value
         name = getattr(getattr(value, "op", None), "name", "")
         if name in _QUIET:
             return Evaluate(IntImm("int32", 0))

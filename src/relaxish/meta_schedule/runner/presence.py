@@ -16,7 +16,7 @@ def require_devices(runner: Any, targets: Iterable[Any]) -> None:
 
     Runners of other classes, and those with hooks of the caller's own, know for themselves.
     """
-    if not isinstance(runner, LocalRunner) or any(runner.hooks):
+    if type(runner) is not LocalRunner or any(runner.hooks):
         return
     for kind in dict.fromkeys(target.kind.name for target in targets if target is not None):
         if kind in _HOST_KINDS or runner.count_devices(_provider_of(kind)):

@@ -100,5 +100,13 @@ class Runner:
             return RPCRunner(*args, **kwargs)
         raise ValueError(f"unknown runner {kind!r}; expected 'local' or 'rpc'")
 
+    @staticmethod
+    def for_target(target: Any) -> Runner:
+        """The runner that the measuring pools of a target ask for; of several, candidates find theirs by their device."""
+        from ...target import Target
+        from .pools import runner_for_target
+
+        return runner_for_target(Target(target))
+
 
 PyRunner = Runner

@@ -19,29 +19,45 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .ir.expr import GlobalVar
-from .ir.functor import post_order_visit
-from .ir.global_info import VDevice
-from .ir.module import IRModule
-from .ir.op import Op
-from .op.base import to_vdevice
-from .relax.analysis.variables import post_order_visit as visit_graph
-from .relax.block_builder import BlockBuilder
-from .relax.call_forms import call_dps_packed
-from .relax.expr import Call, ExternFunc, Function, Tuple, Var
-from .relax.expr_functor import PyExprMutator, PyExprVisitor
-from .relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
-from .support.errors import RelaxishError
-from .target import Target
-from .tir import For, ForKind
-from .tir.function import PrimFunc
-from .transform import RealizeVDevice, UpdateParamStructInfo
-from .transform.vdevice import ReplaceVDevices
+from ..ir.expr import GlobalVar
+from ..ir.functor import post_order_visit
+from ..ir.global_info import VDevice
+from ..ir.module import IRModule
+from ..ir.op import Op
+from ..op.base import to_vdevice
+from ..relax.analysis.tir_pattern import OpPatternKind
+from ..relax.analysis.variables import post_order_visit as visit_graph
+from ..relax.block_builder import BlockBuilder
+from ..relax.call_forms import call_dps_packed
+from ..relax.expr import Call, DataflowBlock, ExternFunc, Function, Tuple, TupleGetItem, Var
+from ..relax.expr_functor import PyExprMutator, PyExprVisitor
+from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ..support.errors import RelaxishError
+from ..target import Target
+from ..tir import For, ForKind
+from ..tir.function import PrimFunc
+from .graph_partition import Group
+from .grouped_functions import fuse_by_groups
+from .realize_vdevice import RealizeVDevice
+from .update_param_struct_info import UpdateParamStructInfo
+from .vdevice import ReplaceVDevices
 
-__all__ = ["Nested", "Place", "Placed", "as_composed", "bare", "place", "places_of", "with_inherited"]
+__all__ = [
+    "Nested",
+    "Place",
+    "Placed",
+    "as_composed",
+    "bare",
+    "device_of",
+    "home_of",
+    "place",
+    "places_of",
+    "with_inherited",
+]
 
 _CPU = 1  # DLPack's number
-_COMPOSED = ("composite", "machines")
+# Attributes that say where a function is to go; what was made for its place is without them.
+_MARKS = ("Codegen", "target", "Primitive")
 # Types of elements that the kind's programs have no word for.
 _LACKS = {"metal": ("float64",), "webgpu": ("float64",)}
 
@@ -85,8 +101,8 @@ class Place:
     vdevice: VDevice
     self_contained: bool = False
 
-    def can_run(self, func: PrimFunc) -> bool:
-        """Whether a loop program can be made into code for this place as it is."""
+    def can_run(self, func: PrimFunc, as_written: bool = False) -> bool:
+        """Whether a loop program can be made into code for this place; ``as_written``: without a default schedule."""
         attrs = func.attrs or {}
         own = attrs.get("target")
         kind = self.target.kind.name
@@ -96,7 +112,7 @@ class Place:
         if attrs.get("tir.is_host_func"):
             return not gpu
         threads = _has_threads(func)
-        if threads != gpu and (threads or attrs.get("tir.is_scheduled")):
+        if threads != gpu and (threads or as_written or attrs.get("tir.is_scheduled")):
             return False
         return not any(self.lacks(buffer.dtype) for buffer in func.buffer_map.values())
 
@@ -171,16 +187,37 @@ def _processor(leaf: Target, host: Target) -> Target:
     return host if "mtriple" in host.attrs else leaf
 
 
+def home_of(composite: Target) -> Target:
+    """What code is made for that has no other place: the first device, with the host of the composition."""
+    first = places_of(composite)[0][0].target
+    return first if first.get_target_device_type() == _CPU else Target(first, composite.resolved().host)
+
+
+def device_of(func: PrimFunc, target: Target) -> Target:
+    """The device that a loop program is for: of a composition the one it says, else the first that can run it."""
+    if target.kind.name != "composite":
+        return bare(target)
+    own = (func.attrs or {}).get("target")
+    if own is not None:
+        return Target(own)
+    places = places_of(target)[0]
+    able = next((p for p in places if p.can_run(func)), places[0])
+    return home_of(target) if able is places[0] else able.target
+
+
 # ---- placing
 
 
-def place(mod: IRModule, composite: Target) -> Placed:
-    """Place a module. Raises RelaxishError for a virtual device that the composition does not have."""
+def place(mod: IRModule, composite: Target, as_written: bool = False) -> Placed:
+    """Place a module. Raises RelaxishError for a virtual device that the composition does not have.
+
+    ``as_written`` loop programs will not be given a default schedule.
+    """
     places, nested = places_of(composite)
     default = places[0]
     named = _with_devices(mod, places, nested)
     outer, parts = _without_nested(named, nested, default)
-    found = _constrained(outer, places)
+    found = _constrained(outer, places, as_written)
     if not found and not _devices_in(outer.functions.values()) and not _lacking(outer, default):
         outer = IRModule(outer.functions, outer.attrs, _without_list(outer))
         return Placed(outer, default.target, tuple(places), False, parts)
@@ -307,6 +344,7 @@ def _devices_in(functions: Iterable[Any]) -> list[Any]:
 
 def _without_nested(mod: IRModule, nested: Sequence[Place], default: Place) -> tuple[IRModule, list[Nested]]:
     """Functions on self-contained places become calls of what is built for those."""
+    mod = _outlined(mod, nested)
     functions: dict[GlobalVar, Any] = dict(mod.functions)
     parts: list[Nested] = []
     for there in nested:
@@ -323,6 +361,30 @@ def _without_nested(mod: IRModule, nested: Sequence[Place], default: Place) -> t
     listed = [d for d in mod.global_infos["vdevice"] if not any(d is k for k in kept)]
     out = IRModule(functions, mod.attrs, {**mod.global_infos, "vdevice": listed})
     return (_reachable(out) if parts else out), parts
+
+
+def _outlined(mod: IRModule, nested: Sequence[Place]) -> IRModule:
+    """What is computed on self-contained places inside of other functions, as functions: one for each run of bindings."""
+    groups: dict[Any, Group] = {}
+    for func in mod.functions.values():
+        if not isinstance(func, Function) or any(_belongs(func, there) for there in nested):
+            continue
+        for block in [b for b in func.body.blocks if isinstance(b, DataflowBlock)]:
+            current: tuple[Place, Group] | None = None
+            for binding in block.bindings:
+                there = next(
+                    (p for p in nested if any(d is p.vdevice for d in _vdevices(binding.var.struct_info_))), None
+                )
+                if there is None:
+                    current = None
+                elif current is not None and current[0] is there:
+                    current[1].num_nodes += 1
+                    groups[binding.var] = current[1]
+                else:
+                    current = there, Group(binding.var, OpPatternKind.OPAQUE)
+                    current[1].attrs = {"Codegen": there.name}
+                    groups[binding.var] = current[1]
+    return fuse_by_groups(mod, groups, lift_constants=False) if groups else mod
 
 
 def _belongs(func: Function, there: Place) -> bool:
@@ -367,7 +429,7 @@ def _stripped(mod: IRModule, wanted: Sequence[GlobalVar], there: Place) -> IRMod
         func = mod.functions[var]
         if isinstance(func, Function):
             func = here.visit_expr(func)
-            for name in ("Codegen", "target"):
+            for name in _MARKS:
                 func = func.without_attr(name) if name in (func.attrs or {}) else func
             func = func.with_attr("global_symbol", var.name_hint)
         functions[var] = func
@@ -380,7 +442,7 @@ def _opaque(func: Function, symbol: str, there: Place) -> Function:
         raise RelaxishError(f"a function on {there.name} takes and returns tensors alone")
     params = [Var(p.name_hint, p.struct_info_) for p in func.params]
     builder = BlockBuilder()
-    kept = {k: v for k, v in (func.attrs or {}).items() if k not in ("Codegen", "target")}
+    kept = {k: v for k, v in (func.attrs or {}).items() if k not in _MARKS}
     with builder.function("opaque", params, dict(kept), private=True):
         with builder.dataflow():
             called = call_dps_packed(ExternFunc(symbol), Tuple(params), _shaped(func.ret_struct_info, symbol))
@@ -402,12 +464,12 @@ def _shaped(info: StructInfo, symbol: str) -> Any:
 # ---- kernels that run elsewhere
 
 
-def _constrained(mod: IRModule, places: Sequence[Place]) -> dict[GlobalVar, Place]:
+def _constrained(mod: IRModule, places: Sequence[Place], as_written: bool) -> dict[GlobalVar, Place]:
     """Loop programs that the first place cannot run, and the first place that can."""
     found = {}
     for var, func in mod.functions.items():
-        if isinstance(func, PrimFunc) and not places[0].can_run(func):
-            able = next((p for p in places[1:] if p.can_run(func)), None)
+        if isinstance(func, PrimFunc) and not places[0].can_run(func, as_written):
+            able = next((p for p in places[1:] if p.can_run(func, as_written)), None)
             if able is None:
                 names = ", ".join(p.name for p in places)
                 raise RelaxishError(
@@ -456,8 +518,8 @@ class _Copies(PyExprMutator):
         there = self._able(op) if name and not name.startswith(("relax.call_", "relax.to_vdevice")) else None
         if there is None:
             return call
-        args = [self._moved(a, there) for a in call.args]
-        return self._back(Call(call.op, args, call.attrs, call.sinfo_args, call.span), there)
+        moved = [self._moved(a, there) for a in call.args]
+        return self._back(Call(call.op, moved, call.attrs, call.sinfo_args, call.span), there)
 
     def _able(self, op: Call) -> Place | None:
         """Where an operator runs that the home place has no types for."""
@@ -482,8 +544,6 @@ class _Copies(PyExprMutator):
         made = self.builder_.emit(call)
         if not isinstance(made.struct_info_, TensorStructInfo):
             fields = made.struct_info_.fields
-            from .relax.expr import TupleGetItem
-
             parts = [self.builder_.emit(TupleGetItem(made, i)) for i in range(len(fields))]
             return Tuple([self._home(part, there) for part in parts])
         return self._home(made, there)
