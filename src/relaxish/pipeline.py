@@ -211,6 +211,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
     kernel, native sets."""
     from .backend.set_ops import LowerSetOps
     from .dlight.cpu import FuseAttention, WinogradConv2D
+    from .transform.aligned_columns import AlignColumns
     from .transform.cpu_batchnorm import CPUBatchnormFolding
     from .transform.cpu_layout import CPULayoutPacking
     from .transform.subpixel_convolution import SubPixelConvTranspose
@@ -222,6 +223,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
         transform.CanonicalizeBindings(),
         SubPixelConvTranspose(),
         CPULayoutPacking(target),
+        AlignColumns(target),
         WinogradConv2D(target),
         FuseAttention(target),
         LowerSetOps(),

@@ -13,7 +13,8 @@ from ..limits import check_unrolled
 from . import (
     compact_buffer, convert_blocks_to_opaque, empty_reductions, exact_extremes, exact_logarithms, flatten_buffer,
     guard_indices, hoist_if_then_else, lower_init_block, lower_match_buffer, lower_opaque_block, mark_unroll,
-    plan_allocation, remove_no_op, rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop, wide_accumulators,
+    plan_allocation, remove_no_op, rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop, whole_vectors,
+    wide_accumulators,
 )  # fmt: skip
 from .base import config, options
 from .tiles.cpu import lower_for_cpu as lower_tiles_for_cpu
@@ -42,6 +43,7 @@ def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     func = lower_opaque_block.lower(func)
     func = flatten_buffer.flatten(func)
     func = simplify.simplify(func)
+    func = whole_vectors.whole_vectors(func)
     func = _body(func, lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))
     func = _body(func, hoist_if_then_else.hoist)
     settings = options("tir.UnrollLoop", unroll_loop.DEFAULTS)

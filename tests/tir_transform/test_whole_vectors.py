@@ -1,0 +1,95 @@
+"""Vectors under a bound: whole ones at once, single stores at the edge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relaxish
+from relaxish import tir
+from relaxish.ir import IRModule
+from relaxish.ir.structural import assert_structural_equal
+from relaxish.script import from_source
+from relaxish.script import tir as T
+from relaxish.tir.transform.whole_vectors import WholeVectors
+
+
+@T.prim_func
+def before(A: T.Buffer((1001,), "float32"), C: T.Buffer((1001,), "float32")):
+    for i in range(63):
+        for v in T.vectorized(16):
+            if i * 16 + v < 1001:
+                C[i * 16 + v] = A[i * 16 + v] + T.float32(1)
+
+
+@T.prim_func
+def after(A: T.Buffer((1001,), "float32"), C: T.Buffer((1001,), "float32")):
+    for i in range(63):
+        if i * 16 + 15 < 1001:
+            for v in T.vectorized(16):
+                C[i * 16 + v] = A[i * 16 + v] + T.float32(1)
+        else:
+            for v in range(16):
+                if i * 16 + v < 1001:
+                    C[i * 16 + v] = A[i * 16 + v] + T.float32(1)
+
+
+def test_the_edge_alone_is_stored_by_element() -> None:
+    mod = WholeVectors()(IRModule({"main": before}))
+    assert_structural_equal(mod["main"], after.with_attr("global_symbol", "before"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "whole"),
+    [
+        ("i * 16 + v < 1001", "i * 16 + 15 < 1001"),
+        ("1001 > i * 16 + v", "1001 > i * 16 + 15"),
+        ("i * 16 - v >= 3", "i * 16 - 15 >= 3"),
+        ("3 <= i * 16 + v", "3 <= i * 16 + 0"),
+        ("T.likely(i * 16 + v < 77)", "i * 16 + 15 < 77"),
+        ("3 <= i * 16 + v and i * 16 + v < 77", "3 <= i * 16 + 0 and i * 16 + 15 < 77"),
+    ],
+)
+def test_the_lane_that_decides(condition: str, whole: str) -> None:
+    def program(body: str) -> IRModule:
+        head = "@T.prim_func\ndef main(C: T.Buffer((1024,), 'float32')):\n    for i in range(64):\n"
+        return IRModule({"main": from_source(head + body)})
+
+    store = "C[i * 16 + v] = T.float32(1)\n"
+    source = f"        for v in T.vectorized(16):\n            if {condition}:\n                {store}"
+    edge = source.replace("T.vectorized", "range").replace("        for", "            for", 1)
+    edge = edge.replace("            if", "                if").replace("                C[", "                    C[")
+    inside = f"            for v in T.vectorized(16):\n                {store}"
+    expected = f"        if {whole}:\n{inside}        else:\n{edge}"
+    got = WholeVectors()(program(source))
+    want = tir.transform.Simplify()(program(expected))
+    assert_structural_equal(tir.transform.Simplify()(got)["main"], want["main"])
+
+
+@pytest.mark.parametrize("condition", ["v % 2 == 0", "A[v] < 7", "v * v < 50", "v != 3"])
+def test_conditions_that_no_lane_decides_stay(condition: str) -> None:
+    source = (
+        "@T.prim_func\ndef main(A: T.Buffer((16,), 'int32'), C: T.Buffer((16,), 'float32')):\n"
+        f"    for v in T.vectorized(16):\n        if {condition}:\n            C[v] = T.float32(1)\n"
+    )
+    mod = IRModule({"main": from_source(source)})
+    assert_structural_equal(WholeVectors()(mod)["main"], mod["main"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_is_written_behind_the_bound(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, lanes = int(rng.integers(3, 200)), int(rng.choice([4, 8, 16]))
+    first = int(rng.integers(0, min(n, 5)))
+    steps = -(-n // lanes)
+    source = (
+        f"@T.prim_func\ndef main(A: T.Buffer(({n},), 'float32'), C: T.Buffer(({n},), 'float32')):\n"
+        f"    for i in range({steps}):\n        for v in T.vectorized({lanes}):\n"
+        f"            if i * {lanes} + v < {n} and i * {lanes} + v >= {first}:\n"
+        f"                C[i * {lanes} + v] = A[i * {lanes} + v] * T.float32(2)\n"
+    )
+    a = rng.standard_normal(n).astype("float32")
+    got = relaxish.nd.array(np.full(n, 9, "float32"))
+    relaxish.build(from_source(source), "llvm")(relaxish.nd.array(a), got)
+    want = np.where(np.arange(n) >= first, a * 2, np.float32(9))
+    np.testing.assert_array_equal(got.numpy(), want)
