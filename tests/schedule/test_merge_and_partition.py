@@ -230,3 +230,6 @@ def test_a_copy_by_variables_that_an_outer_block_decides_is_refused():
     sch.loop_partition(sch.get_loops("B")[1], [5, None])
     with pytest.raises(ScheduleError, match="An outer block decides"):
         sch.reindex("B_i1", ("write", 0))
+    with pytest.raises(ScheduleError, match="An outer block decides"):
+        sch.reindex("B_i1", ("read", 0))
+    assert check_program(chain, sch.mod["main"]) is None

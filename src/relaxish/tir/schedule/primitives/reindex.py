@@ -181,21 +181,29 @@ def check_alone(sref: StmtSRef) -> None:
 def check_covers(sref: StmtSRef, used: Sequence[IterVar]) -> None:
     """Demand that the block runs over all of its variables: a copy of its results copies them all."""
     checks.check_runs_whole_domain(sref)
+    _check_decides_itself(sref, used)
     analyzer = Analyzer()
     for loop in checks.loops_above(sref):
         analyzer.bind(loop.stmt.loop_var, Range.from_min_extent(loop.stmt.min, loop.stmt.extent))
     bound = dict(zip(sref.stmt.iter_vars, realize_of(sref).iter_values, strict=True))
-    loops = {loop.stmt.loop_var for loop in checks.loops_above(sref)}
     for iv in used:
         low, extent = iv.dom.min, iv.dom.extent
-        if not loops.issuperset(vars_in(bound[iv])) and not checks.is_one(extent):
-            raise PrimitiveError(
-                f'An outer block decides which values of "{iv.var.name}" block {{0}} runs over.', [sref]
-            )
         if isinstance(low, IntImm) and isinstance(extent, IntImm):
             first, last = analyzer.const_int_bound.bound(bound[iv])
             if first > low.value or last < low.value + extent.value - 1:
                 raise PrimitiveError(f'The block {{0}} runs over part of the values of "{iv.var.name}" only.', [sref])
+
+
+def _check_decides_itself(sref: StmtSRef, used: Sequence[IterVar]) -> None:
+    """Demand that loops of its scope drive the variables: a copy for all of their values would be no part of what an
+    outer block says it accesses."""
+    bound = dict(zip(sref.stmt.iter_vars, realize_of(sref).iter_values, strict=True))
+    loops = {loop.stmt.loop_var for loop in checks.loops_above(sref)}
+    for iv in used:
+        if not loops.issuperset(vars_in(bound[iv])) and not checks.is_one(iv.dom.extent):
+            raise PrimitiveError(
+                f'An outer block decides which values of "{iv.var.name}" block {{0}} runs over.', [sref]
+            )
 
 
 def check_in_bounds(sref: StmtSRef, buffer: Any, indices: Sequence[Any]) -> None:
@@ -247,6 +255,7 @@ class ReIndex(InstructionKind):
         if write:
             check_covers(sref, used)
         else:
+            _check_decides_itself(sref, used)
             check_in_bounds(sref, buffer, original)
         return [_apply_stage(sch.state, sref, buffer, write, original, used)], None
 
