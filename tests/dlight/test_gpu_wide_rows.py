@@ -94,6 +94,7 @@ def check(name, shape, dtype, seed=0):
         ((2, 3, 2, 96), "float32", 24, 4),
         ((2, 4104), "float32", 544, 4),  # the last threads have one vector of two, or none
         ((2, 16), "float16", 2, 8),
+        ((1, 1, 2048), "float16", 256, 8),  # one row
     ],
 )
 def test_rows(name, shape, dtype, block, lanes):

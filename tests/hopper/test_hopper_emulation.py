@@ -114,10 +114,10 @@ def test_layer_on_the_emulated_device():
             np.testing.assert_array_equal(made, np.maximum(wanted, 0))
 
 
-def sketch(func):
+def sketch(func, target=TARGET):
     """The tuning context of a function, and its sketch of whole tiles."""
     context = ms.TuneContext(
-        mod=func, target=TARGET, space_generator=ms.space_generator.PostOrderApply(), task_name="t", rand_state=1
+        mod=func, target=target, space_generator=ms.space_generator.PostOrderApply(), task_name="t", rand_state=1
     )
     found = [s for s in context.generate_design_space() if has_tiles(s.mod["main"].body)]
     return context, found
@@ -224,6 +224,15 @@ def test_all_columns_are_drawn_for_powers_of_two():
             assert set(taken[:, at]) == set(range(len(choices))), choices
     drawn = columns.table.categories[1]
     assert {drawn[2][row[drawn[1]]] * 32 for row in rows} >= {96, 160, 192}
+
+
+def test_processors_come_from_the_target():
+    limits = {"max_shared_memory_per_block": 49152, "max_threads_per_block": 1024}
+    small = Target({"kind": "cuda", "arch": "sm_90a", "multi_processor_count": 78, **limits}, host="llvm")
+    context, [made] = sketch(product(512, 512, 256), small)
+    columns = VectorSketch(context, made.trace)
+    assert [78, 72, 64, 0] in [choices for _, _, choices, _ in columns.table.categories]
+    assert columns.variant(()) is not None, columns.refused
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class _Rows:
         self.steps, self.threads = steps, threads
         self.fits = length % self.lanes == 0 and steps <= _MOST_VECTORS and vectors >= 2
         self.fits &= self.lanes * steps * sum(sizes) // 4 <= _MOST_REGISTERS
-        known = int_of(results[0].dom()[-2])
+        known = int_of(results[0].dom()[-2]) if len(results[0].iters) > 1 else 1
         self.together = 1  # rows of a thread block, neighbours along their last axis
         while threads * self.together * 2 <= _THREADS and known is not None and known % (self.together * 2) == 0:
             self.together *= 2
@@ -92,10 +92,12 @@ class _Rows:
         if not reductions or not last.is_injective() or any(not info.is_reduction() for info in reductions):
             return None
         kinds, results = reductions[0].dom_kind(), [last, *also]
-        if len(kinds) < 2 or kinds != "S" * (len(kinds) - 1) + "R" or any(i.dom_kind() != kinds for i in reductions):
+        if kinds != "S" * (len(kinds) - 1) + "R" or any(i.dom_kind() != kinds for i in reductions):
             return None
         length = int_of(reductions[0].dom()[-1])
-        if length is None or any(len(info.iters) != len(kinds) for info in results):
+        # Results of one row have no axis for it.
+        axes = 1 if all(int_of(n) == 1 for n in reductions[0].dom()[:-1]) else len(kinds)
+        if length is None or any(len(info.iters) not in (len(kinds), axes) for info in results):
             return None
         if any(int_of(info.dom()[-1]) != length for info in (*reductions, *results)):
             return None
@@ -114,11 +116,13 @@ class _Rows:
         sch, last = self.sch, self.results[0].block_rv
         writes = [sch.cache_write(info.block_rv, 0, "local") for info in self.results]
         reads = [self._cached(buffer) for buffer in self.inputs]
-        *outer, inner, _ = sch.get_loops(last)
+        *outer, column = sch.get_loops(last)
+        if not outer:
+            outer = [sch.add_unit_loop(column)]
         if self.together > 1:
-            inner, row = sch.split(inner, factors=[None, self.together])
+            outer[-1], row = sch.split(outer[-1], factors=[None, self.together])
             sch.bind(row, "threadIdx.y")
-        bx = sch.fuse(*outer, inner)
+        bx = sch.fuse(*outer)
         sch.bind(bx, "blockIdx.x")
         ty = row if self.together > 1 else bx
         self._share(last)

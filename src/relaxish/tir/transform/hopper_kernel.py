@@ -144,7 +144,8 @@ class _Kernel:
     def _sharing(self, bx: Var) -> dict[int, tuple[Any, Any]]:
         """For each operand: a block's number among those that fetch its tile together, and the bits of all of them."""
         down, across = self._rank(bx)
-        of_a, of_b = (sum(1 << self.down * i for i in range(self.across)), (1 << self.down) - 1)
+        of_a: Any = sum(1 << self.down * i for i in range(self.across))
+        of_b: Any = (1 << self.down) - 1
         if self.down > 1 and self.across > 1:
             of_a, of_b = call("int32", "shift_left", of_a, down), call("int32", "shift_left", of_b, across * self.down)
         return {id(self.a): (across, of_a), id(self.b): (down, of_b)}

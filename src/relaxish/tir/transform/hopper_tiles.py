@@ -283,12 +283,9 @@ class _Parser:
         inner = {x.loop_var for x in nest.loops}
         _require(not _mentions(value, inner), "a copy depends on loops that its tile does not show")
         # A tile is copied whole: beyond the end of an axis it is zero.
-        here = {role: extent for role, extent in self.cut.items() if role in names.values()}
-        self._ends(
-            nest.realize.predicate,
-            {at: places[at] for at in places if names[at] in here},
-            {at: here[names[at]] for at in places if names[at] in here},
-        )
+        here: dict[Any, Any] = {role: extent for role, extent in self.cut.items() if role in names.values()}
+        until = {at: here[names[at]] for at in places if names[at] in here}
+        self._ends(nest.realize.predicate, {at: places[at] for at in until}, until)
         return Elementwise(load.buffer, tuple(load.indices), self._until(here, value))
 
     def _until(self, ends: dict[Var, Any], value: Any) -> Any:
