@@ -31,6 +31,7 @@ SMALL_SIZES = (64, 128)
 _DEPTHS = ((4096, 4096, 512), (4096, 4096, 16384))
 _KIND, _ITEM = "f16", 2
 _REPEATS = 20
+_ROUND = 16  # tilings of one product before those of the next
 _KERNEL_SECONDS = 5.0  # a kernel that takes longer hangs; its process is replaced
 _RESERVE_SEC = 15.0
 _FOLDER = "calibration"  # of the results
@@ -61,26 +62,34 @@ def jobs(small: bool) -> list[str]:
 
 
 def entries(costs: Any, small: bool) -> list[Entry]:
-    """What to measure, the most telling first: variants of one tile, then all tilings and sizes in a mixed order."""
+    """What to measure, the most telling first: variants of one tile, then rounds with some tilings of every product.
+
+    Those of one product follow each other, since arguments of that size are drawn for them.
+    """
     from relaxish.dlight.gpu import hopper_config
 
     best = hopper_config.configs([1, 4096, 4096, 4096], _ITEM, costs)[0]
     size = SMALL_SIZES[-1] if small else 4096
-    first = [
+    variants = [
         best,
         replace(best, persistent=0),
         replace(best, epilogue=1),
         *(replace(best, group=g) for g in (1, 4, 16)),
     ]
-    made = [Entry(size, size, size, config) for config in first]
-    mixed = [Entry(s, s, s, config) for s in (SMALL_SIZES if small else SIZES) for config in _tilings(s, s, s, costs)]
-    for m, n, k in () if small else _DEPTHS:
-        mixed += [Entry(m, n, k, config) for config in _tilings(m, n, k, costs) if config.split == 1]
-    random.Random(5).shuffle(mixed)
-    if small:
-        mixed = mixed[:6]
+    made = [Entry(size, size, size, config) for config in variants]
+    shapes = [(s, s, s) for s in (SMALL_SIZES if small else SIZES)] + ([] if small else list(_DEPTHS))
+    left = []
+    for number, (m, n, k) in enumerate(shapes):
+        every = [Entry(m, n, k, c) for c in _tilings(m, n, k, costs) if c.split == 1 or m == k]
+        every = [e for e in every if e not in made]
+        random.Random(number).shuffle(every)
+        left.append(every[: 3 if small else None])
+    while any(left):
+        for every in left:
+            made += every[:_ROUND]
+            del every[:_ROUND]
     # The same again at the end: differences below that of the two are noise.
-    return [*dict.fromkeys([*made, *mixed]), made[0]]
+    return [*made, made[0]]
 
 
 def _tilings(m: int, n: int, k: int, costs: Any) -> Iterator[Any]:
@@ -117,8 +126,7 @@ def measure(path: Path, options: Any, journal: Journal) -> None:
     runner = ms.runner.LocalRunner(timeout_sec=_KERNEL_SECONDS * 3, evaluator_config=config)
     builder = ms.builder.LocalBuilder(timeout_sec=60.0)
     todo = entries(costs_of(options.target), options.small)
-    size = 2 * builder.max_workers
-    batches = [todo[i : i + size] for i in range(0, len(todo), size)]
+    batches = in_batches(todo, 2 * builder.max_workers)
     done = failed = 0
     try:
         with ThreadPoolExecutor(1) as ahead, path.open("a") as out:
@@ -138,6 +146,19 @@ def measure(path: Path, options: Any, journal: Journal) -> None:
         builder.shutdown()
         runner.shutdown()
     journal.put("measure", right=done > 0)
+
+
+def in_batches(every: Sequence[Entry], size: int) -> list[list[Entry]]:
+    """Entries in their order; those of a batch are of one product."""
+    made: list[list[Entry]] = []
+    for entry in every:
+        last = made[-1] if made else []
+        same = bool(last) and (last[0].m, last[0].n, last[0].k) == (entry.m, entry.n, entry.k)
+        if same and len(last) < size:
+            last.append(entry)
+        else:
+            made.append([entry])
+    return made
 
 
 def _line(entry: Entry) -> dict[str, Any]:

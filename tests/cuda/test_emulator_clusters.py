@@ -7,7 +7,8 @@ import pytest
 from test_emulator_faults import launch
 
 from relaxish.backend.cuda.emulator import (
-    AsyncHazardError, BarrierDivergenceError, BarrierMisuseError, BlockExitError, DataRaceError, MisalignedAccessError,
+    AsyncHazardError, BarrierDivergenceError, BarrierMisuseError, BlockExitError, DataRaceError, EmulationError,
+    MisalignedAccessError,
 )  # fmt: skip
 from relaxish.backend.cuda.emulator.launch import TensorMap
 from relaxish.script import tir as T
@@ -506,3 +507,46 @@ def test_barriers_of_a_block_that_there_are_not(number, count):
         BarrierMisuseError, "0 to 15, for multiples of 32", "ptx_named_barrier_sync",
         lambda check: launch(kernel, np.zeros(64, "int32"), check=check),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "count, nbytes, right",
+    [(1, 2**20 - 1, True), (2**20 - 1, 16, True), (1, 2**20, False), (0, 16, False), (2**20, 16, False)],
+)
+def test_counts_of_memory_barriers(count, nbytes, right):
+    @T.prim_func(check_well_formed=False)
+    def kernel(A: T.handle("int32", "global")):
+        a = T.decl_buffer((32,), "int32", data=A)
+        room = T.allocate([16], "uint64", "shared")
+        bars = T.decl_buffer((16,), "uint64", data=room, scope="shared")
+        tx = T.launch_thread("threadIdx.x", 32)
+        if tx == 0:
+            T.ptx_mbarrier_init(T.address_of(bars[0]), count)
+            T.ptx_mbarrier_arrive_expect_tx(T.address_of(bars[0]), nbytes)
+        a[tx] = tx
+
+    def run(check):
+        launch(kernel, np.zeros(32, "int32"), block=(32, 1, 1), check=check)
+
+    if right:
+        run(True)
+    else:
+        fails(BarrierMisuseError, "beyond 2\\*\\*20 - 1", "ptx_mbarrier", run)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"grid": (3, 1, 1), "cluster": (2, 1, 1)}, "whole clusters"), ({"grid": (16, 1, 1), "cluster": (16, 1, 1)}, "1 to 8"),
+        ({"block": (2048, 1, 1)}, "1 to 1024"),
+    ],
+)  # fmt: skip
+def test_what_the_driver_refuses(options, words):
+    @T.prim_func(check_well_formed=False)
+    def kernel(A: T.handle("int32", "global")):
+        a = T.decl_buffer((32,), "int32", data=A)
+        tx = T.launch_thread("threadIdx.x", 32)
+        a[0] = 1
+
+    with pytest.raises(EmulationError, match=f"cannot be launched.*{words}"):
+        launch(kernel, np.zeros(32, "int32"), **{"block": (32, 1, 1), **options})

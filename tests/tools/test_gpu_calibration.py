@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -56,7 +57,7 @@ def timed(gpu, entries, costs, rng, wild=0.03):
     return works, seconds
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1, 2, 6])
 def test_known_constants_are_found_again(gpu, seed):
     entries = gpu.calibration.entries(HopperCosts(), False)
     rng, costs = known(gpu, seed)
@@ -64,9 +65,17 @@ def test_known_constants_are_found_again(gpu, seed):
     made = gpu.fit.fit([gpu.fit.Measurement(w, s) for w, s in zip(works, seconds, strict=True)], HopperCosts())
     assert made.better and made.error < 0.03 < 0.1 < made.error_before
     assert made.correlation > made.correlation_before
-    # What the measured times depend on most is found; other constants stay near what is published.
-    for name in ("launch", "bytes_into_processor", "cluster_bytes", "cluster_barrier", "bytes_out"):
-        assert getattr(made.costs, name) == pytest.approx(getattr(costs, name), rel=0.2), name
+    # What many of the measured times depend on is found.
+    column = gpu.fit.columns(works)
+    plain = costs.seconds(column)
+    telling = [
+        name for name in gpu.fit.FITTED
+        if np.mean(replace(costs, **{name: 1.2 * getattr(costs, name)}).seconds(column) / plain - 1 > 0.02) > 0.25
+        or np.mean(1 - replace(costs, **{name: 1.2 * getattr(costs, name)}).seconds(column) / plain > 0.02) > 0.25
+    ]  # fmt: skip
+    assert len(telling) >= 2
+    for name in telling:
+        assert getattr(made.costs, name) == pytest.approx(getattr(costs, name), rel=0.15), name
     # Products that were not measured are estimated as well as those that were.
     fresh = [
         gpu.calibration.Entry(3072, 1536, k, e.config) for k in (768, 2304) for e in entries[:60] if e.config.split == 1
@@ -106,9 +115,14 @@ def test_entries(gpu):
     first = every[:6]
     assert {e.config.group for e in first} == {1, 4, 8, 16} and {e.config.epilogue for e in first} == {0, 1}
     assert {e.config.persistent for e in first} >= {0}
-    # Any beginning of the list has all sizes and ways of sharing in it.
-    assert {e.m for e in every[:60]} == {512, 1024, 2048, 4096, 8192}
-    assert {e.config.split for e in every[:60]} == {1, 2, 4, 8}
+    # The first round has all products and all ways of sharing in it.
+    early = every[: 6 + 7 * 16]
+    assert len({(e.m, e.n, e.k) for e in early}) == 7 == len({(e.m, e.n, e.k) for e in every})
+    assert {e.config.split for e in early} == {1, 2, 4, 8}
+    batches = gpu.calibration.in_batches(every, 12)
+    assert [e for batch in batches for e in batch] == every
+    assert all(len(batch) <= 12 and len({(e.m, e.n, e.k) for e in batch}) == 1 for batch in batches)
+    assert sum(a[0].k != b[0].k for a, b in itertools.pairwise(batches)) < 60  # arguments are drawn anew
 
 
 def written(gpu, tables, tmp_path, driver, lines):

@@ -233,4 +233,6 @@ def _make(kind: int, site: Site, index: int, reads: bool, facts: dict[str, Any])
         )
     if kind == layout.FAULT_STACK:
         return errors.EmulationError("a thread's stack is too small for it", **facts)
-    return errors.BarrierMisuseError("a memory barrier is not initialised, or has more arrivals than expected", **facts)
+    return errors.BarrierMisuseError(
+        "a memory barrier is not initialised, has more arrivals than expected, or counts beyond 2**20 - 1", **facts
+    )

@@ -16,7 +16,7 @@ import numpy as np
 from ....ir import dtype as dt
 from . import layout
 from ....support.errors import RelaxishError
-from .errors import DeadlockError, SharedMemoryLimitError
+from .errors import DeadlockError, EmulationError, SharedMemoryLimitError
 from .faults import Geometry, fault_error
 from .program import Memory, ThreadProgram
 from .runtime import runtime_addresses
@@ -32,6 +32,8 @@ _REGISTERS = 65536
 """Of a multiprocessor."""
 _MOST_REGISTERS = 256
 _MOST_CLOCKS = 1 << 31
+_THREADS_OF_BLOCK, _BLOCKS_OF_CLUSTER = 1024, 8
+"""More blocks in a cluster need a permission that launches do not ask for."""
 _THREADS_EACH, _BLOCKS_EACH, _SHARED_EACH = 2048, 32, 233472
 """What a multiprocessor has room for; each block takes a kilobyte more of shared memory than it asks for."""
 
@@ -314,6 +316,20 @@ def _check_resident(program: ThreadProgram, blocks: int, threads: int, shared: i
         )
 
 
+def _check_geometry(program: ThreadProgram, grid: Dim, block: Dim, cluster: Dim) -> None:
+    """What the driver refuses to launch."""
+    blocks = math.prod(cluster)
+    wrong = ""
+    if not 0 < math.prod(block) <= _THREADS_OF_BLOCK:
+        wrong = f"a block has {math.prod(block)} threads, and may have 1 to {_THREADS_OF_BLOCK}"
+    elif not 0 < blocks <= _BLOCKS_OF_CLUSTER:
+        wrong = f"a cluster has {blocks} blocks, and may have 1 to {_BLOCKS_OF_CLUSTER}"
+    elif any(size % each for size, each in zip(grid, cluster, strict=True)):
+        wrong = f"a grid of {grid} blocks is not made of whole clusters of {cluster}"
+    if wrong:
+        raise EmulationError(f"this cannot be launched: {wrong}", kernel=program.name)
+
+
 def launch_program(
     program: ThreadProgram,
     entry: int,
@@ -334,6 +350,7 @@ def launch_program(
 
     Raises EmulationError: its subclasses say what is wrong with the kernel.
     """
+    _check_geometry(program, grid, block, cluster)
     total = (shared + 127) // 128 * 128 + program.static_bytes if program.static_bytes else shared
     if total > shared_limit:
         raise SharedMemoryLimitError(

@@ -165,6 +165,8 @@ MBAR_FENCED = 88
 MBAR_PROXY = 96
 """Whether bulk copies may complete on it, because its maker has fenced since."""
 MBAR_BYTES = 104
+MBAR_MOST = 0xFFFFF
+"""The largest count of arrivals, and of bytes that a phase may wait for at a time."""
 MBAR_MAGIC = 0x5EBA0000
 
 # ---- bulk copies under way

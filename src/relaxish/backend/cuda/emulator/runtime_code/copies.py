@@ -120,6 +120,8 @@ def rx_mbarrier(fiber: int, address: int, site: int) -> int:
 def rx_mbarrier_init(fiber: int, address: int, count: int, site: int) -> None:
     """``mbarrier.init``: the barrier's phases end after so many arrivals."""
     grid = load64(fiber + FIBER_GRID)
+    if count < 1 or count > MBAR_MOST:
+        rx_fault(fiber, FAULT_BARRIER, site, count)
     number = load64(grid + BARRIERS_USED)
     if load32(address + 4) == MBAR_MAGIC:
         number = load32(address)
@@ -181,7 +183,7 @@ def rx_mbarrier_arrive(fiber: int, address: int, count: int, expected: int, site
     rx_release(fiber, load64(bar + MBAR_VECTOR))
     store64(bar + MBAR_BYTES_LEFT, load64(bar + MBAR_BYTES_LEFT) + expected)
     store64(bar + MBAR_PENDING, load64(bar + MBAR_PENDING) - count)
-    if load64(bar + MBAR_PENDING) < 0:
+    if load64(bar + MBAR_PENDING) < 0 or load64(bar + MBAR_BYTES_LEFT) > MBAR_MOST:
         rx_fault(fiber, FAULT_BARRIER, site, count)
     rx_mbarrier_advance(load64(fiber + FIBER_GRID), bar, 0)
 
