@@ -292,7 +292,7 @@ def _composed(module: IRModule, where: Target, options: dict[str, Any]) -> Execu
     if options["relax_pipeline"] is None and placed.mixed:
         from .pipeline import mixed_pipeline
 
-        options["relax_pipeline"] = mixed_pipeline(home, captures)
+        options["relax_pipeline"] = mixed_pipeline(home, [p.target for p in placed.places], captures)
     if where.runtime == "aot" and options["exec_mode"] == "bytecode":
         options["exec_mode"] = "compiled"
     with _capturing() if captures else nullcontext():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import transform
@@ -276,7 +276,7 @@ def _kernels_of_several(composite: Target, prepack: bool) -> Pass:
             found: IRModule = kernel_pipeline(home, prepack=prepack)(placed.module)
             return found
         with home:
-            return Sequential(_mixed_kernels(home))(placed.module)
+            return Sequential(_mixed_kernels(home, [p.target for p in placed.places]))(placed.module)
 
     return _pass(f_kernels, "kernel_pipeline")
 
@@ -312,21 +312,23 @@ def _tuned_kernels() -> list[Pass]:
     ]
 
 
-def _mixed_kernels(home: Target) -> list[Pass]:
+def _mixed_kernels(home: Target, others: Sequence[Target]) -> list[Pass]:
     """From a placed model to fused kernels that say for which device they are; what is on none is for ``home``."""
+    elsewhere = {t.kind.name: t for t in reversed(others) if t.kind != home.kind}
     return [
         transform.CanonicalizeBindings(),
         decompose_ops_as_written(),
         transform.CanonicalizeBindings(),
         transform.DeadCodeElimination(),
         *library_passes(home),
+        *(p for target in elsewhere.values() for p in library_passes(target, home=False)),
         *stages.dispatch(),
         *stages.legalize(),
     ]
 
 
-def mixed_pipeline(home: Target, captures: bool = False) -> Pass:
-    """From a model whose parts live on several devices to what the virtual machine runs.
+def mixed_pipeline(home: Target, others: Sequence[Target] = (), captures: bool = False) -> Pass:
+    """From a model whose parts live on several devices, ``home`` and ``others``, to what the virtual machine runs.
 
     Kernels that the tuning database in scope knows get their tuned schedules, the others their default ones when they are
     built. ``captures`` lets runs of CUDA kernels be replayed as graphs.
@@ -340,7 +342,7 @@ def mixed_pipeline(home: Target, captures: bool = False) -> Pass:
             tuned = [ApplyFasterOfDatabaseAndDefault()]
         with home:
             lowered = [*stages.dataflow_lower(), *stages.finalize(cuda_graph=captures)]
-            return Sequential([*_mixed_kernels(home), *tuned, *lowered])(mod)
+            return Sequential([*_mixed_kernels(home, others), *tuned, *lowered])(mod)
 
     return _pass(f_mixed, "mixed_pipeline")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 
 import numpy as np
 import pytest
@@ -38,6 +40,11 @@ def test_help_and_version(capsys):
 def test_info(capsys):
     code, out, _ = run(capsys, "info")
     assert code == 0 and "RELAXISH_NUM_THREADS" in out and "llvm" in out
+    assert "composite" in out and "Features of this processor" in out and "Tags" in out
+    code, out, _ = run(capsys, "info", "--json")
+    listed = json.loads(out)
+    assert {"nvidia/jetson-nano", "aws/c4.4xlarge"} <= set(listed["tags"])
+    assert all(name.startswith("has_") for name in listed["features"])
 
 
 @pytest.mark.parametrize("command", ["tune", "compile", "run", "bench", "opt"])

@@ -90,6 +90,31 @@ def test_sizes_and_scalars(count: int) -> None:
     np.testing.assert_allclose(b.numpy(), x * np.float32(2.5) - 3, rtol=1e-6, atol=1e-6)
 
 
+def test_tensor_maps_are_made_by_way_of_machine_code(monkeypatch: Any) -> None:
+    @I.ir_module
+    class Product:
+        @R.function
+        def main(x: R.Tensor((256, 128), "float16"), w: R.Tensor((128, 256), "float16")):
+            with R.dataflow():
+                y = R.matmul(x, w, out_dtype="float32")
+                R.output(y)
+            return y
+
+    rng = np.random.default_rng(1)
+    x, w = rng.normal(size=(256, 128)).astype("float16"), rng.normal(size=(128, 256)).astype("float16")
+    executable = relaxish.build(Product, Target("nvidia/nvidia-h100"))
+    module = executable.device_modules[0]
+    assert "rt.tensor_map" in module.get_source("host")
+    (expected,) = _run(executable, [x, w])
+    assert module.use_native_host()
+    made: list[tuple[Any, ...]] = []
+    encode = type(module.runtime(0)).tensor_map
+    monkeypatch.setattr(type(module.runtime(0)), "tensor_map", lambda self, *a: made.append(a) or encode(self, *a))
+    (found,) = _run(executable, [x, w])
+    np.testing.assert_array_equal(found, expected)
+    assert len(made) >= 2
+
+
 def test_workspace_lives_until_the_call_is_over() -> None:
     @I.ir_module
     class Sorted:

@@ -132,6 +132,33 @@ def test_a_library_gets_nothing_of_other_devices() -> None:
     np.testing.assert_allclose(out.numpy(), x @ w @ w, rtol=1e-3, atol=1e-4)
 
 
+def test_each_device_has_the_libraries_that_it_can_use() -> None:
+    @I.ir_module
+    class Two:
+        @R.function
+        def main(x: R.Tensor((4, 8), "float32"), w: R.Tensor((8, 8), "float32")):
+            with R.dataflow():
+                a = R.matmul(x, w)
+                b = R.hint_on_device(a, relaxish.cpu(0))
+                v = R.hint_on_device(w, relaxish.cpu(0))
+                c = R.matmul(b, v)
+                R.output(c)
+            return c
+
+    rng = np.random.default_rng(4)
+    x, w = rng.normal(size=(4, 8)).astype("float32"), rng.normal(size=(8, 8)).astype("float32")
+    target = Target({"devices": ["cuda -arch=sm_80", "llvm"], "libs": ["mkl", "cublas"]})
+    blas = NumPyBlas()
+    with use_cuda_provider("emulator"), use_library("cublasLt", FakeCublasLt()), use_mkl(blas):
+        executable = relaxish.build(Two, target)
+        gpu = relaxish.cuda()
+        machine = relaxish.VirtualMachine(executable, [gpu, relaxish.cpu()])
+        out = machine["main"](relaxish.nd.array(x, gpu), relaxish.nd.array(w, gpu))
+    assert sorted(m.type_key for m in executable.external_modules) == ["cublas", "mkl_blas"]
+    assert blas.calls == [(4, 8, 8)]
+    np.testing.assert_allclose(out.numpy(), x @ w @ w, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("target", "extra"),
     [("llvm -libs=mkl", "mkl"), ("cuda -arch=sm_80 -libs=cublas", "cuda"), ("cuda -arch=sm_80 -libs=cudnn", "cudnn")],
@@ -161,6 +188,8 @@ def test_of_a_board_it_is_not_known_what_it_has(monkeypatch: Any) -> None:
         ),
         ("llvm -libs=cublas", "the library cublas is for targets of kind cuda, not llvm"),
         ("cuda -arch=sm_80 -libs=mkl", "for targets of kind llvm or c, not cuda"),
+        ("rocm -libs=hipblas", "hipblas, which no extra of relaxish brings: .*relax.ext.hipblas"),
+        ("opencl -libs=clml", "clml, which no extra of relaxish brings: .*relax.ext.openclml"),
     ],
 )
 def test_libraries_that_cannot_be_used_are_errors(target: str, message: str) -> None:

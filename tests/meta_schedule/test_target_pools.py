@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+import tarfile
 from typing import Any
 
 import pytest
 
+from relaxish.backend.llvm.compile import compile_primfuncs
+from relaxish.driver import lower_kernels
+from relaxish.ir import IRModule
 from relaxish.meta_schedule.runner import LocalRunner, RPCRunner, Runner, RunnerInput
 from relaxish.meta_schedule.runner.pools import EmulatorRunner, PooledRunner
+from relaxish.meta_schedule.runner.rpc_runner import _as_library
 from relaxish.meta_schedule.testing.local_rpc import LocalRPC
 from relaxish.meta_schedule.tir_integration import tune_tir
 from relaxish.script import tir as T
@@ -90,3 +96,17 @@ def test_every_gpu_has_the_limits_that_a_search_needs(kind: str) -> None:
     assert {"max_threads_per_block", "max_shared_memory_per_block", "thread_warp_size"} <= set(limits)
     assert Target(kind).max_shared_memory_per_block >= 16384
     assert attrs_with_limits(Target({"kind": kind, "max_num_threads": 64}))["max_num_threads"] == 64
+
+
+def test_candidates_for_another_architecture_travel_as_objects(tmp_path: Any) -> None:
+    compiled = compile_primfuncs(
+        lower_kernels(IRModule({"add": add}), Target("llvm -mtriple=aarch64-linux-gnu")),
+        Target("llvm -mtriple=aarch64-linux-gnu"),
+    )
+    path = _as_library(pickle.dumps(compiled), tmp_path)
+    assert path.name == "candidate.tar"
+    with tarfile.open(path) as archive:
+        objects = [archive.extractfile(n).read() for n in archive.getnames() if n.endswith(".o")]
+    assert {int.from_bytes(data[18:20], "little") for data in objects} == {183}
+    here = compile_primfuncs(lower_kernels(IRModule({"add": add}), Target("llvm")), Target("llvm"))
+    assert _as_library(pickle.dumps(here), tmp_path).name == "candidate.so"

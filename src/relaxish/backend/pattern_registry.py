@@ -17,7 +17,7 @@ __all__ = ["get_pattern", "get_patterns_with_prefix", "only_on", "patterns_named
 #: A FusionPattern or a tuple of its fields.
 Pattern = FusionPattern | tuple[str, DFPattern] | tuple[str, DFPattern, Mapping[str, DFPattern]] | tuple[Any, ...]
 
-_ONLY_ON: ContextVar[str] = ContextVar("relaxish_patterns_only_on", default="")
+_ONLY_ON: ContextVar[tuple[str, bool]] = ContextVar("relaxish_patterns_only_on", default=("", True))
 _PATTERNS: list[FusionPattern] = []
 atexit.register(_PATTERNS.clear)
 
@@ -41,24 +41,24 @@ def register_patterns(patterns: Sequence[Pattern]) -> None:
 def get_patterns_with_prefix(prefix: str) -> list[FusionPattern]:
     """All patterns whose name starts with ``prefix``, the one of highest priority first."""
     found = [p for p in reversed(_PATTERNS) if p.name.startswith(prefix)]
-    kind = _ONLY_ON.get()
-    return [_on_device(p, kind) for p in found] if kind else found
+    kind, home = _ONLY_ON.get()
+    return [_on_device(p, kind, home) for p in found] if kind else found
 
 
 @contextmanager
-def only_on(kind: str) -> Iterator[None]:
-    """While it lasts, patterns match only what lives on devices of a kind, or on none in particular."""
-    token = _ONLY_ON.set(kind)
+def only_on(kind: str, home: bool) -> Iterator[None]:
+    """While it lasts, patterns match only what lives on devices of a kind, or (at ``home``) on none in particular."""
+    token = _ONLY_ON.set((kind, home))
     try:
         yield
     finally:
         _ONLY_ON.reset(token)
 
 
-def _on_device(pattern: FusionPattern, kind: str) -> FusionPattern:
+def _on_device(pattern: FusionPattern, kind: str, home: bool) -> FusionPattern:
     def check(context: PatternCheckContext) -> bool:
         device = getattr(context.matched_expr.struct_info, "vdevice", None)
-        there = device is None or device.target.kind.name == kind
+        there = home if device is None else device.target.kind.name == kind
         return there and (pattern.check is None or pattern.check(context))
 
     return replace(pattern, check=check)

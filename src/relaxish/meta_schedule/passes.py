@@ -103,6 +103,13 @@ def ApplyFasterOfDatabaseAndDefault() -> Pass:  # noqa: N802
     return _apply_database(None, False, respect_baselines=True)
 
 
+def _place_of(func: PrimFunc, target: Target) -> Target:
+    """The device that a function is for in a program for several: another kind or architecture than the current one."""
+    own: Any = (func.attrs or {}).get("target")
+    elsewhere = own is not None and (own.kind, own.attrs.get("arch")) != (target.kind, target.attrs.get("arch"))
+    return own if elsewhere else target
+
+
 def _apply_database(work_dir: str | None, enable_warning: bool, respect_baselines: bool) -> Pass:
     given = Target.current()
 
@@ -111,9 +118,7 @@ def _apply_database(work_dir: str | None, enable_warning: bool, respect_baseline
         database = _database(work_dir)
 
         def change(name: str, func: PrimFunc) -> PrimFunc | None:
-            own = (func.attrs or {}).get("target")  # in a program for several devices
-            elsewhere = own is not None and own.without_host() != target.without_host()
-            made = apply_record(database, func, own if elsewhere else target, name, respect_baselines)
+            made = apply_record(database, func, _place_of(func, target), name, respect_baselines)
             if made is None and enable_warning:
                 _log.warning("Tuning record is not found for primfunc: %s", name)
             return made

@@ -172,8 +172,7 @@ def tune_relax(
     if op_names:
         tasks = [t for t in tasks if any(name in t.task_name for name in op_names)]
     contexts, weights = extracted_tasks_to_tune_contexts(tasks, work_dir, space, strategy, num_tuning_cores, seed)
-    runner, own = runner_of_target(runner, Target(target))
-    with own:
+    with runner_of_target(runner, Target(target)) as measuring:
         return tune_tasks(
             tasks=contexts,
             task_weights=weights,
@@ -182,7 +181,7 @@ def tune_relax(
             max_trials_per_task=max_trials_per_task,
             num_trials_per_iter=num_trials_per_iter,
             builder=builder,
-            runner=runner,
+            runner=measuring,
             database=database,
             cost_model=cost_model,
             measure_callbacks=measure_callbacks,

@@ -58,9 +58,7 @@ def tune_tir(
         mod = IRModule({str(symbol): mod})
     if not isinstance(mod, IRModule):
         raise TypeError(f"expected an IRModule or a PrimFunc, got {type(mod).__name__}")
-    if isinstance(target, str):
-        target = Target(target)
-    runner, own = runner_of_target(runner, Target(target))
+    target = Target(target)
     special = dict(special_space or {})
     named = []
     for gv, func in mod.functions.items():
@@ -88,7 +86,7 @@ def tune_tir(
     ]
     for task in tasks:
         task.initialize()
-    with own:
+    with runner_of_target(runner, target) as measuring:
         return tune_tasks(
             tasks=tasks,
             task_weights=[1.0] * len(tasks),
@@ -97,7 +95,7 @@ def tune_tir(
             max_trials_per_task=max_trials_per_task,
             num_trials_per_iter=num_trials_per_iter,
             builder=builder,
-            runner=runner,
+            runner=measuring,
             database=database,
             cost_model=cost_model,
             measure_callbacks=measure_callbacks,

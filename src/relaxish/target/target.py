@@ -171,15 +171,16 @@ class Target:
             result["host"] = self._host.export()
         return result
 
+    @functools.cached_property
     def _key(self) -> tuple[Any, ...]:
         attrs = tuple((name, _hashable(value)) for name, value in self.attrs.items())
         return (self.kind.name, self.keys, attrs, self._names, self._host)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Target) and (self is other or self._key() == other._key())
+        return isinstance(other, Target) and (self is other or self._key == other._key)
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._key)
 
     def same_as(self, other: object) -> bool:
         """Whether ``other`` is this very object."""

@@ -34,6 +34,7 @@ from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
 from ..target import Target
+from ..target.libraries import fitting
 from ..tir import For, ForKind
 from ..tir.function import PrimFunc
 from .graph_partition import Group
@@ -159,6 +160,9 @@ def places_of(composite: Target) -> tuple[list[Place], list[Place]]:
             nested.append(Place(name, with_inherited(given, holds), VDevice(given), True))
             continue
         target = bare(holds)
+        if "libs" not in given.attrs and holds.libs:
+            # What a level above asks for is for those below that can use it.
+            target = target.with_attrs(libs=fitting(holds.libs, target.kind.name))
         kind = target.get_target_device_type()
         if kind == _CPU:
             target = _processor(target.without_host(), host)

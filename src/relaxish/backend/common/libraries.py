@@ -20,6 +20,7 @@ from ...runtime.registry import get_global_func
 from ...support.errors import RelaxishError
 from ...support.host_cpu import host_triple
 from ...target import Target
+from ...target.libraries import LIBRARY_KINDS, fitting
 from ...transform import FuseOpsByPattern, RunCodegen
 from ..pattern_registry import get_patterns_with_prefix, only_on
 
@@ -30,22 +31,22 @@ _SORTS = ("relax.sort", "relax.argsort", "relax.topk", "relax.cumsum", "relax.cu
 
 @dataclass(frozen=True)
 class Library:
-    """A library with an entry: kinds of targets, the pass over the graph ("module:function", in ``backend/``), and what
-    loads it ("module:function", in ``runtime/``), which raises MissingExtraError."""
+    """A library with an entry: the pass over the graph ("module:function", in ``backend/``), what loads it
+    ("module:function", in ``runtime/``), which raises MissingExtraError, and a code generator that others register."""
 
-    kinds: tuple[str, ...]
     partition: str = ""
     load: str = ""
+    codegen: str = ""
 
 
 LIBRARIES: dict[str, Library] = {
-    "cublas": Library(("cuda",), "cuda.cublas:partition_for_cublas", "nvidia.libs.cublaslt:library"),
-    "cudnn": Library(("cuda",), "cuda.cudnn:partition_for_cudnn", "nvidia.libs.cudnn:library"),
-    "cutlass": Library(("cuda",), "cuda.cutlass:partition_for_cutlass"),
-    "thrust": Library(("cuda", "rocm", "vulkan")),
-    "mkl": Library(("llvm", "c"), "cpu_generic.mkl:partition_for_mkl", "mkl:load_mkl"),
-    "hipblas": Library(("rocm",), "rocm.hipblas:partition_for_hipblas"),
-    "clml": Library(("opencl",), "adreno.clml:OpenCLMLOffLoad"),
+    "cublas": Library("cuda.cublas:partition_for_cublas", "nvidia.libs.cublaslt:library"),
+    "cudnn": Library("cuda.cudnn:partition_for_cudnn", "nvidia.libs.cudnn:library"),
+    "cutlass": Library("cuda.cutlass:partition_for_cutlass"),
+    "thrust": Library(),
+    "mkl": Library("cpu_generic.mkl:partition_for_mkl", "mkl:load_mkl"),
+    "hipblas": Library("rocm.hipblas:partition_for_hipblas", codegen="hipblas"),
+    "clml": Library("adreno.clml:OpenCLMLOffLoad", codegen="openclml"),
 }
 _PACKAGE = __package__.rpartition(".backend")[0]
 
@@ -55,8 +56,11 @@ def _named(layer: str, where: str) -> Any:
     return getattr(importlib.import_module(f"{_PACKAGE}.{layer}.{module}"), name)
 
 
-def library_passes(target: Target) -> list[Pass]:
+def library_passes(target: Target, home: bool = True) -> list[Pass]:
     """For each library of the target, in the order given, a pass that hands it what it can do; none without ``libs``.
+
+    Of a program for several devices they look at what lives on devices of the target's kind; and, where the target is its
+    ``home``, at what lives on none in particular.
 
     Raises RelaxishError for a library that there is not, or that does not go with the kind of target, and MissingExtraError
     for one that is not installed where the program is to run on a machine like this one.
@@ -64,7 +68,7 @@ def library_passes(target: Target) -> list[Pass]:
     names = list(dict.fromkeys(target.libs))
     for name in names:
         _check(name, target)
-    return [_pass_of(name, target.kind.name) for name in names]
+    return [_pass_of(name, target.kind.name, home) for name in names]
 
 
 def _check(name: str, target: Target) -> None:
@@ -76,9 +80,13 @@ def _check(name: str, target: Target) -> None:
                 f"{', '.join(LIBRARIES)}; another needs patterns (register_patterns) and a function relax.ext.{name}"
             )
         return
-    if target.kind.name not in library.kinds:
+    if not fitting([name], target.kind.name):
+        kinds = " or ".join(LIBRARY_KINDS[name])
+        raise RelaxishError(f"the library {name} is for targets of kind {kinds}, not {target.kind.name}")
+    if library.codegen and get_global_func(f"relax.ext.{library.codegen}", True) is None:
         raise RelaxishError(
-            f"the library {name} is for targets of kind {' or '.join(library.kinds)}, not {target.kind.name}"
+            f"the target asks for the library {name}, which no extra of relaxish brings: it needs a code generator of its "
+            f"own, registered as relax.ext.{library.codegen}"
         )
     if library.load and _is_for_this_machine(target):
         _named("runtime", library.load)()
@@ -91,9 +99,9 @@ def _is_for_this_machine(target: Target) -> bool:
     return not triple or triple.partition("-")[0] == host_triple().partition("-")[0]
 
 
-def _pass_of(name: str, kind: str) -> Pass:
+def _pass_of(name: str, kind: str, home: bool) -> Pass:
     def run(mod: IRModule, ctx: PassContext) -> IRModule:
-        with only_on(kind):
+        with only_on(kind, home):
             return parted(mod)
 
     def parted(mod: IRModule) -> IRModule:

@@ -7,8 +7,8 @@ Before (what host/device splitting leaves) and after::
                       n, 64)                           sizes = T.allocate([10], "int64", "local") ...
                                                        T.call_extern("rx_device_launch", call, 0, arguments, sizes)
 
-:mod:`relaxish.runtime.native_host` says what is called. Programs that call packed functions, each other, or make tensor
-maps stay text (:mod:`.host_program`).
+:mod:`relaxish.runtime.native_host` says what is called. Programs that call packed functions or each other stay text
+(:mod:`.host_program`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...ir.op import Op
 from ...ir.prim import Call, Cast, IntImm, StringImm, Var
 from ...ir.types import PointerType, PrimType
 from ...runtime.host_program import KernelInfo
-from ...runtime.native_host import ALLOCATE, LAUNCH, SUFFIX, TABLE, HostCode
+from ...runtime.native_host import ALLOCATE, ELEMENTS, LAUNCH, SUFFIX, TABLE, TENSOR_MAP, HostCode
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ...target import Target
@@ -40,7 +40,7 @@ _QUIET = ("tir.start_profile_intrinsic", "tir.end_profile_intrinsic")
 
 # The table through which the code finds the two functions, in an object of its own: exported libraries have one each.
 _TABLE_TEXT = f"""
-@{TABLE} = global [2 x ptr] zeroinitializer
+@{TABLE} = global [3 x ptr] zeroinitializer
 define void @{LAUNCH}(i64 %call, i32 %kernel, ptr %arguments, ptr %sizes) {{
   %f = load ptr, ptr @{TABLE}
   call void %f(i64 %call, i32 %kernel, ptr %arguments, ptr %sizes)
@@ -50,6 +50,12 @@ define ptr @{ALLOCATE}(i64 %call, i64 %bytes) {{
   %p = getelementptr ptr, ptr @{TABLE}, i64 1
   %f = load ptr, ptr %p
   %r = call ptr %f(i64 %call, i64 %bytes)
+  ret ptr %r
+}}
+define ptr @{TENSOR_MAP}(i64 %call, ptr %words) {{
+  %p = getelementptr ptr, ptr @{TABLE}, i64 2
+  %f = load ptr, ptr %p
+  %r = call ptr %f(i64 %call, ptr %words)
   ret ptr %r
 }}
 """
@@ -77,6 +83,22 @@ class _Native(Mutator):
         memory = Call("handle", Op.get("tir.call_extern"), (StringImm(ALLOCATE), self.call, size))
         return LetStmt(stmt.buffer_var, memory, self.visit(stmt.body))
 
+    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+        value: Any = stmt.value
+        if getattr(getattr(value, "op", None), "name", "") != "tir.tensor_map_encode":
+            return super().default_visit(stmt)
+        data, element, *rest = value.args
+        if element.value not in ELEMENTS:
+            raise _NotNative(f"a tensor map of {element.value}")
+        number = IntImm("int64", ELEMENTS.index(element.value))
+        words, stores = _array(
+            "words", [_bits(self.visit(data), "pointer"), number, *(_wide(self.visit(r)) for r in rest)]
+        )
+        made = Call("handle", Op.get("tir.call_extern"), (StringImm(TENSOR_MAP), self.call, words.data))
+        # The words are read before the next statement; the name is there for all that follow.
+        body = SeqStmt([*stores, LetStmt(stmt.var, made, self.visit(stmt.body))])
+        return Allocate(words.data, "int64", words.shape, IntImm("bool", 1), body)
+
     def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
         return self.visit(stmt.body)
 
@@ -97,14 +119,12 @@ class _Native(Mutator):
 
     def visit_Call(self, call: Call) -> Any:
         name = getattr(call.op, "name", "")
-        if "packed" in name or "tensormap" in name.lower() or not name:
+        if "packed" in name or name == "tir.tensor_map_encode" or not name:
             raise _NotNative(f"the call of {name or call.op}")
         return super().default_visit(call)
 
     def _launch(self, info: KernelInfo, given: Sequence[Any]) -> Any:
         values, sizes = given[: len(info.kinds)], dict(zip(info.launch_params, given[len(info.kinds) :]))
-        if "tensor_map" in info.kinds:
-            raise _NotNative("a tensor map")
         one = IntImm("int32", 1)
         block, thread, cluster = ([sizes.get(f"{part}.{axis}", one) for axis in "xyz"] for part in _PARTS)
         shared = sizes.get(_DYNAMIC_SHARED, IntImm("int32", 0))
@@ -130,10 +150,14 @@ def _array(name: str, values: Sequence[Any]) -> tuple[Any, list[Any]]:
 
 def _bits(value: Any, kind: str) -> Any:
     """An argument of a kernel as 64 bits."""
-    if kind == "pointer":
+    if kind in ("pointer", "tensor_map"):
         return Call("int64", Op.get("tir.reinterpret"), (value,))
     if kind.startswith(("float", "bfloat")):
         return Call("int64", Op.get("tir.reinterpret"), (Cast("float64", value),))
+    return _wide(value)
+
+
+def _wide(value: Any) -> Any:
     return Cast("int64", value)
 
 

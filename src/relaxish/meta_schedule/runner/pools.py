@@ -79,20 +79,18 @@ def runner_for_target(target: Target) -> Runner:
     return next(iter(runners.values())) if len(made) == 1 else PooledRunner(runners)
 
 
-def runner_of_target(runner: Runner | str, target: Target) -> tuple[Runner | str, Any]:
-    """The runner of a search, and a context that ends it: one that is given stays, "local" is what the pools say."""
-    if runner != "local" or is_local(target):
-        return runner, contextlib.nullcontext()
-    made = runner_for_target(target)
-    return made, _ended(made) if hasattr(made, "shutdown") else contextlib.nullcontext()
-
-
 @contextlib.contextmanager
-def _ended(runner: Any) -> Iterator[None]:
+def runner_of_target(runner: Runner | str, target: Target) -> Iterator[Runner | str]:
+    """The runner of a search: one that is given, "local" where the target has no pools, else what these ask for."""
+    if runner != "local" or is_local(target):
+        yield runner
+        return
+    made: Any = runner_for_target(target)
     try:
-        yield
+        yield made
     finally:
-        runner.shutdown()
+        if hasattr(made, "shutdown"):
+            made.shutdown()
 
 
 def _pools(target: Target, above: Any) -> list[tuple[Target, Any]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...runtime import nd, rpc
+from ...target import Target
 from ..arg_info import ArgInfo
 from ..measure.status import MeasureStatus
 from ..utils import get_global_func_with_default_on_worker
@@ -164,15 +165,20 @@ def _nothing() -> None:
 
 
 def _as_library(artifact: str | bytes, folder: Path) -> Path:
-    """The artifact as a shared object with its manifest; what is a file already stays as it is."""
+    """The artifact as a shared object with its manifest; what is a file already stays as it is.
+
+    For a machine of another architecture the objects go there in an archive, and are linked where they are loaded.
+    """
     if isinstance(artifact, str):
         return Path(artifact)
-    from ...backend.llvm.compile import link_shared
+    from ...backend.llvm.compile import linker_of
+    from ...runtime.linking import is_foreign
     from ...runtime.module import Module
 
     compiled = pickle.loads(artifact)  # made by this process's own builder
-    path = folder / "candidate.so"
-    Module(compiled.kernels, None, objects=[compiled.object_bytes], linker=link_shared).export_library(path)
+    path = folder / ("candidate.tar" if is_foreign(compiled.triple) else "candidate.so")
+    linker = linker_of(Target({"kind": "llvm", "mtriple": compiled.triple}) if compiled.triple else Target("llvm"))
+    Module(compiled.kernels, None, objects=[compiled.object_bytes], linker=linker).export_library(path)
     return path
 
 
