@@ -11,7 +11,6 @@ import numpy as np
 from ...ir import dtype as dt
 from ...runtime import Device, NDArray, nd
 from ...runtime import device as device_of
-from ...runtime.dtype import dtype_str
 from ...runtime.kernel import KernelSpec, ParamSpec
 from ...runtime.shape_text import extent_of
 from ...support.errors import RelaxishError
