@@ -17,6 +17,7 @@ from relaxish import tile
 from relaxish.script import tir as S
 from relaxish.support import config
 from relaxish.support.errors import MalformedDataError
+from relaxish.testing.targets import device_enabled
 from relaxish.tile.autotuner import AutoTuner, AutotuneResult, CompileArgs, autotune, set_autotune_inputs, tuner
 from relaxish.tile.jit import cache, store
 from relaxish.tile.profiler import TensorSupplyType
@@ -423,6 +424,21 @@ def test_configurations_for_a_device():
         result = made.run(warmup=1, rep=1)
         assert result.config["threads"] in (16, 32)
         np.testing.assert_allclose(result.kernel(rand(64), rand(64)), rand(64) * 2, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_configurations_for_opencl():
+    if not device_enabled("opencl"):
+        pytest.skip("there is no OpenCL device that compiles")
+
+    def factory(threads=16):
+        return bound_add(64, threads)
+
+    made = AutoTuner.from_kernel(factory, [{"threads": 16}, {"threads": 32}])
+    made.set_compile_args(out_idx=-1, target="opencl").set_profile_args(ref_prog=lambda a, b: a + b)
+    result = made.run(warmup=1, rep=1, timeout=60)
+    np.testing.assert_allclose(result.kernel(rand(64), rand(64)), rand(64) * 2, rtol=1e-6)
+    assert result.kernel.get_profiler().do_bench(warmup=1, rep=2) > 0
 
 
 def test_scalars_are_supplied():

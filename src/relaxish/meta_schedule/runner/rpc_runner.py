@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from ...runtime import nd, rpc
 from ..arg_info import ArgInfo
+from ..builder.device_artifact import DeviceArtifact
+from ..builder.interpreted import InterpretedArtifact
 from ..measure.status import MeasureStatus
 from ..utils import get_global_func_with_default_on_worker
 from .arguments import alloc_arguments
@@ -167,12 +169,24 @@ def _as_library(artifact: str | bytes, folder: Path) -> Path:
     """The artifact as a shared object with its manifest; what is a file already stays as it is."""
     if isinstance(artifact, str):
         return Path(artifact)
-    from ...backend.llvm.compile import link_shared
     from ...runtime.module import Module
 
     compiled = pickle.loads(artifact)  # made by this process's own builder
     path = folder / "candidate.so"
-    Module(compiled.kernels, None, objects=[compiled.object_bytes], linker=link_shared).export_library(path)
+    if isinstance(compiled, DeviceArtifact):
+        from ...runtime.device_module import DeviceModule
+        from ...runtime.nvidia.module import CUDAModule
+
+        kind: Any = CUDAModule if compiled.kind == "cuda" else DeviceModule
+        module = Module({}, None)
+        module.add_device_module(kind.from_json(compiled.manifest, compiled.binaries))
+    elif isinstance(compiled, InterpretedArtifact):
+        raise ValueError("a server runs compiled programs; what is interpreted is measured on this machine only")
+    else:
+        from ...backend.llvm.compile import link_shared
+
+        module = Module(compiled.kernels, None, objects=[compiled.object_bytes], linker=link_shared)
+    module.export_library(path)
     return path
 
 
