@@ -15,6 +15,7 @@ from relaxish.autotvm.measure import (
 from relaxish.contrib import cc
 from relaxish.script import tir as T
 from relaxish.target import Target
+from relaxish.testing.targets import device_enabled
 
 TARGET = Target("llvm -num-cores=1")
 N = 64
@@ -322,6 +323,45 @@ def test_kernels_a_gpu_cannot_launch_are_not_built(threads, number):
         assert "invalid gpu kernel" not in str(result.costs)
     else:
         assert result.error_no == number and result.costs[0] == "Skipped because of invalid gpu kernel"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cuda", "opencl"])
+@pytest.mark.parametrize("where", ["here", "server"])
+def test_a_device_here_and_on_a_server(monkeypatch, kind, where):
+    """OpenCL where there is a device; NVIDIA's in the emulator."""
+    if kind == "cuda":
+        monkeypatch.setenv("RELAXISH_CUDA_PROVIDER", "emulator")
+        target = Target("nvidia/geforce-rtx-3090", host="llvm")
+    else:
+        if not device_enabled("opencl"):
+            pytest.skip("there is no OpenCL device that compiles")
+        target = Target("opencl", host="llvm")
+
+    class GPU(Task):
+        def instantiate(self, config):
+            A = te.placeholder((4096,), name="A")
+            sch = tir.Schedule(te.create_prim_func([A, te.compute((4096,), lambda i: A[i] + 1.0, name="B")]))
+            i, j = sch.split(sch.get_loops(sch.get_block("B"))[0], [None, config])
+            sch.bind(i, "blockIdx.x")
+            sch.bind(j, "threadIdx.x")
+            return sch, []
+
+    task = GPU()
+    task.target = target
+    with servers() as port:
+        options = {"timeout": 60, **QUICK}
+        runner = LocalRunner(**options) if where == "here" else RPCRunner("here", "127.0.0.1", port, **options)
+        batch = create_measure_batch(task, measure_option(LocalBuilder(n_parallel=1, timeout=60), runner))
+        good, bad = batch([MeasureInput(target, task, 64), MeasureInput(target, task, 4096)])
+    assert good.error_no == 0 and good.costs[0] > 0, good
+    assert bad.error_no == MeasureErrorNo.INSTANTIATION_ERROR
+
+
+def test_what_is_interpreted_stays_here(tracker):
+    builder = LocalBuilder(build_func="stackvm", timeout=60, n_parallel=1)
+    (result,) = measure(measure_option(builder, RPCRunner("here", "127.0.0.1", tracker, **QUICK)), 8)
+    assert result.error_no == MeasureErrorNo.RUNTIME_DEVICE and "interpreted" in result.costs[0]
 
 
 def test_results_print_their_number():

@@ -15,7 +15,9 @@ relaxish.support.errors.MalformedDataError: person.age: expected an integer from
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +27,7 @@ from .errors import MalformedDataError, RelaxishError
 
 __all__ = [
     "Check", "anything", "boolean", "integer", "json_depth", "list_of", "malformed", "mapping_of", "number", "one_of",
-    "optional", "parse_json", "record", "text", "tuple_of",
+    "optional", "parse_json", "parse_plain_pickle", "record", "text", "tuple_of",
 ]  # fmt: skip
 
 Check = Callable[[Any, str], Any]
@@ -71,6 +73,34 @@ def parse_json(
         raise
     except (ValueError, RecursionError, MemoryError) as err:
         raise MalformedDataError(f"{what}: not valid JSON ({err or type(err).__name__})") from None
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads values of built-in types; nothing can be named, so that nothing can be called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise MalformedDataError(f"it names {module}.{name}, and only plain data may be in it")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise MalformedDataError("it refers to something outside")
+
+
+def parse_plain_pickle(data: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> Any:
+    """The value of a pickle of plain data: numbers, texts, bytes, lists, tuples, objects with text keys.
+
+    Raises MalformedDataError, naming ``what``, for anything else, whatever it would do when it is unpickled.
+
+    >>> parse_plain_pickle(pickle.dumps({"a": [1, "b"]}), "a note")
+    {'a': [1, 'b']}
+    """
+    if len(data) > max_bytes:
+        raise MalformedDataError(f"{what}: {len(data)} bytes are more than the {max_bytes} allowed")
+    try:
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except MalformedDataError as err:
+        raise MalformedDataError(f"{what}: {err}") from None
+    except (Exception, RecursionError, MemoryError) as err:
+        raise MalformedDataError(f"{what}: not a pickle of plain data ({type(err).__name__})") from None
 
 
 @contextlib.contextmanager

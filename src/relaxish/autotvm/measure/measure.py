@@ -171,6 +171,9 @@ def create_measure_batch(task: Any, option: dict[str, Any]) -> Callable[[Sequenc
     builder, runner = option["builder"], option["runner"]
     attach_objects = runner.set_task(task)
     builder.set_task(task, runner.get_build_kwargs())
+    for part in (builder, runner):
+        if isinstance(part, (EngineBuilder, EngineRunner)):
+            part.prepare()
 
     def measure_batch(measure_inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
         if isinstance(builder, EngineBuilder) and isinstance(runner, EngineRunner) and _untouched(builder, runner):

@@ -134,6 +134,10 @@ class EngineBuilder(Builder):
             )
         return self._builder
 
+    def prepare(self) -> None:
+        """Begin to start the processes."""
+        self.parts.pool.prepare()
+
     def verify(self, module: IRModule, target: Target) -> str | None:
         """Whether the device can run a program at all."""
         return _verify(self.build_kwargs.get("check_gpu") or {}, module, target)
@@ -322,6 +326,15 @@ class EngineRunner(Runner):
 
     def _make(self) -> ms.Runner:
         raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Begin to start the processes that run on this machine."""
+        target = getattr(self.task, "target", None)
+        on_host = target is not None and not is_device_target(
+            target if isinstance(target, Target) else Target(str(target))
+        )
+        if on_host and isinstance(self.parts, ms.runner.LocalRunner):
+            self.parts.pool.prepare()
 
     def get_build_kwargs(self) -> dict[str, Any]:
         """The limits of the device, for the check before building."""

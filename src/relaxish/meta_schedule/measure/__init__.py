@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from .candidate import Candidate, Prebuilt, Skipped
     from .engine import Batch, Measured, MeasureEngine
     from .journal import FileJournal, MeasureJournal
-    from .validators import ReferenceValidator, Validator
+    from .validators import CheckFailedError, ReferenceValidator, Validator
 
 # Builders and runners, which the engine stands on, need the status: what stands on them loads on first use.
 _PLACES = {
-    "Batch": "engine", "Candidate": "candidate", "FileJournal": "journal", "MeasureEngine": "engine",
+    "Batch": "engine", "Candidate": "candidate", "CheckFailedError": "validators", "FileJournal": "journal", "MeasureEngine": "engine",
     "MeasureJournal": "journal", "Measured": "engine", "Prebuilt": "candidate", "ReferenceValidator": "validators",
     "Skipped": "candidate", "Validator": "validators",
 }  # fmt: skip
@@ -39,6 +39,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Batch", "Candidate", "FileJournal", "MeasureEngine", "MeasureJournal", "MeasureStatus", "Measured", "Prebuilt",
+    "Batch", "Candidate", "CheckFailedError", "FileJournal", "MeasureEngine", "MeasureJournal", "MeasureStatus", "Measured", "Prebuilt",
     "ReferenceValidator", "Skipped", "Validator",
 ]  # fmt: skip

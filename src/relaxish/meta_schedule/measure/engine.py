@@ -307,10 +307,19 @@ class MeasureEngine:
             return True
         artifact = trial.join_build().artifact_path
         assert artifact is not None
+        from .validators import CheckFailedError
+
         with Profiler.timeit("Check"):
-            verdict = self.validator.check(trial.candidate, trial.program, artifact, trial.target)
-        if verdict.valid is False:
-            trial.running = failed(f"wrong answer: {verdict.reason}", MeasureStatus.WRONG_ANSWER)
+            try:
+                verdict = self.validator.check(trial.candidate, trial.program, artifact, trial.target)
+                valid, reason = verdict.valid, f"wrong answer: {verdict.reason}"
+                status = MeasureStatus.WRONG_ANSWER
+            except CheckFailedError as err:
+                valid, reason, status = False, str(err), err.status
+            except Exception as err:  # a check of the user's
+                valid, reason, status = False, f"wrong answer: {_trace_of(err)}", MeasureStatus.WRONG_ANSWER
+        if valid is False:
+            trial.running = failed(reason, status)
             return False
         return True
 

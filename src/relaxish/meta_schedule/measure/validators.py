@@ -7,15 +7,27 @@ from typing import Any, Protocol
 from ...ir import IRModule
 from ...target import Target
 from ..judge import Judge, Verdict, shared_judge
+from .status import MeasureStatus
 
-__all__ = ["ReferenceValidator", "Validator"]
+__all__ = ["CheckFailedError", "ReferenceValidator", "Validator"]
+
+
+class CheckFailedError(Exception):
+    """Raised by a validator where a candidate cannot even be run: its ``status`` says how that ended."""
+
+    def __init__(self, status: MeasureStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Validator(Protocol):
     """``check`` gives a verdict on a built candidate; one that is wrong gets no times."""
 
     def check(self, candidate: Any, program: IRModule | None, artifact: str | bytes, target: Target) -> Verdict:
-        """``valid`` False for a wrong answer; None where nothing could be found out, which lets it pass."""
+        """``valid`` False for a wrong answer; None where nothing could be found out, which lets it pass.
+
+        What else it raises but CheckFailedError is a wrong answer, too.
+        """
 
 
 class ReferenceValidator:

@@ -30,7 +30,9 @@ from . import plain_device
 from .arguments import alloc_arguments, arguments_key, difference, shifted
 from .runner import EvaluatorConfig
 
-__all__ = ["DEVICE_LOST", "OTHER_KINDS", "compare_on_device", "count_devices", "measure_on_device"]
+__all__ = [
+    "DEVICE_LOST", "OTHER_KINDS", "compare_on_device", "count_devices", "execute_on_device", "measure_on_device",
+]  # fmt: skip
 
 # Kinds of devices without CUDA's driver; where a provider is asked for, their name takes its place.
 OTHER_KINDS = ("opencl", "rocm", "metal", "vulkan", "webgpu", "nvptx")
@@ -284,6 +286,27 @@ def _time(
 
 
 # ---- what is computed
+
+
+def execute_on_device(
+    artifact: bytes, make: Callable[[str], Sequence[Any]], wanted: Sequence[int], index: int, provider: str
+) -> list[np.ndarray[Any, Any]]:
+    """Run an artifact once; the arguments ``wanted`` as arrays of the host after it.
+
+    Raises RuntimeError where nothing is computed.
+    """
+    if provider in OTHER_KINDS:
+        return plain_device.execute(artifact, make, wanted, provider, index)
+    with _ends_with_the_device():
+        state = _open(provider)
+        if state.driver.image_format == "null":
+            raise RuntimeError("the null driver computes nothing")
+        place = device_of("cuda", index)
+        values = [nd.array(v, place) if isinstance(v, np.ndarray) else v for v in make("cuda")]
+        with _loaded(artifact) as (found, module):
+            module.get_function(found.name)(*values)
+            state.driver.synchronize(index)
+        return [v.numpy() if isinstance(v, NDArray) else np.asarray(v) for v in (values[i] for i in wanted)]
 
 
 def compare_on_device(

@@ -25,7 +25,7 @@ from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerRe
 # A candidate this many times slower than the fastest one is not worth waiting for.
 _HOPELESS = 50.0
 
-__all__ = ["LocalRunner", "LocalRunnerFuture", "alloc_arguments", "load_kernel", "run_guarded"]
+__all__ = ["LocalRunner", "LocalRunnerFuture", "alloc_arguments", "load_kernel", "loaded_function", "run_guarded"]
 
 DEVICE_PRELOAD = ("numpy", "relaxish.runtime", "relaxish.meta_schedule.runner.local_runner")
 # Kinds of targets whose code runs in the worker itself.
@@ -214,6 +214,22 @@ class LocalRunner(Runner):
         ).result()
         return outcome.value if outcome.ok else (None, f"{outcome.status}: {outcome.error}")
 
+    def execute(
+        self, artifact: str | bytes, make: Callable[[str], Sequence[Any]], wanted: Sequence[int], device_type: str
+    ) -> TaskResult:
+        """Run an artifact once where candidates are timed; ``value`` holds the arguments ``wanted`` as arrays after it.
+
+        ``make(device_type)`` gives the arguments there: arrays of the host, and numbers.
+        """
+        if device_type in _HOST_KINDS:
+            future = self.pool.submit(_execute_in_worker, artifact, make, list(wanted), timeout_sec=self.timeout_sec)
+            return future.result()
+        provider = _provider_of(device_type)
+        pool = self.device_pools(provider)[0]
+        name = "execute_on_device"
+        done = pool.submit(name, artifact, make, list(wanted), pool.index, provider, timeout_sec=self.timeout_sec)
+        return done.result()
+
     def shutdown(self) -> None:
         """Stop the workers."""
         if self._pool is not None:
@@ -292,6 +308,33 @@ def load_kernel(artifact: str | bytes) -> Callable[[Sequence[np.ndarray[Any, Any
         return run
 
     return bind
+
+
+def loaded_function(artifact: str | bytes) -> Callable[..., Any]:
+    """The function of an artifact for this processor, which takes arrays and numbers and checks neither."""
+    from ...runtime.kernel import NativeKernel
+
+    if isinstance(artifact, str):
+        from ...runtime.load import load_module
+
+        _exported(artifact)
+        module: Any = load_module(artifact)
+        call: Callable[..., Any] = module.entry_func.call
+        return call
+    from ...backend.llvm.compile import jit_load
+
+    compiled = pickle.loads(artifact)
+    return NativeKernel(next(iter(compiled.kernels.values())), jit_load(compiled), compiled.messages).call
+
+
+def _execute_in_worker(
+    artifact: str | bytes, make: Callable[[str], Sequence[Any]], wanted: Sequence[int]
+) -> list[np.ndarray[Any, Any]]:
+    from ...runtime.ndarray import NDArray, from_numpy
+
+    values = [from_numpy(v) if isinstance(v, np.ndarray) else v for v in make("llvm")]
+    loaded_function(artifact)(*values)
+    return [v.numpy() if isinstance(v, NDArray) else np.asarray(v) for v in (values[i] for i in wanted)]
 
 
 def _exported(path: str) -> tuple[Any, str]:

@@ -18,7 +18,7 @@ from ..utils import get_global_func_with_default_on_worker
 from .arguments import alloc_arguments, difference, shifted
 from .runner import EvaluatorConfig
 
-__all__ = ["compare", "count_devices", "measure"]
+__all__ = ["compare", "count_devices", "execute", "measure"]
 
 _MOST_RUNS = 10_000
 
@@ -67,6 +67,17 @@ def measure(
     if cooldown_sec > 0:
         time.sleep(cooldown_sec)
     return times
+
+
+def execute(
+    artifact: bytes | str, make: Callable[[str], Sequence[Any]], wanted: Sequence[int], kind: str, index: int
+) -> list[np.ndarray[Any, Any]]:
+    """Run an artifact once; the arguments ``wanted`` as arrays of the host after it."""
+    device = device_of(kind, index)
+    values = [nd.array(v, device) if isinstance(v, np.ndarray) else v for v in make(kind)]
+    _bound(artifact, values)()
+    device.sync()
+    return [v.numpy() if isinstance(v, NDArray) else np.asarray(v) for v in (values[i] for i in wanted)]
 
 
 def _time(run: Callable[[], None], device: Any, config: EvaluatorConfig) -> list[float]:

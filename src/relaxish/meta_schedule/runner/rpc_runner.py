@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from ...runtime import nd, rpc
 from ...target import Target
 from ..arg_info import ArgInfo
+from ..builder.device_artifact import DeviceArtifact
+from ..builder.interpreted import InterpretedArtifact
 from ..measure.status import MeasureStatus
 from ..utils import get_global_func_with_default_on_worker
 from .arguments import alloc_arguments
@@ -176,9 +178,21 @@ def _as_library(artifact: str | bytes, folder: Path) -> Path:
     from ...runtime.module import Module
 
     compiled = pickle.loads(artifact)  # made by this process's own builder
-    path = folder / ("candidate.tar" if is_foreign(compiled.triple) else "candidate.so")
-    linker = linker_of(Target({"kind": "llvm", "mtriple": compiled.triple}) if compiled.triple else Target("llvm"))
-    Module(compiled.kernels, None, objects=[compiled.object_bytes], linker=linker).export_library(path)
+    path = folder / "candidate.so"
+    if isinstance(compiled, DeviceArtifact):
+        from ...runtime.device_module import DeviceModule
+        from ...runtime.nvidia.module import CUDAModule
+
+        kind: Any = CUDAModule if compiled.kind == "cuda" else DeviceModule
+        module = Module({}, None)
+        module.add_device_module(kind.from_json(compiled.manifest, compiled.binaries))
+    elif isinstance(compiled, InterpretedArtifact):
+        raise ValueError("a server runs compiled programs; what is interpreted is measured on this machine only")
+    else:
+        path = folder / ("candidate.tar" if is_foreign(compiled.triple) else "candidate.so")
+        linker = linker_of(Target({"kind": "llvm", "mtriple": compiled.triple}) if compiled.triple else Target("llvm"))
+        module = Module(compiled.kernels, None, objects=[compiled.object_bytes], linker=linker)
+    module.export_library(path)
     return path
 
 

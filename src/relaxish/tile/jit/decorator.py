@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...meta_schedule.builder import BuilderInput, LocalBuilder
-from ...meta_schedule.utils import cpu_count
+from ...meta_schedule.builder import BuilderInput
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ...target import Target
@@ -17,6 +16,7 @@ from . import store
 from .cache import _key, kernel_of, remember
 from .kernel import JITKernel
 from .options import CompileOptions, kernel_name
+from .workers import end_workers, warm_builder, worker_count
 
 __all__ = ["JITImpl", "compile", "jit", "par_compile"]
 
@@ -40,9 +40,7 @@ def compile(
     """
     if not isinstance(func, PrimFunc):
         raise TypeError(f"compile takes a PrimFunc, not a {type(func).__name__}; call the factory of kernels first")
-    options = CompileOptions.make(
-        out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags
-    )
+    options = CompileOptions.make(out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags)
     return kernel_of(func, options)
 
 
@@ -74,9 +72,7 @@ def par_compile(
     With ``ignore_error`` those that fail give None, else the first failure is a RelaxishError.
     """
     programs = list(funcs)
-    options = CompileOptions.make(
-        out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags
-    )
+    options = CompileOptions.make(out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags)
     return _compile_all(programs, options, num_workers, ignore_error)
 
 
@@ -94,8 +90,8 @@ def _compile_all(
     paths = [store.entry_path("kernels", key) for key in keys]
     found = [store.find(path, lambda folder: JITKernel.load(folder, options)) for path in paths]
     todo = [i for i in range(len(programs)) if found[i] is None and keys.index(keys[i]) == i]
-    workers = min(num_workers or cpu_count(), max(1, len(todo)))
-    builder = LocalBuilder(max_workers=workers, timeout_sec=600.0, f_build=_compile_in_worker)
+    workers = min(num_workers or worker_count(len(todo)), max(1, len(todo)))
+    builder = warm_builder(_compile_in_worker, 600.0, workers)
     folder = tempfile.mkdtemp(prefix="relaxish-tile-")
     try:
         inputs = []
@@ -114,10 +110,12 @@ def _compile_all(
             made = Path(str(built.artifact_path))
             store.put(paths[index], functools.partial(_copy_entry, made))
             kernel = JITKernel.load(made, options)
-            kernel._func, kernel._folder = programs[index], paths[index]
+            kernel.settle(programs[index], paths[index])
             found[index] = kernel
+    except BaseException:
+        end_workers()  # what was begun is nobody's any more
+        raise
     finally:
-        builder.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
     first = {key: kernel for key, kernel in zip(keys, found, strict=True) if kernel is not None}
     return [remember(key, first[key]) if key in first else None for key in keys]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from ...ir import dtype as dt
 from ...runtime import Device
 from ...runtime import device as device_of
 from ...runtime.kernel import KernelSpec
-from ...support.errors import RelaxishError
+from ...support import untrusted as ut
+from ...support.errors import MalformedDataError, RelaxishError
 from ...target import Target
-from ...tir import PrimFunc
+from ...tir import IntImm, PrimFunc
 from .calling import Caller, torch_dtype
 from .options import CompileOptions, kernel_name, resolve_out_idx
 
@@ -24,9 +26,10 @@ if TYPE_CHECKING:
     from ...runtime.module import Module
     from ..profiler import Profiler, TensorSupplyType
 
-__all__ = ["JITKernel", "KernelParam", "build_module"]
+__all__ = ["JITKernel", "KernelParam", "build_module", "params_of"]
 
-_LIBRARY, _FUNCTION, _SOURCE, _HOST_SOURCE = "kernel.so", "function.json", "kernel_source.txt", "host_source.txt"
+_LIBRARY, _FUNCTION, _SOURCE, _HOST_SOURCE = "kernel.so", "function.pkl", "kernel_source.txt", "host_source.txt"
+_FORMAT = "relaxish-primfunc-1"
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,9 @@ class JITKernel:
 
         device = self._device_module()
         if device is None or device.type_key != "cuda":
-            raise RelaxishError(f"registers are counted for NVIDIA's devices; this kernel is for {self.target.kind.name}")
+            raise RelaxishError(
+                f"registers are counted for NVIDIA's devices; this kernel is for {self.target.kind.name}"
+            )
         return kernel_resources(device.get_source(), device.arch)  # type: ignore[return-value]
 
     @property
@@ -263,7 +268,9 @@ class JITKernel:
     def save(self, folder: Path) -> None:
         """Write everything that :meth:`load` needs into an empty folder."""
         self.module.export_library(str(folder / _LIBRARY))
-        (folder / _FUNCTION).write_text(save_json(self.prim_func))
+        # Plain data, which is read without running anything.
+        program = {"format": _FORMAT, "program": save_json(self.prim_func)}
+        (folder / _FUNCTION).write_bytes(pickle.dumps(program))
         (folder / _SOURCE).write_text(self.get_kernel_source())
         (folder / _HOST_SOURCE).write_text(self.get_host_source())
         (folder / "out_idx.json").write_text(json.dumps(self.out_idx))
@@ -276,12 +283,37 @@ class JITKernel:
         module: Any = load_module(str(folder / _LIBRARY))
         return JITKernel(options=options, module=module, folder=folder)
 
+    def settle(self, func: PrimFunc, folder: Path | None) -> None:
+        """Take what was read from a folder that will go away from the program, and from another folder, if there is
+        one."""
+        if folder is None or not folder.is_dir():
+            self.module.sources["ll"] = self.get_kernel_source()
+            folder = None
+        self._func, self._folder = func, folder
+
 
 def load_function(folder: Path) -> PrimFunc:
-    """The program of a saved kernel. Raises RelaxishError for a file that holds something else."""
-    found = load_json((folder / _FUNCTION).read_text())
+    """The program of a saved kernel. Raises MalformedDataError for a file that holds something else than plain data."""
+    where = str(folder / _FUNCTION)
+    data = ut.parse_plain_pickle((folder / _FUNCTION).read_bytes(), where)
+    if not isinstance(data, dict) or data.get("format") != _FORMAT or not isinstance(data.get("program"), str):
+        raise MalformedDataError(f"{where}: holds no program")
+    found = load_json(data["program"])
     if not isinstance(found, PrimFunc):
-        raise RelaxishError(f"{folder / _FUNCTION} holds no PrimFunc")
+        raise MalformedDataError(f"{where}: holds no PrimFunc")
+    return found
+
+
+def params_of(func: PrimFunc) -> list[KernelParam]:
+    """The parameters of a program that is not compiled yet."""
+    found = []
+    for param in func.params:
+        buffer = func.buffer_map.get(param)
+        if buffer is None:
+            found.append(KernelParam(str(param.dtype), (), True))
+        else:
+            shape = tuple(d.value if isinstance(d, IntImm) else str(d) for d in buffer.shape)
+            found.append(KernelParam(buffer.dtype, shape))
     return found
 
 

@@ -33,11 +33,9 @@ def resolve_target(target: str | Target | None, target_host: str | Target | None
 
 def _own_device() -> Target | None:
     from ...runtime import cuda
-    from ...target.detect import detect_target_from_device
 
     try:
-        place = cuda(0)
-        return detect_target_from_device(place) if place.exist else None
+        return Target.from_device(cuda(0)) if cuda(0).exist else None
     except (RelaxishError, RuntimeError, ValueError):
         return None
 
