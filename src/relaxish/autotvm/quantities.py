@@ -124,7 +124,8 @@ class QuantityColumns:
 
 def _owners(structure: Structure) -> tuple[Array, Array]:
     """For each quantity whether it is a stride (0 in loops of one step), and where its loop's length stands."""
-    masked, owner = [], []
+    masked: list[bool] = []
+    owner: list[int] = []
     for loop in structure.loops:
         at = len(masked)
         masked += [False] * 3

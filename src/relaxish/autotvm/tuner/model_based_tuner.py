@@ -60,9 +60,8 @@ class ModelBasedTuner(Tuner):
                 self.visited.add(index)
                 out.append(self.space.get(index))
         while len(out) < batch_size and self.has_next():
-            index = self._planned()
-            if index is None:
-                index = self.space.get_rand_index(to_exclude=self.visited)
+            planned = self._planned()
+            index = planned if planned is not None else int(self.space.get_rand_index(to_exclude=self.visited))
             self.visited.add(index)
             out.append(self.space.get(index))
         return out
@@ -179,11 +178,15 @@ class _Prior:
         inner = self._inner(points)
         for i in np.argsort(logs, kind="stable"):
             key = tuple(int(v) for v in inner[i])
-            if uses.get(key, 0) < _SAME_TILE + len(self.tuner.xs) // 8:
-                uses[key] = uses.get(key, 0) + 1
-                out.append(int(points[i]))
-                if len(out) == count:
-                    break
+            if uses.get(key, 0) >= _SAME_TILE + len(self.tuner.xs) // 8:
+                continue
+            if not self.tuner.task.admits(int(points[i])):
+                self.tuner.visited.add(int(points[i]))
+                continue
+            uses[key] = uses.get(key, 0) + 1
+            out.append(int(points[i]))
+            if len(out) == count:
+                break
         return out
 
     def _inner(self, points: Any) -> Array:
