@@ -11,6 +11,7 @@ import pytest
 import relaxish
 from relaxish import te
 from relaxish.support.errors import ScheduleError
+from relaxish.testing.emulation import emulate_cuda
 
 
 def run(s: te.Schedule, args: list[te.Tensor], given: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
@@ -126,6 +127,40 @@ def test_errors_say_what_to_do() -> None:
         s.cache_write(C, "local")
     with pytest.raises(ValueError, match="needs its arguments"):
         relaxish.lower(s)
+
+
+def test_blocks_threads_and_virtual_threads_of_a_gpu() -> None:
+    """Shared memory filled by all threads, registers, virtual threads: run with checks for races by the emulator."""
+    A, B, C = matmul(32, 32, 16)
+    s = te.create_schedule(C.op)
+    CL = s.cache_write(C, "local")
+    AS, BS = s.cache_read(A, "shared", [CL]), s.cache_read(B, "shared", [CL])
+    AL = s.cache_read(AS, "local", [CL])
+    outer, inner = [], []
+    for axis in s[C].op.axis:
+        block, rest = s[C].split(axis, factor=16)
+        virtual, rest = s[C].split(rest, nparts=2)
+        thread, rest = s[C].split(rest, nparts=4)
+        outer.append((block, virtual, thread))
+        inner.append(rest)
+    s[C].reorder(*[group[i] for i in range(3) for group in outer], *inner)
+    for group, letter in zip(outer, "yx", strict=True):
+        for axis, tag in zip(group, (f"blockIdx.{letter}", "vthread", f"threadIdx.{letter}"), strict=True):
+            s[C].bind(axis, te.thread_axis(tag))
+    s[CL].compute_at(s[C], outer[1][2])
+    ko, ki = s[CL].split(s[CL].op.reduce_axis[0], factor=4)
+    s[CL].reorder(ko, ki, *s[CL].op.axis)
+    s[AL].compute_at(s[CL], ki)
+    for tensor in (AS, BS):
+        s[tensor].compute_at(s[CL], ko)
+        _, lanes = s[tensor].split(s[tensor].fuse(*s[tensor].op.axis), factor=16)
+        high, low = s[tensor].split(lanes, nparts=4)
+        s[tensor].bind(high, te.thread_axis("threadIdx.y"))
+        s[tensor].bind(low, te.thread_axis("threadIdx.x"))
+    rng = np.random.default_rng(6)
+    a, b, c = numbers(rng, 32, 16), numbers(rng, 16, 32), np.full((32, 32), np.nan, "float32")
+    emulate_cuda(relaxish.lower(s, [A, B, C]), a, b, c, target="nvidia/geforce-rtx-4090")
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
 
 
 def random_axes(rnd: random.Random, stage: te.Stage, reductions: bool) -> list[Any]:

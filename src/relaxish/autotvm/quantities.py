@@ -110,9 +110,9 @@ class QuantityColumns:
             self.programs_read += 1
             read.append(self.read(point))
             points.append(point)
+            if read[-1].structure != read[0].structure:
+                return None
         structure = read[0].structure
-        if any(program.structure != structure for program in read):
-            return None
         values = np.stack([program.quantities for program in read])
         sizes = columns.split_sizes(points).astype(np.float64)
         split = max(1, len(points) - _CHECKS)

@@ -16,6 +16,8 @@ __all__ = ["ModelBasedTuner", "submodular_pick"]
 _log = get_logger("autotvm")
 Array = np.ndarray[Any, Any]
 _SAMPLES, _PARENTS, _CHILDREN, _REACH, _SAME_TILE = 4096, 8, 64, 3.0, 3
+# Configurations in a row that make no program before one of them costs a trial.
+_PATIENCE = 64
 
 
 class ModelBasedTuner(Tuner):
@@ -48,6 +50,7 @@ class ModelBasedTuner(Tuner):
         self.trial_pt = 0
         self.train_ct = 0
         self.flops_max = 0.0
+        self._refused = 0
         self._prior = _Prior(self) if hasattr(task, "cycles") else None
 
     def has_next(self) -> bool:
@@ -63,8 +66,18 @@ class ModelBasedTuner(Tuner):
             planned = self._planned()
             index = planned if planned is not None else int(self.space.get_rand_index(to_exclude=self.visited))
             self.visited.add(index)
-            out.append(self.space.get(index))
+            if self._admitted(index):
+                out.append(self.space.get(index))
         return out
+
+    def _admitted(self, index: int) -> bool:
+        """Whether a configuration is worth a trial; after many that are not, the next one is tried all the same."""
+        admits = getattr(self.task, "admits", None)
+        if admits is None or self._refused >= _PATIENCE or admits(index):
+            self._refused = 0
+            return True
+        self._refused += 1
+        return False
 
     def _planned(self) -> int | None:
         """The next of the plan; None where a random one is due."""
