@@ -33,6 +33,8 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.dlight.benchmark": "relaxish.tools.kernel_benchmark",
         "relaxish.nd": "relaxish.runtime.nd",
         "relaxish.relay": "relaxish.autotvm.relay",
+        "relaxish.autotvm.task.relay_integration": "relaxish.autotvm.task.relax_integration",
+        "relaxish.autotvm.util": "relaxish.autotvm.utils",
         "relaxish.rpc": "relaxish.runtime.rpc",
         "relaxish.error": "relaxish.support.errors",
         "relaxish.instrument": "relaxish.ir.instrument",

@@ -191,3 +191,11 @@ def test_databases():
     assert len(db.filter(lambda inp, res: res.error_no == 0)) == 3
     db.flush()
     assert db.load(rows[0][0]) is None
+
+
+def test_targets_are_written_without_their_hosts():
+    inp, res = record.decode(LINE)
+    hosted = autotvm.MeasureInput(Target("cuda -arch=sm_80", host="llvm -num-cores=4"), inp.task, inp.config)
+    text = json.loads(record.encode(hosted, res))["input"][0]
+    assert "num-cores" not in text and Target(text) == Target("cuda -arch=sm_80")
+    assert record.same_workload(inp.task, hosted.target, record.decode(record.encode(hosted, res))[0])

@@ -101,7 +101,9 @@ def test_configurations_of_kernels_compute_the_same():
     given = [rng.uniform(-1, 1, [int(n) for n in b.shape]).astype("float32") for b in buffers[:-1]]
     want = np.zeros([int(n) for n in buffers[-1].shape], "float32")
     interpret(func, [*given, want])
-    for index in [int(i) for i in task.config_space.sample_ints(6)]:
+    admitted = [i for i in map(int, task.config_space.sample_ints(24)) if task.admits(i)]
+    assert len(admitted) >= 8
+    for index in admitted[:6]:
         built = relaxish.build(task.program(task.config_space.get(index)), TARGET)
         out = relaxish.nd.array(np.full(want.shape, np.nan, "float32"))
         built(*[relaxish.nd.array(g) for g in given], out)
@@ -118,7 +120,9 @@ def test_tuned_kernels_are_used_by_builds(tmp_path, applied):
             tuner = autotvm.tuner.XGBTuner(task, loss_type="reg")
             tuner.tune(4, quick(), callbacks=[autotvm.callback.log_to_file(str(log))])
             assert tuner.best_flops > 0
-    assert len(database) == 8 and len(database.workloads()) == 2
+    assert len(database) == 8 and len(database.workloads()) == 2, [
+        r.error_msg for r in database.get_all_tuning_records()
+    ]
     autotvm.record.pick_best(str(log), str(best))
     assert len(best.read_text().splitlines()) == 2
     x = np.random.default_rng(2).uniform(-1, 1, (1, 3, 12, 12)).astype("float32")

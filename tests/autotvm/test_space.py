@@ -114,6 +114,7 @@ def full_space():
     cfg.define_reorder("ord", [cfg.axis(1)] * 3, "all")
     cfg.define_annotate("ann", [cfg.axis(2)] * 2, "try_unroll_vec")
     cfg.define_knob("step", [0, 16, 512])
+    cfg.define_knob("what", ["plain", (1, (2, 3)), None])
     return cfg
 
 
@@ -143,7 +144,7 @@ def test_columns_are_the_flat_features_of_entities():
     for row, point in zip(rows, points):
         flat = cfg.get(point).get_flatten_feature()
         np.testing.assert_array_equal(row, flat)
-    assert len(flat) == 2 + 3 + 3 + 2 * 11 + 1
+    assert len(flat) == 2 + 3 + 3 + 2 * 11 + 1 + 1
     np.testing.assert_array_equal(cfg.columns.points(cfg.columns.digits(points)), points)
 
 
@@ -194,7 +195,7 @@ def test_entities_as_json():
         entity = cfg.get(index)
         again = ConfigEntity.from_json_dict(json.loads(json.dumps(entity.to_json_dict())))
         assert again == entity and again.index == index
-        assert again.get_other_option() == {"step": entity["step"].val}
+        assert again.get_other_option() == {"step": entity["step"].val, "what": again["what"].val}
     assert repr(cfg.get(57)).endswith(",None,57") and "('tile_x', [-1, " in repr(cfg.get(57))
     text = '{"index": 57, "code_hash": null, "entity": [["tile_y", "sp", [-1, 8]], ["ord", "re", [0, 2, 1]], ["ann", "an", ["unroll", "vec"]], ["auto_unroll", "ot", 512]]}'  # noqa: E501
     assert json.dumps(ConfigEntity.from_json_dict(json.loads(text)).to_json_dict()) == text
@@ -236,7 +237,7 @@ def test_what_a_configuration_lacks():
     cfg = full_space()
     with pytest.raises(MissingKnobError, match="no parameter 'tile_z'.*tile_x, tile_y"):
         cfg.get(0)["tile_z"]
-    assert "tile_x" in cfg.get(0) and [*cfg.get(0)] == ["tile_x", "tile_y", "ord", "ann", "step"]
+    assert "tile_x" in cfg.get(0) and [*cfg.get(0)] == ["tile_x", "tile_y", "ord", "ann", "step", "what"]
     with pytest.raises(RelaxishError, match="symbolic extent"):
         VirtualAxis(te.compute((te.var("n"),), lambda i: i).op.axis[0])
 

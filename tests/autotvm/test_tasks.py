@@ -247,3 +247,8 @@ def test_tasks_travel():
     config = task.config_space.get(3)
     again = pickle.loads(pickle.dumps((task, config)))
     relaxish.ir.assert_structural_equal(again[0].program(again[1]), task.program(config))
+
+
+def test_a_template_may_be_named_by_its_function():
+    task = autotvm.task.create(matmul, args=(4, 4, 4, "float32"), target="llvm")
+    assert task.name == "tests/matmul"

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import relaxish
-from relaxish import te
+from relaxish import te, tir
+from relaxish.script import tir as T
 from relaxish.support.errors import ScheduleError
+from relaxish.testing.emulation import emulate_cuda
 
 
 def run(s: te.Schedule, args: list[te.Tensor], given: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
@@ -126,6 +128,86 @@ def test_errors_say_what_to_do() -> None:
         s.cache_write(C, "local")
     with pytest.raises(ValueError, match="needs its arguments"):
         relaxish.lower(s)
+
+
+def test_blocks_threads_and_virtual_threads_of_a_gpu() -> None:
+    """Shared memory filled by all threads, registers, virtual threads: run with checks for races by the emulator."""
+    A, B, C = matmul(32, 32, 16)
+    s = te.create_schedule(C.op)
+    CL = s.cache_write(C, "local")
+    AS, BS = s.cache_read(A, "shared", [CL]), s.cache_read(B, "shared", [CL])
+    AL = s.cache_read(AS, "local", [CL])
+    outer, inner = [], []
+    for axis in s[C].op.axis:
+        block, rest = s[C].split(axis, factor=16)
+        virtual, rest = s[C].split(rest, nparts=2)
+        thread, rest = s[C].split(rest, nparts=4)
+        outer.append((block, virtual, thread))
+        inner.append(rest)
+    s[C].reorder(*[group[i] for i in range(3) for group in outer], *inner)
+    for group, letter in zip(outer, "yx", strict=True):
+        for axis, tag in zip(group, (f"blockIdx.{letter}", "vthread", f"threadIdx.{letter}"), strict=True):
+            s[C].bind(axis, te.thread_axis(tag))
+    s[CL].compute_at(s[C], outer[1][2])
+    ko, ki = s[CL].split(s[CL].op.reduce_axis[0], factor=4)
+    s[CL].reorder(ko, ki, *s[CL].op.axis)
+    s[AL].compute_at(s[CL], ki)
+    for tensor in (AS, BS):
+        s[tensor].compute_at(s[CL], ko)
+        _, lanes = s[tensor].split(s[tensor].fuse(*s[tensor].op.axis), factor=16)
+        high, low = s[tensor].split(lanes, nparts=4)
+        s[tensor].bind(high, te.thread_axis("threadIdx.y"))
+        s[tensor].bind(low, te.thread_axis("threadIdx.x"))
+    s[AS].double_buffer()
+    s[BS].storage_align(s[BS].op.axis[0], 8, 4)
+    rng = np.random.default_rng(6)
+    a, b, c = numbers(rng, 32, 16), numbers(rng, 16, 32), np.full((32, 32), np.nan, "float32")
+    emulate_cuda(relaxish.lower(s, [A, B, C]), a, b, c, target="nvidia/geforce-rtx-4090")
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
+
+
+@T.prim_func
+def eight_described(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    with T.block("root"):
+        T.reads(A[0:8])
+        T.writes(B[0:8])
+        for i in range(8):
+            with T.block("double"):
+                v = T.axis.spatial(8, i)
+                B[v] = A[v] * T.float32(2)
+
+
+@T.prim_func
+def eight_at_once(A: T.Buffer((8,), "float32", offset_factor=1), B: T.Buffer((8,), "float32", offset_factor=1)):
+    with T.block("root"):
+        T.reads(A[0:8])
+        T.writes(B[0:8])
+        for i in T.vectorized(8):
+            B[i] = A[i] + A[i]
+
+
+def test_stages_are_tensorized_and_laid_out() -> None:
+    tir.TensorIntrin.register("tests.te.double8", eight_described, eight_at_once, override=True)
+    A = te.placeholder((16, 24), name="A")
+    B = te.compute((16, 24), lambda i, j: A[i, j] * 2.0, name="B")
+    C = te.compute((16, 24), lambda i, j: B[i, j] - A[i, j], name="C")
+    rng = np.random.default_rng(7)
+    a = numbers(rng, 16, 24)
+    s = te.create_schedule(C.op)
+    _, inner = s[B].split(s[B].op.axis[1], factor=8)
+    s[B].tensorize(inner, "tests.te.double8")
+    assert "T.vectorized(8)" in str(relaxish.lower(s, [A, C]))
+    np.testing.assert_allclose(run(s, [A, C], [a]), a, rtol=1e-6)
+    s = te.create_schedule(C.op)
+    s[B].transform_layout(lambda i, j: (j, i))
+    s[B].set_scope("local")
+    assert 'alloc_buffer((24, 16), scope="local")' in str(relaxish.lower(s, [A, C]))
+    np.testing.assert_allclose(run(s, [A, C], [a]), a, rtol=1e-6)
+    with pytest.raises(ScheduleError, match="TensorIntrin.register"):
+        s[C].tensorize(s[C].op.axis[0], 3)
+    for call in (lambda: s[C].prefetch(A, s[C].op.axis[0], 1), lambda: s.create_group(C, A)):
+        with pytest.raises(ScheduleError, match="not available"):
+            call()
 
 
 def random_axes(rnd: random.Random, stage: te.Stage, reductions: bool) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,7 +47,7 @@ class RedisDatabase(Database):
 
     def __init__(self, db_index: int = REDIS_PROD, host: str = "127.0.0.1", port: int = 6379) -> None:
         try:
-            import redis
+            redis = importlib.import_module("redis")
         except ImportError as err:
             raise MissingExtraError("redis", "redis", "RedisDatabase") from err
         self.db: Any = redis.StrictRedis(host=host, port=port, db=db_index)

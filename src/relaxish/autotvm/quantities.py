@@ -110,9 +110,9 @@ class QuantityColumns:
             self.programs_read += 1
             read.append(self.read(point))
             points.append(point)
+            if read[-1].structure != read[0].structure:
+                return None
         structure = read[0].structure
-        if any(program.structure != structure for program in read):
-            return None
         values = np.stack([program.quantities for program in read])
         sizes = columns.split_sizes(points).astype(np.float64)
         split = max(1, len(points) - _CHECKS)
@@ -124,7 +124,8 @@ class QuantityColumns:
 
 def _owners(structure: Structure) -> tuple[Array, Array]:
     """For each quantity whether it is a stride (0 in loops of one step), and where its loop's length stands."""
-    masked, owner = [], []
+    masked: list[bool] = []
+    owner: list[int] = []
     for loop in structure.loops:
         at = len(masked)
         masked += [False] * 3

@@ -41,10 +41,15 @@ _OLD_WARNING = True
 _log = get_logger("autotvm")
 
 
+def target_text(target: Any) -> str:
+    """A target as logs have it: without its host, which tools that share the format do not read."""
+    return str(target.without_host()) if hasattr(target, "without_host") else str(target)
+
+
 def measure_str_key(inp: Any, include_config: bool = True) -> str:
     """A text that tells measurements apart, or only what was measured if the configuration is left out."""
     config = str(inp.config) if include_config else ""
-    return f"{inp.target}{inp.task.name}{inp.task.args}{inp.task.kwargs}{config}"
+    return f"{target_text(inp.target)}{inp.task.name}{inp.task.args}{inp.task.kwargs}{config}"
 
 
 # ---- writing
@@ -66,7 +71,7 @@ def encode(inp: Any, result: Any, protocol: str = "json") -> str:
     costs = list(result.costs) if int(result.error_no) == 0 else [1e9]
     if protocol == "json":
         record = {
-            "input": [str(inp.target), inp.task.name, _plain(inp.task.args), _plain(inp.task.kwargs)],
+            "input": [target_text(inp.target), inp.task.name, _plain(inp.task.args), _plain(inp.task.kwargs)],
             "config": _plain(inp.config.to_json_dict()),
             "result": [
                 [float(c) for c in costs],
@@ -81,7 +86,7 @@ def encode(inp: Any, result: Any, protocol: str = "json") -> str:
     if protocol == "pickle":
         fields = [(inp.task.name, inp.task.args, inp.task.kwargs), inp.config, (tuple(costs), *tuple(result)[1:])]
         packed = [base64.b64encode(pickle.dumps(_portable(f))).decode() for f in fields]
-        return "\t".join([str(inp.target), *packed, str(AUTOTVM_LOG_VERSION), _TVM_VERSION])
+        return "\t".join([target_text(inp.target), *packed, str(AUTOTVM_LOG_VERSION), _TVM_VERSION])
     raise RuntimeError(f"Invalid log protocol: {protocol}")
 
 
@@ -285,7 +290,7 @@ def split_workload(in_file: str | os.PathLike[str], clean: bool = True) -> list[
 
 def same_workload(task: Any, target: Any, inp: Any) -> bool:
     """Whether a measurement is one of a task."""
-    return as_key(inp.task.workload) == as_key(task.workload) and str(inp.target) == str(target)
+    return as_key(inp.task.workload) == as_key(task.workload) and target_text(inp.target) == target_text(target)
 
 
 def _show(args: argparse.Namespace) -> None:

@@ -57,7 +57,7 @@ class Entity:
 
 def list_of(value: Any) -> Any:
     """Sequences of any kind as lists, so that what was read from a log equals what was written."""
-    return list(value) if isinstance(value, (list, tuple, range)) else value
+    return [list_of(v) for v in value] if isinstance(value, (list, tuple, range)) else value
 
 
 def _staged(sch: Any) -> bool:

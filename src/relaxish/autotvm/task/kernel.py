@@ -73,7 +73,7 @@ def anchor_of(mod: IRModule) -> str:
 def kernel_workload(mod: IRModule) -> tuple[Any, ...]:
     """What names a kernel in logs: its anchor, its parameters, and the hash of what it computes."""
     func = _function(mod)
-    tensors = []
+    tensors: list[tuple[Any, ...]] = []
     for param in func.params:
         buffer = func.buffer_map.get(param)
         if buffer is None:
@@ -204,6 +204,15 @@ class KernelTask(Task):
 
     def _bind(self) -> None:
         self.func = self._make
+        self._programs: OrderedDict[str, IRModule] = OrderedDict()
+        self._found: _Sketch | None = None
+
+    @property
+    def sketch(self) -> _Sketch:
+        """The sketch whose decisions are the parameters."""
+        if self._found is None:
+            self._found = _remembered_sketch(self.mod, self.target)
+        return self._found
 
     def _make(self, *args: Any, **kwargs: Any) -> tuple[Schedule, list[Any]]:
         from .task import get_config
@@ -216,15 +225,36 @@ class KernelTask(Task):
             sch = schedule_for_tuning(self.mod, 1)
             own(cfg, sch)
             return sch, buffers
-        sketch = _remembered_sketch(self.mod, self.target)
-        sketch.define(cfg)
-        return sketch.apply(cfg), buffers
+        self.sketch.define(cfg)
+        return self.sketch.apply(cfg), buffers
 
     def cycles(self, points: Any) -> np.ndarray[Any, Any] | None:
         """What an analytic model of the machine expects of configurations (any unit); None where there is none."""
         if _template_of(self.anchor, self.target) is not None:
             return None
-        return _remembered_sketch(self.mod, self.target).cycles(self.config_space, points)
+        return self.sketch.cycles(self.config_space, points)
+
+    def program(self, config: Any) -> IRModule:
+        """The scheduled program of a configuration, one of the last few remembered."""
+        key = repr(config)
+        found: IRModule | None = self._programs.get(key)
+        if found is None:
+            found = self._programs[key] = super().program(config)
+            while len(self._programs) > _KEPT:
+                self._programs.popitem(last=False)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k not in ("_programs", "_found")}
+
+    def admits(self, index: int) -> bool:
+        """Whether a configuration makes a program at all: primitives and limits of the target may refuse it."""
+        try:
+            with self.target:
+                self.program(self.config_space.get(index))
+        except Exception:  # templates may be the user's
+            return False
+        return True
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -236,7 +266,8 @@ def _stores(mod: IRModule) -> int:
     """Elements of the outputs, for kernels that compute nothing but move data."""
     func = _function(mod)
     buffers = [func.buffer_map[p] for p in func.params if p in func.buffer_map]
-    return prod(int(n.value) for n in buffers[-1].shape) if buffers else 1
+    sizes = [int(getattr(n, "value", 1)) for n in buffers[-1].shape] if buffers else []
+    return prod(sizes)
 
 
 def kernel_task(mod: IRModule, target: Target) -> KernelTask:
@@ -253,6 +284,7 @@ def instantiate(mod: IRModule, target: Target, config: Any) -> Schedule:
     made = KernelTask.__new__(KernelTask)
     made.mod, made.target = normalize_mod(mod), target
     made.anchor = anchor_of(made.mod)
+    made._bind()
     with target, ApplyConfig(config):
         sch, _ = made._make()
     if not config.valid():

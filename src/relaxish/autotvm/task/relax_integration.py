@@ -25,8 +25,8 @@ def _wanted(ops: Iterable[Any] | None) -> list[str] | None:
     """The last parts of operators' names: ``relax.nn.conv2d``, its function, or the name itself."""
     if ops is None:
         return None
-    names = [op if isinstance(op, str) else getattr(op, "name", None) or getattr(op, "__name__", str(op)) for op in ops]
-    return [n.rsplit(".", 1)[-1] for n in names]
+    names = [op if isinstance(op, str) else getattr(op, "name", None) or getattr(op, "__name__", None) for op in ops]
+    return [str(n).rsplit(".", 1)[-1] for n in names]
 
 
 def _kernels(mod: IRModule, params: Mapping[str, Any] | None, target: Target) -> IRModule:

@@ -154,6 +154,7 @@ def template(task_name: str | Callable[..., Any], func: Callable[..., Any] | Non
                 return function(*args)
 
         known.fcustomized = wrapper
+        wrapper.task_name = task_name  # type: ignore[attr-defined]
         return wrapper
 
     return decorate(func) if func is not None else decorate
@@ -242,7 +243,7 @@ def create(
 
     Raises RuntimeError where the template is unknown, or its operations cannot be counted (``cfg.add_flop`` helps).
     """
-    name = task_name if isinstance(task_name, str) else task_name.__name__
+    name = task_name if isinstance(task_name, str) else getattr(task_name, "task_name", task_name.__name__)
     unknown = set(kwargs) - {"template_key"}
     if unknown:
         raise TypeError(f"create() got an unexpected argument {min(unknown)!r}")

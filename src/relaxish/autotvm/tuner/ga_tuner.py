@@ -38,7 +38,7 @@ class GATuner(Tuner):
         return len(self.visited) - (len(self.genes) - self.trial_pt) < self.space.count
 
     def next_batch(self, batch_size: int) -> list[Any]:
-        out = []
+        out: list[Any] = []
         while len(out) < batch_size and self.trial_pt < len(self.genes):
             out.append(self.space.get(self.space.knob2point(self.genes[self.trial_pt])))
             self.trial_pt += 1

@@ -52,7 +52,8 @@ class GridSearchTuner(IndexBaseTuner):
         return found
 
     def next_batch(self, batch_size: int) -> list[Any]:
-        space, out = self.task.config_space, []
+        space = self.task.config_space
+        out: list[Any] = []
         while len(out) < batch_size and self.index is not None:
             if self.index not in self.visited:
                 self.visited.add(self.index)
@@ -72,7 +73,8 @@ class RandomTuner(IndexBaseTuner):
     """Configurations at random, none twice."""
 
     def next_batch(self, batch_size: int) -> list[Any]:
-        space, out = self.task.config_space, []
+        space = self.task.config_space
+        out: list[Any] = []
         while len(out) < batch_size and self.has_next():
             index = space.get_rand_index(self.begin_idx, self.end_idx, to_exclude=self.visited)
             self.visited.add(index)

@@ -31,11 +31,9 @@ def commit(database: Database, inp: Any, res: Any) -> None:
     try:
         with inp.target:
             sch, _ = task.instantiate(inp.config)
-        if isinstance(sch, StageSchedule):
-            before, made = workload_of(sch), sch.block_schedule()
-        else:
-            made = sch
-            before = getattr(task, "mod", None)
+        staged = isinstance(sch, StageSchedule)
+        made = sch.block_schedule() if staged else sch
+        before: IRModule | None = workload_of(sch) if staged else getattr(task, "mod", None)
         if not isinstance(made, Schedule) or made.trace is None or before is None:
             return
         workload = database.commit_workload(before)

@@ -16,6 +16,8 @@ __all__ = ["ModelBasedTuner", "submodular_pick"]
 _log = get_logger("autotvm")
 Array = np.ndarray[Any, Any]
 _SAMPLES, _PARENTS, _CHILDREN, _REACH, _SAME_TILE = 4096, 8, 64, 3.0, 3
+# Configurations in a row that make no program before one of them costs a trial.
+_PATIENCE = 64
 
 
 class ModelBasedTuner(Tuner):
@@ -48,6 +50,7 @@ class ModelBasedTuner(Tuner):
         self.trial_pt = 0
         self.train_ct = 0
         self.flops_max = 0.0
+        self._refused = 0
         self._prior = _Prior(self) if hasattr(task, "cycles") else None
 
     def has_next(self) -> bool:
@@ -60,12 +63,21 @@ class ModelBasedTuner(Tuner):
                 self.visited.add(index)
                 out.append(self.space.get(index))
         while len(out) < batch_size and self.has_next():
-            index = self._planned()
-            if index is None:
-                index = self.space.get_rand_index(to_exclude=self.visited)
+            planned = self._planned()
+            index = planned if planned is not None else int(self.space.get_rand_index(to_exclude=self.visited))
             self.visited.add(index)
-            out.append(self.space.get(index))
+            if self._admitted(index):
+                out.append(self.space.get(index))
         return out
+
+    def _admitted(self, index: int) -> bool:
+        """Whether a configuration is worth a trial; after many that are not, the next one is tried all the same."""
+        admits = getattr(self.task, "admits", None)
+        if admits is None or self._refused >= _PATIENCE or admits(index):
+            self._refused = 0
+            return True
+        self._refused += 1
+        return False
 
     def _planned(self) -> int | None:
         """The next of the plan; None where a random one is due."""
@@ -179,11 +191,15 @@ class _Prior:
         inner = self._inner(points)
         for i in np.argsort(logs, kind="stable"):
             key = tuple(int(v) for v in inner[i])
-            if uses.get(key, 0) < _SAME_TILE + len(self.tuner.xs) // 8:
-                uses[key] = uses.get(key, 0) + 1
-                out.append(int(points[i]))
-                if len(out) == count:
-                    break
+            if uses.get(key, 0) >= _SAME_TILE + len(self.tuner.xs) // 8:
+                continue
+            if not self.tuner.task.admits(int(points[i])):
+                self.tuner.visited.add(int(points[i]))
+                continue
+            uses[key] = uses.get(key, 0) + 1
+            out.append(int(points[i]))
+            if len(out) == count:
+                break
         return out
 
     def _inner(self, points: Any) -> Array:

@@ -209,7 +209,9 @@ def _in_scope() -> list[Callable[..., None]]:
     from .callback import log_to_database
 
     database = Database.current()
-    if database is None or isinstance(database, KernelDatabase):
+    while isinstance(database, KernelDatabase):  # which only reads
+        database = database.outside
+    if database is None:
         return []
     return [log_to_database(database)]
 
