@@ -59,13 +59,16 @@ def test_more_work_never_takes_less_time():
 
 
 def test_hopper_hints_are_the_default_schedules():
-    from relaxish.dlight.gpu.hopper_config import HopperConfig, configs
+    from relaxish.dlight.gpu.hopper_config import configs
 
-    for sides in ((1, 4096, 4096, 4096), (1, 128, 768, 3072), (None, None, 1024, 512)):
-        hints = recommend(Product(*sides), "nvidia/nvidia-h100", 100)
-        assert [HopperConfig.of(h) for h in hints] == configs(list(sides))
+    for sides in ((1, 4096, 4096, 4096), (1, 128, 768, 3072), (None, None, 1024, 512), (12, 300, 260, 64)):
+        hint, config = recommend(Product(*sides), "nvidia/nvidia-h100", 1)[0], configs(list(sides))[0]
+        assert hint.block == [config.rows, config.columns] and hint.pipeline_stage == config.stages
+        assert (hint.warpgroups, hint.cluster, hint.cluster_columns, hint.split_k_factor) == (
+            config.warpgroups, config.cluster, config.cluster_columns, config.split,
+        )  # fmt: skip
     first = recommend(Product(1, 128, 768, 3072), "nvidia/nvidia-h100", 1)[0]
-    assert first.split_k_factor == 8 and first.warpgroups == first.block[0] // 64 // (first.warp[0] // 16)
+    assert first.split_k_factor > 1 and first.warpgroups * 128 == first.threads
 
 
 @pytest.mark.parametrize("target", [A100, "metal", "rocm -mcpu=gfx1030", "vulkan"])
@@ -218,3 +221,16 @@ def test_model_knows_pages_and_reuse():
 
     assert cycles(1 << 14, 8, 1) > 1.05 * cycles(256, 8, 1)
     assert cycles(256, 2, 1) > cycles(256, 8, 1)
+
+
+def test_few_shots_begin_with_what_carver_recommends():
+    from relaxish.meta_schedule.few_shot import few_shot_tune
+
+    target = Target("llvm")
+    func = matmul(96, 160, 224)
+    made = few_shot_tune(func, target, 1, False)
+    first = dlight.cpu.contraction_variants(func, target, 1, may_pack=True)[0]
+    assert made.script() == first.mod["main"].script()
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((96, 224), "float32"), rng.standard_normal((224, 160), "float32")
+    np.testing.assert_allclose(run(made, target, a, b), a @ b, rtol=1e-3, atol=1e-3)

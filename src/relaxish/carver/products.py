@@ -8,9 +8,8 @@ are most. What registers cannot hold is spilled; memory must deliver every opera
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..ir import dtype as dt
 from ..target.shared_memory import opt_in_shared_memory
 from .arch import CUDA, TileDevice
 from .arch.chips import chip_of
+from .hopper import TileWork, costs_of
 from .roller import Hint, IntrinInfo, Rasterization2DColumn
 
 __all__ = ["Product", "hopper_hints", "product_hints"]
@@ -173,86 +173,63 @@ def _hint(what: Product, arch: TileDevice, tile: dict[str, int], seconds: float)
 
 # ---- Hopper: warpgroups that multiply what another one fetches
 
-
-@dataclass(frozen=True)
-class _HopperTile:
-    rows: int = 128
-    columns: int = 256
-    stages: int = 4
-    warpgroups: int = 2
-    cluster: int = 1
-    split: int = 1
-
-
-# Tilings, with the fraction of peak throughput that their products can reach.
+# Rows, columns, steps in flight, warpgroups; the first of equals is taken.
 _HOPPER_TILES = (
-    (_HopperTile(cluster=2), 1.0), (_HopperTile(rows=256, columns=128), 0.98),
-    (_HopperTile(columns=192, stages=5, cluster=2), 0.97), (_HopperTile(columns=128, stages=6, cluster=2), 0.9),
-    (_HopperTile(columns=64, stages=8), 0.7), (_HopperTile(rows=64, columns=256, stages=4, warpgroups=1), 0.8),
-    (_HopperTile(rows=64, columns=128, stages=6, warpgroups=1), 0.7),
-    (_HopperTile(rows=64, columns=64, stages=8, warpgroups=1), 0.5),
-    (_HopperTile(rows=64, columns=32, stages=10, warpgroups=1), 0.4),
+    (128, 256, 4, 2), (256, 128, 4, 2), (128, 192, 5, 2), (192, 128, 5, 3), (128, 160, 5, 2), (128, 128, 6, 2),
+    (128, 96, 7, 2), (64, 256, 4, 1), (64, 192, 6, 1), (64, 128, 8, 1), (128, 64, 8, 2), (64, 96, 8, 1), (64, 64, 8, 1),
+    (64, 32, 10, 1),
 )  # fmt: skip
+# Blocks of a cluster below each other, which share columns, and side by side, which share rows.
+_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4))
+_SPLITS = (2, 4, 8)
 # Bytes of a step of the reduction: one row of a tile in the swizzle of 128 bytes.
 _HOPPER_STEP = 128
-# Blocks that share a reduction -> blocks that run concurrently: a cluster stays within one group of 16 or 18 processors.
-_CONCURRENT = {1: 132, 2: 132, 4: 128, 8: 112}
 # Results of the largest tile that may be split: larger products have enough tiles for the whole device anyway.
 _LARGEST_SPLIT = 128 * 128
-_FMA_PER_CYCLE = 2048  # of one processor, with 16-bit operands
-_BYTES_FROM_L2 = 4000  # per cycle, for all processors together
-_HOPPER_LATENCY = 900  # cycles from the request for a tile to its arrival
-_CLUSTER_BARRIER = 1000  # cycles
-_CLUSTER_BYTES = 32  # per cycle, between the shared memories of a cluster
 
 
 def hopper_hints(what: Product, arch: TileDevice, topk: int) -> list[Hint]:
     """Hints for a product by warpgroups on sm_90a, the fastest by estimate first.
 
     ``block`` of the result by ``warpgroups`` that multiply, ``pipeline_stage`` steps in flight, ``cluster`` blocks that
-    fetch the columns they share by multicast, ``split_k_factor`` blocks that share the reduction of a tile.
+    fetch the columns they share by multicast, ``cluster_columns`` the rows, ``split_k_factor`` blocks that share the
+    reduction of a tile.
     """
-    found = [(_hopper_cycles(tile, share, what), tile) for tile, share in _hopper_candidates(what)]
-    found.sort(key=lambda pair: pair[0])
-    clock = chip_of(arch.target).clock * 1e9
+    costs = costs_of(arch.target)
+    batch, rows, columns, depth = what.sides
+    tilings = list(_hopper_tilings(what))
+    r, c, stages, warpgroups, down, across, split = np.array(tilings).T
+    persistent = np.where(split > 1, costs.processors, [costs.concurrent(a * b) for *_, a, b, _ in tilings])
+    work = TileWork(
+        r, c, _HOPPER_STEP, batch * -(-rows // r) * -(-columns // c), -(-depth * what.item // _HOPPER_STEP), what.item,
+        stages, down, across, split, persistent, max(what.item, 2),
+    )  # fmt: skip
+    seconds = costs.seconds(work)
     hints = []
-    for cycles, tile in found[:topk]:
-        numbers = {
-            "rows": tile.rows, "columns": tile.columns, "step": _HOPPER_STEP // what.item, "row_warps": tile.warpgroups,
-            "column_warps": 1, "stages": tile.stages,
+    for place in np.argsort(seconds, kind="stable")[:topk]:
+        tile = {
+            "rows": r[place], "columns": c[place], "step": _HOPPER_STEP // what.item, "row_warps": warpgroups[place],
+            "column_warps": 1, "stages": stages[place],
         }  # fmt: skip
-        hint = _hint(what, arch, numbers, cycles / clock)
+        hint = _hint(what, arch, {k: int(v) for k, v in tile.items()}, float(seconds[place]))
         # Four warps of 16 rows each make a warpgroup.
-        hint.warp = [tile.rows // tile.warpgroups // 4, tile.columns]
-        hint.warpgroups, hint.cluster, hint.split_k_factor = tile.warpgroups, tile.cluster, tile.split
+        hint.warp = [int(r[place] // warpgroups[place]) // 4, int(c[place])]
+        hint.warpgroups, hint.split_k_factor = int(warpgroups[place]), int(split[place])
+        hint.cluster, hint.cluster_columns = int(down[place]), int(across[place])
         hints.append(hint)
     return hints
 
 
-def _hopper_candidates(what: Product) -> Iterator[tuple[_HopperTile, float]]:
-    for tile, share in _HOPPER_TILES:
-        yield tile, share
-        if what.depth is None or tile.rows * tile.columns > _LARGEST_SPLIT:
-            continue
-        steps = -(-what.depth * what.item // _HOPPER_STEP)
-        for split in (2, 4, 8):
+def _hopper_tilings(what: Product) -> Iterator[tuple[int, ...]]:
+    for rows, columns, stages, warpgroups in _HOPPER_TILES:
+        for down, across in _CLUSTERS:
+            if _whole_clusters(what.rows, rows, down) and _whole_clusters(what.columns, columns, across):
+                yield rows, columns, stages, warpgroups, down, across, 1
+        steps = -(-what.depth * what.item // _HOPPER_STEP) if what.depth is not None else 0
+        for split in _SPLITS if rows * columns <= _LARGEST_SPLIT else ():
             if split <= steps:
-                yield replace(tile, split=split, cluster=1), share
+                yield rows, columns, stages, warpgroups, 1, 1, split
 
 
-def _hopper_cycles(tile: _HopperTile, share: float, what: Product) -> float:
-    """Estimated cycles; ``share`` is the fraction of peak throughput that the tiling reaches."""
-    batch, rows, columns, depth = what.sides
-    size, width = tile.rows * tile.columns, _HOPPER_STEP
-    blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.split
-    running = min(blocks, _CONCURRENT[tile.split])
-    steps = ceil(ceil(depth * what.item / width) / tile.split)
-    whole, fetched = tile.rows + tile.columns, tile.rows + tile.columns / tile.cluster
-    from_l2 = fetched * width * running / _BYTES_FROM_L2
-    fill = max(whole * width / _FILL_RATE, from_l2, _HOPPER_LATENCY / tile.stages)
-    products = size * width / (_FMA_PER_CYCLE * 2) / share
-    waves = -(-blocks // _CONCURRENT[tile.split])
-    out = size / tile.split / _OUT_RATE
-    if tile.split > 1:
-        out += _CLUSTER_BARRIER + 2 * 4 * size / _CLUSTER_BYTES
-    return waves * (steps * max(fill, products) + out) + _START
+def _whole_clusters(side: int | None, tile: int, blocks: int) -> bool:
+    return blocks == 1 or (side is not None and -(-side // tile) % blocks == 0)

@@ -35,10 +35,10 @@ def recommend(
     """The ``topk`` best tilings of a function for a target, the best first.
 
     ``func``: a PrimFunc before it is scheduled, a module of one, a template, a list of OutputNodes; the facts of a single
-    block (CPUs); the sizes of a product (matrix units of GPUs). ``target``: a target, its text, or a device of ``carver.arch``; None for the current one. ``policy``
-    "model" ranks by estimated time (waves, latency, spills, caches), "roller" by the published order (GPUs only). On CPUs
-    ``prepacked`` names operands that are stored in strips anyway; without ``may_pack`` no others are to be copied. Raises
-    CheckValueError for what carver cannot read, saying why.
+    block (CPUs); the sizes of a product (matrix units of GPUs). ``target``: a target, its text, or a device of
+    ``carver.arch``; None for the current one. ``policy`` "model" ranks by estimated time (waves, latency, spills, caches),
+    "roller" by the published order (GPUs only). On CPUs ``prepacked`` names operands that are stored in strips anyway;
+    without ``may_pack`` no others are to be copied. Raises CheckValueError for what carver cannot read, saying why.
     """
     if policy not in _POLICIES:
         raise CheckValueError(
