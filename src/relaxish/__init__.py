@@ -33,6 +33,7 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.dlight.benchmark": "relaxish.tools.kernel_benchmark",
         "relaxish.nd": "relaxish.runtime.nd",
         "relaxish.relay": "relaxish.autotvm.relay",
+        "relaxish.tile.carver": "relaxish.carver",
         "relaxish.rpc": "relaxish.runtime.rpc",
         "relaxish.error": "relaxish.support.errors",
         "relaxish.instrument": "relaxish.ir.instrument",
