@@ -188,7 +188,8 @@ def hint_of_tile(info: BlockInfo, machine: CpuModel, **numbers: Any) -> Hint:
     problem = _Problem.of(info, machine, ())
     if problem is None:
         raise CheckValueError(f"block {info.name} has no axis for vectors")
-    tile = CpuTile(problem.lanes(), **{k: tuple(v) if k == "packed" else v for k, v in numbers.items()})
+    numbers["packed"] = tuple(numbers.get("packed", ()))
+    tile = CpuTile(lanes=problem.lanes(), **numbers)
     return problem.hint(tile, 0.0)
 
 

@@ -49,8 +49,11 @@ def _of_product(what: Product, arch: TileDevice, topk: int) -> list[Hint]:
 
 def _product_of(func: PrimFunc, tags: dict[str, Any]) -> Product:
     block = PrimFuncNode(func, tags).tiled.block
-    sizes = [v.dom.extent.value if isinstance(v.dom.extent, IntImm) else None for v in block.iter_vars]
-    return Product(*sizes, tags["intrin_info"]["in_dtype"], tags["intrin_info"]["out_dtype"])
+    batch, rows, columns, depth = (
+        v.dom.extent.value if isinstance(v.dom.extent, IntImm) else None for v in block.iter_vars
+    )
+    info = tags["intrin_info"]
+    return Product(batch, rows, columns, depth, info["in_dtype"], info["out_dtype"])
 
 
 def _of_threads(func: PrimFunc, arch: TileDevice, topk: int) -> list[Hint]:

@@ -40,8 +40,8 @@ class Product:
     @property
     def sides(self) -> tuple[int, int, int, int]:
         """Batch, rows, columns and depth; unknown ones count as 1 and 2048."""
-        rest = (self.rows, self.columns, self.depth)
-        return (self.batch or 1, *(_UNKNOWN_SIDE if n is None else n for n in rest))
+        rows, columns, depth = (_UNKNOWN_SIDE if n is None else n for n in (self.rows, self.columns, self.depth))
+        return self.batch or 1, rows, columns, depth
 
     @property
     def item(self) -> int:
