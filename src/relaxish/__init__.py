@@ -35,6 +35,7 @@ _aliases.MODULE_ALIASES.update(
         "relaxish.relay": "relaxish.autotvm.relay",
         "relaxish.autotvm.task.relay_integration": "relaxish.autotvm.task.relax_integration",
         "relaxish.autotvm.util": "relaxish.autotvm.utils",
+        "relaxish.tile.carver": "relaxish.carver",
         "relaxish.rpc": "relaxish.runtime.rpc",
         "relaxish.error": "relaxish.support.errors",
         "relaxish.instrument": "relaxish.ir.instrument",

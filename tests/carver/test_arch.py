@@ -128,3 +128,13 @@ def test_code_for_a_named_cpu_does_not_depend_on_this_machine(monkeypatch):
     assert CpuModel.of_target(Target("llvm -mcpu=skylake-avx512 -num-cores=2")) == named
     assert named.caches == (32 << 10, 1 << 20, 16 << 20)
     assert CpuModel.of_target(Target("llvm")).caches == (1, 2, 3)
+
+
+def test_names_under_tile():
+    from relaxish import carver, tile
+    from relaxish.tile.carver.arch import CUDA as under_tile
+    from relaxish.tile.carver.roller.rasterization import NoRasterization
+    from relaxish.tile.carver.template import MatmulTemplate
+
+    assert under_tile is CUDA and tile.carver is carver
+    assert MatmulTemplate is carver.MatmulTemplate and NoRasterization is carver.roller.NoRasterization

@@ -14,6 +14,7 @@ from . import arch, matmul_analysis, roller, template, utils
 from .gpu import GpuModel, KernelWork
 from .hopper import HopperCosts, TileWork, costs_of, device_key
 from .machine import CpuModel
+from .products import Product
 from .recommend import recommend
 from .roller import Hint, OutputNode, PrimFuncNode, Rasterization2DColumn
 from .template import (
@@ -31,7 +32,7 @@ from .utils import get_rasterization_code, get_roller_hints_from_func, get_rolle
 __all__ = [
     "Access", "Axis", "BaseTemplate", "ConvTemplate", "CpuModel", "ElementwiseTemplate", "FlashAttentionTemplate",
     "GEMVTemplate", "GeneralReductionTemplate", "GpuModel", "Hint", "HopperCosts", "KernelWork", "MatmulTemplate",
-    "OutputNode", "PrimFuncNode", "Rasterization2DColumn", "TileWork", "TilingModel", "arch", "costs_of",
+    "OutputNode", "PrimFuncNode", "Product", "Rasterization2DColumn", "TileWork", "TilingModel", "arch", "costs_of",
     "device_key", "get_rasterization_code", "get_roller_hints_from_func", "get_roller_hints_from_output_nodes",
     "matmul_analysis", "recommend", "roller", "template", "utils",
 ]  # fmt: skip

@@ -41,7 +41,7 @@ from .machine import CpuModel
 from .roller import Hint
 from .tiling import Access, Axis, TilingModel
 
-__all__ = ["ORDERS", "PARALLEL_WORK", "CpuTile", "cpu_hints", "hint_of_tile", "hints_of_block"]
+__all__ = ["ORDERS", "PARALLEL_WORK", "ROWS_TO_TURN", "CpuTile", "cpu_hints", "hint_of_tile", "hints_of_block"]
 
 #: Which loop over register tiles runs outermost: columns outside all but the outermost other loop, columns just outside
 #: the rows, or rows outside the columns.
@@ -53,6 +53,8 @@ _WAY_BYTES = 4096
 _STRIP_BYTES = 640 * 1024
 # Strips of a pass over part of the reduction.
 _PASS_BYTES = 256 * 1024
+#: Turning an operand around costs about as much as using it once: so many rows must share it.
+ROWS_TO_TURN = 8
 # So many rows share a strip before packing it can pay.
 _ROWS_TO_PACK = 32
 _MOST_ROWS = 16
@@ -65,6 +67,9 @@ _UNKNOWN = 128
 _COPY_RATE = 6.0
 # A partial last tile is a loop of its own, with its own start and end.
 _PARTIAL_COST = 1.05
+# Measured: what the model sees in other orders and in several passes over a reduction it overestimates by about as much.
+_ORDER_COST = 1.08
+_PASSES_COST = 1.04
 _STRUCTURE = "SRSRS"
 
 
@@ -183,7 +188,8 @@ def hint_of_tile(info: BlockInfo, machine: CpuModel, **numbers: Any) -> Hint:
     problem = _Problem.of(info, machine, ())
     if problem is None:
         raise CheckValueError(f"block {info.name} has no axis for vectors")
-    tile = CpuTile(problem.lanes(), **{k: tuple(v) if k == "packed" else v for k, v in numbers.items()})
+    numbers["packed"] = tuple(numbers.get("packed", ()))
+    tile = CpuTile(lanes=problem.lanes(), **numbers)
     return problem.hint(tile, 0.0)
 
 
@@ -337,6 +343,8 @@ class _Problem:
         model = TilingModel([axis for _, axis in axes], self._accesses(axes, packed), _STRUCTURE, self.machine)
         factors, partial = self._factors(axes, first, tiles)
         cycles = model.cycles(factors) * np.where(partial, _PARTIAL_COST, 1.0)
+        cycles *= np.array([_PASSES_COST if tile.depth else 1.0 for tile in tiles])
+        cycles *= 1.0 if order == ORDERS[0] else _ORDER_COST
         if packed:
             for i, tile in enumerate(tiles):
                 strips = prod(it.dom or _UNKNOWN for it in self.others) * (self.vector.dom or 1)
@@ -426,8 +434,11 @@ def _turned(info: BlockInfo) -> tuple[IterInfo | None, set[str]]:
     column = next((it for it in reversed(info.spatial) if access_stride(store.indices, it.var) == "unit"), None)
     if column is None:
         return None, set()
-    turned = {load.buffer.name for load in info.loads() if access_stride(load.indices, column.var) == "other"}
-    return column, turned
+    turned = [load for load in info.loads() if access_stride(load.indices, column.var) == "other"]
+    sharing = [it for it in info.spatial if it is not column and all(flat_stride(load, it.var) == 0 for load in turned)]
+    if not turned or max((it.dom or ROWS_TO_TURN for it in sharing), default=1) < ROWS_TO_TURN:
+        return None, set()
+    return column, {load.buffer.name for load in turned}
 
 
 def _item(dtype: str) -> int:

@@ -12,7 +12,9 @@ from .arch import CPU, TileDevice, get_arch
 from .arch.device import target_of
 from .block_facts import BlockInfo
 from .cpu_hints import cpu_hints, hints_of_block
+from .gpu_hints import gpu_hints
 from .machine import CpuModel
+from .products import Product
 from .roller import OutputNode
 from .utils import get_roller_hints_from_func, get_roller_hints_from_output_nodes, retrieve_func_from_module
 
@@ -32,11 +34,11 @@ def recommend(
 ) -> list[Any]:
     """The ``topk`` best tilings of a function for a target, the best first.
 
-    ``func``: a PrimFunc before it is scheduled, a module of one, a template, a list of OutputNodes; for CPUs also the facts
-    of a single block. ``target``: a target, its text, or a device of ``carver.arch``; None for the current one. ``policy``
-    "model" ranks by estimated time (waves, latency, spills, caches), "roller" by the published order (GPUs only). On CPUs
-    ``prepacked`` names operands that are stored in strips anyway; without ``may_pack`` no others are to be copied. Raises
-    CheckValueError for what carver cannot read, saying why.
+    ``func``: a PrimFunc before it is scheduled, a module of one, a template, a list of OutputNodes; the facts of a single
+    block (CPUs); the sizes of a product (matrix units of GPUs). ``target``: a target, its text, or a device of
+    ``carver.arch``; None for the current one. ``policy`` "model" ranks by estimated time (waves, latency, spills, caches),
+    "roller" by the published order (GPUs only). On CPUs ``prepacked`` names operands that are stored in strips anyway;
+    without ``may_pack`` no others are to be copied. Raises CheckValueError for what carver cannot read, saying why.
     """
     if policy not in _POLICIES:
         raise CheckValueError(
@@ -44,6 +46,8 @@ def recommend(
         )
     if not isinstance(topk, int) or topk < 1:
         raise CheckValueError(f"topk is the number of hints wanted, at least 1; got {topk!r}")
+    if isinstance(func, Product):
+        return gpu_hints(func, _device_of(target), topk)
     if isinstance(func, BlockInfo):
         return hints_of_block(func, CpuModel.of_target(target_of(target)), topk, prepacked, may_pack)
     what = _function_of(func, target)
@@ -56,8 +60,6 @@ def recommend(
         if isinstance(what, list):
             return get_roller_hints_from_output_nodes(what, arch, topk)
         return get_roller_hints_from_func(what, arch, topk, allow_gemv=True) or []
-    from .gpu_hints import gpu_hints
-
     return gpu_hints(what, arch, topk)
 
 

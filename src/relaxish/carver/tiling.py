@@ -24,10 +24,14 @@ _LINE = 64
 _PAGE = 4096
 # Of a cache level's nominal size, what one nest can count on.
 _USABLE = 0.75
-# Transfers overlap with arithmetic in part: the share of them that still shows.
-_VISIBLE = 0.5
-# Cycles besides the arithmetic: of a load, of a step of the innermost reduction, of a register tile's start and end.
+# Transfers from each next level overlap with arithmetic in part: the share of them, and of page lookups, that still shows.
+_VISIBLE = (0.15, 0.4, 0.5)
+_LOOKUPS_VISIBLE = 0.5
+# Cycles besides the arithmetic: of a load, of a row more than prefetchers follow, of a step of the innermost reduction, of
+# a register tile's start and end.
 _LOAD_SLOT = 0.25
+_ROW_STREAM = 0.3
+_STREAMS = 8
 _STEP_OVERHEAD = 0.75
 _PASS_OVERHEAD = 12.0
 
@@ -144,7 +148,8 @@ class TilingModel:
         step = np.maximum(accumulators / machine.fma_per_cycle, (loads + moved) / machine.loads_per_cycle)
         step = np.maximum(step, machine.fma_latency) + np.where(spilled, accumulators, 0.0)
         # Loads share issue slots with arithmetic; a step and a pass have a loop's overhead.
-        return steps * (step + _LOAD_SLOT * loads + _STEP_OVERHEAD) + steps / depth * _PASS_OVERHEAD
+        besides = _LOAD_SLOT * loads + _ROW_STREAM * np.maximum(rows - _STREAMS, 0.0) + _STEP_OVERHEAD
+        return steps * (step + besides) + steps / depth * _PASS_OVERHEAD
 
     def _depth(self, factors: Sequence[npt.NDArray[np.int64]]) -> Array:
         """Reduction steps for which a register tile stays in registers."""
@@ -168,16 +173,16 @@ class TilingModel:
         carried = _reuse_carried(extents)
         cycles = np.zeros_like(extents[0])
         rows = np.arange(len(cycles))
-        for size, rate in zip(self.machine.caches, self.machine.bytes_per_cycle, strict=True):
+        for size, rate, visible in zip(self.machine.caches, self.machine.bytes_per_cycle, _VISIBLE, strict=True):
             fits = total <= size * _USABLE
             at = carried[np.where(fits.any(axis=0), np.argmax(fits, axis=0), len(nest)), rows]
             for access, footprint in zip(self.accesses, prints, strict=True):
                 moved = footprint[at, rows] * iterations[at, rows] * (2 if access.written else 1)
-                cycles += _VISIBLE * moved / rate
+                cycles += visible * moved / rate
         fits = np.sum(pages, axis=0) <= self.machine.pages
         at = carried[np.where(fits.any(axis=0), np.argmax(fits, axis=0), len(nest)), rows]
         for touched in pages:
-            cycles += _VISIBLE * touched[at, rows] * iterations[at, rows] * self.machine.page_cycles
+            cycles += _LOOKUPS_VISIBLE * touched[at, rows] * iterations[at, rows] * self.machine.page_cycles
         return cycles
 
     def _footprints(
@@ -196,9 +201,7 @@ class TilingModel:
         touched, occupied, pages = [], [], []
         for access in self.accesses:
             rows: Array = np.full((len(nest) + 1, count), float(access.element_bytes))
-            spans = [
-                each + sum(step * (lengths[axis] - 1) for axis, step in steps.items()) for steps, each in access.dims
-            ]
+            spans = [_span(steps, each, lengths) for steps, each in access.dims]
             for span in spans[:-1]:
                 rows = rows * span
             last = spans[-1] if spans else 1.0
@@ -230,3 +233,13 @@ def _reuse_carried(extents: list[Array]) -> npt.NDArray[np.int64]:
     for depth, extent in enumerate(extents):
         carried[depth + 1] = np.where(extent > 1, depth, carried[depth])
     return carried
+
+
+def _span(steps: dict[int, int], each: int, lengths: list[Array]) -> Array:
+    """Places of a dimension that are touched: from the first to the last, or the points where these are fewer."""
+    span, points = np.full_like(lengths[0], float(each)), np.full_like(lengths[0], float(each))
+    for axis, step in steps.items():
+        span = span + step * (lengths[axis] - 1)
+        points = points * lengths[axis]
+    least: Array = np.minimum(span, points)
+    return least

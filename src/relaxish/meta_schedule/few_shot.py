@@ -1,16 +1,21 @@
-"""A schedule from a handful of samples of the search space, with no search."""
+"""A schedule from a handful of candidates, with no search: those carver recommends, then samples of the search space."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+from ..dlight.cpu import contraction_variants
+from ..ir import IRModule
+from ..support.errors import RelaxishError
 from ..support.log import get_logger
 from ..target import Target
 from ..tir import PrimFunc
+from .arg_info import ArgInfo
 from .builder import BuilderInput, LocalBuilder
 from .database import mean_seconds
 from .judge import shared_judge
+from .pretend import pretended_seconds
 from .runner import LocalRunner, RunnerInput
 from .search_strategy import MeasureCandidate
 from .tune_context import TuneContext
@@ -23,7 +28,7 @@ _log = get_logger("meta_schedule")
 def few_shot_tune(
     func: PrimFunc, target: Target, valid_count: int, benchmark: bool, name: str = "main"
 ) -> PrimFunc | None:
-    """The program under the first of ``valid_count`` sampled schedules, or the fastest of them; None if none is valid."""
+    """The program under the first of ``valid_count`` candidates, or the fastest of them; None if none is valid."""
     context = TuneContext(
         func,
         target=target,
@@ -33,8 +38,9 @@ def few_shot_tune(
         rand_state=1,
     )
     context.pre_tuning(max_trials=valid_count, num_trials_per_iter=valid_count)
-    candidates = context.generate_measure_candidates() or []
+    sampled = list(context.generate_measure_candidates() or [])
     context.post_tuning()
+    candidates = (_recommended(func, target, valid_count) + _by_estimate(sampled, target))[:valid_count]
     if not candidates:
         _log.warning("few-shot tuning found no valid schedule of %s", name)
         return None
@@ -46,6 +52,28 @@ def few_shot_tune(
             return result
         _log.error("a sampled schedule of %s computes something else and is discarded: %s", name, verdict.reason)
     return None
+
+
+def _recommended(func: PrimFunc, target: Target, count: int) -> list[MeasureCandidate]:
+    """Schedules of the tiles that carver recommends on CPUs; none for functions it has no tiles for."""
+    if target.get_target_device_type() != 1:
+        return []
+    args = ArgInfo.from_entry_func(IRModule({"main": func}))
+    try:
+        schedules = contraction_variants(
+            func, target, count, may_pack=not (func.attrs or {}).get("layout_free_buffers")
+        )
+    except RelaxishError as error:
+        _log.debug("carver recommends nothing: %s", error)
+        return []
+    return [MeasureCandidate(schedule, args) for schedule in schedules]
+
+
+def _by_estimate(candidates: Sequence[MeasureCandidate], target: Target) -> list[MeasureCandidate]:
+    """Candidates for GPUs with the least time by the analytic model first; others as they are."""
+    if target.kind.name != "cuda":
+        return list(candidates)
+    return sorted(candidates, key=lambda candidate: pretended_seconds(candidate.sch.mod, target))
 
 
 def _by_speed(candidates: Sequence[MeasureCandidate], target: Target) -> list[MeasureCandidate]:

@@ -104,7 +104,8 @@ class Hint:
     else ``thread`` threads along each axis; ``rstep`` of each reduction axis at a time; ``reduce_thread`` threads along
     each reduction axis; ``vectorize`` lanes with which each tensor is copied; ``pipeline_stage`` tiles in flight, copied
     asynchronously if ``use_async``; ``rasterization_plan``; ``cached_tensors`` go through shared memory, in
-    ``shared_scope``; ``split_k_factor`` blocks share the reduction of a tile; ``warpgroups``, ``cluster`` (Hopper).
+    ``shared_scope``; ``split_k_factor`` blocks share the reduction of a tile; ``warpgroups``, and of a ``cluster``
+    the blocks that share columns, of ``cluster_columns`` those that share rows (Hopper).
 
     CPU: ``block`` results of one task, ``thread`` the register tile within it, ``rstep`` of each reduction axis at a
     time, ``packed`` operands to be copied into strips first, ``parallel`` the axes (numbers) that tasks are divided along,
@@ -140,6 +141,7 @@ class Hint:
         self.pass_context: dict[str, Any] = {}
         self.warpgroups = 0
         self.cluster = 1
+        self.cluster_columns = 1
         self.packed: list[str] = []
         self.parallel: list[int] = []
         self.order = ""
@@ -186,7 +188,8 @@ class Hint:
             ("strides", strides, {}), ("step", self.step_, []), ("raxis_order", self.raxis_order_, []),
             ("vectorize", self.vectorize, {}), ("pipeline_stage", self.pipeline_stage, 1),
             ("block_reduction_depth", self.block_reduction_depth, None), ("split_k_factor", self.split_k_factor, 1),
-            ("warpgroups", self.warpgroups, 0), ("cluster", self.cluster, 1), ("packed", self.packed, []),
+            ("warpgroups", self.warpgroups, 0), ("cluster", self.cluster, 1), ("cluster_columns", self.cluster_columns, 1),
+            ("packed", self.packed, []),
             ("parallel", self.parallel, []), ("order", self.order, ""),
         ):  # fmt: skip
             if value != usual and not (name == "step" and math.prod(self.step_) == 1):

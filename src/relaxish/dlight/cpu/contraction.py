@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...carver import CpuModel, Hint, recommend
-from ...carver.cpu_hints import CpuTile, hint_of_tile
+from ...carver.cpu_hints import ROWS_TO_TURN, CpuTile, hint_of_tile
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
@@ -24,10 +24,6 @@ from .facts import BlockInfo, IterInfo, access_stride, combiner_of, row_axis, st
 from ..base import ScheduleRule
 from .common import attempt, open_reduction, parallel_outer, refresh, schedule_elementwise, work_of
 from .packing import CONSTANT_ATTR, PACK_ATTR
-
-
-# Turning an operand around costs about as much as using it once.
-_ROWS_TO_TURN = 8
 
 
 class Contraction(ScheduleRule):
@@ -112,8 +108,8 @@ def turn_operands(sch: Schedule, info: BlockInfo) -> list[Any]:
     reductions = {it.var for it in info.reductions}
     turned = [load for load in info.loads() if access_stride(load.indices, column.var) == "other"]
     sharing = [it for it in info.spatial if it is not column and not any(_moves(load, it) for load in turned)]
-    rows = max((it.dom if it.dom is not None else _ROWS_TO_TURN for it in sharing), default=1)
-    if not turned or rows < _ROWS_TO_TURN:
+    rows = max((it.dom if it.dom is not None else ROWS_TO_TURN for it in sharing), default=1)
+    if not turned or rows < ROWS_TO_TURN:
         return []
     if len({load.buffer for load in turned}) < len(turned):
         # One copy could not serve two places of the same operand.
