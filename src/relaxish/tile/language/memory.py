@@ -10,7 +10,7 @@ from ...ir.expr import as_expr
 from ...script.ir_builder import tir as B  # noqa: N812
 from ...script.ir_builder.base import IRBuilder
 from ...script.ir_builder.tir.frame import PrimFuncFrame
-from ...tir.transform.tiles.names import FRAGMENT, REDUCER, VAR
+from ...tir.transform.tiles.names import FRAGMENT, VAR
 from .blocks import inside_kernel
 from .regions import TileError, as_dtype
 
@@ -195,5 +195,3 @@ def reshape(source: Any, shape: Any) -> Any:
     """The memory of a buffer in another shape. Assign it to a name."""
     return view(source, shape)
 
-
-_ = REDUCER

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir import dtype as dt
-from ...ir.expr import as_expr
 from ...ir.prim import EQ, IntImm, const
 from ...ir.primops import cast, max_, min_
 from ...script.ir_builder import tir as B  # noqa: N812
 from ...tir import abs as abs_
 from ...tir import bitwise_and, bitwise_or, bitwise_xor, if_then_else, max_value, min_value
+from ...tir.transform.tiles.names import REDUCER
 from .blocks import at, inside_kernel, tile_block
 from .regions import TileError, is_one, known_extents, region_of, takes_regions
 
@@ -169,8 +169,11 @@ def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> No
 def finalize_reducer(reducer: Any) -> None:
     """The end of what is reduced into ``T.alloc_reducer``'s memory: from here it holds the results."""
     frame = inside_kernel("T.finalize_reducer")
-    if not any(b is reducer for b, _ in frame.reducers):
+    found = [op for buffer, op in frame.reducers if buffer is reducer]
+    if not found:
         raise TileError(f"T.finalize_reducer: {getattr(reducer, 'name', reducer)} was not made by T.alloc_reducer")
 
+    def body(v: list[Any]) -> None:
+        B.buffer_store(reducer, B.BufferLoad(reducer, v), v)
 
-_ = as_expr
+    tile_block("finalize", list(reducer.shape), "S" * len(reducer.shape), body, {REDUCER: found[0]}, name="finalize_reducer")

@@ -42,10 +42,14 @@ class _Access:
 
 
 class Steps:
-    """The steps of a kernel, and where barriers come between them."""
+    """The steps of a kernel, and where barriers come between them.
 
-    def __init__(self, tracked: set[Any]) -> None:
+    ``tracked`` are the pointers that count; ``views`` say which of them a buffer in the arena stands for.
+    """
+
+    def __init__(self, tracked: set[Any], views: dict[Any, Any]) -> None:
         self.tracked = tracked
+        self.views = views
         self.accesses: list[_Access] = []
 
     def step(self, body: Any, reads: Any = (), writes: Any = (), managed: Any = ()) -> Stmt:
@@ -64,7 +68,12 @@ class Steps:
 
     def _reads(self, e: Any) -> _Access:
         found: set[Any] = set()
-        post_order_visit(e, lambda n: found.add(n.buffer.data) if isinstance(n, BufferLoad) else None)
+
+        def look(n: Any) -> None:
+            if isinstance(n, BufferLoad):
+                found.add(self.views.get(n.buffer, n.buffer.data))
+
+        post_order_visit(e, look)
         return _Access(found & self.tracked)
 
     def _before(self, access: _Access, pending: _Access) -> tuple[list[Stmt], _Access]:

@@ -19,7 +19,7 @@ from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import Mutator, Substitute, substitute
-from ...stmt import BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt
+from ...stmt import Allocate, BlockRealize, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt
 from ..base import call, seq
 from .names import CLEAR, SHARED, VAR
 from .nests import interior, plain_selects, serial_loops, vector_loop, vectorizable, widest, without_guards
@@ -131,8 +131,13 @@ class _CpuKernel(Walk):
         memory, buffers, turned = self._memory()
         body = self.visit(_Retarget(memory, turned).visit(self.kernel.block.body))
         annotations = {k: v for k, v in self.kernel.annotations.items() if not k.startswith("tile.")}
+        viewed = [new for old, new in memory.items() if old.data in self.uses.viewed]
+        for buffer in viewed:
+            # Who plans memory sees no ties between a buffer and views of it: it stays where it is.
+            data, extents = buffer.data, list(buffer.shape)
+            body = Allocate(data, buffer.dtype, extents, const(True, "bool"), DeclBuffer(buffer, body))
         block = self.kernel.block.with_fields(
-            body=body, alloc_buffers=(*buffers, *self.extra), annotations=annotations, reads=(), writes=()
+            body=body, alloc_buffers=(*(b for b in buffers if b not in viewed), *self.extra), annotations=annotations, reads=(), writes=()
         )
         return self._grid(BlockRealize((), True, block))
 
@@ -217,6 +222,8 @@ class _CpuKernel(Walk):
             return self._gemm(nest)
         if nest.op == "reduce":
             return self._reduce(nest)
+        if nest.op == "finalize":
+            return Evaluate(const(0, "int32"))
         if nest.op == "scan":
             return serial_loops(nest.loops, nest.body)
         body = nest.body
@@ -443,6 +450,17 @@ class _Atomics(Mutator):
     def __init__(self, how: str) -> None:
         super().__init__()
         self.how = how
+
+    def visit_SeqStmt(self, node: Any) -> Any:  # noqa: N802
+        """The value before goes to a variable first: the instruction gives it."""
+        if len(node.seq) == 2 and isinstance(node.seq[0], BufferStore) and node.seq[0].buffer.scope() == "local":
+            update = self.visit(node.seq[1])
+            guarded = update
+            while isinstance(guarded, IfThenElse):
+                guarded = guarded.then_case
+            stored = node.seq[0].with_fields(value=guarded.value)
+            return stored if guarded is update else IfThenElse(update.condition, stored)
+        return self.default_visit(node)
 
     def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
         loads = [x for x in loads_of(node.value) if x.buffer is node.buffer]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir import dtype as dt
+from ....ir.expr import Range
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.prim import Add, Cast, IntImm, Max, Min, StringImm, Var, const
 from ....ir.structural import same_expression
@@ -48,12 +49,14 @@ class GpuKernel(Walk):
         self.thread = Var("tx", "int32")
         self.body = _Views(kernel).visit(kernel.block.body)
         self.nests = nests_of(self.body)
+        self.reducers = {n.body.buffer for n in self.nests if n.op == "finalize"}
         self.products = Products(arch, self.threads)
         self.memory = Memory()
         self.memory.layouts = infer_layouts(kernel, self.nests, self.threads, self.products.layouts)
         self.arena = Var("arena", PointerType(PrimType("uint8"), "shared.dyn"))
         self.arena_bytes = 0
         self.views: list[Buffer] = []
+        self.view_of: dict[Any, Any] = {}
         self.allocations: list[Buffer] = []
         self.tracked: set[Any] = set()
         self.written = {s.buffer.data for s in stores_of(self.body) if s.buffer.scope() == "global"}
@@ -67,7 +70,7 @@ class GpuKernel(Walk):
         """The kernel as statements of one thread under its launch."""
         self._plan()
         self.spread = Spread(self.memory, self.thread, self.threads)
-        self.steps = Steps(self.tracked)
+        self.steps = Steps(self.tracked, self.view_of)
         body = self.visit(self.body)
         if self.arch.own_barriers:
             body = self.steps.place(body)
@@ -151,6 +154,7 @@ class GpuKernel(Walk):
             self.arena_bytes += slot * item * stages
             view = typed_view(buffer.name, self.arena, buffer.dtype, (base + slot * item * stages) // item, "shared.dyn")
             self.views.append(view)
+            self.view_of[view] = buffer.data
             self.memory.shared[buffer] = Shared(view, base // item, shape, pitch, slot)
         else:
             data = Var(buffer.name, PointerType(PrimType(buffer.dtype), "shared"))
@@ -231,7 +235,19 @@ class GpuKernel(Walk):
 
     def atomic(self, how: str, body: Any) -> Any:
         made = self.spread.place(_Atomics(self.arch, how).visit(body), _ANALYZER())
-        return self.touching(_when([self.thread.equal(0)], made), body)
+        first = self.touching(_when([self.thread.equal(0)], made), body)
+        before = [s.buffer for s in stores_of(body) if s.buffer.scope() == VAR]
+        if not before:
+            return first
+        # One thread has updated; all go on with what it found.
+        (found,) = (self.memory.private[b] for b in before)
+        room, kept = self.scratch("found", found.dtype, 1)
+        zero = const(0, "int32")
+        give = BufferStore(kept.view, BufferLoad(found, [zero]), [const(kept.base, "int32")])
+        take = BufferStore(found, BufferLoad(kept.view, [const(kept.base, "int32")]), [zero])
+        return seq([
+            first, self.step(_when([self.thread.equal(0)], give), [], [room]), self.step(take, [room], []),
+        ])  # fmt: skip
 
     def nest(self, nest: Nest) -> Any:
         """An operator, as steps."""
@@ -254,11 +270,17 @@ class GpuKernel(Walk):
         fragments = [n for n in (*stores_of(source), *loads_of(source)) if n.buffer.scope() == FRAGMENT]
         if fragments:
             layout = loop_layout(nest, self.memory.layouts, self.threads, 1)
-            made = self.spread.by_layout(nest.op, nest.loops, body, layout, once=nest.op == "atomic" or _updates(source))
+            made = self.spread.by_layout(nest.op, nest.loops, body, layout, once=self._once(nest))
         else:
             made = self.spread.in_turn(nest.loops, body)
         reads = [x.buffer for x in loads_of(source)]
         return self.step(made, reads, [x.buffer for x in stores_of(source)], managed)
+
+    def _once(self, nest: Nest) -> bool:
+        """Whether no iteration may run in two threads, though they hold the same elements."""
+        if nest.op == "atomic" or _updates(nest.body):
+            return True
+        return nest.op == "parallel" and any(s.buffer in self.reducers for s in stores_of(nest.body))
 
     # -- reductions --------------------------------------------------------------------------------------------------------
 
@@ -475,6 +497,17 @@ class _Atomics(Mutator):
         self.arch = arch
         self.how = how
 
+    def visit_SeqStmt(self, node: Any) -> Any:  # noqa: N802
+        """The value before goes to a variable first: the instruction gives it."""
+        if len(node.seq) == 2 and isinstance(node.seq[0], BufferStore) and node.seq[0].buffer.scope() == VAR:
+            update = self.visit(node.seq[1])
+            guarded = update
+            while isinstance(guarded, IfThenElse):
+                guarded = guarded.then_case
+            stored = node.seq[0].with_fields(value=guarded.value)
+            return stored if guarded is update else IfThenElse(update.condition, stored)
+        return self.default_visit(node)
+
     def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
         if node.buffer.scope() in (FRAGMENT, VAR, "local"):
             return node
@@ -516,6 +549,16 @@ class _Views(Mutator):
         super().__init__()
         self.owners = {b.data: b for b in kernel.block.alloc_buffers}
         self.views: dict[Any, Any] = {}
+        self.analyzer = _ANALYZER()
+
+    def visit_For(self, node: Any) -> Any:  # noqa: N802
+        self.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
+        return self.default_visit(node)
+
+    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+        for var in node.block.iter_vars:
+            self.analyzer.bind(var.var, var.dom, True)
+        return self.default_visit(node)
 
     def visit_DeclBuffer(self, node: Any) -> Any:  # noqa: N802
         owner = self.owners.get(node.buffer.data)
@@ -530,7 +573,7 @@ class _Views(Mutator):
 
     def _place(self, node: Any) -> list[Any]:
         owner = self.views[node.buffer]
-        analyzer = _ANALYZER()
+        analyzer = self.analyzer
         flat: Any = const(0, "int32")
         for index, extent in zip(node.indices, node.buffer.shape, strict=True):
             flat = flat * extent + self.visit(index)
