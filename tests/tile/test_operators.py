@@ -9,8 +9,6 @@ from tile_programs import arrays, check
 import relaxish.tile.language as T
 
 
-
-
 def test_copy_beyond_the_ends():
     """Loads outside give 0 (or the safe value), stores do nothing."""
 
@@ -33,7 +31,9 @@ def test_copies_of_regions():
     """Slices, dimensions of size 1, whole buffers, changes of type, transposes."""
 
     @T.prim_func
-    def main(A: T.Tensor((3, 8, 4, 16), "float32"), B: T.Tensor((3, 4, 8, 16), "float16"), C: T.Tensor((3, 16, 8), "float32")):
+    def main(
+        A: T.Tensor((3, 8, 4, 16), "float32"), B: T.Tensor((3, 4, 8, 16), "float16"), C: T.Tensor((3, 16, 8), "float32")
+    ):
         with T.Kernel(4, 3, threads=32) as (bx, by):
             tile = T.alloc_shared((8, 16), "float32")
             other = T.alloc_fragment((8, 16), "float16")
@@ -100,7 +100,12 @@ def test_reductions_that_go_on(source):
     allocate = T.alloc_fragment if source == "fragment" else T.alloc_shared
 
     @T.prim_func
-    def main(A: T.Tensor((6, 36), "float32"), B: T.Tensor((6,), "float32"), C: T.Tensor((6,), "float32"), D: T.Tensor((1,), "float32")):
+    def main(
+        A: T.Tensor((6, 36), "float32"),
+        B: T.Tensor((6,), "float32"),
+        C: T.Tensor((6,), "float32"),
+        D: T.Tensor((1,), "float32"),
+    ):
         with T.Kernel(1, threads=96) as _bx:
             x = allocate((6, 36), "float32")
             top = T.alloc_fragment((6,), "float32")
@@ -152,7 +157,9 @@ PRODUCTS = [
 
 
 @pytest.mark.parametrize("m, n, k, trans_a, trans_b, threads", PRODUCTS)
-@pytest.mark.parametrize("dtype, accum", [("float16", "float32"), ("float16", "float16"), ("float32", "float32"), ("int8", "int32")])
+@pytest.mark.parametrize(
+    "dtype, accum", [("float16", "float32"), ("float16", "float16"), ("float32", "float32"), ("int8", "int32")]
+)
 def test_products(m, n, k, trans_a, trans_b, threads, dtype, accum):
     shape_a, shape_b = (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n)
 
@@ -191,7 +198,9 @@ def test_policies_and_clear(policy):
             T.copy(c, C)
 
     a, b = arrays(6, (64, 32), (32, 64), dtype="float16")
-    check(main, [a, b], a.astype("float32") @ b.astype("float32"), where=("interp", "llvm", "sm_80", "sm_70"), atol=1e-3)
+    check(
+        main, [a, b], a.astype("float32") @ b.astype("float32"), where=("interp", "llvm", "sm_80", "sm_70"), atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -199,7 +208,12 @@ def test_left_operand_in_registers(dtype):
     """The result of one product is the left operand of the next."""
 
     @T.prim_func
-    def main(A: T.Tensor((64, 32), dtype), B: T.Tensor((48, 32), dtype), C: T.Tensor((48, 16), dtype), D: T.Tensor((64, 16), "float32")):
+    def main(
+        A: T.Tensor((64, 32), dtype),
+        B: T.Tensor((48, 32), dtype),
+        C: T.Tensor((48, 16), dtype),
+        D: T.Tensor((64, 16), "float32"),
+    ):
         with T.Kernel(1, threads=128) as _bx:
             a = T.alloc_shared((64, 32), dtype)
             b = T.alloc_shared((48, 32), dtype)

@@ -119,7 +119,12 @@ def test_panels_change_nothing(panel, order):
 
 def test_atomic_updates():
     @T.prim_func
-    def main(A: T.Tensor((64, 32), "float32"), total: T.Tensor((32,), "float32"), count: T.Tensor((2,), "int32"), places: T.Tensor((8,), "int32")):
+    def main(
+        A: T.Tensor((64, 32), "float32"),
+        total: T.Tensor((32,), "float32"),
+        count: T.Tensor((2,), "int32"),
+        places: T.Tensor((8,), "int32"),
+    ):
         with T.Kernel(8, threads=64) as bx:
             tile = T.alloc_shared((8, 32), "float32")
             T.copy(A[bx * 8, 0], tile)
@@ -165,7 +170,12 @@ def test_wide_atomic_updates():
 
 def test_views():
     @T.prim_func
-    def main(A: T.Tensor((8, 32), "float32"), B: T.Tensor((64, 4), "float32"), C: T.Tensor((16, 16), "float32"), D: T.Tensor((8, 32), "float32")):
+    def main(
+        A: T.Tensor((8, 32), "float32"),
+        B: T.Tensor((64, 4), "float32"),
+        C: T.Tensor((16, 16), "float32"),
+        D: T.Tensor((8, 32), "float32"),
+    ):
         with T.Kernel(1, threads=32) as _bx:
             x = T.alloc_shared((8, 32), "float32")
             y = T.alloc_fragment((8, 32), "float32")
@@ -212,7 +222,12 @@ def test_sizes_known_when_called():
     m, n = T.dynamic("m, n")
 
     @T.prim_func
-    def main(A: T.Tensor((m, n), "float32"), B: T.Tensor((m, n), "float32"), C: T.Tensor((T.dyn["q"],), "float32"), D: T.Tensor((T.dyn["q"],), "float32")):
+    def main(
+        A: T.Tensor((m, n), "float32"),
+        B: T.Tensor((m, n), "float32"),
+        C: T.Tensor((T.dyn["q"],), "float32"),
+        D: T.Tensor((T.dyn["q"],), "float32"),
+    ):
         with T.Kernel(T.ceildiv(n, 16), T.ceildiv(m, 8), threads=32) as (bx, by):
             tile = T.alloc_fragment((8, 16), "float32")
             T.copy(A[by * 8, bx * 16], tile)
@@ -289,7 +304,10 @@ def test_elements_of_small_tiles_as_conditions():
                 for i in T.Parallel(8):
                     B[bx, i] = 99
 
-    a = np.array([[1, 2, 0, 0, 0, 0, 0, 0], [0] * 8, [0, 3, 0, 0, 0, 0, 0, 1], [4] * 8, [0] * 8, [0, 0, 5, 0, 0, 0, 0, 0]], "int32")
+    a = np.array(
+        [[1, 2, 0, 0, 0, 0, 0, 0], [0] * 8, [0, 3, 0, 0, 0, 0, 0, 1], [4] * 8, [0] * 8, [0, 0, 5, 0, 0, 0, 0, 0]],
+        "int32",
+    )
     wanted = np.where(a.any(1, keepdims=True), np.where(a[:, :2].all(1, keepdims=True), a, -1), 99).astype("int32")
     check(main, [a], wanted)
 

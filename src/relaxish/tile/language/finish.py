@@ -61,7 +61,9 @@ class _Guard(Mutator):
         if condition is None:
             return made
         safe = self.safe_values.get(made.buffer, 0)
-        return if_then_else(condition, made, cast(made.dtype, safe) if not isinstance(safe, int) else const(safe, made.dtype))
+        return if_then_else(
+            condition, made, cast(made.dtype, safe) if not isinstance(safe, int) else const(safe, made.dtype)
+        )
 
     def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
         made = BufferStore(node.buffer, self.visit(node.value), [self.visit(i) for i in node.indices], node.predicate)

@@ -44,7 +44,9 @@ def Parallel(  # noqa: N802
             )
         return body
 
-    return ForFrame([Var("v", e.dtype) for e in exprs], [Range.from_min_extent(const(0, e.dtype), e) for e in exprs], make)
+    return ForFrame(
+        [Var("v", e.dtype) for e in exprs], [Range.from_min_extent(const(0, e.dtype), e) for e in exprs], make
+    )
 
 
 def Pipelined(  # noqa: N802

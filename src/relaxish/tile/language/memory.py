@@ -157,7 +157,9 @@ def alloc_barrier(arrive_count: Any) -> Any:
 
 def alloc_tmem(shape: Any, dtype: Any) -> Any:
     """Tensor memory is Blackwell's (sm_100); no target of this compiler has it."""
-    raise TileError(f"T.alloc_tmem({shape}, {dtype!r}): no supported architecture has tensor memory; use T.alloc_fragment")
+    raise TileError(
+        f"T.alloc_tmem({shape}, {dtype!r}): no supported architecture has tensor memory; use T.alloc_fragment"
+    )
 
 
 def view(source: Any, shape: Any = None, dtype: Any = None) -> Any:
@@ -172,7 +174,9 @@ def view(source: Any, shape: Any = None, dtype: Any = None) -> Any:
     if None not in bits and bits[0] != bits[1]:
         raise TileError(f"T.view: {source.name} has {bits[0]} bits, the view {bits[1]}")
     if source.scope() == FRAGMENT and kind != source.dtype:
-        raise TileError(f"T.view: {source.name} is a fragment, whose elements have no place in memory; copy it to shared memory")
+        raise TileError(
+            f"T.view: {source.name} is a fragment, whose elements have no place in memory; copy it to shared memory"
+        )
     return B.decl_buffer(extents, kind, data=source.data, scope=source.scope())
 
 
@@ -194,4 +198,3 @@ def _bits(shape: Any, dtype: str) -> int | None:
 def reshape(source: Any, shape: Any) -> Any:
     """The memory of a buffer in another shape. Assign it to a name."""
     return view(source, shape)
-

@@ -67,9 +67,7 @@ def reduce(buffer: Any, out: Any, reduce_type: str, dim: int = -1, clear: bool =
     else:
         places = list(range(len(outer)))
         fits = len(outer) == len(kept) or (rank == 1 and len(outer) == 1 and is_one(outer[0]))
-    fits = fits and all(
-        _same(extents[d], outer[p]) for d, p in zip(kept, places, strict=False)
-    )
+    fits = fits and all(_same(extents[d], outer[p]) for d, p in zip(kept, places, strict=False))
     if not fits:
         raise TileError(f"{what}(dim={dim}): {target.text()} is not {source.text()} without that dimension")
     begin, combine, take = _KINDS[reduce_type]
@@ -80,12 +78,12 @@ def reduce(buffer: Any, out: Any, reduce_type: str, dim: int = -1, clear: bool =
         if clear:
             with B.init():
                 B.buffer_store(target.buffer, begin(target.dtype), place)
-        B.buffer_store(
-            target.buffer, combine(B.BufferLoad(target.buffer, place), cast(target.dtype, load)), place
-        )
+        B.buffer_store(target.buffer, combine(B.BufferLoad(target.buffer, place), cast(target.dtype, load)), place)
 
     kinds = "".join("R" if d == dim else "S" for d in range(rank))
-    tile_block("reduce", extents, kinds, body, {"tile.reduce": reduce_type, "tile.dim": dim}, name=f"reduce_{reduce_type}")
+    tile_block(
+        "reduce", extents, kinds, body, {"tile.reduce": reduce_type, "tile.dim": dim}, name=f"reduce_{reduce_type}"
+    )
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -145,7 +143,9 @@ def _scan(what: str, src: Any, dst: Any, dim: int, reverse: bool, combine: Calla
         value = cast(target.dtype, B.BufferLoad(source.buffer, at(source, dims, here)))
         last = B.BufferLoad(target.buffer, at(target, dims, before))
         B.buffer_store(
-            target.buffer, if_then_else(EQ(step, const(0, step.dtype)), value, combine(last, value)), at(target, dims, here)
+            target.buffer,
+            if_then_else(EQ(step, const(0, step.dtype)), value, combine(last, value)),
+            at(target, dims, here),
         )
 
     tile_block(
@@ -176,4 +176,6 @@ def finalize_reducer(reducer: Any) -> None:
     def body(v: list[Any]) -> None:
         B.buffer_store(reducer, B.BufferLoad(reducer, v), v)
 
-    tile_block("finalize", list(reducer.shape), "S" * len(reducer.shape), body, {REDUCER: found[0]}, name="finalize_reducer")
+    tile_block(
+        "finalize", list(reducer.shape), "S" * len(reducer.shape), body, {REDUCER: found[0]}, name="finalize_reducer"
+    )

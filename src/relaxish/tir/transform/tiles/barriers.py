@@ -44,18 +44,21 @@ class _Access:
 class Steps:
     """The steps of a kernel, and where barriers come between them.
 
-    ``tracked`` are the pointers that count; ``views`` say which of them a buffer in the arena stands for.
+    ``tracked`` are the pointers that count; ``views`` say which of them a buffer in the arena stands for, ``places`` which of
+    them the memory of a program's buffer is.
     """
 
-    def __init__(self, tracked: set[Any], views: dict[Any, Any]) -> None:
+    def __init__(self, tracked: set[Any], views: dict[Any, Any], places: dict[Any, Any]) -> None:
         self.tracked = tracked
         self.views = views
+        self.places = places
         self.accesses: list[_Access] = []
 
     def step(self, body: Any, reads: Any = (), writes: Any = (), managed: Any = ()) -> Stmt:
         """A step that touches memory (buffers) as said."""
+
         def pointers(buffers: Any) -> set[Any]:
-            return {b.data for b in buffers if b.data in self.tracked}
+            return {p for b in buffers if (p := self.places.get(b.data, b.data)) in self.tracked}
 
         self.accesses.append(_Access(pointers(reads), pointers(writes), pointers(managed)))
         number = const(len(self.accesses) - 1, "int32")

@@ -19,7 +19,18 @@ from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import Mutator, Substitute, substitute
-from ...stmt import Allocate, BlockRealize, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt
+from ...stmt import (
+    Allocate,
+    BlockRealize,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+)
 from ..base import call, seq
 from .names import CLEAR, SHARED, VAR
 from .nests import interior, plain_selects, serial_loops, vector_loop, vectorizable, widest, without_guards
@@ -137,7 +148,11 @@ class _CpuKernel(Walk):
             data, extents = buffer.data, list(buffer.shape)
             body = Allocate(data, buffer.dtype, extents, const(True, "bool"), DeclBuffer(buffer, body))
         block = self.kernel.block.with_fields(
-            body=body, alloc_buffers=(*(b for b in buffers if b not in viewed), *self.extra), annotations=annotations, reads=(), writes=()
+            body=body,
+            alloc_buffers=(*(b for b in buffers if b not in viewed), *self.extra),
+            annotations=annotations,
+            reads=(),
+            writes=(),
         )
         return self._grid(BlockRealize((), True, block))
 
@@ -257,8 +272,10 @@ class _CpuKernel(Walk):
         if not isinstance(body, BufferStore) or not others:
             return False
         loads = [x for x in loads_of(body.value) if coefficient(x.indices[-1], var) == 0 and len(x.indices) > 1]
-        return bool(loads) and any(coefficient(x.indices[-1], others[-1][0]) == 1 for x in loads) and any(
-            coefficient(i, var) == 1 for x in loads for i in x.indices[:-1]
+        return (
+            bool(loads)
+            and any(coefficient(x.indices[-1], others[-1][0]) == 1 for x in loads)
+            and any(coefficient(i, var) == 1 for x in loads for i in x.indices[:-1])
         )
 
     def _vector_axis(self, loops: Sequence[tuple[Var, Any]], body: Any) -> int | None:
@@ -305,7 +322,13 @@ class _CpuKernel(Walk):
         lane, turn = Var("lane", reduced.dtype), Var("turn", reduced.dtype)
 
         def vectors(value: Any, width: int) -> Any:
-            return For(lane, const(0, lane.dtype), const(width, lane.dtype), ForKind.VECTORIZED, BufferStore(partial, value, [lane]))
+            return For(
+                lane,
+                const(0, lane.dtype),
+                const(width, lane.dtype),
+                ForKind.VECTORIZED,
+                BufferStore(partial, value, [lane]),
+            )
 
         def at(step: Any) -> Any:
             return substitute(element, {reduced: step * lanes + lane})
@@ -350,8 +373,10 @@ class _CpuKernel(Walk):
         jo, io, ii, jj, lane, k = (Var(name, dtype) for name in ("jo", "io", "ii", "jj", "lane", "k"))
         at = {p.i: io * rows + ii + begin, p.j: jo * (vectors * width) + jj * width + lane, p.k: k}
         body: Any = substitute(p.store, at)
-        body = For(lane, const(0, dtype), const(width, dtype), ForKind.VECTORIZED, body) if width > 1 else substitute(
-            body, {lane: const(0, dtype)}
+        body = (
+            For(lane, const(0, dtype), const(width, dtype), ForKind.VECTORIZED, body)
+            if width > 1
+            else substitute(body, {lane: const(0, dtype)})
         )
         body = serial_loops([(ii, rows), (jj, vectors)], body, ForKind.UNROLLED)
         body = For(k, const(0, dtype), const(p.depth, dtype), ForKind.SERIAL, body)
@@ -437,7 +462,9 @@ class _Inner(Mutator):
     def visit_For(self, node: Any) -> Any:  # noqa: N802
         found = nest_of(node)
         if found is not None and found.op != "parallel":
-            raise TileLoweringError(f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration")
+            raise TileLoweringError(
+                f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration"
+            )
         return self.kernel.loop(node) if found is None else self.kernel.nest(found)
 
     def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
@@ -531,5 +558,3 @@ class _Retarget(Substitute):
         # What a block reads and writes is worked out anew by whoever asks.
         made = self.default_visit(node.with_fields(reads=(), writes=()))
         return made
-
-

@@ -18,7 +18,19 @@ from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad, Select
 from ...functor import substitute
-from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt
+from ...stmt import (
+    Allocate,
+    AttrStmt,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+)
 from ..base import call, seq
 from ..hopper_build import launch, typed_view
 from .arch import Arch
@@ -57,6 +69,9 @@ class GpuKernel(Walk):
         self.arena_bytes = 0
         self.views: list[Buffer] = []
         self.view_of: dict[Any, Any] = {}
+        self.place_of: dict[Any, Any] = {}
+        self.tiles_bytes = 0
+        self.rows: dict[Any, Buffer] = {}
         self.allocations: list[Buffer] = []
         self.tracked: set[Any] = set()
         self.written = {s.buffer.data for s in stores_of(self.body) if s.buffer.scope() == "global"}
@@ -70,7 +85,7 @@ class GpuKernel(Walk):
         """The kernel as statements of one thread under its launch."""
         self._plan()
         self.spread = Spread(self.memory, self.thread, self.threads)
-        self.steps = Steps(self.tracked, self.view_of)
+        self.steps = Steps(self.tracked, self.view_of, self.place_of)
         body = self.visit(self.body)
         if self.arch.own_barriers:
             body = self.steps.place(body)
@@ -138,9 +153,21 @@ class GpuKernel(Walk):
                     shape, buffer.dtype, buffer.name, scope="local",
                     data=Var(buffer.name, PointerType(PrimType("int8" if buffer.dtype == "bool" else buffer.dtype), "local")),
                 )  # fmt: skip
+        for nest in self.nests:
+            for x in (nest.body, *loads_of(nest.body)) if nest.op == "scan" else ():
+                if x.buffer.scope() == FRAGMENT and x.buffer not in self.rows:
+                    self.rows[x.buffer] = decl_buffer(
+                        x.buffer.shape, x.buffer.dtype, f"{x.buffer.name}_rows", scope="shared.dyn"
+                    )
+                    self._shared(self.rows[x.buffer])
         self.tracked |= self.written
+        self.tiles_bytes = self.arena_bytes
 
-    def _shared(self, buffer: Buffer) -> None:
+    def tile_in_passing(self, buffer: Buffer) -> None:
+        """Shared memory for a tile that is written and read at once, before another such tile is written."""
+        self._shared(buffer, True)
+
+    def _shared(self, buffer: Buffer, passing: bool = False) -> None:
         shape = tuple(int(e.value) for e in buffer.shape)
         item = max(1, dt.bits(buffer.dtype) // 8)
         pitch = shape[-1]
@@ -151,22 +178,31 @@ class GpuKernel(Walk):
         slot = -(-rows * pitch * item // _ALIGN) * _ALIGN // item
         if self.arch.own_barriers:
             base = self.arena_bytes
-            self.arena_bytes += slot * item * stages
-            view = typed_view(buffer.name, self.arena, buffer.dtype, (base + slot * item * stages) // item, "shared.dyn")
+            if passing:
+                # Tiles in passing all lie in one place, behind those of the program.
+                base = self.tiles_bytes
+                self.arena_bytes = max(self.arena_bytes, base + slot * item)
+            else:
+                self.arena_bytes += slot * item * stages
+            view = typed_view(
+                buffer.name, self.arena, buffer.dtype, (base + slot * item * stages) // item, "shared.dyn"
+            )
             self.views.append(view)
-            self.view_of[view] = buffer.data
+            key = self.arena if passing else buffer.data
+            self.view_of[view] = key
+            self.tracked.add(key)
+            self.place_of[buffer.data] = key
             self.memory.shared[buffer] = Shared(view, base // item, shape, pitch, slot)
         else:
             data = Var(buffer.name, PointerType(PrimType(buffer.dtype), "shared"))
             made = decl_buffer([slot * stages], buffer.dtype, buffer.name, data=data, scope="shared")
             self.allocations.append(made)
             self.memory.shared[buffer] = Shared(made, 0, shape, pitch, slot)
-        self.tracked.add(buffer.data)
 
     def scratch(self, name: str, dtype: str, count: int) -> tuple[Buffer, Shared]:
         """Shared memory of the compiler's own."""
         buffer = decl_buffer([count], dtype, name, scope="shared.dyn")
-        self._shared(buffer)
+        self._shared(buffer, True)
         return buffer, self.memory.shared[buffer]
 
     def local(self, name: str, dtype: str, count: int) -> Buffer:
@@ -383,8 +419,7 @@ class GpuKernel(Walk):
         for buffer in sorted(buffers, key=lambda b: b.name):
             if buffer.scope() != FRAGMENT:
                 continue
-            other = decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_rows", scope="shared.dyn")
-            self._shared(other)
+            other = self.rows[buffer]
             swapped[buffer] = other
             steps.append(self._between(other, buffer))
         body = _Swap(swapped).visit(store)
@@ -399,7 +434,9 @@ class GpuKernel(Walk):
         """A whole copy."""
         loops = tuple((Var(n, "int32"), e) for n, e in zip("ijklmn", source.shape, strict=False))
         at = [v for v, _ in loops]
-        return self.elementwise(Nest("copy", loops, BufferStore(target, BufferLoad(source, at), at), None, {}, "S" * len(loops)))
+        return self.elementwise(
+            Nest("copy", loops, BufferStore(target, BufferLoad(source, at), at), None, {}, "S" * len(loops))
+        )
 
 
 def _ANALYZER() -> Any:  # noqa: N802
@@ -478,7 +515,9 @@ class _InParallel(Mutator):
     def visit_For(self, node: Any) -> Any:  # noqa: N802
         found = nest_of(node)
         if found is not None:
-            raise TileLoweringError(f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration")
+            raise TileLoweringError(
+                f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration"
+            )
         return self.default_visit(node)
 
     def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802

@@ -40,7 +40,9 @@ def LowerTiles() -> PrimFuncPass:  # noqa: N802
 
         target = func.get_attr("target") or Target.current()
         if target is None:
-            raise ValueError("LowerTiles needs a target: bind one with BindTarget, or enter one with `with Target(...)`")
+            raise ValueError(
+                "LowerTiles needs a target: bind one with BindTarget, or enter one with `with Target(...)`"
+            )
         return lower_for_device(func, target)
 
     return func_pass(run, "tir.LowerTiles")

@@ -129,7 +129,9 @@ class Products:
             wanted = {p.c: accumulator(p.m, p.n, rows, across)}
             if p.a.buffer.scope() == FRAGMENT:
                 if p.turned_a:
-                    raise TileLoweringError(f"T.gemm(transpose_A=True): {p.a.buffer.name} is a fragment; copy it to shared memory")
+                    raise TileLoweringError(
+                        f"T.gemm(transpose_A=True): {p.a.buffer.name} is a fragment; copy it to shared memory"
+                    )
                 wanted[p.a.buffer] = operand_a(p.m, p.depth, rows, across)
             return wanted
         if unit == "wmma":
@@ -169,7 +171,7 @@ class Products:
         from .gpu import _Swap
 
         other = decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_tile", scope="shared.dyn")
-        kernel._shared(other)
+        kernel.tile_in_passing(other)
         return [kernel._between(other, buffer)], _Swap({buffer: other}).visit(p.store)
 
     def _simt(self, kernel: GpuKernel, p: Product) -> Any:
@@ -225,7 +227,9 @@ class Products:
     def wrap(self, body: Any) -> Any:
         """The kernel with the unit's registers around."""
         for buffer in self.allocations:
-            body = Allocate(buffer.data, buffer.dtype, list(buffer.shape), const(True, "bool"), DeclBuffer(buffer, body))
+            body = Allocate(
+                buffer.data, buffer.dtype, list(buffer.shape), const(True, "bool"), DeclBuffer(buffer, body)
+            )
         return body
 
 
@@ -292,7 +296,7 @@ class _Open:
         """Steps that add the sums to the result's registers, by way of shared memory."""
         m = self.rows * self.tall * 16
         buffer = decl_buffer([m, self.n], self.dtype, f"{c.name}_room", scope="shared.dyn")
-        kernel._shared(buffer)
+        kernel.tile_in_passing(buffer)
         kept = kernel.memory.shared[buffer]
         row, column = self._warp(kernel)
         stores = []

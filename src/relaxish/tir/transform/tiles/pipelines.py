@@ -41,7 +41,9 @@ class Pipeline:
         if stages < 2:
             return
         nests = [
-            n for item in (node.body.seq if isinstance(node.body, SeqStmt) else [node.body]) if (n := nest_of(item)) is not None
+            n
+            for item in (node.body.seq if isinstance(node.body, SeqStmt) else [node.body])
+            if (n := nest_of(item)) is not None
         ]
         stored: dict[Any, int] = {}
         for store in stores_of(node.body):

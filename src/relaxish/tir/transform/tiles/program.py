@@ -109,7 +109,9 @@ class _Kernels(Mutator):
 def _kernel_of(stmt: Any) -> Kernel | None:
     grid: dict[str, tuple[Var, Any]] = {}
     at = stmt
-    while isinstance(at, For) and at.thread_binding is not None and at.thread_binding.thread_tag.startswith("blockIdx."):
+    while (
+        isinstance(at, For) and at.thread_binding is not None and at.thread_binding.thread_tag.startswith("blockIdx.")
+    ):
         grid[at.thread_binding.thread_tag] = (at.loop_var, at.extent)
         at = at.body
     if not grid or not isinstance(at, BlockRealize) or KERNEL not in at.block.annotations:
@@ -148,7 +150,9 @@ def nest_of(loop: Any) -> Nest | None:
     if int(getattr(attrs[LOOPS], "value", attrs[LOOPS])) != len(loops):
         return None
     body, init = opened(at)
-    kinds = "".join("R" if v.iter_type == 2 else "O" if v.iter_type == 3 else "S" for v in at.block.iter_vars[: len(loops)])
+    kinds = "".join(
+        "R" if v.iter_type == 2 else "O" if v.iter_type == 3 else "S" for v in at.block.iter_vars[: len(loops)]
+    )
     return Nest(str(attrs[OP]), tuple(loops), body, init, dict(attrs), kinds)
 
 

@@ -121,11 +121,15 @@ class Spread:
 
     # -- by a layout ---------------------------------------------------------------------------------------------------
 
-    def by_layout(self, op: str, loops: Sequence[tuple[Var, Any]], body: Any, layout: Layout, once: bool = False) -> Any:
+    def by_layout(
+        self, op: str, loops: Sequence[tuple[Var, Any]], body: Any, layout: Layout, once: bool = False
+    ) -> Any:
         """Each thread runs the iterations that its registers are for; ``once``: none runs twice, though threads hold copies."""
         digits = _Digits(layout, loops, self.thread)
         self.check(op, loops, body, layout)
-        once = once or any(s.buffer.scope() != FRAGMENT and s.buffer not in self.memory.private for s in stores_of(body))
+        once = once or any(
+            s.buffer.scope() != FRAGMENT and s.buffer not in self.memory.private for s in stores_of(body)
+        )
         conditions = [self.thread < layout.threads] if layout.threads < self.threads else []
         conditions += digits.copies if once else []
         inside = interior(plain_selects(body), loops)
@@ -245,7 +249,13 @@ class Spread:
             turns = -(-total.value // self.threads)
             if turns == 1:
                 return substitute(body, {turn: const(0, "int32")})
-            return For(turn, const(0, "int32"), const(turns, "int32"), ForKind.UNROLLED if turns <= 32 else ForKind.SERIAL, body)
+            return For(
+                turn,
+                const(0, "int32"),
+                const(turns, "int32"),
+                ForKind.UNROLLED if turns <= 32 else ForKind.SERIAL,
+                body,
+            )
         body = IfThenElse(number < total, body)
         return For(turn, const(0, "int32"), (total + (self.threads - 1)) // self.threads, ForKind.SERIAL, body)
 
