@@ -74,7 +74,9 @@ def cached(
 
     ``args`` are those of the factory that made the program; the program itself says all that matters.
     """
-    options = CompileOptions.make(out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags)
+    options = CompileOptions.make(
+        out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags
+    )
     return kernel_of(func, options)
 
 

@@ -40,7 +40,9 @@ def compile(
     """
     if not isinstance(func, PrimFunc):
         raise TypeError(f"compile takes a PrimFunc, not a {type(func).__name__}; call the factory of kernels first")
-    options = CompileOptions.make(out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags)
+    options = CompileOptions.make(
+        out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags
+    )
     return kernel_of(func, options)
 
 
@@ -72,7 +74,9 @@ def par_compile(
     With ``ignore_error`` those that fail give None, else the first failure is a RelaxishError.
     """
     programs = list(funcs)
-    options = CompileOptions.make(out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags)
+    options = CompileOptions.make(
+        out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags
+    )
     return _compile_all(programs, options, num_workers, ignore_error)
 
 

@@ -241,9 +241,7 @@ class JITKernel:
 
         device = self._device_module()
         if device is None or device.type_key != "cuda":
-            raise RelaxishError(
-                f"registers are counted for NVIDIA's devices; this kernel is for {self.target.kind.name}"
-            )
+            raise RelaxishError(f"registers are counted for NVIDIA's devices; this kernel is for {self.target.kind.name}")
         return kernel_resources(device.get_source(), device.arch)  # type: ignore[return-value]
 
     @property

@@ -46,7 +46,7 @@ class _Guard(Mutator):
             if not dt.is_int(index.dtype) or dt.lanes(index.dtype) != 1:
                 continue
             index = self.analyzer.simplify(index)
-            terms = []
+            terms: list[Any] = []
             if not self.analyzer.can_prove(index >= 0):
                 terms.append(GE(index, const(0, index.dtype)))
             if not self.analyzer.can_prove(index < extent):

@@ -116,7 +116,9 @@ def Kernel(  # noqa: N802
         raise TileError(
             "T.Kernel(prelude=...) is source text, which this compiler has no use for; write it as statements"
         )
-    given = (_DEFAULT_THREADS,) if threads is None else threads if isinstance(threads, (list, tuple)) else (threads,)
+    given: Any = (
+        (_DEFAULT_THREADS,) if threads is None else threads if isinstance(threads, (list, tuple)) else (threads,)
+    )
     if not 1 <= len(given) <= 3 or not all(_positive(t) for t in given):
         raise TileError(f"threads= takes one to three positive numbers, not {threads}")
     counts = [int(getattr(t, "value", t)) for t in given]

@@ -169,7 +169,10 @@ def view(source: Any, shape: Any = None, dtype: Any = None) -> Any:
     bits = [_bits(source.shape, source.dtype), _bits(extents, kind)]
     if shape is None and kind != source.dtype:
         factor = _element_bits(source.dtype), _element_bits(kind)
-        extents[-1] = as_expr(extents[-1].value * factor[0] // factor[1])
+        last = extents[-1]
+        if not isinstance(last, tir.IntImm) or last.value * factor[0] % factor[1]:
+            raise TileError(f"T.view: rows of {source.name} do not divide into elements of {kind}; give the shape")
+        extents[-1] = as_expr(last.value * factor[0] // factor[1])
         bits[1] = _bits(extents, kind)
     if None not in bits and bits[0] != bits[1]:
         raise TileError(f"T.view: {source.name} has {bits[0]} bits, the view {bits[1]}")

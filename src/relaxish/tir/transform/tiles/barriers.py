@@ -85,6 +85,7 @@ class Steps:
         return [], pending.joined(access)
 
     def _place(self, stmt: Any, pending: _Access) -> tuple[Any, _Access]:
+        number: Any = getattr(stmt, "value", None)
         if isinstance(stmt, SeqStmt):
             made = []
             for item in stmt.seq:
@@ -92,7 +93,7 @@ class Steps:
                 made.append(item)
             return seq(made), pending
         if isinstance(stmt, AttrStmt) and stmt.attr_key == _STEP:
-            first, pending = self._before(self.accesses[int(stmt.value.value)], pending)
+            first, pending = self._before(self.accesses[int(number.value)], pending)
             return seq([*first, stmt.body]), pending
         if isinstance(stmt, Evaluate):
             return stmt, _Access() if is_call(stmt.value, "tvm_storage_sync") else pending

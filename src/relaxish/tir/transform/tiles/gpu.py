@@ -28,7 +28,6 @@ from ...stmt import (
     ForKind,
     IfThenElse,
     LetStmt,
-    SeqStmt,
     Stmt,
 )
 from ..base import call, seq
@@ -36,12 +35,11 @@ from ..hopper_build import launch, typed_view
 from .arch import Arch
 from .barriers import Steps
 from .infer import infer_layouts, loop_layout, nests_of
-from .layout import Layout
 from .matrix import Products
-from .names import ATOMIC, CLEAR, FRAGMENT, REDUCER, SHARED, STAGES, SWIZZLE, VAR
+from .names import ATOMIC, FRAGMENT, REDUCER, SHARED, SWIZZLE, VAR
 from .nests import serial_loops
 from .pipelines import Pipeline
-from .program import Kernel, Nest, TileLoweringError, Walk, loads_of, nest_of, opened, stores_of
+from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, nest_of, opened, stores_of
 from .spread import Memory, Shared, Spread
 
 __all__ = ["GpuKernel"]
@@ -168,7 +166,7 @@ class GpuKernel(Walk):
         self._shared(buffer, True)
 
     def _shared(self, buffer: Buffer, passing: bool = False) -> None:
-        shape = tuple(int(e.value) for e in buffer.shape)
+        shape = tuple(as_int(e, "a size") for e in buffer.shape)
         item = max(1, dt.bits(buffer.dtype) // 8)
         pitch = shape[-1]
         if len(shape) > 1 and buffer.data not in self.viewed and pitch * item % 64 == 0 and self.arch.pads:
@@ -663,6 +661,3 @@ class _Unwrap(Mutator):
     def visit_AttrStmt(self, node: Any) -> Any:  # noqa: N802
         made = self.default_visit(node)
         return made.body if node.attr_key == "tile_step" else made
-
-
-_ = (CLEAR, STAGES, SeqStmt, Layout)

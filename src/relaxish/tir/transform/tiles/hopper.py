@@ -200,13 +200,13 @@ class _Rewrite:
         return _Simplify(self.analyzer).visit(e)
 
     def _product(self, p: Product) -> Any:
-        a, b = (self._whole(x.buffer, list(x.indices)) for x in (p.a, p.b))
+        a, b = (self._whole(x.buffer, [v for v in x.indices if isinstance(v, Var)]) for x in (p.a, p.b))
         c = self._whole(p.c, [p.i, p.j])
 
         def widened(x: Any) -> Any:
             return x if x.dtype == c.dtype else Cast(c.dtype, x)
 
-        def body(axes: dict[Var, Any]) -> Any:
+        def body(axes: dict[Any, Any]) -> Any:
             left = BufferLoad(a, [axes[i] for i in p.a.indices])
             right = BufferLoad(b, [axes[i] for i in p.b.indices])
             place = [axes[p.i], axes[p.j]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ....ir import dtype as dt
 from ....ir.prim import Cast, IntImm, Var, const
 from ....ir.types import PointerType, PrimType
 from ...analysis.linear import coefficient
@@ -17,7 +16,7 @@ from ..base import call, seq
 from .arch import Arch
 from .layout import Layout, accumulator, by_rows, operand_a, outer_product
 from .names import CLEAR, FRAGMENT, POLICY
-from .program import Nest, TileLoweringError, as_int, loads_of, nest_of, stores_of
+from .program import Nest, TileLoweringError, as_int, loads_of, stores_of
 
 if TYPE_CHECKING:
     from .gpu import GpuKernel
@@ -299,7 +298,7 @@ class _Open:
         kernel.tile_in_passing(buffer)
         kept = kernel.memory.shared[buffer]
         row, column = self._warp(kernel)
-        stores = []
+        stores: list[Any] = []
         for t in range(self.tall):
             for w in range(self.wide):
                 at = kept.offset([row * (self.tall * 16) + t * 16, column * (self.wide * 16) + w * 16])
@@ -413,6 +412,3 @@ def _unrolled(name: str, count: int, body: Any) -> Any:
         return body(const(0, "int32"))
     var = Var(name, "int32")
     return For(var, const(0, "int32"), const(count, "int32"), ForKind.UNROLLED, body(var))
-
-
-_ = (dt, nest_of)

@@ -11,7 +11,7 @@ from ....ir.prim import IntImm, Var
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
-from ...stmt import BlockRealize, BufferStore, For, IfThenElse, SeqStmt
+from ...stmt import BlockRealize, BufferStore, For, IfThenElse
 from ..base import LoweringError
 from .names import ATOMIC, KERNEL, LOOPS, OP, PARALLEL
 
@@ -135,7 +135,8 @@ def nest_of(loop: Any) -> Nest | None:
     if not isinstance(loop, For):
         return None
     if PARALLEL in loop.annotations:
-        loops, at = [], loop
+        loops: list[tuple[Var, Any]] = []
+        at: Any = loop
         for _ in range(int(getattr(loop.annotations[PARALLEL], "value", loop.annotations[PARALLEL]))):
             loops.append((at.loop_var, at.extent))
             at = at.body
@@ -198,18 +199,15 @@ class Walk(Mutator):
         raise NotImplementedError
 
 
-def loads_of(node: Any) -> list[BufferLoad]:
+def loads_of(node: Any) -> list[Any]:
     """All loads in an expression or statement."""
-    found: list[BufferLoad] = []
+    found: list[Any] = []
     post_order_visit(node, lambda n: found.append(n) if isinstance(n, BufferLoad) else None)
     return found
 
 
-def stores_of(node: Any) -> list[BufferStore]:
+def stores_of(node: Any) -> list[Any]:
     """All stores in a statement."""
-    found: list[BufferStore] = []
+    found: list[Any] = []
     post_order_visit(node, lambda n: found.append(n) if isinstance(n, BufferStore) else None)
     return found
-
-
-_ = SeqStmt

@@ -14,14 +14,12 @@ from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.prim import And, IntImm, Var, const
-from ....ir.structural import same_expression
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import BufferStore, For, ForKind, IfThenElse
-from ..base import op_name
 from .layout import Layout
-from .names import FRAGMENT, TILE_SCOPES
+from .names import FRAGMENT
 from .nests import interior, plain_selects, vectorizable, widest, without_guards
 from .program import TileLoweringError, loads_of, stores_of
 
@@ -270,7 +268,6 @@ class Spread:
 
     def vector_width(self, body: Any, var: Var, limit: int, analyzer: Analyzer) -> int:
         """How many iterations of ``var`` can be one vector access of at most 16 bytes, aligned."""
-        body = _uniform_guards(body, var, limit)
         if not vectorizable(body, var, list(self.memory.private)) or widest(body) > 64:
             return 1
         width = limit
@@ -330,12 +327,6 @@ def _mentions_any(nodes: Sequence[Any], var: Var) -> bool:
     from ....arith.functor import uses_var
 
     return any(uses_var(n, var) for n in nodes)
-
-
-def _uniform_guards(body: Any, var: Var, limit: int) -> Any:
-    """The body; conditions stay what they are (a vector with a condition of its own is run one by one)."""
-    del var, limit
-    return body
 
 
 def _evaluate(e: Any, places: dict[Any, Any]) -> Any:
@@ -405,6 +396,3 @@ class _Place(Mutator):
 
     def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
         return self.visit(node.block.body)
-
-
-_ = (op_name, same_expression, TILE_SCOPES)
