@@ -38,5 +38,18 @@ _OWN = [
 __all__ = [*_script_names, *(n for n in _OWN if n not in _script_names)]  # noqa: PLE0604
 
 
+# Names that programs elsewhere use -> what to write here.
+_INSTEAD = {
+    "print": "programs here print nothing; copy the tile to an argument and look at it",
+    "mbarrier_": "barriers are the compiler's: statement order is program order for the block",
+    "warp_reduce_": "T.reduce_* reduces over all threads that hold a row",
+    "shfl_": "T.reduce_* and T.copy move values between threads; T.tvm_warp_shuffle does in kernels written for one thread",
+    "ballot": "T.any_of and T.all_of ask about a tile; T.tvm_warp_activemask is there in kernels written for one thread",
+}
+
+
 def __getattr__(name: str) -> Any:
+    for known, instead in _INSTEAD.items():
+        if name == known or (known.endswith("_") and name.startswith(known)):
+            raise AttributeError(f"the tile language has no T.{name}: {instead}")
     return getattr(_script, name)

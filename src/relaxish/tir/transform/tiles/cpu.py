@@ -34,7 +34,18 @@ from ...stmt import (
 from ..base import call, seq
 from .names import CLEAR, SHARED, VAR
 from .nests import interior, plain_selects, serial_loops, vector_loop, vectorizable, widest, without_guards
-from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, nest_of, rewrite_kernels, stores_of
+from .program import (
+    Kernel,
+    Nest,
+    TileLoweringError,
+    Walk,
+    as_int,
+    loads_of,
+    nest_of,
+    rewrite_kernels,
+    stores_of,
+    written_for_threads,
+)
 
 __all__ = ["lower_for_cpu"]
 
@@ -157,14 +168,10 @@ class _CpuKernel(Walk):
         return self._grid(BlockRealize((), True, block))
 
     def _check(self) -> None:
-        def look(node: Any) -> bool:
-            if isinstance(node, For) and node.thread_binding is not None:
-                raise TileLoweringError(
-                    "a kernel written for one thread (T.get_thread_binding) does not run on a CPU: write T.Parallel loops"
-                )
-            return True
-
-        pre_order_visit(self.kernel.block.body, look)
+        if written_for_threads(self.kernel):
+            raise TileLoweringError(
+                "a kernel written for one thread (T.get_thread_binding) does not run on a CPU: write T.Parallel loops"
+            )
 
     def _grid(self, body: Any) -> Any:
         """All blocks of the grid, x innermost, as one parallel loop."""

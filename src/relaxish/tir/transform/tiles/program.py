@@ -17,7 +17,7 @@ from .names import ATOMIC, KERNEL, LOOPS, OP, PARALLEL
 
 __all__ = [
     "Kernel", "Nest", "TileLoweringError", "Walk", "as_int", "has_kernels", "loads_of", "nest_of", "opened", "rewrite_kernels",
-    "stores_of",
+    "stores_of", "written_for_threads",
 ]  # fmt: skip
 
 
@@ -84,6 +84,19 @@ def has_kernels(func: PrimFunc) -> bool:
         return not found
 
     pre_order_visit(func.body, look)
+    return found
+
+
+def written_for_threads(kernel: Kernel) -> bool:
+    """Whether a kernel's program is that of one thread."""
+    found = False
+
+    def look(node: Any) -> bool:
+        nonlocal found
+        found = found or (isinstance(node, For) and node.thread_binding is not None)
+        return not found
+
+    pre_order_visit(kernel.block.body, look)
     return found
 
 
