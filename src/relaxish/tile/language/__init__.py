@@ -20,7 +20,7 @@ from typing import Any
 from ...script.parser import tir as _script
 from ...script.parser.tir import *  # noqa: F403
 from ...script.parser.tir import __all__ as _script_names
-from . import atomics, hints, kernel, loops, memory, operators, reductions, variables
+from . import atomics, hints, kernel, loops, memory, operators, reductions, scalars, variables
 from .atomics import *  # noqa: F403
 from .hints import *  # noqa: F403
 from .kernel import *  # noqa: F403
@@ -29,11 +29,12 @@ from .memory import *  # noqa: F403
 from .operators import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .regions import TileError
+from .scalars import *  # noqa: F403
 
 _ = variables
 _OWN = [
     *atomics.__all__, *hints.__all__, *kernel.__all__, *loops.__all__, *memory.__all__, *operators.__all__,
-    *reductions.__all__, "TileError",
+    *reductions.__all__, *scalars.__all__, "TileError",
 ]  # fmt: skip
 __all__ = [*_script_names, *(n for n in _OWN if n not in _script_names)]  # noqa: PLE0604
 

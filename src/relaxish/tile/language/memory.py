@@ -15,7 +15,7 @@ from .blocks import inside_kernel
 from .regions import TileError, as_dtype
 
 __all__ = [
-    "StridedTensor", "Tensor", "alloc_barrier", "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer",
+    "Buffer", "StridedTensor", "Tensor", "alloc_barrier", "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer",
     "alloc_shared", "alloc_tmem", "alloc_var", "dyn", "dynamic", "empty", "ptr", "reshape", "symbolic", "view",
 ]  # fmt: skip
 
@@ -46,6 +46,7 @@ class _Tensor:
 
 
 Tensor = _Tensor()
+Buffer = Tensor
 
 
 def StridedTensor(shape: Any, strides: Any, dtype: Any = "float32", scope: str = "global") -> Any:  # noqa: N802

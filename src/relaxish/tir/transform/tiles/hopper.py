@@ -224,7 +224,9 @@ class _Rewrite:
         for nest in nests[:-1]:
             store = nest.body
             _require(
-                nest.op in ("copy", "parallel") and isinstance(store, BufferStore) and store.buffer.scope() == FRAGMENT
+                nest.op in ("copy", "parallel")
+                and isinstance(store, BufferStore)
+                and store.buffer.scope() in (FRAGMENT, *SHARED)
             )
             _require(all(any(i is v for v in nest.variables) for i in store.indices))
             _require(len(store.indices) == len(nest.variables))
