@@ -13,7 +13,9 @@ def convolution(N, H, W, C, F, K=3, S=1, D=1, P=1, block_M=64, block_N=32, block
 
     @T.prim_func
     def main(
-        data: T.Tensor((N, H, W, C), dtype), weight: T.Tensor((K * K * C, F), dtype), out: T.Tensor((N * OH * OW, F), dtype)
+        data: T.Tensor((N, H, W, C), dtype),
+        weight: T.Tensor((K * K * C, F), dtype),
+        out: T.Tensor((N * OH * OW, F), dtype),
     ):
         with T.Kernel(T.ceildiv(F, block_N), T.ceildiv(N * OH * OW, block_M), threads=threads) as (bx, by):
             columns = T.alloc_shared((block_M, block_K), dtype)

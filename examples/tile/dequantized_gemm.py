@@ -31,8 +31,10 @@ def dequantized_gemm(M, N, K, block_M=64, block_N=64, block_K=32, num_stages=2, 
                     B_wide[i, j] = (
                         T.cast(
                             T.bitwise_and(
-                                T.shift_right(T.cast(B_shared[i, j // 2], "int32"), T.cast(j % 2 * 4, "int32")), T.int32(15)
-                            ) - 8,
+                                T.shift_right(T.cast(B_shared[i, j // 2], "int32"), T.cast(j % 2 * 4, "int32")),
+                                T.int32(15),
+                            )
+                            - 8,
                             dtype,
                         )
                         * scales[bx * block_N + i, (k * block_K + j) // GROUP]

@@ -12,7 +12,9 @@ import relaxish.tile.language as T
 LOG2_E = 1.44269504
 
 
-def attention(batch, heads, queries, keys, dim, causal=False, block_M=64, block_N=64, num_stages=2, threads=128, dtype="float16"):
+def attention(
+    batch, heads, queries, keys, dim, causal=False, block_M=64, block_N=64, num_stages=2, threads=128, dtype="float16"
+):
     """Q, K, V and the result are [batch, heads, sequence, dim]."""
     scale = float(1.0 / np.sqrt(dim) * LOG2_E)
     shape_q, shape_k = (batch, heads, queries, dim), (batch, heads, keys, dim)
@@ -20,7 +22,10 @@ def attention(batch, heads, queries, keys, dim, causal=False, block_M=64, block_
 
     @T.prim_func
     def main(
-        Q: T.Tensor(shape_q, dtype), K: T.Tensor(shape_k, dtype), V: T.Tensor(shape_k, dtype), out: T.Tensor(shape_q, dtype)
+        Q: T.Tensor(shape_q, dtype),
+        K: T.Tensor(shape_k, dtype),
+        V: T.Tensor(shape_k, dtype),
+        out: T.Tensor(shape_q, dtype),
     ):
         with T.Kernel(T.ceildiv(queries, block_M), heads, batch, threads=threads) as (bx, by, bz):
             Q_shared = T.alloc_shared((block_M, dim), dtype)
@@ -38,8 +43,10 @@ def attention(batch, heads, queries, keys, dim, causal=False, block_M=64, block_
             T.clear(sums)
             T.clear(total)
             T.fill(top, -1e30)
-            turns = T.ceildiv(keys, block_N) if not causal else T.min(
-                T.ceildiv(keys, block_N), T.ceildiv((bx + 1) * block_M + past, block_N)
+            turns = (
+                T.ceildiv(keys, block_N)
+                if not causal
+                else T.min(T.ceildiv(keys, block_N), T.ceildiv((bx + 1) * block_M + past, block_N))
             )
             for k in T.Pipelined(turns, num_stages=num_stages):
                 T.copy(K[bz, by, k * block_N : (k + 1) * block_N, :], K_shared)

@@ -6,7 +6,9 @@ import relaxish
 import relaxish.tile.language as T
 
 
-def gemm(M, N, K, block_M=128, block_N=128, block_K=32, num_stages=3, threads=128, dtype="float16", accum_dtype="float"):
+def gemm(
+    M, N, K, block_M=128, block_N=128, block_K=32, num_stages=3, threads=128, dtype="float16", accum_dtype="float"
+):
     """``C = A @ B``."""
 
     @T.prim_func

@@ -29,8 +29,15 @@ def gemm_bias_gelu(M, N, K, block_M=64, block_N=64, block_K=32, num_stages=2, th
             for i, j in T.Parallel(block_M, block_N):
                 C_local[i, j] = C_local[i, j] + bias_local[j]
             for i, j in T.Parallel(block_M, block_N):
-                C_local[i, j] = 0.5 * C_local[i, j] * (
-                    1.0 + T.tanh(0.7978845608 * (C_local[i, j] + 0.044715 * C_local[i, j] * C_local[i, j] * C_local[i, j]))
+                C_local[i, j] = (
+                    0.5
+                    * C_local[i, j]
+                    * (
+                        1.0
+                        + T.tanh(
+                            0.7978845608 * (C_local[i, j] + 0.044715 * C_local[i, j] * C_local[i, j] * C_local[i, j])
+                        )
+                    )
                 )
             T.copy(C_local, C[by * block_M, bx * block_N])
 

@@ -23,9 +23,15 @@ _register(
         "profiler": "relaxish.tile.profiler",
         "autotuner": "relaxish.tile.autotuner",
         **{name: f"relaxish.tile.profiler:{name}" for name in ("Profiler", "TensorSupplyType", "do_bench")},
-        **{name: f"relaxish.tile.autotuner:{name}" for name in (
-            "AutoTuner", "AutotuneResult", "autotune", "set_autotune_inputs",
-        )},
+        **{
+            name: f"relaxish.tile.autotuner:{name}"
+            for name in (
+                "AutoTuner",
+                "AutotuneResult",
+                "autotune",
+                "set_autotune_inputs",
+            )
+        },
     },
 )
 __getattr__, __dir__ = _lazy_package(globals())

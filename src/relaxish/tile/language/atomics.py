@@ -33,7 +33,9 @@ def _update(how: str, what: str, dst: Any, value: Any, return_prev: bool) -> Any
         _update_tile(how, what, target, region_of(value, what))
         return None
     if target.extents is not None:
-        raise TileError(f"{what}: {target.text()} takes a tile, not one value; name an element {target.buffer.name}[i, j]")
+        raise TileError(
+            f"{what}: {target.text()} takes a tile, not one value; name an element {target.buffer.name}[i, j]"
+        )
     before = None
     if return_prev:
         before = B.alloc_buffer([1], target.dtype, scope=VAR)
@@ -44,7 +46,9 @@ def _update(how: str, what: str, dst: Any, value: Any, return_prev: bool) -> Any
         if before is not None:
             B.buffer_store(before, old, [0])
         B.buffer_store(
-            target.buffer, cast(target.dtype, _UPDATES[how](old, cast(target.dtype, as_expr(value)))), list(target.bases)
+            target.buffer,
+            cast(target.dtype, _UPDATES[how](old, cast(target.dtype, as_expr(value)))),
+            list(target.bases),
         )
     return None if before is None else B.BufferLoad(before, [as_expr(0)])
 
@@ -62,7 +66,9 @@ def _update_tile(how: str, what: str, target: Region, source: Region) -> None:
 
 
 @takes_regions
-def atomic_add(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False, use_tma: bool = False) -> Any:
+def atomic_add(
+    dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False, use_tma: bool = False
+) -> Any:
     """Add a value to an element, or a tile to a region, whatever other blocks do; ``return_prev`` gives what was there."""
     del memory_order, use_tma
     return _update("add", "T.atomic_add", dst, value, return_prev)

@@ -46,7 +46,7 @@ class _Guard(Mutator):
             if not dt.is_int(index.dtype) or dt.lanes(index.dtype) != 1:
                 continue
             index = self.analyzer.simplify(index)
-            terms = []
+            terms: list[Any] = []
             if not self.analyzer.can_prove(index >= 0):
                 terms.append(GE(index, const(0, index.dtype)))
             if not self.analyzer.can_prove(index < extent):
@@ -61,7 +61,9 @@ class _Guard(Mutator):
         if condition is None:
             return made
         safe = self.safe_values.get(made.buffer, 0)
-        return if_then_else(condition, made, cast(made.dtype, safe) if not isinstance(safe, int) else const(safe, made.dtype))
+        return if_then_else(
+            condition, made, cast(made.dtype, safe) if not isinstance(safe, int) else const(safe, made.dtype)
+        )
 
     def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
         made = BufferStore(node.buffer, self.visit(node.value), [self.visit(i) for i in node.indices], node.predicate)

@@ -9,6 +9,7 @@ from ...ir.expr import as_expr
 from ...ir.prim import And, Or
 from ...ir.primops import cast, max_, min_
 from ...script.ir_builder import tir as B  # noqa: N812
+from ...tir.op import call_builtin
 from .blocks import inside_kernel
 from .regions import TileError, known_extents, region_of, takes_regions
 
@@ -84,13 +85,13 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
     (``T.get_thread_binding``) say it."""
     del barrier_id, arrive_count
     if inside_kernel("T.sync_threads").thread_vars:
-        B.evaluate(B.tvm_storage_sync("shared"))
+        B.evaluate(call_builtin("int32", "tvm_storage_sync", "shared"))
 
 
 def sync_warp() -> None:
     """Wait for the threads of a warp, in kernels written for one thread."""
     if inside_kernel("T.sync_warp").thread_vars:
-        B.evaluate(B.tvm_storage_sync("warp"))
+        B.evaluate(call_builtin("int32", "tvm_storage_sync", "warp"))
 
 
 def sync_grid() -> None:

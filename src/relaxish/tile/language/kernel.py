@@ -79,7 +79,11 @@ def _touched(body: Any, own: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     post_order_visit(body, look)
     views = {d.buffer for d in _views(body)}
     return tuple(  # type: ignore[return-value]
-        [BufferRegion(b, [Range.from_min_extent(const(0, e.dtype), e) for e in b.shape]) for b in found if b not in views]
+        [
+            BufferRegion(b, [Range.from_min_extent(const(0, e.dtype), e) for e in b.shape])
+            for b in found
+            if b not in views
+        ]
         for found in (loads, stores)
     )
 
@@ -109,8 +113,12 @@ def Kernel(  # noqa: N802
     if not 1 <= len(blocks) <= 3:
         raise TileError(f"T.Kernel takes one to three extents of the grid, not {len(blocks)}")
     if prelude is not None:
-        raise TileError("T.Kernel(prelude=...) is source text, which this compiler has no use for; write it as statements")
-    given = (_DEFAULT_THREADS,) if threads is None else threads if isinstance(threads, (list, tuple)) else (threads,)
+        raise TileError(
+            "T.Kernel(prelude=...) is source text, which this compiler has no use for; write it as statements"
+        )
+    given: Any = (
+        (_DEFAULT_THREADS,) if threads is None else threads if isinstance(threads, (list, tuple)) else (threads,)
+    )
     if not 1 <= len(given) <= 3 or not all(_positive(t) for t in given):
         raise TileError(f"threads= takes one to three positive numbers, not {threads}")
     counts = [int(getattr(t, "value", t)) for t in given]

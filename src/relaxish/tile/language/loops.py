@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.expr import Range, as_expr
-from ...ir.prim import IntImm, Min, Var, const
+from ...ir.prim import Min, Var, const
 from ...script.ir_builder import tir as B  # noqa: N812
 from ...script.ir_builder.tir.frame import ForFrame
 from ...tir import For, IfThenElse, LetStmt
@@ -44,7 +44,9 @@ def Parallel(  # noqa: N802
             )
         return body
 
-    return ForFrame([Var("v", e.dtype) for e in exprs], [Range.from_min_extent(const(0, e.dtype), e) for e in exprs], make)
+    return ForFrame(
+        [Var("v", e.dtype) for e in exprs], [Range.from_min_extent(const(0, e.dtype), e) for e in exprs], make
+    )
 
 
 def Pipelined(  # noqa: N802
@@ -142,6 +144,3 @@ vectorized = Vectorized = _plain_loop(B.vectorized, "vectorized")
 def loop_break() -> None:
     """Loops here run to their ends."""
     raise TileError("T.loop_break: loops run to their ends; write the condition as `if` in the body, or a while loop")
-
-
-_ = IntImm

@@ -10,12 +10,12 @@ from ...ir.expr import as_expr
 from ...script.ir_builder import tir as B  # noqa: N812
 from ...script.ir_builder.base import IRBuilder
 from ...script.ir_builder.tir.frame import PrimFuncFrame
-from ...tir.transform.tiles.names import FRAGMENT, REDUCER, VAR
+from ...tir.transform.tiles.names import FRAGMENT, VAR
 from .blocks import inside_kernel
 from .regions import TileError, as_dtype
 
 __all__ = [
-    "StridedTensor", "Tensor", "alloc_barrier", "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer",
+    "Buffer", "StridedTensor", "Tensor", "alloc_barrier", "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer",
     "alloc_shared", "alloc_tmem", "alloc_var", "dyn", "dynamic", "empty", "ptr", "reshape", "symbolic", "view",
 ]  # fmt: skip
 
@@ -46,6 +46,7 @@ class _Tensor:
 
 
 Tensor = _Tensor()
+Buffer = Tensor
 
 
 def StridedTensor(shape: Any, strides: Any, dtype: Any = "float32", scope: str = "global") -> Any:  # noqa: N802
@@ -157,7 +158,9 @@ def alloc_barrier(arrive_count: Any) -> Any:
 
 def alloc_tmem(shape: Any, dtype: Any) -> Any:
     """Tensor memory is Blackwell's (sm_100); no target of this compiler has it."""
-    raise TileError(f"T.alloc_tmem({shape}, {dtype!r}): no supported architecture has tensor memory; use T.alloc_fragment")
+    raise TileError(
+        f"T.alloc_tmem({shape}, {dtype!r}): no supported architecture has tensor memory; use T.alloc_fragment"
+    )
 
 
 def view(source: Any, shape: Any = None, dtype: Any = None) -> Any:
@@ -167,12 +170,17 @@ def view(source: Any, shape: Any = None, dtype: Any = None) -> Any:
     bits = [_bits(source.shape, source.dtype), _bits(extents, kind)]
     if shape is None and kind != source.dtype:
         factor = _element_bits(source.dtype), _element_bits(kind)
-        extents[-1] = as_expr(extents[-1].value * factor[0] // factor[1])
+        last = extents[-1]
+        if not isinstance(last, tir.IntImm) or last.value * factor[0] % factor[1]:
+            raise TileError(f"T.view: rows of {source.name} do not divide into elements of {kind}; give the shape")
+        extents[-1] = as_expr(last.value * factor[0] // factor[1])
         bits[1] = _bits(extents, kind)
     if None not in bits and bits[0] != bits[1]:
         raise TileError(f"T.view: {source.name} has {bits[0]} bits, the view {bits[1]}")
     if source.scope() == FRAGMENT and kind != source.dtype:
-        raise TileError(f"T.view: {source.name} is a fragment, whose elements have no place in memory; copy it to shared memory")
+        raise TileError(
+            f"T.view: {source.name} is a fragment, whose elements have no place in memory; copy it to shared memory"
+        )
     return B.decl_buffer(extents, kind, data=source.data, scope=source.scope())
 
 
@@ -194,6 +202,3 @@ def _bits(shape: Any, dtype: str) -> int | None:
 def reshape(source: Any, shape: Any) -> Any:
     """The memory of a buffer in another shape. Assign it to a name."""
     return view(source, shape)
-
-
-_ = REDUCER

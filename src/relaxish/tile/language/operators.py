@@ -174,9 +174,7 @@ def gemm(
         if clear_accum:
             with B.init():
                 B.buffer_store(c.buffer, const(0, c.dtype), place)
-        B.buffer_store(
-            c.buffer, B.BufferLoad(c.buffer, place) + cast(c.dtype, left) * cast(c.dtype, right), place
-        )
+        B.buffer_store(c.buffer, B.BufferLoad(c.buffer, place) + cast(c.dtype, left) * cast(c.dtype, right), place)
 
     attrs: dict[str, Any] = {POLICY: int(policy)}
     if clear_accum:
@@ -200,9 +198,13 @@ def _check_product(a: Region, b: Region, c: Region) -> None:
     if c.buffer.scope() != FRAGMENT:
         raise TileError(f"T.gemm: C is a fragment (T.alloc_fragment), {c.buffer.name} has scope {c.buffer.scope()!r}")
     if a.buffer.scope() not in (*SHARED, FRAGMENT):
-        raise TileError(f"T.gemm: A lies in shared memory or a fragment, {a.buffer.name} has scope {a.buffer.scope()!r}")
+        raise TileError(
+            f"T.gemm: A lies in shared memory or a fragment, {a.buffer.name} has scope {a.buffer.scope()!r}"
+        )
     if b.buffer.scope() not in SHARED:
-        raise TileError(f"T.gemm: B lies in shared memory (T.alloc_shared), {b.buffer.name} has scope {b.buffer.scope()!r}")
+        raise TileError(
+            f"T.gemm: B lies in shared memory (T.alloc_shared), {b.buffer.name} has scope {b.buffer.scope()!r}"
+        )
     same = a.dtype == b.dtype or {a.dtype, b.dtype} <= {"int8", "uint8"} or (dt.bits(a.dtype) == dt.bits(b.dtype) == 8)
     if not same or c.dtype not in _PRODUCTS.get(a.dtype, ()):
         raise TileError(
@@ -230,9 +232,7 @@ def gemm_sp(*args: Any, **options: Any) -> None:
 # -- images
 
 
-def im2col(
-    img: Any, col: Any, nhw_step: Any, c_step: Any, kernel: int, stride: int, dilation: int, pad: int
-) -> None:
+def im2col(img: Any, col: Any, nhw_step: Any, c_step: Any, kernel: int, stride: int, dilation: int, pad: int) -> None:
     """Fetch a tile of the matrix that a convolution multiplies: rows are places of the output, columns (kernel row, kernel
     column, channel). ``img`` is NHWC; the tile begins at row ``nhw_step * rows`` and column ``c_step * columns``."""
     inside_kernel("T.im2col")

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir import dtype as dt
-from ...ir.expr import as_expr
 from ...ir.prim import EQ, IntImm, const
 from ...ir.primops import cast, max_, min_
 from ...script.ir_builder import tir as B  # noqa: N812
 from ...tir import abs as abs_
 from ...tir import bitwise_and, bitwise_or, bitwise_xor, if_then_else, max_value, min_value
+from ...tir.transform.tiles.names import REDUCER
 from .blocks import at, inside_kernel, tile_block
 from .regions import TileError, is_one, known_extents, region_of, takes_regions
 
@@ -67,9 +67,7 @@ def reduce(buffer: Any, out: Any, reduce_type: str, dim: int = -1, clear: bool =
     else:
         places = list(range(len(outer)))
         fits = len(outer) == len(kept) or (rank == 1 and len(outer) == 1 and is_one(outer[0]))
-    fits = fits and all(
-        _same(extents[d], outer[p]) for d, p in zip(kept, places, strict=False)
-    )
+    fits = fits and all(_same(extents[d], outer[p]) for d, p in zip(kept, places, strict=False))
     if not fits:
         raise TileError(f"{what}(dim={dim}): {target.text()} is not {source.text()} without that dimension")
     begin, combine, take = _KINDS[reduce_type]
@@ -80,12 +78,12 @@ def reduce(buffer: Any, out: Any, reduce_type: str, dim: int = -1, clear: bool =
         if clear:
             with B.init():
                 B.buffer_store(target.buffer, begin(target.dtype), place)
-        B.buffer_store(
-            target.buffer, combine(B.BufferLoad(target.buffer, place), cast(target.dtype, load)), place
-        )
+        B.buffer_store(target.buffer, combine(B.BufferLoad(target.buffer, place), cast(target.dtype, load)), place)
 
     kinds = "".join("R" if d == dim else "S" for d in range(rank))
-    tile_block("reduce", extents, kinds, body, {"tile.reduce": reduce_type, "tile.dim": dim}, name=f"reduce_{reduce_type}")
+    tile_block(
+        "reduce", extents, kinds, body, {"tile.reduce": reduce_type, "tile.dim": dim}, name=f"reduce_{reduce_type}"
+    )
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -145,7 +143,9 @@ def _scan(what: str, src: Any, dst: Any, dim: int, reverse: bool, combine: Calla
         value = cast(target.dtype, B.BufferLoad(source.buffer, at(source, dims, here)))
         last = B.BufferLoad(target.buffer, at(target, dims, before))
         B.buffer_store(
-            target.buffer, if_then_else(EQ(step, const(0, step.dtype)), value, combine(last, value)), at(target, dims, here)
+            target.buffer,
+            if_then_else(EQ(step, const(0, step.dtype)), value, combine(last, value)),
+            at(target, dims, here),
         )
 
     tile_block(
@@ -169,8 +169,13 @@ def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> No
 def finalize_reducer(reducer: Any) -> None:
     """The end of what is reduced into ``T.alloc_reducer``'s memory: from here it holds the results."""
     frame = inside_kernel("T.finalize_reducer")
-    if not any(b is reducer for b, _ in frame.reducers):
+    found = [op for buffer, op in frame.reducers if buffer is reducer]
+    if not found:
         raise TileError(f"T.finalize_reducer: {getattr(reducer, 'name', reducer)} was not made by T.alloc_reducer")
 
+    def body(v: list[Any]) -> None:
+        B.buffer_store(reducer, B.BufferLoad(reducer, v), v)
 
-_ = as_expr
+    tile_block(
+        "finalize", list(reducer.shape), "S" * len(reducer.shape), body, {REDUCER: found[0]}, name="finalize_reducer"
+    )

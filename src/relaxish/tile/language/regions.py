@@ -10,7 +10,16 @@ from ...arith import Analyzer
 from ...ir.expr import as_expr
 from ...support.errors import RelaxishError
 
-__all__ = ["Region", "TileError", "as_dtype", "known_extents", "pair_regions", "region_of", "takes_regions", "tile_region"]
+__all__ = [
+    "Region",
+    "TileError",
+    "as_dtype",
+    "known_extents",
+    "pair_regions",
+    "region_of",
+    "takes_regions",
+    "tile_region",
+]
 
 
 class TileError(RelaxishError, ValueError):

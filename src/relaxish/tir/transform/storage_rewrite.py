@@ -151,7 +151,8 @@ class _Plan:
         plain = "." not in scope
         registers = scope.startswith(_REGISTER_SCOPES) or dt.is_handle(alloc.dtype)
         small = plain and (registers or 0 < bits <= 32)
-        if self.reuse and not small and len(alloc.extents) == 1:
+        # An operand of a matrix unit is by rows or by columns for good: two of them are not one.
+        if self.reuse and not small and len(alloc.extents) == 1 and not scope.startswith("wmma.matrix_"):
             found = self._constant(alloc, bits, scope) if bits else self._symbolic(alloc, scope)
             if found is not None:
                 return found

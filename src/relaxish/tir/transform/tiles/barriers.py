@@ -42,16 +42,23 @@ class _Access:
 
 
 class Steps:
-    """The steps of a kernel, and where barriers come between them."""
+    """The steps of a kernel, and where barriers come between them.
 
-    def __init__(self, tracked: set[Any]) -> None:
+    ``tracked`` are the pointers that count; ``views`` say which of them a buffer in the arena stands for, ``places`` which of
+    them the memory of a program's buffer is.
+    """
+
+    def __init__(self, tracked: set[Any], views: dict[Any, Any], places: dict[Any, Any]) -> None:
         self.tracked = tracked
+        self.views = views
+        self.places = places
         self.accesses: list[_Access] = []
 
     def step(self, body: Any, reads: Any = (), writes: Any = (), managed: Any = ()) -> Stmt:
         """A step that touches memory (buffers) as said."""
+
         def pointers(buffers: Any) -> set[Any]:
-            return {b.data for b in buffers if b.data in self.tracked}
+            return {p for b in buffers if (p := self.places.get(b.data, b.data)) in self.tracked}
 
         self.accesses.append(_Access(pointers(reads), pointers(writes), pointers(managed)))
         number = const(len(self.accesses) - 1, "int32")
@@ -64,7 +71,12 @@ class Steps:
 
     def _reads(self, e: Any) -> _Access:
         found: set[Any] = set()
-        post_order_visit(e, lambda n: found.add(n.buffer.data) if isinstance(n, BufferLoad) else None)
+
+        def look(n: Any) -> None:
+            if isinstance(n, BufferLoad):
+                found.add(self.views.get(n.buffer, n.buffer.data))
+
+        post_order_visit(e, look)
         return _Access(found & self.tracked)
 
     def _before(self, access: _Access, pending: _Access) -> tuple[list[Stmt], _Access]:
@@ -73,6 +85,7 @@ class Steps:
         return [], pending.joined(access)
 
     def _place(self, stmt: Any, pending: _Access) -> tuple[Any, _Access]:
+        number: Any = getattr(stmt, "value", None)
         if isinstance(stmt, SeqStmt):
             made = []
             for item in stmt.seq:
@@ -80,7 +93,7 @@ class Steps:
                 made.append(item)
             return seq(made), pending
         if isinstance(stmt, AttrStmt) and stmt.attr_key == _STEP:
-            first, pending = self._before(self.accesses[int(stmt.value.value)], pending)
+            first, pending = self._before(self.accesses[int(number.value)], pending)
             return seq([*first, stmt.body]), pending
         if isinstance(stmt, Evaluate):
             return stmt, _Access() if is_call(stmt.value, "tvm_storage_sync") else pending

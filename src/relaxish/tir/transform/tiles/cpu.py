@@ -19,11 +19,33 @@ from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import Mutator, Substitute, substitute
-from ...stmt import BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt
+from ...stmt import (
+    Allocate,
+    BlockRealize,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+)
 from ..base import call, seq
 from .names import CLEAR, SHARED, VAR
 from .nests import interior, plain_selects, serial_loops, vector_loop, vectorizable, widest, without_guards
-from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, nest_of, rewrite_kernels, stores_of
+from .program import (
+    Kernel,
+    Nest,
+    TileLoweringError,
+    Walk,
+    as_int,
+    loads_of,
+    nest_of,
+    rewrite_kernels,
+    stores_of,
+    written_for_threads,
+)
 
 __all__ = ["lower_for_cpu"]
 
@@ -131,20 +153,25 @@ class _CpuKernel(Walk):
         memory, buffers, turned = self._memory()
         body = self.visit(_Retarget(memory, turned).visit(self.kernel.block.body))
         annotations = {k: v for k, v in self.kernel.annotations.items() if not k.startswith("tile.")}
+        viewed = [new for old, new in memory.items() if old.data in self.uses.viewed]
+        for buffer in viewed:
+            # Who plans memory sees no ties between a buffer and views of it: it stays where it is.
+            data, extents = buffer.data, list(buffer.shape)
+            body = Allocate(data, buffer.dtype, extents, const(True, "bool"), DeclBuffer(buffer, body))
         block = self.kernel.block.with_fields(
-            body=body, alloc_buffers=(*buffers, *self.extra), annotations=annotations, reads=(), writes=()
+            body=body,
+            alloc_buffers=(*(b for b in buffers if b not in viewed), *self.extra),
+            annotations=annotations,
+            reads=(),
+            writes=(),
         )
         return self._grid(BlockRealize((), True, block))
 
     def _check(self) -> None:
-        def look(node: Any) -> bool:
-            if isinstance(node, For) and node.thread_binding is not None:
-                raise TileLoweringError(
-                    "a kernel written for one thread (T.get_thread_binding) does not run on a CPU: write T.Parallel loops"
-                )
-            return True
-
-        pre_order_visit(self.kernel.block.body, look)
+        if written_for_threads(self.kernel):
+            raise TileLoweringError(
+                "a kernel written for one thread (T.get_thread_binding) does not run on a CPU: write T.Parallel loops"
+            )
 
     def _grid(self, body: Any) -> Any:
         """All blocks of the grid, x innermost, as one parallel loop."""
@@ -217,6 +244,8 @@ class _CpuKernel(Walk):
             return self._gemm(nest)
         if nest.op == "reduce":
             return self._reduce(nest)
+        if nest.op == "finalize":
+            return Evaluate(const(0, "int32"))
         if nest.op == "scan":
             return serial_loops(nest.loops, nest.body)
         body = nest.body
@@ -250,8 +279,10 @@ class _CpuKernel(Walk):
         if not isinstance(body, BufferStore) or not others:
             return False
         loads = [x for x in loads_of(body.value) if coefficient(x.indices[-1], var) == 0 and len(x.indices) > 1]
-        return bool(loads) and any(coefficient(x.indices[-1], others[-1][0]) == 1 for x in loads) and any(
-            coefficient(i, var) == 1 for x in loads for i in x.indices[:-1]
+        return (
+            bool(loads)
+            and any(coefficient(x.indices[-1], others[-1][0]) == 1 for x in loads)
+            and any(coefficient(i, var) == 1 for x in loads for i in x.indices[:-1])
         )
 
     def _vector_axis(self, loops: Sequence[tuple[Var, Any]], body: Any) -> int | None:
@@ -298,7 +329,13 @@ class _CpuKernel(Walk):
         lane, turn = Var("lane", reduced.dtype), Var("turn", reduced.dtype)
 
         def vectors(value: Any, width: int) -> Any:
-            return For(lane, const(0, lane.dtype), const(width, lane.dtype), ForKind.VECTORIZED, BufferStore(partial, value, [lane]))
+            return For(
+                lane,
+                const(0, lane.dtype),
+                const(width, lane.dtype),
+                ForKind.VECTORIZED,
+                BufferStore(partial, value, [lane]),
+            )
 
         def at(step: Any) -> Any:
             return substitute(element, {reduced: step * lanes + lane})
@@ -343,8 +380,10 @@ class _CpuKernel(Walk):
         jo, io, ii, jj, lane, k = (Var(name, dtype) for name in ("jo", "io", "ii", "jj", "lane", "k"))
         at = {p.i: io * rows + ii + begin, p.j: jo * (vectors * width) + jj * width + lane, p.k: k}
         body: Any = substitute(p.store, at)
-        body = For(lane, const(0, dtype), const(width, dtype), ForKind.VECTORIZED, body) if width > 1 else substitute(
-            body, {lane: const(0, dtype)}
+        body = (
+            For(lane, const(0, dtype), const(width, dtype), ForKind.VECTORIZED, body)
+            if width > 1
+            else substitute(body, {lane: const(0, dtype)})
         )
         body = serial_loops([(ii, rows), (jj, vectors)], body, ForKind.UNROLLED)
         body = For(k, const(0, dtype), const(p.depth, dtype), ForKind.SERIAL, body)
@@ -430,7 +469,9 @@ class _Inner(Mutator):
     def visit_For(self, node: Any) -> Any:  # noqa: N802
         found = nest_of(node)
         if found is not None and found.op != "parallel":
-            raise TileLoweringError(f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration")
+            raise TileLoweringError(
+                f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration"
+            )
         return self.kernel.loop(node) if found is None else self.kernel.nest(found)
 
     def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
@@ -443,6 +484,17 @@ class _Atomics(Mutator):
     def __init__(self, how: str) -> None:
         super().__init__()
         self.how = how
+
+    def visit_SeqStmt(self, node: Any) -> Any:  # noqa: N802
+        """The value before goes to a variable first: the instruction gives it."""
+        if len(node.seq) == 2 and isinstance(node.seq[0], BufferStore) and node.seq[0].buffer.scope() == "local":
+            update = self.visit(node.seq[1])
+            guarded = update
+            while isinstance(guarded, IfThenElse):
+                guarded = guarded.then_case
+            stored = node.seq[0].with_fields(value=guarded.value)
+            return stored if guarded is update else IfThenElse(update.condition, stored)
+        return self.default_visit(node)
 
     def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
         loads = [x for x in loads_of(node.value) if x.buffer is node.buffer]
@@ -513,5 +565,3 @@ class _Retarget(Substitute):
         # What a block reads and writes is worked out anew by whoever asks.
         made = self.default_visit(node.with_fields(reads=(), writes=()))
         return made
-
-

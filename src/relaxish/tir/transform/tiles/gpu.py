@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir import dtype as dt
+from ....ir.expr import Range
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.prim import Add, Cast, IntImm, Max, Min, StringImm, Var, const
 from ....ir.structural import same_expression
@@ -17,18 +18,28 @@ from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad, Select
 from ...functor import substitute
-from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt
+from ...stmt import (
+    Allocate,
+    AttrStmt,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    Stmt,
+)
 from ..base import call, seq
 from ..hopper_build import launch, typed_view
 from .arch import Arch
 from .barriers import Steps
 from .infer import infer_layouts, loop_layout, nests_of
-from .layout import Layout
 from .matrix import Products
-from .names import ATOMIC, CLEAR, FRAGMENT, REDUCER, SHARED, STAGES, SWIZZLE, VAR
+from .names import ATOMIC, FRAGMENT, REDUCER, SHARED, SWIZZLE, VAR
 from .nests import serial_loops
 from .pipelines import Pipeline
-from .program import Kernel, Nest, TileLoweringError, Walk, loads_of, nest_of, opened, stores_of
+from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, nest_of, opened, stores_of
 from .spread import Memory, Shared, Spread
 
 __all__ = ["GpuKernel"]
@@ -48,12 +59,17 @@ class GpuKernel(Walk):
         self.thread = Var("tx", "int32")
         self.body = _Views(kernel).visit(kernel.block.body)
         self.nests = nests_of(self.body)
+        self.reducers = {n.body.buffer for n in self.nests if n.op == "finalize"}
         self.products = Products(arch, self.threads)
         self.memory = Memory()
         self.memory.layouts = infer_layouts(kernel, self.nests, self.threads, self.products.layouts)
         self.arena = Var("arena", PointerType(PrimType("uint8"), "shared.dyn"))
         self.arena_bytes = 0
         self.views: list[Buffer] = []
+        self.view_of: dict[Any, Any] = {}
+        self.place_of: dict[Any, Any] = {}
+        self.tiles_bytes = 0
+        self.rows: dict[Any, Buffer] = {}
         self.allocations: list[Buffer] = []
         self.tracked: set[Any] = set()
         self.written = {s.buffer.data for s in stores_of(self.body) if s.buffer.scope() == "global"}
@@ -67,7 +83,7 @@ class GpuKernel(Walk):
         """The kernel as statements of one thread under its launch."""
         self._plan()
         self.spread = Spread(self.memory, self.thread, self.threads)
-        self.steps = Steps(self.tracked)
+        self.steps = Steps(self.tracked, self.view_of, self.place_of)
         body = self.visit(self.body)
         if self.arch.own_barriers:
             body = self.steps.place(body)
@@ -135,10 +151,22 @@ class GpuKernel(Walk):
                     shape, buffer.dtype, buffer.name, scope="local",
                     data=Var(buffer.name, PointerType(PrimType("int8" if buffer.dtype == "bool" else buffer.dtype), "local")),
                 )  # fmt: skip
+        for nest in self.nests:
+            for x in (nest.body, *loads_of(nest.body)) if nest.op == "scan" else ():
+                if x.buffer.scope() == FRAGMENT and x.buffer not in self.rows:
+                    self.rows[x.buffer] = decl_buffer(
+                        x.buffer.shape, x.buffer.dtype, f"{x.buffer.name}_rows", scope="shared.dyn"
+                    )
+                    self._shared(self.rows[x.buffer])
         self.tracked |= self.written
+        self.tiles_bytes = self.arena_bytes
 
-    def _shared(self, buffer: Buffer) -> None:
-        shape = tuple(int(e.value) for e in buffer.shape)
+    def tile_in_passing(self, buffer: Buffer) -> None:
+        """Shared memory for a tile that is written and read at once, before another such tile is written."""
+        self._shared(buffer, True)
+
+    def _shared(self, buffer: Buffer, passing: bool = False) -> None:
+        shape = tuple(as_int(e, "a size") for e in buffer.shape)
         item = max(1, dt.bits(buffer.dtype) // 8)
         pitch = shape[-1]
         if len(shape) > 1 and buffer.data not in self.viewed and pitch * item % 64 == 0 and self.arch.pads:
@@ -148,21 +176,31 @@ class GpuKernel(Walk):
         slot = -(-rows * pitch * item // _ALIGN) * _ALIGN // item
         if self.arch.own_barriers:
             base = self.arena_bytes
-            self.arena_bytes += slot * item * stages
-            view = typed_view(buffer.name, self.arena, buffer.dtype, (base + slot * item * stages) // item, "shared.dyn")
+            if passing:
+                # Tiles in passing all lie in one place, behind those of the program.
+                base = self.tiles_bytes
+                self.arena_bytes = max(self.arena_bytes, base + slot * item)
+            else:
+                self.arena_bytes += slot * item * stages
+            view = typed_view(
+                buffer.name, self.arena, buffer.dtype, (base + slot * item * stages) // item, "shared.dyn"
+            )
             self.views.append(view)
+            key = self.arena if passing else buffer.data
+            self.view_of[view] = key
+            self.tracked.add(key)
+            self.place_of[buffer.data] = key
             self.memory.shared[buffer] = Shared(view, base // item, shape, pitch, slot)
         else:
             data = Var(buffer.name, PointerType(PrimType(buffer.dtype), "shared"))
             made = decl_buffer([slot * stages], buffer.dtype, buffer.name, data=data, scope="shared")
             self.allocations.append(made)
             self.memory.shared[buffer] = Shared(made, 0, shape, pitch, slot)
-        self.tracked.add(buffer.data)
 
     def scratch(self, name: str, dtype: str, count: int) -> tuple[Buffer, Shared]:
         """Shared memory of the compiler's own."""
         buffer = decl_buffer([count], dtype, name, scope="shared.dyn")
-        self._shared(buffer)
+        self._shared(buffer, True)
         return buffer, self.memory.shared[buffer]
 
     def local(self, name: str, dtype: str, count: int) -> Buffer:
@@ -231,7 +269,19 @@ class GpuKernel(Walk):
 
     def atomic(self, how: str, body: Any) -> Any:
         made = self.spread.place(_Atomics(self.arch, how).visit(body), _ANALYZER())
-        return self.touching(_when([self.thread.equal(0)], made), body)
+        first = self.touching(_when([self.thread.equal(0)], made), body)
+        before = [s.buffer for s in stores_of(body) if s.buffer.scope() == VAR]
+        if not before:
+            return first
+        # One thread has updated; all go on with what it found.
+        (found,) = (self.memory.private[b] for b in before)
+        room, kept = self.scratch("found", found.dtype, 1)
+        zero = const(0, "int32")
+        give = BufferStore(kept.view, BufferLoad(found, [zero]), [const(kept.base, "int32")])
+        take = BufferStore(found, BufferLoad(kept.view, [const(kept.base, "int32")]), [zero])
+        return seq([
+            first, self.step(_when([self.thread.equal(0)], give), [], [room]), self.step(take, [room], []),
+        ])  # fmt: skip
 
     def nest(self, nest: Nest) -> Any:
         """An operator, as steps."""
@@ -254,11 +304,17 @@ class GpuKernel(Walk):
         fragments = [n for n in (*stores_of(source), *loads_of(source)) if n.buffer.scope() == FRAGMENT]
         if fragments:
             layout = loop_layout(nest, self.memory.layouts, self.threads, 1)
-            made = self.spread.by_layout(nest.op, nest.loops, body, layout, once=nest.op == "atomic" or _updates(source))
+            made = self.spread.by_layout(nest.op, nest.loops, body, layout, once=self._once(nest))
         else:
             made = self.spread.in_turn(nest.loops, body)
         reads = [x.buffer for x in loads_of(source)]
         return self.step(made, reads, [x.buffer for x in stores_of(source)], managed)
+
+    def _once(self, nest: Nest) -> bool:
+        """Whether no iteration may run in two threads, though they hold the same elements."""
+        if nest.op == "atomic" or _updates(nest.body):
+            return True
+        return nest.op == "parallel" and any(s.buffer in self.reducers for s in stores_of(nest.body))
 
     # -- reductions --------------------------------------------------------------------------------------------------------
 
@@ -361,8 +417,7 @@ class GpuKernel(Walk):
         for buffer in sorted(buffers, key=lambda b: b.name):
             if buffer.scope() != FRAGMENT:
                 continue
-            other = decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_rows", scope="shared.dyn")
-            self._shared(other)
+            other = self.rows[buffer]
             swapped[buffer] = other
             steps.append(self._between(other, buffer))
         body = _Swap(swapped).visit(store)
@@ -377,7 +432,9 @@ class GpuKernel(Walk):
         """A whole copy."""
         loops = tuple((Var(n, "int32"), e) for n, e in zip("ijklmn", source.shape, strict=False))
         at = [v for v, _ in loops]
-        return self.elementwise(Nest("copy", loops, BufferStore(target, BufferLoad(source, at), at), None, {}, "S" * len(loops)))
+        return self.elementwise(
+            Nest("copy", loops, BufferStore(target, BufferLoad(source, at), at), None, {}, "S" * len(loops))
+        )
 
 
 def _ANALYZER() -> Any:  # noqa: N802
@@ -456,7 +513,9 @@ class _InParallel(Mutator):
     def visit_For(self, node: Any) -> Any:  # noqa: N802
         found = nest_of(node)
         if found is not None:
-            raise TileLoweringError(f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration")
+            raise TileLoweringError(
+                f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration"
+            )
         return self.default_visit(node)
 
     def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
@@ -474,6 +533,17 @@ class _Atomics(Mutator):
         super().__init__()
         self.arch = arch
         self.how = how
+
+    def visit_SeqStmt(self, node: Any) -> Any:  # noqa: N802
+        """The value before goes to a variable first: the instruction gives it."""
+        if len(node.seq) == 2 and isinstance(node.seq[0], BufferStore) and node.seq[0].buffer.scope() == VAR:
+            update = self.visit(node.seq[1])
+            guarded = update
+            while isinstance(guarded, IfThenElse):
+                guarded = guarded.then_case
+            stored = node.seq[0].with_fields(value=guarded.value)
+            return stored if guarded is update else IfThenElse(update.condition, stored)
+        return self.default_visit(node)
 
     def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
         if node.buffer.scope() in (FRAGMENT, VAR, "local"):
@@ -516,6 +586,16 @@ class _Views(Mutator):
         super().__init__()
         self.owners = {b.data: b for b in kernel.block.alloc_buffers}
         self.views: dict[Any, Any] = {}
+        self.analyzer = _ANALYZER()
+
+    def visit_For(self, node: Any) -> Any:  # noqa: N802
+        self.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
+        return self.default_visit(node)
+
+    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+        for var in node.block.iter_vars:
+            self.analyzer.bind(var.var, var.dom, True)
+        return self.default_visit(node)
 
     def visit_DeclBuffer(self, node: Any) -> Any:  # noqa: N802
         owner = self.owners.get(node.buffer.data)
@@ -530,7 +610,7 @@ class _Views(Mutator):
 
     def _place(self, node: Any) -> list[Any]:
         owner = self.views[node.buffer]
-        analyzer = _ANALYZER()
+        analyzer = self.analyzer
         flat: Any = const(0, "int32")
         for index, extent in zip(node.indices, node.buffer.shape, strict=True):
             flat = flat * extent + self.visit(index)
@@ -581,6 +661,3 @@ class _Unwrap(Mutator):
     def visit_AttrStmt(self, node: Any) -> Any:  # noqa: N802
         made = self.default_visit(node)
         return made.body if node.attr_key == "tile_step" else made
-
-
-_ = (CLEAR, STAGES, SeqStmt, Layout)

@@ -82,9 +82,7 @@ class _Rewrite:
         body = [self._copy(copies[x.buffer], x, product) for x in (product.a, product.b)]
         body.append(self._product(product))
         stages = int(getattr(loop.annotations[TURNS], "value", loop.annotations[TURNS]))
-        inner = For(
-            loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, SeqStmt(body), None, {STAGES: max(2, stages)}
-        )
+        inner = For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, SeqStmt(body), None, {STAGES: max(2, stages)})
         stmt: Any = SeqStmt([inner, self._tail([n for n in after if n is not None], product)])
         for (var, extent), axis in reversed(list(zip(self.kernel.grid, "xyz", strict=False))):
             binding = IterVar(None, Var("", var.dtype), IterVar.ThreadIndex, f"blockIdx.{axis}")
@@ -158,13 +156,16 @@ class _Rewrite:
             known[buffer] = decl_buffer([self.extents[r] for r in roles], buffer.dtype, name, scope=scope)
         return known[buffer]
 
-    def _block(self, name: str, roles: list[Var], body: Any, init: Any, annotations: dict[str, Any], reduced: Any = None) -> Any:
+    def _block(
+        self, name: str, roles: list[Var], body: Any, init: Any, annotations: dict[str, Any], reduced: Any = None
+    ) -> Any:
         """Loops over a tile around a block in the product's coordinates. ``body`` gets them."""
         loops = {r: Var(r.name, r.dtype) for r in roles}
         axes = {r: Var(f"v{r.name}", r.dtype) for r in roles}
         values = [self.bases[r] + loops[r] for r in roles]
         iters = [
-            IterVar(Range.from_min_extent(const(0, r.dtype), self.extents[r]), axes[r], 2 if r is reduced else 0) for r in roles
+            IterVar(Range.from_min_extent(const(0, r.dtype), self.extents[r]), axes[r], 2 if r is reduced else 0)
+            for r in roles
         ]
         stmt, start = body(axes), None if init is None else init(axes)
         reads: list[Any] = []
@@ -199,13 +200,13 @@ class _Rewrite:
         return _Simplify(self.analyzer).visit(e)
 
     def _product(self, p: Product) -> Any:
-        a, b = (self._whole(x.buffer, list(x.indices)) for x in (p.a, p.b))
+        a, b = (self._whole(x.buffer, [v for v in x.indices if isinstance(v, Var)]) for x in (p.a, p.b))
         c = self._whole(p.c, [p.i, p.j])
 
         def widened(x: Any) -> Any:
             return x if x.dtype == c.dtype else Cast(c.dtype, x)
 
-        def body(axes: dict[Var, Any]) -> Any:
+        def body(axes: dict[Any, Any]) -> Any:
             left = BufferLoad(a, [axes[i] for i in p.a.indices])
             right = BufferLoad(b, [axes[i] for i in p.b.indices])
             place = [axes[p.i], axes[p.j]]
@@ -222,7 +223,11 @@ class _Rewrite:
         known: dict[Any, tuple[list[Var], Any]] = {}
         for nest in nests[:-1]:
             store = nest.body
-            _require(nest.op in ("copy", "parallel") and isinstance(store, BufferStore) and store.buffer.scope() == FRAGMENT)
+            _require(
+                nest.op in ("copy", "parallel")
+                and isinstance(store, BufferStore)
+                and store.buffer.scope() in (FRAGMENT, *SHARED)
+            )
             _require(all(any(i is v for v in nest.variables) for i in store.indices))
             _require(len(store.indices) == len(nest.variables))
             known[store.buffer] = (list(store.indices), self._value(store.value, known, p.c))

@@ -65,8 +65,7 @@ def covering(nest: Nest, layouts: dict[Any, Layout]) -> Layout | None:
             continue
         shape = tuple(as_int(e, f"an extent of T.{nest.op}") for _, e in nest.loops)
         digits = tuple(
-            Digit(dims[d.dim] if d.dim >= 0 else -1, d.extent, d.stride, d.thread, d.out)
-            for d in layout.digits
+            Digit(dims[d.dim] if d.dim >= 0 else -1, d.extent, d.stride, d.thread, d.out) for d in layout.digits
         )
         return Layout(shape, digits)
     return None
@@ -89,7 +88,9 @@ def loop_layout(nest: Nest, layouts: dict[Any, Layout], threads: int, vector: in
 def _extended(layout: Layout, dims: Sequence[int], shape: tuple[int, ...]) -> Layout:
     """A layout over more loops: copies share the loops that the fragment does not know."""
     digits = [
-        Digit(dims[d.dim], d.extent, d.stride, d.thread, d.out) for d in layout.digits if d.dim >= 0 and dims[d.dim] >= 0
+        Digit(dims[d.dim], d.extent, d.stride, d.thread, d.out)
+        for d in layout.digits
+        if d.dim >= 0 and dims[d.dim] >= 0
     ]
     copies = [d for d in layout.digits if d.dim < 0]
     step = math.prod(d.extent for d in digits if not d.thread)

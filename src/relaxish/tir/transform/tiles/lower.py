@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.prim import IterVar, Var, const
+from ....ir.types import PointerType, PrimType
+from ...buffer import decl_buffer
 from ...function import PrimFunc
+from ...functor import Substitute
+from ...stmt import BlockRealize, For, ForKind
 from ..base import PrimFuncPass, func_pass
 from .arch import arch_of
 from .gpu import GpuKernel
 from .hopper import lower_product
-from .program import Kernel, has_kernels, rewrite_kernels
+from .infer import nests_of
+from .names import FRAGMENT, VAR
+from .program import Kernel, TileLoweringError, has_kernels, rewrite_kernels, written_for_threads
 
 __all__ = ["LowerTiles", "lower_for_device"]
 
@@ -19,10 +26,42 @@ def lower_for_device(func: PrimFunc, target: Any) -> PrimFunc:
     arch = arch_of(target)
 
     def lower(kernel: Kernel) -> Any:
+        if written_for_threads(kernel):
+            return _as_it_is(kernel)
         made = lower_product(kernel) if arch.hopper else None
         return GpuKernel(kernel, arch).lower() if made is None else made
 
     return rewrite_kernels(func, lower)
+
+
+def _as_it_is(kernel: Kernel) -> Any:
+    """A kernel written for one thread: an ordinary scheduled program, once its variables are registers."""
+    block = kernel.block
+    memory: dict[Any, Any] = {}
+    for buffer in block.alloc_buffers:
+        if buffer.scope() == FRAGMENT:
+            raise TileLoweringError(
+                f"T.alloc_fragment: {buffer.name} belongs to all threads of a block, and the kernel is written for one "
+                "(T.get_thread_binding); use T.alloc_local"
+            )
+        if buffer.scope() == VAR:
+            data = Var(buffer.name, PointerType(PrimType(buffer.dtype), "local"))
+            memory[buffer] = decl_buffer(buffer.shape, buffer.dtype, buffer.name, data=data, scope="local")
+    if any(n.op != "parallel" for n in nests_of(block.body)):
+        raise TileLoweringError(
+            "tile operators belong to all threads of a block, and the kernel is written for one (T.get_thread_binding): write "
+            "T.Parallel loops instead"
+        )
+    change = Substitute({old.data: new.data for old, new in memory.items()}, memory)
+    annotations = {k: v for k, v in kernel.annotations.items() if not k.startswith("tile.")}
+    allocations = tuple(memory.get(b, b) for b in block.alloc_buffers)
+    made: Any = BlockRealize((), True, block.with_fields(
+        body=change.visit(block.body), alloc_buffers=allocations, annotations=annotations
+    ))  # fmt: skip
+    for (var, extent), axis in reversed(list(zip(kernel.grid, "xyz", strict=False))):
+        binding = IterVar(None, Var("", var.dtype), IterVar.ThreadIndex, f"blockIdx.{axis}")
+        made = For(var, const(0, var.dtype), extent, ForKind.THREAD_BINDING, made, binding)
+    return made
 
 
 def LowerTiles() -> PrimFuncPass:  # noqa: N802
@@ -40,7 +79,9 @@ def LowerTiles() -> PrimFuncPass:  # noqa: N802
 
         target = func.get_attr("target") or Target.current()
         if target is None:
-            raise ValueError("LowerTiles needs a target: bind one with BindTarget, or enter one with `with Target(...)`")
+            raise ValueError(
+                "LowerTiles needs a target: bind one with BindTarget, or enter one with `with Target(...)`"
+            )
         return lower_for_device(func, target)
 
     return func_pass(run, "tir.LowerTiles")

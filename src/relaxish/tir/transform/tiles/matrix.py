@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ....ir import dtype as dt
 from ....ir.prim import Cast, IntImm, Var, const
 from ....ir.types import PointerType, PrimType
 from ...analysis.linear import coefficient
@@ -17,7 +16,7 @@ from ..base import call, seq
 from .arch import Arch
 from .layout import Layout, accumulator, by_rows, operand_a, outer_product
 from .names import CLEAR, FRAGMENT, POLICY
-from .program import Nest, TileLoweringError, as_int, loads_of, nest_of, stores_of
+from .program import Nest, TileLoweringError, as_int, loads_of, stores_of
 
 if TYPE_CHECKING:
     from .gpu import GpuKernel
@@ -129,7 +128,9 @@ class Products:
             wanted = {p.c: accumulator(p.m, p.n, rows, across)}
             if p.a.buffer.scope() == FRAGMENT:
                 if p.turned_a:
-                    raise TileLoweringError(f"T.gemm(transpose_A=True): {p.a.buffer.name} is a fragment; copy it to shared memory")
+                    raise TileLoweringError(
+                        f"T.gemm(transpose_A=True): {p.a.buffer.name} is a fragment; copy it to shared memory"
+                    )
                 wanted[p.a.buffer] = operand_a(p.m, p.depth, rows, across)
             return wanted
         if unit == "wmma":
@@ -169,7 +170,7 @@ class Products:
         from .gpu import _Swap
 
         other = decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_tile", scope="shared.dyn")
-        kernel._shared(other)
+        kernel.tile_in_passing(other)
         return [kernel._between(other, buffer)], _Swap({buffer: other}).visit(p.store)
 
     def _simt(self, kernel: GpuKernel, p: Product) -> Any:
@@ -225,7 +226,9 @@ class Products:
     def wrap(self, body: Any) -> Any:
         """The kernel with the unit's registers around."""
         for buffer in self.allocations:
-            body = Allocate(buffer.data, buffer.dtype, list(buffer.shape), const(True, "bool"), DeclBuffer(buffer, body))
+            body = Allocate(
+                buffer.data, buffer.dtype, list(buffer.shape), const(True, "bool"), DeclBuffer(buffer, body)
+            )
         return body
 
 
@@ -292,10 +295,10 @@ class _Open:
         """Steps that add the sums to the result's registers, by way of shared memory."""
         m = self.rows * self.tall * 16
         buffer = decl_buffer([m, self.n], self.dtype, f"{c.name}_room", scope="shared.dyn")
-        kernel._shared(buffer)
+        kernel.tile_in_passing(buffer)
         kept = kernel.memory.shared[buffer]
         row, column = self._warp(kernel)
-        stores = []
+        stores: list[Any] = []
         for t in range(self.tall):
             for w in range(self.wide):
                 at = kept.offset([row * (self.tall * 16) + t * 16, column * (self.wide * 16) + w * 16])
@@ -409,6 +412,3 @@ def _unrolled(name: str, count: int, body: Any) -> Any:
         return body(const(0, "int32"))
     var = Var(name, "int32")
     return For(var, const(0, "int32"), const(count, "int32"), ForKind.UNROLLED, body(var))
-
-
-_ = (dt, nest_of)

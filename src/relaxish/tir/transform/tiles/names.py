@@ -34,8 +34,8 @@ SWIZZLE = "tile.swizzle"
 """Annotation of a kernel's block: (panel size, 0 for rows or 1 for columns)."""
 LAYOUT = "tile.layout"
 """Annotation of a kernel's block: layouts that the user asked for, by buffer name."""
-REDUCER = "tile.reducers"
-"""Annotation of a kernel's block: name and operation of each fragment that parallel loops reduce into, in turns."""
+REDUCER = "tile.reducer"
+"""Annotation of the end of what parallel loops reduce into a fragment: sum, max or min."""
 
 SHARED = ("shared", "shared.dyn")
 FRAGMENT = "local.fragment"

@@ -196,5 +196,5 @@ def _power(count: int, limit: int) -> int:
 
 def widest(body: Any) -> int:
     """Bits of the widest element that the body loads or stores."""
-    sizes = [dt.bits(n.buffer.dtype) for n in (*loads_of(body), *stores_of(body))]
+    sizes = [dt.bits(n.buffer.dtype) for n in [*loads_of(body), *stores_of(body)]]
     return max([8, *sizes])

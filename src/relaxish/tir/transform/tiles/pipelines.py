@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
-from ....ir.expr import Range
 from ....ir.functor import post_order_visit
 from ....ir.prim import IntImm, Var, const
 from ...expr import BufferLoad
@@ -41,7 +40,9 @@ class Pipeline:
         if stages < 2:
             return
         nests = [
-            n for item in (node.body.seq if isinstance(node.body, SeqStmt) else [node.body]) if (n := nest_of(item)) is not None
+            n
+            for item in (node.body.seq if isinstance(node.body, SeqStmt) else [node.body])
+            if (n := nest_of(item)) is not None
         ]
         stored: dict[Any, int] = {}
         for store in stores_of(node.body):
@@ -90,9 +91,11 @@ class Pipeline:
             return seq(made)
 
         first = []
-        for turn in range(stages - 1):
-            fetch = copies(const(turn, "int32"), ())
-            first.append(fetch if isinstance(count, IntImm) and count.value > turn else IfThenElse(count > turn, fetch))
+        for early in range(stages - 1):
+            fetch = copies(const(early, "int32"), ())
+            first.append(
+                fetch if isinstance(count, IntImm) and count.value > early else IfThenElse(count > early, fetch)
+            )
             first.append(_commit())
         turn = Var(node.loop_var.name, node.loop_var.dtype)
         outer = list(self.managed)
@@ -136,8 +139,9 @@ class _Async:
             other = None if stmt.else_case is None else self.convert(stmt.else_case)
             return IfThenElse(stmt.condition, self.convert(stmt.then_case), other)
         if isinstance(stmt, For):
+            lanes: Any = stmt.extent
             if stmt.kind == ForKind.VECTORIZED and isinstance(stmt.body, BufferStore):
-                return self._vector(stmt.body, stmt.loop_var, stmt.extent.value) or stmt
+                return self._vector(stmt.body, stmt.loop_var, lanes.value) or stmt
             return stmt.with_fields(body=self.convert(stmt.body))
         if isinstance(stmt, BufferStore):
             return self._vector(stmt, None, 1) or stmt
@@ -176,6 +180,3 @@ def _commit() -> Any:
 
 def _wait(groups: int) -> Any:
     return Evaluate(call("", "ptx_wait_group", const(groups, "int32")))
-
-
-_ = Range

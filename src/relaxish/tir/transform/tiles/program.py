@@ -11,13 +11,13 @@ from ....ir.prim import IntImm, Var
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
-from ...stmt import BlockRealize, BufferStore, For, IfThenElse, SeqStmt
+from ...stmt import BlockRealize, BufferStore, For, IfThenElse
 from ..base import LoweringError
 from .names import ATOMIC, KERNEL, LOOPS, OP, PARALLEL
 
 __all__ = [
     "Kernel", "Nest", "TileLoweringError", "Walk", "as_int", "has_kernels", "loads_of", "nest_of", "opened", "rewrite_kernels",
-    "stores_of",
+    "stores_of", "written_for_threads",
 ]  # fmt: skip
 
 
@@ -87,6 +87,19 @@ def has_kernels(func: PrimFunc) -> bool:
     return found
 
 
+def written_for_threads(kernel: Kernel) -> bool:
+    """Whether a kernel's program is that of one thread."""
+    found = False
+
+    def look(node: Any) -> bool:
+        nonlocal found
+        found = found or (isinstance(node, For) and node.thread_binding is not None)
+        return not found
+
+    pre_order_visit(kernel.block.body, look)
+    return found
+
+
 def rewrite_kernels(func: PrimFunc, lower: Callable[[Kernel], Any]) -> PrimFunc:
     """The function with each of its kernels replaced by what ``lower`` makes of it."""
     body = _Kernels(lower).visit(func.body)
@@ -109,7 +122,9 @@ class _Kernels(Mutator):
 def _kernel_of(stmt: Any) -> Kernel | None:
     grid: dict[str, tuple[Var, Any]] = {}
     at = stmt
-    while isinstance(at, For) and at.thread_binding is not None and at.thread_binding.thread_tag.startswith("blockIdx."):
+    while (
+        isinstance(at, For) and at.thread_binding is not None and at.thread_binding.thread_tag.startswith("blockIdx.")
+    ):
         grid[at.thread_binding.thread_tag] = (at.loop_var, at.extent)
         at = at.body
     if not grid or not isinstance(at, BlockRealize) or KERNEL not in at.block.annotations:
@@ -133,7 +148,8 @@ def nest_of(loop: Any) -> Nest | None:
     if not isinstance(loop, For):
         return None
     if PARALLEL in loop.annotations:
-        loops, at = [], loop
+        loops: list[tuple[Var, Any]] = []
+        at: Any = loop
         for _ in range(int(getattr(loop.annotations[PARALLEL], "value", loop.annotations[PARALLEL]))):
             loops.append((at.loop_var, at.extent))
             at = at.body
@@ -148,7 +164,9 @@ def nest_of(loop: Any) -> Nest | None:
     if int(getattr(attrs[LOOPS], "value", attrs[LOOPS])) != len(loops):
         return None
     body, init = opened(at)
-    kinds = "".join("R" if v.iter_type == 2 else "O" if v.iter_type == 3 else "S" for v in at.block.iter_vars[: len(loops)])
+    kinds = "".join(
+        "R" if v.iter_type == 2 else "O" if v.iter_type == 3 else "S" for v in at.block.iter_vars[: len(loops)]
+    )
     return Nest(str(attrs[OP]), tuple(loops), body, init, dict(attrs), kinds)
 
 
@@ -194,18 +212,15 @@ class Walk(Mutator):
         raise NotImplementedError
 
 
-def loads_of(node: Any) -> list[BufferLoad]:
+def loads_of(node: Any) -> list[Any]:
     """All loads in an expression or statement."""
-    found: list[BufferLoad] = []
+    found: list[Any] = []
     post_order_visit(node, lambda n: found.append(n) if isinstance(n, BufferLoad) else None)
     return found
 
 
-def stores_of(node: Any) -> list[BufferStore]:
+def stores_of(node: Any) -> list[Any]:
     """All stores in a statement."""
-    found: list[BufferStore] = []
+    found: list[Any] = []
     post_order_visit(node, lambda n: found.append(n) if isinstance(n, BufferStore) else None)
     return found
-
-
-_ = SeqStmt

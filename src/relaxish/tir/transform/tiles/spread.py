@@ -14,14 +14,12 @@ from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.prim import And, IntImm, Var, const
-from ....ir.structural import same_expression
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import BufferStore, For, ForKind, IfThenElse
-from ..base import op_name
 from .layout import Layout
-from .names import FRAGMENT, TILE_SCOPES
+from .names import FRAGMENT
 from .nests import interior, plain_selects, vectorizable, widest, without_guards
 from .program import TileLoweringError, loads_of, stores_of
 
@@ -121,11 +119,15 @@ class Spread:
 
     # -- by a layout ---------------------------------------------------------------------------------------------------
 
-    def by_layout(self, op: str, loops: Sequence[tuple[Var, Any]], body: Any, layout: Layout, once: bool = False) -> Any:
+    def by_layout(
+        self, op: str, loops: Sequence[tuple[Var, Any]], body: Any, layout: Layout, once: bool = False
+    ) -> Any:
         """Each thread runs the iterations that its registers are for; ``once``: none runs twice, though threads hold copies."""
         digits = _Digits(layout, loops, self.thread)
         self.check(op, loops, body, layout)
-        once = once or any(s.buffer.scope() != FRAGMENT and s.buffer not in self.memory.private for s in stores_of(body))
+        once = once or any(
+            s.buffer.scope() != FRAGMENT and s.buffer not in self.memory.private for s in stores_of(body)
+        )
         conditions = [self.thread < layout.threads] if layout.threads < self.threads else []
         conditions += digits.copies if once else []
         inside = interior(plain_selects(body), loops)
@@ -245,7 +247,13 @@ class Spread:
             turns = -(-total.value // self.threads)
             if turns == 1:
                 return substitute(body, {turn: const(0, "int32")})
-            return For(turn, const(0, "int32"), const(turns, "int32"), ForKind.UNROLLED if turns <= 32 else ForKind.SERIAL, body)
+            return For(
+                turn,
+                const(0, "int32"),
+                const(turns, "int32"),
+                ForKind.UNROLLED if turns <= 32 else ForKind.SERIAL,
+                body,
+            )
         body = IfThenElse(number < total, body)
         return For(turn, const(0, "int32"), (total + (self.threads - 1)) // self.threads, ForKind.SERIAL, body)
 
@@ -260,7 +268,6 @@ class Spread:
 
     def vector_width(self, body: Any, var: Var, limit: int, analyzer: Analyzer) -> int:
         """How many iterations of ``var`` can be one vector access of at most 16 bytes, aligned."""
-        body = _uniform_guards(body, var, limit)
         if not vectorizable(body, var, list(self.memory.private)) or widest(body) > 64:
             return 1
         width = limit
@@ -320,12 +327,6 @@ def _mentions_any(nodes: Sequence[Any], var: Var) -> bool:
     from ....arith.functor import uses_var
 
     return any(uses_var(n, var) for n in nodes)
-
-
-def _uniform_guards(body: Any, var: Var, limit: int) -> Any:
-    """The body; conditions stay what they are (a vector with a condition of its own is run one by one)."""
-    del var, limit
-    return body
 
 
 def _evaluate(e: Any, places: dict[Any, Any]) -> Any:
@@ -395,6 +396,3 @@ class _Place(Mutator):
 
     def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
         return self.visit(node.block.body)
-
-
-_ = (op_name, same_expression, TILE_SCOPES)

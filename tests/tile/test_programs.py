@@ -1,0 +1,363 @@
+"""Loops, variables, atomic updates and the rest of the tile language against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tile_programs import arrays, check
+
+import relaxish.tile.language as T
+from relaxish.ir import assert_structural_equal
+from relaxish.script import from_source
+
+
+def test_parallel_loops_with_conditions_and_private_memory():
+    @T.prim_func
+    def main(A: T.Tensor((100, 40), "float32"), B: T.Tensor((100, 40), "float32")):
+        with T.Kernel(4, threads=64) as bx:
+            x = T.alloc_fragment((32, 40), "float32")
+            three = T.alloc_local((3,), "float32")
+            T.copy(A[bx * 32, 0], x)
+            for i, j in T.Parallel(32, 40):
+                for k in T.serial(3):
+                    three[k] = x[i, j] * k
+                if x[i, j] > 0:
+                    x[i, j] = three[0] + three[1] + three[2]
+                else:
+                    x[i, j] = T.clamp(x[i, j], -0.5, 0.5)
+            for i, j in T.Parallel(32, 40):
+                B[bx * 32 + i, j] = x[i, j]
+
+    (a,) = arrays(0, (100, 40))
+    check(main, [a], np.where(a > 0, 3 * a, np.clip(a, -0.5, 0.5)))
+
+
+def test_variables_and_while_loops():
+    @T.prim_func
+    def main(N: T.Tensor((4,), "int32"), B: T.Tensor((4, 32), "int32")):
+        with T.Kernel(4, threads=32) as bx:
+            n = T.alloc_var("int32")
+            steps = T.alloc_var("int32", init=0)
+            out = T.alloc_fragment((32,), "int32")
+            n = N[bx]
+            while n != 1:
+                if n % 2 == 0:
+                    n = n // 2
+                else:
+                    n = 3 * n + 1
+                steps += 1
+            for i in T.Parallel(32):
+                out[i] = steps + i
+            T.copy(out, B[bx, 0])
+
+    n = np.array([6, 1, 7, 27], "int32")
+    steps = []
+    for value in n:
+        value, count = int(value), 0
+        while value != 1:
+            value, count = (value // 2 if value % 2 == 0 else 3 * value + 1), count + 1
+        steps.append(count)
+    check(main, [n], (np.array(steps)[:, None] + np.arange(32)).astype("int32"))
+
+
+@pytest.mark.parametrize("stages", [0, 1, 2, 3, 5])
+def test_pipelines_of_any_depth(stages):
+    """Fewer turns than stages, memory that is used after the loop, sources that depend on a variable."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128, 32), "float16"), turns: T.int32, B: T.Tensor((32, 32), "float32")):
+        with T.Kernel(1, threads=64) as _bx:
+            tile = T.alloc_shared((32, 32), "float16")
+            total = T.alloc_fragment((32, 32), "float32")
+            T.clear(total)
+            for outer in T.serial(2):
+                for k in T.Pipelined(turns, num_stages=stages):
+                    T.copy(A[k * 32, 0], tile)
+                    for i, j in T.Parallel(32, 32):
+                        total[i, j] = total[i, j] + T.cast(tile[j, i], "float32") * (outer + 1)
+            T.copy(total, B)
+
+    (a,) = arrays(1, (128, 32), dtype="float16")
+    for turns in (0, 1, 4):
+        wanted = 3 * a.astype("float32").reshape(4, 32, 32)[:turns].sum(0).T
+        check(main, [a, turns], wanted, where=("llvm", "sm_80"), atol=1e-4)
+
+
+@pytest.mark.parametrize("group", [1, 3, 8])
+def test_persistent_blocks(group):
+    @T.prim_func
+    def main(A: T.Tensor((80, 96), "float32"), B: T.Tensor((80, 96), "float32")):
+        with T.Kernel(4, threads=32) as block:
+            tile = T.alloc_shared((16, 16), "float32")
+            for by, bx in T.Persistent([5, 6], 4, block, group_size=group):
+                T.copy(A[by * 16, bx * 16], tile)
+                for i, j in T.Parallel(16, 16):
+                    tile[i, j] = tile[i, j] + by * 100 + bx
+                T.copy(tile, B[by * 16, bx * 16])
+
+    (a,) = arrays(2, (80, 96))
+    y, x = np.indices(a.shape) // 16
+    check(main, [a], (a + y * 100 + x).astype("float32"), rtol=1e-5)
+
+
+@pytest.mark.parametrize("panel, order", [(1, "row"), (3, "row"), (2, "column"), (10, "column")])
+def test_panels_change_nothing(panel, order):
+    @T.prim_func
+    def main(A: T.Tensor((56, 40), "float32"), B: T.Tensor((56, 40), "float32")):
+        with T.Kernel(5, 7, threads=32) as (bx, by):
+            T.use_swizzle(panel, order=order)
+            tile = T.alloc_fragment((8, 8), "float32")
+            T.copy(A[by * 8, bx * 8], tile)
+            for i, j in T.Parallel(8, 8):
+                tile[i, j] = tile[i, j] * (by * 5 + bx)
+            T.copy(tile, B[by * 8, bx * 8])
+
+    (a,) = arrays(3, (56, 40))
+    y, x = np.indices(a.shape) // 8
+    check(main, [a], (a * (y * 5 + x)).astype("float32"))
+
+
+def test_atomic_updates():
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 32), "float32"),
+        total: T.Tensor((32,), "float32"),
+        count: T.Tensor((2,), "int32"),
+        places: T.Tensor((8,), "int32"),
+    ):
+        with T.Kernel(8, threads=64) as bx:
+            tile = T.alloc_shared((8, 32), "float32")
+            T.copy(A[bx * 8, 0], tile)
+            for i, j in T.Parallel(8, 32):
+                T.atomic_add(total[j], tile[i, j])
+            T.atomic_add(count[0], bx)
+            places[bx] = T.atomic_add(count[1], 1, return_prev=True)
+
+    (a,) = arrays(4, (64, 32))
+    wanted = [a.sum(0), np.array([28, 8], "int32"), np.arange(8, dtype="int32")]
+    zeros = [np.zeros_like(w) for w in wanted]
+    check(main, [a], wanted, where=("interp", "sm_80"), start=zeros, atol=1e-4)
+
+
+def test_other_atomic_updates():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((3,), "int32")):
+        with T.Kernel(4, threads=32) as bx:
+            for i in T.Parallel(16):
+                T.atomic_max(B[0], A[bx * 16 + i])
+                T.atomic_min(B[1], A[bx * 16 + i])
+                T.atomic_or(B[2], T.bitwise_and(A[bx * 16 + i], 15))
+
+    (a,) = arrays(5, (64,), dtype="int32")
+    wanted = np.array([a.max(), a.min(), np.bitwise_or.reduce(a & 15)], "int32")
+    check(main, [a], wanted, where=("interp", "sm_80"), start=[np.zeros(3, "int32")])
+
+
+def test_wide_atomic_updates():
+    @T.prim_func
+    def main(A: T.Tensor((4, 8), "float32"), B: T.Tensor((8,), "float32")):
+        with T.Kernel(4, threads=32) as bx:
+            tile = T.alloc_shared((8,), "float32")
+            T.copy(A[bx, 0], tile)
+            for i in T.Parallel(2):
+                T.atomic_addx2(B[i * 2], tile[i * 2])
+            for i in T.Parallel(1):
+                T.atomic_addx4(B[4 + i], tile[4 + i])
+
+    (a,) = arrays(6, (4, 8))
+    check(main, [a], a.sum(0), start=[np.zeros(8, "float32")], atol=1e-5)
+
+
+def test_views():
+    @T.prim_func
+    def main(
+        A: T.Tensor((8, 32), "float32"),
+        B: T.Tensor((64, 4), "float32"),
+        C: T.Tensor((16, 16), "float32"),
+        D: T.Tensor((8, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=32) as _bx:
+            x = T.alloc_shared((8, 32), "float32")
+            y = T.alloc_fragment((8, 32), "float32")
+            T.copy(A, x)
+            T.copy(A, y)
+            narrow = T.view(x, (64, 4))
+            square = T.reshape(y, (16, 16))
+            for i, j in T.Parallel(64, 4):
+                B[i, j] = narrow[i, j]
+            for i, j in T.Parallel(8, 32):
+                y[i, j] = y[i, j] * 2
+            for i, j in T.Parallel(16, 16):
+                C[i, j] = narrow[i * 4 + j // 4, j % 4]
+            for i, j in T.Parallel(8, 32):
+                D[i, j] = square[i * 2 + j // 16, j % 16]
+
+    (a,) = arrays(7, (8, 32))
+    check(main, [a], [a.reshape(64, 4), a.reshape(16, 16), 2 * a])
+
+
+def test_reducers():
+    @T.prim_func
+    def main(A: T.Tensor((24, 40), "float32"), B: T.Tensor((24,), "float32"), C: T.Tensor((24,), "float32")):
+        with T.Kernel(1, threads=64) as _bx:
+            x = T.alloc_fragment((24, 40), "float32")
+            total = T.alloc_reducer((24,), "float32", op="sum")
+            top = T.alloc_reducer((24,), "float32", op="max")
+            T.copy(A, x)
+            T.clear(total)
+            T.fill(top, -1e30)
+            for i, j in T.Parallel(24, 40):
+                total[i] += x[i, j]
+                top[i] = T.max(top[i], x[i, j])
+            T.finalize_reducer(total)
+            T.finalize_reducer(top)
+            T.copy(total, B)
+            T.copy(top, C)
+
+    (a,) = arrays(8, (24, 40))
+    check(main, [a], [a.sum(1), a.max(1)], atol=1e-4)
+
+
+def test_sizes_known_when_called():
+    m, n = T.dynamic("m, n")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, n), "float32"),
+        B: T.Tensor((m, n), "float32"),
+        C: T.Tensor((T.dyn["q"],), "float32"),
+        D: T.Tensor((T.dyn["q"],), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(n, 16), T.ceildiv(m, 8), threads=32) as (bx, by):
+            tile = T.alloc_fragment((8, 16), "float32")
+            T.copy(A[by * 8, bx * 16], tile)
+            for i, j in T.Parallel(8, 16):
+                tile[i, j] = tile[i, j] + 1
+            T.copy(tile, B[by * 8, bx * 16])
+        with T.Kernel(T.ceildiv(T.dyn["q"], 64), threads=32) as bx:
+            for i in T.Parallel(64):
+                D[bx * 64 + i] = C[bx * 64 + i] * 2
+
+    a, c = arrays(9, (19, 37), (100,))
+    from tile_programs import run
+
+    for where in ("interp", "llvm", "sm_80"):
+        b, d = np.zeros_like(a), np.zeros_like(c)
+        # The third argument lies between an output and an output: all are passed in order.
+        found = run(main, where, [a], [b, c, d])
+        np.testing.assert_allclose(found[0], a + 1)
+        np.testing.assert_allclose(found[2], c * 2)
+
+
+def test_two_kernels_through_global_memory():
+    @T.prim_func
+    def main(A: T.Tensor((4, 32), "float32"), B: T.Tensor((32,), "float32")):
+        parts = T.alloc_global((4, 32), "float32")
+        with T.Kernel(4, threads=(16, 2)) as bx:
+            for i in T.Parallel(32):
+                parts[bx, i] = A[bx, i] * (bx + 1)
+        with T.Kernel(1, threads=32) as _bx:
+            total = T.alloc_fragment((32,), "float32")
+            T.clear(total)
+            for s in T.serial(4):
+                for i in T.Parallel(32):
+                    total[i] = total[i] + parts[s, i]
+            T.copy(total, B)
+
+    (a,) = arrays(10, (4, 32))
+    check(main, [a], (a * np.arange(1, 5)[:, None]).sum(0).astype("float32"), atol=1e-5)
+
+
+def test_memory_of_the_block_written_and_read_by_different_threads():
+    """Statement order is program order: no barrier is written, and none is missing."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), S: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64) as _bx:
+            x = T.alloc_shared((64,), "float32")
+            T.copy(A, x)
+            for r in T.serial(5):
+                for i in T.Parallel(64):
+                    S[i] = x[63 - i] + r
+                for i in T.Parallel(64):
+                    x[i] = S[(i * 7 + 3) % 64]
+            T.copy(x, B)
+
+    (a,) = arrays(11, (64,))
+    x = a
+    for r in range(5):
+        s = x[::-1] + r
+        x = s[(np.arange(64) * 7 + 3) % 64]
+    check(main, [a], [x, s], rtol=1e-5)
+
+
+def test_elements_of_small_tiles_as_conditions():
+    @T.prim_func
+    def main(A: T.Tensor((6, 8), "int32"), B: T.Tensor((6, 8), "int32")):
+        with T.Kernel(6, threads=32) as bx:
+            x = T.alloc_shared((8,), "int32")
+            T.copy(A[bx, 0], x)
+            if T.any_of(x):
+                for i in T.Parallel(8):
+                    B[bx, i] = T.if_then_else(T.all_of(x[0:2]), x[i], -1)
+            else:
+                for i in T.Parallel(8):
+                    B[bx, i] = 99
+
+    a = np.array(
+        [[1, 2, 0, 0, 0, 0, 0, 0], [0] * 8, [0, 3, 0, 0, 0, 0, 0, 1], [4] * 8, [0] * 8, [0, 0, 5, 0, 0, 0, 0, 0]],
+        "int32",
+    )
+    wanted = np.where(a.any(1, keepdims=True), np.where(a[:, :2].all(1, keepdims=True), a, -1), 99).astype("int32")
+    check(main, [a], wanted)
+
+
+def test_text_of_a_program_is_the_program():
+    @T.prim_func
+    def main(A: T.Tensor((50, 64), "float16"), B: T.Tensor((64, 40), "float16"), C: T.Tensor((50, 40), "float32")):
+        with T.Kernel(2, 2, threads=64) as (bx, by):
+            a = T.alloc_shared((32, 32), "float16")
+            b = T.alloc_shared((32, 32), "float16")
+            c = T.alloc_fragment((32, 32), "float32")
+            n = T.alloc_var("int32", init=3)
+            T.clear(c)
+            for k in T.Pipelined(2, num_stages=2):
+                T.copy(A[by * 32, k * 32], a)
+                T.copy(B[k * 32, bx * 32], b)
+                T.gemm(a, b, c)
+            n = n + 1
+            for i, j in T.Parallel(32, 32):
+                c[i, j] = c[i, j] * n
+            T.copy(c, C[by * 32, bx * 32])
+
+    again = from_source(main.script())
+    assert_structural_equal(main, again)
+    a, b = arrays(12, (50, 64), (64, 40), dtype="float16")
+    wanted = 4 * (a.astype("float32") @ b.astype("float32"))
+    check(again, [a, b], wanted, where=("interp", "llvm", "sm_80"), rtol=1e-3, atol=1e-2)
+
+
+def test_kernels_written_for_one_thread():
+    """A kernel that asks for the place of a thread says itself where threads wait."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 32), "float32"), B: T.Tensor((4, 32), "float32")):
+        with T.Kernel(4, threads=32) as bx:
+            tx = T.get_thread_binding()
+            x = T.alloc_shared((32,), "float32")
+            total = T.alloc_var("float32", init=0.0)
+            x[tx] = A[bx, tx]
+            T.sync_threads()
+            for k in T.serial(3):
+                total = total + x[(tx + k) % 32]
+            B[bx, tx] = total
+
+    (a,) = arrays(13, (4, 32))
+    wanted = sum(np.roll(a, -k, 1) for k in range(3))
+    check(main, [a], wanted, where=("interp", "sm_80", "sm_70"), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mbarrier_wait_parity", "warp_reduce_sum", "print", "no_such_name"])
+def test_names_that_are_missing_say_so(name):
+    with pytest.raises(AttributeError, match=name):
+        getattr(T, name)
