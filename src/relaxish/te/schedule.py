@@ -435,7 +435,7 @@ def create_schedule(ops: Any) -> Schedule:
     >>> outer, inner = s[B].split(B.op.axis[0], factor=16)
     >>> s[B].vectorize(inner)
     >>> print(s.prim_func([A, B]).script(show_meta=False).splitlines()[-4].strip())
-    vi = T.axis.spatial(64, i_0 * 16 + i_1)
+    v_i = T.axis.spatial(64, i_0 * 16 + i_1)
     """
     items = list(ops) if isinstance(ops, (list, tuple)) else [ops]
     outputs = [item.op if isinstance(item, Tensor) else item for item in items]

@@ -6,6 +6,7 @@ executors are ``relaxish.VirtualMachine``.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from ...driver import build as _build
 from ...relax.expr import Function, Var, const
 from ...target import Target
 from . import frontend
-from .replacements import instead
+from .replacements import missing
 
 __all__ = ["Function", "Var", "build", "const", "frontend", "var"]
 
@@ -44,5 +45,14 @@ def var(name_hint: str, type_annotation: Any = None, shape: Any = None, dtype: s
     return Var(name_hint, info)
 
 
+# What Relax has under names of its own.
+_MODULES = {
+    "analysis": "relaxish.relax.analysis", "backend": "relaxish.backend", "dataflow_pattern": "relaxish.relax.dpl",
+    "expr": "relaxish.relax.expr", "op": "relaxish.op", "transform": "relaxish.transform",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
-    raise AttributeError(instead(f"relay.{name}"))
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    raise missing(f"relay.{name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .replacements import instead
+from .replacements import missing
 
 __all__ = ["from_onnx"]
 
@@ -45,4 +45,4 @@ def from_onnx(
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(instead(f"relay.frontend.{name}"))
+    raise missing(f"relay.frontend.{name}")

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["instead"]
+__all__ = ["instead", "missing"]
 
 _TABLE = {
-    "relay.op": "use relaxish.relax.op, which has the same operators: relax.op.nn.conv2d(...)",
     "relay.nn": "use relaxish.relax.op.nn: relax.op.nn.conv2d(...)",
-    "relay.transform": "use relaxish.relax.transform",
     "relay.testing": "build a network with relaxish.relax.frontend.nn, or import one (from_onnx, from_exported_program)",
     "relay.vm": "use relaxish.build(mod, target) and relaxish.VirtualMachine(lib, device)",
     "relay.create_executor": "use relaxish.build(mod, target) and relaxish.VirtualMachine(lib, device)",
-    "relay.analysis": "use relaxish.relax.analysis",
-    "relay.dataflow_pattern": "use relaxish.relax.dpl",
     "relay.quantize": "quantise the model before it is imported; QDQ operators of ONNX are understood",
-    "relay.expr": "use relaxish.relax.expr",
     "relay.TensorType": "use relaxish.relax.TensorStructInfo(shape, dtype)",
-    "relay.backend": "use relaxish.relax.backend",
     "relay.frontend.from_pytorch": (
         "use relaxish.relax.frontend.torch.from_exported_program(torch.export.export(model, args))"
     ),
@@ -32,3 +26,8 @@ def instead(name: str) -> str:
     """One line about a name that is not there."""
     advice = _TABLE.get(name, "write the program with relaxish.relax (BlockBuilder or TVMScript)")
     return f"{name} is not available, the graph level is Relax: {advice}"
+
+
+def missing(name: str) -> Exception:
+    """The error to raise for a name: an ImportError where scripts are known to import it, so that they show its text."""
+    return (ImportError if name in _TABLE else AttributeError)(instead(name))
