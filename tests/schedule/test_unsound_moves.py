@@ -663,3 +663,27 @@ def test_what_a_predicate_leaves_out_is_not_copied_back():
     with pytest.raises(ScheduleError, match="under a predicate"):
         sch.pad_einsum("corner", [4, 4])
     assert check_program(corner, sch.mod["main"]) is None
+
+
+def test_what_an_outer_block_has_a_part_in_is_not_padded():
+    @T.prim_func
+    def rows(A: T.Buffer((5, 6), "float32"), C: T.Buffer((5, 6), "float32")):
+        for i in range(5):
+            with T.block("row"):
+                vi = T.axis.spatial(5, i)
+                T.reads(A[vi, 0:6])
+                T.writes(C[vi, 0:6])
+                B = T.alloc_buffer((6,))
+                for j in range(6):
+                    with T.block("B"):
+                        vj = T.axis.spatial(6, j)
+                        B[vj] = A[vi, vj] * 2.0
+                for j in range(6):
+                    with T.block("C"):
+                        vj = T.axis.spatial(6, j)
+                        C[vi, vj] = B[vj] + 1.0
+
+    sch = Schedule(rows, debug_mask="all")
+    with pytest.raises(ScheduleError, match="outer block decides which part of A"):
+        sch.pad_einsum("B", [4])
+    assert check_program(rows, sch.mod["main"]) is None

@@ -165,7 +165,9 @@ class AccessScopes(Visitor):
             scope,
             lambda at: at.parent,
             lambda at: at.node if isinstance(at.node, For) else None,
-            lambda loop: is_shared_under(buffer.scope(), loop.thread_binding.thread_tag),
+            lambda loop: (
+                loop.thread_binding is not None and is_shared_under(buffer.scope(), loop.thread_binding.thread_tag)
+            ),
         )
 
 

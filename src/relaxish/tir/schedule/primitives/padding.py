@@ -22,7 +22,7 @@ from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
-from .reindex import check_alone, check_covers, points
+from .reindex import check_alone, check_covers, check_decides_itself, points
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
@@ -98,6 +98,15 @@ def _adds_nothing(block: Block, var: Var) -> bool:
         return False
     before = BufferLoad(update.buffer, update.indices)
     return same_expression(Analyzer().simplify(Zeros().visit(update.value)), before)
+
+
+def _check_own(sref: StmtSRef, region: BufferRegion) -> None:
+    """The copy is of all of the buffer: more than what a block around says it accesses, where that takes part in it."""
+    own = {iv.var: iv for iv in sref.stmt.iter_vars}
+    places = [r.min for r in region.region if isinstance(r.min, Var)]
+    if any(place not in own for place in places):
+        raise PrimitiveError(f"An outer block decides which part of {region.buffer.name} block {{0}} accesses.", [sref])
+    check_decides_itself(sref, [own[place] for place in places])
 
 
 class _Copy(NamedTuple):
@@ -197,6 +206,9 @@ def pad_einsum(state: ScheduleState, sref: StmtSRef, padding: Sequence[int]) -> 
             extents[iv.var] = extents[value] = rounded
     _check_results(sref, extents, analyzer)
     _check_summands(sref, extents)
+    for region in (*block.reads, *block.writes):
+        if _padded(region, block, extents) is not None:
+            _check_own(sref, region)
     read = [c for c in (_padded(r, block, extents) for r in block.reads) if c is not None]
     written = [c for c in (_padded(r, block, extents) for r in block.writes) if c is not None]
     worker = _Pad(extents, {c.buffer: c.padded for c in (*read, *written)})

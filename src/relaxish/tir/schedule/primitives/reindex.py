@@ -181,7 +181,7 @@ def check_alone(sref: StmtSRef) -> None:
 def check_covers(sref: StmtSRef, used: Sequence[IterVar]) -> None:
     """Demand that the block runs over all of its variables: a copy of its results copies them all."""
     checks.check_runs_whole_domain(sref)
-    _check_decides_itself(sref, used)
+    check_decides_itself(sref, used)
     analyzer = Analyzer()
     for loop in checks.loops_above(sref):
         analyzer.bind(loop.stmt.loop_var, Range.from_min_extent(loop.stmt.min, loop.stmt.extent))
@@ -194,7 +194,7 @@ def check_covers(sref: StmtSRef, used: Sequence[IterVar]) -> None:
                 raise PrimitiveError(f'The block {{0}} runs over part of the values of "{iv.var.name}" only.', [sref])
 
 
-def _check_decides_itself(sref: StmtSRef, used: Sequence[IterVar]) -> None:
+def check_decides_itself(sref: StmtSRef, used: Sequence[IterVar]) -> None:
     """Demand that loops of its scope drive the variables: a copy for all of their values would be no part of what an
     outer block says it accesses."""
     bound = dict(zip(sref.stmt.iter_vars, realize_of(sref).iter_values, strict=True))
@@ -255,7 +255,7 @@ class ReIndex(InstructionKind):
         if write:
             check_covers(sref, used)
         else:
-            _check_decides_itself(sref, used)
+            check_decides_itself(sref, used)
             check_in_bounds(sref, buffer, original)
         return [_apply_stage(sch.state, sref, buffer, write, original, used)], None
 
