@@ -32,7 +32,8 @@ _DEPTHS = ((4096, 4096, 512), (4096, 4096, 16384))
 _KIND, _ITEM = "f16", 2
 _REPEATS = 20
 _ROUND = 16  # tilings of one product before those of the next
-_KERNEL_SECONDS = 5.0  # a kernel that takes longer hangs; its process is replaced
+# The first of a product draws its arguments; those after it are stopped after two seconds (LocalRunner knows the first).
+_FIRST_SECONDS = 25.0
 _RESERVE_SEC = 15.0
 _FOLDER = "calibration"  # of the results
 
@@ -123,7 +124,7 @@ def measure(path: Path, options: Any, journal: Journal) -> None:
     from relaxish.carver import costs_of
 
     config = ms.runner.EvaluatorConfig(1, _REPEATS, 0, True)
-    runner = ms.runner.LocalRunner(timeout_sec=_KERNEL_SECONDS * 3, evaluator_config=config)
+    runner = ms.runner.LocalRunner(timeout_sec=_FIRST_SECONDS, evaluator_config=config)
     builder = ms.builder.LocalBuilder(timeout_sec=60.0)
     todo = entries(costs_of(options.target), options.small)
     batches = in_batches(todo, 2 * builder.max_workers)

@@ -25,6 +25,7 @@ _ROUNDS = 60
 _STEP = 0.02
 _PRIOR = 0.03  # of a constant e times the published one, in the scale of relative errors
 _WILD = 0.1  # relative errors beyond this count by their size, not by its square
+_USELESS = 0.3  # an estimate that is so far off in the median explains nothing, whatever it was before
 _MOST_MOVED = 2.3  # logarithm of how far a constant may move: ten times
 
 
@@ -50,8 +51,8 @@ class Fit:
 
     @property
     def better(self) -> bool:
-        """Whether the constants are worth keeping."""
-        return self.error < self.error_before
+        """Whether the constants are worth keeping: nearer than before, and near at all."""
+        return self.error < min(self.error_before, _USELESS)
 
     def changed(self) -> dict[str, float]:
         """The fitted constants to four digits, as a calibration table has them."""

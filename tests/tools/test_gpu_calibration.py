@@ -104,6 +104,16 @@ def test_too_few_measurements_make_no_constants(gpu):
     assert gpu.fit.fit(measured, HopperCosts()) is None
 
 
+def test_times_that_follow_no_estimate_are_not_kept(gpu):
+    """A hundred times too long, and without an order: nearer than before is not near."""
+    entries = gpu.calibration.entries(HopperCosts(), False)
+    rng = np.random.default_rng(8)
+    works, seconds = timed(gpu, entries, HopperCosts(), rng)
+    seconds = 100 * seconds * np.exp(rng.normal(0, 2, len(works)))
+    made = gpu.fit.fit([gpu.fit.Measurement(w, s) for w, s in zip(works, seconds, strict=True)], HopperCosts())
+    assert made.error < made.error_before and not made.better
+
+
 def test_entries(gpu):
     every = gpu.calibration.entries(HopperCosts(), False)
     names = [e.name for e in every]
