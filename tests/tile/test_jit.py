@@ -175,6 +175,23 @@ def test_kernels_are_found_on_disk(own_cache, monkeypatch):
     assert again.prim_func.script() == first.prim_func.script() and again.params == first.params
 
 
+def test_a_kernel_from_disk_can_be_written_again(own_cache, tmp_path):
+    from relaxish.runtime import load_module
+    from relaxish.tile.jit import JITKernel
+
+    tile.compile(scaled_add(16), out_idx=-1, target=TARGET)
+    cache._KERNELS.clear()
+    kernel = tile.compile(scaled_add(16), out_idx=-1, target=TARGET)
+    a, b, c = rand(16), rand(16, seed=1), np.zeros(16, "float32")
+    load_module(kernel.export_library(str(tmp_path / "mine.so")))(a, b, c)
+    np.testing.assert_allclose(c, a * 2 + b, rtol=1e-6)
+    (tmp_path / "copy").mkdir()
+    kernel.save(tmp_path / "copy")
+    again = JITKernel.load(tmp_path / "copy", kernel.options)
+    np.testing.assert_array_equal(again(a, b), c)
+    assert again.prim_func.script() == kernel.prim_func.script()
+
+
 @pytest.mark.parametrize("different", ["program", "target", "pass_configs"])
 def test_what_differs_is_another_entry(own_cache, different):
     tile.compile(scaled_add(16), out_idx=-1, target=TARGET)
