@@ -9,12 +9,14 @@ from relaxish import IRModule, te
 from relaxish import meta_schedule as ms
 from relaxish.meta_schedule.arg_info import TensorInfo
 from relaxish.meta_schedule.builder import BuilderResult, LocalBuilder
+from relaxish.meta_schedule.judge import Verdict
 from relaxish.meta_schedule.measure import (
-    Candidate, FileJournal, Measured, MeasureEngine, MeasureStatus, Prebuilt, ReferenceValidator, Skipped,
+    Candidate, CheckFailedError, FileJournal, Measured, MeasureEngine, MeasureStatus, Prebuilt, ReferenceValidator, Skipped,
 )  # fmt: skip
 from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerResult
 from relaxish.meta_schedule.testing.dummy_object import DummyBuilder, DummyRunner
 from relaxish.script import tir as T
+from relaxish.support.errors import JournalError
 from relaxish.target import Target
 
 TARGET = Target("llvm -num-cores=1")
@@ -151,6 +153,37 @@ def test_a_journal_knows_what_was_measured(tmp_path):
     assert again[2].run_secs == first[0].run_secs and len(watched) == 3
     assert [m.remembered for m in measure(["1"], scope="b")] == [False]
     assert [m.remembered for m in measure([None, None])] == [False, False]
+
+
+def test_a_full_disk_costs_the_journal_only(tmp_path, monkeypatch, caplog):
+    journal = FileJournal(tmp_path / "journal.json")
+
+    def full(*args):
+        raise JournalError("no space left")
+
+    monkeypatch.setattr(journal._file, "append", full)
+    engine = MeasureEngine(TARGET, DummyBuilder(), DummyRunner(), journal)
+    results = engine.measure([Candidate(lambda: scale(2.0), key=str(k)) for k in range(3)])
+    assert all(m.ok for m in results) and caplog.text.count("no space left") == 1
+
+
+class Broken:
+    """Checks that fail in their own way."""
+
+    def check(self, candidate, program, artifact, target):
+        if candidate.payload == "raises":
+            raise ZeroDivisionError("a check of the user's")
+        if candidate.payload == "cannot run":
+            raise CheckFailedError(MeasureStatus.CRASH, "it died")
+        return Verdict(None, "who knows")
+
+
+def test_checks_that_fail_are_the_candidates_misfortune(parts):
+    engine = MeasureEngine(TARGET, *parts, validator=Broken())
+    words = ["raises", "cannot run", "unknown"]
+    results = engine.measure([Candidate(lambda: scale(2.0), payload=w) for w in words])
+    assert [m.status.value for m in results] == ["wrong_answer", "crash", "ok"]
+    assert "a check of the user's" in results[0].error and results[1].error == "it died"
 
 
 def test_results_of_others_have_a_kind():

@@ -175,6 +175,14 @@ def test_a_result_is_found_again_in_this_process_and_on_disk(monkeypatch, own_ca
     assert json.loads((folder / "best_config.json").read_text()) == result.config
 
 
+def test_a_winner_that_was_compiled_before_is_kept_as_well(own_cache):
+    tile.compile(slow_add(loops=2), out_idx=[-1], target=TARGET)
+    cache._KERNELS.clear()
+    result = tuned([{"loops": 2}])
+    tuner._RESULTS.clear()
+    assert tuned([{"loops": 2}]).latency == result.latency
+
+
 @pytest.mark.parametrize(
     "change",
     [

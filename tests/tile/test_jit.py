@@ -13,6 +13,7 @@ import torch
 from tile_kernels import bound_add, dynamic_add, matmul, scaled_add, two_outputs
 
 from relaxish import nd, tile
+from relaxish.runtime.nvidia import providers
 from relaxish.support import config
 from relaxish.support.errors import MalformedDataError, RelaxishError
 from relaxish.tile.jit import JITImpl, cache, store
@@ -173,6 +174,23 @@ def test_kernels_are_found_on_disk(own_cache, monkeypatch):
     np.testing.assert_array_equal(again(a, b), first(a, b))
     assert again.get_kernel_source() == first.get_kernel_source()
     assert again.prim_func.script() == first.prim_func.script() and again.params == first.params
+
+
+def test_a_kernel_from_disk_can_be_written_again(own_cache, tmp_path):
+    from relaxish.runtime import load_module
+    from relaxish.tile.jit import JITKernel
+
+    tile.compile(scaled_add(16), out_idx=-1, target=TARGET)
+    cache._KERNELS.clear()
+    kernel = tile.compile(scaled_add(16), out_idx=-1, target=TARGET)
+    a, b, c = rand(16), rand(16, seed=1), np.zeros(16, "float32")
+    load_module(kernel.export_library(str(tmp_path / "mine.so")))(a, b, c)
+    np.testing.assert_allclose(c, a * 2 + b, rtol=1e-6)
+    (tmp_path / "copy").mkdir()
+    kernel.save(tmp_path / "copy")
+    again = JITKernel.load(tmp_path / "copy", kernel.options)
+    np.testing.assert_array_equal(again(a, b), c)
+    assert again.prim_func.script() == kernel.prim_func.script()
 
 
 @pytest.mark.parametrize("different", ["program", "target", "pass_configs"])
@@ -342,10 +360,35 @@ def test_code_and_files(tmp_path, capsys):
         kernel.show_source("all")
 
 
+@pytest.mark.parametrize("arch", ["sm_70", "sm_80"])
+def test_a_tile_program_for_a_device(own_cache, arch):
+    with providers.use("emulator"):
+        for _ in range(2):
+            # Emulated kernels are compiled anew: nothing of them is kept.
+            cache._KERNELS.clear()
+            program = matmul(32, 32, 32, 32, 32, 16, dtype="float16")
+            kernel = tile.compile(program, out_idx=-1, target=f"cuda -arch={arch}")
+            a, b = rand(32, 32, dtype="float16"), rand(32, 32, seed=1, dtype="float16")
+            wanted = a.astype("float32") @ b.astype("float32").T
+            np.testing.assert_allclose(kernel(a, b).astype("float32"), wanted, rtol=1e-2, atol=5e-2)
+        both = tile.par_compile([program, bound_add(64)], out_idx=-1, target=f"cuda -arch={arch}")
+        np.testing.assert_array_equal(both[0](a, b), kernel(a, b))
+    assert not list(own_cache.glob("tile/kernels/*"))
+
+
+def test_what_cannot_be_written_is_compiled_all_the_same(own_cache, monkeypatch, caplog):
+    from relaxish.runtime.module import Module
+
+    def no_tool(*args, **kwargs):
+        raise RelaxishError("nvcc does not know this device")
+
+    monkeypatch.setattr(Module, "export_library", no_tool)
+    assert tile.compile(scaled_add(16), out_idx=-1, target=TARGET)(rand(16), rand(16)).shape == (16,)
+    assert "nvcc does not know this device" in caplog.text and not list(own_cache.glob("tile/kernels/*"))
+
+
 def test_a_kernel_for_a_device(tmp_path):
     """Through the emulator: arrays of the host go to the device and back."""
-    from relaxish.runtime.nvidia import providers
-
     with providers.use("emulator"):
         kernel = tile.compile(bound_add(64), out_idx=-1, target="nvidia/geforce-rtx-3090")
         a, b = rand(64), rand(64, seed=1)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...ir import IRModule
+from ...support.errors import JournalError
+from ...support.log import get_logger
 from ...target import Target
 from ..arg_info import ArgInfo, entry_func
 from ..builder import Builder, BuilderFuture, BuilderInput, BuilderResult
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "MeasureEngine", "Measured"]
 
-# Failures of this package's own kind are told by their message; of others the place matters, too.
+_log = get_logger("meta_schedule")
+# Of a traceback, the end says where something went wrong.
 _TRACE_LINES = 40
 
 
@@ -205,6 +208,7 @@ class MeasureEngine:
         self.validator = validator
         self.verify = verify
         self.overlap = overlap
+        self._warned = False
 
     def _owned(self, part: Any) -> Any:
         self._own.append(part)
@@ -240,11 +244,21 @@ class MeasureEngine:
         batch = self.begin([candidates[i] for i in new])
         for place, index in enumerate(new):
             measured = results[index] = batch.result(place)
-            if self.journal is not None:
-                self.journal.write(measured)
+            self._keep(measured)
             if watch is not None:
                 watch(measured)
         return [results[i] for i in range(len(candidates))]
+
+    def _keep(self, measured: Measured) -> None:
+        """Write to the journal; a disk without room costs the possibility to go on, not the run."""
+        if self.journal is None:
+            return
+        try:
+            self.journal.write(measured)
+        except JournalError as err:
+            if not self._warned:
+                _log.warning("%s; a run that is stopped now could not go on where it was", err)
+            self._warned = True
 
     def begin(
         self,

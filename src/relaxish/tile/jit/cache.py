@@ -37,7 +37,7 @@ def kernel_of(func: PrimFunc, options: CompileOptions) -> JITKernel:
         if found is not None:
             _KERNELS.move_to_end(key)
             return found
-    path = store.entry_path("kernels", key)
+    path = store.entry_path("kernels", key, options.target)
     made: JITKernel | None = store.find(path, lambda folder: JITKernel.load(folder, options))
     if made is None:
         made = JITKernel(func, options=options)
@@ -74,9 +74,7 @@ def cached(
 
     ``args`` are those of the factory that made the program; the program itself says all that matters.
     """
-    options = CompileOptions.make(
-        out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags
-    )
+    options = CompileOptions.make(out_idx, execution_backend, target, target_host, verbose, pass_configs, compile_flags)
     return kernel_of(func, options)
 
 

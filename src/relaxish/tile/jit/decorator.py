@@ -86,8 +86,10 @@ def _compile_all(
 
     from ...ir import IRModule
 
+    if store.is_emulated(options.target):  # its kernels cannot leave the process that compiles them
+        return [_or_none(p, options, ignore_error) for p in programs]
     keys = [_key(p, options) for p in programs]
-    paths = [store.entry_path("kernels", key) for key in keys]
+    paths = [store.entry_path("kernels", key, options.target) for key in keys]
     found = [store.find(path, lambda folder: JITKernel.load(folder, options)) for path in paths]
     todo = [i for i in range(len(programs)) if found[i] is None and keys.index(keys[i]) == i]
     workers = min(num_workers or worker_count(len(todo)), max(1, len(todo)))
@@ -119,6 +121,16 @@ def _compile_all(
         shutil.rmtree(folder, ignore_errors=True)
     first = {key: kernel for key, kernel in zip(keys, found, strict=True) if kernel is not None}
     return [remember(key, first[key]) if key in first else None for key in keys]
+
+
+def _or_none(program: PrimFunc, options: CompileOptions, ignore_error: bool) -> JITKernel | None:
+    try:
+        return kernel_of(program, options)
+    except Exception as err:  # whatever the compiler says about it
+        if not ignore_error:
+            raise
+        _log.warning("%s cannot be compiled: %s", kernel_name(program), err)
+        return None
 
 
 def _copy_entry(source: Any, target: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import pickle
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -263,17 +264,33 @@ class JITKernel:
 
     def export_library(self, kernel_file: str) -> str:
         """Write a library that ``relaxish.runtime.load_module`` loads."""
-        return self.module.export_library(kernel_file)
+        return self._with_objects().export_library(kernel_file)
+
+    def _with_objects(self) -> Module:
+        """The module with what is linked; one that was read from a library is compiled once more."""
+        if self._folder is None or self.module.objects:
+            return self.module
+        return build_module(self.prim_func, self.options)
 
     def save(self, folder: Path) -> None:
         """Write everything that :meth:`load` needs into an empty folder."""
-        self.module.export_library(str(folder / _LIBRARY))
+        if self._folder is None or not self._copy_library(self._folder, folder):
+            self._with_objects().export_library(str(folder / _LIBRARY))
         # Plain data, which is read without running anything.
         program = {"format": _FORMAT, "program": save_json(self.prim_func)}
         (folder / _FUNCTION).write_bytes(pickle.dumps(program))
         (folder / _SOURCE).write_text(self.get_kernel_source())
         (folder / _HOST_SOURCE).write_text(self.get_host_source())
         (folder / "out_idx.json").write_text(json.dumps(self.out_idx))
+
+    @staticmethod
+    def _copy_library(source: Path, folder: Path) -> bool:
+        """Copy the files of a library from one folder to another; whether they are there."""
+        own = {_FUNCTION, _SOURCE, _HOST_SOURCE}
+        files = [p for p in source.iterdir() if p.name.startswith("kernel.") and p.name not in own]
+        for path in files:
+            shutil.copy(path, folder / path.name)
+        return any(p.name == _LIBRARY for p in files)
 
     @staticmethod
     def load(folder: Path, options: CompileOptions) -> JITKernel:

@@ -17,13 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...meta_schedule.builder.device_artifact import needs_machine_code
+from ...runtime.nvidia import providers
 from ...support import config
 from ...support import untrusted as ut
-from ...support.errors import MalformedDataError
+from ...support.errors import MalformedDataError, RelaxishError
 from ...support.log import get_logger
 from ...support.private_folder import UnsafeFolderError, private_folder
+from ...target import Target
 
-__all__ = ["entry_path", "find", "key_of", "put", "seal", "verify"]
+__all__ = ["entry_path", "find", "is_emulated", "key_of", "put", "seal", "verify"]
 
 _log = get_logger("tile")
 _SUMS = "checksums.json"
@@ -38,9 +41,19 @@ def key_of(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def entry_path(kind: str, key: str) -> Path | None:
-    """Where an entry is, or will be; None where the cache is off, or its folder cannot be trusted."""
+def is_emulated(target: Target) -> bool:
+    """Whether kernels for a target run without machine code, in this process."""
+    return target.kind.name == "cuda" and not needs_machine_code(providers.chosen())
+
+
+def entry_path(kind: str, key: str, target: Target | None = None) -> Path | None:
+    """Where an entry is, or will be; None where the cache is off, or its folder cannot be trusted.
+
+    Nothing is kept for a target whose device is emulated: what runs there is no machine code.
+    """
     if config.TILE_DISABLE_CACHE.value:
+        return None
+    if target is not None and is_emulated(target):
         return None
     try:
         root = private_folder(private_folder(Path(config.CACHE_DIR.value)) / "tile")
@@ -100,7 +113,7 @@ def put(path: Path | None, write: Callable[[Path], None]) -> bool:
         # A folder is replaced only where it is empty: another writer's entry stays.
         os.rename(temporary, path)
         return True
-    except OSError as err:
+    except (OSError, RelaxishError) as err:  # of a compiler that does not know the device, say
         if not path.is_dir():
             _log.warning("a kernel is not kept: %s", err)
         return path.is_dir()
