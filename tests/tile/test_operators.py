@@ -152,11 +152,8 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("m, n, k, trans_a, trans_b, threads", PRODUCTS)
-@pytest.mark.parametrize(
-    "dtype, accum", [("float16", "float32"), ("float16", "float16"), ("float32", "float32"), ("int8", "int32")]
-)
-def test_products(m, n, k, trans_a, trans_b, threads, dtype, accum):
+def product(m, n, k, trans_a, trans_b, threads, dtype, accum):
+    """(program, inputs, result, tolerance) of ``C = 1 + 2 A @ B``."""
     shape_a, shape_b = (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n)
 
     @T.prim_func
@@ -174,11 +171,27 @@ def test_products(m, n, k, trans_a, trans_b, threads, dtype, accum):
 
     a, b = arrays(5, shape_a, shape_b, dtype=dtype)
     left, right = (x.astype("float64") for x in (a.T if trans_a else a, b.T if trans_b else b))
-    tolerance = 0.06 if accum == "float16" else 1e-3
-    wanted = (left @ right * 2 + 1).astype(accum)
-    check(main, [a, b], wanted, where=("interp", "llvm", "sm_80", "sm_70"), rtol=tolerance, atol=tolerance)
+    return main, [a, b], (left @ right * 2 + 1).astype(accum), 0.06 if accum == "float16" else 1e-3
 
 
+TYPES = [("float16", "float32"), ("float16", "float16"), ("float32", "float32"), ("int8", "int32")]
+
+
+@pytest.mark.parametrize("m, n, k, trans_a, trans_b, threads", PRODUCTS)
+def test_products(m, n, k, trans_a, trans_b, threads):
+    main, inputs, wanted, tolerance = product(m, n, k, trans_a, trans_b, threads, "float16", "float32")
+    check(main, inputs, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m, n, k, trans_a, trans_b, threads", PRODUCTS)
+@pytest.mark.parametrize("dtype, accum", TYPES)
+def test_products_of_all_types(m, n, k, trans_a, trans_b, threads, dtype, accum):
+    main, inputs, wanted, tolerance = product(m, n, k, trans_a, trans_b, threads, dtype, accum)
+    check(main, inputs, wanted, where=("interp", "llvm", "sm_80", "sm_70"), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", list(T.GemmWarpPolicy))
 def test_policies_and_clear(policy):
     @T.prim_func
@@ -199,6 +212,7 @@ def test_policies_and_clear(policy):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_left_operand_in_registers(dtype):
     """The result of one product is the left operand of the next."""
@@ -234,6 +248,7 @@ def test_left_operand_in_registers(dtype):
     check(main, [a, b, c], wanted, where=("interp", "llvm", "sm_80", "sm_70", "sm_90a"), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_columns_of_an_image():
     @T.prim_func
     def main(A: T.Tensor((2, 5, 6, 8), "float32"), B: T.Tensor((64, 80), "float32")):

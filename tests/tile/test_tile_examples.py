@@ -122,6 +122,7 @@ def test_in_emulation(case, arch):
     np.testing.assert_allclose(found.astype("float32"), wanted, rtol=2e-2, atol=2e-3 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_in_half_precision_on_the_cpu(case):
     name, make = CASES[case]

@@ -7,7 +7,7 @@ runs over register tiles, whose sums stay in registers for the depth of the oper
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....ir import dtype as dt
@@ -146,11 +146,15 @@ class _CpuKernel(Walk):
         self.private = [b for b in kernel.block.alloc_buffers if b.scope() in ("local", VAR)]
         self.extra: list[Buffer] = []
         self.uses = _Uses(kernel)
+        self.written = {s.buffer for s in stores_of(kernel.block.body)}
+        self.origin: dict[Any, Any] = {}
+        self.through: dict[Any, tuple[list[Var], Any]] = {}
 
     def lower(self) -> Any:
         """The kernel as a loop over blocks."""
         self._check()
         memory, buffers, turned = self._memory()
+        self.origin = {new: old for old, new in memory.items()}
         body = self.visit(_Retarget(memory, turned).visit(self.kernel.block.body))
         annotations = {k: v for k, v in self.kernel.annotations.items() if not k.startswith("tile.")}
         viewed = [new for old, new in memory.items() if old.data in self.uses.viewed]
@@ -228,7 +232,47 @@ class _CpuKernel(Walk):
 
     def loop(self, node: Any) -> Any:
         annotations = {k: v for k, v in node.annotations.items() if not k.startswith("tile.")}
-        return node.with_fields(body=self.visit(node.body), annotations=annotations)
+        items = list(node.body.seq) if isinstance(node.body, SeqStmt) else [node.body]
+        read = self._read_in_place(items)
+        kept = [item for n, item in enumerate(items) if n not in read]
+        body = seq([self.visit(item) for item in kept])
+        for buffer in read.values():
+            self.through.pop(buffer)
+        return node.with_fields(body=body, annotations=annotations)
+
+    def _read_in_place(self, items: list[Any]) -> dict[int, Any]:
+        """Copies of left operands that need not be made, their elements are read one by one anyway: (place, buffer)."""
+        nests = [nest_of(item) for item in items]
+        found: dict[int, Any] = {}
+        for n, nest in enumerate(nests):
+            if nest is None or nest.op != "copy" or not isinstance(nest.body, BufferStore):
+                continue
+            store, old = nest.body, self.origin.get(nest.body.buffer)
+            if old is None or not self.uses.operand_only(old) or len(self.uses.stored.get(old, ())) != 1:
+                continue
+            users = [p for p in self.uses.products if old in (p.a.buffer, p.b.buffer)]
+            here = [
+                m for m in nests[n + 1 :] if m is not None and m.op == "gemm" and product_of(m).a.buffer is store.buffer
+            ]
+            left = all(p.a.buffer is old and p.b.buffer is not old for p in users)
+            if left and users and len(here) == len(users) and self._plain_source(nest):
+                self.through[store.buffer] = (list(store.indices), store.value)
+                found[n] = store.buffer
+        return found
+
+    def _plain_source(self, nest: Nest) -> bool:
+        """Whether a copy is of elements as they are in memory that the kernel only reads."""
+        store = nest.body
+        value = store.value
+        whole = all(a is b for a, b in zip(store.indices, nest.variables, strict=False))
+        return (
+            isinstance(value, BufferLoad)
+            and len(store.indices) == len(nest.variables)
+            and whole
+            and value.dtype == store.buffer.dtype
+            and value.buffer not in self.written
+            and not any(loads_of(i) for i in value.indices)
+        )
 
     def atomic(self, how: str, body: Any) -> Any:
         """An update as one instruction, or said to be impossible."""
@@ -358,7 +402,7 @@ class _CpuKernel(Walk):
     # -- products
 
     def _gemm(self, nest: Nest) -> Any:
-        p = product_of(nest)
+        p = self._sources(product_of(nest))
         made: list[Any] = []
         if nest.attrs.get(CLEAR) is not None and nest.init is not None:
             made.append(self._elementwise(nest.loops[:2], nest.init))
@@ -373,6 +417,20 @@ class _CpuKernel(Walk):
         if p.m % rows:
             made.extend(self._tiles(p, p.m % rows, vectors, width, p.m // rows * rows, p.m))
         return made[0] if len(made) == 1 else SeqStmt(made)
+
+    def _sources(self, p: _Product) -> _Product:
+        """The product with a left operand that is read where it is."""
+        found = self.through.get(p.a.buffer)
+        if found is None:
+            return p
+        names, value = found
+        load = substitute(value, dict(zip(names, p.a.indices, strict=True)))
+
+        class Replace(Mutator):
+            def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+                return load if node is p.a else self.default_visit(node)
+
+        return replace(p, store=Replace().visit(p.store), a=load)
 
     def _tiles(self, p: _Product, rows: int, vectors: int, width: int, begin: int, end: int) -> list[Any]:
         """Register tiles over the rows ``begin..end``."""

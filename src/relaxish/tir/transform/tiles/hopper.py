@@ -142,6 +142,8 @@ class _Rewrite:
 
     def _reach(self, base: Any, size: int) -> Any:
         """How far tiles of all blocks go along an axis."""
+        if isinstance(base, IntImm) and base.value == 0:
+            return const(size, base.dtype)
         axes = [(v, e) for v, e in self.kernel.grid if coefficient(base, v) not in (0, None)]
         _require(len(axes) == 1 and coefficient(base, axes[0][0]) == size)
         return self.analyzer.simplify(axes[0][1] * size)
