@@ -25,7 +25,7 @@ from .atomics import *  # noqa: F403
 from .hints import *  # noqa: F403
 from .kernel import *  # noqa: F403
 from .loops import *  # noqa: F403
-from .memory import *  # noqa: F403
+from .memory import *  # type: ignore[assignment]  # noqa: F403
 from .operators import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .regions import TileError

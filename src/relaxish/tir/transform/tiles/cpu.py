@@ -256,7 +256,7 @@ class _CpuKernel(Walk):
             ]
             left = all(p.a.buffer is old and p.b.buffer is not old for p in users)
             if left and users and len(here) == len(users) and self._plain_source(nest):
-                self.through[store.buffer] = (list(store.indices), store.value)
+                self.through[store.buffer] = (nest.variables, store.value)
                 found[n] = store.buffer
         return found
 
