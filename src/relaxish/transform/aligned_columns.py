@@ -89,7 +89,7 @@ class _Aligner(PyExprMutator):
             return call
         if len(right) == 2 and all(const_int(d) == 1 for d in left[:-1]):
             return call
-        padded = self._padded(call.args[1], width - columns)
+        padded: Expr | None = self._padded(call.args[1], width - columns)
         if padded is None:
             if rows is None or rows < _ROWS_TO_COPY:
                 return call

@@ -27,5 +27,7 @@ def difference(
     if count <= max_mismatched_ratio * wrong.size:
         return ""
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
-    share = f"{count} of {wrong.size} numbers ({100 * count / wrong.size:.2f} %, {100 * max_mismatched_ratio:g} % allowed)"
+    share = (
+        f"{count} of {wrong.size} numbers ({100 * count / wrong.size:.2f} %, {100 * max_mismatched_ratio:g} % allowed)"
+    )
     return f"{share} differ, the first at {where}: {got[where]} instead of {expected[where]}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.expr import Range
-from ..expr import IntImm, IterVar
+from ..expr import IntImm, IterVar, Var
 from ..op import all as tir_all
 from ..stmt import Block, BlockRealize, For
 from .errors import PrimitiveError
@@ -111,6 +111,15 @@ def complete_reason(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef)
     return None
 
 
+def _variables_of_outer_blocks(sref: StmtSRef) -> set[Var]:
+    found: set[Var] = set()
+    above = sref.parent
+    while above is not None:
+        found |= {iv.var for iv in above.stmt.iter_vars} if isinstance(above.stmt, Block) else set()
+        above = above.parent
+    return found
+
+
 def reduction_reason(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> str | None:
     """Why a block is not a reduction block, None if it is."""
     block = block_sref.stmt
@@ -124,9 +133,9 @@ def reduction_reason(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef
         return "it is not the only writer of its output buffers"
     if reduces_output_index(block):
         return "a reduction variable indexes its output buffers"
-    loops = {loop.stmt.loop_var for loop in loops_above(block_sref)}
+    outer = _variables_of_outer_blocks(block_sref)
     for iv, value in zip(block.iter_vars, realize_of(block_sref).iter_values, strict=True):
-        if iv.iter_type == IterVar.CommReduce and not loops.issuperset(vars_in(value)):
+        if iv.iter_type == IterVar.CommReduce and not outer.isdisjoint(vars_in(value)):
             return f'an outer block decides which values of "{iv.var.name}" it runs over at a time'
     return None
 

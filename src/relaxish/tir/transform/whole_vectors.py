@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.prim import GE, GT, LE, LT, And, Call, IntImm, PrimExpr, Var, const
+from ...ir.expr import PrimExpr
+from ...ir.prim import GE, GT, LE, LT, And, Call, IntImm, Var, const
 from ..analysis.linear import coefficient
 from ..functor import substitute
 from ..function import PrimFunc
