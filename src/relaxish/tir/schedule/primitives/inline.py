@@ -77,15 +77,35 @@ class _InBlocks(_Loads):
         return made
 
 
-def loads_of(node: Any, buffer: Any) -> list[Any]:
-    """All loads of one buffer."""
+class _CertainLoads(_Loads):
+    """Leaves alone the loads that a condition may spare."""
+
+    def visit_Call(self, node: Call) -> Any:
+        if getattr(node.op, "name", "") != "tir.if_then_else":
+            return self.default_visit(node)
+        self.visit(node.args[0])
+        return node
+
+    def visit_Select(self, node: Select) -> Any:
+        self.visit(node.condition)
+        return node
+
+    def visit_And(self, node: And) -> Any:
+        self.visit(node.a)
+        return node
+
+    visit_Or = visit_And
+
+
+def loads_of(node: Any, buffer: Any, certain: bool = False) -> list[Any]:
+    """All loads of one buffer, or those that are ``certain``: done whatever the conditions around them say."""
     found: list[Any] = []
 
     def keep(load: Any) -> Any:
         found.append(load)
         return load
 
-    _Loads(buffer, keep).visit(node)
+    (_CertainLoads if certain else _Loads)(buffer, keep).visit(node)
     return found
 
 
@@ -488,32 +508,6 @@ def _check_covered(
             )
 
 
-class _CertainLoads(_Loads):
-    """Finds the loads that are done whatever the conditions around them say."""
-
-    def visit_Call(self, node: Call) -> Any:
-        if getattr(node.op, "name", "") != "tir.if_then_else":
-            return self.default_visit(node)
-        self.visit(node.args[0])
-        return node
-
-    def visit_Select(self, node: Select) -> Any:
-        self.visit(node.condition)
-        return node
-
-    def visit_And(self, node: And) -> Any:
-        self.visit(node.a)
-        return node
-
-    visit_Or = visit_And
-
-
-def _loads_always(body: Any, buffer: Any) -> bool:
-    found: list[Any] = []
-    _CertainLoads(buffer, lambda load: found.append(load) or load).visit(body)
-    return bool(found)
-
-
 def _check_every_instance_runs(
     state: ScheduleState, consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: StmtSRef, buffer: Any
 ) -> None:
@@ -523,7 +517,7 @@ def _check_every_instance_runs(
     border.  Each must have a turn of the producer's loops that stores what it (perhaps) reads.
     """
     consumer, producer = consumer_sref.stmt, producer_sref.stmt
-    if _loads_always(consumer.body, buffer):
+    if loads_of(consumer.body, buffer, certain=True):
         return
     wanted = loads_of(consumer.body, buffer)[0].indices
     store = _producer_store(producer)
