@@ -1,4 +1,4 @@
-"""Inlining that would lose stores, or leave behind uses of what it removes, is refused; its like that does not is made."""
+"""Inlining and moving that would lose stores or read what a turn of a loop does not make is refused; the like is made."""
 
 from __future__ import annotations
 
@@ -145,3 +145,32 @@ def test_inlining_keeps_what_an_initialisation_begins(move, block):
     sch = Schedule(rows)
     with pytest.raises(ScheduleError, match="begun"):
         getattr(sch, move)(block)
+
+
+@T.prim_func
+def folded(A: T.Buffer((12,), "float32"), C: T.Buffer((3, 4), "float32")):
+    B = T.alloc_buffer((12,))
+    for i in range(12):
+        with T.block("B"):
+            v = T.axis.spatial(12, i)
+            B[v] = A[v] * 3.0
+    for i, j in T.grid(3, 4):
+        with T.block("C"):
+            v, w = T.axis.remap("SS", [i, j])
+            C[v, w] = B[v * 4 + w] + 1.0
+
+
+@pytest.mark.parametrize(("program", "factor"), [(framed_and_folded, 3), (folded, 6)])
+def test_moved_rows_begin_where_their_producer_does(program, factor):
+    sch = Schedule(program)
+    outer, _ = sch.split(sch.get_loops("B")[0], [None, factor])
+    with pytest.raises(ScheduleError, match="from before"):
+        sch.reverse_compute_at("C", outer)
+
+
+@pytest.mark.parametrize("factor", [4, 12])
+def test_moved_rows_that_begin_with_their_producer(factor):
+    sch = Schedule(folded, debug_mask="all")
+    outer, _ = sch.split(sch.get_loops("B")[0], [None, factor])
+    sch.reverse_compute_at("C", outer)
+    assert check_program(folded, sch.mod["main"]) is None
