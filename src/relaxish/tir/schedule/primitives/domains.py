@@ -104,10 +104,10 @@ class BlockDomains:
         indices: Any = getattr(found, "indices", found)
         if not indices:
             return False
-        if self.consuming:
-            self._check_begins(provided, required, inverse_affine_iter_map(indices, [low for low, _ in required]))
         whole = [(const(0, extent.dtype), self._last(extent)) for extent in shape]
         dom, bound = self._inverse(indices, required), self._inverse(indices, whole)
+        if self.consuming:
+            self._check_begins(provided, required, {var: low for var, (low, _) in dom.items()})
         for var, interval in dom.items():
             self._join(self.dom, var, interval)
             self._join(self.bound, var, bound[var])

@@ -9,7 +9,7 @@ from .... import arith
 from ....ir.expr import Range
 from ....ir.functor import Mutator, Visitor
 from ....ir.structural import same_expression
-from ...expr import BufferLoad, IntImm, Var
+from ...expr import And, BufferLoad, Call, IntImm, Select, Var
 from ....ir.prim import const
 from ...functor import substitute
 from ...op import all as tir_all
@@ -20,7 +20,7 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, register_kind
 from ..rewrite import ScopeRewriter, dead_statement, signature_of, with_alloc
 from ..sref import StmtSRef
-from ..subst import is_true, realize_of
+from ..subst import and_predicate, is_true, realize_of
 from ..walk import vars_in
 
 if TYPE_CHECKING:
@@ -77,15 +77,35 @@ class _InBlocks(_Loads):
         return made
 
 
-def loads_of(node: Any, buffer: Any) -> list[Any]:
-    """All loads of one buffer."""
+class _CertainLoads(_Loads):
+    """Leaves alone the loads that a condition may spare."""
+
+    def visit_Call(self, node: Call) -> Any:
+        if getattr(node.op, "name", "") != "tir.if_then_else":
+            return self.default_visit(node)
+        self.visit(node.args[0])
+        return node
+
+    def visit_Select(self, node: Select) -> Any:
+        self.visit(node.condition)
+        return node
+
+    def visit_And(self, node: And) -> Any:
+        self.visit(node.a)
+        return node
+
+    visit_Or = visit_And
+
+
+def loads_of(node: Any, buffer: Any, certain: bool = False) -> list[Any]:
+    """All loads of one buffer, or those that are ``certain``: done whatever the conditions around them say."""
     found: list[Any] = []
 
     def keep(load: Any) -> Any:
         found.append(load)
         return load
 
-    _Loads(buffer, keep).visit(node)
+    (_CertainLoads if certain else _Loads)(buffer, keep).visit(node)
     return found
 
 
@@ -212,6 +232,10 @@ def inline_block(state: ScheduleState, block_sref: StmtSRef, check_only: bool = 
         )
     dead = dead_statement(block_sref, scope)
     _check_no_opaque_access(state, scope, buffer)
+    if scope.stmt.init is not None and _uses(scope.stmt.init, buffer):
+        raise PrimitiveError(
+            f"The buffer {buffer.name} of block {{0}} is begun in the initialisation of {{1}}.", [block_sref, scope]
+        )
     if check_only:
         return
     rewriter = _Inliner(scope.stmt, buffer, *mapping, dead)
@@ -286,7 +310,7 @@ def _inner_loops(block: Block) -> list[For]:
 
 
 def _leaf_writers(scope: Block, buffer: Any) -> list[Block]:
-    """The innermost blocks of a scope that write ``buffer``."""
+    """The innermost blocks of a scope that write ``buffer``, those of initialisations included."""
     found: list[Block] = []
 
     class Find(Visitor):
@@ -295,12 +319,35 @@ def _leaf_writers(scope: Block, buffer: Any) -> list[Block]:
 
         def visit_Block(self, node: Block) -> None:
             before = len(found)
+            if node.init is not None:
+                self.visit(node.init)
             self.visit(node.body)
             if len(found) == before and any(r.buffer is buffer for r in node.writes):
                 found.append(node)
 
-    Find().visit(scope.body)
+    Find().visit((scope.init, scope.body))
     return found
+
+
+class _Uses(Visitor):
+    """Finds loads, stores and declared regions of a buffer."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+        self.hit = False
+
+    def visit_Buffer(self, node: Any) -> None:
+        self.hit = self.hit or node is self.buffer
+
+    def visit_Block(self, node: Block) -> None:
+        for part in (node.reads, node.writes, node.match_buffers, node.init, node.body):
+            self.visit(part)
+
+
+def _uses(node: Any, buffer: Any) -> bool:
+    found = _Uses(buffer)
+    found.visit(node)
+    return found.hit
 
 
 def _single_read(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> Any:
@@ -318,14 +365,14 @@ def _single_read(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) ->
 
 def _single_producer(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef, buffer: Any) -> StmtSRef:
     """The one complete block that makes ``buffer``, for no other consumer."""
-    writers = [state.stmt2ref[block] for block in _leaf_writers(scope.stmt, buffer)]
-    if len(writers) != 1:
+    writers = _leaf_writers(scope.stmt, buffer)
+    producer = state.stmt2ref.get(writers[0]) if len(writers) == 1 else None  # None for one in an initialisation
+    if producer is None:
         raise PrimitiveError(
             "The consumer block {0} to be inlined is required to have only a single producer block, and the producer "
             f"block should be a complete block who has only a single consumer; it has {len(writers)} producers.",
             [block_sref],
         )
-    producer = writers[0]
     checks.check_complete(state, producer, scope)
     for child in state.child_blocks(scope):
         if child is not block_sref and child is not producer and any(r.buffer is buffer for r in child.stmt.reads):
@@ -349,10 +396,17 @@ def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only:
     if not isinstance(consumer.body, BufferStore):
         raise PrimitiveError("The body of block {0} must be a single buffer store to be inlined.", [block_sref])
     made = _merged_producer(block_sref, producer_sref, scope, buffer)
+    if state.enable_check:
+        _check_every_instance_runs(state, block_sref, producer_sref, scope, buffer)
     dead = dead_statement(block_sref, scope)
     _check_no_opaque_access(state, scope, buffer)
     rewriter = _ReverseInliner(scope.stmt, realize_of(producer_sref), made, buffer, dead)
     new_scope = rewriter.visit(scope.stmt)
+    if _uses(new_scope, buffer):
+        raise PrimitiveError(
+            f"The block {{1}} has other consumers than block {{0}}, or {buffer.name} is begun or used elsewhere.",
+            [block_sref, producer_sref],
+        )
     if not check_only:
         state.replace(scope, new_scope, rewriter.reuse)
 
@@ -452,6 +506,75 @@ def _check_covered(
             raise PrimitiveError(
                 "The block {0} reads some of what its producer computes only, in steps.", [consumer_sref]
             )
+
+
+def _check_every_instance_runs(
+    state: ScheduleState, consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: StmtSRef, buffer: Any
+) -> None:
+    """Demand that no instance of the consumer is lost that reads ``buffer`` under a condition only.
+
+    Such an instance stores a value even where the producer computed nothing for it to read: a padding writes its
+    border.  Each must have a turn of the producer's loops that stores what it (perhaps) reads.
+    """
+    consumer, producer = consumer_sref.stmt, producer_sref.stmt
+    if loads_of(consumer.body, buffer, certain=True):
+        return
+    wanted = loads_of(consumer.body, buffer)[0].indices
+    store = _producer_store(producer)
+    assert store is not None
+    if not _has_turn_for_each(consumer, wanted, *_in_loops(state, producer_sref, scope, store.indices)):
+        raise PrimitiveError(
+            "The block {0} stores a value where it does not read what {1} computes, and not each of its instances has "
+            "one of that block in whose place it could run.",
+            [consumer_sref, producer_sref],
+        )
+
+
+def _in_loops(
+    state: ScheduleState, producer_sref: StmtSRef, scope: StmtSRef, indices: Sequence[Any]
+) -> tuple[tuple[Any, ...], Any, dict[Any, Range]]:
+    """Store indices of a producer in terms of the loops of the scope, the condition it runs under, and their ranges.
+
+    Over loops of unknown extent, where a split's bounds prove nothing, a block that runs over all of its domain counts
+    by its variables.
+    """
+    body = producer_sref.stmt.body
+    made = tuple(indices)
+    condition: Any = body.condition if isinstance(body, IfThenElse) else const(True, "bool")
+    doms = {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in _inner_loops(producer_sref.stmt)}
+    at: StmtSRef | None = producer_sref
+    while at is not None and at is not scope:
+        if isinstance(at.stmt, Block):
+            realize, loops = realize_of(at), [s.stmt for s in checks.loops_above(at)]
+            symbolic = any(not isinstance(loop.extent, IntImm) for loop in loops)
+            if symbolic and state.is_affine(at) and checks.guarded_by_bounds_only(realize, loops):
+                doms |= {iv.var: iv.dom for iv in at.stmt.iter_vars}
+            else:
+                doms |= {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops}
+                bound = {iv.var: v for iv, v in zip(at.stmt.iter_vars, realize.iter_values, strict=True)}
+                made = tuple(substitute(i, bound) for i in made)
+                condition = and_predicate(substitute(condition, bound), realize.predicate)
+        at = at.parent
+    return made, condition, doms
+
+
+def _has_turn_for_each(
+    consumer: Block, wanted: Sequence[Any], given: Sequence[Any], condition: Any, doms: dict[Any, Range]
+) -> bool:
+    """Whether for each instance of the consumer some point of ``doms`` meets the condition and is ``wanted`` there."""
+    analyzer = arith.Analyzer()
+    for iv in consumer.iter_vars:
+        analyzer.bind(iv.var, iv.dom)
+    found = arith.detect_iter_map(
+        list(given), doms, condition, check_level=arith.IterMapLevel.NoCheck, simplify_trivial_iterators=False
+    )
+    turn: dict[Any, Any] = {var: dom.min for var, dom in doms.items()}
+    if found.indices:
+        turn |= arith.inverse_affine_iter_map(found.indices, list(wanted))
+    terms = [t for var, dom in doms.items() for t in (turn[var] >= dom.min, turn[var] < dom.min + dom.extent)]
+    return all(analyzer.can_prove(substitute(t, turn)) for t in (*terms, condition)) and all(
+        analyzer.can_prove_equal(substitute(have, turn), want) for have, want in zip(given, wanted, strict=True)
+    )
 
 
 def _consumer_values(consumer_sref: StmtSRef, load: Any, indices: Sequence[Any]) -> dict[Any, Any]:
