@@ -1,4 +1,4 @@
-"""Inlining and moving that would lose stores or read what a turn of a loop does not make is refused; the like is made."""
+"""Inlining and moving that would lose stores or read what is not there is refused; the like is made."""
 
 from __future__ import annotations
 
@@ -174,3 +174,17 @@ def test_moved_rows_that_begin_with_their_producer(factor):
     outer, _ = sch.split(sch.get_loops("B")[0], [None, factor])
     sch.reverse_compute_at("C", outer)
     assert check_program(folded, sch.mod["main"]) is None
+
+
+def test_index_cache_takes_all_of_the_guard_along():
+    @T.prim_func
+    def joined(A: T.Buffer((12,), "float32"), B: T.Buffer((6,), "float32")):
+        for i, j in T.grid(3, 8):
+            with T.block("B"):
+                v = T.axis.spatial(6, j - 1)
+                T.where(i < j and j < 7 - i)
+                B[v] = A[v * 2]
+
+    sch = Schedule(joined)
+    sch.cache_index("B", "local", 1)
+    assert check_program(joined, sch.mod["main"]) is None

@@ -176,6 +176,10 @@ def _stage(expr: PrimExpr, sref: StmtSRef, number: int, storage_scope: str) -> _
         scope="" if storage_scope == "global" else storage_scope,
     )
     first = [v for v in vars_in(tuple(bound[v] for v in used)) if v in ranges]
+    guards: list[PrimExpr] = []
+    if not all(analyzer.can_prove(reached.min_value >= 0) for reached in places):  # what is left out indexes nothing
+        guards = [t for t in conjuncts(realize.predicate) if not set(first).isdisjoint(vars_in(t))]
+        first = list(dict.fromkeys([*first, *(v for t in guards for v in vars_in(t) if v in ranges)]))
     nest = driving_loops(loops, first)
     if len(nest) == len(first) and not any(v in ranges for n in nest for v in vars_in((n.min, n.extent))):
         nest.sort(key=lambda n: first.index(n.loop_var))
@@ -186,10 +190,8 @@ def _stage(expr: PrimExpr, sref: StmtSRef, number: int, storage_scope: str) -> _
     region = BufferRegion(buffer, tuple(Range.from_min_extent(i, const(1, i.dtype)) for i in indices))
     made = Block(iters, (), (region,), f"index_{number}", BufferStore(buffer, value, indices))
     guard: Any = const(True, "bool")
-    if not all(analyzer.can_prove(reached.min_value >= 0) for reached in places):  # what is left out indexes nothing
-        for term in conjuncts(realize.predicate):
-            if renamed.keys() >= set(vars_in(term)):
-                guard = and_predicate(guard, substitute(term, renamed))
+    for term in guards:
+        guard = and_predicate(guard, substitute(term, renamed))
     body: Any = BlockRealize(tuple(substitute(bound[v], renamed) for v in used), guard, made)
     for n in reversed(nest):
         low, extent = substitute(n.min, renamed), substitute(n.extent, renamed)
