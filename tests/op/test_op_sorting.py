@@ -116,6 +116,13 @@ def test_lengths_that_are_only_known_when_it_runs() -> None:
         same(run(ordered, y).numpy(), order_of(y, 0, False))
 
 
+def test_a_line_shorter_than_k_fails_when_it_runs() -> None:
+    n = tir.Var("n", "int64")
+    mod = program((2, n), "float32", lambda v: relax.op.topk(v, 5, -1, "values", True, "int64"))
+    with pytest.raises(relaxish.support.errors.RelaxishError, match="more elements than there are"):
+        run(mod, np.ones((2, 4), "float32"))
+
+
 def test_valid_counts_still_sort_by_merging() -> None:
     x = te.placeholder((3, 20), "float32", "x")
     counts = te.placeholder((3,), "int32", "counts")

@@ -16,7 +16,7 @@ from .loops import loop, loops, read, seq, write
 
 __all__ = ["can_sort_by_radix", "positions_by_radix"]
 
-#: (bits of the exponent and mantissa, pattern of infinity) of the floating-point types with an order by bits.
+#: Bits of infinity, above which NaN lies, of the floating-point types that are ordered by sign and bits.
 _INFINITY = {
     "float16": 0x7C00,
     "bfloat16": 0x7F80,
@@ -135,7 +135,7 @@ class _Line:
             def previous() -> Any:
                 return read(self.words, tir.max(at() - 1, const(0, "int64")))
 
-            # The word to insert waits in the last element of the spare array, which nothing else uses.
+            # The word to insert waits in the first element of the spare array, which nothing else uses.
             word = read(self.spare, const(0, "int64"))
             shift = seq(write(self.words, previous(), at()), write(self.state, at() - 1, place))
             return seq(

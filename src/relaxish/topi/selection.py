@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import te, tir
-from ..tir import IfThenElse, LetStmt, Stmt, Var, While, const
+from ..tir import AssertStmt, IfThenElse, LetStmt, Stmt, Var, While, const
 from .loops import loop, loops, read, seq, write
 
 __all__ = ["first_elements", "is_worth_selecting"]
@@ -112,7 +112,7 @@ class _Line:
 def first_elements(data: Any, axis: int, before: Before, extent: Any) -> tuple[Any, Any]:
     """(values, int64 positions) of the first ``extent`` elements in order; of equal ones lower positions come first.
 
-    ``before(a, b)`` is a strict order. Of a line that turns out to be shorter only so many elements are written as it has.
+    ``before(a, b)`` is a strict order. A line that turns out to be shorter fails when the program runs.
     """
     others = [d for k, d in enumerate(data.shape) if k != axis]
     index_dtype = str(data.shape[axis].dtype)
@@ -124,7 +124,10 @@ def first_elements(data: Any, axis: int, before: Before, extent: Any) -> tuple[A
             line = _Line(ins, outs, lambda j: [*outer[:axis], j.astype(index_dtype), *outer[axis:]], before, limit)
             return line.selected(n)
 
-        return loops(others, row) if others else row([])
+        rows = loops(others, row) if others else row([])
+        if isinstance(n, tir.IntImm):
+            return rows
+        return AssertStmt(n >= extent.astype("int64"), "topk wants more elements than there are along its axis", rows)
 
     shape = tuple(extent if k == axis else d for k, d in enumerate(data.shape))
     shapes: list[tuple[Any, str]] = [(shape, str(data.dtype)), (shape, "int64"), ((const(2, "int64"),), "int64")]
