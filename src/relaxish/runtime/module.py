@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..support.aliases import lazy_package
+from ..support.entry_points import lazy_package
 from ..support.errors import RelaxishError
 from .benchmark import BenchmarkResult, time_evaluator
 from .kernel import KernelSpec, MissingFunctionError, NativeKernel, NativeLibrary, PythonKernel

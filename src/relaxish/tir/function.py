@@ -12,6 +12,7 @@ from ..ir.node import Node, field
 from ..ir.prim import Var
 from ..ir.source import Span
 from ..ir.types import PointerType, PrimType, TupleType, Type
+from ..support.entry_points import lazy_package
 from .buffer import Buffer
 from .stmt import Stmt
 
@@ -152,13 +153,5 @@ _INTRINS: dict[str, TensorIntrin] = {}
 _DECLARED: dict[str, Callable[[], tuple[PrimFunc, PrimFunc]]] = {}
 
 
-def __getattr__(name: str) -> Any:
-    """``IndexMap`` has its own module, which stands above this one; scripts import it from here as well."""
-    if name == "IndexMap":
-        from .index_map import IndexMap
-
-        return IndexMap
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
+__getattr__, __dir__ = lazy_package(globals())  # ``IndexMap`` stands above this module
 _ = (PointerType, PrimType)
