@@ -29,7 +29,9 @@ HOOKS = {
     "nodes.tir": "relaxish.tir",
     "operators": "relaxish.op",
     "printer": "relaxish.script.printer",
+    "runtime.export": "relaxish.runtime.export",
     "targets": "relaxish.target",
+    "tensor_intrinsics": "relaxish.tir.tensor_intrin:load_all",
     "tensor_arithmetic": "relaxish.topi",
 }
 

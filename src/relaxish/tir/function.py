@@ -12,7 +12,7 @@ from ..ir.node import Node, field
 from ..ir.prim import Var
 from ..ir.source import Span
 from ..ir.types import PointerType, PrimType, TupleType, Type
-from ..support.entry_points import lazy_package
+from ..support.entry_points import lazy_package, load
 from .buffer import Buffer
 from .stmt import Stmt
 
@@ -138,9 +138,7 @@ class TensorIntrin(Node):
     def get(name: str, allow_missing: bool = False) -> TensorIntrin | None:
         """The intrinsic of that name. Raises ValueError if there is none, unless ``allow_missing``."""
         if name not in _INTRINS:
-            from .tensor_intrin import load_all
-
-            load_all()
+            load("tensor_intrinsics")()
             if name in _DECLARED and name not in _INTRINS:
                 _INTRINS[name] = TensorIntrin(*_DECLARED[name]())
         found = _INTRINS.get(name)
