@@ -303,10 +303,9 @@ def rewriter(mod: Any) -> Any:
     from ....relax import dpl
 
     if not hasattr(mod, "functions"):
-        from ...parser.core.entry import parse
         from ...parser.core.utils import capture
 
-        mod = parse(mod, capture(mod, 2), check_well_formed=False)
+        mod = load("script.parse")(mod, capture(mod, 2), check_well_formed=False)
     return dpl.PatternMatchingRewriter.from_module(mod)
 
 
