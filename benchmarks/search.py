@@ -134,7 +134,7 @@ def gpu_context(rules: str, tensors: list[Any]) -> Any:
     """A context for an A100 with the rules of a kind, or with those for one family of tensor-core instructions."""
     from relaxish import Target, te
     from relaxish import meta_schedule as ms
-    from relaxish.meta_schedule.schedule_rule.defaults import default_mutators, default_postprocs, default_rules
+    from relaxish.meta_schedule.defaults import default_mutators, default_postprocs, default_rules
 
     kind = "cuda" if rules == "cuda" else "cuda-tensorcore"
     made = default_rules(kind)

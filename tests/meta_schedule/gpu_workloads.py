@@ -4,7 +4,7 @@ from search_workloads import batch_matmul, conv2d_bias_relu, depthwise, elementw
 
 from relaxish import IRModule, te, tir
 from relaxish import meta_schedule as ms
-from relaxish.meta_schedule.schedule_rule.defaults import default_mutators, default_postprocs, default_rules
+from relaxish.meta_schedule.defaults import default_mutators, default_postprocs, default_rules
 from relaxish.meta_schedule.testing import te_workload
 from relaxish.target import Target
 from relaxish.topi.nn.winograd import _conv2d_winograd_nhwc_impl

@@ -7,6 +7,8 @@ import importlib
 import pytest
 
 import relaxish
+from relaxish.public_names import HOOKS, PUBLIC_NAMES
+from relaxish.support import entry_points
 
 NAMES = {
     "": """
@@ -296,3 +298,29 @@ def test_modules_are_attributes(module: str) -> None:
     for part in module.split("."):
         found = getattr(found, part)
     assert found is importlib.import_module(f"relaxish.{module}")
+
+
+@pytest.mark.parametrize("path", [p for p in PUBLIC_NAMES if not p.endswith(".*")])
+def test_the_table_of_public_names_is_right(path: str) -> None:
+    package, _, name = path.rpartition(".")
+    module, _, attribute = PUBLIC_NAMES[path].partition(":")
+    real = importlib.import_module(module)
+    if attribute:
+        assert getattr(importlib.import_module(package), name) is getattr(real, attribute)
+    else:
+        assert importlib.import_module(path) is real
+        assert getattr(importlib.import_module(package), name) is real
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_hooks_load(hook: str) -> None:
+    assert entry_points.available(hook)
+    assert entry_points.load(hook) is not None
+
+
+def test_unknown_hooks_and_names_are_errors() -> None:
+    assert not entry_points.available("no.such.hook")
+    with pytest.raises(KeyError):
+        entry_points.load("no.such.hook")
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = relaxish.relax.transform.nonsense

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..support.aliases import lazy_package
+from ..support.entry_points import lazy_package
 from ..ir import dtype as dt
 from ..ir.node import Node, field
 from . import build as B

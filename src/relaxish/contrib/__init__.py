@@ -1,6 +1,6 @@
 """Small utilities that scripts of the field import from here."""
 
-from ..support.aliases import lazy_package as _lazy_package
+from ..support.entry_points import lazy_package as _lazy_package
 from . import tvmjs, utils
 
 __all__ = ["tvmjs", "utils"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.transform import Pass, Sequential
-from ..support.aliases import lazy_package as _lazy_package
+from ..support.entry_points import lazy_package as _lazy_package
 from . import analysis, base, cpu, gpu
 from .analysis import BlockInfo, IterInfo, normalize_prim_func
 from .base import ApplyDefaultSchedule, ScheduleRule, try_inline, try_inline_contiguous_spatial

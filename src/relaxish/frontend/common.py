@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from ..ir import IRModule
+from ..support.entry_points import load
 from ..support.errors import MissingExtraError
 
 __all__ = ["build_module", "detach_params", "need"]
@@ -35,6 +36,5 @@ def need(module: str, extra: str) -> Any:
 
 def build_module(mod: IRModule, target: str, pipeline: Any = None) -> Any:
     """Build with the driver; None takes the target's own pipeline."""
-    # By name: the driver stands above the frontends.
-    build = importlib.import_module("relaxish.driver").build
+    build = load("build")
     return build(mod, target) if pipeline is None else build(mod, target, relax_pipeline=pipeline)

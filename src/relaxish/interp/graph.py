@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from .. import relax, tir
 from ..ir.evaluate import evaluate
 from ..ir.expr import GlobalVar
 from ..ir.op import Op
+from ..runtime.registry import get_global_func
 from .intrinsics import np_dtype
 from .prim_func import run_prim_func
 
@@ -125,8 +125,7 @@ class Interpreter:
         return _Closure(expr, env, symbols)
 
     def eval_ExternFunc(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
-        registry = importlib.import_module("relaxish.runtime.registry")
-        return registry.get_global_func(expr.global_symbol)
+        return get_global_func(expr.global_symbol)
 
     def eval_SeqExpr(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
         for block in expr.blocks:

@@ -34,7 +34,7 @@ from .structural import (
     structural_equal,
     structural_hash,
 )
-from ..support.aliases import lazy_package as _lazy_package
+from ..support.entry_points import lazy_package as _lazy_package
 from .types import FuncType, PointerType, PrimType, TensorType, TupleType, Type, VoidType
 
 __all__ = [

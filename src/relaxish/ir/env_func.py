@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..support.aliases import attribute
+from ..support.entry_points import public_name
 from .node import Node, field
 
 __all__ = ["EnvFunc"]
@@ -25,13 +25,13 @@ class EnvFunc(Node):
     @staticmethod
     def get(name: str) -> EnvFunc:
         """The reference. Raises ValueError when nobody registered the name."""
-        attribute("relaxish", "get_global_func")(name)
+        public_name("relaxish", "get_global_func")(name)
         return EnvFunc(name)
 
     @property
     def func(self) -> Any:
         """The function itself."""
-        return attribute("relaxish", "get_global_func")(self.name)
+        return public_name("relaxish", "get_global_func")(self.name)
 
     def __call__(self, *args: Any) -> Any:
         return self.func(*args)

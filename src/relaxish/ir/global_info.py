@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..support.entry_points import load
 from .node import Node, field
 
 __all__ = ["DummyGlobalInfo", "GlobalInfo", "VDevice"]
@@ -40,9 +41,7 @@ class VDevice(GlobalInfo):
     def __init__(self, target: Any = None, vdevice_id: int = 0, memory_scope: str = "global") -> None:
         if isinstance(target, (str, dict)):
             if "convert" not in TARGET_FROM:
-                import importlib
-
-                importlib.import_module("relaxish.target")
+                load("targets")
             convert = TARGET_FROM.get("convert")
             target = convert(target) if convert is not None else target
         self.target = target

@@ -19,12 +19,12 @@ conversion only what its annotation says, where that is a node class known at th
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ..support import entry_points
 from .errors import CheckTypeError
 
 __all__ = ["FieldSpec", "MISSING", "Node", "NodeMeta", "field", "node_class"]
@@ -271,7 +271,7 @@ def register_object(type_key: str | type | None = None) -> Any:
 
 def node_class(type_key: str) -> type[Node]:
     """The node class registered under ``layer.ClassName``. Raises KeyError."""
-    if type_key not in _REGISTRY and type_key.split(".")[0] in ("relax", "tir"):
+    if type_key not in _REGISTRY and entry_points.available(layer := f"nodes.{type_key.partition('.')[0]}"):
         # A program read from a file may be the first thing in this process that needs its layer.
-        importlib.import_module(f"relaxish.{type_key.split('.')[0]}")
+        entry_points.load(layer)
     return _REGISTRY[type_key]

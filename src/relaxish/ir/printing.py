@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..support.depth import deep_programs
+from ..support.entry_points import load
 
 __all__ = ["SCRIPT_PRINTER", "render", "show"]
 
@@ -22,10 +23,7 @@ SCRIPT_PRINTER = _PrinterTable()
 
 def _load() -> None:
     if SCRIPT_PRINTER.script is None:
-        import importlib
-
-        # By name, because the script layer stands above this one and fills the table when imported.
-        importlib.import_module("relaxish.script.printer")
+        load("printer")  # it fills the table
 
 
 def fallback(node: Any) -> str:

@@ -1,8 +1,6 @@
 """MetaSchedule: search for fast schedules by measuring candidates on the real machine."""
 
-import importlib
-from typing import Any
-
+from ..support.entry_points import lazy_package
 from . import (
     arg_info,
     builder,
@@ -45,14 +43,7 @@ def is_meta_schedule_enabled() -> bool:
     return Database.current() is not None
 
 
-def __getattr__(name: str) -> Any:
-    """Graph-level entry points load on first use."""
-    if name in ("relax_integration", "testing", "passes", "post_optimization"):
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in ("tune_relax", "compile_relax", "extract_tasks"):
-        return getattr(importlib.import_module(f"{__name__}.relax_integration"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+__getattr__, __dir__ = lazy_package(globals())  # graph-level entry points load on first use
 
 __all__ = [
     "Builder",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Mapping, Sequence
 from logging import Logger
@@ -10,6 +9,7 @@ from typing import Any
 
 from ..ir import GlobalVar, IRModule
 from ..ir.functor import post_order_visit
+from ..support.entry_points import load
 from ..target import Target
 from ..transform.placement import device_of
 from .runner.pools import runner_of_target
@@ -205,6 +205,6 @@ def compile_relax(
 
     target = target if isinstance(target, Target) else Target(target)
     module = _as_module(mod, params)
-    build = importlib.import_module("relaxish.driver").build  # an upper layer, which a search alone never loads
+    build = load("build")
     with target, database, PassContext(opt_level=3):
         return build(MetaScheduleApplyDatabase(enable_warning=enable_warning)(module), target)

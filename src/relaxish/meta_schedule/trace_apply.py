@@ -18,7 +18,7 @@ from ..tir.schedule.analysis import has_block
 from ..tir.schedule.instruction import map_rvs
 from . import block_analysis as ba
 from .schedule_rule import AutoBind
-from .schedule_rule.defaults import CPU_KINDS, auto_inline_of
+from .defaults import CPU_KINDS, auto_inline_of
 
 __all__ = ["schedule_using_anchor_trace"]
 

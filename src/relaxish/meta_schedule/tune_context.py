@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Any
 from ..ir import IRModule
 from ..target import Target
 from ..tir import PrimFunc, Schedule
+from .cost_model.cost_model import CostModel, RandomModel
+from .database.database import Database
+from .database.memory_database import MemoryDatabase
 from .logging import get_logger
 from .schedule_util import normalize_mod
-from .utils import cpu_count, fork_seed, rand_seed
+from .search_strategy.candidate import MeasureCandidate
+from .search_strategy.search_strategy import SearchStrategy
+from .search_strategy.search_task import SearchTask
+from .space_generator.space_generator import SpaceGenerator
+from .utils import cpu_count, rand_seed
 
 if TYPE_CHECKING:
-    from .cost_model import CostModel
-    from .database import Database
-    from .runner import RunnerResult
-    from .search_strategy import MeasureCandidate, SearchStrategy
-    from .space_generator import SpaceGenerator
+    from .runner.runner import RunnerResult
 
 __all__ = ["TuneContext"]
 
 
-class TuneContext:
+class TuneContext(SearchTask):
     """One task. ``space_generator`` and ``search_strategy`` may be objects or names."""
 
     def __init__(
@@ -38,25 +41,24 @@ class TuneContext:
         num_threads: int | str = "physical",
         logger: Logger | None = None,
     ) -> None:
-        from .search_strategy import SearchStrategy
-        from .space_generator import SpaceGenerator
-
-        self.mod = normalize_mod(mod) if mod is not None else None
         if target is not None and not isinstance(target, Target):
             target = Target(target)
-        self.target = target
         if space_generator is not None and not isinstance(space_generator, SpaceGenerator):
             space_generator = SpaceGenerator.create(space_generator)
         if search_strategy is not None and not isinstance(search_strategy, SearchStrategy):
             search_strategy = SearchStrategy.create(search_strategy)
         if num_threads not in ("physical", "logical") and not isinstance(num_threads, int):
             raise ValueError(f"num_threads is 'physical', 'logical' or a number, not {num_threads!r}")
-        self.num_threads = num_threads if isinstance(num_threads, int) else cpu_count(num_threads == "logical")
-        self.space_generator = space_generator
+        super().__init__(
+            mod=normalize_mod(mod) if mod is not None else None,
+            target=target,
+            task_name=task_name,
+            rand_state=rand_seed(rand_state),
+            num_threads=num_threads if isinstance(num_threads, int) else cpu_count(num_threads == "logical"),
+            logger=logger or get_logger("tune_context"),
+            space_generator=space_generator,
+        )
         self.search_strategy = search_strategy
-        self.task_name = task_name
-        self.rand_state = rand_seed(rand_state)
-        self.logger = logger or get_logger("tune_context")
 
     def initialize(self) -> None:
         """Tell space and strategy about this context."""
@@ -64,11 +66,6 @@ class TuneContext:
             self.space_generator.initialize_with_tune_context(self)
         if self.search_strategy is not None:
             self.search_strategy.initialize_with_tune_context(self)
-
-    def fork_seed(self) -> int:
-        """A seed for an independent stream; advances this context's own state."""
-        seed, self.rand_state = fork_seed(self.rand_state, 2)
-        return seed
 
     def _space(self) -> SpaceGenerator:
         if self.space_generator is None:
@@ -99,12 +96,8 @@ class TuneContext:
         if design_spaces is None:
             design_spaces = self.generate_design_space()
         if database is None:
-            from .database import MemoryDatabase
-
             database = MemoryDatabase()
         if cost_model is None:
-            from .cost_model import RandomModel
-
             cost_model = RandomModel()
         strategy = self._strategy()
         strategy.initialize_with_tune_context(self)

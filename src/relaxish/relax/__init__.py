@@ -6,7 +6,7 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.source import SourceName, Span
-from ..support.aliases import lazy_package as _lazy_package
+from ..support.entry_points import lazy_package as _lazy_package
 from ..tir import PrimFunc
 from . import expr as expr  # noqa: I001  (first: it and struct_info need each other)
 from .expr import (

@@ -18,18 +18,17 @@ from ..ir.expr import Range
 from ..ir.global_info import GlobalInfo
 from ..ir.node import Node, field
 from ..ir.types import Type
-from ..support import aliases
+from ..support.entry_points import lazy_package
 from .scalars import const_int
 from .struct_info import StructInfo, TensorStructInfo, as_struct_info
 
 __all__ = ["DTensorStructInfo", "DTensorType", "DeviceMesh", "Placement", "PlacementSpec", "device_mesh"]
 
-#: ``relaxish.relax.distributed.transform`` is found through the root package's table of aliases.
+#: ``relaxish.relax.distributed.transform`` is found through the table of public names.
 __path__: list[str] = []
 
 
-def __getattr__(name: str) -> Any:
-    return aliases.attribute(__name__, name)
+__getattr__, __dir__ = lazy_package(globals())
 
 
 class DeviceMesh(GlobalInfo):

@@ -20,6 +20,7 @@ from ..ir.op import Op
 from ..ir.prim import Call as PrimCall
 from ..ir.prim import FloatImm, IntImm
 from ..ir.types import Type
+from ..support.entry_points import load
 from ..support.errors import InternalError, RelaxishError
 
 __all__ = [
@@ -182,9 +183,7 @@ class ExprWithOp(Expr):
     @property
     def dtype(self) -> Any:
         """The dtype as known at run time: ``x.dtype.bits`` and so on are expressions."""
-        from .inspect_proxy import DTypeProxy
-
-        return DTypeProxy(self)
+        return load("relax.inspect_proxy").DTypeProxy(self)
 
     @property
     def ndim(self) -> Any:
@@ -194,16 +193,12 @@ class ExprWithOp(Expr):
     @property
     def shape(self) -> Any:
         """``x.shape[i]``: a dimension as known at run time, an expression."""
-        from .inspect_proxy import AxisProxy
-
-        return AxisProxy(self, "tensor_shape_i")
+        return load("relax.inspect_proxy").AxisProxy(self, "tensor_shape_i")
 
     @property
     def strides(self) -> Any:
         """``x.strides[i]``: a stride as known at run time, an expression."""
-        from .inspect_proxy import AxisProxy
-
-        return AxisProxy(self, "tensor_stride_i")
+        return load("relax.inspect_proxy").AxisProxy(self, "tensor_stride_i")
 
     @property
     def byte_offset(self) -> Any:
@@ -217,15 +212,11 @@ class ExprWithOp(Expr):
 
 
 def _inspect(name: str, tensor: Any) -> Any:
-    from .inspect_proxy import inspect_call
-
-    return inspect_call(name, tensor)
+    return load("relax.inspect_proxy").inspect_call(name, tensor)
 
 
 def _op(name: str, *args: Any) -> Any:
-    from .op_table import op_function
-
-    return op_function(name)(*args)
+    return getattr(load("operators"), name)(*args)
 
 
 def _bad_operand(value: Any) -> TypeError:
@@ -634,21 +625,18 @@ class Function(BaseFunc, ExprWithOp):
 
     def bind_symbolic_vars(self, binding_map: Mapping[Any, Any]) -> Function:
         """Replace symbolic dimensions (by name or variable) with expressions."""
-        from .binding_tools import bind_symbolic_vars
-
-        return bind_symbolic_vars(self, binding_map)
+        made: Function = load("relax.binding_tools").bind_symbolic_vars(self, binding_map)
+        return made
 
     def bind_params(self, binding_map: Mapping[Any, Any]) -> Function:
         """Replace parameters (by name or variable) with constants or other expressions."""
-        from .binding_tools import bind_params
-
-        return bind_params(self, binding_map)
+        made: Function = load("relax.binding_tools").bind_params(self, binding_map)
+        return made
 
     def inline_functions(self, function_map: Mapping[Any, Function]) -> Function:
         """Inline calls to the given module functions (by name or GlobalVar)."""
-        from .inline import inline_functions
-
-        return inline_functions(self, function_map)
+        made: Function = load("relax.inline_functions")(self, function_map)
+        return made
 
 
 class ExternFunc(BaseFunc, ExprWithOp):
@@ -686,9 +674,7 @@ def _update_struct_info(expr: Any, struct_info: Any) -> None:
 
 
 def _convert(value: Any) -> Any:
-    from .utils import convert_to_expr
-
-    return convert_to_expr(value)
+    return load("relax.convert_to_expr")(value)
 
 
 def extern(name: str, struct_info: Any = None, span: Any = None) -> ExternFunc:
@@ -734,9 +720,7 @@ def get_shape_of(expr: Any) -> Any:
 
 def te_tensor(value: Any, tir_var_map: Mapping[Any, Any], name: str = "rxplaceholder") -> Any:
     """A TE placeholder with the shape and dtype of a tensor expression."""
-    from .te_bridge import te_tensor as convert
-
-    return convert(value, tir_var_map, name)
+    return load("relax.te_tensor")(value, tir_var_map, name)
 
 
 from .struct_info import (  # noqa: E402  (the two modules need each other; this one goes first)

@@ -6,12 +6,12 @@ operators read it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..ir.op import ATTR_HOOKS, LOADERS, Op
+from ..support.entry_points import load
 from ..support.errors import RelaxishError
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ for _attr, _name in _FIELD_OF_ATTR.items():
 
 
 def _load() -> None:
-    # By name: the operators stand above this layer and enter themselves when imported.
-    importlib.import_module("relaxish.op")
+    load("operators")  # they enter themselves when imported
 
 
 LOADERS["relax"] = _load
@@ -144,5 +143,5 @@ def all_op_records() -> dict[str, OpRecord]:
 
 def op_function(name: str) -> Callable[..., Any]:
     """The public function of an operator, e.g. ``op_function("add")``."""
-    made: Callable[..., Any] = getattr(importlib.import_module("relaxish.op"), name)
+    made: Callable[..., Any] = getattr(load("operators"), name)
     return made

@@ -11,13 +11,13 @@ from typing import Any
 
 from ..ir.expr import BaseFunc, PrimExpr
 from ..ir.prim import StringImm as PrimStringImm
-from .expr import Expr, Function, PrimValue, StringImm, Tuple
+from ..support.entry_points import lazy_package, names
+from .expr import Expr, PrimValue, StringImm, Tuple
 
 __all__ = [
     "args_converter",
     "convert_to_expr",
-    "copy_with_new_vars",
-    "gen_call_tir_inputs",
+    *names(__name__),
     "metadata_partitioner",
 ]
 
@@ -133,20 +133,6 @@ def _without_none(annotation: Any) -> Any:
     return annotation
 
 
-def copy_with_new_vars(func: Function) -> Function:
-    """A copy of the function in which every bound variable, symbolic ones included, is a fresh one."""
-    from .copying import copy_with_new_vars as copy
-
-    return copy(func)
-
-
-def gen_call_tir_inputs(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a TE function on graph arguments: ``(PrimFunc, call_tir args, out_sinfo, tir_vars)``."""
-    from .te_bridge import gen_call_tir_inputs as generate
-
-    return generate(func, *args, **kwargs)
-
-
 def metadata_partitioner(rx_txt: str) -> list[str]:
     """Split text that begins with a metadata section into the program and that section.
 
@@ -163,3 +149,6 @@ def metadata_partitioner(rx_txt: str) -> list[str]:
             if depth == 0 and start >= 0:
                 return [rx_txt[place + 1 : -1], rx_txt[start : place + 1]]
     raise ValueError("The metadata section was not found.")
+
+
+__getattr__, __dir__ = lazy_package(globals())  # copies and TE calls have files of their own

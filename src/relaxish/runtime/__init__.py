@@ -4,7 +4,7 @@
 ``relaxish.build(...).export_library("model.so")`` wrote.
 """
 
-from ..support.aliases import lazy_package as _lazy_package
+from ..support.entry_points import lazy_package as _lazy_package
 from ..support.threads import num_threads
 from . import nd, object_path
 from ..support.errors import KernelError

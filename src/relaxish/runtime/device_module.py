@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from typing import Any
 
+from ..support import entry_points
 from ..support.errors import RelaxishError
 from .device import Device
 from .host_program import DeviceFunction, HostProgram, HostRuntime, KernelInfo
@@ -18,13 +18,7 @@ from .kernel import KernelSpec, MissingFunctionError
 from .linking import is_foreign
 from .module import Module
 
-__all__ = ["RUNTIMES", "DeviceModule"]
-
-# By kind of target: where a runtime is, as "module:name"; it is made as ``runtime(device, module)``.
-RUNTIMES: dict[str, str] = {
-    "nvptx": "relaxish.runtime.nvidia.ptx_runtime:ptx_runtime",
-    "opencl": "relaxish.runtime.opencl_driver.host_runtime:OpenCLRuntime",
-}
+__all__ = ["DeviceModule"]
 
 
 class DeviceModule(Module):
@@ -141,14 +135,13 @@ class DeviceModule(Module):
         """What runs the programs on a device. Raises RelaxishError where devices of this kind cannot be used."""
         found = self._runtimes.get(index)
         if found is None:
-            where = RUNTIMES.get(self.type_key)
-            if where is None:
+            hook = f"device_runtime.{self.type_key}"
+            if not entry_points.available(hook):
                 raise RelaxishError(
                     f"there is no runtime for {self.type_key} devices in this version: the module can be inspected and "
                     "its source saved, but not run"
                 )
-            module, _, name = where.partition(":")
-            found = self._runtimes[index] = getattr(import_module(module), name)(Device(self.device_type, index), self)
+            found = self._runtimes[index] = entry_points.load(hook)(Device(self.device_type, index), self)
         return found
 
     def to_json(self) -> dict[str, Any]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..support import entry_points
 from ..support.errors import MalformedDataError, MissingFileError, RelaxishError
 from ..support.untrusted import integer, list_of, malformed, mapping_of, parse_json, record, text, tuple_of
 from .device_module import DeviceModule
 from .manifest import KERNEL_SPEC
 
-__all__ = ["LOADERS", "is_package", "read_package", "write_package"]
+__all__ = ["is_package", "read_package", "write_package"]
 
 _MANIFEST = "module.json"
 _FOLDER = "binaries/"
@@ -31,8 +31,6 @@ _SCHEMA = record(
     },
     {"arch": _NAME, "parts": mapping_of(_TEXT)},
 )
-# By kind of target: the class whose ``from_json(manifest, binaries)`` makes the module; others are plain DeviceModules.
-LOADERS: dict[str, str] = {"cuda": "relaxish.runtime.nvidia.module:CUDAModule"}
 
 
 def write_package(path: Path, module: Any) -> None:
@@ -67,8 +65,8 @@ def read_package(path: Path) -> DeviceModule:
                 raise
             raise MalformedDataError(f"{where} ({err or type(err).__name__})") from None
         manifest = _SCHEMA(parse_json(data, where, max_depth=100), where)
-        module, _, name = LOADERS.get(manifest["type_key"], "").partition(":")
-        kind = getattr(import_module(module), name) if module else DeviceModule
+        hook = f"device_module.{manifest['type_key']}"  # a class of modules of its own
+        kind = entry_points.load(hook) if entry_points.available(hook) else DeviceModule
         made: DeviceModule = kind.from_json(manifest, binaries)
         for program in made.programs.values():
             _ = program.function  # a text that is no host program is an error now, not at its first call

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..support.entry_points import load
 from . import bytecode
 from .bytecode import FunctionInfo
 from .kernel import KernelSpec, NativeLibrary
@@ -127,9 +128,9 @@ class Executable:
         files for it, and ``workspace_dir`` is where the objects are written. Raises RelaxishError if nothing can link for
         the machine that the code is for.
         """
-        from .export import export_executable
-
-        return export_executable(self, os.fspath(file_name), fcompile, addons, workspace_dir, **kwargs)
+        return load("runtime.export").export_executable(
+            self, os.fspath(file_name), fcompile, addons, workspace_dir, **kwargs
+        )
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """A function of the executable itself (``stats``, ``as_text``, ``as_python``, ``vm_load_executable``,

@@ -6,17 +6,17 @@ functions by name and calls them with the inputs and then the arrays for the res
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..support import entry_points
 from ..support.errors import RelaxishError
 from .kernel import MissingFunctionError
 from .ndarray import NDArray, empty
 
 __all__ = [
-    "KERNEL_MODULES", "KernelModule", "LibraryKernel", "LibraryModule", "Program", "Step", "load_external", "register_kernel",
+    "KernelModule", "LibraryKernel", "LibraryModule", "Program", "Step", "load_external", "register_kernel",
 ]  # fmt: skip
 
 
@@ -48,12 +48,6 @@ class LibraryKernel:
 
 
 _KERNELS: dict[str, LibraryKernel] = {}
-#: Where kernels register, by what stands before the dot of their name.
-KERNEL_MODULES: dict[str, str] = {
-    "cublas": "relaxish.runtime.nvidia.libs.gemm_kernel",
-    "cudnn": "relaxish.runtime.nvidia.libs.conv_kernel",
-    "mkl": "relaxish.runtime.mkl",
-}
 
 
 def register_kernel(name: str, shape: Any, run: Any) -> None:
@@ -63,9 +57,9 @@ def register_kernel(name: str, shape: Any, run: Any) -> None:
 
 def _kernel(name: str) -> LibraryKernel:
     if name not in _KERNELS:
-        module = KERNEL_MODULES.get(name.partition(".")[0])
-        if module is not None:
-            importlib.import_module(module)
+        library = f"library.{name.partition('.')[0]}"
+        if entry_points.available(library):
+            entry_points.load(library)  # its kernels register
     if name not in _KERNELS:
         raise RelaxishError(f"no library offers the call {name!r}")
     return _KERNELS[name]

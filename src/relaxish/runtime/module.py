@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..support.aliases import lazy_package
+from ..support.entry_points import lazy_package, load
 from ..support.errors import RelaxishError
 from .benchmark import BenchmarkResult, time_evaluator
 from .kernel import KernelSpec, MissingFunctionError, NativeKernel, NativeLibrary, PythonKernel
@@ -194,9 +194,9 @@ class Module:
 
         The options are those of :meth:`relaxish.runtime.VMExecutable.export_library`.
         """
-        from .export import export_module
-
-        return export_module(self, os.fspath(file_name), fcompile, addons, workspace_dir, **kwargs)
+        return load("runtime.export").export_module(
+            self, os.fspath(file_name), fcompile, addons, workspace_dir, **kwargs
+        )
 
     def __repr__(self) -> str:
         return f"Module({self.type_key}: {', '.join(self.kernels)})"

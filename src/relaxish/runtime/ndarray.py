@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.aliases import lazy_package
+from ..support.entry_points import lazy_package
 from ..support.errors import MissingExtraError, RelaxishError
 from .device import _CPU0, Device, cpu
 from .device import device as make_device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from ..support.aliases import load_functions
+from ..support import entry_points
 from ..support.errors import AlreadyRegisteredError
 
 # Any callable is a packed function here; ``isinstance(f, PackedFunc)`` asks just that.
@@ -42,7 +42,9 @@ def register_func(func_name: Any, f: Any = None, override: bool = False) -> Any:
 def get_global_func(name: str, allow_missing: bool = False) -> Any:
     """The function registered under ``name``; ``None`` or ``ValueError`` when there is none."""
     found = _FUNCTIONS.get(name)
-    if found is None and load_functions(name):
+    hook = f"functions.{name.partition('.')[0]}"
+    if found is None and entry_points.available(hook):
+        entry_points.load(hook)
         found = _FUNCTIONS.get(name)
     if found is None and not allow_missing:
         raise ValueError(f"Cannot find global function {name}")

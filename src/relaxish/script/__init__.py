@@ -6,18 +6,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from ..support.entry_points import lazy_package
 
 __all__ = ["from_source", "ir", "ir_module", "parse", "relax", "tir"]
 
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name in ("ir", "tir", "relax", "parser", "printer", "ir_builder", "highlight"):
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in ("parse", "from_source"):
-        return importlib.import_module(f"{__name__}.parser").parse
-    if name == "ir_module":
-        return importlib.import_module(f"{__name__}.ir").ir_module
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_package(globals())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..support.aliases import lazy_package
+from ..support.entry_points import lazy_package
 from ..ir import Range
 from ..ir.structural import same_expression
 from ..ir.errors import CheckIndexError, CheckValueError

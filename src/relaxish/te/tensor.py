@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..support.aliases import lazy_package
+from ..support.entry_points import lazy_package, load
 from ..ir.errors import CheckValueError
 from ..tir import ProducerLoad
 
@@ -20,9 +20,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {}
 
 def _arith(name: str, lhs: Any, rhs: Any) -> Any:
     if name not in ARITHMETIC:
-        import importlib
-
-        importlib.import_module("relaxish.topi")
+        load("tensor_arithmetic")
     return ARITHMETIC[name](lhs, rhs)
 
 

@@ -2,7 +2,7 @@
 
 from ..ir.expr import PrimExpr, Range, convert
 from ..ir.prim import const
-from ..support.aliases import lazy_package as _lazy_package
+from ..support.entry_points import lazy_package as _lazy_package
 from . import functor as stmt_functor
 from .buffer import Buffer, DataProducer, decl_buffer
 from .data_layout import BijectiveLayout, Layout, bijective_layout, layout

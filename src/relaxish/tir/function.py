@@ -12,6 +12,7 @@ from ..ir.node import Node, field
 from ..ir.prim import Var
 from ..ir.source import Span
 from ..ir.types import PointerType, PrimType, TupleType, Type
+from ..support.entry_points import lazy_package, load
 from .buffer import Buffer
 from .stmt import Stmt
 
@@ -137,9 +138,7 @@ class TensorIntrin(Node):
     def get(name: str, allow_missing: bool = False) -> TensorIntrin | None:
         """The intrinsic of that name. Raises ValueError if there is none, unless ``allow_missing``."""
         if name not in _INTRINS:
-            from .tensor_intrin import load_all
-
-            load_all()
+            load("tensor_intrinsics")()
             if name in _DECLARED and name not in _INTRINS:
                 _INTRINS[name] = TensorIntrin(*_DECLARED[name]())
         found = _INTRINS.get(name)
@@ -152,13 +151,5 @@ _INTRINS: dict[str, TensorIntrin] = {}
 _DECLARED: dict[str, Callable[[], tuple[PrimFunc, PrimFunc]]] = {}
 
 
-def __getattr__(name: str) -> Any:
-    """``IndexMap`` has its own module, which stands above this one; scripts import it from here as well."""
-    if name == "IndexMap":
-        from .index_map import IndexMap
-
-        return IndexMap
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
+__getattr__, __dir__ = lazy_package(globals())  # ``IndexMap`` stands above this module
 _ = (PointerType, PrimType)

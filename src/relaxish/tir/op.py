@@ -24,7 +24,7 @@ from ..ir.primops import (
     logical_or, match_types, max_, min_, multiply, right_shift, subtract, truncdiv, truncmod,
 )  # fmt: skip
 from ..ir.types import PointerType
-from ..support.aliases import lazy_package
+from ..support.entry_points import lazy_package
 from ..support.errors import InternalError
 from .buffer import Buffer
 from .expr import BufferLoad

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..support.aliases import lazy_package as _lazy_package
+from ..support.entry_points import lazy_package as _lazy_package
 from . import cuda, image, nn, tag
 from .broadcast import *  # noqa: F403
 from .indexing import *  # noqa: F403

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import os
 import pickle
 import secrets
@@ -25,6 +24,7 @@ from ...meta_schedule.builder.local_builder import default_build
 from ...meta_schedule.measure import Candidate, Measured, MeasureEngine, MeasureStatus, Prebuilt
 from ...meta_schedule.postproc.verify_gpu import lowered_for_checks
 from ...meta_schedule.runner import EvaluatorConfig, RPCConfig
+from ...support.entry_points import load
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ...target import Target
@@ -217,7 +217,7 @@ def _link_function(build_func: Any) -> Any:
         if build_func in ("default", "stackvm"):
             return None if build_func == "default" else build_func
         if build_func == "ndk":
-            return importlib.import_module("relaxish.contrib.ndk").create_shared
+            return load("contrib.ndk")
         raise ValueError(f"Invalid build_func {build_func!r}; write 'default', 'ndk' or 'stackvm', or give a function")
     if not callable(build_func):
         raise ValueError(f"build_func is a word or a function, not a {type(build_func).__name__}")

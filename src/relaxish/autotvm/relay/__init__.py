@@ -6,11 +6,11 @@ executors are ``relaxish.VirtualMachine``.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 from ...driver import build as _build
+from ...support.entry_points import public_name
 from ...relax.expr import Function, Var, const
 from ...target import Target
 from . import frontend
@@ -45,14 +45,8 @@ def var(name_hint: str, type_annotation: Any = None, shape: Any = None, dtype: s
     return Var(name_hint, info)
 
 
-# What Relax has under names of its own.
-_MODULES = {
-    "analysis": "relaxish.relax.analysis", "backend": "relaxish.backend", "dataflow_pattern": "relaxish.relax.dpl",
-    "expr": "relaxish.relax.expr", "op": "relaxish.op", "transform": "relaxish.transform",
-}  # fmt: skip
-
-
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
-    raise missing(f"relay.{name}")
+    try:
+        return public_name(__name__, name)  # what Relax has under names of its own
+    except AttributeError:
+        raise missing(f"relay.{name}") from None

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ...support.aliases import lazy_package
+from ...support.entry_points import lazy_package
 
 __getattr__, __dir__ = lazy_package(globals())

@@ -443,6 +443,10 @@ class ExprGen(IndexGen, MemoryGen):
 
         return convert_value(self, value, source, target)
 
+    def tile_product(self, expr: Call) -> str:
+        """Multiply matrix tiles; functions, which own the tiles, know how."""
+        raise NotImplementedError
+
     def visit_Call(self, expr: Call) -> str:
         from .intrin import call_value
 

@@ -12,7 +12,6 @@ from ...ir.op import Op
 from ...ir.prim import Call, Div, FloatImm, IntImm, StringImm
 from ...support.errors import RelaxishError
 from ..common.divisors import constant_of
-from .amx import amx_call
 from .index_gen import scale_terms
 from .ltypes import element_bytes, kernel_symbol, llvm_type, quoted, scalar_type, splat, zero_of
 from .matrix import DOT_FEATURES, dot_fallback
@@ -490,7 +489,7 @@ def _call_llvm(gen: ExprGen, expr: Call) -> str:
     if args and isinstance(args[0], IntImm) and args[0].dtype == "uint32":
         args = args[1:]
     if name.startswith("amx."):
-        return amx_call(gen, expr)  # type: ignore[arg-type]
+        return gen.tile_product(expr)
     if DOT_FEATURES.get(name) not in (None, *gen.features):
         return dot_fallback(gen, name, args)
     types = [_in_llvm(a.dtype) for a in args]

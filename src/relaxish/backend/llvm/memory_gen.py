@@ -161,15 +161,17 @@ class MemoryGen:
         """Go on only where ``offset`` to ``offset + lanes`` lie in ``room``."""
         raise NotImplementedError
 
+    def promoted_slot(self, promotion: Any, offset: Any, dtype: str) -> str:
+        """The stack slot that stands for an access of a promoted buffer; loops, which promote, know it."""
+        raise NotImplementedError
+
     # ---- loads
 
     def visit_BufferLoad(self, expr: Any) -> str:
         buffer = expr.buffer
         promotion = self.promoted.get(buffer.data)
         if promotion is not None:
-            from .promote import slot_of
-
-            slot = slot_of(self, promotion, self.offset_of(buffer, expr.indices), expr.dtype)  # type: ignore[arg-type]
+            slot = self.promoted_slot(promotion, self.offset_of(buffer, expr.indices), expr.dtype)
             return self.w.effect(f"load {llvm_type(expr.dtype)}, ptr {slot}, align 64")
         return self.load_elements(buffer, self.offset_of(buffer, expr.indices), expr.dtype)
 
@@ -323,9 +325,7 @@ class MemoryGen:
         """Store ``value`` of ``dtype`` at ``offset``."""
         promotion = self.promoted.get(buffer.data)
         if promotion is not None:
-            from .promote import slot_of
-
-            slot = slot_of(self, promotion, offset, dtype)  # type: ignore[arg-type]
+            slot = self.promoted_slot(promotion, offset, dtype)
             self.w.line(f"store {llvm_type(dtype)} {value}, ptr {slot}, align 64")
             return
         element = buffer.dtype

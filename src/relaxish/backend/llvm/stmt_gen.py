@@ -11,11 +11,11 @@ from ...ir.functor import pre_order_visit
 from ...ir.prim import Call, IntImm, Var
 from ...support.errors import RelaxishError
 from ...tir import BufferLoad, BufferStore, For, ForKind
-from .amx import TileFile, chain_products, keep_result_tiles
+from .amx import TileFile, amx_call, chain_products, keep_result_tiles
 from .emit import FunctionWriter, Lines
 from .expr_gen import ExprGen
 from .ltypes import element_bytes, llvm_type, memory_type
-from .promote import Promotion, find_accumulators, passes_pointer, write_back
+from .promote import Promotion, find_accumulators, passes_pointer, slot_of, write_back
 from .ranges import peel_count, prove
 from .ragged import split_ragged
 from .segments import split_loop
@@ -59,6 +59,14 @@ class StmtGen(ExprGen):
         if self.tiles is None:
             self.tiles = TileFile(self)
         return self.tiles
+
+    def tile_product(self, expr: Call) -> str:
+        """Multiply matrix tiles."""
+        return amx_call(self, expr)
+
+    def promoted_slot(self, promotion: Promotion, offset: Any, dtype: str) -> str:
+        """The stack slot that stands for an access of a promoted buffer."""
+        return slot_of(self, promotion, offset, dtype)
 
     def finish(self) -> None:
         """End the function."""

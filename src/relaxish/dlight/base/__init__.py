@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...support.aliases import lazy_package as _lazy_package
+from ...support.entry_points import lazy_package as _lazy_package
 from .inlining import ILLEGAL, try_inline, try_inline_contiguous_spatial
 from .loops import (
     auto_vectorize,

@@ -37,7 +37,5 @@ def find(name: str) -> Converter | None:
 
 
 def supported_operators() -> list[str]:
-    """Names that can be converted, sorted."""
-    from . import exported_program  # noqa: F401  (it imports the modules that fill the table)
-
+    """Names that can be converted, sorted; the package imports the modules that fill the table."""
     return sorted(CONVERTERS)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...support.entry_points import available, load
+
 if TYPE_CHECKING:
     from ..database import TuningRecord
     from ..feature_extractor.repeated import Repeated
     from ..runner import RunnerResult
     from ..search_strategy import MeasureCandidate
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["CostModel", "PyCostModel", "RandomModel"]
 
@@ -42,16 +44,14 @@ class CostModel:
         """Write the model's state."""
         raise NotImplementedError
 
-    def update(
-        self, context: TuneContext, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
+    def update(self, context: Task, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
         """Learn from measured candidates."""
         raise NotImplementedError
 
-    def learn_records(self, context: TuneContext, records: Sequence[TuningRecord]) -> None:
+    def learn_records(self, context: Task, records: Sequence[TuningRecord]) -> None:
         """Learn what was recorded for a task and is not known yet; ``records`` are all of the task, oldest first."""
 
-    def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray[Any, Any]:
+    def predict(self, context: Task, candidates: Sequence[MeasureCandidate]) -> np.ndarray[Any, Any]:
         """One score per candidate."""
         raise NotImplementedError
 
@@ -66,21 +66,15 @@ class CostModel:
     @staticmethod
     def create(kind: str, *args: Any, **kwargs: Any) -> CostModel | None:
         """``xgb`` | ``mlp`` | ``random`` | ``none``; ``xgb`` takes ``num_tuning_cores``."""
-        if kind == "xgb":
-            from .xgb_model import XGBModel
-
-            return XGBModel(*args, **kwargs)
-        if kind == "random":
-            kwargs.pop("num_tuning_cores", None)
-            return RandomModel(*args, **kwargs)
-        if kind == "mlp":
-            from .mlp_model import MLPModel
-
-            kwargs.pop("num_tuning_cores", None)
-            return MLPModel(*args, **kwargs)
         if kind == "none":
             return None
-        raise ValueError(f"unknown cost model {kind!r}; expected one of xgb, mlp, random, none")
+        hook = f"cost_model.{kind}"
+        if not available(hook):
+            raise ValueError(f"unknown cost model {kind!r}; expected one of xgb, mlp, random, none")
+        if kind != "xgb":
+            kwargs.pop("num_tuning_cores", None)
+        model: CostModel = load(hook)(*args, **kwargs)
+        return model
 
 
 PyCostModel = CostModel
@@ -110,12 +104,10 @@ class RandomModel(CostModel):
         with open(path, "wb") as file:
             np.savez(file, keys=keys, pos=pos, has=has, gauss=gauss)
 
-    def update(
-        self, context: TuneContext, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
+    def update(self, context: Task, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
         """Nothing to learn."""
 
-    def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray[Any, Any]:
+    def predict(self, context: Task, candidates: Sequence[MeasureCandidate]) -> np.ndarray[Any, Any]:
         return self.random_state.rand(len(candidates)) * self.max_range
 
     def predict_features(self, blocks: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:

@@ -15,7 +15,7 @@ from .xgb_model import FeatureGroup, _group_key
 if TYPE_CHECKING:
     from ..runner import RunnerResult
     from ..search_strategy import MeasureCandidate
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["MLPModel", "MLPModelConfig", "MLPModelTrainer"]
 
@@ -124,9 +124,7 @@ class MLPModel(CostModel):
         with open(path, "wb") as file:
             np.savez(file, **{f"w{i}": w for i, w in enumerate(self.trainer.weights)})  # type: ignore[arg-type]
 
-    def update(
-        self, context: TuneContext, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
+    def update(self, context: Task, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
         features = [np.asarray(f, dtype="float32") for f in self.extractor.extract_from(context, candidates)]
         costs = np.array([float(np.median(r.run_secs)) if r.run_secs else 1e10 for r in results])
         keep = [i for i, f in enumerate(features) if len(f)]
@@ -148,7 +146,7 @@ class MLPModel(CostModel):
     def trained(self) -> bool:
         return bool(self.trainer.weights)
 
-    def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> Array:
+    def predict(self, context: Task, candidates: Sequence[MeasureCandidate]) -> Array:
         if not self.trained:
             return self._random.uniform(size=len(candidates))
         features = self.extractor.extract_from(context, candidates)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..database import TuningRecord
     from ..runner import RunnerResult
     from ..search_strategy import MeasureCandidate
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["XGBConfig", "XGBModel"]
 
@@ -172,9 +172,7 @@ class XGBModel(CostModel):
 
     # ---- learning
 
-    def update(
-        self, context: TuneContext, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
+    def update(self, context: Task, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
         if not candidates:
             return
         features = [np.asarray(f, dtype="float32") for f in self.extractor.extract_from(context, candidates)]
@@ -198,7 +196,7 @@ class XGBModel(CostModel):
         if self.data_size >= self.num_warmup_samples and grown:
             self._train()
 
-    def learn_records(self, context: TuneContext, records: Sequence[TuningRecord]) -> None:
+    def learn_records(self, context: Task, records: Sequence[TuningRecord]) -> None:
         known = self.data.get(_group_key(context))
         missing = records[0 if known is None else len(known.costs) :]
         if missing:
@@ -257,7 +255,7 @@ class XGBModel(CostModel):
 
     # ---- prediction
 
-    def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> Array:
+    def predict(self, context: Task, candidates: Sequence[MeasureCandidate]) -> Array:
         if not self.trained:
             return self.random_state.uniform(low=0, high=1, size=(len(candidates),))
         features = [np.asarray(f, dtype="float32") for f in self.extractor.extract_from(context, candidates)]
@@ -288,7 +286,7 @@ class XGBModel(CostModel):
         return total
 
 
-def _group_key(context: TuneContext) -> str:
+def _group_key(context: Task) -> str:
     from ..utils import shash2hex
 
     assert context.mod is not None

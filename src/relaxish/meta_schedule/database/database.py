@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir import IRModule
 from ...support import config
+from ...support.entry_points import load
 from ...support.errors import MalformedDataError
 from ...support.untrusted import malformed
 from ...target import Target
@@ -21,11 +22,12 @@ from ..measure.status import MeasureStatus
 from ..module_equality import ModuleEquality
 
 if TYPE_CHECKING:
-    from ..search_strategy import MeasureCandidate
+    from ..search_strategy.candidate import MeasureCandidate
 
 __all__ = ["Database", "PyDatabase", "TuningRecord", "Workload", "hardware_fingerprint", "mean_seconds"]
 
 INVALID_SECONDS = 1e10
+_KINDS = ("json", "memory", "ordered_union", "union")
 
 
 @functools.lru_cache(maxsize=1)
@@ -277,19 +279,15 @@ class Database:
 
         Records of other machines are left out; see ``RELAXISH_ANY_HARDWARE`` and ``RELAXISH_UNCHECKED_RECORDS``.
         """
-        from ..trust import first_trusted
-
         if not self.has_workload(mod):
             return None
-        return first_trusted(self, self.ranked(self.commit_workload(mod)), target)
+        return load("trust").first_trusted(self, self.ranked(self.commit_workload(mod)), target)
 
     def query_schedule(self, mod: IRModule, target: Target, workload_name: str = "main") -> Schedule | None:
         """The best record's trace applied to ``mod``."""
-        from ..trust import is_trusted
-
         record = self.query_tuning_record(mod, target, workload_name)
         # Whoever defines the query above may not have checked.
-        if record is None or not is_trusted(self, record, target):
+        if record is None or not load("trust").is_trusted(self, record, target):
             return None
         sch = Schedule(record.workload.mod)
         record.trace.apply_to_schedule(sch, remove_postproc=False)
@@ -319,14 +317,12 @@ class Database:
 
         Records that are found wrong are passed over; one that cannot be checked here is copied as it is.
         """
-        from ..trust import verdict_on
-
         best: list[TuningRecord] = []
         for workload in self.workloads():
             machines: set[str] = set()
             for record in self.ranked(workload):
                 place = "" if is_here(record) else record.hardware
-                if place not in machines and verdict_on(self, record).valid is not False:
+                if place not in machines and load("trust").verdict_on(self, record).valid is not False:
                     machines.add(place)
                     best.append(record)
         for record in best:
@@ -358,22 +354,12 @@ class Database:
     @staticmethod
     def create(kind: Any = "json", *args: Any, **kwargs: Any) -> Database:
         """``json`` | ``memory`` | ``union`` | ``ordered_union`` | a schedule function."""
-        from .json_database import JSONDatabase
-        from .memory_database import MemoryDatabase
-        from .schedule_fn_database import ScheduleFnDatabase
-        from .union_database import OrderedUnionDatabase, UnionDatabase
-
         if callable(kind):
-            return ScheduleFnDatabase(kind, *args, **kwargs)
-        table: dict[str, Callable[..., Database]] = {
-            "json": JSONDatabase,
-            "memory": MemoryDatabase,
-            "union": UnionDatabase,
-            "ordered_union": OrderedUnionDatabase,
-        }
-        if kind not in table:
-            raise ValueError(f"unknown database kind {kind!r}; expected one of {sorted(table)} or a function")
-        return table[kind](*args, **kwargs)
+            kind, args = "schedule_fn", (kind, *args)
+        elif kind not in _KINDS:
+            raise ValueError(f"unknown database kind {kind!r}; expected one of {sorted(_KINDS)} or a function")
+        made: Database = load(f"database.{kind}")(*args, **kwargs)
+        return made
 
 
 PyDatabase = Database

@@ -17,7 +17,7 @@ from .program import Program, StoreInfo, extract_program
 
 if TYPE_CHECKING:
     from ..search_strategy import MeasureCandidate
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = [
     "FeatureExtractor",
@@ -37,7 +37,7 @@ class FeatureExtractor:
 
     kind = ""
 
-    def extract_from(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> list[Array]:
+    def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> list[Array]:
         """One ``[rows, features]`` matrix per candidate."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class RandomFeatureExtractor(FeatureExtractor):
         self.max_block_num = max_block_num
         self.random_state = np.random.RandomState(seed)
 
-    def extract_from(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> list[Array]:
+    def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> list[Array]:
         return [
             self.random_state.rand(self.random_state.randint(1, self.max_block_num + 1), self.feature_size)
             for _ in candidates
@@ -86,7 +86,7 @@ class PerStoreFeature(FeatureExtractor):
         self.extract_workload = extract_workload
         self.feature_vector_length = NUM_FEATURES + (8 if extract_workload else 0)
 
-    def extract_from(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> list[Array]:
+    def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> list[Array]:
         gpu = context.target is not None and "gpu" in context.target.keys
         extra = _workload_row(context.mod) if self.extract_workload and context.mod is not None else None
         results = []

@@ -13,9 +13,9 @@ those of ``meta_schedule``; what becomes of a candidate is a :class:`MeasureStat
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ...support.entry_points import lazy_package
 from .status import MeasureStatus
 
 if TYPE_CHECKING:
@@ -25,18 +25,7 @@ if TYPE_CHECKING:
     from .validators import CheckFailedError, ReferenceValidator, Validator
 
 # Builders and runners, which the engine stands on, need the status: what stands on them loads on first use.
-_PLACES = {
-    "Batch": "engine", "Candidate": "candidate", "CheckFailedError": "validators", "FileJournal": "journal", "MeasureEngine": "engine",
-    "MeasureJournal": "journal", "Measured": "engine", "Prebuilt": "candidate", "ReferenceValidator": "validators",
-    "Skipped": "candidate", "Validator": "validators",
-}  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+__getattr__, __dir__ = lazy_package(globals())
 
 __all__ = [
     "Batch", "Candidate", "CheckFailedError", "FileJournal", "MeasureEngine", "MeasureJournal", "MeasureStatus", "Measured", "Prebuilt",

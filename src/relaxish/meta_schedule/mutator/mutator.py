@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+from ...support.entry_points import load
 from ...tir import IterVar, PrimFunc
 from ...tir.schedule import Instruction, Trace
 from .. import block_analysis as ba
 from ..schedule_util import schedule_for_tuning
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = [
     "MutateComputeLocation",
@@ -28,10 +29,10 @@ __all__ = [
 class Mutator:
     """Subclass and define ``apply(trace) -> Trace | None``; None means there was nothing to change."""
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         """Called once before use."""
 
-    def initialize_with_tune_context(self, context: TuneContext) -> None:
+    def initialize_with_tune_context(self, context: Task) -> None:
         """Called once before use; learns target and module from the context."""
         self._initialize_with_tune_context(context)
 
@@ -48,9 +49,8 @@ class Mutator:
     @staticmethod
     def create(kind: str) -> dict[Mutator, float]:
         """The default mutators of a kind of target, with their probabilities."""
-        from ..schedule_rule.defaults import default_mutators
-
-        return default_mutators(kind)
+        made: dict[Mutator, float] = load("tuning.mutators")(kind)
+        return made
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -151,7 +151,7 @@ class MutateComputeLocation(Mutator):
     def __init__(self) -> None:
         self._mod: Any = None
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         self._mod = context.mod
 
     def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
@@ -190,7 +190,7 @@ class MutateParallel(Mutator):
         self._max_parallel_extent = -1
         self._mod: Any = None
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         from ..schedule_rule.schedule_rule import target_cores
 
         self._max_parallel_extent = target_cores(context) * self.max_jobs_per_core

@@ -9,7 +9,7 @@ from .. import block_analysis as ba
 from .postproc import Postproc
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["RewriteCooperativeFetch"]
 
@@ -26,7 +26,7 @@ class RewriteCooperativeFetch(Postproc):
     def __init__(self) -> None:
         self._warp_size = -1
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         attrs: Any = context.target.attrs if context.target is not None else {}
         if "thread_warp_size" in attrs:
             self._warp_size = int(attrs["thread_warp_size"])

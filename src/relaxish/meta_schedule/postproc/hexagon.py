@@ -12,7 +12,7 @@ from .postproc import Postproc
 from .verify_gpu import lowered_for_checks
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["DisallowAsyncStridedMemCopy", "VerifyVTCMLimit"]
 
@@ -49,7 +49,7 @@ class _LoweredCheck(Postproc):
     def __init__(self) -> None:
         self._target: Any = None
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         self._target = context.target
 
     def accepts(self, lowered: PrimFunc) -> bool:

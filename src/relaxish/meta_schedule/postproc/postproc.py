@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...support.entry_points import load
 from ...tir import Schedule
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["Postproc", "PyPostproc"]
 
@@ -15,10 +16,10 @@ __all__ = ["Postproc", "PyPostproc"]
 class Postproc:
     """Subclass and define ``apply(sch) -> bool``; False discards the candidate."""
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         """Called once before use."""
 
-    def initialize_with_tune_context(self, context: TuneContext) -> None:
+    def initialize_with_tune_context(self, context: Task) -> None:
         """Called once before use; learns the target from the context."""
         self._initialize_with_tune_context(context)
 
@@ -35,9 +36,8 @@ class Postproc:
     @staticmethod
     def create(kind: str) -> list[Postproc]:
         """The default postprocs of a kind of target."""
-        from ..schedule_rule.defaults import default_postprocs
-
-        return default_postprocs(kind)
+        made: list[Postproc] = load("tuning.postprocs")(kind)
+        return made
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

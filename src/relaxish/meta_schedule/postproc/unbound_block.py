@@ -11,7 +11,7 @@ from ..thread_binding import bind_block_thread_idx, thread_tag
 from .postproc import Postproc
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["RewriteUnboundBlock"]
 
@@ -23,7 +23,7 @@ class RewriteUnboundBlock(Postproc):
         self.max_threadblocks = max_threadblocks
         self._max_threads = -1
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         attrs: Any = attrs_with_limits(context.target)
         if "max_threads_per_block" not in attrs:
             raise ValueError("missing attribute `max_threads_per_block` in the target")

@@ -22,7 +22,7 @@ from ..thread_binding import thread_tag
 from .postproc import Postproc
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["MAX_VTHREAD", "VerifyGPUCode", "allocated_elements", "lowered_for_checks"]
 
@@ -96,7 +96,7 @@ class VerifyGPUCode(Postproc):
         self._limits: dict[str, int] = {}
         self._warp_size = -1
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         attrs: Any = attrs_with_limits(context.target)
         self._target = context.target
         for name in ("max_shared_memory_per_block", "max_threads_per_block"):

@@ -10,7 +10,7 @@ from .. import block_analysis as ba
 from .schedule_rule import ScheduleRule, target_cores
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["AddRFactor", "reorder_and_fuse_reduction"]
 
@@ -45,7 +45,7 @@ class AddRFactor(ScheduleRule):
         self._max_parallel_extent = -1
         self._max_parallel_basic = -1
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         if self.max_jobs_per_core != -1:
             cores = target_cores(context)
             self._max_parallel_basic = cores

@@ -12,7 +12,7 @@ from ..thread_binding import THREAD_EXTENTS, bind_block_thread_idx, factor_sampl
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["AutoBind"]
 
@@ -33,7 +33,7 @@ class AutoBind(ScheduleRule):
         self.thread_extents = list(THREAD_EXTENTS if thread_extents is None else thread_extents)
         self.max_threads_per_block = max_threads_per_block
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         if self.max_threads_per_block == -1:
             attrs = attrs_with_limits(context.target)
             if "max_threads_per_block" not in attrs:

@@ -14,7 +14,7 @@ from .add_rfactor import reorder_and_fuse_reduction
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["CrossThreadReduction"]
 
@@ -45,7 +45,7 @@ class CrossThreadReduction(ScheduleRule):
         self._max_threads = -1
         self._warp_size = -1
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         attrs: Any = attrs_with_limits(context.target)
         if "max_threads_per_block" in attrs and "thread_warp_size" in attrs:
             self._max_threads = int(attrs["max_threads_per_block"])

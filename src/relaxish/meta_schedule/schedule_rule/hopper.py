@@ -27,7 +27,7 @@ from .. import block_analysis as ba
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["MultiLevelTilingHopper"]
 
@@ -71,7 +71,7 @@ class MultiLevelTilingHopper(ScheduleRule):
         self._active = True
         self._costs = HopperCosts()
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         target = context.target
         self._active = target is not None and str(target.attrs.get("arch", "")) == "sm_90a"
         self._costs = costs_of(target)

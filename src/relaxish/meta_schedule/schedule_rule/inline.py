@@ -12,7 +12,7 @@ from .. import block_analysis as ba
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["ApplyCustomRule", "AutoInline", "InlineConstantScalars"]
 
@@ -28,7 +28,7 @@ class ApplyCustomRule(ScheduleRule):
     def __init__(self) -> None:
         self._target: Any = None
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         if context.target is None:
             raise ValueError("ApplyCustomRule needs a target in the tune context")
         self._target = context.target

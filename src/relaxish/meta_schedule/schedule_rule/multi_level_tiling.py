@@ -16,7 +16,7 @@ from .. import block_analysis as ba
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["MultiLevelTiling", "MultiLevelTilingWithIntrin", "ReuseType", "TilingState"]
 
@@ -104,7 +104,7 @@ class MultiLevelTiling(ScheduleRule):
         self._warp_size = -1
         self._max_threads = -1
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         attrs = attrs_with_limits(context.target)
         if "max_threads_per_block" in attrs:
             self._max_threads = int(attrs["max_threads_per_block"])

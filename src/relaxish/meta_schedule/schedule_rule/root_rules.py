@@ -11,7 +11,7 @@ from .. import block_analysis as ba
 from .schedule_rule import ScheduleRule, target_cores
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["ParallelizeVectorizeUnroll", "RandomComputeLocation"]
 
@@ -37,7 +37,7 @@ class ParallelizeVectorizeUnroll(ScheduleRule):
         self.unroll_explicit = unroll_explicit
         self._max_parallel_extent = -1
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         if self.max_jobs_per_core != -1:
             self._max_parallel_extent = target_cores(context) * self.max_jobs_per_core
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...support.entry_points import load
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["PyScheduleRule", "ScheduleRule"]
 
@@ -16,10 +17,10 @@ __all__ = ["PyScheduleRule", "ScheduleRule"]
 class ScheduleRule:
     """Subclass and define ``apply(sch, block) -> [schedules]``; returning ``[sch]`` leaves the block alone."""
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         """Called once before use."""
 
-    def initialize_with_tune_context(self, context: TuneContext) -> None:
+    def initialize_with_tune_context(self, context: Task) -> None:
         """Called once before use; learns the target from the context."""
         self._initialize_with_tune_context(context)
 
@@ -36,9 +37,8 @@ class ScheduleRule:
     @staticmethod
     def create(kind: str) -> list[ScheduleRule]:
         """The default rules of ``llvm``, ``cuda``, ``cuda-tensorcore``, ``hexagon``, ``vnni``, ``avx512``, ..."""
-        from .defaults import default_rules
-
-        return default_rules(kind)
+        made: list[ScheduleRule] = load("tuning.rules")(kind)
+        return made
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_"))

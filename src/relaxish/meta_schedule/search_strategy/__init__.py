@@ -1,8 +1,9 @@
 """Search strategies: which candidates are measured next."""
 
+from .candidate import MeasureCandidate
 from .evolutionary_search import EvolutionarySearch
 from .replay import ReplayFunc, ReplayTrace
-from .search_strategy import MeasureCandidate, PySearchStrategy, SearchStrategy
+from .search_strategy import PySearchStrategy, SearchStrategy
 
 create = SearchStrategy.create
 

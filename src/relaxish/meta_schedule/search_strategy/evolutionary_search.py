@@ -18,14 +18,15 @@ from ..profiler import Profiler
 from .population import VectorPool
 from .replay import apply_trace
 from .replayed import ReplayedEvolution
-from .search_strategy import MeasureCandidate, SearchStrategy
+from .candidate import MeasureCandidate
+from .search_strategy import SearchStrategy
 from .trace_key import trace_key
 
 if TYPE_CHECKING:
     from ..cost_model import CostModel
     from ..database import Database, TuningRecord
     from ..runner import RunnerResult
-    from ..tune_context import TuneContext
+    from .search_task import SearchTask
 
 __all__ = ["EvolutionarySearch"]
 
@@ -74,10 +75,10 @@ class EvolutionarySearch(SearchStrategy):
         self.candidates_examined = 0
         self.search_seconds = 0.0
         self.args_info: list[ArgInfo] = []
-        self._context: TuneContext | None = None
+        self._context: SearchTask | None = None
         self._started = False
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: SearchTask) -> None:
         if context.mod is None or context.space_generator is None:
             raise ValueError("the evolutionary search needs a context with module and space generator")
         if self._context is context:

@@ -25,7 +25,7 @@ from .sketch import REFUSALS, VectorSketch, VectorVariant
 
 if TYPE_CHECKING:
     from ..database import TuningRecord
-    from ..tune_context import TuneContext
+    from .search_task import SearchTask
 
 __all__ = ["VectorPool", "VectorSketch", "VectorVariant"]
 
@@ -43,7 +43,7 @@ Scored = tuple[float, VectorVariant, Array]
 class VectorPool:
     """The sketches of a task that can be searched as matrices; ``left_out`` are the traces of the others."""
 
-    def __init__(self, context: TuneContext, traces: Sequence[Trace], seed: int = 0) -> None:
+    def __init__(self, context: SearchTask, traces: Sequence[Trace], seed: int = 0) -> None:
         self.context = context
         self.rng = np.random.default_rng(seed)
         self.examined = 0

@@ -11,19 +11,20 @@ from ...tir import Schedule
 from ...tir.schedule import Trace
 from ..arg_info import ArgInfo
 from ..schedule_util import schedule_for_tuning
-from .search_strategy import MeasureCandidate, SearchStrategy
+from .candidate import MeasureCandidate
+from .search_strategy import SearchStrategy
 
 if TYPE_CHECKING:
     from ..cost_model import CostModel
     from ..database import Database
     from ..runner import RunnerResult
-    from ..tune_context import TuneContext
+    from .search_task import SearchTask
 
 __all__ = ["ReplayFunc", "ReplayTrace", "apply_trace"]
 
 
 def apply_trace(
-    context: TuneContext,
+    context: SearchTask,
     trace: Trace,
     seed: int,
     failures: dict[str, int] | None = None,
@@ -64,10 +65,10 @@ class _Batches(SearchStrategy):
     """Counts trials; subclasses make one candidate at a time."""
 
     def __init__(self) -> None:
-        self._context: TuneContext | None = None
+        self._context: SearchTask | None = None
         self._started = False
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: SearchTask) -> None:
         if context.mod is None:
             raise ValueError("the tune context has no module")
         self._context = context

@@ -14,12 +14,12 @@ from ...tir.schedule import Trace
 from ..cost_model.scores import believable_scores
 from ..profiler import Profiler
 from .replay import apply_trace
-from .search_strategy import MeasureCandidate
+from .candidate import MeasureCandidate
 from .trace_key import trace_key
 
 if TYPE_CHECKING:
     from ..cost_model import CostModel
-    from ..tune_context import TuneContext
+    from .search_task import SearchTask
 
 __all__ = ["ReplayedEvolution"]
 
@@ -32,7 +32,7 @@ class ReplayedEvolution:
 
     def __init__(
         self,
-        context: TuneContext,
+        context: SearchTask,
         options: Any,
         cost_model: CostModel,
         rand: random.Random,

@@ -1,4 +1,4 @@
-"""The base of search strategies, and what they hand out."""
+"""The base of search strategies."""
 
 from __future__ import annotations
 
@@ -6,35 +6,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...tir import Schedule
-from ..arg_info import ArgInfo
+from ...support.entry_points import available, load
 
 if TYPE_CHECKING:
     from ..cost_model import CostModel
     from ..database import Database
     from ..runner import RunnerResult
-    from ..tune_context import TuneContext
+    from .candidate import MeasureCandidate
+    from .search_task import SearchTask
 
-__all__ = ["MeasureCandidate", "PySearchStrategy", "SearchStrategy"]
-
-
-class MeasureCandidate:
-    """A schedule to be measured, with the arguments of its program."""
-
-    def __init__(self, sch: Schedule, args_info: Sequence[ArgInfo]) -> None:
-        self.sch = sch
-        self.args_info = list(args_info)
-        self.valid: bool | None = None
-        self.predicted: float | None = None
-        self.recorded = False
+__all__ = ["PySearchStrategy", "SearchStrategy"]
 
 
 class SearchStrategy:
     """Subclass and define the five methods below; batches of candidates go out, results come back."""
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: SearchTask) -> None:
         """Called once before use."""
 
-    def initialize_with_tune_context(self, context: TuneContext) -> None:
+    def initialize_with_tune_context(self, context: SearchTask) -> None:
         """Called once before use."""
         self._initialize_with_tune_context(context)
 
@@ -83,19 +73,10 @@ class SearchStrategy:
     @staticmethod
     def create(kind: str = "evolutionary", *args: Any, **kwargs: Any) -> SearchStrategy:
         """``evolutionary`` | ``replay-trace`` | ``replay-func``."""
-        from .evolutionary_search import EvolutionarySearch
-        from .replay import ReplayFunc, ReplayTrace
-
-        table: dict[str, Any] = {
-            "evolutionary": EvolutionarySearch,
-            "replay-trace": ReplayTrace,
-            "replay-func": ReplayFunc,
-            "replay_trace": ReplayTrace,
-            "replay_func": ReplayFunc,
-        }
-        if kind not in table:
+        hook = f"search_strategy.{str(kind).replace('_', '-')}"
+        if not available(hook):
             raise ValueError(f"unknown search strategy {kind!r}; expected evolutionary, replay-trace or replay-func")
-        strategy: SearchStrategy = table[kind](*args, **kwargs)
+        strategy: SearchStrategy = load(hook)(*args, **kwargs)
         return strategy
 
 

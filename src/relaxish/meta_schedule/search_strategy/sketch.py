@@ -25,7 +25,7 @@ from .skeleton import Reading, read_program
 from .variant import CompiledVariant
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from .search_task import SearchTask
 
 __all__ = ["VectorSketch", "VectorVariant"]
 
@@ -111,7 +111,7 @@ class VectorSketch:
     What is learnt about it draws from random streams named by ``seed``, so that it does not matter when it is learnt.
     """
 
-    def __init__(self, context: TuneContext, trace: Trace, seed: Sequence[int] = (0,)) -> None:
+    def __init__(self, context: SearchTask, trace: Trace, seed: Sequence[int] = (0,)) -> None:
         self.context = context
         self.seed = tuple(seed)
         sch = schedule_for_tuning(self._mod, 1)

@@ -22,7 +22,7 @@ from ..index_form import parse_index
 from ..schedule_util import schedule_for_tuning
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["SketchEstimate", "estimate_sketch"]
 
@@ -58,7 +58,7 @@ class SketchEstimate:
         return total
 
 
-def estimate_sketch(context: TuneContext, trace: Trace) -> SketchEstimate | None:
+def estimate_sketch(context: Task, trace: Trace) -> SketchEstimate | None:
     """The estimate of a sketch, for CPU targets; None where it has no tiled block that can be modelled."""
     if context.target is None or context.mod is None or context.target.get_target_device_type() != 1:
         return None

@@ -9,12 +9,13 @@ from ...ir import IRModule
 from ...tir import PrimFunc, Schedule
 from ...tir.schedule import BlockRV
 from .. import block_analysis as ba
+from ..defaults import kind_of_target, rules_for_target
 from ..mutator import Mutator
 from ..postproc import Postproc
 from ..schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:
-    from ..tune_context import TuneContext
+    from ..task import Task
 
 __all__ = ["PostOrderApply", "PySpaceGenerator", "ScheduleFn", "SpaceGenerator", "SpaceGeneratorUnion"]
 
@@ -38,12 +39,12 @@ class SpaceGenerator:
         self.sch_rules: list[ScheduleRule] = []
         self.postprocs: list[Postproc] = []
         self.mutator_probs: dict[Mutator, float] = {}
-        self._context: TuneContext | None = None
+        self._context: Task | None = None
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         """Called once before use; a subclass may do more here."""
 
-    def initialize_with_tune_context(self, context: TuneContext) -> None:
+    def initialize_with_tune_context(self, context: Task) -> None:
         """Resolve the rules for the context's target and initialise them."""
         if not hasattr(self, "_given"):  # a subclass that never called our constructor
             SpaceGenerator.__init__(self)
@@ -55,15 +56,11 @@ class SpaceGenerator:
         def kind_of(value: Any) -> str:
             if value != "from-target":
                 return str(value)
-            from ..schedule_rule.defaults import kind_of_target
-
             if context.target is None:
                 raise ValueError("the tune context needs a target to choose default rules from")
             return kind_of_target(context.target)
 
         if rules == "from-target" and context.target is not None:
-            from ..schedule_rule.defaults import rules_for_target
-
             self.sch_rules = rules_for_target(context.target)
         else:
             self.sch_rules = ScheduleRule.create(kind_of(rules)) if isinstance(rules, str) else list(rules or [])
@@ -101,7 +98,7 @@ class SpaceGenerator:
 PySpaceGenerator = SpaceGenerator
 
 
-def _seed(context: TuneContext | None) -> int | None:
+def _seed(context: Task | None) -> int | None:
     return None if context is None else context.fork_seed()
 
 
@@ -146,7 +143,7 @@ class SpaceGeneratorUnion(SpaceGenerator):
         super().__init__(sch_rules, postprocs, mutator_probs)
         self.space_generators = list(space_generators)
 
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+    def _initialize_with_tune_context(self, context: Task) -> None:
         for generator in self.space_generators:
             generator.initialize_with_tune_context(context)
 

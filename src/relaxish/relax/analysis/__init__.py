@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
+from ...support.entry_points import lazy_package, names
 from .struct_info import (
     BaseCheckResult,
     collect_non_negative_expressions,
@@ -17,30 +15,6 @@ from .struct_info import (
     tir_vars_in_struct_info,
 )
 
-_LAZY: dict[str, str] = {
-    "OpPatternKind": "tir_pattern",
-    "all_global_vars": "variables",
-    "all_vars": "variables",
-    "bound_vars": "variables",
-    "computable_at_compile_time": "compile_time",
-    "contains_impure_call": "variables",
-    "defined_symbolic_vars": "variables",
-    "detect_op_pattern": "tir_pattern",
-    "detect_recursion": "recursion",
-    "estimate_memory_usage": "memory_usage",
-    "find_ill_formed": "wellformed",
-    "free_symbolic_vars": "variables",
-    "free_vars": "variables",
-    "get_var2val": "variables",
-    "has_reshape_pattern": "tir_pattern",
-    "name_to_binding": "variables",
-    "post_order_visit": "variables",
-    "remove_all_unused": "cleanup",
-    "suggest_layout_transforms": "layout_transforms",
-    "udchain": "variables",
-    "well_formed": "wellformed",
-}
-
 __all__ = [
     "BaseCheckResult",
     "collect_non_negative_expressions",
@@ -51,14 +25,7 @@ __all__ = [
     "struct_info_base_check",
     "struct_info_lca",
     "tir_vars_in_struct_info",
-    *_LAZY,
-]  # pyright: ignore[reportUnsupportedDunderAll]
+    *names(__name__),
+]
 
-
-def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_package(globals())

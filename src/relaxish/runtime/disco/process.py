@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...support.child_process import check_may_start, end_with_parent
+from ...support.entry_points import module_name
 from ...support.errors import RelaxishError
 from ..rpc.trust import introduce
 from ..rpc.wire import RPCError
@@ -44,7 +45,7 @@ def _reach(path: Path, key: bytes) -> Peer:
 class ProcessSession(Session):
     """Workers that are processes of this machine; ``entrypoint`` is the module that they run."""
 
-    def __init__(self, num_workers: int, num_groups: int = 1, entrypoint: str = "relaxish.tools.disco_worker") -> None:
+    def __init__(self, num_workers: int, num_groups: int = 1, entrypoint: str = module_name("disco.worker")) -> None:
         check_may_start("a session of worker processes")
         super().__init__(num_workers, num_groups)
         key = secrets.token_bytes(16)

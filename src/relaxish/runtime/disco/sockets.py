@@ -21,6 +21,7 @@ from typing import Any
 
 
 from ...support.child_process import end_with_parent
+from ...support.entry_points import module_name
 from ...support.log import get_logger
 from ..rpc.server import listen
 from ..rpc.trust import introduce, require_trust, secret
@@ -34,7 +35,7 @@ __all__ = ["SocketSession", "run_remote_node", "run_socket_worker"]
 
 _log = get_logger("disco")
 _ATTEMPTS, _PAUSE = 300, 0.1
-_WORKER_PROGRAM = "relaxish.tools.disco_remote_socket_session"
+_WORKER_PROGRAM = module_name("disco.remote_worker")
 
 
 class SocketSession(Session):

@@ -5,14 +5,13 @@ Nothing is compiled before it is needed: machine code when a device first runs a
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from ...support import entry_points
 from ...support.errors import MissingExtraError, RelaxishError
 from ...support.log import get_logger
 from ..device import Device
@@ -26,12 +25,11 @@ from .loaded import LoadedImages
 from .program import CUDARuntime
 from .state import CUDAState
 
-__all__ = ["TOOLS", "TOOLS_MODULE", "CUDAModule"]
+__all__ = ["TOOLS", "CUDAModule"]
 
 # What the compiler offers: "cubin" and "ptx" (source, arch), "cubins" (pairs of them), "sass" (cubin), "save_ir"
-# (module). It fills the table when its module is imported, which an environment with only the run time does not have.
+# (module). It fills the table when it is loaded; an environment with only the run time does not have it.
 TOOLS: dict[str, Callable[..., Any]] = {}
-TOOLS_MODULE = "relaxish.backend.cuda.build"
 _DEVICE_IR = "device_ir.json"
 _log = get_logger("cuda")
 # Images that two threads load at once would be unloaded for the one that comes second, perhaps while they run.
@@ -39,8 +37,8 @@ _LOADING = threading.RLock()
 
 
 def _tool(name: str) -> Callable[..., Any]:
-    if name not in TOOLS and importlib.util.find_spec("relaxish.backend") is not None:
-        importlib.import_module(TOOLS_MODULE)
+    if name not in TOOLS and entry_points.available("cuda.tools"):
+        entry_points.load("cuda.tools")
     if name not in TOOLS:
         raise RelaxishError(f"making {name} needs the compiler, and this installation has only the run time")
     return TOOLS[name]

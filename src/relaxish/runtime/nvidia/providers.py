@@ -8,26 +8,22 @@ layers are in a module that is loaded when asked for.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...support import entry_points
 from ...support.config import CUDA_PROVIDER
 from .driver import Driver
 from .errors import CUDAError, NoCUDAError
 from .state import CUDAState
 
-__all__ = ["PROVIDER_MODULES", "chosen", "current", "find", "open_driver", "provider_names", "register_provider", "use"]
+__all__ = ["chosen", "current", "find", "open_driver", "provider_names", "register_provider", "use"]
 
 _FACTORIES: dict[str, Callable[[], Driver]] = {}
-# Where a provider registers that is not part of the run time.
-PROVIDER_MODULES: dict[str, str] = {
-    "emulator": "relaxish.backend.cuda.emulator.provider",
-    "emulator-fast": "relaxish.backend.cuda.emulator.provider",
-}
+# Providers that are not part of the run time.
+_UPPER = ("emulator", "emulator-fast")
 _AUTO = ("pycuda", "cuda-bindings")
 # Opened drivers by the knob's value, and what a `use` block put in their place.
 _OPENED: dict[str, CUDAState] = {}
@@ -46,15 +42,16 @@ def register_provider(name: str, factory: Callable[[], Driver]) -> None:
 
 def provider_names() -> list[str]:
     """Names that the knob may have."""
-    return sorted({*_FACTORIES, *PROVIDER_MODULES})
+    return sorted({*_FACTORIES, *_UPPER})
 
 
 def open_driver(name: str) -> Driver:
     """A new driver of a provider. Raises NoCUDAError when it cannot work here."""
     if name == "auto":
         return _first_available()
-    if name not in _FACTORIES and name in PROVIDER_MODULES and importlib.util.find_spec(PROVIDER_MODULES[name]):
-        importlib.import_module(PROVIDER_MODULES[name])
+    hook = f"cuda.provider.{name}"
+    if name not in _FACTORIES and entry_points.available(hook):
+        entry_points.load(hook)
     if name not in _FACTORIES:
         raise NoCUDAError(f"there is no CUDA provider {name!r}; RELAXISH_CUDA_PROVIDER may be auto, {_listed()}")
     try:

@@ -10,6 +10,7 @@ from ...ir.global_info import GlobalInfo
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.types import FuncType, TensorType
+from ...support.entry_points import module_name
 from ...support.object_path import ObjectPath
 from .config import PrinterConfig
 from .doc import CommentDoc, ExprDoc, ExprStmtDoc, StmtBlockDoc, StmtDoc
@@ -21,13 +22,13 @@ __all__ = ["render", "show"]
 
 # What belongs to neither level prints under the ``I`` prefix.
 _IR_LEVEL = (IRModule, GlobalVar, GlobalInfo, DictAttrs, FuncType, TensorType, Range)
+_GRAPH_LEVEL = (f"{__name__.partition('.')[0]}.relax", module_name("operators"))
 # Graph-level nodes are printed by ``relax_*``, which loads when the first of them is met.
 _RELAX_LOADED = [False]
 
 
 def _is_relax(node: Any) -> bool:
-    module = type(node).__module__
-    return module.startswith("relaxish.relax") or module.startswith("relaxish.op")
+    return type(node).__module__.startswith(_GRAPH_LEVEL)
 
 
 def _load_relax() -> None:

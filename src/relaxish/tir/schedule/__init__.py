@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...support.aliases import lazy_package as _lazy_package
+from ...support.entry_points import lazy_package as _lazy_package
 from . import primitives as _primitives  # enters all instruction kinds in the table
 from .errors import ScheduleError
 from .instruction import Instruction, InstructionKind, kind_table, register_kind

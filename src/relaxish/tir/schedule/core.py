@@ -197,7 +197,7 @@ class ScheduleCore:
             kind = InstructionKind.get(kind)
         undo = declare_pieces(self._state) if self._state.undeclared and not kind.takes_pieces else None
         try:
-            results, decision = kind.apply(self, inputs, attrs, decision)  # type: ignore[arg-type]
+            results, decision = kind.apply(self, inputs, attrs, decision)
         except BaseException as err:
             if undo is not None:  # what is refused leaves the program as it was
                 undo()

@@ -13,7 +13,7 @@ from .identity import Identity
 from .rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
-    from .schedule import Schedule
+    from .protocol import Schedule
 
 __all__ = ["Instruction", "InstructionKind", "kind_table", "register_kind"]
 

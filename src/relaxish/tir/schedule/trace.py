@@ -15,7 +15,7 @@ from .instruction import Instruction, InstructionKind, Raw, map_rvs, plain, pyth
 from .rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
-    from .schedule import Schedule
+    from .protocol import Schedule
 
 __all__ = ["Trace"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .instruction import kind_table
 
 if TYPE_CHECKING:
-    from .schedule import Schedule
+    from .protocol import Schedule
 
 __all__ = ["apply_text", "evaluate_expr"]
 

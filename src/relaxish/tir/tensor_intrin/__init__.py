@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from ...support.entry_points import lazy_package
+
 __all__ = ["load_all"]
 
 _DONE = [False]
-_MODULES = (
-    "amx", "arm_cpu", "build", "cuda", "cuda_names", "dot_product_common", "hexagon", "metal", "mma", "mma_layouts",
-    "mma_m16n8k8", "rocm", "rocm_mfma", "wgmma", "wmma", "x86",
-)  # fmt: skip
 
 
 def load_all() -> None:
@@ -22,10 +20,4 @@ def load_all() -> None:
         family.define()
 
 
-def __getattr__(name: str) -> object:
-    """Family modules load on demand."""
-    import importlib
-
-    if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_package(globals())  # families load on first use

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...support import aliases
+from ...support.entry_points import lazy_package
 from .default_functions import (
     default_consider_eval_passes,
     default_generate_candidate,
@@ -12,7 +10,7 @@ from .default_functions import (
 )
 from .primitives import Choice, Knob, Trace, deepcopy_irmodule, get_trace
 
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
     "Choice",
     "Database",
     "JSONDatabase",
@@ -27,9 +25,4 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "select_best_candidate",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # Measuring and remembering stand above this layer; the root package says where.
-    value = aliases.attribute(__name__, name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_package(globals())  # measuring and remembering stand above this layer

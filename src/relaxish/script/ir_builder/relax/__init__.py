@@ -11,6 +11,8 @@ from ....ir.expr import GlobalVar
 from ....relax import ExternFunc, ShapeExpr, TupleGetItem, const
 from ....relax.analysis import free_vars
 from ....relax.utils import convert_to_expr
+from ....runtime.device import device as device_of
+from ....support.entry_points import load
 from ..attrs import add_func_attrs
 from ..base import IRBuilder, Namer
 from ..ir import IRModuleFrame, decl_function, def_function, lookup_vdevice
@@ -155,7 +157,8 @@ def emit_te(func: Any, *args: Any, **kwargs: Any) -> Any:
         unique, i = f"{name}_{i}", i + 1
     gv = decl_function(unique, prim_func)
     def_function(unique, prim_func)
-    call_tir = importlib.import_module("relaxish.relax.call_forms").call_tir
+    from ....relax.call_forms import call_tir
+
     return call_tir(gv, call_args, out, tir_vars)
 
 
@@ -248,7 +251,7 @@ def tuple(*fields: Any) -> Any:  # noqa: A001
 
 def device(dev_type: Any = None, dev_id: int = 0) -> Any:
     """A device."""
-    return importlib.import_module("relaxish.runtime").device(dev_type, dev_id)
+    return device_of(dev_type, dev_id)
 
 
 def cpu(dev_id: int = 0) -> Any:
@@ -279,7 +282,7 @@ hexagon, webgpu, vpi, ext_dev = (_device_of(k) for k in ("hexagon", "webgpu", "v
 
 def to_vdevice(data: Any, dst_vdevice: Any) -> Any:
     """Copy a tensor to a virtual device, which may be named as ``"cuda:1"``."""
-    return importlib.import_module("relaxish.op.base").to_vdevice(data, as_vdevice(dst_vdevice))
+    return load("operators").to_vdevice(data, as_vdevice(dst_vdevice))
 
 
 def as_vdevice(value: Any) -> Any:
@@ -292,17 +295,17 @@ def as_vdevice(value: Any) -> Any:
 
 def stop_lift_params(x: Any) -> Any:
     """Keep what follows of ``x`` from being lifted out of the function."""
-    return importlib.import_module("relaxish.op.builtin").stop_lift_params(x)
+    return load("operators").builtin.stop_lift_params(x)
 
 
 def rewriter(mod: Any) -> Any:
     """A pattern-matching rewriter from a module class with ``pattern`` and ``replacement``."""
-    dpl = importlib.import_module("relaxish.relax.dpl")
+    from ....relax import dpl
+
     if not hasattr(mod, "functions"):
-        from ...parser.core.entry import parse
         from ...parser.core.utils import capture
 
-        mod = parse(mod, capture(mod, 2), check_well_formed=False)
+        mod = load("script.parse")(mod, capture(mod, 2), check_well_formed=False)
     return dpl.PatternMatchingRewriter.from_module(mod)
 
 
@@ -334,11 +337,11 @@ def _wrap(found: Any) -> Any:
 def __getattr__(name: builtins.str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    ops = importlib.import_module("relaxish.op")
+    ops = load("operators")
     found = getattr(ops, name, None)
     if found is None:
         try:
-            found = importlib.import_module(f"relaxish.op.{name}")
+            found = importlib.import_module(f"{ops.__name__}.{name}")
         except ImportError:
             raise AttributeError(f"R has no operator or statement named {name!r}") from None
     return _wrap(found)

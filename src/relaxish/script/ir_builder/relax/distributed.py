@@ -6,6 +6,7 @@ from typing import Any
 
 from .... import relax as _relax
 from ....relax.distributed import Placement, device_mesh
+from ....support.entry_points import load
 from ..ir import lookup_global_info
 
 __all__ = ["annotate_sharding", "as_mesh", "as_placement", "call_tir", "const", "device_mesh", "redistribute"]
@@ -25,10 +26,7 @@ def as_placement(value: Any) -> Any:
 
 
 def _ops() -> Any:
-    # The operators stand above this layer.
-    import importlib
-
-    return importlib.import_module("relaxish.op.distributed")
+    return load("operators").distributed
 
 
 def annotate_sharding(value: Any, device_mesh: Any, placement: Any) -> Any:  # noqa: F811

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from importlib import import_module
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from .... import tir as _tir
 from ....ir import primops as _primops
 from ....ir.expr import PrimExpr, Range, as_expr
 from ....ir.prim import CommReducer, IterVar, Let as _Let, Reduce
+from ....support.entry_points import load
 from ....tir.op_hopper import HOPPER_CALLS
 from ....tir import (
     EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, BufferLoad, Call, CallEffectKind, Cast, Div, FloatImm, FloorDiv,
@@ -219,12 +219,11 @@ def call_kernel(kernel: Any, launch_args: Any, *args: Any, **kwargs: Any) -> Pri
     memory as a third. The kernel goes into the module's attribute ``external_mods``. Raises ValueError for other kernels.
     """
     if "call_kernel" not in KERNEL_HOOKS:
-        import_module(KERNEL_PROVIDER)
+        load("cuda.external_kernel")
     return KERNEL_HOOKS["call_kernel"](kernel, launch_args, *args, **kwargs)
 
 
-# Who makes device modules of source; it fills the table when it is imported.
-KERNEL_PROVIDER = "relaxish.backend.cuda.external_kernel"
+# Filled by what makes device modules of source.
 KERNEL_HOOKS: dict[str, Callable[..., PrimExpr]] = {}
 
 __all__ = [

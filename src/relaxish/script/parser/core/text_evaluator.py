@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.node import Node, NodeMeta
+from ....support.entry_points import load
 from ....support.errors import DiagnosticError
 from .evaluator import Evaluator
 
@@ -249,7 +250,7 @@ def _in_namespace(owner: ModuleType, name: str) -> bool:
 @functools.lru_cache(maxsize=1)
 def _operators() -> frozenset[str]:
     """Names of the operators that ``R`` itself offers."""
-    families = [importlib.import_module(f"relaxish.op.{family}") for family in _OP_FAMILIES]
+    families = [importlib.import_module(f"{load('operators').__name__}.{family}") for family in _OP_FAMILIES]
     return frozenset(name for family in families for name in family.__all__)
 
 

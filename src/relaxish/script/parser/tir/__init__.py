@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...ir_builder import tir as _builder
+from ....support.entry_points import lazy_package
 from . import parser as _dialect
 from .entry import *  # noqa: F403
 from .entry import __all__ as __all__
 
 _ = _dialect
 
-
-def __getattr__(name: str) -> Any:
-    return getattr(_builder, name)
+__getattr__, __dir__ = lazy_package(globals())

@@ -17,7 +17,7 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
 
 __all__ = ["range_map"]
 

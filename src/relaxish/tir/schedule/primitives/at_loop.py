@@ -24,7 +24,7 @@ from .cache import check_scope_name, check_starts_afresh
 from .reduction import conjuncts
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

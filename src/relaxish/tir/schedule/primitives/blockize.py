@@ -25,7 +25,7 @@ from .compute_at import lowest_common_ancestor
 from .reduction import copy_var, init_predicate
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__ = ["blockize_realize"]

@@ -17,7 +17,7 @@ from .cache import check_scope_name
 from .marks import set_annotations
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

@@ -24,7 +24,7 @@ from ..subst import realize_of
 from ..walk import block_realizes_below, seq_or_single, unwrap
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

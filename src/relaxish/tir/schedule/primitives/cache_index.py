@@ -26,7 +26,7 @@ from .cache import check_scope_name
 from .reduction import conjuncts
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

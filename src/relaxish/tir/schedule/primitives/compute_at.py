@@ -27,7 +27,7 @@ from .domains import BlockDomains, VarDomain
 from .reduction import conjuncts
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

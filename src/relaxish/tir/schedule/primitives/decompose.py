@@ -23,7 +23,7 @@ from .compute_at import lowest_common_ancestor
 from .reduction import conjuncts, copy_var
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__ = ["can_decompose_padding"]

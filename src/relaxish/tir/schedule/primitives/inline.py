@@ -24,7 +24,7 @@ from ..subst import and_predicate, is_true, realize_of
 from ..walk import vars_in
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

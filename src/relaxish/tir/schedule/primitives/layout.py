@@ -26,7 +26,7 @@ from .buffer_attrs import alloc_site
 from .layout_padding import Padding, PaddingPlan, check_pad_value, following, plan_padding
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__ = ["replace_everywhere"]

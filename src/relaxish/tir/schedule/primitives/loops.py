@@ -22,7 +22,7 @@ from ..subst import append_predicate, realize_of, substitute_loops
 from ..walk import vars_in
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

@@ -19,7 +19,7 @@ from ..sref import StmtSRef
 from ..walk import vars_in
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

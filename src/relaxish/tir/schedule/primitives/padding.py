@@ -25,7 +25,7 @@ from ..walk import block_realizes_below, seq_or_single, vars_in
 from .reindex import check_alone, check_covers, check_decides_itself, points
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

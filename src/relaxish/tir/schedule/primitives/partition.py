@@ -25,7 +25,7 @@ from .piece import PieceBody
 from .reduction import copy_var
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

@@ -14,7 +14,7 @@ from ..sref import StmtSRef
 from ..state import blocks_in_order
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

@@ -18,7 +18,7 @@ from ..subst import and_predicate, realize_of
 from ..walk import driving_loops, seq_or_single, vars_in
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

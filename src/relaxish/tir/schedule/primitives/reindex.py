@@ -27,7 +27,7 @@ from .layout import fit, with_index_dtype
 from .reduction import conjuncts
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

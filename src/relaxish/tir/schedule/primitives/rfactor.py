@@ -24,7 +24,7 @@ from .reducers import Reducer
 from .reduction import conjuncts, copy_var
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

@@ -24,7 +24,7 @@ from ..walk import vars_in
 from .compute_at import lowest_common_ancestor
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__: list[str] = []

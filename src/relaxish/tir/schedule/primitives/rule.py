@@ -14,7 +14,7 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..state import ScheduleState
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
 
 __all__ = ["RULES"]
 

@@ -14,7 +14,7 @@ from ..sampling import sample_partitioned_factors, sample_perfect_factors
 from ..sref import StmtSRef
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
 
 __all__: list[str] = []
 

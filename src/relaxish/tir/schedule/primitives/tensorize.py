@@ -23,7 +23,7 @@ from .blockize import blockize_realize, only_realize_below
 from .loops import replace_realize
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..protocol import Schedule
     from ..state import ScheduleState
 
 __all__ = ["Mismatch", "TensorMatch", "tensorize_realize"]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...tir.tensor_intrin import mma_m16n8k8
-from ...tir.tensor_intrin.wmma import get_wmma_intrin_group
-from .add_rfactor import AddRFactor
-from .auto_bind import AutoBind
-from .cross_thread_reduction import CrossThreadReduction
-from .hopper import MultiLevelTilingHopper
-from .inline import ApplyCustomRule, AutoInline, InlineConstantScalars
-from .multi_level_tiling import MultiLevelTiling, MultiLevelTilingWithIntrin, ReuseType
-from .root_rules import ParallelizeVectorizeUnroll, RandomComputeLocation
-from .schedule_rule import ScheduleRule
-from .tensor_core import MultiLevelTilingTensorCore
-from .wide_vector import MultiLevelTilingWideVector
+from ..tir.tensor_intrin import mma_m16n8k8
+from ..tir.tensor_intrin.wmma import get_wmma_intrin_group
+from . import mutator as mu
+from . import postproc as pp
+from .schedule_rule.add_rfactor import AddRFactor
+from .schedule_rule.auto_bind import AutoBind
+from .schedule_rule.cross_thread_reduction import CrossThreadReduction
+from .schedule_rule.hopper import MultiLevelTilingHopper
+from .schedule_rule.inline import ApplyCustomRule, AutoInline, InlineConstantScalars
+from .schedule_rule.multi_level_tiling import MultiLevelTiling, MultiLevelTilingWithIntrin, ReuseType
+from .schedule_rule.root_rules import ParallelizeVectorizeUnroll, RandomComputeLocation
+from .schedule_rule.schedule_rule import ScheduleRule
+from .schedule_rule.tensor_core import MultiLevelTilingTensorCore
+from .schedule_rule.wide_vector import MultiLevelTilingWideVector
 
 __all__ = ["CPU_KINDS", "default_rules", "kind_of_target", "rules_for_target"]
 
@@ -87,7 +89,7 @@ def auto_inline_of(target: Any) -> AutoInline:
 
 
 def _known(name: str) -> bool:
-    from ...tir import TensorIntrin
+    from ..tir import TensorIntrin
 
     return TensorIntrin.get(name, allow_missing=True) is not None
 
@@ -186,8 +188,6 @@ def rules_for_target(target: Any) -> list[ScheduleRule]:
 
 def default_postprocs(kind: str) -> list[Any]:
     """The postprocessors of one kind of target, in the order in which they are applied."""
-    from .. import postproc as pp
-
     if kind in ("cuda", "cuda-tensorcore"):
         found = [
             pp.DisallowDynamicLoop(),
@@ -213,8 +213,6 @@ def default_postprocs(kind: str) -> list[Any]:
 
 def default_mutators(kind: str) -> dict[Any, float]:
     """The mutators of one kind of target, with the probability of each."""
-    from .. import mutator as mu
-
     if kind in CPU_KINDS:
         return {
             mu.MutateTileSize(): 0.9,

@@ -1,0 +1,125 @@
+"""Which module of the package loads which: imports anywhere in a file, and modules named in strings."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+PACKAGE = "relaxish"
+# The root's tables are how layers are left on purpose: hooks of low layers, and where public names really are.
+TABLES = {PACKAGE, f"{PACKAGE}.public_names"}
+_PATH = re.compile(rf"{PACKAGE}(\.\w+)+(:\w+)?")
+
+
+class Package:
+    """The modules under a folder, read once; names are absolute."""
+
+    def __init__(self, root: Path) -> None:
+        self.files = {_name(path, root): path for path in sorted(root.rglob("*.py"))}
+        self.trees = {name: ast.parse(path.read_text()) for name, path in self.files.items()}
+        # What packages import from elsewhere: package -> name -> (module, name there).
+        self._exports = {
+            name: {alias.asname or alias.name: (module, alias.name) for module, alias, _ in self._from(name, top=True)}
+            for name, path in self.files.items()
+            if path.name == "__init__.py"
+        }
+
+    def references(self, module: str) -> Iterator[tuple[int, str]]:
+        """(line, module that defines what is asked for) of every import and every string that names a module."""
+        for node in ast.walk(self.trees[module]):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    if alias.name.split(".")[0] == PACKAGE:
+                        yield node.lineno, self.home(alias.name)
+        for source, alias, line in self._from(module):
+            yield line, self.definer(source, alias.name)
+        if module not in TABLES:
+            yield from self._strings(module)
+
+    def edges(self) -> dict[str, set[str]]:
+        """Module -> the modules it refers to, itself excluded."""
+        return {name: {to for _, to in self.references(name)} - {name, PACKAGE, ""} for name in self.files}
+
+    def home(self, name: str) -> str:
+        """The module that a dotted path leads to: the path itself, or the nearest module above it."""
+        while name and name not in self.files:
+            name = name.rpartition(".")[0]
+        return name
+
+    def definer(self, module: str, name: str, steps: int = 8) -> str:
+        """The module that ``from module import name`` takes its name from, re-exports of packages followed."""
+        if f"{module}.{name}" in self.files:
+            return f"{module}.{name}"
+        onward = self._exports.get(module, {}).get(name)
+        if onward is not None and onward != (module, name) and steps:
+            return self.definer(*onward, steps - 1)
+        return self.home(module)
+
+    def _from(self, module: str, top: bool = False) -> Iterator[tuple[str, ast.alias, int]]:
+        tree = self.trees[module]
+        inside = module if self.files[module].name == "__init__.py" else module.rpartition(".")[0]
+        for node in tree.body if top else ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            base = node.module or ""
+            if node.level:
+                parts = inside.split(".")
+                parts = parts[: len(parts) - node.level + 1]
+                base = ".".join([*parts, node.module] if node.module else parts)
+            if base.split(".")[0] == PACKAGE:
+                yield from ((base, alias, node.lineno) for alias in node.names)
+
+    def _strings(self, module: str) -> Iterator[tuple[int, str]]:
+        """Modules that strings name; of an f-string what stands before its first value counts."""
+        for node in ast.walk(self.trees[module]):
+            if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant):
+                start = str(node.values[0].value)
+                if start.startswith(f"{PACKAGE}."):
+                    yield node.lineno, self.home(start.rpartition(".")[0])
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _PATH.fullmatch(node.value):
+                yield node.lineno, self.home(node.value.partition(":")[0])
+
+
+def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components, largest first (Kosaraju: finishing order, then the reversed graph)."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for start in edges:
+        if start in seen:
+            continue
+        seen.add(start)
+        path = [(start, iter(sorted(edges[start])))]
+        while path:
+            node, following = path[-1]
+            onward = next((n for n in following if n in edges and n not in seen), None)
+            if onward is None:
+                order.append(path.pop()[0])
+            else:
+                seen.add(onward)
+                path.append((onward, iter(sorted(edges[onward]))))
+    reverse: dict[str, list[str]] = {name: [] for name in edges}
+    for name, targets in edges.items():
+        for target in targets:
+            if target in reverse:
+                reverse[target].append(name)
+    found: list[list[str]] = []
+    taken: set[str] = set()
+    for start in reversed(order):
+        if start in taken:
+            continue
+        taken.add(start)
+        group, todo = [], [start]
+        while todo:
+            group.append(todo.pop())
+            fresh = [n for n in reverse[group[-1]] if n not in taken]
+            taken.update(fresh)
+            todo += fresh
+        found.append(sorted(group))
+    return sorted(found, key=len, reverse=True)
+
+
+def _name(path: Path, root: Path) -> str:
+    parts = [PACKAGE, *path.relative_to(root).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
