@@ -302,13 +302,23 @@ def check_starts_afresh(state: ScheduleState, block_sref: StmtSRef, scope: StmtS
     if not state.enable_check or block.init is not None or all(r.buffer is not buffer for r in block.reads):
         return
     begun_outside = scope.stmt.init is not None and _writes(scope.stmt, buffer)
-    if begun_outside or isinstance(block.body, BufferStore):
+    if begun_outside or not begins(state, block_sref, buffer):
         raise PrimitiveError(
             f"The block {{0}} adds to {buffer.name}, which is initialised elsewhere; a cache of it would start "
             "undefined.",
             [block_sref],
             hint="make the cache before the reduction is taken apart",
         )
+
+
+def begins(state: ScheduleState, block_sref: StmtSRef, buffer: Any) -> bool:
+    """Whether what a block reads of a buffer is what it has written itself: the first block inside that uses it writes it."""
+    block = block_sref.stmt
+    if block.init is not None or all(r.buffer is not buffer for r in block.reads):
+        return True
+    inside = [child for child in state.child_blocks(block_sref) if _mentions(child.stmt, buffer)]
+    # A block of several statements may well set up its result itself.
+    return begins(state, inside[0], buffer) if inside else not isinstance(block.body, BufferStore)
 
 
 def _check_copies_own_only(state: ScheduleState, block_sref: StmtSRef, written: BufferRegion, at: StmtSRef) -> None:
