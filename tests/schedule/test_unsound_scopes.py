@@ -252,3 +252,31 @@ def test_rolling_leaves_reductions_what_they_are():
     sch.compute_at("Q", sch.get_loops("C")[1])
     sch.rolling_buffer("Q", 0)
     assert check_program(windows, sch.mod["main"]) is None
+
+
+def test_no_copies_of_a_reduction_that_an_outer_block_takes_in_steps():
+    @T.prim_func
+    def stepwise(A: T.Buffer((5, 6), "float32"), C: T.Buffer((5,), "float32")):
+        for k in range(6):
+            with T.block("step"):
+                vk = T.axis.reduce(6, k)
+                T.reads(A[0:5, vk])
+                T.writes(C[0:5])
+                for i in range(5):
+                    with T.block("C"):
+                        v = T.axis.spatial(5, i)
+                        r = T.axis.reduce(6, vk)
+                        with T.init():
+                            C[v] = 0.0
+                        C[v] = C[v] + A[v, r]
+
+    sch = Schedule(stepwise)
+    for made in (
+        lambda: sch.cache_write("C", 0, "global"),
+        lambda: sch.reindex("C", ("write", 0)),
+        lambda: sch.reindex_cache_write("C", 0, "global", lambda v, r: (v,)),
+        lambda: sch.write_at(sch.get_loops("C")[0], "C", 0, "global"),
+    ):
+        with pytest.raises(ScheduleError, match="initialised elsewhere|not a stage pipeline"):
+            made()
+    assert check_program(stepwise, sch.mod["main"]) is None
