@@ -13,6 +13,7 @@ import relaxish
 from relaxish import nd, relax, rpc
 from relaxish.runtime.registry import register_func
 from relaxish.runtime.rpc import wire
+from relaxish.runtime.rpc.serving import Serving
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 
@@ -102,6 +103,17 @@ def test_files(session):
     for outside in ("../x", "/etc/hosts"):
         with pytest.raises(rpc.RPCError, match="outside"):
             session.download(outside)
+
+
+def test_uploads_leave_what_is_open_whole():
+    """A library that runs must not change under its threads."""
+    serving = Serving()
+    serving.do_upload("lib/k.so", b"old")
+    with open(serving._path("lib/k.so"), "rb") as held:
+        serving.do_upload("lib/k.so", b"newer")
+        assert held.read() == b"old"
+    assert serving.do_download("lib/k.so") == b"newer" and serving.do_listdir("lib") == ["k.so"]
+    serving.close()
 
 
 def test_memory_outside_of_the_session_is_refused(session):

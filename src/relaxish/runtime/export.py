@@ -21,6 +21,7 @@ from typing import Any
 
 from ..support.elf import with_suffix
 from ..support.errors import RelaxishError
+from ..support.files import replace_file
 from ..support.log import get_logger
 from . import safetensors_file
 from .bytecode import FunctionInfo, instruction_to_json
@@ -37,15 +38,6 @@ __all__ = ["StaticLibrary", "export_executable", "export_module", "load_module",
 
 
 _log = get_logger("runtime")
-
-
-def _write_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text)
-        os.replace(temporary, path)
-    except OSError as err:
-        raise RelaxishError(f"cannot write {path}: {err.strerror}") from None
 
 
 def _in_tar(file_name: str, write: Any) -> str:
@@ -214,7 +206,7 @@ def _write_executable(executable: Executable, file_name: str, how: _Linking) -> 
     devices = _write_devices(path, executable.device_modules, has_code)
     described = [_external_to_json(path, index, m) for index, m in enumerate(external)]
     if not has_library and not devices and not how.in_archive:
-        path.write_bytes(b"")  # what is loaded is named by this file, though all is in those beside it
+        replace_file(path, b"")  # what is loaded is named by this file, though all is in those beside it
     inner = [name for item in described for name in (*item["packages"], item.get("nested")) if name]
     own = [] if how.in_archive and not has_library and not (devices and not has_code) else [path.name]
     parts = [*own, *objects, weights.name, *devices, *inner]
@@ -231,7 +223,7 @@ def _write_executable(executable: Executable, file_name: str, how: _Linking) -> 
         "system_lib": executable.in_system_lib,
         **({"objects": objects} if objects else {}),
     }
-    _write_text(path.with_suffix(".json"), manifest_text(manifest))
+    replace_file(path.with_suffix(".json"), manifest_text(manifest).encode())
     return file_name
 
 
@@ -307,7 +299,7 @@ def _write_module(module: Module, file_name: str, how: _Linking) -> str:
         "system_lib": module.in_system_lib,
         **({"objects": objects} if objects else {}),
     }
-    _write_text(path.with_suffix(".json"), manifest_text(manifest))
+    replace_file(path.with_suffix(".json"), manifest_text(manifest).encode())
     return file_name
 
 

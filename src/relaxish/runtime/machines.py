@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..support.errors import MalformedDataError, RelaxishError
+from ..support.files import replace_file
 from ..support.untrusted import integer, list_of, mapping_of, one_of, parse_json, record, text
 from .executable import Executable
 from .load import load_module
@@ -67,12 +68,7 @@ class MachinePrograms(Mapping[str, Executable]):
             machines.append({"name": name, "file": archive, "workers": workers})
         files = describe_files(path.parent, [str(m["file"]) for m in machines])
         data = {"format": _FORMAT, "version": 1, "machines": machines, "files": files}
-        temporary = path.with_name(f".{os.getpid()}.{path.name}")
-        try:
-            temporary.write_text(json.dumps(data, indent=1))
-            os.replace(temporary, path)
-        except OSError as err:
-            raise RelaxishError(f"cannot write {path}: {err.strerror}") from None
+        replace_file(path, json.dumps(data, indent=1).encode())
         return str(path)
 
 

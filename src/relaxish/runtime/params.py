@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..support.errors import MalformedDataError, MissingFileError, RelaxishError
+from ..support.files import replace_file
 from ..support.untrusted import malformed
 from .dtype import dlpack_code, dtype_of_dlpack, numpy_dtype
 from .ndarray import NDArray, array, from_numpy
@@ -102,10 +103,7 @@ class _Reader:
 
 def save_param_dict_to_file(params: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """:func:`save_param_dict` to a file; an existing one is replaced only once all is written."""
-    target = Path(path)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(save_param_dict(params))
-    os.replace(temporary, target)
+    replace_file(Path(path), save_param_dict(params))
 
 
 def load_param_dict_from_file(path: str | os.PathLike[str]) -> dict[str, NDArray]:

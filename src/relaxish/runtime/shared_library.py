@@ -1,7 +1,8 @@
 """Shared objects in this process: each is loaded once for its contents, whatever file it comes from.
 
-The dynamic linker knows libraries by the name and the inode of their file: a file that was written again in place, or put
-where another one was, would be taken for what was loaded before.
+What is mapped is a copy that nobody else can name. A file that is written again in place would change the code that runs,
+and end the process if it became shorter: when a kernel is called, when one of its threads wakes, or when the number of
+threads is set. The dynamic linker, too, knows libraries by name and inode, and would take another file for the one before.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import ctypes
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..support.errors import RelaxishError
@@ -20,27 +23,41 @@ from .thread_count import SETTER, pool_loaded
 
 __all__ = ["SharedLibrary", "shared_library"]
 
-# What was loaded under a name, or as an inode: (device, inode), size, time of the last change.
-_BY_NAME: dict[str, tuple[int, ...]] = {}
-_BY_INODE: dict[tuple[int, int], tuple[int, ...]] = {}
-_NUMBERS = itertools.count()
+_NUMBERS = itertools.count(1)
+
+
+@contextlib.contextmanager
+def _in_memory(path: str) -> Iterator[str]:
+    """A copy in memory alone, under a name that was never used before. Raises OSError where there is no such thing."""
+    if not hasattr(os, "memfd_create"):
+        raise OSError("no files in memory")
+    descriptor = os.memfd_create(os.path.basename(path), os.MFD_CLOEXEC)
+    try:
+        with open(path, "rb") as source, os.fdopen(os.dup(descriptor), "wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        # Numbers of descriptors come again; what makes the name a new one means nothing to the file system.
+        new = f"{next(_NUMBERS):b}".replace("1", "/.").replace("0", "/")
+        yield f"/proc/self/fd{new}/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _in_folder(path: str) -> Iterator[str]:
+    """A copy in a folder of its own, deleted once it is open. Raises OSError where there is no room for it."""
+    with tempfile.TemporaryDirectory(prefix="relaxish-load-") as folder:
+        name = Path(folder) / f"{next(_NUMBERS)}-{os.path.basename(path)}"
+        shutil.copyfile(path, name)
+        yield str(name)
 
 
 def _open(path: str) -> ctypes.CDLL:
-    """``dlopen`` of this very file. Raises OSError."""
-    stat = os.stat(path)
-    inode = stat.st_dev, stat.st_ino
-    identity = *inode, stat.st_size, stat.st_mtime_ns
-    if _BY_INODE.setdefault(inode, identity) == identity and _BY_NAME.setdefault(path, identity) == identity:
-        return ctypes.CDLL(path)
-    with tempfile.TemporaryDirectory(prefix="relaxish-load-") as folder:
-        # A name that no other file ever has; a file that changed in place needs another inode as well.
-        name = Path(folder) / f"{next(_NUMBERS)}-{os.path.basename(path)}"
-        if _BY_INODE[inode] == identity:
-            name.symlink_to(os.path.abspath(path))
-        else:
-            shutil.copyfile(path, name)
-        return ctypes.CDLL(str(name))
+    """``dlopen`` of what is in this file now. Raises OSError."""
+    # Elsewhere a file that is mapped can be neither written nor deleted.
+    for copy in (_in_memory, _in_folder) if sys.platform != "win32" else ():
+        with contextlib.suppress(OSError), copy(path) as name:
+            return ctypes.CDLL(name)
+    return ctypes.CDLL(path)  # a file system without room or rights for a copy; or the error that names the file
 
 
 class SharedLibrary:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...support.errors import RelaxishError
+from ...support.files import replace_file
 from ..device import Device, cpu
 from ..export import load_module
 from ..ndarray import NDArray, empty
@@ -204,10 +205,10 @@ class Serving:
         return found
 
     def do_upload(self, name: str, data: bytes) -> None:
-        """Write a file."""
+        """Write a file; what was there before stays whole for who has it open."""
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        replace_file(path, data)
 
     def do_download(self, name: str) -> bytes:
         """Read a file."""

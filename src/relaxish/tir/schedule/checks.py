@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...ir.expr import Range
-from ..expr import IntImm, IterVar, Var
+from ..expr import IntImm, IterVar
 from ..op import all as tir_all
 from ..stmt import Block, BlockRealize, For
 from .errors import PrimitiveError
@@ -111,13 +111,18 @@ def complete_reason(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef)
     return None
 
 
-def _variables_of_outer_blocks(sref: StmtSRef) -> set[Var]:
-    found: set[Var] = set()
-    above = sref.parent
-    while above is not None:
-        found |= {iv.var for iv in above.stmt.iter_vars} if isinstance(above.stmt, Block) else set()
-        above = above.parent
-    return found
+def reduced_from_outside(block_sref: StmtSRef) -> str | None:
+    """The name of a reduction variable that an outer block drives, None without one.
+
+    Such a block goes on with its reduction each time that it is reached, and begins it the first time only.
+    """
+    outer = {
+        iv.var for above in block_sref.ancestors() if isinstance(above.stmt, Block) for iv in above.stmt.iter_vars
+    }
+    for iv, value in zip(block_sref.stmt.iter_vars, realize_of(block_sref).iter_values, strict=True):
+        if iv.iter_type == IterVar.CommReduce and not outer.isdisjoint(vars_in(value)):
+            return str(iv.var.name)
+    return None
 
 
 def reduction_reason(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> str | None:
@@ -133,11 +138,8 @@ def reduction_reason(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef
         return "it is not the only writer of its output buffers"
     if reduces_output_index(block):
         return "a reduction variable indexes its output buffers"
-    outer = _variables_of_outer_blocks(block_sref)
-    for iv, value in zip(block.iter_vars, realize_of(block_sref).iter_values, strict=True):
-        if iv.iter_type == IterVar.CommReduce and not outer.isdisjoint(vars_in(value)):
-            return f'an outer block decides which values of "{iv.var.name}" it runs over at a time'
-    return None
+    name = reduced_from_outside(block_sref)
+    return f'an outer block decides which values of "{name}" it runs over at a time' if name is not None else None
 
 
 def reduces_output_index(block: Block) -> bool:

@@ -20,7 +20,7 @@ from ..region import Box, box_to_ranges, loops_between, relax_region, union_sets
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
 from ..walk import block_realizes_below, vars_in
-from .cache import check_scope_name, check_starts_afresh
+from .cache import begins, check_scope_name, check_starts_afresh
 from .reduction import conjuncts
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class _Move:
         if not self.reading:
             for writer in self.state.get_block_scope(scope).buffer_writers.get(self.buffer, ()):
                 check_starts_afresh(self.state, writer, scope, self.buffer)
+            self._check_reads_own()
         rewriter = _Replace(self.loop, new_loop)
         old = scope.stmt
         new = old.with_fields(body=rewriter.visit(old.body), alloc_buffers=(*old.alloc_buffers, self.staged))
@@ -117,6 +118,16 @@ class _Move:
         made = self.state.stmt2ref[copy.block]
         self.state.mark_new_block(made)
         return made
+
+    def _check_reads_own(self) -> None:
+        """Refuse to redirect reads of what was written before this iteration: the new buffer does not hold it."""
+        written = False
+        for child in self.state.child_blocks(self.loop_sref):
+            if not written and not begins(self.state, child, self.buffer):
+                raise PrimitiveError(
+                    f"The block {{0}} reads {self.buffer.name} before loop {{1}} writes it.", [child, self.loop_sref]
+                )
+            written = written or any(r.buffer is self.buffer for r in child.stmt.writes)
 
     def _check_in_bounds(self, box: Box) -> None:
         """Refuse a region known to leave the buffer: what guards the accesses would not guard the copy.

@@ -299,16 +299,29 @@ def _with_children(state: ScheduleState, blocks: Sequence[StmtSRef]) -> list[Stm
 def check_starts_afresh(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef, buffer: Any) -> None:
     """Demand that a block does not go on from a result that is begun elsewhere: a cache of it would start undefined."""
     block = block_sref.stmt
-    if not state.enable_check or block.init is not None or all(r.buffer is not buffer for r in block.reads):
+    if not state.enable_check:
         return
-    begun_outside = scope.stmt.init is not None and _writes(scope.stmt, buffer)
-    if begun_outside or isinstance(block.body, BufferStore):
+    goes_on = block.init is None and any(r.buffer is buffer for r in block.reads)
+    begun_outside = goes_on and scope.stmt.init is not None and _writes(scope.stmt, buffer)
+    if begun_outside or not begins(state, block_sref, buffer):
         raise PrimitiveError(
             f"The block {{0}} adds to {buffer.name}, which is initialised elsewhere; a cache of it would start "
             "undefined.",
             [block_sref],
             hint="make the cache before the reduction is taken apart",
         )
+
+
+def begins(state: ScheduleState, block_sref: StmtSRef, buffer: Any) -> bool:
+    """Whether what a block reads of a buffer is what it has written itself: the first block inside that uses it writes it."""
+    block = block_sref.stmt
+    if block.init is not None:
+        return checks.reduced_from_outside(block_sref) is None
+    if all(r.buffer is not buffer for r in block.reads):
+        return True
+    inside = [child for child in state.child_blocks(block_sref) if _mentions(child.stmt, buffer)]
+    # A block of several statements may well set up its result itself.
+    return begins(state, inside[0], buffer) if inside else not isinstance(block.body, BufferStore)
 
 
 def _check_copies_own_only(state: ScheduleState, block_sref: StmtSRef, written: BufferRegion, at: StmtSRef) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....arith import Analyzer, IterMapLevel, ProofStrength, detect_iter_map
+from ....arith import Analyzer, IntervalSet, IterMapLevel, ProofStrength, detect_iter_map, eval_set
 from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.prim import const
@@ -148,6 +148,8 @@ def move_block(
         _check_turns_suffice(block_sref, loop_sref, solved)
         _check_computed_once(block_sref, loop_sref, solved)
         _check_residues_written(block_sref, loop_sref, producers, solved, analyzer)
+    if state.enable_check:
+        _check_within_outer_choice(block_sref, solved)
     if check_only:
         return
     nest = _new_nest(block, _own_guards(block_sref), solved, keep_units, analyzer)
@@ -163,6 +165,30 @@ def _check_before_consumers(
     for consumer in consumers:
         if not checks.in_scope_of(consumer, loop) and order[consumer] < last:
             raise PrimitiveError("The block {0} would move behind its consumer {1}.", [block, consumer])
+
+
+def _check_within_outer_choice(block: StmtSRef, solved: Sequence[VarDomain]) -> None:
+    """Where an outer block decides which values of a variable the block runs over, it must not run over others."""
+    realize = realize_of(block)
+    ranges = loop_ranges(block.parent)
+    if ranges.keys() >= vars_in(tuple(realize.iter_values)).keys():
+        return
+    analyzer = Analyzer()
+    for above in block.ancestors():
+        for iv in getattr(above.stmt, "iter_vars", ()):
+            analyzer.bind(iv.var, iv.dom)
+    sets = {var: IntervalSet(r.min, r.min + r.extent - 1) for var, r in ranges.items()}
+    for iv, value, (asked, bound) in zip(block.stmt.iter_vars, realize.iter_values, solved, strict=True):
+        if ranges.keys() >= vars_in(value).keys():
+            continue
+        before = eval_set(value, sets)
+        lows, highs = zip(*(r for r in (asked, bound) if r is not None), strict=True)
+        starts = any(analyzer.can_prove(low >= before.min_value) for low in lows)
+        if not starts or not any(analyzer.can_prove(high <= before.max_value) for high in highs):
+            raise PrimitiveError(
+                f'An outer block decides which values of "{iv.var.name}" block {{0}} runs over; it would run over others.',
+                [block],
+            )
 
 
 def _check_no_gaps(block: StmtSRef, loop: StmtSRef, producers: Sequence[StmtSRef]) -> None:

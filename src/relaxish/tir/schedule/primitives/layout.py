@@ -328,8 +328,7 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
     block = checks.check_block(sref)
     loops = checks.loops_above(sref)
     realize = realize_of(sref)
-    if any(not isinstance(v, Var) for v in realize.iter_values):
-        raise PrimitiveError("The bindings of block {0} must be plain loop variables.", [sref])
+    _check_loops_are_variables(sref, realize, loops)
     for outer, inner in zip(loops, [*loops[1:], None], strict=False):
         if outer.stmt.body is not (realize if inner is None else inner.stmt):
             raise PrimitiveError("The block {0} must be alone in its loop nest.", [sref])
@@ -366,6 +365,7 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
         writes=worker.visit(block.writes),
         body=worker.visit(block.body),
         init=None if block.init is None else worker.visit(block.init),
+        match_buffers=worker.visit(block.match_buffers),
     )
     loop_vars = [Var(f"ax{i}", dtype) for i in range(len(extents))]
     renamed = dict(zip(fresh, loop_vars, strict=True))
@@ -378,6 +378,29 @@ def transform_block_layout(state: ScheduleState, sref: StmtSRef, index_map: Inde
         state.replace(loops[0], nest, {block: made})
     else:
         _put_in_place(state, sref, realize, nest, {block: made})
+
+
+def _check_loops_are_variables(sref: StmtSRef, realize: BlockRealize, loops: Sequence[StmtSRef]) -> None:
+    """Demand that each variable is a loop of the block's own that runs from zero over all of the variable's domain.
+
+    New loops run over all combinations of the variables: other than these, where an outer block decides on one.
+    """
+    driven = {s.stmt.loop_var: s.stmt for s in loops}
+    seen: set[Any] = set()
+    analyzer = Analyzer()
+    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        if not isinstance(value, Var) or value not in driven or value in seen:
+            raise PrimitiveError("The bindings of block {0} must be plain loop variables, each its own.", [sref])
+        seen.add(value)
+        loop = driven[value]
+        starts = checks.is_zero(loop.min) and checks.is_zero(iv.dom.min)
+        if not starts or not analyzer.can_prove(loop.extent >= iv.dom.extent):
+            raise PrimitiveError(
+                f'The loop {{1}} does not run over all of "{iv.var.name}" of block {{0}}.', [sref, loop]
+            )
+    for loop_sref in loops:
+        if loop_sref.stmt.loop_var not in seen and not checks.is_one(loop_sref.stmt.extent):
+            raise PrimitiveError("The loop {1} drives no variable of block {0}.", [sref, loop_sref])
 
 
 def _put_in_place(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer
@@ -338,7 +338,8 @@ def _stage_under_copied_loops(
     realize = realize_of(sref)
     bound = {iv.var: v for iv, v in zip(sref.stmt.iter_vars, realize.iter_values, strict=True)}
     below = [s for s in checks.loops_above(sref) if checks.in_scope_of(s, at)]
-    loops = driving_loops([s.stmt for s in below], vars_in(tuple(bound[iv.var] for iv in used)))
+    wanted, guards = _guards(realize, [s.stmt for s in below], vars_in(tuple(bound[iv.var] for iv in used)))
+    loops = driving_loops([s.stmt for s in below], wanted)
     renamed: dict[Any, Any] = {n.loop_var: Var(n.loop_var.name, n.loop_var.dtype) for n in loops}
     iters = [IterVar(iv.dom, Var(iv.var.name, iv.var.dtype), IterVar.DataPar) for iv in used]
     renamed.update({iv.var: made.var for iv, made in zip(used, iters, strict=True)})
@@ -356,18 +357,34 @@ def _stage_under_copied_loops(
     values = tuple(substitute(bound[iv.var], renamed) for iv in used)
     predicate: Any = const(True, "bool")
     # A loop of one iteration that drives nothing may still stand in a predicate.
-    for s in below:
-        if s.stmt.loop_var not in renamed and checks.is_one(s.stmt.extent):
-            renamed[s.stmt.loop_var] = s.stmt.min
-    left_out = {s.stmt.loop_var for s in below if s.stmt.loop_var not in renamed}
-    for term in conjuncts(realize.predicate):
-        if left_out.isdisjoint(vars_in(term)):
-            predicate = and_predicate(predicate, substitute(term, renamed))
+    renamed |= {s.stmt.loop_var: s.stmt.min for s in below if s.stmt.loop_var not in renamed}
+    for term in guards:
+        predicate = and_predicate(predicate, substitute(term, renamed))
     body: Any = BlockRealize(values, predicate, block)
     for n in reversed(loops):
         low, extent = substitute(n.min, renamed), substitute(n.extent, renamed)
         body = For(renamed[n.loop_var], low, extent, ForKind.SERIAL, body)
     return body, block
+
+
+def _guards(realize: BlockRealize, below: Sequence[For], driving: Iterable[Any]) -> tuple[dict[Any, None], list[Any]]:
+    """The loops that a copy of an access needs, besides those that drive it, and the terms of the predicate for it.
+
+    A term about other loops alone (those of a reduction) holds somewhere, whatever is accessed; one that compares them
+    with loops of the access says what is accessed at all.
+    """
+    several = {n.loop_var for n in below if not checks.is_one(n.extent)}
+    wanted = dict.fromkeys(driving)
+    left = conjuncts(realize.predicate)
+    taken: list[Any] = []
+    while True:
+        more = [t for t in left if not wanted.keys().isdisjoint(vars_in(t)) or several.isdisjoint(vars_in(t))]
+        if not more:
+            break
+        left = [t for t in left if t not in more]
+        taken += more
+        wanted |= {v: None for t in more for v in vars_in(t) if v in several}
+    return wanted, [t for t in conjuncts(realize.predicate) if t in taken]
 
 
 class _InsertAt(ScopeRewriter):

@@ -119,7 +119,8 @@ class _Roll(Mutator):
         region = next((r for r in block.writes if r.buffer is self.old), None)
         if region is not None:
             return set(vars_in(region.region[self.rolling].min))
-        return {iv.var for i, iv in enumerate(block.iter_vars) if i == self.rolling}
+        # A reduction variable stays one: the block knows by it when to begin anew.
+        return {iv.var for iv in block.iter_vars[self.rolling : self.rolling + 1] if iv.iter_type == IterVar.DataPar}
 
     def visit_BlockRealize(self, node: BlockRealize) -> Any:
         made = self.default_visit(node)
