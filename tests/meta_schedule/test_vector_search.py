@@ -36,10 +36,7 @@ def compare(sketch, variant, rng, count):
     fast = variant.features(rows)
     for k, row in enumerate(rows):
         mine = np.stack([block[k] for block in fast])
-        try:
-            slow = sketch.replayed_features(row, variant.locations)
-        except ScheduleError:
-            continue  # loops that recompute each other's halo may not run in parallel: no candidate
+        slow = sketch.replayed_features(row, variant.locations)
         np.testing.assert_allclose(mine, slow, rtol=1e-4, atol=1e-3, err_msg=str((variant.locations, row)))
         compared += 1
     return compared
