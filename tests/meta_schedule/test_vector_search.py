@@ -10,7 +10,6 @@ from relaxish import meta_schedule as ms
 from relaxish import te
 from relaxish.meta_schedule.search_strategy.population import VectorPool, VectorSketch
 from relaxish.target import Target
-from relaxish.tir.schedule import ScheduleError
 
 
 def context_of(tensors, seed=1):
