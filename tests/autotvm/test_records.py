@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import pickle
+import socket
 import sys
+import threading
 import types
 
 import numpy as np
@@ -14,8 +17,8 @@ import pytest
 
 from relaxish import autotvm
 from relaxish.autotvm import record
-from relaxish.autotvm.database import DummyDatabase, filter_inputs
-from relaxish.support.errors import MalformedDataError
+from relaxish.autotvm.database import DummyDatabase, RedisDatabase, filter_inputs
+from relaxish.support.errors import MalformedDataError, RelaxishError
 from relaxish.target import Target
 
 LINE = (
@@ -176,10 +179,89 @@ def test_split_and_the_command(tmp_path, capsys):
         record.main(["--mode", "read", "--i", str(tmp_path / "none")])
 
 
-def test_databases():
+class RedisServer:
+    """What a Redis server does with the commands of a store, by its protocol; texts by the number of the database."""
+
+    def __init__(self):
+        self.texts = {}
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listening.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.listening.accept()
+                threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        stream, number = connection.makefile("rb"), 0
+        while (head := stream.readline()).startswith(b"*"):
+            words = []
+            for _ in range(int(head[1:])):
+                size = int(stream.readline()[1:])
+                words.append(stream.read(size + 2)[:-2])
+            texts = self.texts.setdefault(number, {})
+            name, rest = words[0].upper(), words[1:]
+            if name == b"SELECT":
+                number, reply = int(rest[0]), b"+OK\r\n"
+            elif name == b"SET":
+                texts[rest[0]], reply = rest[1], b"+OK\r\n"
+            elif name == b"GET":
+                found = texts.get(rest[0])
+                reply = b"$-1\r\n" if found is None else b"$%d\r\n%b\r\n" % (len(found), found)
+            elif name == b"KEYS" and rest == [b"*"]:
+                reply = b"*%d\r\n" % len(texts) + b"".join(b"$%d\r\n%b\r\n" % (len(k), k) for k in texts)
+            elif name == b"FLUSHDB":
+                texts.clear()
+                reply = b"+OK\r\n"
+            else:
+                reply = b"-ERR unknown command\r\n"
+            for at in range(0, len(reply), 7):  # in pieces, as networks do
+                connection.sendall(reply[at : at + 7])
+        connection.close()
+
+
+@pytest.fixture
+def redis():
+    server = RedisServer()
+    yield server
+    server.listening.close()
+
+
+def test_a_redis_server_keeps_databases_apart(redis):
+    row = record.decode(line(1, 0.1))
+    one, other = (RedisDatabase(n, port=redis.port) for n in (RedisDatabase.REDIS_LOCA, RedisDatabase.REDIS_TEST))
+    one.save(*row)
+    assert RedisDatabase(RedisDatabase.REDIS_LOCA, port=redis.port).load(row[0]).costs == (0.1,)
+    assert other.load(row[0]) is None and set(redis.texts[14]) and not redis.texts[13]
+    with pytest.raises(RelaxishError, match="says: ERR unknown command"):
+        one.db.command("SHUTDOWN")
+
+
+def test_without_a_redis_server_there_is_one_line_that_says_so():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(RelaxishError, match=f"no Redis server answers at 127.0.0.1:{port}"):
+        RedisDatabase(port=port).load(record.decode(line(1, 0.1))[0])
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def greet():
+            connection, _ = listening.accept()
+            connection.sendall(b"SSH-2.0-OpenSSH_9\r\n")
+
+        threading.Thread(target=greet, daemon=True).start()
+        with pytest.raises(RelaxishError, match="this is no Redis server"):
+            RedisDatabase(port=listening.getsockname()[1]).load(record.decode(line(1, 0.1))[0])
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+def test_databases(kind, redis):
     rows = [record.decode(line(i, 0.1 * i)) for i in (1, 2)]
     failed = record.decode(line(3, 1e9, error=2))
-    db = DummyDatabase(rows)
+    db = DummyDatabase(rows) if kind == "memory" else RedisDatabase(port=redis.port)
+    for row in rows:
+        db.save(*row)
     db.save(*failed)
     assert db.load(rows[0][0]).costs == (0.1,)
     db.save(rows[0][0], autotvm.MeasureResult((0.7,), 0, 1.0, 1800000000.0), extend=True)

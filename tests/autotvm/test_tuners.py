@@ -191,6 +191,67 @@ def test_early_stopping_and_errors(caplog):
     assert broken.best_config is None and broken.best_flops == 0
 
 
+class Elsewhere:
+    """Measures like ``MeasureBatch`` with a device elsewhere: results come when they are waited for."""
+
+    n_parallel, overlaps = 4, True
+
+    def __init__(self):
+        self.runner, self.events = Ran(), []
+
+    def begin(self, inputs):
+        self.events.append(("given", len(inputs)))
+
+        def wait():
+            self.events.append(("told", len(inputs)))
+            return self.runner.run(inputs, inputs)
+
+        return wait
+
+
+MAKERS = {
+    "grid": GridSearchTuner,
+    "random": RandomTuner,
+    "genetic": lambda t: GATuner(t, pop_size=8),
+    "trees": lambda t: XGBTuner(t, plan_size=8),
+    "droplet": DropletTuner,
+}
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_the_next_batch_is_built_while_one_is_timed(name, monkeypatch):
+    batch = Elsewhere()
+    monkeypatch.setattr(tuner_module, "create_measure_batch", lambda *_: batch)
+    made = MAKERS[name](task())
+    seen = []
+    made.tune(22, None, callbacks=[lambda tuner, inputs, results: seen.extend(i.config.index for i in inputs)])
+    assert seen == batch.runner.seen and len(set(seen)) == len(seen)
+    if name != "droplet":
+        assert len(seen) == 22
+    waiting = most = told = 0
+    for what, count in batch.events:
+        waiting += count if what == "given" else -count
+        told += count if what == "told" else 0
+        most = max(most, waiting)
+        # A new plan and a new generation need all that was measured of the last one.
+        if what == "given" and name in ("genetic", "trees") and told < 8:
+            assert told + waiting <= 8
+    assert waiting == 0 and most == (4 if name == "droplet" else 8)
+
+
+@pytest.mark.parametrize("name", ["grid", "trees"])
+def test_looking_ahead_measures_no_more_than_early_stopping_allows(name, monkeypatch):
+    counts = []
+    for overlaps in (False, True):
+        random.seed(0), np.random.seed(0)
+        batch = Elsewhere()
+        batch.overlaps = overlaps
+        monkeypatch.setattr(tuner_module, "create_measure_batch", lambda *_, b=batch: b)
+        MAKERS[name](task()).tune(252, None, early_stopping=10)
+        counts.append(batch.runner.seen)
+    assert counts[0] == counts[1] and 10 < len(counts[0]) < 252
+
+
 def test_transfer():
     old = task("tests/same")
     old.args = (1, 2)

@@ -10,7 +10,6 @@ from relaxish import meta_schedule as ms
 from relaxish import te
 from relaxish.meta_schedule.search_strategy.population import VectorPool, VectorSketch
 from relaxish.target import Target
-from relaxish.tir.schedule import ScheduleError
 
 
 def context_of(tensors, seed=1):
@@ -36,10 +35,7 @@ def compare(sketch, variant, rng, count):
     fast = variant.features(rows)
     for k, row in enumerate(rows):
         mine = np.stack([block[k] for block in fast])
-        try:
-            slow = sketch.replayed_features(row, variant.locations)
-        except ScheduleError:
-            continue  # loops that recompute each other's halo may not run in parallel: no candidate
+        slow = sketch.replayed_features(row, variant.locations)
         np.testing.assert_allclose(mine, slow, rtol=1e-4, atol=1e-3, err_msg=str((variant.locations, row)))
         compared += 1
     return compared

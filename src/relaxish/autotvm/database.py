@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
-from ..support.errors import MissingExtraError
+from .measure import MeasureInput, MeasureResult
 from .record import decode, encode, measure_str_key
+from .redis import RedisClient
 
 __all__ = ["Database", "DummyDatabase", "RedisDatabase", "filter_inputs"]
 
@@ -15,21 +15,21 @@ __all__ = ["Database", "DummyDatabase", "RedisDatabase", "filter_inputs"]
 class Database:
     """Subclass and define ``load`` and ``save``."""
 
-    def load(self, inp: Any, get_all: bool = False) -> Any:
+    def load(self, inp: MeasureInput, get_all: bool = False) -> MeasureResult | list[MeasureResult] | None:
         """The latest result of an input, None if there is none; with ``get_all`` the list of all."""
         raise NotImplementedError
 
-    def save(self, inp: Any, res: Any, extend: bool = False) -> None:
+    def save(self, inp: MeasureInput, res: MeasureResult, extend: bool = False) -> None:
         """Keep a result: besides those that are there (``extend``), or instead of them."""
         raise NotImplementedError
 
 
-def filter_inputs(db: Database, measure_inputs: Iterable[Any], retry: bool = False) -> list[Any]:
+def filter_inputs(db: Database, measure_inputs: Iterable[MeasureInput], retry: bool = False) -> list[MeasureInput]:
     """The inputs that have no result yet; with ``retry`` also those that failed."""
     left = []
     for inp in measure_inputs:
         known = db.load(inp)
-        if known is None or (retry and int(known.error_no) != 0):
+        if not isinstance(known, MeasureResult) or (retry and int(known.error_no) != 0):
             left.append(inp)
     return left
 
@@ -37,8 +37,24 @@ def filter_inputs(db: Database, measure_inputs: Iterable[Any], retry: bool = Fal
 _MAGIC_SPLIT = "%"
 
 
+class _Store(Protocol):
+    """Where texts are kept by their keys."""
+
+    def set(self, key: str, value: str, /) -> None:
+        """Store a text."""
+
+    def get(self, key: str, /) -> str | None:
+        """The text of a key, None if there is none."""
+
+    def keys(self) -> Iterable[str]:
+        """All keys."""
+
+    def flushdb(self) -> None:
+        """Forget everything."""
+
+
 class RedisDatabase(Database):
-    """Results in a Redis server. Raises MissingExtraError where its client is not installed."""
+    """Results in a Redis server. Raises RelaxishError where none answers."""
 
     REDIS_PROD = 15
     REDIS_LOCA = 14
@@ -46,13 +62,7 @@ class RedisDatabase(Database):
     REDIS_NIGHT_TEMP = 12
 
     def __init__(self, db_index: int = REDIS_PROD, host: str = "127.0.0.1", port: int = 6379) -> None:
-        try:
-            redis = importlib.import_module("redis")
-        except ImportError as err:
-            raise MissingExtraError("redis", "redis", "RedisDatabase") from err
-        self.db: Any = redis.StrictRedis(host=host, port=port, db=db_index)
-        if db_index != self.REDIS_PROD:
-            self.db.config_set("maxmemory-policy", "noeviction")
+        self.db: _Store = RedisClient(host, port, db_index)
 
     def set(self, measure_str: str, measure_strs: str) -> None:
         """Store the text of a key."""
@@ -60,10 +70,9 @@ class RedisDatabase(Database):
 
     def get(self, measure_str: str) -> str | None:
         """The text of a key, None if there is none."""
-        found = self.db.get(measure_str)
-        return found.decode() if isinstance(found, bytes) else found
+        return self.db.get(measure_str)
 
-    def load(self, inp: Any, get_all: bool = False) -> Any:
+    def load(self, inp: MeasureInput, get_all: bool = False) -> MeasureResult | list[MeasureResult] | None:
         stored = self.get(measure_str_key(inp))
         rows = [] if stored is None else [decode(row) for row in stored.split(_MAGIC_SPLIT + "\n") if row]
         results = [row[1] for row in rows if row is not None]
@@ -71,13 +80,13 @@ class RedisDatabase(Database):
             return results or None
         return max(results, key=lambda r: r.timestamp) if results else None
 
-    def save(self, inp: Any, res: Any, extend: bool = False) -> None:
+    def save(self, inp: MeasureInput, res: MeasureResult, extend: bool = False) -> None:
         key = measure_str_key(inp)
         known = self.get(key) if extend else None
         row = encode(inp, res)
         self.set(key, row if known is None else f"{known}{_MAGIC_SPLIT}\n{row}")
 
-    def filter(self, func: Any) -> list[tuple[Any, Any]]:
+    def filter(self, func: Callable[[MeasureInput, MeasureResult], bool]) -> list[tuple[MeasureInput, MeasureResult]]:
         """The measurements for which ``func(input, result)`` holds."""
         out = []
         for key in self.db.keys():
@@ -95,17 +104,18 @@ class RedisDatabase(Database):
 class DummyDatabase(RedisDatabase):
     """Results in this process's memory."""
 
-    def __init__(self, records: Sequence[tuple[Any, Any]] = ()) -> None:
+    def __init__(self, records: Sequence[tuple[MeasureInput, MeasureResult]] = ()) -> None:
         self.db = _Memory()
         for inp, res in records:
             self.save(inp, res, extend=True)
 
 
-class _Memory(dict[str, str]):
-    """A dictionary with the calls of a Redis client that are used here."""
+class _Memory:
+    """Texts in memory."""
 
-    def set(self, key: str, value: str) -> None:
-        self[key] = value
-
-    def flushdb(self) -> None:
-        self.clear()
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self.get = self._texts.get
+        self.set = self._texts.__setitem__
+        self.keys = self._texts.keys
+        self.flushdb = self._texts.clear

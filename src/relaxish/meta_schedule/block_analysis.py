@@ -138,6 +138,10 @@ def _children(stmt: Any) -> Iterable[Any]:
 
 def places(func: PrimFunc) -> list[Place]:
     """All blocks of a function in post-order (children before their parents)."""
+    return _places_below(func.body)
+
+
+def _places_below(root: Any) -> list[Place]:
     found: list[Place] = []
 
     def walk(stmt: Any, loops: tuple[For, ...], scope: Block | None) -> None:
@@ -149,7 +153,7 @@ def places(func: PrimFunc) -> list[Place]:
         for child in _children(stmt):
             walk(child, inner, scope)
 
-    walk(func.body, (), None)
+    walk(root, (), None)
     return found
 
 
@@ -222,6 +226,16 @@ def loop_type(place: Place, loop: For) -> int:
     if not kinds:
         return int(IterVar.DataPar)
     return kinds.pop() if len(kinds) == 1 else int(IterVar.Opaque)
+
+
+def is_parallel(place: Place, loop: For) -> bool:
+    """Whether the iterations of a loop may run side by side: of all the blocks below it, other blocks than the place's
+    included, it drives data parallel axes only."""
+    body: Any = loop.body
+    while isinstance(body, For):
+        body = body.body
+    below = [place] if body is place.realize else [p for p in _places_below(loop) if p.scope is None]
+    return all(loop_type(p, loop) == IterVar.DataPar for p in below)
 
 
 def in_tiles(place: Place) -> bool:

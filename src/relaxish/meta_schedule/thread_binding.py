@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..tir import ForKind, IterVar, Schedule
+from ..tir import ForKind, Schedule
 from ..tir.schedule import BlockRV, LoopRV
 from . import block_analysis as ba
 
@@ -50,7 +50,7 @@ class _Nest:
                     self.multi_child = i
                 elif not ba.is_single_statement(loop.body):
                     self.multi_child = i + 1
-            if ba.loop_type(place, loop) == IterVar.DataPar and self.spatial == i - 1:
+            if ba.is_parallel(place, loop) and self.spatial == i - 1:
                 self.spatial = i
         if self.multi_child == -1:
             self.multi_child = self.count

@@ -1,18 +1,11 @@
 """How fast configurations are: AutoTVM's way to say how to build and run them, on the engine of ``meta_schedule``."""
 
-from .measure import (
-    Builder,
-    BuildResult,
-    MeasureErrorNo,
-    MeasureInput,
-    MeasureResult,
-    Runner,
-    create_measure_batch,
-    measure_option,
-)
+from .measure import Builder, BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, Runner
 from .measure_methods import LocalBuilder, LocalRunner, RPCRunner, check_remote, request_remote
+from .options import MeasureBatch, MeasureOption, create_measure_batch, measure_option
 
 __all__ = [
-    "BuildResult", "Builder", "LocalBuilder", "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult", "RPCRunner",
+    "BuildResult", "Builder", "LocalBuilder", "LocalRunner", "MeasureBatch", "MeasureErrorNo", "MeasureInput", "MeasureOption",
+    "MeasureResult", "RPCRunner",
     "Runner", "check_remote", "create_measure_batch", "measure_option", "request_remote",
 ]  # fmt: skip

@@ -1,16 +1,15 @@
-"""What is measured and what comes out, and batches of it."""
+"""What is measured and what comes out."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...meta_schedule.measure import MeasureStatus
 
 __all__ = [
-    "BuildResult", "Builder", "MeasureErrorNo", "MeasureInput", "MeasureResult", "Runner", "create_measure_batch",
-    "error_number", "measure_option",
+    "BuildResult", "Builder", "MeasureErrorNo", "MeasureInput", "MeasureResult", "Runner", "error_number",
 ]  # fmt: skip
 
 
@@ -140,53 +139,3 @@ class Runner:
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[Any]) -> list[MeasureResult]:
         """One MeasureResult for each input."""
         raise NotImplementedError
-
-
-def measure_option(builder: Builder | str, runner: Runner | str) -> dict[str, Any]:
-    """How to measure: ``tuner.tune(measure_option=...)``. ``"local"`` stands for LocalBuilder() and LocalRunner().
-
-    Raises ValueError for another word.
-    """
-    from .measure_methods import LocalBuilder, LocalRunner
-
-    if isinstance(builder, str):
-        if builder != "local":
-            raise ValueError(f"Invalid builder: {builder}; write 'local' or give a LocalBuilder(...)")
-        builder = LocalBuilder()
-    if isinstance(runner, str):
-        if runner != "local":
-            raise ValueError(f"Invalid runner: {runner}; write 'local', or give a LocalRunner(...) or RPCRunner(...)")
-        runner = LocalRunner()
-    return {"builder": builder, "runner": runner}
-
-
-def create_measure_batch(task: Any, option: dict[str, Any]) -> Callable[[Sequence[MeasureInput]], list[MeasureResult]]:
-    """A function from a list of MeasureInput to a list of MeasureResult.
-
-    Its ``n_parallel`` is how many inputs are best given at a time; ``attach_objects`` is kept alive by it. Builders and
-    runners of this package share one measuring engine, others are asked in turn.
-    """
-    from .measure_methods import EngineBuilder, EngineRunner, measure_with_engine
-
-    builder, runner = option["builder"], option["runner"]
-    attach_objects = runner.set_task(task)
-    builder.set_task(task, runner.get_build_kwargs())
-    for part in (builder, runner):
-        if isinstance(part, (EngineBuilder, EngineRunner)):
-            part.prepare()
-
-    def measure_batch(measure_inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
-        if isinstance(builder, EngineBuilder) and isinstance(runner, EngineRunner) and _untouched(builder, runner):
-            return measure_with_engine(builder, runner, measure_inputs)
-        return list(runner.run(measure_inputs, builder.build(measure_inputs)))
-
-    measure_batch.n_parallel = builder.n_parallel  # type: ignore[attr-defined]
-    measure_batch.attach_objects = attach_objects  # type: ignore[attr-defined]
-    return measure_batch
-
-
-def _untouched(builder: Any, runner: Any) -> bool:
-    """Whether neither class was given another way to build or run by somebody else."""
-    from .measure_methods import EngineBuilder, EngineRunner
-
-    return type(builder).build is EngineBuilder.build and type(runner).run is EngineRunner.run

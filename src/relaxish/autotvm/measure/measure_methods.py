@@ -32,8 +32,8 @@ from ...tir import PrimFunc, Schedule
 from .measure import Builder, BuildResult, MeasureInput, MeasureResult, Runner, error_number
 
 __all__ = [
-    "EngineBuilder", "EngineRunner", "LocalBuilder", "LocalRunner", "RPCRunner", "check_remote", "gpu_limits",
-    "measure_with_engine", "request_remote",
+    "EngineBuilder", "EngineRunner", "LocalBuilder", "LocalRunner", "RPCRunner", "begin_on_engine", "check_remote",
+    "gpu_limits", "is_overlapping", "request_remote",
 ]  # fmt: skip
 
 _log = get_logger("autotvm")
@@ -100,15 +100,31 @@ def _as_result(measured: Measured) -> MeasureResult:
     return MeasureResult(tuple(kept), number, all_cost, measured.timestamp)
 
 
-def measure_with_engine(
+def begin_on_engine(
     builder: EngineBuilder, runner: EngineRunner, measure_inputs: Sequence[MeasureInput]
-) -> list[MeasureResult]:
-    """Build and run on one engine; what was built is removed when it has run."""
-    target = _candidate(measure_inputs[0]).target if measure_inputs else "llvm"
-    engine = MeasureEngine(target or "llvm", builder.parts, runner.parts, verify=builder.verify)
-    results = engine.measure([_candidate(x) for x in measure_inputs])
-    builder.forget([m.artifact for m in results])
-    return [_as_result(m) for m in results]
+) -> Callable[[], list[MeasureResult]]:
+    """Build, and have what was built run, on one engine; what is given waits for the results.
+
+    What was built is removed when it has run.
+    """
+    candidates = [_candidate(x) for x in measure_inputs]
+    batch = _engine(builder, runner, candidates[0].target if candidates else None).begin(candidates)
+
+    def finish() -> list[MeasureResult]:
+        measured = [batch.result(i) for i in range(len(batch))]
+        builder.forget([m.artifact for m in measured])
+        return [_as_result(m) for m in measured]
+
+    return finish
+
+
+def is_overlapping(builder: EngineBuilder, runner: EngineRunner, target: Target) -> bool:
+    """Whether candidates may be built while others run."""
+    return _engine(builder, runner, target).overlapping([target])
+
+
+def _engine(builder: EngineBuilder, runner: EngineRunner, target: Target | None) -> MeasureEngine:
+    return MeasureEngine(target or "llvm", builder.parts, runner.parts, verify=builder.verify)
 
 
 # ---- builders

@@ -37,6 +37,9 @@ class GATuner(Tuner):
     def has_next(self) -> bool:
         return len(self.visited) - (len(self.genes) - self.trial_pt) < self.space.count
 
+    def foresees(self) -> bool:
+        return self.trial_pt < len(self.genes)
+
     def next_batch(self, batch_size: int) -> list[Any]:
         out: list[Any] = []
         while len(out) < batch_size and self.trial_pt < len(self.genes):

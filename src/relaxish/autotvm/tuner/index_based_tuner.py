@@ -27,6 +27,9 @@ class IndexBaseTuner(Tuner):
     def has_next(self) -> bool:
         return len(self.visited) < self.visited_max
 
+    def foresees(self) -> bool:
+        return True
+
     def known(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         found = (int(inp.config.index) for inp in inputs)
         self.visited.update(i for i in found if self.begin_idx <= i < self.end_idx)

@@ -50,11 +50,15 @@ class ModelBasedTuner(Tuner):
         self.trial_pt = 0
         self.train_ct = 0
         self.flops_max = 0.0
-        self._refused = 0
+        self._refused = self._given = 0
         self._prior = _Prior(self) if hasattr(task, "cycles") else None
 
     def has_next(self) -> bool:
         return len(self.visited) < self.space.count
+
+    def foresees(self) -> bool:
+        # What is measured changes the plan when a plan has been measured.
+        return self._given < self.plan_size * (self.train_ct + 1)
 
     def next_batch(self, batch_size: int) -> list[Any]:
         out: list[Any] = []
@@ -68,6 +72,7 @@ class ModelBasedTuner(Tuner):
             self.visited.add(index)
             if self._admitted(index):
                 out.append(self.space.get(index))
+        self._given += len(out)
         return out
 
     def _admitted(self, index: int) -> bool:
@@ -115,6 +120,7 @@ class ModelBasedTuner(Tuner):
 
     def known(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         self.visited.update(int(inp.config.index) for inp in inputs)
+        self._given += len(inputs)
         self.update(inputs, results)
 
     def load_history(self, data_set: Any, min_seed_records: int = 500) -> None:
@@ -130,7 +136,7 @@ class ModelBasedTuner(Tuner):
     def reset(self) -> None:
         super().reset()
         self.visited, self.xs, self.ys, self.trials = set(), [], [], []
-        self.trial_pt = self.train_ct = 0
+        self.trial_pt = self.train_ct = self._given = 0
         self.flops_max = 0.0
 
 

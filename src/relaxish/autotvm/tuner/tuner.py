@@ -14,13 +14,15 @@ import numpy as np
 from ...meta_schedule.database import Database
 from ...support.log import get_logger
 from ..env import GLOBAL_SCOPE
-from ..measure import MeasureInput, create_measure_batch
+from ..measure import MeasureBatch, MeasureInput, MeasureOption, MeasureResult, create_measure_batch
 from .callback import Callback, format_si_prefix, log_to_file
 
 __all__ = ["Tuner", "speed_of"]
 
 _log = get_logger("autotvm")
 _NEVER = 1 << 62
+# A batch that is being measured, and what waits for its results.
+_Running = tuple[list[MeasureInput], Callable[[], list[MeasureResult]]]
 # Logs to which this process has appended: what they hold is no earlier run's.
 _OWN_LOGS: set[tuple[Path, str]] = set()
 
@@ -66,6 +68,10 @@ class Tuner:
         """Up to ``batch_size`` configurations to measure."""
         raise NotImplementedError
 
+    def foresees(self) -> bool:
+        """Whether the next batch can be proposed well before the results of the last one are known."""
+        return False
+
     def update(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         """Learn from measurements."""
 
@@ -78,7 +84,7 @@ class Tuner:
     def tune(
         self,
         n_trial: int,
-        measure_option: dict[str, Any],
+        measure_option: MeasureOption,
         early_stopping: int | None = None,
         callbacks: Sequence[Callback] = (),
         si_prefix: str = "G",
@@ -96,19 +102,21 @@ class Tuner:
             self.ttl = 0
             return
         measure_batch = create_measure_batch(self.task, measure_option)
-        parallel = int(getattr(measure_batch, "n_parallel", 1))
         level = _log.level
         errors: list[str] = []
         in_row, failed = 0, 0
         before, GLOBAL_SCOPE.in_tuning = GLOBAL_SCOPE.in_tuning, True
         first = done
         try:
-            while done < n_trial and self.has_next():
-                configs = self.next_batch(min(parallel, n_trial - done))
-                if not configs:
-                    break
-                inputs = [MeasureInput(self.task.target, self.task, config) for config in configs]
-                results = measure_batch(inputs)
+            running = self._propose(measure_batch, n_trial - done)
+            while running is not None:
+                inputs, wait = running
+                given = done + len(inputs)
+                # While this batch is timed, the next one is built.
+                ahead = None
+                if measure_batch.overlaps and given < self.best_iter + patience and self.foresees():
+                    ahead = self._propose(measure_batch, n_trial - given)
+                results = wait()
                 for k, (inp, res) in enumerate(zip(inputs, results, strict=True)):
                     if int(res.error_no) != 0:
                         in_row, failed = in_row + 1, failed + 1
@@ -116,7 +124,7 @@ class Tuner:
                     else:
                         in_row = 0
                     self._judge(inp, res, done + k + 1, si_prefix)
-                done += len(results)
+                done = given
                 self.ttl = min(patience + self.best_iter, n_trial) - done
                 self.update(inputs, results)
                 for callback in [*callbacks, *_in_scope()]:
@@ -126,11 +134,20 @@ class Tuner:
                     _log.debug("Early stopped. Best iter: %d.", self.best_iter)
                     break
                 _watch_errors(in_row, self.error_ct_threshold, level)
+                running = ahead or self._propose(measure_batch, n_trial - done)
         finally:
             GLOBAL_SCOPE.in_tuning = before
             _log.setLevel(level)
         if failed and failed == done - first and self.best_config is None:
             _report_errors(self.task, errors)
+
+    def _propose(self, measure_batch: MeasureBatch, most: int) -> _Running | None:
+        """Begin to measure the next batch; None where there is none."""
+        configs = self.next_batch(min(measure_batch.n_parallel, most)) if most > 0 and self.has_next() else []
+        if not configs:
+            return None
+        inputs = [MeasureInput(self.task.target, self.task, config) for config in configs]
+        return inputs, measure_batch.begin(inputs)
 
     def _judge(self, inp: Any, res: Any, number: int, si_prefix: str = "G") -> None:
         flops = speed_of(inp, res)

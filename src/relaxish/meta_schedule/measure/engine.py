@@ -276,11 +276,12 @@ class MeasureEngine:
             for index, (built, ran) in known.items():
                 trials[index].built, trials[index].running = built, ready(ran)
             self._build([t for i, t in enumerate(trials) if i not in known])
-            if not self._overlapping(trials):
+            overlapping = self.overlapping([trial.target for trial in trials])
+            if not overlapping:
                 for trial in trials:
                     trial.join_build()
         with Profiler.timeit("SendToRunner"):
-            if self._overlapping(trials):
+            if overlapping:
                 for trial in trials:
                     self._run([trial])
             else:
@@ -305,10 +306,11 @@ class MeasureEngine:
         for trial, future in zip(trials, futures, strict=True):
             trial.building = future
 
-    def _overlapping(self, trials: Sequence[_Trial]) -> bool:
+    def overlapping(self, targets: Sequence[Target]) -> bool:
+        """Whether candidates for these targets are timed while others are being built."""
         if self.overlap is not None:
             return self.overlap
-        elsewhere = not isinstance(self.runner, LocalRunner) or all(is_device_target(t.target) for t in trials)
+        elsewhere = not isinstance(self.runner, LocalRunner) or all(is_device_target(t) for t in targets)
         return elsewhere and bool(getattr(self.builder, "streams", False)) and type(self.runner) in _own_runners()
 
     def _run(self, trials: Sequence[_Trial]) -> None:

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from ...support.entry_points import load
-from ...tir import IterVar, PrimFunc
+from ...tir import PrimFunc
 from ...tir.schedule import Instruction, Trace
 from .. import block_analysis as ba
 from ..schedule_util import schedule_for_tuning
@@ -224,7 +224,7 @@ def _parallel_nests(mod: Any) -> list[list[int]]:
                 continue
             extents = []
             for loop in place.loops:
-                if ba.loop_type(place, loop) != IterVar.DataPar or ba.has_annotation_or_binding(loop):
+                if not ba.is_parallel(place, loop) or ba.has_annotation_or_binding(loop):
                     break
                 extents.append(ba.int_extent(loop) or 1)
                 if not ba.is_single_statement(loop.body):

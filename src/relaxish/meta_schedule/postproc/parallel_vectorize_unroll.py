@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...tir import IterVar, PrimFunc, Schedule
+from ...tir import PrimFunc, Schedule
 from ...tir.schedule import BlockRV, LoopRV
 from .. import block_analysis as ba
 from ..index_form import IndexForm, parse_index
@@ -63,11 +63,11 @@ def _fusible(place: ba.Place, strides: list[int]) -> int:
     return count
 
 
-def _num_parallel(place: ba.Place, kinds: list[int], limit: int) -> int:
+def _num_parallel(place: ba.Place, free: list[bool], limit: int) -> int:
     count, product = 0, 1
-    for loop, kind in zip(place.loops, kinds, strict=True):
+    for loop, is_free in zip(place.loops, free, strict=True):
         extent = ba.int_extent(loop)
-        if kind != IterVar.DataPar or ba.has_annotation_or_binding(loop) or extent is None:
+        if not is_free or ba.has_annotation_or_binding(loop) or extent is None:
             break
         count += 1
         product *= extent
@@ -76,11 +76,11 @@ def _num_parallel(place: ba.Place, kinds: list[int], limit: int) -> int:
     return -1 if product == 1 else count
 
 
-def _num_vectorize(place: ba.Place, kinds: list[int], limit: int, max_fusible: int) -> int:
+def _num_vectorize(place: ba.Place, free: list[bool], limit: int, max_fusible: int) -> int:
     count, product = 0, 1
-    for loop, kind in zip(reversed(place.loops), reversed(kinds), strict=True):
+    for loop, is_free in zip(reversed(place.loops), reversed(free), strict=True):
         extent = ba.int_extent(loop)
-        if kind != IterVar.DataPar or count >= max_fusible or ba.has_annotation_or_binding(loop):
+        if not is_free or count >= max_fusible or ba.has_annotation_or_binding(loop):
             break
         if not ba.is_single_statement(loop.body) or extent is None or product * extent > limit:
             break
@@ -95,22 +95,22 @@ def adjust(place: ba.Place, limits: Limits) -> Limits:
     n = len(place.loops)
     if n == 0:
         return replace(limits, parallel=-1, vectorize=-1)
-    kinds = [ba.loop_type(place, loop) for loop in place.loops]
+    free = [ba.is_parallel(place, loop) for loop in place.loops]
     block = place.realize.block
     max_fusible = min([_fusible(place, _strides(place, r)) for r in (*block.reads, *block.writes)], default=n)
     if limits.parallel != -1:
-        limits.num_parallel = _num_parallel(place, kinds, limits.parallel)
+        limits.num_parallel = _num_parallel(place, free, limits.parallel)
     if limits.vectorize != -1:
-        limits.num_vectorize = _num_vectorize(place, kinds, limits.vectorize, max_fusible)
+        limits.num_vectorize = _num_vectorize(place, free, limits.vectorize, max_fusible)
     if limits.num_parallel != -1 and limits.num_vectorize != -1 and limits.num_parallel + limits.num_vectorize > n:
-        free = (
-            all(k == IterVar.DataPar for k in kinds)
+        whole = (
+            all(free)
             and max_fusible == n
             and all(
                 ba.is_single_statement(loop.body) and not ba.has_annotation_or_binding(loop) for loop in place.loops
             )
         )
-        if free:
+        if whole:
             # Nothing but parallel iterations over contiguous data: one loop, cut at the vector length.
             limits.num_parallel = limits.num_vectorize = n
         else:

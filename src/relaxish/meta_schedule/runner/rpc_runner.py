@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -128,6 +129,7 @@ class RPCRunner(Runner):
         )  # fmt: skip
         self._steps = [get_global_func_with_default_on_worker(f, d) for f, d in zip(found, defaults, strict=True)]
         workers = max_workers if max_workers is not None else self.rpc_config.count_num_servers(allow_missing=False)
+        self._rest = threading.local()
         self.pool = ThreadPoolExecutor(max(1, workers), "rpc-runner", initializer or _nothing)
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
@@ -136,6 +138,8 @@ class RPCRunner(Runner):
 
     def _measure(self, x: RunnerInput) -> tuple[list[float], float]:
         """Seconds of every repeat, and of the whole measurement."""
+        # The server rests between measurements; results are told before.
+        time.sleep(max(0.0, getattr(self._rest, "until", 0.0) - time.perf_counter()))
         begin = time.perf_counter()
         create, upload, allocate, evaluate, clean_up = self._steps
         session = create(self.rpc_config)
@@ -157,8 +161,7 @@ class RPCRunner(Runner):
             raise EOFError(f"the session's process ended: {error}") from error
         finally:
             session.close()
-        if self.cooldown_sec > 0:
-            time.sleep(self.cooldown_sec)
+            self._rest.until = time.perf_counter() + self.cooldown_sec
         return times, time.perf_counter() - begin
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir import IRModule
-from ...tir import IterVar, PrimFunc
+from ...tir import PrimFunc
 from .. import block_analysis as ba
 from ..feature_extractor.forms import ColumnForm, ColumnRest
 from ..feature_extractor.program import Program, extract_program
@@ -91,7 +91,7 @@ def _block_shape(place: ba.Place, number: dict[Any, int]) -> BlockShape:
     return BlockShape(
         block.name_hint,
         [number[loop.loop_var] for loop in place.loops],
-        [ba.loop_type(place, loop) == IterVar.DataPar for loop in place.loops],
+        [ba.is_parallel(place, loop) for loop in place.loops],
         [ba.is_single_statement(loop.body) for loop in place.loops],
         regions,
         shapes,
