@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from ....ir import dtype as dt
-from ....ir.functor import pre_order_visit
-from ....ir.prim import Cast, IntImm, Var, const
+from ....ir.prim import Cast, IntImm, PrimExpr, Var, const
 from ....ir.types import PointerType, PrimType
 from ...analysis.linear import coefficient
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
-from ...functor import Mutator, Substitute, substitute
+from ...functor import Mutator, Substitute, renew_defs, substitute
 from ...stmt import (
     Allocate,
     Block,
@@ -29,14 +28,14 @@ from ...stmt import (
     For,
     ForKind,
     IfThenElse,
-    LetStmt,
     SeqStmt,
+    Stmt,
 )
 from ..base import call, seq
-from .names import SHARED, VAR
+from .names import ATOMIC, SHARED, VAR
 from .nests import interior, plain_selects, serial_loops, vector_loop, vectorizable, widest, without_guards
 from .panels import Panels, Replace
-from .product import Product, product_of, uncast
+from .product import Product, product_of
 from .program import (
     Kernel,
     Nest,
@@ -49,6 +48,7 @@ from .program import (
     written_for_threads,
 )
 from .register_tiles import product_loops, tile_of
+from .updates import AtomicUpdates, InParallel, address_of, element_of, joined
 
 __all__ = ["CpuKernel", "lower_for_cpu"]
 
@@ -286,10 +286,6 @@ class CpuKernel(Walk):
 
     def atomic(self, how: str, body: Any) -> Any:
         """An update as one instruction, or said to be impossible."""
-        body = self._updates(how, body)
-        return body
-
-    def _updates(self, how: str, body: Any) -> Any:
         return _Atomics(how).visit(body)
 
     def nest(self, nest: Nest) -> Any:
@@ -304,9 +300,8 @@ class CpuKernel(Walk):
             return serial_loops(nest.loops, nest.body)
         body = nest.body
         if nest.op == "atomic":
-            body = _Atomics(str(nest.attrs["tile.atomic"])).visit(body)
-            return serial_loops(nest.loops, body)
-        return self.elementwise(nest.loops, _Inner(self).visit(body))
+            return serial_loops(nest.loops, self.atomic(str(nest.attrs[ATOMIC]), body))
+        return self.elementwise(nest.loops, InParallel(self.atomic, self.nest).visit(body))
 
     def elementwise(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Any:
         body = _SelectsOfTile(self.kernel).visit(body)
@@ -314,7 +309,7 @@ class CpuKernel(Walk):
         plain = self._vectors(loops, body)
         if inside is None or isinstance(inside, IntImm):
             return plain
-        return IfThenElse(inside, self._vectors(loops, without_guards(body)), _fresh(plain))
+        return IfThenElse(inside, self._vectors(loops, without_guards(body)), renew_defs(plain))
 
     def _vectors(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Any:
         if not loops:
@@ -375,11 +370,7 @@ class CpuKernel(Walk):
         self.extra.append(partial)
         whole = count // lanes
 
-        def joined(left: Any, right: Any) -> Any:
-            """The update's operation on other operands."""
-            return _Operands(store, left, right).made()
-
-        element = _Operands(store, None, None).element
+        element = element_of(store)
         lane, turn = Var("lane", reduced.dtype), Var("turn", reduced.dtype)
 
         def vectors(value: Any, width: int) -> Any:
@@ -394,17 +385,19 @@ class CpuKernel(Walk):
         def at(step: Any) -> Any:
             return substitute(element, {reduced: step * lanes + lane})
 
-        made: list[Any] = [_fresh(vectors(at(const(0, turn.dtype)), lanes))]
+        made: list[Any] = [renew_defs(vectors(at(const(0, turn.dtype)), lanes))]
         if whole > 1:
-            update = _fresh(vectors(joined(BufferLoad(partial, [lane]), at(turn)), lanes))
+            update = renew_defs(vectors(joined(store, BufferLoad(partial, [lane]), at(turn)), lanes))
             made.append(For(turn, const(1, turn.dtype), const(whole - 1, turn.dtype), ForKind.SERIAL, update))
         width = lanes // 2
         while width >= 1:
             other = BufferLoad(partial, [lane + width])
-            made.append(_fresh(_one_or_loop(vectors(joined(BufferLoad(partial, [lane]), other), width))))
+            made.append(renew_defs(_one_or_loop(vectors(joined(store, BufferLoad(partial, [lane]), other), width))))
             width //= 2
         here = BufferLoad(store.buffer, store.indices)
-        made.append(BufferStore(store.buffer, joined(here, BufferLoad(partial, [const(0, lane.dtype)])), store.indices))
+        made.append(
+            BufferStore(store.buffer, joined(store, here, BufferLoad(partial, [const(0, lane.dtype)])), store.indices)
+        )
         for rest in range(whole * lanes, count):
             made.append(substitute(store, {reduced: const(rest, reduced.dtype)}))
         return made
@@ -441,100 +434,16 @@ def _one_or_loop(loop: For) -> Any:
     return loop
 
 
-def _fresh(stmt: Any) -> Any:
-    """The statement with loop variables of its own: it stands beside one that has the same."""
-    names: dict[Any, Any] = {}
-
-    def look(node: Any) -> bool:
-        if isinstance(node, (For, LetStmt)):
-            var = node.loop_var if isinstance(node, For) else node.var
-            names[var] = Var(var.name, var.dtype)
-        return True
-
-    pre_order_visit(stmt, look)
-
-    class Rename(Substitute):
-        def visit_For(self, node: Any) -> Any:  # noqa: N802
-            made = self.default_visit(node)
-            return made.with_fields(loop_var=names[node.loop_var])
-
-        def visit_LetStmt(self, node: Any) -> Any:  # noqa: N802
-            made = self.default_visit(node)
-            return made.with_fields(var=names[node.var])
-
-    return Rename(names).visit(stmt)
-
-
-class _Operands:
-    """``out = f(out, x)`` taken apart: what is reduced, and the same operation on other operands."""
-
-    def __init__(self, store: Any, left: Any, right: Any) -> None:
-        self.store, self.left, self.right = store, left, right
-        value = store.value
-        # max, min, + and the bitwise calls all have two operands, the first of which is the result so far.
-        self.element = value.args[1] if hasattr(value, "args") else value.b
-
-    def made(self) -> Any:
-        value = self.store.value
-        if hasattr(value, "args"):
-            return value.with_fields(args=(self.left, self.right))
-        return type(value)(self.left, self.right)
-
-
-class _Inner(Mutator):
-    """Statements inside of a parallel loop: operators do not stand there, atomic updates do."""
-
-    def __init__(self, kernel: CpuKernel) -> None:
-        super().__init__()
-        self.kernel = kernel
-
-    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
-        return node
-
-    def visit_For(self, node: Any) -> Any:  # noqa: N802
-        found = nest_of(node)
-        if found is not None and found.op != "parallel":
-            raise TileLoweringError(
-                f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration"
-            )
-        return self.kernel.loop(node) if found is None else self.kernel.nest(found)
-
-    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
-        return self.kernel.visit_BlockRealize(node)
-
-
-class _Atomics(Mutator):
-    """Stores that update an element as one instruction."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.how = how
-
-    def visit_SeqStmt(self, node: Any) -> Any:  # noqa: N802
-        """The value before goes to a variable first: the instruction gives it."""
-        if len(node.seq) == 2 and isinstance(node.seq[0], BufferStore) and node.seq[0].buffer.scope() == "local":
-            update = self.visit(node.seq[1])
-            guarded = update
-            while isinstance(guarded, IfThenElse):
-                guarded = guarded.then_case
-            stored = node.seq[0].with_fields(value=guarded.value)
-            return stored if guarded is update else IfThenElse(update.condition, stored)
-        return self.default_visit(node)
-
-    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
-        loads = [x for x in loads_of(node.value) if x.buffer is node.buffer]
-        if node.buffer.scope() in ("local",):
-            return node
+class _Atomics(AtomicUpdates):
+    def instruction(self, store: BufferStore, operand: PrimExpr) -> Stmt:
         if self.how == "exch":
-            return node
-        if self.how != "add" or not loads or dt.bits(node.buffer.dtype) < 32:
+            return store
+        if self.how != "add" or dt.bits(store.buffer.dtype) < 32:
             raise TileLoweringError(
-                f"T.atomic_{self.how} on {node.buffer.dtype} {node.buffer.name}: CPUs here update float32, float64, int32 and int64 "
+                f"T.atomic_{self.how} on {store.buffer.dtype} {store.buffer.name}: CPUs here update float32, float64, int32 and int64 "
                 "by atomic_add only; reduce into memory of each block and add up in a second kernel"
             )
-        value = uncast(node.value)
-        address = call("handle", "address_of", BufferLoad(node.buffer, node.indices))
-        return Evaluate(call(node.buffer.dtype, "atomic_add", address, value.b))
+        return Evaluate(call(store.buffer.dtype, "atomic_add", address_of(store), operand))
 
 
 class _SelectsOfTile(Mutator):
