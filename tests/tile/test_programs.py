@@ -32,6 +32,21 @@ def test_parallel_loops_with_conditions_and_private_memory():
     check(main, [a], np.where(a > 0, 3 * a, np.clip(a, -0.5, 0.5)))
 
 
+def test_parallel_loops_inside_of_parallel_loops():
+    @T.prim_func
+    def main(A: T.Tensor((40, 24), "float32"), B: T.Tensor((40, 24), "float32"), C: T.Tensor((24,), "float32")):
+        with T.Kernel(5, threads=32) as bx:
+            for i in T.Parallel(8):
+                for j in T.Parallel(24):
+                    if A[bx * 8 + i, j] > 0:
+                        T.atomic_add(C[j], A[bx * 8 + i, j])
+                    B[bx * 8 + i, j] = A[bx * 8 + i, j] * 2 + j
+
+    (a,) = arrays(9, (40, 24))
+    wanted = [a * 2 + np.arange(24, dtype="float32"), np.maximum(a, 0).sum(0)]
+    check(main, [a], wanted, start=[np.zeros_like(w) for w in wanted], atol=1e-4)
+
+
 def test_variables_and_while_loops():
     @T.prim_func
     def main(N: T.Tensor((4,), "int32"), B: T.Tensor((4, 32), "int32")):

@@ -7,20 +7,20 @@ runs over register tiles, whose sums stay in registers for the depth of the oper
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ....ir import dtype as dt
-from ....ir.functor import pre_order_visit
-from ....ir.prim import Cast, IntImm, Var, const
+from ....ir.prim import Cast, IntImm, PrimExpr, Var, const
 from ....ir.types import PointerType, PrimType
 from ...analysis.linear import coefficient
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
-from ...functor import Mutator, Substitute, substitute
+from ...functor import Mutator, Substitute, renew_defs, substitute
 from ...stmt import (
     Allocate,
+    Block,
     BlockRealize,
     BufferStore,
     DeclBuffer,
@@ -28,73 +28,41 @@ from ...stmt import (
     For,
     ForKind,
     IfThenElse,
-    LetStmt,
     SeqStmt,
+    Stmt,
 )
 from ..base import call, seq
-from .names import CLEAR, SHARED, VAR
+from .names import ATOMIC, SHARED, VAR
 from .nests import interior, plain_selects, serial_loops, vector_loop, vectorizable, widest, without_guards
+from .panels import Panels, Replace
+from .product import Product, product_of
 from .program import (
     Kernel,
     Nest,
     TileLoweringError,
     Walk,
-    as_int,
     loads_of,
     nest_of,
     rewrite_kernels,
     stores_of,
     written_for_threads,
 )
+from .register_tiles import product_loops, tile_of
+from .updates import AtomicUpdates, InParallel, address_of, element_of, joined
 
-__all__ = ["lower_for_cpu"]
-
-_MAX_ROWS = 16
-_MAX_VECTORS = 6
+__all__ = ["CpuKernel", "lower_for_cpu"]
 
 
 def lower_for_cpu(func: PrimFunc, vector_bits: int) -> PrimFunc:
     """The function with its tile kernels as loops for a CPU with vectors of ``vector_bits``."""
-    return rewrite_kernels(func, lambda kernel: _CpuKernel(kernel, vector_bits).lower())
-
-
-@dataclass(frozen=True)
-class _Product:
-    """``c[ci] += a[ai] * b[bi]`` over i < m, j < n, k < depth."""
-
-    i: Var
-    j: Var
-    k: Var
-    m: int
-    n: int
-    depth: int
-    store: BufferStore
-    a: BufferLoad
-    b: BufferLoad
-
-
-def _uncast(e: Any) -> Any:
-    while isinstance(e, Cast):
-        e = e.value
-    return e
-
-
-def product_of(nest: Nest) -> _Product:
-    """The parts of a product."""
-    (i, m), (j, n), (k, depth) = nest.loops
-    store = nest.body
-    term = store.value.b
-    return _Product(
-        i, j, k, as_int(m, "a side of T.gemm"), as_int(n, "a side of T.gemm"), as_int(depth, "the depth of T.gemm"),
-        store, _uncast(term.a), _uncast(term.b),
-    )  # fmt: skip
+    return rewrite_kernels(func, lambda kernel: CpuKernel(kernel, vector_bits).lower())
 
 
 class _Uses:
     """How the buffers of a block are used."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.products: list[_Product] = []
+        self.products: list[Product] = []
         self.viewed: set[Any] = set()
         self.others: set[Any] = set()
         self.stored: dict[Any, list[Nest]] = {}
@@ -137,7 +105,7 @@ class _Uses:
         )
 
 
-class _CpuKernel(Walk):
+class CpuKernel(Walk):
     def __init__(self, kernel: Kernel, vector_bits: int) -> None:
         super().__init__()
         self.kernel = kernel
@@ -146,16 +114,19 @@ class _CpuKernel(Walk):
         self.private = [b for b in kernel.block.alloc_buffers if b.scope() in ("local", VAR)]
         self.extra: list[Buffer] = []
         self.uses = _Uses(kernel)
-        self.written = {s.buffer for s in stores_of(kernel.block.body)}
+        self.written = {s.buffer.data for s in stores_of(kernel.block.body)}
         self.origin: dict[Any, Any] = {}
         self.through: dict[Any, tuple[list[Var], Any]] = {}
+        self.around: list[For] | None = []
 
     def lower(self) -> Any:
         """The kernel as a loop over blocks."""
         self._check()
         memory, buffers, turned = self._memory()
         self.origin = {new: old for old, new in memory.items()}
-        body = self.visit(_Retarget(memory, turned).visit(self.kernel.block.body))
+        program = _Retarget(memory, turned).visit(self.kernel.block.body)
+        self.panels = Panels(self, program)
+        body = self._statements(program, None)
         annotations = {k: v for k, v in self.kernel.annotations.items() if not k.startswith("tile.")}
         viewed = [new for old, new in memory.items() if old.data in self.uses.viewed]
         for buffer in viewed:
@@ -169,7 +140,11 @@ class _CpuKernel(Walk):
             reads=(),
             writes=(),
         )
-        return self._grid(BlockRealize((), True, block))
+        grid = self._grid(BlockRealize((), True, block))
+        if not self.panels.fills:
+            return grid
+        whole = Block((), (), (), "panels", seq([*self.panels.fills, grid]), None, self.panels.buffers)
+        return BlockRealize((), True, whole)
 
     def _check(self) -> None:
         if written_for_threads(self.kernel):
@@ -232,13 +207,48 @@ class _CpuKernel(Walk):
 
     def loop(self, node: Any) -> Any:
         annotations = {k: v for k, v in node.annotations.items() if not k.startswith("tile.")}
-        items = list(node.body.seq) if isinstance(node.body, SeqStmt) else [node.body]
+        around, self.around = self.around, None if self.around is None else [*self.around, node]
+        made = self._statements(node.body, node)
+        self.around = around
+        if isinstance(made, _Fused):
+            return made.stmt
+        return node.with_fields(body=made, annotations=annotations)
+
+    def visit_IfThenElse(self, node: Any) -> Any:  # noqa: N802
+        return self._perhaps(node)
+
+    def visit_While(self, node: Any) -> Any:  # noqa: N802
+        return self._perhaps(node)
+
+    def visit_LetStmt(self, node: Any) -> Any:  # noqa: N802
+        return self._perhaps(node)
+
+    def _perhaps(self, node: Any) -> Any:
+        """Statements that are not run by all blocks, or know names that others do not."""
+        around, self.around = self.around, None
+        made = self.default_visit(node)
+        self.around = around
+        return made
+
+    def _statements(self, stmt: Any, loop: For | None) -> Any:
+        """What stands in a loop's body, or in the kernel's, together: copies become panels, or are not made at all."""
+        items = list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
+        nests = [nest_of(item) for item in items]
         read = self._read_in_place(items)
-        kept = [item for n, item in enumerate(items) if n not in read]
-        body = seq([self.visit(item) for item in kept])
+        for n in range(len(items)):
+            panel = None if n in read else self.panels.of(nests, n, self.around, loop)
+            if panel is not None:
+                self.panels.once(panel, loop)
+                self.through[nests[n].body.buffer] = self.panels.load(panel)
+                read[n] = nests[n].body.buffer
+        kept = [n for n in range(len(items)) if n not in read]
+        fused = None
+        if loop is not None and all(nests[n] is not None for n in kept):
+            fused = self.panels.fused({n: nests[n] for n in kept}, nests, loop)
+        made = seq([self.visit(items[n]) for n in kept]) if fused is None else _Fused(fused)
         for buffer in read.values():
             self.through.pop(buffer)
-        return node.with_fields(body=body, annotations=annotations)
+        return made
 
     def _read_in_place(self, items: list[Any]) -> dict[int, Any]:
         """Copies of left operands that need not be made, their elements are read one by one anyway: (place, buffer)."""
@@ -270,16 +280,12 @@ class _CpuKernel(Walk):
             and len(store.indices) == len(nest.variables)
             and whole
             and value.dtype == store.buffer.dtype
-            and value.buffer not in self.written
+            and value.buffer.data not in self.written
             and not any(loads_of(i) for i in value.indices)
         )
 
     def atomic(self, how: str, body: Any) -> Any:
         """An update as one instruction, or said to be impossible."""
-        body = self._updates(how, body)
-        return body
-
-    def _updates(self, how: str, body: Any) -> Any:
         return _Atomics(how).visit(body)
 
     def nest(self, nest: Nest) -> Any:
@@ -294,17 +300,16 @@ class _CpuKernel(Walk):
             return serial_loops(nest.loops, nest.body)
         body = nest.body
         if nest.op == "atomic":
-            body = _Atomics(str(nest.attrs["tile.atomic"])).visit(body)
-            return serial_loops(nest.loops, body)
-        return self._elementwise(nest.loops, _Inner(self).visit(body))
+            return serial_loops(nest.loops, self.atomic(str(nest.attrs[ATOMIC]), body))
+        return self.elementwise(nest.loops, InParallel(self.atomic, self.nest).visit(body))
 
-    def _elementwise(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Any:
+    def elementwise(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Any:
         body = _SelectsOfTile(self.kernel).visit(body)
         inside = interior(body, loops)
         plain = self._vectors(loops, body)
         if inside is None or isinstance(inside, IntImm):
             return plain
-        return IfThenElse(inside, self._vectors(loops, without_guards(body)), _fresh(plain))
+        return IfThenElse(inside, self._vectors(loops, without_guards(body)), renew_defs(plain))
 
     def _vectors(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Any:
         if not loops:
@@ -365,11 +370,7 @@ class _CpuKernel(Walk):
         self.extra.append(partial)
         whole = count // lanes
 
-        def joined(left: Any, right: Any) -> Any:
-            """The update's operation on other operands."""
-            return _Operands(store, left, right).made()
-
-        element = _Operands(store, None, None).element
+        element = element_of(store)
         lane, turn = Var("lane", reduced.dtype), Var("turn", reduced.dtype)
 
         def vectors(value: Any, width: int) -> Any:
@@ -384,17 +385,19 @@ class _CpuKernel(Walk):
         def at(step: Any) -> Any:
             return substitute(element, {reduced: step * lanes + lane})
 
-        made: list[Any] = [_fresh(vectors(at(const(0, turn.dtype)), lanes))]
+        made: list[Any] = [renew_defs(vectors(at(const(0, turn.dtype)), lanes))]
         if whole > 1:
-            update = _fresh(vectors(joined(BufferLoad(partial, [lane]), at(turn)), lanes))
+            update = renew_defs(vectors(joined(store, BufferLoad(partial, [lane]), at(turn)), lanes))
             made.append(For(turn, const(1, turn.dtype), const(whole - 1, turn.dtype), ForKind.SERIAL, update))
         width = lanes // 2
         while width >= 1:
             other = BufferLoad(partial, [lane + width])
-            made.append(_fresh(_one_or_loop(vectors(joined(BufferLoad(partial, [lane]), other), width))))
+            made.append(renew_defs(_one_or_loop(vectors(joined(store, BufferLoad(partial, [lane]), other), width))))
             width //= 2
         here = BufferLoad(store.buffer, store.indices)
-        made.append(BufferStore(store.buffer, joined(here, BufferLoad(partial, [const(0, lane.dtype)])), store.indices))
+        made.append(
+            BufferStore(store.buffer, joined(store, here, BufferLoad(partial, [const(0, lane.dtype)])), store.indices)
+        )
         for rest in range(whole * lanes, count):
             made.append(substitute(store, {reduced: const(rest, reduced.dtype)}))
         return made
@@ -402,69 +405,26 @@ class _CpuKernel(Walk):
     # -- products
 
     def _gemm(self, nest: Nest) -> Any:
-        p = self._sources(product_of(nest))
-        made: list[Any] = []
-        if nest.attrs.get(CLEAR) is not None and nest.init is not None:
-            made.append(self._elementwise(nest.loops[:2], nest.init))
-        lanes = max(1, self.bits // dt.bits(p.store.buffer.dtype))
-        width = lanes
-        while width > 1 and p.n % width:
-            width //= 2
-        if coefficient(p.b.indices[-1], p.j) != 1 or coefficient(p.store.indices[-1], p.j) != 1:
-            width = 1
-        rows, vectors = register_tile(p.m, p.n // width, self.registers)
-        made.extend(self._tiles(p, rows, vectors, width, 0, p.m // rows * rows))
-        if p.m % rows:
-            made.extend(self._tiles(p, p.m % rows, vectors, width, p.m // rows * rows, p.m))
-        return made[0] if len(made) == 1 else SeqStmt(made)
+        plain = product_of(nest)
+        start = [self.elementwise(nest.loops[:2], nest.init)] if plain.clear else []
+        return seq([*start, *product_loops(self.sources(plain), tile_of(plain, self.bits, self.registers))])
 
-    def _sources(self, p: _Product) -> _Product:
-        """The product with a left operand that is read where it is."""
-        found = self.through.get(p.a.buffer)
-        if found is None:
-            return p
-        names, value = found
-        load = substitute(value, dict(zip(names, p.a.indices, strict=True)))
-
-        class Replace(Mutator):
-            def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
-                return load if node is p.a else self.default_visit(node)
-
-        return replace(p, store=Replace().visit(p.store), a=load)
-
-    def _tiles(self, p: _Product, rows: int, vectors: int, width: int, begin: int, end: int) -> list[Any]:
-        """Register tiles over the rows ``begin..end``."""
-        dtype = p.i.dtype
-        jo, io, ii, jj, lane, k = (Var(name, dtype) for name in ("jo", "io", "ii", "jj", "lane", "k"))
-        at = {p.i: io * rows + ii + begin, p.j: jo * (vectors * width) + jj * width + lane, p.k: k}
-        body: Any = substitute(p.store, at)
-        body = (
-            For(lane, const(0, dtype), const(width, dtype), ForKind.VECTORIZED, body)
-            if width > 1
-            else substitute(body, {lane: const(0, dtype)})
-        )
-        body = serial_loops([(ii, rows), (jj, vectors)], body, ForKind.UNROLLED)
-        body = For(k, const(0, dtype), const(p.depth, dtype), ForKind.SERIAL, body)
-        count = (end - begin) // rows
-        if not count:
-            return []
-        return [serial_loops([(jo, p.n // (vectors * width)), (io, count)], body)]
+    def sources(self, p: Product, more: dict[Any, tuple[list[Var], Any]] | None = None) -> Product:
+        """The product with operands that are read where they are, or in panels."""
+        known = {**self.through, **(more or {})}
+        found = {
+            load: substitute(value, dict(zip(names, load.indices, strict=True)))
+            for load in (p.a, p.b) if load.buffer in known for names, value in [known[load.buffer]]
+        }  # fmt: skip
+        store = Replace(found).visit(p.store)
+        return replace(p, store=store, a=found.get(p.a, p.a), b=found.get(p.b, p.b))
 
 
-def register_tile(height: int, vectors: int, registers: int) -> tuple[int, int]:
-    """(rows, vectors) of the tile with the fewest loads for each multiply-add that fits the registers."""
-    best, best_cost = (1, 1), float("inf")
-    for wide in range(1, min(vectors, _MAX_VECTORS) + 1):
-        if vectors % wide:
-            continue
-        for rows in range(1, min(height, _MAX_ROWS) + 1):
-            if rows * wide + wide + 1 > registers:
-                continue
-            waste = -(-height // rows) * rows / height
-            cost = ((rows + wide) / (rows * wide) + max(0.0, 8 / (rows * wide) - 1.0)) * waste
-            if cost < best_cost - 1e-9:
-                best, best_cost = (rows, wide), cost
-    return best
+class _Fused:
+    """A statement that stands for a whole loop."""
+
+    def __init__(self, stmt: Any) -> None:
+        self.stmt = stmt
 
 
 def _one_or_loop(loop: For) -> Any:
@@ -474,100 +434,16 @@ def _one_or_loop(loop: For) -> Any:
     return loop
 
 
-def _fresh(stmt: Any) -> Any:
-    """The statement with loop variables of its own: it stands beside one that has the same."""
-    names: dict[Any, Any] = {}
-
-    def look(node: Any) -> bool:
-        if isinstance(node, (For, LetStmt)):
-            var = node.loop_var if isinstance(node, For) else node.var
-            names[var] = Var(var.name, var.dtype)
-        return True
-
-    pre_order_visit(stmt, look)
-
-    class Rename(Substitute):
-        def visit_For(self, node: Any) -> Any:  # noqa: N802
-            made = self.default_visit(node)
-            return made.with_fields(loop_var=names[node.loop_var])
-
-        def visit_LetStmt(self, node: Any) -> Any:  # noqa: N802
-            made = self.default_visit(node)
-            return made.with_fields(var=names[node.var])
-
-    return Rename(names).visit(stmt)
-
-
-class _Operands:
-    """``out = f(out, x)`` taken apart: what is reduced, and the same operation on other operands."""
-
-    def __init__(self, store: Any, left: Any, right: Any) -> None:
-        self.store, self.left, self.right = store, left, right
-        value = store.value
-        # max, min, + and the bitwise calls all have two operands, the first of which is the result so far.
-        self.element = value.args[1] if hasattr(value, "args") else value.b
-
-    def made(self) -> Any:
-        value = self.store.value
-        if hasattr(value, "args"):
-            return value.with_fields(args=(self.left, self.right))
-        return type(value)(self.left, self.right)
-
-
-class _Inner(Mutator):
-    """Statements inside of a parallel loop: operators do not stand there, atomic updates do."""
-
-    def __init__(self, kernel: _CpuKernel) -> None:
-        super().__init__()
-        self.kernel = kernel
-
-    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
-        return node
-
-    def visit_For(self, node: Any) -> Any:  # noqa: N802
-        found = nest_of(node)
-        if found is not None and found.op != "parallel":
-            raise TileLoweringError(
-                f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration"
-            )
-        return self.kernel.loop(node) if found is None else self.kernel.nest(found)
-
-    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
-        return self.kernel.visit_BlockRealize(node)
-
-
-class _Atomics(Mutator):
-    """Stores that update an element as one instruction."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.how = how
-
-    def visit_SeqStmt(self, node: Any) -> Any:  # noqa: N802
-        """The value before goes to a variable first: the instruction gives it."""
-        if len(node.seq) == 2 and isinstance(node.seq[0], BufferStore) and node.seq[0].buffer.scope() == "local":
-            update = self.visit(node.seq[1])
-            guarded = update
-            while isinstance(guarded, IfThenElse):
-                guarded = guarded.then_case
-            stored = node.seq[0].with_fields(value=guarded.value)
-            return stored if guarded is update else IfThenElse(update.condition, stored)
-        return self.default_visit(node)
-
-    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
-        loads = [x for x in loads_of(node.value) if x.buffer is node.buffer]
-        if node.buffer.scope() in ("local",):
-            return node
+class _Atomics(AtomicUpdates):
+    def instruction(self, store: BufferStore, operand: PrimExpr) -> Stmt:
         if self.how == "exch":
-            return node
-        if self.how != "add" or not loads or dt.bits(node.buffer.dtype) < 32:
+            return store
+        if self.how != "add" or dt.bits(store.buffer.dtype) < 32:
             raise TileLoweringError(
-                f"T.atomic_{self.how} on {node.buffer.dtype} {node.buffer.name}: CPUs here update float32, float64, int32 and int64 "
+                f"T.atomic_{self.how} on {store.buffer.dtype} {store.buffer.name}: CPUs here update float32, float64, int32 and int64 "
                 "by atomic_add only; reduce into memory of each block and add up in a second kernel"
             )
-        value = _uncast(node.value)
-        address = call("handle", "address_of", BufferLoad(node.buffer, node.indices))
-        return Evaluate(call(node.buffer.dtype, "atomic_add", address, value.b))
+        return Evaluate(call(store.buffer.dtype, "atomic_add", address_of(store), operand))
 
 
 class _SelectsOfTile(Mutator):

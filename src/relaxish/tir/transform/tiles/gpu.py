@@ -12,8 +12,7 @@ from typing import Any
 from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.functor import Mutator, post_order_visit
-from ....ir.prim import Add, Cast, IntImm, Max, Min, StringImm, Var, const
-from ....ir.structural import same_expression
+from ....ir.prim import Add, Cast, IntImm, Max, Min, PrimExpr, StringImm, Var, const
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad, Select
@@ -39,8 +38,9 @@ from .matrix import Products
 from .names import ATOMIC, FRAGMENT, REDUCER, SHARED, SWIZZLE, VAR
 from .nests import serial_loops
 from .pipelines import Pipeline
-from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, nest_of, opened, stores_of
+from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, stores_of
 from .spread import Memory, Shared, Spread
+from .updates import AtomicUpdates, InParallel, address_of, element_of, joined
 
 __all__ = ["GpuKernel"]
 
@@ -268,7 +268,7 @@ class GpuKernel(Walk):
         return self.step(Evaluate(self._uniform(node.value)), [x.buffer for x in loads_of(node.value)], [])
 
     def atomic(self, how: str, body: Any) -> Any:
-        made = self.spread.place(_Atomics(self.arch, how).visit(body), _ANALYZER())
+        made = self.spread.place(self._update(how, body), _ANALYZER())
         first = self.touching(_when([self.thread.equal(0)], made), body)
         before = [s.buffer for s in stores_of(body) if s.buffer.scope() == VAR]
         if not before:
@@ -282,6 +282,13 @@ class GpuKernel(Walk):
         return seq([
             first, self.step(_when([self.thread.equal(0)], give), [], [room]), self.step(take, [room], []),
         ])  # fmt: skip
+
+    def _update(self, how: str, body: Any) -> Any:
+        return _Atomics(self.arch, how).visit(body)
+
+    def _inner_loops(self, nest: Nest) -> Any:
+        """A parallel loop inside of one: a thread runs it as it is."""
+        return serial_loops(nest.loops, InParallel(self._update, self._inner_loops).visit(nest.body))
 
     def nest(self, nest: Nest) -> Any:
         """An operator, as steps."""
@@ -298,9 +305,9 @@ class GpuKernel(Walk):
     def elementwise(self, nest: Nest, managed: Any = ()) -> Any:
         """Independent iterations, shared out."""
         source = nest.body
-        body = _InParallel(self).visit(source)
+        body = InParallel(self._update, self._inner_loops).visit(source)
         if nest.op == "atomic":
-            body = _Atomics(self.arch, str(nest.attrs[ATOMIC])).visit(body)
+            body = self._update(str(nest.attrs[ATOMIC]), body)
         fragments = [n for n in (*stores_of(source), *loads_of(source)) if n.buffer.scope() == FRAGMENT]
         if fragments:
             layout = loop_layout(nest, self.memory.layouts, self.threads, 1)
@@ -327,14 +334,13 @@ class GpuKernel(Walk):
         count = max(1, held.registers)
         sums = self.local("partial", store.buffer.dtype, count)
         target = self.memory.registers[store.buffer]
-        value = store.value
-        element = value.args[1] if hasattr(value, "args") else value.b
+        element = element_of(store)
 
-        def joined(a: Any, b: Any) -> Any:
-            return value.with_fields(args=(a, b)) if hasattr(value, "args") else type(value)(a, b)
+        def join(a: Any, b: Any) -> Any:
+            return joined(store, a, b)
 
         start = _identity(nest)
-        body = BufferStore(store.buffer, joined(BufferLoad(store.buffer, store.indices), element), store.indices)
+        body = BufferStore(store.buffer, join(BufferLoad(store.buffer, store.indices), element), store.indices)
         self.memory.registers[store.buffer] = sums
         part = self.spread.by_layout(nest.op, nest.loops, body, layout)
         self.memory.registers[store.buffer] = target
@@ -344,14 +350,14 @@ class GpuKernel(Walk):
             seq([_registers(r, count, BufferStore(sums, start, [r])), part]), reads, []
         )]  # fmt: skip
         digits = [d for d in layout.digits if d.thread and d.dim == dim]
-        steps += self.across(sums, count, digits, joined)
+        steps += self.across(sums, count, digits, join)
         result = BufferLoad(sums, [r])
         if nest.init is None:
-            result = joined(BufferLoad(target, [r]), result)
+            result = join(BufferLoad(target, [r]), result)
         steps.append(self.step(_registers(r, count, BufferStore(target, result, [r])), [], []))
         return seq(steps)
 
-    def across(self, sums: Buffer, count: int, digits: Sequence[Any], joined: Any) -> list[Any]:
+    def across(self, sums: Buffer, count: int, digits: Sequence[Any], join: Any) -> list[Any]:
         """Reduce registers over threads that differ in digits; all of them get the result."""
         steps = []
         r = Var("r", "int32")
@@ -365,7 +371,7 @@ class GpuKernel(Walk):
                         sums.dtype, "tvm_warp_shuffle_xor", const(0xFFFFFFFF, "uint32"), BufferLoad(sums, [r]),
                         const(distance, "int32"), const(32, "int32"), const(32, "int32"),
                     )  # fmt: skip
-                    body.append(_registers(r, count, BufferStore(sums, joined(BufferLoad(sums, [r]), other), [r])))
+                    body.append(_registers(r, count, BufferStore(sums, join(BufferLoad(sums, [r]), other), [r])))
                     distance *= 2
                 steps.append(self.step(seq(body), [], []))
                 continue
@@ -376,7 +382,7 @@ class GpuKernel(Walk):
             own = self.thread // d.out % d.extent
             first = kept.base + r * self.threads + (self.thread - own * d.out)
             q = Var("q", "int32")
-            take = BufferStore(sums, joined(BufferLoad(sums, [r]), BufferLoad(kept.view, [first + q * d.out])), [r])
+            take = BufferStore(sums, join(BufferLoad(sums, [r]), BufferLoad(kept.view, [first + q * d.out])), [r])
             whole = seq([
                 BufferStore(sums, BufferLoad(kept.view, [first]), [r]),
                 For(q, const(1, "int32"), const(d.extent - 1, "int32"), ForKind.SERIAL, take),
@@ -500,83 +506,22 @@ def _updates(body: Any) -> bool:
     return found
 
 
-class _InParallel(Mutator):
-    """Statements inside of a parallel loop."""
-
-    def __init__(self, kernel: GpuKernel) -> None:
-        super().__init__()
-        self.kernel = kernel
-
-    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
-        return node
-
-    def visit_For(self, node: Any) -> Any:  # noqa: N802
-        found = nest_of(node)
-        if found is not None:
-            raise TileLoweringError(
-                f"T.{found.op} stands inside of T.Parallel: the whole block runs it, not one iteration"
-            )
-        return self.default_visit(node)
-
-    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
-        body, _ = opened(node)
-        return _Atomics(self.kernel.arch, str(node.block.annotations[ATOMIC])).visit(body)
-
-
 _NAMES = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "or": "atomicOr", "exch": "atomicExch"}
 
 
-class _Atomics(Mutator):
-    """Stores that update an element as one instruction."""
-
+class _Atomics(AtomicUpdates):
     def __init__(self, arch: Arch, how: str) -> None:
-        super().__init__()
+        super().__init__(how)
         self.arch = arch
-        self.how = how
 
-    def visit_SeqStmt(self, node: Any) -> Any:  # noqa: N802
-        """The value before goes to a variable first: the instruction gives it."""
-        if len(node.seq) == 2 and isinstance(node.seq[0], BufferStore) and node.seq[0].buffer.scope() == VAR:
-            update = self.visit(node.seq[1])
-            guarded = update
-            while isinstance(guarded, IfThenElse):
-                guarded = guarded.then_case
-            stored = node.seq[0].with_fields(value=guarded.value)
-            return stored if guarded is update else IfThenElse(update.condition, stored)
-        return self.default_visit(node)
-
-    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
-        if node.buffer.scope() in (FRAGMENT, VAR, "local"):
-            return node
-        dtype = node.buffer.dtype
+    def instruction(self, store: BufferStore, operand: PrimExpr) -> Stmt:
+        dtype = store.buffer.dtype
         if not self.arch.atomics or (self.how in ("max", "min", "or") and dt.is_float(dtype)):
             raise TileLoweringError(
-                f"T.atomic_{self.how} on {dtype} {node.buffer.name}: {self.arch.name} has no such instruction; reduce into memory of each "
-                "block and join it in a second kernel"
+                f"T.atomic_{self.how} on {dtype} {store.buffer.name}: {self.arch.name} has no such instruction; reduce into memory of "
+                "each block and join it in a second kernel"
             )
-        value = node.value
-        while isinstance(value, Cast):
-            value = value.value
-        if self.how == "exch":
-            operand = value
-        else:
-            parts = value.args if hasattr(value, "args") else (value.a, value.b)
-            (operand,) = [p for p in parts if not _is_element(p, node)][:1] or [parts[1]]
-        if operand.dtype != dtype:
-            operand = Cast(dtype, operand)
-        address = call("handle", "address_of", BufferLoad(node.buffer, node.indices))
-        update = call(dtype, "call_extern", StringImm(_NAMES[self.how]), address, operand)
-        return Evaluate(update)
-
-
-def _is_element(e: Any, store: Any) -> bool:
-    while isinstance(e, Cast):
-        e = e.value
-    return (
-        isinstance(e, BufferLoad)
-        and e.buffer is store.buffer
-        and all(same_expression(a, b) for a, b in zip(e.indices, store.indices, strict=True))
-    )
+        return Evaluate(call(dtype, "call_extern", StringImm(_NAMES[self.how]), address_of(store), operand))
 
 
 class _Views(Mutator):

@@ -20,7 +20,7 @@ from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt
 from ..hopper_kernel import build_kernel
 from ..hopper_tiles import GEMM, STAGES, HopperError, parse_tiles
-from .matrix import Product, product_of
+from .product import Product, product_of
 from .names import FRAGMENT, SHARED
 from .names import STAGES as TURNS
 from .program import Kernel, Nest, loads_of, nest_of

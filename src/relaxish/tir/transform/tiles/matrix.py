@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ....ir.prim import Cast, IntImm, Var, const
+from ....ir.prim import IntImm, Var, const
 from ....ir.types import PointerType, PrimType
-from ...analysis.linear import coefficient
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute
@@ -15,59 +13,17 @@ from ...stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind
 from ..base import call, seq
 from .arch import Arch
 from .layout import Layout, accumulator, by_rows, operand_a, outer_product
-from .names import CLEAR, FRAGMENT, POLICY
-from .program import Nest, TileLoweringError, as_int, loads_of, stores_of
+from .names import FRAGMENT
+from .product import Product, product_of, uncast
+from .program import Nest, TileLoweringError, loads_of, stores_of
 
 if TYPE_CHECKING:
     from .gpu import GpuKernel
 
-__all__ = ["Product", "Products", "product_of", "warp_grid"]
+__all__ = ["Products", "warp_grid"]
 
 _MMA_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 _ROWS, _COLUMNS = 1, 2
-
-
-@dataclass(frozen=True)
-class Product:
-    """``c[i, j] += a * b`` over i < m, j < n, k < depth; ``turned_a``, ``turned_b``: stored as [k, i] and [j, k]."""
-
-    i: Var
-    j: Var
-    k: Var
-    m: int
-    n: int
-    depth: int
-    store: Any
-    a: BufferLoad
-    b: BufferLoad
-    turned_a: bool
-    turned_b: bool
-    policy: int
-    clear: bool
-
-    @property
-    def c(self) -> Buffer:
-        """The result."""
-        made: Buffer = self.store.buffer
-        return made
-
-
-def _uncast(e: Any) -> Any:
-    while isinstance(e, Cast):
-        e = e.value
-    return e
-
-
-def product_of(nest: Nest) -> Product:
-    """The parts of a product. Raises TileLoweringError where its result is only part of a fragment."""
-    (i, m), (j, n), (k, depth) = nest.loops
-    store = nest.body
-    a, b = _uncast(store.value.b.a), _uncast(store.value.b.b)
-    policy = int(getattr(nest.attrs[POLICY], "value", nest.attrs[POLICY]))
-    return Product(
-        i, j, k, as_int(m, "a side of T.gemm"), as_int(n, "a side of T.gemm"), as_int(depth, "the depth of T.gemm"),
-        store, a, b, coefficient(a.indices[-1], k) == 0, coefficient(b.indices[-1], k) == 1, policy, CLEAR in nest.attrs,
-    )  # fmt: skip
 
 
 def warp_grid(m: int, n: int, warps: int, policy: int, columns: int) -> tuple[int, int] | None:
@@ -210,7 +166,7 @@ class Products:
         alone = sums is None
         if sums is None:
             sums = _Open(self, p, rows, across)
-        a = _uncast(store.value.b.a)
+        a = uncast(store.value.b.a)
         made = [kernel.step(sums.multiply(kernel, p, a), [a.buffer, p.b.buffer], [])]
         if alone:
             made = [kernel.step(sums.fill(), [], []), *made, *sums.add_to(kernel, p.c)]

@@ -1,0 +1,60 @@
+"""A product of tiles, taken apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ....ir.prim import Cast, Var
+from ...analysis.linear import coefficient
+from ...buffer import Buffer
+from ...expr import BufferLoad
+from ...stmt import BufferStore
+from .names import CLEAR, POLICY
+from .program import Nest, as_int
+
+__all__ = ["Product", "product_of", "uncast"]
+
+
+@dataclass(frozen=True)
+class Product:
+    """``c[i, j] += a * b`` over i < m, j < n, k < depth; ``turned_a``, ``turned_b``: stored as [k, i] and [j, k]."""
+
+    i: Var
+    j: Var
+    k: Var
+    m: int
+    n: int
+    depth: int
+    store: BufferStore
+    a: BufferLoad
+    b: BufferLoad
+    turned_a: bool
+    turned_b: bool
+    policy: int
+    clear: bool
+
+    @property
+    def c(self) -> Buffer:
+        """The result."""
+        made: Buffer = self.store.buffer
+        return made
+
+
+def uncast(e: Any) -> Any:
+    """What is converted, without the conversions."""
+    while isinstance(e, Cast):
+        e = e.value
+    return e
+
+
+def product_of(nest: Nest) -> Product:
+    """The parts of a product. Raises TileLoweringError where a side is not constant."""
+    (i, m), (j, n), (k, depth) = nest.loops
+    store = nest.body
+    a, b = uncast(store.value.b.a), uncast(store.value.b.b)
+    policy = int(getattr(nest.attrs[POLICY], "value", nest.attrs[POLICY]))
+    return Product(
+        i, j, k, as_int(m, "a side of T.gemm"), as_int(n, "a side of T.gemm"), as_int(depth, "the depth of T.gemm"),
+        store, a, b, coefficient(a.indices[-1], k) == 0, coefficient(b.indices[-1], k) == 1, policy, CLEAR in nest.attrs,
+    )  # fmt: skip
