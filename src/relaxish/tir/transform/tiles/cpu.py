@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ....arith.affine import coefficient
 from ....ir import dtype as dt
 from ....ir.functor import pre_order_visit
 from ....ir.prim import Cast, IntImm, Var, const
 from ....ir.types import PointerType, PrimType
-from ...analysis.linear import coefficient
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ....arith.affine import coefficient
 from ....ir.prim import Cast, IntImm, Var, const
 from ....ir.types import PointerType, PrimType
-from ...analysis.linear import coefficient
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute
