@@ -7,7 +7,7 @@ import pytest
 
 from relaxish import tir
 from relaxish.meta_schedule.feature_extractor.probes import gains
-from relaxish.meta_schedule.index_form import parse_index
+from relaxish.arith.affine import affine
 from relaxish.meta_schedule.search_strategy.device_digits import JointPlace, Nest, fit_leaf
 from relaxish.meta_schedule.search_strategy.device_index import over_coordinates
 from relaxish.meta_schedule.search_strategy.device_reading import LoopFacts
@@ -43,8 +43,8 @@ def test_a_copy_reads_a_function_of_where_it_writes():
         u = own[0].var * int(inner) + own[1].var
         # The last but one example is written otherwise.
         expr = own[0].var * (int(inner) // 4) + own[1].var // 4 if inner == 8 else u // 4
-        forms.append(parse_index(expr * 3 % 24 + u // 12 + 5, {}))
-        written.append(parse_index(u, {}))
+        forms.append(affine(expr * 3 % 24 + u // 12 + 5, {}))
+        written.append(affine(u, {}))
         loops.append(own)
     fitter = DeviceFitter([(0, 2)], {}, TILES)
     nest = Nest(loops, [(Formula(0.0, ((1.0, ((0, 1),)),)),), (Formula(0.0, ((1.0, ((1, 2),)),)),)])
@@ -75,8 +75,8 @@ def test_what_is_no_function_of_the_place_is_not_found():
     forms, written, loops = [], [], []
     for outer, inner in TILES:
         own = loops_of((int(outer), int(inner)))
-        forms.append(parse_index((own[0].var + own[1].var) // 2, {}))
-        written.append(parse_index(own[0].var * int(inner) + own[1].var, {}))
+        forms.append(affine((own[0].var + own[1].var) // 2, {}))
+        written.append(affine(own[0].var * int(inner) + own[1].var, {}))
         loops.append(own)
     stores = [SimpleNamespace(accesses=[SimpleNamespace(indices=[[w]])]) for w in written]
     fitter = DeviceFitter([(0, 2)], {}, TILES)
@@ -91,7 +91,7 @@ def test_digits_of_a_fused_loop_that_was_split_again(threads):
     for outer, inner in TILES:
         block, thread = loops_of((64 // threads, threads))
         fused = block.var * threads + thread.var
-        forms.append(parse_index(fused // int(inner) * 7 + fused % int(inner) * int(outer) + 1, {}))
+        forms.append(affine(fused // int(inner) * 7 + fused % int(inner) * int(outer) + 1, {}))
         loops.append([block, thread])
         parts.append((int(outer), int(inner)))
     columns = [Formula(0.0, ((1.0, ((i, i + 1),)),)) for i in (0, 1)]

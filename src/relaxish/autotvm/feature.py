@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arith.affine import affine
 from ..ir import IRModule
 from ..ir.functor import Visitor
 from ..meta_schedule.block_analysis import places
-from ..meta_schedule.index_form import parse_index
 from ..support.errors import RelaxishError
 from ..tir import For, ForKind, IntImm, PrimFunc
 
@@ -118,7 +118,7 @@ def _extent(loop: For) -> int:
 def _stride(buffer: Any, indices: tuple[Any, ...], var: Any, bindings: Any) -> int:
     total, weight = 0, 1
     for dim, index in zip(reversed(buffer.shape), reversed(indices), strict=True):
-        total += abs(parse_index(index, bindings).coefficient(var)) * weight
+        total += abs(affine(index, bindings).step(var)) * weight
         weight *= int(dim.value) if isinstance(dim, IntImm) else 1
     return total
 

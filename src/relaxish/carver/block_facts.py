@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..arith.affine import coefficient
 from ..arith.functor import uses_var
 from ..ir.functor import pre_order_visit
 from ..ir.prim import Add, Call, Div, IntImm, IterVar, Max, Min, Var
 from ..tir import Block, BufferLoad, BufferStore
-from ..tir.analysis.linear import coefficient
 
 __all__ = [
     "BlockInfo", "IterInfo", "access_stride", "combiner_of", "facts_of", "flat_stride", "is_conditional", "is_costly",

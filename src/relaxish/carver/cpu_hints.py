@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arith.affine import coefficient
 from ..ir import dtype as dt
 from ..ir.errors import CheckValueError
 from ..ir.prim import IntImm
 from ..tir import Block, PrimFunc
-from ..tir.analysis.linear import coefficient
 from .arch import CPU
 from .block_facts import (
     BlockInfo,

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith.affine import affine
 from ...ir.functor import Mutator
 from ...ir.op import Op
 from ...ir.prim import LT, Call, FloorDiv, FloorMod, IntImm, Sub, Var
 from ...ir.structural import same_expression
 from ...tir import BufferStore, Evaluate, For, ForKind, IfThenElse
 from ...tir.functor import substitute
-from .ranges import linear
 
 _LIKELY = Op.get("tir.likely")
 
@@ -46,8 +46,8 @@ def split_ragged(loop: For) -> list[Any] | None:
     finder.visit(outer.body)
     if finder.other or finder.bound is None or not finder.tiled:
         return None
-    rounded = linear(Sub(extent.a, finder.bound)) if extent.a.dtype == finder.bound.dtype else None
-    if rounded != ({}, extent.b.value - 1):
+    rounded = affine(Sub(extent.a, finder.bound), digits=False, casts=False)
+    if extent.a.dtype != finder.bound.dtype or rounded.terms or rounded.const != extent.b.value - 1:
         return None
     size = IntImm(outer.loop_var.dtype, extent.b.value)
     full = FloorDiv(finder.bound, size)
@@ -63,8 +63,8 @@ def _is_guard(cond: Any, outer: Any, size: int, inner: Any) -> Any | None:
         cond = cond.args[0]
     if type(cond) is not LT:
         return None
-    form = linear(cond.a)
-    return cond.b if form == ({outer.loop_var: size, inner: 1}, 0) else None
+    form = affine(cond.a, digits=False, casts=False)
+    return cond.b if form.const == 0 and form.factors() == {outer.loop_var: size, inner: 1} else None
 
 
 class _Guards(Mutator):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith.affine import affine
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
@@ -42,10 +43,11 @@ def _span(expr: Any, ranges: Ranges) -> Interval | None:
         return bounds(expr.value, ranges)
     if kind not in (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max):
         return None
-    form = linear(expr)
-    if form is not None and form[0]:
-        low = high = form[1]
-        for var, factor in form[0].items():
+    form = affine(expr, digits=False, casts=False)
+    factors = form.factors()
+    if factors:
+        low = high = form.const
+        for var, factor in factors.items():
             span = ranges.get(var)
             if span is None:
                 return None
@@ -73,32 +75,6 @@ def _span(expr: Any, ranges: Ranges) -> Interval | None:
     if a[0] // b[0] == a[1] // b[0]:
         return a[0] % b[0], a[1] % b[0]
     return 0, b[0] - 1
-
-
-def linear(expr: Any) -> tuple[dict[Any, int], int] | None:
-    """``expr`` as a sum of variables times constants; None when it is not one."""
-    kind = type(expr)
-    if kind is IntImm:
-        return {}, expr.value
-    if isinstance(expr, Var):
-        return {expr: 1}, 0
-    if kind is Add or kind is Sub:
-        a, b = linear(expr.a), linear(expr.b)
-        if a is None or b is None:
-            return None
-        sign = 1 if kind is Add else -1
-        out = dict(a[0])
-        for var, factor in b[0].items():
-            out[var] = out.get(var, 0) + sign * factor
-        return {var: factor for var, factor in out.items() if factor}, a[1] + sign * b[1]
-    if kind is Mul:
-        a, b = linear(expr.a), linear(expr.b)
-        if a is None or b is None or (a[0] and b[0]):
-            return None
-        if a[0]:
-            a, b = b, a
-        return {var: factor * a[1] for var, factor in b[0].items()}, a[1] * b[1]
-    return None
 
 
 def prove(cond: Any, ranges: Ranges) -> bool | None:

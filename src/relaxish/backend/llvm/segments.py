@@ -23,6 +23,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from ...arith.affine import affine
 from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import uses_var
 from ...ir.functor import Mutator, Visitor, pre_order_visit
@@ -32,7 +33,7 @@ from ...ir.prim import (
 )  # fmt: skip
 from ...ir.structural import same_expression
 from ...tir import BufferLoad, BufferStore, For, ForKind, IfThenElse, SeqStmt
-from .ranges import Ranges, linear, prove
+from .ranges import Ranges, prove
 
 _CHOICE = Op.get("tir.if_then_else")
 _LIKELY = Op.get("tir.likely")
@@ -157,10 +158,11 @@ def _stays(cond: Any, writes: frozenset[Any], key: Callable[[Any], Any]) -> bool
 
 def _cuts(cond: Any, var: Any, first: int, end: int) -> list[int]:
     """Values of ``var`` strictly inside the loop from which on ``cond`` may have another value."""
-    form = linear(Sub(cond.a, cond.b)) if cond.a.dtype == cond.b.dtype else None
-    if form is None or set(form[0]) != {var}:
+    form = affine(Sub(cond.a, cond.b), digits=False, casts=False)
+    factors = form.factors() if cond.a.dtype == cond.b.dtype else None
+    if factors is None or set(factors) != {var}:
         return []
-    factor, const = form[0][var], form[1]
+    factor, const = factors[var], form.const
     holds = _HOLDS[type(cond)]
 
     def value(v: int) -> bool:

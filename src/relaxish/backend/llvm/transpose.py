@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...arith.affine import coefficient
 from ...ir import dtype as dt
 from ...ir.prim import IntImm
 from ...tir import BufferLoad, BufferStore, For, ForKind
-from ...tir.analysis.linear import coefficient
 from .ltypes import scalar_type
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...arith.affine import coefficient
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
@@ -17,7 +18,6 @@ from ...ir.prim import (
 from ...ir.structural import same_expression
 from ...support import config
 from ...tir import BufferLoad, BufferStore, For, LetStmt, SeqStmt
-from ...tir.analysis.linear import coefficient
 from ...tir.functor import substitute
 from .guards import is_index_check
 from .ltypes import llvm_type

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ...arith.affine import affine
+from ...arith.functor import uses_var
 from ...ir.errors import CheckValueError
 from ...ir.prim import Add, Cast, FloorDiv, FloorMod, IntImm, IterVar, Max, Min, Mul, Sub, Var
 from ...tir import Block, BlockRealize, PrimFunc
-from ...tir.analysis.linear import coefficient
 
 __all__ = ["Access", "Axis", "Length", "Stage", "read_stages"]
 
@@ -154,12 +155,11 @@ def _access(region: Any, numbers: dict[Var, int], axes: list[Axis], values: Mapp
 def _linear(expr: Any, numbers: dict[Var, int]) -> dict[int, int] | None:
     """Axis -> factor of an index that is a sum of multiples of axes."""
     found = {}
-    for var, number in numbers.items():
-        factor = coefficient(expr, var)
-        if factor is None:
+    for term in affine(expr, digits=False).terms:
+        if term.var in numbers:
+            found[numbers[term.var]] = term.coef
+        elif uses_var(term.var, numbers.__contains__):
             return None
-        if factor:
-            found[number] = factor
     return found
 
 

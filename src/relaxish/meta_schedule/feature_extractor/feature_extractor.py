@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...arith.affine import Affine
 from ...ir import IRModule
 from ...tir import PrimFunc
-from ..index_form import IndexForm
 from .columns import NUM_FEATURES, ColumnAccess, ColumnStore, Touched, store_features
 from .forms import ColumnForm, ColumnRest
 from .probes import probe
@@ -139,14 +139,14 @@ def concrete_store(program: Program, store: StoreInfo, gpu: bool, buffers: dict[
     position = {loop.var: i for i, loop in enumerate(loops)}
     sizes = {i: float(loop.extent) for i, loop in enumerate(loops)}
 
-    def column(form: IndexForm) -> ColumnForm:
+    def column(form: Affine[int]) -> ColumnForm:
         if gpu:
             return probe(form, position, sizes)
         terms = []
         for t in form.terms:
             at = position.get(t.var)
             if at is not None:
-                left = -(-loops[at].extent // t.div)
+                left = -(-loops[at].extent // t.lower)
                 terms.append((at, float(t.coef), float(min(t.extent, left) if t.extent else left), t.coef >= 0))
         rests = [ColumnRest(float(r.coef), r.op, [column(f) for f in r.forms], float(r.divisor)) for r in form.rests]
         return ColumnForm(float(form.const), terms, rests)

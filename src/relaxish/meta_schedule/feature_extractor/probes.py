@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...arith.affine import Affine
 from ...tir import Var
-from ..index_form import IndexForm
 from .forms import Column, ColumnForm
 
 __all__ = ["Move", "ProbeForm", "base_value", "gains", "probe"]
@@ -62,7 +62,7 @@ class ProbeForm(ColumnForm):
         return self._moved.get(position, False)
 
 
-def gains(form: IndexForm, var: Var, extent: int) -> tuple[int, int]:
+def gains(form: Affine[int], var: Var, extent: int) -> tuple[int, int]:
     """What one concrete index gains by the first step and by all steps of a loop."""
     base = form.value({})
     if extent <= 1:
@@ -70,12 +70,12 @@ def gains(form: IndexForm, var: Var, extent: int) -> tuple[int, int]:
     return form.value({var: 1}) - base, form.value({var: extent - 1}) - base
 
 
-def base_value(form: IndexForm) -> int:
+def base_value(form: Affine[int]) -> int:
     """The index with all loops at 0."""
     return form.value({})
 
 
-def probe(form: IndexForm, position: Mapping[Var, int], extents: Mapping[int, float]) -> ProbeForm:
+def probe(form: Affine[int], position: Mapping[Var, int], extents: Mapping[int, float]) -> ProbeForm:
     """The index of one concrete program."""
     moves: dict[int, Move] = {}
     for var in form.variables():

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...arith.affine import Affine, affine
 from ...ir.dtype import is_float, nbytes
 from ...tir import (
     Add,
@@ -38,7 +39,6 @@ from ...tir import (
 )
 from ...tir import EQ, GE, GT, LE, LT, NE
 from ..block_analysis import annotation
-from ..index_form import IndexForm, parse_index
 
 __all__ = ["Access", "LoopInfo", "Program", "StoreInfo", "extract_program"]
 
@@ -82,7 +82,7 @@ class Access:
 
     buffer: Any
     kind: int
-    indices: list[list[IndexForm]]
+    indices: list[list[Affine[int]]]
     exprs: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
@@ -107,7 +107,7 @@ class StoreInfo:
     loops: list[int]
     accesses: list[Access]
     ops: list[float]
-    index_forms: list[IndexForm]
+    index_forms: list[Affine[int]]
     alloc_loops: list[int] | None = None
     block: str = ""
     exprs: list[Any] = field(default_factory=list)
@@ -194,7 +194,7 @@ class _Extractor:
         elif isinstance(stmt, BufferStore):
             self._store(stmt, loops, bindings)
         elif isinstance(stmt, LetStmt):
-            self.walk(stmt.body, loops, {**bindings, stmt.var: parse_index(stmt.value, bindings)})
+            self.walk(stmt.body, loops, {**bindings, stmt.var: affine(stmt.value, bindings)})
         elif isinstance(stmt, IfThenElse):
             self.walk(stmt.then_case, loops, bindings)
             if stmt.else_case is not None:
@@ -224,7 +224,7 @@ class _Extractor:
         block: Block = stmt.block
         inner = dict(bindings)
         for iv, value in zip(block.iter_vars, stmt.iter_values, strict=True):
-            inner[iv.var] = parse_index(value, bindings)
+            inner[iv.var] = affine(value, bindings)
         for buffer in block.alloc_buffers:
             self.program.allocs[id(buffer)] = list(loops)
         self.program.blocks[block.name_hint] = list(loops)
@@ -241,11 +241,11 @@ class _Extractor:
             return
         counter = _Counter()
         counter.visit(stmt.value)
-        written = [parse_index(i, bindings) for i in stmt.indices]
+        written = [affine(i, bindings) for i in stmt.indices]
         accesses = {id(stmt.buffer): Access(stmt.buffer, 2, [written], [tuple(stmt.indices)])}
         for load in counter.loads:
             found = accesses.get(id(load.buffer))
-            indices = [parse_index(i, bindings) for i in load.indices]
+            indices = [affine(i, bindings) for i in load.indices]
             if found is None:
                 accesses[id(load.buffer)] = Access(load.buffer, 1, [indices], [tuple(load.indices)])
             elif found.kind == 2:
@@ -253,7 +253,7 @@ class _Extractor:
             elif found.kind == 1:
                 found.indices.append(indices)
                 found.exprs.append(tuple(load.indices))
-        forms = [parse_index(x, bindings) for x in counter.indices]
+        forms = [affine(x, bindings) for x in counter.indices]
         self.program.stores.append(
             StoreInfo(
                 stmt.buffer,

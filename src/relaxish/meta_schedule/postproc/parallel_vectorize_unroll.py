@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...arith.affine import Affine, affine
 from ...tir import PrimFunc, Schedule
 from ...tir.schedule import BlockRV, LoopRV
 from .. import block_analysis as ba
-from ..index_form import IndexForm, parse_index
 from .postproc import Postproc
 
 __all__ = ["RewriteParallelVectorizeUnroll"]
@@ -32,12 +32,12 @@ def _strides(place: ba.Place, region: Any) -> list[int]:
     """Element stride of each loop in one access; 0 where the loop does not matter."""
     bindings = dict(zip((iv.var for iv in place.realize.block.iter_vars), place.realize.iter_values, strict=True))
     shape = [ba.const_int(x) or 1 for x in region.buffer.shape]
-    forms: list[IndexForm] = [parse_index(dim.min, bindings) for dim in region.region]
+    forms: list[Affine[int]] = [affine(dim.min, bindings) for dim in region.region]
     out = []
     for loop in place.loops:
         stride, buffer_stride = 0, 1
         for dim in range(len(forms) - 1, -1, -1):
-            coef = forms[dim].coefficient(loop.loop_var)
+            coef = forms[dim].step(loop.loop_var)
             if coef:
                 stride = coef * buffer_stride
                 break

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ...arith.affine import Affine
 from ..feature_extractor.probes import Move, base_value, gains
-from ..index_form import IndexForm
 from .device_reading import LoopFacts
 from .device_sizes import DeviceEnvironment, DeviceFitter, Size, quotient, remainder, times
 from .fitting import Formula, Unfit
@@ -162,7 +162,7 @@ class Leaf:
 Table = dict[tuple[int, int], list[float]]
 
 
-def fit_leaf(fitter: DeviceFitter, forms: Sequence[IndexForm], nest: Nest) -> Leaf:
+def fit_leaf(fitter: DeviceFitter, forms: Sequence[Affine[int]], nest: Nest) -> Leaf:
     """One index in several examples as a sum of digits; with fitted moves where it is none."""
     const = fitter.size([float(base_value(f)) for f in forms])
     table = None if any(f.rests for f in forms) else _digit_table(forms, nest.loops)
@@ -192,18 +192,18 @@ def _digits(
     return [(at, tuple(d)) for at, d in sorted(digits.items())]
 
 
-def _keeps_modulus(forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]], at: int, part: int) -> bool:
+def _keeps_modulus(forms: Sequence[Affine[int]], loops: Sequence[Sequence[LoopFacts]], at: int, part: int) -> bool:
     """Whether a digit with nothing outside of it is written with its modulus."""
     for form, own in zip(forms, loops, strict=True):
         loop = own[at]
         if part and loop.extent > 1 and math.prod(loop.parts[:part]) == 1:
             for term in form.terms:
-                if term.var is loop.var and loop.part_of(term.div, term.extent) == part:
+                if term.var is loop.var and loop.part_of(term.lower, term.extent) == part:
                     return term.extent != 0
     return False
 
 
-def _digit_table(forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]]) -> Table | None:
+def _digit_table(forms: Sequence[Affine[int]], loops: Sequence[Sequence[LoopFacts]]) -> Table | None:
     """Coefficients by loop and part, NaN where an example does not show them; None where digits are no parts."""
     table: Table = {}
     for k, form in enumerate(forms):
@@ -215,7 +215,7 @@ def _digit_table(forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]
             loop = loops[k][at]
             if loop.extent == 1:
                 continue
-            part = loop.part_of(term.div, term.extent)
+            part = loop.part_of(term.lower, term.extent)
             if part is None:
                 return None
             table.setdefault((at, part), [NAN] * len(forms))[k] = float(term.coef)
@@ -260,7 +260,7 @@ def _wheels(nest: Nest, k: int) -> list[_Wheel]:
     return [*found, *(_Wheel([(x.var, 1, x.extent)], x.parts) for x in loops)]
 
 
-def _fit_probed(fitter: DeviceFitter, const: Size, forms: Sequence[IndexForm], nest: Nest) -> Leaf | None:
+def _fit_probed(fitter: DeviceFitter, const: Size, forms: Sequence[Affine[int]], nest: Nest) -> Leaf | None:
     """A leaf however the program writes it, by what it gains where one digit makes its first step; None for an index
     that is no sum of digits."""
     table: Table = {}
@@ -292,7 +292,7 @@ def _fit_probed(fitter: DeviceFitter, const: Size, forms: Sequence[IndexForm], n
     return Leaf(const, tuple((number - count, d) for number, d in made if number >= count), (), _signed(table), joint)
 
 
-def _wraps(forms: Sequence[IndexForm], nest: Nest, at: int, part: int) -> bool:
+def _wraps(forms: Sequence[Affine[int]], nest: Nest, at: int, part: int) -> bool:
     """As :func:`_keeps_modulus`, by what the index does where the loop overruns."""
     for form, own in zip(forms, nest.loops, strict=True):
         loop = own[at]
@@ -302,7 +302,7 @@ def _wraps(forms: Sequence[IndexForm], nest: Nest, at: int, part: int) -> bool:
 
 
 def _fit_moves(
-    fitter: DeviceFitter, const: Size, forms: Sequence[IndexForm], loops: Sequence[Sequence[LoopFacts]]
+    fitter: DeviceFitter, const: Size, forms: Sequence[Affine[int]], loops: Sequence[Sequence[LoopFacts]]
 ) -> Leaf:
     moves = []
     signed = False

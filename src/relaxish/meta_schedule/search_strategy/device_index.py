@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arith.affine import Affine
 from ..feature_extractor.probes import Move, ProbeForm
 from ..feature_extractor.program import StoreInfo
-from ..index_form import IndexForm
 from .device_digits import Leaf, Nest, Split, fit_leaf
 from .device_sizes import DeviceEnvironment, DeviceFitter, Size, quotient, remainder
 from .fitting import Formula, Unfit
@@ -133,8 +133,8 @@ class FittedIndex:
 
 def fit_index(
     fitter: DeviceFitter,
-    exprs: Sequence[IndexForm],
-    forms: Sequence[IndexForm],
+    exprs: Sequence[Affine[int]],
+    forms: Sequence[Affine[int]],
     stores: Sequence[StoreInfo],
     nest: Nest,
 ) -> FittedIndex:
@@ -155,7 +155,7 @@ def fit_index(
 
 
 def _over_block_vars(
-    fitter: DeviceFitter, exprs: Sequence[IndexForm], stores: Sequence[StoreInfo], nest: Nest
+    fitter: DeviceFitter, exprs: Sequence[Affine[int]], stores: Sequence[StoreInfo], nest: Nest
 ) -> FittedIndex:
     leaves = []
     used = sorted({s.block_vars.index(v) for e, s in zip(exprs, stores, strict=True) for v in e.variables()})
@@ -166,26 +166,26 @@ def _over_block_vars(
     return FittedIndex(tuple(leaves), _fit_outer(fitter, exprs, order))
 
 
-def _affine(form: IndexForm) -> bool:
-    return not form.rests and all(t.div == 1 and t.extent == 0 for t in form.terms)
+def _affine(form: Affine[int]) -> bool:
+    return not form.rests and all(t.lower == 1 and t.extent == 0 for t in form.terms)
 
 
-def _shape(form: IndexForm) -> Any:
+def _shape(form: Affine[int]) -> Any:
     return [(r.op, r.divisor, [_shape(f) for f in r.forms]) for r in form.rests]
 
 
-def _alike(exprs: Sequence[IndexForm], stores: Sequence[StoreInfo]) -> bool:
+def _alike(exprs: Sequence[Affine[int]], stores: Sequence[StoreInfo]) -> bool:
     """Whether all are written in block variables, by the same operations."""
     written = all(v in s.block_vars for e, s in zip(exprs, stores, strict=True) for v in e.variables())
     return written and all(_shape(e) == _shape(exprs[0]) for e in exprs)
 
 
-def _fit_outer(fitter: DeviceFitter, exprs: Sequence[IndexForm], order: Sequence[dict[Any, int]]) -> Outer:
+def _fit_outer(fitter: DeviceFitter, exprs: Sequence[Affine[int]], order: Sequence[dict[Any, int]]) -> Outer:
     table: dict[tuple[int, int, int], list[float]] = {}
     for k, expr in enumerate(exprs):
         for term in expr.terms:
             # Variables of a single value are not written: then the coefficient does not matter.
-            table.setdefault((order[k][term.var], term.div, term.extent), [NAN] * len(exprs))[k] = float(term.coef)
+            table.setdefault((order[k][term.var], term.lower, term.extent), [NAN] * len(exprs))[k] = float(term.coef)
     terms = tuple((leaf, fitter.size(coefs), div, extent) for (leaf, div, extent), coefs in sorted(table.items()))
     rests = []
     for i, rest in enumerate(exprs[0].rests):
@@ -198,7 +198,7 @@ def _fit_outer(fitter: DeviceFitter, exprs: Sequence[IndexForm], order: Sequence
 
 
 def over_coordinates(
-    fitter: DeviceFitter, forms: Sequence[IndexForm], stores: Sequence[StoreInfo], nest: Nest
+    fitter: DeviceFitter, forms: Sequence[Affine[int]], stores: Sequence[StoreInfo], nest: Nest
 ) -> FittedIndex | None:
     """An index as a function of other, linear indices of its store, the same function for all examples; None where no
     such function is found.
@@ -223,9 +223,9 @@ def over_coordinates(
     return None
 
 
-def _coordinates(stores: Sequence[StoreInfo]) -> list[list[IndexForm]]:
+def _coordinates(stores: Sequence[StoreInfo]) -> list[list[Affine[int]]]:
     """The indices of a store that are linear in every example, each as a list over the examples."""
-    found: list[list[IndexForm]] = []
+    found: list[list[Affine[int]]] = []
     for a, access in enumerate(stores[0].accesses):
         for m, dims in enumerate(access.indices):
             for d in range(len(dims)):
@@ -235,12 +235,12 @@ def _coordinates(stores: Sequence[StoreInfo]) -> list[list[IndexForm]]:
     return found
 
 
-def _express(form: IndexForm, coordinates: Sequence[IndexForm], still: set[Any]) -> Outer | None:
+def _express(form: Affine[int], coordinates: Sequence[Affine[int]], still: set[Any]) -> Outer | None:
     """One concrete index in terms of concrete coordinates; ``still`` are loops of one iteration."""
-    left = {(t.var, t.div, t.extent): t.coef for t in form.terms if t.var not in still}
+    left = {(t.var, t.lower, t.extent): t.coef for t in form.terms if t.var not in still}
     const, terms = form.const, []
     for number, own in sorted(enumerate(coordinates), key=lambda x: -len(x[1].terms)):
-        mine = {(t.var, t.div, t.extent): t.coef for t in own.terms if t.var not in still}
+        mine = {(t.var, t.lower, t.extent): t.coef for t in own.terms if t.var not in still}
         if not mine or not mine.keys() <= left.keys():
             continue
         factor = left[next(iter(mine))] // next(iter(mine.values()))
@@ -263,12 +263,12 @@ def _express(form: IndexForm, coordinates: Sequence[IndexForm], still: set[Any])
     return Outer(Formula(float(const)), tuple(terms), tuple(rests))
 
 
-def _is_loop(form: IndexForm, var: Any, still: set[Any]) -> bool:
+def _is_loop(form: Affine[int], var: Any, still: set[Any]) -> bool:
     terms = [t for t in form.terms if t.var not in still]
-    return form.const == 0 and len(terms) == 1 and terms[0].var is var and (terms[0].coef, terms[0].div) == (1, 1)
+    return form.const == 0 and len(terms) == 1 and terms[0].var is var and (terms[0].coef, terms[0].lower) == (1, 1)
 
 
-def _agrees(outer: Outer, form: IndexForm, coordinates: Sequence[IndexForm], nest: Nest, k: int) -> bool:
+def _agrees(outer: Outer, form: Affine[int], coordinates: Sequence[Affine[int]], nest: Nest, k: int) -> bool:
     """Whether a function gives the index of one example wherever its loops may stand."""
     points = list(nest.points(k))
     values = [np.array([own.value(point) for point in points], dtype="float64") for own in coordinates]

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arith.affine import affine
 from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
 from ..feature_extractor.repeated import Repeated
-from ..index_form import parse_index
 from .decisions import DecisionTable
 from .device_estimate import DeviceEstimate
 from .device_digits import JointPlace, Leaf, Nest, Split
@@ -130,7 +130,7 @@ class DeviceVariant:
         leaves: dict[Leaf, Leaf] = {}
 
         def add(exprs: Sequence[Any], forms: Sequence[Any]) -> int:
-            found = fit_index(self.fitter, [parse_index(e, {}) for e in exprs], forms, every, nest)
+            found = fit_index(self.fitter, [affine(e, {}) for e in exprs], forms, every, nest)
             found = replace(found, leaves=tuple(leaves.setdefault(leaf, leaf) for leaf in found.leaves))
             if found not in distinct:
                 distinct.append(found)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arith.affine import Affine, affine
 from ...ir import IRModule
 from ...tir import PrimFunc
 from .. import block_analysis as ba
 from ..feature_extractor.forms import ColumnForm, ColumnRest
 from ..feature_extractor.program import Program, extract_program
-from ..index_form import IndexForm, parse_index
 from .fitting import Environment, Fitter, Formula, Unfit
 
 __all__ = ["BlockShape", "FittedForm", "Reading", "fit_forms", "read_program"]
@@ -29,7 +29,7 @@ class BlockShape:
     loops: list[int]
     data_parallel: list[bool]
     single: list[bool]
-    regions: list[list[IndexForm]]
+    regions: list[list[Affine[int]]]
     shapes: list[list[int]]
     spatial: bool
 
@@ -84,7 +84,7 @@ def _block_shape(place: ba.Place, number: dict[Any, int]) -> BlockShape:
     bindings = dict(zip((iv.var for iv in block.iter_vars), place.realize.iter_values, strict=True))
     regions, shapes = [], []
     for region in (*block.reads, *block.writes):
-        regions.append([parse_index(dim.min, bindings) for dim in region.region])
+        regions.append([affine(dim.min, bindings) for dim in region.region])
         shapes.append([ba.const_int(x) or 1 for x in region.buffer.shape])
     if any(ba.has_annotation_or_binding(loop) for loop in place.loops):
         raise Unfit("loops with annotations or bindings")
@@ -126,7 +126,7 @@ class FittedForm:
 
 
 def fit_forms(
-    fitter: Fitter, forms: Sequence[IndexForm], loops: Sequence[Sequence[Any]], extents: Sequence[Formula]
+    fitter: Fitter, forms: Sequence[Affine[int]], loops: Sequence[Sequence[Any]], extents: Sequence[Formula]
 ) -> FittedForm:
     """One index in several examples; ``loops[k]`` are example ``k``'s :class:`LoopInfo` in position order, ``extents``
     the formulas of their sizes."""
@@ -147,7 +147,7 @@ def fit_forms(
             seen[at] = order + 1
             # A digit that is not written down has one value.
             coefs, widths = table.setdefault((at, order), ([NAN] * count, [1.0] * count))
-            left = -(-extent // term.div)
+            left = -(-extent // term.lower)
             coefs[k] = float(term.coef)
             widths[k] = float(min(term.extent, left) if term.extent else left)
     # A loop that never runs counts as walking its dimension where every program says so.

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ...arith.affine import affine
 from ...carver import Access, Axis, CpuModel, TilingModel
 from ...ir import dtype as dt
 from ...tir import For, IterVar, PrimFunc, Schedule, Var
 from ...tir.schedule import Instruction, Trace
 from .. import block_analysis as ba
-from ..index_form import parse_index
 from ..schedule_util import schedule_for_tuning
 
 if TYPE_CHECKING:
@@ -135,10 +135,10 @@ def _model(place: ba.Place, structure: str, machine: CpuModel, packed: set[str])
             dims = []
             for dim in region.region:
                 each = ba.const_int(dim.extent)
-                form = parse_index(dim.min, bindings)
+                form = affine(dim.min, bindings)
                 if each is None:
                     return None
-                steps = {numbers[v]: form.coefficient(v) for v in form.variables() if v in numbers}
+                steps = {numbers[v]: form.step(v) for v in form.variables() if v in numbers}
                 dims.append(({axis: step for axis, step in steps.items() if step}, each))
             accesses.append(_access(region.buffer, dims, written, region.buffer.name in packed))
     tensorized = ba.annotation(block, "meta_schedule.auto_tensorize") is not None

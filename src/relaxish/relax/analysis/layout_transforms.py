@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...arith.affine import affine
 from ...ir.functor import Visitor, post_order_visit
-from ...ir.prim import Add, IntImm, Mul, Sub
+from ...ir.prim import IntImm
 from ...ir.prim import Var as TirVar
 from ...support.errors import RelaxishError
 from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IndexMap, IterVar, PrimFunc
@@ -22,21 +23,11 @@ __all__ = ["suggest_layout_transforms"]
 Layout = list[TirVar | None]
 
 
-def _is_linear(expr: Any) -> bool:
-    if isinstance(expr, (TirVar, IntImm)):
-        return True
-    if isinstance(expr, (Add, Sub)):
-        return _is_linear(expr.a) and _is_linear(expr.b)
-    return isinstance(expr, Mul) and (
-        (isinstance(expr.a, IntImm) and _is_linear(expr.b)) or (isinstance(expr.b, IntImm) and _is_linear(expr.a))
-    )
-
-
 def _layout_of(indices: Sequence[Any], spatial: set[TirVar]) -> Layout:
     out: Layout = []
     for index in indices:
         used = [v for v in dict.fromkeys(prim_vars(index)) if v in spatial]
-        fits = len(used) == 1 and _is_linear(index) and used[0] not in out
+        fits = len(used) == 1 and affine(index, digits=False, casts=False).factors() is not None and used[0] not in out
         out.append(used[0] if fits else None)
     return out
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map, iter_map_simplify
+from ...arith.affine import affine
 from ...ir.functor import Mutator
 from ...ir.structural import same_expression
-from ...ir.prim import Add, FloorDiv, FloorMod, IntImm, Mul, Sub, Var, const
+from ...ir.prim import Add, FloorDiv, FloorMod, IntImm, Mul, Var, const
 from ..stmt import For
 from .subst import is_true
 
@@ -23,26 +24,20 @@ class _NotIndependent(_NotSimple):
     """The bindings overlap: no analysis would find them to be independent maps."""
 
 
-def _terms(expr: Any, scale: int, ranges: Mapping[Any, Any], out: list[tuple[Any, ...]]) -> int:
-    """Flatten ``expr`` into (var, lower, extent, scale, piece) terms; gives the constant part."""
-    kind = type(expr)
-    if kind is IntImm:
-        return int(expr.value) * scale
-    if isinstance(expr, Var):
-        out.append((expr, 1, _extent(expr, ranges), scale, expr))
-        return 0
-    if kind is Add:
-        return _terms(expr.a, scale, ranges, out) + _terms(expr.b, scale, ranges, out)
-    if kind is Sub and isinstance(expr.b, IntImm):
-        return _terms(expr.a, scale, ranges, out) - int(expr.b.value) * scale
-    if kind is Mul:
-        if isinstance(expr.b, IntImm) and expr.b.value > 0:
-            return _terms(expr.a, scale * int(expr.b.value), ranges, out)
-        raise _NotSimple
-    if kind in (FloorDiv, FloorMod) and isinstance(expr.b, IntImm) and expr.b.value > 0:
-        out.append(_split_term(expr, ranges, scale))
-        return 0
-    raise _NotSimple
+def _terms(expr: Any, ranges: Mapping[Any, Any]) -> tuple[list[tuple[Any, ...]], int]:
+    """``expr`` as (var, lower, extent, scale, piece) terms and a constant part."""
+    form = affine(expr, digits=False, casts=False)
+    out = []
+    for term in form.terms:
+        if term.coef < 0:
+            raise _NotSimple
+        if isinstance(term.var, Var):
+            out.append((term.var, 1, _extent(term.var, ranges), term.coef, term.var))
+        elif type(term.var) in (FloorDiv, FloorMod) and isinstance(term.var.b, IntImm) and term.var.b.value > 0:
+            out.append(_split_term(term.var, ranges, term.coef))
+        else:
+            raise _NotSimple
+    return out, form.const
 
 
 def _split_term(expr: Any, ranges: Mapping[Any, Any], scale: int) -> tuple[Any, ...]:
@@ -90,8 +85,7 @@ def _quick(values: Sequence[Any], ranges: Mapping[Any, Any]) -> list[tuple[list[
     sums = []
     pieces: dict[Any, list[tuple[int, int]]] = {}
     for value in values:
-        terms: list[tuple[Any, ...]] = []
-        base = _terms(value, 1, ranges, terms)
+        terms, base = _terms(value, ranges)
         if len({(t[0], t[1]) for t in terms}) != len(terms):
             raise _NotSimple
         for var, lower, extent, _, _ in terms:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...arith import Analyzer, estimate_region_lower_bound, estimate_region_upper_bound, neg_inf, pos_inf
+from ...arith.affine import Term, affine
 from ...ir.expr import Range
-from ...ir.prim import Add, IntImm, Mul, Sub, Var, const
+from ...ir.prim import IntImm, Var, const
 from ..functor import substitute
 from ..op import max as tir_max
 from ..op import min as tir_min
@@ -55,35 +56,10 @@ class _NotLinear(Exception):
     """Interval evaluation by hand does not apply."""
 
 
-def _linear(expr: Any, scale: int, doms: Mapping[Any, Any], coefs: dict[Any, int], rest: list[tuple[Any, int]]) -> int:
-    """Split into relaxed variables with coefficients, unrelaxed terms, and a constant."""
-    kind = type(expr)
-    if kind is IntImm:
-        return int(expr.value) * scale
-    if isinstance(expr, Var):
-        if expr in doms:
-            coefs[expr] = coefs.get(expr, 0) + scale
-        else:
-            rest.append((expr, scale))
-        return 0
-    if kind is Add:
-        return _linear(expr.a, scale, doms, coefs, rest) + _linear(expr.b, scale, doms, coefs, rest)
-    if kind is Sub:
-        return _linear(expr.a, scale, doms, coefs, rest) + _linear(expr.b, -scale, doms, coefs, rest)
-    if kind is Mul and isinstance(expr.b, IntImm):
-        return _linear(expr.a, scale * int(expr.b.value), doms, coefs, rest)
-    if not any(v in doms for v in vars_in(expr)):
-        rest.append((expr, scale))
-        return 0
-    raise _NotLinear
-
-
-def _sum(rest: Sequence[tuple[Any, int]], constant: int, dtype: str) -> Any:
+def _sum(rest: Sequence[Term[int]], constant: int, dtype: str) -> Any:
     made: Any = None
-    for expr, scale in rest:
-        if scale == 0:
-            continue
-        term = expr if scale == 1 else expr * const(scale, dtype)
+    for each in rest:
+        term = each.var if each.coef == 1 else each.var * const(each.coef, dtype)
         made = term if made is None else made + term
     if made is None:
         return const(constant, dtype)
@@ -96,10 +72,12 @@ def _quick_dim(dim: Any, doms: Mapping[Any, Any], exact: bool, taken: set[Any]) 
     """The interval of one dimension; ``exact`` demands that every point of it is really touched."""
     if type(dim.extent) is not IntImm:
         raise _NotLinear
-    coefs: dict[Any, int] = {}
-    rest: list[tuple[Any, int]] = []
-    base = _linear(dim.min, 1, doms, coefs, rest)
-    low = high = base
+    form = affine(dim.min, digits=False, casts=False)
+    coefs = {t.var: t.coef for t in form.terms if t.var in doms}
+    rest = [t for t in form.terms if t.var not in doms]
+    if any(not isinstance(t.var, Var) and any(v in doms for v in vars_in(t.var)) for t in rest):
+        raise _NotLinear
+    low = high = form.const
     reach = int(dim.extent.value)
     high += reach - 1
     for var, coef in sorted(coefs.items(), key=lambda item: abs(item[1])):

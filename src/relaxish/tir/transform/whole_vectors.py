@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith.affine import coefficient
 from ...ir.expr import PrimExpr
 from ...ir.prim import GE, GT, LE, LT, And, Call, IntImm, Var, const
-from ..analysis.linear import coefficient
 from ..functor import substitute
 from ..function import PrimFunc
 from ..stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ....arith.affine import coefficient
 from ....ir import dtype as dt
 from ....ir.prim import Cast, IntImm, PrimExpr, Var, const
 from ....ir.types import PointerType, PrimType
-from ...analysis.linear import coefficient
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from ....arith import Analyzer
+from ....arith.affine import coefficient
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.prim import Cast, IntImm, IterVar, Var, const
-from ...analysis.linear import coefficient
 from ...buffer import decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ....arith.affine import coefficient
 from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.prim import GE, GT, LE, LT, And, Div, FloorDiv, FloorMod, IntImm, Mod, Select, Var, const
-from ...analysis.linear import coefficient
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
