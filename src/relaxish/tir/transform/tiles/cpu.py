@@ -430,7 +430,7 @@ class _CpuKernel(Walk):
             def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
                 return load if node is p.a else self.default_visit(node)
 
-        return replace(p, store=Replace().visit(p.store), a=load)
+        return replace(p, store=Replace().default_visit(p.store), a=load)
 
     def _tiles(self, p: _Product, rows: int, vectors: int, width: int, begin: int, end: int) -> list[Any]:
         """Register tiles over the rows ``begin..end``."""
